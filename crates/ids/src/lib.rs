@@ -1,0 +1,74 @@
+//! Typed identifiers: one type for every kind of thing, so that a server's uuid cannot be
+//! passed where a provider's is meant.
+//!
+//! Owns the names and nothing else; it must never learn how a thing is stored or shown.
+
+use newtype_uuid::{GenericUuid, TypedUuid, TypedUuidKind, TypedUuidTag};
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident, $kind:ident, $tag:literal;)*) => {$(
+        #[doc = concat!("Marker for [`", stringify!($name), "`].")]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum $kind {}
+        impl TypedUuidKind for $kind {
+            fn tag() -> TypedUuidTag {
+                const TAG: TypedUuidTag = TypedUuidTag::new($tag);
+                TAG
+            }
+        }
+        $(#[$doc])*
+        pub type $name = TypedUuid<$kind>;
+    )*};
+}
+
+kinds! {
+    /// A server (Nova's instance).
+    ServerId, ServerKind, "server";
+    /// A resource provider in the Placement sense.
+    ProviderId, ProviderKind, "resource_provider";
+    /// Holder of allocations: a server or a migration.
+    ConsumerId, ConsumerKind, "consumer";
+    /// A physical card or function on a host.
+    DeviceId, DeviceKind, "device";
+    /// A separately scheduled part of a device.
+    DeployableId, DeployableKind, "deployable";
+    /// What a guest gets: an mdev uuid, a VF or PF address.
+    AttachHandleId, AttachHandleKind, "attach_handle";
+    /// One accelerator asked for by one consumer.
+    ArqId, ArqKind, "arq";
+    /// A device profile.
+    DeviceProfileId, DeviceProfileKind, "device_profile";
+    /// An image.
+    ImageId, ImageKind, "image";
+    /// A compute host.
+    HostId, HostKind, "host";
+    /// A durable operation.
+    OperationId, OperationKind, "operation";
+    /// An HTTP request, shown as `req-<uuid>`.
+    RequestId, RequestKind, "request";
+}
+
+/// Parses the forms that OpenStack calls "uuid-like": 32 hex digits, with or without dashes, in
+/// either case (oslo.utils `is_uuid_like`). Braces and `urn:uuid:` are refused.
+pub fn parse_uuid_like<T: GenericUuid>(text: &str) -> Option<T> {
+    let hex = text.bytes().filter(|b| *b != b'-').count();
+    if hex != 32 || !text.bytes().all(|b| b == b'-' || b.is_ascii_hexdigit()) {
+        return None;
+    }
+    let digits: String = text.chars().filter(|c| *c != '-').collect();
+    uuid::Uuid::try_parse(&digits).ok().map(T::from_untyped_uuid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uuid_like_accepts_both_spellings_and_nothing_else() {
+        let dashed = parse_uuid_like::<ServerId>("5294f726-33d5-472a-bef1-9e19bb41626d");
+        assert!(dashed.is_some());
+        assert_eq!(dashed, parse_uuid_like("5294F72633D5472ABEF19E19BB41626D"));
+        assert_eq!(parse_uuid_like::<ServerId>("{5294f726-33d5-472a-bef1-9e19bb41626d}"), None);
+        assert_eq!(parse_uuid_like::<ServerId>("s1"), None);
+    }
+}

@@ -1,0 +1,159 @@
+//! What a host is and has, and what a guest is given of it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// What a node says when it starts and whenever its devices change.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Registration {
+    /// Host name: hypervisor hostname, service host and the root provider's name.
+    pub host: String,
+    /// Hypervisor type as Nova shows it: `QEMU`, or `simulated`.
+    pub hypervisor_type: String,
+    /// Version as Nova packs it (major * 1000000 + minor * 1000 + release).
+    pub hypervisor_version: i64,
+    /// Address of the host.
+    pub host_ip: String,
+    /// Logical processors.
+    pub vcpus: i64,
+    /// Memory, MiB.
+    pub memory_mb: i64,
+    /// Disk for guests, GiB.
+    pub disk_gb: i64,
+    /// Overcommit ratios: VCPU, MEMORY_MB, DISK_GB.
+    pub ratios: [f64; 3],
+    /// Memory kept for the host itself, MiB.
+    pub reserved_memory_mb: i64,
+    /// Traits of the host itself, such as `COMPUTE_NODE`.
+    pub traits: Vec<String>,
+    /// The devices, whole: what is not in it is gone.
+    pub devices: Vec<Device>,
+}
+
+/// The control plane's answer to a registration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Session {
+    /// Larger than that of every earlier registration of this host.
+    pub epoch: i64,
+}
+
+/// Kind of card, in Cyborg's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum DeviceKind {
+    /// A GPU, whole or cut into vGPUs.
+    Gpu,
+    /// An FPGA card.
+    Fpga,
+    /// A network card.
+    Nic,
+    /// A QuickAssist card.
+    Qat,
+    /// An NVMe disk.
+    Ssd,
+    /// Any other mdev parent, such as the kernel's `mtty`.
+    Mdev,
+    /// Any other PCI function.
+    Pci,
+}
+
+impl DeviceKind {
+    /// `GPU`, `FPGA`, …
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Gpu => "GPU",
+            Self::Fpga => "FPGA",
+            Self::Nic => "NIC",
+            Self::Qat => "QAT",
+            Self::Ssd => "SSD",
+            Self::Mdev => "MDEV",
+            Self::Pci => "PCI",
+        }
+    }
+}
+
+/// A physical card or function.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Device {
+    /// `0000:84:00.0`, or `mtty_mtty` for a virtual parent. Unique on the host.
+    pub address: String,
+    /// What it is.
+    pub kind: DeviceKind,
+    /// PCI vendor id, four hex digits.
+    pub vendor_id: String,
+    /// PCI product id, four hex digits.
+    pub product_id: String,
+    /// Name for people, empty where unknown.
+    pub model: String,
+    /// NUMA node, -1 where the kernel names none.
+    pub numa_node: i64,
+    /// Its parts that are scheduled on their own.
+    pub deployables: Vec<Deployable>,
+}
+
+/// A part of a device that becomes one resource provider.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deployable {
+    /// Suffix of the provider's name after `<host>_`: `pci_0000_84_00_0`, or `FakeDevice`.
+    pub name: String,
+    /// `VGPU`, `FPGA`, `PGPU` or a custom class.
+    pub resource_class: String,
+    /// Traits of the provider that the node is sure of.
+    pub traits: Vec<String>,
+    /// Driver name as Cyborg shows it: `nvidia`, `fake`, …
+    pub driver: String,
+    /// What guests can be given: one slot per unit of inventory.
+    pub slots: Vec<HandleSlot>,
+}
+
+/// One unit of a deployable.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum HandleSlot {
+    /// Room for `count` mediated devices of a type; the control plane gives each its uuid.
+    Mdev {
+        /// Mdev type, `nvidia-35`.
+        mdev_type: String,
+        /// How many the parent can hold in all, existing ones counted.
+        count: u32,
+    },
+    /// A PCI function that is passed through whole.
+    Pci {
+        /// Its address.
+        address: String,
+    },
+    /// A handle for tests, shaped as a PCI address; no guest gets a device from it.
+    TestPci {
+        /// Its address.
+        address: String,
+    },
+}
+
+/// A concrete device for a guest, chosen by the control plane.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Attachment {
+    /// A mediated device; the node makes it if it is not there.
+    Mdev {
+        /// Its uuid.
+        uuid: uuid::Uuid,
+        /// Address of the parent device.
+        parent: String,
+        /// Mdev type.
+        mdev_type: String,
+    },
+    /// A PCI function.
+    Pci {
+        /// Its address.
+        address: String,
+    },
+    /// A handle for tests.
+    TestPci {
+        /// Its address.
+        address: String,
+    },
+}
+
+/// Labels of a document that only people and tools read.
+pub type Labels = BTreeMap<String, String>;

@@ -1,0 +1,18 @@
+//! The documents that travel between the control plane and a node.
+//!
+//! They are level-triggered: a document says what should be ("this domain, running, with these
+//! devices, generation 7"), never what to do. A node may miss any number of them and be right after
+//! the next. One-shot verbs are documents with an operation id: the node remembers the last id it
+//! carried out. A node never picks a device; a document names each.
+//!
+//! This crate must never know how either side keeps or carries out what it says.
+
+mod control;
+mod device;
+mod document;
+mod observation;
+
+pub use control::{Answer, ControlPlane, Refusal};
+pub use device::{Attachment, Deployable, Device, DeviceKind, HandleSlot, Registration, Session};
+pub use document::{Batch, Boot, Desired, Document, Domain, Power, Verb};
+pub use observation::{Observation, Outcome};

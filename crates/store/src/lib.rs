@@ -1,0 +1,160 @@
+//! The database behind one small interface: SQLite and PostgreSQL, the same SQL on both.
+//!
+//! A unit of work is a *synchronous closure* over a [`Tx`]. There is no await between two writes,
+//! so "what if we die here" has two answers only: nothing happened, or all of it did. The closure
+//! may be run again when the database asks for it (a serialization failure on PostgreSQL), hence
+//! `FnMut`; anything that must happen once belongs in [`Tx::on_commit`].
+//!
+//! The SQL is the common subset: `?1` placeholders (rewritten to `$1` for PostgreSQL), `BIGINT`
+//! and `TEXT` columns, `RETURNING`, `ON CONFLICT`. Sums are written `CAST(SUM(x) AS BIGINT)`.
+//!
+//! This crate must never know a table of a service: each service brings its own [`Migration`]s
+//! and its own statements.
+
+mod error;
+mod migrate;
+mod postgres;
+mod sqlite;
+mod tx;
+mod url;
+mod value;
+
+pub mod testing;
+
+use std::sync::Arc;
+
+pub use error::Error;
+pub use migrate::Migration;
+pub use tx::Tx;
+pub use url::DatabaseUrl;
+pub use value::{Row, Value};
+
+/// Builds the parameter list of a statement: `params![id, name, None::<i64>]`.
+#[macro_export]
+macro_rules! params {
+    ($($value:expr),* $(,)?) => { &[$($crate::Value::from($value)),*] };
+}
+
+/// Declares named statements and lists them, so that a test can prepare each on both databases.
+///
+/// ```
+/// kilonova_store::statements! {
+///     /// One row by key.
+///     SETTING = "SELECT value FROM settings WHERE name = ?1";
+/// }
+/// assert_eq!(STATEMENTS[0].0, "SETTING");
+/// ```
+#[macro_export]
+macro_rules! statements {
+    ($($(#[$doc:meta])* $name:ident = $sql:expr;)*) => {
+        $($(#[$doc])* pub const $name: &str = $sql;)*
+        /// Every statement of this module with its name.
+        pub const STATEMENTS: &[(&str, &str)] = &[$((stringify!($name), $name)),*];
+    };
+}
+
+/// A handle to the database; cheap to clone.
+#[derive(Clone)]
+pub struct Store {
+    backend: Arc<Backend>,
+    crash: testing::CrashPlan,
+}
+
+enum Backend {
+    Sqlite(sqlite::Sqlite),
+    Postgres(postgres::Postgres),
+}
+
+impl Store {
+    /// Opens the database; SQLite's file is created if it is not there.
+    ///
+    /// # Errors
+    /// [`Error::Open`] with a sentence for the operator.
+    pub async fn open(url: &DatabaseUrl) -> Result<Self, Error> {
+        let backend = match url {
+            DatabaseUrl::Sqlite(path) => Backend::Sqlite(sqlite::Sqlite::open(path)?),
+            DatabaseUrl::Postgres(config) => {
+                Backend::Postgres(postgres::Postgres::open(config).await?)
+            }
+        };
+        Ok(Self { backend: Arc::new(backend), crash: testing::CrashPlan::default() })
+    }
+
+    /// A second handle that obeys a crash plan; see [`testing`].
+    pub fn with_crash_plan(&self, crash: testing::CrashPlan) -> Self {
+        Self { backend: Arc::clone(&self.backend), crash }
+    }
+
+    /// `sqlite` or `postgresql`.
+    pub fn dialect(&self) -> &'static str {
+        match *self.backend {
+            Backend::Sqlite(_) => "sqlite",
+            Backend::Postgres(_) => "postgresql",
+        }
+    }
+
+    /// Brings the schema up to date; each migration is one transaction and is recorded.
+    ///
+    /// # Errors
+    /// [`Error::Migration`] when one fails or when the database is newer than this program.
+    pub async fn migrate(&self, migrations: &[Migration]) -> Result<(), Error> {
+        migrate::run(self, migrations).await
+    }
+
+    /// Runs `work` as one transaction. An error from it, or a panic, rolls everything back.
+    ///
+    /// # Errors
+    /// What `work` returns, or a store error turned into `E`.
+    pub async fn write<T, E, F>(&self, mut work: F) -> Result<T, E>
+    where
+        F: FnMut(&mut Tx<'_>) -> Result<T, E> + Send + 'static,
+        T: Send + 'static,
+        E: From<Error> + Send + 'static,
+    {
+        let step = self.crash.next();
+        let step_after = step.clone();
+        let guarded = move |tx: &mut Tx<'_>| {
+            step.before()?;
+            let value = work(tx)?;
+            step.commit()?;
+            Ok(value)
+        };
+        let result = match &*self.backend {
+            Backend::Sqlite(db) => db.write(guarded).await,
+            Backend::Postgres(db) => db.write(guarded).await,
+        };
+        step_after.after()?;
+        result
+    }
+
+    /// Runs `work` on one consistent snapshot; writes in it are refused by the database.
+    ///
+    /// # Errors
+    /// What `work` returns, or a store error turned into `E`.
+    pub async fn read<T, E, F>(&self, work: F) -> Result<T, E>
+    where
+        F: FnMut(&mut Tx<'_>) -> Result<T, E> + Send + 'static,
+        T: Send + 'static,
+        E: From<Error> + Send + 'static,
+    {
+        self.crash.alive()?;
+        match &*self.backend {
+            Backend::Sqlite(db) => db.read(work).await,
+            Backend::Postgres(db) => db.read(work).await,
+        }
+    }
+
+    /// Prepares each statement and returns those that the database refuses, with its reason.
+    pub async fn refused(&self, statements: &'static [(&'static str, &'static str)]) -> Vec<String> {
+        let mut refused = Vec::new();
+        for (name, sql) in statements {
+            let answer = self
+                .read(move |tx| tx.prepare(sql))
+                .await;
+            if let Err(error) = answer {
+                refused.push(format!("{name}: {error}"));
+            }
+        }
+        refused
+    }
+}

@@ -1,0 +1,58 @@
+//! Values on PostgreSQL's wire.
+
+use bytes::BytesMut;
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
+
+use crate::{Error, Row, Value};
+
+type AnyError = Box<dyn std::error::Error + Sync + Send>;
+
+impl ToSql for Value {
+    fn to_sql(&self, ty: &Type, out: &mut BytesMut) -> Result<IsNull, AnyError> {
+        match self {
+            Self::Null => Ok(IsNull::Yes),
+            Self::Int(value) if *ty == Type::INT8 => value.to_sql(ty, out),
+            Self::Int(value) if *ty == Type::INT4 => i32::try_from(*value)?.to_sql(ty, out),
+            Self::Int(value) if *ty == Type::FLOAT8 => (*value as f64).to_sql(ty, out),
+            Self::Real(value) if *ty == Type::FLOAT8 => value.to_sql(ty, out),
+            Self::Text(value) if matches!(*ty, Type::TEXT | Type::VARCHAR) => value.to_sql(ty, out),
+            other => Err(format!("cannot send {other:?} as {ty}").into()),
+        }
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    to_sql_checked!();
+}
+
+struct Column(Value);
+
+impl<'a> FromSql<'a> for Column {
+    fn from_sql(ty: &Type, raw: &'a [u8]) -> Result<Self, AnyError> {
+        Ok(Self(match *ty {
+            Type::INT8 => Value::Int(i64::from_sql(ty, raw)?),
+            Type::INT4 => Value::Int(i32::from_sql(ty, raw)?.into()),
+            Type::BOOL => Value::Int(bool::from_sql(ty, raw)?.into()),
+            Type::FLOAT8 => Value::Real(f64::from_sql(ty, raw)?),
+            Type::TEXT | Type::VARCHAR | Type::NAME => Value::Text(String::from_sql(ty, raw)?),
+            _ => return Err(format!("column of type {ty}").into()),
+        }))
+    }
+
+    fn from_sql_null(_: &Type) -> Result<Self, AnyError> {
+        Ok(Self(Value::Null))
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+}
+
+pub(super) fn row(row: &tokio_postgres::Row) -> Result<Row, Error> {
+    (0..row.len())
+        .map(|index| row.try_get::<_, Column>(index).map(|c| c.0).map_err(Error::from))
+        .collect::<Result<_, _>>()
+        .map(Row)
+}

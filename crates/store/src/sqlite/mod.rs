@@ -1,0 +1,111 @@
+//! SQLite: one writer thread with group commit, and reader connections.
+//!
+//! The writer takes all waiting transactions (up to [`GROUP`]), runs each in a savepoint of one
+//! outer transaction and commits once, with `synchronous=FULL`: under load one fsync serves many.
+//! Nobody is answered before the commit. Hooks run on this thread, in commit order.
+
+mod pragma;
+mod readers;
+mod writer;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{Connection, ToSql};
+use tokio::sync::oneshot;
+
+use crate::{Error, Row, Tx, Value};
+
+/// Transactions that share one commit at most.
+const GROUP: usize = 128;
+
+pub(crate) struct Sqlite {
+    writer: writer::Writer,
+    readers: Arc<readers::Readers>,
+}
+
+impl Sqlite {
+    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+        let connection = pragma::connect(path)?;
+        pragma::durable(&connection)?;
+        Ok(Self {
+            writer: writer::Writer::start(connection)?,
+            readers: Arc::new(readers::Readers::new(path)),
+        })
+    }
+
+    pub(crate) async fn write<T, E, F>(&self, work: F) -> Result<T, E>
+    where
+        F: FnMut(&mut Tx<'_>) -> Result<T, E> + Send + 'static,
+        T: Send + 'static,
+        E: From<Error> + Send + 'static,
+    {
+        let (answer, wait) = oneshot::channel();
+        self.writer.submit(writer::Job::new(work, answer))?;
+        wait.await.unwrap_or_else(|_| {
+            Err(Error::Other("the transaction panicked and was rolled back".into()).into())
+        })
+    }
+
+    pub(crate) async fn read<T, E, F>(&self, mut work: F) -> Result<T, E>
+    where
+        F: FnMut(&mut Tx<'_>) -> Result<T, E> + Send + 'static,
+        T: Send + 'static,
+        E: From<Error> + Send + 'static,
+    {
+        let readers = Arc::clone(&self.readers);
+        tokio::task::spawn_blocking(move || {
+            let reader = readers.take()?;
+            reader.execute_batch("BEGIN").map_err(Error::from)?;
+            let answer = work(&mut Tx::sqlite(&reader));
+            reader.execute_batch("COMMIT").map_err(Error::from)?;
+            readers.give(reader);
+            answer
+        })
+        .await
+        .unwrap_or_else(|_| Err(Error::Other("the read panicked".into()).into()))
+    }
+}
+
+impl ToSql for Value {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Self::Null => ValueRef::Null,
+            Self::Int(value) => ValueRef::Integer(*value),
+            Self::Real(value) => ValueRef::Real(*value),
+            Self::Text(value) => ValueRef::Text(value.as_bytes()),
+        }))
+    }
+}
+
+pub(crate) fn execute(connection: &Connection, sql: &str, params: &[Value]) -> Result<u64, Error> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let changed = statement.execute(rusqlite::params_from_iter(params))?;
+    Ok(changed as u64)
+}
+
+pub(crate) fn rows(
+    connection: &Connection,
+    sql: &str,
+    params: &[Value],
+) -> Result<Vec<Row>, Error> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let width = statement.column_count();
+    let mut cursor = statement.query(rusqlite::params_from_iter(params))?;
+    let mut rows = Vec::new();
+    while let Some(row) = cursor.next()? {
+        let mut columns = Vec::with_capacity(width);
+        for index in 0..width {
+            columns.push(match row.get_ref(index)? {
+                ValueRef::Null => Value::Null,
+                ValueRef::Integer(value) => Value::Int(value),
+                ValueRef::Real(value) => Value::Real(value),
+                ValueRef::Text(bytes) => Value::Text(String::from_utf8_lossy(bytes).into_owned()),
+                ValueRef::Blob(_) => return Err(Error::Shape(format!("column {index} is a blob"))),
+            });
+        }
+        rows.push(Row(columns));
+    }
+    Ok(rows)
+}

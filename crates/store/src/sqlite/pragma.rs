@@ -1,0 +1,30 @@
+//! How a connection is set up. `synchronous=FULL` in WAL mode means that an answered write is on
+//! the disk.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use crate::Error;
+
+pub(super) fn connect(path: &Path) -> Result<Connection, Error> {
+    let connection = Connection::open(path)
+        .map_err(|e| Error::Open(format!("cannot open the database {}: {e}", path.display())))?;
+    connection.set_prepared_statement_cache_capacity(512);
+    connection.busy_timeout(Duration::from_secs(10))?;
+    connection.execute_batch(
+        "PRAGMA foreign_keys=ON; PRAGMA temp_store=MEMORY; PRAGMA cache_size=-8192;",
+    )?;
+    Ok(connection)
+}
+
+pub(super) fn durable(connection: &Connection) -> Result<(), Error> {
+    connection.execute_batch("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;")?;
+    Ok(())
+}
+
+pub(super) fn read_only(connection: &Connection) -> Result<(), Error> {
+    connection.execute_batch("PRAGMA query_only=ON;")?;
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! Planned death, for tests of what a crash leaves behind.
+//!
+//! A [`CrashPlan`] counts write transactions. At the chosen one the "process" dies: before its
+//! transaction (nothing of it is there), or right after the commit (all of it is there and nobody
+//! was told). From then on every use of the store fails, as it would for a dead process. The plan
+//! counts across all clones of a store, so the n-th write of a whole scenario can be named.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::Error;
+
+/// Which side of the commit the process dies on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Death {
+    /// The transaction never happened.
+    BeforeCommit,
+    /// It is durable, but nothing after it ran.
+    AfterCommit,
+}
+
+/// When to die; the default is never.
+#[derive(Debug, Clone, Default)]
+pub struct CrashPlan(Option<Arc<Plan>>);
+
+#[derive(Debug)]
+struct Plan {
+    at: u64,
+    death: Death,
+    writes: AtomicU64,
+    dead: AtomicBool,
+}
+
+impl CrashPlan {
+    /// Dies at write number `at` (counted from 0).
+    pub fn at(at: u64, death: Death) -> Self {
+        Self(Some(Arc::new(Plan {
+            at,
+            death,
+            writes: AtomicU64::new(0),
+            dead: AtomicBool::new(false),
+        })))
+    }
+
+    /// Never dies, but counts.
+    pub fn counting() -> Self {
+        Self::at(u64::MAX, Death::BeforeCommit)
+    }
+
+    /// Writes begun so far.
+    pub fn writes(&self) -> u64 {
+        self.0.as_ref().map_or(0, |plan| plan.writes.load(Ordering::SeqCst))
+    }
+
+    /// Whether the planned moment has come.
+    pub fn is_dead(&self) -> bool {
+        self.0.as_ref().is_some_and(|plan| plan.dead.load(Ordering::SeqCst))
+    }
+
+    pub(crate) fn alive(&self) -> Result<(), Error> {
+        if self.is_dead() { Err(Error::Dead) } else { Ok(()) }
+    }
+
+    pub(crate) fn next(&self) -> Step {
+        Step(self.0.as_ref().map(|plan| {
+            (Arc::clone(plan), plan.writes.fetch_add(1, Ordering::SeqCst) == plan.at)
+        }))
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct Step(Option<(Arc<Plan>, bool)>);
+
+impl Step {
+    pub(crate) fn before(&self) -> Result<(), Error> {
+        let Some((plan, chosen)) = &self.0 else { return Ok(()) };
+        if *chosen && plan.death == Death::BeforeCommit {
+            plan.dead.store(true, Ordering::SeqCst);
+        }
+        if plan.dead.load(Ordering::SeqCst) { Err(Error::Dead) } else { Ok(()) }
+    }
+
+    pub(crate) fn commit(&self) -> Result<(), Error> {
+        let Some((plan, chosen)) = &self.0 else { return Ok(()) };
+        if !chosen && plan.dead.load(Ordering::SeqCst) { Err(Error::Dead) } else { Ok(()) }
+    }
+
+    pub(crate) fn after(&self) -> Result<(), Error> {
+        let Some((plan, chosen)) = &self.0 else { return Ok(()) };
+        if *chosen && plan.death == Death::AfterCommit {
+            plan.dead.store(true, Ordering::SeqCst);
+        }
+        if plan.dead.load(Ordering::SeqCst) { Err(Error::Dead) } else { Ok(()) }
+    }
+}

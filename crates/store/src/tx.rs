@@ -1,0 +1,95 @@
+//! A transaction as the services see it.
+
+use crate::{Error, Row, Value, postgres, sqlite};
+
+/// What runs after a successful commit.
+pub(crate) type Hook = Box<dyn FnOnce() + Send>;
+
+/// An open transaction. It ends with the closure that was given it.
+pub struct Tx<'a> {
+    inner: Inner<'a>,
+    /// Set when a statement failed in a way that asks for the whole transaction to be run again.
+    pub(crate) retry: bool,
+    pub(crate) hooks: Vec<Hook>,
+}
+
+enum Inner<'a> {
+    Sqlite(&'a rusqlite::Connection),
+    Postgres(postgres::Session<'a>),
+}
+
+impl<'a> Tx<'a> {
+    pub(crate) fn sqlite(connection: &'a rusqlite::Connection) -> Self {
+        Self { inner: Inner::Sqlite(connection), retry: false, hooks: Vec::new() }
+    }
+
+    pub(crate) fn postgres(session: postgres::Session<'a>) -> Self {
+        Self { inner: Inner::Postgres(session), retry: false, hooks: Vec::new() }
+    }
+
+    fn note<T>(&mut self, answer: Result<T, Error>) -> Result<T, Error> {
+        if matches!(answer, Err(Error::Retry(_))) {
+            self.retry = true;
+        }
+        answer
+    }
+
+    /// Runs a statement and says how many rows it changed.
+    ///
+    /// # Errors
+    /// [`Error::Unique`] and [`Error::Reference`] for the keys, otherwise [`Error::Other`]. On
+    /// PostgreSQL the transaction is then over: return the error.
+    pub fn execute(&mut self, sql: &str, params: &[Value]) -> Result<u64, Error> {
+        let answer = match &self.inner {
+            Inner::Sqlite(connection) => sqlite::execute(connection, sql, params),
+            Inner::Postgres(session) => session.execute(sql, params),
+        };
+        self.note(answer)
+    }
+
+    /// Runs a statement and returns its rows.
+    ///
+    /// # Errors
+    /// As [`Tx::execute`].
+    pub fn rows(&mut self, sql: &str, params: &[Value]) -> Result<Vec<Row>, Error> {
+        let answer = match &self.inner {
+            Inner::Sqlite(connection) => sqlite::rows(connection, sql, params),
+            Inner::Postgres(session) => session.rows(sql, params),
+        };
+        self.note(answer)
+    }
+
+    /// Runs a statement and returns its first row, if there is one.
+    ///
+    /// # Errors
+    /// As [`Tx::execute`].
+    pub fn row(&mut self, sql: &str, params: &[Value]) -> Result<Option<Row>, Error> {
+        Ok(self.rows(sql, params)?.into_iter().next())
+    }
+
+    /// Runs `hook` once the transaction is durable, and never otherwise. On SQLite hooks run in
+    /// commit order; on PostgreSQL two transactions' hooks may run in either order, so what they
+    /// carry must be absolute and versioned.
+    pub fn on_commit(&mut self, hook: impl FnOnce() + Send + 'static) {
+        self.hooks.push(Box::new(hook));
+    }
+
+    /// Whether this is PostgreSQL; for the change log's horizon and for nothing else.
+    pub fn is_postgres(&self) -> bool {
+        matches!(self.inner, Inner::Postgres(_))
+    }
+
+    pub(crate) fn prepare(&mut self, sql: &str) -> Result<(), Error> {
+        match &self.inner {
+            Inner::Sqlite(connection) => Ok(connection.prepare_cached(sql).map(|_| ())?),
+            Inner::Postgres(session) => session.prepare(sql),
+        }
+    }
+
+    pub(crate) fn batch(&mut self, sql: &str) -> Result<(), Error> {
+        match &self.inner {
+            Inner::Sqlite(connection) => Ok(connection.execute_batch(sql)?),
+            Inner::Postgres(session) => session.batch(sql),
+        }
+    }
+}

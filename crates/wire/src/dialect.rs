@@ -1,0 +1,110 @@
+//! How each service words a fault. One function per dialect, all from the same [`Fault`].
+//!
+//! Sources: Nova `api/openstack/wsgi.py` (fault names by status), Placement `util.py`
+//! (`errors` list), Cyborg (`error_message` holding a JSON text), Keystone (`error`), Glance and
+//! Neutron as their clients read them.
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::Fault;
+
+/// The body format of a service's faults.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// `{"itemNotFound": {"code", "message"}}`.
+    Compute,
+    /// `{"errors": [{"status", "title", "detail", "code", "request_id"}]}`.
+    Placement,
+    /// `{"error_message": "{\"faultcode\", …}"}`.
+    Accelerator,
+    /// `{"error": {"code", "title", "message"}}`.
+    Identity,
+    /// `{"code", "title", "message"}`.
+    Image,
+    /// `{"NeutronError": {"type", "message", "detail"}}`.
+    Network,
+}
+
+impl Dialect {
+    /// The body for a fault.
+    pub fn body(self, fault: &Fault, request_id: &str, code_shown: bool) -> Value {
+        let (status, title) = (fault.status.as_u16(), title(fault.status));
+        match self {
+            Self::Compute => {
+                json!({ compute_name(fault.status): {"code": status, "message": fault.message} })
+            }
+            Self::Placement => {
+                let mut error = json!({
+                    "status": status,
+                    "title": title,
+                    "detail": format!("{}\n\n {}  ", explanation(fault.status), fault.message),
+                    "request_id": request_id,
+                });
+                if code_shown {
+                    error["code"] = fault.code.into();
+                }
+                json!({"errors": [error]})
+            }
+            Self::Accelerator => {
+                let side = if status < 500 { "Client" } else { "Server" };
+                let inner =
+                    json!({"faultcode": side, "faultstring": fault.message, "debuginfo": null});
+                json!({"error_message": inner.to_string()})
+            }
+            Self::Identity => {
+                json!({"error": {"code": status, "title": title, "message": fault.message}})
+            }
+            Self::Image => json!({
+                "code": format!("{status} {title}"), "title": title, "message": fault.message,
+            }),
+            Self::Network => json!({"NeutronError": {
+                "type": title.replace(' ', ""), "message": fault.message, "detail": "",
+            }}),
+        }
+    }
+}
+
+fn title(status: StatusCode) -> &'static str {
+    status.canonical_reason().unwrap_or("Error")
+}
+
+fn compute_name(status: StatusCode) -> &'static str {
+    match status.as_u16() {
+        400 => "badRequest",
+        401 => "unauthorized",
+        403 => "forbidden",
+        404 => "itemNotFound",
+        405 => "badMethod",
+        409 => "conflictingRequest",
+        413 | 429 => "overLimit",
+        415 => "badMediaType",
+        501 => "notImplemented",
+        503 => "serviceUnavailable",
+        _ => "computeFault",
+    }
+}
+
+/// The stock sentence that Placement puts before the message.
+fn explanation(status: StatusCode) -> &'static str {
+    match status.as_u16() {
+        400 => {
+            "The server could not comply with the request since it is either malformed or \
+             otherwise incorrect."
+        }
+        401 => {
+            "This server could not verify that you are authorized to access the document you \
+             requested."
+        }
+        403 => "Access was denied to this resource.",
+        404 => "The resource could not be found.",
+        405 => "The method specified is not allowed for this resource.",
+        406 => "The resource could not be generated that was acceptable to your browser.",
+        409 => "There was a conflict when trying to complete your request.",
+        413 => "The body of your request was too large for this server.",
+        415 => "The request media type is not supported by this server.",
+        _ => {
+            "The server has either erred or is incapable of performing the requested operation."
+        }
+    }
+}

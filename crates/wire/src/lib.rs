@@ -1,0 +1,29 @@
+//! What every HTTP service shares: the request context, microversions, faults and the dialects
+//! they are told in, bodies and their schemas, paging, and the layers that put these around a
+//! service's routes.
+//!
+//! It must never know a resource of any service, nor the database.
+
+pub mod auth;
+pub mod base;
+pub mod body;
+pub mod context;
+pub mod dialect;
+pub mod fault;
+pub mod microversion;
+pub mod mount;
+pub mod noauth;
+pub mod paging;
+pub mod query;
+pub mod schema;
+pub mod text;
+pub mod time;
+
+pub use auth::Authenticator;
+pub use base::Base;
+pub use body::{Body, JsonBody};
+pub use context::Context;
+pub use dialect::Dialect;
+pub use fault::Fault;
+pub use microversion::{Microversion, Negotiate};
+pub use mount::{Service, mount};

@@ -1,0 +1,71 @@
+//! Microversions: parsing the headers, and the interface by which each service words what it
+//! refuses and stamps what it answers.
+
+use std::fmt;
+
+use axum::extract::FromRequestParts;
+use http::HeaderMap;
+use http::request::Parts;
+
+use crate::Fault;
+
+/// `major.minor`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Microversion(pub u32, pub u32);
+
+impl fmt::Display for Microversion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0, self.1)
+    }
+}
+
+impl Microversion {
+    /// Parses `2.53`; leading zeros and signs are refused as upstream does.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (major, minor) = text.split_once('.')?;
+        let number = |part: &str| {
+            let plain = part.bytes().all(|b| b.is_ascii_digit());
+            let no_leading_zero = part == "0" || !part.starts_with('0');
+            (plain && no_leading_zero).then(|| part.parse().ok()).flatten()
+        };
+        Some(Self(number(major)?, number(minor)?))
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Microversion {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Fault> {
+        parts
+            .extensions
+            .get::<Self>()
+            .copied()
+            .ok_or_else(|| Fault::internal("no microversion was negotiated on this route"))
+    }
+}
+
+/// How one service negotiates.
+pub trait Negotiate: Send + Sync {
+    /// Picks the version of a request.
+    ///
+    /// # Errors
+    /// 400 for an unreadable version, 406 for one out of range, in the service's words.
+    fn negotiate(&self, headers: &HeaderMap) -> Result<Microversion, Fault>;
+
+    /// Writes the version headers of the answer; `None` when negotiation failed.
+    fn stamp(&self, version: Option<Microversion>, headers: &mut HeaderMap);
+}
+
+/// What the `OpenStack-API-Version` header (which may name several services, separated by commas)
+/// says for one service type: `2.53`, `latest`, or nothing.
+pub fn requested<'a>(headers: &'a HeaderMap, service_type: &str) -> Option<&'a str> {
+    headers
+        .get_all("openstack-api-version")
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|entry| entry.trim().split_once(char::is_whitespace))
+        .filter(|(service, _)| service.eq_ignore_ascii_case(service_type))
+        .map(|(_, version)| version.trim())
+        .last()
+}

@@ -1,0 +1,135 @@
+//! The layers around a service's routes, from the outside in:
+//!
+//! ```text
+//!   request id, log span ─► faults in the dialect ─► token ─► microversion ─► routes
+//! ```
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use kilonova_ids::RequestId;
+use tracing::Instrument;
+
+use crate::{Authenticator, Base, Dialect, Fault, Microversion, Negotiate};
+
+/// What the layers need to know of a service.
+pub struct Service {
+    /// Its name in the logs.
+    pub name: &'static str,
+    /// How it words faults.
+    pub dialect: Dialect,
+    /// Its microversions, if it has any.
+    pub versions: Option<Arc<dyn Negotiate>>,
+    /// Which paths (relative to the mount) need no token.
+    pub public: fn(&str) -> bool,
+}
+
+struct Mounted {
+    service: Service,
+    prefix: String,
+    auth: Arc<dyn Authenticator>,
+}
+
+/// Puts the layers around `routes`; `prefix` is where the result will be nested, for links.
+pub fn mount(routes: Router, service: Service, prefix: &str, auth: Arc<dyn Authenticator>) -> Router {
+    let mounted = Arc::new(Mounted { service, prefix: prefix.to_owned(), auth });
+    routes
+        .fallback(|| async { Fault::not_found("The resource could not be found.") })
+        .method_not_allowed_fallback(|| async {
+            Fault::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "The method specified is not allowed for this resource.",
+            )
+        })
+        .layer(middleware::from_fn_with_state(mounted, handle))
+}
+
+async fn handle(State(mounted): State<Arc<Mounted>>, request: Request, next: Next) -> Response {
+    let request_id: RequestId = RequestId::new_v4();
+    let span = tracing::info_span!(
+        "request",
+        id = %format_args!("req-{request_id}"),
+        service = mounted.service.name,
+        method = %request.method(),
+        path = request.uri().path(),
+    );
+    answer(mounted, request_id, request, next).instrument(span).await
+}
+
+async fn answer(
+    mounted: Arc<Mounted>,
+    request_id: RequestId,
+    request: Request,
+    next: Next,
+) -> Response {
+    let begun = Instant::now();
+    let mut version = None;
+    let mut response = match admit(&mounted, request_id, request, &mut version).await {
+        Ok(request) => next.run(request).await,
+        Err(fault) => fault.into_response(),
+    };
+    let request_id = format!("req-{request_id}");
+    if let Some(fault) = response.extensions_mut().remove::<Fault>() {
+        log(&fault);
+        let code_shown = version.is_some_and(|v| v >= Microversion(1, 23));
+        let body = mounted.service.dialect.body(&fault, &request_id, code_shown);
+        let mut written = (fault.status, axum::Json(body)).into_response();
+        written.headers_mut().extend(fault.headers);
+        if let Some(allow) = response.headers().get(header::ALLOW) {
+            written.headers_mut().insert(header::ALLOW, allow.clone());
+        }
+        response = written;
+    }
+    let headers = response.headers_mut();
+    if let Some(versions) = &mounted.service.versions {
+        versions.stamp(version, headers);
+    }
+    if let Ok(value) = HeaderValue::from_str(&request_id) {
+        headers.insert("x-openstack-request-id", value.clone());
+        if mounted.service.dialect == Dialect::Compute {
+            headers.insert("x-compute-request-id", value);
+        }
+    }
+    tracing::debug!(
+        status = response.status().as_u16(),
+        micros = begun.elapsed().as_micros() as u64,
+        "answered"
+    );
+    response
+}
+
+async fn admit(
+    mounted: &Mounted,
+    request_id: RequestId,
+    request: Request,
+    version: &mut Option<Microversion>,
+) -> Result<Request, Fault> {
+    let (mut parts, body) = request.into_parts();
+    let base = Base::of(&parts, &mounted.prefix);
+    parts.extensions.insert(base);
+    if !(mounted.service.public)(parts.uri.path()) {
+        let mut context = mounted.auth.authenticate(&parts.headers).await?;
+        context.request_id = Some(request_id);
+        parts.extensions.insert(context);
+    }
+    if let Some(versions) = &mounted.service.versions {
+        let chosen = versions.negotiate(&parts.headers)?;
+        *version = Some(chosen);
+        parts.extensions.insert(chosen);
+    }
+    Ok(Request::from_parts(parts, body))
+}
+
+fn log(fault: &Fault) {
+    let internal = fault.internal.as_deref().unwrap_or_default();
+    if fault.status.is_server_error() {
+        tracing::error!(status = fault.status.as_u16(), cause = internal, "{}", fault.message);
+    } else {
+        tracing::info!(status = fault.status.as_u16(), cause = internal, "{}", fault.message);
+    }
+}

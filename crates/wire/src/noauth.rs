@@ -1,0 +1,57 @@
+//! `auth_strategy = noauth2`: the caller says who he is. For tests on the loopback interface.
+//!
+//! `X-Auth-Token: user[:project]` as Placement reads it (`placement/auth.py`): user `admin` has the
+//! role admin, others none, unless `X-Roles` says so. The accelerator API's headers
+//! (`X-User-Id`, `X-Project-Id`, `X-Roles`, `X-Service-Roles`) are believed as Cyborg does without
+//! `authtoken` in its pipeline.
+
+use http::HeaderMap;
+
+use crate::auth::Authentication;
+use crate::{Authenticator, Context, Fault};
+
+/// Believes what the headers say.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoAuth;
+
+impl Authenticator for NoAuth {
+    fn authenticate<'a>(&'a self, headers: &'a HeaderMap) -> Authentication<'a> {
+        Box::pin(async move { believe(headers) })
+    }
+}
+
+fn believe(headers: &HeaderMap) -> Result<Context, Fault> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let list = |name: &str| -> Vec<String> {
+        text(name)
+            .into_iter()
+            .flat_map(|roles| roles.split(','))
+            .map(|role| role.trim().to_owned())
+            .filter(|role| !role.is_empty())
+            .collect()
+    };
+    let token = text("x-auth-token");
+    if token.is_none() && text("x-user-id").is_none() && text("x-roles").is_none() {
+        return Err(Fault::unauthorized("Authentication required"));
+    }
+    let (user, project) = match token.map(|token| token.split_once(':').unwrap_or((token, token))) {
+        Some(pair) => pair,
+        None => ("", ""),
+    };
+    let user = text("x-user-id").unwrap_or(user).to_owned();
+    let project = text("x-project-id").or(text("x-tenant-id")).unwrap_or(project);
+    let mut roles = list("x-roles");
+    if roles.is_empty() && user == "admin" {
+        roles.push("admin".into());
+    }
+    let system = text("openstack-system-scope") == Some("all");
+    Ok(Context {
+        request_id: None,
+        user_name: user.clone(),
+        user_id: user,
+        project_id: if system { String::new() } else { project.to_owned() },
+        project_name: String::new(),
+        roles,
+        service_roles: list("x-service-roles"),
+    })
+}

@@ -1,0 +1,48 @@
+//! `limit` and `marker`, as Nova and Glance read them.
+
+use crate::query::Query;
+use crate::Fault;
+
+/// Rows at most in one answer, whatever the caller asks (Nova's `[api] max_limit`).
+pub const MAX_LIMIT: usize = 1000;
+
+/// One page of a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// Rows at most.
+    pub limit: usize,
+    /// The last row of the page before.
+    pub marker: Option<String>,
+}
+
+impl Page {
+    /// Reads the two parameters.
+    ///
+    /// # Errors
+    /// 400 for a limit that is not a non-negative integer.
+    pub fn read(query: &Query) -> Result<Self, Fault> {
+        let limit = match query.get("limit") {
+            None | Some("") => MAX_LIMIT,
+            Some(text) => text
+                .parse::<usize>()
+                .map_err(|_| {
+                    Fault::bad_request(format!(
+                        "Invalid input for query parameters limit. Value: {text}. limit must be a \
+                         non-negative integer."
+                    ))
+                })?
+                .min(MAX_LIMIT),
+        };
+        Ok(Self { limit, marker: query.get("marker").map(str::to_owned) })
+    }
+
+    /// Cuts `rows` to the page and says whether more follow. `None` when the marker is unknown.
+    pub fn cut<T>(&self, rows: Vec<T>, id: impl Fn(&T) -> String) -> Option<(Vec<T>, bool)> {
+        let start = match &self.marker {
+            None => 0,
+            Some(marker) => rows.iter().position(|row| id(row) == *marker)? + 1,
+        };
+        let more = rows.len() - start > self.limit;
+        Some((rows.into_iter().skip(start).take(self.limit).collect(), more))
+    }
+}

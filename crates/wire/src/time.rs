@@ -1,0 +1,45 @@
+//! Times: kept as microseconds since 1970, shown in the two spellings that OpenStack uses.
+
+use jiff::Timestamp;
+
+/// Now, in microseconds since 1970.
+pub fn now_micros() -> i64 {
+    Timestamp::now().as_microsecond()
+}
+
+fn at(micros: i64) -> Timestamp {
+    Timestamp::from_microsecond(micros).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+/// `2026-11-21T10:57:15Z`: Nova, Glance.
+pub fn zulu(micros: i64) -> String {
+    at(micros).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// `2026-11-21T10:57:15.000000`: Nova's `OS-SRV-USG`, instance actions, services.
+pub fn naive(micros: i64) -> String {
+    at(micros).strftime("%Y-%m-%dT%H:%M:%S.000000").to_string()
+}
+
+/// `2026-11-21T10:57:15+00:00`: Cyborg.
+pub fn offset(micros: i64) -> String {
+    at(micros).strftime("%Y-%m-%dT%H:%M:%S+00:00").to_string()
+}
+
+/// `2026-11-21T10:57:15.000000Z`: Keystone.
+pub fn keystone(micros: i64) -> String {
+    at(micros).strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+}
+
+/// `Sat, 21 Nov 2026 10:57:15 GMT`: HTTP dates.
+pub fn http(micros: i64) -> String {
+    at(micros).strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
+}
+
+/// Reads ISO 8601 with or without an offset; without one it is UTC.
+pub fn parse(text: &str) -> Option<i64> {
+    text.parse::<Timestamp>().ok().map(|t| t.as_microsecond()).or_else(|| {
+        let civil = text.replace(' ', "T").parse::<jiff::civil::DateTime>().ok()?;
+        Some(civil.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_microsecond())
+    })
+}
