@@ -67,6 +67,28 @@ impl<'a> Tx<'a> {
         Ok(self.rows(sql, params)?.into_iter().next())
     }
 
+    /// Runs `work` so that an error from it undoes what it did and nothing else: the transaction goes
+    /// on, on PostgreSQL too. For "try this candidate, or the next".
+    ///
+    /// # Errors
+    /// What `work` returns, or a store error turned into `E`.
+    pub fn attempt<T, E: From<Error>>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.batch("SAVEPOINT attempt")?;
+        let hooks = self.hooks.len();
+        let answer = work(self);
+        if answer.is_ok() {
+            self.batch("RELEASE SAVEPOINT attempt")?;
+        } else if !self.retry {
+            self.hooks.truncate(hooks);
+            self.batch("ROLLBACK TO SAVEPOINT attempt")?;
+            self.batch("RELEASE SAVEPOINT attempt")?;
+        }
+        answer
+    }
+
     /// Runs `hook` once the transaction is durable, and never otherwise. On SQLite hooks run in
     /// commit order; on PostgreSQL two transactions' hooks may run in either order, so what they
     /// carry must be absolute and versioned.

@@ -1,0 +1,154 @@
+//! Begin, move on, end; always inside the caller's transaction.
+
+use kilonova_ids::ServerId;
+use kilonova_store::{Row, Tx, params};
+use serde_json::Value;
+
+use crate::statements as sql;
+use crate::{Error, Event, NewOperation, Operation, Outcome};
+
+/// Begins an operation.
+///
+/// # Errors
+/// [`Error::Busy`] when the subject has an open one. The transaction is then over.
+pub fn begin(tx: &mut Tx<'_>, new: &NewOperation, now: i64) -> Result<(), Error> {
+    let params = params![
+        new.id,
+        new.kind,
+        new.subject,
+        &new.request_id,
+        &new.project_id,
+        &new.user_id,
+        new.step,
+        new.data.to_string(),
+        now
+    ];
+    match tx.execute(sql::BEGIN, params) {
+        Ok(_) => Ok(()),
+        Err(kilonova_store::Error::Unique(_)) => Err(Error::Busy(new.subject.to_string())),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The open operation of a server.
+///
+/// # Errors
+/// The database's.
+pub fn open_of(tx: &mut Tx<'_>, subject: ServerId) -> Result<Option<Operation>, Error> {
+    tx.row(sql::OPEN_OF, params![subject])?.as_ref().map(read).transpose()
+}
+
+/// Moves an operation to its next step.
+///
+/// # Errors
+/// [`Error::Moved`] when somebody else moved or ended it.
+pub fn advance(
+    tx: &mut Tx<'_>,
+    operation: &Operation,
+    step: &str,
+    data: &Value,
+    now: i64,
+) -> Result<(), Error> {
+    let params = params![operation.id, operation.version, step, data.to_string(), now];
+    if tx.execute(sql::ADVANCE, params)? == 1 {
+        Ok(())
+    } else {
+        Err(Error::Moved(operation.id.to_string()))
+    }
+}
+
+/// Ends an operation. One that has ended stays as it is.
+///
+/// # Errors
+/// The database's.
+pub fn finish(
+    tx: &mut Tx<'_>,
+    operation: &Operation,
+    outcome: Outcome,
+    message: Option<&str>,
+    now: i64,
+) -> Result<(), Error> {
+    tx.execute(sql::FINISH, params![operation.id, outcome.as_str(), message, now])?;
+    Ok(())
+}
+
+/// Notes something that happened.
+///
+/// # Errors
+/// The database's.
+pub fn event(tx: &mut Tx<'_>, operation: kilonova_ids::OperationId, event: &Event) -> Result<(), Error> {
+    let params = params![
+        operation,
+        &event.name,
+        event.host.as_deref(),
+        event.result.as_deref(),
+        event.details.as_deref(),
+        event.started_at,
+        event.finished_at
+    ];
+    tx.execute(sql::EVENT, params)?;
+    Ok(())
+}
+
+/// The newest `limit` operations of a server.
+///
+/// # Errors
+/// The database's.
+pub fn history(tx: &mut Tx<'_>, subject: ServerId, limit: i64) -> Result<Vec<Operation>, Error> {
+    tx.rows(sql::HISTORY, params![subject, limit])?.iter().map(read).collect()
+}
+
+/// One operation, by the request that asked for it, with its events.
+///
+/// # Errors
+/// The database's.
+pub fn one(
+    tx: &mut Tx<'_>,
+    subject: ServerId,
+    request_id: &str,
+) -> Result<Option<(Operation, Vec<Event>)>, Error> {
+    let Some(row) = tx.row(sql::ONE, params![subject, request_id])? else { return Ok(None) };
+    let operation = read(&row)?;
+    let events = tx
+        .rows(sql::EVENTS, params![operation.id])?
+        .iter()
+        .map(|row| {
+            Ok(Event {
+                name: row.string(0)?,
+                host: row.string_opt(1)?,
+                result: row.string_opt(2)?,
+                details: row.string_opt(3)?,
+                started_at: row.int(4)?,
+                finished_at: row.int_opt(5)?,
+            })
+        })
+        .collect::<Result<_, Error>>()?;
+    Ok(Some((operation, events)))
+}
+
+/// Forgets operations that ended before `before`.
+///
+/// # Errors
+/// The database's.
+pub fn purge(tx: &mut Tx<'_>, before: i64) -> Result<u64, Error> {
+    Ok(tx.execute(sql::PURGE, params![before])?)
+}
+
+fn read(row: &Row) -> Result<Operation, Error> {
+    Ok(Operation {
+        id: row.id(0)?,
+        kind: row.string(1)?,
+        subject: row.id(2)?,
+        request_id: row.string(3)?,
+        project_id: row.string(4)?,
+        user_id: row.string(5)?,
+        step: row.string(6)?,
+        version: row.int(7)?,
+        data: serde_json::from_str(row.text(8)?)
+            .map_err(|e| kilonova_store::Error::Shape(format!("operation data: {e}")))?,
+        outcome: Outcome::parse(row.text(9)?),
+        message: row.string_opt(10)?,
+        created_at: row.int(11)?,
+        updated_at: row.int(12)?,
+    })
+}

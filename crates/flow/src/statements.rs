@@ -1,0 +1,35 @@
+//! The journal's SQL.
+
+kilonova_store::statements! {
+    /// A new row.
+    BEGIN = "INSERT INTO operations (id, kind, subject, open_subject, request_id, project_id, user_id,
+        step, version, data, outcome, created_at, updated_at)
+        VALUES (?1, ?2, ?3, ?3, ?4, ?5, ?6, ?7, 0, ?8, 'open', ?9, ?9)";
+    /// The open operation of a subject.
+    OPEN_OF = "SELECT id, kind, subject, request_id, project_id, user_id, step, version, data, outcome,
+        message, created_at, updated_at FROM operations WHERE open_subject = ?1";
+    /// To the next step, if nobody was faster.
+    ADVANCE = "UPDATE operations SET step = ?3, data = ?4, version = version + 1, updated_at = ?5
+        WHERE id = ?1 AND version = ?2 AND outcome = 'open'";
+    /// The end.
+    FINISH = "UPDATE operations SET outcome = ?2, message = ?3, open_subject = NULL,
+        version = version + 1, updated_at = ?4 WHERE id = ?1 AND outcome = 'open'";
+    /// Everything asked of a subject, newest first.
+    HISTORY = "SELECT id, kind, subject, request_id, project_id, user_id, step, version, data, outcome,
+        message, created_at, updated_at FROM operations WHERE subject = ?1
+        ORDER BY created_at DESC, id DESC LIMIT ?2";
+    /// One by the request that asked for it.
+    ONE = "SELECT id, kind, subject, request_id, project_id, user_id, step, version, data, outcome,
+        message, created_at, updated_at FROM operations WHERE subject = ?1 AND request_id = ?2";
+    /// Adds an event.
+    EVENT = "INSERT INTO operation_events (operation_id, position, name, host, result, details,
+        started_at, finished_at)
+        SELECT CAST(?1 AS TEXT), (SELECT COUNT(*) FROM operation_events WHERE operation_id = ?1),
+        CAST(?2 AS TEXT), CAST(?3 AS TEXT), CAST(?4 AS TEXT), CAST(?5 AS TEXT), CAST(?6 AS BIGINT),
+        CAST(?7 AS BIGINT)";
+    /// The events of an operation.
+    EVENTS = "SELECT name, host, result, details, started_at, finished_at FROM operation_events
+        WHERE operation_id = ?1 ORDER BY position";
+    /// Ended operations that nobody will ask for.
+    PURGE = "DELETE FROM operations WHERE outcome <> 'open' AND updated_at < ?1";
+}
