@@ -1,0 +1,1 @@
+//! The tables of the compute service and the statements on them.
