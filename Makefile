@@ -1,0 +1,55 @@
+# The project's commands. Each installs what it misses (scripts/bootstrap.sh) and says so.
+
+SHELL := /bin/bash
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+KILONOVA := target/release/kilonova
+STATE ?= state
+LISTEN ?= 127.0.0.1:8774
+NODES ?= examples/nodes/demo.toml
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test run bench build fmt lint deny
+
+help: ## Lists these commands
+	@echo "Kilonova: servers with GPUs, vGPUs and FPGAs, for the unchanged OpenStack clients."
+	@echo
+	@sed -nE 's/^([a-z]+):.*## (.*)$$/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
+		|| sed -nE 's/^([a-z]+):.*## (.*)$$/  make \1  \2/p' $(MAKEFILE_LIST)
+	@echo
+	@echo "  make run  takes STATE=$(STATE) LISTEN=$(LISTEN) NODES=$(NODES)"
+	@echo "  ARGS=...  is handed to the program behind demo, run and bench"
+
+demo: build ## Runs the main job from nothing with the stock openstack client, and checks it
+	@scripts/bootstrap.sh clients
+	@python3 scripts/demo.py --kilonova $(KILONOVA) $(ARGS)
+
+test: ## Runs every test, on SQLite and on PostgreSQL, then the demo and the kill -9 runs
+	@scripts/bootstrap.sh build nextest postgres clients
+	@scripts/test.sh $(ARGS)
+
+run: build ## Starts the all-in-one system with the simulated hosts and leaves it up
+	@exec $(KILONOVA) serve --state-dir $(STATE) --listen $(LISTEN) --nodes $(NODES) $(ARGS)
+
+bench: build ## Prints the benchmark tables for SQLite and PostgreSQL
+	@scripts/bootstrap.sh postgres
+	@scripts/bench.sh $(KILONOVA) $(ARGS)
+
+build: ## Builds target/release/kilonova
+	@scripts/bootstrap.sh build
+	@cargo build --release --locked -p kilonova
+
+fmt: ## Formats the Rust code
+	@cargo fmt --all
+
+lint: ## Checks formatting, clippy and the scripts' syntax
+	@scripts/bootstrap.sh build
+	@cargo fmt --all --check
+	@cargo clippy --workspace --all-targets --locked -- -D warnings
+	@for script in .ci/run scripts/*.sh; do bash -n $$script || exit 1; done
+	@python3 -m compileall -q scripts
+
+deny: ## Checks the dependencies' licences and duplicates (installs cargo-deny once)
+	@scripts/bootstrap.sh build deny
+	@cargo deny --locked check bans licenses sources

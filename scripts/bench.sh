@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# The benchmark tables, on SQLite and then on PostgreSQL 15 (a temporary cluster; with fsync on,
+# as SQLite has it here).
+#
+#   scripts/bench.sh KILONOVA [ARGUMENTS of `kilonova bench`...]
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. scripts/postgres.sh
+PG_DURABLE=yes
+trap pg_stop EXIT
+
+kilonova=$1
+shift
+printf 'machine: %s, %s cores, %s\n\n' \
+    "$(sed -nE 's/^model name.*: (.*)/\1/p' /proc/cpuinfo | head -1)" "$(nproc)" \
+    "$(awk '/MemTotal/ {printf "%.0f GiB", $2 / 1048576}' /proc/meminfo)"
+"$kilonova" bench "$@"
+pg_start
+"$kilonova" bench --database "$(pg_database bench)" "$@"

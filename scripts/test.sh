@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# Every test, on SQLite and on PostgreSQL 15. Steps (all, when none is named):
+#
+#   unit    the workspace's tests; those that need a database run on both
+#   docs    the examples in the documentation
+#   demo    the main job by the stock clients, on both databases
+#   chaos   random kill -9 of a real `kilonova serve` under load, on both databases
+#
+# KILONOVA_KILLS (200) is the number of kills on each database. A failed step does not keep the
+# later ones from running. The last line sums up; the exit code is 1 when anything failed.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. scripts/postgres.sh
+
+export PATH="$PATH:$HOME/.cargo/bin" CARGO_TERM_COLOR=never
+KILLS=${KILONOVA_KILLS:-200}
+KILONOVA=target/release/kilonova
+SCRATCH=$(mktemp -d)
+passed=0 failed=0 skipped=0
+
+finish() {
+    pg_stop
+    rm -rf "$SCRATCH"
+}
+trap finish EXIT
+
+title() { printf '\n== %s (%s s)\n' "$*" "$SECONDS"; }
+add() { passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3)); }
+# number TEXT WORD: the number that stands before the word, or 0.
+number() { grep -oE "[0-9]+ $2" <<<"$1" | head -1 | cut -d' ' -f1 || true; }
+
+unit() {
+    title "unit: the workspace's tests on SQLite and PostgreSQL"
+    local log=$SCRATCH/unit.log ok=yes line
+    KILONOVA_TEST_POSTGRES=$PG_URL cargo nextest run --locked --workspace --profile ci \
+        --no-tests fail 2>&1 | tee "$log" || ok=no
+    line=$(grep -E '^ *Summary \[' "$log" | tail -1 || true)
+    count "$line" "$ok" "$(number "$line" passed)" "$(number "$line" failed)" "$(number "$line" skipped)"
+    # A test that was ended for taking too long is counted apart by nextest.
+    add 0 "$(($(number "$line" 'timed out') + 0))" 0
+}
+
+docs() {
+    title "docs: the examples in the documentation"
+    local log=$SCRATCH/docs.log ok=yes p f s
+    cargo test --locked --workspace --doc 2>&1 | tee "$log" | grep -vE '^$|^running 0|^test result: ok. 0' || true
+    grep -qE '^error' "$log" && ok=no
+    p=$(total "$log" passed) f=$(total "$log" failed) s=$(total "$log" ignored)
+    count "seen" "$ok" "$p" "$f" "$s"
+}
+
+# total LOG WORD: the sum of the numbers before the word over all `test result` lines.
+total() { { grep '^test result' "$1" || true; } | grep -oE "[0-9]+ $2" | awk '{n += $1} END {print n + 0}'; }
+
+# count LINE OK PASSED FAILED SKIPPED: a step that failed without naming a failure counts as one.
+count() {
+    local p=${3:-0} f=${4:-0} s=${5:-0}
+    if [ "$2" = no ] || [ -z "$1" ]; then
+        [ "${f:-0}" -gt 0 ] || f=1
+    fi
+    add "${p:-0}" "${f:-0}" "${s:-0}"
+}
+
+# script NAME ARGUMENTS...: a Python step that writes `passed failed` to the file it is given.
+script() {
+    local name=$1 counts=$SCRATCH/counts ok=yes p=0 f=0
+    shift
+    rm -f "$counts"
+    python3 "scripts/$name.py" --kilonova "$KILONOVA" --counts "$counts" "$@" || ok=no
+    [ -s "$counts" ] && read -r p f <"$counts"
+    count "$p" "$ok" "$p" "$f" 0
+}
+
+release() {
+    [ "${release_built:-no}" = yes ] && return
+    title "build: target/release/kilonova"
+    if ! cargo build --release --locked -p kilonova; then
+        add 0 1 0
+        return 1
+    fi
+    release_built=yes
+}
+
+demo() {
+    release || return 0
+    title "demo on SQLite"
+    script demo
+    title "demo on PostgreSQL"
+    script demo --brief --database "$(pg_database demo)"
+}
+
+chaos() {
+    release || return 0
+    title "chaos: $KILLS kills on SQLite"
+    script chaos "$KILLS"
+    title "chaos: $KILLS kills on PostgreSQL"
+    script chaos "$KILLS" --database "$(pg_database chaos)"
+}
+
+[ $# -gt 0 ] || set -- unit docs demo chaos
+for step in "$@"; do
+    case $step in
+        unit | docs | demo | chaos) ;;
+        *) echo "unknown step $step; there are unit, docs, demo and chaos" >&2; exit 2 ;;
+    esac
+done
+
+title "PostgreSQL 15 in a temporary folder"
+pg_start
+for step in "$@"; do "$step"; done
+
+printf '\n%s s\n' "$SECONDS"
+printf '%s passed, %s failed, %s skipped\n' "$passed" "$failed" "$skipped"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
