@@ -1,1 +1,149 @@
-//! identity
+//! Keystone v3, the part that clients need: users, projects and roles of one domain, Fernet
+//! tokens, the service catalog, and application credentials.
+//!
+//! ```text
+//!   api/   one file per resource: routes, request, view
+//!   app/   what it does: login, validation, the rules on changes
+//!   db/    its SQL
+//! ```
+//!
+//! Two invariants carry the rest. A token says *who* and *until when*, never *what he may*: roles
+//! and states are read from the database at validation, so revoking is immediate. And every change
+//! goes through [`Identity::change`], which empties the cache of validated tokens on commit.
+//!
+//! It must never log a password, a secret or a token, and never tell from outside why a login
+//! failed.
+
+mod api;
+mod app;
+mod authenticator;
+mod cache;
+mod catalog;
+mod db;
+mod error;
+mod keys;
+mod secret;
+mod token;
+
+use std::path::Path;
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+use fernet::MultiFernet;
+use kilonova_store::{Store, Tx};
+
+pub use api::{routes, service};
+pub use catalog::CatalogEntry;
+pub use db::{MIGRATIONS, statements};
+pub use error::Error;
+
+use cache::Cache;
+use secret::Hasher;
+
+/// The id of the only domain.
+pub const DOMAIN_ID: &str = "default";
+/// The name of the only domain.
+pub const DOMAIN_NAME: &str = "Default";
+/// The only region.
+pub const REGION: &str = "RegionOne";
+
+/// What an operator may choose.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How long a token is valid (`[token] expiration`).
+    pub token_expiration: Duration,
+    /// How long a validated token is remembered; at most 30 seconds.
+    pub cache_time: Duration,
+    /// The cost of a password hash.
+    pub hash_cost: argon2::Params,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            token_expiration: Duration::from_secs(3600),
+            cache_time: Duration::from_secs(15),
+            hash_cost: argon2::Params::default(),
+        }
+    }
+}
+
+/// The identity service; cheap to clone.
+#[derive(Clone)]
+pub struct Identity {
+    store: Store,
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    keys: MultiFernet,
+    hasher: Hasher,
+    cache: Arc<Cache>,
+    catalog: RwLock<Arc<Vec<CatalogEntry>>>,
+    token_expiration: i64,
+}
+
+impl Identity {
+    /// Opens the service; makes the token keys on the first start.
+    ///
+    /// # Errors
+    /// [`Error::Keys`] with a sentence for the operator.
+    pub async fn open(store: Store, keys_dir: &Path, options: Options) -> Result<Self, Error> {
+        let directory = keys_dir.to_owned();
+        let keys = tokio::task::spawn_blocking(move || keys::open(&directory))
+            .await
+            .map_err(|e| Error::Keys(e.to_string()))??;
+        let lifetime = i64::try_from(options.token_expiration.as_micros()).unwrap_or(i64::MAX / 4);
+        Ok(Self {
+            store,
+            inner: Arc::new(Inner {
+                keys,
+                hasher: Hasher::new(options.hash_cost),
+                cache: Arc::new(Cache::new(options.cache_time)),
+                catalog: RwLock::default(),
+                token_expiration: lifetime,
+            }),
+        })
+    }
+
+    /// Sets the catalog that logins are answered with.
+    pub fn set_catalog(&self, entries: Vec<CatalogEntry>) {
+        let mut catalog =
+            self.inner.catalog.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        *catalog = Arc::new(entries);
+    }
+
+    pub(crate) fn catalog(&self) -> Arc<Vec<CatalogEntry>> {
+        let catalog = self.inner.catalog.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        Arc::clone(&catalog)
+    }
+
+    /// A write after which no earlier validation of a token counts.
+    pub(crate) async fn change<T, F>(&self, mut work: F) -> Result<T, Error>
+    where
+        F: FnMut(&mut Tx<'_>) -> Result<T, Error> + Send + 'static,
+        T: Send + 'static,
+    {
+        let cache = Arc::clone(&self.inner.cache);
+        self.store
+            .write(move |tx| {
+                let cache = Arc::clone(&cache);
+                tx.on_commit(move || cache.clear());
+                work(tx)
+            })
+            .await
+    }
+
+    pub(crate) async fn read<T, F>(&self, work: F) -> Result<T, Error>
+    where
+        F: FnMut(&mut Tx<'_>) -> Result<T, Error> + Send + 'static,
+        T: Send + 'static,
+    {
+        self.store.read(work).await
+    }
+}
+
+/// A new id in Keystone's spelling: 32 hex digits.
+pub(crate) fn new_id() -> String {
+    uuid::Uuid::new_v4().simple().to_string()
+}

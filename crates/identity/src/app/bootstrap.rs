@@ -1,0 +1,65 @@
+//! The first user, the first projects and the roles, made once.
+
+use kilonova_wire::text::check_name;
+
+use crate::db::users::User;
+use crate::db::{assignments, projects, roles, users};
+use crate::{Error, Identity, new_id, secret};
+
+const ADMIN: &str = "admin";
+const PROJECTS: [(&str, &str); 2] = [
+    (ADMIN, "Bootstrap project for initializing the cloud."),
+    ("service", "Users of the services."),
+];
+/// Each implies the next.
+const CHAIN: [&str; 4] = ["admin", "manager", "member", "reader"];
+const SERVICE_ROLE: &str = "service";
+
+impl Identity {
+    /// Makes user and project `admin`, project `service` and the roles where they are missing.
+    /// Says whether the user was made now; the password of one that is there stays as it is.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a password that is empty or too long.
+    pub async fn bootstrap(&self, password: &str) -> Result<bool, Error> {
+        check_name("password", password, secret::LONGEST)
+            .map_err(|_| Error::Invalid("the bootstrap password is empty or too long".into()))?;
+        let there = self.read(|tx| Ok(users::by_name(tx, ADMIN)?.is_some())).await?;
+        let hash = if there { None } else { Some(self.inner.hasher.hash(password.into()).await?) };
+        self.change(move |tx| {
+            for (name, about) in PROJECTS {
+                projects::insert_missing(tx, &new_id(), name, about)?;
+            }
+            for name in CHAIN.into_iter().chain([SERVICE_ROLE]) {
+                roles::insert_missing(tx, &new_id(), name)?;
+            }
+            let mut ids = Vec::new();
+            for name in CHAIN {
+                ids.extend(roles::by_name(tx, name)?.map(|role| role.id));
+            }
+            for pair in ids.windows(2) {
+                roles::imply(tx, &pair[0], &pair[1])?;
+            }
+            let Some(hash) = &hash else { return Ok(false) };
+            if users::by_name(tx, ADMIN)?.is_some() {
+                return Ok(false);
+            }
+            let user = User {
+                id: new_id(),
+                name: ADMIN.into(),
+                enabled: true,
+                default_project_id: None,
+                tokens_valid_from: 0,
+                extra: serde_json::Map::new(),
+            };
+            users::insert(tx, &user, Some(hash))?;
+            if let Some(project) = projects::by_name(tx, ADMIN)? {
+                for role in &ids {
+                    assignments::insert(tx, &user.id, &project.id, role)?;
+                }
+            }
+            Ok(true)
+        })
+        .await
+    }
+}

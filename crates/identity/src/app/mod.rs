@@ -1,0 +1,64 @@
+//! What the identity service does, apart from HTTP and SQL.
+
+pub(crate) mod assignments;
+mod bootstrap;
+pub(crate) mod credentials;
+pub(crate) mod login;
+mod projects;
+mod roles;
+pub(crate) mod session;
+mod users;
+
+use kilonova_wire::text::check_name;
+use serde_json::{Map, Value};
+
+use crate::{DOMAIN_ID, Error};
+
+/// The fields of a request.
+pub(crate) type Fields = Map<String, Value>;
+
+fn named(name: &str, max: usize) -> Result<(), Error> {
+    check_name("name", name, max).map_err(|fault| Error::Invalid(fault.message))
+}
+
+fn text(fields: &Fields, key: &str) -> Result<Option<String>, Error> {
+    match fields.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) if text.chars().any(|c| c == '\0') => {
+            Err(Error::Invalid(format!("{key} holds a NUL character.")))
+        }
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(_) => Err(Error::Invalid(format!("{key} has to be a string."))),
+    }
+}
+
+fn flag(fields: &Fields, key: &str) -> Result<Option<bool>, Error> {
+    match fields.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Bool(flag)) => Ok(Some(*flag)),
+        Some(_) => Err(Error::Invalid(format!("{key} has to be true or false."))),
+    }
+}
+
+/// There is one domain, so it may be named but not chosen.
+fn only_domain(fields: &Fields) -> Result<(), Error> {
+    match text(fields, "domain_id")? {
+        Some(id) if id != DOMAIN_ID => Err(Error::NotFound("domain", id)),
+        _ => Ok(()),
+    }
+}
+
+/// Takes over the attributes that the service keeps without knowing them; null removes one.
+fn extras(extra: &mut Fields, fields: &Fields, known: &[&str]) -> Result<(), Error> {
+    for (key, value) in fields.iter().filter(|(key, _)| !known.contains(&key.as_str())) {
+        if key.contains('\0') || value.to_string().contains("\\u0000") {
+            return Err(Error::Invalid(format!("{} holds a NUL character.", key.escape_debug())));
+        }
+        if value.is_null() {
+            extra.remove(key);
+        } else {
+            extra.insert(key.clone(), value.clone());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,120 @@
+//! Projects: made, changed and removed.
+
+use serde_json::Value;
+
+use super::{Fields, extras, flag, named, only_domain, text};
+use crate::db::projects::{self, Project};
+use crate::{DOMAIN_ID, Error, Identity, new_id};
+
+/// What a project may be called at most, in characters.
+const LONGEST: usize = 64;
+const KNOWN: [&str; 10] = [
+    "id", "name", "description", "enabled", "tags", "domain_id", "parent_id", "is_domain",
+    "options", "links",
+];
+
+impl Identity {
+    pub(crate) async fn project(&self, id: &str) -> Result<Project, Error> {
+        let id = id.to_owned();
+        self.read(move |tx| {
+            projects::by_id(tx, &id)?.ok_or_else(|| Error::NotFound("project", id.clone()))
+        })
+        .await
+    }
+
+    pub(crate) async fn projects(
+        &self,
+        name: Option<String>,
+        enabled: Option<bool>,
+        member: Option<String>,
+    ) -> Result<Vec<Project>, Error> {
+        self.read(move |tx| Ok(projects::list(tx, name.as_deref(), enabled, member.as_deref())?))
+            .await
+    }
+
+    pub(crate) async fn create_project(&self, fields: Fields) -> Result<Project, Error> {
+        let mut project = Project {
+            id: new_id(),
+            name: String::new(),
+            description: String::new(),
+            enabled: true,
+            tags: Vec::new(),
+            extra: Fields::new(),
+        };
+        apply(&mut project, &fields)?;
+        named(&project.name, LONGEST)?;
+        self.change(move |tx| {
+            projects::insert(tx, &project).map_err(Error::taken("project", &project.name))?;
+            Ok(project.clone())
+        })
+        .await
+    }
+
+    pub(crate) async fn update_project(&self, id: &str, fields: Fields) -> Result<Project, Error> {
+        let id = id.to_owned();
+        self.change(move |tx| {
+            let mut project =
+                projects::by_id(tx, &id)?.ok_or_else(|| Error::NotFound("project", id.clone()))?;
+            apply(&mut project, &fields)?;
+            named(&project.name, LONGEST)?;
+            projects::update(tx, &project).map_err(Error::taken("project", &project.name))?;
+            Ok(project)
+        })
+        .await
+    }
+
+    pub(crate) async fn delete_project(&self, id: &str) -> Result<(), Error> {
+        let id = id.to_owned();
+        self.change(move |tx| {
+            if projects::delete(tx, &id)? { Ok(()) } else { Err(Error::NotFound("project", id.clone())) }
+        })
+        .await
+    }
+}
+
+fn apply(project: &mut Project, fields: &Fields) -> Result<(), Error> {
+    only_domain(fields)?;
+    if text(fields, "parent_id")?.is_some_and(|id| id != DOMAIN_ID) {
+        return Err(Error::Invalid("Projects inside projects are not offered here.".into()));
+    }
+    if flag(fields, "is_domain")? == Some(true) {
+        return Err(Error::Invalid("There is one domain and no way to add another.".into()));
+    }
+    if let Some(name) = text(fields, "name")? {
+        project.name = name;
+    }
+    if fields.contains_key("description") {
+        project.description = text(fields, "description")?.unwrap_or_default();
+    }
+    if let Some(enabled) = flag(fields, "enabled")? {
+        project.enabled = enabled;
+    }
+    if let Some(tags) = fields.get("tags") {
+        project.tags = read_tags(tags)?;
+    }
+    extras(&mut project.extra, fields, &KNOWN)
+}
+
+fn read_tags(tags: &Value) -> Result<Vec<String>, Error> {
+    let wrong = || {
+        Error::Invalid(
+            "tags has to be a list of at most 80 different strings of 1 to 255 characters \
+             without a slash or a comma."
+                .into(),
+        )
+    };
+    let tags: Vec<String> = tags
+        .as_array()
+        .filter(|tags| tags.len() <= 80)
+        .ok_or_else(wrong)?
+        .iter()
+        .map(|tag| tag.as_str().map(str::to_owned))
+        .collect::<Option<_>>()
+        .ok_or_else(wrong)?;
+    let fits = |tag: &String| {
+        (1..=255).contains(&tag.chars().count())
+            && !tag.chars().any(|c| c == '/' || c == ',' || c.is_control())
+    };
+    let different = tags.iter().collect::<std::collections::BTreeSet<_>>().len() == tags.len();
+    if different && tags.iter().all(fits) { Ok(tags) } else { Err(wrong()) }
+}

@@ -1,0 +1,92 @@
+//! The door of every service: a token becomes a [`Context`].
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use kilonova_wire::auth::Authentication;
+use kilonova_wire::time::now_micros;
+use kilonova_wire::{Authenticator, Context, Fault};
+
+use crate::app::session::Session;
+use crate::cache::Cache;
+use crate::token::Token;
+use crate::{Error, Identity};
+
+/// The header that carries the caller's token.
+pub(crate) const X_AUTH_TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
+const X_SERVICE_TOKEN: HeaderName = HeaderName::from_static("x-service-token");
+
+impl Authenticator for Identity {
+    fn authenticate<'a>(&'a self, headers: &'a HeaderMap) -> Authentication<'a> {
+        Box::pin(async move {
+            self.admit(headers).await.map_err(|error| self.refuse(error, headers))
+        })
+    }
+}
+
+impl Identity {
+    async fn admit(&self, headers: &HeaderMap) -> Result<Context, Error> {
+        let mut context = self.context(bearer(headers, &X_AUTH_TOKEN)?).await?;
+        if headers.contains_key(X_SERVICE_TOKEN) {
+            let service = self.context(bearer(headers, &X_SERVICE_TOKEN)?).await?;
+            context.service_roles = service.roles;
+        }
+        Ok(context)
+    }
+
+    async fn context(&self, text: &str) -> Result<Context, Error> {
+        let key = Cache::key(text);
+        let era = match self.inner.cache.get(&key, now_micros()) {
+            Ok(context) => return Ok(context),
+            Err(era) => era,
+        };
+        let session = self.session(text).await?;
+        let context = session.context();
+        self.inner.cache.put(era, key, context.clone(), session.token.expires);
+        Ok(context)
+    }
+
+    /// What a token stands for now.
+    pub(crate) async fn session(&self, text: &str) -> Result<Session, Error> {
+        let token = Token::unseal(&self.inner.keys, text)
+            .ok_or(Error::Unauthorized("the token is not one of ours"))?;
+        self.read(move |tx| Session::resolve(tx, &token, now_micros())).await
+    }
+
+    /// The session of the caller himself.
+    pub(crate) async fn caller(&self, headers: &HeaderMap) -> Result<Session, Error> {
+        self.session(bearer(headers, &X_AUTH_TOKEN)?).await
+    }
+
+    /// The fault for an error; a 401 says where to log in.
+    pub(crate) fn refuse(&self, error: Error, headers: &HeaderMap) -> Fault {
+        if !matches!(error, Error::Unauthorized(_)) {
+            return error.into();
+        }
+        let fault = Fault::from(error);
+        let catalog = self.catalog();
+        let path = catalog
+            .iter()
+            .find(|entry| entry.service_type == "identity")
+            .map_or("/identity/v3", |entry| &entry.path);
+        match HeaderValue::try_from(format!("Keystone uri=\"http://{}{path}\"", host(headers))) {
+            Ok(value) => fault.with_header(header::WWW_AUTHENTICATE, value),
+            Err(_) => fault,
+        }
+    }
+}
+
+fn host(headers: &HeaderMap) -> &str {
+    headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok())
+        .filter(|host| host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b)))
+        .unwrap_or("localhost")
+}
+
+/// The token in a header.
+pub(crate) fn bearer<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<&'a str, Error> {
+    headers
+        .get(name)
+        .and_then(|value| value.to_str().ok())
+        .filter(|text| !text.is_empty())
+        .ok_or(Error::Unauthorized("there is no token"))
+}

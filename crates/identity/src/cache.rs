@@ -1,0 +1,114 @@
+//! Validated tokens, kept for a short while so that a request costs no database read.
+//!
+//! The key is a hash of the token, so that a memory dump shows no tokens. Entries end by
+//! themselves after [`Cache::ttl`]; a change made by this process empties the cache at once. A
+//! validation that began before a change must not enter its result after it: that is what the era
+//! is for.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use kilonova_wire::Context;
+use sha2::{Digest as _, Sha256};
+
+const MOST: usize = 4096;
+
+/// The hash of a token.
+pub(crate) type Key = [u8; 32];
+
+/// The bounded cache.
+pub(crate) struct Cache {
+    ttl: Duration,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    era: u64,
+    entries: HashMap<Key, Entry>,
+}
+
+struct Entry {
+    context: Context,
+    until: Instant,
+    expires: i64,
+}
+
+impl Cache {
+    pub(crate) fn new(ttl: Duration) -> Self {
+        Self { ttl: ttl.min(Duration::from_secs(30)), inner: Mutex::default() }
+    }
+
+    pub(crate) fn key(token: &str) -> Key {
+        Sha256::digest(token.as_bytes()).into()
+    }
+
+    /// The context, and the era in which a miss has to be answered.
+    pub(crate) fn get(&self, key: &Key, now: i64) -> Result<Context, u64> {
+        let inner = self.lock();
+        match inner.entries.get(key) {
+            Some(entry) if entry.until > Instant::now() && entry.expires > now => {
+                Ok(entry.context.clone())
+            }
+            _ => Err(inner.era),
+        }
+    }
+
+    pub(crate) fn put(&self, era: u64, key: Key, context: Context, expires: i64) {
+        let mut inner = self.lock();
+        if inner.era != era {
+            return;
+        }
+        let now = Instant::now();
+        if inner.entries.len() >= MOST {
+            inner.entries.retain(|_, entry| entry.until > now);
+        }
+        if inner.entries.len() >= MOST {
+            let victims: Vec<Key> = inner.entries.keys().take(MOST / 8).copied().collect();
+            for victim in victims {
+                inner.entries.remove(&victim);
+            }
+        }
+        inner.entries.insert(key, Entry { context, until: now + self.ttl, expires });
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&self) {
+        let mut inner = self.lock();
+        inner.era += 1;
+        inner.entries.clear();
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_outruns_a_validation_under_way() {
+        let cache = Cache::new(Duration::from_secs(5));
+        let key = Cache::key("t");
+        let era = cache.get(&key, 0).unwrap_err();
+        cache.clear();
+        cache.put(era, key, Context::default(), i64::MAX);
+        assert!(cache.get(&key, 0).is_err());
+        let era = cache.get(&key, 0).unwrap_err();
+        cache.put(era, key, Context::default(), 10);
+        assert!(cache.get(&key, 9).is_ok());
+        assert!(cache.get(&key, 10).is_err());
+    }
+
+    #[test]
+    fn it_is_bounded() {
+        let cache = Cache::new(Duration::from_secs(5));
+        for i in 0..MOST * 2 {
+            cache.put(0, Cache::key(&i.to_string()), Context::default(), i64::MAX);
+        }
+        assert!(cache.lock().entries.len() <= MOST);
+    }
+}

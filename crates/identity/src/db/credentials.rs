@@ -1,0 +1,101 @@
+//! Application credentials. The hash of the secret is read for a login only.
+
+use kilonova_store::{Error, Row, Tx, params, statements};
+
+/// An application credential, without its secret.
+#[derive(Debug, Clone)]
+pub(crate) struct Credential {
+    pub id: String,
+    pub name: String,
+    pub user_id: String,
+    pub project_id: String,
+    pub description: Option<String>,
+    pub expires_at: Option<i64>,
+    pub unrestricted: bool,
+}
+
+statements! {
+    /// A new one.
+    INSERT = "INSERT INTO identity_credentials
+        (id, name, user_id, project_id, description, expires_at, unrestricted, secret_hash)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+    /// A role of it.
+    INSERT_ROLE = "INSERT INTO identity_credential_roles (credential_id, role_id) VALUES (?1, ?2)
+        ON CONFLICT (credential_id, role_id) DO NOTHING";
+    /// One by id.
+    BY_ID = "SELECT id, name, user_id, project_id, description, expires_at, unrestricted
+        FROM identity_credentials WHERE id = ?1";
+    /// Those of a user, optionally by name.
+    LIST = "SELECT id, name, user_id, project_id, description, expires_at, unrestricted
+        FROM identity_credentials
+        WHERE user_id = ?1 AND (CAST(?2 AS TEXT) IS NULL OR name = ?2) ORDER BY name";
+    /// The stored hash.
+    SECRET_HASH = "SELECT secret_hash FROM identity_credentials WHERE id = ?1";
+    /// The roles as given, without what they imply.
+    ROLES = "SELECT r.id, r.name FROM identity_credential_roles c
+        JOIN identity_roles r ON r.id = c.role_id WHERE c.credential_id = ?1 ORDER BY r.name";
+    /// Gone.
+    DELETE = "DELETE FROM identity_credentials WHERE id = ?1 AND user_id = ?2";
+}
+
+fn read(row: &Row) -> Result<Credential, Error> {
+    Ok(Credential {
+        id: row.string(0)?,
+        name: row.string(1)?,
+        user_id: row.string(2)?,
+        project_id: row.string(3)?,
+        description: row.string_opt(4)?,
+        expires_at: row.int_opt(5)?,
+        unrestricted: row.bool(6)?,
+    })
+}
+
+pub(crate) fn insert(
+    tx: &mut Tx<'_>,
+    credential: &Credential,
+    roles: &[String],
+    hash: &str,
+) -> Result<(), Error> {
+    tx.execute(
+        INSERT,
+        params![
+            &credential.id,
+            &credential.name,
+            &credential.user_id,
+            &credential.project_id,
+            credential.description.clone(),
+            credential.expires_at,
+            credential.unrestricted,
+            hash,
+        ],
+    )?;
+    for role in roles {
+        tx.execute(INSERT_ROLE, params![&credential.id, role])?;
+    }
+    Ok(())
+}
+
+pub(crate) fn by_id(tx: &mut Tx<'_>, id: &str) -> Result<Option<Credential>, Error> {
+    tx.row(BY_ID, params![id])?.as_ref().map(read).transpose()
+}
+
+pub(crate) fn list(
+    tx: &mut Tx<'_>,
+    user: &str,
+    name: Option<&str>,
+) -> Result<Vec<Credential>, Error> {
+    tx.rows(LIST, params![user, name])?.iter().map(read).collect()
+}
+
+pub(crate) fn secret_hash(tx: &mut Tx<'_>, id: &str) -> Result<Option<String>, Error> {
+    tx.row(SECRET_HASH, params![id])?.map(|row| row.string(0)).transpose()
+}
+
+/// Ids and names.
+pub(crate) fn roles(tx: &mut Tx<'_>, id: &str) -> Result<Vec<(String, String)>, Error> {
+    tx.rows(ROLES, params![id])?.iter().map(|row| Ok((row.string(0)?, row.string(1)?))).collect()
+}
+
+pub(crate) fn delete(tx: &mut Tx<'_>, id: &str, user: &str) -> Result<bool, Error> {
+    Ok(tx.execute(DELETE, params![id, user])? > 0)
+}

@@ -1,0 +1,100 @@
+//! Projects.
+
+use kilonova_store::{Error, Row, Tx, params, statements};
+use serde_json::{Map, Value};
+
+use super::json;
+
+/// A project as it is kept.
+#[derive(Debug, Clone)]
+pub(crate) struct Project {
+    pub id: String,
+    pub name: String,
+    pub description: String,
+    pub enabled: bool,
+    pub tags: Vec<String>,
+    pub extra: Map<String, Value>,
+}
+
+statements! {
+    /// A new project.
+    INSERT = "INSERT INTO identity_projects (id, name, description, enabled, tags, extra)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    /// A new project, unless its name is taken.
+    INSERT_MISSING = "INSERT INTO identity_projects (id, name, description, enabled, tags, extra)
+        VALUES (?1, ?2, ?3, 1, '[]', '{}') ON CONFLICT (name) DO NOTHING";
+    /// Everything but the id.
+    UPDATE = "UPDATE identity_projects SET name = ?2, description = ?3, enabled = ?4, tags = ?5,
+        extra = ?6 WHERE id = ?1";
+    /// One by id.
+    BY_ID = "SELECT id, name, description, enabled, tags, extra FROM identity_projects
+        WHERE id = ?1";
+    /// One by name.
+    BY_NAME = "SELECT id, name, description, enabled, tags, extra FROM identity_projects
+        WHERE name = ?1";
+    /// All, optionally by name, by state, and by a member.
+    LIST = "SELECT id, name, description, enabled, tags, extra FROM identity_projects
+        WHERE (CAST(?1 AS TEXT) IS NULL OR name = ?1)
+          AND (CAST(?2 AS BIGINT) IS NULL OR enabled = ?2)
+          AND (CAST(?3 AS TEXT) IS NULL OR id IN
+            (SELECT project_id FROM identity_assignments WHERE user_id = ?3))
+        ORDER BY name";
+    /// Gone.
+    DELETE = "DELETE FROM identity_projects WHERE id = ?1";
+}
+
+fn read(row: &Row) -> Result<Project, Error> {
+    Ok(Project {
+        id: row.string(0)?,
+        name: row.string(1)?,
+        description: row.string(2)?,
+        enabled: row.bool(3)?,
+        tags: serde_json::from_str(row.text(4)?).map_err(|e| Error::Shape(e.to_string()))?,
+        extra: json(row.text(5)?)?.as_object().cloned().unwrap_or_default(),
+    })
+}
+
+pub(crate) fn insert(tx: &mut Tx<'_>, project: &Project) -> Result<(), Error> {
+    tx.execute(INSERT, &values(project)).map(|_| ())
+}
+
+pub(crate) fn insert_missing(tx: &mut Tx<'_>, id: &str, name: &str, about: &str) -> Result<(), Error> {
+    tx.execute(INSERT_MISSING, params![id, name, about]).map(|_| ())
+}
+
+pub(crate) fn update(tx: &mut Tx<'_>, project: &Project) -> Result<(), Error> {
+    tx.execute(UPDATE, &values(project)).map(|_| ())
+}
+
+fn values(project: &Project) -> Vec<kilonova_store::Value> {
+    params![
+        &project.id,
+        &project.name,
+        &project.description,
+        project.enabled,
+        Value::from(project.tags.clone()).to_string(),
+        Value::Object(project.extra.clone()).to_string(),
+    ]
+    .to_vec()
+}
+
+pub(crate) fn by_id(tx: &mut Tx<'_>, id: &str) -> Result<Option<Project>, Error> {
+    tx.row(BY_ID, params![id])?.as_ref().map(read).transpose()
+}
+
+pub(crate) fn by_name(tx: &mut Tx<'_>, name: &str) -> Result<Option<Project>, Error> {
+    tx.row(BY_NAME, params![name])?.as_ref().map(read).transpose()
+}
+
+pub(crate) fn list(
+    tx: &mut Tx<'_>,
+    name: Option<&str>,
+    enabled: Option<bool>,
+    member: Option<&str>,
+) -> Result<Vec<Project>, Error> {
+    tx.rows(LIST, params![name, enabled, member])?.iter().map(read).collect()
+}
+
+pub(crate) fn delete(tx: &mut Tx<'_>, id: &str) -> Result<bool, Error> {
+    Ok(tx.execute(DELETE, params![id])? > 0)
+}

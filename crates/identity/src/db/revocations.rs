@@ -1,0 +1,22 @@
+//! Tokens that were given back before their time, until that time.
+
+use kilonova_store::{Error, Tx, params, statements};
+
+statements! {
+    /// Revoked from now on.
+    INSERT = "INSERT INTO identity_revoked_tokens (audit_id, expires_at) VALUES (?1, ?2)
+        ON CONFLICT (audit_id) DO NOTHING";
+    /// Is it?
+    EXISTS = "SELECT 1 FROM identity_revoked_tokens WHERE audit_id = ?1";
+    /// Rows that no longer matter.
+    PRUNE = "DELETE FROM identity_revoked_tokens WHERE expires_at < ?1";
+}
+
+pub(crate) fn insert(tx: &mut Tx<'_>, audit: &str, expires: i64, now: i64) -> Result<(), Error> {
+    tx.execute(PRUNE, params![now])?;
+    tx.execute(INSERT, params![audit, expires]).map(|_| ())
+}
+
+pub(crate) fn exists(tx: &mut Tx<'_>, audit: &str) -> Result<bool, Error> {
+    Ok(tx.row(EXISTS, params![audit])?.is_some())
+}

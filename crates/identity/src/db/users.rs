@@ -1,0 +1,115 @@
+//! Users. The password hash is read for a login and never leaves with the rest.
+
+use kilonova_store::{Error, Row, Tx, params, statements};
+use serde_json::{Map, Value};
+
+use super::json;
+
+/// A user as it is kept, without the password.
+#[derive(Debug, Clone)]
+pub(crate) struct User {
+    pub id: String,
+    pub name: String,
+    pub enabled: bool,
+    pub default_project_id: Option<String>,
+    /// Tokens issued before are refused (microseconds since 1970).
+    pub tokens_valid_from: i64,
+    pub extra: Map<String, Value>,
+}
+
+statements! {
+    /// A new user.
+    INSERT = "INSERT INTO identity_users
+        (id, name, enabled, default_project_id, tokens_valid_from, extra, password_hash)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    /// Everything but the id and the password.
+    UPDATE = "UPDATE identity_users SET name = ?2, enabled = ?3, default_project_id = ?4,
+        tokens_valid_from = ?5, extra = ?6 WHERE id = ?1";
+    /// Another password.
+    SET_PASSWORD = "UPDATE identity_users SET password_hash = ?2, tokens_valid_from = ?3
+        WHERE id = ?1";
+    /// One by id.
+    BY_ID = "SELECT id, name, enabled, default_project_id, tokens_valid_from, extra
+        FROM identity_users WHERE id = ?1";
+    /// One by name.
+    BY_NAME = "SELECT id, name, enabled, default_project_id, tokens_valid_from, extra
+        FROM identity_users WHERE name = ?1";
+    /// All, optionally by name, state, id, and project.
+    LIST = "SELECT id, name, enabled, default_project_id, tokens_valid_from, extra
+        FROM identity_users
+        WHERE (CAST(?1 AS TEXT) IS NULL OR name = ?1)
+          AND (CAST(?2 AS BIGINT) IS NULL OR enabled = ?2)
+          AND (CAST(?3 AS TEXT) IS NULL OR id = ?3)
+        ORDER BY name";
+    /// The stored hash.
+    PASSWORD_HASH = "SELECT password_hash FROM identity_users WHERE id = ?1";
+    /// Gone.
+    DELETE = "DELETE FROM identity_users WHERE id = ?1";
+}
+
+fn read(row: &Row) -> Result<User, Error> {
+    Ok(User {
+        id: row.string(0)?,
+        name: row.string(1)?,
+        enabled: row.bool(2)?,
+        default_project_id: row.string_opt(3)?,
+        tokens_valid_from: row.int(4)?,
+        extra: json(row.text(5)?)?.as_object().cloned().unwrap_or_default(),
+    })
+}
+
+fn values(user: &User) -> Vec<kilonova_store::Value> {
+    params![
+        &user.id,
+        &user.name,
+        user.enabled,
+        user.default_project_id.clone(),
+        user.tokens_valid_from,
+        Value::Object(user.extra.clone()).to_string(),
+    ]
+    .to_vec()
+}
+
+pub(crate) fn insert(tx: &mut Tx<'_>, user: &User, hash: Option<&str>) -> Result<(), Error> {
+    let mut values = values(user);
+    values.push(hash.into());
+    tx.execute(INSERT, &values).map(|_| ())
+}
+
+pub(crate) fn update(tx: &mut Tx<'_>, user: &User) -> Result<(), Error> {
+    tx.execute(UPDATE, &values(user)).map(|_| ())
+}
+
+pub(crate) fn set_password(
+    tx: &mut Tx<'_>,
+    id: &str,
+    hash: &str,
+    tokens_valid_from: i64,
+) -> Result<(), Error> {
+    tx.execute(SET_PASSWORD, params![id, hash, tokens_valid_from]).map(|_| ())
+}
+
+pub(crate) fn by_id(tx: &mut Tx<'_>, id: &str) -> Result<Option<User>, Error> {
+    tx.row(BY_ID, params![id])?.as_ref().map(read).transpose()
+}
+
+pub(crate) fn by_name(tx: &mut Tx<'_>, name: &str) -> Result<Option<User>, Error> {
+    tx.row(BY_NAME, params![name])?.as_ref().map(read).transpose()
+}
+
+pub(crate) fn list(
+    tx: &mut Tx<'_>,
+    name: Option<&str>,
+    enabled: Option<bool>,
+    only: Option<&str>,
+) -> Result<Vec<User>, Error> {
+    tx.rows(LIST, params![name, enabled, only])?.iter().map(read).collect()
+}
+
+pub(crate) fn password_hash(tx: &mut Tx<'_>, id: &str) -> Result<Option<String>, Error> {
+    tx.row(PASSWORD_HASH, params![id])?.map_or(Ok(None), |row| row.string_opt(0))
+}
+
+pub(crate) fn delete(tx: &mut Tx<'_>, id: &str) -> Result<bool, Error> {
+    Ok(tx.execute(DELETE, params![id])? > 0)
+}

@@ -1,0 +1,68 @@
+//! What can go wrong in this service, and how each case is told to the caller.
+//!
+//! Every way a login can fail is the same [`Error::Unauthorized`]: whether the user, the password
+//! or the project was wrong must not be told apart from outside. The reason goes to the log only.
+
+use http::StatusCode;
+use kilonova_wire::Fault;
+
+use axum::http;
+
+/// The sentence of every 401.
+pub const UNAUTHORIZED: &str = "The request you have made requires authentication.";
+
+/// A failure of the identity service.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No valid credentials; the text is for the log.
+    #[error("authentication failed: {0}")]
+    Unauthorized(&'static str),
+    /// The caller may not do this.
+    #[error("You are not authorized to perform the requested action: {0}.")]
+    Forbidden(&'static str),
+    /// There is no such thing.
+    #[error("Could not find {0}: {1}.")]
+    NotFound(&'static str, String),
+    /// The token that was asked about is not valid.
+    #[error("Could not recognize Fernet token")]
+    NoSuchToken,
+    /// The thing is there already.
+    #[error("Conflict occurred attempting to store {0} - it is not possible to store the name {1} twice.")]
+    Duplicate(&'static str, String),
+    /// The request cannot be understood or is not offered.
+    #[error("{0}")]
+    Invalid(String),
+    /// The key repository cannot be used; the text is for the operator.
+    #[error("{0}")]
+    Keys(String),
+    /// The password hash could not be computed.
+    #[error("password hashing failed: {0}")]
+    Hash(String),
+    /// The database failed.
+    #[error(transparent)]
+    Store(#[from] kilonova_store::Error),
+}
+
+impl Error {
+    /// A unique key that was hit means that the name is taken.
+    pub(crate) fn taken(kind: &'static str, name: &str) -> impl FnOnce(kilonova_store::Error) -> Self {
+        move |error| match error {
+            kilonova_store::Error::Unique(_) => Self::Duplicate(kind, name.to_owned()),
+            other => Self::Store(other),
+        }
+    }
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        let text = error.to_string();
+        match error {
+            Error::Unauthorized(why) => Self::unauthorized(UNAUTHORIZED).with_internal(why),
+            Error::Forbidden(_) => Self::forbidden(text),
+            Error::NotFound(..) | Error::NoSuchToken => Self::not_found(text),
+            Error::Duplicate(..) => Self::conflict(text),
+            Error::Invalid(_) => Self::new(StatusCode::BAD_REQUEST, text),
+            Error::Keys(_) | Error::Hash(_) | Error::Store(_) => Self::internal(text),
+        }
+    }
+}
