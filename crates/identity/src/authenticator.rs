@@ -16,9 +16,9 @@ const X_SERVICE_TOKEN: HeaderName = HeaderName::from_static("x-service-token");
 
 impl Authenticator for Identity {
     fn authenticate<'a>(&'a self, headers: &'a HeaderMap) -> Authentication<'a> {
-        Box::pin(async move {
-            self.admit(headers).await.map_err(|error| self.refuse(error, headers))
-        })
+        Box::pin(
+            async move { self.admit(headers).await.map_err(|error| self.refuse(error, headers)) },
+        )
     }
 }
 

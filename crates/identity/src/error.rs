@@ -27,7 +27,9 @@ pub enum Error {
     #[error("Could not recognize Fernet token")]
     NoSuchToken,
     /// The thing is there already.
-    #[error("Conflict occurred attempting to store {0} - it is not possible to store the name {1} twice.")]
+    #[error(
+        "Conflict occurred attempting to store {0} - it is not possible to store the name {1} twice."
+    )]
     Duplicate(&'static str, String),
     /// The request cannot be understood or is not offered.
     #[error("{0}")]
@@ -45,7 +47,10 @@ pub enum Error {
 
 impl Error {
     /// A unique key that was hit means that the name is taken.
-    pub(crate) fn taken(kind: &'static str, name: &str) -> impl FnOnce(kilonova_store::Error) -> Self {
+    pub(crate) fn taken(
+        kind: &'static str,
+        name: &str,
+    ) -> impl FnOnce(kilonova_store::Error) -> Self {
         move |error| match error {
             kilonova_store::Error::Unique(_) => Self::Duplicate(kind, name.to_owned()),
             other => Self::Store(other),

@@ -42,7 +42,11 @@ impl Hasher {
     }
 
     /// Whether the secret fits; `None` takes as long and never fits.
-    pub(crate) async fn verify(&self, secret: String, stored: Option<String>) -> Result<bool, Error> {
+    pub(crate) async fn verify(
+        &self,
+        secret: String,
+        stored: Option<String>,
+    ) -> Result<bool, Error> {
         if secret.len() > LONGEST {
             return Ok(false);
         }

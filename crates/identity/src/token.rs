@@ -83,7 +83,9 @@ impl Token {
 
     fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION, self.methods.iter().fold(0, |bits, m| bits | m.bit())];
-        out.push(u8::from(self.project.is_some()) | u8::from(self.application_credential.is_some()) << 1);
+        out.push(
+            u8::from(self.project.is_some()) | u8::from(self.application_credential.is_some()) << 1,
+        );
         out.extend(self.user.as_bytes());
         for id in self.project.iter().chain(&self.application_credential) {
             out.extend(id.as_bytes());
@@ -101,7 +103,8 @@ impl Token {
         }
         let user = take_uuid(&mut rest)?;
         let project = if scope & 1 == 1 { Some(take_uuid(&mut rest)?) } else { None };
-        let application_credential = if scope & 2 == 2 { Some(take_uuid(&mut rest)?) } else { None };
+        let application_credential =
+            if scope & 2 == 2 { Some(take_uuid(&mut rest)?) } else { None };
         let issued = take_time(&mut rest)?;
         let expires = take_time(&mut rest)?;
         let (audit, extra) = rest.as_chunks::<16>();

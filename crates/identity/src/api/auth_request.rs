@@ -34,10 +34,7 @@ pub(super) fn read(body: &Value) -> Result<(Proof, Scope), Fault> {
 
 fn password(value: &Value) -> Result<Proof, Fault> {
     let user = object(value, "user")?;
-    Ok(Proof::Password {
-        user: named(user, "user")?,
-        password: string(user, "password", "user")?,
-    })
+    Ok(Proof::Password { user: named(user, "user")?, password: string(user, "password", "user")? })
 }
 
 fn credential(value: &Value) -> Result<Proof, Fault> {
@@ -98,11 +95,7 @@ fn object<'a>(value: &'a Value, key: &str) -> Result<&'a Value, Fault> {
 }
 
 fn string(value: &Value, key: &str, within: &str) -> Result<String, Fault> {
-    value
-        .get(key)
-        .and_then(Value::as_str)
-        .map(str::to_owned)
-        .ok_or_else(|| missing(key, within))
+    value.get(key).and_then(Value::as_str).map(str::to_owned).ok_or_else(|| missing(key, within))
 }
 
 fn missing(key: &str, within: &str) -> Fault {

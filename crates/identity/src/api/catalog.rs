@@ -50,11 +50,7 @@ async fn services(State(identity): State<Identity>, base: Base, query: Query) ->
     listing(&base, "/v3/services", "services", items)
 }
 
-async fn service(
-    State(identity): State<Identity>,
-    base: Base,
-    Path(id): Path<String>,
-) -> Answer {
+async fn service(State(identity): State<Identity>, base: Base, Path(id): Path<String>) -> Answer {
     match identity.catalog().iter().find(|entry| entry.id() == id) {
         Some(entry) => ok(json!({"service": service_view(entry, &base)})),
         None => Err(missing("service", &id)),
@@ -92,11 +88,7 @@ async fn endpoints(State(identity): State<Identity>, base: Base, query: Query) -
     listing(&base, "/v3/endpoints", "endpoints", items)
 }
 
-async fn endpoint(
-    State(identity): State<Identity>,
-    base: Base,
-    Path(id): Path<String>,
-) -> Answer {
+async fn endpoint(State(identity): State<Identity>, base: Base, Path(id): Path<String>) -> Answer {
     match endpoint_views(&identity, &base).into_iter().find(|endpoint| endpoint["id"] == id) {
         Some(endpoint) => ok(json!({"endpoint": endpoint})),
         None => Err(missing("endpoint", &id)),

@@ -19,10 +19,8 @@ pub(super) fn routes() -> Router<Identity> {
 }
 
 fn view((credential, roles): &WithRoles, base: &Base) -> Value {
-    let roles: Vec<Value> = roles
-        .iter()
-        .map(|(id, name)| json!({"id": id, "name": name, "domain_id": null}))
-        .collect();
+    let roles: Vec<Value> =
+        roles.iter().map(|(id, name)| json!({"id": id, "name": name, "domain_id": null})).collect();
     json!({
         "id": credential.id,
         "name": credential.name,

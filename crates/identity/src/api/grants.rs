@@ -82,13 +82,13 @@ async fn assignments(
     query: Query,
 ) -> Answer {
     let filter = |key: &str| query.get(key).map(str::to_owned);
-    let flag = |key: &str| {
-        query.get(key).is_some_and(|v| !v.eq_ignore_ascii_case("false") && v != "0")
-    };
+    let flag =
+        |key: &str| query.get(key).is_some_and(|v| !v.eq_ignore_ascii_case("false") && v != "0");
     let mut user = filter("user.id");
-    let mut nothing = ["group.id", "scope.domain.id", "scope.system", "scope.OS-INHERIT:inherited_to"]
-        .into_iter()
-        .any(|key| query.get(key).is_some());
+    let mut nothing =
+        ["group.id", "scope.domain.id", "scope.system", "scope.OS-INHERIT:inherited_to"]
+            .into_iter()
+            .any(|key| query.get(key).is_some());
     if !context.is_admin() {
         nothing |= user.as_ref().is_some_and(|id| *id != context.user_id);
         user = Some(context.user_id);

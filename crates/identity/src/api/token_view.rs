@@ -29,11 +29,8 @@ pub(super) fn view(session: &Session, entries: Option<&[CatalogEntry]>, root: &s
     if let Some(project) = &session.project {
         token["project"] = json!({"domain": domain(), "id": project.id, "name": project.name});
         token["is_domain"] = false.into();
-        token["roles"] = session
-            .roles
-            .iter()
-            .map(|role| json!({"id": role.id, "name": role.name}))
-            .collect();
+        token["roles"] =
+            session.roles.iter().map(|role| json!({"id": role.id, "name": role.name})).collect();
         if let Some(entries) = entries {
             token["catalog"] = catalog::view(entries, root);
         }

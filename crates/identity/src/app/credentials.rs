@@ -58,7 +58,10 @@ impl Identity {
                 "An application credential is for a project; use a token with a project.".into(),
             ));
         };
-        if fields.get("access_rules").is_some_and(|rules| rules.as_array().is_none_or(|r| !r.is_empty())) {
+        if fields
+            .get("access_rules")
+            .is_some_and(|rules| rules.as_array().is_none_or(|r| !r.is_empty()))
+        {
             return Err(Error::Invalid("Access rules are not offered here.".into()));
         }
         let roles = wanted_roles(session, fields)?;
@@ -66,7 +69,10 @@ impl Identity {
         named(&name, LONGEST)?;
         let secret = match text(fields, "secret")? {
             Some(secret) if secret.is_empty() || secret.len() > secret::LONGEST => {
-                return Err(Error::Invalid(format!("secret has to have 1 to {} bytes.", secret::LONGEST)));
+                return Err(Error::Invalid(format!(
+                    "secret has to have 1 to {} bytes.",
+                    secret::LONGEST
+                )));
             }
             Some(secret) => secret,
             None => URL_SAFE_NO_PAD.encode(rand::random::<[u8; 64]>()),

@@ -50,7 +50,11 @@ struct Who {
 
 impl Identity {
     /// Checks the proof and gives the token's text and what it stands for.
-    pub(crate) async fn login(&self, proof: Proof, scope: Scope) -> Result<(String, Session), Error> {
+    pub(crate) async fn login(
+        &self,
+        proof: Proof,
+        scope: Scope,
+    ) -> Result<(String, Session), Error> {
         let begun = now_micros();
         let who = match proof {
             Proof::Password { user, password } => self.by_password(user, password, begun).await?,

@@ -9,8 +9,16 @@ use crate::{DOMAIN_ID, Error, Identity, new_id};
 /// What a project may be called at most, in characters.
 const LONGEST: usize = 64;
 const KNOWN: [&str; 10] = [
-    "id", "name", "description", "enabled", "tags", "domain_id", "parent_id", "is_domain",
-    "options", "links",
+    "id",
+    "name",
+    "description",
+    "enabled",
+    "tags",
+    "domain_id",
+    "parent_id",
+    "is_domain",
+    "options",
+    "links",
 ];
 
 impl Identity {
@@ -66,7 +74,11 @@ impl Identity {
     pub(crate) async fn delete_project(&self, id: &str) -> Result<(), Error> {
         let id = id.to_owned();
         self.change(move |tx| {
-            if projects::delete(tx, &id)? { Ok(()) } else { Err(Error::NotFound("project", id.clone())) }
+            if projects::delete(tx, &id)? {
+                Ok(())
+            } else {
+                Err(Error::NotFound("project", id.clone()))
+            }
         })
         .await
     }

@@ -53,7 +53,9 @@ impl Identity {
 fn apply(role: &mut Role, fields: &Fields) -> Result<(), Error> {
     if fields.get("domain_id").is_some_and(|id| !id.is_null()) {
         only_domain(fields)?;
-        return Err(Error::Invalid("Roles of a domain are not offered; leave domain_id out.".into()));
+        return Err(Error::Invalid(
+            "Roles of a domain are not offered; leave domain_id out.".into(),
+        ));
     }
     if let Some(name) = text(fields, "name")? {
         role.name = name;

@@ -6,9 +6,9 @@ use kilonova_wire::Context;
 use crate::Error;
 use crate::db::credentials::{self, Credential};
 use crate::db::projects::{self, Project};
+use crate::db::revocations;
 use crate::db::roles::{self, Role};
 use crate::db::users::{self, User};
-use crate::db::revocations;
 use crate::token::Token;
 
 /// A valid token and what it gives.

@@ -8,8 +8,16 @@ use crate::{Error, Identity, new_id, secret};
 
 const LONGEST: usize = 255;
 const KNOWN: [&str; 10] = [
-    "id", "name", "enabled", "password", "original_password", "default_project_id", "domain_id",
-    "options", "links", "password_expires_at",
+    "id",
+    "name",
+    "enabled",
+    "password",
+    "original_password",
+    "default_project_id",
+    "domain_id",
+    "options",
+    "links",
+    "password_expires_at",
 ];
 
 impl Identity {
@@ -45,8 +53,7 @@ impl Identity {
             None => None,
         };
         self.change(move |tx| {
-            users::insert(tx, &user, hash.as_deref())
-                .map_err(Error::taken("user", &user.name))?;
+            users::insert(tx, &user, hash.as_deref()).map_err(Error::taken("user", &user.name))?;
             Ok(user.clone())
         })
         .await
@@ -78,7 +85,8 @@ impl Identity {
     /// The user's own way to a new password: he has to know the old one.
     pub(crate) async fn change_password(&self, id: &str, fields: Fields) -> Result<(), Error> {
         let missing = |key| Error::Invalid(format!("{key} is missing."));
-        let old = text(&fields, "original_password")?.ok_or_else(|| missing("original_password"))?;
+        let old =
+            text(&fields, "original_password")?.ok_or_else(|| missing("original_password"))?;
         let new = password(&fields, "password")?.ok_or_else(|| missing("password"))?;
         let (id, wanted) = (id.to_owned(), id.to_owned());
         let stored = self
@@ -125,10 +133,7 @@ fn password(fields: &Fields, key: &str) -> Result<Option<String>, Error> {
         Some(_) => return Err(Error::Invalid(format!("{key} has to be a string."))),
     };
     if password.is_empty() || password.len() > secret::LONGEST {
-        return Err(Error::Invalid(format!(
-            "{key} has to have 1 to {} bytes.",
-            secret::LONGEST
-        )));
+        return Err(Error::Invalid(format!("{key} has to have 1 to {} bytes.", secret::LONGEST)));
     }
     Ok(Some(password.clone()))
 }

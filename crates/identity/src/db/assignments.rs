@@ -50,11 +50,21 @@ pub(crate) fn insert(tx: &mut Tx<'_>, user: &str, project: &str, role: &str) -> 
     tx.execute(INSERT, params![user, project, role]).map(|_| ())
 }
 
-pub(crate) fn delete(tx: &mut Tx<'_>, user: &str, project: &str, role: &str) -> Result<bool, Error> {
+pub(crate) fn delete(
+    tx: &mut Tx<'_>,
+    user: &str,
+    project: &str,
+    role: &str,
+) -> Result<bool, Error> {
     Ok(tx.execute(DELETE, params![user, project, role])? > 0)
 }
 
-pub(crate) fn exists(tx: &mut Tx<'_>, user: &str, project: &str, role: &str) -> Result<bool, Error> {
+pub(crate) fn exists(
+    tx: &mut Tx<'_>,
+    user: &str,
+    project: &str,
+    role: &str,
+) -> Result<bool, Error> {
     Ok(tx.row(EXISTS, params![user, project, role])?.is_some())
 }
 

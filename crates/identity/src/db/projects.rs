@@ -58,7 +58,12 @@ pub(crate) fn insert(tx: &mut Tx<'_>, project: &Project) -> Result<(), Error> {
     tx.execute(INSERT, &values(project)).map(|_| ())
 }
 
-pub(crate) fn insert_missing(tx: &mut Tx<'_>, id: &str, name: &str, about: &str) -> Result<(), Error> {
+pub(crate) fn insert_missing(
+    tx: &mut Tx<'_>,
+    id: &str,
+    name: &str,
+    about: &str,
+) -> Result<(), Error> {
     tx.execute(INSERT_MISSING, params![id, name, about]).map(|_| ())
 }
 

@@ -1,0 +1,97 @@
+//! Application credentials: made, used, narrowed, ended.
+
+use serde_json::{Value, json};
+
+use crate::cloud::{Cloud, clouds, token_of};
+
+async fn make(cloud: &Cloud, token: &str, user: &str, fields: Value) -> Value {
+    let path = format!("/v3/users/{user}/application_credentials");
+    let body = json!({"application_credential": fields});
+    let reply = cloud.as_user(token, "POST", &path, body).await;
+    assert_eq!(reply.status, 201, "{}", reply.body);
+    reply.body["application_credential"].clone()
+}
+
+fn by(credential: Value) -> Value {
+    json!({"auth": {"identity": {
+        "methods": ["application_credential"], "application_credential": credential}}})
+}
+
+#[tokio::test]
+async fn the_secret_is_told_once_and_opens_the_project() {
+    for cloud in clouds().await {
+        let (project, user, _) = cloud.demo().await;
+        let demo = cloud.token("demo", "demo", "demo").await;
+        let made = make(&cloud, &demo, &user, json!({"name": "robot", "description": "d"})).await;
+        let (id, secret) = (made["id"].as_str().unwrap(), made["secret"].as_str().unwrap());
+        assert!(secret.len() >= 64);
+        let path = format!("/v3/users/{user}/application_credentials");
+        let shown = cloud.as_user(&demo, "GET", &format!("{path}/{id}"), Value::Null).await;
+        assert!(shown.body["application_credential"].get("secret").is_none());
+        let listed = cloud.as_user(&demo, "GET", &format!("{path}?name=robot"), Value::Null).await;
+        assert_eq!(listed.body["application_credentials"][0]["id"], id);
+
+        let reply = cloud.login(by(json!({"id": id, "secret": secret}))).await;
+        assert_eq!(reply.status, 201, "{}", reply.body);
+        assert_eq!(reply.body["token"]["project"]["id"], project);
+        assert_eq!(reply.body["token"]["methods"], json!(["application_credential"]));
+        assert_eq!(reply.body["token"]["application_credential"]["restricted"], true);
+        let by_name = json!({"name": "robot", "user": {"id": user}, "secret": secret});
+        assert_eq!(cloud.login(by(by_name)).await.status, 201);
+        for wrong in [
+            json!({"id": id, "secret": "no"}),
+            json!({"id": "no", "secret": secret}),
+            json!({"name": "robot", "user": {"name": "admin", "domain": {"id": "default"}},
+                   "secret": secret}),
+        ] {
+            assert_eq!(cloud.login(by(wrong)).await.status, 401);
+        }
+
+        let robot = token_of(&reply);
+        let body = json!({"application_credential": {"name": "child"}});
+        assert_eq!(cloud.as_user(&robot, "POST", &path, body).await.status, 403);
+        let own = format!("{path}/{id}");
+        assert_eq!(cloud.as_user(&robot, "DELETE", &own, Value::Null).await.status, 403);
+        let rescope = json!({"auth": {"identity": {"methods": ["token"], "token": {"id": robot}}}});
+        assert_eq!(cloud.login(rescope).await.status, 403);
+
+        assert_eq!(cloud.as_user(&demo, "DELETE", &own, Value::Null).await.status, 204);
+        assert!(!cloud.opens(&robot).await);
+    }
+}
+
+#[tokio::test]
+async fn it_gives_no_more_than_its_user_has() {
+    for cloud in clouds().await {
+        let (project, user, role) = cloud.demo().await;
+        let (admin, demo) = (cloud.admin().await, cloud.token("demo", "demo", "demo").await);
+        let path = format!("/v3/users/{user}/application_credentials");
+        for fields in [
+            json!({"name": "x", "roles": [{"name": "admin"}]}),
+            json!({"name": "x", "roles": [{}]}),
+            json!({"name": "a\u{0}b"}),
+            json!({"name": "x", "expires_at": "2001-01-01T00:00:00"}),
+            json!({"name": "x", "expires_at": "soon"}),
+            json!({"name": "x", "access_rules": [{"path": "/"}]}),
+        ] {
+            let body = json!({"application_credential": fields.clone()});
+            let reply = cloud.as_user(&demo, "POST", &path, body).await;
+            assert_eq!(reply.status, 400, "{fields}");
+        }
+        let body = json!({"application_credential": {"name": "x"}});
+        assert_eq!(cloud.as_user(&admin, "POST", &path, body).await.status, 403);
+
+        let fields = json!({"name": "reader", "roles": [{"name": "reader"}], "secret": "s3cret"});
+        let made = make(&cloud, &demo, &user, fields).await;
+        let reply = cloud.login(by(json!({"id": made["id"], "secret": "s3cret"}))).await;
+        let roles = reply.body["token"]["roles"].as_array().unwrap();
+        assert_eq!((roles.len(), &roles[0]["name"]), (1, &json!("reader")));
+        let token = token_of(&reply);
+        assert!(cloud.opens(&token).await);
+        let grant = format!("/v3/projects/{project}/users/{user}/roles/{role}");
+        assert_eq!(cloud.as_user(&admin, "DELETE", &grant, Value::Null).await.status, 204);
+        assert!(!cloud.opens(&token).await);
+        let again = cloud.login(by(json!({"id": made["id"], "secret": "s3cret"}))).await;
+        assert_eq!(again.status, 401);
+    }
+}

@@ -1,0 +1,193 @@
+//! Getting a token, and not getting one.
+
+use axum::body::Body;
+use axum::http::Request;
+use kilonova_wire::Authenticator as _;
+use serde_json::{Value, json};
+
+use crate::cloud::{PASSWORD, by_name, clouds, send, token_of};
+
+const REFUSAL: &str = r#"{"error":{"code":401,"message":"The request you have made requires authentication.","title":"Unauthorized"}}"#;
+
+#[tokio::test]
+async fn the_version_documents_need_no_token() {
+    for cloud in clouds().await {
+        let reply = cloud.call("GET", "", &[], Value::Null).await;
+        assert_eq!(reply.status, 300);
+        let link = &reply.body["versions"]["values"][0]["links"][0]["href"];
+        assert_eq!(link, "http://cloud.example:8000/identity/v3/");
+        for path in ["/v3", "/v3/"] {
+            let reply = cloud.call("GET", path, &[], Value::Null).await;
+            assert_eq!(reply.status, 200);
+            assert_eq!(reply.body["version"]["id"], "v3.14");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_password_gives_a_token_with_the_catalog() {
+    for cloud in clouds().await {
+        let reply = cloud.login(by_name("admin", PASSWORD, Some("admin"))).await;
+        assert_eq!(reply.status, 201);
+        let token = &reply.body["token"];
+        assert_eq!(token["methods"], json!(["password"]));
+        assert_eq!(token["user"]["name"], "admin");
+        assert_eq!(token["user"]["domain"], json!({"id": "default", "name": "Default"}));
+        assert_eq!(token["project"]["name"], "admin");
+        assert_eq!(token["is_domain"], false);
+        assert_eq!(token["audit_ids"][0].as_str().unwrap().len(), 22);
+        let id = token["user"]["id"].as_str().unwrap();
+        assert!(id.len() == 32 && id.bytes().all(|b| b.is_ascii_hexdigit()));
+        let roles: Vec<&str> = token["roles"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|r| r["name"].as_str().unwrap())
+            .collect();
+        assert_eq!(roles, ["admin", "manager", "member", "reader"]);
+        let compute = &token["catalog"][1];
+        assert_eq!(compute["type"], "compute");
+        assert_eq!(compute["endpoints"].as_array().unwrap().len(), 3);
+        let endpoint = &compute["endpoints"][0];
+        assert_eq!(endpoint["url"], "http://cloud.example:8000/compute/v2.1");
+        assert_eq!(endpoint["region"], "RegionOne");
+        assert_eq!(endpoint["region_id"], "RegionOne");
+        assert!(endpoint["id"].is_string());
+
+        let by_id = json!({"auth": {
+            "identity": {"methods": ["password"],
+                         "password": {"user": {"id": id, "password": PASSWORD}}},
+            "scope": {"project": {"id": token["project"]["id"]}},
+        }});
+        assert_eq!(cloud.login(by_id).await.status, 201);
+    }
+}
+
+#[tokio::test]
+async fn every_failed_login_looks_the_same() {
+    for cloud in clouds().await {
+        cloud.demo().await;
+        let admin = cloud.admin().await;
+        let off = json!({"name": "off", "password": "off", "enabled": false});
+        cloud.make(&admin, "user", off).await;
+        cloud.make(&admin, "user", json!({"name": "keyless"})).await;
+        let elsewhere = json!({"auth": {"identity": {"methods": ["password"], "password": {
+            "user": {"name": "demo", "domain": {"name": "Other"}, "password": "demo"}}}}});
+        for body in [
+            by_name("demo", "wrong", Some("demo")),
+            by_name("nobody", "demo", Some("demo")),
+            by_name("off", "off", None),
+            by_name("keyless", "", None),
+            by_name("demo", "demo", Some("admin")),
+            by_name("demo", "demo", Some("nothing")),
+            by_name("demo", &"x".repeat(10_000), Some("demo")),
+            by_name("de\u{0}mo", "demo", Some("demo")),
+            by_name("demo", "demo\u{0}", Some("demo")),
+            by_name("demo", "demo", Some("de\nmo")),
+            elsewhere,
+        ] {
+            let reply = cloud.login(body).await;
+            assert_eq!(reply.status, 401);
+            assert_eq!(reply.body.to_string(), REFUSAL);
+            assert_eq!(
+                reply.headers["www-authenticate"],
+                "Keystone uri=\"http://cloud.example:8000/identity/v3\""
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_says_nothing_is_refused_with_a_reason() {
+    for cloud in clouds().await {
+        for body in [
+            json!({}),
+            json!([1]),
+            json!({"auth": {}}),
+            json!({"auth": {"identity": {"methods": []}}}),
+            json!({"auth": {"identity": {"methods": ["kerberos"]}}}),
+            json!({"auth": {"identity": {"methods": ["password"], "password": {"user": {}}}}}),
+            json!({"auth": {"identity": {"methods": ["token"], "token": {"id": 7}}}}),
+        ] {
+            let reply = cloud.login(body).await;
+            assert_eq!(reply.status, 400, "{}", reply.body);
+            assert_eq!(reply.body["error"]["code"], 400);
+        }
+        let mut scoped = by_name("admin", PASSWORD, None);
+        scoped["auth"]["scope"] = json!({"system": {"all": true}});
+        assert_eq!(cloud.login(scoped).await.status, 400);
+    }
+}
+
+#[tokio::test]
+async fn a_huge_body_is_not_read() {
+    for cloud in clouds().await {
+        let request = || Request::post("/identity/v3/auth/tokens");
+        let sent = request().body(Body::from(vec![b'['; 100_000_000])).unwrap();
+        assert_eq!(send(&cloud.router, sent).await.status, 413);
+        let announced = request().header("content-length", 100_000_000).body(Body::empty());
+        assert_eq!(send(&cloud.router, announced.unwrap()).await.status, 413);
+    }
+}
+
+#[tokio::test]
+async fn an_unscoped_token_has_no_project_and_no_catalog() {
+    for cloud in clouds().await {
+        let (project, user, _) = cloud.demo().await;
+        let reply = cloud.login(by_name("demo", "demo", None)).await;
+        assert_eq!(reply.status, 201);
+        assert!(reply.body["token"].get("project").is_none());
+        assert!(reply.body["token"].get("catalog").is_none());
+        let unscoped = token_of(&reply);
+        let own = cloud.as_user(&unscoped, "GET", "/v3/auth/projects", Value::Null).await;
+        assert_eq!(own.body["projects"][0]["id"], project);
+
+        let rescope = json!({"auth": {
+            "identity": {"methods": ["token"], "token": {"id": unscoped}},
+            "scope": {"project": {"id": project}},
+        }});
+        let scoped = cloud.login(rescope.clone()).await;
+        assert_eq!(scoped.status, 201);
+        assert_eq!(scoped.body["token"]["methods"], json!(["password", "token"]));
+        assert_eq!(scoped.body["token"]["audit_ids"][1], reply.body["token"]["audit_ids"][0]);
+        assert_eq!(scoped.body["token"]["expires_at"], reply.body["token"]["expires_at"]);
+
+        let admin = cloud.admin().await;
+        let change = json!({"user": {"default_project_id": project}});
+        let path = format!("/v3/users/{user}");
+        assert_eq!(cloud.as_user(&admin, "PATCH", &path, change).await.status, 200);
+        let by_default = cloud.login(by_name("demo", "demo", None)).await;
+        assert_eq!(by_default.body["token"]["project"]["id"], project);
+        let mut wish = by_name("demo", "demo", None);
+        wish["auth"]["scope"] = json!("unscoped");
+        assert!(cloud.login(wish).await.body["token"].get("project").is_none());
+    }
+}
+
+#[tokio::test]
+async fn the_door_gives_a_context_with_the_service_roles() {
+    for cloud in clouds().await {
+        let (project, user, _) = cloud.demo().await;
+        let admin = cloud.admin().await;
+        let service = cloud.find(&admin, "project", "service").await;
+        let role = cloud.find(&admin, "role", "service").await;
+        let nova = cloud.make(&admin, "user", json!({"name": "nova", "password": "nova"})).await;
+        let path = format!("/v3/projects/{service}/users/{nova}/roles/{role}");
+        cloud.as_user(&admin, "PUT", &path, Value::Null).await;
+
+        let mut headers = axum::http::HeaderMap::new();
+        let token = cloud.token("demo", "demo", "demo").await;
+        headers.insert("x-auth-token", token.parse().unwrap());
+        let context = cloud.identity.authenticate(&headers).await.unwrap();
+        assert_eq!((context.user_id, context.project_id), (user, project));
+        assert_eq!(context.roles, ["member", "reader"]);
+        assert!(context.service_roles.is_empty());
+
+        let token = cloud.token("nova", "nova", "service").await;
+        headers.insert("x-service-token", token.parse().unwrap());
+        let context = cloud.identity.authenticate(&headers).await.unwrap();
+        assert!(context.is_service() && !context.is_admin());
+        headers.insert("x-service-token", "gAAAAnonsense".parse().unwrap());
+        assert!(cloud.identity.authenticate(&headers).await.is_err());
+    }
+}

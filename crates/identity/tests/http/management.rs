@@ -1,0 +1,228 @@
+//! Projects, users, roles, assignments, domains and the catalog's resources.
+
+use serde_json::{Value, json};
+
+use crate::cloud::clouds;
+
+#[tokio::test]
+async fn things_live_and_die() {
+    for cloud in clouds().await {
+        let admin = cloud.admin().await;
+        for kind in ["project", "user", "role"] {
+            let listing = format!("/v3/{kind}s");
+            let missing = format!("{listing}/thing");
+            let reply = cloud.as_user(&admin, "GET", &missing, Value::Null).await;
+            assert_eq!(reply.status, 404);
+            let words = format!("Could not find {kind}: thing.");
+            assert_eq!(reply.body["error"]["message"], words);
+
+            let fields = json!({"name": "thing", "description": "a thing"});
+            let id = cloud.make(&admin, kind, fields).await;
+            assert!(id.len() == 32 && id.bytes().all(|b| b.is_ascii_hexdigit()));
+            assert_eq!(cloud.find(&admin, kind, "thing").await, id);
+            let path = format!("{listing}/{id}");
+            let shown = cloud.as_user(&admin, "GET", &path, Value::Null).await;
+            assert_eq!(shown.status, 200);
+            assert_eq!(shown.body[kind]["description"], "a thing");
+            let link = format!("http://cloud.example:8000/identity/v3/{kind}s/{id}");
+            assert_eq!(shown.body[kind]["links"]["self"], link);
+
+            let twice = json!({kind: {"name": "thing"}});
+            let reply = cloud.as_user(&admin, "POST", &listing, twice).await;
+            assert_eq!(reply.status, 409, "{}", reply.body);
+
+            let change = json!({kind: {"name": "other", "description": "changed"}});
+            let reply = cloud.as_user(&admin, "PATCH", &path, change).await;
+            assert_eq!(reply.status, 200);
+            assert_eq!(reply.body[kind]["name"], "other");
+            assert_eq!(reply.body[kind]["description"], "changed");
+            let taken = json!({kind: {"name": "admin"}});
+            assert_eq!(cloud.as_user(&admin, "PATCH", &path, taken).await.status, 409);
+
+            assert_eq!(cloud.as_user(&admin, "DELETE", &path, Value::Null).await.status, 204);
+            assert_eq!(cloud.as_user(&admin, "DELETE", &path, Value::Null).await.status, 404);
+            assert_eq!(cloud.as_user(&admin, "PATCH", &path, json!({kind: {}})).await.status, 404);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_user_keeps_what_he_is_given_but_not_his_password_in_sight() {
+    for cloud in clouds().await {
+        let admin = cloud.admin().await;
+        let fields = json!({"name": "u", "password": "hidden!", "email": "u@example.org"});
+        let id = cloud.make(&admin, "user", fields).await;
+        let shown = cloud.as_user(&admin, "GET", &format!("/v3/users/{id}"), Value::Null).await;
+        assert_eq!(shown.body["user"]["email"], "u@example.org");
+        assert_eq!(shown.body["user"]["password_expires_at"], Value::Null);
+        let text = shown.body.to_string();
+        assert!(!text.contains("hidden!") && !text.contains("argon2"));
+    }
+}
+
+#[tokio::test]
+async fn names_and_values_are_checked() {
+    for cloud in clouds().await {
+        let admin = cloud.admin().await;
+        for kind in ["project", "user", "role"] {
+            let path = format!("/v3/{kind}s");
+            for fields in [
+                json!({}),
+                json!({"name": ""}),
+                json!({"name": "  "}),
+                json!({"name": "a\u{0}b"}),
+                json!({"name": "a\nb"}),
+                json!({"name": 7}),
+                json!({"name": "x".repeat(256)}),
+                json!({"name": "x", "description": "a\u{0}b"}),
+            ] {
+                let reply =
+                    cloud.as_user(&admin, "POST", &path, json!({kind: fields.clone()})).await;
+                assert_eq!(reply.status, 400, "{kind} {fields}");
+            }
+            let query = format!("{path}?name=a%00b");
+            let reply = cloud.as_user(&admin, "GET", &query, Value::Null).await;
+            assert_eq!((reply.status.as_u16(), &reply.body[format!("{kind}s")]), (200, &json!([])));
+            let odd = format!("{path}/a%00b");
+            assert_eq!(cloud.as_user(&admin, "GET", &odd, Value::Null).await.status, 404);
+        }
+        for fields in [
+            json!({"name": "p", "enabled": "yes"}),
+            json!({"name": "p", "parent_id": "0".repeat(32)}),
+            json!({"name": "p", "is_domain": true}),
+            json!({"name": "p", "tags": ["a", "a"]}),
+            json!({"name": "p", "tags": "a"}),
+        ] {
+            let body = json!({"project": fields.clone()});
+            let reply = cloud.as_user(&admin, "POST", "/v3/projects", body).await;
+            assert_eq!(reply.status, 400, "{fields}");
+        }
+        let body = json!({"user": {"name": "u", "password": "x".repeat(5000)}});
+        assert_eq!(cloud.as_user(&admin, "POST", "/v3/users", body).await.status, 400);
+        let elsewhere = json!({"user": {"name": "u", "domain_id": "other"}});
+        assert_eq!(cloud.as_user(&admin, "POST", "/v3/users", elsewhere).await.status, 404);
+        let reply = cloud.as_user(&admin, "GET", "/v3/users?domain_id=other", Value::Null).await;
+        assert_eq!(reply.body["users"], json!([]));
+    }
+}
+
+#[tokio::test]
+async fn a_user_sees_himself_and_his_projects_and_changes_nothing() {
+    for cloud in clouds().await {
+        let (project, user, role) = cloud.demo().await;
+        let admin = cloud.admin().await;
+        let admin_id = cloud.find(&admin, "user", "admin").await;
+        let admin_project = cloud.find(&admin, "project", "admin").await;
+        let demo = cloud.token("demo", "demo", "demo").await;
+        for (path, status) in [
+            (format!("/v3/users/{user}"), 200),
+            (format!("/v3/users/{user}/projects"), 200),
+            (format!("/v3/projects/{project}"), 200),
+            (format!("/v3/users/{admin_id}"), 404),
+            (format!("/v3/users/{admin_id}/projects"), 404),
+            (format!("/v3/users/{admin_id}/application_credentials"), 404),
+            (format!("/v3/projects/{admin_project}"), 404),
+        ] {
+            let reply = cloud.as_user(&demo, "GET", &path, Value::Null).await;
+            assert_eq!(reply.status, status, "{path}");
+        }
+        for (path, key, id) in
+            [("/v3/users", "users", &user), ("/v3/projects", "projects", &project)]
+        {
+            let reply = cloud.as_user(&demo, "GET", path, Value::Null).await;
+            let found = reply.body[key].as_array().unwrap();
+            assert_eq!((found.len(), found[0]["id"].as_str()), (1, Some(id.as_str())));
+        }
+        let mine = cloud.as_user(&demo, "GET", "/v3/role_assignments", Value::Null).await;
+        assert_eq!(mine.body["role_assignments"].as_array().unwrap().len(), 1);
+        let grant = format!("/v3/projects/{project}/users/{user}/roles/{role}");
+        for (method, path) in [
+            ("POST", "/v3/projects".to_owned()),
+            ("POST", "/v3/users".to_owned()),
+            ("POST", "/v3/roles".to_owned()),
+            ("PATCH", format!("/v3/users/{user}")),
+            ("DELETE", format!("/v3/users/{user}")),
+            ("PATCH", format!("/v3/projects/{project}")),
+            ("DELETE", format!("/v3/projects/{project}")),
+            ("DELETE", format!("/v3/roles/{role}")),
+            ("PUT", grant.clone()),
+            ("DELETE", grant),
+        ] {
+            let reply = cloud.as_user(&demo, method, &path, json!({})).await;
+            assert_eq!(reply.status, 403, "{method} {path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_user_changes_his_own_password() {
+    for cloud in clouds().await {
+        let (_, user, _) = cloud.demo().await;
+        let demo = cloud.token("demo", "demo", "demo").await;
+        let path = format!("/v3/users/{user}/password");
+        let wrong = json!({"user": {"original_password": "no", "password": "new"}});
+        assert_eq!(cloud.as_user(&demo, "POST", &path, wrong).await.status, 401);
+        let right = json!({"user": {"original_password": "demo", "password": "new"}});
+        assert_eq!(cloud.as_user(&demo, "POST", &path, right).await.status, 204);
+        assert!(!cloud.opens(&demo).await);
+        cloud.token("demo", "new", "demo").await;
+    }
+}
+
+#[tokio::test]
+async fn roles_are_given_checked_listed_and_taken() {
+    for cloud in clouds().await {
+        let (project, user, member) = cloud.demo().await;
+        let admin = cloud.admin().await;
+        let manager = cloud.find(&admin, "role", "manager").await;
+        let roles = format!("/v3/projects/{project}/users/{user}/roles");
+        let grant = format!("{roles}/{manager}");
+        assert_eq!(cloud.as_user(&admin, "HEAD", &grant, Value::Null).await.status, 404);
+        for _ in 0..2 {
+            assert_eq!(cloud.as_user(&admin, "PUT", &grant, Value::Null).await.status, 204);
+        }
+        assert_eq!(cloud.as_user(&admin, "HEAD", &grant, Value::Null).await.status, 204);
+        let listed = cloud.as_user(&admin, "GET", &roles, Value::Null).await;
+        assert_eq!(listed.body["roles"].as_array().unwrap().len(), 2);
+
+        let query = format!("/v3/role_assignments?user.id={user}&include_names=True");
+        let reply = cloud.as_user(&admin, "GET", &query, Value::Null).await;
+        let names: Vec<&Value> = reply.body["role_assignments"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|a| &a["role"]["name"])
+            .collect();
+        assert_eq!(names, ["manager", "member"]);
+        let effective = format!("/v3/role_assignments?user.id={user}&effective");
+        let reply = cloud.as_user(&admin, "GET", &effective, Value::Null).await;
+        assert_eq!(reply.body["role_assignments"].as_array().unwrap().len(), 3);
+
+        assert_eq!(cloud.as_user(&admin, "DELETE", &grant, Value::Null).await.status, 204);
+        assert_eq!(cloud.as_user(&admin, "DELETE", &grant, Value::Null).await.status, 404);
+        let nowhere = format!("/v3/projects/{project}/users/nobody/roles/{member}");
+        assert_eq!(cloud.as_user(&admin, "PUT", &nowhere, Value::Null).await.status, 404);
+    }
+}
+
+#[tokio::test]
+async fn the_catalog_is_also_there_as_resources() {
+    for cloud in clouds().await {
+        let admin = cloud.admin().await;
+        let get = async |path: &str| cloud.as_user(&admin, "GET", path, Value::Null).await;
+        assert_eq!(get("/v3/auth/catalog").await.body["catalog"][0]["type"], "identity");
+        let services = get("/v3/services?type=compute").await.body;
+        assert_eq!(services["services"].as_array().unwrap().len(), 1);
+        let id = services["services"][0]["id"].as_str().unwrap();
+        assert_eq!(get(&format!("/v3/services/{id}")).await.body["service"]["name"], "nova");
+        let endpoints = get(&format!("/v3/endpoints?service_id={id}&interface=public")).await.body;
+        let url = &endpoints["endpoints"][0]["url"];
+        assert_eq!(url, "http://cloud.example:8000/compute/v2.1");
+        assert_eq!(get("/v3/regions").await.body["regions"][0]["id"], "RegionOne");
+        assert_eq!(get("/v3/regions/R2").await.status, 404);
+        assert_eq!(get("/v3/domains").await.body["domains"][0]["id"], "default");
+        assert_eq!(get("/v3/domains/Default").await.status, 404);
+        assert_eq!(get("/v3/domains?name=Default").await.body["domains"][0]["name"], "Default");
+        assert_eq!(get("/v3/nothing").await.status, 404);
+    }
+}

@@ -1,0 +1,142 @@
+//! Asking about tokens, and all the ways in which they end.
+
+use std::time::Duration;
+
+use kilonova_identity::{Identity, Options};
+use serde_json::{Value, json};
+
+use crate::cloud::{PASSWORD, TemporaryDirectory, clouds, clouds_with, mounted, options};
+
+#[tokio::test]
+async fn a_token_can_be_asked_about_and_revoked() {
+    for cloud in clouds().await {
+        cloud.demo().await;
+        let (admin, demo) = (cloud.admin().await, cloud.token("demo", "demo", "demo").await);
+        let pair = [("x-auth-token", admin.as_str()), ("x-subject-token", demo.as_str())];
+        let reply = cloud.call("GET", "/v3/auth/tokens", &pair, Value::Null).await;
+        assert_eq!(reply.status, 200);
+        assert_eq!(reply.headers["x-subject-token"], demo);
+        assert_eq!(reply.body["token"]["user"]["name"], "demo");
+        assert!(reply.body["token"]["catalog"].is_array());
+        let short = cloud.call("GET", "/v3/auth/tokens?nocatalog", &pair, Value::Null).await;
+        assert!(short.body["token"].get("catalog").is_none());
+        let head = cloud.call("HEAD", "/v3/auth/tokens", &pair, Value::Null).await;
+        assert_eq!(head.status, 200);
+
+        let turned = [("x-auth-token", demo.as_str()), ("x-subject-token", admin.as_str())];
+        let reply = cloud.call("GET", "/v3/auth/tokens", &turned, Value::Null).await;
+        assert_eq!(reply.status, 403);
+        let none = [("x-subject-token", demo.as_str())];
+        assert_eq!(cloud.call("GET", "/v3/auth/tokens", &none, Value::Null).await.status, 401);
+
+        assert!(cloud.opens(&demo).await);
+        let own = [("x-auth-token", demo.as_str()), ("x-subject-token", demo.as_str())];
+        let reply = cloud.call("DELETE", "/v3/auth/tokens", &own, Value::Null).await;
+        assert_eq!(reply.status, 204);
+        assert!(!cloud.opens(&demo).await, "the cache must not outlive the token");
+        let reply = cloud.call("GET", "/v3/auth/tokens", &pair, Value::Null).await;
+        assert_eq!(reply.status, 404);
+        assert_eq!(reply.body["error"]["message"], "Could not recognize Fernet token");
+        assert!(cloud.opens(&admin).await);
+    }
+}
+
+#[tokio::test]
+async fn an_expired_token_opens_nothing() {
+    let short = Options { token_expiration: Duration::from_secs(1), ..options() };
+    for cloud in clouds_with(short).await {
+        let token = cloud.admin().await;
+        assert!(cloud.opens(&token).await);
+        tokio::time::sleep(Duration::from_millis(1100)).await;
+        assert!(!cloud.opens(&token).await, "the cache must not outlive the token");
+        let reply = cloud.as_user(&token, "GET", "/v3/users", Value::Null).await;
+        assert_eq!(reply.status, 401);
+    }
+}
+
+#[tokio::test]
+async fn a_foreign_token_opens_nothing() {
+    for cloud in clouds().await {
+        let token = cloud.admin().await;
+        let directory = TemporaryDirectory::new();
+        let store = cloud.store.clone();
+        let other = Identity::open(store, &directory.0.join("keys"), options()).await.unwrap();
+        let mut foreign = cloud.call("GET", "/v3", &[], Value::Null).await;
+        assert_eq!(foreign.status, 200);
+        let request = axum::http::Request::get("/identity/v3/users")
+            .header("x-auth-token", &token)
+            .body(axum::body::Body::empty())
+            .unwrap();
+        foreign = crate::cloud::send(&mounted(&other), request).await;
+        assert_eq!(foreign.status, 401);
+        for wrong in ["", "x", "gAAAAA", &token[1..], &format!("{token}A"), &"é".repeat(9)] {
+            let reply = cloud.as_user(wrong, "GET", "/v3/users", Value::Null).await;
+            assert_eq!(reply.status, 401);
+        }
+    }
+}
+
+#[tokio::test]
+async fn keys_survive_a_restart_and_are_private() {
+    use std::os::unix::fs::PermissionsExt as _;
+    for cloud in clouds().await {
+        let token = cloud.admin().await;
+        let mode =
+            |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&cloud.keys), 0o700);
+        assert_eq!(mode(&cloud.keys.join("1")), 0o600);
+        assert_eq!(std::fs::read_dir(&cloud.keys).unwrap().count(), 1);
+
+        let again = Identity::open(cloud.store.clone(), &cloud.keys, options()).await.unwrap();
+        assert!(!again.bootstrap("something else").await.unwrap());
+        assert!(again.bootstrap("").await.is_err());
+        let mut headers = axum::http::HeaderMap::new();
+        headers.insert("x-auth-token", token.parse().unwrap());
+        assert!(kilonova_wire::Authenticator::authenticate(&again, &headers).await.is_ok());
+        cloud.token("admin", PASSWORD, "admin").await;
+
+        let open = std::fs::Permissions::from_mode(0o644);
+        std::fs::set_permissions(cloud.keys.join("1"), open).unwrap();
+        let refused = Identity::open(cloud.store.clone(), &cloud.keys, options()).await;
+        assert!(refused.err().unwrap().to_string().contains("chmod 600"));
+    }
+}
+
+#[tokio::test]
+async fn every_change_of_the_ground_ends_a_token_at_once() {
+    for cloud in clouds().await {
+        let (project, user, role) = cloud.demo().await;
+        let admin = cloud.admin().await;
+        let grant = format!("/v3/projects/{project}/users/{user}/roles/{role}");
+        let (user, project) = (format!("/v3/users/{user}"), format!("/v3/projects/{project}"));
+        let steps = [
+            ("DELETE", &grant, Value::Null, 204),
+            ("PATCH", &user, json!({"user": {"enabled": false}}), 200),
+            ("PATCH", &project, json!({"project": {"enabled": false}}), 200),
+            ("PATCH", &user, json!({"user": {"password": "other"}}), 200),
+            ("DELETE", &project, Value::Null, 204),
+        ];
+        for (method, path, body, status) in steps {
+            let token = cloud.token("demo", "demo", "demo").await;
+            assert!(cloud.opens(&token).await);
+            let reply = cloud.as_user(&admin, method, path, body).await;
+            assert_eq!(reply.status, status);
+            assert!(!cloud.opens(&token).await, "{method} {path}");
+            let restore = [
+                ("PATCH", &user, json!({"user": {"enabled": true, "password": "demo"}})),
+                ("PATCH", &project, json!({"project": {"enabled": true}})),
+                ("PUT", &grant, Value::Null),
+            ];
+            for (method, path, body) in restore {
+                cloud.as_user(&admin, method, path, body).await;
+            }
+        }
+        let token = {
+            let body = crate::cloud::by_name("demo", "demo", None);
+            crate::cloud::token_of(&cloud.login(body).await)
+        };
+        assert!(cloud.opens(&token).await);
+        assert_eq!(cloud.as_user(&admin, "DELETE", &user, Value::Null).await.status, 204);
+        assert!(!cloud.opens(&token).await);
+    }
+}
