@@ -1,1 +1,20 @@
-//! accelerator
+//! The accelerator service: the device ledger and the Cyborg v2 API over it.
+//!
+//! The ledger is the truth about which guest holds which device. Its one idea: the *handle* row
+//! names its owner, an ARQ, under a unique key, so a device cannot have two owners whatever the
+//! callers do, and taking or giving back a device is part of the caller's own transaction.
+//!
+//! This crate must never start, stop or ask a node, and never decide where a server goes: it is
+//! told a provider and picks the handle there.
+
+mod api;
+mod app;
+mod db;
+mod error;
+pub mod ledger;
+mod schema;
+
+pub use api::{State, routes, service};
+pub use db::statements;
+pub use error::Error;
+pub use schema::MIGRATIONS;

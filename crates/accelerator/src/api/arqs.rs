@@ -1,0 +1,216 @@
+//! `/v2/accelerator_requests`. Users make and remove unbound requests; binding is for a service,
+//! such as an upstream Nova that keeps its own servers and uses ours for devices.
+
+use std::collections::BTreeSet;
+
+use axum::extract::State as Extract;
+use axum::routing::get;
+use axum::{Json, Router};
+use http::StatusCode;
+use kilonova_ids::{ArqId, ServerId};
+use kilonova_wire::query::Query;
+use kilonova_wire::{Base, Body, Context, Fault, Microversion, time};
+use serde_json::{Value, json};
+
+use super::request::{Segment, check, invalid, json as json_of, uuid};
+use super::{State, access, negotiation};
+use crate::Error;
+use crate::app::patch::{self, Patch};
+use crate::app::{arqs, grammar};
+use crate::db::arqs::{ArqRow, Held};
+
+const MISSING: &str =
+    "Object action delete failed because: Provide either an ARQ uuid list or an instance UUID";
+
+pub(super) fn routes() -> Router<State> {
+    Router::new()
+        .route(
+            "/v2/accelerator_requests",
+            get(list).post(create).patch(update).delete(delete_listed),
+        )
+        .route("/v2/accelerator_requests/{uuid}", get(show).patch(update).delete(delete_one))
+}
+
+async fn list(
+    Extract(state): Extract<State>,
+    context: Context,
+    base: Base,
+    query: Query,
+) -> Result<Json<Value>, Fault> {
+    access::reader(&context, "arq:get_all")?;
+    check(&query, &["instance", "bind_state"])?;
+    let server: Option<ServerId> =
+        query.get("instance").map(|text| uuid("instance", text)).transpose()?;
+    let resolved = match query.get("bind_state") {
+        None => false,
+        Some("resolved") => true,
+        Some(other) => {
+            return Err(invalid("bind_state", other, "Expected state(s): ['resolved']"));
+        }
+    };
+    let scope = access::scope(&context);
+    let rows = state.store.read(move |tx| arqs::list(tx, &scope, server, resolved)).await?;
+    Ok(Json(views(&rows, &base)))
+}
+
+async fn show(
+    Extract(state): Extract<State>,
+    context: Context,
+    base: Base,
+    Segment(text): Segment,
+) -> Result<Json<Value>, Fault> {
+    access::reader(&context, "arq:get_one")?;
+    let uuid: ArqId = uuid("uuid", &text)?;
+    let scope = access::scope(&context);
+    let row = state.store.read(move |tx| arqs::get(tx, &scope, uuid)).await?;
+    Ok(Json(view(&row, &base)))
+}
+
+/// The profile's name out of the body of a POST.
+fn profile_name(body: &Value) -> Result<String, Fault> {
+    let Some(fields) = body.as_object() else {
+        return Err(Fault::bad_request("The body must be an object with device_profile_name."));
+    };
+    for (field, value) in fields {
+        let documented = ["device_profile_group_id", "image_uuid"].contains(&field.as_str());
+        if field != "device_profile_name" && !(documented && value.is_null()) {
+            let field = grammar::shown(field);
+            return Err(Fault::bad_request(format!("Unknown or unsupported attribute: {field}")));
+        }
+    }
+    match fields.get("device_profile_name") {
+        None | Some(Value::Null) => Err(Fault::bad_request("DeviceProfile name needed.")),
+        Some(Value::String(name)) => Ok(name.clone()),
+        Some(_) => Err(Fault::bad_request("device_profile_name must be a string.")),
+    }
+}
+
+async fn create(
+    Extract(state): Extract<State>,
+    context: Context,
+    base: Base,
+    body: Body,
+) -> Result<(StatusCode, Json<Value>), Fault> {
+    access::member_or_service(&context, "arq:create")?;
+    let name = profile_name(&json_of(&body, "req")?)?;
+    let project = context.project_id;
+    let rows = state.store.write(move |tx| arqs::create(tx, &project, &name)).await?;
+    Ok((StatusCode::CREATED, Json(views(&rows, &base))))
+}
+
+async fn update(
+    Extract(state): Extract<State>,
+    context: Context,
+    version: Microversion,
+    body: Body,
+) -> Result<StatusCode, Fault> {
+    access::member_or_service(&context, "arq:update")?;
+    let body = json_of(&body, "patch_list")?;
+    patch::check_ops(&body)?;
+    if patch::sets_project(&body) {
+        negotiation::at_least(version, negotiation::BIND_PROJECT)?;
+        if !context.is_admin() {
+            return Err(access::denied("arq:update"));
+        }
+    }
+    let patch = patch::parse(&body)?;
+    access::service_token(&context)?;
+    let scope = access::scope(&context);
+    state
+        .store
+        .write(move |tx| match &patch {
+            Patch::Bind(binds) => arqs::bind(tx, &scope, binds),
+            Patch::Unbind(uuids) => arqs::unbind(tx, &scope, uuids),
+        })
+        .await?;
+    Ok(StatusCode::ACCEPTED)
+}
+
+async fn delete_one(
+    Extract(state): Extract<State>,
+    context: Context,
+    Segment(text): Segment,
+) -> Result<StatusCode, Fault> {
+    access::member_or_service(&context, "arq:delete")?;
+    delete(&state, &context, &text).await
+}
+
+async fn delete_listed(
+    Extract(state): Extract<State>,
+    context: Context,
+    query: Query,
+) -> Result<StatusCode, Fault> {
+    access::member_or_service(&context, "arq:delete")?;
+    check(&query, &["arqs", "instance"])?;
+    match (query.get("arqs"), query.get("instance")) {
+        (Some(list), None) => delete(&state, &context, list).await,
+        (None, Some(text)) => {
+            let server: ServerId = uuid("instance", text)?;
+            access::service_token(&context)?;
+            state.store.write(move |tx| arqs::delete_of_server(tx, server)).await?;
+            Ok(StatusCode::NO_CONTENT)
+        }
+        _ => Err(Fault::bad_request(MISSING)),
+    }
+}
+
+async fn delete(state: &State, context: &Context, list: &str) -> Result<StatusCode, Fault> {
+    let uuids =
+        list.split(',').map(|text| uuid("arqs", text)).collect::<Result<BTreeSet<ArqId>, _>>()?;
+    let (scope, service) = (access::scope(context), context.is_service());
+    let absent =
+        state.store.write(move |tx| arqs::delete(tx, &scope, service, &uuids)).await?;
+    match absent.first() {
+        None => Ok(StatusCode::NO_CONTENT),
+        Some(_) => {
+            let all: Vec<String> = absent.iter().map(ToString::to_string).collect();
+            Err(Error::not_found("ExtArq", "uuid", all.join(",")).into())
+        }
+    }
+}
+
+fn views(rows: &[ArqRow], base: &Base) -> Value {
+    json!({"arqs": rows.iter().map(|row| view(row, base)).collect::<Vec<_>>()})
+}
+
+/// `0000:84:00.1` in its four parts; `None` for a parent that is no PCI function.
+fn pci(address: &str) -> Option<Value> {
+    let (rest, function) = address.rsplit_once('.')?;
+    let mut parts = rest.splitn(3, ':');
+    let (domain, bus, device) = (parts.next()?, parts.next()?, parts.next()?);
+    Some(json!({"domain": domain, "bus": bus, "device": device, "function": function}))
+}
+
+/// What a hypervisor driver needs to attach the handle.
+fn attach_info(held: &Held) -> Value {
+    let address = &held.key.address;
+    let mut info = pci(address).unwrap_or_else(|| json!({"parent": address}));
+    if held.key.attach_type == "MDEV" {
+        info["asked_type"] = held.key.mdev_type.clone().into();
+        info["vgpu_mark"] = format!("{}_{}", held.key.mdev_type, held.slot).into();
+    }
+    info
+}
+
+fn view(row: &ArqRow, Base(base): &Base) -> Value {
+    let held = row.handle.as_ref();
+    json!({
+        "uuid": row.uuid,
+        "state": row.state,
+        "device_profile_name": row.profile_name,
+        "device_profile_group_id": row.group_id,
+        "hostname": row.host,
+        "device_rp_uuid": row.provider,
+        "instance_uuid": row.server,
+        "project_id": row.project_id,
+        "attach_handle_type": held.map_or("", |held| held.key.attach_type.as_str()),
+        "attach_handle_uuid": held.map(|held| held.uuid),
+        "attach_handle_info": held.map_or_else(|| json!({}), attach_info),
+        "links": [{
+            "rel": "self",
+            "href": format!("{base}/v2/accelerator_requests/{}", row.uuid),
+        }],
+        "created_at": time::offset(row.created_at),
+        "updated_at": row.updated_at.map(time::offset),
+    })
+}

@@ -1,0 +1,106 @@
+//! `/v2/deployables`: the parts of devices that are scheduled on their own. Read only.
+
+use axum::extract::State as Extract;
+use axum::routing::get;
+use axum::{Json, Router};
+use kilonova_ids::DeployableId;
+use kilonova_store::Tx;
+use kilonova_wire::query::Query;
+use kilonova_wire::{Base, Context, Fault, time};
+use serde_json::{Value, json};
+
+use super::request::{Segment, check, invalid, uuid};
+use super::{State, access};
+use crate::Error;
+use crate::db::attributes::{self, AttributeRow};
+use crate::db::deployables::{self, DeployableRow};
+
+pub(super) fn routes() -> Router<State> {
+    Router::new()
+        .route("/v2/deployables", get(list))
+        .route("/v2/deployables/{uuid}", get(show))
+}
+
+/// The name that the WSME form of a filter asks for.
+fn filter(query: &Query) -> Result<Option<String>, Fault> {
+    check(query, &["filters.field", "filters.value"])?;
+    match (query.get("filters.field"), query.get("filters.value")) {
+        (None, None) => Ok(None),
+        (Some("name"), Some(value)) => Ok(Some(value.to_owned())),
+        (Some("name"), None) | (None, Some(_)) => {
+            Err(Fault::bad_request("A filter needs both filters.field and filters.value."))
+        }
+        (Some(field), _) => {
+            Err(invalid("filters.field", field, "Value should be one of: name"))
+        }
+    }
+}
+
+async fn list(
+    Extract(state): Extract<State>,
+    context: Context,
+    base: Base,
+    query: Query,
+) -> Result<Json<Value>, Fault> {
+    access::manager(&context, "deployable:get_all")?;
+    let name = filter(&query)?;
+    let shown = state
+        .store
+        .read(move |tx: &mut Tx<'_>| {
+            let rows = deployables::list(tx, name.clone())?;
+            let attributes = attributes::list(tx, None, None)?;
+            Ok::<_, Error>(rows.iter().map(|row| view(row, &attributes, &base)).collect::<Vec<_>>())
+        })
+        .await?;
+    Ok(Json(json!({"deployables": shown})))
+}
+
+async fn show(
+    Extract(state): Extract<State>,
+    context: Context,
+    base: Base,
+    Segment(text): Segment,
+) -> Result<Json<Value>, Fault> {
+    access::manager(&context, "deployable:get_one")?;
+    let uuid: DeployableId = uuid("uuid", &text)?;
+    let view = state
+        .store
+        .read(move |tx: &mut Tx<'_>| {
+            let row = deployables::by_uuid(tx, uuid)?
+                .ok_or_else(|| Error::not_found("Deployable", "uuid", uuid))?;
+            let attributes = attributes::list(tx, Some(row.id), None)?;
+            Ok::<_, Error>(view(&row, &attributes, &base))
+        })
+        .await?;
+    Ok(Json(view))
+}
+
+/// The attributes as Cyborg writes them: the text of a list of one-key objects.
+fn attributes_list(attributes: &[AttributeRow], deployable_id: i64) -> String {
+    let own = attributes.iter().filter(|row| row.deployable_id == deployable_id);
+    let entries: Vec<String> = own
+        .map(|row| format!("{{{}: {}}}", json!(row.name), json!(row.value)))
+        .collect();
+    format!("[{}]", entries.join(", "))
+}
+
+fn view(row: &DeployableRow, attributes: &[AttributeRow], Base(base): &Base) -> Value {
+    json!({
+        "uuid": row.uuid,
+        "parent_id": null,
+        "root_id": null,
+        "name": row.name,
+        "num_accelerators": row.handles,
+        "device_id": row.device_id,
+        "attributes_list": attributes_list(attributes, row.id),
+        "rp_uuid": row.provider,
+        "driver_name": row.driver,
+        "bitstream_id": row.bitstream_id,
+        "links": [
+            {"rel": "self", "href": format!("{base}/v2/deployables/{}", row.uuid)},
+            {"rel": "bookmark", "href": format!("{base}/deployables/{}", row.uuid)},
+        ],
+        "created_at": time::offset(row.created_at),
+        "updated_at": row.updated_at.map(time::offset),
+    })
+}

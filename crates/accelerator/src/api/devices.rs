@@ -1,0 +1,80 @@
+//! `/v2/devices`: the physical cards, for managers and admins. Read only: what a host has is for
+//! its node to say.
+
+use axum::extract::State as Extract;
+use axum::routing::get;
+use axum::{Json, Router};
+use kilonova_ids::{DeviceId, parse_uuid_like};
+use kilonova_wire::query::Query;
+use kilonova_wire::{Base, Context, Fault, Microversion, time};
+use serde_json::{Value, json};
+
+use super::request::{Segment, check};
+use super::{State, access, negotiation};
+use crate::Error;
+use crate::app::grammar::shown;
+use crate::db::devices::{self, DeviceRow, Filter};
+
+pub(super) fn routes() -> Router<State> {
+    Router::new().route("/v2/devices", get(list)).route("/v2/devices/{uuid}", get(show))
+}
+
+async fn list(
+    Extract(state): Extract<State>,
+    context: Context,
+    version: Microversion,
+    base: Base,
+    query: Query,
+) -> Result<Json<Value>, Fault> {
+    access::manager(&context, "device:get_all")?;
+    check(&query, &["type", "vendor", "hostname"])?;
+    let given = |key: &str| query.get(key).map(str::to_owned);
+    let filter = Filter { kind: given("type"), vendor: given("vendor"), host: given("hostname") };
+    let rows = state
+        .store
+        .read(move |tx| devices::list(tx, &filter).map_err(Error::from))
+        .await?;
+    let shown: Vec<Value> = rows.iter().map(|row| view(row, &base, version)).collect();
+    Ok(Json(json!({"devices": shown})))
+}
+
+async fn show(
+    Extract(state): Extract<State>,
+    context: Context,
+    version: Microversion,
+    base: Base,
+    Segment(text): Segment,
+) -> Result<Json<Value>, Fault> {
+    access::manager(&context, "device:get_one")?;
+    let absent = || Error::not_found("Device", "uuid", shown(&text));
+    let uuid: DeviceId = parse_uuid_like(&text).ok_or_else(absent)?;
+    let row =
+        state.store.read(move |tx| devices::by_uuid(tx, uuid).map_err(Error::from)).await?;
+    let row = row.ok_or_else(absent)?;
+    Ok(Json(view(&row, &base, version)))
+}
+
+fn view(row: &DeviceRow, base: &Base, version: Microversion) -> Value {
+    let board = json!({
+        "address": row.address,
+        "numa_node": row.numa_node,
+        "product_id": row.product_id,
+        "vendor_id": row.vendor_id,
+    });
+    let mut view = json!({
+        "uuid": row.uuid,
+        "type": row.kind,
+        "vendor": row.vendor_id,
+        "model": row.model,
+        "std_board_info": board.to_string(),
+        "vendor_board_info": "{}",
+        "hostname": row.host,
+        "links": [{"rel": "self", "href": format!("{}/v2/devices/{}", base.0, row.uuid)}],
+        "created_at": time::offset(row.created_at),
+        "updated_at": row.updated_at.map(time::offset),
+    });
+    if version >= negotiation::DEVICE_STATUS {
+        view["status"] = row.status.clone().into();
+    }
+    view
+}

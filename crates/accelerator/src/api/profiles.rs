@@ -1,0 +1,119 @@
+//! `/v2/device_profiles`: what users may ask for. Admins make and remove them.
+
+use axum::extract::State as Extract;
+use axum::routing::get;
+use axum::{Json, Router};
+use http::StatusCode;
+use kilonova_ids::{DeviceProfileId, parse_uuid_like};
+use kilonova_wire::query::Query;
+use kilonova_wire::{Base, Body, Context, Fault, Microversion, time};
+use serde_json::{Value, json};
+
+use super::request::{Segment, check, json as json_of};
+use super::{State, access, negotiation};
+use crate::Error;
+use crate::app::{grammar, profiles};
+use crate::db::profiles::{self as rows, ProfileRow};
+
+pub(super) fn routes() -> Router<State> {
+    Router::new()
+        .route("/v2/device_profiles", get(list).post(create).delete(delete_listed))
+        .route("/v2/device_profiles/{uuid_or_name}", get(show).delete(delete_one))
+}
+
+async fn list(
+    Extract(state): Extract<State>,
+    context: Context,
+    base: Base,
+    query: Query,
+) -> Result<Json<Value>, Fault> {
+    access::reader(&context, "device_profile:get_all")?;
+    check(&query, &["name"])?;
+    let rows = state.store.read(|tx| rows::list(tx).map_err(Error::from)).await?;
+    let names: Option<Vec<&str>> = query.get("name").map(|names| names.split(',').collect());
+    let asked = |row: &&ProfileRow| names.as_ref().is_none_or(|n| n.contains(&row.name.as_str()));
+    let shown: Vec<Value> = rows.iter().filter(asked).map(|row| view(row, &base)).collect();
+    Ok(Json(json!({"device_profiles": shown})))
+}
+
+async fn show(
+    Extract(state): Extract<State>,
+    context: Context,
+    version: Microversion,
+    base: Base,
+    Segment(given): Segment,
+) -> Result<Json<Value>, Fault> {
+    access::reader(&context, "device_profile:get_one")?;
+    if parse_uuid_like::<DeviceProfileId>(&given).is_none() {
+        negotiation::at_least(version, negotiation::PROFILE_BY_NAME)?;
+    }
+    let row = state.store.read(move |tx| profiles::find(tx, &given)).await?;
+    let mut shown = view(&row, &base);
+    shown["created_at"] = python(row.created_at).into();
+    shown["updated_at"] = row.updated_at.map_or_else(|| "None".into(), python).into();
+    Ok(Json(json!({"device_profile": shown})))
+}
+
+async fn create(
+    Extract(state): Extract<State>,
+    context: Context,
+    base: Base,
+    body: Body,
+) -> Result<(StatusCode, Json<Value>), Fault> {
+    access::admin(&context, "device_profile:create")?;
+    let draft = grammar::draft(&json_of(&body, "req_devprof_list")?)?;
+    let row = state.store.write(move |tx| profiles::create(tx, &draft)).await?;
+    Ok((StatusCode::CREATED, Json(view(&row, &base))))
+}
+
+async fn delete_one(
+    Extract(state): Extract<State>,
+    context: Context,
+    Segment(given): Segment,
+) -> Result<StatusCode, Fault> {
+    access::admin(&context, "device_profile:delete")?;
+    delete(&state, vec![given]).await
+}
+
+async fn delete_listed(
+    Extract(state): Extract<State>,
+    context: Context,
+    query: Query,
+) -> Result<StatusCode, Fault> {
+    access::admin(&context, "device_profile:delete")?;
+    check(&query, &["value"])?;
+    let given: Vec<String> = query
+        .all("value")
+        .flat_map(|values| values.split(','))
+        .filter(|value| !value.is_empty())
+        .map(str::to_owned)
+        .collect();
+    if given.is_empty() {
+        return Err(Fault::bad_request("Missing argument: \"value\""));
+    }
+    delete(&state, given).await
+}
+
+async fn delete(state: &State, mut given: Vec<String>) -> Result<StatusCode, Fault> {
+    given.sort();
+    given.dedup();
+    state.store.write(move |tx| profiles::delete(tx, &given)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// How `show`, and nothing else, writes a time.
+fn python(micros: i64) -> String {
+    time::offset(micros).replace('T', " ")
+}
+
+fn view(row: &ProfileRow, Base(base): &Base) -> Value {
+    json!({
+        "uuid": row.uuid,
+        "name": row.name,
+        "description": row.description,
+        "groups": row.groups,
+        "links": [{"rel": "self", "href": format!("{base}/v2/device_profiles/{}", row.uuid)}],
+        "created_at": time::offset(row.created_at),
+        "updated_at": row.updated_at.map(time::offset),
+    })
+}

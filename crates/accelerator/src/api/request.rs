@@ -1,0 +1,63 @@
+//! Reading requests: path segments, query strings and bodies, with Cyborg's sentences for what is
+//! wrong. Whatever gets past here holds no control characters, which PostgreSQL would refuse later.
+
+use axum::extract::{FromRequestParts, Path};
+use http::request::Parts;
+use kilonova_ids::parse_uuid_like;
+use kilonova_wire::query::Query;
+use kilonova_wire::{Body, Fault};
+use newtype_uuid::GenericUuid;
+use serde_json::Value;
+
+use crate::app::grammar::shown;
+
+/// The variable segment of a path.
+pub(super) struct Segment(pub String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Segment {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Fault> {
+        Path::<String>::from_request_parts(parts, state)
+            .await
+            .map(|Path(text)| Self(text))
+            .map_err(|_| Fault::bad_request("The path of the request cannot be read."))
+    }
+}
+
+/// Refuses parameters that the route does not know, and control characters in the others.
+pub(super) fn check(query: &Query, known: &[&str]) -> Result<(), Fault> {
+    if let Some(key) = query.unknown(known) {
+        return Err(Fault::bad_request(format!("Unknown argument: \"{}\"", shown(key))));
+    }
+    match query.0.iter().find(|(_, value)| value.chars().any(char::is_control)) {
+        Some((key, value)) => Err(invalid(key, value, "The value holds control characters.")),
+        None => Ok(()),
+    }
+}
+
+pub(super) fn invalid(field: &str, value: &str, why: &str) -> Fault {
+    Fault::bad_request(format!(
+        "Invalid input for field/attribute {field}. Value: '{}'. {why}",
+        shown(value)
+    ))
+}
+
+/// A uuid in any of the spellings that OpenStack takes.
+pub(super) fn uuid<T: GenericUuid>(field: &str, text: &str) -> Result<T, Fault> {
+    parse_uuid_like(text).ok_or_else(|| {
+        let why =
+            format!("unable to convert to uuid. Error: Expected a uuid but received {}.", shown(text));
+        invalid(field, text, &why)
+    })
+}
+
+/// The JSON of a body; `argument` is Cyborg's name for it.
+pub(super) fn json(body: &Body, argument: &str) -> Result<Value, Fault> {
+    if body.0.is_empty() {
+        return Err(Fault::bad_request(format!("Missing argument: \"{argument}\"")));
+    }
+    serde_json::from_slice(&body.0).map_err(|error| {
+        Fault::bad_request("Request is not in valid JSON format").with_internal(error)
+    })
+}

@@ -1,0 +1,44 @@
+//! The version documents at `/` and `/v2`, which need no token. Their links are what clients follow
+//! to find the service.
+
+use axum::routing::get;
+use axum::{Json, Router};
+use kilonova_wire::Base;
+use serde_json::{Value, json};
+
+use super::State;
+
+/// Whether a path, relative to the mount, needs no token.
+pub(super) fn is_public(path: &str) -> bool {
+    matches!(path, "" | "/" | "/v2" | "/v2/")
+}
+
+pub(super) fn routes() -> Router<State> {
+    Router::new().route("/", get(root)).route("/v2", get(v2)).route("/v2/", get(v2))
+}
+
+async fn root(Base(base): Base) -> Json<Value> {
+    let version = json!({
+        "id": "v2",
+        "status": "CURRENT",
+        "min_version": "2.0",
+        "max_version": "2.3",
+        "links": [{"rel": "self", "href": format!("{base}/v2")}],
+    });
+    Json(json!({
+        "name": "OpenStack Cyborg API",
+        "description": "The accelerator API of Kilonova, compatible with OpenStack Cyborg.",
+        "versions": [version],
+        "default_version": version,
+    }))
+}
+
+async fn v2(Base(base): Base) -> Json<Value> {
+    Json(json!({
+        "id": "v2.0",
+        "status": "CURRENT",
+        "min_version": "2.0",
+        "max_version": "2.3",
+        "links": [{"rel": "self", "href": format!("{base}/v2/")}],
+    }))
+}

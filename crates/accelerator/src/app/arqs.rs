@@ -1,0 +1,179 @@
+//! Accelerator requests as the API drives them: Cyborg's life cycle without its gaps. A bind is
+//! one transaction for all requests of a PATCH; none is ever seen half bound, so there is nothing
+//! to resolve and nothing to clean up.
+//!
+//! What the compute service of this process bound itself is shown here and never touched here:
+//! it goes with its server.
+
+use std::collections::BTreeSet;
+
+use kilonova_ids::{ArqId, ConsumerId, ServerId};
+use kilonova_store::{Tx, params};
+use kilonova_wire::time::now_micros;
+use newtype_uuid::GenericUuid;
+
+use super::{grammar, patch::Bind, profiles};
+use crate::Error;
+use crate::db::arqs::{self, ArqRow, Place};
+use crate::db::handles;
+use crate::ledger;
+
+/// Whose requests a caller may see.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Everybody's: an admin, or a service that acts for an instance.
+    All,
+    /// Those of one project.
+    Project(String),
+}
+
+impl Scope {
+    fn shows(&self, row: &ArqRow) -> bool {
+        match self {
+            Self::All => true,
+            Self::Project(project) => *project == row.project_id,
+        }
+    }
+}
+
+/// Makes the requests of a profile, group by group, one per accelerator.
+pub(crate) fn create(
+    tx: &mut Tx<'_>,
+    project_id: &str,
+    profile: &str,
+) -> Result<Vec<ArqRow>, Error> {
+    let profile = profiles::by_name(tx, profile)?;
+    let now = now_micros();
+    let mut made = Vec::new();
+    for (group, at) in profile.groups.iter().zip(0_i64..) {
+        for _ in 0..grammar::amount(group) {
+            let uuid = ArqId::new_v4();
+            arqs::insert(tx, uuid, project_id, profile.uuid, at, now)?;
+            made.push(get(tx, &Scope::All, uuid)?);
+        }
+    }
+    Ok(made)
+}
+
+/// One request that the caller may see.
+pub(crate) fn get(tx: &mut Tx<'_>, scope: &Scope, uuid: ArqId) -> Result<ArqRow, Error> {
+    arqs::by_uuid(tx, uuid)?
+        .filter(|row| scope.shows(row))
+        .ok_or_else(|| Error::not_found("ExtArq", "uuid", uuid))
+}
+
+/// The requests that the caller may see.
+pub(crate) fn list(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    server: Option<ServerId>,
+    resolved: bool,
+) -> Result<Vec<ArqRow>, Error> {
+    let project = match scope {
+        Scope::All => None,
+        Scope::Project(project) => Some(project.as_str()),
+    };
+    let mut rows = arqs::list(tx, project, server)?;
+    rows.retain(|row| !resolved || row.state == "Bound");
+    Ok(rows)
+}
+
+fn not_internal(row: &ArqRow) -> Result<(), Error> {
+    match row.server {
+        Some(server) if row.internal => Err(Error::Internal { arq: row.uuid, server }),
+        _ => Ok(()),
+    }
+}
+
+/// Binds all of the requests, each to the lowest free handle of its provider.
+pub(crate) fn bind(tx: &mut Tx<'_>, scope: &Scope, binds: &[Bind]) -> Result<(), Error> {
+    let now = now_micros();
+    let servers: BTreeSet<ServerId> = binds.iter().map(|bind| bind.server).collect();
+    for server in servers {
+        let consumer = ConsumerId::from_untyped_uuid(server.into_untyped_uuid());
+        if arqs::next_ordinal(tx, consumer)? > 0 {
+            return Err(Error::AlreadyBound(server));
+        }
+    }
+    for bind in binds {
+        let row = get(tx, scope, bind.arq)?;
+        let bad_state = || Error::BadState { arq: row.uuid, state: row.state.clone() };
+        if row.state == "Bound" {
+            return Err(bad_state());
+        }
+        let consumer = ConsumerId::from_untyped_uuid(bind.server.into_untyped_uuid());
+        let place = Place {
+            host: &bind.host,
+            provider: bind.provider,
+            server: bind.server,
+            consumer,
+            ordinal: arqs::next_ordinal(tx, consumer)?,
+        };
+        let chosen = ledger::choose(tx, bind.provider, &bind.host, 1)?;
+        match arqs::bind(tx, bind.arq, &place, bind.project.as_deref(), now) {
+            Err(kilonova_store::Error::Unique(_)) => return Err(Error::AlreadyBound(bind.server)),
+            Err(error) => return Err(error.into()),
+            Ok(false) => return Err(bad_state()),
+            Ok(true) => {}
+        }
+        for free in &chosen {
+            ledger::own(tx, bind.arq, free, bind.provider, now)?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes all of the requests off their instances and frees their handles.
+pub(crate) fn unbind(tx: &mut Tx<'_>, scope: &Scope, arqs: &[ArqId]) -> Result<(), Error> {
+    let now = now_micros();
+    for arq in arqs {
+        let row = get(tx, scope, *arq)?;
+        not_internal(&row)?;
+        handles::give_back(tx, *arq, now)?;
+        tx.execute(arqs::UNBIND, params![*arq, now])?;
+    }
+    Ok(())
+}
+
+/// Deletes those of the requests that are there and returns those that are not, so that the rest
+/// of a clean-up is not lost to one that somebody else has cleaned up. A bound one needs a service.
+pub(crate) fn delete(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    service: bool,
+    uuids: &BTreeSet<ArqId>,
+) -> Result<Vec<ArqId>, Error> {
+    let mut rows = Vec::new();
+    let mut absent = Vec::new();
+    for uuid in uuids {
+        match get(tx, scope, *uuid) {
+            Ok(row) => rows.push(row),
+            Err(Error::NotFound { .. }) => absent.push(*uuid),
+            Err(error) => return Err(error),
+        }
+    }
+    for row in &rows {
+        not_internal(row)?;
+        if let (Some(server), false) = (row.server, service) {
+            return Err(Error::Bound { arq: row.uuid, server });
+        }
+    }
+    remove(tx, &rows)?;
+    Ok(absent)
+}
+
+/// Deletes the requests of an instance. Idempotent.
+pub(crate) fn delete_of_server(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
+    let rows = arqs::list(tx, None, Some(server))?;
+    rows.iter().try_for_each(not_internal)?;
+    remove(tx, &rows)
+}
+
+fn remove(tx: &mut Tx<'_>, rows: &[ArqRow]) -> Result<(), Error> {
+    let now = now_micros();
+    for row in rows {
+        handles::give_back(tx, row.uuid, now)?;
+        tx.execute(arqs::DELETE, params![row.uuid])?;
+    }
+    Ok(())
+}

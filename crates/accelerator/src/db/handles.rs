@@ -1,0 +1,139 @@
+//! Rows of `attach_handles`. `arq_id` names the owner and is unique.
+
+use kilonova_ids::{ArqId, AttachHandleId, ProviderId};
+use kilonova_store::{Error, Row, Tx, params, statements};
+
+/// A handle as it is kept.
+#[derive(Debug, Clone)]
+pub(crate) struct HandleRow {
+    pub id: i64,
+    pub deployable_id: i64,
+    pub key: HandleKey,
+    pub slot: i64,
+    pub state: String,
+    pub present: bool,
+}
+
+/// What tells the kinds of slots of a deployable apart; slots of one key are interchangeable.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct HandleKey {
+    /// `PCI`, `MDEV`, `TEST_PCI`.
+    pub attach_type: String,
+    pub address: String,
+    /// Empty unless `MDEV`.
+    pub mdev_type: String,
+}
+
+statements! {
+    /// The handles of a host.
+    OF_HOST = "SELECT h.id, h.deployable_id, h.attach_type, h.address, h.mdev_type, h.slot,
+        h.state, h.present FROM attach_handles h
+        JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
+        WHERE d.host = ?1 ORDER BY h.id";
+    /// The lowest free handles of a provider.
+    FREE = "SELECT h.id, h.uuid, h.attach_type, h.address, h.mdev_type FROM attach_handles h
+        JOIN deployables p ON p.id = h.deployable_id
+        WHERE p.provider_id = ?1 AND h.state = 'free' AND h.present = 1 ORDER BY h.id LIMIT ?2";
+    /// Takes a handle, if it is still free.
+    TAKE = "UPDATE attach_handles SET state = 'owned', arq_id = ?2, uuid = ?3, updated_at = ?4
+        WHERE id = ?1 AND state = 'free' AND arq_id IS NULL";
+    /// Drops the vanished handles of a consumer.
+    DROP_OF_CONSUMER = "DELETE FROM attach_handles WHERE present = 0
+        AND arq_id IN (SELECT uuid FROM arqs WHERE consumer_id = ?1)";
+    /// Frees the handles of a consumer.
+    FREE_OF_CONSUMER = "UPDATE attach_handles SET state = 'free', arq_id = NULL, updated_at = ?2
+        WHERE arq_id IN (SELECT uuid FROM arqs WHERE consumer_id = ?1)";
+    /// Drops the handle of a request if it has vanished.
+    DROP_OF_ARQ = "DELETE FROM attach_handles WHERE present = 0 AND arq_id = ?1";
+    /// Frees the handle of a request.
+    FREE_OF_ARQ = "UPDATE attach_handles SET state = 'free', arq_id = NULL, updated_at = ?2
+        WHERE arq_id = ?1";
+    /// A new, free handle.
+    INSERT = "INSERT INTO attach_handles (uuid, deployable_id, attach_type, address, mdev_type,
+        slot, state, present, created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'free', 1, ?7)";
+    /// The host has it, or no longer.
+    PRESENT = "UPDATE attach_handles SET present = ?2, updated_at = ?3 WHERE id = ?1";
+    /// Removes a handle that nobody owns.
+    DELETE = "DELETE FROM attach_handles WHERE id = ?1 AND arq_id IS NULL";
+}
+
+/// A handle that may be taken.
+pub(crate) struct FreeHandle {
+    pub id: i64,
+    pub uuid: AttachHandleId,
+    pub key: HandleKey,
+}
+
+fn key(row: &Row, from: usize) -> Result<HandleKey, Error> {
+    Ok(HandleKey {
+        attach_type: row.string(from)?,
+        address: row.string(from + 1)?,
+        mdev_type: row.string(from + 2)?,
+    })
+}
+
+pub(crate) fn of_host(tx: &mut Tx<'_>, host: &str) -> Result<Vec<HandleRow>, Error> {
+    tx.rows(OF_HOST, params![host])?
+        .iter()
+        .map(|row| {
+            Ok(HandleRow {
+                id: row.int(0)?,
+                deployable_id: row.int(1)?,
+                key: key(row, 2)?,
+                slot: row.int(5)?,
+                state: row.string(6)?,
+                present: row.bool(7)?,
+            })
+        })
+        .collect()
+}
+
+pub(crate) fn free(
+    tx: &mut Tx<'_>,
+    provider: ProviderId,
+    count: i64,
+) -> Result<Vec<FreeHandle>, Error> {
+    tx.rows(FREE, params![provider, count])?
+        .iter()
+        .map(|row| Ok(FreeHandle { id: row.int(0)?, uuid: row.id(1)?, key: key(row, 2)? }))
+        .collect()
+}
+
+/// Takes the handle and says whether it was still free.
+pub(crate) fn take(
+    tx: &mut Tx<'_>,
+    id: i64,
+    arq: ArqId,
+    uuid: AttachHandleId,
+    now: i64,
+) -> Result<bool, Error> {
+    Ok(tx.execute(TAKE, params![id, arq, uuid, now])? == 1)
+}
+
+pub(crate) fn give_back(tx: &mut Tx<'_>, arq: ArqId, now: i64) -> Result<(), Error> {
+    tx.execute(DROP_OF_ARQ, params![arq])?;
+    tx.execute(FREE_OF_ARQ, params![arq, now])?;
+    Ok(())
+}
+
+pub(crate) fn insert(
+    tx: &mut Tx<'_>,
+    deployable_id: i64,
+    key: &HandleKey,
+    slot: i64,
+    now: i64,
+) -> Result<(), Error> {
+    tx.execute(
+        INSERT,
+        params![
+            AttachHandleId::new_v4(),
+            deployable_id,
+            &key.attach_type,
+            &key.address,
+            &key.mdev_type,
+            slot,
+            now
+        ],
+    )?;
+    Ok(())
+}

@@ -1,0 +1,21 @@
+//! The SQL of this service, one file per table. No rule lives here: the callers know them.
+
+pub(crate) mod arqs;
+pub(crate) mod attributes;
+pub(crate) mod deployables;
+pub(crate) mod devices;
+pub(crate) mod handles;
+pub(crate) mod profiles;
+
+/// Every statement of this service, to be prepared on both databases in a test.
+pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
+    vec![
+        arqs::STATEMENTS,
+        attributes::STATEMENTS,
+        deployables::STATEMENTS,
+        devices::STATEMENTS,
+        handles::STATEMENTS,
+        profiles::STATEMENTS,
+        crate::ledger::AUDIT,
+    ]
+}

@@ -1,0 +1,87 @@
+//! Rows of `device_profiles`.
+
+use std::collections::BTreeMap;
+
+use kilonova_ids::DeviceProfileId;
+use kilonova_store::{Error, Row, Tx, params, statements};
+
+/// A group: a flat map such as `resources:VGPU` to `1`.
+pub(crate) type Group = BTreeMap<String, String>;
+
+/// A device profile as it is kept.
+#[derive(Debug, Clone)]
+pub(crate) struct ProfileRow {
+    pub uuid: DeviceProfileId,
+    pub name: String,
+    pub description: Option<String>,
+    pub groups: Vec<Group>,
+    pub created_at: i64,
+    pub updated_at: Option<i64>,
+}
+
+statements! {
+    /// All profiles.
+    LIST = "SELECT uuid, name, description, groups_json, created_at, updated_at
+        FROM device_profiles ORDER BY id";
+    /// One profile by uuid.
+    BY_UUID = "SELECT uuid, name, description, groups_json, created_at, updated_at
+        FROM device_profiles WHERE uuid = ?1";
+    /// One profile by name.
+    BY_NAME = "SELECT uuid, name, description, groups_json, created_at, updated_at
+        FROM device_profiles WHERE name = ?1";
+    /// A new profile.
+    INSERT = "INSERT INTO device_profiles (uuid, name, description, groups_json, created_at)
+        VALUES (?1, ?2, ?3, ?4, ?5)";
+    /// One profile less.
+    DELETE = "DELETE FROM device_profiles WHERE uuid = ?1";
+    /// How many requests name a profile.
+    USES = "SELECT COUNT(*) FROM arqs WHERE profile_id = ?1";
+}
+
+fn read(row: &Row) -> Result<ProfileRow, Error> {
+    let groups = serde_json::from_str(row.text(3)?)
+        .map_err(|error| Error::Shape(format!("groups of a device profile: {error}")))?;
+    Ok(ProfileRow {
+        uuid: row.id(0)?,
+        name: row.string(1)?,
+        description: row.string_opt(2)?,
+        groups,
+        created_at: row.int(4)?,
+        updated_at: row.int_opt(5)?,
+    })
+}
+
+pub(crate) fn list(tx: &mut Tx<'_>) -> Result<Vec<ProfileRow>, Error> {
+    tx.rows(LIST, params![])?.iter().map(read).collect()
+}
+
+pub(crate) fn by_uuid(
+    tx: &mut Tx<'_>,
+    uuid: DeviceProfileId,
+) -> Result<Option<ProfileRow>, Error> {
+    tx.row(BY_UUID, params![uuid])?.as_ref().map(read).transpose()
+}
+
+pub(crate) fn by_name(tx: &mut Tx<'_>, name: &str) -> Result<Option<ProfileRow>, Error> {
+    tx.row(BY_NAME, params![name])?.as_ref().map(read).transpose()
+}
+
+pub(crate) fn insert(tx: &mut Tx<'_>, profile: &ProfileRow) -> Result<(), Error> {
+    let groups = serde_json::to_string(&profile.groups)
+        .map_err(|error| Error::Shape(format!("groups of a device profile: {error}")))?;
+    tx.execute(
+        INSERT,
+        params![
+            profile.uuid,
+            &profile.name,
+            profile.description.clone(),
+            groups,
+            profile.created_at
+        ],
+    )?;
+    Ok(())
+}
+
+pub(crate) fn uses(tx: &mut Tx<'_>, uuid: DeviceProfileId) -> Result<i64, Error> {
+    tx.row(USES, params![uuid])?.map_or(Ok(0), |row| row.int(0))
+}

@@ -1,0 +1,129 @@
+//! What can go wrong in this service, and how the API says it. The sentences are Cyborg's where
+//! clients read them.
+
+use http::StatusCode;
+use kilonova_ids::{ArqId, ProviderId, ServerId};
+use kilonova_wire::Fault;
+
+/// A refusal or a failure of the accelerator service.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The database failed.
+    #[error(transparent)]
+    Store(#[from] kilonova_store::Error),
+    /// A node reported devices that contradict each other or another host's.
+    #[error("the devices of host {host} cannot be taken in: {reason}")]
+    Report {
+        /// The host.
+        host: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// No deployable belongs to the provider.
+    #[error("Deployable not found with resource provider uuid={0}")]
+    NoDeployable(ProviderId),
+    /// The provider's device is on another host than the one named.
+    #[error("Resource provider {provider} is a device of host {actual}, not of {named}")]
+    OtherHost {
+        /// The provider.
+        provider: ProviderId,
+        /// Where it is.
+        actual: String,
+        /// Where the caller thinks it is.
+        named: String,
+    },
+    /// Every handle of the provider is taken.
+    #[error("AttachHandle not found: resource provider {0} has no free accelerator")]
+    NoHandle(ProviderId),
+    /// A thing that the caller named is not there, or not his to see.
+    #[error("{kind} not found with {key}={value}")]
+    NotFound {
+        /// `Device`, `ExtArq`, …
+        kind: &'static str,
+        /// `uuid` or `name`.
+        key: &'static str,
+        /// What the caller wrote.
+        value: String,
+    },
+    /// A profile of that name exists.
+    #[error("A device_profile with name {0} already exists.")]
+    NameTaken(String),
+    /// A profile of that uuid exists.
+    #[error("DeviceProfile with uuid {0} already exists.")]
+    UuidTaken(String),
+    /// A profile has accelerator requests.
+    #[error(
+        "Device profile {0} is in use by accelerator requests. Delete them, or the servers that \
+         hold them, first."
+    )]
+    ProfileInUse(String),
+    /// A bind for an instance that has accelerators already.
+    #[error(
+        "Couldn't apply patch. Reason: Instance {0} already has accelerator requests. Cannot bind \
+         additional ARQs."
+    )]
+    AlreadyBound(ServerId),
+    /// A request that is not in a state from which it can be bound.
+    #[error(
+        "Bad state: {state} for ARQ: {arq}. Expected state(s): ['Initial', 'Unbound']"
+    )]
+    BadState {
+        /// The request.
+        arq: ArqId,
+        /// Its state.
+        state: String,
+    },
+    /// A bound request touched without a service token.
+    #[error(
+        "ARQ {arq} is bound to instance {server}. Use the Compute API to manage instance \
+         accelerators."
+    )]
+    Bound {
+        /// The request.
+        arq: ArqId,
+        /// Its server.
+        server: ServerId,
+    },
+    /// A request that this cloud's own compute service made together with its server.
+    #[error(
+        "ARQ {arq} belongs to server {server} of this cloud and goes with it. Use the Compute API \
+         to manage instance accelerators."
+    )]
+    Internal {
+        /// The request.
+        arq: ArqId,
+        /// Its server.
+        server: ServerId,
+    },
+    /// The caller's input is wrong; the text says how.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+impl Error {
+    pub(crate) fn not_found(kind: &'static str, key: &'static str, value: impl ToString) -> Self {
+        Self::NotFound { kind, key, value: value.to_string() }
+    }
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        let status = match &error {
+            Error::Store(cause) => return Self::internal(cause),
+            Error::NoDeployable(_) | Error::NoHandle(_) | Error::NotFound { .. } => {
+                StatusCode::NOT_FOUND
+            }
+            Error::NameTaken(_)
+            | Error::UuidTaken(_)
+            | Error::ProfileInUse(_)
+            | Error::BadState { .. }
+            | Error::Internal { .. } => StatusCode::CONFLICT,
+            Error::Bound { .. } => StatusCode::FORBIDDEN,
+            Error::Report { .. }
+            | Error::OtherHost { .. }
+            | Error::AlreadyBound(_)
+            | Error::Invalid(_) => StatusCode::BAD_REQUEST,
+        };
+        Self::new(status, error.to_string())
+    }
+}

@@ -1,0 +1,46 @@
+//! The rules of the ledger as queries that find what breaks them. An empty answer is a sound
+//! ledger. The tests, the chaos runs and `kilonova doctor` share them.
+
+/// Pairs of a rule and a query whose rows, in column 0, name what breaks it.
+pub const AUDIT: &[(&str, &str)] = &[
+    (
+        "a handle is owned exactly when it names an accelerator request",
+        "SELECT uuid FROM attach_handles
+         WHERE (state = 'owned' AND arq_id IS NULL) OR (state <> 'owned' AND arq_id IS NOT NULL)",
+    ),
+    (
+        "the request that owns a handle is bound",
+        "SELECT h.uuid FROM attach_handles h LEFT JOIN arqs a ON a.uuid = h.arq_id
+         WHERE h.arq_id IS NOT NULL AND (a.uuid IS NULL OR a.state <> 'Bound')",
+    ),
+    (
+        "a bound request has exactly one handle",
+        "SELECT a.uuid FROM arqs a LEFT JOIN attach_handles h ON h.arq_id = a.uuid
+         WHERE a.state = 'Bound' GROUP BY a.uuid HAVING COUNT(h.id) <> 1",
+    ),
+    (
+        "a bound request names its host, provider, server and consumer",
+        "SELECT uuid FROM arqs WHERE state = 'Bound' AND (host IS NULL OR provider_id IS NULL
+         OR server_id IS NULL OR consumer_id IS NULL OR ordinal IS NULL)",
+    ),
+    (
+        "a handle is of the provider of the request that owns it",
+        "SELECT h.uuid FROM attach_handles h JOIN deployables p ON p.id = h.deployable_id
+         JOIN arqs a ON a.uuid = h.arq_id WHERE a.provider_id <> p.provider_id",
+    ),
+    (
+        "a handle is on the host of the request that owns it",
+        "SELECT h.uuid FROM attach_handles h JOIN deployables p ON p.id = h.deployable_id
+         JOIN devices d ON d.id = p.device_id
+         JOIN arqs a ON a.uuid = h.arq_id WHERE a.host <> d.host",
+    ),
+    (
+        "a request that is not bound has no place",
+        "SELECT uuid FROM arqs WHERE state <> 'Bound' AND (host IS NOT NULL
+         OR provider_id IS NOT NULL OR server_id IS NOT NULL OR consumer_id IS NOT NULL)",
+    ),
+    (
+        "what the host no longer has is held by somebody",
+        "SELECT uuid FROM attach_handles WHERE present = 0 AND arq_id IS NULL",
+    ),
+];

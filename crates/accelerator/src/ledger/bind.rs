@@ -1,0 +1,127 @@
+//! Giving handles to consumers and taking them back, inside the caller's transaction.
+//!
+//! Whoever claims has already updated the provider's row, so two claims on one provider run one
+//! after the other; should a caller not have, the handle's own row is the point where one of two
+//! transactions has to run again.
+
+use kilonova_ids::{ArqId, AttachHandleId, ConsumerId, DeviceProfileId, ProviderId, ServerId};
+use kilonova_node_api::Attachment;
+use kilonova_store::{Tx, params};
+use kilonova_wire::time::now_micros;
+use newtype_uuid::GenericUuid;
+
+use crate::Error;
+use crate::db::arqs::{self, Place};
+use crate::db::handles::{self, HandleKey};
+use crate::db::deployables;
+
+/// Accelerators of one provider that a consumer shall get.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Want {
+    /// The provider that the scheduler chose.
+    pub provider: ProviderId,
+    /// How many.
+    pub count: i64,
+    /// Index of the profile's group, 0 where there is no profile.
+    pub group: i64,
+    /// The profile; `None` for a flavor's own `resources:VGPU`.
+    pub profile: Option<DeviceProfileId>,
+}
+
+/// One accelerator that a consumer has got.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Binding {
+    /// The request.
+    pub arq: ArqId,
+    /// The handle; of an mdev this is the uuid it will have on the host.
+    pub handle: AttachHandleId,
+    /// What the node attaches.
+    pub attachment: Attachment,
+}
+
+/// Makes bound ARQs for a consumer and gives each the lowest free handle of its provider.
+///
+/// # Errors
+/// [`Error::NoHandle`] when a provider has too few, [`Error::NoDeployable`] when it is no device,
+/// [`Error::OtherHost`] when it is elsewhere. The caller's transaction must then end.
+pub fn bind(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    consumer: ConsumerId,
+    project_id: &str,
+    host: &str,
+    wants: &[Want],
+) -> Result<Vec<Binding>, Error> {
+    let now = now_micros();
+    let mut ordinal = arqs::next_ordinal(tx, consumer)?;
+    let mut bindings = Vec::new();
+    for want in wants {
+        for free in choose(tx, want.provider, host, want.count)? {
+            let arq = ArqId::new_v4();
+            let place = Place { host, provider: want.provider, server, consumer, ordinal };
+            arqs::insert_bound(tx, arq, project_id, want.profile, want.group, &place, now)?;
+            bindings.push(own(tx, arq, &free, want.provider, now)?);
+            ordinal += 1;
+        }
+    }
+    Ok(bindings)
+}
+
+/// Removes the consumer's ARQs and frees their handles. Idempotent.
+///
+/// # Errors
+/// Only the store's.
+pub fn release(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<(), Error> {
+    tx.execute(handles::DROP_OF_CONSUMER, params![consumer])?;
+    tx.execute(handles::FREE_OF_CONSUMER, params![consumer, now_micros()])?;
+    tx.execute(arqs::DELETE_OF_CONSUMER, params![consumer])?;
+    Ok(())
+}
+
+/// The `count` lowest free handles of a provider that must be on `host`.
+pub(crate) fn choose(
+    tx: &mut Tx<'_>,
+    provider: ProviderId,
+    host: &str,
+    count: i64,
+) -> Result<Vec<handles::FreeHandle>, Error> {
+    let actual = deployables::host_of(tx, provider)?.ok_or(Error::NoDeployable(provider))?;
+    if actual != host {
+        return Err(Error::OtherHost { provider, actual, named: host.to_owned() });
+    }
+    let free = handles::free(tx, provider, count)?;
+    if (free.len() as i64) < count {
+        return Err(Error::NoHandle(provider));
+    }
+    Ok(free)
+}
+
+/// Makes `arq` the owner of a free handle. An mdev gets a fresh uuid.
+pub(crate) fn own(
+    tx: &mut Tx<'_>,
+    arq: ArqId,
+    free: &handles::FreeHandle,
+    provider: ProviderId,
+    now: i64,
+) -> Result<Binding, Error> {
+    let handle =
+        if free.key.attach_type == "MDEV" { AttachHandleId::new_v4() } else { free.uuid };
+    if !handles::take(tx, free.id, arq, handle, now)? {
+        return Err(Error::NoHandle(provider));
+    }
+    Ok(Binding { arq, handle, attachment: attachment(&free.key, handle) })
+}
+
+/// What the node attaches for a handle.
+fn attachment(key: &HandleKey, handle: AttachHandleId) -> Attachment {
+    let address = key.address.clone();
+    match key.attach_type.as_str() {
+        "MDEV" => Attachment::Mdev {
+            uuid: handle.into_untyped_uuid(),
+            parent: address,
+            mdev_type: key.mdev_type.clone(),
+        },
+        "PCI" => Attachment::Pci { address },
+        _ => Attachment::TestPci { address },
+    }
+}

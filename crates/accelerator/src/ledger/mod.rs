@@ -1,0 +1,54 @@
+//! The device ledger, for callers that hold a transaction: what hosts have, and who holds it.
+//!
+//! The rules, checked by [`AUDIT`] after any commit:
+//!
+//! - an owned handle names one ARQ, and a bound ARQ has one handle (a unique key sees to it);
+//! - the handle is of the ARQ's provider, on the ARQ's host;
+//! - an ARQ that is not bound has neither consumer nor handle.
+//!
+//! Nothing here opens a transaction or waits: the caller's commit makes it all true at once.
+
+mod audit;
+mod bind;
+mod plan;
+mod report;
+
+use std::collections::BTreeMap;
+
+use kilonova_ids::{DeviceProfileId, ProviderId};
+use kilonova_store::Tx;
+
+pub use audit::AUDIT;
+pub use bind::{Binding, Want, bind, release};
+pub(crate) use bind::{choose, own};
+pub use report::report;
+
+use crate::{Error, db};
+
+/// A device profile as the scheduler reads it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Profile {
+    /// Its id.
+    pub id: DeviceProfileId,
+    /// Its name.
+    pub name: String,
+    /// Its groups, in order: `resources:…`, `trait:…` and `accel:…` keys.
+    pub groups: Vec<BTreeMap<String, String>>,
+}
+
+/// The profile that a flavor or a port names.
+///
+/// # Errors
+/// Only the store's.
+pub fn profile_by_name(tx: &mut Tx<'_>, name: &str) -> Result<Option<Profile>, Error> {
+    let row = db::profiles::by_name(tx, name)?;
+    Ok(row.map(|row| Profile { id: row.uuid, name: row.name, groups: row.groups }))
+}
+
+/// Whether the provider is a device of ours, so that an allocation on it needs handles.
+///
+/// # Errors
+/// Only the store's.
+pub fn is_device_provider(tx: &mut Tx<'_>, provider: ProviderId) -> Result<bool, Error> {
+    Ok(db::deployables::host_of(tx, provider)?.is_some())
+}

@@ -1,0 +1,101 @@
+//! The tables of the ledger.
+//!
+//! Two keys carry the promises: `attach_handles.arq_id` is unique, so a handle has one owner and an
+//! ARQ one handle; `arqs (consumer_id, ordinal)` is unique, so two binds for one instance that do
+//! not see each other cannot both commit.
+//!
+//! `present` is 0 for what the host no longer has but a guest still holds. Such a row is never
+//! given out again and goes away with its owner.
+
+use kilonova_store::Migration;
+
+/// The schema of this service.
+pub const MIGRATIONS: &[Migration] = &[Migration { name: "accelerator-001-ledger", sql: LEDGER }];
+
+const LEDGER: &str = "
+CREATE TABLE devices (
+    id {serial},
+    uuid TEXT NOT NULL UNIQUE,
+    host TEXT NOT NULL,
+    address TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    vendor_id TEXT NOT NULL,
+    product_id TEXT NOT NULL,
+    model TEXT NOT NULL,
+    numa_node BIGINT NOT NULL,
+    status TEXT NOT NULL,
+    present BIGINT NOT NULL,
+    created_at BIGINT NOT NULL,
+    updated_at BIGINT,
+    UNIQUE (host, address)
+);
+CREATE TABLE deployables (
+    id {serial},
+    uuid TEXT NOT NULL UNIQUE,
+    device_id BIGINT NOT NULL REFERENCES devices (id),
+    provider_id TEXT NOT NULL UNIQUE,
+    name TEXT NOT NULL,
+    resource_class TEXT NOT NULL,
+    driver TEXT NOT NULL,
+    bitstream_id TEXT,
+    present BIGINT NOT NULL,
+    created_at BIGINT NOT NULL,
+    updated_at BIGINT
+);
+CREATE INDEX deployables_device ON deployables (device_id);
+CREATE TABLE attributes (
+    id {serial},
+    uuid TEXT NOT NULL UNIQUE,
+    deployable_id BIGINT NOT NULL REFERENCES deployables (id),
+    name TEXT NOT NULL,
+    value TEXT NOT NULL,
+    created_at BIGINT NOT NULL,
+    updated_at BIGINT,
+    UNIQUE (deployable_id, name)
+);
+CREATE TABLE device_profiles (
+    id {serial},
+    uuid TEXT NOT NULL UNIQUE,
+    name TEXT NOT NULL UNIQUE,
+    description TEXT,
+    groups_json TEXT NOT NULL,
+    created_at BIGINT NOT NULL,
+    updated_at BIGINT
+);
+CREATE TABLE arqs (
+    id {serial},
+    uuid TEXT NOT NULL UNIQUE,
+    project_id TEXT NOT NULL,
+    state TEXT NOT NULL,
+    profile_id TEXT REFERENCES device_profiles (uuid),
+    group_id BIGINT NOT NULL,
+    internal BIGINT NOT NULL,
+    host TEXT,
+    provider_id TEXT,
+    server_id TEXT,
+    consumer_id TEXT,
+    ordinal BIGINT,
+    created_at BIGINT NOT NULL,
+    updated_at BIGINT,
+    UNIQUE (consumer_id, ordinal)
+);
+CREATE INDEX arqs_server ON arqs (server_id);
+CREATE INDEX arqs_project ON arqs (project_id);
+CREATE INDEX arqs_profile ON arqs (profile_id);
+CREATE TABLE attach_handles (
+    id {serial},
+    uuid TEXT NOT NULL UNIQUE,
+    deployable_id BIGINT NOT NULL REFERENCES deployables (id),
+    attach_type TEXT NOT NULL,
+    address TEXT NOT NULL,
+    mdev_type TEXT NOT NULL,
+    slot BIGINT NOT NULL,
+    state TEXT NOT NULL,
+    present BIGINT NOT NULL,
+    arq_id TEXT UNIQUE REFERENCES arqs (uuid),
+    created_at BIGINT NOT NULL,
+    updated_at BIGINT,
+    UNIQUE (deployable_id, attach_type, address, mdev_type, slot)
+);
+CREATE INDEX attach_handles_free ON attach_handles (deployable_id, state);
+";
