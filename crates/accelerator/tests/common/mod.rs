@@ -1,0 +1,198 @@
+//! What the tests of this crate share: a host full of devices, stores, an HTTP caller, the audit.
+
+#![allow(dead_code, reason = "each test program uses its own part")]
+
+use axum::body::Body;
+use http::{Method, Request, StatusCode};
+use http_body_util::BodyExt;
+use kilonova_accelerator::{Error, MIGRATIONS, State, ledger};
+use kilonova_ids::ProviderId;
+use kilonova_node_api::{Deployable, Device, DeviceKind, HandleSlot};
+use kilonova_placement::ledger::ProviderSpec;
+use kilonova_store::{Store, params};
+use kilonova_testkit::Guard;
+use kilonova_wire::{mount, noauth::NoAuth};
+use serde_json::Value;
+use std::sync::Arc;
+use tower::ServiceExt;
+
+pub const HOST: &str = "cmp1";
+
+pub async fn stores() -> Vec<(&'static str, Store, Guard)> {
+    kilonova_testkit::stores(&[MIGRATIONS]).await
+}
+
+/// A fake card with `count` handles for tests.
+pub fn fake(count: u32) -> Device {
+    let slot = |n| HandleSlot::TestPci { address: format!("0000:0c:00.{n}") };
+    device("0000:0c:00.0", DeviceKind::Fpga, "FakeDevice", "FPGA", (0..count).map(slot).collect())
+}
+
+/// A GPU with room for `count` mediated devices.
+pub fn vgpu(address: &str, count: u32) -> Device {
+    let name = format!("pci_{}", address.replace([':', '.'], "_"));
+    let slots = vec![HandleSlot::Mdev { mdev_type: "nvidia-35".into(), count }];
+    device(address, DeviceKind::Gpu, &name, "VGPU", slots)
+}
+
+pub fn device(
+    address: &str,
+    kind: DeviceKind,
+    name: &str,
+    class: &str,
+    slots: Vec<HandleSlot>,
+) -> Device {
+    Device {
+        address: address.into(),
+        kind,
+        vendor_id: "10de".into(),
+        product_id: "1eb8".into(),
+        model: "Tesla T4".into(),
+        numa_node: 0,
+        deployables: vec![Deployable {
+            name: name.into(),
+            resource_class: class.into(),
+            traits: vec!["CUSTOM_TEST".into()],
+            driver: "fake".into(),
+            slots,
+        }],
+    }
+}
+
+pub async fn report(store: &Store, devices: Vec<Device>) -> Result<Vec<ProviderSpec>, Error> {
+    store.write(move |tx| ledger::report(tx, HOST, &devices)).await
+}
+
+/// What breaks a rule of the ledger, with the rule.
+pub async fn audit(store: &Store) -> Vec<String> {
+    store
+        .read(|tx| {
+            let mut broken = Vec::new();
+            for (rule, sql) in ledger::AUDIT {
+                for row in tx.rows(sql, params![])? {
+                    broken.push(format!("{rule}: {}", row.string(0)?));
+                }
+            }
+            Ok::<_, Error>(broken)
+        })
+        .await
+        .unwrap()
+}
+
+/// Every row of the tables that a report writes, for before-and-after comparisons.
+pub async fn everything(store: &Store) -> String {
+    store
+        .read(|tx| {
+            let mut all = String::new();
+            for table in ["devices", "deployables", "attributes", "attach_handles"] {
+                let rows = tx.rows(&format!("SELECT * FROM {table} ORDER BY id"), params![])?;
+                all.push_str(&format!("{rows:?}\n"));
+            }
+            Ok::<_, Error>(all)
+        })
+        .await
+        .unwrap()
+}
+
+pub async fn count(store: &Store, sql: &'static str) -> i64 {
+    store.read(move |tx| tx.row(sql, params![])?.unwrap().int(0)).await.unwrap()
+}
+
+pub fn provider(specs: &[ProviderSpec], at: usize) -> ProviderId {
+    specs[at].id
+}
+
+/// A caller of the API in process.
+pub struct Api {
+    pub store: Store,
+    pub roles: &'static str,
+    pub project: &'static str,
+    pub service: bool,
+    pub version: Option<&'static str>,
+}
+
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: http::HeaderMap,
+    pub body: Value,
+}
+
+impl Answer {
+    /// The sentence of a fault.
+    pub fn fault(&self) -> String {
+        let text = self.body["error_message"].as_str().unwrap();
+        let inner: Value = serde_json::from_str(text).unwrap();
+        inner["faultstring"].as_str().unwrap().to_owned()
+    }
+}
+
+impl Api {
+    pub fn admin(store: &Store) -> Self {
+        Self {
+            store: store.clone(),
+            roles: "admin",
+            project: "p1",
+            service: false,
+            version: None,
+        }
+    }
+
+    pub fn with_roles(&self, roles: &'static str) -> Self {
+        Self { store: self.store.clone(), roles, ..*self }
+    }
+
+    pub fn of_project(&self, project: &'static str) -> Self {
+        Self { store: self.store.clone(), project, ..*self }
+    }
+
+    pub fn with_service(&self) -> Self {
+        Self { store: self.store.clone(), service: true, ..*self }
+    }
+
+    pub fn at(&self, version: &'static str) -> Self {
+        Self { store: self.store.clone(), version: Some(version), ..*self }
+    }
+
+    pub async fn raw(&self, method: Method, path: &str, body: Vec<u8>) -> Answer {
+        let router = mount(
+            kilonova_accelerator::routes(State::new(self.store.clone())),
+            kilonova_accelerator::service(),
+            "/accelerator",
+            Arc::new(NoAuth),
+        );
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "cloud:8780")
+            .header("x-user-id", "u1")
+            .header("x-project-id", self.project)
+            .header("x-roles", self.roles);
+        if self.service {
+            request = request.header("x-service-roles", "service");
+        }
+        if let Some(version) = self.version {
+            request = request.header("openstack-api-version", version);
+        }
+        let response = router.oneshot(request.body(Body::from(body)).unwrap()).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+        Answer { status: parts.status, headers: parts.headers, body }
+    }
+
+    pub async fn get(&self, path: &str) -> Answer {
+        self.raw(Method::GET, path, Vec::new()).await
+    }
+
+    pub async fn post(&self, path: &str, body: Value) -> Answer {
+        self.raw(Method::POST, path, body.to_string().into_bytes()).await
+    }
+
+    pub async fn patch(&self, path: &str, body: Value) -> Answer {
+        self.raw(Method::PATCH, path, body.to_string().into_bytes()).await
+    }
+
+    pub async fn delete(&self, path: &str) -> Answer {
+        self.raw(Method::DELETE, path, Vec::new()).await
+    }
+}

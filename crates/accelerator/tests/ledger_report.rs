@@ -1,0 +1,161 @@
+//! Taking in what hosts have: nothing is written twice, what is held survives.
+
+mod common;
+
+use common::{HOST, audit, count, device, everything, fake, report, stores, vgpu};
+use kilonova_accelerator::{Error, ledger};
+use kilonova_ids::{ConsumerId, ServerId};
+use kilonova_node_api::{DeviceKind, HandleSlot};
+use kilonova_store::Store;
+
+const HANDLES: &str = "SELECT COUNT(*) FROM attach_handles";
+const FREE: &str = "SELECT COUNT(*) FROM attach_handles WHERE state = 'free' AND present = 1";
+const DEVICES: &str = "SELECT COUNT(*) FROM devices";
+
+async fn hold(store: &Store, provider: kilonova_ids::ProviderId, count: i64) -> ConsumerId {
+    let consumer = ConsumerId::new_v4();
+    let want = ledger::Want { provider, count, group: 0, profile: None };
+    store
+        .write(move |tx| {
+            let wants = [want.clone()];
+            ledger::bind(tx, ServerId::new_v4(), consumer, "p1", HOST, &wants)
+        })
+        .await
+        .unwrap();
+    consumer
+}
+
+async fn let_go(store: &Store, consumer: ConsumerId) {
+    store.write(move |tx| ledger::release(tx, consumer)).await.unwrap();
+}
+
+#[tokio::test]
+async fn providers_are_named_and_numbered_as_cyborg_does() {
+    for (name, store, _guard) in stores().await {
+        let specs = report(&store, vec![fake(16)]).await.unwrap();
+        assert_eq!(specs.len(), 1, "{name}");
+        assert_eq!(specs[0].name, "cmp1_FakeDevice");
+        assert_eq!(specs[0].id.to_string(), "99efe5b3-5d2b-3cbd-bf9b-6cdfa6028320");
+        assert_eq!(specs[0].traits, ["CUSTOM_TEST"]);
+        let (class, inventory) = &specs[0].inventories[0];
+        assert_eq!((class.as_str(), inventory.total, inventory.max_unit), ("FPGA", 16, 16));
+        let known = specs[0].id;
+        let (ours, other) = store
+            .read(move |tx| {
+                let other = kilonova_ids::ProviderId::new_v4();
+                let ours = ledger::is_device_provider(tx, known)?;
+                Ok::<_, Error>((ours, ledger::is_device_provider(tx, other)?))
+            })
+            .await
+            .unwrap();
+        assert_eq!((ours, other), (true, false));
+    }
+}
+
+#[tokio::test]
+async fn the_same_report_writes_nothing() {
+    for (name, store, _guard) in stores().await {
+        let devices = vec![fake(3), vgpu("0000:84:00.0", 4)];
+        let first = report(&store, devices.clone()).await.unwrap();
+        let before = everything(&store).await;
+        // A read-only transaction refuses any write.
+        let again =
+            store.read(move |tx| ledger::report(tx, HOST, &devices)).await.expect("no write");
+        assert_eq!(first, again, "{name}");
+        assert_eq!(before, everything(&store).await, "{name}");
+        assert_eq!(count(&store, HANDLES).await, 7);
+    }
+}
+
+#[tokio::test]
+async fn growing_adds_handles_and_shrinking_takes_free_ones_only() {
+    for (name, store, _guard) in stores().await {
+        let specs = report(&store, vec![vgpu("0000:84:00.0", 2)]).await.unwrap();
+        report(&store, vec![vgpu("0000:84:00.0", 4)]).await.unwrap();
+        assert_eq!(count(&store, FREE).await, 4, "{name}");
+        let consumer = hold(&store, specs[0].id, 3).await;
+        let fewer = report(&store, vec![vgpu("0000:84:00.0", 1)]).await.unwrap();
+        assert_eq!(fewer[0].inventories[0].1.total, 1);
+        assert_eq!((count(&store, FREE).await, count(&store, HANDLES).await), (0, 3), "{name}");
+        assert_eq!(audit(&store).await, Vec::<String>::new(), "{name}");
+        let_go(&store, consumer).await;
+        assert_eq!((count(&store, FREE).await, count(&store, HANDLES).await), (1, 1), "{name}");
+        assert_eq!(audit(&store).await, Vec::<String>::new(), "{name}");
+        report(&store, vec![vgpu("0000:84:00.0", 3)]).await.unwrap();
+        assert_eq!((count(&store, FREE).await, count(&store, HANDLES).await), (3, 3), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_vanished_device_stays_while_held_and_comes_back_as_itself() {
+    for (name, store, _guard) in stores().await {
+        let specs = report(&store, vec![fake(3)]).await.unwrap();
+        let uuids = "SELECT COUNT(DISTINCT uuid) FROM attach_handles WHERE state = 'owned'";
+        let consumer = hold(&store, specs[0].id, 2).await;
+        assert_eq!(report(&store, Vec::new()).await.unwrap(), Vec::new(), "{name}");
+        assert_eq!(count(&store, DEVICES).await, 1, "{name}");
+        assert_eq!((count(&store, HANDLES).await, count(&store, uuids).await), (2, 2), "{name}");
+        let none_left = store
+            .write(move |tx| {
+                let want =
+                    ledger::Want { provider: specs[0].id, count: 1, group: 0, profile: None };
+                let consumer = ConsumerId::new_v4();
+                ledger::bind(tx, ServerId::new_v4(), consumer, "p1", HOST, &[want])
+            })
+            .await;
+        assert!(matches!(none_left, Err(Error::NoHandle(_))), "{name}");
+
+        report(&store, vec![fake(3)]).await.unwrap();
+        assert_eq!((count(&store, FREE).await, count(&store, HANDLES).await), (1, 3), "{name}");
+        report(&store, Vec::new()).await.unwrap();
+        let_go(&store, consumer).await;
+        assert_eq!(count(&store, HANDLES).await, 0, "{name}");
+        report(&store, Vec::new()).await.unwrap();
+        assert_eq!(count(&store, DEVICES).await, 0, "{name}");
+        assert_eq!(audit(&store).await, Vec::<String>::new(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_changed_address_is_another_handle_even_while_the_old_is_held() {
+    for (name, store, _guard) in stores().await {
+        let pci = |address: &str| {
+            let slots = vec![HandleSlot::Pci { address: address.into() }];
+            vec![device("0000:05:00.0", DeviceKind::Pci, "card", "CUSTOM_PCI", slots)]
+        };
+        let specs = report(&store, pci("0000:05:00.1")).await.unwrap();
+        let consumer = hold(&store, specs[0].id, 1).await;
+        report(&store, pci("0000:05:00.2")).await.unwrap();
+        let_go(&store, consumer).await;
+        let left = "SELECT COUNT(*) FROM attach_handles WHERE address = '0000:05:00.2'";
+        assert_eq!((count(&store, left).await, count(&store, HANDLES).await), (1, 1), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn contradictions_are_refused_and_change_nothing() {
+    for (name, store, _guard) in stores().await {
+        report(&store, vec![fake(2)]).await.unwrap();
+        let before = everything(&store).await;
+        let twice = report(&store, vec![fake(2), fake(2)]).await;
+        assert!(matches!(twice, Err(Error::Report { .. })), "{name}");
+        let mut same_name = vec![fake(2), vgpu("0000:84:00.0", 1)];
+        same_name[1].deployables[0].name = "FakeDevice".into();
+        assert!(matches!(report(&store, same_name).await, Err(Error::Report { .. })), "{name}");
+        let absurd = report(&store, vec![vgpu("0000:84:00.0", u32::MAX)]).await;
+        assert!(matches!(absurd, Err(Error::Report { .. })), "{name}");
+        // Host `cmp1_Fake` with a deployable `Device` would be host `cmp1`'s provider.
+        let stolen = store
+            .write(|tx| {
+                let mut device = fake(1);
+                device.deployables[0].name = "Device".into();
+                let mut other = fake(1);
+                other.deployables[0].name = "Fake_Device".into();
+                ledger::report(tx, HOST, &[other])?;
+                ledger::report(tx, "cmp1_Fake", &[device])
+            })
+            .await;
+        assert!(matches!(stolen, Err(Error::Report { .. })), "{name}");
+        assert_eq!(before, everything(&store).await, "{name}");
+    }
+}
