@@ -1,0 +1,162 @@
+"""The stock OpenStack clients of .venv as child processes, and what their tables say.
+
+Used by demo.py. It prints each command with its table; the checks are the caller's. A `Lane` is one
+thread of the story: what it prints can be held back, so that two lanes may run at the same time
+and still be read one after the other.
+"""
+
+import os
+import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from stack import Wrong
+
+
+class Table:
+    """A printed table: rows by column, or one thing's fields."""
+
+    def __init__(self, text):
+        lines = [line for line in text.splitlines() if line.startswith("|")]
+        cells = [[cell.strip() for cell in line.strip().strip("|").split(" | ")] for line in lines]
+        self.columns = cells[0] if cells else []
+        self.rows = [dict(zip(self.columns, row)) for row in cells[1:]]
+        self.fields = {}
+        if self.columns[:2] in (["Field", "Value"], ["field", "value"]):
+            last = None
+            for row in cells[1:]:
+                last = row[0] or last
+                value = " | ".join(row[1:])
+                self.fields[last] = f"{self.fields[last]}\n{value}" if not row[0] else value
+
+    def __getitem__(self, field):
+        if field not in self.fields:
+            raise Wrong(f"the table has no field `{field}`; it has {', '.join(self.fields)}")
+        return self.fields[field]
+
+    def column(self, name):
+        """All values of a column."""
+        if self.rows and name not in self.columns:
+            raise Wrong(f"the table has no column `{name}`; it has {', '.join(self.columns)}")
+        return [row[name] for row in self.rows]
+
+    def where(self, **wanted):
+        """The rows whose columns have these values; `_` in a name stands for a space too."""
+        def has(row, name, value):
+            return value in (row.get(name), row.get(name.replace("_", " ")))
+        return [row for row in self.rows if all(has(row, *pair) for pair in wanted.items())]
+
+    def one(self, **wanted):
+        """The only such row."""
+        rows = self.where(**wanted)
+        if len(rows) != 1:
+            raise Wrong(f"expected one row with {wanted}, found {len(rows)}")
+        return rows[0]
+
+
+class Clients:
+    """Where the clients are and which cloud they speak to."""
+
+    def __init__(self, program, clouds, brief=False):
+        self.program = program
+        self.brief = brief
+        kept = {name: value for name, value in os.environ.items()
+                if not name.startswith("OS_") and not name.lower().endswith("_proxy")}
+        self.env = {**kept, "OS_CLIENT_CONFIG_FILE": clouds, "OS_CLOUD": "kilonova",
+                    "PYTHONWARNINGS": "ignore", "LC_ALL": "C.UTF-8", "COLUMNS": "160"}
+        self.commands = 0
+        self.checks = 0
+        self.lock = threading.Lock()
+
+
+class Answer:
+    """What one command printed, and how it ended."""
+
+    def __init__(self, arguments, code, out, err):
+        self.arguments, self.code, self.out, self.err = arguments, code, out, err
+        self.table = Table(out)
+
+
+class Lane:
+    """One thread of the story."""
+
+    def __init__(self, clients, live=True):
+        self.clients = clients
+        self.live = live
+        self.held = []
+
+    def say(self, text=""):
+        if self.live:
+            print(text, flush=True)
+        else:
+            self.held.append(text)
+
+    def release(self):
+        """Prints what was held back, and from here on prints at once."""
+        for text in self.held:
+            print(text, flush=True)
+        self.held, self.live = [], True
+
+    def tick(self, text, holds=True, why=""):
+        """A check: a tick, or the end."""
+        with self.clients.lock:
+            self.clients.checks += 1
+        if not holds:
+            raise Wrong(f"{text}: it is not so{': ' + why if why else ''}")
+        self.say(f"  ✓ {text}")
+
+    def _run(self, arguments):
+        command = [self.clients.program, *arguments]
+        try:
+            done = subprocess.run(command, env=self.clients.env, stdin=subprocess.DEVNULL,
+                                  capture_output=True, text=True, timeout=180, check=False)
+        except subprocess.TimeoutExpired:
+            raise Wrong(f"no end after 180 s: openstack {show(arguments)}") from None
+        with self.clients.lock:
+            self.clients.commands += 1
+        return Answer(arguments, done.returncode, done.stdout, done.stderr)
+
+    def _print(self, answer):
+        self.say(f"$ openstack {show(answer.arguments)}")
+        if not self.clients.brief:
+            for text in (answer.out, answer.err):
+                if text.strip():
+                    self.say(text.rstrip())
+
+    def run(self, *arguments, fails=False):
+        """Runs a command, prints it and its table, and returns its answer."""
+        return self.together([arguments], fails)[0]
+
+    def together(self, commands, fails=False):
+        """Runs commands that do not depend on each other side by side, prints them in order."""
+        with ThreadPoolExecutor(max_workers=4) as pool:
+            answers = list(pool.map(self._run, commands))
+        for answer in answers:
+            self._print(answer)
+            if (answer.code != 0) != fails:
+                how = "ended well, and should not have" if fails else f"exit code {answer.code}"
+                # With brief output the reason has not been seen yet.
+                said = f"\n{answer.out}{answer.err}".rstrip() if self.clients.brief else ""
+                raise Wrong(f"openstack {show(answer.arguments)}: {how}{said}")
+        return answers
+
+    def until(self, arguments, holds, what, timeout=60):
+        """Repeats a reading command until it shows what it should; prints the last one."""
+        deadline = time.monotonic() + timeout
+        while True:
+            answer = self._run(arguments)
+            if answer.code == 0 and holds(answer):
+                self._print(answer)
+                return answer
+            if time.monotonic() > deadline:
+                self._print(answer)
+                raise Wrong(f"after {timeout} s: {what}: it is not so")
+
+
+def show(arguments):
+    """A command as one would type it."""
+    def quoted(word):
+        plain = all(c.isalnum() or c in "-_=:./,@%+" for c in word) and word
+        return word if plain else "'" + word.replace("'", "'\\''") + "'"
+    return " ".join(quoted(word) for word in arguments)
