@@ -1,1 +1,23 @@
-//! devices
+//! What accelerators a host has, read from its sysfs, and the making of mediated devices.
+//!
+//! Owns the reading of sysfs and the meaning of the `[devices]` and `[mdev_*]` options. Must never
+//! choose which device a guest gets: the control plane does. Everything goes through [`Sysfs`], so a
+//! real host and a simulated one run the same code.
+
+mod config;
+mod discovery;
+mod error;
+mod mdev;
+mod passthrough;
+mod pci;
+mod sysfs;
+#[cfg(test)]
+mod testing;
+
+pub use config::{MdevConfig, MdevGroup};
+pub use discovery::Discovery;
+pub use error::Error;
+pub use mdev::{Mdev, Parent, create, find, mdevs, parents, remove};
+pub use passthrough::{Fake, Function};
+pub use pci::{PciAddress, PciFunction, device_name};
+pub use sysfs::{Directory, Sysfs};

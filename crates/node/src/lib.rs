@@ -1,1 +1,14 @@
-//! node
+//! The node side: makes a host look like its documents say, and says what it saw.
+//!
+//! Owns the agent, the topology files and the simulated host. The agent knows only the traits
+//! `Sysfs`, `Hypervisor` and `ControlPlane`, so real and simulated hosts run the same code. It must
+//! never pick a device: a document names each one.
+
+mod agent;
+mod error;
+mod simulated;
+pub mod topology;
+
+pub use agent::{Node, Parts, Settings};
+pub use error::Error;
+pub use simulated::SimulatedSysfs;

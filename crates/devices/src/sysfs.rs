@@ -1,0 +1,70 @@
+//! sysfs as this crate uses it: small text files, folders and links below one root.
+//!
+//! Paths are relative to the root (`bus/pci/devices/0000:84:00.0/vendor`) so that a fixture folder
+//! or a simulation can stand in for `/sys`.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The few operations that discovery and mdev handling need.
+///
+/// They block: a write to `create` returns when the kernel has made the device.
+pub trait Sysfs: Send + Sync + 'static {
+    /// Content of a file, without the trailing line end.
+    fn read(&self, path: &str) -> io::Result<String>;
+    /// Names in a folder, sorted.
+    fn list(&self, path: &str) -> io::Result<Vec<String>>;
+    /// Writes a value to an attribute.
+    fn write(&self, path: &str, value: &str) -> io::Result<()>;
+    /// Whether the path leads to something.
+    fn exists(&self, path: &str) -> bool;
+    /// The path with all links resolved, still relative to the root.
+    fn real(&self, path: &str) -> io::Result<String>;
+}
+
+/// A folder on disk: `/sys`, or a fixture.
+#[derive(Debug, Clone)]
+pub struct Directory(pub PathBuf);
+
+impl Directory {
+    fn at(&self, path: &str) -> PathBuf {
+        self.0.join(path)
+    }
+}
+
+impl Sysfs for Directory {
+    fn read(&self, path: &str) -> io::Result<String> {
+        std::fs::read_to_string(self.at(path)).map(|text| text.trim_end().to_owned())
+    }
+
+    fn list(&self, path: &str) -> io::Result<Vec<String>> {
+        let mut names = std::fs::read_dir(self.at(path))?
+            .map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()))
+            .collect::<io::Result<Vec<_>>>()?;
+        names.sort();
+        Ok(names)
+    }
+
+    fn write(&self, path: &str, value: &str) -> io::Result<()> {
+        use std::io::Write;
+        let mut file = std::fs::OpenOptions::new().write(true).open(self.at(path))?;
+        file.write_all(value.as_bytes())
+    }
+
+    fn exists(&self, path: &str) -> bool {
+        self.at(path).exists()
+    }
+
+    fn real(&self, path: &str) -> io::Result<String> {
+        let root = self.0.canonicalize()?;
+        let real = self.at(path).canonicalize()?;
+        let below = real.strip_prefix(&root).map_err(|_| {
+            io::Error::new(io::ErrorKind::InvalidData, format!("{path} leads out of sysfs"))
+        })?;
+        Ok(text(below))
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}

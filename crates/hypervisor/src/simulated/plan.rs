@@ -1,0 +1,87 @@
+//! What a simulated hypervisor does besides its work: take time, and fail where it is told to.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use crate::{Error, Step};
+
+/// A failure to come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The step that fails.
+    pub step: Step,
+    /// Display names it fails for; `*` stands for any run of characters.
+    pub server_name: String,
+    /// How often; `None` is always.
+    pub times: Option<u32>,
+}
+
+/// Times and failures of one host.
+#[derive(Debug, Default)]
+pub struct Plan {
+    times: BTreeMap<Step, Duration>,
+    failures: Mutex<Vec<Failure>>,
+}
+
+impl Plan {
+    /// A plan; steps without a time take none.
+    pub fn new(times: BTreeMap<Step, Duration>, failures: Vec<Failure>) -> Self {
+        Self { times, failures: Mutex::new(failures) }
+    }
+
+    /// Adds a failure to a running host.
+    pub fn fail(&self, failure: Failure) {
+        self.failures.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(failure);
+    }
+
+    /// Takes the step's time, then fails if a failure is due.
+    pub(super) async fn step(&self, step: Step, display_name: &str) -> Result<(), Error> {
+        if let Some(time) = self.times.get(&step).filter(|time| !time.is_zero()) {
+            tokio::time::sleep(*time).await;
+        }
+        let mut failures = self.failures.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let due = failures.iter_mut().find(|failure| {
+            failure.step == step && failure.times != Some(0) && matches(&failure.server_name, display_name)
+        });
+        let Some(due) = due else { return Ok(()) };
+        due.times = due.times.map(|times| times - 1);
+        Err(Error::new(step, format!("simulated failure of step {step} for {display_name}")))
+    }
+}
+
+/// Whether a name fits a pattern in which `*` stands for any run of characters.
+pub(super) fn matches(pattern: &str, name: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
+    let Some(mut name) = name.strip_prefix(first) else { return false };
+    let mut parts: Vec<&str> = rest.split('*').collect();
+    let last = parts.pop().unwrap_or_default();
+    for part in parts {
+        match name.find(part) {
+            Some(at) => name = &name[at + part.len()..],
+            None => return false,
+        }
+    }
+    name.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stars_stand_for_any_run() {
+        for (pattern, name, fits) in [
+            ("bad*", "bad-1", true),
+            ("bad*", "good", false),
+            ("*", "", true),
+            ("a*b*c", "a-b-b-c", true),
+            ("a*b*c", "a-c", false),
+            ("ab*ba", "aba", false),
+            ("exact", "exact", true),
+            ("exact", "exactly", false),
+        ] {
+            assert_eq!(matches(pattern, name), fits, "{pattern} {name}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The way to the control plane: epoch, patience, and the queue of observations.
+//!
+//! A new registration by this very process must not look as if another one had fenced it: calls
+//! with the old epoch end before the new one is asked for.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use kilonova_node_api::{Batch, ControlPlane, Observation, Refusal, Registration};
+use tokio::sync::{RwLock, mpsc};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const MOST_OBSERVATIONS: usize = 256;
+
+/// Why the node has to stop, or to start over.
+#[derive(Debug)]
+pub(super) enum Stop {
+    Fenced,
+    Rejected(String),
+}
+
+pub(super) struct Link {
+    control: Arc<dyn ControlPlane>,
+    host: String,
+    epoch: RwLock<i64>,
+    pauses: AtomicU64,
+}
+
+impl Link {
+    pub(super) fn new(control: Arc<dyn ControlPlane>, host: String) -> Self {
+        Self { control, host, epoch: RwLock::new(0), pauses: AtomicU64::new(0) }
+    }
+
+    pub(super) fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Registers, however long it takes.
+    pub(super) async fn register(&self, registration: Registration) -> Result<(), Stop> {
+        let mut epoch = self.epoch.write().await;
+        loop {
+            let refusal = match self.control.register(registration.clone()).await {
+                Ok(session) => {
+                    *epoch = session.epoch;
+                    self.pauses.store(0, Ordering::Relaxed);
+                    tracing::info!(host = %self.host, epoch = session.epoch, devices = registration.devices.len(), "registered");
+                    return Ok(());
+                }
+                Err(refusal) => refusal,
+            };
+            self.wait_or_stop(refusal).await?;
+        }
+    }
+
+    /// Waits for documents newer than `since`.
+    pub(super) async fn desired(&self, since: i64) -> Result<Batch, Stop> {
+        let epoch = *self.epoch.read().await;
+        loop {
+            let refusal = match self.control.desired(&self.host, epoch, since).await {
+                Ok(batch) => {
+                    self.pauses.store(0, Ordering::Relaxed);
+                    return Ok(batch);
+                }
+                Err(refusal) => refusal,
+            };
+            self.wait_or_stop(refusal).await?;
+        }
+    }
+
+    /// Reports what the workers saw, in the order they saw it; returns only to stop the node.
+    pub(super) async fn report(&self, mut reports: mpsc::Receiver<Observation>) -> Stop {
+        let mut batch = Vec::new();
+        while reports.recv_many(&mut batch, MOST_OBSERVATIONS).await > 0 {
+            match self.observed(std::mem::take(&mut batch)).await {
+                Ok(()) => {}
+                Err(stop) => return stop,
+            }
+        }
+        std::future::pending().await
+    }
+
+    async fn observed(&self, observations: Vec<Observation>) -> Result<(), Stop> {
+        loop {
+            let epoch = self.epoch.read().await;
+            let answer = self.control.observed(&self.host, *epoch, observations.clone()).await;
+            drop(epoch);
+            match answer {
+                Ok(()) => return Ok(()),
+                Err(Refusal::Rejected(why)) => {
+                    tracing::warn!(host = %self.host, %why, count = observations.len(), "observations are refused");
+                    return Ok(());
+                }
+                Err(refusal) => self.wait_or_stop(refusal).await?,
+            }
+        }
+    }
+
+    async fn wait_or_stop(&self, refusal: Refusal) -> Result<(), Stop> {
+        match refusal {
+            Refusal::Fenced => Err(Stop::Fenced),
+            Refusal::Rejected(why) => Err(Stop::Rejected(why)),
+            Refusal::Unavailable(why) => {
+                tracing::warn!(host = %self.host, %why, "the control plane does not answer; trying again");
+                self.pause().await;
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits a little longer each time, until a call succeeds; hosts spread out.
+    pub(super) async fn pause(&self) {
+        let count = self.pauses.fetch_add(1, Ordering::Relaxed);
+        let most = FIRST_PAUSE.saturating_mul(1 << count.min(10)).min(LONGEST_PAUSE);
+        let mut hasher = DefaultHasher::new();
+        (&self.host, count).hash(&mut hasher);
+        let part = (hasher.finish() % 512) as u32;
+        tokio::time::sleep(most / 2 + most / 1024 * part).await;
+    }
+}

@@ -1,0 +1,193 @@
+//! From what is on the host to what a document says.
+//!
+//! Looks first and does only what is missing, so a document that is satisfied costs a look. A guest
+//! that was never as its document said is undone when a step fails; one that was is left as it is.
+
+use kilonova_devices::Mdev;
+use kilonova_hypervisor::Definition;
+use kilonova_ids::ServerId;
+use kilonova_node_api::{Attachment, Domain, Outcome, Power, Verb};
+
+use super::notes::Note;
+use super::work::{Halt, Work};
+
+const CREATE_MDEV: &str = "create_mdev";
+const DEFINE: &str = "define";
+const DESTROY: &str = "destroy";
+
+type Current<'a> = &'a (dyn Fn() -> Result<(), Halt> + Send + Sync);
+
+/// The domain as it is.
+struct Now {
+    /// `None` where the hypervisor's XML cannot be read.
+    definition: Option<Definition>,
+    running: bool,
+}
+
+impl Work {
+    async fn now(&self, server: ServerId) -> Result<Option<Now>, Halt> {
+        Ok(self.hypervisor.domain(server).await?.map(|found| Now {
+            definition: found.definition().map_err(|error| tracing::warn!(%server, %error)).ok(),
+            running: found.running,
+        }))
+    }
+
+    pub(super) async fn present(&self, server: ServerId, domain: &Domain, current: Current<'_>) -> Result<Outcome, Halt> {
+        let want = Definition::of(server, domain);
+        let now = self.now(server).await?;
+        let noted = self.notes.get(server).unwrap_or_default();
+        let fresh = noted.building || now.is_none();
+        let result = self.reach(&want, domain, now, noted, fresh, current).await;
+        if fresh && let Err(Halt::Failed { .. }) = &result {
+            if let Err(halt) = self.absent(server).await {
+                tracing::warn!(host = self.host(), %server, ?halt, "what was half made could not be undone");
+            }
+        }
+        result
+    }
+
+    async fn reach(
+        &self,
+        want: &Definition,
+        domain: &Domain,
+        now: Option<Now>,
+        noted: Note,
+        fresh: bool,
+        current: Current<'_>,
+    ) -> Result<Outcome, Halt> {
+        let server = want.server;
+        let mut running = now.as_ref().is_some_and(|now| now.running);
+        let is = now.as_ref().and_then(|now| now.definition.as_ref());
+        let same = is.is_some_and(|is| is.same_machine(want));
+        if running && !same {
+            current()?;
+            self.hypervisor.destroy(server).await?;
+            running = false;
+        }
+        let wanted = self.devices(want, is, noted, fresh, current).await?;
+        if now.is_none() {
+            current()?;
+            self.hypervisor.prepare(server, &want.display_name, &want.boot).await?;
+        }
+        let done = if fresh { want.done } else { is.and_then(|is| is.done) };
+        let next = Definition { done, ..want.clone() };
+        if is != Some(&next) {
+            current()?;
+            self.hypervisor.define(&next).await?;
+        }
+        if let Some((_, verb)) = domain.verb.filter(|(operation, _)| done != Some(*operation)) {
+            if running && domain.power == Power::On {
+                current()?;
+                running = self.restart(want, verb).await?;
+            } else {
+                self.hypervisor.define(want).await?;
+            }
+        }
+        let outcome = match domain.power {
+            Power::On => {
+                if !running {
+                    current()?;
+                    self.hypervisor.start(server).await?;
+                }
+                Outcome::Running
+            }
+            Power::Off => {
+                if running {
+                    current()?;
+                    self.hypervisor.stop(server).await?;
+                }
+                Outcome::Stopped
+            }
+        };
+        self.note(server, Note { building: false, mdevs: wanted }, DEFINE)?;
+        Ok(outcome)
+    }
+
+    /// Makes the mediated devices that are missing and removes those that are no longer wanted.
+    async fn devices(
+        &self,
+        want: &Definition,
+        is: Option<&Definition>,
+        noted: Note,
+        fresh: bool,
+        current: Current<'_>,
+    ) -> Result<Vec<Mdev>, Halt> {
+        let wanted = mdevs(want);
+        let mut stale = noted.mdevs;
+        stale.extend(is.map(mdevs).unwrap_or_default());
+        stale.retain(|mdev| !wanted.contains(mdev));
+        stale.sort_by_key(|mdev| mdev.uuid);
+        stale.dedup();
+        let union = wanted.iter().chain(&stale).cloned().collect();
+        self.note(want.server, Note { building: fresh, mdevs: union }, CREATE_MDEV)?;
+        for address in want.devices.iter().filter_map(pci) {
+            if !self.sysfs.exists(&format!("bus/pci/devices/{address}")) {
+                return Err(Halt::failed(DEFINE, format!("there is no PCI function {address} on this host")));
+            }
+        }
+        for mdev in stale {
+            current()?;
+            self.remove_mdev(mdev).await.map_err(|error| Halt::failed(DESTROY, error))?;
+        }
+        for mdev in &wanted {
+            current()?;
+            self.create_mdev(mdev.clone()).await.map_err(|error| Halt::failed(CREATE_MDEV, error))?;
+        }
+        self.note(want.server, Note { building: fresh, mdevs: wanted.clone() }, CREATE_MDEV)?;
+        Ok(wanted)
+    }
+
+    /// Carries out a one-shot verb on a running guest and remembers it with the domain. Returns
+    /// whether the guest runs.
+    async fn restart(&self, want: &Definition, verb: Verb) -> Result<bool, Halt> {
+        if verb == Verb::RebootSoft {
+            match tokio::time::timeout(self.soft_reboot, self.hypervisor.reboot(want.server)).await {
+                Ok(result) => {
+                    // A failed reboot counts as tried: a later document must not restart the guest.
+                    let remembered = self.hypervisor.define(want).await;
+                    result?;
+                    remembered?;
+                    return Ok(true);
+                }
+                Err(_) => tracing::info!(server = %want.server, "the guest did not restart by itself"),
+            }
+        }
+        self.hypervisor.destroy(want.server).await?;
+        self.hypervisor.define(want).await?;
+        Ok(false)
+    }
+
+    pub(super) async fn absent(&self, server: ServerId) -> Result<Outcome, Halt> {
+        let now = self.now(server).await?;
+        let mut mdevs = self.notes.get(server).unwrap_or_default().mdevs;
+        if let Some(now) = &now {
+            mdevs.extend(now.definition.as_ref().map(self::mdevs).unwrap_or_default());
+            if now.running {
+                self.hypervisor.destroy(server).await?;
+            }
+        }
+        for mdev in mdevs {
+            self.remove_mdev(mdev).await.map_err(|error| Halt::failed(DESTROY, error))?;
+        }
+        self.hypervisor.undefine(server).await?;
+        self.notes.remove(server).map_err(|error| Halt::failed(DESTROY, format!("{}: {error}", self.state.display())))?;
+        Ok(Outcome::Absent)
+    }
+}
+
+fn mdevs(definition: &Definition) -> Vec<Mdev> {
+    let mdev = |device: &Attachment| match device {
+        Attachment::Mdev { uuid, parent, mdev_type } => {
+            Some(Mdev { uuid: *uuid, parent: parent.clone(), mdev_type: mdev_type.clone() })
+        }
+        Attachment::Pci { .. } | Attachment::TestPci { .. } => None,
+    };
+    definition.devices.iter().filter_map(mdev).collect()
+}
+
+fn pci(device: &Attachment) -> Option<&str> {
+    match device {
+        Attachment::Pci { address } => Some(address),
+        Attachment::Mdev { .. } | Attachment::TestPci { .. } => None,
+    }
+}

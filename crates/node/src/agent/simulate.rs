@@ -1,0 +1,51 @@
+//! A node on a simulated host.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use kilonova_hypervisor::simulated::{Plan, Simulated};
+use kilonova_node_api::Registration;
+
+use super::{Node, Parts, Settings};
+use crate::simulated::SimulatedSysfs;
+use crate::{Error, topology};
+
+impl Node {
+    /// A node on a simulated host, which keeps its domains and mediated devices in
+    /// `<state_dir>/<host>`.
+    pub fn simulated(host: &topology::Host, state_dir: &Path) -> Result<Self, Error> {
+        let state = state_dir.join(&host.name);
+        let like = &host.like;
+        let failed = |source| Error::State { folder: state.clone(), source };
+        let sysfs = SimulatedSysfs::open(
+            Arc::clone(&like.tree),
+            state.join("mdevs"),
+            like.create_mdev,
+            like.create_mdev_failures,
+        )
+        .map_err(failed)?;
+        let plan = Plan::new(like.times.clone(), like.failures.clone());
+        let hypervisor = Simulated::open(state.clone(), plan).map_err(failed)?;
+        let registration = Registration {
+            host: host.name.clone(),
+            hypervisor_type: String::new(),
+            hypervisor_version: 0,
+            host_ip: host.address.clone(),
+            vcpus: like.vcpus,
+            memory_mb: like.memory_mb,
+            disk_gb: like.disk_gb,
+            ratios: like.ratios,
+            reserved_memory_mb: like.reserved_memory_mb,
+            traits: like.traits.clone(),
+            devices: Vec::new(),
+        };
+        Self::new(Parts {
+            registration,
+            discovery: like.discovery.clone(),
+            sysfs: Arc::new(sysfs),
+            hypervisor: Arc::new(hypervisor),
+            state,
+            settings: Settings { concurrency: like.concurrency, ..Settings::default() },
+        })
+    }
+}

@@ -1,0 +1,159 @@
+//! The host as the workers handle it: the steps, each safe to repeat, and what they share.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use kilonova_devices::{Discovery, Mdev, Sysfs};
+use kilonova_hypervisor::Hypervisor;
+use kilonova_ids::ServerId;
+use kilonova_node_api::{Desired, Device, Document, Outcome};
+use tokio::sync::{RwLock, Semaphore, watch};
+
+use super::Parts;
+use super::notes::{Note, Notes};
+
+/// Why carrying a document out ended early.
+#[derive(Debug)]
+pub(super) enum Halt {
+    /// A newer document is there.
+    Superseded,
+    /// A step failed.
+    Failed { step: &'static str, message: String },
+}
+
+impl Halt {
+    pub(super) fn failed(step: &'static str, message: impl ToString) -> Self {
+        Self::Failed { step, message: message.to_string() }
+    }
+}
+
+impl From<kilonova_hypervisor::Error> for Halt {
+    fn from(error: kilonova_hypervisor::Error) -> Self {
+        Self::failed(error.step.as_str(), error)
+    }
+}
+
+pub(super) struct Work {
+    host: String,
+    pub(super) state: PathBuf,
+    pub(super) sysfs: Arc<dyn Sysfs>,
+    pub(super) hypervisor: Arc<dyn Hypervisor>,
+    pub(super) notes: Notes,
+    pub(super) soft_reboot: Duration,
+    permits: Semaphore,
+    /// Held shared while a mediated device is made or removed, alone while they are counted.
+    devices: Arc<RwLock<()>>,
+    /// Servers with notes that no document names.
+    strays: Mutex<HashSet<ServerId>>,
+}
+
+impl Work {
+    pub(super) fn new(parts: &Parts, notes: Notes) -> Self {
+        Self {
+            host: parts.registration.host.clone(),
+            state: parts.state.clone(),
+            sysfs: Arc::clone(&parts.sysfs),
+            hypervisor: Arc::clone(&parts.hypervisor),
+            notes,
+            soft_reboot: parts.settings.soft_reboot,
+            permits: Semaphore::new(parts.settings.concurrency.max(1)),
+            devices: Arc::default(),
+            strays: Mutex::default(),
+        }
+    }
+
+    pub(super) fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Makes the host as the document says, unless a newer one comes in.
+    pub(super) async fn carry_out(
+        &self,
+        document: &Document,
+        newest: &watch::Receiver<Arc<Document>>,
+    ) -> Result<Outcome, Halt> {
+        let Ok(_permit) = self.permits.acquire().await else { return Err(Halt::Superseded) };
+        let current = || match newest.has_changed() {
+            Ok(true) => Err(Halt::Superseded),
+            Ok(false) | Err(_) => Ok(()),
+        };
+        current()?;
+        match &document.desired {
+            Desired::Present(domain) => self.present(document.server, domain, &current).await,
+            Desired::Absent => self.absent(document.server).await,
+        }
+    }
+
+    /// A document names the server.
+    pub(super) fn adopt(&self, server: ServerId) {
+        self.strays().remove(&server);
+    }
+
+    /// No document names the server.
+    pub(super) fn disown(&self, server: ServerId) {
+        self.strays().insert(server);
+    }
+
+    fn strays(&self) -> MutexGuard<'_, HashSet<ServerId>> {
+        self.strays.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the devices of the host while none is being made.
+    pub(super) async fn scan(&self, discovery: Discovery) -> Result<Vec<Device>, kilonova_devices::Error> {
+        let alone = Arc::clone(&self.devices).write_owned().await;
+        let noted = self.notes.mdevs();
+        let strays = self.strays().clone();
+        let sysfs = Arc::clone(&self.sysfs);
+        blocking(move || {
+            let _alone = alone;
+            discovery.devices(&*sysfs, &|uuid| noted.get(&uuid).is_some_and(|server| !strays.contains(server)))
+        })
+        .await
+    }
+
+    /// Makes a mediated device, if it is not there.
+    pub(super) async fn create_mdev(&self, mdev: Mdev) -> Result<(), kilonova_devices::Error> {
+        let shared = Arc::clone(&self.devices).read_owned().await;
+        let sysfs = Arc::clone(&self.sysfs);
+        blocking(move || {
+            let _shared = shared;
+            kilonova_devices::create(&*sysfs, &mdev)
+        })
+        .await
+    }
+
+    /// Removes a mediated device, if it is there and is the one meant.
+    pub(super) async fn remove_mdev(&self, mdev: Mdev) -> Result<(), kilonova_devices::Error> {
+        let shared = Arc::clone(&self.devices).read_owned().await;
+        let sysfs = Arc::clone(&self.sysfs);
+        blocking(move || {
+            let _shared = shared;
+            match kilonova_devices::find(&*sysfs, mdev.uuid)? {
+                Some(found) if found == mdev => kilonova_devices::remove(&*sysfs, mdev.uuid),
+                _ => Ok(()),
+            }
+        })
+        .await
+    }
+
+    /// Waits until the kernel has answered what was asked of it.
+    pub(super) async fn settle(&self) {
+        drop(self.devices.write().await);
+    }
+
+    pub(super) fn note(&self, server: ServerId, note: Note, step: &'static str) -> Result<(), Halt> {
+        self.notes.put(server, note).map_err(|error| Halt::failed(step, format!("{}: {error}", self.state.display())))
+    }
+}
+
+/// Runs a step of the kernel's where it may take its time.
+async fn blocking<T: Send + 'static>(
+    step: impl FnOnce() -> Result<T, kilonova_devices::Error> + Send + 'static,
+) -> Result<T, kilonova_devices::Error> {
+    match tokio::task::spawn_blocking(step).await {
+        Ok(result) => result,
+        Err(error) => Err(kilonova_devices::Error::Read { path: "sysfs".to_owned(), source: error.into() }),
+    }
+}

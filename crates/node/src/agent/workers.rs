@@ -1,0 +1,123 @@
+//! One worker per server with something to do, so that the steps of a server never overlap.
+//!
+//! A worker always takes the newest document; older ones that it did not come to are never carried
+//! out. It ends when there is nothing newer, so idle servers cost nothing.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use kilonova_ids::ServerId;
+use kilonova_node_api::{Desired, Document, Observation, Outcome};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::work::{Halt, Work};
+
+const QUEUE: usize = 1024;
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LONGEST_RETRY: Duration = Duration::from_secs(60);
+
+type Slots = Mutex<HashMap<ServerId, watch::Sender<Arc<Document>>>>;
+
+/// The workers of a host; dropping it stops them all.
+pub(super) struct Workers {
+    work: Arc<Work>,
+    slots: Arc<Slots>,
+    reports: mpsc::Sender<Observation>,
+    tasks: JoinSet<()>,
+}
+
+impl Workers {
+    pub(super) fn new(work: Arc<Work>) -> (Self, mpsc::Receiver<Observation>) {
+        let (reports, receiver) = mpsc::channel(QUEUE);
+        (Self { work, slots: Arc::default(), reports, tasks: JoinSet::new() }, receiver)
+    }
+
+    /// Hands a document to its server's worker.
+    pub(super) fn dispatch(&mut self, document: Document) {
+        while let Some(ended) = self.tasks.try_join_next() {
+            if let Err(error) = ended {
+                tracing::error!(%error, "a worker broke off");
+            }
+        }
+        self.work.adopt(document.server);
+        let server = document.server;
+        let document = Arc::new(document);
+        let mut slots = lock(&self.slots);
+        let receiver = match slots.entry(server) {
+            Entry::Occupied(entry) if entry.get().receiver_count() > 0 => {
+                entry.get().send_if_modified(|newest| {
+                    let newer = document.generation > newest.generation;
+                    if newer {
+                        *newest = document;
+                    }
+                    newer
+                });
+                return;
+            }
+            Entry::Occupied(mut entry) => {
+                let (sender, receiver) = watch::channel(document);
+                entry.insert(sender);
+                receiver
+            }
+            Entry::Vacant(entry) => {
+                let (sender, receiver) = watch::channel(document);
+                entry.insert(sender);
+                receiver
+            }
+        };
+        drop(slots);
+        let (work, slots, reports) = (Arc::clone(&self.work), Arc::clone(&self.slots), self.reports.clone());
+        self.tasks.spawn(async move { serve(server, receiver, work, slots, reports).await });
+    }
+}
+
+async fn serve(
+    server: ServerId,
+    mut newest: watch::Receiver<Arc<Document>>,
+    work: Arc<Work>,
+    slots: Arc<Slots>,
+    reports: mpsc::Sender<Observation>,
+) {
+    let mut retry = FIRST_RETRY;
+    loop {
+        let document = Arc::clone(&newest.borrow_and_update());
+        let outcome = match work.carry_out(&document, &newest).await {
+            Ok(outcome) => outcome,
+            Err(Halt::Superseded) => {
+                retry = FIRST_RETRY;
+                continue;
+            }
+            Err(Halt::Failed { step, message }) => {
+                tracing::warn!(host = work.host(), %server, step, %message, "a document could not be carried out");
+                Outcome::Failed { step: step.to_owned(), message }
+            }
+        };
+        let unfinished = matches!((&document.desired, &outcome), (Desired::Absent, Outcome::Failed { .. }));
+        let observation = Observation { server, generation: document.generation, outcome };
+        if reports.send(observation).await.is_err() {
+            return;
+        }
+        if unfinished {
+            // What is to be gone is tried again until it is, or until something else is wanted.
+            if tokio::time::timeout(retry, newest.changed()).await.is_ok() {
+                retry = FIRST_RETRY;
+            } else {
+                retry = retry.saturating_mul(2).min(LONGEST_RETRY);
+            }
+            continue;
+        }
+        let mut slots = lock(&slots);
+        if !newest.has_changed().unwrap_or(false) {
+            slots.remove(&server);
+            return;
+        }
+        retry = FIRST_RETRY;
+    }
+}
+
+fn lock(slots: &Slots) -> MutexGuard<'_, HashMap<ServerId, watch::Sender<Arc<Document>>>> {
+    slots.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,9 @@
+//! The kernel's side of a simulated host.
+//!
+//! Owns the pretended sysfs. Nothing outside may tell it from a real one through the `Sysfs` trait.
+
+mod render;
+mod state;
+mod sysfs;
+
+pub use sysfs::SimulatedSysfs;

@@ -1,0 +1,140 @@
+//! The mediated devices of a simulated host: which exist, how many more fit, and their files.
+//!
+//! A card is a pool: with exclusive types one type in use shuts out the others, else each device
+//! takes its share of the card. A virtual function holds one device, and its card is the pool.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+
+use kilonova_hypervisor::write_atomically;
+use uuid::Uuid;
+
+use crate::topology::Tree;
+
+/// EINVAL and EUSERS of Linux; the second is what the kernel's mdev core gives when a type is full.
+const EINVAL: i32 = 22;
+const EUSERS: i32 = 87;
+
+/// Slot and index of the type.
+pub(super) type Kind = (u16, u16);
+
+pub(super) struct Mdevs {
+    /// Where they are kept, as mdevctl keeps them; `None` keeps none.
+    folder: Option<PathBuf>,
+    made: BTreeMap<Uuid, Kind>,
+    /// Creations that still have to fail; `None` is all.
+    failures: Option<u32>,
+}
+
+impl Mdevs {
+    /// None, kept nowhere.
+    pub(super) fn empty() -> Self {
+        Self { folder: None, made: BTreeMap::new(), failures: Some(0) }
+    }
+
+    pub(super) fn open(folder: PathBuf, tree: &Tree, failures: Option<u32>) -> io::Result<Self> {
+        let mut made = BTreeMap::new();
+        let entries = match std::fs::read_dir(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            entries => Some(entries?),
+        };
+        for entry in entries.into_iter().flatten() {
+            let path = entry?.path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let Ok(uuid) = Uuid::try_parse(name) else { continue };
+            let text = std::fs::read_to_string(&path)?;
+            let kind = text.trim_end().split_once(' ').and_then(|(parent, id)| kind(tree, parent, id));
+            match kind {
+                Some(kind) => drop(made.insert(uuid, kind)),
+                None => tracing::warn!(%uuid, "a mediated device no longer fits the device tree and is left out"),
+            }
+        }
+        Ok(Self { folder: Some(folder), made, failures })
+    }
+
+    pub(super) fn get(&self, uuid: Uuid) -> Option<Kind> {
+        self.made.get(&uuid).copied()
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = (Uuid, Kind)> {
+        self.made.iter().map(|(uuid, kind)| (*uuid, *kind))
+    }
+
+    pub(super) fn available(&self, tree: &Tree, (slot, wanted): Kind) -> u32 {
+        let pool_of = |slot: u16| tree.slots[usize::from(slot)].physical.unwrap_or(usize::from(slot));
+        let card = &tree.slots[usize::from(slot)].card;
+        let instances = |kind: u16| u64::from(card.types[usize::from(kind)].instances);
+        let in_pool: Vec<Kind> = self.made.values().copied().filter(|made| pool_of(made.0) == pool_of(slot)).collect();
+        let room = if card.exclusive {
+            if in_pool.iter().any(|made| made.1 != wanted) {
+                return 0;
+            }
+            instances(wanted).saturating_sub(in_pool.len() as u64)
+        } else {
+            let parts = card.types.iter().map(|one| u64::from(one.instances)).fold(1, least_common_multiple);
+            let taken: u64 = in_pool.iter().map(|made| parts / instances(made.1)).sum();
+            parts.saturating_sub(taken) / (parts / instances(wanted))
+        };
+        let is_virtual = tree.slots[usize::from(slot)].physical.is_some();
+        let most = match (is_virtual, in_pool.iter().any(|made| made.0 == slot)) {
+            (true, true) => 0,
+            (true, false) => 1,
+            (false, _) => u64::MAX,
+        };
+        room.min(most).try_into().unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn create(&mut self, tree: &Tree, kind: Kind, value: &str) -> io::Result<()> {
+        let uuid = Uuid::try_parse(value.trim_end()).map_err(|_| io::Error::from_raw_os_error(EINVAL))?;
+        match &mut self.failures {
+            None => return Err(io::Error::from_raw_os_error(EINVAL)),
+            Some(0) => {}
+            Some(times) => {
+                *times -= 1;
+                return Err(io::Error::from_raw_os_error(EINVAL));
+            }
+        }
+        if self.made.contains_key(&uuid) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        if self.available(tree, kind) == 0 {
+            return Err(io::Error::from_raw_os_error(EUSERS));
+        }
+        if let Some(folder) = &self.folder {
+            let slot = &tree.slots[usize::from(kind.0)];
+            let text = format!("{} {}\n", slot.address, slot.card.types[usize::from(kind.1)].id);
+            write_atomically(&folder.join(uuid.to_string()), text.as_bytes())?;
+        }
+        self.made.insert(uuid, kind);
+        Ok(())
+    }
+
+    pub(super) fn remove(&mut self, uuid: Uuid) -> io::Result<()> {
+        if !self.made.contains_key(&uuid) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        if let Some(folder) = &self.folder {
+            match std::fs::remove_file(folder.join(uuid.to_string())) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        self.made.remove(&uuid);
+        Ok(())
+    }
+}
+
+fn kind(tree: &Tree, parent: &str, id: &str) -> Option<Kind> {
+    let slot = tree.by_address(parent)?;
+    let kind = tree.slots[slot].card.types.iter().position(|one| one.id == id)?;
+    Some((u16::try_from(slot).ok()?, u16::try_from(kind).ok()?))
+}
+
+fn least_common_multiple(a: u64, b: u64) -> u64 {
+    let (mut x, mut y) = (a, b);
+    while y != 0 {
+        (x, y) = (y, x % y);
+    }
+    a.checked_div(x).unwrap_or(1).saturating_mul(b).max(1)
+}

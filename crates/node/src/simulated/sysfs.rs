@@ -1,0 +1,139 @@
+//! The pretended sysfs. Attributes are rendered when they are read; in memory are a shared tree and
+//! the mediated devices that exist.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use kilonova_devices::Sysfs;
+
+use super::render::{DeviceFile, Node, TypeFile, last, real, resolve};
+use super::state::Mdevs;
+use crate::topology::Tree;
+
+/// sysfs of a simulated host.
+pub struct SimulatedSysfs {
+    tree: Arc<Tree>,
+    mdevs: Mutex<Mdevs>,
+    create_time: Duration,
+}
+
+impl SimulatedSysfs {
+    /// Opens it with the mediated devices that the folder holds.
+    pub fn open(tree: Arc<Tree>, folder: PathBuf, create_time: Duration, failures: Option<u32>) -> io::Result<Self> {
+        let mdevs = Mdevs::open(folder, &tree, failures)?;
+        Ok(Self { tree, mdevs: Mutex::new(mdevs), create_time })
+    }
+
+    /// One whose mediated devices are gone with it.
+    pub fn in_memory(tree: Arc<Tree>) -> Self {
+        let mdevs = Mdevs::empty();
+        Self { tree, mdevs: Mutex::new(mdevs), create_time: Duration::ZERO }
+    }
+
+    fn mdevs(&self) -> MutexGuard<'_, Mdevs> {
+        self.mdevs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn resolve(&self, mdevs: &Mdevs, path: &str) -> io::Result<Node> {
+        resolve(&self.tree, mdevs, path).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+impl Sysfs for SimulatedSysfs {
+    fn read(&self, path: &str) -> io::Result<String> {
+        let mdevs = self.mdevs();
+        match self.resolve(&mdevs, path)? {
+            Node::DeviceFile(slot, file) => {
+                let slot = &self.tree.slots[slot];
+                Ok(match file {
+                    DeviceFile::Vendor => format!("0x{}", slot.card.vendor),
+                    DeviceFile::Product => format!("0x{}", slot.card.product),
+                    DeviceFile::Class => format!("0x{}", slot.card.class),
+                    DeviceFile::NumaNode => slot.numa_node.to_string(),
+                })
+            }
+            Node::TypeFile(kind, file) => {
+                let one = &self.tree.slots[usize::from(kind.0)].card.types[usize::from(kind.1)];
+                match file {
+                    TypeFile::Name => Ok(one.name.clone()),
+                    TypeFile::Description => Ok(one.description.clone()),
+                    TypeFile::DeviceApi => Ok(one.device_api.clone()),
+                    TypeFile::AvailableInstances => Ok(mdevs.available(&self.tree, kind).to_string()),
+                    TypeFile::Create => Err(io::ErrorKind::PermissionDenied.into()),
+                }
+            }
+            Node::Remove(_) => Err(io::ErrorKind::PermissionDenied.into()),
+            _ => Err(io::ErrorKind::IsADirectory.into()),
+        }
+    }
+
+    fn list(&self, path: &str) -> io::Result<Vec<String>> {
+        let mdevs = self.mdevs();
+        let slots = self.tree.slots.iter();
+        let mut names: Vec<String> = match self.resolve(&mdevs, path)? {
+            Node::Parents => slots.filter(|slot| slot.is_parent()).map(|slot| last(&slot.path).to_owned()).collect(),
+            Node::Functions => slots.filter(|slot| slot.is_pci()).map(|slot| slot.address.clone()).collect(),
+            Node::Mdevs => mdevs.all().map(|(uuid, _)| uuid.to_string()).collect(),
+            Node::Types(slot) => self.tree.slots[slot].card.types.iter().map(|one| one.id.clone()).collect(),
+            Node::Type(_) => words(&["name", "description", "device_api", "available_instances", "create"]),
+            Node::Mdev(..) => words(&["mdev_type", "remove"]),
+            Node::Driver(_) => Vec::new(),
+            Node::Device(slot) => {
+                let here = &self.tree.slots[slot];
+                let mut names = if here.is_pci() { words(&["vendor", "device", "class", "numa_node"]) } else { Vec::new() };
+                names.extend((!here.card.driver.is_empty()).then(|| "driver".to_owned()));
+                names.extend(here.physical.map(|_| "physfn".to_owned()));
+                names.extend((0..here.virtuals.len()).map(|number| format!("virtfn{number}")));
+                names.extend(here.is_parent().then(|| "mdev_supported_types".to_owned()));
+                names.extend(mdevs.all().filter(|(_, kind)| usize::from(kind.0) == slot).map(|(uuid, _)| uuid.to_string()));
+                names
+            }
+            Node::DeviceFile(..) | Node::TypeFile(..) | Node::Remove(_) => {
+                return Err(io::ErrorKind::NotADirectory.into());
+            }
+        };
+        names.sort();
+        Ok(names)
+    }
+
+    fn write(&self, path: &str, value: &str) -> io::Result<()> {
+        let mut mdevs = self.mdevs();
+        match self.resolve(&mdevs, path)? {
+            Node::TypeFile(kind, TypeFile::Create) => {
+                if !self.create_time.is_zero() {
+                    drop(mdevs);
+                    std::thread::sleep(self.create_time);
+                    mdevs = self.mdevs();
+                }
+                mdevs.create(&self.tree, kind, value)
+            }
+            Node::Remove(uuid) if value.trim_end() == "1" => mdevs.remove(uuid),
+            Node::Remove(_) => Err(io::ErrorKind::InvalidInput.into()),
+            _ => Err(io::ErrorKind::PermissionDenied.into()),
+        }
+    }
+
+    fn exists(&self, path: &str) -> bool {
+        resolve(&self.tree, &self.mdevs(), path).is_some()
+    }
+
+    fn real(&self, path: &str) -> io::Result<String> {
+        let node = self.resolve(&self.mdevs(), path)?;
+        match node {
+            Node::DeviceFile(..) | Node::TypeFile(..) | Node::Remove(_) => {
+                Ok(format!("{}/{}", real(&self.tree, &node), last(path)))
+            }
+            _ => Ok(real(&self.tree, &node)),
+        }
+    }
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+#[cfg(test)]
+#[path = "sysfs_tests.rs"]
+mod tests;

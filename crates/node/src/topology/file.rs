@@ -1,0 +1,173 @@
+//! A topology file as it is written, before any meaning.
+
+use std::collections::BTreeMap;
+
+use kilonova_devices::MdevGroup;
+use serde::Deserialize;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct File {
+    #[serde(default)]
+    pub card: BTreeMap<String, Card>,
+    pub host: Vec<HostEntry>,
+}
+
+/// A kind of card that hosts can have.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Card {
+    #[serde(default)]
+    pub vendor: String,
+    #[serde(default)]
+    pub product: String,
+    #[serde(default = "display_controller")]
+    pub class: String,
+    #[serde(default)]
+    pub driver: String,
+    /// Whether one type in use shuts out the others, as with NVIDIA.
+    #[serde(default)]
+    pub exclusive_types: bool,
+    #[serde(default)]
+    pub types: Vec<CardType>,
+    /// For cards that are passed through whole.
+    pub resource_class: Option<String>,
+    #[serde(default)]
+    pub traits: Vec<String>,
+}
+
+fn display_controller() -> String {
+    "030000".to_owned()
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CardType {
+    pub id: String,
+    #[serde(default)]
+    pub name: String,
+    #[serde(default)]
+    pub description: String,
+    #[serde(default = "vfio_pci")]
+    pub device_api: String,
+    pub available_instances: u32,
+}
+
+fn vfio_pci() -> String {
+    "vfio-pci".to_owned()
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HostEntry {
+    pub name: String,
+    pub count: Option<u32>,
+    pub address: Option<String>,
+    pub vcpus: i64,
+    pub memory_mb: i64,
+    pub disk_gb: i64,
+    #[serde(default = "cpu_ratio")]
+    pub cpu_allocation_ratio: f64,
+    #[serde(default = "one")]
+    pub ram_allocation_ratio: f64,
+    #[serde(default = "one")]
+    pub disk_allocation_ratio: f64,
+    #[serde(default = "reserved")]
+    pub reserved_host_memory_mb: i64,
+    pub traits: Option<Vec<String>>,
+    #[serde(default = "builds")]
+    pub max_concurrent_builds: usize,
+    #[serde(default)]
+    pub card: Vec<CardEntry>,
+    #[serde(default)]
+    pub fake: Vec<FakeEntry>,
+    #[serde(default)]
+    pub devices: DevicesOptions,
+    #[serde(default)]
+    pub mdev: BTreeMap<String, MdevGroup>,
+    #[serde(default)]
+    pub times_ms: BTreeMap<String, u64>,
+    #[serde(default)]
+    pub fail: Vec<FailEntry>,
+}
+
+fn cpu_ratio() -> f64 {
+    4.0
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+fn reserved() -> i64 {
+    512
+}
+
+fn builds() -> usize {
+    10
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct DevicesOptions {
+    pub enabled_mdev_types: Vec<String>,
+}
+
+/// Cards of one kind in a host.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CardEntry {
+    pub card: String,
+    pub addresses: Vec<String>,
+    #[serde(default = "no_node")]
+    pub numa_node: i64,
+    #[serde(default)]
+    pub vfs: u32,
+}
+
+fn no_node() -> i64 {
+    -1
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FakeEntry {
+    #[serde(default = "fake_name")]
+    pub name: String,
+    #[serde(default = "fake_address")]
+    pub address: String,
+    #[serde(default = "fake_class")]
+    pub resource_class: String,
+    #[serde(default = "fake_traits")]
+    pub traits: Vec<String>,
+    #[serde(default = "fake_count")]
+    pub count: u32,
+}
+
+fn fake_name() -> String {
+    "FakeDevice".to_owned()
+}
+
+fn fake_address() -> String {
+    "0000:0c:00.0".to_owned()
+}
+
+fn fake_class() -> String {
+    "FPGA".to_owned()
+}
+
+fn fake_traits() -> Vec<String> {
+    vec!["CUSTOM_FAKE_DEVICE".to_owned()]
+}
+
+fn fake_count() -> u32 {
+    16
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FailEntry {
+    pub step: String,
+    pub server_name: Option<String>,
+    pub times: Option<u32>,
+}

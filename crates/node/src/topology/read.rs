@@ -1,0 +1,302 @@
+//! From a file as written to hosts. Every refusal names the key it is about.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kilonova_devices::{Discovery, Fake, Function, MdevConfig, PciAddress};
+use kilonova_hypervisor::Step;
+use kilonova_hypervisor::simulated::Failure;
+use kilonova_node_api::DeviceKind;
+
+use super::file::{Card as CardTable, CardEntry, FailEntry, FakeEntry, File, HostEntry};
+use super::{Card, Host, Like, MdevType, Slot, Tree};
+use crate::simulated::SimulatedSysfs;
+
+/// Key and reason.
+pub(super) type Refusal = (String, String);
+
+/// VFs of the cards that are simulated here follow four functions behind the physical one.
+const FIRST_VF: u32 = 4;
+
+pub(super) fn place(text: &str, error: &toml::de::Error) -> Refusal {
+    let at = error.span().map_or(0, |span| span.start.min(text.len()));
+    let line = text.as_bytes()[..at].iter().filter(|b| **b == b'\n').count() + 1;
+    (format!("line {line}"), error.message().replace('\n', " "))
+}
+
+pub(super) fn hosts(file: File) -> Result<Vec<Host>, Refusal> {
+    let mut cards = BTreeMap::new();
+    for (name, card) in file.card {
+        cards.insert(name.clone(), card_of(&name, card)?);
+    }
+    let mut hosts = Vec::new();
+    let mut names = BTreeSet::new();
+    for (index, entry) in file.host.into_iter().enumerate() {
+        let key = format!("host[{index}]");
+        for host in expand(&key, entry, &cards)? {
+            if !names.insert(host.name.clone()) {
+                return Err((format!("{key}.name"), format!("there is another host named {}", host.name)));
+            }
+            hosts.push(host);
+        }
+    }
+    Ok(hosts)
+}
+
+struct KnownCard {
+    card: Arc<Card>,
+    resource_class: Option<String>,
+    traits: Vec<String>,
+}
+
+fn card_of(name: &str, table: CardTable) -> Result<KnownCard, Refusal> {
+    let key = |rest: &str| format!("card.{name}.{rest}");
+    let hex = |field: &str, text: &str, digits: usize| {
+        let fits = text.len() == digits && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+        if fits || (text.is_empty() && field != "class") {
+            Ok(())
+        } else {
+            Err((key(field), format!("'{text}' must be {digits} lower-case hex digits")))
+        }
+    };
+    hex("vendor", &table.vendor, 4)?;
+    hex("product", &table.product, 4)?;
+    hex("class", &table.class, 6)?;
+    let mut types = Vec::new();
+    for (index, one) in table.types.into_iter().enumerate() {
+        let named = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+        if one.id.is_empty() || one.id.starts_with('.') || !one.id.bytes().all(named) {
+            return Err((key(&format!("types[{index}].id")), format!("'{}' is not the name of an mdev type", one.id)));
+        }
+        if one.available_instances == 0 {
+            return Err((key(&format!("types[{index}].available_instances")), "it must be at least 1".to_owned()));
+        }
+        types.push(MdevType {
+            id: one.id,
+            name: one.name,
+            description: one.description,
+            device_api: one.device_api,
+            instances: one.available_instances,
+        });
+    }
+    if table.resource_class.is_some() && !types.is_empty() {
+        return Err((key("resource_class"), "a card with types is not passed through whole".to_owned()));
+    }
+    types.sort_by(|a, b| a.id.cmp(&b.id));
+    Ok(KnownCard {
+        card: Arc::new(Card {
+            vendor: table.vendor,
+            product: table.product,
+            class: table.class,
+            driver: table.driver,
+            exclusive: table.exclusive_types,
+            types,
+        }),
+        resource_class: table.resource_class,
+        traits: table.traits,
+    })
+}
+
+fn expand(key: &str, entry: HostEntry, cards: &BTreeMap<String, KnownCard>) -> Result<Vec<Host>, Refusal> {
+    let names = names(key, &entry)?;
+    let addresses = addresses(key, entry.address.as_deref(), names.len())?;
+    let like = Arc::new(like(key, entry, cards)?);
+    let host = |(name, address)| Host { name, address, like: Arc::clone(&like) };
+    Ok(names.into_iter().zip(addresses).map(host).collect())
+}
+
+fn names(key: &str, entry: &HostEntry) -> Result<Vec<String>, Refusal> {
+    let key = format!("{key}.name");
+    let names: Vec<String> = match (entry.count, entry.name.contains("{n}")) {
+        (None, false) => vec![entry.name.clone()],
+        (None, true) => return Err((key, "{n} goes with count".to_owned())),
+        (Some(_), false) => return Err((key, "with count, the name must hold {n}".to_owned())),
+        (Some(count), true) => {
+            let width = count.to_string().len();
+            (1..=count).map(|n| entry.name.replace("{n}", &format!("{n:0width$}"))).collect()
+        }
+    };
+    let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    match names.iter().find(|name| name.is_empty() || name.starts_with('.') || !name.bytes().all(fits)) {
+        Some(name) => Err((key, format!("'{name}' is not a host name"))),
+        None => Ok(names),
+    }
+}
+
+fn addresses(key: &str, first: Option<&str>, count: usize) -> Result<Vec<String>, Refusal> {
+    let key = format!("{key}.address");
+    let first = first.unwrap_or("127.0.0.1");
+    if count == 1 && first.parse::<std::net::IpAddr>().is_ok() {
+        return Ok(vec![first.to_owned()]);
+    }
+    let start: Ipv4Addr =
+        first.parse().map_err(|_| (key.clone(), format!("'{first}' is not an address to count on from")))?;
+    let last = u32::try_from(count).ok().and_then(|count| u32::from(start).checked_add(count));
+    let last = last.ok_or((key, "there are not enough addresses after it".to_owned()))?;
+    Ok((u32::from(start)..last).map(|n| Ipv4Addr::from(n).to_string()).collect())
+}
+
+fn like(key: &str, entry: HostEntry, cards: &BTreeMap<String, KnownCard>) -> Result<Like, Refusal> {
+    let sizes = [("vcpus", entry.vcpus), ("memory_mb", entry.memory_mb), ("disk_gb", entry.disk_gb)];
+    if let Some((field, _)) = sizes.iter().find(|(_, size)| *size < 0) {
+        return Err((format!("{key}.{field}"), "it must not be negative".to_owned()));
+    }
+    let ratios = [entry.cpu_allocation_ratio, entry.ram_allocation_ratio, entry.disk_allocation_ratio];
+    if ratios.iter().any(|ratio| !ratio.is_finite() || *ratio <= 0.0) {
+        return Err((format!("{key}.cpu_allocation_ratio"), "allocation ratios must be above 0".to_owned()));
+    }
+    if entry.max_concurrent_builds == 0 {
+        return Err((format!("{key}.max_concurrent_builds"), "it must be at least 1".to_owned()));
+    }
+    let (tree, functions) = tree(key, &entry.card, cards)?;
+    let tree = Arc::new(tree);
+    let sysfs = SimulatedSysfs::in_memory(Arc::clone(&tree));
+    let mdev = MdevConfig::new(&entry.devices.enabled_mdev_types, &entry.mdev, &sysfs)
+        .map_err(|error| (format!("{key}.devices"), error.to_string()))?;
+    let fakes = entry.fake.iter().enumerate();
+    let fakes = fakes.map(|(index, fake)| fake_of(&format!("{key}.fake[{index}]"), fake)).collect::<Result<_, _>>()?;
+    let (times, create_mdev) = times(key, &entry.times_ms)?;
+    let (failures, create_mdev_failures) = failures(key, entry.fail)?;
+    Ok(Like {
+        vcpus: entry.vcpus,
+        memory_mb: entry.memory_mb,
+        disk_gb: entry.disk_gb,
+        ratios,
+        reserved_memory_mb: entry.reserved_host_memory_mb,
+        traits: entry.traits.unwrap_or_else(|| vec!["COMPUTE_NODE".to_owned(), "COMPUTE_ACCELERATORS".to_owned()]),
+        concurrency: entry.max_concurrent_builds,
+        tree,
+        discovery: Discovery { mdev, functions, fakes },
+        times,
+        create_mdev,
+        failures,
+        create_mdev_failures,
+    })
+}
+
+fn tree(
+    key: &str,
+    entries: &[CardEntry],
+    cards: &BTreeMap<String, KnownCard>,
+) -> Result<(Tree, Vec<Function>), Refusal> {
+    let mut tree = Tree::default();
+    let mut functions = Vec::new();
+    for (index, entry) in entries.iter().enumerate() {
+        let key = format!("{key}.card[{index}]");
+        let known = cards
+            .get(&entry.card)
+            .ok_or_else(|| (format!("{key}.card"), format!("there is no [card.{}]", entry.card)))?;
+        for address in &entry.addresses {
+            let physical = add(&mut tree, &key, address.clone(), entry, known, None)?;
+            for number in 0..entry.vfs {
+                let place = PciAddress::parse(address).and_then(|pci| pci.plus(FIRST_VF + number));
+                let place = place.ok_or_else(|| (format!("{key}.vfs"), format!("{address} has no room for them")))?;
+                let slot = add(&mut tree, &key, place.to_string(), entry, known, Some(physical))?;
+                tree.slots[physical].virtuals.push(slot);
+            }
+            if let Some(resource_class) = &known.resource_class {
+                functions.push(Function {
+                    address: address.clone(),
+                    resource_class: resource_class.clone(),
+                    traits: known.traits.clone(),
+                });
+            }
+        }
+    }
+    Ok((tree, functions))
+}
+
+fn add(
+    tree: &mut Tree,
+    key: &str,
+    address: String,
+    entry: &CardEntry,
+    known: &KnownCard,
+    physical: Option<usize>,
+) -> Result<usize, Refusal> {
+    let key = format!("{key}.addresses");
+    let path = match PciAddress::parse(&address) {
+        Some(pci) if pci.to_string() == address => {
+            format!("devices/pci{:04x}:{:02x}/{address}", pci.domain, pci.bus)
+        }
+        None if address.split('_').all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric())) => {
+            format!("devices/virtual/{}", address.replace('_', "/"))
+        }
+        _ => return Err((key, format!("'{address}' is neither like 0000:84:00.0 nor like mtty_mtty"))),
+    };
+    if tree.by_address(&address).is_some() {
+        return Err((key, format!("{address} is taken")));
+    }
+    let (numa_node, card) = (entry.numa_node, Arc::clone(&known.card));
+    tree.slots.push(Slot { address, path, numa_node, card, physical, virtuals: Vec::new() });
+    Ok(tree.slots.len() - 1)
+}
+
+fn fake_of(key: &str, entry: &FakeEntry) -> Result<Fake, Refusal> {
+    let first = PciAddress::parse(&entry.address)
+        .ok_or_else(|| (format!("{key}.address"), format!("'{}' is not like 0000:0c:00.0", entry.address)))?;
+    let handles = (0..entry.count)
+        .map(|n| first.plus(n).map(|address| address.to_string()))
+        .collect::<Option<Vec<_>>>()
+        .ok_or_else(|| (format!("{key}.count"), "there are not enough addresses".to_owned()))?;
+    Ok(Fake {
+        address: entry.address.clone(),
+        name: entry.name.clone(),
+        kind: DeviceKind::Fpga,
+        resource_class: entry.resource_class.clone(),
+        traits: entry.traits.clone(),
+        handles,
+    })
+}
+
+const STEPS: [Step; 6] = [Step::Image, Step::Define, Step::Start, Step::Stop, Step::Reboot, Step::Destroy];
+const CREATE_MDEV: &str = "create_mdev";
+
+fn step(key: &str, name: &str) -> Result<Step, Refusal> {
+    STEPS.into_iter().find(|step| step.as_str() == name).ok_or_else(|| {
+        let all: Vec<&str> = STEPS.iter().map(|step| step.as_str()).collect();
+        (key.to_owned(), format!("'{name}' is none of the steps {CREATE_MDEV}, {}", all.join(", ")))
+    })
+}
+
+fn times(key: &str, written: &BTreeMap<String, u64>) -> Result<(BTreeMap<Step, Duration>, Duration), Refusal> {
+    let mut times = BTreeMap::new();
+    let mut create_mdev = Duration::ZERO;
+    for (name, milliseconds) in written {
+        let time = Duration::from_millis(*milliseconds);
+        if name == CREATE_MDEV {
+            create_mdev = time;
+        } else {
+            times.insert(step(&format!("{key}.times_ms.{name}"), name)?, time);
+        }
+    }
+    Ok((times, create_mdev))
+}
+
+fn failures(key: &str, entries: Vec<FailEntry>) -> Result<(Vec<Failure>, Option<u32>), Refusal> {
+    let mut failures = Vec::new();
+    let mut create_mdev = Some(0);
+    for (index, entry) in entries.into_iter().enumerate() {
+        let key = format!("{key}.fail[{index}]");
+        if entry.step == CREATE_MDEV {
+            if entry.server_name.is_some() {
+                let why = "the kernel makes mediated devices without knowing of servers".to_owned();
+                return Err((format!("{key}.server_name"), why));
+            }
+            create_mdev = entry.times;
+            continue;
+        }
+        failures.push(Failure {
+            step: step(&format!("{key}.step"), &entry.step)?,
+            server_name: entry.server_name.unwrap_or_else(|| "*".to_owned()),
+            times: entry.times,
+        });
+    }
+    Ok((failures, create_mdev))
+}
+
+#[cfg(test)]
+#[path = "read_tests.rs"]
+mod tests;
