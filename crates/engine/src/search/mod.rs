@@ -1,0 +1,212 @@
+//! The walk over the trees: breadth-first, lazy, from a tree that the seed picks.
+//!
+//! Each tree that has a candidate is put aside with its unfinished search and asked again only when
+//! every other tree has been asked. Trees and whole chunks of them are stepped over by the most room
+//! that any provider in them has.
+
+mod plan;
+mod reach;
+mod refute;
+mod solve;
+mod symmetry;
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+use kilonova_ids::ProviderId;
+
+use crate::model::Candidate;
+use crate::query::{Query, QueryError};
+use crate::snapshot::{CHUNK, Slot, Snapshot};
+
+pub(crate) use plan::{Part, Plan};
+use reach::might_fit;
+pub(crate) use reach::{Host, TESTS, Test, root_fits};
+pub(crate) use solve::{Relaxed, Solver};
+
+/// Candidates of one query, found when asked for. Made by [`Snapshot::search`].
+#[derive(Debug)]
+pub struct Search<'a> {
+    world: &'a Snapshot,
+    query: &'a Query,
+    plan: Plan,
+    walk: Walk,
+    waiting: VecDeque<Solver<'a>>,
+    /// Candidates served by lenders alone: they could come again under another tree.
+    seen: HashSet<Candidate>,
+    left: usize,
+    steps: u64,
+}
+
+impl<'a> Search<'a> {
+    pub(crate) fn new(world: &'a Snapshot, query: &'a Query) -> Result<Self, QueryError> {
+        query.validate()?;
+        let plan = Plan::new(world, query);
+        let walk = Walk::new(world.forest.slots(), plan.only, query.seed);
+        Ok(Self {
+            world,
+            query,
+            plan,
+            walk,
+            waiting: VecDeque::new(),
+            seen: HashSet::new(),
+            left: query.limit.unwrap_or(usize::MAX),
+            steps: 0,
+        })
+    }
+
+    /// Work done so far: trees looked at and providers tried. A measure that needs no clock.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    fn next_host(&mut self) -> Option<Solver<'a>> {
+        loop {
+            let slot = self.walk.next()?;
+            self.steps += 1;
+            if !self.walk.confined() && self.walk.enters_chunk(slot) {
+                let chunk = self.world.forest.chunk(slot);
+                if chunk.is_none_or(|chunk| !might_fit(&self.plan, chunk.best())) {
+                    self.walk.skip_chunk(slot);
+                    continue;
+                }
+            }
+            let Some(tree) = self.world.forest.get(slot) else { continue };
+            if !might_fit(&self.plan, tree.best()) || !root_fits(&self.plan, tree) {
+                continue;
+            }
+            let Some(host) = Host::new(self.world, &self.plan, slot) else { continue };
+            if let Some(solver) = Solver::new(&self.plan, host, Relaxed::default()) {
+                return Some(solver);
+            }
+        }
+    }
+
+    /// The next candidate of one tree that was not seen before.
+    fn next_of(&mut self, solver: &mut Solver<'a>) -> Option<Candidate> {
+        while solver.advance(&self.plan, &mut self.steps) {
+            let candidate = self.candidate(solver);
+            let lent_only = !self.world.sharing.is_empty()
+                && solver.picked().all(|(_, actor)| actor.node().has_trait(self.plan.shares));
+            if lent_only && !self.seen.insert(unrooted(&candidate)) {
+                continue;
+            }
+            return Some(candidate);
+        }
+        None
+    }
+
+    fn candidate(&self, solver: &Solver<'a>) -> Candidate {
+        let mut allocations: Vec<(_, Arc<str>, i64)> = Vec::new();
+        let mut mappings: Vec<(usize, Vec<_>)> = Vec::new();
+        for (part, actor) in solver.picked() {
+            let part = &self.plan.parts[part];
+            let provider = actor.node().id;
+            match mappings.last_mut() {
+                Some((group, providers)) if *group == part.group => {
+                    if !providers.contains(&provider) {
+                        providers.push(provider);
+                    }
+                }
+                _ => mappings.push((part.group, vec![provider])),
+            }
+            for (class, amount) in &part.needs {
+                let Some(class) = self.world.names.name(self.plan.classes[*class]) else {
+                    continue;
+                };
+                match allocations.iter_mut().find(|(p, c, _)| *p == provider && c == class) {
+                    Some(entry) => entry.2 += amount,
+                    None => allocations.push((provider, Arc::clone(class), *amount)),
+                }
+            }
+        }
+        let mappings = mappings
+            .into_iter()
+            .map(|(group, providers)| (self.query.groups[group].suffix.clone(), providers))
+            .collect();
+        Candidate { root: solver.host().tree.root().id, allocations, mappings }
+    }
+}
+
+impl Iterator for Search<'_> {
+    type Item = Candidate;
+
+    fn next(&mut self) -> Option<Candidate> {
+        if self.left == 0 {
+            return None;
+        }
+        loop {
+            let mut solver = match self.next_host() {
+                Some(solver) => solver,
+                None => self.waiting.pop_front()?,
+            };
+            let Some(candidate) = self.next_of(&mut solver) else { continue };
+            self.left -= 1;
+            if !solver.is_spent() {
+                self.waiting.push_back(solver);
+            }
+            return Some(candidate);
+        }
+    }
+}
+
+/// A candidate without the tree it was found under.
+fn unrooted(candidate: &Candidate) -> Candidate {
+    Candidate { root: ProviderId::nil(), ..candidate.clone() }
+}
+
+/// Slots in the order of the walk: from a start to the end, then from zero to the start.
+#[derive(Debug)]
+pub(crate) struct Walk {
+    slots: usize,
+    start: usize,
+    done: usize,
+    only: Option<Slot>,
+}
+
+impl Walk {
+    pub(crate) fn new(slots: usize, only: Option<Slot>, seed: u64) -> Self {
+        let start = usize::try_from(scatter(seed) % slots.max(1) as u64).unwrap_or(0);
+        Self { slots, start, done: 0, only }
+    }
+
+    fn confined(&self) -> bool {
+        self.only.is_some()
+    }
+
+    /// Whether a slot is the first of its chunk that the walk comes to in this stretch.
+    fn enters_chunk(&self, slot: Slot) -> bool {
+        slot % CHUNK == 0 || self.done == 1
+    }
+
+    /// Goes on behind the chunk of the slot just given, or behind the end of this stretch.
+    fn skip_chunk(&mut self, slot: Slot) {
+        let end = (slot / CHUNK + 1) * CHUNK;
+        let bound = if slot >= self.start { self.slots } else { self.start };
+        self.done += end.min(bound) - slot - 1;
+    }
+}
+
+impl Iterator for Walk {
+    type Item = Slot;
+
+    fn next(&mut self) -> Option<Slot> {
+        if let Some(only) = self.only {
+            self.done += 1;
+            return (self.done == 1).then_some(only);
+        }
+        let at = self.done;
+        (at < self.slots).then(|| {
+            self.done += 1;
+            (self.start + at) % self.slots
+        })
+    }
+}
+
+/// Spreads neighbouring seeds; the finalizer of SplitMix64.
+fn scatter(seed: u64) -> u64 {
+    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,188 @@
+//! The candidates of one tree: a provider for each part, by depth-first search with look-ahead.
+//!
+//! ```text
+//! Leading:  only picks that are the first of their kind (see `symmetry`)
+//!    │ exhausted, something found, and there are kinds
+//!    ▼
+//! Rest:     all other picks
+//! ```
+//! The search stops after each find and goes on from there, so a tree costs what is asked of it.
+
+use super::plan::Plan;
+use super::reach::{Actor, Host};
+use super::symmetry::Symmetry;
+
+/// Conditions to leave out, to learn which one stands in the way.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Relaxed {
+    pub(crate) subtree: bool,
+    pub(crate) isolate: bool,
+    pub(crate) room: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pass {
+    Leading,
+    Rest,
+    Over,
+}
+
+#[derive(Debug)]
+pub(crate) struct Solver<'a> {
+    pub(super) host: Host<'a>,
+    pub(super) relaxed: Relaxed,
+    /// By depth: the part, and who may serve it.
+    pub(super) order: Vec<usize>,
+    pub(super) choices: Vec<Vec<usize>>,
+    /// By actor and class: what is left.
+    pub(super) rooms: Vec<i64>,
+    /// By actor: how many suffixed parts it serves.
+    pub(super) holds: Vec<usize>,
+    /// By actor and clause of what the unsuffixed group requires.
+    pub(super) covers: Vec<bool>,
+    pub(super) clauses: usize,
+    pub(super) picks: Vec<usize>,
+    next: Vec<usize>,
+    symmetry: Symmetry,
+    pass: Pass,
+    found: bool,
+    /// A dead end was met: look farther ahead from now on.
+    trouble: bool,
+}
+
+impl<'a> Solver<'a> {
+    /// None when some part can be served by nobody, or plainly not all together.
+    pub(crate) fn new(plan: &Plan, host: Host<'a>, relaxed: Relaxed) -> Option<Self> {
+        let mut parts = Vec::with_capacity(plan.parts.len());
+        for (index, part) in plan.parts.iter().enumerate() {
+            let choices = host.choices(plan, part);
+            if choices.is_empty() {
+                return None;
+            }
+            parts.push((index, choices));
+        }
+        parts.sort_by_key(|(_, choices)| choices.len());
+        let (order, choices): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
+        let mut rooms = Vec::with_capacity(host.actors.len() * plan.classes.len());
+        for actor in &host.actors {
+            rooms.extend(plan.classes.iter().zip(&plan.demand).map(|(class, demand)| {
+                let inventory = actor.tree.inventory(actor.position, *class);
+                inventory.map_or(0, |inventory| inventory.room().min(*demand))
+            }));
+        }
+        let required = plan.collective.map_or(&[][..], |group| &plan.filters[group].required);
+        let mut covers = Vec::with_capacity(host.actors.len() * required.len());
+        for actor in &host.actors {
+            let node = actor.node();
+            covers.extend(required.iter().map(|any| any.iter().any(|t| node.has_trait(*t))));
+        }
+        let symmetry = Symmetry::find(plan, &host, &order, &choices, &rooms, &covers);
+        let solver = Self {
+            relaxed,
+            holds: vec![0; host.actors.len()],
+            next: vec![0; order.len()],
+            picks: Vec::with_capacity(order.len()),
+            clauses: required.len(),
+            host,
+            order,
+            choices,
+            rooms,
+            covers,
+            symmetry,
+            pass: Pass::Leading,
+            found: false,
+            trouble: false,
+        };
+        (!solver.is_hopeless(plan, true)).then_some(solver)
+    }
+
+    pub(crate) fn host(&self) -> &Host<'a> {
+        &self.host
+    }
+
+    /// Finds the next picks; false when there are no more.
+    pub(crate) fn advance(&mut self, plan: &Plan, steps: &mut u64) -> bool {
+        while self.pass != Pass::Over {
+            let depth = self.picks.len();
+            if depth == self.order.len() {
+                self.undo(plan);
+            } else if self.deepen(plan, steps) {
+                if depth + 1 < self.order.len() {
+                    self.next[depth + 1] = 0;
+                } else if self.pass == Pass::Leading || !self.symmetry.is_first(&self.picks) {
+                    self.found = true;
+                    return true;
+                }
+            } else if depth > 0 {
+                self.undo(plan);
+            } else {
+                let more = self.found && self.pass == Pass::Leading && !self.symmetry.is_trivial();
+                self.pass = if more { Pass::Rest } else { Pass::Over };
+                self.next[0] = 0;
+            }
+        }
+        false
+    }
+
+    /// The picks, as part and provider, in the order of the parts.
+    pub(crate) fn picked(&self) -> impl Iterator<Item = (usize, &Actor<'a>)> {
+        let mut picks: Vec<(usize, usize)> =
+            self.order.iter().copied().zip(self.picks.iter().copied()).collect();
+        picks.sort_unstable();
+        picks.into_iter().map(|(part, actor)| (part, &self.host.actors[actor]))
+    }
+
+    /// Whether it is plain that nothing more will be found.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.pass == Pass::Over || self.choices.iter().all(|choices| choices.len() == 1)
+    }
+
+    /// Whether an actor can serve the part at a depth beside what it serves already.
+    pub(super) fn has_room(&self, plan: &Plan, depth: usize, actor: usize) -> bool {
+        let part = &plan.parts[self.order[depth]];
+        let alone = !self.relaxed.isolate && plan.isolate && part.suffixed;
+        if alone && self.holds[actor] > 0 {
+            return false;
+        }
+        let rooms = &self.rooms[actor * plan.classes.len()..];
+        self.relaxed.room || part.needs.iter().all(|(class, amount)| rooms[*class] >= *amount)
+    }
+
+    fn deepen(&mut self, plan: &Plan, steps: &mut u64) -> bool {
+        let depth = self.picks.len();
+        while let Some(&actor) = self.choices[depth].get(self.next[depth]) {
+            self.next[depth] += 1;
+            *steps += 1;
+            if self.pass == Pass::Leading && !self.symmetry.leads(&self.picks, actor) {
+                continue;
+            }
+            if !self.has_room(plan, depth, actor) {
+                continue;
+            }
+            self.put(plan, depth, actor, 1);
+            self.picks.push(actor);
+            if !self.is_hopeless(plan, self.trouble) {
+                return true;
+            }
+            self.trouble = true;
+            self.undo(plan);
+        }
+        false
+    }
+
+    fn undo(&mut self, plan: &Plan) {
+        if let Some(actor) = self.picks.pop() {
+            self.put(plan, self.picks.len(), actor, -1);
+        }
+    }
+
+    fn put(&mut self, plan: &Plan, depth: usize, actor: usize, sign: i64) {
+        let part = &plan.parts[self.order[depth]];
+        for (class, amount) in &part.needs {
+            self.rooms[actor * plan.classes.len() + class] -= sign * amount;
+        }
+        if part.suffixed {
+            self.holds[actor] = self.holds[actor].wrapping_add_signed(sign as isize);
+        }
+    }
+}

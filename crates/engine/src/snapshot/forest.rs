@@ -1,0 +1,111 @@
+//! All trees, in slots, in chunks of a fixed size that are copied only when written.
+//!
+//! A chunk knows the most room that any of its trees has, so that a search steps over full regions
+//! of the cloud without looking at each tree. Slots of removed trees are used again.
+
+use std::sync::Arc;
+
+use super::planted::{Planted, raise};
+use crate::intern::Name;
+
+/// Trees to a chunk: copying this many pointers must be cheap, and so must copying the list of
+/// chunks of a large cloud.
+pub(crate) const CHUNK: usize = 64;
+
+/// Where a tree is.
+pub(crate) type Slot = usize;
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Chunk {
+    trees: Vec<Option<Arc<Planted>>>,
+    best: Vec<(Name, i64)>,
+}
+
+impl Chunk {
+    pub(crate) fn best(&self) -> &[(Name, i64)] {
+        &self.best
+    }
+
+    fn sum_up(&mut self) {
+        self.best.clear();
+        for tree in self.trees.iter().flatten() {
+            for (class, room) in tree.best() {
+                raise(&mut self.best, *class, *room);
+            }
+        }
+    }
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Forest {
+    chunks: Arc<Vec<Arc<Chunk>>>,
+    vacant: Arc<Vec<Slot>>,
+    slots: usize,
+}
+
+impl Forest {
+    /// One past the last slot that was ever used.
+    pub(crate) fn slots(&self) -> usize {
+        self.slots
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots - self.vacant.len()
+    }
+
+    pub(crate) fn chunk(&self, slot: Slot) -> Option<&Chunk> {
+        self.chunks.get(slot / CHUNK).map(AsRef::as_ref)
+    }
+
+    pub(crate) fn get(&self, slot: Slot) -> Option<&Planted> {
+        self.chunk(slot)?.trees.get(slot % CHUNK)?.as_deref()
+    }
+
+    /// Puts a tree into a free slot.
+    pub(crate) fn add(&mut self, tree: Planted) -> Slot {
+        let slot = if self.vacant.is_empty() {
+            self.slots += 1;
+            self.slots - 1
+        } else {
+            Arc::make_mut(&mut self.vacant).pop().unwrap_or_default()
+        };
+        self.put(slot, Some(tree));
+        slot
+    }
+
+    /// Puts another tree into a slot.
+    pub(crate) fn replace(&mut self, slot: Slot, tree: Planted) {
+        self.put(slot, Some(tree));
+    }
+
+    /// Empties a slot.
+    pub(crate) fn remove(&mut self, slot: Slot) {
+        if self.get(slot).is_some() {
+            self.put(slot, None);
+            Arc::make_mut(&mut self.vacant).push(slot);
+        }
+    }
+
+    /// Changes a tree where it stands; for usage only, the shape is shared.
+    pub(crate) fn change(&mut self, slot: Slot, with: impl FnOnce(&mut Planted)) {
+        let chunks = Arc::make_mut(&mut self.chunks);
+        let Some(chunk) = chunks.get_mut(slot / CHUNK) else { return };
+        let chunk = Arc::make_mut(chunk);
+        let Some(Some(tree)) = chunk.trees.get_mut(slot % CHUNK) else { return };
+        with(Arc::make_mut(tree));
+        chunk.sum_up();
+    }
+
+    fn put(&mut self, slot: Slot, tree: Option<Planted>) {
+        let chunks = Arc::make_mut(&mut self.chunks);
+        while chunks.len() <= slot / CHUNK {
+            chunks.push(Arc::default());
+        }
+        let chunk = Arc::make_mut(&mut chunks[slot / CHUNK]);
+        if chunk.trees.len() <= slot % CHUNK {
+            chunk.trees.resize(slot % CHUNK + 1, None);
+        }
+        chunk.trees[slot % CHUNK] = tree.map(Arc::new);
+        chunk.sum_up();
+    }
+}

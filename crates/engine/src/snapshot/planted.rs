@@ -1,0 +1,194 @@
+//! One tree as a snapshot holds it: a shape that rarely changes, and columns that do.
+//!
+//! The split makes a new usage cheap to show: a commit copies two short columns, never the traits,
+//! names and aggregates. Providers are known by their position, the root being 0.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use kilonova_ids::ProviderId;
+use uuid::Uuid;
+
+use crate::intern::{Name, Names, SHARES};
+use crate::model::{Inventory, Provider, Tree};
+
+/// A provider without its usage.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) id: ProviderId,
+    pub(crate) name: Arc<str>,
+    pub(crate) parent: Option<usize>,
+    pub(crate) leaf: bool,
+    /// Sorted.
+    pub(crate) traits: Box<[Name]>,
+    /// Sorted.
+    pub(crate) aggregates: Box<[Uuid]>,
+    stock: std::ops::Range<usize>,
+}
+
+impl Node {
+    pub(crate) fn has_trait(&self, wanted: Name) -> bool {
+        self.traits.binary_search(&wanted).is_ok()
+    }
+
+    pub(crate) fn in_aggregate(&self, wanted: &Uuid) -> bool {
+        self.aggregates.binary_search(wanted).is_ok()
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Shape {
+    pub(crate) nodes: Box<[Node]>,
+    /// Positions of the providers that lend to other trees.
+    pub(crate) sharing: Box<[usize]>,
+    /// Aggregates of all providers; sorted.
+    pub(crate) aggregates: Box<[Uuid]>,
+    /// Class and terms of every inventory, in the order of the nodes; `used` in there is unused.
+    stock: Box<[(Name, Inventory)]>,
+}
+
+/// A tree.
+#[derive(Debug, Clone)]
+pub(crate) struct Planted {
+    pub(crate) shape: Arc<Shape>,
+    generations: Box<[i64]>,
+    used: Box<[i64]>,
+    /// For each class the most room of any one provider; sorted by class.
+    best: Box<[(Name, i64)]>,
+}
+
+impl Planted {
+    /// None when the tree has no providers. A parent that is not in the tree counts as the root.
+    pub(crate) fn plant(tree: Tree, names: &mut Names) -> Option<Self> {
+        let shares = names.intern(&SHARES.into());
+        let mut positions = HashMap::new();
+        let mut nodes = Vec::with_capacity(tree.providers.len());
+        let (mut stock, mut used, mut generations) = (Vec::new(), Vec::new(), Vec::new());
+        for (position, provider) in tree.providers.into_iter().enumerate() {
+            let Provider { id, name, parent, generation, inventories, traits, aggregates } =
+                provider;
+            let parent = match position {
+                0 => None,
+                _ => Some(parent.and_then(|id| positions.get(&id).copied()).unwrap_or(0)),
+            };
+            positions.insert(id, position);
+            let start = stock.len();
+            for (class, inventory) in inventories {
+                used.push(inventory.used);
+                stock.push((names.intern(&class), inventory));
+            }
+            let mut traits: Vec<Name> = traits.iter().map(|name| names.intern(name)).collect();
+            traits.sort_unstable();
+            traits.dedup();
+            let aggregates = sorted(aggregates);
+            let stock = start..stock.len();
+            generations.push(generation);
+            let traits = traits.into();
+            nodes.push(Node { id, name, parent, leaf: true, traits, aggregates, stock });
+        }
+        for position in 0..nodes.len() {
+            if let Some(parent) = nodes[position].parent {
+                nodes[parent].leaf = false;
+            }
+        }
+        let lends = |node: &Node| node.has_trait(shares) && !node.aggregates.is_empty();
+        let sharing = (0..nodes.len()).filter(|&at| lends(&nodes[at])).collect();
+        let aggregates = sorted(nodes.iter().flat_map(|n| n.aggregates.iter().copied()).collect());
+        let shape = Shape { nodes: nodes.into(), sharing, aggregates, stock: stock.into() };
+        let mut planted = Self {
+            shape: Arc::new(shape),
+            generations: generations.into(),
+            used: used.into(),
+            best: Box::default(),
+        };
+        planted.sum_up();
+        (!planted.shape.nodes.is_empty()).then_some(planted)
+    }
+
+    pub(crate) fn nodes(&self) -> &[Node] {
+        &self.shape.nodes
+    }
+
+    pub(crate) fn root(&self) -> &Node {
+        &self.shape.nodes[0]
+    }
+
+    pub(crate) fn generation(&self, node: usize) -> i64 {
+        self.generations[node]
+    }
+
+    pub(crate) fn best(&self) -> &[(Name, i64)] {
+        &self.best
+    }
+
+    /// The inventory of a class with what is used of it now.
+    pub(crate) fn inventory(&self, node: usize, class: Name) -> Option<Inventory> {
+        self.inventories(node).find(|(known, _)| *known == class).map(|(_, inventory)| inventory)
+    }
+
+    pub(crate) fn inventories(&self, node: usize) -> impl Iterator<Item = (Name, Inventory)> + '_ {
+        let range = self.shape.nodes[node].stock.clone();
+        range.map(|at| {
+            let (class, terms) = self.shape.stock[at];
+            (class, Inventory { used: self.used[at], ..terms })
+        })
+    }
+
+    /// Whether `node` is `top` or lies below it.
+    pub(crate) fn is_under(&self, node: usize, top: usize) -> bool {
+        let mut at = Some(node);
+        while let Some(here) = at {
+            if here == top {
+                return true;
+            }
+            at = self.shape.nodes[here].parent;
+        }
+        false
+    }
+
+    pub(crate) fn set_usage(&mut self, node: usize, generation: i64, used: &[(Name, i64)]) {
+        self.generations[node] = generation;
+        self.change(node, used, |_, new| new);
+    }
+
+    pub(crate) fn add_usage(&mut self, node: usize, more: &[(Name, i64)]) {
+        self.change(node, more, |old, more| old + more);
+    }
+
+    fn change(&mut self, node: usize, amounts: &[(Name, i64)], to: impl Fn(i64, i64) -> i64) {
+        for at in self.shape.nodes[node].stock.clone() {
+            let class = self.shape.stock[at].0;
+            if let Some((_, amount)) = amounts.iter().find(|(known, _)| *known == class) {
+                self.used[at] = to(self.used[at], *amount);
+            }
+        }
+        self.sum_up();
+    }
+
+    fn sum_up(&mut self) {
+        let mut best = Vec::with_capacity(self.best.len());
+        for (at, (class, terms)) in self.shape.stock.iter().enumerate() {
+            raise(&mut best, *class, Inventory { used: self.used[at], ..*terms }.room());
+        }
+        self.best = best.into();
+    }
+}
+
+fn sorted(mut aggregates: Vec<Uuid>) -> Box<[Uuid]> {
+    aggregates.sort_unstable();
+    aggregates.dedup();
+    aggregates.into()
+}
+
+/// Enters a value into a list sorted by class, keeping the larger.
+pub(crate) fn raise(best: &mut Vec<(Name, i64)>, class: Name, room: i64) {
+    match best.binary_search_by_key(&class, |(class, _)| *class) {
+        Ok(at) => best[at].1 = best[at].1.max(room),
+        Err(at) => best.insert(at, (class, room)),
+    }
+}
+
+/// Reads a list that [`raise`] made; a class that is not there has no room.
+pub(crate) fn best_of(best: &[(Name, i64)], class: Name) -> i64 {
+    best.binary_search_by_key(&class, |(class, _)| *class).map_or(0, |at| best[at].1)
+}
