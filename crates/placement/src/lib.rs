@@ -1,1 +1,19 @@
-//! placement
+//! The Placement API over the engine and the store: resource providers, what they have, who holds
+//! how much of it, and where a request would fit.
+//!
+//! This crate owns the resource ledger. It must never know what a server or a device is: compute
+//! and accelerator call [`ledger`] with their transaction in hand, others come over HTTP.
+
+pub mod audit;
+pub mod db;
+pub mod ledger;
+pub mod names;
+
+mod error;
+mod world;
+
+pub use audit::AUDIT;
+pub use db::schema::MIGRATIONS;
+pub use db::statements;
+pub use error::Error;
+pub use world::World;

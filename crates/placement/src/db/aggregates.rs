@@ -1,0 +1,26 @@
+//! Rows of `provider_aggregates`. An aggregate is a uuid that some provider names; it has no row of
+//! its own.
+
+use kilonova_ids::ProviderId;
+use kilonova_store::{Error, Tx, params, statements};
+use uuid::Uuid;
+
+statements! {
+    /// A provider's aggregates.
+    OF_PROVIDER = "SELECT aggregate FROM provider_aggregates WHERE provider_id = ?1
+        ORDER BY aggregate";
+    /// Puts a provider into an aggregate.
+    ADD = "INSERT INTO provider_aggregates (provider_id, aggregate) VALUES (?1, ?2)";
+    /// Takes it out of all.
+    CLEAR = "DELETE FROM provider_aggregates WHERE provider_id = ?1";
+}
+
+/// Reads an aggregate column.
+pub fn parse(text: &str) -> Result<Uuid, Error> {
+    text.parse().map_err(|_| Error::Shape(format!("aggregate {text:?} is not a uuid")))
+}
+
+/// A provider's aggregates.
+pub fn of_provider(tx: &mut Tx<'_>, id: ProviderId) -> Result<Vec<Uuid>, Error> {
+    tx.rows(OF_PROVIDER, params![id])?.iter().map(|row| parse(row.text(0)?)).collect()
+}

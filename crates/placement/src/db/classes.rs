@@ -1,0 +1,32 @@
+//! Rows of `resource_classes`: the custom ones. Standard classes are data of the program.
+
+use kilonova_store::{Error, Tx, params, statements};
+
+statements! {
+    /// All custom classes.
+    CUSTOM = "SELECT name, updated_at FROM resource_classes ORDER BY updated_at, name";
+    /// One custom class.
+    GET = "SELECT updated_at FROM resource_classes WHERE name = ?1";
+    /// Makes a custom class known.
+    ENSURE = "INSERT INTO resource_classes (name, updated_at) VALUES (?1, ?2)
+        ON CONFLICT (name) DO NOTHING";
+    /// Gives a custom class another name.
+    RENAME = "UPDATE resource_classes SET name = ?2, updated_at = ?3 WHERE name = ?1";
+    /// Forgets a custom class.
+    DELETE = "DELETE FROM resource_classes WHERE name = ?1";
+}
+
+/// The custom classes and when each was made.
+pub fn custom(tx: &mut Tx<'_>) -> Result<Vec<(String, i64)>, Error> {
+    tx.rows(CUSTOM, params![])?.iter().map(|row| Ok((row.string(0)?, row.int(1)?))).collect()
+}
+
+/// When a custom class was made; `None` when there is none of that name.
+pub fn made_at(tx: &mut Tx<'_>, name: &str) -> Result<Option<i64>, Error> {
+    tx.row(GET, params![name])?.map(|row| row.int(0)).transpose()
+}
+
+/// Makes a custom class known; false when it was.
+pub fn ensure(tx: &mut Tx<'_>, name: &str, now: i64) -> Result<bool, Error> {
+    Ok(tx.execute(ENSURE, params![name, now])? > 0)
+}

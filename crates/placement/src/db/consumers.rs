@@ -1,0 +1,101 @@
+//! Rows of `consumers` and `allocations`. A consumer is there exactly while it holds something.
+
+use kilonova_ids::{ConsumerId, ProviderId};
+use kilonova_store::{Error, Row, Tx, params, statements};
+
+statements! {
+    /// One consumer.
+    GET = "SELECT generation, consumer_type, project_id, user_id, updated_at
+        FROM consumers WHERE id = ?1";
+    /// A new consumer.
+    INSERT = "INSERT INTO consumers (id, generation, consumer_type, project_id, user_id, updated_at)
+        VALUES (?1, 1, ?2, ?3, ?4, ?5)";
+    /// The next write to it.
+    UPDATE = "UPDATE consumers SET generation = generation + 1, consumer_type = ?2,
+        project_id = ?3, user_id = ?4, updated_at = ?5 WHERE id = ?1";
+    /// It holds nothing any more.
+    DELETE = "DELETE FROM consumers WHERE id = ?1";
+    /// What a consumer holds.
+    HELD = "SELECT provider_id, class, used, updated_at FROM allocations WHERE consumer_id = ?1
+        ORDER BY provider_id, class";
+    /// One amount held.
+    HOLD = "INSERT INTO allocations (consumer_id, provider_id, class, used, updated_at)
+        VALUES (?1, ?2, ?3, ?4, ?5)";
+    /// Lets go of everything.
+    LET_GO = "DELETE FROM allocations WHERE consumer_id = ?1";
+    /// What is held on a provider, by whom.
+    ON_PROVIDER = "SELECT a.consumer_id, a.class, a.used, a.updated_at, c.generation
+        FROM allocations a JOIN consumers c ON c.id = a.consumer_id
+        WHERE a.provider_id = ?1 ORDER BY a.consumer_id, a.class";
+    /// Whether anything is held on a provider.
+    ANY_ON_PROVIDER = "SELECT consumer_id FROM allocations WHERE provider_id = ?1 LIMIT 1";
+    /// Usage of a project or of one user in it, by consumer type and class.
+    USAGE = "SELECT c.consumer_type, a.class, CAST(SUM(a.used) AS BIGINT)
+        FROM allocations a JOIN consumers c ON c.id = a.consumer_id
+        WHERE c.project_id = ?1 AND (CAST(?2 AS TEXT) IS NULL OR c.user_id = ?2)
+        GROUP BY c.consumer_type, a.class ORDER BY a.class";
+    /// Consumers of a project or of one user in it, by type.
+    COUNT = "SELECT consumer_type, COUNT(*) FROM consumers
+        WHERE project_id = ?1 AND (CAST(?2 AS TEXT) IS NULL OR user_id = ?2)
+        GROUP BY consumer_type";
+}
+
+/// A row of `consumers`.
+#[derive(Debug, Clone)]
+pub struct ConsumerRow {
+    /// Moves on with every write.
+    pub generation: i64,
+    /// `INSTANCE`, `MIGRATION`; none when never told.
+    pub consumer_type: Option<String>,
+    /// Who is billed.
+    pub project_id: String,
+    /// And which user.
+    pub user_id: String,
+    /// Time of the last write.
+    pub updated_at: i64,
+}
+
+/// One amount that a consumer holds.
+#[derive(Debug, Clone)]
+pub struct HeldRow {
+    /// On which provider.
+    pub provider: ProviderId,
+    /// Of which class.
+    pub class: String,
+    /// How much.
+    pub used: i64,
+    /// Since when.
+    pub updated_at: i64,
+}
+
+/// One consumer.
+pub fn get(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Option<ConsumerRow>, Error> {
+    let read = |row: Row| {
+        Ok(ConsumerRow {
+            generation: row.int(0)?,
+            consumer_type: row.string_opt(1)?,
+            project_id: row.string(2)?,
+            user_id: row.string(3)?,
+            updated_at: row.int(4)?,
+        })
+    };
+    tx.row(GET, params![id])?.map(read).transpose()
+}
+
+/// What a consumer holds, by provider and class.
+pub fn held(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Vec<HeldRow>, Error> {
+    let read = |row: &Row| {
+        Ok(HeldRow {
+            provider: row.id(0)?,
+            class: row.string(1)?,
+            used: row.int(2)?,
+            updated_at: row.int(3)?,
+        })
+    };
+    tx.rows(HELD, params![id])?.iter().map(read).collect()
+}
+
+/// Whether anything is held on a provider.
+pub fn any_on(tx: &mut Tx<'_>, provider: ProviderId) -> Result<bool, Error> {
+    Ok(tx.row(ANY_ON_PROVIDER, params![provider])?.is_some())
+}

@@ -1,0 +1,129 @@
+//! Rows of `inventories`: what a provider has of a class and how much of it is used.
+
+use kilonova_engine::Inventory;
+use kilonova_ids::ProviderId;
+use kilonova_store::{Error, Row, Tx, params, statements};
+
+statements! {
+    /// A provider's inventories.
+    OF_PROVIDER = "SELECT class, total, reserved, min_unit, max_unit, step_size, allocation_ratio,
+        used, reported_reserved, operator_reserved, updated_at
+        FROM inventories WHERE provider_id = ?1 ORDER BY class";
+    /// The classes of a provider and what is used of each.
+    USED = "SELECT class, used FROM inventories WHERE provider_id = ?1";
+    /// A new one.
+    INSERT = "INSERT INTO inventories (provider_id, class, total, reserved, min_unit, max_unit,
+        step_size, allocation_ratio, used, reported_reserved, operator_reserved, updated_at)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, ?9, ?10, ?11)";
+    /// Everything but the usage.
+    UPDATE = "UPDATE inventories SET total = ?3, reserved = ?4, min_unit = ?5, max_unit = ?6,
+        step_size = ?7, allocation_ratio = ?8, reported_reserved = ?9, operator_reserved = ?10,
+        updated_at = ?11 WHERE provider_id = ?1 AND class = ?2";
+    /// Takes an amount if it fits; no row when it does not.
+    TAKE = "UPDATE inventories SET used = used + ?3
+        WHERE provider_id = ?1 AND class = ?2 AND used + ?3 <= (total - reserved) * allocation_ratio
+        AND ?3 >= min_unit AND ?3 <= max_unit AND ?3 % step_size = 0 RETURNING used";
+    /// Gives an amount back, or takes it when the capacity has been checked already.
+    SHIFT = "UPDATE inventories SET used = used + ?3 WHERE provider_id = ?1 AND class = ?2";
+    /// Removes one that is not used.
+    DELETE_IDLE = "DELETE FROM inventories WHERE provider_id = ?1 AND class = ?2 AND used = 0";
+    /// Removes all of a provider.
+    DELETE_ALL = "DELETE FROM inventories WHERE provider_id = ?1";
+    /// Whether a class is in use anywhere.
+    CLASS_IN_USE = "SELECT provider_id FROM inventories WHERE class = ?1 LIMIT 1";
+}
+
+/// A row of `inventories`.
+#[derive(Debug, Clone)]
+pub struct InventoryRow {
+    /// Resource class.
+    pub class: String,
+    /// The numbers.
+    pub inventory: Inventory,
+    /// `reserved` as the host last said it.
+    pub reported_reserved: Option<i64>,
+    /// `reserved` as an operator set it by hand.
+    pub operator_reserved: Option<i64>,
+    /// Time of the last change.
+    pub updated_at: i64,
+}
+
+fn read(row: &Row) -> Result<InventoryRow, Error> {
+    Ok(InventoryRow {
+        class: row.string(0)?,
+        inventory: Inventory {
+            total: row.int(1)?,
+            reserved: row.int(2)?,
+            min_unit: row.int(3)?,
+            max_unit: row.int(4)?,
+            step_size: row.int(5)?,
+            allocation_ratio: row.real(6)?,
+            used: row.int(7)?,
+        },
+        reported_reserved: row.int_opt(8)?,
+        operator_reserved: row.int_opt(9)?,
+        updated_at: row.int(10)?,
+    })
+}
+
+/// A provider's inventories, by class.
+pub fn of_provider(tx: &mut Tx<'_>, id: ProviderId) -> Result<Vec<InventoryRow>, Error> {
+    tx.rows(OF_PROVIDER, params![id])?.iter().map(read).collect()
+}
+
+/// A provider's classes and what is used of each.
+pub fn used(tx: &mut Tx<'_>, id: ProviderId) -> Result<Vec<(String, i64)>, Error> {
+    tx.rows(USED, params![id])?.iter().map(|row| Ok((row.string(0)?, row.int(1)?))).collect()
+}
+
+/// Writes everything but the usage, as a new row or over the old one.
+pub fn put(
+    tx: &mut Tx<'_>,
+    provider: ProviderId,
+    row: &InventoryRow,
+    new: bool,
+) -> Result<(), Error> {
+    let inv = &row.inventory;
+    tx.execute(
+        if new { INSERT } else { UPDATE },
+        params![
+            provider,
+            &row.class,
+            inv.total,
+            inv.reserved,
+            inv.min_unit,
+            inv.max_unit,
+            inv.step_size,
+            inv.allocation_ratio,
+            row.reported_reserved,
+            row.operator_reserved,
+            row.updated_at,
+        ],
+    )?;
+    Ok(())
+}
+
+/// Takes an amount; false when it does not fit or there is no such inventory.
+pub fn take(
+    tx: &mut Tx<'_>,
+    provider: ProviderId,
+    class: &str,
+    amount: i64,
+) -> Result<bool, Error> {
+    Ok(tx.row(TAKE, params![provider, class, amount])?.is_some())
+}
+
+/// Changes the usage without a check.
+pub fn shift(
+    tx: &mut Tx<'_>,
+    provider: ProviderId,
+    class: &str,
+    by: i64,
+) -> Result<bool, Error> {
+    Ok(tx.execute(SHIFT, params![provider, class, by])? > 0)
+}
+
+/// Removes an inventory; false when it is in use or not there.
+pub fn delete_idle(tx: &mut Tx<'_>, provider: ProviderId, class: &str) -> Result<bool, Error> {
+    Ok(tx.execute(DELETE_IDLE, params![provider, class])? > 0)
+}

@@ -1,0 +1,128 @@
+//! Rows of `resource_providers`.
+
+use kilonova_ids::ProviderId;
+use kilonova_store::{Error, Row, Tx, params, statements};
+
+statements! {
+    /// All providers in order of creation.
+    ALL = "SELECT id, name, parent_id, root_id, generation, version, reported, updated_at
+        FROM resource_providers ORDER BY seq";
+    /// One provider.
+    BY_ID = "SELECT id, name, parent_id, root_id, generation, version, reported, updated_at
+        FROM resource_providers WHERE id = ?1";
+    /// One provider by its unique name.
+    BY_NAME = "SELECT id, name, parent_id, root_id, generation, version, reported, updated_at
+        FROM resource_providers WHERE name = ?1";
+    /// A whole tree, root first only by luck: callers sort.
+    OF_ROOT = "SELECT id, name, parent_id, root_id, generation, version, reported, updated_at
+        FROM resource_providers WHERE root_id = ?1 ORDER BY seq";
+    /// Direct children.
+    CHILDREN = "SELECT id FROM resource_providers WHERE parent_id = ?1";
+    /// A new provider.
+    INSERT = "INSERT INTO resource_providers
+        (id, name, parent_id, root_id, generation, version, reported, updated_at)
+        VALUES (?1, ?2, ?3, ?4, 0, 0, ?5, ?6)";
+    /// A change that clients see by the generation.
+    BUMP = "UPDATE resource_providers
+        SET generation = generation + 1, version = version + 1, updated_at = ?2
+        WHERE id = ?1 RETURNING generation, version, root_id";
+    /// A change that clients do not see by the generation.
+    TOUCH = "UPDATE resource_providers SET version = version + 1
+        WHERE id = ?1 RETURNING generation, version, root_id";
+    /// Name and place in the tree.
+    PLACE = "UPDATE resource_providers SET name = ?2, parent_id = ?3, root_id = ?4,
+        version = version + 1, updated_at = ?5 WHERE id = ?1";
+    /// From now on this provider is made to match what its host reports.
+    MARK_REPORTED = "UPDATE resource_providers SET reported = 1 WHERE id = ?1";
+    /// Gone.
+    DELETE = "DELETE FROM resource_providers WHERE id = ?1";
+}
+
+/// A row of `resource_providers`.
+#[derive(Debug, Clone)]
+pub struct ProviderRow {
+    /// Its uuid.
+    pub id: ProviderId,
+    /// Unique name.
+    pub name: String,
+    /// Parent, none for a root.
+    pub parent: Option<ProviderId>,
+    /// Root of its tree; itself for a root.
+    pub root: ProviderId,
+    /// What clients see.
+    pub generation: i64,
+    /// What orders commits for the world.
+    pub version: i64,
+    /// Whether a host reports it.
+    pub reported: bool,
+    /// Time of the last change.
+    pub updated_at: i64,
+}
+
+fn read(row: &Row) -> Result<ProviderRow, Error> {
+    Ok(ProviderRow {
+        id: row.id(0)?,
+        name: row.string(1)?,
+        parent: row.id_opt(2)?,
+        root: row.id(3)?,
+        generation: row.int(4)?,
+        version: row.int(5)?,
+        reported: row.bool(6)?,
+        updated_at: row.int(7)?,
+    })
+}
+
+/// All providers in order of creation.
+pub fn all(tx: &mut Tx<'_>) -> Result<Vec<ProviderRow>, Error> {
+    tx.rows(ALL, params![])?.iter().map(read).collect()
+}
+
+/// One provider.
+pub fn by_id(tx: &mut Tx<'_>, id: ProviderId) -> Result<Option<ProviderRow>, Error> {
+    tx.row(BY_ID, params![id])?.as_ref().map(read).transpose()
+}
+
+/// One provider by name.
+pub fn by_name(tx: &mut Tx<'_>, name: &str) -> Result<Option<ProviderRow>, Error> {
+    tx.row(BY_NAME, params![name])?.as_ref().map(read).transpose()
+}
+
+/// The providers of a tree.
+pub fn of_root(tx: &mut Tx<'_>, root: ProviderId) -> Result<Vec<ProviderRow>, Error> {
+    tx.rows(OF_ROOT, params![root])?.iter().map(read).collect()
+}
+
+/// Whether the provider has children.
+pub fn has_children(tx: &mut Tx<'_>, id: ProviderId) -> Result<bool, Error> {
+    Ok(tx.row(CHILDREN, params![id])?.is_some())
+}
+
+/// The counters of a provider after a change.
+#[derive(Debug, Clone, Copy)]
+pub struct Counters {
+    /// What clients see.
+    pub generation: i64,
+    /// What orders commits.
+    pub version: i64,
+    /// The tree it hangs in.
+    pub root: ProviderId,
+}
+
+fn counters(row: Option<Row>) -> Result<Option<Counters>, Error> {
+    row.map(|row| {
+        Ok(Counters { generation: row.int(0)?, version: row.int(1)?, root: row.id(2)? })
+    })
+    .transpose()
+}
+
+/// Moves generation and version on; `None` when there is no such provider.
+pub fn bump(tx: &mut Tx<'_>, id: ProviderId, now: i64) -> Result<Option<Counters>, Error> {
+    let row = tx.row(BUMP, params![id, now])?;
+    counters(row)
+}
+
+/// Moves the version on only.
+pub fn touch(tx: &mut Tx<'_>, id: ProviderId) -> Result<Option<Counters>, Error> {
+    let row = tx.row(TOUCH, params![id])?;
+    counters(row)
+}

@@ -1,0 +1,85 @@
+//! The tables. `version` of a provider orders what commits tell the in-memory world and moves on
+//! every write; `generation` is what clients see and moves as Placement says. `used` is kept in
+//! the inventory row so that a claim is one guarded update; the audit proves it equal to the sum.
+
+use kilonova_store::Migration;
+
+/// Schema of this service, in order.
+pub const MIGRATIONS: &[Migration] = &[Migration {
+    name: "placement-0001-tables",
+    sql: "
+CREATE TABLE resource_providers (
+    seq {serial},
+    id TEXT NOT NULL UNIQUE,
+    name TEXT NOT NULL UNIQUE,
+    parent_id TEXT,
+    root_id TEXT NOT NULL,
+    generation BIGINT NOT NULL,
+    version BIGINT NOT NULL,
+    reported BIGINT NOT NULL,
+    updated_at BIGINT NOT NULL
+);
+CREATE INDEX resource_providers_root ON resource_providers (root_id);
+CREATE INDEX resource_providers_parent ON resource_providers (parent_id);
+CREATE TABLE inventories (
+    provider_id TEXT NOT NULL REFERENCES resource_providers (id),
+    class TEXT NOT NULL,
+    total BIGINT NOT NULL,
+    reserved BIGINT NOT NULL,
+    min_unit BIGINT NOT NULL,
+    max_unit BIGINT NOT NULL,
+    step_size BIGINT NOT NULL,
+    allocation_ratio DOUBLE PRECISION NOT NULL,
+    used BIGINT NOT NULL,
+    reported_reserved BIGINT,
+    operator_reserved BIGINT,
+    updated_at BIGINT NOT NULL,
+    PRIMARY KEY (provider_id, class)
+);
+CREATE INDEX inventories_class ON inventories (class);
+CREATE TABLE traits (
+    name TEXT NOT NULL PRIMARY KEY,
+    updated_at BIGINT NOT NULL
+);
+CREATE TABLE provider_traits (
+    provider_id TEXT NOT NULL REFERENCES resource_providers (id),
+    trait TEXT NOT NULL,
+    reported BIGINT NOT NULL,
+    PRIMARY KEY (provider_id, trait)
+);
+CREATE INDEX provider_traits_trait ON provider_traits (trait);
+CREATE TABLE provider_aggregates (
+    provider_id TEXT NOT NULL REFERENCES resource_providers (id),
+    aggregate TEXT NOT NULL,
+    PRIMARY KEY (provider_id, aggregate)
+);
+CREATE TABLE resource_classes (
+    name TEXT NOT NULL PRIMARY KEY,
+    updated_at BIGINT NOT NULL
+);
+CREATE TABLE consumers (
+    id TEXT NOT NULL PRIMARY KEY,
+    generation BIGINT NOT NULL,
+    consumer_type TEXT,
+    project_id TEXT NOT NULL,
+    user_id TEXT NOT NULL,
+    updated_at BIGINT NOT NULL
+);
+CREATE INDEX consumers_project ON consumers (project_id, user_id);
+CREATE TABLE allocations (
+    consumer_id TEXT NOT NULL REFERENCES consumers (id),
+    provider_id TEXT NOT NULL REFERENCES resource_providers (id),
+    class TEXT NOT NULL,
+    used BIGINT NOT NULL,
+    updated_at BIGINT NOT NULL,
+    PRIMARY KEY (consumer_id, provider_id, class)
+);
+CREATE INDEX allocations_provider ON allocations (provider_id, class);
+CREATE TABLE change_log (
+    seq {serial},
+    root_id TEXT NOT NULL,
+    transaction_id BIGINT NOT NULL,
+    at BIGINT NOT NULL
+);
+",
+}];

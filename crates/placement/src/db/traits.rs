@@ -1,0 +1,57 @@
+//! Rows of `traits` (custom ones) and `provider_traits`. Standard traits are data of the program,
+//! not rows.
+
+use kilonova_ids::ProviderId;
+use kilonova_store::{Error, Tx, params, statements};
+
+statements! {
+    /// All custom traits.
+    CUSTOM = "SELECT name, updated_at FROM traits ORDER BY name";
+    /// One custom trait.
+    GET = "SELECT updated_at FROM traits WHERE name = ?1";
+    /// Makes a custom trait known.
+    ENSURE = "INSERT INTO traits (name, updated_at) VALUES (?1, ?2) ON CONFLICT (name) DO NOTHING";
+    /// Forgets a custom trait.
+    DELETE = "DELETE FROM traits WHERE name = ?1";
+    /// A provider's traits.
+    OF_PROVIDER = "SELECT trait, reported FROM provider_traits WHERE provider_id = ?1 ORDER BY trait";
+    /// Gives a provider a trait.
+    ADD = "INSERT INTO provider_traits (provider_id, trait, reported) VALUES (?1, ?2, ?3)
+        ON CONFLICT (provider_id, trait) DO UPDATE SET reported = excluded.reported";
+    /// Takes one away.
+    REMOVE = "DELETE FROM provider_traits WHERE provider_id = ?1 AND trait = ?2";
+    /// Takes all away.
+    CLEAR = "DELETE FROM provider_traits WHERE provider_id = ?1";
+    /// Whether anyone has the trait.
+    IN_USE = "SELECT provider_id FROM provider_traits WHERE trait = ?1 LIMIT 1";
+    /// Traits that someone has.
+    ASSOCIATED = "SELECT DISTINCT trait FROM provider_traits ORDER BY trait";
+}
+
+/// A provider's traits, each with whether its host reports it.
+pub fn of_provider(tx: &mut Tx<'_>, id: ProviderId) -> Result<Vec<(String, bool)>, Error> {
+    tx.rows(OF_PROVIDER, params![id])?
+        .iter()
+        .map(|row| Ok((row.string(0)?, row.bool(1)?)))
+        .collect()
+}
+
+/// The custom traits and when each was made.
+pub fn custom(tx: &mut Tx<'_>) -> Result<Vec<(String, i64)>, Error> {
+    tx.rows(CUSTOM, params![])?.iter().map(|row| Ok((row.string(0)?, row.int(1)?))).collect()
+}
+
+/// When a custom trait was made; `None` when there is none of that name.
+pub fn made_at(tx: &mut Tx<'_>, name: &str) -> Result<Option<i64>, Error> {
+    tx.row(GET, params![name])?.map(|row| row.int(0)).transpose()
+}
+
+/// Makes a custom trait known; false when it was.
+pub fn ensure(tx: &mut Tx<'_>, name: &str, now: i64) -> Result<bool, Error> {
+    Ok(tx.execute(ENSURE, params![name, now])? > 0)
+}
+
+/// Traits that some provider has.
+pub fn associated(tx: &mut Tx<'_>) -> Result<Vec<String>, Error> {
+    tx.rows(ASSOCIATED, params![])?.iter().map(|row| row.string(0)).collect()
+}

@@ -1,0 +1,137 @@
+//! Whole provider trees, as the engine takes them: one at a time after a change, all at start.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use kilonova_engine::{Inventory, Provider, Tree};
+use kilonova_ids::ProviderId;
+use kilonova_store::{Error, Row, Tx, params, statements};
+
+use super::{aggregates, providers, providers::ProviderRow};
+
+statements! {
+    /// Inventories of everyone.
+    ALL_INVENTORIES = "SELECT provider_id, class, total, reserved, min_unit, max_unit, step_size,
+        allocation_ratio, used FROM inventories ORDER BY class";
+    /// Traits of everyone.
+    ALL_TRAITS = "SELECT provider_id, trait FROM provider_traits ORDER BY trait";
+    /// Aggregates of everyone.
+    ALL_AGGREGATES = "SELECT provider_id, aggregate FROM provider_aggregates ORDER BY aggregate";
+    /// Inventories of a tree.
+    INVENTORIES = "SELECT i.provider_id, i.class, i.total, i.reserved, i.min_unit, i.max_unit,
+        i.step_size, i.allocation_ratio, i.used FROM inventories i
+        JOIN resource_providers p ON p.id = i.provider_id WHERE p.root_id = ?1 ORDER BY i.class";
+    /// Traits of a tree.
+    TRAITS = "SELECT t.provider_id, t.trait FROM provider_traits t
+        JOIN resource_providers p ON p.id = t.provider_id WHERE p.root_id = ?1 ORDER BY t.trait";
+    /// Aggregates of a tree.
+    AGGREGATES = "SELECT a.provider_id, a.aggregate FROM provider_aggregates a
+        JOIN resource_providers p ON p.id = a.provider_id WHERE p.root_id = ?1
+        ORDER BY a.aggregate";
+}
+
+/// Everything there is.
+pub fn all(tx: &mut Tx<'_>) -> Result<Vec<Tree>, Error> {
+    let rows = providers::all(tx)?;
+    let inventories = tx.rows(ALL_INVENTORIES, params![])?;
+    let traits = tx.rows(ALL_TRAITS, params![])?;
+    let groups = tx.rows(ALL_AGGREGATES, params![])?;
+    let mut trees: BTreeMap<ProviderId, Vec<ProviderRow>> = BTreeMap::new();
+    for row in rows {
+        trees.entry(row.root).or_default().push(row);
+    }
+    let mut hung = Hung::read(&inventories, &traits, &groups)?;
+    Ok(trees.into_values().map(|rows| hung.tree(rows)).collect())
+}
+
+/// One tree; `None` when there is none of that root.
+pub fn one(tx: &mut Tx<'_>, root: ProviderId) -> Result<Option<Tree>, Error> {
+    let rows = providers::of_root(tx, root)?;
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    let inventories = tx.rows(INVENTORIES, params![root])?;
+    let traits = tx.rows(TRAITS, params![root])?;
+    let groups = tx.rows(AGGREGATES, params![root])?;
+    Ok(Some(Hung::read(&inventories, &traits, &groups)?.tree(rows)))
+}
+
+/// What hangs on providers.
+#[derive(Default)]
+struct Hung {
+    inventories: HashMap<ProviderId, Vec<(Arc<str>, Inventory)>>,
+    traits: HashMap<ProviderId, Vec<Arc<str>>>,
+    aggregates: HashMap<ProviderId, Vec<uuid::Uuid>>,
+}
+
+impl Hung {
+    fn read(inventories: &[Row], traits: &[Row], groups: &[Row]) -> Result<Self, Error> {
+        let mut hung = Self::default();
+        let mut names: HashMap<String, Arc<str>> = HashMap::new();
+        let mut name = |text: &str| -> Arc<str> {
+            match names.get(text) {
+                Some(known) => Arc::clone(known),
+                None => {
+                    let new: Arc<str> = Arc::from(text);
+                    names.insert(text.to_owned(), Arc::clone(&new));
+                    new
+                }
+            }
+        };
+        for row in inventories {
+            let inventory = Inventory {
+                total: row.int(2)?,
+                reserved: row.int(3)?,
+                min_unit: row.int(4)?,
+                max_unit: row.int(5)?,
+                step_size: row.int(6)?,
+                allocation_ratio: row.real(7)?,
+                used: row.int(8)?,
+            };
+            let class = name(row.text(1)?);
+            hung.inventories.entry(row.id(0)?).or_default().push((class, inventory));
+        }
+        for row in traits {
+            let have = name(row.text(1)?);
+            hung.traits.entry(row.id(0)?).or_default().push(have);
+        }
+        for row in groups {
+            let group = aggregates::parse(row.text(1)?)?;
+            hung.aggregates.entry(row.id(0)?).or_default().push(group);
+        }
+        Ok(hung)
+    }
+
+    fn tree(&mut self, rows: Vec<ProviderRow>) -> Tree {
+        Tree {
+            providers: parents_first(rows)
+                .into_iter()
+                .map(|row| Provider {
+                    inventories: self.inventories.remove(&row.id).unwrap_or_default(),
+                    traits: self.traits.remove(&row.id).unwrap_or_default(),
+                    aggregates: self.aggregates.remove(&row.id).unwrap_or_default(),
+                    id: row.id,
+                    name: row.name.into(),
+                    parent: row.parent,
+                    generation: row.version,
+                })
+                .collect(),
+        }
+    }
+}
+
+/// A child may be older than its parent once it was moved, so the order of creation will not do.
+fn parents_first(rows: Vec<ProviderRow>) -> Vec<ProviderRow> {
+    let mut below: HashMap<Option<ProviderId>, Vec<ProviderRow>> = HashMap::new();
+    for row in rows {
+        below.entry(row.parent).or_default().push(row);
+    }
+    let mut ordered: Vec<ProviderRow> = below.remove(&None).unwrap_or_default();
+    let mut at = 0;
+    while let Some(row) = ordered.get(at) {
+        let children = below.remove(&Some(row.id)).unwrap_or_default();
+        ordered.extend(children);
+        at += 1;
+    }
+    ordered
+}

@@ -1,0 +1,127 @@
+//! Claim and release. A claim checks capacity in the same statement that takes it, so a stale
+//! snapshot can cost a try but never an over-commit. Providers are visited in the order of their
+//! ids: two claims can wait for each other but not in a circle.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kilonova_ids::{ConsumerId, ProviderId};
+use kilonova_store::{Tx, params};
+use kilonova_wire::time::now_micros;
+
+use super::Claim;
+use crate::db::{changes, consumers, inventories, providers};
+use crate::{Error, World};
+
+/// Gives a new consumer what it asks for, all or nothing.
+///
+/// # Errors
+/// [`Error::Capacity`] and its kin when it no longer fits ([`Error::no_longer_fits`]); on any
+/// error the caller must give the transaction up.
+pub fn claim(tx: &mut Tx<'_>, world: &World, claim: &Claim) -> Result<(), Error> {
+    let mut wanted: BTreeMap<ProviderId, BTreeMap<&str, i64>> = BTreeMap::new();
+    for part in &claim.allocations {
+        if part.amount <= 0 {
+            return Err(Error::BadClaim(claim.consumer));
+        }
+        let classes = wanted.entry(part.provider).or_default();
+        let amount = classes.entry(part.class.as_str()).or_default();
+        *amount = amount.checked_add(part.amount).ok_or(Error::BadClaim(claim.consumer))?;
+    }
+    if wanted.is_empty() {
+        return Err(Error::BadClaim(claim.consumer));
+    }
+    if consumers::get(tx, claim.consumer)?.is_some() {
+        return Err(Error::ConsumerExists(claim.consumer));
+    }
+    let now = now_micros();
+    tx.execute(
+        consumers::INSERT,
+        params![
+            claim.consumer,
+            claim.consumer_type.as_deref(),
+            &claim.project_id,
+            &claim.user_id,
+            now
+        ],
+    )?;
+    let mut roots = BTreeSet::new();
+    for (provider, classes) in wanted {
+        let counters =
+            providers::bump(tx, provider, now)?.ok_or(Error::NoProvider(provider))?;
+        for (class, amount) in classes {
+            if !inventories::take(tx, provider, class, amount)? {
+                return Err(why_not(tx, provider, class, amount)?);
+            }
+            tx.execute(consumers::HOLD, params![claim.consumer, provider, class, amount, now])?;
+        }
+        roots.insert(counters.root);
+        tell_usage(tx, world, provider, counters.version)?;
+    }
+    note(tx, roots, now)
+}
+
+/// Takes everything back from a consumer; one that holds nothing is fine.
+///
+/// # Errors
+/// Only of the store.
+pub fn release(tx: &mut Tx<'_>, world: &World, consumer: ConsumerId) -> Result<(), Error> {
+    let held = consumers::held(tx, consumer)?;
+    let now = now_micros();
+    let mut roots = BTreeSet::new();
+    for part in held.chunk_by(|a, b| a.provider == b.provider) {
+        let Some(provider) = part.first().map(|row| row.provider) else { continue };
+        let counters =
+            providers::touch(tx, provider)?.ok_or(Error::NoProvider(provider))?;
+        for row in part {
+            inventories::shift(tx, provider, &row.class, -row.used)?;
+        }
+        roots.insert(counters.root);
+        tell_usage(tx, world, provider, counters.version)?;
+    }
+    tx.execute(consumers::LET_GO, params![consumer])?;
+    tx.execute(consumers::DELETE, params![consumer])?;
+    note(tx, roots, now)
+}
+
+/// Hands the world the provider's usage, all classes of it: hooks may run in either order on
+/// PostgreSQL, and only a complete picture can replace an older one.
+pub(crate) fn tell_usage(
+    tx: &mut Tx<'_>,
+    world: &World,
+    provider: ProviderId,
+    version: i64,
+) -> Result<(), Error> {
+    let used = inventories::used(tx, provider)?;
+    let world = world.clone();
+    tx.on_commit(move || world.set_usage(provider, version, &used));
+    Ok(())
+}
+
+pub(crate) fn note(
+    tx: &mut Tx<'_>,
+    roots: BTreeSet<ProviderId>,
+    now: i64,
+) -> Result<(), Error> {
+    for root in roots {
+        changes::append(tx, root, now)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn why_not(
+    tx: &mut Tx<'_>,
+    provider: ProviderId,
+    class: &str,
+    amount: i64,
+) -> Result<Error, Error> {
+    let class = class.to_owned();
+    let rows = inventories::of_provider(tx, provider)?;
+    let Some(row) = rows.iter().find(|row| row.class == class) else {
+        return Ok(Error::NoInventory { provider, class });
+    };
+    let inv = &row.inventory;
+    if amount < inv.min_unit || amount > inv.max_unit || amount % inv.step_size != 0 {
+        return Ok(Error::Constraint { provider, class });
+    }
+    Ok(Error::Capacity { provider, class })
+}

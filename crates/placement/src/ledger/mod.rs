@@ -1,0 +1,64 @@
+//! The resource side of the one ledger, for other services that have a transaction in hand: claim,
+//! release, and what a host has to offer.
+//!
+//! The database is the truth. Each function writes rows and leaves a hook that tells the
+//! in-memory [`World`] after the commit; it never tells before.
+
+mod claim;
+mod report;
+
+use kilonova_ids::{ConsumerId, ProviderId};
+use kilonova_store::Tx;
+
+pub use claim::{claim, release};
+pub use report::report_host;
+
+use crate::{Error, db};
+
+/// One amount on one provider.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Allocation {
+    /// Where.
+    pub provider: ProviderId,
+    /// Of which class.
+    pub class: String,
+    /// How much, more than zero.
+    pub amount: i64,
+}
+
+/// What a new consumer takes.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// A server, or a migration.
+    pub consumer: ConsumerId,
+    /// `INSTANCE`, `MIGRATION`.
+    pub consumer_type: Option<String>,
+    /// Who is billed.
+    pub project_id: String,
+    /// And which user.
+    pub user_id: String,
+    /// Amounts; several on the same provider and class are added up.
+    pub allocations: Vec<Allocation>,
+}
+
+/// A provider as its host reports it.
+#[derive(Debug, Clone)]
+pub struct ProviderSpec {
+    /// Its uuid, chosen by the host's side.
+    pub id: ProviderId,
+    /// Unique name.
+    pub name: String,
+    /// What it has; `used` is not looked at.
+    pub inventories: Vec<(String, kilonova_engine::Inventory)>,
+    /// What it can.
+    pub traits: Vec<String>,
+}
+
+/// The root provider of that name.
+///
+/// # Errors
+/// Only of the store.
+pub fn root_by_name(tx: &mut Tx<'_>, name: &str) -> Result<Option<ProviderId>, Error> {
+    let row = db::providers::by_name(tx, name)?;
+    Ok(row.filter(|row| row.parent.is_none()).map(|row| row.id))
+}

@@ -1,0 +1,206 @@
+//! What a host offers, made so. A report that says what is known already writes nothing: hosts
+//! repeat themselves often.
+//!
+//! Operators' hands are respected: traits that they added stay, and a `reserved` that they set
+//! stays. A device that vanished while somebody holds it keeps its provider, fully reserved, until
+//! it is drained. Children that no host reported (made through the API) are nobody's business here.
+
+use std::collections::{HashMap, HashSet};
+
+use kilonova_engine::Inventory;
+use kilonova_ids::ProviderId;
+use kilonova_store::{Tx, params};
+use kilonova_wire::time::now_micros;
+
+use super::ProviderSpec;
+use crate::db::inventories::InventoryRow;
+use crate::db::providers::ProviderRow;
+use crate::db::{aggregates, classes, consumers, inventories, providers, traits};
+use crate::{Error, World, names};
+
+/// Makes the host's tree as `root` and `children` say.
+///
+/// # Errors
+/// Of the store; a unique key when another provider has one of the names.
+pub fn report_host(
+    tx: &mut Tx<'_>,
+    world: &World,
+    root: &ProviderSpec,
+    children: &[ProviderSpec],
+) -> Result<(), Error> {
+    let now = now_micros();
+    let known: HashMap<ProviderId, ProviderRow> =
+        providers::of_root(tx, root.id)?.into_iter().map(|row| (row.id, row)).collect();
+    let mut changed = false;
+    for (spec, parent) in std::iter::once((root, None)).chain(children.iter().map(|c| (c, Some(root.id)))) {
+        changed |= provider(tx, spec, parent, root.id, known.get(&spec.id), now)?;
+    }
+    let reported: HashSet<ProviderId> = children.iter().map(|child| child.id).collect();
+    for row in known.values() {
+        if row.id != root.id && row.reported && !reported.contains(&row.id) {
+            changed |= vanished(tx, row, now)?;
+        }
+    }
+    if changed {
+        world.tree_changed(tx, root.id)?;
+    }
+    Ok(())
+}
+
+fn provider(
+    tx: &mut Tx<'_>,
+    spec: &ProviderSpec,
+    parent: Option<ProviderId>,
+    root: ProviderId,
+    known: Option<&ProviderRow>,
+    now: i64,
+) -> Result<bool, Error> {
+    let mut placed = false;
+    match known {
+        None => {
+            tx.execute(
+                providers::INSERT,
+                params![spec.id, &spec.name, parent, root, true, now],
+            )?;
+            placed = true;
+        }
+        Some(row) => {
+            if row.name != spec.name {
+                tx.execute(
+                    providers::PLACE,
+                    params![spec.id, &spec.name, row.parent, row.root, now],
+                )?;
+                placed = true;
+            }
+            if !row.reported {
+                tx.execute(providers::MARK_REPORTED, params![spec.id])?;
+                placed = true;
+            }
+        }
+    }
+    let mut visible = offer(tx, spec, now)?;
+    visible |= describe(tx, spec, now)?;
+    if visible {
+        providers::bump(tx, spec.id, now)?;
+    }
+    Ok(placed || visible)
+}
+
+/// Inventories.
+fn offer(tx: &mut Tx<'_>, spec: &ProviderSpec, now: i64) -> Result<bool, Error> {
+    let mut old: HashMap<String, InventoryRow> = inventories::of_provider(tx, spec.id)?
+        .into_iter()
+        .map(|row| (row.class.clone(), row))
+        .collect();
+    let mut changed = false;
+    for (class, said) in &spec.inventories {
+        let Some(before) = old.remove(class) else {
+            if !names::is_standard_class(class) {
+                classes::ensure(tx, class, now)?;
+            }
+            let row = InventoryRow {
+                class: class.clone(),
+                inventory: said.clone(),
+                reported_reserved: Some(said.reserved),
+                operator_reserved: None,
+                updated_at: now,
+            };
+            inventories::put(tx, spec.id, &row, true)?;
+            changed = true;
+            continue;
+        };
+        let wanted = Inventory {
+            reserved: before.operator_reserved.unwrap_or(said.reserved),
+            used: before.inventory.used,
+            ..said.clone()
+        };
+        if same(&wanted, &before.inventory) && before.reported_reserved == Some(said.reserved) {
+            continue;
+        }
+        let row = InventoryRow {
+            class: class.clone(),
+            inventory: wanted,
+            reported_reserved: Some(said.reserved),
+            operator_reserved: before.operator_reserved,
+            updated_at: now,
+        };
+        inventories::put(tx, spec.id, &row, false)?;
+        changed = true;
+    }
+    for row in old.into_values().filter(|row| row.reported_reserved.is_some()) {
+        changed |= withdraw(tx, spec.id, row, now)?;
+    }
+    Ok(changed)
+}
+
+/// An inventory that is no longer offered: gone, or reserved to its last unit while in use.
+fn withdraw(
+    tx: &mut Tx<'_>,
+    provider: ProviderId,
+    mut row: InventoryRow,
+    now: i64,
+) -> Result<bool, Error> {
+    if row.inventory.used == 0 {
+        return Ok(inventories::delete_idle(tx, provider, &row.class)?);
+    }
+    if row.inventory.reserved == row.inventory.total {
+        return Ok(false);
+    }
+    row.inventory.reserved = row.inventory.total;
+    row.reported_reserved = Some(row.inventory.total);
+    row.updated_at = now;
+    inventories::put(tx, provider, &row, false)?;
+    Ok(true)
+}
+
+/// Traits.
+fn describe(tx: &mut Tx<'_>, spec: &ProviderSpec, now: i64) -> Result<bool, Error> {
+    let mut old: HashMap<String, bool> = traits::of_provider(tx, spec.id)?.into_iter().collect();
+    let mut changed = false;
+    for name in &spec.traits {
+        match old.remove(name) {
+            Some(_) => {}
+            None => {
+                if !names::is_standard_trait(name) {
+                    traits::ensure(tx, name, now)?;
+                }
+                tx.execute(traits::ADD, params![spec.id, name, true])?;
+                changed = true;
+            }
+        }
+    }
+    for (name, _) in old.into_iter().filter(|(_, reported)| *reported) {
+        tx.execute(traits::REMOVE, params![spec.id, name])?;
+        changed = true;
+    }
+    Ok(changed)
+}
+
+fn vanished(tx: &mut Tx<'_>, row: &ProviderRow, now: i64) -> Result<bool, Error> {
+    if !consumers::any_on(tx, row.id)? && !providers::has_children(tx, row.id)? {
+        delete(tx, row.id)?;
+        return Ok(true);
+    }
+    let mut changed = false;
+    for inventory in inventories::of_provider(tx, row.id)? {
+        changed |= withdraw(tx, row.id, inventory, now)?;
+    }
+    if changed {
+        providers::bump(tx, row.id, now)?;
+    }
+    Ok(changed)
+}
+
+/// Removes a provider on which nothing is held, with what hangs on it.
+pub(crate) fn delete(tx: &mut Tx<'_>, id: ProviderId) -> Result<(), Error> {
+    for sql in [inventories::DELETE_ALL, traits::CLEAR, aggregates::CLEAR, providers::DELETE] {
+        tx.execute(sql, params![id])?;
+    }
+    Ok(())
+}
+
+fn same(a: &Inventory, b: &Inventory) -> bool {
+    (a.total, a.reserved, a.min_unit, a.max_unit, a.step_size)
+        == (b.total, b.reserved, b.min_unit, b.max_unit, b.step_size)
+        && a.allocation_ratio == b.allocation_ratio
+}

@@ -1,0 +1,218 @@
+//! Claims, releases and reports on both stores, and what the world shows of them.
+
+mod common;
+
+use common::{audited, claim_of, inventory, room, spec, stores};
+use kilonova_ids::{ConsumerId, ProviderId};
+use kilonova_placement::{Error, World, ledger};
+use kilonova_store::{Store, params};
+
+async fn report(
+    store: &Store,
+    world: &World,
+    root: &ledger::ProviderSpec,
+    children: &[ledger::ProviderSpec],
+) {
+    let (world, root, children) = (world.clone(), root.clone(), children.to_vec());
+    store
+        .write(move |tx| ledger::report_host(tx, &world, &root, &children))
+        .await
+        .expect("the report is taken");
+}
+
+async fn claim(store: &Store, world: &World, claim: ledger::Claim) -> Result<(), Error> {
+    let world = world.clone();
+    store.write(move |tx| ledger::claim(tx, &world, &claim)).await
+}
+
+async fn release(store: &Store, world: &World, consumer: ConsumerId) {
+    let world = world.clone();
+    store.write(move |tx| ledger::release(tx, &world, consumer)).await.expect("released");
+}
+
+async fn number(store: &Store, sql: &'static str) -> i64 {
+    store
+        .read(move |tx| -> Result<_, Error> {
+            Ok(tx.row(sql, params![])?.expect("a row").int(0)?)
+        })
+        .await
+        .expect("a number")
+}
+
+#[tokio::test]
+async fn every_statement_is_accepted_by_both_databases() {
+    for (name, store, _guard) in stores().await {
+        for list in kilonova_placement::statements() {
+            assert_eq!(store.refused(list).await, Vec::<String>::new(), "{name}");
+        }
+        assert_eq!(store.refused(kilonova_placement::AUDIT).await, Vec::<String>::new(), "{name}");
+        if name == "postgresql" {
+            let only_there = kilonova_placement::db::changes::POSTGRES_STATEMENTS;
+            assert_eq!(store.refused(only_there).await, Vec::<String>::new());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_claim_takes_what_fits_and_nothing_more() {
+    for (_, store, _guard) in stores().await {
+        let world = World::new();
+        let host = spec("h1", &[("VCPU", 8)], &[]);
+        let gpu = spec("h1_gpu0", &[("VGPU", 2)], &["CUSTOM_NVIDIA_35"]);
+        report(&store, &world, &host, std::slice::from_ref(&gpu)).await;
+        assert_eq!(room(&world, "VGPU", 2), vec![gpu.id]);
+
+        let (a, b) = (ConsumerId::new_v4(), ConsumerId::new_v4());
+        let parts = [(host.id, "VCPU", 4), (gpu.id, "VGPU", 1), (gpu.id, "VGPU", 1)];
+        claim(&store, &world, claim_of(a, &parts)).await.expect("it fits");
+        assert_eq!(room(&world, "VGPU", 1), Vec::<ProviderId>::new());
+        let refused = claim(&store, &world, claim_of(b, &[(host.id, "VCPU", 1), (gpu.id, "VGPU", 1)]))
+            .await
+            .expect_err("the GPU is full");
+        assert!(matches!(refused, Error::Capacity { provider, .. } if provider == gpu.id));
+        assert!(refused.no_longer_fits());
+        assert_eq!(room(&world, "VCPU", 4), vec![host.id], "the refused claim took nothing");
+
+        let again = claim(&store, &world, claim_of(a, &[(host.id, "VCPU", 1)])).await;
+        assert!(matches!(again, Err(Error::ConsumerExists(_))));
+        let missing = claim(&store, &world, claim_of(b, &[(host.id, "FPGA", 1)])).await;
+        assert!(matches!(missing, Err(Error::NoInventory { .. })));
+        audited(&store).await;
+
+        release(&store, &world, a).await;
+        release(&store, &world, a).await;
+        assert_eq!(room(&world, "VGPU", 2), vec![gpu.id]);
+        assert_eq!(room(&world, "VCPU", 8), vec![host.id]);
+        audited(&store).await;
+    }
+}
+
+#[tokio::test]
+async fn a_loaded_world_is_the_one_the_hooks_made() {
+    for (_, store, _guard) in stores().await {
+        let world = World::new();
+        let host = spec("h1", &[("VCPU", 8)], &["HW_CPU_X86_AVX2"]);
+        report(&store, &world, &host, &[spec("h1_gpu0", &[("VGPU", 2)], &[])]).await;
+        claim(&store, &world, claim_of(ConsumerId::new_v4(), &[(host.id, "VCPU", 5)]))
+            .await
+            .expect("it fits");
+        let fresh = World::new();
+        fresh.load(&store).await.expect("loaded");
+        for amount in [3, 4] {
+            assert_eq!(room(&fresh, "VCPU", amount), room(&world, "VCPU", amount));
+        }
+        assert_eq!(room(&fresh, "VGPU", 2), room(&world, "VGPU", 2));
+    }
+}
+
+#[tokio::test]
+async fn a_replica_that_follows_sees_reports_claims_and_removals() {
+    for (_, store, _guard) in stores().await {
+        let (world, replica) = (World::new(), World::new());
+        replica.load(&store).await.expect("loaded");
+        let host = spec("h1", &[("VCPU", 8)], &[]);
+        let gpu = spec("h1_gpu0", &[("VGPU", 2)], &[]);
+        report(&store, &world, &host, std::slice::from_ref(&gpu)).await;
+        assert_eq!(replica.follow(&store).await.expect("followed"), 1);
+        assert_eq!(room(&replica, "VGPU", 2), vec![gpu.id]);
+        claim(&store, &world, claim_of(ConsumerId::new_v4(), &[(host.id, "VCPU", 8)]))
+            .await
+            .expect("it fits");
+        report(&store, &world, &host, &[]).await;
+        replica.follow(&store).await.expect("followed");
+        assert_eq!(room(&replica, "VGPU", 1), Vec::<ProviderId>::new());
+        assert_eq!(room(&replica, "VCPU", 1), Vec::<ProviderId>::new());
+        assert_eq!(replica.follow(&store).await.expect("followed"), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_report_that_says_nothing_new_writes_nothing() {
+    for (_, store, _guard) in stores().await {
+        let world = World::new();
+        let host = spec("h1", &[("VCPU", 8)], &["HW_CPU_X86_AVX2"]);
+        let gpu = spec("h1_gpu0", &[("VGPU", 2)], &[]);
+        report(&store, &world, &host, std::slice::from_ref(&gpu)).await;
+        let notes = number(&store, "SELECT COUNT(*) FROM change_log").await;
+        report(&store, &world, &host, std::slice::from_ref(&gpu)).await;
+        assert_eq!(number(&store, "SELECT COUNT(*) FROM change_log").await, notes);
+        let sum = "SELECT CAST(SUM(generation) AS BIGINT) FROM resource_providers";
+        assert_eq!(number(&store, sum).await, 2);
+    }
+}
+
+#[tokio::test]
+async fn a_vanished_device_is_kept_reserved_while_it_is_held() {
+    for (_, store, _guard) in stores().await {
+        let world = World::new();
+        let host = spec("h1", &[("VCPU", 8)], &[]);
+        let (held, idle) = (spec("gpu0", &[("VGPU", 2)], &[]), spec("gpu1", &[("VGPU", 2)], &[]));
+        report(&store, &world, &host, &[held.clone(), idle.clone()]).await;
+        let consumer = ConsumerId::new_v4();
+        claim(&store, &world, claim_of(consumer, &[(held.id, "VGPU", 1)])).await.expect("fits");
+
+        report(&store, &world, &host, &[]).await;
+        assert_eq!(room(&world, "VGPU", 1), Vec::<ProviderId>::new());
+        assert_eq!(number(&store, "SELECT COUNT(*) FROM resource_providers").await, 2);
+        audited(&store).await;
+
+        report(&store, &world, &host, std::slice::from_ref(&held)).await;
+        assert_eq!(room(&world, "VGPU", 1), vec![held.id], "it came back");
+
+        release(&store, &world, consumer).await;
+        report(&store, &world, &host, &[]).await;
+        assert_eq!(number(&store, "SELECT COUNT(*) FROM resource_providers").await, 1);
+    }
+}
+
+#[tokio::test]
+async fn the_root_is_found_by_name_and_children_are_not() {
+    for (_, store, _guard) in stores().await {
+        let world = World::new();
+        let host = spec("h1", &[("VCPU", 8)], &[]);
+        report(&store, &world, &host, &[spec("gpu0", &[("VGPU", 2)], &[])]).await;
+        let found = store
+            .read(|tx| -> Result<_, Error> {
+                Ok((ledger::root_by_name(tx, "h1")?, ledger::root_by_name(tx, "gpu0")?))
+            })
+            .await
+            .expect("read");
+        assert_eq!(found, (Some(host.id), None));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_claims_at_once_take_exactly_what_is_there() {
+    for (name, store, _guard) in stores().await {
+        let world = World::new();
+        let mut host = spec("h1", &[("VCPU", 10)], &[]);
+        host.inventories.push(("MEMORY_MB".into(), inventory(1000)));
+        let gpus = [spec("gpu0", &[("VGPU", 7)], &[]), spec("gpu1", &[("VGPU", 7)], &[])];
+        report(&store, &world, &host, &gpus).await;
+        let mut tries = Vec::new();
+        for n in 0..24 {
+            let (store, world) = (store.clone(), world.clone());
+            let (root, gpu) = (host.id, gpus[n % 2].id);
+            tries.push(tokio::spawn(async move {
+                let consumer = ConsumerId::new_v4();
+                let parts = [(gpu, "VGPU", 1), (root, "VCPU", 1), (root, "MEMORY_MB", 10)];
+                claim(&store, &world, claim_of(consumer, &parts)).await
+            }));
+        }
+        let mut won = 0;
+        for one in tries {
+            match one.await.expect("no panic") {
+                Ok(()) => won += 1,
+                Err(error) => assert!(matches!(error, Error::Capacity { .. }), "{name}: {error}"),
+            }
+        }
+        assert_eq!(won, 10, "{name}");
+        audited(&store).await;
+        assert_eq!(room(&world, "VCPU", 1), Vec::<ProviderId>::new(), "{name}");
+        let fresh = World::new();
+        fresh.load(&store).await.expect("loaded");
+        for amount in 1..8 {
+            assert_eq!(room(&world, "VGPU", amount), room(&fresh, "VGPU", amount), "{name}");
+        }
+    }
+}
