@@ -64,9 +64,7 @@ pub enum Error {
     )]
     AlreadyBound(ServerId),
     /// A request that is not in a state from which it can be bound.
-    #[error(
-        "Bad state: {state} for ARQ: {arq}. Expected state(s): ['Initial', 'Unbound']"
-    )]
+    #[error("Bad state: {state} for ARQ: {arq}. Expected state(s): ['Initial', 'Unbound']")]
     BadState {
         /// The request.
         arq: ArqId,

@@ -158,8 +158,7 @@ async fn delete(state: &State, context: &Context, list: &str) -> Result<StatusCo
     let uuids =
         list.split(',').map(|text| uuid("arqs", text)).collect::<Result<BTreeSet<ArqId>, _>>()?;
     let (scope, service) = (access::scope(context), context.is_service());
-    let absent =
-        state.store.write(move |tx| arqs::delete(tx, &scope, service, &uuids)).await?;
+    let absent = state.store.write(move |tx| arqs::delete(tx, &scope, service, &uuids)).await?;
     match absent.first() {
         None => Ok(StatusCode::NO_CONTENT),
         Some(_) => {

@@ -36,9 +36,7 @@ async fn list(
 }
 
 fn number(text: &str) -> Result<i64, Fault> {
-    text.parse().map_err(|_| {
-        invalid("deployable_id", text, "unable to convert to integer.")
-    })
+    text.parse().map_err(|_| invalid("deployable_id", text, "unable to convert to integer."))
 }
 
 async fn show(

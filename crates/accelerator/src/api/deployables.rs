@@ -16,9 +16,7 @@ use crate::db::attributes::{self, AttributeRow};
 use crate::db::deployables::{self, DeployableRow};
 
 pub(super) fn routes() -> Router<State> {
-    Router::new()
-        .route("/v2/deployables", get(list))
-        .route("/v2/deployables/{uuid}", get(show))
+    Router::new().route("/v2/deployables", get(list)).route("/v2/deployables/{uuid}", get(show))
 }
 
 /// The name that the WSME form of a filter asks for.
@@ -30,9 +28,7 @@ fn filter(query: &Query) -> Result<Option<String>, Fault> {
         (Some("name"), None) | (None, Some(_)) => {
             Err(Fault::bad_request("A filter needs both filters.field and filters.value."))
         }
-        (Some(field), _) => {
-            Err(invalid("filters.field", field, "Value should be one of: name"))
-        }
+        (Some(field), _) => Err(invalid("filters.field", field, "Value should be one of: name")),
     }
 }
 
@@ -78,9 +74,8 @@ async fn show(
 /// The attributes as Cyborg writes them: the text of a list of one-key objects.
 fn attributes_list(attributes: &[AttributeRow], deployable_id: i64) -> String {
     let own = attributes.iter().filter(|row| row.deployable_id == deployable_id);
-    let entries: Vec<String> = own
-        .map(|row| format!("{{{}: {}}}", json!(row.name), json!(row.value)))
-        .collect();
+    let entries: Vec<String> =
+        own.map(|row| format!("{{{}: {}}}", json!(row.name), json!(row.value))).collect();
     format!("[{}]", entries.join(", "))
 }
 

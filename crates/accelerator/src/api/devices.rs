@@ -30,10 +30,7 @@ async fn list(
     check(&query, &["type", "vendor", "hostname"])?;
     let given = |key: &str| query.get(key).map(str::to_owned);
     let filter = Filter { kind: given("type"), vendor: given("vendor"), host: given("hostname") };
-    let rows = state
-        .store
-        .read(move |tx| devices::list(tx, &filter).map_err(Error::from))
-        .await?;
+    let rows = state.store.read(move |tx| devices::list(tx, &filter).map_err(Error::from)).await?;
     let shown: Vec<Value> = rows.iter().map(|row| view(row, &base, version)).collect();
     Ok(Json(json!({"devices": shown})))
 }
@@ -48,8 +45,7 @@ async fn show(
     access::manager(&context, "device:get_one")?;
     let absent = || Error::not_found("Device", "uuid", shown(&text));
     let uuid: DeviceId = parse_uuid_like(&text).ok_or_else(absent)?;
-    let row =
-        state.store.read(move |tx| devices::by_uuid(tx, uuid).map_err(Error::from)).await?;
+    let row = state.store.read(move |tx| devices::by_uuid(tx, uuid).map_err(Error::from)).await?;
     let row = row.ok_or_else(absent)?;
     Ok(Json(view(&row, &base, version)))
 }

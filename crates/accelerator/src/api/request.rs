@@ -46,8 +46,10 @@ pub(super) fn invalid(field: &str, value: &str, why: &str) -> Fault {
 /// A uuid in any of the spellings that OpenStack takes.
 pub(super) fn uuid<T: GenericUuid>(field: &str, text: &str) -> Result<T, Fault> {
     parse_uuid_like(text).ok_or_else(|| {
-        let why =
-            format!("unable to convert to uuid. Error: Expected a uuid but received {}.", shown(text));
+        let why = format!(
+            "unable to convert to uuid. Error: Expected a uuid but received {}.",
+            shown(text)
+        );
         invalid(field, text, &why)
     })
 }

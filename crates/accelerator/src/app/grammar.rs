@@ -177,7 +177,9 @@ fn resource(class: &str, value: &Value) -> Result<(String, String), Error> {
     };
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     match text.parse::<i64>() {
-        Ok(number) if digits && number > 0 => Ok((format!("resources:{class}"), number.to_string())),
+        Ok(number) if digits && number > 0 => {
+            Ok((format!("resources:{class}"), number.to_string()))
+        }
         _ => invalid(format!("Resources number {} is invalid", shown(&text))),
     }
 }
@@ -204,9 +206,8 @@ fn required_trait(name: &str, value: &Value) -> Result<(String, String), Error> 
 }
 
 fn accel(name: &str, value: &Value) -> Result<(String, String), Error> {
-    let bad = |text: &str| {
-        text.is_empty() || text.len() > MAX_NAME || text.chars().any(char::is_control)
-    };
+    let bad =
+        |text: &str| text.is_empty() || text.len() > MAX_NAME || text.chars().any(char::is_control);
     if bad(name) {
         return invalid(format!("Device profile group key accel:{} is invalid", shown(name)));
     }

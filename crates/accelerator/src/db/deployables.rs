@@ -86,10 +86,7 @@ pub(crate) fn list(tx: &mut Tx<'_>, name: Option<String>) -> Result<Vec<Deployab
     tx.rows(LIST, params![name])?.iter().map(read).collect()
 }
 
-pub(crate) fn by_uuid(
-    tx: &mut Tx<'_>,
-    uuid: DeployableId,
-) -> Result<Option<DeployableRow>, Error> {
+pub(crate) fn by_uuid(tx: &mut Tx<'_>, uuid: DeployableId) -> Result<Option<DeployableRow>, Error> {
     tx.row(BY_UUID, params![uuid])?.as_ref().map(read).transpose()
 }
 

@@ -91,12 +91,7 @@ pub(crate) fn by_uuid(tx: &mut Tx<'_>, uuid: DeviceId) -> Result<Option<DeviceRo
     tx.row(BY_UUID, params![uuid])?.as_ref().map(read).transpose()
 }
 
-pub(crate) fn insert(
-    tx: &mut Tx<'_>,
-    host: &str,
-    device: &Device,
-    now: i64,
-) -> Result<i64, Error> {
+pub(crate) fn insert(tx: &mut Tx<'_>, host: &str, device: &Device, now: i64) -> Result<i64, Error> {
     let row = tx.row(
         INSERT,
         params![

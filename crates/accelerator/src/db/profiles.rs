@@ -55,10 +55,7 @@ pub(crate) fn list(tx: &mut Tx<'_>) -> Result<Vec<ProfileRow>, Error> {
     tx.rows(LIST, params![])?.iter().map(read).collect()
 }
 
-pub(crate) fn by_uuid(
-    tx: &mut Tx<'_>,
-    uuid: DeviceProfileId,
-) -> Result<Option<ProfileRow>, Error> {
+pub(crate) fn by_uuid(tx: &mut Tx<'_>, uuid: DeviceProfileId) -> Result<Option<ProfileRow>, Error> {
     tx.row(BY_UUID, params![uuid])?.as_ref().map(read).transpose()
 }
 

@@ -12,8 +12,8 @@ use newtype_uuid::GenericUuid;
 
 use crate::Error;
 use crate::db::arqs::{self, Place};
-use crate::db::handles::{self, HandleKey};
 use crate::db::deployables;
+use crate::db::handles::{self, HandleKey};
 
 /// Accelerators of one provider that a consumer shall get.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,8 +104,7 @@ pub(crate) fn own(
     provider: ProviderId,
     now: i64,
 ) -> Result<Binding, Error> {
-    let handle =
-        if free.key.attach_type == "MDEV" { AttachHandleId::new_v4() } else { free.uuid };
+    let handle = if free.key.attach_type == "MDEV" { AttachHandleId::new_v4() } else { free.uuid };
     if !handles::take(tx, free.id, arq, handle, now)? {
         return Err(Error::NoHandle(provider));
     }

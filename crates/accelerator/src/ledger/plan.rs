@@ -85,7 +85,10 @@ pub(super) fn plan<'a>(host: &str, devices: &'a [Device]) -> Result<Vec<Card<'a>
                 return Err(wrong(format!("two deployables have the name {:?}", deployable.name)));
             }
             if deployable.resource_class.is_empty() {
-                return Err(wrong(format!("deployable {:?} has no resource class", deployable.name)));
+                return Err(wrong(format!(
+                    "deployable {:?} has no resource class",
+                    deployable.name
+                )));
             }
             let slots = slots(device, deployable);
             if slots.values().sum::<i64>() > MAX_SLOTS {
@@ -93,10 +96,8 @@ pub(super) fn plan<'a>(host: &str, devices: &'a [Device]) -> Result<Vec<Card<'a>
                 return Err(wrong(format!("deployable {name:?} has more than {MAX_SLOTS} slots")));
             }
             let name = format!("{host}_{}", deployable.name);
-            let provider = ProviderId::from_untyped_uuid(Uuid::new_v3(
-                &Uuid::NAMESPACE_DNS,
-                name.as_bytes(),
-            ));
+            let provider =
+                ProviderId::from_untyped_uuid(Uuid::new_v3(&Uuid::NAMESPACE_DNS, name.as_bytes()));
             parts.push(Part { deployable, name, provider, slots });
         }
         cards.push(Card { device, parts });

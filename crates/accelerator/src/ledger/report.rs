@@ -29,11 +29,7 @@ struct Known {
 ///
 /// # Errors
 /// [`Error::Report`] when the devices contradict each other or another host's.
-pub fn report(
-    tx: &mut Tx<'_>,
-    host: &str,
-    devices: &[Device],
-) -> Result<Vec<ProviderSpec>, Error> {
+pub fn report(tx: &mut Tx<'_>, host: &str, devices: &[Device]) -> Result<Vec<ProviderSpec>, Error> {
     let cards = plan(host, devices)?;
     let known = Known {
         devices: devices::of_host(tx, host)?,

@@ -128,13 +128,7 @@ impl Answer {
 
 impl Api {
     pub fn admin(store: &Store) -> Self {
-        Self {
-            store: store.clone(),
-            roles: "admin",
-            project: "p1",
-            service: false,
-            version: None,
-        }
+        Self { store: store.clone(), roles: "admin", project: "p1", service: false, version: None }
     }
 
     pub fn with_roles(&self, roles: &'static str) -> Self {

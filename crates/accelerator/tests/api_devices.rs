@@ -1,0 +1,135 @@
+//! Devices, deployables and attributes, as a manager reads them.
+
+mod common;
+
+use common::{Api, fake, report, stores, vgpu};
+use http::StatusCode;
+
+const ABSENT: &str = "9f199406-cfac-4402-b5c3-b8b38d8929aa";
+
+#[tokio::test]
+async fn devices_are_listed_filtered_and_shown() {
+    for (name, store, _guard) in stores().await {
+        report(&store, vec![fake(16), vgpu("0000:84:00.0", 4)]).await.unwrap();
+        let api = Api::admin(&store);
+        let all = api.get("/v2/devices").await;
+        assert_eq!(all.body["devices"].as_array().unwrap().len(), 2, "{name}");
+        let device = &all.body["devices"][0];
+        assert_eq!(device["type"], "FPGA");
+        assert_eq!(device["vendor"], "10de");
+        assert_eq!(device["model"], "Tesla T4");
+        assert_eq!(device["hostname"], "cmp1");
+        assert_eq!(device["updated_at"], serde_json::Value::Null);
+        assert!(device["created_at"].as_str().unwrap().ends_with("+00:00"));
+        assert!(device.get("status").is_none());
+        let board: serde_json::Value =
+            serde_json::from_str(device["std_board_info"].as_str().unwrap()).unwrap();
+        assert_eq!(board["product_id"], "1eb8");
+        let path = format!("/v2/devices/{}", device["uuid"].as_str().unwrap());
+        assert_eq!(device["links"][0]["href"], format!("http://cloud:8780/accelerator{path}"));
+        let shown = api.at("accelerator 2.3").get(&path).await;
+        assert_eq!(shown.body["status"], "enabled", "{name}");
+        assert_eq!(shown.body["uuid"], device["uuid"]);
+        for (query, count) in [
+            ("type=FPGA", 1),
+            ("type=none", 0),
+            ("vendor=10de", 2),
+            ("hostname=cmp1&type=GPU", 1),
+            ("hostname=cmp2", 0),
+        ] {
+            let some = api.get(&format!("/v2/devices?{query}")).await;
+            assert_eq!(some.body["devices"].as_array().unwrap().len(), count, "{name} {query}");
+        }
+        for absent in [ABSENT, "abc"] {
+            let answer = api.get(&format!("/v2/devices/{absent}")).await;
+            assert_eq!(answer.status, StatusCode::NOT_FOUND, "{name}");
+            assert_eq!(answer.fault(), format!("Device not found with uuid={absent}"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn deployables_carry_their_provider_and_attributes() {
+    for (name, store, _guard) in stores().await {
+        let specs = report(&store, vec![fake(16), vgpu("0000:84:00.0", 4)]).await.unwrap();
+        let api = Api::admin(&store);
+        let all = api.get("/v2/deployables").await;
+        let first = &all.body["deployables"][0];
+        assert_eq!(first["name"], "cmp1_FakeDevice", "{name}");
+        assert_eq!(first["num_accelerators"], 16);
+        assert_eq!(first["rp_uuid"], specs[0].id.to_string());
+        assert_eq!(first["driver_name"], "fake");
+        assert_eq!(first["attributes_list"], r#"[{"traits1": "CUSTOM_TEST"}, {"rc": "FPGA"}]"#);
+        assert_eq!(first["links"][1]["rel"], "bookmark");
+        let shown = api.get(&format!("/v2/deployables/{}", first["uuid"].as_str().unwrap())).await;
+        assert_eq!(shown.body, *first, "{name}");
+        let named = "/v2/deployables?filters.field=name&filters.value=";
+        for (value, count) in [("cmp1_FakeDevice", 1), ("x", 0)] {
+            let some = api.get(&format!("{named}{value}")).await;
+            assert_eq!(some.body["deployables"].as_array().unwrap().len(), count, "{name}");
+        }
+        let absent = api.get(&format!("/v2/deployables/{ABSENT}")).await;
+        assert_eq!(absent.status, StatusCode::NOT_FOUND);
+        let wrong = api.get("/v2/deployables/abc").await;
+        assert_eq!(wrong.status, StatusCode::BAD_REQUEST);
+        assert_eq!(
+            wrong.fault(),
+            "Invalid input for field/attribute uuid. Value: 'abc'. unable to convert to uuid. \
+             Error: Expected a uuid but received abc."
+        );
+    }
+}
+
+#[tokio::test]
+async fn attributes_are_narrowed_by_deployable_and_key() {
+    for (name, store, _guard) in stores().await {
+        report(&store, vec![fake(1), vgpu("0000:84:00.0", 4)]).await.unwrap();
+        let api = Api::admin(&store);
+        let all = api.get("/v2/attributes").await;
+        assert_eq!(all.body["attributes"].as_array().unwrap().len(), 4, "{name}");
+        let id = all.body["attributes"][0]["deployable_id"].as_i64().unwrap();
+        let some = api.get(&format!("/v2/attributes?deployable_id={id}&key=rc")).await;
+        assert_eq!(some.body["attributes"].as_array().unwrap().len(), 1, "{name}");
+        assert_eq!(some.body["attributes"][0]["value"], "FPGA");
+        let uuid = some.body["attributes"][0]["uuid"].as_str().unwrap();
+        let shown = api.get(&format!("/v2/attributes/{uuid}")).await;
+        assert_eq!(shown.body, some.body["attributes"][0]);
+        let absent = api.get(&format!("/v2/attributes/{ABSENT}")).await;
+        assert_eq!(absent.status, StatusCode::NOT_FOUND, "{name}");
+        assert_eq!(absent.fault(), format!("Attribute not found with uuid={ABSENT}"));
+    }
+}
+
+#[tokio::test]
+async fn bad_queries_are_told_so() {
+    for (name, store, _guard) in stores().await {
+        let api = Api::admin(&store);
+        for path in [
+            "/v2/devices?bogus=1",
+            "/v2/devices?limit=1",
+            "/v2/devices?hostname=a%00b",
+            "/v2/devices?type=a%0Ab",
+            "/v2/deployables?limit=1",
+            "/v2/deployables?filters.field=driver_name&filters.value=x",
+            "/v2/deployables?filters.field=name",
+            "/v2/deployables?filters.field=name&filters.value=%00",
+            "/v2/attributes?deployable_id=x",
+            "/v2/attributes?deployable_id=99999999999999999999",
+            "/v2/attributes?key=%00",
+            "/v2/attributes/1",
+            "/v2/device_profiles?limit=1",
+            "/v2/device_profiles?name=%00",
+            "/v2/accelerator_requests?foo=1",
+            "/v2/accelerator_requests?instance=abc",
+            "/v2/accelerator_requests?bind_state=bound",
+            "/v2/accelerator_requests/abc",
+        ] {
+            let answer = api.get(path).await;
+            assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{name} {path}");
+            assert!(!answer.fault().is_empty());
+        }
+        assert_eq!(api.get("/v2/devices?bogus=1").await.fault(), "Unknown argument: \"bogus\"");
+        let none = api.get("/v2/devices/a%00b").await;
+        assert_eq!(none.status, StatusCode::NOT_FOUND, "{name}");
+    }
+}

@@ -1,0 +1,62 @@
+//! Who may do what: Cyborg's new defaults, rule by rule.
+
+mod common;
+
+use common::{Api, stores};
+use http::StatusCode;
+use serde_json::json;
+
+#[tokio::test]
+async fn each_role_reads_what_it_may() {
+    let table = [
+        ("none", [403, 403, 403, 403, 403]),
+        ("reader", [403, 403, 403, 200, 200]),
+        ("member", [403, 403, 403, 200, 200]),
+        ("manager", [200, 200, 200, 200, 200]),
+        ("service", [403, 403, 403, 403, 403]),
+        ("admin", [200, 200, 200, 200, 200]),
+    ];
+    let paths = ["devices", "deployables", "attributes", "device_profiles", "accelerator_requests"];
+    for (name, store, _guard) in stores().await {
+        for (role, statuses) in table {
+            let api = Api::admin(&store).with_roles(role);
+            for (path, status) in paths.iter().zip(statuses) {
+                let answer = api.get(&format!("/v2/{path}")).await;
+                assert_eq!(answer.status.as_u16(), status, "{name} {role} {path}");
+            }
+        }
+        let denied = Api::admin(&store).with_roles("reader").get("/v2/devices").await;
+        let text = "Access was denied to the following resource: cyborg:device:get_all";
+        assert_eq!(denied.fault(), text);
+    }
+}
+
+#[tokio::test]
+async fn each_role_writes_what_it_may() {
+    let table =
+        [("none", 403), ("reader", 403), ("member", 404), ("manager", 404), ("service", 404)];
+    for (name, store, _guard) in stores().await {
+        let body = json!({"device_profile_name": "none"});
+        for (role, status) in table {
+            let api = Api::admin(&store).with_roles(role);
+            let arq = api.post("/v2/accelerator_requests", body.clone()).await;
+            assert_eq!(arq.status.as_u16(), status, "{name} {role}");
+            let profile = json!([{"name": "x", "groups": [{"resources:FPGA": "1"}]}]);
+            let made = api.post("/v2/device_profiles", profile).await;
+            assert_eq!(made.status, StatusCode::FORBIDDEN, "{name} {role}");
+            let gone = api.delete("/v2/device_profiles/x").await;
+            assert_eq!(gone.status, StatusCode::FORBIDDEN, "{name} {role}");
+            assert!(gone.fault().ends_with("cyborg:device_profile:delete"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_token_without_a_project_opens_nothing() {
+    for (name, store, _guard) in stores().await {
+        let api = Api::admin(&store).of_project("");
+        assert_eq!(api.get("/v2/devices").await.status, StatusCode::FORBIDDEN, "{name}");
+        let list = api.get("/v2/device_profiles").await;
+        assert_eq!(list.status, StatusCode::FORBIDDEN, "{name}");
+    }
+}
