@@ -1,1 +1,91 @@
-//! tests
+//! Fixture folders shaped like `/sys`, with links as the kernel makes them.
+
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use uuid::Uuid;
+
+use crate::Directory;
+
+/// A growing fixture.
+pub struct Fixture {
+    folder: tempfile::TempDir,
+}
+
+impl Fixture {
+    pub fn new() -> Self {
+        Self { folder: tempfile::tempdir().expect("a folder") }
+    }
+
+    pub fn sysfs(&self) -> Directory {
+        Directory(self.root().to_owned())
+    }
+
+    pub fn root(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn write(&self, path: &str, content: &str) {
+        let path = self.root().join(path);
+        std::fs::create_dir_all(path.parent().expect("a folder above")).expect("made");
+        std::fs::write(path, content).expect("written");
+    }
+
+    pub fn link(&self, from: &str, to: &str) {
+        let from = self.root().join(from);
+        std::fs::create_dir_all(from.parent().expect("a folder above")).expect("made");
+        let _ = std::fs::remove_file(&from);
+        symlink(self.root().join(to), from).expect("linked");
+    }
+
+    /// A PCI function; returns its folder.
+    pub fn function(&self, address: &str, ids: (&str, &str, &str), numa_node: i64, driver: &str) -> String {
+        let path = format!("devices/pci{}/{address}", &address[..7]);
+        self.write(&format!("{path}/vendor"), &format!("0x{}\n", ids.0));
+        self.write(&format!("{path}/device"), &format!("0x{}\n", ids.1));
+        self.write(&format!("{path}/class"), &format!("0x{}\n", ids.2));
+        self.write(&format!("{path}/numa_node"), &format!("{numa_node}\n"));
+        std::fs::create_dir_all(self.root().join(format!("bus/pci/drivers/{driver}"))).expect("made");
+        self.link(&format!("{path}/driver"), &format!("bus/pci/drivers/{driver}"));
+        self.link(&format!("bus/pci/devices/{address}"), &path);
+        path
+    }
+
+    /// A GPU with mdev types and how many more of each fit.
+    pub fn gpu(&self, address: &str, types: &[(&str, &str, u32)]) {
+        let path = self.function(address, ("10de", "13bd", "030000"), 1, "nvidia");
+        self.types(&path, types);
+        self.link(&format!("class/mdev_bus/{address}"), &path);
+    }
+
+    /// The kernel's `mtty` sample driver.
+    pub fn mtty(&self, available: u32) {
+        self.types("devices/virtual/mtty/mtty", &[("mtty-1", "Single port serial", available)]);
+        self.link("class/mdev_bus/mtty", "devices/virtual/mtty/mtty");
+    }
+
+    pub fn types(&self, path: &str, types: &[(&str, &str, u32)]) {
+        for (id, name, available) in types {
+            let path = format!("{path}/mdev_supported_types/{id}");
+            self.write(&format!("{path}/name"), &format!("{name}\n"));
+            self.write(&format!("{path}/device_api"), "vfio-pci\n");
+            self.write(&format!("{path}/available_instances"), &format!("{available}\n"));
+            self.write(&format!("{path}/create"), "");
+        }
+    }
+
+    /// An mdev that exists on a device folder such as `devices/pci0000:84/0000:84:00.0`.
+    pub fn mdev(&self, device: &str, mdev_type: &str) -> Uuid {
+        let uuid = Uuid::new_v4();
+        let path = format!("{device}/{uuid}");
+        self.write(&format!("{path}/remove"), "");
+        self.link(&format!("{path}/mdev_type"), &format!("{device}/mdev_supported_types/{mdev_type}"));
+        self.link(&format!("bus/mdev/devices/{uuid}"), &path);
+        uuid
+    }
+
+    pub fn content(&self, path: &str) -> String {
+        let path: PathBuf = self.root().join(path);
+        std::fs::read_to_string(path).expect("readable")
+    }
+}
