@@ -1,1 +1,145 @@
-//! tests
+//! The pretended kernel, through the trait only.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kilonova_devices::{Mdev, Sysfs, create, find, mdevs, parents, remove};
+use uuid::Uuid;
+
+use super::SimulatedSysfs;
+use crate::topology::{Topology, Tree};
+
+const FILE: &str = r#"
+[card.m10]
+vendor = "10de"
+product = "13bd"
+driver = "nvidia"
+exclusive_types = true
+types = [
+    { id = "nvidia-35", name = "GRID M10-0B", available_instances = 16 },
+    { id = "nvidia-45", name = "GRID M10-8Q", available_instances = 1 },
+]
+[card.a40]
+vendor = "10de"
+product = "2235"
+exclusive_types = true
+types = [{ id = "nvidia-558", available_instances = 2 }]
+[card.mtty]
+types = [{ id = "mtty-1", available_instances = 24 }, { id = "mtty-2", available_instances = 12 }]
+[[host]]
+name = "h"
+vcpus = 1
+memory_mb = 1
+disk_gb = 1
+card = [
+    { card = "m10", addresses = ["0000:84:00.0", "0000:85:00.0"], numa_node = 1 },
+    { card = "a40", addresses = ["0000:25:00.0"], vfs = 3 },
+    { card = "mtty", addresses = ["mtty_mtty"] },
+]
+"#;
+
+fn tree() -> Arc<Tree> {
+    let topology = Topology::parse(FILE, Path::new("t.toml")).expect("a topology");
+    Arc::clone(&topology.hosts[0].like.tree)
+}
+
+fn make(sysfs: &SimulatedSysfs, parent: &str, mdev_type: &str) -> Result<Uuid, kilonova_devices::Error> {
+    let uuid = Uuid::new_v4();
+    create(sysfs, &Mdev { uuid, parent: parent.into(), mdev_type: mdev_type.into() }).map(|()| uuid)
+}
+
+fn available(sysfs: &SimulatedSysfs, parent: &str, mdev_type: &str) -> u32 {
+    let all = parents(sysfs).expect("readable");
+    let parent = all.iter().find(|one| one.address == parent).expect("a parent");
+    parent.available(sysfs, mdev_type).expect("a type")
+}
+
+#[test]
+fn links_lead_where_the_kernel_lets_them() {
+    let sysfs = SimulatedSysfs::in_memory(tree());
+    let addresses: Vec<String> = parents(&sysfs).expect("readable").into_iter().map(|p| p.address).collect();
+    assert_eq!(
+        addresses,
+        ["0000:25:00.4", "0000:25:00.5", "0000:25:00.6", "0000:84:00.0", "0000:85:00.0", "mtty_mtty"]
+    );
+    assert_eq!(sysfs.real("class/mdev_bus/mtty").expect("a link"), "devices/virtual/mtty/mtty");
+    assert_eq!(sysfs.real("bus/pci/devices/0000:25:00.4/physfn").expect("a link"), "devices/pci0000:25/0000:25:00.0");
+    assert_eq!(sysfs.real("bus/pci/devices/0000:84:00.0/driver").expect("a link"), "bus/pci/drivers/nvidia");
+    assert_eq!(sysfs.read("bus/pci/devices/0000:84:00.0/vendor").expect("a file"), "0x10de");
+    assert!(sysfs.read("bus/pci/devices/0000:99:00.0/vendor").is_err());
+    assert!(sysfs.write("bus/pci/devices/0000:84:00.0/vendor", "0").is_err());
+    for path in ["class/mdev_bus", "bus/pci/devices"] {
+        for name in sysfs.list(path).expect("a folder") {
+            let below = format!("{path}/{name}");
+            for file in sysfs.list(&below).expect("a folder") {
+                assert!(sysfs.exists(&format!("{below}/{file}")), "{below}/{file}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_type_in_use_shuts_out_the_others_on_that_gpu_only() {
+    let sysfs = SimulatedSysfs::in_memory(tree());
+    let first = make(&sysfs, "0000:84:00.0", "nvidia-35").expect("room");
+    assert_eq!(available(&sysfs, "0000:84:00.0", "nvidia-35"), 15);
+    assert_eq!(available(&sysfs, "0000:84:00.0", "nvidia-45"), 0);
+    assert_eq!(available(&sysfs, "0000:85:00.0", "nvidia-45"), 1);
+    assert!(make(&sysfs, "0000:84:00.0", "nvidia-45").is_err());
+    for _ in 0..15 {
+        make(&sysfs, "0000:84:00.0", "nvidia-35").expect("room");
+    }
+    let full = make(&sysfs, "0000:84:00.0", "nvidia-35").expect_err("full").to_string();
+    assert!(full.contains("0000:84:00.0"), "{full}");
+    remove(&sysfs, first).expect("removed");
+    assert_eq!(available(&sysfs, "0000:84:00.0", "nvidia-35"), 1);
+    assert_eq!(mdevs(&sysfs).expect("readable").len(), 15);
+}
+
+#[test]
+fn types_that_do_not_exclude_each_other_share_the_device() {
+    let sysfs = SimulatedSysfs::in_memory(tree());
+    make(&sysfs, "mtty_mtty", "mtty-2").expect("room");
+    make(&sysfs, "mtty_mtty", "mtty-1").expect("room");
+    assert_eq!(available(&sysfs, "mtty_mtty", "mtty-1"), 21);
+    assert_eq!(available(&sysfs, "mtty_mtty", "mtty-2"), 10);
+}
+
+#[test]
+fn virtual_functions_hold_one_each_until_the_card_is_full() {
+    let sysfs = SimulatedSysfs::in_memory(tree());
+    make(&sysfs, "0000:25:00.4", "nvidia-558").expect("room");
+    assert_eq!(available(&sysfs, "0000:25:00.4", "nvidia-558"), 0);
+    assert_eq!(available(&sysfs, "0000:25:00.5", "nvidia-558"), 1);
+    make(&sysfs, "0000:25:00.5", "nvidia-558").expect("room");
+    assert_eq!(available(&sysfs, "0000:25:00.6", "nvidia-558"), 0);
+}
+
+#[test]
+fn devices_are_kept_in_files_and_found_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = || SimulatedSysfs::open(tree(), folder.path().join("mdevs"), Duration::ZERO, Some(1)).expect("opens");
+    let sysfs = open();
+    assert!(make(&sysfs, "0000:84:00.0", "nvidia-35").is_err(), "the one failure that was ordered");
+    let kept = make(&sysfs, "0000:84:00.0", "nvidia-35").expect("room");
+    let removed = make(&sysfs, "mtty_mtty", "mtty-1").expect("room");
+    remove(&sysfs, removed).expect("removed");
+    std::fs::write(folder.path().join("mdevs").join(Uuid::new_v4().to_string()), "0000:99:00.0 x\n").expect("written");
+    let again = open();
+    let all = mdevs(&again).expect("readable");
+    assert_eq!(all, [Mdev { uuid: kept, parent: "0000:84:00.0".into(), mdev_type: "nvidia-35".into() }]);
+    assert_eq!(find(&again, removed).expect("readable"), None);
+}
+
+#[test]
+fn the_kernel_refuses_what_is_no_uuid_and_a_uuid_twice() {
+    let sysfs = SimulatedSysfs::in_memory(tree());
+    let path = "bus/pci/devices/0000:84:00.0/mdev_supported_types/nvidia-35/create";
+    assert!(sysfs.write(path, "../../x").is_err());
+    let uuid = Uuid::new_v4().to_string();
+    sysfs.write(path, &uuid).expect("made");
+    assert_eq!(sysfs.write(path, &uuid).expect_err("there").kind(), std::io::ErrorKind::AlreadyExists);
+    assert!(sysfs.write(&format!("bus/mdev/devices/{uuid}/remove"), "0").is_err());
+    assert!(sysfs.exists(&format!("devices/pci0000:84/0000:84:00.0/{uuid}")));
+}

@@ -1,1 +1,107 @@
-//! tests
+//! Topology files: the examples, the shorthand, and every refusal.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use kilonova_node_api::HandleSlot;
+
+use crate::simulated::SimulatedSysfs;
+use crate::topology::{Host, Topology};
+
+const HOST: &str = "[[host]]\nname = \"h\"\nvcpus = 1\nmemory_mb = 1\ndisk_gb = 1\n";
+const CARD: &str =
+    "[card.c]\nvendor = \"10de\"\ntypes = [{ id = \"t\", available_instances = 2 }, { id = \"u\", available_instances = 2 }]\n";
+
+fn example(name: &str) -> Topology {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/nodes").join(name);
+    Topology::read(&path).expect("a topology")
+}
+
+fn parse(text: &str) -> Result<Topology, String> {
+    Topology::parse(text, Path::new("t.toml")).map_err(|error| error.to_string())
+}
+
+fn counts(host: &Host) -> Vec<(String, String, usize)> {
+    let sysfs = SimulatedSysfs::in_memory(Arc::clone(&host.like.tree));
+    let devices = host.like.discovery.devices(&sysfs, &|_| false).expect("readable");
+    let slots = |slots: &[HandleSlot]| match slots {
+        [HandleSlot::Mdev { count, .. }] => *count as usize,
+        others => others.len(),
+    };
+    let deployables = devices.iter().flat_map(|device| &device.deployables);
+    deployables.map(|d| (d.name.clone(), d.resource_class.clone(), slots(&d.slots))).collect()
+}
+
+#[test]
+fn the_demo_has_four_gpus_of_sixteen_and_a_fake_fpga() {
+    let demo = example("demo.toml");
+    let names: Vec<&str> = demo.hosts.iter().map(|host| host.name.as_str()).collect();
+    assert_eq!(names, ["virtlab606", "fpga1"]);
+    let gpu = |n| (format!("pci_0000_{n}_00_0"), "VGPU".to_owned(), 16);
+    assert_eq!(counts(&demo.hosts[0]), [gpu(84), gpu(85), gpu(86), gpu(87)]);
+    assert_eq!(counts(&demo.hosts[1]), [("FakeDevice".to_owned(), "FPGA".to_owned(), 16)]);
+}
+
+#[test]
+fn the_bench_has_a_thousand_hosts_that_share_one_description() {
+    let bench = example("bench.toml");
+    assert_eq!(bench.hosts.len(), 1000);
+    let (first, last) = (&bench.hosts[0], &bench.hosts[999]);
+    assert_eq!((first.name.as_str(), first.address.as_str()), ("bench0001", "10.0.0.1"));
+    assert_eq!((last.name.as_str(), last.address.as_str()), ("bench1000", "10.0.3.232"));
+    assert!(Arc::ptr_eq(&first.like, &last.like));
+    assert_eq!(counts(last).len(), 8);
+}
+
+#[test]
+fn cards_that_are_passed_through_whole() {
+    let text = format!(
+        "[card.f]\nvendor = \"8086\"\nproduct = \"09c4\"\nclass = \"120000\"\nresource_class = \"FPGA\"\n{HOST}\
+         card = [{{ card = \"f\", addresses = [\"0000:0c:00.0\"] }}, {{ card = \"f\", addresses = [\"0000:0d:00.0\"], vfs = 3 }}]\n"
+    );
+    let topology = parse(&text).expect("a topology");
+    let fpga = |n: &str, count| (format!("pci_0000_{n}_00_0"), "FPGA".to_owned(), count);
+    assert_eq!(counts(&topology.hosts[0]), [fpga("0c", 1), fpga("0d", 3)]);
+}
+
+#[test]
+fn refusals_name_the_file_and_the_key() {
+    let host = |rest: &str| format!("{CARD}{HOST}{rest}");
+    let card = |rest: &str| host(&format!("card = [{{ card = \"c\", {rest} }}]\n"));
+    let devices = |rest: &str| format!("{}{rest}", card("addresses = [\"0000:84:00.0\"]"));
+    let both = "[host.devices]\nenabled_mdev_types = [\"t\", \"u\"]\n\
+                [host.mdev.t]\ndevice_addresses = [\"0000:84:00.0\"]\n[host.mdev.u]\ndevice_addresses = [\"0000:84:00.0\"]\n";
+    let cases = [
+        ("card = 1".to_owned(), "line 1"),
+        (host("colour = \"red\"\n"), "line 9: unknown field `colour`"),
+        ("[[host]]\nname = \"h\"\n".to_owned(), "missing field `vcpus`"),
+        (format!("{HOST}{HOST}"), "host[1].name: there is another host named h"),
+        (HOST.replace("\"h\"", "\"a/b\""), "host[0].name: 'a/b' is not a host name"),
+        (HOST.replace("\"h\"", "\"..\""), "host[0].name: '..' is not a host name"),
+        (host("count = 2\n"), "host[0].name: with count, the name must hold {n}"),
+        (HOST.replace("\"h\"", "\"h{n}\""), "host[0].name: {n} goes with count"),
+        (host("address = \"nowhere\"\n"), "host[0].address: 'nowhere'"),
+        (HOST.replace("vcpus = 1", "vcpus = -1"), "host[0].vcpus: it must not be negative"),
+        (host("ram_allocation_ratio = 0.0\n"), "allocation ratios must be above 0"),
+        (host("max_concurrent_builds = 0\n"), "host[0].max_concurrent_builds"),
+        (host("card = [{ card = \"x\", addresses = [] }]\n"), "host[0].card[0].card: there is no [card.x]"),
+        (card("addresses = [\"84:00.0\"]"), "host[0].card[0].addresses: '84:00.0' is neither"),
+        (card("addresses = [\"0000:84:00.0\", \"0000:84:00.0\"]"), "addresses: 0000:84:00.0 is taken"),
+        (card("addresses = [\"0000:ff:1f.0\"], vfs = 9"), "host[0].card[0].vfs: 0000:ff:1f.0 has no room"),
+        (host("fake = [{ address = \"x\" }]\n"), "host[0].fake[0].address: 'x'"),
+        (host("times_ms = { boot = 1 }\n"), "host[0].times_ms.boot: 'boot' is none of the steps"),
+        (host("fail = [{ step = \"boot\" }]\n"), "host[0].fail[0].step: 'boot' is none of the steps"),
+        (host("fail = [{ step = \"create_mdev\", server_name = \"x\" }]\n"), "host[0].fail[0].server_name: the kernel"),
+        (devices(both), "host[0].devices: Invalid configuration for mdev-capable devices: duplicate types"),
+        (CARD.replace("10de", "10DE") + HOST, "card.c.vendor: '10DE' must be 4 lower-case hex digits"),
+        (CARD.replacen("= 2", "= 0", 1) + HOST, "card.c.types[0].available_instances: it must be at least 1"),
+    ];
+    for (text, part) in cases {
+        let error = parse(&text).expect_err(part);
+        assert!(error.starts_with("t.toml: "), "{error}");
+        assert!(error.contains(part), "expected {part:?} in {error:?}");
+        assert!(!error.contains('\n'), "{error:?}");
+    }
+    let missing = Topology::read(Path::new("/nonexistent/t.toml")).expect_err("missing").to_string();
+    assert!(missing.starts_with("/nonexistent/t.toml: "), "{missing}");
+}
