@@ -13,9 +13,10 @@ impl Solver<'_> {
     pub(super) fn is_hopeless(&self, plan: &Plan, far: bool) -> bool {
         let open = self.picks.len()..self.order.len();
         let stuck =
-            |depth: usize| !self.choices[depth].iter().any(|a| self.has_room(plan, depth, *a));
+            |depth: usize| !self.choices[depth].iter().any(|a| self.may_take(plan, depth, *a));
+        let last = self.picks.len().checked_sub(1);
         (0..self.clauses).any(|clause| !self.can_cover(plan, clause))
-            || (!self.relaxed.subtree && (0..plan.subtrees).any(|set| !self.can_root(plan, set)))
+            || last.is_some_and(|depth| !self.can_root_all(plan, depth, self.picks[depth]))
             || open.clone().any(stuck)
             || (far && open.len() > 1 && self.is_crowded(plan))
     }
@@ -31,20 +32,32 @@ impl Solver<'_> {
         )
     }
 
-    /// Whether one provider of a `same_subtree` set is, or may be, above all picked for it.
-    fn can_root(&self, plan: &Plan, set: usize) -> bool {
-        let inside = |depth: &usize| plan.parts[self.order[*depth]].subtrees.contains(&set);
-        let picked: Vec<usize> =
-            (0..self.picks.len()).filter(inside).map(|depth| self.picks[depth]).collect();
+    /// Whether an open part could be served by an actor beside all picks.
+    fn may_take(&self, plan: &Plan, depth: usize, actor: usize) -> bool {
+        self.has_room(plan, depth, actor) && self.can_root_all(plan, depth, actor)
+    }
+
+    /// [`Self::can_root`] for all sets that the part at a depth is in.
+    fn can_root_all(&self, plan: &Plan, depth: usize, actor: usize) -> bool {
+        let sets = &plan.parts[self.order[depth]].subtrees;
+        self.relaxed.subtree || sets.iter().all(|set| self.can_root(plan, *set, depth, actor))
+    }
+
+    /// Whether one provider of a `same_subtree` set is, or may be, above all picked for it, with
+    /// `actor` as the pick at `depth`.
+    fn can_root(&self, plan: &Plan, set: usize, depth: usize, actor: usize) -> bool {
+        let inside = |at: &usize| plan.parts[self.order[*at]].subtrees.contains(&set);
+        let mut picked: Vec<usize> =
+            (0..self.picks.len()).filter(inside).map(|at| self.picks[at]).collect();
+        picked.push(actor);
         let tops = |top: usize| {
             let top = &self.host.actors[top];
             picked.iter().all(|actor| self.host.actors[*actor].is_under(top))
         };
-        picked.is_empty()
-            || picked.iter().any(|actor| tops(*actor))
+        picked.iter().any(|actor| tops(*actor))
             || (self.picks.len()..self.order.len())
-                .filter(inside)
-                .any(|depth| self.choices[depth].iter().any(|actor| tops(*actor)))
+                .filter(|at| *at != depth && inside(at))
+                .any(|at| self.choices[at].iter().any(|actor| tops(*actor)))
     }
 
     /// Whether the open parts cannot all be seated: by isolation, or by the room of some class.
@@ -113,7 +126,7 @@ impl Solver<'_> {
         visited: &mut [bool],
     ) -> bool {
         for &actor in &self.choices[depth] {
-            if visited[actor] || limits[actor] == 0 || !self.has_room(plan, depth, actor) {
+            if visited[actor] || limits[actor] == 0 || !self.may_take(plan, depth, actor) {
                 continue;
             }
             visited[actor] = true;

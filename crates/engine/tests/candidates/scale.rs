@@ -1,0 +1,115 @@
+//! Effort, counted in steps and not in time: wide trees and large clouds stay cheap, whether a
+//! request fits or not.
+
+use kilonova_engine::{Query, Snapshot};
+
+use crate::build::{With, forest, gpu_host, group, query};
+
+const HOSTS: u128 = 2_000;
+
+fn eight_groups(units: i64) -> Query {
+    let names = ["1", "2", "3", "4", "5", "6", "7", "8"];
+    let mut groups = vec![group("", &[("VCPU", 4), ("MEMORY_MB", 1024)])];
+    groups.extend(names.iter().map(|suffix| group(suffix, &[("VGPU", units)])));
+    Query { limit: Some(1000), ..query(groups) }
+}
+
+/// How many candidates there are, and the steps it took to give them.
+fn effort(world: &Snapshot, query: &Query) -> (usize, u64) {
+    let mut search = world.search(query).unwrap();
+    let found = search.by_ref().count();
+    (found, search.steps())
+}
+
+#[test]
+fn eight_groups_over_eight_gpus_on_many_hosts() {
+    let world = forest((0..HOSTS).map(|n| gpu_host(1 + 100 * n, 8, 1)));
+    let (found, steps) = effort(&world, &eight_groups(1));
+    assert_eq!(found, 1000);
+    assert!(steps < 1000 * 80, "{steps} steps");
+}
+
+#[test]
+fn isolated_groups_over_roomy_gpus() {
+    let world = forest((0..HOSTS).map(|n| gpu_host(1 + 100 * n, 8, 16)));
+    let (found, steps) = effort(&world, &Query { isolate: true, ..eight_groups(2) });
+    assert_eq!(found, 1000);
+    assert!(steps < 1000 * 80, "{steps} steps");
+}
+
+#[test]
+fn one_gpu_too_few_is_refuted_at_the_top() {
+    let world = forest((0..HOSTS).map(|n| gpu_host(1 + 100 * n, 7, 16)));
+    let (found, steps) = effort(&world, &Query { isolate: true, ..eight_groups(1) });
+    assert_eq!(found, 0);
+    assert!(steps <= 2 * HOSTS as u64, "{steps} steps");
+}
+
+#[test]
+fn usage_that_differs_everywhere_does_not_hide_that_it_cannot_fit() {
+    let world = forest((0..HOSTS).map(|n| {
+        let mut tree = gpu_host(1 + 100 * n, 8, 16);
+        for (used, provider) in (0..).zip(&mut tree[1..]) {
+            provider.inventories[0].1.used = 15 - used % 7;
+        }
+        tree
+    }));
+    let (found, steps) = effort(&world, &eight_groups(5));
+    assert_eq!(found, 0);
+    assert!(steps <= 2 * HOSTS as u64, "{steps} steps");
+}
+
+#[test]
+fn full_regions_are_stepped_over() {
+    let world = forest((0..HOSTS).map(|n| {
+        let units = i64::from(n == HOSTS / 2);
+        gpu_host(1 + 100 * n, 8, units)
+    }));
+    let (found, steps) = effort(&world, &query(vec![group("", &[("VGPU", 1)])]));
+    assert_eq!(found, 8);
+    assert!(steps < 200, "{steps} steps");
+}
+
+#[test]
+fn numa_nodes_with_gpus_below_and_same_subtree() {
+    let world = forest((0..200_u128).map(|n| {
+        let root = 1 + 100 * n;
+        let mut tree = vec![crate::build::provider(root, None).has("VCPU", 64)];
+        for numa in 0..2 {
+            let node = root + 1 + 10 * numa;
+            tree.push(crate::build::provider(node, Some(root)).is("HW_NUMA_ROOT"));
+            for gpu in 1..=4 {
+                tree.push(crate::build::provider(node + gpu, Some(node)).has("VGPU", 1));
+            }
+        }
+        tree
+    }));
+    let mut numa = group("_NUMA", &[]);
+    numa.required = vec![vec!["HW_NUMA_ROOT".into()]];
+    let gpu = |suffix| group(suffix, &[("VGPU", 1)]);
+    let four = ["_1", "_2", "_3", "_4"];
+    let all = |names: &[&str]| {
+        let mut set = vec!["_NUMA".to_owned()];
+        set.extend(names.iter().map(|s| (*s).to_owned()));
+        set
+    };
+    let mut groups = vec![group("", &[("VCPU", 1)]), numa.clone()];
+    groups.extend(four.map(gpu));
+    let fits = Query {
+        isolate: true,
+        same_subtree: vec![all(&four)],
+        limit: Some(200),
+        ..query(groups.clone())
+    };
+    let (found, steps) = effort(&world, &fits);
+    assert_eq!(found, 200);
+    assert!(steps < 200 * 30, "{steps} steps");
+
+    groups.push(gpu("_5"));
+    let five = ["_1", "_2", "_3", "_4", "_5"];
+    let too_many = Query { same_subtree: vec![all(&five)], ..fits };
+    let too_many = Query { groups, ..too_many };
+    let (found, steps) = effort(&world, &too_many);
+    assert_eq!(found, 0);
+    assert!(steps < 200 * 40, "{steps} steps");
+}

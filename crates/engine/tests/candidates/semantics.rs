@@ -1,0 +1,154 @@
+//! Rules of Placement that are easy to get wrong, one by one.
+
+use kilonova_engine::{Group, Query, QueryError, Snapshot};
+
+use crate::build::{With, agg, forest, gpu_host, group, id, provider, query};
+
+fn count(world: &Snapshot, query: &Query) -> usize {
+    world.search(query).unwrap().count()
+}
+
+fn lists(of: &[&str]) -> Vec<Vec<String>> {
+    of.iter().map(|one| vec![(*one).to_owned()]).collect()
+}
+
+#[test]
+fn nothing_is_broken_downward_but_sums_are_checked_again() {
+    let mut tree = gpu_host(1, 1, 4);
+    tree[1].inventories[0].1.max_unit = 3;
+    let world = forest([tree]);
+    let pair = |a, b| query(vec![group("1", &[("VGPU", a)]), group("2", &[("VGPU", b)])]);
+    assert_eq!(count(&world, &pair(1, 2)), 1);
+    assert_eq!(count(&world, &pair(2, 2)), 0, "the sum is over max_unit");
+    let candidate = world.search(&pair(1, 2)).unwrap().next().unwrap();
+    assert_eq!(candidate.allocations, [(id(2), "VGPU".into(), 3)]);
+}
+
+#[test]
+fn required_traits_are_met_collectively_by_those_that_supply() {
+    let world = forest([vec![
+        provider(1, None).is("T_ROOT"),
+        provider(2, Some(1)).has("VCPU", 1).is("T_A"),
+        provider(3, Some(1)).has("DISK_GB", 1).is("T_B"),
+    ]]);
+    let wanting = |required: &[&str]| {
+        let resources = group("", &[("VCPU", 1), ("DISK_GB", 1)]);
+        query(vec![Group { required: lists(required), ..resources }])
+    };
+    assert_eq!(count(&world, &wanting(&["T_A", "T_B"])), 1);
+    assert_eq!(count(&world, &wanting(&["T_ROOT"])), 0);
+    let rooted = Query { root_required: vec!["T_ROOT".into()], ..wanting(&["T_A"]) };
+    assert_eq!(count(&world, &rooted), 1);
+    let barred = Query { root_forbidden: vec!["T_ROOT".into()], ..wanting(&[]) };
+    assert_eq!(count(&world, &barred), 0);
+}
+
+#[test]
+fn an_aggregate_of_the_root_spans_the_tree_for_the_unsuffixed_group_only() {
+    let mut tree = gpu_host(1, 2, 1);
+    tree[0] = tree[0].clone().within(1);
+    tree[1] = tree[1].clone().within(2);
+    let world = forest([tree]);
+    let within = |suffix, aggregate| {
+        let member_of = vec![vec![agg(aggregate)]];
+        query(vec![Group { member_of, ..group(suffix, &[("VGPU", 1)]) }])
+    };
+    assert_eq!(count(&world, &within("", 1)), 2);
+    assert_eq!(count(&world, &within("1", 1)), 0);
+    assert_eq!(count(&world, &within("", 2)), 1);
+    assert_eq!(count(&world, &within("1", 2)), 1);
+    let outside = |suffix, aggregate| {
+        let forbidden_aggregates = vec![agg(aggregate)];
+        query(vec![Group { forbidden_aggregates, ..group(suffix, &[("VGPU", 1)]) }])
+    };
+    assert_eq!(count(&world, &outside("", 1)), 0);
+    assert_eq!(count(&world, &outside("1", 1)), 2);
+}
+
+#[test]
+fn siblings_are_no_subtree_without_their_parent() {
+    let world = forest([gpu_host(1, 2, 1)]);
+    let pair = vec![group("1", &[("VGPU", 1)]), group("2", &[("VGPU", 1)])];
+    let set = |names: &[&str]| vec![names.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>()];
+    let alone = Query { same_subtree: set(&["1", "2"]), ..query(pair.clone()) };
+    assert_eq!(count(&world, &alone), 0);
+    let groups = [pair, vec![group("_HOST", &[])]].concat();
+    let topped = Query { same_subtree: set(&["1", "2", "_HOST"]), ..query(groups) };
+    let found: Vec<_> = world.search(&topped).unwrap().collect();
+    assert_eq!(found.len(), 2);
+    assert!(found.iter().all(|c| c.mappings.contains(&("_HOST".into(), vec![id(1)]))));
+    assert!(found.iter().all(|c| c.allocations.len() == 2));
+}
+
+fn shared_disk() -> Snapshot {
+    forest([
+        vec![provider(1, None).has("VCPU", 8).has("DISK_GB", 10).within(1)],
+        vec![provider(101, None).has("VCPU", 8), provider(102, Some(101)).within(1)],
+        vec![provider(201, None).has("VCPU", 8).within(2)],
+        vec![provider(301, None).has("DISK_GB", 99).is("MISC_SHARES_VIA_AGGREGATE").within(1)],
+    ])
+}
+
+#[test]
+fn a_lender_serves_every_tree_that_it_shares_an_aggregate_with() {
+    let world = shared_disk();
+    let both = query(vec![group("", &[("VCPU", 1), ("DISK_GB", 5)])]);
+    assert_eq!(count(&world, &both), 3);
+    let apart = query(vec![group("", &[("VCPU", 1)]), group("1", &[("DISK_GB", 50)])]);
+    assert_eq!(count(&world, &apart), 2);
+    let disk_only = query(vec![group("", &[("DISK_GB", 50)])]);
+    assert_eq!(count(&world, &disk_only), 1, "one under every anchor, folded into one");
+}
+
+#[test]
+fn in_tree_keeps_lenders_out() {
+    let world = shared_disk();
+    let both = |in_tree: u128| {
+        let resources = group("", &[("VCPU", 1), ("DISK_GB", 5)]);
+        query(vec![Group { in_tree: Some(id(in_tree)), ..resources }])
+    };
+    assert_eq!(count(&world, &both(1)), 1);
+    assert_eq!(count(&world, &both(102)), 0);
+    assert_eq!(count(&world, &both(999)), 0);
+    let lender = Group { in_tree: Some(id(301)), ..group("1", &[("DISK_GB", 5)]) };
+    assert_eq!(count(&world, &query(vec![group("", &[("VCPU", 1)]), lender])), 2);
+}
+
+#[test]
+fn names_that_nobody_carries() {
+    let world = forest([gpu_host(1, 1, 1)]);
+    let vgpu = || group("", &[("VGPU", 1)]);
+    assert_eq!(count(&world, &query(vec![group("", &[("CUSTOM_NO", 1)])])), 0);
+    assert_eq!(count(&world, &query(vec![Group { required: lists(&["NO"]), ..vgpu() }])), 0);
+    let forbidding = Group { forbidden: vec!["NO".into()], ..vgpu() };
+    assert_eq!(count(&world, &query(vec![forbidding])), 1);
+    assert_eq!(count(&Snapshot::default(), &query(vec![vgpu()])), 0);
+}
+
+#[test]
+fn questions_without_sense_are_refused() {
+    let world = forest([gpu_host(1, 1, 1)]);
+    let refusal = |query: Query| world.search(&query).map(|_| ()).unwrap_err();
+    assert_eq!(refusal(query(Vec::new())), QueryError::NoResources);
+    assert_eq!(refusal(query(vec![group("1", &[])])), QueryError::NoResources);
+    let vgpu = |suffix| group(suffix, &[("VGPU", 1)]);
+    assert_eq!(refusal(query(vec![vgpu("1"), vgpu("1")])), QueryError::DuplicateGroup("1".into()));
+    assert_eq!(refusal(query(vec![group("", &[("VGPU", 0)])])), QueryError::Amount("VGPU".into()));
+    let twice = group("", &[("VGPU", 1), ("VGPU", 2)]);
+    assert_eq!(refusal(query(vec![twice])), QueryError::DuplicateClass("VGPU".into()));
+    let idle = Group { required: lists(&["T_A"]), ..group("", &[]) };
+    assert_eq!(refusal(query(vec![idle, vgpu("1")])), QueryError::NothingToServe);
+    let lost = Query { same_subtree: vec![vec!["2".into()]], ..query(vec![vgpu("1")]) };
+    assert_eq!(refusal(lost), QueryError::UnknownSuffix("2".into()));
+    assert_eq!(count(&world, &query(vec![group("", &[]), vgpu("1")])), 1);
+}
+
+#[test]
+fn huge_numbers_do_not_overflow() {
+    let mut tree = gpu_host(1, 1, i64::MAX);
+    tree[1].inventories[0].1.max_unit = i64::MAX;
+    tree[1].inventories[0].1.allocation_ratio = 1e300;
+    let world = forest([tree]);
+    let groups = ["1", "2", "3"].map(|suffix| group(suffix, &[("VGPU", i64::MAX / 2 + 1)]));
+    assert_eq!(count(&world, &query(groups.to_vec())), 0);
+}
