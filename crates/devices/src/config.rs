@@ -34,17 +34,25 @@ pub struct MdevConfig {
 
 impl MdevConfig {
     /// Checks the parsed options; `groups` is keyed by type (`nvidia-35`), without `mdev_`.
-    pub fn new(enabled: &[String], groups: &BTreeMap<String, MdevGroup>, sysfs: &dyn Sysfs) -> Result<Self, Error> {
+    pub fn new(
+        enabled: &[String],
+        groups: &BTreeMap<String, MdevGroup>,
+        sysfs: &dyn Sysfs,
+    ) -> Result<Self, Error> {
         let mut config = Self::default();
         for mdev_type in enabled {
             if config.groups.contains_key(mdev_type) {
-                return Err(Error::Config(format!("'[devices]/enabled_mdev_types' names {mdev_type} twice")));
+                return Err(Error::Config(format!(
+                    "'[devices]/enabled_mdev_types' names {mdev_type} twice"
+                )));
             }
             let group = match groups.get(mdev_type) {
                 Some(group) => group.clone(),
                 None if enabled.len() == 1 => MdevGroup::default(),
                 None => {
-                    let why = format!("can't find '[devices]/mdev_{mdev_type} group' in the configuration");
+                    let why = format!(
+                        "can't find '[devices]/mdev_{mdev_type} group' in the configuration"
+                    );
                     return Err(Error::Config(why));
                 }
             };
@@ -64,7 +72,9 @@ impl MdevConfig {
             config.groups.insert(mdev_type.clone(), group);
         }
         for other in groups.keys().filter(|other| !enabled.contains(other)) {
-            tracing::warn!("[mdev_{other}] has no effect: enabled_mdev_types does not name {other}");
+            tracing::warn!(
+                "[mdev_{other}] has no effect: enabled_mdev_types does not name {other}"
+            );
         }
         Ok(config)
     }
@@ -133,7 +143,9 @@ fn check(mdev_type: &str, group: &MdevGroup) -> Result<(), Error> {
         }
     }
     if group.max_instances == Some(0) {
-        return Err(Error::Config(format!("'[mdev_{mdev_type}]/max_instances' must be at least 1")));
+        return Err(Error::Config(format!(
+            "'[mdev_{mdev_type}]/max_instances' must be at least 1"
+        )));
     }
     Ok(())
 }

@@ -19,7 +19,9 @@ fn groups(all: &[(&str, MdevGroup)]) -> BTreeMap<String, MdevGroup> {
 
 fn refusal(types: &[&str], all: &[(&str, MdevGroup)]) -> String {
     let fixture = Fixture::new();
-    MdevConfig::new(&enabled(types), &groups(all), &fixture.sysfs()).expect_err("refused").to_string()
+    MdevConfig::new(&enabled(types), &groups(all), &fixture.sysfs())
+        .expect_err("refused")
+        .to_string()
 }
 
 #[test]
@@ -31,7 +33,9 @@ fn nothing_enabled_turns_it_off() {
 
 #[test]
 fn a_single_type_needs_no_group_and_is_the_default() {
-    let config = MdevConfig::new(&enabled(&["nvidia-35"]), &BTreeMap::new(), &Fixture::new().sysfs()).expect("fine");
+    let config =
+        MdevConfig::new(&enabled(&["nvidia-35"]), &BTreeMap::new(), &Fixture::new().sysfs())
+            .expect("fine");
     assert_eq!(config.type_of("0000:84:00.0"), Some("nvidia-35"));
     assert_eq!(config.class_of("nvidia-35"), "VGPU");
 }
@@ -40,7 +44,8 @@ fn a_single_type_needs_no_group_and_is_the_default() {
 fn only_the_first_type_without_addresses_is_the_default_and_it_keeps_its_class() {
     let custom = MdevGroup { mdev_class: Some("CUSTOM_SMALL".into()), ..MdevGroup::default() };
     let all = groups(&[("a", custom), ("b", group(&[])), ("c", group(&["0000:85:00.0"]))]);
-    let config = MdevConfig::new(&enabled(&["a", "b", "c"]), &all, &Fixture::new().sysfs()).expect("fine");
+    let config =
+        MdevConfig::new(&enabled(&["a", "b", "c"]), &all, &Fixture::new().sysfs()).expect("fine");
     assert_eq!(config.type_of("0000:84:00.0"), Some("a"));
     assert_eq!(config.type_of("0000:85:00.0"), Some("c"));
     assert_eq!(config.class_of("a"), "CUSTOM_SMALL");
@@ -60,7 +65,10 @@ fn an_address_under_two_types_is_refused_and_both_are_named() {
 #[test]
 fn a_missing_group_is_refused_when_there_are_several_types() {
     let text = refusal(&["nvidia-35", "nvidia-36"], &[("nvidia-35", group(&["0000:84:00.0"]))]);
-    assert!(text.ends_with("can't find '[devices]/mdev_nvidia-36 group' in the configuration"), "{text}");
+    assert!(
+        text.ends_with("can't find '[devices]/mdev_nvidia-36 group' in the configuration"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -71,7 +79,11 @@ fn addresses_are_pci_or_virtual_parents_that_are_there() {
     }
     let fixture = Fixture::new();
     fixture.mtty(24);
-    let config = MdevConfig::new(&enabled(&["mtty-1"]), &groups(&[("mtty-1", group(&["mtty_mtty"]))]), &fixture.sysfs());
+    let config = MdevConfig::new(
+        &enabled(&["mtty-1"]),
+        &groups(&[("mtty-1", group(&["mtty_mtty"]))]),
+        &fixture.sysfs(),
+    );
     assert_eq!(config.expect("fine").type_of("mtty_mtty"), Some("mtty-1"));
 }
 
@@ -82,7 +94,9 @@ fn class_cap_and_names_are_checked() {
         assert!(refusal(&["t"], &[("t", wrong)]).contains("'[mdev_t]/mdev_class'"), "{class}");
     }
     let none = MdevGroup { max_instances: Some(0), ..MdevGroup::default() };
-    assert!(refusal(&["t"], &[("t", none)]).contains("'[mdev_t]/max_instances' must be at least 1"));
+    assert!(
+        refusal(&["t"], &[("t", none)]).contains("'[mdev_t]/max_instances' must be at least 1")
+    );
     assert!(refusal(&["t", "t"], &[("t", group(&[]))]).contains("names t twice"));
     assert!(refusal(&["a/b"], &[]).contains("'a/b' is not the name"));
 }

@@ -8,7 +8,10 @@ use std::collections::BTreeMap;
 use kilonova_node_api::{Deployable, Device, DeviceKind, HandleSlot};
 use uuid::Uuid;
 
-use crate::{Error, Fake, Function, Mdev, MdevConfig, Parent, PciFunction, Sysfs, device_name, mdevs, parents};
+use crate::{
+    Error, Fake, Function, Mdev, MdevConfig, Parent, PciFunction, Sysfs, device_name, mdevs,
+    parents,
+};
 
 /// What to look for on a host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,7 +34,11 @@ struct Found {
 impl Discovery {
     /// All devices of the host, by address. `is_ours` tells the mediated devices that were made for
     /// guests of this control plane from those that somebody else made.
-    pub fn devices(&self, sysfs: &dyn Sysfs, is_ours: &dyn Fn(Uuid) -> bool) -> Result<Vec<Device>, Error> {
+    pub fn devices(
+        &self,
+        sysfs: &dyn Sysfs,
+        is_ours: &dyn Fn(Uuid) -> bool,
+    ) -> Result<Vec<Device>, Error> {
         let mut devices = Vec::new();
         if self.mdev.is_enabled() {
             devices.extend(self.mdev_devices(sysfs, is_ours)?);
@@ -49,17 +56,25 @@ impl Discovery {
         Ok(devices)
     }
 
-    fn mdev_devices(&self, sysfs: &dyn Sysfs, is_ours: &dyn Fn(Uuid) -> bool) -> Result<Vec<Device>, Error> {
+    fn mdev_devices(
+        &self,
+        sysfs: &dyn Sysfs,
+        is_ours: &dyn Fn(Uuid) -> bool,
+    ) -> Result<Vec<Device>, Error> {
         let existing = mdevs(sysfs)?;
         let parents = parents(sysfs)?;
         for address in self.mdev.addresses() {
             if !parents.iter().any(|parent| parent.address == address) {
-                tracing::warn!("The PCI address {address} was invalid for getting the related mdev type");
+                tracing::warn!(
+                    "The PCI address {address} was invalid for getting the related mdev type"
+                );
             }
         }
         let mut found = Vec::new();
         for parent in parents {
-            let Some(mdev_type) = self.mdev.type_of(&parent.address).map(str::to_owned) else { continue };
+            let Some(mdev_type) = self.mdev.type_of(&parent.address).map(str::to_owned) else {
+                continue;
+            };
             let Some(available) = parent.available(sysfs, &mdev_type) else {
                 tracing::warn!(address = %parent.address, %mdev_type, "the device does not offer its configured mdev type");
                 continue;
@@ -111,13 +126,21 @@ impl Discovery {
                 resource_class: self.mdev.class_of(mdev_type).to_owned(),
                 traits: traits(mdev_type, &type_name, function.as_ref()),
                 driver: function.map_or_else(virtual_driver, |f| f.driver),
-                slots: vec![HandleSlot::Mdev { mdev_type: mdev_type.clone(), count: ours + available }],
+                slots: vec![HandleSlot::Mdev {
+                    mdev_type: mdev_type.clone(),
+                    count: ours + available,
+                }],
             }],
         }
     }
 }
 
-fn count_ours(existing: &[Mdev], parent: &str, mdev_type: &str, is_ours: &dyn Fn(Uuid) -> bool) -> u32 {
+fn count_ours(
+    existing: &[Mdev],
+    parent: &str,
+    mdev_type: &str,
+    is_ours: &dyn Fn(Uuid) -> bool,
+) -> u32 {
     let mut ours = 0;
     for mdev in existing.iter().filter(|mdev| mdev.parent == parent) {
         if is_ours(mdev.uuid) {
@@ -133,10 +156,10 @@ fn count_ours(existing: &[Mdev], parent: &str, mdev_type: &str, is_ours: &dyn Fn
 /// (`CUSTOM_NVIDIA_13BD_M10_0B`, product id and second word of the type's name).
 fn traits(mdev_type: &str, type_name: &str, function: Option<&PciFunction>) -> Vec<String> {
     let mut traits = vec![custom(mdev_type)];
-    if let Some(function) = function.filter(|function| function.vendor_id == "10de") {
-        if let Some(word) = type_name.split_whitespace().nth(1) {
-            traits.push(custom(&format!("nvidia_{}_{word}", function.product_id)));
-        }
+    if let Some(function) = function.filter(|function| function.vendor_id == "10de")
+        && let Some(word) = type_name.split_whitespace().nth(1)
+    {
+        traits.push(custom(&format!("nvidia_{}_{word}", function.product_id)));
     }
     traits
 }

@@ -13,7 +13,8 @@ const GPU: &str = "devices/pci0000:84/0000:84:00.0";
 
 fn discovery(fixture: &Fixture, types: &[(&str, MdevGroup)]) -> Discovery {
     let enabled: Vec<String> = types.iter().map(|(name, _)| (*name).to_owned()).collect();
-    let groups: BTreeMap<_, _> = types.iter().map(|(name, group)| ((*name).to_owned(), group.clone())).collect();
+    let groups: BTreeMap<_, _> =
+        types.iter().map(|(name, group)| ((*name).to_owned(), group.clone())).collect();
     let mdev = MdevConfig::new(&enabled, &groups, &fixture.sysfs()).expect("a configuration");
     Discovery { mdev, ..Discovery::default() }
 }
@@ -37,10 +38,15 @@ fn capped(most: u32) -> MdevGroup {
 #[test]
 fn a_gpu_is_one_device_with_one_deployable() {
     let fixture = Fixture::new();
-    fixture.gpu("0000:84:00.0", &[("nvidia-35", "GRID M10-0B", 16), ("nvidia-36", "GRID M10-0Q", 16)]);
-    let devices = found(&fixture, &discovery(&fixture, &[("nvidia-35", MdevGroup::default())]), &[]);
+    fixture
+        .gpu("0000:84:00.0", &[("nvidia-35", "GRID M10-0B", 16), ("nvidia-36", "GRID M10-0Q", 16)]);
+    let devices =
+        found(&fixture, &discovery(&fixture, &[("nvidia-35", MdevGroup::default())]), &[]);
     let [device] = &devices[..] else { panic!("{devices:?}") };
-    assert_eq!((device.address.as_str(), device.kind, device.numa_node), ("0000:84:00.0", DeviceKind::Gpu, 1));
+    assert_eq!(
+        (device.address.as_str(), device.kind, device.numa_node),
+        ("0000:84:00.0", DeviceKind::Gpu, 1)
+    );
     assert_eq!((device.vendor_id.as_str(), device.product_id.as_str()), ("10de", "13bd"));
     let [deployable] = &device.deployables[..] else { panic!("{device:?}") };
     assert_eq!(deployable.name, "pci_0000_84_00_0");
@@ -53,7 +59,10 @@ fn a_gpu_is_one_device_with_one_deployable() {
 #[test]
 fn a_host_without_mdev_parents_has_no_devices() {
     let fixture = Fixture::new();
-    assert!(found(&fixture, &discovery(&fixture, &[("nvidia-35", MdevGroup::default())]), &[]).is_empty());
+    assert!(
+        found(&fixture, &discovery(&fixture, &[("nvidia-35", MdevGroup::default())]), &[])
+            .is_empty()
+    );
 }
 
 #[test]
@@ -69,9 +78,13 @@ fn existing_devices_of_ours_count_and_those_of_others_take_room() {
 #[test]
 fn a_gpu_that_lacks_its_type_or_is_full_of_another_is_left_out() {
     let fixture = Fixture::new();
-    fixture.gpu("0000:84:00.0", &[("nvidia-35", "GRID M10-0B", 0), ("nvidia-36", "GRID M10-0Q", 15)]);
+    fixture
+        .gpu("0000:84:00.0", &[("nvidia-35", "GRID M10-0B", 0), ("nvidia-36", "GRID M10-0Q", 15)]);
     fixture.gpu("0000:85:00.0", &[("nvidia-36", "GRID M10-0Q", 16)]);
-    assert!(found(&fixture, &discovery(&fixture, &[("nvidia-35", MdevGroup::default())]), &[]).is_empty());
+    assert!(
+        found(&fixture, &discovery(&fixture, &[("nvidia-35", MdevGroup::default())]), &[])
+            .is_empty()
+    );
 }
 
 #[test]
@@ -80,10 +93,15 @@ fn the_cap_lowers_the_sum_and_never_what_exists() {
     for address in ["0000:84:00.0", "0000:85:00.0", "0000:86:00.0"] {
         fixture.gpu(address, &[("nvidia-35", "GRID M10-0B", 16)]);
     }
-    let pairs = |all: &[(&str, u32)]| all.iter().map(|(a, n)| ((*a).to_owned(), *n)).collect::<Vec<_>>();
-    let capped_at = |most| counts(&found(&fixture, &discovery(&fixture, &[("nvidia-35", capped(most))]), &[]));
+    let pairs =
+        |all: &[(&str, u32)]| all.iter().map(|(a, n)| ((*a).to_owned(), *n)).collect::<Vec<_>>();
+    let capped_at =
+        |most| counts(&found(&fixture, &discovery(&fixture, &[("nvidia-35", capped(most))]), &[]));
     assert_eq!(capped_at(20), pairs(&[("0000:84:00.0", 16), ("0000:85:00.0", 4)]));
-    assert_eq!(capped_at(100), pairs(&[("0000:84:00.0", 16), ("0000:85:00.0", 16), ("0000:86:00.0", 16)]));
+    assert_eq!(
+        capped_at(100),
+        pairs(&[("0000:84:00.0", 16), ("0000:85:00.0", 16), ("0000:86:00.0", 16)])
+    );
     let last = fixture.mdev("devices/pci0000:86/0000:86:00.0", "nvidia-35");
     let discovery = discovery(&fixture, &[("nvidia-35", capped(3))]);
     assert_eq!(
@@ -152,20 +170,37 @@ fn functions_are_given_by_their_virtual_functions_if_they_have_some() {
 #[test]
 fn making_a_device_writes_its_uuid_and_checks_what_is_there() {
     let fixture = Fixture::new();
-    fixture.gpu("0000:84:00.0", &[("nvidia-35", "GRID M10-0B", 16), ("nvidia-36", "GRID M10-0Q", 16)]);
+    fixture
+        .gpu("0000:84:00.0", &[("nvidia-35", "GRID M10-0B", 16), ("nvidia-36", "GRID M10-0Q", 16)]);
     let sysfs = fixture.sysfs();
-    let mdev = |uuid, parent: &str, mdev_type: &str| Mdev { uuid, parent: parent.into(), mdev_type: mdev_type.into() };
+    let mdev = |uuid, parent: &str, mdev_type: &str| Mdev {
+        uuid,
+        parent: parent.into(),
+        mdev_type: mdev_type.into(),
+    };
     let uuid = Uuid::new_v4();
     create(&sysfs, &mdev(uuid, "0000:84:00.0", "nvidia-35")).expect("made");
-    assert_eq!(fixture.content(&format!("{GPU}/mdev_supported_types/nvidia-35/create")), uuid.to_string());
+    assert_eq!(
+        fixture.content(&format!("{GPU}/mdev_supported_types/nvidia-35/create")),
+        uuid.to_string()
+    );
 
     let there = fixture.mdev(GPU, "nvidia-35");
-    assert_eq!(find(&sysfs, there).expect("readable"), Some(mdev(there, "0000:84:00.0", "nvidia-35")));
+    assert_eq!(
+        find(&sysfs, there).expect("readable"),
+        Some(mdev(there, "0000:84:00.0", "nvidia-35"))
+    );
     create(&sysfs, &mdev(there, "0000:84:00.0", "nvidia-35")).expect("it is there");
     let other = create(&sysfs, &mdev(there, "0000:84:00.0", "nvidia-36"));
     assert!(matches!(other, Err(Error::Conflict { .. })), "{other:?}");
-    assert!(matches!(create(&sysfs, &mdev(uuid, "0000:99:00.0", "nvidia-35")), Err(Error::NoParent(_))));
-    assert!(matches!(create(&sysfs, &mdev(uuid, "0000:84:00.0", "nvidia-99")), Err(Error::NoType { .. })));
+    assert!(matches!(
+        create(&sysfs, &mdev(uuid, "0000:99:00.0", "nvidia-35")),
+        Err(Error::NoParent(_))
+    ));
+    assert!(matches!(
+        create(&sysfs, &mdev(uuid, "0000:84:00.0", "nvidia-99")),
+        Err(Error::NoType { .. })
+    ));
 }
 
 #[test]

@@ -55,7 +55,9 @@ pub fn parents(sysfs: &dyn Sysfs) -> Result<Vec<Parent>, Error> {
         let path = sysfs.real(&link).map_err(|source| Error::Read { path: link, source })?;
         match address(&path) {
             Some(address) => parents.push(Parent { address, path }),
-            None => tracing::warn!(%path, "an mdev parent that is neither PCI nor virtual is left out"),
+            None => {
+                tracing::warn!(%path, "an mdev parent that is neither PCI nor virtual is left out")
+            }
         }
     }
     parents.sort_by(|a, b| a.address.cmp(&b.address));
@@ -77,7 +79,8 @@ pub fn mdevs(sysfs: &dyn Sysfs) -> Result<Vec<Mdev>, Error> {
 /// The mediated device of that uuid, if it exists.
 pub fn find(sysfs: &dyn Sysfs, uuid: Uuid) -> Result<Option<Mdev>, Error> {
     let link = format!("{MDEVS}/{uuid}");
-    let resolved = sysfs.real(&link).and_then(|path| Ok((path, sysfs.real(&format!("{link}/mdev_type"))?)));
+    let resolved =
+        sysfs.real(&link).and_then(|path| Ok((path, sysfs.real(&format!("{link}/mdev_type"))?)));
     let (path, type_path) = match resolved {
         Ok(found) => found,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -94,7 +97,11 @@ pub fn create(sysfs: &dyn Sysfs, mdev: &Mdev) -> Result<(), Error> {
         if found == *mdev {
             return Ok(());
         }
-        return Err(Error::Conflict { uuid: *uuid, parent: found.parent, mdev_type: found.mdev_type });
+        return Err(Error::Conflict {
+            uuid: *uuid,
+            parent: found.parent,
+            mdev_type: found.mdev_type,
+        });
     }
     let folder = folder(sysfs, parent).ok_or_else(|| Error::NoParent(parent.clone()))?;
     let types = format!("{folder}/mdev_supported_types/{mdev_type}");

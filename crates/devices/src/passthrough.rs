@@ -26,7 +26,11 @@ impl Function {
             return None;
         };
         let virtual_functions = virtual_functions(sysfs, &self.address);
-        let addresses = if virtual_functions.is_empty() { vec![self.address.clone()] } else { virtual_functions };
+        let addresses = if virtual_functions.is_empty() {
+            vec![self.address.clone()]
+        } else {
+            virtual_functions
+        };
         Some(Device {
             address: self.address.clone(),
             kind: function.kind(),
@@ -47,7 +51,8 @@ impl Function {
 
 fn virtual_functions(sysfs: &dyn Sysfs, address: &str) -> Vec<String> {
     let mut addresses = Vec::new();
-    while let Ok(path) = sysfs.real(&format!("bus/pci/devices/{address}/virtfn{}", addresses.len())) {
+    while let Ok(path) = sysfs.real(&format!("bus/pci/devices/{address}/virtfn{}", addresses.len()))
+    {
         addresses.push(path.rsplit('/').next().unwrap_or(&path).to_owned());
     }
     addresses

@@ -40,7 +40,8 @@ impl PciAddress {
 
     /// The function so many places further on the bus, carrying over into device and bus.
     pub fn plus(self, places: u32) -> Option<Self> {
-        let here = u32::from(self.bus) << 8 | u32::from(self.device) << 3 | u32::from(self.function);
+        let here =
+            u32::from(self.bus) << 8 | u32::from(self.device) << 3 | u32::from(self.function);
         let there = here.checked_add(places)?;
         Some(Self {
             domain: self.domain,
@@ -91,7 +92,10 @@ impl PciFunction {
             vendor_id: hex(attribute("vendor").ok()?),
             product_id: hex(attribute("device").ok()?),
             class: attribute("class").map(hex).unwrap_or_default(),
-            numa_node: attribute("numa_node").ok().and_then(|n| n.trim().parse().ok()).unwrap_or(-1),
+            numa_node: attribute("numa_node")
+                .ok()
+                .and_then(|n| n.trim().parse().ok())
+                .unwrap_or(-1),
             driver: driver.rsplit('/').next().unwrap_or_default().to_owned(),
         })
     }
@@ -117,7 +121,15 @@ mod tests {
     fn addresses_are_read_strictly_and_shown_as_read() {
         let address = PciAddress::parse("0000:84:00.0").expect("an address");
         assert_eq!(address.to_string(), "0000:84:00.0");
-        for wrong in ["84:00.0", "0000:84:00", "0000:84:20.0", "0000:84:00.8", "0000:8g:00.0", "mtty_mtty", ""] {
+        for wrong in [
+            "84:00.0",
+            "0000:84:00",
+            "0000:84:20.0",
+            "0000:84:00.8",
+            "0000:8g:00.0",
+            "mtty_mtty",
+            "",
+        ] {
             assert_eq!(PciAddress::parse(wrong), None, "{wrong}");
         }
     }

@@ -39,13 +39,20 @@ impl Fixture {
     }
 
     /// A PCI function; returns its folder.
-    pub fn function(&self, address: &str, ids: (&str, &str, &str), numa_node: i64, driver: &str) -> String {
+    pub fn function(
+        &self,
+        address: &str,
+        ids: (&str, &str, &str),
+        numa_node: i64,
+        driver: &str,
+    ) -> String {
         let path = format!("devices/pci{}/{address}", &address[..7]);
         self.write(&format!("{path}/vendor"), &format!("0x{}\n", ids.0));
         self.write(&format!("{path}/device"), &format!("0x{}\n", ids.1));
         self.write(&format!("{path}/class"), &format!("0x{}\n", ids.2));
         self.write(&format!("{path}/numa_node"), &format!("{numa_node}\n"));
-        std::fs::create_dir_all(self.root().join(format!("bus/pci/drivers/{driver}"))).expect("made");
+        std::fs::create_dir_all(self.root().join(format!("bus/pci/drivers/{driver}")))
+            .expect("made");
         self.link(&format!("{path}/driver"), &format!("bus/pci/drivers/{driver}"));
         self.link(&format!("bus/pci/devices/{address}"), &path);
         path
@@ -79,7 +86,10 @@ impl Fixture {
         let uuid = Uuid::new_v4();
         let path = format!("{device}/{uuid}");
         self.write(&format!("{path}/remove"), "");
-        self.link(&format!("{path}/mdev_type"), &format!("{device}/mdev_supported_types/{mdev_type}"));
+        self.link(
+            &format!("{path}/mdev_type"),
+            &format!("{device}/mdev_supported_types/{mdev_type}"),
+        );
         self.link(&format!("bus/mdev/devices/{uuid}"), &path);
         uuid
     }

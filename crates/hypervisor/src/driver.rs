@@ -48,7 +48,12 @@ pub trait Hypervisor: Send + Sync + 'static {
     /// The domain of a server, if it is defined.
     fn domain(&self, server: ServerId) -> Answer<'_, Option<Found>>;
     /// Brings the disks into place.
-    fn prepare<'a>(&'a self, server: ServerId, display_name: &'a str, boot: &'a Boot) -> Answer<'a, ()>;
+    fn prepare<'a>(
+        &'a self,
+        server: ServerId,
+        display_name: &'a str,
+        boot: &'a Boot,
+    ) -> Answer<'a, ()>;
     /// Makes the domain known, or replaces what is known of it as a whole.
     fn define<'a>(&'a self, definition: &'a Definition) -> Answer<'a, ()>;
     /// Powers on.

@@ -35,7 +35,11 @@ impl Definition {
         if let Some(image) = boot.image {
             write!(xml, " image='{image}'")?;
         }
-        writeln!(xml, " root_gb='{}' ephemeral_gb='{}' swap_mb='{}'/>", boot.root_gb, boot.ephemeral_gb, boot.swap_mb)?;
+        writeln!(
+            xml,
+            " root_gb='{}' ephemeral_gb='{}' swap_mb='{}'/>",
+            boot.root_gb, boot.ephemeral_gb, boot.swap_mb
+        )?;
         if let Some(done) = done {
             writeln!(xml, "      <kilonova:done operation='{done}'/>")?;
         }
@@ -48,10 +52,18 @@ impl Definition {
                     Text(mdev_type)
                 )?,
                 Attachment::Pci { address } => {
-                    writeln!(xml, "      <kilonova:device kind='pci' address='{}'/>", Text(address))?;
+                    writeln!(
+                        xml,
+                        "      <kilonova:device kind='pci' address='{}'/>",
+                        Text(address)
+                    )?;
                 }
                 Attachment::TestPci { address } => {
-                    writeln!(xml, "      <kilonova:device kind='test_pci' address='{}'/>", Text(address))?;
+                    writeln!(
+                        xml,
+                        "      <kilonova:device kind='test_pci' address='{}'/>",
+                        Text(address)
+                    )?;
                 }
             }
         }
@@ -67,7 +79,10 @@ impl Definition {
         for device in devices {
             match device {
                 Attachment::Mdev { uuid, .. } => {
-                    writeln!(xml, "    <hostdev mode='subsystem' type='mdev' managed='no' model='vfio-pci'>")?;
+                    writeln!(
+                        xml,
+                        "    <hostdev mode='subsystem' type='mdev' managed='no' model='vfio-pci'>"
+                    )?;
                     writeln!(xml, "      <source>")?;
                     writeln!(xml, "        <address uuid='{uuid}'/>")?;
                     writeln!(xml, "      </source>")?;
@@ -89,7 +104,9 @@ impl Definition {
             .children()
             .find(|node| node.has_tag_name((NAMESPACE, "server")))
             .ok_or_else(|| unreadable("it was not defined by Kilonova"))?;
-        let ours = |name: &'static str| server.children().filter(move |node| node.has_tag_name((NAMESPACE, name)));
+        let ours = |name: &'static str| {
+            server.children().filter(move |node| node.has_tag_name((NAMESPACE, name)))
+        };
         let boot = ours("boot").next().ok_or_else(|| unreadable("it says nothing of the disks"))?;
         Ok(Self {
             server: parse(text(child(domain, "uuid")?))?,
@@ -104,7 +121,10 @@ impl Definition {
                 swap_mb: parse(attribute(boot, "swap_mb")?)?,
             },
             devices: ours("device").map(device).collect::<Result<_, _>>()?,
-            done: ours("done").next().map(|done| parse(attribute(done, "operation")?)).transpose()?,
+            done: ours("done")
+                .next()
+                .map(|done| parse(attribute(done, "operation")?))
+                .transpose()?,
         })
     }
 }

@@ -58,7 +58,8 @@ fn what_is_written_is_read_back() {
 
 #[test]
 fn names_cannot_break_out_of_the_xml() {
-    for name in ["</kilonova:name><done/>", "a\u{0}b", "]]>", "&amp;", " lead\n\ttail\r ", "𝕏 ünï"] {
+    for name in ["</kilonova:name><done/>", "a\u{0}b", "]]>", "&amp;", " lead\n\ttail\r ", "𝕏 ünï"]
+    {
         let written = Definition { display_name: name.into(), ..definition() };
         let read = Definition::from_xml(&written.to_xml()).expect("readable");
         assert_eq!(read.display_name, name.replace('\u{0}', "\u{fffd}"), "{name:?}");
@@ -69,7 +70,11 @@ fn names_cannot_break_out_of_the_xml() {
 #[test]
 fn foreign_and_broken_domains_are_refused() {
     let foreign = "<domain><uuid>11111111-1111-4111-8111-111111111111</uuid><metadata/></domain>";
-    for (xml, part) in [(foreign, "not defined by Kilonova"), ("<domain>", "cannot be read"), ("", "cannot be read")] {
+    for (xml, part) in [
+        (foreign, "not defined by Kilonova"),
+        ("<domain>", "cannot be read"),
+        ("", "cannot be read"),
+    ] {
         let error = Definition::from_xml(xml).expect_err("refused");
         assert!(error.message.contains(part), "{error}");
     }

@@ -53,7 +53,11 @@ impl Files {
 
     pub(super) fn set_running(&self, server: ServerId, running: bool) -> io::Result<()> {
         let mark = self.running.join(server.to_string());
-        if running { write_atomically(&mark, b"") } else { absent_is_fine(std::fs::remove_file(mark)) }
+        if running {
+            write_atomically(&mark, b"")
+        } else {
+            absent_is_fine(std::fs::remove_file(mark))
+        }
     }
 
     fn domain(&self, server: ServerId) -> PathBuf {

@@ -40,7 +40,10 @@ impl Simulated {
         for (server, xml) in files.load()? {
             match Definition::from_xml(&xml) {
                 Ok(definition) if definition.server == server => {
-                    let guest = Guest { display_name: definition.display_name.into(), running: files.is_running(server) };
+                    let guest = Guest {
+                        display_name: definition.display_name.into(),
+                        running: files.is_running(server),
+                    };
                     guests.insert(server, guest);
                 }
                 Ok(_) => tracing::warn!(%server, "a domain file holds another server's domain"),
@@ -96,7 +99,12 @@ impl Hypervisor for Simulated {
         })
     }
 
-    fn prepare<'a>(&'a self, _server: ServerId, display_name: &'a str, _boot: &'a Boot) -> Answer<'a, ()> {
+    fn prepare<'a>(
+        &'a self,
+        _server: ServerId,
+        display_name: &'a str,
+        _boot: &'a Boot,
+    ) -> Answer<'a, ()> {
         Box::pin(self.plan.step(Step::Image, display_name))
     }
 
@@ -104,7 +112,9 @@ impl Hypervisor for Simulated {
         Box::pin(async move {
             self.plan.step(Step::Define, &definition.display_name).await?;
             let mut guests = self.guests();
-            self.files.write(definition.server, &definition.to_xml()).map_err(failed(Step::Define))?;
+            self.files
+                .write(definition.server, &definition.to_xml())
+                .map_err(failed(Step::Define))?;
             let running = guests.get(&definition.server).is_some_and(|guest| guest.running);
             let display_name = definition.display_name.as_str().into();
             guests.insert(definition.server, Guest { display_name, running });
@@ -122,7 +132,9 @@ impl Hypervisor for Simulated {
 
     fn reboot(&self, server: ServerId) -> Answer<'_, ()> {
         Box::pin(async move {
-            let Some((name, running)) = self.guest(server) else { return Err(unknown(Step::Reboot, server)) };
+            let Some((name, running)) = self.guest(server) else {
+                return Err(unknown(Step::Reboot, server));
+            };
             if !running {
                 return Err(Error::new(Step::Reboot, format!("{name} is shut off")));
             }

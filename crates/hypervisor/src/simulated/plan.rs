@@ -42,7 +42,9 @@ impl Plan {
         }
         let mut failures = self.failures.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let due = failures.iter_mut().find(|failure| {
-            failure.step == step && failure.times != Some(0) && matches(&failure.server_name, display_name)
+            failure.step == step
+                && failure.times != Some(0)
+                && matches(&failure.server_name, display_name)
         });
         let Some(due) = due else { return Ok(()) };
         due.times = due.times.map(|times| times - 1);

@@ -32,16 +32,22 @@ impl Work {
         }))
     }
 
-    pub(super) async fn present(&self, server: ServerId, domain: &Domain, current: Current<'_>) -> Result<Outcome, Halt> {
+    pub(super) async fn present(
+        &self,
+        server: ServerId,
+        domain: &Domain,
+        current: Current<'_>,
+    ) -> Result<Outcome, Halt> {
         let want = Definition::of(server, domain);
         let now = self.now(server).await?;
         let noted = self.notes.get(server).unwrap_or_default();
         let fresh = noted.building || now.is_none();
         let result = self.reach(&want, domain, now, noted, fresh, current).await;
-        if fresh && let Err(Halt::Failed { .. }) = &result {
-            if let Err(halt) = self.absent(server).await {
-                tracing::warn!(host = self.host(), %server, ?halt, "what was half made could not be undone");
-            }
+        if fresh
+            && let Err(Halt::Failed { .. }) = &result
+            && let Err(halt) = self.absent(server).await
+        {
+            tracing::warn!(host = self.host(), %server, ?halt, "what was half made is not undone");
         }
         result
     }
@@ -122,7 +128,10 @@ impl Work {
         self.note(want.server, Note { building: fresh, mdevs: union }, CREATE_MDEV)?;
         for address in want.devices.iter().filter_map(pci) {
             if !self.sysfs.exists(&format!("bus/pci/devices/{address}")) {
-                return Err(Halt::failed(DEFINE, format!("there is no PCI function {address} on this host")));
+                return Err(Halt::failed(
+                    DEFINE,
+                    format!("there is no PCI function {address} on this host"),
+                ));
             }
         }
         for mdev in stale {
@@ -131,7 +140,9 @@ impl Work {
         }
         for mdev in &wanted {
             current()?;
-            self.create_mdev(mdev.clone()).await.map_err(|error| Halt::failed(CREATE_MDEV, error))?;
+            self.create_mdev(mdev.clone())
+                .await
+                .map_err(|error| Halt::failed(CREATE_MDEV, error))?;
         }
         self.note(want.server, Note { building: fresh, mdevs: wanted.clone() }, CREATE_MDEV)?;
         Ok(wanted)
@@ -141,7 +152,8 @@ impl Work {
     /// whether the guest runs.
     async fn restart(&self, want: &Definition, verb: Verb) -> Result<bool, Halt> {
         if verb == Verb::RebootSoft {
-            match tokio::time::timeout(self.soft_reboot, self.hypervisor.reboot(want.server)).await {
+            match tokio::time::timeout(self.soft_reboot, self.hypervisor.reboot(want.server)).await
+            {
                 Ok(result) => {
                     // A failed reboot counts as tried: a later document must not restart the guest.
                     let remembered = self.hypervisor.define(want).await;
@@ -149,7 +161,9 @@ impl Work {
                     remembered?;
                     return Ok(true);
                 }
-                Err(_) => tracing::info!(server = %want.server, "the guest did not restart by itself"),
+                Err(_) => {
+                    tracing::info!(server = %want.server, "the guest did not restart by itself")
+                }
             }
         }
         self.hypervisor.destroy(want.server).await?;
@@ -170,7 +184,9 @@ impl Work {
             self.remove_mdev(mdev).await.map_err(|error| Halt::failed(DESTROY, error))?;
         }
         self.hypervisor.undefine(server).await?;
-        self.notes.remove(server).map_err(|error| Halt::failed(DESTROY, format!("{}: {error}", self.state.display())))?;
+        self.notes
+            .remove(server)
+            .map_err(|error| Halt::failed(DESTROY, format!("{}: {error}", self.state.display())))?;
         Ok(Outcome::Absent)
     }
 }

@@ -59,7 +59,11 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { concurrency: 10, rescan: Duration::from_secs(60), soft_reboot: Duration::from_secs(120) }
+        Self {
+            concurrency: 10,
+            rescan: Duration::from_secs(60),
+            soft_reboot: Duration::from_secs(120),
+        }
     }
 }
 
@@ -84,7 +88,11 @@ impl Node {
 
     /// Works until `shutdown` turns true (or its sender is gone), another process registers for the
     /// host, or the control plane refuses the host.
-    pub async fn run(self, control: Arc<dyn ControlPlane>, mut shutdown: watch::Receiver<bool>) -> Result<(), Error> {
+    pub async fn run(
+        self,
+        control: Arc<dyn ControlPlane>,
+        mut shutdown: watch::Receiver<bool>,
+    ) -> Result<(), Error> {
         let host = self.parts.registration.host.clone();
         let link = Arc::new(Link::new(control, host.clone()));
         let work = Arc::new(Work::new(&self.parts, self.notes));
@@ -124,7 +132,12 @@ async fn poll(inventory: &mut Inventory, link: &Link, work: &Work, workers: &mut
 
 /// Registers, recovers and follows the documents until the control plane no longer knows the
 /// registration.
-async fn round(inventory: &mut Inventory, link: &Link, work: &Work, workers: &mut Workers) -> Result<(), Error> {
+async fn round(
+    inventory: &mut Inventory,
+    link: &Link,
+    work: &Work,
+    workers: &mut Workers,
+) -> Result<(), Error> {
     let halt = |stop| stopped(link.host().to_owned(), stop);
     link.register(inventory.first().await?).await.map_err(halt)?;
     let mut since = 0;

@@ -118,7 +118,11 @@ mod tests {
     fn notes_are_found_again_by_the_next_process() {
         let folder = tempfile::tempdir().expect("a folder");
         let (kept, dropped) = (ServerId::new_v4(), ServerId::new_v4());
-        let mdev = Mdev { uuid: Uuid::new_v4(), parent: "0000:84:00.0".into(), mdev_type: "nvidia-35".into() };
+        let mdev = Mdev {
+            uuid: Uuid::new_v4(),
+            parent: "0000:84:00.0".into(),
+            mdev_type: "nvidia-35".into(),
+        };
         let note = Note { building: true, mdevs: vec![mdev.clone()] };
         let notes = Notes::open(folder.path().join("notes")).expect("opens");
         notes.put(kept, note.clone()).expect("written");

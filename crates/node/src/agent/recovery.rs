@@ -18,11 +18,13 @@ pub(super) async fn recover(work: &Work, batch: &Batch) -> Result<(), Error> {
     }
     let hypervisor = |source| Error::Hypervisor { host: work.host().to_owned(), source };
     let named: HashSet<ServerId> = batch.documents.iter().map(|document| document.server).collect();
-    let domains: HashSet<ServerId> = work.hypervisor.servers().await.map_err(hypervisor)?.into_iter().collect();
+    let domains: HashSet<ServerId> =
+        work.hypervisor.servers().await.map_err(hypervisor)?.into_iter().collect();
     for server in domains.difference(&named) {
         tracing::warn!(host = work.host(), %server, "a domain that no document names is left as it is");
     }
-    let unnamed: Vec<ServerId> = work.notes.servers().into_iter().filter(|server| !named.contains(server)).collect();
+    let unnamed: Vec<ServerId> =
+        work.notes.servers().into_iter().filter(|server| !named.contains(server)).collect();
     if unnamed.is_empty() {
         return Ok(());
     }
@@ -50,7 +52,10 @@ pub(super) async fn recover(work: &Work, batch: &Batch) -> Result<(), Error> {
     Ok(())
 }
 
-async fn used(work: &Work, domains: &HashSet<ServerId>) -> Result<HashSet<Uuid>, kilonova_hypervisor::Error> {
+async fn used(
+    work: &Work,
+    domains: &HashSet<ServerId>,
+) -> Result<HashSet<Uuid>, kilonova_hypervisor::Error> {
     let mut used = HashSet::new();
     for server in domains {
         if let Some(found) = work.hypervisor.domain(*server).await? {

@@ -101,14 +101,19 @@ impl Work {
     }
 
     /// Reads the devices of the host while none is being made.
-    pub(super) async fn scan(&self, discovery: Discovery) -> Result<Vec<Device>, kilonova_devices::Error> {
+    pub(super) async fn scan(
+        &self,
+        discovery: Discovery,
+    ) -> Result<Vec<Device>, kilonova_devices::Error> {
         let alone = Arc::clone(&self.devices).write_owned().await;
         let noted = self.notes.mdevs();
         let strays = self.strays().clone();
         let sysfs = Arc::clone(&self.sysfs);
         blocking(move || {
             let _alone = alone;
-            discovery.devices(&*sysfs, &|uuid| noted.get(&uuid).is_some_and(|server| !strays.contains(server)))
+            discovery.devices(&*sysfs, &|uuid| {
+                noted.get(&uuid).is_some_and(|server| !strays.contains(server))
+            })
         })
         .await
     }
@@ -143,8 +148,15 @@ impl Work {
         drop(self.devices.write().await);
     }
 
-    pub(super) fn note(&self, server: ServerId, note: Note, step: &'static str) -> Result<(), Halt> {
-        self.notes.put(server, note).map_err(|error| Halt::failed(step, format!("{}: {error}", self.state.display())))
+    pub(super) fn note(
+        &self,
+        server: ServerId,
+        note: Note,
+        step: &'static str,
+    ) -> Result<(), Halt> {
+        self.notes
+            .put(server, note)
+            .map_err(|error| Halt::failed(step, format!("{}: {error}", self.state.display())))
     }
 }
 
@@ -154,6 +166,8 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T, kilonova_devices::Error> {
     match tokio::task::spawn_blocking(step).await {
         Ok(result) => result,
-        Err(error) => Err(kilonova_devices::Error::Read { path: "sysfs".to_owned(), source: error.into() }),
+        Err(error) => {
+            Err(kilonova_devices::Error::Read { path: "sysfs".to_owned(), source: error.into() })
+        }
     }
 }

@@ -69,7 +69,8 @@ impl Workers {
             }
         };
         drop(slots);
-        let (work, slots, reports) = (Arc::clone(&self.work), Arc::clone(&self.slots), self.reports.clone());
+        let (work, slots, reports) =
+            (Arc::clone(&self.work), Arc::clone(&self.slots), self.reports.clone());
         self.tasks.spawn(async move { serve(server, receiver, work, slots, reports).await });
     }
 }
@@ -95,7 +96,8 @@ async fn serve(
                 Outcome::Failed { step: step.to_owned(), message }
             }
         };
-        let unfinished = matches!((&document.desired, &outcome), (Desired::Absent, Outcome::Failed { .. }));
+        let unfinished =
+            matches!((&document.desired, &outcome), (Desired::Absent, Outcome::Failed { .. }));
         let observation = Observation { server, generation: document.generation, outcome };
         if reports.send(observation).await.is_err() {
             return;

@@ -64,7 +64,8 @@ pub(super) fn resolve(tree: &Tree, mdevs: &Mdevs, path: &str) -> Option<Node> {
     }
     if let Some(rest) = path.strip_prefix("class/mdev_bus/") {
         let (name, rest) = split(rest);
-        let slot = tree.slots.iter().position(|slot| slot.is_parent() && last(&slot.path) == name)?;
+        let slot =
+            tree.slots.iter().position(|slot| slot.is_parent() && last(&slot.path) == name)?;
         return below_device(tree, mdevs, slot, rest);
     }
     if let Some(rest) = path.strip_prefix("bus/pci/devices/") {
@@ -77,8 +78,11 @@ pub(super) fn resolve(tree: &Tree, mdevs: &Mdevs, path: &str) -> Option<Node> {
         let uuid = Uuid::try_parse(name).ok()?;
         return below_mdev(uuid, mdevs.get(uuid)?, rest);
     }
-    let inside = |slot_path: &str| path.strip_prefix(slot_path).filter(|rest| rest.is_empty() || rest.starts_with('/'));
-    let (slot, rest) = tree.slots.iter().enumerate().find_map(|(at, slot)| Some((at, inside(&slot.path)?)))?;
+    let inside = |slot_path: &str| {
+        path.strip_prefix(slot_path).filter(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let (slot, rest) =
+        tree.slots.iter().enumerate().find_map(|(at, slot)| Some((at, inside(&slot.path)?)))?;
     below_device(tree, mdevs, slot, rest.trim_start_matches('/'))
 }
 
@@ -92,11 +96,15 @@ fn below_device(tree: &Tree, mdevs: &Mdevs, slot: usize, rest: &str) -> Option<N
         "device" => file(DeviceFile::Product),
         "class" => file(DeviceFile::Class),
         "numa_node" => file(DeviceFile::NumaNode),
-        "driver" if !here.card.driver.is_empty() && rest.is_empty() => Some(Node::Driver(here.card.driver.clone())),
+        "driver" if !here.card.driver.is_empty() && rest.is_empty() => {
+            Some(Node::Driver(here.card.driver.clone()))
+        }
         "physfn" => below_device(tree, mdevs, here.physical?, rest),
         "mdev_supported_types" if here.is_parent() => below_types(tree, slot, rest),
         _ => match name.strip_prefix("virtfn") {
-            Some(number) => below_device(tree, mdevs, *here.virtuals.get(number.parse::<usize>().ok()?)?, rest),
+            Some(number) => {
+                below_device(tree, mdevs, *here.virtuals.get(number.parse::<usize>().ok()?)?, rest)
+            }
             None => {
                 let uuid = Uuid::try_parse(name).ok()?;
                 let kind = mdevs.get(uuid).filter(|kind| usize::from(kind.0) == slot)?;
@@ -139,7 +147,11 @@ pub(super) fn real(tree: &Tree, node: &Node) -> String {
     let device = |slot: usize| tree.slots[slot].path.as_str();
     let kind_path = |(slot, kind): Kind| {
         let slot = usize::from(slot);
-        format!("{}/mdev_supported_types/{}", device(slot), tree.slots[slot].card.types[usize::from(kind)].id)
+        format!(
+            "{}/mdev_supported_types/{}",
+            device(slot),
+            tree.slots[slot].card.types[usize::from(kind)].id
+        )
     };
     match node {
         Node::Parents => "class/mdev_bus".to_owned(),

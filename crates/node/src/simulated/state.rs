@@ -44,10 +44,13 @@ impl Mdevs {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             let Ok(uuid) = Uuid::try_parse(name) else { continue };
             let text = std::fs::read_to_string(&path)?;
-            let kind = text.trim_end().split_once(' ').and_then(|(parent, id)| kind(tree, parent, id));
+            let kind =
+                text.trim_end().split_once(' ').and_then(|(parent, id)| kind(tree, parent, id));
             match kind {
                 Some(kind) => drop(made.insert(uuid, kind)),
-                None => tracing::warn!(%uuid, "a mediated device no longer fits the device tree and is left out"),
+                None => {
+                    tracing::warn!(%uuid, "a mediated device no longer fits the device tree and is left out")
+                }
             }
         }
         Ok(Self { folder: Some(folder), made, failures })
@@ -62,17 +65,23 @@ impl Mdevs {
     }
 
     pub(super) fn available(&self, tree: &Tree, (slot, wanted): Kind) -> u32 {
-        let pool_of = |slot: u16| tree.slots[usize::from(slot)].physical.unwrap_or(usize::from(slot));
+        let pool_of =
+            |slot: u16| tree.slots[usize::from(slot)].physical.unwrap_or(usize::from(slot));
         let card = &tree.slots[usize::from(slot)].card;
         let instances = |kind: u16| u64::from(card.types[usize::from(kind)].instances);
-        let in_pool: Vec<Kind> = self.made.values().copied().filter(|made| pool_of(made.0) == pool_of(slot)).collect();
+        let in_pool: Vec<Kind> =
+            self.made.values().copied().filter(|made| pool_of(made.0) == pool_of(slot)).collect();
         let room = if card.exclusive {
             if in_pool.iter().any(|made| made.1 != wanted) {
                 return 0;
             }
             instances(wanted).saturating_sub(in_pool.len() as u64)
         } else {
-            let parts = card.types.iter().map(|one| u64::from(one.instances)).fold(1, least_common_multiple);
+            let parts = card
+                .types
+                .iter()
+                .map(|one| u64::from(one.instances))
+                .fold(1, least_common_multiple);
             let taken: u64 = in_pool.iter().map(|made| parts / instances(made.1)).sum();
             parts.saturating_sub(taken) / (parts / instances(wanted))
         };
@@ -86,7 +95,8 @@ impl Mdevs {
     }
 
     pub(super) fn create(&mut self, tree: &Tree, kind: Kind, value: &str) -> io::Result<()> {
-        let uuid = Uuid::try_parse(value.trim_end()).map_err(|_| io::Error::from_raw_os_error(EINVAL))?;
+        let uuid =
+            Uuid::try_parse(value.trim_end()).map_err(|_| io::Error::from_raw_os_error(EINVAL))?;
         match &mut self.failures {
             None => return Err(io::Error::from_raw_os_error(EINVAL)),
             Some(0) => {}

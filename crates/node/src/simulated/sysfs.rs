@@ -21,7 +21,12 @@ pub struct SimulatedSysfs {
 
 impl SimulatedSysfs {
     /// Opens it with the mediated devices that the folder holds.
-    pub fn open(tree: Arc<Tree>, folder: PathBuf, create_time: Duration, failures: Option<u32>) -> io::Result<Self> {
+    pub fn open(
+        tree: Arc<Tree>,
+        folder: PathBuf,
+        create_time: Duration,
+        failures: Option<u32>,
+    ) -> io::Result<Self> {
         let mdevs = Mdevs::open(folder, &tree, failures)?;
         Ok(Self { tree, mdevs: Mutex::new(mdevs), create_time })
     }
@@ -60,7 +65,9 @@ impl Sysfs for SimulatedSysfs {
                     TypeFile::Name => Ok(one.name.clone()),
                     TypeFile::Description => Ok(one.description.clone()),
                     TypeFile::DeviceApi => Ok(one.device_api.clone()),
-                    TypeFile::AvailableInstances => Ok(mdevs.available(&self.tree, kind).to_string()),
+                    TypeFile::AvailableInstances => {
+                        Ok(mdevs.available(&self.tree, kind).to_string())
+                    }
                     TypeFile::Create => Err(io::ErrorKind::PermissionDenied.into()),
                 }
             }
@@ -73,21 +80,39 @@ impl Sysfs for SimulatedSysfs {
         let mdevs = self.mdevs();
         let slots = self.tree.slots.iter();
         let mut names: Vec<String> = match self.resolve(&mdevs, path)? {
-            Node::Parents => slots.filter(|slot| slot.is_parent()).map(|slot| last(&slot.path).to_owned()).collect(),
-            Node::Functions => slots.filter(|slot| slot.is_pci()).map(|slot| slot.address.clone()).collect(),
+            Node::Parents => slots
+                .filter(|slot| slot.is_parent())
+                .map(|slot| last(&slot.path).to_owned())
+                .collect(),
+            Node::Functions => {
+                slots.filter(|slot| slot.is_pci()).map(|slot| slot.address.clone()).collect()
+            }
             Node::Mdevs => mdevs.all().map(|(uuid, _)| uuid.to_string()).collect(),
-            Node::Types(slot) => self.tree.slots[slot].card.types.iter().map(|one| one.id.clone()).collect(),
-            Node::Type(_) => words(&["name", "description", "device_api", "available_instances", "create"]),
+            Node::Types(slot) => {
+                self.tree.slots[slot].card.types.iter().map(|one| one.id.clone()).collect()
+            }
+            Node::Type(_) => {
+                words(&["name", "description", "device_api", "available_instances", "create"])
+            }
             Node::Mdev(..) => words(&["mdev_type", "remove"]),
             Node::Driver(_) => Vec::new(),
             Node::Device(slot) => {
                 let here = &self.tree.slots[slot];
-                let mut names = if here.is_pci() { words(&["vendor", "device", "class", "numa_node"]) } else { Vec::new() };
+                let mut names = if here.is_pci() {
+                    words(&["vendor", "device", "class", "numa_node"])
+                } else {
+                    Vec::new()
+                };
                 names.extend((!here.card.driver.is_empty()).then(|| "driver".to_owned()));
                 names.extend(here.physical.map(|_| "physfn".to_owned()));
                 names.extend((0..here.virtuals.len()).map(|number| format!("virtfn{number}")));
                 names.extend(here.is_parent().then(|| "mdev_supported_types".to_owned()));
-                names.extend(mdevs.all().filter(|(_, kind)| usize::from(kind.0) == slot).map(|(uuid, _)| uuid.to_string()));
+                names.extend(
+                    mdevs
+                        .all()
+                        .filter(|(_, kind)| usize::from(kind.0) == slot)
+                        .map(|(uuid, _)| uuid.to_string()),
+                );
                 names
             }
             Node::DeviceFile(..) | Node::TypeFile(..) | Node::Remove(_) => {

@@ -44,7 +44,11 @@ fn tree() -> Arc<Tree> {
     Arc::clone(&topology.hosts[0].like.tree)
 }
 
-fn make(sysfs: &SimulatedSysfs, parent: &str, mdev_type: &str) -> Result<Uuid, kilonova_devices::Error> {
+fn make(
+    sysfs: &SimulatedSysfs,
+    parent: &str,
+    mdev_type: &str,
+) -> Result<Uuid, kilonova_devices::Error> {
     let uuid = Uuid::new_v4();
     create(sysfs, &Mdev { uuid, parent: parent.into(), mdev_type: mdev_type.into() }).map(|()| uuid)
 }
@@ -58,14 +62,28 @@ fn available(sysfs: &SimulatedSysfs, parent: &str, mdev_type: &str) -> u32 {
 #[test]
 fn links_lead_where_the_kernel_lets_them() {
     let sysfs = SimulatedSysfs::in_memory(tree());
-    let addresses: Vec<String> = parents(&sysfs).expect("readable").into_iter().map(|p| p.address).collect();
+    let addresses: Vec<String> =
+        parents(&sysfs).expect("readable").into_iter().map(|p| p.address).collect();
     assert_eq!(
         addresses,
-        ["0000:25:00.4", "0000:25:00.5", "0000:25:00.6", "0000:84:00.0", "0000:85:00.0", "mtty_mtty"]
+        [
+            "0000:25:00.4",
+            "0000:25:00.5",
+            "0000:25:00.6",
+            "0000:84:00.0",
+            "0000:85:00.0",
+            "mtty_mtty"
+        ]
     );
     assert_eq!(sysfs.real("class/mdev_bus/mtty").expect("a link"), "devices/virtual/mtty/mtty");
-    assert_eq!(sysfs.real("bus/pci/devices/0000:25:00.4/physfn").expect("a link"), "devices/pci0000:25/0000:25:00.0");
-    assert_eq!(sysfs.real("bus/pci/devices/0000:84:00.0/driver").expect("a link"), "bus/pci/drivers/nvidia");
+    assert_eq!(
+        sysfs.real("bus/pci/devices/0000:25:00.4/physfn").expect("a link"),
+        "devices/pci0000:25/0000:25:00.0"
+    );
+    assert_eq!(
+        sysfs.real("bus/pci/devices/0000:84:00.0/driver").expect("a link"),
+        "bus/pci/drivers/nvidia"
+    );
     assert_eq!(sysfs.read("bus/pci/devices/0000:84:00.0/vendor").expect("a file"), "0x10de");
     assert!(sysfs.read("bus/pci/devices/0000:99:00.0/vendor").is_err());
     assert!(sysfs.write("bus/pci/devices/0000:84:00.0/vendor", "0").is_err());
@@ -119,16 +137,26 @@ fn virtual_functions_hold_one_each_until_the_card_is_full() {
 #[test]
 fn devices_are_kept_in_files_and_found_again() {
     let folder = tempfile::tempdir().expect("a folder");
-    let open = || SimulatedSysfs::open(tree(), folder.path().join("mdevs"), Duration::ZERO, Some(1)).expect("opens");
+    let open = || {
+        SimulatedSysfs::open(tree(), folder.path().join("mdevs"), Duration::ZERO, Some(1))
+            .expect("opens")
+    };
     let sysfs = open();
     assert!(make(&sysfs, "0000:84:00.0", "nvidia-35").is_err(), "the one failure that was ordered");
     let kept = make(&sysfs, "0000:84:00.0", "nvidia-35").expect("room");
     let removed = make(&sysfs, "mtty_mtty", "mtty-1").expect("room");
     remove(&sysfs, removed).expect("removed");
-    std::fs::write(folder.path().join("mdevs").join(Uuid::new_v4().to_string()), "0000:99:00.0 x\n").expect("written");
+    std::fs::write(
+        folder.path().join("mdevs").join(Uuid::new_v4().to_string()),
+        "0000:99:00.0 x\n",
+    )
+    .expect("written");
     let again = open();
     let all = mdevs(&again).expect("readable");
-    assert_eq!(all, [Mdev { uuid: kept, parent: "0000:84:00.0".into(), mdev_type: "nvidia-35".into() }]);
+    assert_eq!(
+        all,
+        [Mdev { uuid: kept, parent: "0000:84:00.0".into(), mdev_type: "nvidia-35".into() }]
+    );
     assert_eq!(find(&again, removed).expect("readable"), None);
 }
 
@@ -139,7 +167,10 @@ fn the_kernel_refuses_what_is_no_uuid_and_a_uuid_twice() {
     assert!(sysfs.write(path, "../../x").is_err());
     let uuid = Uuid::new_v4().to_string();
     sysfs.write(path, &uuid).expect("made");
-    assert_eq!(sysfs.write(path, &uuid).expect_err("there").kind(), std::io::ErrorKind::AlreadyExists);
+    assert_eq!(
+        sysfs.write(path, &uuid).expect_err("there").kind(),
+        std::io::ErrorKind::AlreadyExists
+    );
     assert!(sysfs.write(&format!("bus/mdev/devices/{uuid}/remove"), "0").is_err());
     assert!(sysfs.exists(&format!("devices/pci0000:84/0000:84:00.0/{uuid}")));
 }

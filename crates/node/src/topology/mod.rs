@@ -79,7 +79,8 @@ impl Topology {
     /// Reads the text of a file; the path is only for messages.
     pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
         let topology = |(key, why)| Error::Topology { file: path.to_owned(), key, why };
-        let file: file::File = toml::from_str(text).map_err(|error| topology(read::place(text, &error)))?;
+        let file: file::File =
+            toml::from_str(text).map_err(|error| topology(read::place(text, &error)))?;
         read::hosts(file).map(|hosts| Self { hosts }).map_err(topology)
     }
 }

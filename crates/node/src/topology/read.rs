@@ -37,7 +37,10 @@ pub(super) fn hosts(file: File) -> Result<Vec<Host>, Refusal> {
         let key = format!("host[{index}]");
         for host in expand(&key, entry, &cards)? {
             if !names.insert(host.name.clone()) {
-                return Err((format!("{key}.name"), format!("there is another host named {}", host.name)));
+                return Err((
+                    format!("{key}.name"),
+                    format!("there is another host named {}", host.name),
+                ));
             }
             hosts.push(host);
         }
@@ -54,7 +57,8 @@ struct KnownCard {
 fn card_of(name: &str, table: CardTable) -> Result<KnownCard, Refusal> {
     let key = |rest: &str| format!("card.{name}.{rest}");
     let hex = |field: &str, text: &str, digits: usize| {
-        let fits = text.len() == digits && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+        let fits = text.len() == digits
+            && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
         if fits || (text.is_empty() && field != "class") {
             Ok(())
         } else {
@@ -68,10 +72,16 @@ fn card_of(name: &str, table: CardTable) -> Result<KnownCard, Refusal> {
     for (index, one) in table.types.into_iter().enumerate() {
         let named = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
         if one.id.is_empty() || one.id.starts_with('.') || !one.id.bytes().all(named) {
-            return Err((key(&format!("types[{index}].id")), format!("'{}' is not the name of an mdev type", one.id)));
+            return Err((
+                key(&format!("types[{index}].id")),
+                format!("'{}' is not the name of an mdev type", one.id),
+            ));
         }
         if one.available_instances == 0 {
-            return Err((key(&format!("types[{index}].available_instances")), "it must be at least 1".to_owned()));
+            return Err((
+                key(&format!("types[{index}].available_instances")),
+                "it must be at least 1".to_owned(),
+            ));
         }
         types.push(MdevType {
             id: one.id,
@@ -82,7 +92,10 @@ fn card_of(name: &str, table: CardTable) -> Result<KnownCard, Refusal> {
         });
     }
     if table.resource_class.is_some() && !types.is_empty() {
-        return Err((key("resource_class"), "a card with types is not passed through whole".to_owned()));
+        return Err((
+            key("resource_class"),
+            "a card with types is not passed through whole".to_owned(),
+        ));
     }
     types.sort_by(|a, b| a.id.cmp(&b.id));
     Ok(KnownCard {
@@ -99,7 +112,11 @@ fn card_of(name: &str, table: CardTable) -> Result<KnownCard, Refusal> {
     })
 }
 
-fn expand(key: &str, entry: HostEntry, cards: &BTreeMap<String, KnownCard>) -> Result<Vec<Host>, Refusal> {
+fn expand(
+    key: &str,
+    entry: HostEntry,
+    cards: &BTreeMap<String, KnownCard>,
+) -> Result<Vec<Host>, Refusal> {
     let names = names(key, &entry)?;
     let addresses = addresses(key, entry.address.as_deref(), names.len())?;
     let like = Arc::new(like(key, entry, cards)?);
@@ -119,7 +136,10 @@ fn names(key: &str, entry: &HostEntry) -> Result<Vec<String>, Refusal> {
         }
     };
     let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
-    match names.iter().find(|name| name.is_empty() || name.starts_with('.') || !name.bytes().all(fits)) {
+    match names
+        .iter()
+        .find(|name| name.is_empty() || name.starts_with('.') || !name.bytes().all(fits))
+    {
         Some(name) => Err((key, format!("'{name}' is not a host name"))),
         None => Ok(names),
     }
@@ -131,21 +151,27 @@ fn addresses(key: &str, first: Option<&str>, count: usize) -> Result<Vec<String>
     if count == 1 && first.parse::<std::net::IpAddr>().is_ok() {
         return Ok(vec![first.to_owned()]);
     }
-    let start: Ipv4Addr =
-        first.parse().map_err(|_| (key.clone(), format!("'{first}' is not an address to count on from")))?;
+    let start: Ipv4Addr = first
+        .parse()
+        .map_err(|_| (key.clone(), format!("'{first}' is not an address to count on from")))?;
     let last = u32::try_from(count).ok().and_then(|count| u32::from(start).checked_add(count));
     let last = last.ok_or((key, "there are not enough addresses after it".to_owned()))?;
     Ok((u32::from(start)..last).map(|n| Ipv4Addr::from(n).to_string()).collect())
 }
 
 fn like(key: &str, entry: HostEntry, cards: &BTreeMap<String, KnownCard>) -> Result<Like, Refusal> {
-    let sizes = [("vcpus", entry.vcpus), ("memory_mb", entry.memory_mb), ("disk_gb", entry.disk_gb)];
+    let sizes =
+        [("vcpus", entry.vcpus), ("memory_mb", entry.memory_mb), ("disk_gb", entry.disk_gb)];
     if let Some((field, _)) = sizes.iter().find(|(_, size)| *size < 0) {
         return Err((format!("{key}.{field}"), "it must not be negative".to_owned()));
     }
-    let ratios = [entry.cpu_allocation_ratio, entry.ram_allocation_ratio, entry.disk_allocation_ratio];
+    let ratios =
+        [entry.cpu_allocation_ratio, entry.ram_allocation_ratio, entry.disk_allocation_ratio];
     if ratios.iter().any(|ratio| !ratio.is_finite() || *ratio <= 0.0) {
-        return Err((format!("{key}.cpu_allocation_ratio"), "allocation ratios must be above 0".to_owned()));
+        return Err((
+            format!("{key}.cpu_allocation_ratio"),
+            "allocation ratios must be above 0".to_owned(),
+        ));
     }
     if entry.max_concurrent_builds == 0 {
         return Err((format!("{key}.max_concurrent_builds"), "it must be at least 1".to_owned()));
@@ -156,7 +182,9 @@ fn like(key: &str, entry: HostEntry, cards: &BTreeMap<String, KnownCard>) -> Res
     let mdev = MdevConfig::new(&entry.devices.enabled_mdev_types, &entry.mdev, &sysfs)
         .map_err(|error| (format!("{key}.devices"), error.to_string()))?;
     let fakes = entry.fake.iter().enumerate();
-    let fakes = fakes.map(|(index, fake)| fake_of(&format!("{key}.fake[{index}]"), fake)).collect::<Result<_, _>>()?;
+    let fakes = fakes
+        .map(|(index, fake)| fake_of(&format!("{key}.fake[{index}]"), fake))
+        .collect::<Result<_, _>>()?;
     let (times, create_mdev) = times(key, &entry.times_ms)?;
     let (failures, create_mdev_failures) = failures(key, entry.fail)?;
     Ok(Like {
@@ -165,7 +193,9 @@ fn like(key: &str, entry: HostEntry, cards: &BTreeMap<String, KnownCard>) -> Res
         disk_gb: entry.disk_gb,
         ratios,
         reserved_memory_mb: entry.reserved_host_memory_mb,
-        traits: entry.traits.unwrap_or_else(|| vec!["COMPUTE_NODE".to_owned(), "COMPUTE_ACCELERATORS".to_owned()]),
+        traits: entry
+            .traits
+            .unwrap_or_else(|| vec!["COMPUTE_NODE".to_owned(), "COMPUTE_ACCELERATORS".to_owned()]),
         concurrency: entry.max_concurrent_builds,
         tree,
         discovery: Discovery { mdev, functions, fakes },
@@ -192,7 +222,9 @@ fn tree(
             let physical = add(&mut tree, &key, address.clone(), entry, known, None)?;
             for number in 0..entry.vfs {
                 let place = PciAddress::parse(address).and_then(|pci| pci.plus(FIRST_VF + number));
-                let place = place.ok_or_else(|| (format!("{key}.vfs"), format!("{address} has no room for them")))?;
+                let place = place.ok_or_else(|| {
+                    (format!("{key}.vfs"), format!("{address} has no room for them"))
+                })?;
                 let slot = add(&mut tree, &key, place.to_string(), entry, known, Some(physical))?;
                 tree.slots[physical].virtuals.push(slot);
             }
@@ -221,10 +253,18 @@ fn add(
         Some(pci) if pci.to_string() == address => {
             format!("devices/pci{:04x}:{:02x}/{address}", pci.domain, pci.bus)
         }
-        None if address.split('_').all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric())) => {
+        None if address
+            .split('_')
+            .all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric())) =>
+        {
             format!("devices/virtual/{}", address.replace('_', "/"))
         }
-        _ => return Err((key, format!("'{address}' is neither like 0000:84:00.0 nor like mtty_mtty"))),
+        _ => {
+            return Err((
+                key,
+                format!("'{address}' is neither like 0000:84:00.0 nor like mtty_mtty"),
+            ));
+        }
     };
     if tree.by_address(&address).is_some() {
         return Err((key, format!("{address} is taken")));
@@ -235,8 +275,9 @@ fn add(
 }
 
 fn fake_of(key: &str, entry: &FakeEntry) -> Result<Fake, Refusal> {
-    let first = PciAddress::parse(&entry.address)
-        .ok_or_else(|| (format!("{key}.address"), format!("'{}' is not like 0000:0c:00.0", entry.address)))?;
+    let first = PciAddress::parse(&entry.address).ok_or_else(|| {
+        (format!("{key}.address"), format!("'{}' is not like 0000:0c:00.0", entry.address))
+    })?;
     let handles = (0..entry.count)
         .map(|n| first.plus(n).map(|address| address.to_string()))
         .collect::<Option<Vec<_>>>()
@@ -251,7 +292,8 @@ fn fake_of(key: &str, entry: &FakeEntry) -> Result<Fake, Refusal> {
     })
 }
 
-const STEPS: [Step; 6] = [Step::Image, Step::Define, Step::Start, Step::Stop, Step::Reboot, Step::Destroy];
+const STEPS: [Step; 6] =
+    [Step::Image, Step::Define, Step::Start, Step::Stop, Step::Reboot, Step::Destroy];
 const CREATE_MDEV: &str = "create_mdev";
 
 fn step(key: &str, name: &str) -> Result<Step, Refusal> {
@@ -261,7 +303,10 @@ fn step(key: &str, name: &str) -> Result<Step, Refusal> {
     })
 }
 
-fn times(key: &str, written: &BTreeMap<String, u64>) -> Result<(BTreeMap<Step, Duration>, Duration), Refusal> {
+fn times(
+    key: &str,
+    written: &BTreeMap<String, u64>,
+) -> Result<(BTreeMap<Step, Duration>, Duration), Refusal> {
     let mut times = BTreeMap::new();
     let mut create_mdev = Duration::ZERO;
     for (name, milliseconds) in written {

@@ -9,8 +9,7 @@ use crate::simulated::SimulatedSysfs;
 use crate::topology::{Host, Topology};
 
 const HOST: &str = "[[host]]\nname = \"h\"\nvcpus = 1\nmemory_mb = 1\ndisk_gb = 1\n";
-const CARD: &str =
-    "[card.c]\nvendor = \"10de\"\ntypes = [{ id = \"t\", available_instances = 2 }, { id = \"u\", available_instances = 2 }]\n";
+const CARD: &str = "[card.c]\nvendor = \"10de\"\ntypes = [{ id = \"t\", available_instances = 2 }, { id = \"u\", available_instances = 2 }]\n";
 
 fn example(name: &str) -> Topology {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/nodes").join(name);
@@ -84,17 +83,41 @@ fn refusals_name_the_file_and_the_key() {
         (HOST.replace("vcpus = 1", "vcpus = -1"), "host[0].vcpus: it must not be negative"),
         (host("ram_allocation_ratio = 0.0\n"), "allocation ratios must be above 0"),
         (host("max_concurrent_builds = 0\n"), "host[0].max_concurrent_builds"),
-        (host("card = [{ card = \"x\", addresses = [] }]\n"), "host[0].card[0].card: there is no [card.x]"),
+        (
+            host("card = [{ card = \"x\", addresses = [] }]\n"),
+            "host[0].card[0].card: there is no [card.x]",
+        ),
         (card("addresses = [\"84:00.0\"]"), "host[0].card[0].addresses: '84:00.0' is neither"),
-        (card("addresses = [\"0000:84:00.0\", \"0000:84:00.0\"]"), "addresses: 0000:84:00.0 is taken"),
-        (card("addresses = [\"0000:ff:1f.0\"], vfs = 9"), "host[0].card[0].vfs: 0000:ff:1f.0 has no room"),
+        (
+            card("addresses = [\"0000:84:00.0\", \"0000:84:00.0\"]"),
+            "addresses: 0000:84:00.0 is taken",
+        ),
+        (
+            card("addresses = [\"0000:ff:1f.0\"], vfs = 9"),
+            "host[0].card[0].vfs: 0000:ff:1f.0 has no room",
+        ),
         (host("fake = [{ address = \"x\" }]\n"), "host[0].fake[0].address: 'x'"),
         (host("times_ms = { boot = 1 }\n"), "host[0].times_ms.boot: 'boot' is none of the steps"),
-        (host("fail = [{ step = \"boot\" }]\n"), "host[0].fail[0].step: 'boot' is none of the steps"),
-        (host("fail = [{ step = \"create_mdev\", server_name = \"x\" }]\n"), "host[0].fail[0].server_name: the kernel"),
-        (devices(both), "host[0].devices: Invalid configuration for mdev-capable devices: duplicate types"),
-        (CARD.replace("10de", "10DE") + HOST, "card.c.vendor: '10DE' must be 4 lower-case hex digits"),
-        (CARD.replacen("= 2", "= 0", 1) + HOST, "card.c.types[0].available_instances: it must be at least 1"),
+        (
+            host("fail = [{ step = \"boot\" }]\n"),
+            "host[0].fail[0].step: 'boot' is none of the steps",
+        ),
+        (
+            host("fail = [{ step = \"create_mdev\", server_name = \"x\" }]\n"),
+            "host[0].fail[0].server_name: the kernel",
+        ),
+        (
+            devices(both),
+            "host[0].devices: Invalid configuration for mdev-capable devices: duplicate types",
+        ),
+        (
+            CARD.replace("10de", "10DE") + HOST,
+            "card.c.vendor: '10DE' must be 4 lower-case hex digits",
+        ),
+        (
+            CARD.replacen("= 2", "= 0", 1) + HOST,
+            "card.c.types[0].available_instances: it must be at least 1",
+        ),
     ];
     for (text, part) in cases {
         let error = parse(&text).expect_err(part);
@@ -102,6 +125,7 @@ fn refusals_name_the_file_and_the_key() {
         assert!(error.contains(part), "expected {part:?} in {error:?}");
         assert!(!error.contains('\n'), "{error:?}");
     }
-    let missing = Topology::read(Path::new("/nonexistent/t.toml")).expect_err("missing").to_string();
+    let missing =
+        Topology::read(Path::new("/nonexistent/t.toml")).expect_err("missing").to_string();
     assert!(missing.starts_with("/nonexistent/t.toml: "), "{missing}");
 }

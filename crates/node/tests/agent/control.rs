@@ -1,0 +1,168 @@
+//! A control plane that keeps documents and observations in memory.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use kilonova_ids::ServerId;
+use kilonova_node_api::{
+    Answer, Batch, ControlPlane, Desired, Document, Observation, Outcome, Refusal, Registration,
+    Session,
+};
+use tokio::sync::watch;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[derive(Default)]
+pub struct State {
+    pub registrations: Vec<Registration>,
+    pub observations: Vec<Observation>,
+    pub documents: BTreeMap<ServerId, Document>,
+    /// Calls that are still answered with `Unavailable`.
+    pub unavailable: u32,
+    /// Why registrations are rejected, if they are.
+    pub rejected: Option<String>,
+    generation: i64,
+    epoch: i64,
+}
+
+pub struct Control {
+    state: Mutex<State>,
+    changed: watch::Sender<()>,
+}
+
+impl Control {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), changed: watch::Sender::new(()) })
+    }
+
+    pub fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let result = change(&mut self.state.lock().expect("no panic before"));
+        self.changed.send_replace(());
+        result
+    }
+
+    /// Wants something of a server; returns the generation.
+    pub fn want(&self, server: ServerId, desired: Desired) -> i64 {
+        self.with(|state| {
+            state.generation += 1;
+            let generation = state.generation;
+            state.documents.insert(server, Document { server, generation, desired });
+            generation
+        })
+    }
+
+    /// As if another process had registered for the host.
+    pub fn fence(&self) {
+        self.with(|state| state.epoch += 1);
+    }
+
+    /// Waits until something is so.
+    pub async fn until<T>(&self, what: &str, look: impl Fn(&State) -> Option<T>) -> T {
+        let mut changed = self.changed.subscribe();
+        let wait = async {
+            loop {
+                if let Some(found) = look(&self.state.lock().expect("no panic before")) {
+                    return found;
+                }
+                changed.changed().await.expect("the control plane is there");
+            }
+        };
+        match tokio::time::timeout(PATIENCE, wait).await {
+            Ok(found) => found,
+            Err(_) => panic!("{what} did not come about"),
+        }
+    }
+
+    /// What came of a generation; an absence that failed first is waited for.
+    pub async fn outcome(&self, generation: i64) -> Outcome {
+        self.until(&format!("generation {generation}"), |state| {
+            let seen = state.observations.iter().rev().find(|one| one.generation == generation);
+            seen.map(|one| one.outcome.clone())
+        })
+        .await
+    }
+
+    pub async fn expect(&self, generation: i64, outcome: Outcome) {
+        self.until(&format!("{outcome:?} of generation {generation}"), |state| {
+            let fits = |one: &&Observation| one.generation == generation && one.outcome == outcome;
+            state.observations.iter().find(fits).map(|_| ())
+        })
+        .await;
+    }
+
+    pub fn registrations(&self) -> Vec<Registration> {
+        self.with(|state| state.registrations.clone())
+    }
+
+    fn check(state: &mut State, epoch: Option<i64>) -> Result<(), Refusal> {
+        if state.unavailable > 0 {
+            state.unavailable -= 1;
+            return Err(Refusal::Unavailable("busy".into()));
+        }
+        match epoch {
+            Some(epoch) if epoch != state.epoch => Err(Refusal::Fenced),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl ControlPlane for Control {
+    fn register(&self, registration: Registration) -> Answer<'_, Session> {
+        Box::pin(async move {
+            self.with(|state| {
+                Self::check(state, None)?;
+                if let Some(why) = &state.rejected {
+                    return Err(Refusal::Rejected(why.clone()));
+                }
+                state.epoch += 1;
+                state.registrations.push(registration);
+                Ok(Session { epoch: state.epoch })
+            })
+        })
+    }
+
+    fn desired<'a>(&'a self, _host: &'a str, epoch: i64, since: i64) -> Answer<'a, Batch> {
+        Box::pin(async move {
+            let mut changed = self.changed.subscribe();
+            let deadline = tokio::time::Instant::now() + Duration::from_millis(200);
+            loop {
+                {
+                    let mut state = self.state.lock().expect("no panic before");
+                    Self::check(&mut state, Some(epoch))?;
+                    let late = tokio::time::Instant::now() >= deadline;
+                    if since == 0 || state.generation > since || late {
+                        let mut documents: Vec<Document> = state
+                            .documents
+                            .values()
+                            .filter(|one| one.generation > since)
+                            .cloned()
+                            .collect();
+                        documents.sort_by_key(|one| one.generation);
+                        return Ok(Batch {
+                            generation: state.generation,
+                            complete: since == 0,
+                            documents,
+                        });
+                    }
+                }
+                let _ = tokio::time::timeout_at(deadline, changed.changed()).await;
+            }
+        })
+    }
+
+    fn observed<'a>(
+        &'a self,
+        _host: &'a str,
+        epoch: i64,
+        observations: Vec<Observation>,
+    ) -> Answer<'a, ()> {
+        Box::pin(async move {
+            self.with(|state| {
+                Self::check(state, Some(epoch))?;
+                state.observations.extend(observations);
+                Ok(())
+            })
+        })
+    }
+}

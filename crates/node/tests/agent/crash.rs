@@ -1,0 +1,113 @@
+//! A host that dies before and after each of its steps; the next agent on the same state must bring
+//! about what was wanted, and nothing may be left over.
+
+use std::sync::Arc;
+
+use kilonova_ids::{OperationId, ServerId};
+use kilonova_node_api::{Desired, Domain, Outcome, Power, Verb};
+
+use crate::control::Control;
+use crate::fragile::{Death, Doom};
+use crate::host::{GPUS, Host, Running, guest, present, uuids, vgpu};
+
+/// What is wanted of the server, one after the other.
+fn wishes() -> Vec<(Desired, Outcome, Option<Domain>)> {
+    let mut domain = guest("db", vec![vgpu(GPUS[0]), vgpu(GPUS[1])]);
+    let mut wishes = vec![(present(&domain), Outcome::Running, Some(domain.clone()))];
+    for verb in [Verb::RebootSoft, Verb::RebootHard] {
+        domain.verb = Some((OperationId::new_v4(), verb));
+        wishes.push((present(&domain), Outcome::Running, Some(domain.clone())));
+    }
+    domain.power = Power::Off;
+    wishes.push((present(&domain), Outcome::Stopped, Some(domain.clone())));
+    domain.power = Power::On;
+    wishes.push((present(&domain), Outcome::Running, Some(domain.clone())));
+    domain.devices = vec![vgpu(GPUS[1]), vgpu(GPUS[1])];
+    wishes.push((present(&domain), Outcome::Running, Some(domain.clone())));
+    wishes.push((Desired::Absent, Outcome::Absent, None));
+    wishes
+}
+
+/// Runs all wishes with a death at one step. Returns whether the host lived to the end.
+async fn live(death: Death) -> bool {
+    let (host, control) = (Host::new(""), Control::new());
+    let doom = Doom::new(Some(death));
+    let mut node = host.run_doomed(&control, &doom);
+    let mut lived = true;
+    let server = ServerId::new_v4();
+    for (desired, outcome, domain) in wishes() {
+        let generation = control.want(server, desired);
+        if lived {
+            tokio::select! {
+                () = control.expect(generation, outcome.clone()) => {}
+                () = doom.died() => {
+                    lived = false;
+                    node.kill().await;
+                    doom.bury();
+                    node = restart(&host, &control);
+                }
+            }
+        }
+        control.expect(generation, outcome).await;
+        check(&node, server, domain.as_ref(), death).await;
+    }
+    node.stop().await;
+    host.assert_empty(&format!("after {death:?}"));
+    let failed = control.with(|state| {
+        state.observations.iter().any(|one| matches!(one.outcome, Outcome::Failed { .. }))
+    });
+    assert!(!failed, "{death:?}");
+    lived
+}
+
+fn restart(host: &Host, control: &Arc<Control>) -> Running {
+    host.run(control)
+}
+
+async fn check(node: &Running, server: ServerId, domain: Option<&Domain>, death: Death) {
+    let is = node.domain(server).await;
+    assert_eq!(
+        node.mdevs(),
+        domain.map(|domain| uuids(&domain.devices)).unwrap_or_default(),
+        "{death:?}"
+    );
+    assert_eq!(is.is_some(), domain.is_some(), "{death:?}");
+    if let (Some((definition, running)), Some(domain)) = (is, domain) {
+        assert_eq!(definition.devices, domain.devices, "{death:?}");
+        assert_eq!(definition.done, domain.verb.map(|(operation, _)| operation), "{death:?}");
+        assert_eq!(running, domain.power == Power::On, "{death:?}");
+    }
+}
+
+#[tokio::test]
+async fn death_before_and_after_every_step() {
+    for after in [false, true] {
+        let mut step = 0;
+        while !live(Death { step, after }).await {
+            step += 1;
+        }
+        assert!(step >= 15, "the wishes take more than {step} steps");
+    }
+}
+
+#[tokio::test]
+async fn deletion_wanted_while_the_host_is_dead() {
+    for step in 0..5 {
+        for after in [false, true] {
+            let (host, control) = (Host::new(""), Control::new());
+            let doom = Doom::new(Some(Death { step, after }));
+            let node = host.run_doomed(&control, &doom);
+            let server = ServerId::new_v4();
+            control.want(server, present(&guest("db", vec![vgpu(GPUS[0]), vgpu(GPUS[1])])));
+            doom.died().await;
+            node.kill().await;
+            doom.bury();
+            let generation = control.want(server, Desired::Absent);
+            let node = host.run(&control);
+            control.expect(generation, Outcome::Absent).await;
+            assert!(node.mdevs().is_empty());
+            node.stop().await;
+            host.assert_empty(&format!("after death at {step}, {after}"));
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! A host that dies at a chosen step: from then on nothing it is asked for happens or returns.
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+
+use kilonova_devices::Sysfs;
+use kilonova_hypervisor::{About, Answer, Definition, Error, Found, Hypervisor};
+use kilonova_ids::ServerId;
+use kilonova_node_api::Boot;
+use tokio::sync::watch;
+
+/// When the host dies: before or after its n-th step that changes something.
+#[derive(Debug, Clone, Copy)]
+pub struct Death {
+    pub step: usize,
+    pub after: bool,
+}
+
+/// Counts steps and stops the host.
+pub struct Doom {
+    death: Option<Death>,
+    steps: AtomicUsize,
+    pub log: Mutex<Vec<String>>,
+    dead: watch::Sender<bool>,
+    buried: (Mutex<bool>, Condvar),
+}
+
+enum Fate {
+    Live,
+    DieBefore,
+    DieAfter,
+}
+
+impl Doom {
+    pub fn new(death: Option<Death>) -> Arc<Self> {
+        Arc::new(Self {
+            death,
+            steps: AtomicUsize::new(0),
+            log: Mutex::default(),
+            dead: watch::Sender::new(false),
+            buried: (Mutex::new(false), Condvar::new()),
+        })
+    }
+
+    pub async fn died(&self) {
+        let _ = self.dead.subscribe().wait_for(|dead| *dead).await;
+    }
+
+    /// Lets threads that hang in the dead kernel go.
+    pub fn bury(&self) {
+        *self.buried.0.lock().expect("no panic before") = true;
+        self.buried.1.notify_all();
+    }
+
+    fn fate(&self, step: &str) -> Fate {
+        if *self.dead.borrow() {
+            return Fate::DieBefore;
+        }
+        self.log.lock().expect("no panic before").push(step.to_owned());
+        let number = self.steps.fetch_add(1, Ordering::SeqCst);
+        match self.death {
+            Some(death) if death.step == number => {
+                if death.after {
+                    return Fate::DieAfter;
+                }
+                self.dead.send_replace(true);
+                Fate::DieBefore
+            }
+            _ => Fate::Live,
+        }
+    }
+
+    async fn run<T>(
+        &self,
+        step: &str,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        match self.fate(step) {
+            Fate::Live => work.await,
+            Fate::DieBefore => std::future::pending().await,
+            Fate::DieAfter => {
+                let _ = work.await;
+                self.dead.send_replace(true);
+                std::future::pending().await
+            }
+        }
+    }
+
+    fn hang(&self) -> io::Error {
+        let mut buried = self.buried.0.lock().expect("no panic before");
+        while !*buried {
+            buried = self.buried.1.wait(buried).expect("no panic before");
+        }
+        io::ErrorKind::Interrupted.into()
+    }
+}
+
+pub struct Fragile<T: ?Sized> {
+    pub doom: Arc<Doom>,
+    pub inner: Arc<T>,
+}
+
+impl Hypervisor for Fragile<dyn Hypervisor> {
+    fn about(&self) -> About {
+        self.inner.about()
+    }
+    fn servers(&self) -> Answer<'_, Vec<ServerId>> {
+        self.inner.servers()
+    }
+    fn domain(&self, server: ServerId) -> Answer<'_, Option<Found>> {
+        self.inner.domain(server)
+    }
+    fn prepare<'a>(
+        &'a self,
+        server: ServerId,
+        display_name: &'a str,
+        boot: &'a Boot,
+    ) -> Answer<'a, ()> {
+        Box::pin(self.doom.run("image", self.inner.prepare(server, display_name, boot)))
+    }
+    fn define<'a>(&'a self, definition: &'a Definition) -> Answer<'a, ()> {
+        Box::pin(self.doom.run("define", self.inner.define(definition)))
+    }
+    fn start(&self, server: ServerId) -> Answer<'_, ()> {
+        Box::pin(self.doom.run("start", self.inner.start(server)))
+    }
+    fn stop(&self, server: ServerId) -> Answer<'_, ()> {
+        Box::pin(self.doom.run("stop", self.inner.stop(server)))
+    }
+    fn reboot(&self, server: ServerId) -> Answer<'_, ()> {
+        Box::pin(self.doom.run("reboot", self.inner.reboot(server)))
+    }
+    fn destroy(&self, server: ServerId) -> Answer<'_, ()> {
+        Box::pin(self.doom.run("destroy", self.inner.destroy(server)))
+    }
+    fn undefine(&self, server: ServerId) -> Answer<'_, ()> {
+        Box::pin(self.doom.run("undefine", self.inner.undefine(server)))
+    }
+}
+
+impl Sysfs for Fragile<dyn Sysfs> {
+    fn read(&self, path: &str) -> io::Result<String> {
+        self.inner.read(path)
+    }
+    fn list(&self, path: &str) -> io::Result<Vec<String>> {
+        self.inner.list(path)
+    }
+    fn write(&self, path: &str, value: &str) -> io::Result<()> {
+        match self.doom.fate(if path.ends_with("/create") { "create_mdev" } else { "remove_mdev" })
+        {
+            Fate::Live => self.inner.write(path, value),
+            Fate::DieBefore => Err(self.doom.hang()),
+            Fate::DieAfter => {
+                let _ = self.inner.write(path, value);
+                self.doom.dead.send_replace(true);
+                Err(self.doom.hang())
+            }
+        }
+    }
+    fn exists(&self, path: &str) -> bool {
+        self.inner.exists(path)
+    }
+    fn real(&self, path: &str) -> io::Result<String> {
+        self.inner.real(path)
+    }
+}

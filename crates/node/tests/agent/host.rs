@@ -1,0 +1,152 @@
+//! A simulated host in a temporary folder, run by one agent after another.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use kilonova_devices::{Sysfs, mdevs};
+use kilonova_hypervisor::{Definition, Hypervisor};
+use kilonova_ids::ServerId;
+use kilonova_node::topology::Topology;
+use kilonova_node::{Error, Node, Parts};
+use kilonova_node_api::{Attachment, Boot, Desired, Domain, Power};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+use crate::control::Control;
+use crate::fragile::{Doom, Fragile};
+
+pub const GPUS: [&str; 2] = ["0000:84:00.0", "0000:85:00.0"];
+
+pub struct Host {
+    folder: tempfile::TempDir,
+    topology: Topology,
+}
+
+/// An agent at work.
+pub struct Running {
+    pub parts: Parts,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<Result<(), Error>>,
+}
+
+impl Host {
+    /// `more` goes into the host's entry of the topology.
+    pub fn new(more: &str) -> Self {
+        let text = format!(
+            "[card.m10]\nvendor = \"10de\"\nproduct = \"13bd\"\ndriver = \"nvidia\"\nexclusive_types = true\n\
+             types = [{{ id = \"nvidia-35\", name = \"GRID M10-0B\", available_instances = 4 }}]\n\
+             [[host]]\nname = \"gpu1\"\nvcpus = 16\nmemory_mb = 65536\ndisk_gb = 500\n{more}\n\
+             card = [{{ card = \"m10\", addresses = [\"{}\", \"{}\"] }}]\nfake = [{{}}]\n\
+             devices = {{ enabled_mdev_types = [\"nvidia-35\"] }}\n",
+            GPUS[0], GPUS[1]
+        );
+        let topology = Topology::parse(&text, Path::new("test.toml")).expect("a topology");
+        Self { folder: tempfile::tempdir().expect("a folder"), topology }
+    }
+
+    pub fn node(&self) -> Node {
+        Node::simulated(&self.topology.hosts[0], self.folder.path()).expect("a node")
+    }
+
+    pub fn parts(&self) -> Parts {
+        self.node().parts().clone()
+    }
+
+    pub fn run(&self, control: &Arc<Control>) -> Running {
+        Running::start(self.node(), control)
+    }
+
+    /// Runs an agent on a host that dies as `doom` says.
+    pub fn run_doomed(&self, control: &Arc<Control>, doom: &Arc<Doom>) -> Running {
+        let mut parts = self.parts();
+        parts.hypervisor =
+            Arc::new(Fragile::<dyn Hypervisor> { doom: Arc::clone(doom), inner: parts.hypervisor });
+        parts.sysfs = Arc::new(Fragile::<dyn Sysfs> { doom: Arc::clone(doom), inner: parts.sysfs });
+        Running::start(Node::new(parts).expect("a node"), control)
+    }
+
+    /// Names of what lies in a folder of the host's state.
+    pub fn files(&self, folder: &str) -> Vec<String> {
+        let Ok(entries) = std::fs::read_dir(self.folder.path().join("gpu1").join(folder)) else {
+            return Vec::new();
+        };
+        entries
+            .map(|entry| entry.expect("readable").file_name().to_string_lossy().into_owned())
+            .collect()
+    }
+
+    pub fn assert_empty(&self, when: &str) {
+        for folder in ["mdevs", "domains", "running", "notes"] {
+            assert_eq!(self.files(folder), Vec::<String>::new(), "{folder} {when}");
+        }
+    }
+}
+
+impl Running {
+    fn start(node: Node, control: &Arc<Control>) -> Self {
+        let parts = node.parts().clone();
+        let (stop, stopped) = watch::channel(false);
+        let task = tokio::spawn(node.run(control.clone(), stopped));
+        Self { parts, stop, task }
+    }
+
+    pub async fn stop(self) {
+        self.stop.send_replace(true);
+        self.ended().await.expect("ends well");
+    }
+
+    pub async fn ended(self) -> Result<(), Error> {
+        let ended = tokio::time::timeout(std::time::Duration::from_secs(20), self.task).await;
+        ended.expect("in time").expect("no panic")
+    }
+
+    /// As if the process were killed.
+    pub async fn kill(self) {
+        self.task.abort();
+        let _ = self.task.await;
+    }
+
+    pub fn mdevs(&self) -> Vec<Uuid> {
+        let mut all: Vec<Uuid> =
+            mdevs(&*self.parts.sysfs).expect("readable").iter().map(|mdev| mdev.uuid).collect();
+        all.sort();
+        all
+    }
+
+    pub async fn domain(&self, server: ServerId) -> Option<(Definition, bool)> {
+        let found = self.parts.hypervisor.domain(server).await.expect("answers")?;
+        Some((found.definition().expect("readable"), found.running))
+    }
+}
+
+pub fn vgpu(gpu: &str) -> Attachment {
+    Attachment::Mdev { uuid: Uuid::new_v4(), parent: gpu.into(), mdev_type: "nvidia-35".into() }
+}
+
+pub fn guest(name: &str, devices: Vec<Attachment>) -> Domain {
+    Domain {
+        name: "instance-00000001".into(),
+        display_name: name.into(),
+        vcpus: 1,
+        memory_mb: 512,
+        boot: Boot { image: None, root_gb: 1, ephemeral_gb: 0, swap_mb: 0 },
+        power: Power::On,
+        verb: None,
+        devices,
+    }
+}
+
+pub fn present(domain: &Domain) -> Desired {
+    Desired::Present(Box::new(domain.clone()))
+}
+
+pub fn uuids(devices: &[Attachment]) -> Vec<Uuid> {
+    let uuid = |device: &Attachment| match device {
+        Attachment::Mdev { uuid, .. } => Some(*uuid),
+        _ => None,
+    };
+    let mut all: Vec<Uuid> = devices.iter().filter_map(uuid).collect();
+    all.sort();
+    all
+}

@@ -1,0 +1,141 @@
+//! The life of a guest without trouble.
+
+use kilonova_ids::{OperationId, ServerId};
+use kilonova_node_api::{Attachment, Desired, HandleSlot, Outcome, Power, Verb};
+
+use crate::control::Control;
+use crate::fragile::Doom;
+use crate::host::{GPUS, Host, guest, present, uuids, vgpu};
+
+#[tokio::test]
+async fn a_node_says_what_it_is_and_has() {
+    let (host, control) = (Host::new(""), Control::new());
+    let node = host.run(&control);
+    let registration =
+        control.until("registration", |state| state.registrations.first().cloned()).await;
+    assert_eq!(
+        (registration.host.as_str(), registration.hypervisor_type.as_str()),
+        ("gpu1", "simulated")
+    );
+    assert_eq!(
+        (registration.vcpus, registration.memory_mb, registration.disk_gb),
+        (16, 65536, 500)
+    );
+    let names: Vec<&str> =
+        registration.devices.iter().map(|one| one.deployables[0].name.as_str()).collect();
+    assert_eq!(names, ["FakeDevice", "pci_0000_84_00_0", "pci_0000_85_00_0"]);
+    assert_eq!(
+        registration.devices[1].deployables[0].slots,
+        [HandleSlot::Mdev { mdev_type: "nvidia-35".into(), count: 4 }]
+    );
+    node.stop().await;
+    assert_eq!(control.registrations().len(), 1, "nothing changed");
+}
+
+#[tokio::test]
+async fn from_creation_to_deletion() {
+    let (host, control) = (Host::new(""), Control::new());
+    let doom = Doom::new(None);
+    let node = host.run_doomed(&control, &doom);
+    let steps = || std::mem::take(&mut *doom.log.lock().expect("no panic before"));
+    let server = ServerId::new_v4();
+
+    let test = Attachment::TestPci { address: "0000:0c:00.1".into() };
+    let mut domain = guest("db", vec![vgpu(GPUS[0]), vgpu(GPUS[1]), test]);
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+    assert_eq!(steps(), ["create_mdev", "create_mdev", "image", "define", "start"]);
+    assert_eq!(node.mdevs(), uuids(&domain.devices));
+    let (defined, running) = node.domain(server).await.expect("defined");
+    assert_eq!((defined.devices, running), (domain.devices.clone(), true));
+
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+    assert_eq!(steps(), Vec::<String>::new(), "a document that is satisfied costs nothing");
+
+    domain.power = Power::Off;
+    control.expect(control.want(server, present(&domain)), Outcome::Stopped).await;
+    assert_eq!(steps(), ["stop"]);
+    assert_eq!(node.mdevs(), uuids(&domain.devices), "a stopped guest keeps its devices");
+    domain.power = Power::On;
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+    assert_eq!(steps(), ["start"]);
+
+    domain.display_name = "renamed".into();
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+    assert_eq!(steps(), ["define"], "a name does not cost a restart");
+
+    domain.verb = Some((OperationId::new_v4(), Verb::RebootSoft));
+    for expected in [&["reboot", "define"][..], &[]] {
+        control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+        assert_eq!(steps(), expected, "once per operation");
+    }
+    domain.verb = Some((OperationId::new_v4(), Verb::RebootHard));
+    for expected in [&["destroy", "define", "start"][..], &[]] {
+        control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+        assert_eq!(steps(), expected, "once per operation");
+    }
+
+    let kept = domain.devices.remove(0);
+    domain.devices = vec![kept, vgpu(GPUS[1])];
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+    assert_eq!(steps(), ["destroy", "remove_mdev", "create_mdev", "define", "start"]);
+    assert_eq!(node.mdevs(), uuids(&domain.devices));
+
+    control.expect(control.want(server, Desired::Absent), Outcome::Absent).await;
+    assert_eq!(steps(), ["destroy", "remove_mdev", "remove_mdev", "undefine"]);
+    assert!(node.mdevs().is_empty());
+    assert!(node.domain(server).await.is_none());
+    control.expect(control.want(server, Desired::Absent), Outcome::Absent).await;
+    node.stop().await;
+    host.assert_empty("after deletion");
+}
+
+#[tokio::test]
+async fn a_guest_can_be_wanted_shut_off_from_the_start() {
+    let (host, control) = (Host::new(""), Control::new());
+    let node = host.run(&control);
+    let server = ServerId::new_v4();
+    let mut domain = guest("cold", vec![vgpu(GPUS[0])]);
+    domain.power = Power::Off;
+    domain.verb = Some((OperationId::new_v4(), Verb::RebootHard));
+    control.expect(control.want(server, present(&domain)), Outcome::Stopped).await;
+    let (defined, running) = node.domain(server).await.expect("defined");
+    assert_eq!((defined.done, running), (domain.verb.map(|(operation, _)| operation), false));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn many_servers_at_once_fill_the_gpus_exactly() {
+    let (host, control) = (
+        Host::new(
+            "times_ms = { create_mdev = 1, image = 2, start = 1 }\nmax_concurrent_builds = 3",
+        ),
+        Control::new(),
+    );
+    let node = host.run(&control);
+    let mut wanted = Vec::new();
+    for number in 0..8 {
+        let domain = guest(&format!("s{number}"), vec![vgpu(GPUS[number % 2])]);
+        wanted.push((ServerId::new_v4(), domain));
+    }
+    let generations: Vec<i64> =
+        wanted.iter().map(|(server, domain)| control.want(*server, present(domain))).collect();
+    for generation in generations {
+        control.expect(generation, Outcome::Running).await;
+    }
+    assert_eq!(node.mdevs().len(), 8);
+    let more = control.want(ServerId::new_v4(), present(&guest("more", vec![vgpu(GPUS[0])])));
+    match control.outcome(more).await {
+        Outcome::Failed { step, message } => {
+            assert_eq!(step, "create_mdev");
+            assert!(message.contains(GPUS[0]), "{message}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let generations: Vec<i64> =
+        wanted.iter().map(|(server, _)| control.want(*server, Desired::Absent)).collect();
+    for generation in generations {
+        control.expect(generation, Outcome::Absent).await;
+    }
+    node.stop().await;
+    host.assert_empty("after deletion");
+}

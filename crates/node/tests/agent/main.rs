@@ -1,0 +1,10 @@
+//! The agent against a control plane of the test's own.
+
+mod control;
+mod fragile;
+mod host;
+
+mod crash;
+mod lifecycle;
+mod recovery;
+mod trouble;

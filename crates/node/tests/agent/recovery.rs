@@ -1,0 +1,114 @@
+//! What a start does with what it finds.
+
+use kilonova_devices::{Mdev, create};
+use kilonova_ids::{OperationId, ServerId};
+use kilonova_node_api::{HandleSlot, Outcome, Registration, Verb};
+use uuid::Uuid;
+
+use crate::control::Control;
+use crate::fragile::{Death, Doom};
+use crate::host::{GPUS, Host, guest, present, uuids, vgpu};
+
+fn count(registration: &Registration, gpu: &str) -> u32 {
+    let device = registration.devices.iter().find(|device| device.address == gpu).expect("there");
+    match device.deployables[0].slots[..] {
+        [HandleSlot::Mdev { count, .. }] => count,
+        _ => panic!("{device:?}"),
+    }
+}
+
+#[tokio::test]
+async fn satisfied_documents_are_observed_at_once_and_nothing_is_done() {
+    let (host, control) = (Host::new(""), Control::new());
+    let node = host.run(&control);
+    let server = ServerId::new_v4();
+    let mut domain = guest("db", vec![vgpu(GPUS[0])]);
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+    domain.verb = Some((OperationId::new_v4(), Verb::RebootSoft));
+    let generation = control.want(server, present(&domain));
+    control.expect(generation, Outcome::Running).await;
+    node.stop().await;
+
+    control.with(|state| state.observations.clear());
+    let doom = Doom::new(None);
+    let node = host.run_doomed(&control, &doom);
+    control.expect(generation, Outcome::Running).await;
+    node.stop().await;
+    assert_eq!(*doom.log.lock().expect("no panic before"), Vec::<String>::new());
+    let registrations = control.registrations();
+    assert_eq!(registrations.len(), 2);
+    assert_eq!(count(&registrations[1], GPUS[0]), 4, "a device in use counts");
+}
+
+#[tokio::test]
+async fn domains_that_no_document_names_are_left_and_their_devices_are_not_offered() {
+    let (host, control) = (Host::new(""), Control::new());
+    let node = host.run(&control);
+    let server = ServerId::new_v4();
+    let domain = guest("lost", vec![vgpu(GPUS[0])]);
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+    node.stop().await;
+
+    let control = Control::new();
+    let node = host.run(&control);
+    let second =
+        control.until("second registration", |state| state.registrations.get(1).cloned()).await;
+    assert_eq!(count(&second, GPUS[0]), 3);
+    let (_, running) = node.domain(server).await.expect("left as it is");
+    assert!(running);
+    assert_eq!(node.mdevs(), uuids(&domain.devices));
+
+    let other = control.want(ServerId::new_v4(), present(&guest("new", vec![vgpu(GPUS[0])])));
+    control.expect(other, Outcome::Running).await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn devices_of_ours_that_nothing_names_are_removed_and_others_stay() {
+    let (host, control) = (Host::new(""), Control::new());
+    let doom = Doom::new(Some(Death { step: 1, after: false }));
+    let node = host.run_doomed(&control, &doom);
+    let server = ServerId::new_v4();
+    control.want(server, present(&guest("half", vec![vgpu(GPUS[0])])));
+    doom.died().await;
+    node.kill().await;
+    doom.bury();
+    assert_eq!(host.files("mdevs").len(), 1, "made, then the host died");
+
+    let foreign = Uuid::new_v4();
+    let parts = host.parts();
+    create(
+        &*parts.sysfs,
+        &Mdev { uuid: foreign, parent: GPUS[1].into(), mdev_type: "nvidia-35".into() },
+    )
+    .expect("made");
+
+    let control = Control::new();
+    let node = host.run(&control);
+    let generation = control.want(ServerId::new_v4(), present(&guest("new", vec![vgpu(GPUS[0])])));
+    control.expect(generation, Outcome::Running).await;
+    assert_eq!(node.mdevs().len(), 2, "the foreign one and the new one");
+    assert!(node.mdevs().contains(&foreign));
+    let first = control.registrations().remove(0);
+    assert_eq!((count(&first, GPUS[0]), count(&first, GPUS[1])), (4, 3));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_device_that_vanished_under_a_guest_is_made_again() {
+    let (host, control) = (Host::new(""), Control::new());
+    let node = host.run(&control);
+    let server = ServerId::new_v4();
+    let domain = guest("db", vec![vgpu(GPUS[0])]);
+    let generation = control.want(server, present(&domain));
+    control.expect(generation, Outcome::Running).await;
+    node.stop().await;
+    for uuid in uuids(&domain.devices) {
+        kilonova_devices::remove(&*host.parts().sysfs, uuid).expect("removed");
+    }
+    control.with(|state| state.observations.clear());
+    let node = host.run(&control);
+    control.expect(generation, Outcome::Running).await;
+    assert_eq!(node.mdevs(), uuids(&domain.devices));
+    node.stop().await;
+}

@@ -1,0 +1,159 @@
+//! Failing steps, a control plane that does not answer, and fencing.
+
+use kilonova_devices::{Mdev, create};
+use kilonova_ids::{OperationId, ServerId};
+use kilonova_node::Error;
+use kilonova_node_api::{Attachment, Desired, Outcome, Verb};
+
+use crate::control::Control;
+use crate::fragile::Doom;
+use crate::host::{GPUS, Host, guest, present, uuids, vgpu};
+
+fn failed(outcome: Outcome) -> (String, String) {
+    match outcome {
+        Outcome::Failed { step, message } => (step, message),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_build_that_fails_is_undone_and_can_be_tried_again() {
+    for step in ["create_mdev", "image", "define", "start"] {
+        let name = if step == "create_mdev" { "" } else { ", server_name = \"bad*\"" };
+        let host = Host::new(&format!("fail = [{{ step = \"{step}\", times = 1{name} }}]"));
+        let control = Control::new();
+        let node = host.run(&control);
+        let server = ServerId::new_v4();
+        let domain = guest("bad-1", vec![vgpu(GPUS[0]), vgpu(GPUS[1])]);
+        let (at, message) = failed(control.outcome(control.want(server, present(&domain))).await);
+        assert_eq!(at, step);
+        assert!(!message.is_empty());
+        host.assert_empty(&format!("after a failure at {step}"));
+        control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+        assert_eq!(node.mdevs(), uuids(&domain.devices));
+        node.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_guest_that_once_ran_survives_a_failing_step() {
+    let host =
+        Host::new("fail = [{ step = \"stop\", times = 1 }, { step = \"reboot\", times = 1 }]");
+    let control = Control::new();
+    let doom = Doom::new(None);
+    let node = host.run_doomed(&control, &doom);
+    let server = ServerId::new_v4();
+    let mut domain = guest("db", vec![vgpu(GPUS[0])]);
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+
+    domain.verb = Some((OperationId::new_v4(), Verb::RebootSoft));
+    let (step, _) = failed(control.outcome(control.want(server, present(&domain))).await);
+    assert_eq!(step, "reboot");
+    doom.log.lock().expect("no panic before").clear();
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+    assert_eq!(*doom.log.lock().expect("no panic before"), Vec::<String>::new(), "no late reboot");
+
+    domain.power = kilonova_node_api::Power::Off;
+    let (step, _) = failed(control.outcome(control.want(server, present(&domain))).await);
+    assert_eq!(step, "stop");
+    assert!(node.domain(server).await.expect("still there").1);
+    assert_eq!(node.mdevs(), uuids(&domain.devices));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_deletion_that_fails_is_tried_again() {
+    let (host, control) = (Host::new("fail = [{ step = \"destroy\", times = 1 }]"), Control::new());
+    let node = host.run(&control);
+    let server = ServerId::new_v4();
+    control
+        .expect(control.want(server, present(&guest("db", vec![vgpu(GPUS[0])]))), Outcome::Running)
+        .await;
+    let generation = control.want(server, Desired::Absent);
+    assert_eq!(failed(control.outcome(generation).await).0, "destroy");
+    control.expect(generation, Outcome::Absent).await;
+    node.stop().await;
+    host.assert_empty("after the second try");
+}
+
+#[tokio::test]
+async fn somebody_elses_device_is_never_taken_or_removed() {
+    let (host, control) = (Host::new(""), Control::new());
+    let node = host.run(&control);
+    let wanted = vgpu(GPUS[0]);
+    let Attachment::Mdev { uuid, .. } = wanted else { panic!("an mdev") };
+    let foreign = Mdev { uuid, parent: GPUS[1].into(), mdev_type: "nvidia-35".into() };
+    create(&*node.parts.sysfs, &foreign).expect("made");
+    let generation = control.want(ServerId::new_v4(), present(&guest("db", vec![wanted])));
+    let (step, message) = failed(control.outcome(generation).await);
+    assert_eq!(step, "create_mdev");
+    assert!(message.contains("exists already on 0000:85:00.0"), "{message}");
+    assert_eq!(node.mdevs(), [uuid]);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_function_that_is_not_there_is_not_attached() {
+    let (host, control) = (Host::new(""), Control::new());
+    let node = host.run(&control);
+    let device = Attachment::Pci { address: "0000:99:00.0".into() };
+    let generation = control.want(ServerId::new_v4(), present(&guest("db", vec![device])));
+    let (step, message) = failed(control.outcome(generation).await);
+    assert_eq!(step, "define");
+    assert!(message.contains("0000:99:00.0"), "{message}");
+    node.stop().await;
+    host.assert_empty("after the failure");
+}
+
+#[tokio::test]
+async fn newer_documents_overtake_older_ones() {
+    let (host, control) = (Host::new("times_ms = { image = 200 }"), Control::new());
+    let doom = Doom::new(None);
+    let node = host.run_doomed(&control, &doom);
+    let server = ServerId::new_v4();
+    let built = control.want(server, present(&guest("db", vec![vgpu(GPUS[0])])));
+    tokio::time::timeout(std::time::Duration::from_secs(20), async {
+        while !doom.log.lock().expect("no panic before").iter().any(|step| step == "image") {
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        }
+    })
+    .await
+    .expect("the build begins");
+    let gone = control.want(server, Desired::Absent);
+    control.expect(gone, Outcome::Absent).await;
+    assert!(!doom.log.lock().expect("no panic before").iter().any(|step| step == "start"));
+    assert!(control.with(|state| state.observations.iter().all(|one| one.generation != built)));
+    node.stop().await;
+    host.assert_empty("after the deletion");
+}
+
+#[tokio::test]
+async fn a_control_plane_that_does_not_answer_is_asked_again() {
+    let (host, control) = (Host::new(""), Control::new());
+    control.with(|state| state.unavailable = 3);
+    let node = host.run(&control);
+    let generation = control.want(ServerId::new_v4(), present(&guest("db", vec![vgpu(GPUS[0])])));
+    control.expect(generation, Outcome::Running).await;
+    control.with(|state| state.unavailable = 4);
+    let generation = control.want(ServerId::new_v4(), present(&guest("db2", vec![vgpu(GPUS[0])])));
+    control.expect(generation, Outcome::Running).await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_fenced_node_stops() {
+    let (host, control) = (Host::new(""), Control::new());
+    let node = host.run(&control);
+    control.until("registration", |state| state.registrations.first().map(|_| ())).await;
+    control.fence();
+    let error = node.ended().await.expect_err("fenced");
+    assert!(matches!(error, Error::Fenced { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_rejected_node_says_why() {
+    let (host, control) = (Host::new(""), Control::new());
+    control.with(|state| state.rejected = Some("the host is unknown".into()));
+    let error = host.run(&control).ended().await.expect_err("rejected").to_string();
+    assert_eq!(error, "host gpu1: the control plane refuses it: the host is unknown");
+}
