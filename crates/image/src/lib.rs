@@ -1,1 +1,97 @@
-//! image
+//! Glance v2, the part that clients need: images with properties, their bytes in files.
+//!
+//! ```text
+//!   api/     one file per resource: routes, request, view
+//!   app/     what it does: visibility, changes, uploads
+//!   db/      its SQL
+//!   files/   the bytes: locks, formats, cleaning up
+//! ```
+//!
+//! The row is the truth and names the file that holds the bytes. A file is complete and on the disk
+//! before a row names it, and every upload has a file of its own, so that no crash and no second
+//! upload can show half an image. It must never hand out the image of another project, nor accept
+//! one that points at files of the host (a backing file).
+
+mod api;
+mod app;
+mod db;
+mod error;
+mod files;
+mod record;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use kilonova_ids::ImageId;
+use kilonova_store::{Store, Tx};
+
+pub use api::{routes, service};
+pub use db::{MIGRATIONS, statements};
+pub use error::Error;
+pub use record::{DISK_FORMATS, ImageRecord, Status, Visibility};
+
+use files::Directory;
+
+/// What an operator may choose.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Bytes that an image may have (`[DEFAULT] image_size_cap`).
+    pub size_cap: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { size_cap: 1 << 40 }
+    }
+}
+
+/// The image service; cheap to clone.
+#[derive(Clone)]
+pub struct Images {
+    store: Store,
+    directory: Arc<Directory>,
+    size_cap: u64,
+}
+
+impl Images {
+    /// Opens the service over a directory; clears away what a crash left of uploads.
+    ///
+    /// # Errors
+    /// [`Error::Directory`] with a sentence for the operator.
+    pub async fn open(store: Store, directory: &Path) -> Result<Self, Error> {
+        Self::open_with(store, directory, Options::default()).await
+    }
+
+    /// [`Images::open`] with chosen options.
+    ///
+    /// # Errors
+    /// As [`Images::open`].
+    pub async fn open_with(
+        store: Store,
+        directory: &Path,
+        options: Options,
+    ) -> Result<Self, Error> {
+        let path = directory.to_owned();
+        let directory = app::blocking(move || Directory::open(&path)).await??;
+        let images = Self { store, directory: Arc::new(directory), size_cap: options.size_cap };
+        images.recover().await?;
+        Ok(images)
+    }
+}
+
+/// One image, whoever it belongs to; the caller looks at [`ImageRecord::visible_to`].
+///
+/// # Errors
+/// When the database fails.
+pub fn find(tx: &mut Tx<'_>, id: ImageId) -> Result<Option<ImageRecord>, Error> {
+    Ok(db::images::by_id(tx, id)?)
+}
+
+/// A new image without bytes, in the caller's transaction: a snapshot that a node will fill by
+/// [`Images::upload`].
+///
+/// # Errors
+/// [`Error::Conflict`] when the id is taken.
+pub fn reserve(tx: &mut Tx<'_>, image: &ImageRecord) -> Result<(), Error> {
+    app::insert(tx, image)
+}

@@ -1,0 +1,31 @@
+//! Tags, one at a time.
+
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::routing::put;
+use kilonova_wire::Context;
+
+use super::{Answer, id_of, no_content};
+use crate::Images;
+
+pub(super) fn routes() -> Router<Images> {
+    Router::new().route("/v2/images/{id}/tags/{tag}", put(add).delete(remove))
+}
+
+async fn add(
+    State(images): State<Images>,
+    context: Context,
+    Path((id, tag)): Path<(String, String)>,
+) -> Answer {
+    images.add_tag(&context, id_of(&id)?, &tag).await?;
+    no_content()
+}
+
+async fn remove(
+    State(images): State<Images>,
+    context: Context,
+    Path((id, tag)): Path<(String, String)>,
+) -> Answer {
+    images.remove_tag(&context, id_of(&id)?, &tag).await?;
+    no_content()
+}

@@ -1,0 +1,221 @@
+//! The bytes: arriving, leaving, and what a crash left of them.
+//!
+//! ```text
+//!            begin                finish
+//!   queued ─────────► saving ─────────────► active
+//!      ▲                 │ give up, or a crash
+//!      └─────────────────┘
+//! ```
+
+use std::collections::HashSet;
+
+use axum::body::Body;
+use http_body_util::BodyExt as _;
+use kilonova_ids::ImageId;
+use kilonova_wire::Context;
+use kilonova_wire::time::now_micros;
+
+use super::{blocking, owned, seen};
+use crate::db::images::{self, Arrived};
+use crate::files::{Directory, Writer, format};
+use crate::{Error, ImageRecord, Images, Status};
+
+impl Images {
+    /// Takes the bytes of an image for a caller. The work goes on by itself when the caller goes
+    /// away, so that the image is always left either with its bytes or without.
+    pub(crate) async fn upload_for(
+        &self,
+        context: &Context,
+        id: ImageId,
+        announced: Option<u64>,
+        body: Body,
+    ) -> Result<(), Error> {
+        let context = context.clone();
+        let image = self.store.read(move |tx| owned(tx, &context, id)).await?;
+        if image.disk_format.is_none() || image.container_format.is_none() {
+            return Err(Error::Invalid(
+                "Properties disk_format, container_format must be set prior to saving data.".into(),
+            ));
+        }
+        if announced.is_some_and(|size| size > self.size_cap) {
+            return Err(self.too_large());
+        }
+        self.upload(id, body).await
+    }
+
+    /// Takes the bytes of an image, whoever it belongs to: what a node sends of a snapshot.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] when the image has bytes or gets them already, [`Error::Unsupported`]
+    /// when they are not of the image's format, [`Error::TooLarge`], [`Error::Gone`].
+    pub async fn upload(&self, id: ImageId, body: Body) -> Result<(), Error> {
+        let images = self.clone();
+        tokio::spawn(async move { images.take(id, body).await })
+            .await
+            .map_err(|e| Error::Io(std::io::Error::other(e)))?
+    }
+
+    async fn take(&self, id: ImageId, body: Body) -> Result<(), Error> {
+        let name = Directory::name(id);
+        let (directory, own) = (self.directory.clone(), name.clone());
+        let file = blocking(move || directory.create(&own)).await??;
+        let settled = match self.begin(id, &name).await {
+            Ok(image) => self.fill(&image, &name, file, body).await,
+            Err(error) => Err(error),
+        };
+        if settled.is_err() {
+            let own = name.clone();
+            let undone: Result<(), Error> =
+                self.store.write(move |tx| Ok(images::give_up(tx, id, &own)?)).await;
+            if let Err(error) = undone {
+                tracing::error!(image = %id, %error, "the image stays in saving until the next start");
+            }
+            let directory = self.directory.clone();
+            blocking(move || directory.remove(&name)).await?;
+        }
+        settled
+    }
+
+    async fn begin(&self, id: ImageId, name: &str) -> Result<ImageRecord, Error> {
+        let name = name.to_owned();
+        self.store
+            .write(move |tx| {
+                let begun = images::begin(tx, id, &name, now_micros())?;
+                let image =
+                    images::by_id(tx, id)?.ok_or_else(|| Error::NotFound(id.to_string()))?;
+                if begun {
+                    return Ok(image);
+                }
+                Err(Error::Conflict(format!(
+                    "Image {id} is {}: data can be sent once, to an image that is queued.",
+                    image.status.as_str()
+                )))
+            })
+            .await
+    }
+
+    async fn fill(
+        &self,
+        image: &ImageRecord,
+        name: &str,
+        file: std::fs::File,
+        mut body: Body,
+    ) -> Result<(), Error> {
+        let writer = Writer::start(file);
+        let mut size = 0_u64;
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|e| Error::BrokenOff(e.to_string()))?;
+            let Ok(chunk) = frame.into_data() else { continue };
+            size += chunk.len() as u64;
+            if size > self.size_cap {
+                return Err(self.too_large());
+            }
+            if !writer.push(chunk).await {
+                break;
+            }
+        }
+        let (file, mut arrived) = writer.end().await?;
+        let format = image.disk_format.clone().unwrap_or_default();
+        let directory = self.directory.clone();
+        let (file, arrived) = blocking(move || {
+            arrived.virtual_size = format::inspect(&file, &format, arrived.size)?;
+            directory.sync()?;
+            Ok::<_, Error>((file, arrived))
+        })
+        .await??;
+        let finished = self.finish(image.id, name, arrived).await;
+        drop(file);
+        finished
+    }
+
+    async fn finish(&self, id: ImageId, name: &str, arrived: Arrived) -> Result<(), Error> {
+        let name = name.to_owned();
+        self.store
+            .write(move |tx| {
+                if images::finish(tx, id, &name, &arrived, now_micros())? {
+                    Ok(())
+                } else {
+                    Err(Error::Gone(id.to_string()))
+                }
+            })
+            .await
+    }
+
+    fn too_large(&self) -> Error {
+        Error::TooLarge(format!("An image may have at most {} bytes.", self.size_cap))
+    }
+
+    /// The open file of an image that the caller may read; `None` when it has no bytes yet.
+    pub(crate) async fn download_for(
+        &self,
+        context: &Context,
+        id: ImageId,
+    ) -> Result<(ImageRecord, Option<std::fs::File>), Error> {
+        let context = context.clone();
+        let image = self.store.read(move |tx| seen(tx, &context, id)).await?;
+        let Some(path) = self.path(&image) else { return Ok((image, None)) };
+        match blocking(move || std::fs::File::open(path)).await? {
+            Ok(file) => Ok((image, Some(file))),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Where the bytes of an image are, if it has them.
+    pub fn path(&self, image: &ImageRecord) -> Option<std::path::PathBuf> {
+        let name = image.data.as_deref().filter(|_| image.status == Status::Active)?;
+        Some(self.directory.path(name))
+    }
+
+    /// Clears away what a crash left: images in `saving` whose uploader is dead, and files that no
+    /// image names.
+    pub(crate) async fn recover(&self) -> Result<(), Error> {
+        let directory = self.directory.clone();
+        let known = self.store.read(|tx| Ok::<_, Error>(images::files(tx)?)).await?;
+        let stale = blocking(move || {
+            let mut stale = Vec::new();
+            for (id, name, status) in known {
+                if status == Status::Saving && directory.abandoned(&name)? {
+                    stale.push((id, name));
+                }
+            }
+            Ok::<_, Error>(stale)
+        })
+        .await??;
+        for (id, name) in stale {
+            tracing::warn!(image = %id, "an upload was broken off; the image is queued again");
+            self.store.write(move |tx| Ok::<_, Error>(images::give_up(tx, id, &name)?)).await?;
+        }
+        self.sweep().await
+    }
+
+    /// The locks are held from before the rows are read until the files are gone, so that none
+    /// can be one that an uploader is about to use.
+    async fn sweep(&self) -> Result<(), Error> {
+        let directory = self.directory.clone();
+        let known = self.files_in_use().await?;
+        let seized = blocking(move || {
+            let mut seized = Vec::new();
+            for name in directory.names()?.into_iter().filter(|name| !known.contains(name)) {
+                seized.extend(directory.seize(&name)?.map(|lock| (name, lock)));
+            }
+            Ok::<_, Error>(seized)
+        })
+        .await??;
+        let known = self.files_in_use().await?;
+        let directory = self.directory.clone();
+        blocking(move || {
+            for (name, lock) in seized {
+                if !known.contains(&name) {
+                    directory.remove(&name);
+                }
+                drop(lock);
+            }
+        })
+        .await
+    }
+
+    async fn files_in_use(&self) -> Result<HashSet<String>, Error> {
+        let files = self.store.read(|tx| Ok::<_, Error>(images::files(tx)?)).await?;
+        Ok(files.into_iter().map(|(_, name, _)| name).collect())
+    }
+}

@@ -1,0 +1,197 @@
+//! Images.
+
+use kilonova_ids::ImageId;
+use kilonova_store::{Error, Row, Tx, Value, params, statements};
+
+use crate::record::{ImageRecord, Status, Visibility};
+
+statements! {
+    /// A new image.
+    INSERT = "INSERT INTO images (id, name, owner, status, visibility, disk_format,
+        container_format, min_ram, min_disk, protected, hidden, tags, properties, created_at,
+        updated_at)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
+    /// What a user may change.
+    UPDATE = "UPDATE images SET name = ?2, owner = ?3, visibility = ?4, disk_format = ?5,
+        container_format = ?6, min_ram = ?7, min_disk = ?8, protected = ?9, hidden = ?10,
+        tags = ?11, properties = ?12, updated_at = ?13 WHERE id = ?1";
+    /// One by id.
+    BY_ID = "SELECT id, name, owner, status, visibility, disk_format, container_format, min_ram,
+        min_disk, protected, hidden, size, virtual_size, checksum, hash, data, tags, properties,
+        created_at, updated_at FROM images WHERE id = ?1";
+    /// Those that a project sees (all without one), newest first, after a marker.
+    LIST = "SELECT id, name, owner, status, visibility, disk_format, container_format, min_ram,
+        min_disk, protected, hidden, size, virtual_size, checksum, hash, data, tags, properties,
+        created_at, updated_at FROM images
+        WHERE (CAST(?1 AS TEXT) IS NULL OR owner = ?1 OR visibility IN ('public', 'community'))
+          AND (CAST(?2 AS TEXT) IS NULL OR name = ?2)
+          AND (CAST(?3 AS TEXT) IS NULL OR owner = ?3)
+          AND (CAST(?4 AS BIGINT) IS NULL OR created_at < ?4 OR (created_at = ?4 AND id < ?5))
+        ORDER BY created_at DESC, id DESC LIMIT ?6";
+    /// The bytes begin to arrive, for one uploader only.
+    BEGIN = "UPDATE images SET status = 'saving', data = ?2, updated_at = ?3
+        WHERE id = ?1 AND status = 'queued'";
+    /// The bytes are there.
+    FINISH = "UPDATE images SET status = 'active', size = ?3, virtual_size = ?4, checksum = ?5,
+        hash = ?6, updated_at = ?7 WHERE id = ?1 AND status = 'saving' AND data = ?2";
+    /// The bytes will not come.
+    GIVE_UP = "UPDATE images SET status = 'queued', data = NULL
+        WHERE id = ?1 AND status = 'saving' AND data = ?2";
+    /// Which files are in use.
+    FILES = "SELECT id, data, status FROM images WHERE data IS NOT NULL";
+    /// Gone.
+    DELETE = "DELETE FROM images WHERE id = ?1";
+}
+
+fn shape(what: &str) -> Error {
+    Error::Shape(format!("images: {what}"))
+}
+
+fn read(row: &Row) -> Result<ImageRecord, Error> {
+    Ok(ImageRecord {
+        id: row.id(0)?,
+        name: row.string_opt(1)?,
+        owner: row.string(2)?,
+        status: Status::parse(row.text(3)?).ok_or_else(|| shape("status"))?,
+        visibility: Visibility::parse(row.text(4)?).ok_or_else(|| shape("visibility"))?,
+        disk_format: row.string_opt(5)?,
+        container_format: row.string_opt(6)?,
+        min_ram: row.int(7)?,
+        min_disk: row.int(8)?,
+        protected: row.bool(9)?,
+        hidden: row.bool(10)?,
+        size: row.int_opt(11)?,
+        virtual_size: row.int_opt(12)?,
+        checksum: row.string_opt(13)?,
+        hash: row.string_opt(14)?,
+        data: row.string_opt(15)?,
+        tags: serde_json::from_str(row.text(16)?).map_err(|_| shape("tags"))?,
+        properties: serde_json::from_str(row.text(17)?).map_err(|_| shape("properties"))?,
+        created_at: row.int(18)?,
+        updated_at: row.int(19)?,
+    })
+}
+
+fn json(value: &impl serde::Serialize) -> Result<Value, Error> {
+    serde_json::to_string(value).map(Value::Text).map_err(|e| shape(&e.to_string()))
+}
+
+pub(crate) fn insert(tx: &mut Tx<'_>, image: &ImageRecord) -> Result<(), Error> {
+    let values = params![
+        image.id,
+        image.name.clone(),
+        &image.owner,
+        image.status.as_str(),
+        image.visibility.as_str(),
+        image.disk_format.clone(),
+        image.container_format.clone(),
+        image.min_ram,
+        image.min_disk,
+        image.protected,
+        image.hidden,
+        json(&image.tags)?,
+        json(&image.properties)?,
+        image.created_at,
+        image.updated_at,
+    ];
+    tx.execute(INSERT, values).map(|_| ())
+}
+
+pub(crate) fn update(tx: &mut Tx<'_>, image: &ImageRecord) -> Result<(), Error> {
+    let values = params![
+        image.id,
+        image.name.clone(),
+        &image.owner,
+        image.visibility.as_str(),
+        image.disk_format.clone(),
+        image.container_format.clone(),
+        image.min_ram,
+        image.min_disk,
+        image.protected,
+        image.hidden,
+        json(&image.tags)?,
+        json(&image.properties)?,
+        image.updated_at,
+    ];
+    tx.execute(UPDATE, values).map(|_| ())
+}
+
+pub(crate) fn by_id(tx: &mut Tx<'_>, id: ImageId) -> Result<Option<ImageRecord>, Error> {
+    tx.row(BY_ID, params![id])?.as_ref().map(read).transpose()
+}
+
+/// What a listing asks the database for.
+#[derive(Debug, Clone)]
+pub(crate) struct Wanted {
+    /// The project that looks; `None` for an admin.
+    pub viewer: Option<String>,
+    pub name: Option<String>,
+    pub owner: Option<String>,
+    /// Creation time and id of the row before.
+    pub after: Option<(i64, ImageId)>,
+    pub limit: i64,
+}
+
+pub(crate) fn list(tx: &mut Tx<'_>, wanted: &Wanted) -> Result<Vec<ImageRecord>, Error> {
+    let (at, id) = wanted.after.unzip();
+    let values = params![
+        wanted.viewer.clone(),
+        wanted.name.clone(),
+        wanted.owner.clone(),
+        at,
+        id,
+        wanted.limit,
+    ];
+    tx.rows(LIST, values)?.iter().map(read).collect()
+}
+
+pub(crate) fn begin(tx: &mut Tx<'_>, id: ImageId, data: &str, now: i64) -> Result<bool, Error> {
+    Ok(tx.execute(BEGIN, params![id, data, now])? > 0)
+}
+
+/// What is known of data that has arrived.
+#[derive(Debug, Clone)]
+pub(crate) struct Arrived {
+    pub size: i64,
+    pub virtual_size: i64,
+    pub checksum: String,
+    pub hash: String,
+}
+
+pub(crate) fn finish(
+    tx: &mut Tx<'_>,
+    id: ImageId,
+    data: &str,
+    arrived: &Arrived,
+    now: i64,
+) -> Result<bool, Error> {
+    let values = params![
+        id,
+        data,
+        arrived.size,
+        arrived.virtual_size,
+        &arrived.checksum,
+        &arrived.hash,
+        now,
+    ];
+    Ok(tx.execute(FINISH, values)? > 0)
+}
+
+pub(crate) fn give_up(tx: &mut Tx<'_>, id: ImageId, data: &str) -> Result<(), Error> {
+    tx.execute(GIVE_UP, params![id, data]).map(|_| ())
+}
+
+/// Image, file name and status of all images with a file.
+pub(crate) fn files(tx: &mut Tx<'_>) -> Result<Vec<(ImageId, String, Status)>, Error> {
+    tx.rows(FILES, params![])?
+        .iter()
+        .map(|row| {
+            let status = Status::parse(row.text(2)?).ok_or_else(|| shape("status"))?;
+            Ok((row.id(0)?, row.string(1)?, status))
+        })
+        .collect()
+}
+
+pub(crate) fn delete(tx: &mut Tx<'_>, id: ImageId) -> Result<bool, Error> {
+    Ok(tx.execute(DELETE, params![id])? > 0)
+}

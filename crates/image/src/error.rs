@@ -1,0 +1,66 @@
+//! What can go wrong in this service, and how each case is told to the caller.
+
+use axum::http::StatusCode;
+use kilonova_wire::Fault;
+
+/// A failure of the image service.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no such image for the caller.
+    #[error("No image found with ID {0}")]
+    NotFound(String),
+    /// The caller, or anyone, may not do this.
+    #[error("{0}")]
+    Forbidden(String),
+    /// The request is wrong.
+    #[error("{0}")]
+    Invalid(String),
+    /// The image is not in the state for this.
+    #[error("{0}")]
+    Conflict(String),
+    /// More bytes than are allowed or fit.
+    #[error("{0}")]
+    TooLarge(String),
+    /// The bytes, or the body, are not what they are said to be.
+    #[error("{0}")]
+    Unsupported(String),
+    /// The image was removed while its bytes arrived.
+    #[error("Image {0} was deleted while its data was being uploaded.")]
+    Gone(String),
+    /// The caller went away.
+    #[error("the upload broke off: {0}")]
+    BrokenOff(String),
+    /// The directory cannot be used; the text is for the operator.
+    #[error("{0}")]
+    Directory(String),
+    /// Reading or writing an image failed.
+    #[error("image data: {0}")]
+    Io(#[from] std::io::Error),
+    /// The database failed.
+    #[error(transparent)]
+    Store(#[from] kilonova_store::Error),
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        let text = error.to_string();
+        match error {
+            Error::NotFound(_) => Self::not_found(text),
+            Error::Forbidden(_) => Self::forbidden(text),
+            Error::Invalid(_) => Self::bad_request(text),
+            Error::Conflict(_) => Self::conflict(text),
+            Error::TooLarge(_) => Self::new(StatusCode::PAYLOAD_TOO_LARGE, text),
+            Error::Unsupported(_) => Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text),
+            Error::Gone(_) => Self::new(StatusCode::GONE, text),
+            Error::BrokenOff(_) => {
+                Self::bad_request("The image data could not be read to its end.")
+                    .with_internal(text)
+            }
+            Error::Io(error) if error.kind() == std::io::ErrorKind::StorageFull => {
+                Self::new(StatusCode::INSUFFICIENT_STORAGE, "There is no room left for image data.")
+                    .with_internal(text)
+            }
+            Error::Directory(_) | Error::Io(_) | Error::Store(_) => Self::internal(text),
+        }
+    }
+}

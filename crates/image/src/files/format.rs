@@ -1,0 +1,81 @@
+//! Is the data what its format says? A guest's image must not make the hypervisor open other files
+//! of the host: a qcow2 file with a backing file or an external data file is refused, and so is
+//! "raw" data that a hypervisor would take for something else.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+
+use crate::Error;
+
+const QCOW2: &[u8] = b"QFI\xfb";
+/// Where each format has its magic.
+const MAGICS: [(&str, u64, &[u8]); 7] = [
+    ("qcow2", 0, QCOW2),
+    ("qed", 0, b"QED\0"),
+    ("vmdk", 0, b"KDMV"),
+    ("vmdk", 0, b"# Disk DescriptorFile"),
+    ("vhdx", 0, b"vhdxfile"),
+    ("vdi", 64, b"\x7f\x10\xda\xbe"),
+    ("vhd", 0, b"conectix"),
+];
+const ISO: (u64, &[u8]) = (0x8001, b"CD001");
+/// In qcow2's incompatible features: the data is in another file.
+const EXTERNAL_DATA: u64 = 1 << 2;
+
+/// Checks the data and gives the size that a guest sees.
+pub(crate) fn inspect(file: &File, format: &str, size: i64) -> Result<i64, Error> {
+    let found = detect(file)?;
+    let wrong = |why: String| Err(Error::Unsupported(why));
+    match (format, found) {
+        ("qcow2", Some("qcow2")) => qcow2(file),
+        ("qcow2", _) => {
+            wrong("The image data is not qcow2: an image file has to be what its format says.".into())
+        }
+        ("iso", None) if !has(file, ISO.0, ISO.1)? => {
+            wrong("The image data is not an ISO 9660 file system: an image file has to be what its format says.".into())
+        }
+        (_, None) => Ok(size),
+        (_, Some(found)) => wrong(format!(
+            "The image data is {found}, not {format}: an image file has to be what its format says."
+        )),
+    }
+}
+
+fn detect(file: &File) -> Result<Option<&'static str>, Error> {
+    for (name, at, magic) in MAGICS {
+        if has(file, at, magic)? {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
+}
+
+fn has(file: &File, at: u64, magic: &[u8]) -> Result<bool, Error> {
+    let mut found = vec![0; magic.len()];
+    match file.read_exact_at(&mut found, at) {
+        Ok(()) => Ok(found == magic),
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn qcow2(file: &File) -> Result<i64, Error> {
+    let wrong = |why: &str| Err(Error::Unsupported(format!("The qcow2 image {why}.")));
+    let mut header = [0; 80];
+    let read = file.read_at(&mut header, 0)?;
+    let word = |at: usize| {
+        header[at..at + 4].iter().fold(0_u64, |value, byte| value << 8 | u64::from(*byte))
+    };
+    let long = |at: usize| word(at) << 32 | word(at + 4);
+    let version = word(4);
+    if !matches!(version, 2 | 3) || read < 72 || (version == 3 && read < 80) {
+        return wrong("has a broken header");
+    }
+    if long(8) != 0 || word(16) != 0 {
+        return wrong("has a backing file; upload it flattened (qemu-img convert)");
+    }
+    if version == 3 && long(72) & EXTERNAL_DATA != 0 {
+        return wrong("keeps its data in another file; upload it flattened (qemu-img convert)");
+    }
+    i64::try_from(long(24)).or_else(|_| wrong("has a broken header"))
+}
