@@ -12,9 +12,41 @@ pub enum Error {
     /// The database failed.
     #[error(transparent)]
     Store(#[from] store::Error),
+    /// The resource ledger refused.
+    #[error(transparent)]
+    Placement(#[from] kilonova_placement::Error),
+    /// The device ledger refused.
+    #[error(transparent)]
+    Accelerator(#[from] kilonova_accelerator::Error),
+    /// The journal refused.
+    #[error(transparent)]
+    Flow(#[from] kilonova_flow::Error),
+    /// The image service failed.
+    #[error(transparent)]
+    Image(#[from] kilonova_image::Error),
+    /// What was planned is taken; plan again.
+    #[error("the planned places were taken meanwhile")]
+    Aged,
+    /// A node calls with the epoch of an older session.
+    #[error("another process has registered for this host")]
+    Fenced,
     /// The request is refused.
     #[error("{}: {}", .0.status, .0.message)]
     Refused(Box<Fault>),
+}
+
+impl Error {
+    /// Whether a claim failed because there is no room (any more), so that the next candidate is to
+    /// be tried.
+    pub fn is_lack_of_room(&self) -> bool {
+        match self {
+            Self::Placement(error) => error.no_longer_fits(),
+            Self::Accelerator(error) => {
+                matches!(error, kilonova_accelerator::Error::NoHandle(_))
+            }
+            _ => false,
+        }
+    }
 }
 
 impl From<Fault> for Error {
@@ -26,8 +58,18 @@ impl From<Fault> for Error {
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         match error {
-            Error::Store(error) => Self::internal(error),
             Error::Refused(fault) => *fault,
+            Error::Placement(error) => error.into(),
+            Error::Accelerator(error) => error.into(),
+            Error::Image(error) => error.into(),
+            Error::Flow(kilonova_flow::Error::Busy(server)) => Self::conflict(format!(
+                "Cannot act on instance {server} while another operation on it is in progress"
+            )),
+            Error::Flow(error) => Self::internal(error),
+            Error::Aged | Error::Fenced => {
+                Self::new(http::StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+            }
+            Error::Store(error) => Self::internal(error),
         }
     }
 }

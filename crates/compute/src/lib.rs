@@ -7,7 +7,30 @@ pub mod api;
 pub mod app;
 pub mod db;
 pub mod error;
+pub mod flows;
+pub mod reconcile;
 pub mod state;
 
+pub use api::{routes, service};
+pub use app::link::Link;
 pub use error::Error;
 pub use state::Compute;
+
+/// The schema of the service, in order.
+pub const MIGRATIONS: [&[kilonova_store::Migration]; 2] =
+    [db::migrations_resources::RESOURCES, db::migrations_servers::SERVERS];
+
+/// Every statement of the service, to be prepared on both databases in a test.
+pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
+    vec![
+        db::documents::STATEMENTS,
+        db::fleet::STATEMENTS,
+        db::flavors::STATEMENTS,
+        db::hosts::STATEMENTS,
+        db::keypairs::STATEMENTS,
+        db::quotas::STATEMENTS,
+        db::servers::statements::STATEMENTS,
+        db::stuck::STATEMENTS,
+        db::usage::STATEMENTS,
+    ]
+}

@@ -1,12 +1,45 @@
-//! What every handler of the compute API is given.
-//!
-//! It holds handles that are cheap to clone; it must never hold a lock or a cache of its own.
+//! What every handler of the compute API is given: handles that are cheap to clone.
 
-use kilonova_store::Store;
+use kilonova_placement::World;
+use kilonova_store::{Store, Tx};
+use kilonova_wire::time::now_micros;
+
+use crate::Error;
+use crate::app::fleet::Fleet;
 
 /// The compute service.
 #[derive(Clone)]
 pub struct Compute {
     /// The database.
     pub store: Store,
+    /// Providers in memory.
+    pub world: World,
+    /// Hosts in memory.
+    pub fleet: Fleet,
+}
+
+impl Compute {
+    /// The service over a migrated database and a loaded world.
+    ///
+    /// # Errors
+    /// The database's.
+    pub async fn open(store: Store, world: World) -> Result<Self, Error> {
+        let compute = Self { store, world, fleet: Fleet::default() };
+        for row in compute.store.read(crate::db::fleet::all).await? {
+            compute.fleet.refresh(&row);
+        }
+        Ok(compute)
+    }
+
+    /// Wakes the host's long poll once the document of this generation is durable.
+    pub(crate) fn wake_on_commit(&self, tx: &mut Tx<'_>, host: &str, generation: i64) {
+        if let Some(host) = self.fleet.by_name(host) {
+            tx.on_commit(move || host.publish(generation));
+        }
+    }
+
+    /// Whether a host was heard of lately.
+    pub fn host_is_up(&self, host: &str) -> bool {
+        self.fleet.by_name(host).is_some_and(|host| host.is_up(now_micros()))
+    }
 }

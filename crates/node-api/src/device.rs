@@ -1,7 +1,5 @@
 //! What a host is and has, and what a guest is given of it.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
 /// What a node says when it starts and whenever its devices change.
@@ -154,6 +152,3 @@ pub enum Attachment {
         address: String,
     },
 }
-
-/// Labels of a document that only people and tools read.
-pub type Labels = BTreeMap<String, String>;

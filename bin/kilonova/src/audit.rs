@@ -1,0 +1,85 @@
+//! The rules of the ledger as SQL: each statement returns the rows that break its rule.
+//!
+//! The tests, the crash runs and `kilonova doctor` use these same statements. The rules of one
+//! service come from it; those that tie services together are here.
+
+use kilonova_store::{Error, Store, params};
+
+/// Rules across services.
+const ACROSS: &[(&str, &str)] = &[
+    (
+        "every consumer of ours is a server that exists",
+        "SELECT c.uuid FROM consumers c LEFT JOIN servers s ON s.id = c.uuid
+         WHERE c.consumer_type = 'INSTANCE' AND s.id IS NULL
+         AND EXISTS (SELECT 1 FROM arqs a WHERE a.consumer_id = c.uuid)",
+    ),
+    (
+        "every accelerator request of a server belongs to one that exists",
+        "SELECT a.uuid FROM arqs a LEFT JOIN servers s ON s.id = a.consumer_id
+         WHERE a.profile_id IS NULL AND s.id IS NULL",
+    ),
+    (
+        "a server on a host has allocations, one without has none",
+        "SELECT s.id FROM servers s LEFT JOIN consumers c ON c.uuid = s.id
+         WHERE (s.host IS NULL) <> (c.uuid IS NULL)",
+    ),
+    (
+        "a server on a host has one document there, on that host",
+        "SELECT s.id FROM servers s LEFT JOIN documents d ON d.server_id = s.id AND d.host = s.host
+         WHERE s.host IS NOT NULL AND d.server_id IS NULL",
+    ),
+    (
+        "a document belongs to a server that exists",
+        "SELECT d.server_id FROM documents d LEFT JOIN servers s ON s.id = d.server_id
+         WHERE s.id IS NULL",
+    ),
+    (
+        "an open operation belongs to a server that exists",
+        "SELECT o.id FROM operations o LEFT JOIN servers s ON s.id = o.open_subject
+         WHERE o.open_subject IS NOT NULL AND s.id IS NULL",
+    ),
+    (
+        "a server that is being built or changed has an open operation",
+        "SELECT s.id FROM servers s LEFT JOIN operations o ON o.open_subject = s.id
+         WHERE (s.vm_state = 'building' OR s.task_state IS NOT NULL) AND o.id IS NULL",
+    ),
+    (
+        "units taken from a device are as many as the handles owned there by our consumers",
+        "SELECT a.provider_id FROM (
+             SELECT al.provider_id, CAST(SUM(al.used) AS BIGINT) AS units FROM allocations al
+             JOIN consumers c ON c.uuid = al.consumer_id JOIN servers s ON s.id = c.uuid
+             GROUP BY al.provider_id) a
+         JOIN deployables d ON d.provider_id = a.provider_id
+         WHERE a.units <> (SELECT COUNT(*) FROM arqs q WHERE q.provider_id = a.provider_id
+             AND q.state = 'Bound')",
+    ),
+];
+
+/// What a rule came to.
+#[derive(Debug)]
+pub struct Finding {
+    /// The rule, in words.
+    pub rule: &'static str,
+    /// What breaks it.
+    pub rows: Vec<String>,
+}
+
+/// Checks every rule on one snapshot.
+///
+/// # Errors
+/// The database's.
+pub async fn run(store: &Store) -> Result<Vec<Finding>, Error> {
+    store
+        .read(|tx| {
+            let mut findings = Vec::new();
+            for rules in [kilonova_placement::AUDIT, kilonova_accelerator::ledger::AUDIT, ACROSS] {
+                for (rule, sql) in rules {
+                    let rows = tx.rows(sql, params![])?;
+                    let rows = rows.iter().map(|row| row.string(0)).collect::<Result<_, _>>()?;
+                    findings.push(Finding { rule, rows });
+                }
+            }
+            Ok(findings)
+        })
+        .await
+}

@@ -1,0 +1,51 @@
+//! `kilonova doctor`: the ledger audit, for people and for scripts. It only reads, so it may run
+//! beside a server.
+
+use std::process::ExitCode;
+
+use kilonova_store::Store;
+use serde_json::json;
+
+use super::{Doctor, Format};
+use crate::audit::{self, Finding};
+use crate::config::Settings;
+use crate::failure::Failure;
+
+pub(super) fn run(options: Doctor) -> Result<ExitCode, Failure> {
+    let settings =
+        Settings::read(options.config.as_deref(), options.state_dir, None, options.database, None)?;
+    let url = settings.database_url()?;
+    if let kilonova_store::DatabaseUrl::Sqlite(file) = &url {
+        if !file.exists() {
+            return Err(Failure::Refused(format!(
+                "there is no database at {}; name the state directory of a server with --state-dir",
+                file.display()
+            )));
+        }
+    }
+    let findings = super::runtime()?.block_on(async {
+        let store = Store::open(&url).await.map_err(|e| Failure::Failed(e.to_string()))?;
+        audit::run(&store).await.map_err(|e| Failure::failed("the audit cannot be run", e))
+    })?;
+    print(&findings, options.format);
+    let broken = findings.iter().any(|finding| !finding.rows.is_empty());
+    Ok(if broken { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+fn print(findings: &[Finding], format: Format) {
+    if format == Format::Json {
+        let rules: Vec<_> =
+            findings.iter().map(|f| json!({"rule": f.rule, "broken_by": f.rows})).collect();
+        let clean = findings.iter().all(|f| f.rows.is_empty());
+        println!("{}", json!({"clean": clean, "rules": rules}));
+        return;
+    }
+    let width = findings.iter().map(|f| f.rule.len()).max().unwrap_or_default();
+    for finding in findings {
+        if finding.rows.is_empty() {
+            println!("{:width$}  ok", finding.rule);
+        } else {
+            println!("{:width$}  BROKEN by {}", finding.rule, finding.rows.join(", "));
+        }
+    }
+}

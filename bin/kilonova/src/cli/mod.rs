@@ -1,0 +1,98 @@
+//! The command line: one file per command.
+
+mod doctor;
+mod serve;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::failure::Failure;
+
+/// Servers with accelerators, spoken to by the OpenStack clients.
+#[derive(Debug, Parser)]
+#[command(name = "kilonova", version)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the services until SIGTERM or Ctrl-C.
+    Serve(Serve),
+    /// Check the ledger of a state directory; exit 1 when a rule is broken.
+    Doctor(Doctor),
+}
+
+/// Options of `serve`.
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// Configuration in oslo's INI form.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Where keys, images and, with SQLite, the database are.
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
+    /// Address and port; port 0 takes a free one.
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub listen: Option<SocketAddr>,
+    /// sqlite:///FILE or postgresql://USER@HOST/DATABASE.
+    #[arg(long, value_name = "URL")]
+    pub database: Option<String>,
+    /// Topology of simulated hosts.
+    #[arg(long, value_name = "FILE")]
+    pub nodes: Option<PathBuf>,
+}
+
+/// Options of `doctor`.
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// Configuration in oslo's INI form.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The state directory.
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
+    /// The database, where it is not in the state directory.
+    #[arg(long, value_name = "URL")]
+    pub database: Option<String>,
+    /// How to print.
+    #[arg(long, value_enum, default_value = "table")]
+    pub format: Format,
+}
+
+/// For people or for programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Aligned columns.
+    Table,
+    /// One JSON document.
+    Json,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// What ends it.
+pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+    match arguments.command {
+        Command::Serve(options) => serve::run(options),
+        Command::Doctor(options) => doctor::run(options),
+    }
+}
+
+/// The runtime of a command.
+///
+/// # Errors
+/// When the system gives no threads.
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .max_blocking_threads(64)
+        .thread_keep_alive(std::time::Duration::from_secs(60))
+        .build()
+        .map_err(|e| Failure::failed("cannot start the runtime", e))
+}

@@ -1,0 +1,97 @@
+//! The file itself. `configparser` reads it; the line of an option is looked up again for messages.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use configparser::ini::Ini;
+
+use super::known::KNOWN;
+use crate::failure::Failure;
+
+/// A configuration file whose every option is known; empty when none was named.
+#[derive(Debug, Default)]
+pub struct File {
+    path: Option<PathBuf>,
+    text: String,
+    ini: Ini,
+}
+
+impl File {
+    /// Reads a file and refuses what it does not know.
+    ///
+    /// # Errors
+    /// A sentence that names file, line, group and option.
+    pub fn read(path: &Path) -> Result<Self, Failure> {
+        let shown = path.display();
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| Failure::Refused(format!("cannot read {shown}: {e}")))?;
+        let mut ini = Ini::new_cs();
+        ini.set_default_section("DEFAULT");
+        ini.read(text.clone()).map_err(|e| Failure::Refused(format!("{shown}: {e}")))?;
+        let file = Self { path: Some(path.to_owned()), text, ini };
+        for (group, options) in file.ini.get_map_ref() {
+            for option in options.keys() {
+                if KNOWN.contains(&(group.as_str(), option.as_str())) {
+                    continue;
+                }
+                let group_known = KNOWN.iter().any(|(known, _)| known == group);
+                let what = if group_known { "option" } else { "group" };
+                return Err(file.wrong(group, option, &format!("this {what} is not known")));
+            }
+        }
+        Ok(file)
+    }
+
+    /// An option's text.
+    pub fn get(&self, group: &str, option: &str) -> Option<&str> {
+        self.ini.get_map_ref().get(group)?.get(option)?.as_deref()
+    }
+
+    /// An option that is a path.
+    pub fn path(&self, group: &str, option: &str) -> Option<PathBuf> {
+        self.get(group, option).map(PathBuf::from)
+    }
+
+    /// An option of another type; `expected` says in words what it has to be.
+    ///
+    /// # Errors
+    /// A sentence that names file, line, group and option.
+    pub fn parse<T: FromStr>(
+        &self,
+        group: &str,
+        option: &str,
+        expected: &str,
+    ) -> Result<Option<T>, Failure> {
+        let Some(text) = self.get(group, option) else { return Ok(None) };
+        let spelt = text.to_lowercase();
+        text.parse().or_else(|_| spelt.parse()).map(Some).map_err(|_| {
+            self.wrong(group, option, &format!("{text} is not a value for it; expected {expected}"))
+        })
+    }
+
+    /// A refusal that names the place.
+    pub fn wrong(&self, group: &str, option: &str, why: &str) -> Failure {
+        let place = match (&self.path, self.line(group, option)) {
+            (Some(path), Some(line)) => format!("{}:{line}: ", path.display()),
+            (Some(path), None) => format!("{}: ", path.display()),
+            (None, _) => String::new(),
+        };
+        Failure::Refused(format!("{place}[{group}] {option}: {why}"))
+    }
+
+    fn line(&self, group: &str, option: &str) -> Option<usize> {
+        let mut current = "DEFAULT".to_owned();
+        for (number, line) in self.text.lines().enumerate() {
+            let line = line.trim();
+            if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.split(']').next()) {
+                name.trim().clone_into(&mut current);
+            } else if current == group {
+                let name = line.split(['=', ':']).next().unwrap_or_default().trim();
+                if name == option {
+                    return Some(number + 1);
+                }
+            }
+        }
+        None
+    }
+}

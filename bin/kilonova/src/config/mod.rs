@@ -1,0 +1,175 @@
+//! What the process is told: defaults, then the file, then the command line.
+
+mod file;
+mod known;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use kilonova_store::DatabaseUrl;
+
+use crate::failure::Failure;
+pub use file::File;
+
+/// A service that this process can run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServiceName {
+    /// Keystone.
+    Identity,
+    /// Nova.
+    Compute,
+    /// Placement.
+    Placement,
+    /// Cyborg.
+    Accelerator,
+    /// Glance.
+    Image,
+    /// Neutron.
+    Network,
+}
+
+impl ServiceName {
+    /// All, in the order of the listing.
+    pub const ALL: [Self; 6] = [
+        Self::Identity,
+        Self::Compute,
+        Self::Placement,
+        Self::Accelerator,
+        Self::Image,
+        Self::Network,
+    ];
+
+    /// As it is written in `[api] services`, in the catalog and in the path.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Identity => "identity",
+            Self::Compute => "compute",
+            Self::Placement => "placement",
+            Self::Accelerator => "accelerator",
+            Self::Image => "image",
+            Self::Network => "network",
+        }
+    }
+}
+
+/// How callers prove who they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AuthStrategy {
+    /// Tokens of the identity service.
+    Keystone,
+    /// They say so; loopback only.
+    NoAuth2,
+}
+
+/// Everything, checked.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Keys, images, database.
+    pub state_dir: PathBuf,
+    /// Where to answer.
+    pub listen: SocketAddr,
+    /// Where the data is; none for the state directory.
+    pub database: Option<String>,
+    /// Topology of simulated hosts.
+    pub nodes: Option<PathBuf>,
+    /// What to run.
+    pub services: Vec<ServiceName>,
+    /// How callers prove who they are.
+    pub auth: AuthStrategy,
+    /// More logs.
+    pub debug: bool,
+}
+
+impl Settings {
+    /// Reads the file, if one is named, and lays the command line over it.
+    ///
+    /// # Errors
+    /// A sentence that names file, line, group and option.
+    pub fn read(
+        config: Option<&Path>,
+        state_dir: Option<PathBuf>,
+        listen: Option<SocketAddr>,
+        database: Option<String>,
+        nodes: Option<PathBuf>,
+    ) -> Result<Self, Failure> {
+        let file = config.map(File::read).transpose()?.unwrap_or_default();
+        let settings = Self {
+            state_dir: state_dir
+                .or(file.path("DEFAULT", "state_path"))
+                .unwrap_or_else(|| PathBuf::from("kilonova-state")),
+            listen: match listen {
+                Some(listen) => listen,
+                None => file.parse("api", "listen", "ADDRESS:PORT")?.unwrap_or_else(|| {
+                    SocketAddr::from(([127, 0, 0, 1], 8774))
+                }),
+            },
+            database: database.or(file.get("database", "connection").map(str::to_owned)),
+            nodes: nodes.or(file.path("simulated", "nodes")),
+            services: services(&file)?,
+            auth: auth(&file)?,
+            debug: file.parse("DEFAULT", "debug", "true or false")?.unwrap_or(false),
+        };
+        settings.database_url()?;
+        if settings.auth == AuthStrategy::NoAuth2 && !settings.listen.ip().is_loopback() {
+            return Err(file.wrong(
+                "api",
+                "auth_strategy",
+                &format!(
+                    "noauth2 believes every caller, so it only listens on a loopback address, not on \
+                     {}",
+                    settings.listen.ip()
+                ),
+            ));
+        }
+        Ok(settings)
+    }
+
+    /// Where the data is.
+    ///
+    /// # Errors
+    /// A URL that means nothing.
+    pub fn database_url(&self) -> Result<DatabaseUrl, Failure> {
+        match &self.database {
+            None => Ok(DatabaseUrl::Sqlite(self.state_dir.join("kilonova.db"))),
+            Some(url) => {
+                url.parse().map_err(|e| Failure::Refused(format!("[database] connection: {e}")))
+            }
+        }
+    }
+
+    /// Whether a service is to run.
+    pub fn runs(&self, service: ServiceName) -> bool {
+        self.services.contains(&service)
+    }
+}
+
+fn services(file: &File) -> Result<Vec<ServiceName>, Failure> {
+    let Some(text) = file.get("api", "services") else { return Ok(ServiceName::ALL.to_vec()) };
+    let mut services = Vec::new();
+    for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+        let service = ServiceName::ALL.into_iter().find(|service| service.as_str() == name);
+        let service = service.ok_or_else(|| {
+            let known = ServiceName::ALL.map(ServiceName::as_str).join(", ");
+            file.wrong("api", "services", &format!("{name} is no service; known are {known}"))
+        })?;
+        if !services.contains(&service) {
+            services.push(service);
+        }
+    }
+    if services.is_empty() {
+        return Err(file.wrong("api", "services", "it names no service"));
+    }
+    Ok(services)
+}
+
+fn auth(file: &File) -> Result<AuthStrategy, Failure> {
+    match file.get("api", "auth_strategy") {
+        None | Some("keystone") => Ok(AuthStrategy::Keystone),
+        Some("noauth2") => Ok(AuthStrategy::NoAuth2),
+        Some(other) => Err(file.wrong(
+            "api",
+            "auth_strategy",
+            &format!("{other} is not known; choose keystone or noauth2"),
+        )),
+    }
+}

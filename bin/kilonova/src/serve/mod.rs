@@ -1,0 +1,81 @@
+//! `serve`: from settings to an answering process, and back to nothing.
+//!
+//! Everything that can be refused (settings, directory, port) is refused before the database is
+//! touched.
+
+mod listen;
+pub mod logs;
+mod nodes;
+mod router;
+mod services;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use kilonova_store::Store;
+use tokio::net::TcpListener;
+
+use crate::config::{AuthStrategy, ServiceName, Settings};
+use crate::failure::Failure;
+use crate::state::{Credentials, StateDir};
+
+/// Runs the services until a signal.
+///
+/// # Errors
+/// What keeps them from starting.
+pub async fn run(settings: Settings) -> Result<(), Failure> {
+    let begun = Instant::now();
+    let topology = nodes::read(&settings)?;
+    let directory = StateDir::take(&settings.state_dir)?;
+    let listener = TcpListener::bind(settings.listen).await.map_err(|e| {
+        Failure::Refused(format!(
+            "cannot listen on {}: {e}; stop what listens there, or choose another address with --listen",
+            settings.listen
+        ))
+    })?;
+    let address =
+        listener.local_addr().map_err(|e| Failure::failed("cannot read the own address", e))?;
+    let store = Store::open(&settings.database_url()?)
+        .await
+        .map_err(|e| Failure::Refused(e.to_string()))?;
+    store
+        .migrate(&services::migrations())
+        .await
+        .map_err(|e| Failure::Failed(e.to_string()))?;
+    let credentials = match (settings.auth, settings.runs(ServiceName::Identity)) {
+        (AuthStrategy::Keystone, true) => Some(Credentials::load(&directory, address)?),
+        _ => None,
+    };
+    let services = services::open(&settings, &directory, store, credentials.as_ref()).await?;
+    let compute = services.compute.clone();
+    let router = router::build(&settings, services);
+    if let Some(compute) = &compute {
+        kilonova_compute::reconcile::start(compute);
+    }
+    let stop = Arc::new(tokio::sync::Notify::new());
+    let nodes = match (topology, compute) {
+        (Some(topology), Some(compute)) => Some(nodes::start(topology, &directory, compute)?),
+        _ => None,
+    };
+    announce(address, begun, &directory, credentials.as_ref());
+    listen::serve(listener, router, stop).await?;
+    drop(nodes);
+    Ok(())
+}
+
+fn announce(
+    address: std::net::SocketAddr,
+    begun: Instant,
+    directory: &StateDir,
+    credentials: Option<&Credentials>,
+) {
+    if credentials.is_some_and(|credentials| credentials.fresh) {
+        let shown = directory.path().display();
+        println!(
+            "kilonova: first start; the admin's credentials are in {shown}\n  \
+             source {shown}/openrc\n  or: export OS_CLIENT_CONFIG_FILE={shown}/clouds.yaml \
+             OS_CLOUD=kilonova"
+        );
+    }
+    println!("kilonova: ready on http://{address} ({:.1} s)", begun.elapsed().as_secs_f64());
+}

@@ -1,0 +1,41 @@
+//! Simulated hosts in this process: the same node code as on a real host, over a sysfs and a
+//! hypervisor that are simulated.
+
+use std::sync::Arc;
+
+use kilonova_compute::{Compute, Link};
+use kilonova_node::Node;
+use kilonova_node::topology::Topology;
+use kilonova_node_api::ControlPlane;
+use tokio::sync::watch;
+
+use super::StateDir;
+use crate::config::Settings;
+use crate::failure::Failure;
+
+pub(super) fn read(settings: &Settings) -> Result<Option<Topology>, Failure> {
+    let read = settings.nodes.as_deref().map(Topology::read).transpose();
+    read.map_err(|e| Failure::Refused(e.to_string()))
+}
+
+/// Starts them; they stop when the returned sender is dropped.
+pub(super) fn start(
+    topology: Topology,
+    directory: &StateDir,
+    compute: Compute,
+) -> Result<watch::Sender<bool>, Failure> {
+    let (stop, stopped) = watch::channel(false);
+    let control: Arc<dyn ControlPlane> = Arc::new(Link(compute));
+    let folder = directory.join("nodes");
+    for host in &topology.hosts {
+        let node = Node::simulated(host, &folder).map_err(|e| Failure::Failed(e.to_string()))?;
+        let (control, stopped) = (Arc::clone(&control), stopped.clone());
+        let name = host.name.clone();
+        tokio::spawn(async move {
+            if let Err(error) = node.run(control, stopped).await {
+                tracing::error!(host = name, %error, "a simulated host has stopped");
+            }
+        });
+    }
+    Ok(stop)
+}

@@ -1,0 +1,109 @@
+//! The services over one store.
+
+use std::sync::Arc;
+
+use kilonova_compute::Compute;
+use kilonova_identity::{CatalogEntry, Identity};
+use kilonova_image::Images;
+use kilonova_placement::World;
+use kilonova_store::{Migration, Store};
+use kilonova_wire::Authenticator;
+use kilonova_wire::noauth::NoAuth;
+
+use crate::config::{AuthStrategy, ServiceName, Settings};
+use crate::failure::Failure;
+use crate::state::{Credentials, StateDir};
+
+/// What runs in this process. Those that were not asked for are absent.
+pub(super) struct Services {
+    pub store: Store,
+    pub world: World,
+    pub auth: Arc<dyn Authenticator>,
+    pub identity: Option<Identity>,
+    pub images: Option<Images>,
+    pub compute: Option<Compute>,
+}
+
+/// The schema of all services, whichever run: the ledger is one.
+pub(super) fn migrations() -> Vec<Migration> {
+    [
+        kilonova_identity::MIGRATIONS,
+        kilonova_image::MIGRATIONS,
+        kilonova_placement::MIGRATIONS,
+        kilonova_accelerator::MIGRATIONS,
+        kilonova_flow::MIGRATIONS,
+        kilonova_compute::MIGRATIONS[0],
+        kilonova_compute::MIGRATIONS[1],
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
+    .collect()
+}
+
+pub(super) async fn open(
+    settings: &Settings,
+    directory: &StateDir,
+    store: Store,
+    credentials: Option<&Credentials>,
+) -> Result<Services, Failure> {
+    let world = World::new();
+    world.load(&store).await.map_err(|e| Failure::failed("cannot load the providers", e))?;
+    let identity = match credentials {
+        None => None,
+        Some(credentials) => Some(identity(settings, directory, &store, credentials).await?),
+    };
+    let auth: Arc<dyn Authenticator> = match (&identity, settings.auth) {
+        (_, AuthStrategy::NoAuth2) => Arc::new(NoAuth),
+        (Some(identity), AuthStrategy::Keystone) => Arc::new(identity.clone()),
+        (None, AuthStrategy::Keystone) => {
+            return Err(Failure::Refused(
+                "[api] auth_strategy = keystone needs the identity service in [api] services; \
+                 validation against another Keystone is not there yet"
+                    .into(),
+            ));
+        }
+    };
+    let images = if settings.runs(ServiceName::Image) {
+        let opened = Images::open(store.clone(), &directory.join("images")).await;
+        Some(opened.map_err(|e| Failure::failed("cannot open the image store", e))?)
+    } else {
+        None
+    };
+    let compute = if settings.runs(ServiceName::Compute) {
+        let opened = Compute::open(store.clone(), world.clone()).await;
+        Some(opened.map_err(|e| Failure::failed("cannot load the hosts", e))?)
+    } else {
+        None
+    };
+    Ok(Services { store, world, auth, identity, images, compute })
+}
+
+async fn identity(
+    settings: &Settings,
+    directory: &StateDir,
+    store: &Store,
+    credentials: &Credentials,
+) -> Result<Identity, Failure> {
+    let failed = |e: kilonova_identity::Error| Failure::failed("cannot start identity", e);
+    let identity = Identity::open(store.clone(), &directory.join("keys"), Default::default())
+        .await
+        .map_err(failed)?;
+    identity.bootstrap(&credentials.password).await.map_err(failed)?;
+    identity.set_catalog(settings.services.iter().map(|service| entry(*service)).collect());
+    Ok(identity)
+}
+
+/// The path below the port that clients are sent to (Nova's, Cyborg's and Keystone's with their
+/// version, the others without, as upstream's installers do it).
+fn entry(service: ServiceName) -> CatalogEntry {
+    let (service_type, name, path) = match service {
+        ServiceName::Identity => ("identity", "keystone", "/identity/v3"),
+        ServiceName::Compute => ("compute", "nova", "/compute/v2.1"),
+        ServiceName::Placement => ("placement", "placement", "/placement"),
+        ServiceName::Accelerator => ("accelerator", "cyborg", "/accelerator/v2"),
+        ServiceName::Image => ("image", "glance", "/image"),
+        ServiceName::Network => ("network", "neutron", "/network"),
+    };
+    CatalogEntry { service_type: service_type.into(), name: name.into(), path: path.into() }
+}

@@ -1,0 +1,91 @@
+//! `/os-availability-zone`: a zone is available when a host in it may take servers.
+
+use std::collections::BTreeMap;
+
+use axum::extract::State;
+use axum::routing::get;
+use axum::{Json, Router};
+use kilonova_wire::query::Query;
+use kilonova_wire::{Context, Fault, Microversion, time};
+use serde_json::{Map, Value, json};
+
+use super::input;
+use crate::app::services::{self, INTERNAL_ZONE, Service};
+use crate::Compute;
+
+pub(super) fn routes() -> Router<Compute> {
+    Router::new()
+        .route("/v2.1/os-availability-zone", get(brief))
+        .route("/v2.1/os-availability-zone/detail", get(detail))
+}
+
+type Zones = BTreeMap<String, Vec<Service>>;
+
+async fn zones(compute: &Compute) -> Result<Zones, Fault> {
+    let now = time::now_micros();
+    let mut zones = Zones::new();
+    for service in compute.store.read(move |tx| services::all(tx, now)).await? {
+        zones.entry(service.zone.clone()).or_default().push(service);
+    }
+    Ok(zones)
+}
+
+fn is_available(services: &[Service]) -> bool {
+    services.iter().any(|service| service.enabled)
+}
+
+fn in_order(zones: Zones) -> impl Iterator<Item = (String, Vec<Service>)> {
+    let (open, closed): (Zones, Zones) =
+        zones.into_iter().partition(|(_, services)| is_available(services));
+    open.into_iter().chain(closed)
+}
+
+async fn brief(
+    State(compute): State<Compute>,
+    version: Microversion,
+    query: Query,
+) -> Result<Json<Value>, Fault> {
+    if version >= Microversion(2, 102) {
+        input::only(&query, &[])?;
+    }
+    let shown: Vec<Value> = in_order(zones(&compute).await?)
+        .filter(|(zone, _)| zone != INTERNAL_ZONE)
+        .map(|(zone, services)| shown(&zone, is_available(&services), Value::Null))
+        .collect();
+    Ok(Json(json!({"availabilityZoneInfo": shown})))
+}
+
+async fn detail(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    query: Query,
+) -> Result<Json<Value>, Fault> {
+    caller.require_admin("os_compute_api:os-availability-zone:detail")?;
+    if version >= Microversion(2, 102) {
+        input::only(&query, &[])?;
+    }
+    let shown: Vec<Value> = in_order(zones(&compute).await?)
+        .map(|(zone, services)| match is_available(&services) {
+            true => shown(&zone, true, hosts(&services)),
+            false => shown(&zone, false, Value::Null),
+        })
+        .collect();
+    Ok(Json(json!({"availabilityZoneInfo": shown})))
+}
+
+fn shown(zone: &str, available: bool, hosts: Value) -> Value {
+    json!({"zoneName": zone, "zoneState": {"available": available}, "hosts": hosts})
+}
+
+fn hosts(services: &[Service]) -> Value {
+    let mut hosts = Map::new();
+    for service in services.iter().filter(|service| service.enabled) {
+        hosts.entry(&service.host).or_insert_with(|| json!({}))[service.binary] = json!({
+            "available": service.up,
+            "active": service.enabled,
+            "updated_at": time::naive(service.updated_at),
+        });
+    }
+    Value::Object(hosts)
+}

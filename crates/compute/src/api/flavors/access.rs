@@ -1,0 +1,94 @@
+//! Which projects may use a private flavor.
+
+use std::sync::LazyLock;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use kilonova_wire::query::Query;
+use kilonova_wire::schema::Schema;
+use kilonova_wire::{Context, Fault, JsonBody, Microversion, time};
+use serde_json::{Value, json};
+
+use crate::Compute;
+use crate::api::input;
+use crate::app::flavors as app;
+
+const POLICY: &str = "os_compute_api:os-flavor-access";
+
+fn schema(action: &str) -> Schema {
+    Schema::new(&json!({
+        "type": "object",
+        "properties": {action: {
+            "type": "object",
+            "properties": {"tenant": {
+                "type": "string", "minLength": 1, "maxLength": 255,
+                "pattern": "^[a-zA-Z0-9-]*$",
+            }},
+            "required": ["tenant"],
+            "additionalProperties": false,
+        }},
+        "required": [action],
+        "additionalProperties": false,
+    }))
+}
+
+static ADD: LazyLock<Schema> = LazyLock::new(|| schema("addTenantAccess"));
+static REMOVE: LazyLock<Schema> = LazyLock::new(|| schema("removeTenantAccess"));
+
+fn shown(id: &str, projects: &[String]) -> Json<Value> {
+    let access: Vec<Value> = projects
+        .iter()
+        .map(|project| json!({"flavor_id": id, "tenant_id": project}))
+        .collect();
+    Json(json!({"flavor_access": access}))
+}
+
+pub(super) async fn list(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    query: Query,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, Fault> {
+    caller.require_admin(POLICY)?;
+    if version >= Microversion(2, 102) {
+        input::only(&query, &[])?;
+    }
+    let name = id.clone();
+    let projects = compute.store.read(move |tx| app::access(tx, &caller, &id)).await?;
+    Ok(shown(&name, &projects))
+}
+
+pub(super) async fn action(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    Path(id): Path<String>,
+    JsonBody(body): JsonBody,
+) -> Result<Json<Value>, Fault> {
+    let action = body.as_object().and_then(|body| body.keys().next()).map(String::as_str);
+    let (name, now) = (id.clone(), time::now_micros());
+    let tenant = |action: &str| input::text_of(&body[action], "tenant").unwrap_or_default();
+    let projects = match action {
+        Some(action @ "addTenantAccess") => {
+            caller.require_admin(&format!("{POLICY}:add_tenant_access"))?;
+            ADD.check(&body)?;
+            let (project, private_only) = (tenant(action), version >= Microversion(2, 7));
+            compute
+                .store
+                .write(move |tx| app::grant(tx, &id, &project, private_only, now))
+                .await?
+        }
+        Some(action @ "removeTenantAccess") => {
+            caller.require_admin(&format!("{POLICY}:remove_tenant_access"))?;
+            REMOVE.check(&body)?;
+            let project = tenant(action);
+            compute.store.write(move |tx| app::revoke(tx, &id, &project, now)).await?
+        }
+        Some(other) => {
+            return Err(Fault::bad_request(format!("There is no such action: {other}")));
+        }
+        None => return Err(Fault::bad_request("Malformed request body")),
+    };
+    Ok(shown(&name, &projects))
+}

@@ -1,0 +1,168 @@
+//! `/flavors/{id}/os-extra_specs`.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use kilonova_wire::query::Query;
+use kilonova_wire::schema::Schema;
+use kilonova_wire::{Context, Fault, JsonBody, Microversion, time};
+use serde_json::{Map, Value, json};
+
+use crate::Compute;
+use crate::api::input;
+use crate::app::{extra_specs, flavors as app};
+
+const POLICY: &str = "os_compute_api:os-flavor-extra-specs";
+const MAX_VALUE: usize = 255;
+
+fn specs_schema() -> Value {
+    json!({
+        "type": "object",
+        "patternProperties": {
+            "^[a-zA-Z0-9-_:. ]{1,255}$": {"type": ["string", "number"], "maxLength": MAX_VALUE},
+        },
+        "additionalProperties": false,
+    })
+}
+
+static CREATE: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::new(&json!({
+        "type": "object",
+        "properties": {"extra_specs": specs_schema()},
+        "required": ["extra_specs"],
+        "additionalProperties": false,
+    }))
+});
+static UPDATE: LazyLock<Schema> = LazyLock::new(|| {
+    let mut schema = specs_schema();
+    schema["minProperties"] = json!(1);
+    schema["maxProperties"] = json!(1);
+    Schema::new(&schema)
+});
+
+fn read(specs: &Value, version: Microversion) -> Result<BTreeMap<String, String>, Fault> {
+    let none = Map::new();
+    specs
+        .as_object()
+        .unwrap_or(&none)
+        .iter()
+        .map(|(key, value)| {
+            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            if value.chars().count() > MAX_VALUE {
+                return Err(Fault::bad_request(format!(
+                    "Invalid input received: extra_specs value has {} characters, more than \
+                     {MAX_VALUE}.",
+                    value.chars().count()
+                )));
+            }
+            if version >= Microversion(2, 86) {
+                extra_specs::check(key, &value)?;
+            }
+            Ok((key.clone(), value))
+        })
+        .collect()
+}
+
+fn not_found(id: &str, key: &str) -> Fault {
+    Fault::not_found(format!("Flavor {id} has no extra specs with key {key}."))
+}
+
+pub(super) async fn list(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    query: Query,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, Fault> {
+    if version >= Microversion(2, 102) {
+        input::only(&query, &[])?;
+    }
+    let flavor = compute.store.read(move |tx| app::visible(tx, &caller, &id)).await?;
+    Ok(Json(json!({"extra_specs": flavor.extra_specs})))
+}
+
+pub(super) async fn show(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    query: Query,
+    Path((id, key)): Path<(String, String)>,
+) -> Result<Json<Value>, Fault> {
+    if version >= Microversion(2, 102) {
+        input::only(&query, &[])?;
+    }
+    let name = id.clone();
+    let flavor = compute.store.read(move |tx| app::visible(tx, &caller, &id)).await?;
+    let value = flavor.extra_specs.get(&key).ok_or_else(|| not_found(&name, &key))?;
+    Ok(Json(json!({ key: value })))
+}
+
+pub(super) async fn create(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    Path(id): Path<String>,
+    JsonBody(body): JsonBody,
+) -> Result<Json<Value>, Fault> {
+    caller.require_admin(&format!("{POLICY}:create"))?;
+    CREATE.check(&body)?;
+    let specs = read(&body["extra_specs"], version)?;
+    merge(&compute, id, specs).await?;
+    Ok(Json(body))
+}
+
+pub(super) async fn update(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    Path((id, key)): Path<(String, String)>,
+    JsonBody(body): JsonBody,
+) -> Result<Json<Value>, Fault> {
+    caller.require_admin(&format!("{POLICY}:update"))?;
+    UPDATE.check(&body)?;
+    let specs = read(&body, version)?;
+    if !specs.contains_key(&key) {
+        return Err(Fault::bad_request("Request body and URI mismatch"));
+    }
+    merge(&compute, id, specs).await?;
+    Ok(Json(body))
+}
+
+async fn merge(
+    compute: &Compute,
+    id: String,
+    specs: BTreeMap<String, String>,
+) -> Result<(), Fault> {
+    let now = time::now_micros();
+    compute
+        .store
+        .write(move |tx| {
+            app::change(tx, &id, now, |flavor| {
+                flavor.extra_specs.extend(specs.clone());
+                Ok(())
+            })
+        })
+        .await?;
+    Ok(())
+}
+
+pub(super) async fn delete(
+    State(compute): State<Compute>,
+    caller: Context,
+    Path((id, key)): Path<(String, String)>,
+) -> Result<StatusCode, Fault> {
+    caller.require_admin(&format!("{POLICY}:delete"))?;
+    let now = time::now_micros();
+    compute
+        .store
+        .write(move |tx| {
+            app::change(tx, &id, now, |flavor| {
+                flavor.extra_specs.remove(&key).map(|_| ()).ok_or_else(|| not_found(&id, &key))
+            })
+        })
+        .await?;
+    Ok(StatusCode::OK)
+}

@@ -1,0 +1,138 @@
+//! Bodies that make or change a flavor.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use kilonova_wire::schema::Schema;
+use kilonova_wire::{Fault, Microversion};
+use serde_json::{Value, json};
+
+use crate::api::input;
+use crate::db::flavors::Flavor;
+
+const MAX_RXTX: f64 = 3.40282e38;
+
+fn create_schema(version: Microversion) -> Schema {
+    let mut properties = json!({
+        "name": {"type": "string", "minLength": 1, "maxLength": 255},
+        "id": {
+            "type": ["string", "number", "null"], "minLength": 1, "maxLength": 255,
+            "pattern": "^[a-zA-Z0-9. _-]+$",
+        },
+        "ram": input::integer_schema(1),
+        "vcpus": input::integer_schema(1),
+        "disk": input::integer_schema(0),
+        "OS-FLV-EXT-DATA:ephemeral": input::integer_schema(0),
+        "swap": input::integer_schema(0),
+        "os-flavor-access:is_public": input::boolean_schema(),
+    });
+    if version >= Microversion(2, 55) {
+        properties["description"] = description_schema();
+    }
+    if version < Microversion(2, 102) {
+        properties["rxtx_factor"] = json!({
+            "type": ["number", "string"], "pattern": r"^[0-9]+(\.[0-9]+)?$",
+            "exclusiveMinimum": 0, "maximum": MAX_RXTX,
+        });
+    }
+    wrapped(properties, &["name", "ram", "vcpus", "disk"])
+}
+
+fn description_schema() -> Value {
+    json!({"type": ["string", "null"], "maxLength": 65535})
+}
+
+fn wrapped(properties: Value, required: &[&str]) -> Schema {
+    Schema::new(&json!({
+        "type": "object",
+        "properties": {"flavor": {
+            "type": "object", "properties": properties, "required": required,
+            "additionalProperties": false,
+        }},
+        "required": ["flavor"],
+        "additionalProperties": false,
+    }))
+}
+
+static CREATE_2_1: LazyLock<Schema> = LazyLock::new(|| create_schema(Microversion(2, 1)));
+static CREATE_2_55: LazyLock<Schema> = LazyLock::new(|| create_schema(Microversion(2, 55)));
+static CREATE_2_102: LazyLock<Schema> = LazyLock::new(|| create_schema(Microversion(2, 102)));
+static UPDATE: LazyLock<Schema> =
+    LazyLock::new(|| wrapped(json!({"description": description_schema()}), &["description"]));
+
+/// Reads a new flavor.
+///
+/// # Errors
+/// 400 naming the field.
+pub(super) fn create(body: &Value, version: Microversion, now: i64) -> Result<Flavor, Fault> {
+    match version.1 {
+        ..55 => CREATE_2_1.check(body)?,
+        55..102 => CREATE_2_55.check(body)?,
+        102.. => CREATE_2_102.check(body)?,
+    }
+    let wanted = &body["flavor"];
+    let count = |key: &str, least: i64| match wanted.get(key) {
+        Some(value) => input::integer(key, value, least),
+        None => Ok(0),
+    };
+    let name = input::text_of(wanted, "name").unwrap_or_default();
+    input::name("name", &name)?;
+    Ok(Flavor {
+        number: 0,
+        id: id(&wanted["id"])?,
+        name,
+        memory_mb: count("ram", 1)?,
+        vcpus: count("vcpus", 1)?,
+        root_gb: count("disk", 0)?,
+        ephemeral_gb: count("OS-FLV-EXT-DATA:ephemeral", 0)?,
+        swap: count("swap", 0)?,
+        rxtx_factor: rxtx_factor(&wanted["rxtx_factor"])?,
+        is_public: wanted.get("os-flavor-access:is_public").is_none_or(input::boolean),
+        description: description(wanted)?,
+        extra_specs: BTreeMap::new(),
+        created_at: now,
+        updated_at: None,
+    })
+}
+
+fn id(value: &Value) -> Result<String, Fault> {
+    let id = match value {
+        Value::Null => return Ok(uuid::Uuid::new_v4().to_string()),
+        Value::String(text) => text.clone(),
+        number => number.to_string(),
+    };
+    input::name("id", &id)?;
+    Ok(id)
+}
+
+fn rxtx_factor(value: &Value) -> Result<f64, Fault> {
+    let factor = match value {
+        Value::Null => Some(1.0),
+        Value::String(text) => text.parse().ok(),
+        number => number.as_f64(),
+    };
+    factor.filter(|factor| *factor > 0.0 && *factor <= MAX_RXTX).ok_or_else(|| {
+        Fault::bad_request(format!(
+            "Invalid input received: 'rxtx_factor' argument must be a float between 0 and {MAX_RXTX:e}"
+        ))
+    })
+}
+
+fn description(wanted: &Value) -> Result<Option<String>, Fault> {
+    let description = input::text_of(wanted, "description");
+    if description.iter().any(|text| text.chars().any(char::is_control)) {
+        return Err(Fault::bad_request(
+            "Invalid input for field/attribute description. It holds control characters.",
+        ));
+    }
+    Ok(description)
+}
+
+/// Reads a new description.
+///
+/// # Errors
+/// 400 naming the field.
+pub(super) fn update(body: &Value) -> Result<Option<String>, Fault> {
+    UPDATE.check(body)?;
+    description(&body["flavor"])
+}

@@ -1,0 +1,42 @@
+//! Flavors as each microversion shows them.
+
+use kilonova_wire::{Base, Microversion};
+use serde_json::{Value, json};
+
+use crate::api::links;
+use crate::db::flavors::Flavor;
+
+/// The brief form.
+pub(super) fn brief(flavor: &Flavor, version: Microversion, base: &Base) -> Value {
+    let mut shown = json!({
+        "id": flavor.id,
+        "name": flavor.name,
+        "links": links::of(base, "flavors", &flavor.id),
+    });
+    if version >= Microversion(2, 55) {
+        shown["description"] = json!(flavor.description);
+    }
+    shown
+}
+
+/// The full form.
+pub(super) fn detail(flavor: &Flavor, version: Microversion, base: &Base) -> Value {
+    let mut shown = brief(flavor, version, base);
+    shown["ram"] = json!(flavor.memory_mb);
+    shown["disk"] = json!(flavor.root_gb);
+    shown["vcpus"] = json!(flavor.vcpus);
+    shown["OS-FLV-EXT-DATA:ephemeral"] = json!(flavor.ephemeral_gb);
+    shown["os-flavor-access:is_public"] = json!(flavor.is_public);
+    shown["swap"] = match flavor.swap {
+        0 if version < Microversion(2, 75) => json!(""),
+        swap => json!(swap),
+    };
+    if version < Microversion(2, 102) {
+        shown["OS-FLV-DISABLED:disabled"] = json!(false);
+        shown["rxtx_factor"] = json!(flavor.rxtx_factor);
+    }
+    if version >= Microversion(2, 61) {
+        shown["extra_specs"] = json!(flavor.extra_specs);
+    }
+    shown
+}

@@ -1,0 +1,132 @@
+//! What several resources read from requests in the same way.
+
+use kilonova_wire::{Fault, Microversion, text};
+use kilonova_wire::query::Query;
+use serde_json::{Value, json};
+
+/// Largest integer that Nova's tables hold, and so the largest that its API takes.
+pub const MAX_INT: i64 = 0x7FFF_FFFF;
+
+const YES: &[&str] = &["True", "TRUE", "true", "1", "ON", "On", "on", "YES", "Yes", "yes"];
+const NO: &[&str] = &["False", "FALSE", "false", "0", "OFF", "Off", "off", "NO", "No", "no"];
+
+/// Refuses a method that came with a later microversion, or went with an earlier one.
+///
+/// # Errors
+/// 404 in Nova's words.
+pub fn within(version: Microversion, first: u32, last: u32) -> Result<(), Fault> {
+    if (first..=last).contains(&version.1) {
+        return Ok(());
+    }
+    Err(Fault::not_found(format!("API version {version} is not supported on this method.")))
+}
+
+/// Refuses query keys that are not known.
+///
+/// # Errors
+/// 400 naming the first.
+pub fn only(query: &Query, known: &[&str]) -> Result<(), Fault> {
+    match query.unknown(known) {
+        None => Ok(()),
+        Some(key) => Err(Fault::bad_request(format!(
+            "Additional properties are not allowed ('{key}' was unexpected)"
+        ))),
+    }
+}
+
+/// 400 for a query value.
+pub fn wrong_query(key: &str, value: &str, why: &str) -> Fault {
+    Fault::bad_request(format!(
+        "Invalid input for query parameters {key}. Value: {value}. {why}"
+    ))
+}
+
+/// The schema of a boolean: `true`, or one of many words for it.
+pub fn boolean_schema() -> Value {
+    let words = YES.iter().chain(NO).map(|word| json!(word));
+    json!({"enum": ([json!(true), json!(false)].into_iter().chain(words).collect::<Vec<_>>())})
+}
+
+/// A boolean that [`boolean_schema`] has let through.
+pub fn boolean(value: &Value) -> bool {
+    value.as_bool().unwrap_or_else(|| value.as_str().is_some_and(|word| YES.contains(&word)))
+}
+
+/// A boolean in a query.
+///
+/// # Errors
+/// 400 for any other word.
+pub fn query_boolean(query: &Query, key: &str) -> Result<bool, Fault> {
+    match query.get(key) {
+        None => Ok(false),
+        Some(word) if YES.contains(&word) => Ok(true),
+        Some(word) if NO.contains(&word) => Ok(false),
+        Some(word) => Err(wrong_query(key, word, "It is not a boolean.")),
+    }
+}
+
+/// The schema of an integer that may come as a text.
+pub fn integer_schema(least: i64) -> Value {
+    let pattern = if least < 0 { "^-?[0-9]{1,10}$" } else { "^[0-9]{1,10}$" };
+    json!({"type": ["integer", "string"], "pattern": pattern, "minimum": least, "maximum": MAX_INT})
+}
+
+/// An integer that [`integer_schema`] has let through; as a text it may still be out of bounds.
+///
+/// # Errors
+/// 400 naming the field.
+pub fn integer(field: &str, value: &Value, least: i64) -> Result<i64, Fault> {
+    let number = match value {
+        Value::String(text) => text.parse().ok(),
+        other => other.as_i64().or_else(|| other.as_f64().map(|number| number as i64)),
+    };
+    number.filter(|number| (least..=MAX_INT).contains(number)).ok_or_else(|| {
+        Fault::bad_request(format!(
+            "Invalid input for field/attribute {field}. Value: {value}. It must be between {least} \
+             and {MAX_INT}."
+        ))
+    })
+}
+
+/// Refuses names that Nova's `name` format refuses: blank, too long, unprintable, or with a blank
+/// at either end.
+///
+/// # Errors
+/// 400 naming the field.
+pub fn name(field: &str, name: &str) -> Result<(), Fault> {
+    text::check_name(field, name, 255)?;
+    if name.trim() == name {
+        return Ok(());
+    }
+    Err(Fault::bad_request(format!(
+        "Invalid input for field/attribute {field}. Value: {name}. It can not start or end with \
+         whitespace."
+    )))
+}
+
+/// A text in a JSON object, as far as a schema has let it through.
+pub fn text_of(object: &Value, key: &str) -> Option<String> {
+    object.get(key).and_then(Value::as_str).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_may_be_texts_but_not_too_large() {
+        assert_eq!(integer("ram", &json!("64"), 1).ok(), Some(64));
+        assert_eq!(integer("ram", &json!(64), 1).ok(), Some(64));
+        assert_eq!(integer("ram", &json!(64.0), 1).ok(), Some(64));
+        for value in [json!("0"), json!("9999999999"), json!(0), json!("x")] {
+            assert!(integer("ram", &value, 1).is_err(), "{value}");
+        }
+    }
+
+    #[test]
+    fn versions_bound_methods() {
+        assert!(within(Microversion(2, 55), 55, 104).is_ok());
+        assert!(within(Microversion(2, 54), 55, 104).is_err());
+        assert!(within(Microversion(2, 88), 1, 87).is_err());
+    }
+}

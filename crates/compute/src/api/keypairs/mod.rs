@@ -1,0 +1,133 @@
+//! `/os-keypairs`.
+//!
+//! Below 2.92 Nova makes a key pair when none is sent. Here a public key has to be sent always:
+//! see [`crate::app::keypairs`].
+
+mod request;
+mod view;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::routing::get;
+use axum::{Json, Router};
+use kilonova_wire::paging::Page;
+use kilonova_wire::query::Query;
+use kilonova_wire::{Base, Context, Fault, JsonBody, Microversion, time};
+use serde_json::{Value, json};
+
+use super::{input, links};
+use crate::app::keypairs as app;
+use crate::{Compute, db};
+
+const POLICY: &str = "os_compute_api:os-keypairs";
+
+pub(super) fn routes() -> Router<Compute> {
+    Router::new()
+        .route("/v2.1/os-keypairs", get(list).post(create))
+        .route("/v2.1/os-keypairs/{name}", get(show).delete(delete))
+}
+
+/// Whose key pairs are meant: the caller's, or from 2.10 on anybody's if the caller is an admin.
+fn owner(
+    caller: &Context,
+    wanted: Option<&str>,
+    version: Microversion,
+    action: &str,
+) -> Result<String, Fault> {
+    match wanted.filter(|_| version >= Microversion(2, 10)) {
+        Some(user) if user != caller.user_id => {
+            caller.require_admin(&format!("{POLICY}:{action}"))?;
+            Ok(user.to_owned())
+        }
+        _ => Ok(caller.user_id.clone()),
+    }
+}
+
+async fn create(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    JsonBody(body): JsonBody,
+) -> Result<(StatusCode, Json<Value>), Fault> {
+    let mut keypair = request::create(&body, version, time::now_micros())?;
+    let wanted = body["keypair"]["user_id"].as_str();
+    keypair.user_id = owner(&caller, wanted, version, "create")?;
+    let shown = json!({"keypair": view::created(&keypair, version)});
+    compute.store.write(move |tx| app::import(tx, &caller.project_id, &keypair)).await?;
+    let status =
+        if version >= Microversion(2, 2) { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, Json(shown)))
+}
+
+async fn list(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    base: Base,
+    query: Query,
+) -> Result<Json<Value>, Fault> {
+    if version >= Microversion(2, 75) {
+        input::only(&query, &["user_id", "limit", "marker"])?;
+    }
+    let paged = version >= Microversion(2, 35);
+    let page = Page::read(if paged { &query } else { const { &Query(Vec::new()) } })?;
+    let user_id = owner(&caller, query.get("user_id"), version, "index")?;
+    let keypairs =
+        compute.store.read(move |tx| db::keypairs::of_user(tx, &user_id)).await?;
+    let Some((keypairs, more)) = page.cut(keypairs, |keypair| keypair.name.clone()) else {
+        let marker = page.marker.unwrap_or_default();
+        return Err(Fault::bad_request(format!("Marker {marker} could not be found.")));
+    };
+    let shown: Vec<Value> = keypairs
+        .iter()
+        .map(|keypair| json!({"keypair": view::brief(keypair, version)}))
+        .collect();
+    let mut answer = json!({"keypairs": shown});
+    if let Some(last) = keypairs.last().filter(|_| paged && more) {
+        answer["keypairs_links"] = links::next(&base, "os-keypairs", &query, &last.name);
+    }
+    Ok(Json(answer))
+}
+
+async fn show(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    query: Query,
+    Path(name): Path<String>,
+) -> Result<Json<Value>, Fault> {
+    if version >= Microversion(2, 75) {
+        input::only(&query, &["user_id"])?;
+    }
+    let user_id = owner(&caller, query.get("user_id"), version, "show")?;
+    let keypair = compute
+        .store
+        .read(move |tx| {
+            db::keypairs::by_name(tx, &user_id, &name)?
+                .ok_or_else(|| app::not_found(&user_id, &name))
+        })
+        .await?;
+    Ok(Json(json!({"keypair": view::detail(&keypair, version)})))
+}
+
+async fn delete(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    query: Query,
+    Path(name): Path<String>,
+) -> Result<StatusCode, Fault> {
+    if version >= Microversion(2, 75) {
+        input::only(&query, &["user_id"])?;
+    }
+    let user_id = owner(&caller, query.get("user_id"), version, "delete")?;
+    compute
+        .store
+        .write(move |tx| match db::keypairs::delete(tx, &user_id, &name)? {
+            true => Ok(()),
+            false => Err(app::not_found(&user_id, &name)),
+        })
+        .await?;
+    let old = version < Microversion(2, 2);
+    Ok(if old { StatusCode::ACCEPTED } else { StatusCode::NO_CONTENT })
+}

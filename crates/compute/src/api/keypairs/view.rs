@@ -1,0 +1,37 @@
+//! Key pairs as each microversion shows them.
+
+use kilonova_wire::{Microversion, time};
+use serde_json::{Value, json};
+
+use crate::db::keypairs::Keypair;
+
+/// In a listing.
+pub(super) fn brief(keypair: &Keypair, version: Microversion) -> Value {
+    let mut shown = json!({
+        "name": keypair.name,
+        "public_key": keypair.public_key,
+        "fingerprint": keypair.fingerprint,
+    });
+    if version >= Microversion(2, 2) {
+        shown["type"] = json!(keypair.kind);
+    }
+    shown
+}
+
+/// In the answer to its creation.
+pub(super) fn created(keypair: &Keypair, version: Microversion) -> Value {
+    let mut shown = brief(keypair, version);
+    shown["user_id"] = json!(keypair.user_id);
+    shown
+}
+
+/// By itself.
+pub(super) fn detail(keypair: &Keypair, version: Microversion) -> Value {
+    let mut shown = created(keypair, version);
+    shown["created_at"] = json!(time::naive(keypair.created_at));
+    shown["id"] = json!(keypair.number);
+    shown["deleted"] = json!(false);
+    shown["deleted_at"] = Value::Null;
+    shown["updated_at"] = Value::Null;
+    shown
+}

@@ -1,0 +1,52 @@
+//! Links in answers: to a thing itself, and to the next page of a listing.
+
+use kilonova_wire::Base;
+use kilonova_wire::query::Query;
+use serde_json::{Value, json};
+
+/// `self` and `bookmark` of a thing in a collection.
+pub fn of(base: &Base, collection: &str, id: &str) -> Value {
+    json!([
+        {"rel": "self", "href": format!("{}/v2.1/{collection}/{id}", base.0)},
+        {"rel": "bookmark", "href": format!("{}/{collection}/{id}", base.0)},
+    ])
+}
+
+/// The link to the page after the one that ends with `last`.
+pub fn next(base: &Base, path: &str, query: &Query, last: &str) -> Value {
+    let pairs = query
+        .0
+        .iter()
+        .filter(|(key, _)| key != "marker")
+        .map(|(key, value)| (key.as_str(), value.as_str()))
+        .chain([("marker", last)])
+        .map(|(key, value)| format!("{}={}", encode(key), encode(value)))
+        .collect::<Vec<_>>();
+    json!([{"rel": "next", "href": format!("{}/v2.1/{path}?{}", base.0, pairs.join("&"))}])
+}
+
+fn encode(text: &str) -> String {
+    text.bytes().fold(String::with_capacity(text.len()), |mut out, byte| {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+        out
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_page_keeps_the_query_and_escapes_it() {
+        let query = Query::parse("limit=1&name=a%20b&marker=old");
+        let links = next(&Base("http://h/compute".into()), "flavors", &query, "x y");
+        assert_eq!(
+            links[0]["href"],
+            "http://h/compute/v2.1/flavors?limit=1&name=a%20b&marker=x%20y"
+        );
+    }
+}

@@ -1,0 +1,75 @@
+//! `/os-quota-class-sets`: the limits of a class; those of `default` are everybody's defaults.
+
+use axum::extract::{Path, State};
+use axum::routing::get;
+use axum::{Json, Router};
+use kilonova_wire::query::Query;
+use kilonova_wire::{Context, Fault, JsonBody, Microversion};
+use serde_json::{Map, Value, json};
+
+use super::{input, quota_limits};
+use crate::app::quotas as app;
+use crate::db::quotas::Limits;
+use crate::{Compute, db};
+
+const POLICY: &str = "os_compute_api:os-quota-class-sets";
+
+pub(super) fn routes() -> Router<Compute> {
+    Router::new().route("/v2.1/os-quota-class-sets/{class}", get(show).put(update))
+}
+
+fn shown(class: Option<&str>, limits: &Limits, version: Microversion) -> Json<Value> {
+    let mut set = Map::new();
+    if let Some(class) = class {
+        set.insert("id".into(), json!(class));
+    }
+    let groups = version >= Microversion(2, 50);
+    for resource in quota_limits::visible(version, 50)
+        .filter(|resource| groups || !resource.starts_with("server_group"))
+    {
+        set.insert(resource.to_owned(), json!(limits.get(resource)));
+    }
+    Json(json!({"quota_class_set": set}))
+}
+
+async fn show(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    query: Query,
+    Path(class): Path<String>,
+) -> Result<Json<Value>, Fault> {
+    caller.require_admin(&format!("{POLICY}:show"))?;
+    if version >= Microversion(2, 102) {
+        input::only(&query, &[])?;
+    }
+    let name = class.clone();
+    let limits = compute.store.read(move |tx| app::of_class(tx, &class)).await?;
+    Ok(shown(Some(&name), &limits, version))
+}
+
+async fn update(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    Path(class): Path<String>,
+    JsonBody(body): JsonBody,
+) -> Result<Json<Value>, Fault> {
+    caller.require_admin(&format!("{POLICY}:update"))?;
+    if class.chars().count() > 255 {
+        return Err(Fault::bad_request(
+            "Invalid input received: quota_class_name has more than 255 characters.",
+        ));
+    }
+    let wanted = quota_limits::read_class(&body, version)?;
+    let limits = compute
+        .store
+        .write(move |tx| {
+            for (resource, limit) in &wanted {
+                db::quotas::put_class(tx, &class, resource, *limit)?;
+            }
+            app::of_class(tx, &class)
+        })
+        .await?;
+    Ok(shown(None, &limits, version))
+}

@@ -1,0 +1,138 @@
+//! `/os-quota-sets`: limits of a project, or of a user in it.
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::routing::get;
+use axum::{Json, Router};
+use kilonova_wire::query::Query;
+use kilonova_wire::{Context, Fault, JsonBody, Microversion};
+use serde_json::{Map, Value, json};
+
+use super::{input, quota_limits};
+use crate::app::quotas as app;
+use crate::db::quotas::Limits;
+use crate::{Compute, Error, db};
+
+const POLICY: &str = "os_compute_api:os-quota-sets";
+
+pub(super) fn routes() -> Router<Compute> {
+    Router::new()
+        .route("/v2.1/os-quota-sets/{project}", get(show).put(update).delete(delete))
+        .route("/v2.1/os-quota-sets/{project}/detail", get(detail))
+        .route("/v2.1/os-quota-sets/{project}/defaults", get(defaults))
+}
+
+fn may_see(caller: &Context, project: &str, action: &str) -> Result<(), Fault> {
+    if caller.may_see(project) {
+        return Ok(());
+    }
+    caller.require_admin(&format!("{POLICY}:{action}"))
+}
+
+fn user(query: &Query, version: Microversion) -> Result<Option<String>, Fault> {
+    if version >= Microversion(2, 75) {
+        input::only(query, &["user_id"])?;
+    }
+    Ok(query.get("user_id").filter(|user| !user.is_empty()).map(str::to_owned))
+}
+
+fn shown(
+    project: Option<&str>,
+    version: Microversion,
+    value: impl Fn(&str) -> Value,
+) -> Json<Value> {
+    let mut set = Map::new();
+    if let Some(project) = project {
+        set.insert("id".into(), json!(project));
+    }
+    for resource in quota_limits::visible(version, 36) {
+        set.insert(resource.to_owned(), value(resource));
+    }
+    Json(json!({"quota_set": set}))
+}
+
+fn plain(limits: &Limits) -> impl Fn(&str) -> Value {
+    |resource| json!(limits.get(resource))
+}
+
+async fn show(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    query: Query,
+    Path(project): Path<String>,
+) -> Result<Json<Value>, Fault> {
+    may_see(&caller, &project, "show")?;
+    let (user, id) = (user(&query, version)?, project.clone());
+    let limits =
+        compute.store.read(move |tx| app::limits(tx, &project, user.as_deref())).await?;
+    Ok(shown(Some(&id), version, plain(&limits)))
+}
+
+async fn detail(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    query: Query,
+    Path(project): Path<String>,
+) -> Result<Json<Value>, Fault> {
+    may_see(&caller, &project, "detail")?;
+    let (user, id) = (user(&query, version)?, project.clone());
+    let (limits, used) = compute
+        .store
+        .read(move |tx| {
+            Ok::<_, Error>((
+                app::limits(tx, &project, user.as_deref())?,
+                app::used(tx, &project, user.as_deref())?,
+            ))
+        })
+        .await?;
+    Ok(shown(Some(&id), version, |resource| {
+        let in_use = used.get(resource).copied().unwrap_or(0);
+        json!({"limit": limits.get(resource), "in_use": in_use, "reserved": 0})
+    }))
+}
+
+async fn defaults(
+    State(compute): State<Compute>,
+    version: Microversion,
+    query: Query,
+    Path(project): Path<String>,
+) -> Result<Json<Value>, Fault> {
+    if version >= Microversion(2, 102) {
+        input::only(&query, &[])?;
+    }
+    let limits = compute.store.read(|tx| app::of_class(tx, app::DEFAULT_CLASS)).await?;
+    Ok(shown(Some(&project), version, plain(&limits)))
+}
+
+async fn update(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    query: Query,
+    Path(project): Path<String>,
+    JsonBody(body): JsonBody,
+) -> Result<Json<Value>, Fault> {
+    caller.require_admin(&format!("{POLICY}:update"))?;
+    let user = user(&query, version)?;
+    let (wanted, force) = quota_limits::read_set(&body, version)?;
+    let limits = compute
+        .store
+        .write(move |tx| app::update(tx, &project, user.as_deref(), &wanted, force))
+        .await?;
+    Ok(shown(None, version, plain(&limits)))
+}
+
+async fn delete(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    query: Query,
+    Path(project): Path<String>,
+) -> Result<StatusCode, Fault> {
+    caller.require_admin(&format!("{POLICY}:delete"))?;
+    let user = user(&query, version)?;
+    compute.store.write(move |tx| db::quotas::reset(tx, &project, user.as_deref())).await?;
+    Ok(StatusCode::ACCEPTED)
+}

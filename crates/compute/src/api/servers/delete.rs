@@ -1,0 +1,24 @@
+//! `DELETE /servers/{id}`: 204 at once; the server is gone when a GET answers 404.
+
+use axum::extract::{Path, State};
+use http::StatusCode;
+use kilonova_wire::time::now_micros;
+use kilonova_wire::{Context, Fault};
+
+use crate::{Compute, flows};
+
+pub(super) async fn delete(
+    State(compute): State<Compute>,
+    context: Context,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Fault> {
+    let compute_ = compute.clone();
+    compute
+        .store
+        .write(move |tx| {
+            let server = super::find::find(tx, &context, &id)?;
+            flows::delete(tx, &compute_, &context, &server, now_micros())
+        })
+        .await?;
+    Ok(StatusCode::NO_CONTENT)
+}

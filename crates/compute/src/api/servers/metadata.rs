@@ -1,0 +1,157 @@
+//! `/servers/{id}/metadata`.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use http::StatusCode;
+use kilonova_wire::time::now_micros;
+use kilonova_wire::{Context, Fault, JsonBody};
+use serde_json::{Value, json};
+
+use crate::db::servers;
+use crate::{Compute, Error};
+
+type Metadata = BTreeMap<String, String>;
+
+/// Reads and checks a metadata map.
+///
+/// # Errors
+/// 400 naming the key; 403 when there are too many (Nova's quota `metadata_items`, 128).
+pub(super) fn parse(value: &Value) -> Result<Metadata, Fault> {
+    let wrong = |why: String| Fault::bad_request(format!("Invalid input for field/attribute metadata. {why}"));
+    let items = value.as_object().ok_or_else(|| wrong(format!("Value: {value}. It is not an object.")))?;
+    items
+        .iter()
+        .map(|(key, value)| {
+            let text = value
+                .as_str()
+                .ok_or_else(|| wrong(format!("Value of {key}: {value}. It is not a string.")))?;
+            let good = !key.is_empty()
+                && key.len() <= 255
+                && key.chars().all(|c| c.is_ascii_alphanumeric() || "-_:. ".contains(c));
+            if !good {
+                return Err(wrong(format!(
+                    "Key {}: it must have 1 to 255 letters, digits, blanks or any of - _ : .",
+                    key.escape_debug()
+                )));
+            }
+            if text.chars().count() > 255 {
+                return Err(wrong(format!("Value of {key}: it has more than 255 characters.")));
+            }
+            Ok((key.clone(), text.to_owned()))
+        })
+        .collect()
+}
+
+/// Refuses more items than the quota allows.
+///
+/// # Errors
+/// 403.
+pub(super) fn check_count(metadata: &Metadata) -> Result<(), Fault> {
+    if metadata.len() > 128 {
+        return Err(Fault::forbidden("Maximum number of metadata items exceeds 128"));
+    }
+    Ok(())
+}
+
+async fn read(compute: &Compute, context: Context, id: String) -> Result<Metadata, Fault> {
+    Ok(compute.store.read(move |tx| super::find::find(tx, &context, &id)).await?.metadata)
+}
+
+async fn change(
+    compute: &Compute,
+    context: Context,
+    id: String,
+    mut change: impl FnMut(&mut Metadata) -> Result<(), Fault> + Send + 'static,
+) -> Result<Metadata, Fault> {
+    Ok(compute
+        .store
+        .write(move |tx| {
+            let mut metadata = super::find::find(tx, &context, &id)?;
+            change(&mut metadata.metadata)?;
+            check_count(&metadata.metadata)?;
+            servers::set_metadata(tx, metadata.id, &metadata.metadata, now_micros())?;
+            Ok::<_, Error>(metadata.metadata)
+        })
+        .await?)
+}
+
+pub(super) async fn list(
+    State(compute): State<Compute>,
+    context: Context,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, Fault> {
+    Ok(Json(json!({"metadata": read(&compute, context, id).await?})))
+}
+
+pub(super) async fn update(
+    State(compute): State<Compute>,
+    context: Context,
+    Path(id): Path<String>,
+    JsonBody(body): JsonBody,
+) -> Result<Json<Value>, Fault> {
+    let new = parse(&body["metadata"])?;
+    let all = change(&compute, context, id, move |metadata| {
+        metadata.extend(new.clone());
+        Ok(())
+    });
+    Ok(Json(json!({"metadata": all.await?})))
+}
+
+pub(super) async fn replace(
+    State(compute): State<Compute>,
+    context: Context,
+    Path(id): Path<String>,
+    JsonBody(body): JsonBody,
+) -> Result<Json<Value>, Fault> {
+    let new = parse(&body["metadata"])?;
+    let all = change(&compute, context, id, move |metadata| {
+        metadata.clone_from(&new);
+        Ok(())
+    });
+    Ok(Json(json!({"metadata": all.await?})))
+}
+
+pub(super) async fn show(
+    State(compute): State<Compute>,
+    context: Context,
+    Path((id, key)): Path<(String, String)>,
+) -> Result<Json<Value>, Fault> {
+    match read(&compute, context, id).await?.get(&key) {
+        Some(value) => Ok(Json(json!({"meta": {key: value}}))),
+        None => Err(Fault::not_found("Metadata item was not found")),
+    }
+}
+
+pub(super) async fn set(
+    State(compute): State<Compute>,
+    context: Context,
+    Path((id, key)): Path<(String, String)>,
+    JsonBody(body): JsonBody,
+) -> Result<Json<Value>, Fault> {
+    let new = parse(&body["meta"])?;
+    if new.len() != 1 || !new.contains_key(&key) {
+        return Err(Fault::bad_request("Request body and URI mismatch"));
+    }
+    let answer = json!({"meta": new});
+    change(&compute, context, id, move |metadata| {
+        metadata.extend(new.clone());
+        Ok(())
+    })
+    .await?;
+    Ok(Json(answer))
+}
+
+pub(super) async fn delete(
+    State(compute): State<Compute>,
+    context: Context,
+    Path((id, key)): Path<(String, String)>,
+) -> Result<StatusCode, Fault> {
+    change(&compute, context, id, move |metadata| match metadata.remove(&key) {
+        Some(_) => Ok(()),
+        None => Err(Fault::not_found("Metadata item was not found")),
+    })
+    .await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,45 @@
+//! `GET /` and `GET /v2.1`: what clients read before they have a token.
+
+use axum::routing::get;
+use axum::{Json, Router};
+use kilonova_wire::Base;
+use serde_json::{Value, json};
+
+use super::negotiation::{MAX, MIN};
+use crate::Compute;
+
+/// Paths that need no token.
+pub fn is_public(path: &str) -> bool {
+    matches!(path, "" | "/" | "/v2.1" | "/v2.1/")
+}
+
+pub(super) fn routes() -> Router<Compute> {
+    Router::new()
+        .route("/", get(list))
+        .route("/v2.1", get(show))
+        .route("/v2.1/", get(show))
+}
+
+fn document(base: &Base) -> Value {
+    json!({
+        "id": "v2.1",
+        "status": "CURRENT",
+        "version": MAX.to_string(),
+        "min_version": MIN.to_string(),
+        "updated": "2013-07-23T11:33:21Z",
+        "links": [{"rel": "self", "href": format!("{}/v2.1/", base.0)}],
+    })
+}
+
+async fn list(base: Base) -> Json<Value> {
+    Json(json!({"versions": [document(&base)]}))
+}
+
+async fn show(base: Base) -> Json<Value> {
+    let mut version = document(&base);
+    version["media-types"] = json!([{
+        "base": "application/json",
+        "type": "application/vnd.openstack.compute+json;version=2.1",
+    }]);
+    Json(json!({"version": version}))
+}

@@ -1,0 +1,164 @@
+//! Claim and release: the only places where a server comes to hold something and gives it back.
+//! Both run inside the caller's transaction.
+
+use kilonova_accelerator::ledger as devices;
+use kilonova_engine::Candidate;
+use kilonova_ids::{ConsumerId, OperationId, ServerId};
+use kilonova_node_api::{Attachment, Boot, Desired, Domain, Power, Verb};
+use kilonova_placement::ledger as placement;
+use kilonova_store::Tx;
+use newtype_uuid::GenericUuid;
+
+use super::query::{ProfileGroups, profile_suffix};
+use crate::db::servers::{Spec, instance_name};
+use crate::{Compute, Error};
+
+/// A claimed place.
+#[derive(Debug, Clone)]
+pub struct Placement {
+    /// The host.
+    pub host: String,
+    /// The devices that the guest gets.
+    pub devices: Vec<Attachment>,
+}
+
+/// A server is the consumer of its own allocations, under the same uuid.
+pub(crate) fn consumer_of(server: ServerId) -> ConsumerId {
+    ConsumerId::from_untyped_uuid(server.into_untyped_uuid())
+}
+
+/// Takes the first of `candidates` that still fits; `None` when none does.
+///
+/// # Errors
+/// The database's. Lack of room is not an error.
+pub fn claim(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    project_id: &str,
+    user_id: &str,
+    profile: Option<&ProfileGroups>,
+    candidates: &[Candidate],
+) -> Result<Option<Placement>, Error> {
+    for candidate in candidates {
+        let Some(host) = compute.fleet.by_root(candidate.root) else { continue };
+        let taken = tx.attempt(|tx| {
+            let claim = placement::Claim {
+                consumer: consumer_of(server),
+                consumer_type: Some("INSTANCE".into()),
+                project_id: project_id.to_owned(),
+                user_id: user_id.to_owned(),
+                allocations: candidate
+                    .allocations
+                    .iter()
+                    .map(|(provider, class, amount)| placement::Allocation {
+                        provider: *provider,
+                        class: class.to_string(),
+                        amount: *amount,
+                    })
+                    .collect(),
+            };
+            placement::claim(tx, &compute.world, &claim)?;
+            let wants = wants(tx, candidate, profile)?;
+            let bindings = if wants.is_empty() {
+                Vec::new()
+            } else {
+                devices::bind(tx, server, consumer_of(server), project_id, &host.name, &wants)?
+            };
+            Ok::<_, Error>(bindings.into_iter().map(|binding| binding.attachment).collect())
+        });
+        match taken {
+            Ok(devices) => return Ok(Some(Placement { host: host.name.to_string(), devices })),
+            Err(error) if error.is_lack_of_room() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+/// Gives back everything that a server holds.
+///
+/// # Errors
+/// The database's.
+pub fn release(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<(), Error> {
+    devices::release(tx, consumer_of(server))?;
+    placement::release(tx, &compute.world, consumer_of(server))?;
+    Ok(())
+}
+
+/// Which accelerator requests a candidate stands for: those of the profile's groups by the
+/// mapping, and what else it takes from device providers.
+fn wants(
+    tx: &mut Tx<'_>,
+    candidate: &Candidate,
+    profile: Option<&ProfileGroups>,
+) -> Result<Vec<devices::Want>, Error> {
+    let mut wants = Vec::new();
+    let mut by_profile: Vec<(kilonova_ids::ProviderId, i64)> = Vec::new();
+    if let Some(profile) = profile {
+        for (index, group) in profile.groups.iter().enumerate() {
+            let suffix = profile_suffix(index);
+            let provider = candidate
+                .mappings
+                .iter()
+                .find(|(name, _)| *name == suffix)
+                .and_then(|(_, providers)| providers.first().copied());
+            let count: i64 = group
+                .iter()
+                .filter(|(key, _)| key.starts_with("resources"))
+                .filter_map(|(_, value)| value.trim().parse::<i64>().ok())
+                .sum();
+            if let Some(provider) = provider.filter(|_| count > 0) {
+                by_profile.push((provider, count));
+                wants.push(devices::Want {
+                    provider,
+                    count,
+                    group: index as i64,
+                    profile: Some(profile.id),
+                });
+            }
+        }
+    }
+    for (provider, _, amount) in &candidate.allocations {
+        if *provider == candidate.root || !devices::is_device_provider(tx, *provider)? {
+            continue;
+        }
+        let of_profile: i64 =
+            by_profile.iter().filter(|(p, _)| p == provider).map(|(_, count)| count).sum();
+        if *amount > of_profile {
+            wants.push(devices::Want {
+                provider: *provider,
+                count: amount - of_profile,
+                group: 0,
+                profile: None,
+            });
+        }
+    }
+    Ok(wants)
+}
+
+/// The document of a server that should be there.
+pub fn desired(
+    seq: i64,
+    name: &str,
+    spec: &Spec,
+    devices: Vec<Attachment>,
+    power: Power,
+    verb: Option<(OperationId, Verb)>,
+) -> Desired {
+    Desired::Present(Box::new(Domain {
+        name: instance_name(seq),
+        display_name: name.to_owned(),
+        vcpus: spec.flavor.vcpus,
+        memory_mb: spec.flavor.ram,
+        boot: Boot {
+            image: spec.image,
+            root_gb: spec.flavor.disk,
+            ephemeral_gb: spec.flavor.ephemeral,
+            swap_mb: spec.flavor.swap,
+        },
+        power,
+        verb,
+        devices,
+    }))
+}

@@ -1,0 +1,19 @@
+//! A boot: resolve the request, plan places, claim in one transaction.
+//!
+//! ```text
+//!   resolve (one read) ─► plan (memory) ─► claim: server, allocations, ARQs, handles, document,
+//!                              ▲                  operation in ONE transaction ─► 202
+//!                              └── everything planned was taken meanwhile ──┘
+//! ```
+
+mod claim;
+mod plan;
+mod query;
+mod request;
+mod run;
+
+pub use claim::{Placement, claim, desired, release};
+pub use plan::{NoHost, Plan, plan};
+pub use query::{ProfileGroups, query_of};
+pub use request::BootRequest;
+pub use run::boot;

@@ -1,0 +1,126 @@
+//! From a flavor and a device profile to a candidates query (facts of Nova's
+//! `scheduler/utils.py`: `resources[S]:*`, `trait[S]:*`, `group_policy`, profile groups as
+//! `device_profile_<n>`).
+
+use std::collections::BTreeMap;
+
+use kilonova_engine::{Group, Query};
+use kilonova_ids::DeviceProfileId;
+
+use crate::Error;
+use crate::db::servers::FlavorOf;
+use kilonova_wire::Fault;
+
+/// A device profile as a boot uses it.
+#[derive(Debug, Clone)]
+pub struct ProfileGroups {
+    /// Its id.
+    pub id: DeviceProfileId,
+    /// Its groups, in order.
+    pub groups: Vec<BTreeMap<String, String>>,
+}
+
+/// The suffix of a profile's group.
+pub fn profile_suffix(index: usize) -> String {
+    format!("device_profile_{index}")
+}
+
+fn empty(suffix: &str) -> Group {
+    Group {
+        suffix: suffix.to_owned(),
+        resources: Vec::new(),
+        required: Vec::new(),
+        forbidden: Vec::new(),
+        member_of: Vec::new(),
+        forbidden_aggregates: Vec::new(),
+        in_tree: None,
+    }
+}
+
+/// Builds the query for one server.
+///
+/// # Errors
+/// 400 for an extra spec whose amount is not a number.
+pub fn query_of(
+    flavor: &FlavorOf,
+    profile: Option<&ProfileGroups>,
+    seed: u64,
+) -> Result<Query, Error> {
+    let disk = flavor.disk + flavor.ephemeral + (flavor.swap + 1023) / 1024;
+    let mut base: BTreeMap<String, i64> = [
+        ("VCPU".to_owned(), flavor.vcpus),
+        ("MEMORY_MB".to_owned(), flavor.ram),
+        ("DISK_GB".to_owned(), disk),
+    ]
+    .into();
+    let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+    let mut isolate = false;
+    for (key, value) in &flavor.extra_specs {
+        if key == "group_policy" {
+            isolate = value == "isolate";
+        } else if let Some((suffix, class)) = split(key, "resources") {
+            let amount = amount(key, value)?;
+            if suffix.is_empty() {
+                base.insert(class.to_owned(), amount);
+            } else if amount > 0 {
+                let group = groups.entry(suffix.to_owned()).or_insert_with(|| empty(suffix));
+                group.resources.push((class.to_owned(), amount));
+            }
+        } else if let Some((suffix, name)) = split(key, "trait") {
+            let group = groups.entry(suffix.to_owned()).or_insert_with(|| empty(suffix));
+            demand(group, name, value);
+        }
+    }
+    let mut unsuffixed = groups.remove("").unwrap_or_else(|| empty(""));
+    unsuffixed.resources = base.into_iter().filter(|(_, amount)| *amount > 0).collect();
+    let mut all = vec![unsuffixed];
+    all.extend(groups.into_values());
+    let mut root_required = Vec::new();
+    if let Some(profile) = profile {
+        root_required.push("COMPUTE_ACCELERATORS".to_owned());
+        for (index, spec) in profile.groups.iter().enumerate() {
+            let mut group = empty(&profile_suffix(index));
+            for (key, value) in spec {
+                if let Some((_, class)) = split(key, "resources") {
+                    group.resources.push((class.to_owned(), amount(key, value)?));
+                } else if let Some((_, name)) = split(key, "trait") {
+                    demand(&mut group, name, value);
+                }
+            }
+            all.push(group);
+        }
+    }
+    Ok(Query {
+        groups: all,
+        isolate,
+        same_subtree: Vec::new(),
+        root_required,
+        root_forbidden: vec!["COMPUTE_STATUS_DISABLED".to_owned()],
+        limit: None,
+        seed,
+    })
+}
+
+/// `resources1:VGPU` is suffix `1`, name `VGPU`.
+fn split<'a>(key: &'a str, kind: &str) -> Option<(&'a str, &'a str)> {
+    key.strip_prefix(kind)?.split_once(':').map(|(suffix, name)| (suffix, name.trim()))
+}
+
+fn demand(group: &mut Group, name: &str, value: &str) {
+    match value {
+        "required" => group.required.push(vec![name.to_owned()]),
+        "forbidden" => group.forbidden.push(name.to_owned()),
+        _ => {}
+    }
+}
+
+fn amount(key: &str, value: &str) -> Result<i64, Error> {
+    match value.trim().parse::<i64>() {
+        Ok(amount) if amount >= 0 => Ok(amount),
+        _ => Err(Fault::bad_request(format!(
+            "Invalid input for extra spec {key}: {value} is not a number of resources. Correct the \
+             flavor or the device profile."
+        ))
+        .into()),
+    }
+}

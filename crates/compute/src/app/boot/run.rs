@@ -1,0 +1,209 @@
+//! The one transaction of a boot, and what happens when its plan has aged.
+
+use std::collections::HashSet;
+
+use kilonova_flow::{self as flow, Event, NewOperation, Outcome};
+use kilonova_ids::{OperationId, ServerId};
+use kilonova_node_api::Power;
+use kilonova_store::Tx;
+use kilonova_wire::time::now_micros;
+use serde_json::json;
+
+use super::{BootRequest, NoHost, Plan, claim, desired, plan, query_of};
+use crate::db::servers::{self, Fault, NewServer, VmState};
+use crate::app::usage;
+use crate::db::documents;
+use crate::{Compute, Error};
+
+/// Plans made before the request is answered with "no valid host".
+const ROUNDS: usize = 12;
+
+/// What the transaction came to.
+enum Commit {
+    Booted(Vec<ServerId>),
+    /// Every planned place of some server was taken meanwhile.
+    Aged,
+}
+
+/// Boots `request.min_count` to `request.max_count` servers and returns their ids. When there is no
+/// room the servers exist in `ERROR` with the reason, as upstream's do.
+///
+/// # Errors
+/// 400 for a flavor that cannot be scheduled; the database's.
+pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerId>, Error> {
+    let query = query_of(&request.spec.flavor, request.profile.as_ref(), rand::random())?;
+    let none = HashSet::new();
+    for _ in 0..ROUNDS {
+        let world = compute.world.snapshot();
+        let planned = plan(
+            &world,
+            &compute.fleet,
+            &query,
+            &request.spec,
+            &none,
+            request.max_count,
+            now_micros(),
+        );
+        let planned = match planned {
+            Ok(plan) if plan.len() >= request.min_count => plan,
+            Ok(plan) => {
+                let reason =
+                    format!("There is room for {} of the {} servers.", plan.len(), request.min_count);
+                return refuse(compute, request, NoHost(reason)).await;
+            }
+            Err(reason) => return refuse(compute, request, reason).await,
+        };
+        let (compute_, request_) = (compute.clone(), request.clone());
+        let commit = compute
+            .store
+            .write(move |tx| commit(tx, &compute_, &request_, &planned))
+            .await?;
+        if let Commit::Booted(ids) = commit {
+            return Ok(ids);
+        }
+    }
+    let reason = NoHost("Every host that had room was taken by other requests; try again.".into());
+    refuse(compute, request, reason).await
+}
+
+fn commit(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    request: &BootRequest,
+    plan: &Plan,
+) -> Result<Commit, Error> {
+    let now = now_micros();
+    let outcome = tx.attempt(|tx| {
+        check_quota(tx, request, plan.len())?;
+        let mut ids = Vec::with_capacity(plan.len());
+        for (index, candidates) in plan.iter().enumerate() {
+            let id = ServerId::new_v4();
+            let placed = claim(
+                tx,
+                compute,
+                id,
+                &request.project_id,
+                &request.user_id,
+                request.profile.as_ref(),
+                candidates,
+            )?;
+            let Some(place) = placed else { return Err(Error::Aged) };
+            let server = NewServer {
+                host: Some(place.host.clone()),
+                vm_state: VmState::Building,
+                task_state: Some("spawning"),
+                ..new_server(request, id, index, plan.len())
+            };
+            let seq = servers::insert(tx, &server, now)?;
+            let document =
+                desired(seq, &server.name, &server.spec, place.devices, Power::On, None);
+            let generation = documents::put(tx, &place.host, id, &document)?;
+            begin(tx, request, id, now)?;
+            compute.wake_on_commit(tx, &place.host, generation);
+            ids.push(id);
+        }
+        Ok(ids)
+    });
+    match outcome {
+        Ok(ids) => Ok(Commit::Booted(ids)),
+        Err(Error::Aged) => Ok(Commit::Aged),
+        Err(error) => Err(error),
+    }
+}
+
+async fn refuse(
+    compute: &Compute,
+    request: BootRequest,
+    NoHost(reason): NoHost,
+) -> Result<Vec<ServerId>, Error> {
+    let message = format!("No valid host was found. {reason}");
+    tracing::info!(request = %request.request_id, "{message}");
+    compute
+        .store
+        .write(move |tx| {
+            let now = now_micros();
+            check_quota(tx, &request, request.min_count)?;
+            let mut ids = Vec::with_capacity(request.min_count);
+            for index in 0..request.min_count {
+                let id = ServerId::new_v4();
+                let fault =
+                    Fault { code: 500, message: message.clone(), created: now, details: None };
+                let server = NewServer {
+                    vm_state: VmState::Error,
+                    fault: Some(fault),
+                    ..new_server(&request, id, index, request.min_count)
+                };
+                servers::insert(tx, &server, now)?;
+                begin(tx, &request, id, now)?;
+                let Some(operation) = flow::open_of(tx, id)? else { continue };
+                flow::event(tx, operation.id, &failed_to_schedule(&message, now))?;
+                flow::finish(tx, &operation, Outcome::Failed, Some(&message), now)?;
+                ids.push(id);
+            }
+            Ok(ids)
+        })
+        .await
+}
+
+fn check_quota(tx: &mut Tx<'_>, request: &BootRequest, count: usize) -> Result<(), Error> {
+    let count = count as i64;
+    let wanted = usage::ProjectUsage {
+        instances: count,
+        cores: count * request.spec.flavor.vcpus,
+        ram: count * request.spec.flavor.ram,
+    };
+    usage::check(tx, &request.project_id, &request.user_id, wanted)
+}
+
+fn failed_to_schedule(message: &str, now: i64) -> Event {
+    Event {
+        name: "conductor_schedule_and_build_instances".into(),
+        host: None,
+        result: Some("Error".into()),
+        details: Some(message.to_owned()),
+        started_at: now,
+        finished_at: Some(now),
+    }
+}
+
+fn begin(tx: &mut Tx<'_>, request: &BootRequest, server: ServerId, now: i64) -> Result<(), Error> {
+    let operation = NewOperation {
+        id: OperationId::new_v4(),
+        kind: "create",
+        subject: server,
+        request_id: request.request_id.clone(),
+        project_id: request.project_id.clone(),
+        user_id: request.user_id.clone(),
+        step: "spawn",
+        data: json!({}),
+    };
+    Ok(flow::begin(tx, &operation, now)?)
+}
+
+/// The row of one server of the request; several get `-1`, `-2`, … at the end of their names.
+fn new_server(request: &BootRequest, id: ServerId, index: usize, of: usize) -> NewServer {
+    let name = if of > 1 || request.max_count > 1 {
+        format!("{}-{}", request.name, index + 1)
+    } else {
+        request.name.clone()
+    };
+    let mut spec = request.spec.clone();
+    spec.launch_index = index as i64;
+    if request.max_count > 1 {
+        spec.hostname = format!("{}-{}", spec.hostname, index + 1);
+    }
+    NewServer {
+        id,
+        project_id: request.project_id.clone(),
+        user_id: request.user_id.clone(),
+        name,
+        description: request.description.clone(),
+        host: None,
+        vm_state: VmState::Building,
+        task_state: None,
+        spec,
+        metadata: request.metadata.clone(),
+        tags: request.tags.clone(),
+        fault: None,
+    }
+}

@@ -1,0 +1,50 @@
+//! What the value of an extra spec may be.
+
+use kilonova_wire::Fault;
+use regex::Regex;
+
+/// A kind of value.
+pub(super) enum Kind {
+    /// Anything.
+    Text,
+    /// Whatever the expression matches; the text of it is shown in the refusal.
+    Format(Regex, &'static str),
+    /// One of these.
+    OneOf(&'static [&'static str]),
+    /// A number, with its smallest value if it has one.
+    Integer(Option<i64>),
+    /// Yes or no.
+    Boolean,
+}
+
+const BOOLEANS: &[&str] =
+    &["1", "t", "true", "on", "y", "yes", "0", "f", "false", "off", "n", "no"];
+
+impl Kind {
+    pub(super) fn check(&self, value: &str) -> Result<(), Fault> {
+        let wrong = |why: String| {
+            Err(Fault::bad_request(format!("Validation failed; '{value}' {why}")))
+        };
+        match self {
+            Self::Text => Ok(()),
+            Self::Format(format, _) if format.is_match(value) => Ok(()),
+            Self::Format(_, shown) => wrong(format!("is not of the format '{shown}'.")),
+            Self::OneOf(choices) if choices.contains(&value) => Ok(()),
+            Self::OneOf(choices) => wrong(format!("is not one of: {}.", choices.join(", "))),
+            Self::Integer(least) => match (value.trim().parse::<i64>(), least) {
+                (Err(_), _) => wrong("is not a valid integer value.".into()),
+                (Ok(number), Some(least)) if number < *least => {
+                    wrong(format!("is less than the min value of '{least}'."))
+                }
+                _ => Ok(()),
+            },
+            Self::Boolean => {
+                let word = value.trim().to_ascii_lowercase();
+                if BOOLEANS.contains(&word.as_str()) {
+                    return Ok(());
+                }
+                wrong("is not a valid boolean-like value.".into())
+            }
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Which flavors a caller sees, and what changes of them are refused.
+
+use kilonova_store::{Error as StoreError, Tx};
+use kilonova_wire::{Context, Fault};
+
+use crate::Error;
+use crate::db::flavors::{self, Flavor};
+
+/// The public, the private, or all flavors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Publicity {
+    /// Public ones and those that the caller's project was given.
+    Public,
+    /// Private ones.
+    Private,
+    /// All of them.
+    Any,
+}
+
+/// 404 for a flavor.
+pub fn not_found(id: &str) -> Error {
+    Fault::not_found(format!("Flavor {id} could not be found.")).into()
+}
+
+/// The flavor, if there is one and the caller may use it.
+///
+/// # Errors
+/// 404, or the database's; so for all functions here, with the refusals that they name.
+pub fn visible(tx: &mut Tx<'_>, caller: &Context, id: &str) -> Result<Flavor, Error> {
+    let flavor = flavors::by_id(tx, id)?.ok_or_else(|| not_found(id))?;
+    let seen = flavor.is_public
+        || caller.is_admin()
+        || flavors::is_granted(tx, id, &caller.project_id)?;
+    if seen { Ok(flavor) } else { Err(not_found(id)) }
+}
+
+/// The flavors of a listing, oldest first. Only an admin sees other than [`Publicity::Public`].
+pub fn list(
+    tx: &mut Tx<'_>,
+    caller: &Context,
+    publicity: Publicity,
+) -> Result<Vec<Flavor>, Error> {
+    let mut all = flavors::all(tx)?;
+    match publicity {
+        Publicity::Any if caller.is_admin() => {}
+        Publicity::Private if caller.is_admin() => all.retain(|flavor| !flavor.is_public),
+        _ => {
+            let granted = flavors::granted(tx, &caller.project_id)?;
+            all.retain(|flavor| flavor.is_public || granted.contains(&flavor.id));
+        }
+    }
+    Ok(all)
+}
+
+/// Adds a flavor. 409 when its id or its name is taken.
+pub fn create(tx: &mut Tx<'_>, flavor: &Flavor) -> Result<(), Error> {
+    let id_taken = || {
+        Error::from(Fault::conflict(format!("Flavor with ID {} already exists.", flavor.id)))
+    };
+    let name_taken = || {
+        Error::from(Fault::conflict(format!("Flavor with name {} already exists.", flavor.name)))
+    };
+    if flavors::by_id(tx, &flavor.id)?.is_some() {
+        return Err(id_taken());
+    }
+    if flavors::name_taken(tx, &flavor.name)? {
+        return Err(name_taken());
+    }
+    flavors::insert(tx, flavor).map_err(|error| match error {
+        Error::Store(StoreError::Unique(key)) if key.contains("name") => name_taken(),
+        Error::Store(StoreError::Unique(_)) => id_taken(),
+        other => other,
+    })
+}
+
+/// Changes a flavor's description or extra specs with `change`.
+pub fn change(
+    tx: &mut Tx<'_>,
+    id: &str,
+    now: i64,
+    change: impl FnOnce(&mut Flavor) -> Result<(), Fault>,
+) -> Result<Flavor, Error> {
+    let mut flavor = flavors::by_id(tx, id)?.ok_or_else(|| not_found(id))?;
+    change(&mut flavor)?;
+    flavors::update(tx, &flavor, now)?;
+    Ok(flavor)
+}
+
+/// Gives a project access and returns the access list. 409 when it has it; `private_only` also
+/// refuses public flavors.
+pub fn grant(
+    tx: &mut Tx<'_>,
+    id: &str,
+    project_id: &str,
+    private_only: bool,
+    now: i64,
+) -> Result<Vec<String>, Error> {
+    let flavor = flavors::by_id(tx, id)?.ok_or_else(|| not_found(id))?;
+    if private_only && flavor.is_public {
+        return Err(Fault::conflict("Can not add access to a public flavor.").into());
+    }
+    let exists = || {
+        Error::from(Fault::conflict(format!(
+            "Flavor access already exists for flavor {id} and project {project_id} combination."
+        )))
+    };
+    if flavors::is_granted(tx, id, project_id)? {
+        return Err(exists());
+    }
+    flavors::grant(tx, id, project_id, now).map_err(|error| match error {
+        Error::Store(StoreError::Unique(_)) => exists(),
+        Error::Store(StoreError::Reference(_)) => not_found(id),
+        other => other,
+    })?;
+    flavors::projects(tx, id)
+}
+
+/// Takes access away and returns the access list. 404 when the project does not have it.
+pub fn revoke(
+    tx: &mut Tx<'_>,
+    id: &str,
+    project_id: &str,
+    now: i64,
+) -> Result<Vec<String>, Error> {
+    flavors::by_id(tx, id)?.ok_or_else(|| not_found(id))?;
+    if !flavors::revoke(tx, id, project_id, now)? {
+        let why = format!("Flavor access not found for {id} / {project_id} combination.");
+        return Err(Fault::not_found(why).into());
+    }
+    flavors::projects(tx, id)
+}
+
+/// The access list of a private flavor. 404 for a public one.
+pub fn access(tx: &mut Tx<'_>, caller: &Context, id: &str) -> Result<Vec<String>, Error> {
+    if visible(tx, caller, id)?.is_public {
+        return Err(Fault::not_found("Access list not available for public flavors.").into());
+    }
+    flavors::projects(tx, id)
+}

@@ -1,0 +1,135 @@
+//! The hosts in memory: who is there, and who waits for documents.
+//!
+//! It is a mirror. The database says which host exists and which epoch is valid; losing this costs
+//! one reload. It must never be the only place that knows something.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use kilonova_ids::ProviderId;
+use tokio::sync::watch;
+
+use crate::db::fleet::HostRow;
+
+/// Microseconds after which a silent host counts as down (Nova's `service_down_time`, 60 s).
+pub const DOWN_AFTER: i64 = 60_000_000;
+
+/// One host.
+#[derive(Debug)]
+pub struct Host {
+    /// Name.
+    pub name: Arc<str>,
+    /// Root of its provider tree.
+    pub root: ProviderId,
+    /// Zone.
+    pub availability_zone: RwLock<String>,
+    epoch: AtomicI64,
+    enabled: AtomicBool,
+    forced_down: AtomicBool,
+    last_seen: AtomicI64,
+    newest: watch::Sender<i64>,
+}
+
+impl Host {
+    /// Whether the scheduler may use it at time `now`.
+    pub fn takes_servers(&self, now: i64) -> bool {
+        self.enabled.load(Ordering::Relaxed) && self.is_up(now)
+    }
+
+    /// Whether it was heard of lately and nobody declared it dead.
+    pub fn is_up(&self, now: i64) -> bool {
+        !self.forced_down.load(Ordering::Relaxed)
+            && now - self.last_seen.load(Ordering::Relaxed) < DOWN_AFTER
+    }
+
+    /// The session whose calls count.
+    pub fn epoch(&self) -> i64 {
+        self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// Notes a sign of life.
+    pub fn seen(&self, now: i64) {
+        self.last_seen.fetch_max(now, Ordering::Relaxed);
+    }
+
+    /// When it was last heard of.
+    pub fn last_seen(&self) -> i64 {
+        self.last_seen.load(Ordering::Relaxed)
+    }
+
+    /// The newest generation of its documents, to wait on.
+    pub fn newest(&self) -> watch::Receiver<i64> {
+        self.newest.subscribe()
+    }
+
+    /// Wakes whoever waits for a document older than `generation`.
+    pub fn publish(&self, generation: i64) {
+        self.newest.send_if_modified(|newest| {
+            let grew = generation > *newest;
+            *newest = generation.max(*newest);
+            grew
+        });
+    }
+}
+
+/// All hosts.
+#[derive(Debug, Clone, Default)]
+pub struct Fleet(Arc<RwLock<Maps>>);
+
+#[derive(Debug, Default)]
+struct Maps {
+    by_name: HashMap<Arc<str>, Arc<Host>>,
+    by_root: HashMap<ProviderId, Arc<Host>>,
+}
+
+impl Fleet {
+    /// A host by name.
+    pub fn by_name(&self, name: &str) -> Option<Arc<Host>> {
+        self.read().by_name.get(name).cloned()
+    }
+
+    /// A host by the root of its provider tree.
+    pub fn by_root(&self, root: ProviderId) -> Option<Arc<Host>> {
+        self.read().by_root.get(&root).cloned()
+    }
+
+    /// Every host.
+    pub fn all(&self) -> Vec<Arc<Host>> {
+        self.read().by_name.values().cloned().collect()
+    }
+
+    /// Takes over what the database says of a host.
+    pub fn refresh(&self, row: &HostRow) {
+        let known = self.by_name(&row.host).filter(|host| host.root == row.root);
+        let host = known.unwrap_or_else(|| self.add(row));
+        host.epoch.fetch_max(row.epoch, Ordering::Relaxed);
+        host.enabled.store(row.enabled, Ordering::Relaxed);
+        host.forced_down.store(row.forced_down, Ordering::Relaxed);
+        host.seen(row.last_seen);
+        *host.availability_zone.write().unwrap_or_else(PoisonError::into_inner) =
+            row.availability_zone.clone();
+        host.publish(row.generation);
+    }
+
+    fn add(&self, row: &HostRow) -> Arc<Host> {
+        let host = Arc::new(Host {
+            name: Arc::from(row.host.as_str()),
+            root: row.root,
+            availability_zone: RwLock::new(row.availability_zone.clone()),
+            epoch: AtomicI64::new(row.epoch),
+            enabled: AtomicBool::new(row.enabled),
+            forced_down: AtomicBool::new(row.forced_down),
+            last_seen: AtomicI64::new(row.last_seen),
+            newest: watch::Sender::new(row.generation),
+        });
+        let mut maps = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        maps.by_name.insert(Arc::clone(&host.name), Arc::clone(&host));
+        maps.by_root.insert(host.root, Arc::clone(&host));
+        host
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Maps> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}

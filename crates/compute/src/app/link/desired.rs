@@ -1,0 +1,42 @@
+//! The long poll.
+
+use std::time::Duration;
+
+use kilonova_node_api::{Batch, Refusal};
+use kilonova_wire::time::now_micros;
+
+use super::unavailable;
+use crate::Compute;
+use crate::db::documents;
+
+/// How long a node waits for news. It is also its sign of life, so it is well below the time after
+/// which a silent host counts as down.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(super) async fn desired(
+    compute: &Compute,
+    host: &str,
+    epoch: i64,
+    since: i64,
+) -> Result<Batch, Refusal> {
+    let entry = compute
+        .fleet
+        .by_name(host)
+        .ok_or_else(|| Refusal::Rejected(format!("host {host} has not registered")))?;
+    let check = || {
+        entry.seen(now_micros());
+        if entry.epoch() == epoch { Ok(()) } else { Err(Refusal::Fenced) }
+    };
+    check()?;
+    let mut newest = entry.newest();
+    if since > 0 && *newest.borrow() <= since {
+        let news = newest.wait_for(|generation| *generation > since);
+        if tokio::time::timeout(PATIENCE, news).await.is_err() {
+            check()?;
+            return Ok(Batch { generation: since, complete: false, documents: Vec::new() });
+        }
+        check()?;
+    }
+    let name = host.to_owned();
+    compute.store.read(move |tx| documents::since(tx, &name, since)).await.map_err(unavailable)
+}

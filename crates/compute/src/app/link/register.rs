@@ -1,0 +1,108 @@
+//! A node says what its host is and has. One transaction makes the device ledger, the provider
+//! tree and the host's row agree with it, and fences whoever spoke for the host before.
+
+use kilonova_accelerator::ledger as devices;
+use kilonova_engine::Inventory;
+use kilonova_ids::{HostId, ProviderId};
+use kilonova_node_api::{Refusal, Registration, Session};
+use kilonova_placement::ledger as placement;
+use kilonova_store::Tx;
+use kilonova_wire::time::now_micros;
+
+use super::unavailable;
+use crate::db::{fleet, hosts};
+use crate::{Compute, Error};
+
+/// Nova's biggest unit.
+const MOST: i64 = 2_147_483_647;
+
+pub(super) async fn register(
+    compute: &Compute,
+    registration: Registration,
+) -> Result<Session, Refusal> {
+    if registration.host.is_empty() || registration.host.chars().any(char::is_control) {
+        return Err(Refusal::Rejected(format!("{:?} is no host name", registration.host)));
+    }
+    let compute_ = compute.clone();
+    let row = compute
+        .store
+        .write(move |tx| take_in(tx, &compute_, &registration))
+        .await
+        .map_err(unavailable)?;
+    compute.fleet.refresh(&row);
+    Ok(Session { epoch: row.epoch })
+}
+
+fn take_in(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    registration: &Registration,
+) -> Result<fleet::HostRow, Error> {
+    let now = now_micros();
+    let known = hosts::by_name(tx, &registration.host)?;
+    let root = match &known {
+        Some(host) => host.root_provider,
+        None => placement::root_by_name(tx, &registration.host)?.unwrap_or_else(ProviderId::new_v4),
+    };
+    let children = devices::report(tx, &registration.host, &registration.devices)?;
+    placement::report_host(tx, &compute.world, &root_of(registration, root), &children)?;
+    let new = hosts::NewHost {
+        id: HostId::new_v4(),
+        host: registration.host.clone(),
+        root_provider: root,
+        hypervisor_type: registration.hypervisor_type.clone(),
+        hypervisor_version: registration.hypervisor_version,
+        host_ip: registration.host_ip.clone(),
+        vcpus: registration.vcpus,
+        memory_mb: registration.memory_mb,
+        disk_gb: registration.disk_gb,
+    };
+    let epoch = hosts::register(tx, &new, now)?;
+    let host = known.as_ref();
+    Ok(fleet::HostRow {
+        host: registration.host.clone(),
+        id: host.map_or(new.id, |host| host.id),
+        root,
+        epoch,
+        generation: host.map_or(1, |host| host.generation),
+        enabled: host.is_none_or(|host| host.enabled),
+        forced_down: host.is_some_and(|host| host.forced_down),
+        availability_zone: host.map_or("nova".into(), |host| host.availability_zone.clone()),
+        last_seen: now,
+    })
+}
+
+/// The root provider: processors, memory, disk.
+fn root_of(registration: &Registration, id: ProviderId) -> placement::ProviderSpec {
+    let [cpu, memory, disk] = registration.ratios;
+    let inventory = |total: i64, reserved: i64, ratio: f64| Inventory {
+        total,
+        reserved,
+        min_unit: 1,
+        max_unit: total.min(MOST),
+        step_size: 1,
+        allocation_ratio: ratio,
+        used: 0,
+    };
+    let amounts = [
+        ("VCPU", inventory(registration.vcpus, 0, cpu)),
+        ("MEMORY_MB", inventory(registration.memory_mb, registration.reserved_memory_mb, memory)),
+        ("DISK_GB", inventory(registration.disk_gb, 0, disk)),
+    ];
+    let mut traits = registration.traits.clone();
+    if !registration.devices.is_empty() {
+        traits.push("COMPUTE_ACCELERATORS".into());
+    }
+    traits.sort_unstable();
+    traits.dedup();
+    placement::ProviderSpec {
+        id,
+        name: registration.host.clone(),
+        inventories: amounts
+            .into_iter()
+            .filter(|(_, inventory)| inventory.total > 0)
+            .map(|(class, inventory)| (class.to_owned(), inventory))
+            .collect(),
+        traits,
+    }
+}

@@ -1,0 +1,102 @@
+//! Limits: the built-in ones, those of the class `default`, of a project, of a user in it. Each
+//! overrides the one before.
+
+use kilonova_store::Tx;
+use kilonova_wire::Fault;
+
+use crate::Error;
+use crate::db::quotas::{self as rows, Limits};
+
+/// The class whose limits are everybody's defaults.
+pub const DEFAULT_CLASS: &str = "default";
+
+/// Every resource with Nova's default, in the order in which answers show them. `-1` is no limit.
+pub const RESOURCES: &[(&str, i64)] = &[
+    ("cores", 20),
+    ("fixed_ips", -1),
+    ("floating_ips", -1),
+    ("injected_file_content_bytes", 10240),
+    ("injected_file_path_bytes", 255),
+    ("injected_files", 5),
+    ("instances", 10),
+    ("key_pairs", 100),
+    ("metadata_items", 128),
+    ("ram", 51200),
+    ("security_group_rules", -1),
+    ("security_groups", -1),
+    ("server_group_members", 10),
+    ("server_groups", 10),
+];
+
+/// The limits of a class.
+///
+/// # Errors
+/// The database's; so for all functions here, with the refusals that they name.
+pub fn of_class(tx: &mut Tx<'_>, class: &str) -> Result<Limits, Error> {
+    let mut limits: Limits =
+        RESOURCES.iter().map(|(name, limit)| ((*name).to_owned(), *limit)).collect();
+    limits.extend(rows::of_class(tx, class)?);
+    Ok(limits)
+}
+
+/// The limits that hold for a project, or for a user in it.
+pub fn limits(
+    tx: &mut Tx<'_>,
+    project_id: &str,
+    user_id: Option<&str>,
+) -> Result<Limits, Error> {
+    let mut limits = of_class(tx, DEFAULT_CLASS)?;
+    limits.extend(rows::of(tx, project_id, None)?);
+    if user_id.is_some() {
+        limits.extend(rows::of(tx, project_id, user_id)?);
+    }
+    Ok(limits)
+}
+
+/// How much of each resource is used; what is not in it has no count.
+pub fn used(tx: &mut Tx<'_>, project_id: &str, user_id: Option<&str>) -> Result<Limits, Error> {
+    let used = crate::db::usage::of_project(tx, project_id, user_id)?;
+    Ok([("instances", used.instances), ("cores", used.cores), ("ram", used.ram)]
+        .map(|(name, used)| (name.to_owned(), used))
+        .into())
+}
+
+/// Sets limits of a project, or of a user in it. 400 for one below what is used (unless `force`)
+/// or, for a user, above the project's.
+pub fn update(
+    tx: &mut Tx<'_>,
+    project_id: &str,
+    user_id: Option<&str>,
+    wanted: &[(String, i64)],
+    force: bool,
+) -> Result<Limits, Error> {
+    if !force {
+        let used = used(tx, project_id, user_id)?;
+        let project = limits(tx, project_id, None)?;
+        for (resource, limit) in wanted {
+            let least = used.get(resource).copied().unwrap_or(0);
+            let most = user_id.and_then(|_| project.get(resource).copied()).unwrap_or(-1);
+            check(resource, *limit, least, most)?;
+        }
+    }
+    for (resource, limit) in wanted {
+        rows::put(tx, project_id, user_id, resource, *limit)?;
+    }
+    limits(tx, project_id, user_id)
+}
+
+fn check(resource: &str, limit: i64, least: i64, most: i64) -> Result<(), Fault> {
+    let endless = |limit: i64| if limit == -1 { i64::MAX } else { limit };
+    if endless(limit) < least {
+        return Err(Fault::bad_request(format!(
+            "Quota limit {limit} for {resource} must be greater than or equal to already used and \
+             reserved {least}."
+        )));
+    }
+    if endless(limit) > endless(most) {
+        return Err(Fault::bad_request(format!(
+            "Quota limit {limit} for {resource} must be less than or equal to {most}."
+        )));
+    }
+    Ok(())
+}

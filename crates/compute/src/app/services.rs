@@ -1,0 +1,102 @@
+//! The services that make up the control plane, as operators see them: one `nova-compute` for
+//! every host, and the two that this process is.
+
+use std::sync::LazyLock;
+
+use kilonova_store::Tx;
+
+use crate::Error;
+use crate::app::fleet::DOWN_AFTER;
+use crate::db::hosts::{self, Host};
+
+/// Zone of the services that are no compute hosts.
+pub const INTERNAL_ZONE: &str = "internal";
+/// Integer ids below this one belong to the services of this process.
+const FIRST_HOST_NUMBER: i64 = 2;
+
+static THIS_HOST: LazyLock<String> = LazyLock::new(|| {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map(|name| name.trim().to_owned())
+        .ok()
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "localhost".to_owned())
+});
+
+/// A service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Service {
+    /// `nova-compute`, `nova-scheduler` or `nova-conductor`.
+    pub binary: &'static str,
+    /// Host it runs on.
+    pub host: String,
+    /// Id from 2.53 on.
+    pub id: String,
+    /// Id below 2.53.
+    pub number: i64,
+    /// Zone.
+    pub zone: String,
+    /// Whether it may be given work.
+    pub enabled: bool,
+    /// Why not.
+    pub disabled_reason: Option<String>,
+    /// Whether an operator declared it dead.
+    pub forced_down: bool,
+    /// Whether it lives.
+    pub up: bool,
+    /// When it was last heard of, or changed.
+    pub updated_at: i64,
+}
+
+/// Whether a host lives: heard of lately, and not declared dead.
+pub fn is_up(host: &Host, now: i64) -> bool {
+    !host.forced_down && now - host.last_seen < DOWN_AFTER
+}
+
+/// The service of a compute host.
+pub fn of_host(host: &Host, now: i64) -> Service {
+    Service {
+        binary: "nova-compute",
+        host: host.host.clone(),
+        id: host.id.to_string(),
+        number: service_number(host),
+        zone: host.availability_zone.clone(),
+        enabled: host.enabled,
+        disabled_reason: host.disabled_reason.clone(),
+        forced_down: host.forced_down,
+        up: is_up(host, now),
+        updated_at: host.last_seen.max(host.updated_at.unwrap_or(0)),
+    }
+}
+
+/// The integer id of a host's service.
+pub fn service_number(host: &Host) -> i64 {
+    host.number + FIRST_HOST_NUMBER
+}
+
+/// The services of this process; they are up, or nobody would be told.
+pub fn own(now: i64) -> [Service; 2] {
+    [("nova-scheduler", 1), ("nova-conductor", 2)].map(|(binary, number)| {
+        let name = format!("{binary}.{}", *THIS_HOST);
+        Service {
+            binary,
+            host: THIS_HOST.clone(),
+            id: uuid::Uuid::new_v3(&uuid::Uuid::NAMESPACE_DNS, name.as_bytes()).to_string(),
+            number,
+            zone: INTERNAL_ZONE.to_owned(),
+            enabled: true,
+            disabled_reason: None,
+            forced_down: false,
+            up: true,
+            updated_at: now,
+        }
+    })
+}
+
+/// Every service.
+///
+/// # Errors
+/// The database's.
+pub fn all(tx: &mut Tx<'_>, now: i64) -> Result<Vec<Service>, Error> {
+    let hosts = hosts::all(tx)?;
+    Ok(own(now).into_iter().chain(hosts.iter().map(|host| of_host(host, now))).collect())
+}

@@ -1,0 +1,183 @@
+//! Flavors and who may use the private ones.
+//!
+//! A flavor's extra specs are one JSON text in its row, so that two writers of them meet on that
+//! row. Whoever changes the access list updates the flavor's row too, for the same reason.
+
+use std::collections::BTreeMap;
+
+use kilonova_store::{Error as StoreError, Row, Tx, params};
+
+use crate::Error;
+
+kilonova_store::statements! {
+    /// Every flavor, oldest first.
+    ALL = "SELECT number, id, name, memory_mb, vcpus, root_gb, ephemeral_gb, swap, rxtx_factor,
+        is_public, description, extra_specs, created_at, updated_at FROM flavors ORDER BY number";
+    /// One flavor.
+    BY_ID = "SELECT number, id, name, memory_mb, vcpus, root_gb, ephemeral_gb, swap, rxtx_factor,
+        is_public, description, extra_specs, created_at, updated_at FROM flavors WHERE id = ?1";
+    /// Whether a name is taken.
+    NAMED = "SELECT id FROM flavors WHERE name = ?1";
+    /// A new flavor.
+    INSERT = "INSERT INTO flavors (id, name, memory_mb, vcpus, root_gb, ephemeral_gb, swap,
+        rxtx_factor, is_public, description, extra_specs, created_at)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+    /// What may change in one.
+    UPDATE = "UPDATE flavors SET description = ?2, extra_specs = ?3, updated_at = ?4 WHERE id = ?1";
+    /// Something that hangs on it changes.
+    TOUCH = "UPDATE flavors SET updated_at = ?2 WHERE id = ?1";
+    /// It goes.
+    DELETE = "DELETE FROM flavors WHERE id = ?1";
+    /// Its access list goes.
+    REVOKE_ALL = "DELETE FROM flavor_access WHERE flavor_id = ?1";
+    /// Who may use it.
+    PROJECTS = "SELECT project_id FROM flavor_access WHERE flavor_id = ?1 ORDER BY project_id";
+    /// What a project may use.
+    GRANTED = "SELECT flavor_id FROM flavor_access WHERE project_id = ?1";
+    /// Whether a project may use it.
+    IS_GRANTED = "SELECT project_id FROM flavor_access WHERE flavor_id = ?1 AND project_id = ?2";
+    /// One more project.
+    GRANT = "INSERT INTO flavor_access (flavor_id, project_id) VALUES (?1, ?2)";
+    /// One less.
+    REVOKE = "DELETE FROM flavor_access WHERE flavor_id = ?1 AND project_id = ?2";
+}
+
+/// A flavor.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Flavor {
+    /// Age among the flavors; the database gives it.
+    pub number: i64,
+    /// Id, chosen by the operator or a uuid.
+    pub id: String,
+    /// Name.
+    pub name: String,
+    /// Memory, MiB.
+    pub memory_mb: i64,
+    /// Processors.
+    pub vcpus: i64,
+    /// Root disk, GiB.
+    pub root_gb: i64,
+    /// Ephemeral disk, GiB.
+    pub ephemeral_gb: i64,
+    /// Swap, MiB.
+    pub swap: i64,
+    /// Kept and shown, without effect.
+    pub rxtx_factor: f64,
+    /// Whether every project may use it.
+    pub is_public: bool,
+    /// For people.
+    pub description: Option<String>,
+    /// Extra specs.
+    pub extra_specs: BTreeMap<String, String>,
+    /// Microseconds since 1970.
+    pub created_at: i64,
+    /// Microseconds since 1970.
+    pub updated_at: Option<i64>,
+}
+
+fn flavor(row: &Row) -> Result<Flavor, Error> {
+    let extra_specs = serde_json::from_str(row.text(11)?)
+        .map_err(|error| StoreError::Shape(format!("extra specs: {error}")))?;
+    Ok(Flavor {
+        number: row.int(0)?,
+        id: row.string(1)?,
+        name: row.string(2)?,
+        memory_mb: row.int(3)?,
+        vcpus: row.int(4)?,
+        root_gb: row.int(5)?,
+        ephemeral_gb: row.int(6)?,
+        swap: row.int(7)?,
+        rxtx_factor: row.real(8)?,
+        is_public: row.bool(9)?,
+        description: row.string_opt(10)?,
+        extra_specs,
+        created_at: row.int(12)?,
+        updated_at: row.int_opt(13)?,
+    })
+}
+
+fn specs_text(flavor: &Flavor) -> Result<String, Error> {
+    serde_json::to_string(&flavor.extra_specs)
+        .map_err(|error| StoreError::Shape(format!("extra specs: {error}")).into())
+}
+
+/// Every flavor, oldest first.
+///
+/// # Errors
+/// The database's; so for all functions here.
+pub fn all(tx: &mut Tx<'_>) -> Result<Vec<Flavor>, Error> {
+    tx.rows(ALL, params![])?.iter().map(flavor).collect()
+}
+
+/// One flavor, whoever may use it.
+pub fn by_id(tx: &mut Tx<'_>, id: &str) -> Result<Option<Flavor>, Error> {
+    tx.row(BY_ID, params![id])?.as_ref().map(flavor).transpose()
+}
+
+/// Whether a name is taken.
+pub fn name_taken(tx: &mut Tx<'_>, name: &str) -> Result<bool, Error> {
+    Ok(tx.row(NAMED, params![name])?.is_some())
+}
+
+/// Adds a flavor; its number is ignored.
+pub fn insert(tx: &mut Tx<'_>, flavor: &Flavor) -> Result<(), Error> {
+    tx.execute(
+        INSERT,
+        params![
+            &flavor.id,
+            &flavor.name,
+            flavor.memory_mb,
+            flavor.vcpus,
+            flavor.root_gb,
+            flavor.ephemeral_gb,
+            flavor.swap,
+            flavor.rxtx_factor,
+            flavor.is_public,
+            flavor.description.clone(),
+            specs_text(flavor)?,
+            flavor.created_at,
+        ],
+    )?;
+    Ok(())
+}
+
+/// Writes the description and the extra specs.
+pub fn update(tx: &mut Tx<'_>, flavor: &Flavor, now: i64) -> Result<(), Error> {
+    let specs = specs_text(flavor)?;
+    tx.execute(UPDATE, params![&flavor.id, flavor.description.clone(), specs, now])?;
+    Ok(())
+}
+
+/// Removes a flavor and its access list; says whether it was there.
+pub fn delete(tx: &mut Tx<'_>, id: &str) -> Result<bool, Error> {
+    tx.execute(REVOKE_ALL, params![id])?;
+    Ok(tx.execute(DELETE, params![id])? == 1)
+}
+
+/// The projects that may use a private flavor.
+pub fn projects(tx: &mut Tx<'_>, id: &str) -> Result<Vec<String>, Error> {
+    tx.rows(PROJECTS, params![id])?.iter().map(|row| Ok(row.string(0)?)).collect()
+}
+
+/// The private flavors that a project may use.
+pub fn granted(tx: &mut Tx<'_>, project_id: &str) -> Result<Vec<String>, Error> {
+    tx.rows(GRANTED, params![project_id])?.iter().map(|row| Ok(row.string(0)?)).collect()
+}
+
+/// Whether a project is on the access list.
+pub fn is_granted(tx: &mut Tx<'_>, id: &str, project_id: &str) -> Result<bool, Error> {
+    Ok(tx.row(IS_GRANTED, params![id, project_id])?.is_some())
+}
+
+/// Puts a project on the access list.
+pub fn grant(tx: &mut Tx<'_>, id: &str, project_id: &str, now: i64) -> Result<(), Error> {
+    tx.execute(TOUCH, params![id, now])?;
+    tx.execute(GRANT, params![id, project_id])?;
+    Ok(())
+}
+
+/// Takes a project off the access list; says whether it was on it.
+pub fn revoke(tx: &mut Tx<'_>, id: &str, project_id: &str, now: i64) -> Result<bool, Error> {
+    tx.execute(TOUCH, params![id, now])?;
+    Ok(tx.execute(REVOKE, params![id, project_id])? == 1)
+}

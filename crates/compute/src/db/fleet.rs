@@ -1,0 +1,81 @@
+//! The hosts as the scheduler and the node link need them; what operators see is in `hosts`.
+
+use kilonova_ids::{HostId, ProviderId};
+use kilonova_store::{Tx, params};
+
+use crate::Error;
+
+kilonova_store::statements! {
+    /// Every host.
+    ALL = "SELECT host, id, root_provider, epoch, generation, status, forced_down, availability_zone,
+        last_seen FROM hosts";
+    /// The epoch of a host.
+    EPOCH = "SELECT epoch FROM hosts WHERE host = ?1";
+    /// It was heard of.
+    SEEN = "UPDATE hosts SET last_seen = ?2 WHERE host = ?1";
+}
+
+/// A host's row, as far as the fleet needs it.
+#[derive(Debug, Clone)]
+pub struct HostRow {
+    /// Name.
+    pub host: String,
+    /// Id, as the hypervisor API shows it.
+    pub id: HostId,
+    /// Root of its provider tree.
+    pub root: ProviderId,
+    /// Session.
+    pub epoch: i64,
+    /// Newest document.
+    pub generation: i64,
+    /// Whether an operator lets it take new servers.
+    pub enabled: bool,
+    /// Whether an operator declared it dead.
+    pub forced_down: bool,
+    /// Zone.
+    pub availability_zone: String,
+    /// Microseconds since 1970.
+    pub last_seen: i64,
+}
+
+/// Every host.
+///
+/// # Errors
+/// The database's.
+pub fn all(tx: &mut Tx<'_>) -> Result<Vec<HostRow>, Error> {
+    tx.rows(ALL, params![])?
+        .iter()
+        .map(|row| {
+            Ok(HostRow {
+                host: row.string(0)?,
+                id: row.id(1)?,
+                root: row.id(2)?,
+                epoch: row.int(3)?,
+                generation: row.int(4)?,
+                enabled: row.text(5)? == "enabled",
+                forced_down: row.bool(6)?,
+                availability_zone: row.string(7)?,
+                last_seen: row.int(8)?,
+            })
+        })
+        .collect()
+}
+
+/// The epoch of a host, if it ever registered.
+///
+/// # Errors
+/// The database's.
+pub fn epoch(tx: &mut Tx<'_>, host: &str) -> Result<Option<i64>, Error> {
+    tx.row(EPOCH, params![host])?.map(|row| row.int(0)).transpose().map_err(Error::from)
+}
+
+/// Notes when hosts were last heard of.
+///
+/// # Errors
+/// The database's.
+pub fn seen(tx: &mut Tx<'_>, hosts: &[(String, i64)]) -> Result<(), Error> {
+    for (host, at) in hosts {
+        tx.execute(SEEN, params![host, *at])?;
+    }
+    Ok(())
+}

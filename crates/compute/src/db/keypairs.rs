@@ -1,0 +1,91 @@
+//! Key pairs: public keys by user and name.
+
+use kilonova_store::{Row, Tx, params};
+
+use crate::Error;
+
+kilonova_store::statements! {
+    /// A user's, by name.
+    OF_USER = "SELECT number, user_id, name, kind, public_key, fingerprint, created_at
+        FROM keypairs WHERE user_id = ?1 ORDER BY name";
+    /// One.
+    BY_NAME = "SELECT number, user_id, name, kind, public_key, fingerprint, created_at
+        FROM keypairs WHERE user_id = ?1 AND name = ?2";
+    /// How many a user has.
+    COUNT = "SELECT COUNT(*) FROM keypairs WHERE user_id = ?1";
+    /// A new one.
+    INSERT = "INSERT INTO keypairs (user_id, name, kind, public_key, fingerprint, created_at)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    /// It goes.
+    DELETE = "DELETE FROM keypairs WHERE user_id = ?1 AND name = ?2";
+}
+
+/// A key pair, of which this program holds the public half only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keypair {
+    /// The integer id that the detail view shows; the database gives it.
+    pub number: i64,
+    /// Owner.
+    pub user_id: String,
+    /// Name, unique with the owner.
+    pub name: String,
+    /// `ssh` or `x509`.
+    pub kind: String,
+    /// As it was sent.
+    pub public_key: String,
+    /// `aa:bb:…`.
+    pub fingerprint: String,
+    /// Microseconds since 1970.
+    pub created_at: i64,
+}
+
+fn keypair(row: &Row) -> Result<Keypair, Error> {
+    Ok(Keypair {
+        number: row.int(0)?,
+        user_id: row.string(1)?,
+        name: row.string(2)?,
+        kind: row.string(3)?,
+        public_key: row.string(4)?,
+        fingerprint: row.string(5)?,
+        created_at: row.int(6)?,
+    })
+}
+
+/// A user's key pairs, by name.
+///
+/// # Errors
+/// The database's; so for all functions here.
+pub fn of_user(tx: &mut Tx<'_>, user_id: &str) -> Result<Vec<Keypair>, Error> {
+    tx.rows(OF_USER, params![user_id])?.iter().map(keypair).collect()
+}
+
+/// One key pair.
+pub fn by_name(tx: &mut Tx<'_>, user_id: &str, name: &str) -> Result<Option<Keypair>, Error> {
+    tx.row(BY_NAME, params![user_id, name])?.as_ref().map(keypair).transpose()
+}
+
+/// How many key pairs a user has.
+pub fn count(tx: &mut Tx<'_>, user_id: &str) -> Result<i64, Error> {
+    Ok(tx.row(COUNT, params![user_id])?.map_or(Ok(0), |row| row.int(0))?)
+}
+
+/// Adds a key pair; its number is ignored.
+pub fn insert(tx: &mut Tx<'_>, keypair: &Keypair) -> Result<(), Error> {
+    tx.execute(
+        INSERT,
+        params![
+            &keypair.user_id,
+            &keypair.name,
+            &keypair.kind,
+            &keypair.public_key,
+            &keypair.fingerprint,
+            keypair.created_at,
+        ],
+    )?;
+    Ok(())
+}
+
+/// Removes a key pair; says whether it was there.
+pub fn delete(tx: &mut Tx<'_>, user_id: &str, name: &str) -> Result<bool, Error> {
+    Ok(tx.execute(DELETE, params![user_id, name])? == 1)
+}

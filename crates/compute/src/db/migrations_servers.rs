@@ -1,0 +1,41 @@
+//! The tables of servers and of the documents for the nodes.
+
+use kilonova_store::Migration;
+
+/// Schema of servers and documents.
+pub const SERVERS: &[Migration] = &[Migration {
+    name: "compute-0100-servers",
+    sql: "
+CREATE TABLE servers (
+    seq {serial},
+    id TEXT NOT NULL UNIQUE,
+    project_id TEXT NOT NULL,
+    user_id TEXT NOT NULL,
+    name TEXT NOT NULL,
+    description TEXT,
+    host TEXT,
+    vm_state TEXT NOT NULL,
+    task_state TEXT,
+    power_state BIGINT NOT NULL,
+    vcpus BIGINT NOT NULL,
+    memory_mb BIGINT NOT NULL,
+    spec TEXT NOT NULL,
+    metadata TEXT NOT NULL,
+    tags TEXT NOT NULL,
+    fault TEXT,
+    created_at BIGINT NOT NULL,
+    updated_at BIGINT NOT NULL,
+    launched_at BIGINT
+);
+CREATE INDEX servers_by_project ON servers (project_id, seq);
+CREATE INDEX servers_by_host ON servers (host);
+CREATE TABLE documents (
+    host TEXT NOT NULL,
+    server_id TEXT NOT NULL,
+    generation BIGINT NOT NULL,
+    body TEXT NOT NULL,
+    PRIMARY KEY (host, server_id)
+);
+CREATE INDEX documents_by_generation ON documents (host, generation);
+CREATE INDEX documents_by_server ON documents (server_id);",
+}];

@@ -1,0 +1,191 @@
+//! Servers as they are kept.
+
+mod model;
+pub mod statements;
+
+pub use model::{instance_name, Fault, FlavorOf, NewServer, Server, Spec, VmState};
+
+use kilonova_ids::ServerId;
+use kilonova_store::{Row, Tx, params};
+
+use crate::Error;
+use statements as sql;
+
+/// Adds a server and returns its number, of which the libvirt name is made.
+///
+/// # Errors
+/// The database's.
+pub fn insert(tx: &mut Tx<'_>, server: &NewServer, now: i64) -> Result<i64, Error> {
+    let params = params![
+        server.id,
+        &server.project_id,
+        &server.user_id,
+        &server.name,
+        server.description.as_deref(),
+        server.host.as_deref(),
+        server.vm_state.as_str(),
+        server.task_state,
+        0_i64,
+        server.spec.flavor.vcpus,
+        server.spec.flavor.ram,
+        model::to_text(&server.spec)?,
+        model::to_text(&server.metadata)?,
+        model::to_text(&server.tags)?,
+        server.fault.as_ref().map(model::to_text).transpose()?,
+        now
+    ];
+    let row = tx.row(sql::INSERT, params)?;
+    row.map_or_else(|| Err(shape("INSERT returned no row")), |row| Ok(row.int(0)?))
+}
+
+/// One server.
+///
+/// # Errors
+/// The database's.
+pub fn find(tx: &mut Tx<'_>, id: ServerId) -> Result<Option<Server>, Error> {
+    tx.row(sql::FIND, params![id])?.as_ref().map(read).transpose()
+}
+
+/// Up to `limit` servers older than number `before`, newest first; of one project or of all.
+///
+/// # Errors
+/// The database's.
+pub fn page(
+    tx: &mut Tx<'_>,
+    project: Option<&str>,
+    before: i64,
+    limit: i64,
+) -> Result<Vec<Server>, Error> {
+    let rows = match project {
+        Some(project) => tx.rows(sql::PAGE_OF_PROJECT, params![project, before, limit])?,
+        None => tx.rows(sql::PAGE, params![before, limit])?,
+    };
+    rows.iter().map(read).collect()
+}
+
+/// Sets where the server is in its life.
+///
+/// # Errors
+/// The database's.
+pub fn set_state(
+    tx: &mut Tx<'_>,
+    id: ServerId,
+    vm_state: VmState,
+    task_state: Option<&str>,
+    power_state: i64,
+    now: i64,
+) -> Result<(), Error> {
+    let params = params![id, vm_state.as_str(), task_state, power_state, now];
+    tx.execute(sql::SET_STATE, params)?;
+    Ok(())
+}
+
+/// Sets only what is being done to it.
+///
+/// # Errors
+/// The database's.
+pub fn set_task(tx: &mut Tx<'_>, id: ServerId, task: Option<&str>, now: i64) -> Result<(), Error> {
+    tx.execute(sql::SET_TASK, params![id, task, now])?;
+    Ok(())
+}
+
+/// Records that it runs for the first time.
+///
+/// # Errors
+/// The database's.
+pub fn set_launched(tx: &mut Tx<'_>, id: ServerId, now: i64) -> Result<(), Error> {
+    tx.execute(sql::SET_LAUNCHED, params![id, now])?;
+    Ok(())
+}
+
+/// Sets or clears the host.
+///
+/// # Errors
+/// The database's.
+pub fn set_host(tx: &mut Tx<'_>, id: ServerId, host: Option<&str>, now: i64) -> Result<(), Error> {
+    tx.execute(sql::SET_HOST, params![id, host, now])?;
+    Ok(())
+}
+
+/// Puts a server into `ERROR` with its reason; nothing is being done to it any more.
+///
+/// # Errors
+/// The database's.
+pub fn set_error(tx: &mut Tx<'_>, id: ServerId, fault: &Fault, now: i64) -> Result<(), Error> {
+    tx.execute(sql::SET_ERROR, params![id, model::to_text(fault)?, now])?;
+    Ok(())
+}
+
+/// What a user may change by `PUT /servers/{id}`.
+///
+/// # Errors
+/// The database's.
+pub fn set_text(
+    tx: &mut Tx<'_>,
+    id: ServerId,
+    name: &str,
+    description: Option<&str>,
+    spec: &Spec,
+    now: i64,
+) -> Result<(), Error> {
+    tx.execute(sql::SET_TEXT, params![id, name, description, model::to_text(spec)?, now])?;
+    Ok(())
+}
+
+/// Replaces the metadata.
+///
+/// # Errors
+/// The database's.
+pub fn set_metadata(
+    tx: &mut Tx<'_>,
+    id: ServerId,
+    metadata: &std::collections::BTreeMap<String, String>,
+    now: i64,
+) -> Result<(), Error> {
+    tx.execute(sql::SET_METADATA, params![id, model::to_text(metadata)?, now])?;
+    Ok(())
+}
+
+/// Replaces the tags.
+///
+/// # Errors
+/// The database's.
+pub fn set_tags(tx: &mut Tx<'_>, id: ServerId, tags: &[String], now: i64) -> Result<(), Error> {
+    tx.execute(sql::SET_TAGS, params![id, model::to_text(&tags)?, now])?;
+    Ok(())
+}
+
+/// Removes the row; whoever calls has released what the server held.
+///
+/// # Errors
+/// The database's.
+pub fn delete(tx: &mut Tx<'_>, id: ServerId) -> Result<(), Error> {
+    tx.execute(sql::DELETE, params![id])?;
+    Ok(())
+}
+
+pub(crate) fn shape(text: impl Into<String>) -> Error {
+    Error::Store(kilonova_store::Error::Shape(text.into()))
+}
+
+fn read(row: &Row) -> Result<Server, Error> {
+    Ok(Server {
+        seq: row.int(0)?,
+        id: row.id(1)?,
+        project_id: row.string(2)?,
+        user_id: row.string(3)?,
+        name: row.string(4)?,
+        description: row.string_opt(5)?,
+        host: row.string_opt(6)?,
+        vm_state: VmState::parse(row.text(7)?),
+        task_state: row.string_opt(8)?,
+        power_state: row.int(9)?,
+        spec: model::from_text(row.text(10)?)?,
+        metadata: model::from_text(row.text(11)?)?,
+        tags: model::from_text(row.text(12)?)?,
+        fault: row.text_opt(13)?.map(model::from_text).transpose()?,
+        created_at: row.int(14)?,
+        updated_at: row.int(15)?,
+        launched_at: row.int_opt(16)?,
+    })
+}

@@ -1,0 +1,199 @@
+//! The values of a server's row.
+
+use std::collections::BTreeMap;
+
+use kilonova_ids::{ImageId, ServerId};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::shape;
+use crate::Error;
+
+/// Where a server is in its life (Nova `vm_states.py`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VmState {
+    /// On its way to the first start.
+    Building,
+    /// Started; with all its devices.
+    Active,
+    /// Shut off.
+    Stopped,
+    /// Something failed; the fault says what.
+    Error,
+}
+
+impl VmState {
+    /// Nova's spelling.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Building => "building",
+            Self::Active => "active",
+            Self::Stopped => "stopped",
+            Self::Error => "error",
+        }
+    }
+
+    pub(super) fn parse(text: &str) -> Self {
+        match text {
+            "building" => Self::Building,
+            "active" => Self::Active,
+            "stopped" => Self::Stopped,
+            _ => Self::Error,
+        }
+    }
+}
+
+/// The flavor as it was when the server was made; later changes of the flavor do not reach it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FlavorOf {
+    /// Flavor id.
+    pub id: String,
+    /// Flavor name.
+    pub name: String,
+    /// Processors.
+    pub vcpus: i64,
+    /// Memory, MiB.
+    pub ram: i64,
+    /// Root disk, GiB.
+    pub disk: i64,
+    /// Ephemeral disk, GiB.
+    pub ephemeral: i64,
+    /// Swap, MiB.
+    pub swap: i64,
+    /// Extra specs.
+    pub extra_specs: BTreeMap<String, String>,
+}
+
+/// What a server was asked to be; most of it never changes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Spec {
+    /// The flavor.
+    pub flavor: FlavorOf,
+    /// The image.
+    pub image: Option<ImageId>,
+    /// Properties of the image that clients see from 2.98 on.
+    pub image_properties: BTreeMap<String, String>,
+    /// Key pair name.
+    pub key_name: Option<String>,
+    /// Host name inside the guest.
+    pub hostname: String,
+    /// Whether a config drive was asked for.
+    pub config_drive: bool,
+    /// Base64, as it came.
+    pub user_data: Option<String>,
+    /// Zone that was asked for.
+    pub availability_zone: Option<String>,
+    /// Host that was asked for.
+    pub wanted_host: Option<String>,
+    /// Scheduler hints as they came.
+    pub hints: serde_json::Value,
+    /// `r-xxxxxxxx`, the same for all servers of one request.
+    pub reservation_id: String,
+    /// Place within the request.
+    pub launch_index: i64,
+    /// Access addresses, as the user set them.
+    pub access: [String; 2],
+    /// `AUTO` or `MANUAL`.
+    pub disk_config: String,
+}
+
+/// Why a server is in `ERROR`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Fault {
+    /// HTTP-like code: 500 as Nova uses for build failures.
+    pub code: u16,
+    /// One sentence.
+    pub message: String,
+    /// Microseconds since 1970.
+    pub created: i64,
+    /// More, for admins.
+    pub details: Option<String>,
+}
+
+/// A server to add.
+#[derive(Debug, Clone)]
+pub struct NewServer {
+    /// Chosen by the caller.
+    pub id: ServerId,
+    /// Owner.
+    pub project_id: String,
+    /// Owner.
+    pub user_id: String,
+    /// Display name.
+    pub name: String,
+    /// For people.
+    pub description: Option<String>,
+    /// Where it will run; none when no host was found.
+    pub host: Option<String>,
+    /// Its first state.
+    pub vm_state: VmState,
+    /// What is being done.
+    pub task_state: Option<&'static str>,
+    /// What it was asked to be.
+    pub spec: Spec,
+    /// Metadata.
+    pub metadata: BTreeMap<String, String>,
+    /// Tags.
+    pub tags: Vec<String>,
+    /// Why it failed at once.
+    pub fault: Option<Fault>,
+}
+
+/// A server.
+#[derive(Debug, Clone)]
+pub struct Server {
+    /// Number; grows with time.
+    pub seq: i64,
+    /// Id.
+    pub id: ServerId,
+    /// Owner.
+    pub project_id: String,
+    /// Owner.
+    pub user_id: String,
+    /// Display name.
+    pub name: String,
+    /// For people.
+    pub description: Option<String>,
+    /// Where it is.
+    pub host: Option<String>,
+    /// State.
+    pub vm_state: VmState,
+    /// What is being done.
+    pub task_state: Option<String>,
+    /// 0 none, 1 running, 4 shut down.
+    pub power_state: i64,
+    /// What it was asked to be.
+    pub spec: Spec,
+    /// Metadata.
+    pub metadata: BTreeMap<String, String>,
+    /// Tags.
+    pub tags: Vec<String>,
+    /// Why it is in `ERROR`.
+    pub fault: Option<Fault>,
+    /// Microseconds since 1970.
+    pub created_at: i64,
+    /// Microseconds since 1970.
+    pub updated_at: i64,
+    /// Microseconds since 1970.
+    pub launched_at: Option<i64>,
+}
+
+impl Server {
+    /// Name of the guest at the hypervisor.
+    pub fn instance_name(&self) -> String {
+        instance_name(self.seq)
+    }
+}
+
+/// `instance-0000001a`.
+pub fn instance_name(seq: i64) -> String {
+    format!("instance-{seq:08x}")
+}
+
+pub(super) fn to_text(value: &impl Serialize) -> Result<String, Error> {
+    serde_json::to_string(value).map_err(|e| shape(e.to_string()))
+}
+
+pub(super) fn from_text<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
+    serde_json::from_str(text).map_err(|e| shape(format!("server row: {e}")))
+}

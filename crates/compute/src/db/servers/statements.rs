@@ -1,0 +1,41 @@
+//! The SQL on servers.
+
+kilonova_store::statements! {
+    /// A new row; returns its number.
+    INSERT = "INSERT INTO servers (id, project_id, user_id, name, description, host, vm_state,
+        task_state, power_state, vcpus, memory_mb, spec, metadata, tags, fault, created_at, updated_at)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?16)
+        RETURNING seq";
+    /// One.
+    FIND = "SELECT seq, id, project_id, user_id, name, description, host, vm_state, task_state,
+        power_state, spec, metadata, tags, fault, created_at, updated_at, launched_at
+        FROM servers WHERE id = ?1";
+    /// A page over all projects.
+    PAGE = "SELECT seq, id, project_id, user_id, name, description, host, vm_state, task_state,
+        power_state, spec, metadata, tags, fault, created_at, updated_at, launched_at
+        FROM servers WHERE seq < ?1 ORDER BY seq DESC LIMIT ?2";
+    /// A page of one project.
+    PAGE_OF_PROJECT = "SELECT seq, id, project_id, user_id, name, description, host, vm_state, task_state,
+        power_state, spec, metadata, tags, fault, created_at, updated_at, launched_at
+        FROM servers WHERE project_id = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3";
+    /// Life.
+    SET_STATE = "UPDATE servers SET vm_state = ?2, task_state = ?3, power_state = ?4, updated_at = ?5,
+        fault = NULL WHERE id = ?1";
+    /// Work in progress.
+    SET_TASK = "UPDATE servers SET task_state = ?2, updated_at = ?3 WHERE id = ?1";
+    /// First start.
+    SET_LAUNCHED = "UPDATE servers SET launched_at = ?2 WHERE id = ?1 AND launched_at IS NULL";
+    /// Place.
+    SET_HOST = "UPDATE servers SET host = ?2, updated_at = ?3 WHERE id = ?1";
+    /// Failure.
+    SET_ERROR = "UPDATE servers SET vm_state = 'error', task_state = NULL, fault = ?2, updated_at = ?3
+        WHERE id = ?1";
+    /// Name, description, host name.
+    SET_TEXT = "UPDATE servers SET name = ?2, description = ?3, spec = ?4, updated_at = ?5 WHERE id = ?1";
+    /// Metadata.
+    SET_METADATA = "UPDATE servers SET metadata = ?2, updated_at = ?3 WHERE id = ?1";
+    /// Tags.
+    SET_TAGS = "UPDATE servers SET tags = ?2, updated_at = ?3 WHERE id = ?1";
+    /// Gone.
+    DELETE = "DELETE FROM servers WHERE id = ?1";
+}

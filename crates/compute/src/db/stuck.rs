@@ -1,0 +1,34 @@
+//! Operations that wait for a host to be rid of a server, longer than they should.
+
+use kilonova_ids::ServerId;
+use kilonova_store::{Tx, params};
+
+use crate::Error;
+
+kilonova_store::statements! {
+    /// Those that have not moved since a time, with the host that has the document.
+    CLEARING = "SELECT d.host, d.server_id FROM operations o JOIN documents d ON d.server_id = o.subject
+        WHERE o.outcome = 'open' AND o.step IN ('clear', 'destroy') AND o.updated_at < ?1 LIMIT 200";
+    /// Marks one as moved, unless it did by itself.
+    TOUCH = "UPDATE operations SET updated_at = ?3, version = version + 1
+        WHERE open_subject = ?1 AND step IN ('clear', 'destroy') AND updated_at < ?2";
+}
+
+/// Hosts and servers whose operation has not moved since `before`.
+///
+/// # Errors
+/// The database's.
+pub fn clearing(tx: &mut Tx<'_>, before: i64) -> Result<Vec<(String, ServerId)>, Error> {
+    tx.rows(CLEARING, params![before])?
+        .iter()
+        .map(|row| Ok((row.string(0)?, row.id(1)?)))
+        .collect()
+}
+
+/// Takes one of them; false when it has moved meanwhile.
+///
+/// # Errors
+/// The database's.
+pub fn touch(tx: &mut Tx<'_>, server: ServerId, before: i64, now: i64) -> Result<bool, Error> {
+    Ok(tx.execute(TOUCH, params![server, before, now])? == 1)
+}

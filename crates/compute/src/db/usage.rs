@@ -1,0 +1,95 @@
+//! What servers use, summed: by project for quotas, by host for operators.
+
+use std::collections::HashMap;
+
+use kilonova_store::{Error as StoreError, Tx, params};
+use serde::Deserialize;
+
+use crate::Error;
+
+kilonova_store::statements! {
+    /// A project's, or one user's part of it.
+    OF_PROJECT = "SELECT COUNT(*), CAST(COALESCE(SUM(vcpus), 0) AS BIGINT),
+        CAST(COALESCE(SUM(memory_mb), 0) AS BIGINT) FROM servers
+        WHERE project_id = ?1 AND (CAST(?2 AS TEXT) IS NULL OR user_id = ?2)";
+    /// The servers on each host.
+    ON_HOSTS = "SELECT host, id, name, vcpus, memory_mb, vm_state, task_state, spec FROM servers
+        WHERE host IS NOT NULL ORDER BY seq";
+    /// How many servers a host has.
+    ON_HOST = "SELECT COUNT(*) FROM servers WHERE host = ?1";
+}
+
+/// What the servers of a project use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ProjectUsage {
+    /// Servers.
+    pub instances: i64,
+    /// Processors.
+    pub cores: i64,
+    /// Memory, MiB.
+    pub ram: i64,
+}
+
+/// What the servers of a host use.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HostUsage {
+    /// Processors.
+    pub vcpus: i64,
+    /// Memory, MiB.
+    pub memory_mb: i64,
+    /// Disk, GiB.
+    pub disk_gb: i64,
+    /// Servers with a task under way.
+    pub busy: i64,
+    /// Id and name of each server.
+    pub servers: Vec<(String, String)>,
+}
+
+#[derive(Deserialize)]
+struct Spec {
+    flavor: Disks,
+}
+
+#[derive(Deserialize)]
+struct Disks {
+    disk: i64,
+    ephemeral: i64,
+    swap: i64,
+}
+
+/// What a project uses, or one user in it.
+///
+/// # Errors
+/// The database's; so for all functions here.
+pub fn of_project(
+    tx: &mut Tx<'_>,
+    project_id: &str,
+    user_id: Option<&str>,
+) -> Result<ProjectUsage, Error> {
+    let Some(row) = tx.row(OF_PROJECT, params![project_id, user_id])? else {
+        return Ok(ProjectUsage::default());
+    };
+    Ok(ProjectUsage { instances: row.int(0)?, cores: row.int(1)?, ram: row.int(2)? })
+}
+
+/// What each host's servers use.
+pub fn of_hosts(tx: &mut Tx<'_>) -> Result<HashMap<String, HostUsage>, Error> {
+    let mut usages: HashMap<String, HostUsage> = HashMap::new();
+    for row in tx.rows(ON_HOSTS, params![])? {
+        let spec: Spec = serde_json::from_str(row.text(7)?)
+            .map_err(|error| StoreError::Shape(format!("spec of a server: {error}")))?;
+        let usage = usages.entry(row.string(0)?).or_default();
+        usage.servers.push((row.string(1)?, row.string(2)?));
+        usage.vcpus += row.int(3)?;
+        usage.memory_mb += row.int(4)?;
+        usage.busy += i64::from(row.text_opt(6)?.is_some());
+        usage.disk_gb +=
+            spec.flavor.disk + spec.flavor.ephemeral + (spec.flavor.swap + 1023) / 1024;
+    }
+    Ok(usages)
+}
+
+/// How many servers a host has.
+pub fn count_on_host(tx: &mut Tx<'_>, host: &str) -> Result<i64, Error> {
+    Ok(tx.row(ON_HOST, params![host])?.map_or(Ok(0), |row| row.int(0))?)
+}

@@ -1,0 +1,142 @@
+//! The rest of a boot, once the claim stands: the node starts the guest, or another host is tried.
+//!
+//! A host that failed keeps its claim until it says that nothing of the server is left on it: a
+//! device is never given to the next guest while the last one may still hold it.
+
+use std::collections::HashSet;
+
+use kilonova_flow::{self as flow, Operation, Outcome as End};
+use kilonova_node_api::{Desired, Observation, Outcome, Power};
+use kilonova_store::Tx;
+use serde_json::json;
+
+use super::start::event;
+use crate::app::boot::{self, ProfileGroups};
+use crate::db::servers::{self, Fault, Server, VmState};
+use crate::db::documents;
+use crate::{Compute, Error};
+
+/// Hosts tried for one boot (Nova's `[scheduler] max_attempts`).
+const ATTEMPTS: usize = 3;
+const EVENT: &str = "compute__do_build_and_run_instance";
+
+pub(super) fn spawned(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    host: &str,
+    operation: &Operation,
+    observation: &Observation,
+    now: i64,
+) -> Result<(), Error> {
+    match &observation.outcome {
+        Outcome::Running => {
+            let id = observation.server;
+            servers::set_state(tx, id, VmState::Active, None, super::power::RUNNING, now)?;
+            servers::set_launched(tx, id, now)?;
+            flow::event(tx, operation.id, &event(EVENT, host, None, operation.updated_at, now))?;
+            Ok(flow::finish(tx, operation, End::Done, None, now)?)
+        }
+        Outcome::Failed { step, message } => {
+            let why = format!("{host}: {step}: {message}");
+            let failed = event(EVENT, host, Some(&why), operation.updated_at, now);
+            flow::event(tx, operation.id, &failed)?;
+            let mut tried = tried(operation);
+            tried.push(host.to_owned());
+            let data = json!({"tried": tried, "reason": why});
+            flow::advance(tx, operation, "clear", &data, now)?;
+            let generation = documents::put(tx, host, observation.server, &Desired::Absent)?;
+            compute.wake_on_commit(tx, host, generation);
+            Ok(())
+        }
+        Outcome::Stopped | Outcome::Absent => Ok(()),
+    }
+}
+
+pub(super) fn cleared(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    host: &str,
+    operation: &Operation,
+    observation: &Observation,
+    now: i64,
+) -> Result<(), Error> {
+    if observation.outcome != Outcome::Absent {
+        return Ok(());
+    }
+    documents::forget(tx, host, observation.server)?;
+    boot::release(tx, compute, observation.server)?;
+    let Some(server) = servers::find(tx, observation.server)? else {
+        return Ok(flow::finish(tx, operation, End::Cancelled, None, now)?);
+    };
+    let tried = tried(operation);
+    if tried.len() < ATTEMPTS && elsewhere(tx, compute, operation, &server, &tried, now)? {
+        return Ok(());
+    }
+    let reason = operation.data["reason"].as_str().unwrap_or_default();
+    let message = if tried.len() < ATTEMPTS {
+        format!("No valid host was found. No other host has room. Last failure: {reason}")
+    } else {
+        format!(
+            "Exceeded maximum number of retries. Exhausted all hosts available for retrying build \
+             failures for instance {}. Last failure: {reason}",
+            server.id
+        )
+    };
+    servers::set_host(tx, server.id, None, now)?;
+    let fault = Fault { code: 500, message: message.clone(), created: now, details: None };
+    servers::set_error(tx, server.id, &fault, now)?;
+    Ok(flow::finish(tx, operation, End::Failed, Some(&message), now)?)
+}
+
+/// Claims a place on a host that was not tried yet; says whether there was one.
+fn elsewhere(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    operation: &Operation,
+    server: &Server,
+    tried: &[String],
+    now: i64,
+) -> Result<bool, Error> {
+    let profile = match server.spec.flavor.extra_specs.get("accel:device_profile") {
+        None => None,
+        Some(name) => match kilonova_accelerator::ledger::profile_by_name(tx, name)? {
+            None => return Ok(false),
+            Some(profile) => Some(ProfileGroups { id: profile.id, groups: profile.groups }),
+        },
+    };
+    let Ok(query) = boot::query_of(&server.spec.flavor, profile.as_ref(), rand::random()) else {
+        return Ok(false);
+    };
+    let excluded: HashSet<String> = tried.iter().cloned().collect();
+    let world = compute.world.snapshot();
+    let planned =
+        boot::plan(&world, &compute.fleet, &query, &server.spec, &excluded, 1, now);
+    let Ok(mut planned) = planned else { return Ok(false) };
+    let candidates = planned.pop().unwrap_or_default();
+    let placed = boot::claim(
+        tx,
+        compute,
+        server.id,
+        &server.project_id,
+        &server.user_id,
+        profile.as_ref(),
+        &candidates,
+    )?;
+    let Some(place) = placed else { return Ok(false) };
+    servers::set_host(tx, server.id, Some(&place.host), now)?;
+    let document =
+        boot::desired(server.seq, &server.name, &server.spec, place.devices, Power::On, None);
+    let generation = documents::put(tx, &place.host, server.id, &document)?;
+    flow::advance(tx, operation, "spawn", &operation.data, now)?;
+    compute.wake_on_commit(tx, &place.host, generation);
+    Ok(true)
+}
+
+fn tried(operation: &Operation) -> Vec<String> {
+    operation.data["tried"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|name| name.as_str().map(str::to_owned))
+        .collect()
+}

@@ -1,0 +1,69 @@
+//! What moves a server's operation on: one file per operation.
+//!
+//! ```text
+//!   create:  spawn ──Running──► done
+//!              └─Failed─► clear ──Absent──► spawn (next host) │ ERROR, all released
+//!   delete:  destroy ──Absent──► row and claims gone
+//!   power:   settle ──as asked──► done │ Failed ──► ERROR with the reason
+//! ```
+//!
+//! Each step is one transaction, started by what a node observed. A step never waits and never
+//! calls out; the node learns of it from the next document.
+
+mod create;
+mod delete;
+mod power;
+mod start;
+
+use kilonova_flow as flow;
+use kilonova_node_api::{Observation, Outcome};
+use kilonova_store::Tx;
+
+use crate::db::{documents, servers};
+use crate::{Compute, Error};
+
+pub use delete::delete;
+pub use power::{Change, change_power};
+
+/// Takes one observation into account. An old one, or one that fits no open operation, changes
+/// nothing but the power state.
+///
+/// # Errors
+/// The database's.
+pub fn observe(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    host: &str,
+    observation: &Observation,
+    now: i64,
+) -> Result<(), Error> {
+    let Some(document) = documents::get(tx, host, observation.server)? else { return Ok(()) };
+    if document.generation != observation.generation {
+        return Ok(());
+    }
+    let Some(operation) = flow::open_of(tx, observation.server)? else {
+        return settle(tx, observation, now);
+    };
+    match (operation.kind.as_str(), operation.step.as_str()) {
+        ("create", "spawn") => create::spawned(tx, compute, host, &operation, observation, now),
+        ("create", "clear") => create::cleared(tx, compute, host, &operation, observation, now),
+        ("delete", _) => delete::destroyed(tx, compute, host, &operation, observation, now),
+        _ => power::settled(tx, host, &operation, observation, now),
+    }
+}
+
+/// What a guest does by itself (it shuts down) becomes the server's state, as Nova's power sync
+/// does it.
+fn settle(tx: &mut Tx<'_>, observation: &Observation, now: i64) -> Result<(), Error> {
+    use servers::VmState::{Active, Stopped};
+    let Some(server) = servers::find(tx, observation.server)? else { return Ok(()) };
+    match (&observation.outcome, server.vm_state) {
+        (Outcome::Stopped, Active) => {
+            servers::set_state(tx, server.id, Stopped, None, power::SHUTDOWN, now)
+        }
+        (Outcome::Running, Stopped) => {
+            servers::set_state(tx, server.id, Active, None, power::RUNNING, now)
+        }
+        _ => Ok(()),
+    }
+}

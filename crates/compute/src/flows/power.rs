@@ -1,0 +1,139 @@
+//! Stop, start, reboot: the same document with another power state or a new verb.
+
+use kilonova_flow::{self as flow, Operation, Outcome as End};
+use kilonova_node_api::{Desired, Observation, Outcome, Power, Verb};
+use kilonova_store::Tx;
+use kilonova_wire::{Context, Fault};
+
+use super::start;
+use crate::db::servers::{self, Server, VmState};
+use crate::db::documents;
+use crate::{Compute, Error};
+
+/// Nova's power states.
+pub(super) const RUNNING: i64 = 1;
+/// Nova's power states.
+pub(super) const SHUTDOWN: i64 = 4;
+
+/// What is asked of a server's power.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// `os-start`.
+    Start,
+    /// `os-stop`.
+    Stop,
+    /// `reboot`, type `SOFT`.
+    RebootSoft,
+    /// `reboot`, type `HARD`.
+    RebootHard,
+}
+
+impl Change {
+    /// The key of the action body, which the refusal names.
+    fn action(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Stop => "stop",
+            Self::RebootSoft | Self::RebootHard => "reboot",
+        }
+    }
+
+    fn task(self) -> &'static str {
+        match self {
+            Self::Start => "powering-on",
+            Self::Stop => "powering-off",
+            Self::RebootSoft => "rebooting",
+            Self::RebootHard => "rebooting_hard",
+        }
+    }
+
+    fn allowed(self, state: VmState) -> bool {
+        match self {
+            Self::Start => state == VmState::Stopped,
+            Self::Stop => matches!(state, VmState::Active | VmState::Error),
+            Self::RebootSoft => state == VmState::Active,
+            Self::RebootHard => {
+                matches!(state, VmState::Active | VmState::Stopped | VmState::Error)
+            }
+        }
+    }
+}
+
+/// Begins the change.
+///
+/// # Errors
+/// 409 in Nova's words when the server is not in a state for it.
+pub fn change_power(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    context: &Context,
+    server: &Server,
+    change: Change,
+    now: i64,
+) -> Result<(), Error> {
+    let refuse = |attribute: &str, state: &str| {
+        Error::from(Fault::conflict(format!(
+            "Cannot '{}' instance {} while it is in {attribute} {state}",
+            change.action(),
+            server.id
+        )))
+    };
+    if !change.allowed(server.vm_state) {
+        return Err(refuse("vm_state", server.vm_state.as_str()));
+    }
+    if let Some(task) = &server.task_state {
+        return Err(refuse("task_state", task));
+    }
+    let Some(host) = &server.host else {
+        return Err(Fault::conflict(format!("Instance {} is not ready", server.id)).into());
+    };
+    let Some(document) = documents::get(tx, host, server.id)? else {
+        return Err(Fault::conflict(format!("Instance {} is not ready", server.id)).into());
+    };
+    let Desired::Present(mut domain) = document.desired else {
+        return Err(Fault::conflict(format!("Instance {} is being removed", server.id)).into());
+    };
+    let operation = start::begin(tx, context, server, change.action(), "settle", now)?;
+    domain.power = if change == Change::Stop { Power::Off } else { Power::On };
+    domain.verb = match change {
+        Change::RebootSoft => Some((operation, Verb::RebootSoft)),
+        Change::RebootHard => Some((operation, Verb::RebootHard)),
+        Change::Start | Change::Stop => domain.verb,
+    };
+    servers::set_task(tx, server.id, Some(change.task()), now)?;
+    let generation = documents::put(tx, host, server.id, &Desired::Present(domain))?;
+    compute.wake_on_commit(tx, host, generation);
+    Ok(())
+}
+
+pub(super) fn settled(
+    tx: &mut Tx<'_>,
+    host: &str,
+    operation: &Operation,
+    observation: &Observation,
+    now: i64,
+) -> Result<(), Error> {
+    let id = observation.server;
+    let name = format!("compute_{}_instance", operation.kind);
+    let failure = match (&observation.outcome, operation.kind.as_str()) {
+        (Outcome::Running, "start" | "reboot") => {
+            servers::set_state(tx, id, VmState::Active, None, RUNNING, now)?;
+            servers::set_launched(tx, id, now)?;
+            None
+        }
+        (Outcome::Stopped, "stop") => {
+            servers::set_state(tx, id, VmState::Stopped, None, SHUTDOWN, now)?;
+            None
+        }
+        (Outcome::Failed { step, message }, _) => Some(format!("{host}: {step}: {message}")),
+        _ => return Ok(()),
+    };
+    flow::event(tx, operation.id, &start::event(&name, host, failure.as_deref(), operation.created_at, now))?;
+    let Some(message) = failure else {
+        return Ok(flow::finish(tx, operation, End::Done, None, now)?);
+    };
+    let fault =
+        servers::Fault { code: 500, message: message.clone(), created: now, details: None };
+    servers::set_error(tx, id, &fault, now)?;
+    Ok(flow::finish(tx, operation, End::Failed, Some(&message), now)?)
+}

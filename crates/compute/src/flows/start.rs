@@ -1,0 +1,55 @@
+//! How an operation on an existing server begins.
+
+use kilonova_flow::{self as flow, NewOperation};
+use kilonova_ids::OperationId;
+use kilonova_store::Tx;
+use kilonova_wire::Context;
+use serde_json::json;
+
+use crate::Error;
+use crate::db::servers::Server;
+
+/// Begins an operation in the caller's name and returns its id.
+///
+/// # Errors
+/// Busy when another one is open.
+pub(super) fn begin(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    server: &Server,
+    kind: &'static str,
+    step: &'static str,
+    now: i64,
+) -> Result<OperationId, Error> {
+    let id = OperationId::new_v4();
+    let operation = NewOperation {
+        id,
+        kind,
+        subject: server.id,
+        request_id: context.request_id_text(),
+        project_id: context.project_id.clone(),
+        user_id: context.user_id.clone(),
+        step,
+        data: json!({}),
+    };
+    flow::begin(tx, &operation, now)?;
+    Ok(id)
+}
+
+/// The event that Nova records for a finished step of an operation.
+pub(super) fn event(
+    name: &str,
+    host: &str,
+    failure: Option<&str>,
+    started_at: i64,
+    now: i64,
+) -> flow::Event {
+    flow::Event {
+        name: name.to_owned(),
+        host: Some(host.to_owned()),
+        result: Some(if failure.is_some() { "Error" } else { "Success" }.to_owned()),
+        details: failure.map(str::to_owned),
+        started_at,
+        finished_at: Some(now),
+    }
+}

@@ -1,0 +1,35 @@
+//! What runs by itself: one file per loop. A loop may be late or skipped; nothing depends on it
+//! having run.
+
+mod fleet;
+mod nudge;
+mod purge;
+
+use std::time::Duration;
+
+use crate::Compute;
+
+/// Starts the loops; they end with the runtime.
+pub fn start(compute: &Compute) {
+    every(compute, Duration::from_secs(10), "fleet", fleet::run);
+    every(compute, Duration::from_secs(5), "nudge", nudge::run);
+    every(compute, Duration::from_secs(3600), "purge", purge::run);
+}
+
+fn every<F, R>(compute: &Compute, period: Duration, name: &'static str, run: F)
+where
+    F: Fn(Compute) -> R + Send + 'static,
+    R: Future<Output = Result<(), crate::Error>> + Send,
+{
+    let compute = compute.clone();
+    tokio::spawn(async move {
+        let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + period, period);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            if let Err(error) = run(compute.clone()).await {
+                tracing::warn!(loop_ = name, %error, "a reconcile loop failed; it will run again");
+            }
+        }
+    });
+}

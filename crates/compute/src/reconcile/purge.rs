@@ -1,0 +1,20 @@
+//! The journal of servers long gone is forgotten.
+
+use kilonova_wire::time::now_micros;
+
+use crate::{Compute, Error};
+
+/// Microseconds that a finished operation is kept: 30 days.
+const KEPT: i64 = 30 * 24 * 3600 * 1_000_000;
+
+pub(super) async fn run(compute: Compute) -> Result<(), Error> {
+    let before = now_micros() - KEPT;
+    let purged = compute
+        .store
+        .write(move |tx| kilonova_flow::purge(tx, before).map_err(Error::from))
+        .await?;
+    if purged > 0 {
+        tracing::info!(purged, "forgot old operations");
+    }
+    Ok(())
+}
