@@ -15,10 +15,9 @@ ARGS ?=
 help: ## Lists these commands
 	@echo "Kilonova: servers with GPUs, vGPUs and FPGAs, for the unchanged OpenStack clients."
 	@echo
-	@sed -nE 's/^([a-z]+):.*## (.*)$$/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
-		|| sed -nE 's/^([a-z]+):.*## (.*)$$/  make \1  \2/p' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
-	@echo "  make run  takes STATE=$(STATE) LISTEN=$(LISTEN) NODES=$(NODES)"
+	@echo "  make run takes STATE=$(STATE) LISTEN=$(LISTEN) NODES=$(NODES)"
 	@echo "  ARGS=...  is handed to the program behind demo, run and bench"
 
 demo: build ## Runs the main job from nothing with the stock openstack client, and checks it
