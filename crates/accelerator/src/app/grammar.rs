@@ -186,9 +186,9 @@ fn resource(class: &str, value: &Value) -> Result<(String, String), Error> {
 
 fn required_trait(name: &str, value: &Value) -> Result<(String, String), Error> {
     if !is_custom(name) {
+        let rest = if name.starts_with("CUSTOM_") { " and hold only A-Z, 0-9 and _" } else { "" };
         return invalid(format!(
-            "Unsupported trait name format {}, should start with CUSTOM_ and go on in A-Z, 0-9 \
-             and _",
+            "Unsupported trait name format {}, should start with CUSTOM_{rest}",
             shown(name)
         ));
     }
