@@ -1,0 +1,133 @@
+//! A service per database with a directory of its own, and a short way to call it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, Request};
+use http_body_util::BodyExt as _;
+use kilonova_image::{Images, MIGRATIONS, Options, routes, service, statements};
+use kilonova_store::Store;
+use kilonova_wire::noauth::NoAuth;
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+
+pub const ADMIN: &str = "admin";
+pub const ANNA: &str = "anna:red";
+pub const BEN: &str = "ben:blue";
+const PATCH_TYPE: &str = "application/openstack-images-v2.1-json-patch";
+
+pub struct Shelf {
+    pub images: Images,
+    pub store: Store,
+    pub directory: PathBuf,
+    pub router: Router,
+    _guard: (kilonova_testkit::Guard, Removed),
+}
+
+struct Removed(PathBuf);
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+pub struct Reply {
+    pub status: u16,
+    pub headers: HeaderMap,
+    pub bytes: Vec<u8>,
+    pub body: Value,
+}
+
+pub async fn shelves() -> Vec<Shelf> {
+    let mut shelves = Vec::new();
+    for (_, store, guard) in kilonova_testkit::stores(&[MIGRATIONS]).await {
+        let directory = std::env::temp_dir().join(format!("kilonova-{}", uuid::Uuid::new_v4()));
+        let options = Options { size_cap: 1 << 20 };
+        let images = Images::open_with(store.clone(), &directory, options).await.unwrap();
+        let routes = routes(images.clone());
+        let routes = kilonova_wire::mount(routes, service(), "/image", Arc::new(NoAuth));
+        let router = Router::new().nest("/image", routes);
+        let guard = (guard, Removed(directory.clone()));
+        shelves.push(Shelf { images, store, directory, router, _guard: guard });
+    }
+    shelves
+}
+
+impl Shelf {
+    pub async fn call(
+        &self,
+        who: &str,
+        method: &str,
+        path: &str,
+        kind: &str,
+        body: impl Into<Body>,
+    ) -> Reply {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("/image{path}"))
+            .header("host", "cloud.example")
+            .header("content-type", kind);
+        if !who.is_empty() {
+            request = request.header("x-auth-token", who);
+        }
+        let response =
+            self.router.clone().oneshot(request.body(body.into()).unwrap()).await.unwrap();
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let bytes = response.into_body().collect().await.unwrap().to_bytes().to_vec();
+        let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+        Reply { status, headers, bytes, body }
+    }
+
+    pub async fn get(&self, who: &str, path: &str) -> Reply {
+        self.call(who, "GET", path, "application/json", Body::empty()).await
+    }
+
+    pub async fn post(&self, who: &str, fields: Value) -> Reply {
+        self.call(who, "POST", "/v2/images", "application/json", fields.to_string()).await
+    }
+
+    pub async fn patch(&self, who: &str, id: &str, steps: Value) -> Reply {
+        self.call(who, "PATCH", &format!("/v2/images/{id}"), PATCH_TYPE, steps.to_string()).await
+    }
+
+    pub async fn delete(&self, who: &str, id: &str) -> Reply {
+        self.call(who, "DELETE", &format!("/v2/images/{id}"), "", Body::empty()).await
+    }
+
+    pub async fn put(&self, who: &str, id: &str, data: impl Into<Body>) -> Reply {
+        let path = format!("/v2/images/{id}/file");
+        self.call(who, "PUT", &path, "application/octet-stream", data).await
+    }
+
+    /// A queued image with more fields; gives its id.
+    pub async fn make(&self, who: &str, more: Value) -> String {
+        let mut fields = json!({"name": "i", "disk_format": "raw", "container_format": "bare"});
+        for (key, value) in more.as_object().unwrap() {
+            fields[key] = value.clone();
+        }
+        let reply = self.post(who, fields).await;
+        assert_eq!(reply.status, 201, "{}", reply.body);
+        reply.body["id"].as_str().unwrap().to_owned()
+    }
+
+    pub async fn status(&self, id: &str) -> String {
+        let reply = self.get(ADMIN, &format!("/v2/images/{id}")).await;
+        reply.body["status"].as_str().unwrap_or("gone").to_owned()
+    }
+
+    pub fn files(&self) -> usize {
+        std::fs::read_dir(&self.directory).unwrap().count()
+    }
+}
+
+#[tokio::test]
+async fn every_statement_prepares() {
+    for shelf in shelves().await {
+        for list in statements() {
+            assert_eq!(shelf.store.refused(list).await, Vec::<String>::new());
+        }
+    }
+}
