@@ -176,7 +176,7 @@ impl Walk {
 
     /// Whether a slot is the first of its chunk that the walk comes to in this stretch.
     fn enters_chunk(&self, slot: Slot) -> bool {
-        slot % CHUNK == 0 || self.done == 1
+        slot.is_multiple_of(CHUNK) || self.done == 1
     }
 
     /// Goes on behind the chunk of the slot just given, or behind the end of this stretch.

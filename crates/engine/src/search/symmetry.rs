@@ -45,10 +45,10 @@ impl Symmetry {
 
     /// Whether picking `actor` next keeps the picks the first of their kind.
     pub(crate) fn leads(&self, picks: &[usize], actor: usize) -> bool {
-        if let Some(Some(twin)) = self.twins.get(picks.len()) {
-            if picks[*twin] > actor {
-                return false;
-            }
+        if let Some(Some(twin)) = self.twins.get(picks.len())
+            && picks[*twin] > actor
+        {
+            return false;
         }
         let Some((kind, rank)) = self.kinds.get(actor).copied() else { return true };
         rank == 0

@@ -23,7 +23,7 @@ fn aggregates() -> Vec<Uuid> {
 /// Mostly roomy and mostly alike, so that sharing, merging and symmetry all come up.
 fn inventory() -> impl Strategy<Value = Inventory> {
     (
-        prop_oneof![4 => Just(4), 1 => 1..6_i64],
+        prop_oneof![4 => Just(6), 1 => 1..6_i64],
         prop_oneof![4 => Just(0), 1 => 0..4_i64],
         prop_oneof![6 => Just((1, 1)), 1 => Just((2, 1)), 1 => Just((1, 2))],
         prop_oneof![5 => Just(8), 1 => 1..4_i64],
@@ -38,7 +38,11 @@ fn inventory() -> impl Strategy<Value = Inventory> {
 }
 
 fn provider() -> impl Strategy<Value = (usize, Provider)> {
-    let classes = subsequence(&CLASSES[..], 0..=2).prop_flat_map(|classes| {
+    let classes = prop_oneof![
+        1 => Just(Vec::new()),
+        4 => subsequence(&CLASSES[..], 1..=3),
+    ]
+    .prop_flat_map(|classes: Vec<&'static str>| {
         let inventories: Vec<_> = classes.iter().map(|_| inventory()).collect();
         (Just(classes), inventories)
     });
@@ -94,7 +98,7 @@ fn names(from: &'static [&'static str], most: usize) -> impl Strategy<Value = Ve
 fn rarely<T: Clone + std::fmt::Debug + 'static>(
     some: impl Strategy<Value = Vec<T>> + 'static,
 ) -> impl Strategy<Value = Vec<T>> {
-    prop_oneof![4 => Just(Vec::new()), 1 => some]
+    prop_oneof![9 => Just(Vec::new()), 1 => some]
 }
 
 fn group(suffix: &'static str) -> impl Strategy<Value = Group> {
@@ -103,7 +107,7 @@ fn group(suffix: &'static str) -> impl Strategy<Value = Group> {
         .prop_flat_map(|classes| (Just(classes), vec(prop_oneof![3 => Just(1), 1 => 2..4_i64], 2)));
     let required = rarely(vec(subsequence(&TRAITS[..3], 1..=2), 1..3));
     let in_tree = prop_oneof![
-        8 => Just(None),
+        16 => Just(None),
         1 => (0..3_u128, 1..4_u128).prop_map(|(tree, n)| Some(id(100 * tree + n))),
     ];
     let member_of = rarely(vec(subsequence(aggregates(), 1..=2), 1..3));
@@ -140,7 +144,11 @@ fn queries() -> impl Strategy<Value = Query> {
                 suffixes.iter().filter(|s| !s.is_empty()).map(|s| (*s).to_owned()).collect();
             let subtree = match named.len() {
                 0 => Just(Vec::new()).boxed(),
-                n => rarely(vec(subsequence(named, 1..=n), 1..3)).boxed(),
+                n => prop_oneof![
+                    2 => Just(Vec::new()),
+                    1 => vec(subsequence(named, 1..=n), 1..3),
+                ]
+                .boxed(),
             };
             let groups: Vec<_> = suffixes.into_iter().map(|s| group(s).boxed()).collect();
             let roots = (rarely(names(&TRAITS[..2], 1)), rarely(names(&TRAITS[2..3], 1)));
