@@ -61,7 +61,7 @@ async fn the_same_report_writes_nothing() {
         // A read-only transaction refuses any write.
         let again =
             store.read(move |tx| ledger::report(tx, HOST, &devices)).await.expect("no write");
-        assert_eq!(first, again, "{name}");
+        assert_eq!(format!("{first:?}"), format!("{again:?}"), "{name}");
         assert_eq!(before, everything(&store).await, "{name}");
         assert_eq!(count(&store, HANDLES).await, 7);
     }
@@ -92,7 +92,7 @@ async fn a_vanished_device_stays_while_held_and_comes_back_as_itself() {
         let specs = report(&store, vec![fake(3)]).await.unwrap();
         let uuids = "SELECT COUNT(DISTINCT uuid) FROM attach_handles WHERE state = 'owned'";
         let consumer = hold(&store, specs[0].id, 2).await;
-        assert_eq!(report(&store, Vec::new()).await.unwrap(), Vec::new(), "{name}");
+        assert!(report(&store, Vec::new()).await.unwrap().is_empty(), "{name}");
         assert_eq!(count(&store, DEVICES).await, 1, "{name}");
         assert_eq!((count(&store, HANDLES).await, count(&store, uuids).await), (2, 2), "{name}");
         let none_left = store
