@@ -53,10 +53,15 @@ impl Files {
 
     pub(super) fn set_running(&self, server: ServerId, running: bool) -> io::Result<()> {
         let mark = self.running.join(server.to_string());
-        if running {
-            write_atomically(&mark, b"")
-        } else {
-            absent_is_fine(std::fs::remove_file(mark))
+        if !running {
+            return absent_is_fine(std::fs::remove_file(mark));
+        }
+        match std::fs::write(&mark, b"") {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                std::fs::create_dir_all(&self.running)?;
+                std::fs::write(&mark, b"")
+            }
+            other => other,
         }
     }
 

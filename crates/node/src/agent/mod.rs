@@ -29,6 +29,9 @@ use notes::Notes;
 use work::Work;
 use workers::Workers;
 
+/// Between two questions of a host for which there has never been a document.
+const EMPTY_PAUSE: Duration = Duration::from_millis(100);
+
 /// What a node is made of. Real and simulated hosts differ only in this.
 #[derive(Clone)]
 pub struct Parts {
@@ -156,6 +159,10 @@ async fn round(
             recovery::recover(work, &batch).await?;
         }
         since = since.max(batch.generation);
+        if since == 0 {
+            // Asking for everything is answered at once, so an empty host must not ask in a rush.
+            tokio::time::sleep(EMPTY_PAUSE).await;
+        }
         for document in batch.documents {
             workers.dispatch(document);
         }
