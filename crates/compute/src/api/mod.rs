@@ -1,10 +1,19 @@
 //! The HTTP face: one module per resource, merged here.
 
+mod availability_zones;
+mod extensions;
 mod flavors;
+mod hypervisors;
 mod input;
+mod keypairs;
+mod limits;
 mod links;
 mod negotiation;
+mod quota_classes;
+mod quota_limits;
+mod quotas;
 mod servers;
+mod services;
 mod versions;
 
 use std::sync::Arc;
@@ -19,6 +28,14 @@ pub fn routes(state: Compute) -> Router {
     Router::new()
         .merge(versions::routes())
         .merge(flavors::routes())
+        .merge(keypairs::routes())
+        .merge(hypervisors::routes())
+        .merge(services::routes())
+        .merge(availability_zones::routes())
+        .merge(limits::routes())
+        .merge(quotas::routes())
+        .merge(quota_classes::routes())
+        .merge(extensions::routes())
         .merge(servers::routes())
         .with_state(state)
 }

@@ -6,7 +6,8 @@ use std::sync::LazyLock;
 use kilonova_store::Tx;
 
 use crate::Error;
-use crate::app::fleet::DOWN_AFTER;
+use crate::app::fleet::{DOWN_AFTER, Fleet};
+use crate::db::fleet::HostRow;
 use crate::db::hosts::{self, Host};
 
 /// Zone of the services that are no compute hosts.
@@ -99,4 +100,64 @@ pub fn own(now: i64) -> [Service; 2] {
 pub fn all(tx: &mut Tx<'_>, now: i64) -> Result<Vec<Service>, Error> {
     let hosts = hosts::all(tx)?;
     Ok(own(now).into_iter().chain(hosts.iter().map(|host| of_host(host, now))).collect())
+}
+
+/// Whether a host may take new servers, and why not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Status {
+    /// It may.
+    Enabled,
+    /// It may not.
+    Disabled(Option<String>),
+}
+
+/// What an operator says of a compute host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Unchanged if absent.
+    pub status: Option<Status>,
+    /// Unchanged if absent.
+    pub forced_down: Option<bool>,
+}
+
+/// Takes an operator's word on a host down, and to the scheduler once it is durable. `None` when
+/// there is no such host.
+///
+/// # Errors
+/// The database's.
+pub fn change(
+    tx: &mut Tx<'_>,
+    fleet: &Fleet,
+    name: &str,
+    change: &Change,
+    now: i64,
+) -> Result<Option<Service>, Error> {
+    let Some(mut host) = hosts::by_name(tx, name)? else { return Ok(None) };
+    match &change.status {
+        Some(Status::Enabled) => (host.enabled, host.disabled_reason) = (true, None),
+        Some(Status::Disabled(reason)) => {
+            (host.enabled, host.disabled_reason) = (false, reason.clone());
+        }
+        None => {}
+    }
+    host.forced_down = change.forced_down.unwrap_or(host.forced_down);
+    host.updated_at = Some(now);
+    hosts::set_status(tx, &host, now)?;
+    let (fleet, row) = (fleet.clone(), row_of(&host));
+    tx.on_commit(move || fleet.refresh(&row));
+    Ok(Some(of_host(&host, now)))
+}
+
+fn row_of(host: &Host) -> HostRow {
+    HostRow {
+        host: host.host.clone(),
+        id: host.id,
+        root: host.root_provider,
+        epoch: host.epoch,
+        generation: host.generation,
+        enabled: host.enabled,
+        forced_down: host.forced_down,
+        availability_zone: host.availability_zone.clone(),
+        last_seen: host.last_seen,
+    }
 }

@@ -1,7 +1,7 @@
 //! Compute hosts as operators see them: services and hypervisors.
 //!
-//! A row stays when its node is gone, until an operator deletes the service. The epoch in it
-//! fences an older process of the same host; it must only ever grow.
+//! A row stays when its node is gone. The epoch in it fences an older process of the same host; it
+//! must only ever grow.
 
 use kilonova_ids::{HostId, ProviderId};
 use kilonova_store::{Row, Tx, params};
@@ -31,12 +31,8 @@ kilonova_store::statements! {
     /// An operator's word on it.
     SET_STATUS = "UPDATE hosts SET status = ?2, disabled_reason = ?3, forced_down = ?4,
         updated_at = ?5 WHERE host = ?1";
-    /// The zone it is in.
-    SET_ZONE = "UPDATE hosts SET availability_zone = ?2, updated_at = ?3 WHERE host = ?1";
     /// It was heard of.
     TOUCH = "UPDATE hosts SET last_seen = ?2 WHERE host = ?1";
-    /// It goes.
-    DELETE = "DELETE FROM hosts WHERE host = ?1";
 }
 
 /// A compute host.
@@ -172,18 +168,8 @@ pub fn set_status(tx: &mut Tx<'_>, host: &Host, now: i64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Moves a host to a zone; says whether there is such a host.
-pub fn set_zone(tx: &mut Tx<'_>, name: &str, zone: &str, now: i64) -> Result<bool, Error> {
-    Ok(tx.execute(SET_ZONE, params![name, zone, now])? == 1)
-}
-
 /// Notes that the host was heard of.
 pub fn touch(tx: &mut Tx<'_>, name: &str, now: i64) -> Result<(), Error> {
     tx.execute(TOUCH, params![name, now])?;
     Ok(())
-}
-
-/// Removes a host; says whether it was there.
-pub fn delete(tx: &mut Tx<'_>, name: &str) -> Result<bool, Error> {
-    Ok(tx.execute(DELETE, params![name])? == 1)
 }

@@ -13,10 +13,8 @@ kilonova_store::statements! {
         CAST(COALESCE(SUM(memory_mb), 0) AS BIGINT) FROM servers
         WHERE project_id = ?1 AND (CAST(?2 AS TEXT) IS NULL OR user_id = ?2)";
     /// The servers on each host.
-    ON_HOSTS = "SELECT host, id, name, vcpus, memory_mb, vm_state, task_state, spec FROM servers
+    ON_HOSTS = "SELECT host, id, name, vcpus, memory_mb, task_state, spec FROM servers
         WHERE host IS NOT NULL ORDER BY seq";
-    /// How many servers a host has.
-    ON_HOST = "SELECT COUNT(*) FROM servers WHERE host = ?1";
 }
 
 /// What the servers of a project use.
@@ -76,20 +74,15 @@ pub fn of_project(
 pub fn of_hosts(tx: &mut Tx<'_>) -> Result<HashMap<String, HostUsage>, Error> {
     let mut usages: HashMap<String, HostUsage> = HashMap::new();
     for row in tx.rows(ON_HOSTS, params![])? {
-        let spec: Spec = serde_json::from_str(row.text(7)?)
+        let spec: Spec = serde_json::from_str(row.text(6)?)
             .map_err(|error| StoreError::Shape(format!("spec of a server: {error}")))?;
         let usage = usages.entry(row.string(0)?).or_default();
         usage.servers.push((row.string(1)?, row.string(2)?));
         usage.vcpus += row.int(3)?;
         usage.memory_mb += row.int(4)?;
-        usage.busy += i64::from(row.text_opt(6)?.is_some());
+        usage.busy += i64::from(row.text_opt(5)?.is_some());
         usage.disk_gb +=
             spec.flavor.disk + spec.flavor.ephemeral + (spec.flavor.swap + 1023) / 1024;
     }
     Ok(usages)
-}
-
-/// How many servers a host has.
-pub fn count_on_host(tx: &mut Tx<'_>, host: &str) -> Result<i64, Error> {
-    Ok(tx.row(ON_HOST, params![host])?.map_or(Ok(0), |row| row.int(0))?)
 }

@@ -70,7 +70,7 @@ async fn list(
         input::only(&query, &["user_id", "limit", "marker"])?;
     }
     let paged = version >= Microversion(2, 35);
-    let page = Page::read(if paged { &query } else { const { &Query(Vec::new()) } })?;
+    let page = if paged { Page::read(&query)? } else { Page::read(&Query::default())? };
     let user_id = owner(&caller, query.get("user_id"), version, "index")?;
     let keypairs =
         compute.store.read(move |tx| db::keypairs::of_user(tx, &user_id)).await?;

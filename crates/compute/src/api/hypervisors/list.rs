@@ -1,0 +1,125 @@
+//! Listings of hypervisors, and the two older ways to ask for some of them.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use kilonova_wire::paging::Page;
+use kilonova_wire::query::Query;
+use kilonova_wire::{Base, Context, Fault, Microversion, time};
+use serde_json::{Value, json};
+
+use super::{POLICY, Used, all, view};
+use crate::Compute;
+use crate::api::{input, links};
+
+const KNOWN: &[&str] = &["limit", "marker", "hypervisor_hostname_pattern", "with_servers"];
+
+pub(super) async fn brief(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    base: Base,
+    query: Query,
+) -> Result<Json<Value>, Fault> {
+    caller.require_admin(&format!("{POLICY}:list"))?;
+    list(&compute, version, &base, &query, false).await
+}
+
+pub(super) async fn detail(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    base: Base,
+    query: Query,
+) -> Result<Json<Value>, Fault> {
+    caller.require_admin(&format!("{POLICY}:list-detail"))?;
+    list(&compute, version, &base, &query, true).await
+}
+
+pub(super) async fn search(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    Path(pattern): Path<String>,
+) -> Result<Json<Value>, Fault> {
+    input::within(version, 1, 52)?;
+    caller.require_admin(&format!("{POLICY}:search"))?;
+    let hosts = matching(compute.store.read(all).await?, &pattern)?;
+    Ok(Json(json!({"hypervisors": shown(&hosts, version, false, false)})))
+}
+
+pub(super) async fn servers(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    Path(pattern): Path<String>,
+) -> Result<Json<Value>, Fault> {
+    input::within(version, 1, 52)?;
+    caller.require_admin(&format!("{POLICY}:servers"))?;
+    let hosts = matching(compute.store.read(all).await?, &pattern)?;
+    Ok(Json(json!({"hypervisors": shown(&hosts, version, false, true)})))
+}
+
+fn matching(mut hosts: Vec<Used>, pattern: &str) -> Result<Vec<Used>, Fault> {
+    hosts.retain(|(host, _)| host.host.contains(pattern));
+    if hosts.is_empty() {
+        let why = format!("No hypervisor matching '{pattern}' could be found.");
+        return Err(Fault::not_found(why));
+    }
+    Ok(hosts)
+}
+
+fn shown(hosts: &[Used], version: Microversion, detail: bool, servers: bool) -> Vec<Value> {
+    let now = time::now_micros();
+    hosts
+        .iter()
+        .map(|(host, usage)| {
+            let mut shown = match detail {
+                true => view::detail(host, usage, version, now),
+                false => view::brief(host, version, now),
+            };
+            if servers {
+                view::add_servers(&mut shown, usage, version);
+            }
+            shown
+        })
+        .collect()
+}
+
+async fn list(
+    compute: &Compute,
+    version: Microversion,
+    base: &Base,
+    query: &Query,
+    detail: bool,
+) -> Result<Json<Value>, Fault> {
+    let mut with_servers = false;
+    if version >= Microversion(2, 53) {
+        input::only(query, KNOWN)?;
+        with_servers = input::query_boolean(query, "with_servers")?;
+        if let Some(pattern) = query.get("hypervisor_hostname_pattern") {
+            if query.get("limit").is_some() || query.get("marker").is_some() {
+                return Err(Fault::bad_request(
+                    "Paging over hypervisors with the hypervisor_hostname_pattern query parameter \
+                     is not supported.",
+                ));
+            }
+            let hosts = matching(compute.store.read(all).await?, pattern)?;
+            return Ok(Json(json!({"hypervisors": shown(&hosts, version, detail, with_servers)})));
+        }
+    }
+    let hosts = compute.store.read(all).await?;
+    if version < Microversion(2, 33) {
+        return Ok(Json(json!({"hypervisors": shown(&hosts, version, detail, with_servers)})));
+    }
+    let page = Page::read(query)?;
+    let Some((hosts, more)) = page.cut(hosts, |(host, _)| view::id(host, version)) else {
+        let marker = page.marker.unwrap_or_default();
+        return Err(Fault::bad_request(format!("marker [{marker}] not found")));
+    };
+    let mut answer = json!({"hypervisors": shown(&hosts, version, detail, with_servers)});
+    if let Some((last, _)) = hosts.last().filter(|_| more) {
+        let path = if detail { "os-hypervisors/detail" } else { "os-hypervisors" };
+        answer["hypervisors_links"] = links::next(base, path, query, &view::id(last, version));
+    }
+    Ok(Json(answer))
+}

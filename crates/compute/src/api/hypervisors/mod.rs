@@ -1,0 +1,125 @@
+//! `/os-hypervisors`: compute hosts and what is used of them.
+//!
+//! A hypervisor's id is the root provider's, as it is with Nova, so that operators can go from one
+//! to the other. The views of single numbers (statistics, uptime, search) ended with 2.53 and 2.88.
+
+mod list;
+mod view;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::routing::get;
+use axum::{Json, Router};
+use kilonova_ids::{ProviderId, parse_uuid_like};
+use kilonova_store::Tx;
+use kilonova_wire::query::Query;
+use kilonova_wire::{Context, Fault, Microversion, time};
+use serde_json::{Value, json};
+
+use super::input;
+use crate::db::hosts::{self, Host};
+use crate::db::usage::{self, HostUsage};
+use crate::{Compute, Error};
+
+const POLICY: &str = "os_compute_api:os-hypervisors";
+
+/// A host with what is used of it.
+type Used = (Host, HostUsage);
+
+pub(super) fn routes() -> Router<Compute> {
+    Router::new()
+        .route("/v2.1/os-hypervisors", get(list::brief))
+        .route("/v2.1/os-hypervisors/detail", get(list::detail))
+        .route("/v2.1/os-hypervisors/statistics", get(statistics))
+        .route("/v2.1/os-hypervisors/{id}", get(show))
+        .route("/v2.1/os-hypervisors/{id}/uptime", get(uptime))
+        .route("/v2.1/os-hypervisors/{id}/search", get(list::search))
+        .route("/v2.1/os-hypervisors/{id}/servers", get(list::servers))
+}
+
+fn all(tx: &mut Tx<'_>) -> Result<Vec<Used>, Error> {
+    let mut usages = usage::of_hosts(tx)?;
+    let hosts = hosts::all(tx)?;
+    Ok(hosts
+        .into_iter()
+        .map(|host| {
+            let usage = usages.remove(&host.host).unwrap_or_default();
+            (host, usage)
+        })
+        .collect())
+}
+
+async fn find(compute: &Compute, id: &str, version: Microversion) -> Result<Used, Fault> {
+    let not_found =
+        || Fault::not_found(format!("Hypervisor with ID '{id}' could not be found."));
+    let by_uuid = version >= Microversion(2, 53);
+    let uuid = parse_uuid_like::<ProviderId>(id);
+    if by_uuid && uuid.is_none() {
+        return Err(Fault::bad_request(format!("Invalid uuid {id}")));
+    }
+    let number = id.parse::<i64>().ok();
+    let meant = |(host, _): &Used| match by_uuid {
+        true => uuid == Some(host.root_provider),
+        false => number == Some(host.number),
+    };
+    compute.store.read(all).await?.into_iter().find(meant).ok_or_else(not_found)
+}
+
+async fn show(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    query: Query,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, Fault> {
+    caller.require_admin(&format!("{POLICY}:show"))?;
+    let mut with_servers = false;
+    if version >= Microversion(2, 53) {
+        input::only(&query, &["with_servers"])?;
+        with_servers = input::query_boolean(&query, "with_servers")?;
+    }
+    let (host, usage) = find(&compute, &id, version).await?;
+    let mut shown = view::detail(&host, &usage, version, time::now_micros());
+    if with_servers {
+        view::add_servers(&mut shown, &usage, version);
+    }
+    Ok(Json(json!({"hypervisor": shown})))
+}
+
+async fn uptime(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, Fault> {
+    input::within(version, 1, 87)?;
+    caller.require_admin(&format!("{POLICY}:uptime"))?;
+    find(&compute, &id, version).await?;
+    let why = "The nodes do not report how long their host has been up.";
+    Err(Fault::new(StatusCode::NOT_IMPLEMENTED, why))
+}
+
+async fn statistics(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+) -> Result<Json<Value>, Fault> {
+    input::within(version, 1, 87)?;
+    caller.require_admin(&format!("{POLICY}:statistics"))?;
+    let hosts = compute.store.read(all).await?;
+    let sum = |of: fn(&Used) -> i64| hosts.iter().map(of).sum::<i64>();
+    Ok(Json(json!({"hypervisor_statistics": {
+        "count": hosts.len(),
+        "vcpus": sum(|(host, _)| host.vcpus),
+        "vcpus_used": sum(|(_, usage)| usage.vcpus),
+        "memory_mb": sum(|(host, _)| host.memory_mb),
+        "memory_mb_used": sum(|(_, usage)| usage.memory_mb),
+        "free_ram_mb": sum(|(host, usage)| host.memory_mb - usage.memory_mb),
+        "local_gb": sum(|(host, _)| host.disk_gb),
+        "local_gb_used": sum(|(_, usage)| usage.disk_gb),
+        "free_disk_gb": sum(|(host, usage)| host.disk_gb - usage.disk_gb),
+        "disk_available_least": sum(|(host, usage)| host.disk_gb - usage.disk_gb),
+        "current_workload": sum(|(_, usage)| usage.busy),
+        "running_vms": sum(|(_, usage)| usage.servers.len() as i64),
+    }})))
+}

@@ -1,0 +1,78 @@
+//! Hypervisors as each microversion shows them.
+
+use kilonova_wire::Microversion;
+use serde_json::{Value, json};
+
+use crate::app::services;
+use crate::db::hosts::Host;
+use crate::db::usage::HostUsage;
+
+/// The id that a microversion shows.
+pub(super) fn id(host: &Host, version: Microversion) -> String {
+    if version >= Microversion(2, 53) {
+        host.root_provider.to_string()
+    } else {
+        host.number.to_string()
+    }
+}
+
+/// The brief form.
+pub(super) fn brief(host: &Host, version: Microversion, now: i64) -> Value {
+    let id = match version >= Microversion(2, 53) {
+        true => json!(host.root_provider),
+        false => json!(host.number),
+    };
+    json!({
+        "id": id,
+        "hypervisor_hostname": host.host,
+        "state": if services::is_up(host, now) { "up" } else { "down" },
+        "status": if host.enabled { "enabled" } else { "disabled" },
+    })
+}
+
+/// The full form.
+pub(super) fn detail(host: &Host, usage: &HostUsage, version: Microversion, now: i64) -> Value {
+    let mut shown = brief(host, version, now);
+    let service = match version >= Microversion(2, 53) {
+        true => json!(host.id),
+        false => json!(services::service_number(host)),
+    };
+    shown["hypervisor_type"] = json!(host.hypervisor_type);
+    shown["hypervisor_version"] = json!(host.hypervisor_version);
+    shown["host_ip"] = json!(host.host_ip);
+    shown["service"] = json!({
+        "id": service, "host": host.host, "disabled_reason": host.disabled_reason,
+    });
+    if version >= Microversion(2, 88) {
+        shown["uptime"] = Value::Null;
+        return shown;
+    }
+    shown["vcpus"] = json!(host.vcpus);
+    shown["memory_mb"] = json!(host.memory_mb);
+    shown["local_gb"] = json!(host.disk_gb);
+    shown["vcpus_used"] = json!(usage.vcpus);
+    shown["memory_mb_used"] = json!(usage.memory_mb);
+    shown["local_gb_used"] = json!(usage.disk_gb);
+    shown["free_ram_mb"] = json!(host.memory_mb - usage.memory_mb);
+    shown["free_disk_gb"] = json!(host.disk_gb - usage.disk_gb);
+    shown["disk_available_least"] = json!(host.disk_gb - usage.disk_gb);
+    shown["current_workload"] = json!(usage.busy);
+    shown["running_vms"] = json!(usage.servers.len());
+    shown["cpu_info"] = match version >= Microversion(2, 28) {
+        true => json!({}),
+        false => json!(""),
+    };
+    shown
+}
+
+/// Adds the servers; a host without any says so from 2.75 on only.
+pub(super) fn add_servers(shown: &mut Value, usage: &HostUsage, version: Microversion) {
+    if usage.servers.is_empty() && version < Microversion(2, 75) {
+        return;
+    }
+    shown["servers"] = usage
+        .servers
+        .iter()
+        .map(|(id, name)| json!({"uuid": id, "name": name}))
+        .collect();
+}

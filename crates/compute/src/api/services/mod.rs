@@ -1,0 +1,114 @@
+//! `/os-services`: what the control plane is made of, and an operator's word on compute hosts.
+
+mod by_action;
+mod request;
+
+use axum::extract::{Path, State};
+use axum::routing::{get, put};
+use axum::{Json, Router};
+use kilonova_ids::{HostId, parse_uuid_like};
+use kilonova_store::Tx;
+use kilonova_wire::query::Query;
+use kilonova_wire::{Context, Fault, JsonBody, Microversion, time};
+use serde_json::{Value, json};
+
+use super::input;
+use crate::app::services::{self, Service};
+use crate::db::hosts;
+use crate::{Compute, Error};
+
+const POLICY: &str = "os_compute_api:os-services";
+
+pub(super) fn routes() -> Router<Compute> {
+    Router::new()
+        .route("/v2.1/os-services", get(list))
+        .route("/v2.1/os-services/{id}", put(update))
+}
+
+fn shown(service: &Service, version: Microversion) -> Value {
+    let mut shown = json!({
+        "binary": service.binary,
+        "host": service.host,
+        "id": service.id,
+        "zone": service.zone,
+        "status": if service.enabled { "enabled" } else { "disabled" },
+        "state": if service.up { "up" } else { "down" },
+        "updated_at": time::naive(service.updated_at),
+        "disabled_reason": service.disabled_reason,
+    });
+    if version < Microversion(2, 53) {
+        shown["id"] = json!(service.number);
+    }
+    if version >= Microversion(2, 11) {
+        shown["forced_down"] = json!(service.forced_down);
+    }
+    shown
+}
+
+async fn list(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    query: Query,
+) -> Result<Json<Value>, Fault> {
+    caller.require_admin(&format!("{POLICY}:list"))?;
+    if version >= Microversion(2, 75) {
+        input::only(&query, &["host", "binary"])?;
+    }
+    let wanted = |key: &str, have: &str| {
+        query.get(key).is_none_or(|wanted| wanted.is_empty() || wanted == have)
+    };
+    let now = time::now_micros();
+    let services = compute.store.read(move |tx| services::all(tx, now)).await?;
+    let shown: Vec<Value> = services
+        .iter()
+        .filter(|service| wanted("host", &service.host) && wanted("binary", service.binary))
+        .map(|service| shown(service, version))
+        .collect();
+    Ok(Json(json!({"services": shown})))
+}
+
+async fn update(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    Path(id): Path<String>,
+    JsonBody(body): JsonBody,
+) -> Result<Json<Value>, Fault> {
+    if version < Microversion(2, 53) {
+        return by_action::update(&compute, &caller, version, &id, &body).await;
+    }
+    let uuid = parse_uuid_like::<HostId>(&id)
+        .ok_or_else(|| Fault::bad_request(format!("Invalid uuid {id}")))?;
+    caller.require_admin(&format!("{POLICY}:update"))?;
+    let change = request::read(&body)?;
+    let (now, fleet) = (time::now_micros(), compute.fleet.clone());
+    let service = compute
+        .store
+        .write(move |tx| {
+            let name = host_of(tx, uuid, now)?;
+            services::change(tx, &fleet, &name, &change, now)
+        })
+        .await?
+        .ok_or_else(|| Fault::not_found(format!("Service {id} could not be found.")))?;
+    Ok(Json(json!({"service": shown(&service, version)})))
+}
+
+/// The name of the host whose service has the id.
+fn host_of(tx: &mut Tx<'_>, id: HostId, now: i64) -> Result<String, Error> {
+    let hosts = hosts::all(tx)?;
+    if let Some(host) = hosts.into_iter().find(|host| host.id == id) {
+        return Ok(host.host);
+    }
+    match services::own(now).iter().find(|service| service.id == id.to_string()) {
+        Some(service) => Err(not_compute(service.binary).into()),
+        None => Err(Fault::not_found(format!("Service {id} could not be found.")).into()),
+    }
+}
+
+/// 400 for a service that cannot be changed.
+fn not_compute(binary: &str) -> Fault {
+    Fault::bad_request(format!(
+        "Updating a {binary} service is not supported. Only nova-compute services can be updated."
+    ))
+}
