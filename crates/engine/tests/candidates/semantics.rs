@@ -80,6 +80,21 @@ fn siblings_are_no_subtree_without_their_parent() {
     assert!(found.iter().all(|c| c.allocations.len() == 2));
 }
 
+#[test]
+fn parents_that_look_alike_are_not_interchangeable() {
+    let node = |number| provider(number, Some(1)).is("HW_NUMA_ROOT");
+    let leaf = |number, parent| provider(number, Some(parent)).has("VGPU", 1);
+    let plain = provider(12, Some(11)).has("VCPU", 1);
+    let world = forest([vec![provider(1, None), node(11), plain, node(21), leaf(22, 21)]]);
+    let numa = Group { required: lists(&["HW_NUMA_ROOT"]), ..group("_NUMA", &[]) };
+    let query = Query {
+        same_subtree: vec![vec!["_NUMA".into(), "_GPU".into()]],
+        ..query(vec![numa, group("_GPU", &[("VGPU", 1)])])
+    };
+    let found: Vec<_> = world.search(&query).unwrap().map(|c| c.mappings).collect();
+    assert_eq!(found, [[("_NUMA".into(), vec![id(21)]), ("_GPU".into(), vec![id(22)])]]);
+}
+
 fn shared_disk() -> Snapshot {
     forest([
         vec![provider(1, None).has("VCPU", 8).has("DISK_GB", 10).within(1)],
