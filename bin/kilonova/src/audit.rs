@@ -9,19 +9,19 @@ use kilonova_store::{Error, Store, params};
 const ACROSS: &[(&str, &str)] = &[
     (
         "every consumer of ours is a server that exists",
-        "SELECT c.uuid FROM consumers c LEFT JOIN servers s ON s.id = c.uuid
+        "SELECT c.id FROM consumers c LEFT JOIN servers s ON s.id = c.id
          WHERE c.consumer_type = 'INSTANCE' AND s.id IS NULL
-         AND EXISTS (SELECT 1 FROM arqs a WHERE a.consumer_id = c.uuid)",
+         AND EXISTS (SELECT 1 FROM arqs a WHERE a.consumer_id = c.id AND a.internal = 1)",
     ),
     (
         "every accelerator request of a server belongs to one that exists",
         "SELECT a.uuid FROM arqs a LEFT JOIN servers s ON s.id = a.consumer_id
-         WHERE a.profile_id IS NULL AND s.id IS NULL",
+         WHERE a.internal = 1 AND s.id IS NULL",
     ),
     (
         "a server on a host has allocations, one without has none",
-        "SELECT s.id FROM servers s LEFT JOIN consumers c ON c.uuid = s.id
-         WHERE (s.host IS NULL) <> (c.uuid IS NULL)",
+        "SELECT s.id FROM servers s LEFT JOIN consumers c ON c.id = s.id
+         WHERE (s.host IS NULL) <> (c.id IS NULL)",
     ),
     (
         "a server on a host has one document there, on that host",
@@ -47,7 +47,7 @@ const ACROSS: &[(&str, &str)] = &[
         "units taken from a device are as many as the handles owned there by our consumers",
         "SELECT a.provider_id FROM (
              SELECT al.provider_id, CAST(SUM(al.used) AS BIGINT) AS units FROM allocations al
-             JOIN consumers c ON c.uuid = al.consumer_id JOIN servers s ON s.id = c.uuid
+             JOIN consumers c ON c.id = al.consumer_id JOIN servers s ON s.id = c.id
              GROUP BY al.provider_id) a
          JOIN deployables d ON d.provider_id = a.provider_id
          WHERE a.units <> (SELECT COUNT(*) FROM arqs q WHERE q.provider_id = a.provider_id
