@@ -43,6 +43,14 @@ pub enum Error {
         /// Which class.
         class: String,
     },
+    /// Another provider has the id or the name.
+    #[error("Conflicting resource provider uuid: {id} or name: {name} already exists.")]
+    Taken {
+        /// The id that was to be used.
+        id: ProviderId,
+        /// The name that was to be used.
+        name: String,
+    },
     /// The consumer holds something already.
     #[error("consumer {0} already has allocations")]
     ConsumerExists(ConsumerId),
@@ -84,6 +92,9 @@ impl From<Error> for Fault {
             }
             Error::ConsumerExists(_) => Self::conflict(error.to_string())
                 .with_code("placement.concurrent_update"),
+            Error::Taken { .. } => {
+                Self::conflict(error.to_string()).with_code("placement.duplicate_name")
+            }
             Error::BadClaim(_) => Self::new(StatusCode::BAD_REQUEST, error.to_string()),
         }
     }

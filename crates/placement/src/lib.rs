@@ -4,14 +4,18 @@
 //! This crate owns the resource ledger. It must never know what a server or a device is: compute
 //! and accelerator call [`ledger`] with their transaction in hand, others come over HTTP.
 
+pub mod app;
 pub mod audit;
+pub mod codes;
 pub mod db;
 pub mod ledger;
 pub mod names;
 
+mod api;
 mod error;
 mod world;
 
+pub use api::{Placement, routes, service};
 pub use audit::AUDIT;
 pub use db::schema::MIGRATIONS;
 pub use db::statements;

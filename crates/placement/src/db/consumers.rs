@@ -7,9 +7,9 @@ statements! {
     /// One consumer.
     GET = "SELECT generation, consumer_type, project_id, user_id, updated_at
         FROM consumers WHERE id = ?1";
-    /// A new consumer.
+    /// A new consumer. A concurrent one makes PostgreSQL run the transaction again.
     INSERT = "INSERT INTO consumers (id, generation, consumer_type, project_id, user_id, updated_at)
-        VALUES (?1, 1, ?2, ?3, ?4, ?5)";
+        VALUES (?1, 1, ?2, ?3, ?4, ?5) ON CONFLICT (id) DO NOTHING";
     /// The next write to it.
     UPDATE = "UPDATE consumers SET generation = generation + 1, consumer_type = ?2,
         project_id = ?3, user_id = ?4, updated_at = ?5 WHERE id = ?1";
@@ -98,4 +98,57 @@ pub fn held(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Vec<HeldRow>, Error> {
 /// Whether anything is held on a provider.
 pub fn any_on(tx: &mut Tx<'_>, provider: ProviderId) -> Result<bool, Error> {
     Ok(tx.row(ANY_ON_PROVIDER, params![provider])?.is_some())
+}
+
+/// One amount held on a provider.
+#[derive(Debug, Clone)]
+pub struct OnProviderRow {
+    /// By whom.
+    pub consumer: ConsumerId,
+    /// Of which class.
+    pub class: String,
+    /// How much.
+    pub used: i64,
+    /// Since when.
+    pub updated_at: i64,
+    /// The consumer's generation.
+    pub generation: i64,
+}
+
+/// Who holds what on a provider.
+pub fn on_provider(tx: &mut Tx<'_>, id: ProviderId) -> Result<Vec<OnProviderRow>, Error> {
+    let read = |row: &Row| {
+        Ok(OnProviderRow {
+            consumer: row.id(0)?,
+            class: row.string(1)?,
+            used: row.int(2)?,
+            updated_at: row.int(3)?,
+            generation: row.int(4)?,
+        })
+    };
+    tx.rows(ON_PROVIDER, params![id])?.iter().map(read).collect()
+}
+
+/// Usage of a project (or of one user in it) by consumer type and class.
+pub fn usage(
+    tx: &mut Tx<'_>,
+    project: &str,
+    user: Option<&str>,
+) -> Result<Vec<(Option<String>, String, i64)>, Error> {
+    tx.rows(USAGE, params![project, user])?
+        .iter()
+        .map(|row| Ok((row.string_opt(0)?, row.string(1)?, row.int(2)?)))
+        .collect()
+}
+
+/// Consumers of a project (or of one user in it) by type.
+pub fn count(
+    tx: &mut Tx<'_>,
+    project: &str,
+    user: Option<&str>,
+) -> Result<Vec<(Option<String>, i64)>, Error> {
+    tx.rows(COUNT, params![project, user])?
+        .iter()
+        .map(|row| Ok((row.string_opt(0)?, row.int(1)?)))
+        .collect()
 }

@@ -18,10 +18,10 @@ statements! {
         FROM resource_providers WHERE root_id = ?1 ORDER BY seq";
     /// Direct children.
     CHILDREN = "SELECT id FROM resource_providers WHERE parent_id = ?1";
-    /// A new provider.
+    /// A new provider; no row when its id or name is taken.
     INSERT = "INSERT INTO resource_providers
         (id, name, parent_id, root_id, generation, version, reported, updated_at)
-        VALUES (?1, ?2, ?3, ?4, 0, 0, ?5, ?6)";
+        VALUES (?1, ?2, ?3, ?4, 0, 0, ?5, ?6) ON CONFLICT DO NOTHING";
     /// A change that clients see by the generation.
     BUMP = "UPDATE resource_providers
         SET generation = generation + 1, version = version + 1, updated_at = ?2
@@ -90,6 +90,19 @@ pub fn by_name(tx: &mut Tx<'_>, name: &str) -> Result<Option<ProviderRow>, Error
 /// The providers of a tree.
 pub fn of_root(tx: &mut Tx<'_>, root: ProviderId) -> Result<Vec<ProviderRow>, Error> {
     tx.rows(OF_ROOT, params![root])?.iter().map(read).collect()
+}
+
+/// A new provider; false when its id or name is taken.
+pub fn insert(
+    tx: &mut Tx<'_>,
+    id: ProviderId,
+    name: &str,
+    parent: Option<ProviderId>,
+    root: ProviderId,
+    reported: bool,
+    now: i64,
+) -> Result<bool, Error> {
+    Ok(tx.execute(INSERT, params![id, name, parent, root, reported, now])? > 0)
 }
 
 /// Whether the provider has children.

@@ -11,6 +11,8 @@ statements! {
     GET = "SELECT updated_at FROM traits WHERE name = ?1";
     /// Makes a custom trait known.
     ENSURE = "INSERT INTO traits (name, updated_at) VALUES (?1, ?2) ON CONFLICT (name) DO NOTHING";
+    /// Says that something new hangs on the trait, so that nobody deletes it meanwhile.
+    PIN = "UPDATE traits SET updated_at = updated_at WHERE name = ?1";
     /// Forgets a custom trait.
     DELETE = "DELETE FROM traits WHERE name = ?1";
     /// A provider's traits.
@@ -54,4 +56,9 @@ pub fn ensure(tx: &mut Tx<'_>, name: &str, now: i64) -> Result<bool, Error> {
 /// Traits that some provider has.
 pub fn associated(tx: &mut Tx<'_>) -> Result<Vec<String>, Error> {
     tx.rows(ASSOCIATED, params![])?.iter().map(|row| row.string(0)).collect()
+}
+
+/// Whether there is a custom trait of that name; nobody else deletes it in this transaction.
+pub fn pin(tx: &mut Tx<'_>, name: &str) -> Result<bool, Error> {
+    Ok(tx.execute(PIN, params![name])? > 0)
 }

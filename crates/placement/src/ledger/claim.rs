@@ -34,7 +34,7 @@ pub fn claim(tx: &mut Tx<'_>, world: &World, claim: &Claim) -> Result<(), Error>
         return Err(Error::ConsumerExists(claim.consumer));
     }
     let now = now_micros();
-    tx.execute(
+    let inserted = tx.execute(
         consumers::INSERT,
         params![
             claim.consumer,
@@ -44,6 +44,9 @@ pub fn claim(tx: &mut Tx<'_>, world: &World, claim: &Claim) -> Result<(), Error>
             now
         ],
     )?;
+    if inserted == 0 {
+        return Err(Error::ConsumerExists(claim.consumer));
+    }
     let mut roots = BTreeSet::new();
     for (provider, classes) in wanted {
         let counters =

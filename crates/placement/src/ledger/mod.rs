@@ -11,6 +11,8 @@ use kilonova_ids::{ConsumerId, ProviderId};
 use kilonova_store::Tx;
 
 pub use claim::{claim, release};
+pub(crate) use claim::{note, tell_usage};
+pub(crate) use report::delete as delete_provider;
 pub use report::report_host;
 
 use crate::{Error, db};

@@ -58,10 +58,9 @@ fn provider(
     let mut placed = false;
     match known {
         None => {
-            tx.execute(
-                providers::INSERT,
-                params![spec.id, &spec.name, parent, root, true, now],
-            )?;
+            if !providers::insert(tx, spec.id, &spec.name, parent, root, true, now)? {
+                return Err(Error::Taken { id: spec.id, name: spec.name.clone() });
+            }
             placed = true;
         }
         Some(row) => {
@@ -97,10 +96,11 @@ fn offer(tx: &mut Tx<'_>, spec: &ProviderSpec, now: i64) -> Result<bool, Error> 
         let Some(before) = old.remove(class) else {
             if !names::is_standard_class(class) {
                 classes::ensure(tx, class, now)?;
+                classes::pin(tx, class)?;
             }
             let row = InventoryRow {
                 class: class.clone(),
-                inventory: said.clone(),
+                inventory: *said,
                 reported_reserved: Some(said.reserved),
                 operator_reserved: None,
                 updated_at: now,
@@ -112,7 +112,7 @@ fn offer(tx: &mut Tx<'_>, spec: &ProviderSpec, now: i64) -> Result<bool, Error> 
         let wanted = Inventory {
             reserved: before.operator_reserved.unwrap_or(said.reserved),
             used: before.inventory.used,
-            ..said.clone()
+            ..*said
         };
         if same(&wanted, &before.inventory) && before.reported_reserved == Some(said.reserved) {
             continue;
@@ -163,6 +163,7 @@ fn describe(tx: &mut Tx<'_>, spec: &ProviderSpec, now: i64) -> Result<bool, Erro
             None => {
                 if !names::is_standard_trait(name) {
                     traits::ensure(tx, name, now)?;
+                    traits::pin(tx, name)?;
                 }
                 tx.execute(traits::ADD, params![spec.id, name, true])?;
                 changed = true;

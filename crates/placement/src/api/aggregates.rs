@@ -1,0 +1,63 @@
+//! `/resource_providers/{uuid}/aggregates`.
+
+use axum::Router;
+use axum::extract::Path;
+use axum::http::StatusCode;
+use axum::response::Response;
+use axum::routing::get;
+use kilonova_ids::ProviderId;
+use kilonova_wire::{Body, Fault};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::call::{Call, integer, provider_id};
+use super::{Placement, schemas};
+use crate::app::{aggregates, providers};
+
+pub fn routes() -> Router<Placement> {
+    Router::new().route("/resource_providers/{uuid}/aggregates", get(show).put(update))
+}
+
+async fn answer(call: &Call, id: ProviderId) -> Result<Response, Fault> {
+    let (provider, aggregates) = call.app.store.read(move |tx| aggregates::list(tx, id)).await?;
+    let mut body = json!({"aggregates": aggregates});
+    if call.speaks(19) {
+        body["resource_provider_generation"] = provider.generation.into();
+    }
+    Ok(call.json(StatusCode::OK, &body, None))
+}
+
+async fn show(call: Call, Path(uuid): Path<String>) -> Result<Response, Fault> {
+    call.since(1)?;
+    call.takes_json()?;
+    call.may("placement:resource_providers:aggregates:list")?;
+    answer(&call, provider_id(&uuid)?).await
+}
+
+async fn update(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Response, Fault> {
+    call.since(1)?;
+    call.sends_json()?;
+    call.may("placement:resource_providers:aggregates:update")?;
+    let id = provider_id(&uuid)?;
+    call.app.store.read(move |tx| providers::get(tx, id)).await?;
+    let with_generation = call.speaks(19);
+    let schema = if with_generation { &schemas::AGGREGATES_1_19 } else { &schemas::AGGREGATES };
+    let data = call.body(&body, schema)?;
+    let list = if with_generation { &data["aggregates"] } else { &data };
+    let generation = integer(&data["resource_provider_generation"]).filter(|_| with_generation);
+    let mut wanted: Vec<Uuid> = list
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .filter_map(|text| text.parse().ok())
+        .collect();
+    wanted.sort_unstable();
+    wanted.dedup();
+    let world = call.app.world.clone();
+    call.app
+        .store
+        .write(move |tx| aggregates::set(tx, &world, id, generation, &wanted))
+        .await?;
+    answer(&call, id).await
+}

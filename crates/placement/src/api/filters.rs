@@ -1,0 +1,38 @@
+//! The query of `GET /resource_providers`.
+
+use kilonova_ids::parse_uuid_like;
+use kilonova_wire::Fault;
+
+use super::call::{Call, bad_query};
+use super::syntax;
+use crate::app::filters::Filters;
+
+/// Keys and the version that brought each.
+const KEYS: [(u32, &str); 6] =
+    [(0, "name"), (0, "uuid"), (3, "member_of"), (4, "resources"), (14, "in_tree"), (18, "required")];
+
+/// Reads the filters.
+pub fn read(call: &Call) -> Result<Filters, Fault> {
+    let known: Vec<&str> =
+        KEYS.iter().filter(|(minor, _)| call.speaks(*minor)).map(|(_, key)| *key).collect();
+    call.only(&known)?;
+    let mut filters = Filters { name: call.query.get("name").map(str::to_owned), ..Filters::default() };
+    if let Some(text) = call.query.get("uuid") {
+        let id = parse_uuid_like(text);
+        filters.id = Some(id.ok_or_else(|| bad_query(&format!("'{text}' is not a 'uuid'")))?);
+    }
+    if let Some(text) = call.query.get("in_tree") {
+        let id = parse_uuid_like(text);
+        filters.in_tree = Some(id.ok_or_else(|| bad_query(&format!("'{text}' is not a 'uuid'")))?);
+    }
+    let aggregates = syntax::aggregates(call, "member_of")?;
+    filters.member_of = aggregates.member_of;
+    filters.forbidden_aggregates = aggregates.forbidden;
+    let traits = syntax::traits(call, "required")?;
+    filters.required = traits.required;
+    filters.forbidden = traits.forbidden;
+    if let Some(text) = call.query.get("resources") {
+        filters.resources = syntax::resources(text)?;
+    }
+    Ok(filters)
+}

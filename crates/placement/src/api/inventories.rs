@@ -1,0 +1,192 @@
+//! `/resource_providers/{uuid}/inventories`.
+
+use axum::Router;
+use axum::extract::Path;
+use axum::http::StatusCode;
+use axum::response::Response;
+use axum::routing::get;
+use kilonova_engine::Inventory;
+use kilonova_ids::ProviderId;
+use kilonova_wire::{Body, Fault};
+use serde_json::{Map, Value, json};
+
+use super::call::{Call, integer, provider_id};
+use super::{Placement, schemas};
+use crate::app::inventories::{self, Wanted};
+use crate::app::providers;
+use crate::db::inventories::InventoryRow;
+
+pub fn routes() -> Router<Placement> {
+    Router::new()
+        .route(
+            "/resource_providers/{uuid}/inventories",
+            get(list).post(create).put(replace).delete(clear),
+        )
+        .route(
+            "/resource_providers/{uuid}/inventories/{class}",
+            get(show).put(update).delete(delete),
+        )
+}
+
+fn view(inventory: &Inventory) -> Value {
+    json!({
+        "total": inventory.total,
+        "reserved": inventory.reserved,
+        "min_unit": inventory.min_unit,
+        "max_unit": inventory.max_unit,
+        "step_size": inventory.step_size,
+        "allocation_ratio": inventory.allocation_ratio,
+    })
+}
+
+fn one(row: &InventoryRow, generation: i64) -> Value {
+    let mut view = view(&row.inventory);
+    view["resource_provider_generation"] = generation.into();
+    view
+}
+
+/// One inventory of a body, with the defaults of what it does not say.
+pub fn read(data: &Value) -> Inventory {
+    let number = |key: &str, default: i64| data.get(key).and_then(integer).unwrap_or(default);
+    Inventory {
+        total: number("total", 0),
+        reserved: number("reserved", 0),
+        min_unit: number("min_unit", 1),
+        max_unit: number("max_unit", 2_147_483_647),
+        step_size: number("step_size", 1),
+        allocation_ratio: data.get("allocation_ratio").and_then(Value::as_f64).unwrap_or(1.0),
+        used: 0,
+    }
+}
+
+/// The inventories of a body, by class.
+pub fn read_all(data: &Value) -> Vec<Wanted> {
+    let classes = data["inventories"].as_object();
+    classes.into_iter().flatten().map(|(class, one)| (class.clone(), read(one))).collect()
+}
+
+async fn all(call: &Call, id: ProviderId) -> Result<Response, Fault> {
+    let (provider, rows) = call.app.store.read(move |tx| inventories::list(tx, id)).await?;
+    let shown: Map<String, Value> =
+        rows.iter().map(|row| (row.class.clone(), view(&row.inventory))).collect();
+    let body = json!({
+        "resource_provider_generation": provider.generation,
+        "inventories": shown,
+    });
+    let modified = rows.iter().map(|row| row.updated_at).max();
+    Ok(call.json(StatusCode::OK, &body, modified))
+}
+
+async fn single(
+    call: &Call,
+    id: ProviderId,
+    class: &str,
+    status: StatusCode,
+) -> Result<Response, Fault> {
+    let (provider, rows) = call.app.store.read(move |tx| inventories::list(tx, id)).await?;
+    let row = rows.iter().find(|row| row.class == class).ok_or_else(|| {
+        Fault::not_found(format!("No inventory of class {class} for {id}"))
+    })?;
+    Ok(call.json(status, &one(row, provider.generation), Some(row.updated_at)))
+}
+
+async fn list(call: Call, Path(uuid): Path<String>) -> Result<Response, Fault> {
+    call.takes_json()?;
+    call.may("placement:resource_providers:inventories:list")?;
+    all(&call, provider_id(&uuid)?).await
+}
+
+async fn show(
+    call: Call,
+    Path((uuid, class)): Path<(String, String)>,
+) -> Result<Response, Fault> {
+    call.takes_json()?;
+    call.may("placement:resource_providers:inventories:show")?;
+    single(&call, provider_id(&uuid)?, &class, StatusCode::OK).await
+}
+
+async fn exists(call: &Call, id: ProviderId) -> Result<(), Fault> {
+    call.app.store.read(move |tx| providers::get(tx, id)).await?;
+    Ok(())
+}
+
+async fn create(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Response, Fault> {
+    call.sends_json()?;
+    call.may("placement:resource_providers:inventories:create")?;
+    let id = provider_id(&uuid)?;
+    exists(&call, id).await?;
+    let data = call.body(&body, &schemas::POST_INVENTORY)?;
+    let class = data["resource_class"].as_str().unwrap_or_default().to_owned();
+    let wanted = (class.clone(), read(&data));
+    let (world, version) = (call.app.world.clone(), call.version);
+    call.app
+        .store
+        .write(move |tx| inventories::add(tx, &world, id, &wanted, version))
+        .await?;
+    let response = single(&call, id, &class, StatusCode::CREATED).await?;
+    Ok(call.located(response, &format!("/resource_providers/{id}/inventories/{class}")))
+}
+
+async fn replace(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Response, Fault> {
+    call.sends_json()?;
+    call.may("placement:resource_providers:inventories:update")?;
+    let id = provider_id(&uuid)?;
+    exists(&call, id).await?;
+    let data = call.body(&body, &schemas::PUT_INVENTORIES)?;
+    let generation = integer(&data["resource_provider_generation"]);
+    let wanted = read_all(&data);
+    let (world, version) = (call.app.world.clone(), call.version);
+    call.app
+        .store
+        .write(move |tx| inventories::replace(tx, &world, id, generation, &wanted, version))
+        .await?;
+    all(&call, id).await
+}
+
+async fn update(
+    call: Call,
+    Path((uuid, class)): Path<(String, String)>,
+    body: Body,
+) -> Result<Response, Fault> {
+    call.sends_json()?;
+    call.may("placement:resource_providers:inventories:update")?;
+    let id = provider_id(&uuid)?;
+    exists(&call, id).await?;
+    let data = call.body(&body, &schemas::PUT_INVENTORY)?;
+    let generation = integer(&data["resource_provider_generation"]).unwrap_or_default();
+    let wanted = (class.clone(), read(&data));
+    let (world, version) = (call.app.world.clone(), call.version);
+    call.app
+        .store
+        .write(move |tx| inventories::update(tx, &world, id, generation, &wanted, version))
+        .await?;
+    single(&call, id, &class, StatusCode::OK).await
+}
+
+async fn delete(
+    call: Call,
+    Path((uuid, class)): Path<(String, String)>,
+) -> Result<Response, Fault> {
+    call.may("placement:resource_providers:inventories:delete")?;
+    let id = provider_id(&uuid)?;
+    let world = call.app.world.clone();
+    call.app.store.write(move |tx| inventories::delete(tx, &world, id, &class)).await?;
+    Ok(call.empty(StatusCode::NO_CONTENT))
+}
+
+async fn clear(call: Call, Path(uuid): Path<String>) -> Result<Response, Fault> {
+    if !call.speaks(5) {
+        return Err(Fault::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "The method specified is not allowed for this resource.",
+        ));
+    }
+    call.may("placement:resource_providers:inventories:delete")?;
+    let id = provider_id(&uuid)?;
+    let (world, version) = (call.app.world.clone(), call.version);
+    call.app
+        .store
+        .write(move |tx| inventories::replace(tx, &world, id, None, &[], version))
+        .await?;
+    Ok(call.empty(StatusCode::NO_CONTENT))
+}

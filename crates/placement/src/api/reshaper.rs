@@ -1,0 +1,50 @@
+//! `/reshaper`, from 1.30.
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::response::Response;
+use axum::routing::post;
+use kilonova_ids::parse_uuid_like;
+use kilonova_wire::{Body, Fault};
+use serde_json::Value;
+
+use super::call::{Call, integer};
+use super::{Placement, allocations, inventories, schemas};
+use crate::app::reshape::{self, Target};
+use crate::codes;
+
+pub fn routes() -> Router<Placement> {
+    Router::new().route("/reshaper", post(run))
+}
+
+fn targets(data: &Value) -> Result<Vec<Target>, Fault> {
+    let each = data["inventories"].as_object().into_iter().flatten();
+    each.map(|(uuid, one)| {
+        Ok(Target {
+            provider: parse_uuid_like(uuid).ok_or_else(|| {
+                Fault::bad_request(format!("Resource provider {uuid} in inventories not found"))
+                    .with_code(codes::PROVIDER_NOT_FOUND)
+            })?,
+            generation: integer(&one["resource_provider_generation"]).unwrap_or_default(),
+            inventories: inventories::read_all(one),
+        })
+    })
+    .collect()
+}
+
+async fn run(call: Call, body: Body) -> Result<Response, Fault> {
+    call.since(30)?;
+    call.sends_json()?;
+    call.may("placement:reshaper:reshape")?;
+    let schema = match call.version.1 {
+        0..34 => &schemas::RESHAPER,
+        34..38 => &schemas::RESHAPER_1_34,
+        _ => &schemas::RESHAPER_1_38,
+    };
+    let data = call.body(&body, schema)?;
+    let targets = targets(&data)?;
+    let changes = allocations::read_many(&data["allocations"])?;
+    let world = call.app.world.clone();
+    call.app.store.write(move |tx| reshape::run(tx, &world, &targets, &changes)).await?;
+    Ok(call.empty(StatusCode::NO_CONTENT))
+}

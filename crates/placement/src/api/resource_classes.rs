@@ -1,0 +1,98 @@
+//! `/resource_classes`, from 1.2.
+
+use axum::Router;
+use axum::extract::Path;
+use axum::http::StatusCode;
+use axum::response::Response;
+use axum::routing::get;
+use kilonova_wire::{Body, Fault};
+use serde_json::{Value, json};
+
+use super::call::{Call, check};
+use super::{Placement, schemas};
+use crate::Error;
+use crate::app::classes;
+
+pub fn routes() -> Router<Placement> {
+    Router::new()
+        .route("/resource_classes", get(list).post(create))
+        .route("/resource_classes/{name}", get(show).put(update).delete(delete))
+}
+
+fn own(name: &str) -> String {
+    format!("/resource_classes/{name}")
+}
+
+fn view(call: &Call, name: &str) -> Value {
+    json!({"name": name, "links": [{"rel": "self", "href": call.path(&own(name))}]})
+}
+
+async fn list(call: Call) -> Result<Response, Fault> {
+    call.since(2)?;
+    call.takes_json()?;
+    call.may("placement:resource_classes:list")?;
+    let rows = call.app.store.read(classes::list).await?;
+    let shown: Vec<Value> = rows.iter().map(|(name, _)| view(&call, name)).collect();
+    Ok(call.json(StatusCode::OK, &json!({"resource_classes": shown}), None))
+}
+
+async fn show(call: Call, Path(name): Path<String>) -> Result<Response, Fault> {
+    call.since(2)?;
+    call.takes_json()?;
+    call.may("placement:resource_classes:show")?;
+    let wanted = name.clone();
+    let made = call.app.store.read(move |tx| classes::get(tx, &wanted)).await?;
+    Ok(call.json(StatusCode::OK, &view(&call, &name), made))
+}
+
+async fn create(call: Call, body: Body) -> Result<Response, Fault> {
+    call.since(2)?;
+    call.sends_json()?;
+    call.may("placement:resource_classes:create")?;
+    let data = call.body(&body, &schemas::RESOURCE_CLASS)?;
+    let name = data["name"].as_str().unwrap_or_default().to_owned();
+    let wanted = name.clone();
+    call.app.store.write(move |tx| classes::create(tx, &wanted)).await?;
+    Ok(call.located(call.empty(StatusCode::CREATED), &own(&name)))
+}
+
+/// Before 1.7 a rename with a body; since then a bodiless "see that it is there".
+async fn update(call: Call, Path(name): Path<String>, body: Body) -> Result<Response, Fault> {
+    call.since(2)?;
+    if call.speaks(7) {
+        return ensure(call, name).await;
+    }
+    call.sends_json()?;
+    call.may("placement:resource_classes:update")?;
+    let data = call.body(&body, &schemas::RESOURCE_CLASS)?;
+    let new = data["name"].as_str().unwrap_or_default().to_owned();
+    let (world, wanted) = (call.app.world.clone(), new.clone());
+    call.app.store.write(move |tx| classes::rename(tx, &world, &name, &wanted)).await?;
+    Ok(call.json(StatusCode::OK, &view(&call, &new), None))
+}
+
+async fn ensure(call: Call, name: String) -> Result<Response, Fault> {
+    call.may("placement:resource_classes:update")?;
+    check(&json!({"name": name}), &schemas::RESOURCE_CLASS)?;
+    let wanted = name.clone();
+    let made = call
+        .app
+        .store
+        .write(move |tx| -> Result<bool, Error> {
+            if classes::exists(tx, &wanted)? {
+                return Ok(false);
+            }
+            classes::create(tx, &wanted)?;
+            Ok(true)
+        })
+        .await?;
+    let status = if made { StatusCode::CREATED } else { StatusCode::NO_CONTENT };
+    Ok(call.located(call.empty(status), &own(&name)))
+}
+
+async fn delete(call: Call, Path(name): Path<String>) -> Result<Response, Fault> {
+    call.since(2)?;
+    call.may("placement:resource_classes:delete")?;
+    call.app.store.write(move |tx| classes::delete(tx, &name)).await?;
+    Ok(call.empty(StatusCode::NO_CONTENT))
+}

@@ -1,0 +1,119 @@
+//! `/resource_providers`.
+
+use axum::Router;
+use axum::extract::Path;
+use axum::http::StatusCode;
+use axum::response::Response;
+use axum::routing::get;
+use kilonova_ids::{ProviderId, parse_uuid_like};
+use kilonova_wire::{Body, Fault};
+use serde_json::{Value, json};
+
+use super::call::{Call, provider_id};
+use super::{Placement, filters, schemas};
+use crate::Error;
+use crate::app::{self, providers};
+use crate::db::providers::ProviderRow;
+
+pub fn routes() -> Router<Placement> {
+    Router::new()
+        .route("/resource_providers", get(list).post(create))
+        .route("/resource_providers/{uuid}", get(show).put(update).delete(delete))
+}
+
+fn view(call: &Call, row: &ProviderRow) -> Value {
+    let own = call.path(&format!("/resource_providers/{}", row.id));
+    let mut links = vec![json!({"rel": "self", "href": own})];
+    let rels =
+        [(0, "inventories"), (0, "usages"), (1, "aggregates"), (6, "traits"), (11, "allocations")];
+    for (_, rel) in rels.iter().filter(|(minor, _)| call.speaks(*minor)) {
+        links.push(json!({"rel": rel, "href": format!("{own}/{rel}")}));
+    }
+    let mut view = json!({
+        "uuid": row.id,
+        "name": row.name,
+        "generation": row.generation,
+        "links": links,
+    });
+    if call.speaks(14) {
+        view["parent_provider_uuid"] = json!(row.parent);
+        view["root_provider_uuid"] = json!(row.root);
+    }
+    view
+}
+
+async fn list(call: Call) -> Result<Response, Fault> {
+    call.takes_json()?;
+    call.may("placement:resource_providers:list")?;
+    let filters = filters::read(&call)?;
+    let rows = call.app.store.read(move |tx| app::filters::list(tx, &filters)).await?;
+    let shown: Vec<Value> = rows.iter().map(|row| view(&call, row)).collect();
+    let modified = rows.iter().map(|row| row.updated_at).max();
+    Ok(call.json(StatusCode::OK, &json!({"resource_providers": shown}), modified))
+}
+
+async fn show(call: Call, Path(uuid): Path<String>) -> Result<Response, Fault> {
+    call.takes_json()?;
+    call.may("placement:resource_providers:show")?;
+    let id = provider_id(&uuid)?;
+    let row = call.app.store.read(move |tx| providers::get(tx, id)).await?;
+    Ok(call.json(StatusCode::OK, &view(&call, &row), Some(row.updated_at)))
+}
+
+fn parent_of(data: &Value) -> Option<Option<ProviderId>> {
+    data.get("parent_provider_uuid").map(|value| value.as_str().and_then(parse_uuid_like))
+}
+
+async fn create(call: Call, body: Body) -> Result<Response, Fault> {
+    call.sends_json()?;
+    call.may("placement:resource_providers:create")?;
+    let schema =
+        if call.speaks(14) { &schemas::POST_PROVIDER_1_14 } else { &schemas::POST_PROVIDER };
+    let data = call.body(&body, schema)?;
+    let id = data["uuid"].as_str().and_then(parse_uuid_like).unwrap_or_else(ProviderId::new_v4);
+    let name = data["name"].as_str().unwrap_or_default().to_owned();
+    let parent = parent_of(&data).flatten();
+    let world = call.app.world.clone();
+    let row = call
+        .app
+        .store
+        .write(move |tx| providers::create(tx, &world, id, &name, parent))
+        .await?;
+    let response = if call.speaks(20) {
+        call.json(StatusCode::OK, &view(&call, &row), Some(row.updated_at))
+    } else {
+        call.empty(StatusCode::CREATED)
+    };
+    Ok(call.located(response, &format!("/resource_providers/{id}")))
+}
+
+async fn update(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Response, Fault> {
+    call.sends_json()?;
+    call.may("placement:resource_providers:update")?;
+    let id = provider_id(&uuid)?;
+    call.app.store.read(move |tx| providers::get(tx, id)).await?;
+    let schema = if call.speaks(14) { &schemas::PUT_PROVIDER_1_14 } else { &schemas::PUT_PROVIDER };
+    let data = call.body(&body, schema)?;
+    let name = data["name"].as_str().unwrap_or_default().to_owned();
+    let (parent, may_move) = (parent_of(&data), call.speaks(37));
+    let world = call.app.world.clone();
+    let row = call
+        .app
+        .store
+        .write(move |tx| providers::update(tx, &world, id, &name, parent, may_move))
+        .await?;
+    Ok(call.json(StatusCode::OK, &view(&call, &row), Some(row.updated_at)))
+}
+
+async fn delete(call: Call, Path(uuid): Path<String>) -> Result<Response, Fault> {
+    call.may("placement:resource_providers:delete")?;
+    let id = parse_uuid_like(&uuid).ok_or_else(|| {
+        Fault::not_found(format!("No resource provider with uuid {uuid} found for delete"))
+    })?;
+    let world = call.app.world.clone();
+    call.app
+        .store
+        .write(move |tx| -> Result<(), Error> { providers::delete(tx, &world, id) })
+        .await?;
+    Ok(call.empty(StatusCode::NO_CONTENT))
+}

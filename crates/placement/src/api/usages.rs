@@ -1,0 +1,117 @@
+//! `/usages` of a project, and `/resource_providers/{uuid}/usages`.
+
+use std::collections::BTreeMap;
+
+use axum::Router;
+use axum::extract::Path;
+use axum::http::StatusCode;
+use axum::response::Response;
+use axum::routing::get;
+use kilonova_wire::Fault;
+use serde_json::{Map, Value, json};
+
+use super::Placement;
+use super::call::{Call, bad_query, provider_id};
+use crate::app::inventories;
+use crate::db::consumers;
+use crate::{Error, names};
+
+pub fn routes() -> Router<Placement> {
+    Router::new()
+        .route("/usages", get(total))
+        .route("/resource_providers/{uuid}/usages", get(of_provider))
+}
+
+async fn of_provider(call: Call, Path(uuid): Path<String>) -> Result<Response, Fault> {
+    call.takes_json()?;
+    call.may("placement:resource_providers:usages")?;
+    let id = provider_id(&uuid)?;
+    let (provider, rows) = call.app.store.read(move |tx| inventories::list(tx, id)).await?;
+    let used: Map<String, Value> =
+        rows.into_iter().map(|row| (row.class, row.inventory.used.into())).collect();
+    let body = json!({"resource_provider_generation": provider.generation, "usages": used});
+    Ok(call.json(StatusCode::OK, &body, None))
+}
+
+struct Asked {
+    project: String,
+    user: Option<String>,
+    kind: Option<String>,
+}
+
+fn read(call: &Call) -> Result<Asked, Fault> {
+    let known: &[&str] = if call.speaks(38) {
+        &["project_id", "user_id", "consumer_type"]
+    } else {
+        &["project_id", "user_id"]
+    };
+    call.only(known)?;
+    let text = |key: &str| match call.query.get(key) {
+        Some("") => Err(bad_query(&format!("'' is too short: {key}"))),
+        Some(value) if value.chars().count() > 255 => {
+            Err(bad_query(&format!("'{value}' is too long: {key}")))
+        }
+        value => Ok(value.map(str::to_owned)),
+    };
+    let kind = text("consumer_type")?;
+    if let Some(kind) = kind.as_deref()
+        && !matches!(kind, "all" | "unknown")
+        && !names::is_wellformed(kind)
+    {
+        return Err(bad_query(&format!("'{kind}' does not match '^[A-Z0-9_]+$|^all|^unknown$'")));
+    }
+    let project =
+        text("project_id")?.ok_or_else(|| bad_query("'project_id' is a required property"))?;
+    Ok(Asked { project, user: text("user_id")?, kind })
+}
+
+/// Admins, services, and readers of the project itself.
+fn may(call: &Call) -> Result<(), Fault> {
+    let own = call.query.get("project_id") == Some(call.context.project_id.as_str());
+    if own && call.context.has_role("reader") {
+        return Ok(());
+    }
+    call.may("placement:usages")
+}
+
+/// How a consumer's type is shown, and whether the filter lets it through.
+fn shown_as(kind: Option<&str>, filter: Option<&str>) -> Option<String> {
+    let name = kind.unwrap_or("unknown");
+    match filter {
+        Some("all") => Some("all".into()),
+        Some(only) if only != name => None,
+        _ => Some(name.to_owned()),
+    }
+}
+
+async fn total(call: Call) -> Result<Response, Fault> {
+    call.since(9)?;
+    call.takes_json()?;
+    may(&call)?;
+    let Asked { project, user, kind } = read(&call)?;
+    let (used, counts) = call
+        .app
+        .store
+        .read(move |tx| -> Result<_, Error> {
+            Ok((
+                consumers::usage(tx, &project, user.as_deref())?,
+                consumers::count(tx, &project, user.as_deref())?,
+            ))
+        })
+        .await?;
+    if !call.speaks(38) {
+        let mut sums: BTreeMap<String, i64> = BTreeMap::new();
+        for (_, class, amount) in used {
+            *sums.entry(class).or_default() += amount;
+        }
+        return Ok(call.json(StatusCode::OK, &json!({"usages": sums}), None));
+    }
+    let mut sums: BTreeMap<String, BTreeMap<String, i64>> = BTreeMap::new();
+    let counts = counts.into_iter().map(|(of, n)| (of, "consumer_count".to_owned(), n));
+    for (of, class, amount) in used.into_iter().chain(counts) {
+        if let Some(name) = shown_as(of.as_deref(), kind.as_deref()) {
+            *sums.entry(name).or_default().entry(class).or_default() += amount;
+        }
+    }
+    Ok(call.json(StatusCode::OK, &json!({"usages": sums}), None))
+}

@@ -1,0 +1,35 @@
+//! Microversions 1.0 to 1.39, named by `OpenStack-API-Version: placement X.Y`; none means 1.0.
+
+use axum::http::{HeaderMap, HeaderValue, header};
+use kilonova_wire::{Fault, Microversion, Negotiate, microversion};
+
+/// The oldest.
+pub const MIN: Microversion = Microversion(1, 0);
+/// The newest.
+pub const MAX: Microversion = Microversion(1, 39);
+
+/// Placement's way to negotiate.
+pub struct Versions;
+
+impl Negotiate for Versions {
+    fn negotiate(&self, headers: &HeaderMap) -> Result<Microversion, Fault> {
+        let version = match microversion::requested(headers, "placement") {
+            None => return Ok(MIN),
+            Some("latest") => return Ok(MAX),
+            Some(text) => Microversion::parse(text)
+                .ok_or_else(|| Fault::bad_request(format!("invalid version string: {text}")))?,
+        };
+        if (MIN..=MAX).contains(&version) {
+            return Ok(version);
+        }
+        Err(Fault::not_acceptable(format!("Unacceptable version header: {version}")))
+    }
+
+    fn stamp(&self, version: Option<Microversion>, headers: &mut HeaderMap) {
+        let Some(version) = version else { return };
+        if let Ok(value) = HeaderValue::from_str(&format!("placement {version}")) {
+            headers.insert("openstack-api-version", value);
+            headers.insert(header::VARY, HeaderValue::from_static("openstack-api-version"));
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Which aggregates a provider is in.
+
+use kilonova_ids::ProviderId;
+use kilonova_store::{Tx, params};
+use kilonova_wire::time::now_micros;
+use uuid::Uuid;
+
+use super::providers;
+use crate::db::providers::ProviderRow;
+use crate::{Error, World, db};
+
+/// A provider and its aggregates.
+///
+/// # Errors
+/// 404.
+pub fn list(tx: &mut Tx<'_>, id: ProviderId) -> Result<(ProviderRow, Vec<Uuid>), Error> {
+    Ok((providers::get(tx, id)?, db::aggregates::of_provider(tx, id)?))
+}
+
+/// Puts a provider into exactly these aggregates. Clients that send the generation (from 1.19)
+/// move it; older ones do not.
+///
+/// # Errors
+/// 404, and 409 for an old generation.
+pub fn set(
+    tx: &mut Tx<'_>,
+    world: &World,
+    id: ProviderId,
+    generation: Option<i64>,
+    wanted: &[Uuid],
+) -> Result<ProviderRow, Error> {
+    let row = providers::get(tx, id)?;
+    if let Some(generation) = generation {
+        providers::expect(
+            &row,
+            generation,
+            "Resource provider's generation already changed. Please update the generation and try \
+             again.",
+        )?;
+        db::providers::bump(tx, id, now_micros())?;
+    } else {
+        db::providers::touch(tx, id)?;
+    }
+    tx.execute(db::aggregates::CLEAR, params![id])?;
+    for aggregate in wanted {
+        tx.execute(db::aggregates::ADD, params![id, aggregate.to_string()])?;
+    }
+    world.tree_changed(tx, row.root)?;
+    providers::get(tx, id)
+}

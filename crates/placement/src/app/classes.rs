@@ -1,0 +1,113 @@
+//! Resource classes: standard ones are fixed, custom ones come and go with what hangs on them.
+
+use kilonova_ids::ProviderId;
+use kilonova_store::{Tx, params};
+use kilonova_wire::Fault;
+use kilonova_wire::time::now_micros;
+
+use crate::{Error, World, db, names};
+
+/// What is said of a class that is not there.
+pub fn unknown(name: &str) -> String {
+    format!("No such resource class {name}.")
+}
+
+/// Whether the class is there.
+///
+/// # Errors
+/// Only of the store.
+pub fn exists(tx: &mut Tx<'_>, name: &str) -> Result<bool, Error> {
+    Ok(names::is_standard_class(name) || db::classes::made_at(tx, name)?.is_some())
+}
+
+/// Whether the class is there, and stays so until the end of the transaction.
+///
+/// # Errors
+/// Only of the store.
+pub fn pin(tx: &mut Tx<'_>, name: &str) -> Result<bool, Error> {
+    Ok(names::is_standard_class(name) || db::classes::pin(tx, name)?)
+}
+
+/// All of them, each with when it was made (none for a standard one).
+///
+/// # Errors
+/// Only of the store.
+pub fn list(tx: &mut Tx<'_>) -> Result<Vec<(String, Option<i64>)>, Error> {
+    let standard = names::CLASSES.iter().map(|name| ((*name).to_owned(), None));
+    let custom = db::classes::custom(tx)?.into_iter().map(|(name, at)| (name, Some(at)));
+    Ok(standard.chain(custom).collect())
+}
+
+/// When a class was made (none for a standard one).
+///
+/// # Errors
+/// 404.
+pub fn get(tx: &mut Tx<'_>, name: &str) -> Result<Option<i64>, Error> {
+    if names::is_standard_class(name) {
+        return Ok(None);
+    }
+    let at = db::classes::made_at(tx, name)?.ok_or_else(|| Fault::not_found(unknown(name)))?;
+    Ok(Some(at))
+}
+
+/// Makes a custom class.
+///
+/// # Errors
+/// 409 when it is there.
+pub fn create(tx: &mut Tx<'_>, name: &str) -> Result<(), Error> {
+    if db::classes::ensure(tx, name, now_micros())? {
+        return Ok(());
+    }
+    Err(Fault::conflict(format!("Conflicting resource class already exists: {name}")).into())
+}
+
+/// Gives a custom class another name, wherever it is used.
+///
+/// # Errors
+/// 400 for a standard class, 404, 409 for a name that is taken.
+pub fn rename(tx: &mut Tx<'_>, world: &World, name: &str, new: &str) -> Result<(), Error> {
+    if get(tx, name)?.is_none() {
+        return Err(Fault::bad_request(format!("Cannot update standard resource class {name}"))
+            .into());
+    }
+    if name == new {
+        return Ok(());
+    }
+    if exists(tx, new)? {
+        return Err(Fault::conflict(format!("Resource class already exists: {new}")).into());
+    }
+    tx.execute(db::classes::RENAME, params![name, new, now_micros()])?;
+    let roots: Vec<ProviderId> = tx
+        .rows(db::classes::ROOTS, params![name])?
+        .iter()
+        .map(|row| row.id(0))
+        .collect::<Result<_, _>>()?;
+    tx.execute(db::classes::RENAME_INVENTORIES, params![name, new])?;
+    tx.execute(db::classes::RENAME_ALLOCATIONS, params![name, new])?;
+    for root in roots {
+        world.tree_changed(tx, root)?;
+    }
+    Ok(())
+}
+
+/// Removes a custom class that nothing hangs on.
+///
+/// # Errors
+/// 400 for a standard class, 404, 409 while it is in use.
+pub fn delete(tx: &mut Tx<'_>, name: &str) -> Result<(), Error> {
+    if get(tx, name)?.is_none() {
+        return Err(Fault::bad_request(format!(
+            "Error in delete resource class: Cannot delete standard resource class {name}."
+        ))
+        .into());
+    }
+    if tx.row(db::inventories::CLASS_IN_USE, params![name])?.is_some() {
+        return Err(Fault::conflict(format!(
+            "Error in delete resource class: Cannot delete resource class {name}. Class is in use \
+             in inventory."
+        ))
+        .into());
+    }
+    tx.execute(db::classes::DELETE, params![name])?;
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! Which providers a listing shows. A provider is looked at by itself: what its tree has does not
+//! count here, unlike in a search for candidates.
+
+use std::collections::HashMap;
+
+use kilonova_engine::Provider;
+use kilonova_ids::ProviderId;
+use kilonova_store::Tx;
+use kilonova_wire::Fault;
+use uuid::Uuid;
+
+use super::{classes, traits};
+use crate::db::providers::{self, ProviderRow};
+use crate::{Error, db};
+
+/// The filters of `GET /resource_providers`; all of them must pass.
+#[derive(Debug, Clone, Default)]
+pub struct Filters {
+    /// The exact name.
+    pub name: Option<String>,
+    /// The uuid.
+    pub id: Option<ProviderId>,
+    /// Any provider of the tree.
+    pub in_tree: Option<ProviderId>,
+    /// Each list an "any of".
+    pub member_of: Vec<Vec<Uuid>>,
+    /// In none of these.
+    pub forbidden_aggregates: Vec<Uuid>,
+    /// Each list an "any of".
+    pub required: Vec<Vec<String>>,
+    /// None of these.
+    pub forbidden: Vec<String>,
+    /// Room for one request of each.
+    pub resources: Vec<(String, i64)>,
+}
+
+impl Filters {
+    /// Whether inventories, traits or aggregates have to be looked at.
+    fn looks_inside(&self) -> bool {
+        !(self.member_of.is_empty()
+            && self.forbidden_aggregates.is_empty()
+            && self.required.is_empty()
+            && self.forbidden.is_empty()
+            && self.resources.is_empty())
+    }
+
+    fn pass(&self, row: &ProviderRow) -> bool {
+        self.name.as_ref().is_none_or(|name| *name == row.name)
+            && self.id.is_none_or(|id| id == row.id)
+    }
+
+    fn pass_inside(&self, provider: &Provider) -> bool {
+        let in_any = |groups: &[Uuid]| groups.iter().any(|g| provider.aggregates.contains(g));
+        let has = |name: &String| provider.traits.iter().any(|t| **t == **name);
+        self.member_of.iter().all(|any| in_any(any))
+            && !in_any(&self.forbidden_aggregates)
+            && self.required.iter().all(|any| any.iter().any(has))
+            && !self.forbidden.iter().any(has)
+            && self.resources.iter().all(|(class, amount)| {
+                provider.inventories.iter().any(|(have, inv)| {
+                    **have == **class
+                        && inv.used + amount <= inv.capacity()
+                        && (inv.min_unit..=inv.max_unit).contains(amount)
+                        && amount % inv.step_size == 0
+                })
+            })
+    }
+}
+
+/// The providers that pass, in order of creation.
+///
+/// # Errors
+/// 400 for a class or trait that is not there.
+pub fn list(tx: &mut Tx<'_>, filters: &Filters) -> Result<Vec<ProviderRow>, Error> {
+    check(tx, filters)?;
+    let mut rows = match (&filters.name, filters.id, filters.in_tree) {
+        (_, _, Some(member)) => match providers::by_id(tx, member)? {
+            Some(row) => providers::of_root(tx, row.root)?,
+            None => Vec::new(),
+        },
+        (Some(name), _, None) => providers::by_name(tx, name)?.into_iter().collect(),
+        (None, Some(id), None) => providers::by_id(tx, id)?.into_iter().collect(),
+        (None, None, None) => providers::all(tx)?,
+    };
+    rows.retain(|row| filters.pass(row));
+    if filters.looks_inside() && !rows.is_empty() {
+        let inside: HashMap<ProviderId, Provider> = db::trees::all(tx)?
+            .into_iter()
+            .flat_map(|tree| tree.providers)
+            .map(|provider| (provider.id, provider))
+            .collect();
+        rows.retain(|row| inside.get(&row.id).is_some_and(|provider| filters.pass_inside(provider)));
+    }
+    Ok(rows)
+}
+
+fn check(tx: &mut Tx<'_>, filters: &Filters) -> Result<(), Error> {
+    for (class, _) in &filters.resources {
+        if !classes::exists(tx, class)? {
+            return Err(Fault::bad_request(format!(
+                "Invalid resource class in resources parameter: {}",
+                classes::unknown(class)
+            ))
+            .into());
+        }
+    }
+    let named = filters.required.iter().flatten().chain(&filters.forbidden);
+    let missing = traits::unknown(tx, named.map(String::as_str))?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Fault::bad_request(format!(
+        "Invalid trait(s) in \"required\" parameter: No such trait(s): {}.",
+        missing.join(", ")
+    ))
+    .into())
+}

@@ -1,0 +1,216 @@
+//! Inventories of a provider. Every write moves the provider's generation, whether or not it
+//! changed anything, as clients expect.
+
+use std::collections::HashMap;
+
+use kilonova_engine::Inventory;
+use kilonova_ids::ProviderId;
+use kilonova_store::Tx;
+use kilonova_wire::time::now_micros;
+use kilonova_wire::{Fault, Microversion};
+
+use super::{classes, providers};
+use crate::db;
+use crate::db::inventories::InventoryRow;
+use crate::db::providers::ProviderRow;
+use crate::{Error, World, codes};
+
+/// What a client wants of one class.
+pub type Wanted = (String, Inventory);
+
+/// A provider and its inventories.
+///
+/// # Errors
+/// 404.
+pub fn list(
+    tx: &mut Tx<'_>,
+    id: ProviderId,
+) -> Result<(ProviderRow, Vec<InventoryRow>), Error> {
+    Ok((providers::get(tx, id)?, db::inventories::of_provider(tx, id)?))
+}
+
+/// Replaces all inventories of a provider.
+///
+/// # Errors
+/// 400 for a class or numbers that cannot be, 404, 409 for an old generation or an inventory in use.
+pub fn replace(
+    tx: &mut Tx<'_>,
+    world: &World,
+    id: ProviderId,
+    generation: Option<i64>,
+    wanted: &[Wanted],
+    version: Microversion,
+) -> Result<(), Error> {
+    let row = providers::get(tx, id)?;
+    if let Some(generation) = generation {
+        providers::expect(&row, generation, "resource provider generation conflict")?;
+    }
+    for (class, inventory) in wanted {
+        check(id, class, inventory, version).map_err(|why| refused("update", id, &why))?;
+    }
+    write(tx, id, wanted, true)?;
+    db::providers::bump(tx, id, now_micros())?;
+    world.tree_changed(tx, row.root)
+}
+
+/// Adds the inventory of a class that the provider has none of.
+///
+/// # Errors
+/// 400 for a class or numbers that cannot be, 404, 409 when there is one.
+pub fn add(
+    tx: &mut Tx<'_>,
+    world: &World,
+    id: ProviderId,
+    wanted: &Wanted,
+    version: Microversion,
+) -> Result<(), Error> {
+    let (row, have) = list(tx, id)?;
+    let (class, inventory) = wanted;
+    check(id, class, inventory, version).map_err(|why| refused("create", id, &why))?;
+    if !classes::pin(tx, class)? {
+        return Err(refused("create", id, &classes::unknown(class)).into());
+    }
+    if have.iter().any(|old| old.class == *class) {
+        return Err(Fault::conflict(format!(
+            "Update conflict: resource provider {id} already has inventory of class {class}"
+        ))
+        .with_code(codes::CONCURRENT_UPDATE)
+        .into());
+    }
+    write(tx, id, std::slice::from_ref(wanted), false)?;
+    db::providers::bump(tx, id, now_micros())?;
+    world.tree_changed(tx, row.root)
+}
+
+/// Changes the inventory of a class.
+///
+/// # Errors
+/// 400 when there is none or the numbers cannot be, 404, 409 for an old generation.
+pub fn update(
+    tx: &mut Tx<'_>,
+    world: &World,
+    id: ProviderId,
+    generation: i64,
+    wanted: &Wanted,
+    version: Microversion,
+) -> Result<(), Error> {
+    let (row, have) = list(tx, id)?;
+    providers::expect(&row, generation, "resource provider generation conflict")?;
+    let (class, inventory) = wanted;
+    check(id, class, inventory, version).map_err(|why| refused("update", id, &why))?;
+    if !have.iter().any(|old| old.class == *class) {
+        return Err(Fault::bad_request(format!(
+            "No inventory record with resource class for resource provider {id}: No inventory of \
+             class {class} found."
+        ))
+        .into());
+    }
+    write(tx, id, std::slice::from_ref(wanted), false)?;
+    db::providers::bump(tx, id, now_micros())?;
+    world.tree_changed(tx, row.root)
+}
+
+/// Removes the inventory of a class.
+///
+/// # Errors
+/// 404, and 409 while it is in use.
+pub fn delete(tx: &mut Tx<'_>, world: &World, id: ProviderId, class: &str) -> Result<(), Error> {
+    let (row, have) = list(tx, id)?;
+    let Some(old) = have.iter().find(|old| old.class == class) else {
+        return Err(Fault::not_found(format!(
+            "No inventory of class {class} found for delete: No inventory of class {class} found \
+             for delete"
+        ))
+        .into());
+    };
+    if old.inventory.used > 0 || !db::inventories::delete_idle(tx, id, class)? {
+        return Err(Fault::conflict(format!(
+            "Unable to delete inventory of class {class}: {}",
+            in_use(id, class)
+        ))
+        .with_code(codes::CONCURRENT_UPDATE)
+        .into());
+    }
+    db::providers::bump(tx, id, now_micros())?;
+    world.tree_changed(tx, row.root)
+}
+
+/// Writes rows; with `all` the classes that are not wanted go. An operator's `reserved` is kept
+/// apart from the host's, so that the next report of the host does not undo it.
+///
+/// # Errors
+/// 400 for an unknown class, 409 for an inventory in use that was to go.
+pub fn write(
+    tx: &mut Tx<'_>,
+    id: ProviderId,
+    wanted: &[Wanted],
+    all: bool,
+) -> Result<(), Error> {
+    let now = now_micros();
+    let mut old: HashMap<String, InventoryRow> = db::inventories::of_provider(tx, id)?
+        .into_iter()
+        .map(|row| (row.class.clone(), row))
+        .collect();
+    for (class, inventory) in wanted {
+        let before = old.remove(class);
+        if before.is_none() && !classes::pin(tx, class)? {
+            return Err(Fault::bad_request(format!(
+                "Unknown resource class in inventory for resource provider {id}: {}",
+                classes::unknown(class)
+            ))
+            .into());
+        }
+        let reported = before.as_ref().and_then(|row| row.reported_reserved);
+        let row = InventoryRow {
+            class: class.clone(),
+            inventory: *inventory,
+            reported_reserved: reported,
+            operator_reserved: reported
+                .filter(|said| *said != inventory.reserved)
+                .map(|_| inventory.reserved),
+            updated_at: now,
+        };
+        db::inventories::put(tx, id, &row, before.is_none())?;
+    }
+    if !all {
+        return Ok(());
+    }
+    let mut held: Vec<&str> =
+        old.values().filter(|row| row.inventory.used > 0).map(|row| row.class.as_str()).collect();
+    if !held.is_empty() {
+        held.sort_unstable();
+        return Err(Fault::conflict(format!("update conflict: {}", in_use(id, &held.join(", "))))
+            .with_code(codes::INVENTORY_IN_USE)
+            .into());
+    }
+    for class in old.keys() {
+        db::inventories::delete_idle(tx, id, class)?;
+    }
+    Ok(())
+}
+
+fn in_use(id: ProviderId, classes: &str) -> String {
+    format!("Inventory for '{classes}' on resource provider '{id}' in use.")
+}
+
+fn refused(action: &str, id: ProviderId, why: &str) -> Fault {
+    Fault::bad_request(format!("Unable to {action} inventory for resource provider {id}: {why}"))
+}
+
+fn check(
+    id: ProviderId,
+    class: &str,
+    inventory: &Inventory,
+    version: Microversion,
+) -> Result<(), String> {
+    let capacity = inventory.capacity();
+    let may_be_full = version >= Microversion(1, 26);
+    if capacity > 0 || (capacity == 0 && may_be_full) {
+        return Ok(());
+    }
+    let than = if may_be_full { "greater than" } else { "greater than or equal to" };
+    Err(format!(
+        "Invalid inventory for '{class}' on resource provider '{id}'. The reserved value is {than} \
+         total."
+    ))
+}

@@ -1,0 +1,180 @@
+//! Resource providers: made, renamed, moved in their tree, removed.
+
+use std::collections::HashSet;
+
+use kilonova_ids::ProviderId;
+use kilonova_store::{Tx, params};
+use kilonova_wire::Fault;
+use kilonova_wire::time::now_micros;
+
+use crate::db::consumers;
+use crate::db::providers::{self, ProviderRow};
+use crate::ledger::delete_provider;
+use crate::{Error, World, codes};
+
+/// One provider, or the refusal of those who need it.
+///
+/// # Errors
+/// 404.
+pub fn get(tx: &mut Tx<'_>, id: ProviderId) -> Result<ProviderRow, Error> {
+    providers::by_id(tx, id)?.ok_or(Error::NoProvider(id))
+}
+
+/// Makes a provider.
+///
+/// # Errors
+/// 400 for a parent that cannot be, 409 for a uuid or name that is taken.
+pub fn create(
+    tx: &mut Tx<'_>,
+    world: &World,
+    id: ProviderId,
+    name: &str,
+    parent: Option<ProviderId>,
+) -> Result<ProviderRow, Error> {
+    let refused = |why: &str| {
+        Error::from(Fault::bad_request(format!(
+            "Unable to create resource provider \"{name}\", {id}: Object action create failed \
+             because: {why}"
+        )))
+    };
+    let root = match parent {
+        None => id,
+        Some(parent) if parent == id => {
+            return Err(refused(
+                "parent provider UUID cannot be same as UUID. Please set parent provider UUID to \
+                 None if there is no parent.",
+            ));
+        }
+        Some(parent) => {
+            providers::by_id(tx, parent)?
+                .ok_or_else(|| refused("parent provider UUID does not exist."))?
+                .root
+        }
+    };
+    if !providers::insert(tx, id, name, parent, root, false, now_micros())? {
+        let taken = match providers::by_id(tx, id)? {
+            Some(_) => format!("uuid: {id}"),
+            None => format!("name: {name}"),
+        };
+        return Err(conflict(&taken));
+    }
+    world.tree_changed(tx, root)?;
+    get(tx, id)
+}
+
+fn conflict(what: &str) -> Error {
+    Fault::conflict(format!("Conflicting resource provider {what} already exists."))
+        .with_code(codes::DUPLICATE_NAME)
+        .into()
+}
+
+/// Renames a provider, and puts it under another parent when one is given (`Some(None)` makes it a
+/// root). Below 1.37 a parent may be given once and never changed.
+///
+/// # Errors
+/// 400 for a parent that cannot be, 404, 409 for a name that is taken.
+pub fn update(
+    tx: &mut Tx<'_>,
+    world: &World,
+    id: ProviderId,
+    name: &str,
+    parent: Option<Option<ProviderId>>,
+    may_move: bool,
+) -> Result<ProviderRow, Error> {
+    let row = get(tx, id)?;
+    let refused = |action: &str, why: &str| {
+        Error::from(Fault::bad_request(format!(
+            "Unable to save resource provider {id}: Object action {action} failed because: {why}"
+        )))
+    };
+    if providers::by_name(tx, name)?.is_some_and(|other| other.id != id) {
+        return Err(conflict(name));
+    }
+    let parent = parent.unwrap_or(row.parent);
+    if row.parent.is_some() && parent != row.parent && !may_move {
+        let what = if parent.is_some() { "re-parenting" } else { "un-parenting" };
+        return Err(refused("update", &format!("{what} a provider is not currently allowed.")));
+    }
+    let subtree = below(&providers::of_root(tx, row.root)?, id);
+    let root = match parent {
+        None => id,
+        Some(parent) => {
+            let above = providers::by_id(tx, parent)?
+                .ok_or_else(|| refused("create", "parent provider UUID does not exist."))?;
+            if subtree.iter().any(|part| part.id == parent) {
+                return Err(refused(
+                    "update",
+                    "creating loop in the provider tree is not allowed.",
+                ));
+            }
+            above.root
+        }
+    };
+    let now = now_micros();
+    tx.execute(providers::PLACE, params![id, name, parent, root, now])?;
+    if root != row.root {
+        for part in subtree.iter().filter(|part| part.id != id) {
+            tx.execute(
+                providers::PLACE,
+                params![part.id, &part.name, part.parent, root, part.updated_at],
+            )?;
+        }
+        world.tree_changed(tx, row.root)?;
+    }
+    world.tree_changed(tx, root)?;
+    get(tx, id)
+}
+
+/// The provider and everything below it.
+fn below(tree: &[ProviderRow], id: ProviderId) -> Vec<ProviderRow> {
+    let mut found: HashSet<ProviderId> = HashSet::from([id]);
+    loop {
+        let more: Vec<ProviderId> = tree
+            .iter()
+            .filter(|row| row.parent.is_some_and(|parent| found.contains(&parent)))
+            .map(|row| row.id)
+            .filter(|id| !found.contains(id))
+            .collect();
+        if more.is_empty() {
+            return tree.iter().filter(|row| found.contains(&row.id)).cloned().collect();
+        }
+        found.extend(more);
+    }
+}
+
+/// Removes a provider with its inventories, traits and aggregates.
+///
+/// # Errors
+/// 404, and 409 while it has children or somebody holds something of it.
+pub fn delete(tx: &mut Tx<'_>, world: &World, id: ProviderId) -> Result<(), Error> {
+    let row = providers::by_id(tx, id)?.ok_or_else(|| {
+        Fault::not_found(format!("No resource provider with uuid {id} found for delete"))
+    })?;
+    if providers::has_children(tx, id)? {
+        return Err(Fault::conflict(format!(
+            "Unable to delete parent resource provider {id}: It has child resource providers."
+        ))
+        .with_code(codes::CANNOT_DELETE_PARENT)
+        .into());
+    }
+    if consumers::any_on(tx, id)? {
+        return Err(Fault::conflict(format!(
+            "Unable to delete resource provider {id}: Resource provider has allocations."
+        ))
+        .with_code(codes::PROVIDER_IN_USE)
+        .into());
+    }
+    delete_provider(tx, id)?;
+    world.tree_changed(tx, row.root)
+}
+
+/// Refuses a writer whose picture of the provider is old.
+///
+/// # Errors
+/// 409 in the given words.
+pub fn expect(row: &ProviderRow, generation: i64, words: &str) -> Result<(), Error> {
+    if row.generation == generation {
+        return Ok(());
+    }
+    Err(Fault::conflict(words).with_code(codes::CONCURRENT_UPDATE).into())
+}

@@ -1,0 +1,173 @@
+//! Traits: the names there are, and which provider has which.
+
+use std::collections::{HashMap, HashSet};
+
+use kilonova_ids::ProviderId;
+use kilonova_store::{Tx, params};
+use kilonova_wire::Fault;
+use kilonova_wire::time::now_micros;
+
+use super::providers;
+use crate::db::providers::ProviderRow;
+use crate::{Error, World, codes, db, names};
+
+/// Which of the traits a listing shows.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// Only these names.
+    pub among: Option<Vec<String>>,
+    /// Only names that begin so.
+    pub prefix: Option<String>,
+    /// Only those that some provider has, or none has.
+    pub associated: Option<bool>,
+}
+
+/// Standard names before custom ones, each in order.
+pub fn sort(names: &mut [String]) {
+    names.sort_by(|a, b| {
+        (!names::is_standard_trait(a), a.as_str()).cmp(&(!names::is_standard_trait(b), b.as_str()))
+    });
+}
+
+/// The names that pass a filter.
+///
+/// # Errors
+/// Only of the store.
+pub fn list(tx: &mut Tx<'_>, filter: &Filter) -> Result<Vec<String>, Error> {
+    let custom = db::traits::custom(tx)?.into_iter().map(|(name, _)| name);
+    let mut all: Vec<String> =
+        names::TRAITS.iter().map(|name| (*name).to_owned()).chain(custom).collect();
+    if let Some(among) = &filter.among {
+        all.retain(|name| among.contains(name));
+    }
+    if let Some(prefix) = &filter.prefix {
+        all.retain(|name| name.starts_with(prefix.as_str()));
+    }
+    if let Some(wanted) = filter.associated {
+        let had: HashSet<String> = db::traits::associated(tx)?.into_iter().collect();
+        all.retain(|name| had.contains(name) == wanted);
+    }
+    Ok(all)
+}
+
+/// When a trait was made (none for a standard one).
+///
+/// # Errors
+/// 404.
+pub fn get(tx: &mut Tx<'_>, name: &str) -> Result<Option<i64>, Error> {
+    if names::is_standard_trait(name) {
+        return Ok(None);
+    }
+    let at = db::traits::made_at(tx, name)?
+        .ok_or_else(|| Fault::not_found(format!("No such trait(s): {name}.")))?;
+    Ok(Some(at))
+}
+
+/// Makes a custom trait; false when it was there.
+///
+/// # Errors
+/// Only of the store.
+pub fn create(tx: &mut Tx<'_>, name: &str) -> Result<bool, Error> {
+    Ok(db::traits::ensure(tx, name, now_micros())?)
+}
+
+/// Removes a custom trait that nobody has.
+///
+/// # Errors
+/// 400 for a standard trait, 404, 409 while some provider has it.
+pub fn delete(tx: &mut Tx<'_>, name: &str) -> Result<(), Error> {
+    if get(tx, name)?.is_none() {
+        return Err(Fault::bad_request(format!("Cannot delete standard trait {name}.")).into());
+    }
+    if tx.row(db::traits::IN_USE, params![name])?.is_some() {
+        return Err(Fault::conflict(format!(
+            "The trait {name} is in use by a resource provider."
+        ))
+        .into());
+    }
+    tx.execute(db::traits::DELETE, params![name])?;
+    Ok(())
+}
+
+/// The traits of which there are none.
+///
+/// # Errors
+/// Only of the store.
+pub fn unknown<'a>(
+    tx: &mut Tx<'_>,
+    names: impl Iterator<Item = &'a str>,
+) -> Result<Vec<String>, Error> {
+    let mut missing = Vec::new();
+    for name in names {
+        if !names::is_standard_trait(name) && db::traits::made_at(tx, name)?.is_none() {
+            missing.push(name.to_owned());
+        }
+    }
+    missing.sort();
+    missing.dedup();
+    Ok(missing)
+}
+
+/// A provider and its traits.
+///
+/// # Errors
+/// 404.
+pub fn of_provider(
+    tx: &mut Tx<'_>,
+    id: ProviderId,
+) -> Result<(ProviderRow, Vec<String>), Error> {
+    let row = providers::get(tx, id)?;
+    let mut have: Vec<String> =
+        db::traits::of_provider(tx, id)?.into_iter().map(|(name, _)| name).collect();
+    sort(&mut have);
+    Ok((row, have))
+}
+
+/// Makes a provider's traits exactly these. The generation moves only when they were others.
+///
+/// # Errors
+/// 400 for an unknown trait, 404, 409 for an old generation.
+pub fn set(
+    tx: &mut Tx<'_>,
+    world: &World,
+    id: ProviderId,
+    generation: Option<i64>,
+    wanted: &[String],
+) -> Result<(ProviderRow, Vec<String>), Error> {
+    let row = providers::get(tx, id)?;
+    if let Some(generation) = generation {
+        providers::expect(
+            &row,
+            generation,
+            "Resource provider's generation already changed. Please update the generation and try \
+             again.",
+        )?;
+    }
+    let missing = unknown(tx, wanted.iter().map(String::as_str))?;
+    if !missing.is_empty() {
+        return Err(Fault::bad_request(format!("No such trait {}", missing.join(", "))).into());
+    }
+    let mut old: HashMap<String, bool> = db::traits::of_provider(tx, id)?.into_iter().collect();
+    let mut changed = false;
+    let wanted: HashSet<&String> = wanted.iter().collect();
+    for name in wanted {
+        if old.remove(name).is_none() {
+            if !names::is_standard_trait(name) && !db::traits::pin(tx, name)? {
+                return Err(Fault::conflict(format!("The trait {name} was just removed."))
+                    .with_code(codes::CONCURRENT_UPDATE)
+                    .into());
+            }
+            tx.execute(db::traits::ADD, params![id, name, false])?;
+            changed = true;
+        }
+    }
+    for name in old.keys() {
+        tx.execute(db::traits::REMOVE, params![id, name])?;
+        changed = true;
+    }
+    if changed {
+        db::providers::bump(tx, id, now_micros())?;
+        world.tree_changed(tx, row.root)?;
+    }
+    of_provider(tx, id)
+}
