@@ -90,8 +90,9 @@ impl From<Error> for Fault {
             Error::NoInventory { .. } | Error::Capacity { .. } | Error::Constraint { .. } => {
                 Self::conflict(format!("Unable to allocate inventory: {error}"))
             }
-            Error::ConsumerExists(_) => Self::conflict(error.to_string())
-                .with_code("placement.concurrent_update"),
+            Error::ConsumerExists(_) => {
+                Self::conflict(error.to_string()).with_code("placement.concurrent_update")
+            }
             Error::Taken { .. } => {
                 Self::conflict(error.to_string()).with_code("placement.duplicate_name")
             }

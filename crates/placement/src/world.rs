@@ -51,9 +51,7 @@ impl World {
     /// Only of the store.
     pub async fn load(&self, store: &Store) -> Result<(), Error> {
         let (horizon, trees) = store
-            .read(|tx| -> Result<_, Error> {
-                Ok((db::changes::horizon(tx)?, db::trees::all(tx)?))
-            })
+            .read(|tx| -> Result<_, Error> { Ok((db::changes::horizon(tx)?, db::trees::all(tx)?)) })
             .await?;
         let mut snapshot = Snapshot::default();
         for tree in trees {

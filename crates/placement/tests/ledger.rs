@@ -44,9 +44,7 @@ async fn follow_until(replica: &World, store: &Store, seen: impl Fn() -> bool) {
 
 async fn number(store: &Store, sql: &'static str) -> i64 {
     store
-        .read(move |tx| -> Result<_, Error> {
-            Ok(tx.row(sql, params![])?.expect("a row").int(0)?)
-        })
+        .read(move |tx| -> Result<_, Error> { Ok(tx.row(sql, params![])?.expect("a row").int(0)?) })
         .await
         .expect("a number")
 }
@@ -78,9 +76,10 @@ async fn a_claim_takes_what_fits_and_nothing_more() {
         let parts = [(host.id, "VCPU", 4), (gpu.id, "VGPU", 1), (gpu.id, "VGPU", 1)];
         claim(&store, &world, claim_of(a, &parts)).await.expect("it fits");
         assert_eq!(room(&world, "VGPU", 1), Vec::<ProviderId>::new());
-        let refused = claim(&store, &world, claim_of(b, &[(host.id, "VCPU", 1), (gpu.id, "VGPU", 1)]))
-            .await
-            .expect_err("the GPU is full");
+        let refused =
+            claim(&store, &world, claim_of(b, &[(host.id, "VCPU", 1), (gpu.id, "VGPU", 1)]))
+                .await
+                .expect_err("the GPU is full");
         assert!(matches!(refused, Error::Capacity { provider, .. } if provider == gpu.id));
         assert!(refused.no_longer_fits());
         assert_eq!(room(&world, "VCPU", 4), vec![host.id], "the refused claim took nothing");

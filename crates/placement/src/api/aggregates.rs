@@ -55,9 +55,6 @@ async fn update(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Resp
     wanted.sort_unstable();
     wanted.dedup();
     let world = call.app.world.clone();
-    call.app
-        .store
-        .write(move |tx| aggregates::set(tx, &world, id, generation, &wanted))
-        .await?;
+    call.app.store.write(move |tx| aggregates::set(tx, &world, id, generation, &wanted)).await?;
     answer(&call, id).await
 }

@@ -11,9 +11,9 @@ use kilonova_engine::Candidate;
 use kilonova_wire::Fault;
 use serde_json::{Map, Value, json};
 
+use super::Placement;
 use super::call::Call;
 use super::candidates_query::{self, Asked};
-use super::Placement;
 use crate::app::candidates::{self, Found, Summary};
 use crate::app::traits;
 
@@ -38,11 +38,10 @@ async fn list(call: Call) -> Result<Response, Fault> {
     let named = query.clone();
     call.app.store.read(move |tx| candidates::check(tx, &named)).await?;
     let (snapshot, nested) = (call.app.world.snapshot(), call.speaks(29));
-    let found = tokio::task::spawn_blocking(move || {
-        candidates::search(&snapshot, &query, limit, nested)
-    })
-    .await
-    .map_err(Fault::internal)??;
+    let found =
+        tokio::task::spawn_blocking(move || candidates::search(&snapshot, &query, limit, nested))
+            .await
+            .map_err(Fault::internal)??;
     Ok(call.json(StatusCode::OK, &view(&call, &found, &classes), None))
 }
 

@@ -13,9 +13,9 @@ use serde_json::{Map, Value, json};
 
 use super::call::{Call, integer};
 use super::{Placement, schemas};
+use crate::Error;
 use crate::app::allocations::{self, Change};
 use crate::db::{consumers, providers};
-use crate::Error;
 
 pub fn routes() -> Router<Placement> {
     Router::new()
@@ -52,8 +52,7 @@ async fn of_provider(call: Call, Path(uuid): Path<String>) -> Result<Response, F
             entry["consumer_generation"] = row.generation.into();
         }
     }
-    let body =
-        json!({"allocations": shown, "resource_provider_generation": provider.generation});
+    let body = json!({"allocations": shown, "resource_provider_generation": provider.generation});
     let modified = rows.iter().map(|row| row.updated_at).max();
     Ok(call.json(StatusCode::OK, &body, modified))
 }
@@ -156,11 +155,7 @@ async fn write(call: &Call, changes: Vec<Change>) -> Result<Response, Fault> {
     Ok(call.empty(StatusCode::NO_CONTENT))
 }
 
-async fn replace(
-    call: Call,
-    Path(consumer): Path<String>,
-    body: Body,
-) -> Result<Response, Fault> {
+async fn replace(call: Call, Path(consumer): Path<String>, body: Body) -> Result<Response, Fault> {
     call.sends_json()?;
     call.may("placement:allocations:update")?;
     let consumer = consumer_id(&consumer)?;

@@ -36,9 +36,7 @@ impl FromRequestParts<Placement> for Call {
     async fn from_request_parts(parts: &mut Parts, state: &Placement) -> Result<Self, Fault> {
         let length = parts.headers.get(header::CONTENT_LENGTH).map(HeaderValue::as_bytes);
         if length.is_some_and(|n| n != b"0") && !parts.headers.contains_key(header::CONTENT_TYPE) {
-            return Err(Fault::bad_request(
-                "content-type header required when content-length > 0",
-            ));
+            return Err(Fault::bad_request("content-type header required when content-length > 0"));
         }
         Ok(Self {
             app: state.clone(),

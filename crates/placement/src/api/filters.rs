@@ -8,15 +8,22 @@ use super::syntax;
 use crate::app::filters::Filters;
 
 /// Keys and the version that brought each.
-const KEYS: [(u32, &str); 6] =
-    [(0, "name"), (0, "uuid"), (3, "member_of"), (4, "resources"), (14, "in_tree"), (18, "required")];
+const KEYS: [(u32, &str); 6] = [
+    (0, "name"),
+    (0, "uuid"),
+    (3, "member_of"),
+    (4, "resources"),
+    (14, "in_tree"),
+    (18, "required"),
+];
 
 /// Reads the filters.
 pub fn read(call: &Call) -> Result<Filters, Fault> {
     let known: Vec<&str> =
         KEYS.iter().filter(|(minor, _)| call.speaks(*minor)).map(|(_, key)| *key).collect();
     call.only(&known)?;
-    let mut filters = Filters { name: call.query.get("name").map(str::to_owned), ..Filters::default() };
+    let mut filters =
+        Filters { name: call.query.get("name").map(str::to_owned), ..Filters::default() };
     if let Some(text) = call.query.get("uuid") {
         let id = parse_uuid_like(text);
         filters.id = Some(id.ok_or_else(|| bad_query(&format!("'{text}' is not a 'uuid'")))?);

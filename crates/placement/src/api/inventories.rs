@@ -84,9 +84,10 @@ async fn single(
     status: StatusCode,
 ) -> Result<Response, Fault> {
     let (provider, rows) = call.app.store.read(move |tx| inventories::list(tx, id)).await?;
-    let row = rows.iter().find(|row| row.class == class).ok_or_else(|| {
-        Fault::not_found(format!("No inventory of class {class} for {id}"))
-    })?;
+    let row = rows
+        .iter()
+        .find(|row| row.class == class)
+        .ok_or_else(|| Fault::not_found(format!("No inventory of class {class} for {id}")))?;
     Ok(call.json(status, &one(row, provider.generation), Some(row.updated_at)))
 }
 
@@ -96,10 +97,7 @@ async fn list(call: Call, Path(uuid): Path<String>) -> Result<Response, Fault> {
     all(&call, provider_id(&uuid)?).await
 }
 
-async fn show(
-    call: Call,
-    Path((uuid, class)): Path<(String, String)>,
-) -> Result<Response, Fault> {
+async fn show(call: Call, Path((uuid, class)): Path<(String, String)>) -> Result<Response, Fault> {
     call.takes_json()?;
     call.may("placement:resource_providers:inventories:show")?;
     single(&call, provider_id(&uuid)?, &class, StatusCode::OK).await
@@ -119,10 +117,7 @@ async fn create(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Resp
     let class = data["resource_class"].as_str().unwrap_or_default().to_owned();
     let wanted = (class.clone(), read(&data));
     let (world, version) = (call.app.world.clone(), call.version);
-    call.app
-        .store
-        .write(move |tx| inventories::add(tx, &world, id, &wanted, version))
-        .await?;
+    call.app.store.write(move |tx| inventories::add(tx, &world, id, &wanted, version)).await?;
     let response = single(&call, id, &class, StatusCode::CREATED).await?;
     Ok(call.located(response, &format!("/resource_providers/{id}/inventories/{class}")))
 }

@@ -74,11 +74,8 @@ async fn create(call: Call, body: Body) -> Result<Response, Fault> {
     let name = data["name"].as_str().unwrap_or_default().to_owned();
     let parent = parent_of(&data).flatten();
     let world = call.app.world.clone();
-    let row = call
-        .app
-        .store
-        .write(move |tx| providers::create(tx, &world, id, &name, parent))
-        .await?;
+    let row =
+        call.app.store.write(move |tx| providers::create(tx, &world, id, &name, parent)).await?;
     let response = if call.speaks(20) {
         call.json(StatusCode::OK, &view(&call, &row), Some(row.updated_at))
     } else {

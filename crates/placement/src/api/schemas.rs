@@ -236,6 +236,6 @@ fn reshaper(minor: u32) -> Value {
 mod tests {
     #[test]
     fn every_schema_compiles() {
-        assert_eq!(super::all().len(), 22);
+        assert_eq!(super::all().len(), 24);
     }
 }

@@ -93,11 +93,8 @@ pub fn add_traits(
         found.required.push(any);
         return Ok(());
     }
-    let form = if may_forbid {
-        "HW_CPU_X86_VMX,!CUSTOM_MAGIC"
-    } else {
-        "HW_CPU_X86_VMX,CUSTOM_MAGIC"
-    };
+    let form =
+        if may_forbid { "HW_CPU_X86_VMX,!CUSTOM_MAGIC" } else { "HW_CPU_X86_VMX,CUSTOM_MAGIC" };
     for name in value.split(',').map(str::trim) {
         let bare = name.trim_start_matches('!');
         if bare.is_empty() {

@@ -121,11 +121,8 @@ async fn set(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Respons
         .map(str::to_owned)
         .collect();
     let world = call.app.world.clone();
-    let (row, names) = call
-        .app
-        .store
-        .write(move |tx| traits::set(tx, &world, id, generation, &wanted))
-        .await?;
+    let (row, names) =
+        call.app.store.write(move |tx| traits::set(tx, &world, id, generation, &wanted)).await?;
     let body = json!({"traits": names, "resource_provider_generation": row.generation});
     Ok(call.json(StatusCode::OK, &body, None))
 }

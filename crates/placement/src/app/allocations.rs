@@ -111,12 +111,7 @@ fn expect(change: &Change, row: Option<&ConsumerRow>) -> Result<(), Error> {
 }
 
 /// The consumer's row: made, moved on, or gone with its last allocation.
-fn own(
-    tx: &mut Tx<'_>,
-    change: &Change,
-    row: Option<&ConsumerRow>,
-    now: i64,
-) -> Result<(), Error> {
+fn own(tx: &mut Tx<'_>, change: &Change, row: Option<&ConsumerRow>, now: i64) -> Result<(), Error> {
     if change.holds.is_empty() {
         tx.execute(consumers::DELETE, params![change.consumer])?;
         return Ok(());
@@ -126,10 +121,7 @@ fn own(
         (None, Some(row)) => (row.project_id.as_str(), row.user_id.as_str()),
         (None, None) => (INCOMPLETE, INCOMPLETE),
     };
-    let kind = change
-        .consumer_type
-        .as_deref()
-        .or(row.and_then(|row| row.consumer_type.as_deref()));
+    let kind = change.consumer_type.as_deref().or(row.and_then(|row| row.consumer_type.as_deref()));
     let sql = if row.is_some() { consumers::UPDATE } else { consumers::INSERT };
     tx.execute(sql, params![change.consumer, kind, project, user, now])?;
     Ok(())

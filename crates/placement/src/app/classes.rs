@@ -67,8 +67,9 @@ pub fn create(tx: &mut Tx<'_>, name: &str) -> Result<(), Error> {
 /// 400 for a standard class, 404, 409 for a name that is taken.
 pub fn rename(tx: &mut Tx<'_>, world: &World, name: &str, new: &str) -> Result<(), Error> {
     if get(tx, name)?.is_none() {
-        return Err(Fault::bad_request(format!("Cannot update standard resource class {name}"))
-            .into());
+        return Err(
+            Fault::bad_request(format!("Cannot update standard resource class {name}")).into()
+        );
     }
     if name == new {
         return Ok(());

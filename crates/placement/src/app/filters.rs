@@ -89,7 +89,9 @@ pub fn list(tx: &mut Tx<'_>, filters: &Filters) -> Result<Vec<ProviderRow>, Erro
             .flat_map(|tree| tree.providers)
             .map(|provider| (provider.id, provider))
             .collect();
-        rows.retain(|row| inside.get(&row.id).is_some_and(|provider| filters.pass_inside(provider)));
+        rows.retain(|row| {
+            inside.get(&row.id).is_some_and(|provider| filters.pass_inside(provider))
+        });
     }
     Ok(rows)
 }

@@ -22,10 +22,7 @@ pub type Wanted = (String, Inventory);
 ///
 /// # Errors
 /// 404.
-pub fn list(
-    tx: &mut Tx<'_>,
-    id: ProviderId,
-) -> Result<(ProviderRow, Vec<InventoryRow>), Error> {
+pub fn list(tx: &mut Tx<'_>, id: ProviderId) -> Result<(ProviderRow, Vec<InventoryRow>), Error> {
     Ok((providers::get(tx, id)?, db::inventories::of_provider(tx, id)?))
 }
 
@@ -140,12 +137,7 @@ pub fn delete(tx: &mut Tx<'_>, world: &World, id: ProviderId, class: &str) -> Re
 ///
 /// # Errors
 /// 400 for an unknown class, 409 for an inventory in use that was to go.
-pub fn write(
-    tx: &mut Tx<'_>,
-    id: ProviderId,
-    wanted: &[Wanted],
-    all: bool,
-) -> Result<(), Error> {
+pub fn write(tx: &mut Tx<'_>, id: ProviderId, wanted: &[Wanted], all: bool) -> Result<(), Error> {
     let now = now_micros();
     let mut old: HashMap<String, InventoryRow> = db::inventories::of_provider(tx, id)?
         .into_iter()

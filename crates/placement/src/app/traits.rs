@@ -80,10 +80,9 @@ pub fn delete(tx: &mut Tx<'_>, name: &str) -> Result<(), Error> {
         return Err(Fault::bad_request(format!("Cannot delete standard trait {name}.")).into());
     }
     if tx.row(db::traits::IN_USE, params![name])?.is_some() {
-        return Err(Fault::conflict(format!(
-            "The trait {name} is in use by a resource provider."
-        ))
-        .into());
+        return Err(
+            Fault::conflict(format!("The trait {name} is in use by a resource provider.")).into()
+        );
     }
     tx.execute(db::traits::DELETE, params![name])?;
     Ok(())
@@ -112,10 +111,7 @@ pub fn unknown<'a>(
 ///
 /// # Errors
 /// 404.
-pub fn of_provider(
-    tx: &mut Tx<'_>,
-    id: ProviderId,
-) -> Result<(ProviderRow, Vec<String>), Error> {
+pub fn of_provider(tx: &mut Tx<'_>, id: ProviderId) -> Result<(ProviderRow, Vec<String>), Error> {
     let row = providers::get(tx, id)?;
     let mut have: Vec<String> =
         db::traits::of_provider(tx, id)?.into_iter().map(|(name, _)| name).collect();

@@ -114,12 +114,7 @@ pub fn take(
 }
 
 /// Changes the usage without a check.
-pub fn shift(
-    tx: &mut Tx<'_>,
-    provider: ProviderId,
-    class: &str,
-    by: i64,
-) -> Result<bool, Error> {
+pub fn shift(tx: &mut Tx<'_>, provider: ProviderId, class: &str, by: i64) -> Result<bool, Error> {
     Ok(tx.execute(SHIFT, params![provider, class, by])? > 0)
 }
 

@@ -122,10 +122,8 @@ pub struct Counters {
 }
 
 fn counters(row: Option<Row>) -> Result<Option<Counters>, Error> {
-    row.map(|row| {
-        Ok(Counters { generation: row.int(0)?, version: row.int(1)?, root: row.id(2)? })
-    })
-    .transpose()
+    row.map(|row| Ok(Counters { generation: row.int(0)?, version: row.int(1)?, root: row.id(2)? }))
+        .transpose()
 }
 
 /// Moves generation and version on; `None` when there is no such provider.

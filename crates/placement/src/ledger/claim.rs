@@ -49,8 +49,7 @@ pub fn claim(tx: &mut Tx<'_>, world: &World, claim: &Claim) -> Result<(), Error>
     }
     let mut roots = BTreeSet::new();
     for (provider, classes) in wanted {
-        let counters =
-            providers::bump(tx, provider, now)?.ok_or(Error::NoProvider(provider))?;
+        let counters = providers::bump(tx, provider, now)?.ok_or(Error::NoProvider(provider))?;
         for (class, amount) in classes {
             if !inventories::take(tx, provider, class, amount)? {
                 return Err(why_not(tx, provider, class, amount)?);
@@ -73,8 +72,7 @@ pub fn release(tx: &mut Tx<'_>, world: &World, consumer: ConsumerId) -> Result<(
     let mut roots = BTreeSet::new();
     for part in held.chunk_by(|a, b| a.provider == b.provider) {
         let Some(provider) = part.first().map(|row| row.provider) else { continue };
-        let counters =
-            providers::touch(tx, provider)?.ok_or(Error::NoProvider(provider))?;
+        let counters = providers::touch(tx, provider)?.ok_or(Error::NoProvider(provider))?;
         for row in part {
             inventories::shift(tx, provider, &row.class, -row.used)?;
         }
@@ -100,11 +98,7 @@ pub(crate) fn tell_usage(
     Ok(())
 }
 
-pub(crate) fn note(
-    tx: &mut Tx<'_>,
-    roots: BTreeSet<ProviderId>,
-    now: i64,
-) -> Result<(), Error> {
+pub(crate) fn note(tx: &mut Tx<'_>, roots: BTreeSet<ProviderId>, now: i64) -> Result<(), Error> {
     for root in roots {
         changes::append(tx, root, now)?;
     }

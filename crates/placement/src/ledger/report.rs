@@ -32,7 +32,9 @@ pub fn report_host(
     let known: HashMap<ProviderId, ProviderRow> =
         providers::of_root(tx, root.id)?.into_iter().map(|row| (row.id, row)).collect();
     let mut changed = false;
-    for (spec, parent) in std::iter::once((root, None)).chain(children.iter().map(|c| (c, Some(root.id)))) {
+    for (spec, parent) in
+        std::iter::once((root, None)).chain(children.iter().map(|c| (c, Some(root.id))))
+    {
         changed |= provider(tx, spec, parent, root.id, known.get(&spec.id), now)?;
     }
     let reported: HashSet<ProviderId> = children.iter().map(|child| child.id).collect();

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub mod http;
+
 use kilonova_engine::{Group, Inventory, Query};
 use kilonova_ids::{ConsumerId, ProviderId};
 use kilonova_placement::ledger::{Allocation, Claim, ProviderSpec};

@@ -1,0 +1,27 @@
+//! The Placement service on its own, for runs of upstream's conformance cases: it believes the
+//! headers of `noauth2` and must never be put on a network.
+//!
+//! `cargo run -p kilonova-placement --example placement_alone -- 127.0.0.1:8778 sqlite:////tmp/p.db`
+
+use std::sync::Arc;
+
+use kilonova_placement::{MIGRATIONS, Placement, World, routes, service};
+use kilonova_store::Store;
+use kilonova_wire::noauth::NoAuth;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let (Some(address), Some(url)) = (arguments.next(), arguments.next()) else {
+        return Err("usage: placement_alone ADDRESS DATABASE_URL".into());
+    };
+    let store = Store::open(&url.parse()?).await?;
+    store.migrate(MIGRATIONS).await?;
+    let world = World::new();
+    world.load(&store).await?;
+    let state = Placement { store, world };
+    let router = kilonova_wire::mount(routes(state), service(), "", Arc::new(NoAuth));
+    let listener = tokio::net::TcpListener::bind(address).await?;
+    axum::serve(listener, router).await?;
+    Ok(())
+}

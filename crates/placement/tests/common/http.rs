@@ -1,0 +1,132 @@
+//! The service in process, asked as a client asks it.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, Request, StatusCode};
+use http_body_util::BodyExt;
+use kilonova_placement::{Placement, World};
+use kilonova_store::Store;
+use kilonova_wire::noauth::NoAuth;
+use serde_json::Value;
+use tower::ServiceExt;
+
+/// The mounted service and what is behind it.
+pub struct Api {
+    pub router: Router,
+    pub store: Store,
+    pub world: World,
+}
+
+/// An answer, read to its end.
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Value,
+}
+
+impl Answer {
+    /// The part of a fault that says what is wrong.
+    pub fn detail(&self) -> &str {
+        self.body["errors"][0]["detail"].as_str().unwrap_or_default()
+    }
+
+    pub fn code(&self) -> &str {
+        self.body["errors"][0]["code"].as_str().unwrap_or_default()
+    }
+
+    #[track_caller]
+    pub fn is(self, status: u16) -> Self {
+        assert_eq!(self.status.as_u16(), status, "{}", self.body);
+        self
+    }
+}
+
+impl Api {
+    pub fn new(store: &Store) -> Self {
+        let world = World::new();
+        let state = Placement { store: store.clone(), world: world.clone() };
+        let router = kilonova_wire::mount(
+            kilonova_placement::routes(state),
+            kilonova_placement::service(),
+            "/placement",
+            Arc::new(NoAuth),
+        );
+        Self { router, store: store.clone(), world }
+    }
+
+    pub async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Option<Value>,
+    ) -> Answer {
+        let mut request = Request::builder().method(method).uri(path).header("host", "here");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let body = match body {
+            Some(body) => {
+                request = request.header("content-type", "application/json");
+                Body::from(body.to_string())
+            }
+            None => Body::empty(),
+        };
+        let request = request.body(body).expect("a request");
+        let response = self.router.clone().oneshot(request).await.expect("an answer");
+        let (parts, body) = response.into_parts();
+        let bytes = body.collect().await.expect("a body").to_bytes();
+        let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+        Answer { status: parts.status, headers: parts.headers, body }
+    }
+
+    /// As an admin, in 1.`minor`.
+    pub async fn at(&self, minor: u32, method: &str, path: &str, body: Option<Value>) -> Answer {
+        let version = format!("placement 1.{minor}");
+        let headers = [("x-auth-token", "admin"), ("openstack-api-version", version.as_str())];
+        self.send(method, path, &headers, body).await
+    }
+
+    /// As an admin, in the newest version.
+    pub async fn ask(&self, method: &str, path: &str, body: Option<Value>) -> Answer {
+        self.at(39, method, path, body).await
+    }
+
+    pub async fn get(&self, path: &str) -> Answer {
+        self.ask("GET", path, None).await
+    }
+
+    pub async fn put(&self, path: &str, body: Value) -> Answer {
+        self.ask("PUT", path, Some(body)).await
+    }
+
+    pub async fn post(&self, path: &str, body: Value) -> Answer {
+        self.ask("POST", path, Some(body)).await
+    }
+
+    /// Makes a provider with inventories and returns its uuid.
+    pub async fn provider(
+        &self,
+        name: &str,
+        parent: Option<&str>,
+        inventories: &[(&str, i64)],
+    ) -> String {
+        let mut body = serde_json::json!({"name": name});
+        if let Some(parent) = parent {
+            body["parent_provider_uuid"] = parent.into();
+        }
+        let made = self.post("/resource_providers", body).await.is(200);
+        let uuid = made.body["uuid"].as_str().expect("a uuid").to_owned();
+        if !inventories.is_empty() {
+            let mut all = serde_json::json!({});
+            for (class, total) in inventories {
+                all[class] = serde_json::json!({"total": total});
+            }
+            let body = serde_json::json!({"resource_provider_generation": 0, "inventories": all});
+            self.put(&format!("/resource_providers/{uuid}/inventories"), body).await.is(200);
+        }
+        uuid
+    }
+}
