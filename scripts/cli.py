@@ -14,6 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from stack import Wrong
 
 
+# Longer lines are cut when printed; what is checked is whole.
+WIDTH = 170
+
+
 class Table:
     """A printed table: rows by column, or one thing's fields."""
 
@@ -120,9 +124,9 @@ class Lane:
     def _print(self, answer):
         self.say(f"$ openstack {show(answer.arguments)}")
         if not self.clients.brief:
-            for text in (answer.out, answer.err):
-                if text.strip():
-                    self.say(text.rstrip())
+            for line in (answer.out + answer.err).splitlines():
+                if line.strip():
+                    self.say(line if len(line) <= WIDTH else line[:WIDTH - 1] + "…")
 
     def run(self, *arguments, fails=False):
         """Runs a command, prints it and its table, and returns its answer."""

@@ -29,8 +29,9 @@ TRAIT = "CUSTOM_NVIDIA_11"
 
 
 def boot(flavor, name, *more):
-    """The arguments of `server create`."""
-    return ["server", "create", "--flavor", flavor, "--image", "tiny", "--nic", "none", *more, name]
+    """The arguments of `server create`; of the table, what the story needs."""
+    return ["server", "create", "--flavor", flavor, "--image", "tiny", "--nic", "none", *more, name,
+            "-c", "id", "-c", "name", "-c", "status", "-c", "OS-EXT-SRV-ATTR:host"]
 
 
 def allocations(answer):
@@ -105,7 +106,8 @@ def step_trait(lane, cloud):
         boot("vgpu_11", "vm-trait", "--wait")])
     found = [row["resource provider"] for row in candidates.table.rows]
     lane.tick(f"{card} is the only candidate", found == [uuid], str(found))
-    server = lane.run("server", "show", "vm-trait")
+    server = lane.run("server", "show", "vm-trait", "-c", "id", "-c", "status",
+                      "-c", "OS-EXT-SRV-ATTR:host", "-c", "flavor")
     lane.tick("vm-trait is ACTIVE", server.table["status"] == "ACTIVE", server.table["status"])
     held = allocations(lane.run("resource", "provider", "allocation", "show", server.table["id"]))
     lane.tick(f"its VGPU is on {card}", held.get(uuid) == "{'VGPU': 1}", str(held))
@@ -122,7 +124,9 @@ def step_accelerator(lane, cloud):
     lane.tick("each device has a deployable", len(deployables.table.rows) >= len(devices.table.rows))
     lane.run("flavor", "set", "fpga_1", "--property", "accel:device_profile=fpga-dp")
     lane.run(*boot("fpga_1", "vm-fpga", "--wait"))
-    server, arqs = lane.together([["server", "show", "vm-fpga"], ["accelerator", "arq", "list"]])
+    server, arqs = lane.together([
+        ["server", "show", "vm-fpga", "-c", "id", "-c", "status", "-c", "flavor"],
+        ["accelerator", "arq", "list"]])
     ident = server.table["id"]
     lane.tick("vm-fpga is ACTIVE", server.table["status"] == "ACTIVE", server.table["status"])
     row = arqs.table.one(instance_uuid=ident)
@@ -264,7 +268,7 @@ def prepare(lane, folder):
     _, made, _, _ = lane.together([
         ["flavor", "create", "vgpu_1", *size],
         ["image", "create", "tiny", "--disk-format", "raw", "--container-format", "bare",
-         "--file", image],
+         "--file", image, "-c", "id", "-c", "name", "-c", "status", "-c", "size", "-c", "checksum"],
         ["flavor", "create", "fpga_1", *size],
         ["quota", "set", "--instances", "-1", "--cores", "-1", "--ram", "-1", "admin"]])
     lane.tick("the image is active", made.table["status"] == "active", made.table["status"])

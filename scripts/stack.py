@@ -101,7 +101,7 @@ class Serve:
         text = ""
         for path in (self.out, self.log):
             with open(path, encoding="utf-8", errors="replace") as file:
-                text += "".join(file.readlines()[-lines:])
+                text += "".join(f"{line.rstrip()[:300]}\n" for line in file.readlines()[-lines:])
         return text
 
     def tidy(self, keep=5):
