@@ -4,6 +4,7 @@
 //! exit code: 0 done, 1 failed, 2 refused before anything was changed.
 
 mod audit;
+mod bench;
 mod cli;
 mod config;
 mod failure;

@@ -16,7 +16,7 @@ pub struct Fault {
     /// What the operator's log gets and the user does not.
     pub internal: Option<String>,
     /// Extra headers, such as `WWW-Authenticate`.
-    pub headers: HeaderMap,
+    pub headers: Box<HeaderMap>,
 }
 
 /// Placement's code for a fault without one of its own.
@@ -30,7 +30,7 @@ impl Fault {
             message: message.into(),
             code: UNDEFINED_CODE,
             internal: None,
-            headers: HeaderMap::new(),
+            headers: Box::default(),
         }
     }
 
@@ -101,7 +101,7 @@ impl IntoResponse for Fault {
     /// An empty answer that carries the fault; [`crate::mount`] writes the body in the dialect.
     fn into_response(self) -> Response {
         let mut response = self.status.into_response();
-        response.headers_mut().extend(self.headers.clone());
+        response.headers_mut().extend(HeaderMap::clone(&self.headers));
         response.extensions_mut().insert(self);
         response
     }

@@ -79,7 +79,7 @@ async fn answer(
         let code_shown = version.is_some_and(|v| v >= Microversion(1, 23));
         let body = mounted.service.dialect.body(&fault, &request_id, code_shown);
         let mut written = (fault.status, axum::Json(body)).into_response();
-        written.headers_mut().extend(fault.headers);
+        written.headers_mut().extend(*fault.headers);
         if let Some(allow) = response.headers().get(header::ALLOW) {
             written.headers_mut().insert(header::ALLOW, allow.clone());
         }

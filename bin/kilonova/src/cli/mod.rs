@@ -1,5 +1,6 @@
 //! The command line: one file per command.
 
+mod bench;
 mod doctor;
 mod serve;
 
@@ -25,6 +26,31 @@ enum Command {
     Serve(Serve),
     /// Check the ledger of a state directory; exit 1 when a rule is broken.
     Doctor(Doctor),
+    /// Measure boots, lists and deletes on simulated hosts.
+    Bench(Bench),
+}
+
+/// Options of `bench`.
+#[derive(Debug, Args)]
+pub struct Bench {
+    /// Simulated hosts.
+    #[arg(long, default_value_t = 1000)]
+    pub hosts: usize,
+    /// Servers to boot.
+    #[arg(long, default_value_t = 4000)]
+    pub servers: usize,
+    /// Clients at once.
+    #[arg(long, default_value_t = 32)]
+    pub clients: usize,
+    /// An empty PostgreSQL database; SQLite otherwise.
+    #[arg(long, value_name = "URL")]
+    pub database: Option<String>,
+    /// Where to work, and leave what was made; a temporary directory otherwise.
+    #[arg(long, value_name = "DIR")]
+    pub directory: Option<PathBuf>,
+    /// How to print.
+    #[arg(long, value_enum, default_value = "table")]
+    pub format: Format,
 }
 
 /// Options of `serve`.
@@ -81,6 +107,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     match arguments.command {
         Command::Serve(options) => serve::run(options),
         Command::Doctor(options) => doctor::run(options),
+        Command::Bench(options) => bench::run(options),
     }
 }
 

@@ -53,7 +53,11 @@ fn mounted(service: ServiceName, services: &Services, prefix: &str) -> Router {
             Some(images) => put(kilonova_image::routes(images.clone()), kilonova_image::service()),
             None => Router::new(),
         },
-        ServiceName::Placement => Router::new(),
+        ServiceName::Placement => {
+            let (store, world) = (services.store.clone(), services.world.clone());
+            let placement = kilonova_placement::Placement { store, world };
+            put(kilonova_placement::routes(placement), kilonova_placement::service())
+        }
         ServiceName::Accelerator => put(
             kilonova_accelerator::routes(kilonova_accelerator::State::new(services.store.clone())),
             kilonova_accelerator::service(),

@@ -1,0 +1,103 @@
+//! A client for measuring: one keep-alive connection, one request at a time, no retries.
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::{Method, Request};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::TcpStream;
+
+use crate::failure::Failure;
+
+/// An open connection with a token.
+pub struct Client {
+    address: String,
+    token: String,
+    sender: SendRequest<Full<Bytes>>,
+}
+
+/// Status, the token header, body.
+pub struct Reply {
+    pub status: u16,
+    pub token: Option<String>,
+    pub body: Bytes,
+}
+
+impl Reply {
+    /// The body as JSON; `null` when it is none.
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_default()
+    }
+}
+
+fn failed(error: impl std::fmt::Display) -> Failure {
+    Failure::failed("the measured server does not answer", error)
+}
+
+impl Client {
+    /// Connects.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub async fn connect(address: &str, token: &str) -> Result<Self, Failure> {
+        let stream = TcpStream::connect(address).await.map_err(failed)?;
+        stream.set_nodelay(true).map_err(failed)?;
+        let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(failed)?;
+        tokio::spawn(connection);
+        Ok(Self { address: address.to_owned(), token: token.to_owned(), sender })
+    }
+
+    /// One request.
+    ///
+    /// # Errors
+    /// When the connection breaks.
+    pub async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        kind: &str,
+        body: impl Into<Bytes>,
+    ) -> Result<Reply, Failure> {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", &self.address)
+            .header("x-auth-token", &self.token)
+            .header("openstack-api-version", "compute 2.100")
+            .header("content-type", kind)
+            .body(Full::new(body.into()))
+            .map_err(failed)?;
+        self.sender.ready().await.map_err(failed)?;
+        let reply = self.sender.send_request(request).await.map_err(failed)?;
+        let status = reply.status().as_u16();
+        let token = reply
+            .headers()
+            .get("x-subject-token")
+            .and_then(|value| value.to_str().ok())
+            .map(str::to_owned);
+        let body = reply.into_body().collect().await.map_err(failed)?.to_bytes();
+        Ok(Reply { status, token, body })
+    }
+
+    /// `GET`.
+    ///
+    /// # Errors
+    /// When the connection breaks.
+    pub async fn get(&mut self, path: &str) -> Result<Reply, Failure> {
+        self.send(Method::GET, path, "application/json", Bytes::new()).await
+    }
+
+    /// `POST` of JSON that has to be answered with 2xx.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub async fn post(&mut self, path: &str, body: &Value) -> Result<Reply, Failure> {
+        let reply = self.send(Method::POST, path, "application/json", body.to_string()).await?;
+        if reply.status >= 300 {
+            let said = String::from_utf8_lossy(&reply.body);
+            return Err(Failure::Failed(format!("POST {path}: {} {said}", reply.status)));
+        }
+        Ok(reply)
+    }
+}

@@ -1,0 +1,99 @@
+//! The measured `kilonova serve`: a child process of its own, so that its CPU time and memory are
+//! its own too.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::failure::Failure;
+
+/// A running server; it is ended with this value.
+pub struct Server {
+    child: Child,
+    /// `127.0.0.1:1234`.
+    pub address: String,
+    /// The seconds that it says it needed to get ready.
+    pub ready: String,
+}
+
+impl Server {
+    /// Starts one and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub fn start(state: &Path, nodes: &Path, database: Option<&str>) -> Result<Self, Failure> {
+        let program =
+            std::env::current_exe().map_err(|e| Failure::failed("cannot find this program", e))?;
+        let log = std::fs::File::create(state.join("serve.log"))
+            .map_err(|e| Failure::failed("cannot write the log", e))?;
+        let mut command = Command::new(program);
+        command.arg("serve").args(["--listen", "127.0.0.1:0"]);
+        command.arg("--state-dir").arg(state.join("state")).arg("--nodes").arg(nodes);
+        if let Some(url) = database {
+            command.args(["--database", url]);
+        }
+        command.env("RUST_LOG", "warn").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+        let mut child =
+            command.spawn().map_err(|e| Failure::failed("cannot start a server", e))?;
+        let lines = child.stdout.take().map(BufReader::new);
+        let ready = lines.into_iter().flat_map(BufRead::lines).map_while(Result::ok).find_map(|l| {
+            let rest = l.strip_prefix("kilonova: ready on http://")?.to_owned();
+            let (address, seconds) = rest.split_once(" (")?;
+            Some((address.to_owned(), seconds.trim_end_matches(')').to_owned()))
+        });
+        match ready {
+            Some((address, ready)) => Ok(Self { child, address, ready }),
+            None => Err(Failure::Failed(format!(
+                "the server did not get ready; see {}",
+                state.join("serve.log").display()
+            ))),
+        }
+    }
+
+    /// CPU milliseconds used so far, user and system.
+    pub fn cpu_ms(&self) -> f64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
+        let stat = stat.unwrap_or_default();
+        let fields: Vec<&str> =
+            stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        let ticks = |index: usize| fields.get(index).and_then(|f| f.parse::<f64>().ok());
+        let per_second = rustix::param::clock_ticks_per_second() as f64;
+        (ticks(11).unwrap_or(0.0) + ticks(12).unwrap_or(0.0)) * 1000.0 / per_second
+    }
+
+    /// Resident memory, MB.
+    pub fn resident_mb(&self) -> f64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
+        status
+            .unwrap_or_default()
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok())
+            .unwrap_or(0.0)
+            / 1000.0
+    }
+
+    /// Ends it as an operator would.
+    pub fn stop(mut self) {
+        self.terminate();
+    }
+
+    fn terminate(&mut self) {
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            if matches!(self.child.try_wait(), Ok(None)) {
+                if let Err(error) = kill_process(pid, Signal::TERM) {
+                    eprintln!("kilonova bench: cannot end the server: {error}");
+                }
+            }
+        }
+        drop(self.child.wait());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.terminate();
+    }
+}
