@@ -10,8 +10,8 @@ use kilonova_wire::{Context, Fault, Microversion, time};
 use serde_json::{Map, Value, json};
 
 use super::input;
-use crate::app::services::{self, INTERNAL_ZONE, Service};
 use crate::Compute;
+use crate::app::services::{self, INTERNAL_ZONE, Service};
 
 pub(super) fn routes() -> Router<Compute> {
     Router::new()

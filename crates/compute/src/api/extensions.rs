@@ -48,7 +48,7 @@ async fn list() -> Json<Value> {
 
 async fn show(Path(alias): Path<String>) -> Result<Json<Value>, Fault> {
     let found = EXTENSIONS.iter().find(|(have, ..)| *have == alias);
-    let extension = found
-        .ok_or_else(|| Fault::not_found(format!("Extension {alias} could not be found.")))?;
+    let extension =
+        found.ok_or_else(|| Fault::not_found(format!("Extension {alias} could not be found.")))?;
     Ok(Json(json!({"extension": shown(extension)})))
 }

@@ -1,7 +1,7 @@
 //! What several resources read from requests in the same way.
 
-use kilonova_wire::{Fault, Microversion, text};
 use kilonova_wire::query::Query;
+use kilonova_wire::{Fault, Microversion, text};
 use serde_json::{Value, json};
 
 /// Largest integer that Nova's tables hold, and so the largest that its API takes.
@@ -36,9 +36,7 @@ pub fn only(query: &Query, known: &[&str]) -> Result<(), Fault> {
 
 /// 400 for a query value.
 pub fn wrong_query(key: &str, value: &str, why: &str) -> Fault {
-    Fault::bad_request(format!(
-        "Invalid input for query parameters {key}. Value: {value}. {why}"
-    ))
+    Fault::bad_request(format!("Invalid input for query parameters {key}. Value: {value}. {why}"))
 }
 
 /// The schema of a boolean: `true`, or one of many words for it.

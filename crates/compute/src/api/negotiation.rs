@@ -25,12 +25,13 @@ impl Negotiate for Negotiation {
             Some("latest") => return Ok(MAX),
             Some(text) => text,
         };
-        let version = Microversion::parse(text).filter(|version| version.0 > 0).ok_or_else(|| {
-            Fault::bad_request(format!(
-                "API Version String {text} is of invalid format. Must be of format \
+        let version =
+            Microversion::parse(text).filter(|version| version.0 > 0).ok_or_else(|| {
+                Fault::bad_request(format!(
+                    "API Version String {text} is of invalid format. Must be of format \
                  MajorNum.MinorNum."
-            ))
-        })?;
+                ))
+            })?;
         if (MIN..=MAX).contains(&version) {
             return Ok(version);
         }

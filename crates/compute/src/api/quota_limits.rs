@@ -9,8 +9,7 @@ use serde_json::{Map, Value, json};
 use super::input;
 use crate::app::quotas::RESOURCES;
 
-const NETWORK: &[&str] =
-    &["fixed_ips", "floating_ips", "security_group_rules", "security_groups"];
+const NETWORK: &[&str] = &["fixed_ips", "floating_ips", "security_group_rules", "security_groups"];
 const FILES: &[&str] =
     &["injected_files", "injected_file_content_bytes", "injected_file_path_bytes"];
 
@@ -21,8 +20,9 @@ pub(super) fn visible(
     network_until: u32,
 ) -> impl Iterator<Item = &'static str> {
     RESOURCES.iter().map(|(name, _)| *name).filter(move |name| {
-        !(NETWORK.contains(name) && version.1 >= network_until)
-            && !(FILES.contains(name) && version.1 >= 57)
+        let gone = (NETWORK.contains(name) && version.1 >= network_until)
+            || (FILES.contains(name) && version.1 >= 57);
+        !gone
     })
 }
 
@@ -90,10 +90,7 @@ pub(super) fn read_set(
 ///
 /// # Errors
 /// 400 naming the field.
-pub(super) fn read_class(
-    body: &Value,
-    version: Microversion,
-) -> Result<Vec<(String, i64)>, Fault> {
+pub(super) fn read_class(body: &Value, version: Microversion) -> Result<Vec<(String, i64)>, Fault> {
     match version.1 {
         ..50 => CLASS_2_1.check(body)?,
         50..57 => CLASS_2_50.check(body)?,

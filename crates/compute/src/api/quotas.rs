@@ -64,8 +64,7 @@ async fn show(
 ) -> Result<Json<Value>, Fault> {
     may_see(&caller, &project, "show")?;
     let (user, id) = (user(&query, version)?, project.clone());
-    let limits =
-        compute.store.read(move |tx| app::limits(tx, &project, user.as_deref())).await?;
+    let limits = compute.store.read(move |tx| app::limits(tx, &project, user.as_deref())).await?;
     Ok(shown(Some(&id), version, plain(&limits)))
 }
 

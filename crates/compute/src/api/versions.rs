@@ -14,10 +14,7 @@ pub fn is_public(path: &str) -> bool {
 }
 
 pub(super) fn routes() -> Router<Compute> {
-    Router::new()
-        .route("/", get(list))
-        .route("/v2.1", get(show))
-        .route("/v2.1/", get(show))
+    Router::new().route("/", get(list)).route("/v2.1", get(show)).route("/v2.1/", get(show))
 }
 
 fn document(base: &Base) -> Value {

@@ -28,18 +28,13 @@ pub fn not_found(id: &str) -> Error {
 /// 404, or the database's; so for all functions here, with the refusals that they name.
 pub fn visible(tx: &mut Tx<'_>, caller: &Context, id: &str) -> Result<Flavor, Error> {
     let flavor = flavors::by_id(tx, id)?.ok_or_else(|| not_found(id))?;
-    let seen = flavor.is_public
-        || caller.is_admin()
-        || flavors::is_granted(tx, id, &caller.project_id)?;
+    let seen =
+        flavor.is_public || caller.is_admin() || flavors::is_granted(tx, id, &caller.project_id)?;
     if seen { Ok(flavor) } else { Err(not_found(id)) }
 }
 
 /// The flavors of a listing, oldest first. Only an admin sees other than [`Publicity::Public`].
-pub fn list(
-    tx: &mut Tx<'_>,
-    caller: &Context,
-    publicity: Publicity,
-) -> Result<Vec<Flavor>, Error> {
+pub fn list(tx: &mut Tx<'_>, caller: &Context, publicity: Publicity) -> Result<Vec<Flavor>, Error> {
     let mut all = flavors::all(tx)?;
     match publicity {
         Publicity::Any if caller.is_admin() => {}
@@ -54,9 +49,8 @@ pub fn list(
 
 /// Adds a flavor. 409 when its id or its name is taken.
 pub fn create(tx: &mut Tx<'_>, flavor: &Flavor) -> Result<(), Error> {
-    let id_taken = || {
-        Error::from(Fault::conflict(format!("Flavor with ID {} already exists.", flavor.id)))
-    };
+    let id_taken =
+        || Error::from(Fault::conflict(format!("Flavor with ID {} already exists.", flavor.id)));
     let name_taken = || {
         Error::from(Fault::conflict(format!("Flavor with name {} already exists.", flavor.name)))
     };
@@ -116,12 +110,7 @@ pub fn grant(
 }
 
 /// Takes access away and returns the access list. 404 when the project does not have it.
-pub fn revoke(
-    tx: &mut Tx<'_>,
-    id: &str,
-    project_id: &str,
-    now: i64,
-) -> Result<Vec<String>, Error> {
+pub fn revoke(tx: &mut Tx<'_>, id: &str, project_id: &str, now: i64) -> Result<Vec<String>, Error> {
     flavors::by_id(tx, id)?.ok_or_else(|| not_found(id))?;
     if !flavors::revoke(tx, id, project_id, now)? {
         let why = format!("Flavor access not found for {id} / {project_id} combination.");

@@ -40,11 +40,7 @@ pub fn of_class(tx: &mut Tx<'_>, class: &str) -> Result<Limits, Error> {
 }
 
 /// The limits that hold for a project, or for a user in it.
-pub fn limits(
-    tx: &mut Tx<'_>,
-    project_id: &str,
-    user_id: Option<&str>,
-) -> Result<Limits, Error> {
+pub fn limits(tx: &mut Tx<'_>, project_id: &str, user_id: Option<&str>) -> Result<Limits, Error> {
     let mut limits = of_class(tx, DEFAULT_CLASS)?;
     limits.extend(rows::of(tx, project_id, None)?);
     if user_id.is_some() {

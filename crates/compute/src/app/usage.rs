@@ -64,27 +64,25 @@ fn check_against(
     }
     db::quotas::guard(tx, &format!("servers/{project_id}"))?;
     let used = db::usage::of_project(tx, project_id, user_id)?;
-    let over: Vec<_> = [
+    let mut over = Vec::new();
+    for (name, wanted, used, limit) in [
         ("instances", wanted.instances, used.instances, bounds[0]),
         ("cores", wanted.cores, used.cores, bounds[1]),
         ("ram", wanted.ram, used.ram, bounds[2]),
-    ]
-    .into_iter()
-    .filter_map(|(name, wanted, used, limit)| Some((name, wanted, used, limit?)))
-    .filter(|(_, wanted, used, limit)| *wanted > 0 && used.saturating_add(*wanted) > *limit)
-    .collect();
+    ] {
+        let Some(limit) = limit else { continue };
+        if wanted > 0 && used.saturating_add(wanted) > limit {
+            over.push([name.to_owned(), wanted.to_string(), used.to_string(), limit.to_string()]);
+        }
+    }
     if over.is_empty() {
         return Ok(());
     }
-    let list = |of: &dyn Fn(&(&str, i64, i64, i64)) -> String| {
-        over.iter().map(of).collect::<Vec<_>>().join(", ")
-    };
-    let names = list(&|(name, ..)| (*name).to_owned());
+    let list =
+        |part: usize| over.iter().map(|row| row[part].as_str()).collect::<Vec<_>>().join(", ");
+    let (names, wanted, used, limits) = (list(0), list(1), list(2), list(3));
     Err(Fault::forbidden(format!(
-        "Quota exceeded for {names}: Requested {}, but already used {} of {} {names}",
-        list(&|(_, wanted, ..)| wanted.to_string()),
-        list(&|(_, _, used, _)| used.to_string()),
-        list(&|(.., limit)| limit.to_string()),
+        "Quota exceeded for {names}: Requested {wanted}, but already used {used} of {limits} {names}"
     ))
     .into())
 }

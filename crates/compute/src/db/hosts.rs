@@ -31,8 +31,6 @@ kilonova_store::statements! {
     /// An operator's word on it.
     SET_STATUS = "UPDATE hosts SET status = ?2, disabled_reason = ?3, forced_down = ?4,
         updated_at = ?5 WHERE host = ?1";
-    /// It was heard of.
-    TOUCH = "UPDATE hosts SET last_seen = ?2 WHERE host = ?1";
 }
 
 /// A compute host.
@@ -165,11 +163,5 @@ pub fn set_status(tx: &mut Tx<'_>, host: &Host, now: i64) -> Result<(), Error> {
         SET_STATUS,
         params![&host.host, status, host.disabled_reason.clone(), host.forced_down, now],
     )?;
-    Ok(())
-}
-
-/// Notes that the host was heard of.
-pub fn touch(tx: &mut Tx<'_>, name: &str, now: i64) -> Result<(), Error> {
-    tx.execute(TOUCH, params![name, now])?;
     Ok(())
 }

@@ -36,10 +36,8 @@ static ADD: LazyLock<Schema> = LazyLock::new(|| schema("addTenantAccess"));
 static REMOVE: LazyLock<Schema> = LazyLock::new(|| schema("removeTenantAccess"));
 
 fn shown(id: &str, projects: &[String]) -> Json<Value> {
-    let access: Vec<Value> = projects
-        .iter()
-        .map(|project| json!({"flavor_id": id, "tenant_id": project}))
-        .collect();
+    let access: Vec<Value> =
+        projects.iter().map(|project| json!({"flavor_id": id, "tenant_id": project})).collect();
     Json(json!({"flavor_access": access}))
 }
 
@@ -74,10 +72,7 @@ pub(super) async fn action(
             caller.require_admin(&format!("{POLICY}:add_tenant_access"))?;
             ADD.check(&body)?;
             let (project, private_only) = (tenant(action), version >= Microversion(2, 7));
-            compute
-                .store
-                .write(move |tx| app::grant(tx, &id, &project, private_only, now))
-                .await?
+            compute.store.write(move |tx| app::grant(tx, &id, &project, private_only, now)).await?
         }
         Some(action @ "removeTenantAccess") => {
             caller.require_admin(&format!("{POLICY}:remove_tenant_access"))?;

@@ -19,8 +19,21 @@ use crate::db::flavors::Flavor;
 const KNOWN: &[&str] =
     &["limit", "marker", "is_public", "minRam", "minDisk", "sort_key", "sort_dir", "name"];
 const SORT_KEYS: &[&str] = &[
-    "created_at", "description", "disabled", "ephemeral_gb", "flavorid", "id", "is_public",
-    "memory_mb", "name", "root_gb", "rxtx_factor", "swap", "updated_at", "vcpu_weight", "vcpus",
+    "created_at",
+    "description",
+    "disabled",
+    "ephemeral_gb",
+    "flavorid",
+    "id",
+    "is_public",
+    "memory_mb",
+    "name",
+    "root_gb",
+    "rxtx_factor",
+    "swap",
+    "updated_at",
+    "vcpu_weight",
+    "vcpus",
 ];
 
 type View = fn(&Flavor, Microversion, &Base) -> Value;
@@ -57,8 +70,7 @@ async fn list(
     let wanted = Wanted::read(&query, version, caller.is_admin())?;
     let page = Page::read(&query)?;
     let publicity = wanted.publicity;
-    let mut flavors =
-        compute.store.read(move |tx| app::list(tx, &caller, publicity)).await?;
+    let mut flavors = compute.store.read(move |tx| app::list(tx, &caller, publicity)).await?;
     flavors.retain(|flavor| wanted.takes(flavor));
     flavors.sort_by(|a, b| wanted.order(a, b));
     let Some((flavors, more)) = page.cut(flavors, |flavor| flavor.id.clone()) else {
@@ -91,7 +103,11 @@ impl Wanted {
         }
         let sort_key = query.get("sort_key").unwrap_or("flavorid").to_owned();
         if !SORT_KEYS.contains(&sort_key.as_str()) || (by_name && sort_key == "rxtx_factor") {
-            return Err(input::wrong_query("sort_key", &sort_key, "Flavors have no such sort key."));
+            return Err(input::wrong_query(
+                "sort_key",
+                &sort_key,
+                "Flavors have no such sort key.",
+            ));
         }
         let descending = match query.get("sort_dir").unwrap_or("asc") {
             "asc" => false,
@@ -154,7 +170,6 @@ fn least(query: &Query, key: &str) -> Result<i64, Fault> {
 }
 
 fn expression(text: &str) -> Result<Regex, Fault> {
-    Regex::new(text).map_err(|_| {
-        input::wrong_query("name", text, "It is not a regular expression.")
-    })
+    Regex::new(text)
+        .map_err(|_| input::wrong_query("name", text, "It is not a regular expression."))
 }

@@ -7,9 +7,9 @@ mod request;
 mod view;
 
 use axum::extract::{Path, State};
+use axum::http::StatusCode;
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use axum::http::StatusCode;
 use kilonova_wire::query::Query;
 use kilonova_wire::{Base, Context, Fault, JsonBody, Microversion, time};
 use serde_json::{Value, json};

@@ -50,8 +50,7 @@ fn all(tx: &mut Tx<'_>) -> Result<Vec<Used>, Error> {
 }
 
 async fn find(compute: &Compute, id: &str, version: Microversion) -> Result<Used, Fault> {
-    let not_found =
-        || Fault::not_found(format!("Hypervisor with ID '{id}' could not be found."));
+    let not_found = || Fault::not_found(format!("Hypervisor with ID '{id}' could not be found."));
     let by_uuid = version >= Microversion(2, 53);
     let uuid = parse_uuid_like::<ProviderId>(id);
     if by_uuid && uuid.is_none() {

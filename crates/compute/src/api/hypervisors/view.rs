@@ -70,9 +70,6 @@ pub(super) fn add_servers(shown: &mut Value, usage: &HostUsage, version: Microve
     if usage.servers.is_empty() && version < Microversion(2, 75) {
         return;
     }
-    shown["servers"] = usage
-        .servers
-        .iter()
-        .map(|(id, name)| json!({"uuid": id, "name": name}))
-        .collect();
+    shown["servers"] =
+        usage.servers.iter().map(|(id, name)| json!({"uuid": id, "name": name})).collect();
 }

@@ -54,8 +54,7 @@ async fn create(
     keypair.user_id = owner(&caller, wanted, version, "create")?;
     let shown = json!({"keypair": view::created(&keypair, version)});
     compute.store.write(move |tx| app::import(tx, &caller.project_id, &keypair)).await?;
-    let status =
-        if version >= Microversion(2, 2) { StatusCode::CREATED } else { StatusCode::OK };
+    let status = if version >= Microversion(2, 2) { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(shown)))
 }
 
@@ -72,16 +71,13 @@ async fn list(
     let paged = version >= Microversion(2, 35);
     let page = if paged { Page::read(&query)? } else { Page::read(&Query::default())? };
     let user_id = owner(&caller, query.get("user_id"), version, "index")?;
-    let keypairs =
-        compute.store.read(move |tx| db::keypairs::of_user(tx, &user_id)).await?;
+    let keypairs = compute.store.read(move |tx| db::keypairs::of_user(tx, &user_id)).await?;
     let Some((keypairs, more)) = page.cut(keypairs, |keypair| keypair.name.clone()) else {
         let marker = page.marker.unwrap_or_default();
         return Err(Fault::bad_request(format!("Marker {marker} could not be found.")));
     };
-    let shown: Vec<Value> = keypairs
-        .iter()
-        .map(|keypair| json!({"keypair": view::brief(keypair, version)}))
-        .collect();
+    let shown: Vec<Value> =
+        keypairs.iter().map(|keypair| json!({"keypair": view::brief(keypair, version)})).collect();
     let mut answer = json!({"keypairs": shown});
     if let Some(last) = keypairs.last().filter(|_| paged && more) {
         answer["keypairs_links"] = links::next(&base, "os-keypairs", &query, &last.name);

@@ -43,7 +43,11 @@ pub(super) async fn update(
 ) -> Result<Json<Value>, Fault> {
     caller.require_admin(&format!("{POLICY}:update"))?;
     let forcible = version >= Microversion(2, 11);
-    if forcible { UPDATE_2_11.check(body)? } else { UPDATE_2_1.check(body)? }
+    if forcible {
+        UPDATE_2_11.check(body)?
+    } else {
+        UPDATE_2_1.check(body)?
+    }
     let missing = |field: &str| Fault::bad_request(format!("Missing {field} field"));
     let reason = input::text_of(body, "disabled_reason");
     let host = input::text_of(body, "host").unwrap_or_default();

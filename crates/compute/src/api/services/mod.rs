@@ -20,9 +20,7 @@ use crate::{Compute, Error};
 const POLICY: &str = "os_compute_api:os-services";
 
 pub(super) fn routes() -> Router<Compute> {
-    Router::new()
-        .route("/v2.1/os-services", get(list))
-        .route("/v2.1/os-services/{id}", put(update))
+    Router::new().route("/v2.1/os-services", get(list)).route("/v2.1/os-services/{id}", put(update))
 }
 
 fn shown(service: &Service, version: Microversion) -> Value {

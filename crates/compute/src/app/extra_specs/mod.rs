@@ -29,9 +29,11 @@ pub fn check(key: &str, value: &str) -> Result<(), Fault> {
         return rule.kind.check(value);
     }
     match key.split_once(':') {
-        Some((namespace, _)) if rules::is_known_namespace(namespace) => Err(Fault::bad_request(
-            format!("Validation failed; extra spec '{key}' does not appear to be a valid extra spec."),
-        )),
+        Some((namespace, _)) if rules::is_known_namespace(namespace) => {
+            Err(Fault::bad_request(format!(
+                "Validation failed; extra spec '{key}' does not appear to be a valid extra spec."
+            )))
+        }
         _ => Ok(()),
     }
 }

@@ -36,22 +36,16 @@ const PLAIN_CAPABILITIES: &str = "id|uuid|service_id|host|vcpus|memory_mb|local_
 const NESTED_CAPABILITIES: &str = "cpu_info|metrics|stats|numa_topology|supported_hv_specs|\
     pci_device_pools|nodename|pci_stats|supported_instances|limits|instances";
 
-fn whole(pattern: &str) -> Regex {
-    match Regex::new(&format!("^(?:{pattern})$")) {
-        Ok(regex) => regex,
-        Err(error) => panic!("an expression of this program is wrong: {error}"),
-    }
+/// An expression that has to match a whole text.
+pub(super) fn whole(pattern: &str) -> Result<Regex, regex::Error> {
+    Regex::new(&format!("^(?:{pattern})$"))
 }
 
-fn format(pattern: &'static str) -> Kind {
-    Kind::Format(whole(pattern), pattern)
-}
-
-pub(super) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
-    use Kind::{Boolean, Integer, OneOf, Text};
+fn table() -> Vec<(String, Kind)> {
+    use Kind::{Boolean, Format, Integer, OneOf, Text};
     let positive = || Integer(Some(1));
     let natural = || Integer(Some(0));
-    [
+    vec![
         ("accel:device_profile".to_owned(), Text),
         ("aggregate_instance_extra_specs:.+".into(), Text),
         (format!("capabilities:(?:{PLAIN_CAPABILITIES})"), Text),
@@ -59,18 +53,18 @@ pub(super) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
         ("group_policy".into(), OneOf(&["isolate", "none"])),
         ("hide_hypervisor_id".into(), Boolean),
         ("hw:(?:cpu_realtime|hide_hypervisor_id|locked_memory|boot_menu|vif_multiqueue_enabled|mem_encryption|pmu|virtio_packed_ring)".into(), Boolean),
-        ("hw:cpu_(?:realtime|dedicated)_mask".into(), format(CPU_LIST)),
-        (r"hw:numa_cpus\.\d+".into(), format(CPU_LIST)),
+        ("hw:cpu_(?:realtime|dedicated)_mask".into(), Format(CPU_LIST)),
+        (r"hw:numa_cpus\.\d+".into(), Format(CPU_LIST)),
         (r"hw:numa_mem\.\d+".into(), positive()),
         ("hw:numa_nodes|hw:cpu_(?:max_)?(?:sockets|cores|threads)".into(), positive()),
         ("hw:serial_port_count".into(), natural()),
         ("hw:cpu_policy".into(), OneOf(&["dedicated", "shared", "mixed"])),
         ("hw:cpu_thread_policy".into(), OneOf(&["prefer", "isolate", "require"])),
         ("hw:emulator_threads_policy".into(), OneOf(&["isolate", "share"])),
-        ("hw:mem_page_size".into(), format(PAGE_SIZE)),
+        ("hw:mem_page_size".into(), Format(PAGE_SIZE)),
         ("hw:mem_encryption_model".into(), OneOf(&["amd-sev", "amd-sev-es", "amd-sev-snp"])),
         ("hw:pci_numa_affinity_policy".into(), OneOf(&["required", "preferred", "legacy", "socket"])),
-        ("hw:pmem".into(), format(PMEM)),
+        ("hw:pmem".into(), Format(PMEM)),
         ("hw:tpm_model".into(), OneOf(&["tpm-tis", "tpm-crb"])),
         ("hw:tpm_version".into(), OneOf(&["1.2", "2.0"])),
         ("hw:tpm_secret_security".into(), OneOf(&["user", "host", "deployment"])),
@@ -82,7 +76,7 @@ pub(super) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
         ("hw_rng:rate_(?:bytes|period)".into(), natural()),
         ("hw_video:ram_max_mb".into(), natural()),
         ("os:secure_boot".into(), OneOf(&["disabled", "required"])),
-        ("pci_passthrough:alias".into(), format(ALIAS)),
+        ("pci_passthrough:alias".into(), Format(ALIAS)),
         ("quota:(?:cpu|memory|disk_io|vif)_(?:limit|shares_share)".into(), natural()),
         ("quota:(?:cpu|memory|disk_io|vif)_reservation|quota:cpu_quota".into(), Integer(None)),
         ("quota:(?:cpu|memory|disk_io|vif)_shares_level".into(), OneOf(&["custom", "high", "normal", "low"])),
@@ -91,26 +85,54 @@ pub(super) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
         ("quota:vif_(?:inbound|outbound)_(?:average|peak|burst)".into(), natural()),
         ("vmware:(?:hw_version|storage_policy)".into(), Text),
     ]
-    .into_iter()
-    .map(|(key, kind)| Rule { key: whole(&key), kind })
-    .collect()
+}
+
+/// The rules; a test sees to it that none is lost for a wrong expression.
+pub(super) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
+    table()
+        .into_iter()
+        .filter_map(|(key, kind)| Some(Rule { key: whole(&key).ok()?, kind }))
+        .collect()
 });
 
-static GROUPED: LazyLock<Regex> =
-    LazyLock::new(|| whole(r"(resources|trait)([a-zA-Z0-9_-]{1,64})?"));
+const MAX_GROUP: usize = 64;
+
+/// `resources` or `trait`, when the namespace is one of these with or without a group behind it.
+fn grouped(namespace: &str) -> Option<&'static str> {
+    ["resources", "trait"].into_iter().find(|what| {
+        namespace.strip_prefix(what).is_some_and(|group| {
+            group.len() <= MAX_GROUP
+                && group.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b))
+        })
+    })
+}
 
 pub(super) fn is_known_namespace(namespace: &str) -> bool {
-    NAMESPACES.contains(&namespace) || GROUPED.is_match(namespace)
+    NAMESPACES.contains(&namespace) || grouped(namespace).is_some()
 }
 
 /// `resources<group>:CLASS` and `trait<group>:TRAIT`; `None` for other keys and unknown names.
 pub(super) fn of_placement(key: &str, value: &str) -> Option<Result<(), Fault>> {
     let (namespace, name) = key.split_once(':')?;
-    let what = GROUPED.captures(namespace)?.get(1)?.as_str();
-    if what == "resources" {
+    if grouped(namespace)? == "resources" {
         let known = names::is_standard_class(name) || names::is_custom(name);
         return known.then(|| Kind::Integer(None).check(value));
     }
     let known = names::is_standard_trait(name) || names::is_custom(name);
     known.then(|| Kind::OneOf(&["required", "forbidden"]).check(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_expression_is_one() {
+        assert_eq!(RULES.len(), table().len());
+        for (key, kind) in table() {
+            if let Kind::Format(pattern) = kind {
+                assert!(whole(pattern).is_ok(), "{key}");
+            }
+        }
+    }
 }

@@ -1,14 +1,15 @@
 //! What the value of an extra spec may be.
 
 use kilonova_wire::Fault;
-use regex::Regex;
+
+use super::rules::whole;
 
 /// A kind of value.
 pub(super) enum Kind {
     /// Anything.
     Text,
-    /// Whatever the expression matches; the text of it is shown in the refusal.
-    Format(Regex, &'static str),
+    /// Whatever the expression matches.
+    Format(&'static str),
     /// One of these.
     OneOf(&'static [&'static str]),
     /// A number, with its smallest value if it has one.
@@ -22,13 +23,14 @@ const BOOLEANS: &[&str] =
 
 impl Kind {
     pub(super) fn check(&self, value: &str) -> Result<(), Fault> {
-        let wrong = |why: String| {
-            Err(Fault::bad_request(format!("Validation failed; '{value}' {why}")))
-        };
+        let wrong =
+            |why: String| Err(Fault::bad_request(format!("Validation failed; '{value}' {why}")));
         match self {
             Self::Text => Ok(()),
-            Self::Format(format, _) if format.is_match(value) => Ok(()),
-            Self::Format(_, shown) => wrong(format!("is not of the format '{shown}'.")),
+            Self::Format(format) => match whole(format) {
+                Ok(format) if format.is_match(value) => Ok(()),
+                _ => wrong(format!("is not of the format '{format}'.")),
+            },
             Self::OneOf(choices) if choices.contains(&value) => Ok(()),
             Self::OneOf(choices) => wrong(format!("is not one of: {}.", choices.join(", "))),
             Self::Integer(least) => match (value.trim().parse::<i64>(), least) {

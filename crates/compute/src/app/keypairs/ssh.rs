@@ -45,8 +45,7 @@ fn is_key(kind: &str, mut blob: &[u8]) -> bool {
 /// # Errors
 /// 400 for a text that is not such a key.
 pub fn fingerprint(public_key: &str) -> Result<String, Fault> {
-    let invalid =
-        || Fault::bad_request("Keypair data is invalid: failed to generate fingerprint");
+    let invalid = || Fault::bad_request("Keypair data is invalid: failed to generate fingerprint");
     let mut words = public_key.split_ascii_whitespace();
     let kind = words.next().ok_or_else(invalid)?;
     let encoded = words.next().ok_or_else(invalid)?;
@@ -63,7 +62,8 @@ mod tests {
     use super::fingerprint;
 
     const RSA: &str = "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAgQDx8nkQv/zgGgB4rMYmIf+6A4l6Rr+o/6lHBQdW5aYd44bd8JttDCE/F/pNRr0lRE+PiqSPO8nDPHw0010JeMH9gYgnnFlyY3/OcJ02RhIPyyxYpv9FhY+2YiUkpwFOcLImyrxEsYXpD/0d3ac30bNH6Sw9JD9UZHYcpSxsIbECHw== x\n";
-    const ED25519: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIMzndcA7TIh/GcN3SymR9QrlrfWCZOmWHUi/CxP2cNtm";
+    const ED25519: &str =
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIMzndcA7TIh/GcN3SymR9QrlrfWCZOmWHUi/CxP2cNtm";
 
     #[test]
     fn fingerprints_are_those_that_nova_gives() {
@@ -77,7 +77,9 @@ mod tests {
         let two = format!("{ED25519}\n{ED25519}");
         let cut = &ED25519[..ED25519.len() - 4];
         let other = ED25519.replacen("ssh-ed25519", "ssh-rsa", 1);
-        for text in ["", "ssh-rsa", "ssh-rsa !!!!", "ssh-foo AAAA x", "ssh-rsa AAAA", &two, cut, &other] {
+        for text in
+            ["", "ssh-rsa", "ssh-rsa !!!!", "ssh-foo AAAA x", "ssh-rsa AAAA", &two, cut, &other]
+        {
             assert!(fingerprint(text).is_err(), "{text:?}");
         }
     }

@@ -1,0 +1,9 @@
+//! The compute API apart from servers, over HTTP in process, on both stores.
+
+mod flavors;
+mod flavors_input;
+mod hosts;
+mod keypairs;
+mod kit;
+mod quotas;
+mod versions;

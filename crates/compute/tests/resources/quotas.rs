@@ -1,0 +1,181 @@
+//! Limits and quotas.
+
+use kilonova_compute::app::usage::{self, ProjectUsage};
+use kilonova_compute::db;
+use kilonova_wire::Fault;
+use serde_json::json;
+
+use crate::kit::{ADMIN, ANN, Api, apis};
+
+#[tokio::test]
+async fn defaults_are_novas() {
+    for api in apis().await {
+        let set = api.get(ANN, "2.57", "/os-quota-sets/red").await.expect(200);
+        assert_eq!(
+            set,
+            json!({"quota_set": {
+                "id": "red", "cores": 20, "instances": 10, "ram": 51200, "key_pairs": 100,
+                "metadata_items": 128, "server_group_members": 10, "server_groups": 10,
+            }})
+        );
+        let old = api.get(ANN, "2.56", "/os-quota-sets/red/defaults").await.expect(200);
+        assert_eq!(old["quota_set"]["injected_file_content_bytes"], 10240);
+        assert!(old["quota_set"].get("floating_ips").is_none());
+        let oldest = api.get(ANN, "2.1", "/os-quota-sets/red").await.expect(200);
+        assert_eq!(oldest["quota_set"]["floating_ips"], -1);
+        api.get(ANN, "2.57", "/os-quota-sets/blue").await.refused(403, "os-quota-sets:show");
+        api.get(ANN, "2.57", "/os-quota-sets/blue/detail")
+            .await
+            .refused(403, "os-quota-sets:detail");
+        api.get(ANN, "2.75", "/os-quota-sets/red?a=b").await.refused(400, "'a' was unexpected");
+    }
+}
+
+#[tokio::test]
+async fn limits_of_projects_and_users_override_each_other() {
+    for api in apis().await {
+        let put = json!({"quota_set": {"cores": "30", "instances": -1}});
+        let set = api.admin("2.57", "PUT /os-quota-sets/red", put).await.expect(200);
+        assert_eq!(
+            (&set["quota_set"]["cores"], &set["quota_set"]["instances"]),
+            (&json!(30), &json!(-1))
+        );
+        assert!(set["quota_set"].get("id").is_none());
+        let put = json!({"quota_set": {"cores": 5}});
+        api.admin("2.57", "PUT /os-quota-sets/red?user_id=ann", put).await.expect(200);
+        let cores = async |path: &str| {
+            api.get(ADMIN, "2.57", path).await.expect(200)["quota_set"]["cores"].clone()
+        };
+        assert_eq!(cores("/os-quota-sets/red?user_id=ann").await, 5);
+        assert_eq!(cores("/os-quota-sets/red").await, 30);
+        let put = json!({"quota_set": {"cores": 31}});
+        api.admin("2.57", "PUT /os-quota-sets/red?user_id=ann", put)
+            .await
+            .refused(400, "Quota limit 31 for cores must be less than or equal to 30.");
+        api.call(ADMIN, "2.57", "DELETE /os-quota-sets/red?user_id=ann", None).await.expect(202);
+        assert_eq!(cores("/os-quota-sets/red?user_id=ann").await, 30);
+        api.call(ADMIN, "2.57", "DELETE /os-quota-sets/red", None).await.expect(202);
+        assert_eq!(cores("/os-quota-sets/red").await, 20);
+        api.call(ANN, "2.57", "DELETE /os-quota-sets/red", None).await.refused(403, "delete");
+        let put = Some(json!({"quota_set": {"cores": 1}}));
+        api.call(ANN, "2.57", "PUT /os-quota-sets/red", put).await.refused(403, "update");
+    }
+}
+
+#[tokio::test]
+async fn a_limit_below_what_is_used_has_to_be_forced() {
+    for api in apis().await {
+        api.server("red", "ann", "h", 4, 512).await;
+        let put = json!({"quota_set": {"cores": 3}});
+        api.admin("2.57", "PUT /os-quota-sets/red", put).await.refused(
+            400,
+            "Quota limit 3 for cores must be greater than or equal to already used and reserved 4.",
+        );
+        let put = json!({"quota_set": {"cores": 3, "force": "True"}});
+        api.admin("2.57", "PUT /os-quota-sets/red", put).await.expect(200);
+        let detail = api.get(ANN, "2.57", "/os-quota-sets/red/detail").await.expect(200);
+        assert_eq!(detail["quota_set"]["cores"], json!({"limit": 3, "in_use": 4, "reserved": 0}));
+        assert_eq!(detail["quota_set"]["instances"]["in_use"], 1);
+        let other = api.get(ANN, "2.57", "/os-quota-sets/red/detail?user_id=eve").await.expect(200);
+        assert_eq!(other["quota_set"]["cores"]["in_use"], 0);
+    }
+}
+
+#[tokio::test]
+async fn wrong_limits_are_refused() {
+    for api in apis().await {
+        for (set, part) in [
+            (json!({"cores": -2}), "cores"),
+            (json!({"cores": "x"}), "cores"),
+            (json!({"cores": "-2"}), "cores"),
+            (json!({"cores": 2_147_483_648_i64}), "cores"),
+            (json!({"cores": null}), "cores"),
+            (json!({"gpus": 1}), "gpus"),
+            (json!({"fixed_ips": 1}), "fixed_ips"),
+            (json!({"injected_files": 1}), "injected_files"),
+            (json!({"force": "maybe"}), "force"),
+        ] {
+            let body = json!({"quota_set": set});
+            api.admin("2.57", "PUT /os-quota-sets/red", body).await.refused(400, part);
+        }
+        let body = json!({"quota_set": {"injected_files": 1}});
+        api.admin("2.56", "PUT /os-quota-sets/red", body).await.expect(200);
+        let answer = api.admin("2.57", "PUT /os-quota-sets/red", json!({})).await;
+        assert_eq!(answer.status.as_u16(), 400);
+    }
+}
+
+#[tokio::test]
+async fn the_default_class_moves_everybody() {
+    for api in apis().await {
+        let put = json!({"quota_class_set": {"cores": 7}});
+        let path = "/os-quota-class-sets/default";
+        let set = api.admin("2.57", &format!("PUT {path}"), put.clone()).await.expect(200);
+        assert_eq!(set["quota_class_set"]["cores"], 7);
+        let set = api.get(ADMIN, "2.49", path).await.expect(200);
+        assert_eq!(set["quota_class_set"]["id"], "default");
+        assert!(set["quota_class_set"].get("server_groups").is_none());
+        assert_eq!(set["quota_class_set"]["fixed_ips"], -1);
+        let set = api.get(ANN, "2.57", "/os-quota-sets/red").await.expect(200);
+        assert_eq!(set["quota_set"]["cores"], 7);
+        api.get(ANN, "2.57", path).await.refused(403, "os-quota-class-sets:show");
+        api.call(ANN, "2.57", &format!("PUT {path}"), Some(put)).await.refused(403, "update");
+        let put = json!({"quota_class_set": {"cores": -2}});
+        api.admin("2.57", &format!("PUT {path}"), put).await.refused(400, "cores");
+        let put = json!({"quota_class_set": {"cores": 1}});
+        let long = format!("PUT /os-quota-class-sets/{}", "x".repeat(256));
+        api.admin("2.57", &long, put).await.refused(400, "quota_class_name");
+    }
+}
+
+#[tokio::test]
+async fn limits_say_what_may_be_and_what_is_used() {
+    for api in apis().await {
+        api.server("red", "ann", "h", 4, 512).await;
+        let limits = api.get(ANN, "2.57", "/limits?reserved=False").await.expect(200);
+        assert_eq!(
+            limits,
+            json!({"limits": {"rate": [], "absolute": {
+                "maxTotalCores": 20, "maxTotalInstances": 10, "maxTotalKeypairs": 100,
+                "maxServerMeta": 128, "maxTotalRAMSize": 51200, "maxServerGroups": 10,
+                "maxServerGroupMembers": 10, "totalRAMUsed": 512, "totalCoresUsed": 4,
+                "totalInstancesUsed": 1, "totalServerGroupsUsed": 0,
+            }}})
+        );
+        let old = api.get(ANN, "2.1", "/limits").await.expect(200);
+        assert_eq!(old["limits"]["absolute"]["maxImageMeta"], 128);
+        assert_eq!(old["limits"]["absolute"]["maxSecurityGroups"], -1);
+        let other = api.get(ADMIN, "2.57", "/limits?tenant_id=red").await.expect(200);
+        assert_eq!(other, limits);
+        api.get(ANN, "2.57", "/limits?tenant_id=blue").await.refused(403, "other_project");
+        api.get(ANN, "2.75", "/limits?reserved=False").await.refused(400, "'reserved'");
+    }
+}
+
+async fn check(api: &Api, instances: i64, cores: i64) -> Result<(), String> {
+    let wanted = ProjectUsage { instances, cores, ram: 0 };
+    let answer = api.store.write(move |tx| usage::check(tx, "red", "ann", wanted)).await;
+    answer.map_err(|error| Fault::from(error).message)
+}
+
+#[tokio::test]
+async fn boots_over_a_limit_are_refused_with_all_of_them() {
+    for api in apis().await {
+        api.server("red", "ann", "h", 18, 512).await;
+        assert_eq!(check(&api, 1, 2).await, Ok(()));
+        assert_eq!(
+            check(&api, 1, 3).await.unwrap_err(),
+            "Quota exceeded for cores: Requested 3, but already used 18 of 20 cores"
+        );
+        assert_eq!(
+            check(&api, 10, 3).await.unwrap_err(),
+            "Quota exceeded for instances, cores: Requested 10, 3, but already used 1, 18 of 10, 20 \
+             instances, cores"
+        );
+        api.store
+            .write(|tx| db::quotas::put(tx, "red", Some("ann"), "instances", 1))
+            .await
+            .expect("sets");
+        assert!(check(&api, 1, 1).await.is_err_and(|why| why.contains("instances")));
+    }
+}
