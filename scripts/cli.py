@@ -15,7 +15,7 @@ from stack import Wrong
 
 
 # Longer lines are cut when printed; what is checked is whole.
-WIDTH = 170
+WIDTH = 230
 
 
 class Table:

@@ -207,6 +207,7 @@ def step_kill(lane, serve):
 
     def work(job):
         connection, begun = api.clone(), job
+        time.sleep(random.uniform(0, 0.15))
         try:
             if isinstance(job, int):
                 created.append(create(connection, f"new-{job}", "fpga_1" if job == 0 else "vgpu_1"))
@@ -224,7 +225,7 @@ def step_kill(lane, serve):
     threads = [threading.Thread(target=work, args=[job]) for job in jobs]
     for thread in threads:
         thread.start()
-    for _ in range(random.randint(6, 12)):
+    for _ in range(random.randint(6, 14)):
         killer.acquire()
     serve.kill()
     for thread in threads:
