@@ -27,6 +27,11 @@ pub fn is_standard_class(name: &str) -> bool {
     CLASSES.contains(&name)
 }
 
+/// Where the class stands among the standard ones; custom ones come last.
+pub fn standard_class(name: &str) -> usize {
+    CLASSES.iter().position(|class| *class == name).unwrap_or(CLASSES.len())
+}
+
 /// Whether a name has the characters that traits, classes and consumer types may have.
 pub fn is_wellformed(name: &str) -> bool {
     !name.is_empty()

@@ -5,33 +5,35 @@ use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::get;
-use kilonova_ids::ProviderId;
 use kilonova_wire::{Body, Fault};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::call::{Call, integer, provider_id};
+use super::call::{Call, integer, only, provider_id};
 use super::{Placement, schemas};
 use crate::app::{aggregates, providers};
+use crate::db::providers::ProviderRow;
 
 pub fn routes() -> Router<Placement> {
-    Router::new().route("/resource_providers/{uuid}/aggregates", get(show).put(update))
+    Router::new()
+        .route("/resource_providers/{uuid}/aggregates", only("GET, PUT", get(show).put(update)))
 }
 
-async fn answer(call: &Call, id: ProviderId) -> Result<Response, Fault> {
-    let (provider, aggregates) = call.app.store.read(move |tx| aggregates::list(tx, id)).await?;
+fn answer(call: &Call, provider: &ProviderRow, aggregates: &[Uuid]) -> Response {
     let mut body = json!({"aggregates": aggregates});
     if call.speaks(19) {
         body["resource_provider_generation"] = provider.generation.into();
     }
-    Ok(call.json(StatusCode::OK, &body, None))
+    call.json(StatusCode::OK, &body, None)
 }
 
 async fn show(call: Call, Path(uuid): Path<String>) -> Result<Response, Fault> {
     call.since(1)?;
     call.takes_json()?;
     call.may("placement:resource_providers:aggregates:list")?;
-    answer(&call, provider_id(&uuid)?).await
+    let id = provider_id(&uuid)?;
+    let (provider, aggregates) = call.app.store.read(move |tx| aggregates::list(tx, id)).await?;
+    Ok(answer(&call, &provider, &aggregates))
 }
 
 async fn update(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Response, Fault> {
@@ -45,16 +47,19 @@ async fn update(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Resp
     let data = call.body(&body, schema)?;
     let list = if with_generation { &data["aggregates"] } else { &data };
     let generation = integer(&data["resource_provider_generation"]).filter(|_| with_generation);
-    let mut wanted: Vec<Uuid> = list
+    let wanted: Vec<Uuid> = list
         .as_array()
         .into_iter()
         .flatten()
         .filter_map(Value::as_str)
         .filter_map(|text| text.parse().ok())
         .collect();
-    wanted.sort_unstable();
-    wanted.dedup();
     let world = call.app.world.clone();
-    call.app.store.write(move |tx| aggregates::set(tx, &world, id, generation, &wanted)).await?;
-    answer(&call, id).await
+    let shown = wanted.clone();
+    let provider = call
+        .app
+        .store
+        .write(move |tx| aggregates::set(tx, &world, id, generation, &wanted))
+        .await?;
+    Ok(answer(&call, &provider, &shown))
 }

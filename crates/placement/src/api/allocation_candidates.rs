@@ -12,7 +12,7 @@ use kilonova_wire::Fault;
 use serde_json::{Map, Value, json};
 
 use super::Placement;
-use super::call::Call;
+use super::call::{Call, only};
 use super::candidates_query::{self, Asked};
 use crate::app::candidates::{self, Found, Summary};
 use crate::app::traits;
@@ -21,7 +21,7 @@ use crate::app::traits;
 static TURN: AtomicU64 = AtomicU64::new(0);
 
 pub fn routes() -> Router<Placement> {
-    Router::new().route("/allocation_candidates", get(list))
+    Router::new().route("/allocation_candidates", only("GET", get(list)))
 }
 
 async fn list(call: Call) -> Result<Response, Fault> {

@@ -11,7 +11,7 @@ use kilonova_ids::{ConsumerId, ProviderId, parse_uuid_like};
 use kilonova_wire::{Body, Fault};
 use serde_json::{Map, Value, json};
 
-use super::call::{Call, integer};
+use super::call::{Call, integer, only};
 use super::{Placement, schemas};
 use crate::Error;
 use crate::app::allocations::{self, Change};
@@ -19,9 +19,12 @@ use crate::db::{consumers, providers};
 
 pub fn routes() -> Router<Placement> {
     Router::new()
-        .route("/allocations", post(replace_many))
-        .route("/allocations/{consumer}", get(show).put(replace).delete(delete))
-        .route("/resource_providers/{uuid}/allocations", get(of_provider))
+        .route("/allocations", only("POST", post(replace_many)))
+        .route(
+            "/allocations/{consumer}",
+            only("GET, PUT, DELETE", get(show).put(replace).delete(delete)),
+        )
+        .route("/resource_providers/{uuid}/allocations", only("GET", get(of_provider)))
 }
 
 async fn of_provider(call: Call, Path(uuid): Path<String>) -> Result<Response, Fault> {

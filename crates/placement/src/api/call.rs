@@ -5,16 +5,17 @@
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use axum::routing::MethodRouter;
 use kilonova_ids::{ProviderId, parse_uuid_like};
 use kilonova_wire::query::Query;
-use kilonova_wire::schema::Schema;
 use kilonova_wire::time::{http as http_date, now_micros};
 use kilonova_wire::{Base, Body, Context, Fault, Microversion};
 use serde_json::Value;
 
 use super::Placement;
+use super::validate::Schema;
 
 /// A request that was let in.
 pub struct Call {
@@ -63,9 +64,11 @@ impl Call {
         Err(Fault::not_found("The resource could not be found."))
     }
 
-    /// 403 for anyone but admins and services.
+    /// 403 for anyone but admins and services. A token for the whole system, not for a project, is
+    /// refused as upstream does: its scope has no meaning here.
     pub fn may(&self, policy: &str) -> Result<(), Fault> {
-        if self.context.is_admin() || self.context.has_role("service") {
+        let fit = self.context.is_admin() || self.context.has_role("service");
+        if fit && !self.context.project_id.is_empty() {
             return Ok(());
         }
         Err(Fault::forbidden(format!("Policy does not allow {policy} to be performed.")))
@@ -104,7 +107,7 @@ impl Call {
     pub fn body(&self, body: &Body, schema: &Schema) -> Result<Value, Fault> {
         let value = serde_json::from_slice(&body.0)
             .map_err(|error| Fault::bad_request(format!("Malformed JSON: {error}")))?;
-        check(&value, schema)?;
+        schema.check(&value)?;
         Ok(value)
     }
 
@@ -139,12 +142,7 @@ impl Call {
 
     /// Puts the caching headers of 1.15 on an answer.
     pub fn dated(&self, response: &mut Response, modified: Option<i64>) {
-        if !self.speaks(15) {
-            return;
-        }
-        let date = http_date(modified.unwrap_or_else(now_micros));
-        put(response, header::LAST_MODIFIED, &date);
-        put(response, header::CACHE_CONTROL, "no-cache");
+        dated(self.version, response, modified);
     }
 
     /// Says where the thing is that was made.
@@ -154,17 +152,19 @@ impl Call {
     }
 }
 
+/// Puts the caching headers of 1.15 on an answer.
+pub fn dated(version: Microversion, response: &mut Response, modified: Option<i64>) {
+    if version < Microversion(1, 15) {
+        return;
+    }
+    let date = http_date(modified.unwrap_or_else(now_micros));
+    put(response, header::LAST_MODIFIED, &date);
+    put(response, header::CACHE_CONTROL, "no-cache");
+}
+
 /// 400 in the words of query checks.
 pub fn bad_query(why: &str) -> Fault {
     Fault::bad_request(format!("Invalid query string parameters: {why}"))
-}
-
-/// Checks a value in the words of body checks.
-pub fn check(value: &Value, schema: &Schema) -> Result<(), Fault> {
-    schema.check(value).map_err(|mut fault| {
-        fault.message = format!("JSON does not validate: {}", fault.message);
-        fault
-    })
 }
 
 fn put(response: &mut Response, name: HeaderName, value: &str) {
@@ -177,6 +177,19 @@ fn put(response: &mut Response, name: HeaderName, value: &str) {
 pub fn provider_id(text: &str) -> Result<ProviderId, Fault> {
     parse_uuid_like(text)
         .ok_or_else(|| Fault::not_found(format!("No resource provider with uuid {text} found")))
+}
+
+/// 405 that names what is allowed, on everything that a route does not take. `HEAD` is not taken
+/// where `GET` is.
+pub fn only(allowed: &'static str, router: MethodRouter<Placement>) -> MethodRouter<Placement> {
+    let refuse = move |method: Method| async move {
+        Fault::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            format!("The method {method} is not allowed for this resource."),
+        )
+        .with_header(header::ALLOW, HeaderValue::from_static(allowed))
+    };
+    router.head(refuse).fallback(refuse)
 }
 
 /// An integer of a body; JSON's `2.0` is one.

@@ -77,13 +77,27 @@ fn split<'a>(call: &Call, key: &'a str) -> Option<(&'static str, &'a str)> {
     fine.then_some((*prefix, suffix))
 }
 
+/// The patterns of group keys, as refusals name them.
+fn patterns(call: &Call) -> String {
+    let suffix = if call.speaks(33) { "[a-zA-Z0-9_-]{1,64}" } else { "[1-9][0-9]*" };
+    let mut patterns: Vec<String> = OF_GROUP
+        .iter()
+        .filter(|(minor, _)| call.speaks(*minor))
+        .map(|(_, prefix)| format!("'^{prefix}({suffix})?$'"))
+        .collect();
+    patterns.sort();
+    patterns.join(", ")
+}
+
 fn known(call: &Call) -> Result<(), Fault> {
     let of_all = |key: &str| OF_ALL.iter().any(|(minor, k)| call.speaks(*minor) && *k == key);
     let unknown = call.query.0.iter().find(|(key, _)| !of_all(key) && split(call, key).is_none());
     if let Some((key, _)) = unknown {
-        return Err(bad_query(&format!(
-            "Additional properties are not allowed ('{key}' was unexpected)"
-        )));
+        return Err(bad_query(&if call.speaks(25) {
+            format!("'{key}' does not match any of the regexes: {}", patterns(call))
+        } else {
+            format!("Additional properties are not allowed ('{key}' was unexpected)")
+        }));
     }
     if !call.speaks(25) && call.query.get("resources").is_none() {
         return Err(bad_query("'resources' is a required property"));
@@ -95,17 +109,18 @@ fn limit(call: &Call) -> Result<Option<usize>, Fault> {
     let Some(text) = call.query.all("limit").next() else { return Ok(None) };
     let digits = text.bytes().all(|b| b.is_ascii_digit()) && !text.starts_with('0');
     if text.is_empty() || !digits {
-        return Err(bad_query(&format!("'{text}' does not match '^[1-9][0-9]*$'")));
+        return Err(bad_query(&format!(
+            "'{text}' does not match '^[1-9][0-9]*$'\n\nFailed validating 'pattern' in schema"
+        )));
     }
     Ok(Some(text.parse().unwrap_or(usize::MAX)))
 }
 
 fn policy(call: &Call) -> Result<Option<&str>, Fault> {
-    match call.query.get("group_policy") {
-        Some(text) if !matches!(text, "none" | "isolate") => {
-            Err(bad_query(&format!("'{text}' is not one of ['none', 'isolate']")))
-        }
-        policy => Ok(policy),
+    let wrong = call.query.get("group_policy").filter(|text| !matches!(*text, "none" | "isolate"));
+    match wrong {
+        Some(text) => Err(bad_query(&format!("'{text}' is not one of ['none', 'isolate']"))),
+        None => Ok(call.query.all("group_policy").next()),
     }
 }
 

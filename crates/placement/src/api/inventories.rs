@@ -10,7 +10,7 @@ use kilonova_ids::ProviderId;
 use kilonova_wire::{Body, Fault};
 use serde_json::{Map, Value, json};
 
-use super::call::{Call, integer, provider_id};
+use super::call::{Call, integer, only, provider_id};
 use super::{Placement, schemas};
 use crate::app::inventories::{self, Wanted};
 use crate::app::providers;
@@ -20,11 +20,11 @@ pub fn routes() -> Router<Placement> {
     Router::new()
         .route(
             "/resource_providers/{uuid}/inventories",
-            get(list).post(create).put(replace).delete(clear),
+            only("GET, POST, PUT, DELETE", get(list).post(create).put(replace).delete(clear)),
         )
         .route(
             "/resource_providers/{uuid}/inventories/{class}",
-            get(show).put(update).delete(delete),
+            only("GET, PUT, DELETE", get(show).put(update).delete(delete)),
         )
 }
 

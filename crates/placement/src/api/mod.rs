@@ -16,6 +16,7 @@ mod schemas;
 mod syntax;
 mod traits;
 mod usages;
+mod validate;
 mod version;
 
 use std::sync::Arc;

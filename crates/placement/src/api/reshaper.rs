@@ -8,13 +8,13 @@ use kilonova_ids::parse_uuid_like;
 use kilonova_wire::{Body, Fault};
 use serde_json::Value;
 
-use super::call::{Call, integer};
+use super::call::{Call, integer, only};
 use super::{Placement, allocations, inventories, schemas};
 use crate::app::reshape::{self, Target};
 use crate::codes;
 
 pub fn routes() -> Router<Placement> {
-    Router::new().route("/reshaper", post(run))
+    Router::new().route("/reshaper", only("POST", post(run)))
 }
 
 fn targets(data: &Value) -> Result<Vec<Target>, Fault> {

@@ -8,15 +8,16 @@ use axum::routing::get;
 use kilonova_wire::{Body, Fault};
 use serde_json::{Value, json};
 
-use super::call::{Call, check};
+use super::call::{Call, only};
 use super::{Placement, schemas};
 use crate::Error;
 use crate::app::classes;
 
 pub fn routes() -> Router<Placement> {
-    Router::new()
-        .route("/resource_classes", get(list).post(create))
-        .route("/resource_classes/{name}", get(show).put(update).delete(delete))
+    Router::new().route("/resource_classes", only("GET, POST", get(list).post(create))).route(
+        "/resource_classes/{name}",
+        only("GET, PUT, DELETE", get(show).put(update).delete(delete)),
+    )
 }
 
 fn own(name: &str) -> String {
@@ -73,7 +74,7 @@ async fn update(call: Call, Path(name): Path<String>, body: Body) -> Result<Resp
 
 async fn ensure(call: Call, name: String) -> Result<Response, Fault> {
     call.may("placement:resource_classes:update")?;
-    check(&json!({"name": name}), &schemas::RESOURCE_CLASS)?;
+    schemas::RESOURCE_CLASS.check(&json!({"name": name}))?;
     let wanted = name.clone();
     let made = call
         .app

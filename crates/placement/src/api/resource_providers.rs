@@ -9,16 +9,17 @@ use kilonova_ids::{ProviderId, parse_uuid_like};
 use kilonova_wire::{Body, Fault};
 use serde_json::{Value, json};
 
-use super::call::{Call, provider_id};
+use super::call::{Call, only, provider_id};
 use super::{Placement, filters, schemas};
 use crate::Error;
 use crate::app::{self, providers};
 use crate::db::providers::ProviderRow;
 
 pub fn routes() -> Router<Placement> {
-    Router::new()
-        .route("/resource_providers", get(list).post(create))
-        .route("/resource_providers/{uuid}", get(show).put(update).delete(delete))
+    Router::new().route("/resource_providers", only("GET, POST", get(list).post(create))).route(
+        "/resource_providers/{uuid}",
+        only("GET, PUT, DELETE", get(show).put(update).delete(delete)),
+    )
 }
 
 fn view(call: &Call, row: &ProviderRow) -> Value {

@@ -3,19 +3,18 @@
 
 use std::sync::LazyLock;
 
-use kilonova_wire::schema::Schema;
 use serde_json::{Value, json};
 
+use super::validate::{Schema, UUID_LIKE};
+
 const MAX_INT: i64 = 2_147_483_647;
-const UUID_LIKE: &str =
-    "^[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}$";
 const UUID_KEY: &str = "^[0-9a-fA-F-]{36}$";
 const NAME: &str = "^[A-Z0-9_]+$";
 const CUSTOM: &str = "^CUSTOM_[A-Z0-9_]+$";
 
 macro_rules! schemas {
     ($($(#[$doc:meta])* $name:ident = $value:expr;)*) => {
-        $($(#[$doc])* pub static $name: LazyLock<Schema> = LazyLock::new(|| Schema::new(&$value));)*
+        $($(#[$doc])* pub static $name: LazyLock<Schema> = LazyLock::new(|| Schema::new($value));)*
         #[cfg(test)]
         fn all() -> Vec<&'static Schema> {
             vec![$(&*$name),*]

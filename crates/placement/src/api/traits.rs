@@ -8,7 +8,7 @@ use axum::routing::get;
 use kilonova_wire::{Body, Fault};
 use serde_json::{Value, json};
 
-use super::call::{Call, integer, provider_id};
+use super::call::{Call, integer, only, provider_id};
 use super::{Placement, schemas};
 use crate::app::providers;
 use crate::app::traits::{self, Filter};
@@ -16,9 +16,12 @@ use crate::names;
 
 pub fn routes() -> Router<Placement> {
     Router::new()
-        .route("/traits", get(list))
-        .route("/traits/{name}", get(show).put(create).delete(delete))
-        .route("/resource_providers/{uuid}/traits", get(of_provider).put(set).delete(clear))
+        .route("/traits", only("GET", get(list)))
+        .route("/traits/{name}", only("GET, PUT, DELETE", get(show).put(create).delete(delete)))
+        .route(
+            "/resource_providers/{uuid}/traits",
+            only("GET, PUT, DELETE", get(of_provider).put(set).delete(clear)),
+        )
 }
 
 fn filter(call: &Call) -> Result<Filter, Fault> {

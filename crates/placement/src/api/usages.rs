@@ -11,15 +11,15 @@ use kilonova_wire::Fault;
 use serde_json::{Map, Value, json};
 
 use super::Placement;
-use super::call::{Call, bad_query, provider_id};
+use super::call::{Call, bad_query, only, provider_id};
 use crate::app::inventories;
 use crate::db::consumers;
 use crate::{Error, names};
 
 pub fn routes() -> Router<Placement> {
     Router::new()
-        .route("/usages", get(total))
-        .route("/resource_providers/{uuid}/usages", get(of_provider))
+        .route("/usages", only("GET", get(total)))
+        .route("/resource_providers/{uuid}/usages", only("GET", get(of_provider)))
 }
 
 async fn of_provider(call: Call, Path(uuid): Path<String>) -> Result<Response, Fault> {
@@ -47,10 +47,12 @@ fn read(call: &Call) -> Result<Asked, Fault> {
     };
     call.only(known)?;
     let text = |key: &str| match call.query.get(key) {
-        Some("") => Err(bad_query(&format!("'' is too short: {key}"))),
-        Some(value) if value.chars().count() > 255 => {
-            Err(bad_query(&format!("'{value}' is too long: {key}")))
+        Some("") => {
+            Err(bad_query("'' should be non-empty\n\nFailed validating 'minLength' in schema"))
         }
+        Some(value) if value.chars().count() > 255 => Err(bad_query(&format!(
+            "'{value}' is too long\n\nFailed validating 'maxLength' in schema"
+        ))),
         value => Ok(value.map(str::to_owned)),
     };
     let kind = text("consumer_type")?;

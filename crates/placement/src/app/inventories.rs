@@ -13,7 +13,7 @@ use super::{classes, providers};
 use crate::db;
 use crate::db::inventories::InventoryRow;
 use crate::db::providers::ProviderRow;
-use crate::{Error, World, codes};
+use crate::{Error, World, codes, names};
 
 /// What a client wants of one class.
 pub type Wanted = (String, Inventory);
@@ -170,7 +170,7 @@ pub fn write(tx: &mut Tx<'_>, id: ProviderId, wanted: &[Wanted], all: bool) -> R
     let mut held: Vec<&str> =
         old.values().filter(|row| row.inventory.used > 0).map(|row| row.class.as_str()).collect();
     if !held.is_empty() {
-        held.sort_unstable();
+        held.sort_unstable_by_key(|class| (names::standard_class(class), *class));
         return Err(Fault::conflict(format!("update conflict: {}", in_use(id, &held.join(", "))))
             .with_code(codes::INVENTORY_IN_USE)
             .into());

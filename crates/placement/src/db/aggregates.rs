@@ -10,7 +10,8 @@ statements! {
     OF_PROVIDER = "SELECT aggregate FROM provider_aggregates WHERE provider_id = ?1
         ORDER BY aggregate";
     /// Puts a provider into an aggregate.
-    ADD = "INSERT INTO provider_aggregates (provider_id, aggregate) VALUES (?1, ?2)";
+    ADD = "INSERT INTO provider_aggregates (provider_id, aggregate) VALUES (?1, ?2)
+        ON CONFLICT DO NOTHING";
     /// Takes it out of all.
     CLEAR = "DELETE FROM provider_aggregates WHERE provider_id = ?1";
 }
