@@ -87,6 +87,15 @@ impl World {
         Ok(count)
     }
 
+    /// Drops notes of the change log that were written before a moment. A replica that has not
+    /// followed since then must load anew.
+    ///
+    /// # Errors
+    /// Only of the store.
+    pub async fn forget(store: &Store, before: i64) -> Result<(), Error> {
+        store.write(move |tx| -> Result<(), Error> { Ok(db::changes::forget(tx, before)?) }).await
+    }
+
     /// To be called in a transaction that changed a tree, after its last write to it: notes the
     /// change and shows it to the world once it is durable.
     pub(crate) fn tree_changed(&self, tx: &mut Tx<'_>, root: ProviderId) -> Result<(), Error> {

@@ -149,6 +149,8 @@ async fn a_report_that_says_nothing_new_writes_nothing() {
         assert_eq!(number(&store, "SELECT COUNT(*) FROM change_log").await, notes);
         let sum = "SELECT CAST(SUM(generation) AS BIGINT) FROM resource_providers";
         assert_eq!(number(&store, sum).await, 2);
+        World::forget(&store, i64::MAX).await.expect("forgotten");
+        assert_eq!(number(&store, "SELECT COUNT(*) FROM change_log").await, 0);
     }
 }
 
