@@ -8,13 +8,16 @@
 #
 # KILONOVA_KILLS (200) is the number of kills on each database. A failed step does not keep the
 # later ones from running. The last line sums up; the exit code is 1 when anything failed.
+# KILONOVA names a program to use for demo and chaos instead of building it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/postgres.sh
 
 export PATH="$PATH:$HOME/.cargo/bin" CARGO_TERM_COLOR=never
 KILLS=${KILONOVA_KILLS:-200}
-KILONOVA=target/release/kilonova
+# A program named by the environment is taken as it is; otherwise it is built.
+release_built=${KILONOVA:+yes}
+KILONOVA=${KILONOVA:-target/release/kilonova}
 SCRATCH=$(mktemp -d)
 passed=0 failed=0 skipped=0
 
@@ -72,7 +75,7 @@ script() {
 }
 
 release() {
-    [ "${release_built:-no}" = yes ] && return
+    [ "$release_built" = yes ] && return
     title "build: target/release/kilonova"
     if ! cargo build --release --locked -p kilonova; then
         add 0 1 0
