@@ -30,12 +30,11 @@ pub fn delete(
         }
         flow::finish(tx, &open, End::Cancelled, Some("The server was deleted."), now)?;
     }
-    start::begin(tx, context, server, "delete", "destroy", now)?;
+    start::begin(tx, context, server, "delete", "destroy", "deleting", now)?;
     let Some(host) = &server.host else {
         let Some(operation) = flow::open_of(tx, server.id)? else { return Ok(()) };
         return gone(tx, compute, "", &operation, now);
     };
-    servers::set_task(tx, server.id, Some("deleting"), now)?;
     let generation = documents::put(tx, host, server.id, &Desired::Absent)?;
     compute.wake_on_commit(tx, host, generation);
     Ok(())

@@ -93,14 +93,21 @@ pub fn change_power(
     let Desired::Present(mut domain) = document.desired else {
         return Err(Fault::conflict(format!("Instance {} is being removed", server.id)).into());
     };
-    let operation = start::begin(tx, context, server, change.action(), "settle", now)?;
+    let operation = start::begin(
+        tx,
+        context,
+        server,
+        change.action(),
+        "settle",
+        change.task(),
+        now,
+    )?;
     domain.power = if change == Change::Stop { Power::Off } else { Power::On };
     domain.verb = match change {
         Change::RebootSoft => Some((operation, Verb::RebootSoft)),
         Change::RebootHard => Some((operation, Verb::RebootHard)),
         Change::Start | Change::Stop => domain.verb,
     };
-    servers::set_task(tx, server.id, Some(change.task()), now)?;
     let generation = documents::put(tx, host, server.id, &Desired::Present(domain))?;
     compute.wake_on_commit(tx, host, generation);
     Ok(())

@@ -1,4 +1,7 @@
 //! How an operation on an existing server begins.
+//!
+//! The server's row is written before the operation's: two who begin at once meet on that row, and
+//! PostgreSQL runs the later one again on what the first left, instead of breaking the unique key.
 
 use kilonova_flow::{self as flow, NewOperation};
 use kilonova_ids::OperationId;
@@ -7,9 +10,10 @@ use kilonova_wire::Context;
 use serde_json::json;
 
 use crate::Error;
-use crate::db::servers::Server;
+use crate::db::servers::{self, Server};
 
-/// Begins an operation in the caller's name and returns its id.
+/// Begins an operation in the caller's name, with `task` as what is being done to the server, and
+/// returns its id.
 ///
 /// # Errors
 /// Busy when another one is open.
@@ -19,8 +23,10 @@ pub(super) fn begin(
     server: &Server,
     kind: &'static str,
     step: &'static str,
+    task: &str,
     now: i64,
 ) -> Result<OperationId, Error> {
+    servers::set_task(tx, server.id, Some(task), now)?;
     let id = OperationId::new_v4();
     let operation = NewOperation {
         id,
