@@ -5,6 +5,7 @@
 
 pub mod api;
 pub mod app;
+pub mod audit;
 pub mod db;
 pub mod error;
 pub mod flows;

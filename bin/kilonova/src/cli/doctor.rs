@@ -3,11 +3,11 @@
 
 use std::process::ExitCode;
 
+use kilonova_compute::audit::{self, Finding};
 use kilonova_store::Store;
 use serde_json::json;
 
 use super::{Doctor, Format};
-use crate::audit::{self, Finding};
 use crate::config::Settings;
 use crate::failure::Failure;
 

@@ -1,7 +1,8 @@
 //! The rules of the ledger as SQL: each statement returns the rows that break its rule.
 //!
 //! The tests, the crash runs and `kilonova doctor` use these same statements. The rules of one
-//! service come from it; those that tie services together are here.
+//! service come from it; those that tie services together are here, the only place that reads
+//! tables of several services. It must never write.
 
 use kilonova_store::{Error, Store, params};
 
