@@ -76,7 +76,11 @@ pub fn finish(
 ///
 /// # Errors
 /// The database's.
-pub fn event(tx: &mut Tx<'_>, operation: kilonova_ids::OperationId, event: &Event) -> Result<(), Error> {
+pub fn event(
+    tx: &mut Tx<'_>,
+    operation: kilonova_ids::OperationId,
+    event: &Event,
+) -> Result<(), Error> {
     let params = params![
         operation,
         &event.name,

@@ -61,9 +61,10 @@ impl From<rusqlite::Error> for Error {
 impl From<tokio_postgres::Error> for Error {
     fn from(error: tokio_postgres::Error) -> Self {
         use tokio_postgres::error::SqlState;
-        let text = error
-            .as_db_error()
-            .map_or_else(|| error.to_string(), |db| format!("{}: {}", db.code().code(), db.message()));
+        let text = error.as_db_error().map_or_else(
+            || error.to_string(),
+            |db| format!("{}: {}", db.code().code(), db.message()),
+        );
         match error.code() {
             Some(&SqlState::UNIQUE_VIOLATION) => Self::Unique(text),
             Some(&SqlState::FOREIGN_KEY_VIOLATION) => Self::Reference(text),

@@ -145,12 +145,13 @@ impl Store {
     }
 
     /// Prepares each statement and returns those that the database refuses, with its reason.
-    pub async fn refused(&self, statements: &'static [(&'static str, &'static str)]) -> Vec<String> {
+    pub async fn refused(
+        &self,
+        statements: &'static [(&'static str, &'static str)],
+    ) -> Vec<String> {
         let mut refused = Vec::new();
         for (name, sql) in statements {
-            let answer = self
-                .read(move |tx| tx.prepare(sql))
-                .await;
+            let answer = self.read(move |tx| tx.prepare(sql)).await;
             if let Err(error) = answer {
                 refused.push(format!("{name}: {error}"));
             }

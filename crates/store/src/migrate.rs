@@ -30,13 +30,12 @@ pub(crate) async fn run(store: &Store, migrations: &[Migration]) -> Result<(), E
             reason: "the database was made by a newer version of this program; upgrade it".into(),
         });
     }
-    let mut position = applied.len() as i64;
-    for migration in migrations.iter().filter(|m| !applied.iter().any(|name| name == m.name)) {
-        let (migration, at) = (*migration, position);
+    let missing = migrations.iter().filter(|m| !applied.iter().any(|name| name == m.name));
+    for (at, migration) in (applied.len() as i64..).zip(missing) {
+        let migration = *migration;
         store.write(move |tx| apply(tx, migration, at)).await.map_err(|error: Error| {
             Error::Migration { name: migration.name.into(), reason: error.to_string() }
         })?;
-        position += 1;
     }
     Ok(())
 }

@@ -62,9 +62,11 @@ impl CrashPlan {
     }
 
     pub(crate) fn next(&self) -> Step {
-        Step(self.0.as_ref().map(|plan| {
-            (Arc::clone(plan), plan.writes.fetch_add(1, Ordering::SeqCst) == plan.at)
-        }))
+        Step(
+            self.0.as_ref().map(|plan| {
+                (Arc::clone(plan), plan.writes.fetch_add(1, Ordering::SeqCst) == plan.at)
+            }),
+        )
     }
 }
 

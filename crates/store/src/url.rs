@@ -32,7 +32,9 @@ impl FromStr for DatabaseUrl {
                 .parse()
                 .map(|config| Self::Postgres(Box::new(config)))
                 .map_err(|e| wrong(e.to_string())),
-            other => Err(wrong(format!("scheme {other} is not supported; use sqlite or postgresql"))),
+            other => {
+                Err(wrong(format!("scheme {other} is not supported; use sqlite or postgresql")))
+            }
         }
     }
 }

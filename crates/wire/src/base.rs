@@ -16,7 +16,9 @@ impl Base {
             .headers
             .get(http::header::HOST)
             .and_then(|host| host.to_str().ok())
-            .filter(|host| host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b)))
+            .filter(|host| {
+                host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b))
+            })
             .unwrap_or("localhost");
         Self(format!("http://{host}{prefix}"))
     }

@@ -67,10 +67,8 @@ impl<S: Sync> FromRequestParts<S> for Context {
     type Rejection = Fault;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Fault> {
-        parts
-            .extensions
-            .get::<Self>()
-            .cloned()
-            .ok_or_else(|| Fault::unauthorized("The request you have made requires authentication."))
+        parts.extensions.get::<Self>().cloned().ok_or_else(|| {
+            Fault::unauthorized("The request you have made requires authentication.")
+        })
     }
 }

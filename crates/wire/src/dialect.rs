@@ -103,8 +103,6 @@ fn explanation(status: StatusCode) -> &'static str {
         409 => "There was a conflict when trying to complete your request.",
         413 => "The body of your request was too large for this server.",
         415 => "The request media type is not supported by this server.",
-        _ => {
-            "The server has either erred or is incapable of performing the requested operation."
-        }
+        _ => "The server has either erred or is incapable of performing the requested operation.",
     }
 }

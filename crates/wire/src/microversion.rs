@@ -67,5 +67,5 @@ pub fn requested<'a>(headers: &'a HeaderMap, service_type: &str) -> Option<&'a s
         .filter_map(|entry| entry.trim().split_once(char::is_whitespace))
         .filter(|(service, _)| service.eq_ignore_ascii_case(service_type))
         .map(|(_, version)| version.trim())
-        .last()
+        .next_back()
 }

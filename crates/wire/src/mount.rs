@@ -36,7 +36,12 @@ struct Mounted {
 }
 
 /// Puts the layers around `routes`; `prefix` is where the result will be nested, for links.
-pub fn mount(routes: Router, service: Service, prefix: &str, auth: Arc<dyn Authenticator>) -> Router {
+pub fn mount(
+    routes: Router,
+    service: Service,
+    prefix: &str,
+    auth: Arc<dyn Authenticator>,
+) -> Router {
     let mounted = Arc::new(Mounted { service, prefix: prefix.to_owned(), auth });
     routes
         .fallback(|| async { Fault::not_found("The resource could not be found.") })

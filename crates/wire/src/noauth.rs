@@ -34,10 +34,8 @@ fn believe(headers: &HeaderMap) -> Result<Context, Fault> {
     if token.is_none() && text("x-user-id").is_none() && text("x-roles").is_none() {
         return Err(Fault::unauthorized("Authentication required"));
     }
-    let (user, project) = match token.map(|token| token.split_once(':').unwrap_or((token, token))) {
-        Some(pair) => pair,
-        None => ("", ""),
-    };
+    let whole = token.unwrap_or_default();
+    let (user, project) = whole.split_once(':').unwrap_or((whole, whole));
     let user = text("x-user-id").unwrap_or(user).to_owned();
     let project = text("x-project-id").or(text("x-tenant-id")).unwrap_or(project);
     let mut roles = list("x-roles");

@@ -1,7 +1,7 @@
 //! `limit` and `marker`, as Nova and Glance read them.
 
-use crate::query::Query;
 use crate::Fault;
+use crate::query::Query;
 
 /// Rows at most in one answer, whatever the caller asks (Nova's `[api] max_limit`).
 pub const MAX_LIMIT: usize = 1000;

@@ -35,14 +35,14 @@ impl Server {
             command.args(["--database", url]);
         }
         command.env("RUST_LOG", "warn").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
-        let mut child =
-            command.spawn().map_err(|e| Failure::failed("cannot start a server", e))?;
+        let mut child = command.spawn().map_err(|e| Failure::failed("cannot start a server", e))?;
         let lines = child.stdout.take().map(BufReader::new);
-        let ready = lines.into_iter().flat_map(BufRead::lines).map_while(Result::ok).find_map(|l| {
-            let rest = l.strip_prefix("kilonova: ready on http://")?.to_owned();
-            let (address, seconds) = rest.split_once(" (")?;
-            Some((address.to_owned(), seconds.trim_end_matches(')').to_owned()))
-        });
+        let ready =
+            lines.into_iter().flat_map(BufRead::lines).map_while(Result::ok).find_map(|l| {
+                let rest = l.strip_prefix("kilonova: ready on http://")?.to_owned();
+                let (address, seconds) = rest.split_once(" (")?;
+                Some((address.to_owned(), seconds.trim_end_matches(')').to_owned()))
+            });
         match ready {
             Some((address, ready)) => Ok(Self { child, address, ready }),
             None => Err(Failure::Failed(format!(
@@ -81,12 +81,11 @@ impl Server {
     }
 
     fn terminate(&mut self) {
-        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            if matches!(self.child.try_wait(), Ok(None)) {
-                if let Err(error) = kill_process(pid, Signal::TERM) {
-                    eprintln!("kilonova bench: cannot end the server: {error}");
-                }
-            }
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
+            && matches!(self.child.try_wait(), Ok(None))
+            && let Err(error) = kill_process(pid, Signal::TERM)
+        {
+            eprintln!("kilonova bench: cannot end the server: {error}");
         }
         drop(self.child.wait());
     }

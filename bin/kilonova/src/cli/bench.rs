@@ -32,7 +32,10 @@ pub(super) fn run(options: Bench) -> Result<ExitCode, Failure> {
         println!("{}", json!(rows));
     } else {
         let store = if options.database.is_some() { "PostgreSQL" } else { "SQLite" };
-        println!("{store}: {} hosts, {} servers, {} clients", size.hosts, size.servers, size.clients);
+        println!(
+            "{store}: {} hosts, {} servers, {} clients",
+            size.hosts, size.servers, size.clients
+        );
         for (what, value, unit) in rows {
             println!("  {what:45} {value:10.2} {unit}");
         }

@@ -15,13 +15,13 @@ pub(super) fn run(options: Doctor) -> Result<ExitCode, Failure> {
     let settings =
         Settings::read(options.config.as_deref(), options.state_dir, None, options.database, None)?;
     let url = settings.database_url()?;
-    if let kilonova_store::DatabaseUrl::Sqlite(file) = &url {
-        if !file.exists() {
-            return Err(Failure::Refused(format!(
-                "there is no database at {}; name the state directory of a server with --state-dir",
-                file.display()
-            )));
-        }
+    if let kilonova_store::DatabaseUrl::Sqlite(file) = &url
+        && !file.exists()
+    {
+        return Err(Failure::Refused(format!(
+            "there is no database at {}; name the state directory of a server with --state-dir",
+            file.display()
+        )));
     }
     let findings = super::runtime()?.block_on(async {
         let store = Store::open(&url).await.map_err(|e| Failure::Failed(e.to_string()))?;

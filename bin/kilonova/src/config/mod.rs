@@ -99,9 +99,9 @@ impl Settings {
                 .unwrap_or_else(|| PathBuf::from("kilonova-state")),
             listen: match listen {
                 Some(listen) => listen,
-                None => file.parse("api", "listen", "ADDRESS:PORT")?.unwrap_or_else(|| {
-                    SocketAddr::from(([127, 0, 0, 1], 8774))
-                }),
+                None => file
+                    .parse("api", "listen", "ADDRESS:PORT")?
+                    .unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 8774))),
             },
             database: database.or(file.get("database", "connection").map(str::to_owned)),
             nodes: nodes.or(file.path("simulated", "nodes")),

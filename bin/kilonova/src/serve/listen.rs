@@ -28,8 +28,8 @@ pub(super) async fn serve(
             tracing::debug!(%error, "cannot set TCP_NODELAY");
         }
     });
-    let mut terminate =
-        signal(SignalKind::terminate()).map_err(|e| Failure::failed("cannot wait for SIGTERM", e))?;
+    let mut terminate = signal(SignalKind::terminate())
+        .map_err(|e| Failure::failed("cannot wait for SIGTERM", e))?;
     let told = Arc::clone(&stop);
     let server = axum::serve(listener, service).with_graceful_shutdown(async move {
         told.notified().await;

@@ -62,8 +62,6 @@ fn mounted(service: ServiceName, services: &Services, prefix: &str) -> Router {
             kilonova_accelerator::routes(kilonova_accelerator::State::new(services.store.clone())),
             kilonova_accelerator::service(),
         ),
-        ServiceName::Network => {
-            put(kilonova_network::routes(), kilonova_network::service())
-        }
+        ServiceName::Network => put(kilonova_network::routes(), kilonova_network::service()),
     }
 }

@@ -6,8 +6,8 @@ use kilonova_ids::ImageId;
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Fault};
 
-use crate::db::{self, servers::FlavorOf};
 use crate::Error;
+use crate::db::{self, servers::FlavorOf};
 
 /// What stands in a request until its flavor is looked up.
 pub fn unresolved_flavor() -> FlavorOf {
@@ -28,7 +28,8 @@ pub fn unresolved_flavor() -> FlavorOf {
 /// # Errors
 /// 400 when there is none that the caller may use, as Nova answers for a `flavorRef`.
 pub fn flavor(tx: &mut Tx<'_>, context: &Context, id: &str) -> Result<FlavorOf, Error> {
-    let missing = || Fault::bad_request(format!("Flavor {} could not be found.", id.escape_debug()));
+    let missing =
+        || Fault::bad_request(format!("Flavor {} could not be found.", id.escape_debug()));
     let flavor = db::flavors::by_id(tx, id)?.ok_or_else(missing)?;
     if !flavor.is_public
         && !context.is_admin()
@@ -59,7 +60,8 @@ pub fn image(
     flavor: &FlavorOf,
 ) -> Result<BTreeMap<String, String>, Error> {
     let image = kilonova_image::find(tx, id)?.filter(|image| image.visible_to(context));
-    let image = image.ok_or_else(|| Fault::bad_request(format!("Image {id} could not be found.")))?;
+    let image =
+        image.ok_or_else(|| Fault::bad_request(format!("Image {id} could not be found.")))?;
     if image.status != "active" {
         return Err(Fault::bad_request(format!("Image {id} is not active.")).into());
     }

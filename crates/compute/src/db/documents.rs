@@ -69,7 +69,6 @@ fn read(row: &Row) -> Result<Document, Error> {
     Ok(Document {
         server: row.id(0)?,
         generation: row.int(1)?,
-        desired: serde_json::from_str(row.text(2)?)
-            .map_err(|e| shape(format!("document: {e}")))?,
+        desired: serde_json::from_str(row.text(2)?).map_err(|e| shape(format!("document: {e}")))?,
     })
 }

@@ -1,12 +1,12 @@
 //! The tables of the compute service and the statements on them.
 pub mod documents;
-pub mod fleet;
-pub mod migrations_servers;
-pub mod servers;
-pub mod stuck;
 pub mod flavors;
+pub mod fleet;
 pub mod hosts;
 pub mod keypairs;
 pub mod migrations_resources;
+pub mod migrations_servers;
 pub mod quotas;
+pub mod servers;
+pub mod stuck;
 pub mod usage;

@@ -19,10 +19,7 @@ kilonova_store::statements! {
 /// # Errors
 /// The database's.
 pub fn clearing(tx: &mut Tx<'_>, before: i64) -> Result<Vec<(String, ServerId)>, Error> {
-    tx.rows(CLEARING, params![before])?
-        .iter()
-        .map(|row| Ok((row.string(0)?, row.id(1)?)))
-        .collect()
+    tx.rows(CLEARING, params![before])?.iter().map(|row| Ok((row.string(0)?, row.id(1)?))).collect()
 }
 
 /// Takes one of them; false when it has moved meanwhile.

@@ -12,8 +12,8 @@ use serde_json::json;
 
 use super::start::event;
 use crate::app::boot::{self, ProfileGroups};
-use crate::db::servers::{self, Fault, Server, VmState};
 use crate::db::documents;
+use crate::db::servers::{self, Fault, Server, VmState};
 use crate::{Compute, Error};
 
 /// Hosts tried for one boot (Nova's `[scheduler] max_attempts`).
@@ -109,8 +109,7 @@ fn elsewhere(
     };
     let excluded: HashSet<String> = tried.iter().cloned().collect();
     let world = compute.world.snapshot();
-    let planned =
-        boot::plan(&world, &compute.fleet, &query, &server.spec, &excluded, 1, now);
+    let planned = boot::plan(&world, &compute.fleet, &query, &server.spec, &excluded, 1, now);
     let Ok(mut planned) = planned else { return Ok(false) };
     let candidates = planned.pop().unwrap_or_default();
     let placed = boot::claim(

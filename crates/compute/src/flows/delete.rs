@@ -8,8 +8,8 @@ use kilonova_wire::Context;
 
 use super::start;
 use crate::app::boot;
-use crate::db::servers::{self, Server};
 use crate::db::documents;
+use crate::db::servers::{self, Server};
 use crate::{Compute, Error};
 
 /// Begins the deletion, or carries it out at once for a server that is on no host. Whatever else
@@ -56,8 +56,13 @@ pub(super) fn destroyed(
         Outcome::Failed { step, message } => {
             let why = format!("{host}: {step}: {message}");
             tracing::warn!(server = %observation.server, "cannot destroy yet: {why}");
-            let failed =
-                start::event("compute_terminate_instance", host, Some(&why), operation.updated_at, now);
+            let failed = start::event(
+                "compute_terminate_instance",
+                host,
+                Some(&why),
+                operation.updated_at,
+                now,
+            );
             flow::event(tx, operation.id, &failed)?;
             Ok(flow::advance(tx, operation, "destroy", &operation.data, now)?)
         }

@@ -6,8 +6,8 @@ use kilonova_store::Tx;
 use kilonova_wire::{Context, Fault};
 
 use super::start;
-use crate::db::servers::{self, Server, VmState};
 use crate::db::documents;
+use crate::db::servers::{self, Server, VmState};
 use crate::{Compute, Error};
 
 /// Nova's power states.
@@ -93,15 +93,8 @@ pub fn change_power(
     let Desired::Present(mut domain) = document.desired else {
         return Err(Fault::conflict(format!("Instance {} is being removed", server.id)).into());
     };
-    let operation = start::begin(
-        tx,
-        context,
-        server,
-        change.action(),
-        "settle",
-        change.task(),
-        now,
-    )?;
+    let operation =
+        start::begin(tx, context, server, change.action(), "settle", change.task(), now)?;
     domain.power = if change == Change::Stop { Power::Off } else { Power::On };
     domain.verb = match change {
         Change::RebootSoft => Some((operation, Verb::RebootSoft)),
@@ -135,12 +128,15 @@ pub(super) fn settled(
         (Outcome::Failed { step, message }, _) => Some(format!("{host}: {step}: {message}")),
         _ => return Ok(()),
     };
-    flow::event(tx, operation.id, &start::event(&name, host, failure.as_deref(), operation.created_at, now))?;
+    flow::event(
+        tx,
+        operation.id,
+        &start::event(&name, host, failure.as_deref(), operation.created_at, now),
+    )?;
     let Some(message) = failure else {
         return Ok(flow::finish(tx, operation, End::Done, None, now)?);
     };
-    let fault =
-        servers::Fault { code: 500, message: message.clone(), created: now, details: None };
+    let fault = servers::Fault { code: 500, message: message.clone(), created: now, details: None };
     servers::set_error(tx, id, &fault, now)?;
     Ok(flow::finish(tx, operation, End::Failed, Some(&message), now)?)
 }

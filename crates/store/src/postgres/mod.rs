@@ -36,9 +36,10 @@ impl Postgres {
             .max_size(CONNECTIONS)
             .build()
             .map_err(|e| Error::Open(format!("cannot set up the PostgreSQL pool: {e}")))?;
-        let client = pool.get().await.map_err(|e| {
-            Error::Open(format!("cannot connect to PostgreSQL: {}", chain(&e)))
-        })?;
+        let client = pool
+            .get()
+            .await
+            .map_err(|e| Error::Open(format!("cannot connect to PostgreSQL: {}", chain(&e))))?;
         drop(client);
         Ok(Self { pool })
     }

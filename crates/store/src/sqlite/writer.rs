@@ -20,8 +20,11 @@ use crate::{Error, Tx};
 /// Ends a job once the group's fate is known: `None` for committed.
 type Finish = Box<dyn FnOnce(Option<&Error>) + Send>;
 
+/// Runs a transaction; `None` when it came to nothing and has been answered.
+type Run = Box<dyn FnOnce(&Connection) -> Option<Finish> + Send>;
+
 /// A transaction waiting for the writer: run it, then tell it how the group went.
-pub(super) struct Job(Box<dyn FnOnce(&Connection) -> Option<Finish> + Send>);
+pub(super) struct Job(Run);
 
 impl Job {
     pub(super) fn new<T, E, F>(mut work: F, answer: oneshot::Sender<Result<T, E>>) -> Self

@@ -59,8 +59,12 @@ fn parse(body: &Value) -> Result<Action, Fault> {
         "os-stop" => nothing(Change::Stop),
         "forceDelete" => Ok(Action::Delete),
         "reboot" => match argument.get("type").and_then(Value::as_str) {
-            Some(kind) if kind.eq_ignore_ascii_case("SOFT") => Ok(Action::Power(Change::RebootSoft)),
-            Some(kind) if kind.eq_ignore_ascii_case("HARD") => Ok(Action::Power(Change::RebootHard)),
+            Some(kind) if kind.eq_ignore_ascii_case("SOFT") => {
+                Ok(Action::Power(Change::RebootSoft))
+            }
+            Some(kind) if kind.eq_ignore_ascii_case("HARD") => {
+                Ok(Action::Power(Change::RebootHard))
+            }
             _ => Err(Fault::bad_request(format!(
                 "Invalid input for field/attribute type. Value: {}. It must be SOFT or HARD.",
                 argument.get("type").unwrap_or(&Value::Null)

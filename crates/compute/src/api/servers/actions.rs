@@ -79,12 +79,14 @@ pub(super) async fn show(
             let server: ServerId = parse_uuid_like(&id).ok_or_else(|| super::find::missing(&id))?;
             history(tx, &caller, &id)?;
             flow::one(tx, server, &request)?.ok_or_else(|| {
-                Error::from(Fault::not_found(format!("Action {} not found", request.escape_debug())))
+                Error::from(Fault::not_found(format!(
+                    "Action {} not found",
+                    request.escape_debug()
+                )))
             })
         })
         .await?;
     let mut shown = view(&operation, version);
-    shown["events"] =
-        events.iter().map(|e| event(e, &context, version)).collect::<Vec<_>>().into();
+    shown["events"] = events.iter().map(|e| event(e, &context, version)).collect::<Vec<_>>().into();
     Ok(Json(json!({"instanceAction": shown})))
 }

@@ -193,7 +193,10 @@ fn networks(server: &Value) -> Result<(), Fault> {
 fn image(server: &Value) -> Result<Option<ImageId>, Fault> {
     let parse = |text: &str| {
         parse_uuid_like(text).ok_or_else(|| {
-            Fault::bad_request(format!("Invalid imageRef provided: {} is not a uuid.", text.escape_debug()))
+            Fault::bad_request(format!(
+                "Invalid imageRef provided: {} is not a uuid.",
+                text.escape_debug()
+            ))
         })
     };
     let named = match server["imageRef"].as_str() {
@@ -201,7 +204,9 @@ fn image(server: &Value) -> Result<Option<ImageId>, Fault> {
         Some(text) => Some(parse(text)?),
     };
     if server.get("block_device_mapping").and_then(Value::as_array).is_some_and(|m| !m.is_empty()) {
-        return Err(Fault::bad_request("block_device_mapping is not supported: there are no volumes here. Boot from an image."));
+        return Err(Fault::bad_request(
+            "block_device_mapping is not supported: there are no volumes here. Boot from an image.",
+        ));
     }
     let mut found = named;
     for entry in server["block_device_mapping_v2"].as_array().into_iter().flatten() {
@@ -250,9 +255,13 @@ fn counts(server: &Value) -> Result<(usize, usize), Fault> {
 }
 
 /// `zone`, or for admins `zone:host`; `host` and `hypervisor_hostname` for admins.
-fn destination(server: &Value, context: &Context) -> Result<(Option<String>, Option<String>), Fault> {
+fn destination(
+    server: &Value,
+    context: &Context,
+) -> Result<(Option<String>, Option<String>), Fault> {
     let mut zone = server["availability_zone"].as_str().map(str::to_owned);
-    let mut host = server["host"].as_str().or(server["hypervisor_hostname"].as_str()).map(str::to_owned);
+    let mut host =
+        server["host"].as_str().or(server["hypervisor_hostname"].as_str()).map(str::to_owned);
     if let Some((name, rest)) = zone.clone().as_deref().and_then(|zone| zone.split_once(':')) {
         host = rest.split(':').find(|part| !part.is_empty()).map(str::to_owned).or(host);
         zone = Some(name.to_owned()).filter(|name| !name.is_empty());

@@ -25,9 +25,23 @@ pub(super) struct Filter {
 }
 
 const FIELDS: &[&str] = &[
-    "status", "host", "flavor", "image", "uuid", "vm_state", "task_state", "power_state",
-    "availability_zone", "key_name", "user_id", "hostname", "reservation_id", "description",
-    "launch_index", "config_drive", "node",
+    "status",
+    "host",
+    "flavor",
+    "image",
+    "uuid",
+    "vm_state",
+    "task_state",
+    "power_state",
+    "availability_zone",
+    "key_name",
+    "user_id",
+    "hostname",
+    "reservation_id",
+    "description",
+    "launch_index",
+    "config_drive",
+    "node",
 ];
 
 impl Filter {
@@ -41,16 +55,19 @@ impl Filter {
             context.require_admin("os_compute_api:servers:index:get_all_tenants")?;
             filter.project = None;
         }
-        if let Some(project) = query.get("project_id").or(query.get("tenant_id")) {
-            if context.is_admin() && filter.project.is_none() {
-                filter.project = Some(project.to_owned());
-            }
+        if let Some(project) = query.get("project_id").or(query.get("tenant_id"))
+            && context.is_admin()
+            && filter.project.is_none()
+        {
+            filter.project = Some(project.to_owned());
         }
         if let Some(pattern) = query.get("name") {
             let mut regex = RegexBuilder::new(pattern);
             let built = regex.case_insensitive(true).size_limit(1 << 18).build();
             filter.name = Some(built.map_err(|_| {
-                Fault::bad_request(format!("Invalid filter name: {pattern} is no regular expression."))
+                Fault::bad_request(format!(
+                    "Invalid filter name: {pattern} is no regular expression."
+                ))
             })?);
         }
         if let Some(value) = query.get("deleted") {

@@ -74,8 +74,7 @@ async fn page(
     let filter = Filter::read(&query, context)?;
     let limit = page.limit;
     let caller = context.clone();
-    let mut servers =
-        compute.store.read(move |tx| collect(tx, &caller, &filter, &page)).await?;
+    let mut servers = compute.store.read(move |tx| collect(tx, &caller, &filter, &page)).await?;
     let more = servers.len() > limit;
     servers.truncate(limit);
     let next = servers.last().filter(|_| more && limit > 0).map(|last| {
@@ -94,13 +93,15 @@ fn collect(
 ) -> Result<Vec<Server>, Error> {
     let mut before = match &page.marker {
         None => i64::MAX,
-        Some(marker) => parse_uuid_like::<ServerId>(marker)
-            .map(|id| servers::find(tx, id))
-            .transpose()?
-            .flatten()
-            .filter(|server| context.may_see(&server.project_id))
-            .ok_or_else(|| Fault::bad_request(format!("marker [{marker}] not found")))?
-            .seq,
+        Some(marker) => {
+            parse_uuid_like::<ServerId>(marker)
+                .map(|id| servers::find(tx, id))
+                .transpose()?
+                .flatten()
+                .filter(|server| context.may_see(&server.project_id))
+                .ok_or_else(|| Fault::bad_request(format!("marker [{marker}] not found")))?
+                .seq
+        }
     };
     let mut found = Vec::new();
     loop {

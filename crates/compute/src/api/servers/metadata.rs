@@ -19,8 +19,11 @@ type Metadata = BTreeMap<String, String>;
 /// # Errors
 /// 400 naming the key; 403 when there are too many (Nova's quota `metadata_items`, 128).
 pub(super) fn parse(value: &Value) -> Result<Metadata, Fault> {
-    let wrong = |why: String| Fault::bad_request(format!("Invalid input for field/attribute metadata. {why}"));
-    let items = value.as_object().ok_or_else(|| wrong(format!("Value: {value}. It is not an object.")))?;
+    let wrong = |why: String| {
+        Fault::bad_request(format!("Invalid input for field/attribute metadata. {why}"))
+    };
+    let items =
+        value.as_object().ok_or_else(|| wrong(format!("Value: {value}. It is not an object.")))?;
     items
         .iter()
         .map(|(key, value)| {

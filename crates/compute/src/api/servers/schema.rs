@@ -10,8 +10,13 @@ use serde_json::{Value, json};
 static CREATE: LazyLock<Schema> = LazyLock::new(|| Schema::new(&create()));
 
 /// Fields by the minor version of 2.x that brought them.
-const LATER: &[(&str, u32)] =
-    &[("description", 19), ("tags", 52), ("host", 74), ("hypervisor_hostname", 74), ("hostname", 90)];
+const LATER: &[(&str, u32)] = &[
+    ("description", 19),
+    ("tags", 52),
+    ("host", 74),
+    ("hypervisor_hostname", 74),
+    ("hostname", 90),
+];
 
 /// Checks the body of `POST /servers`.
 ///

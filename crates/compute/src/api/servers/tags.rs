@@ -20,12 +20,16 @@ const MOST: usize = 50;
 /// 400 naming the tag.
 pub(super) fn parse(value: &Value) -> Result<Vec<String>, Fault> {
     let list = value.as_array().ok_or_else(|| {
-        Fault::bad_request(format!("Invalid input for field/attribute tags. Value: {value}. It is not a list."))
+        Fault::bad_request(format!(
+            "Invalid input for field/attribute tags. Value: {value}. It is not a list."
+        ))
     })?;
     let mut tags: Vec<String> = Vec::new();
     for tag in list {
         let text = tag.as_str().ok_or_else(|| {
-            Fault::bad_request(format!("Invalid input for field/attribute tags. Value: {tag}. It is not a string."))
+            Fault::bad_request(format!(
+                "Invalid input for field/attribute tags. Value: {tag}. It is not a string."
+            ))
         })?;
         check_tag(text)?;
         if !tags.iter().any(|have| have == text) {
@@ -37,7 +41,11 @@ pub(super) fn parse(value: &Value) -> Result<Vec<String>, Fault> {
 }
 
 fn check_tag(tag: &str) -> Result<(), Fault> {
-    if tag.is_empty() || tag.chars().count() > 60 || tag.contains(['/', ',']) || tag.chars().any(char::is_control) {
+    if tag.is_empty()
+        || tag.chars().count() > 60
+        || tag.contains(['/', ','])
+        || tag.chars().any(char::is_control)
+    {
         return Err(Fault::bad_request(format!(
             "Tag '{}' is invalid. It must be a string of 1 to 60 characters without '/' and ','.",
             tag.escape_debug()
@@ -48,7 +56,9 @@ fn check_tag(tag: &str) -> Result<(), Fault> {
 
 fn check_count(tags: &[String]) -> Result<(), Fault> {
     if tags.len() > MOST {
-        return Err(Fault::bad_request(format!("The number of tags exceeded the per-server limit {MOST}")));
+        return Err(Fault::bad_request(format!(
+            "The number of tags exceeded the per-server limit {MOST}"
+        )));
     }
     Ok(())
 }

@@ -50,11 +50,15 @@ pub(super) async fn update(
 }
 
 fn check(body: &Value, version: Microversion) -> Result<(), Fault> {
-    let fields = body["server"].as_object().filter(|fields| !fields.is_empty()).ok_or_else(|| {
-        Fault::bad_request("Invalid input for body. It must be an object `server` with what is to change.")
-    })?;
+    let fields =
+        body["server"].as_object().filter(|fields| !fields.is_empty()).ok_or_else(|| {
+            Fault::bad_request(
+                "Invalid input for body. It must be an object `server` with what is to change.",
+            )
+        })?;
     for (field, value) in fields {
-        let known = FIELDS.iter().any(|(name, minor)| name == field && version >= Microversion(2, *minor));
+        let known =
+            FIELDS.iter().any(|(name, minor)| name == field && version >= Microversion(2, *minor));
         if !known {
             return Err(Fault::bad_request(format!(
                 "Invalid input for field/attribute server. Additional properties are not allowed \
@@ -72,10 +76,14 @@ fn check(body: &Value, version: Microversion) -> Result<(), Fault> {
         match (field.as_str(), value.as_str()) {
             ("name" | "hostname", Some(name)) => text::check_name(field, name.trim(), 255)?,
             ("description", Some(words)) if words.chars().count() > 255 => {
-                return Err(Fault::bad_request("Invalid input for field/attribute description. It has more than 255 characters."));
+                return Err(Fault::bad_request(
+                    "Invalid input for field/attribute description. It has more than 255 characters.",
+                ));
             }
             ("OS-DCF:diskConfig", Some(kind)) if !matches!(kind, "AUTO" | "MANUAL") => {
-                return Err(Fault::bad_request("Invalid input for field/attribute OS-DCF:diskConfig. It must be AUTO or MANUAL."));
+                return Err(Fault::bad_request(
+                    "Invalid input for field/attribute OS-DCF:diskConfig. It must be AUTO or MANUAL.",
+                ));
             }
             _ => {}
         }

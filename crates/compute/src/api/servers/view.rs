@@ -231,9 +231,10 @@ fn extra(server: &Server, scene: &Scene<'_>) -> BTreeMap<&'static str, Value> {
         add(3, "OS-EXT-SRV-ATTR:ramdisk_id", json!(""));
         add(3, "OS-EXT-SRV-ATTR:root_device_name", json!("/dev/vda"));
         add(3, "OS-EXT-SRV-ATTR:user_data", json!(spec.user_data));
-        let host_status = server.host.as_deref().map_or("", |host| {
-            if (scene.host_up)(host) { "UP" } else { "DOWN" }
-        });
+        let host_status = server
+            .host
+            .as_deref()
+            .map_or("", |host| if (scene.host_up)(host) { "UP" } else { "DOWN" });
         add(16, "host_status", json!(host_status));
     }
     extra

@@ -83,10 +83,10 @@ fn reason(
     if up == 0 {
         return format!("None of the {} compute hosts is up and enabled.", hosts.len());
     }
-    if let Some(host) = &spec.wanted_host {
-        if fleet.by_name(host).is_none() {
-            return format!("Compute host {host} could not be found.");
-        }
+    if let Some(host) = &spec.wanted_host
+        && fleet.by_name(host).is_none()
+    {
+        return format!("Compute host {host} could not be found.");
     }
     let explanation = world.explain(query).to_string();
     let tried = if excluded.is_empty() {

@@ -10,9 +10,9 @@ use kilonova_wire::time::now_micros;
 use serde_json::json;
 
 use super::{BootRequest, NoHost, Plan, claim, desired, plan, query_of};
-use crate::db::servers::{self, Fault, NewServer, VmState};
 use crate::app::usage;
 use crate::db::documents;
+use crate::db::servers::{self, Fault, NewServer, VmState};
 use crate::{Compute, Error};
 
 /// Plans made before the request is answered with "no valid host".
@@ -47,17 +47,18 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
         let planned = match planned {
             Ok(plan) if plan.len() >= request.min_count => plan,
             Ok(plan) => {
-                let reason =
-                    format!("There is room for {} of the {} servers.", plan.len(), request.min_count);
+                let reason = format!(
+                    "There is room for {} of the {} servers.",
+                    plan.len(),
+                    request.min_count
+                );
                 return refuse(compute, request, NoHost(reason)).await;
             }
             Err(reason) => return refuse(compute, request, reason).await,
         };
         let (compute_, request_) = (compute.clone(), request.clone());
-        let commit = compute
-            .store
-            .write(move |tx| commit(tx, &compute_, &request_, &planned))
-            .await?;
+        let commit =
+            compute.store.write(move |tx| commit(tx, &compute_, &request_, &planned)).await?;
         if let Commit::Booted(ids) = commit {
             return Ok(ids);
         }
@@ -95,8 +96,7 @@ fn commit(
                 ..new_server(request, id, index, plan.len())
             };
             let seq = servers::insert(tx, &server, now)?;
-            let document =
-                desired(seq, &server.name, &server.spec, place.devices, Power::On, None);
+            let document = desired(seq, &server.name, &server.spec, place.devices, Power::On, None);
             let generation = documents::put(tx, &place.host, id, &document)?;
             begin(tx, request, id, now)?;
             compute.wake_on_commit(tx, &place.host, generation);

@@ -3,7 +3,7 @@
 mod model;
 pub mod statements;
 
-pub use model::{instance_name, Fault, FlavorOf, NewServer, Server, Spec, VmState};
+pub use model::{Fault, FlavorOf, NewServer, Server, Spec, VmState, instance_name};
 
 use kilonova_ids::ServerId;
 use kilonova_store::{Row, Tx, params};
