@@ -1,53 +1,30 @@
-//! Calls the service as a client would.
+//! The service over each store, with hosts and servers as bare rows.
 
-use axum::Router;
-use axum::body::Body;
-use axum::http::{HeaderMap, Request, StatusCode};
-use http_body_util::BodyExt;
 use kilonova_compute::Compute;
 use kilonova_ids::{HostId, ProviderId};
 use kilonova_placement::World;
 use kilonova_store::{Error, Store, params};
 use kilonova_testkit::Guard;
 use kilonova_wire::noauth::NoAuth;
-use serde_json::{Value, json};
+use serde_json::json;
+use std::ops::Deref;
 use std::sync::Arc;
-use tower::ServiceExt;
 
-/// An admin, and two users of two projects.
-pub const ADMIN: &str = "admin";
-pub const ANN: &str = "ann:red";
-pub const BOB: &str = "bob:blue";
+use crate::common::Client;
+pub use crate::common::{ADMIN, ANN, Answer, BOB};
 
 pub struct Api {
     pub store: Store,
     pub compute: Compute,
-    router: Router,
+    client: Client,
     _guard: Guard,
 }
 
-pub struct Answer {
-    pub status: StatusCode,
-    pub headers: HeaderMap,
-    pub body: Value,
-}
+impl Deref for Api {
+    type Target = Client;
 
-impl Answer {
-    /// The message of a fault.
-    pub fn message(&self) -> &str {
-        let fault = self.body.as_object().and_then(|body| body.values().next());
-        fault.and_then(|fault| fault["message"].as_str()).unwrap_or_default()
-    }
-
-    pub fn expect(self, status: u16) -> Value {
-        assert_eq!(self.status.as_u16(), status, "{}", self.body);
-        self.body
-    }
-
-    /// Checks a refusal and that its message says what is wrong.
-    pub fn refused(self, status: u16, part: &str) {
-        assert_eq!(self.status.as_u16(), status, "{}", self.body);
-        assert!(self.message().contains(part), "{:?} does not say {part:?}", self.message());
+    fn deref(&self) -> &Client {
+        &self.client
     }
 }
 
@@ -61,60 +38,12 @@ pub async fn apis() -> Vec<Api> {
         let routes = kilonova_compute::routes(compute.clone());
         let router =
             kilonova_wire::mount(routes, kilonova_compute::service(), "/compute", Arc::new(NoAuth));
-        apis.push(Api { store, compute, router, _guard: guard });
+        apis.push(Api { store, compute, client: Client { router }, _guard: guard });
     }
     apis
 }
 
 impl Api {
-    pub async fn send(&self, request: Request<Body>) -> Answer {
-        let response = self.router.clone().oneshot(request).await.expect("infallible");
-        let (parts, body) = response.into_parts();
-        let bytes = body.collect().await.expect("a body").to_bytes();
-        let body = if bytes.is_empty() {
-            Value::Null
-        } else {
-            serde_json::from_slice(&bytes).expect("JSON")
-        };
-        Answer { status: parts.status, headers: parts.headers, body }
-    }
-
-    /// `call(ANN, "2.61", "GET /flavors", None)`; paths are below `/v2.1`.
-    pub async fn call(
-        &self,
-        token: &str,
-        version: &str,
-        what: &str,
-        body: Option<Value>,
-    ) -> Answer {
-        let (method, path) = what.split_once(' ').expect("a method and a path");
-        let request = Request::builder()
-            .method(method)
-            .uri(format!("/v2.1{path}"))
-            .header("host", "cloud:1234")
-            .header("x-auth-token", token)
-            .header("openstack-api-version", format!("compute {version}"))
-            .body(body.map_or_else(Body::empty, |body| Body::from(body.to_string())))
-            .expect("a request");
-        self.send(request).await
-    }
-
-    pub async fn get(&self, token: &str, version: &str, path: &str) -> Answer {
-        self.call(token, version, &format!("GET {path}"), None).await
-    }
-
-    pub async fn admin(&self, version: &str, what: &str, body: Value) -> Answer {
-        self.call(ADMIN, version, what, Some(body)).await
-    }
-
-    pub async fn flavor(&self, id: &str, more: Value) -> Value {
-        let mut flavor = json!({"id": id, "name": id, "ram": 64, "vcpus": 1, "disk": 1});
-        if let (Some(flavor), Value::Object(more)) = (flavor.as_object_mut(), more) {
-            flavor.extend(more);
-        }
-        self.admin("2.61", "POST /flavors", json!({"flavor": flavor})).await.expect(200)
-    }
-
     /// A registered host, heard of at `seen`.
     pub async fn host(&self, name: &str, seen: i64) -> i64 {
         let new = kilonova_compute::db::hosts::NewHost {

@@ -1,5 +1,7 @@
 //! The compute API apart from servers, over HTTP in process, on both stores.
 
+#[path = "../common/mod.rs"]
+mod common;
 mod flavors;
 mod flavors_input;
 mod hosts;

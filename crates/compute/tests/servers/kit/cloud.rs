@@ -1,0 +1,170 @@
+//! What outlives the processes: the database, the folders of the hosts, and what every test needs
+//! to be there.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use kilonova_compute::Compute;
+use kilonova_ids::ImageId;
+use kilonova_image::{ImageRecord, Status, Visibility};
+use kilonova_node::topology::Topology;
+use kilonova_placement::World;
+use kilonova_store::Store;
+use kilonova_store::testing::CrashPlan;
+use kilonova_testkit::Guard;
+use kilonova_wire::noauth::NoAuth;
+use kilonova_wire::time::now_micros;
+use serde_json::{Value, json};
+
+use super::up::Up;
+use crate::common::Client;
+
+/// Flavors that every cloud has, with their extra specs.
+const FLAVORS: &[(&str, &[(&str, &str)])] = &[
+    ("plain", &[]),
+    ("vgpu", &[("resources:VGPU", "1")]),
+    ("vgpu4", &[("resources:VGPU", "4")]),
+    (
+        "vgpu-pair",
+        &[("resources1:VGPU", "1"), ("resources2:VGPU", "1"), ("group_policy", "isolate")],
+    ),
+    ("fpga", &[("accel:device_profile", "fpga")]),
+];
+
+pub struct Cloud {
+    /// The store's name, for messages.
+    pub name: &'static str,
+    /// A handle that no crash plan reaches.
+    pub store: Store,
+    pub image: ImageId,
+    pub topology: Topology,
+    folder: tempfile::TempDir,
+    _guard: Guard,
+}
+
+impl Cloud {
+    /// One on each store, with nothing running.
+    pub async fn all(topology: Topology) -> Vec<Self> {
+        let migrations = [
+            kilonova_image::MIGRATIONS,
+            kilonova_placement::MIGRATIONS,
+            kilonova_accelerator::MIGRATIONS,
+            kilonova_flow::MIGRATIONS,
+            kilonova_compute::MIGRATIONS[0],
+            kilonova_compute::MIGRATIONS[1],
+        ];
+        let mut clouds = Vec::new();
+        for (name, store, guard) in kilonova_testkit::stores(&migrations).await {
+            let cloud = Self {
+                name,
+                store,
+                image: ImageId::new_v4(),
+                topology: topology.clone(),
+                folder: tempfile::tempdir().expect("a folder"),
+                _guard: guard,
+            };
+            cloud.furnish().await;
+            clouds.push(cloud);
+        }
+        clouds
+    }
+
+    /// [`Cloud::all`], with services and hosts started.
+    pub async fn all_up(topology: Topology) -> Vec<(Self, Up)> {
+        let mut all = Vec::new();
+        for cloud in Self::all(topology).await {
+            let up = cloud.start().await;
+            up.hosts_are_there().await;
+            all.push((cloud, up));
+        }
+        all
+    }
+
+    /// Starts services and hosts.
+    pub async fn start(&self) -> Up {
+        self.start_by(CrashPlan::default()).await
+    }
+
+    /// Starts services and hosts that die as the plan says.
+    pub async fn start_by(&self, plan: CrashPlan) -> Up {
+        let compute = self.services(plan.clone()).await;
+        Up::start(compute, plan, &self.topology, &self.nodes())
+    }
+
+    /// The services alone.
+    pub async fn services(&self, plan: CrashPlan) -> Compute {
+        let store = self.store.with_crash_plan(plan);
+        let world = World::new();
+        world.load(&store).await.expect("loads");
+        Compute::open(store, world).await.expect("opens")
+    }
+
+    /// The folder in which each host keeps its state.
+    pub fn nodes(&self) -> PathBuf {
+        self.folder.path().join("nodes")
+    }
+
+    /// Names of what lies in a folder of a host's state, sorted.
+    pub fn files(&self, host: &str, folder: &str) -> Vec<String> {
+        let Ok(entries) = std::fs::read_dir(self.nodes().join(host).join(folder)) else {
+            return Vec::new();
+        };
+        let name = |entry: std::io::Result<std::fs::DirEntry>| {
+            entry.expect("readable").file_name().to_string_lossy().into_owned()
+        };
+        let mut names: Vec<String> = entries.map(name).collect();
+        names.sort();
+        names
+    }
+
+    /// An image, flavors and a device profile.
+    async fn furnish(&self) {
+        let mut image = ImageRecord::new(self.image, "admin".into(), now_micros());
+        image.name = Some("cirros".into());
+        image.status = Status::Active;
+        image.visibility = Visibility::Public;
+        self.store
+            .write(move |tx| kilonova_image::reserve(tx, &image))
+            .await
+            .expect("an image is added");
+        let client = client(self.services(CrashPlan::default()).await);
+        for (id, specs) in FLAVORS {
+            client.flavor(id, json!({})).await;
+            let specs: Value = specs.iter().map(|(k, v)| ((*k).to_owned(), json!(v))).collect();
+            let path = format!("POST /flavors/{id}/os-extra_specs");
+            client.admin("2.61", &path, json!({"extra_specs": specs})).await.expect(200);
+        }
+        self.profile(
+            "fpga",
+            &json!([{"resources:FPGA": "1", "trait:CUSTOM_FAKE_DEVICE": "required"}]),
+        )
+        .await;
+    }
+
+    /// Adds a device profile by the accelerator API.
+    pub async fn profile(&self, name: &str, groups: &Value) {
+        let state = kilonova_accelerator::State::new(self.store.clone());
+        let router = kilonova_wire::mount(
+            kilonova_accelerator::routes(state),
+            kilonova_accelerator::service(),
+            "/accelerator",
+            Arc::new(NoAuth),
+        );
+        let request = Request::post("/v2/device_profiles")
+            .header("host", "cloud:1234")
+            .header("x-auth-token", "admin")
+            .body(Body::from(json!([{"name": name, "groups": groups}]).to_string()))
+            .expect("a request");
+        (Client { router }).send(request).await.expect(201);
+    }
+}
+
+/// A client of the compute API.
+pub fn client(compute: Compute) -> Client {
+    let routes: Router = kilonova_compute::routes(compute);
+    let service = kilonova_compute::service();
+    Client { router: kilonova_wire::mount(routes, service, "/compute", Arc::new(NoAuth)) }
+}
