@@ -46,6 +46,9 @@ impl Dialect {
                 }
                 json!({"errors": [error]})
             }
+            Self::Accelerator if fault.unrouted => {
+                json!({"error_message": format!("{status} {title}\n\n{}\n\n   ", fault.message)})
+            }
             Self::Accelerator => {
                 let side = if status < 500 { "Client" } else { "Server" };
                 let inner =

@@ -17,6 +17,9 @@ pub struct Fault {
     pub internal: Option<String>,
     /// Extra headers, such as `WWW-Authenticate`.
     pub headers: Box<HeaderMap>,
+    /// Whether it was refused before any operation was reached (no such path, method or version),
+    /// which some dialects word in another way.
+    pub unrouted: bool,
 }
 
 /// Placement's code for a fault without one of its own.
@@ -31,6 +34,7 @@ impl Fault {
             code: UNDEFINED_CODE,
             internal: None,
             headers: Box::default(),
+            unrouted: false,
         }
     }
 
@@ -79,6 +83,13 @@ impl Fault {
     #[must_use]
     pub fn with_code(mut self, code: &'static str) -> Self {
         self.code = code;
+        self
+    }
+
+    /// Says that no operation was reached.
+    #[must_use]
+    pub fn unrouted(mut self) -> Self {
+        self.unrouted = true;
         self
     }
 

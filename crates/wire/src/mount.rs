@@ -44,12 +44,13 @@ pub fn mount(
 ) -> Router {
     let mounted = Arc::new(Mounted { service, prefix: prefix.to_owned(), auth });
     routes
-        .fallback(|| async { Fault::not_found("The resource could not be found.") })
+        .fallback(|| async { Fault::not_found("The resource could not be found.").unrouted() })
         .method_not_allowed_fallback(|| async {
             Fault::new(
                 StatusCode::METHOD_NOT_ALLOWED,
                 "The method specified is not allowed for this resource.",
             )
+            .unrouted()
         })
         .layer(middleware::from_fn_with_state(mounted, handle))
 }
