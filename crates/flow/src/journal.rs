@@ -130,6 +130,15 @@ pub fn one(
     Ok(Some((operation, events)))
 }
 
+/// How many operations of each kind are under way.
+///
+/// # Errors
+/// The database's.
+pub fn open_by_kind(tx: &mut Tx<'_>) -> Result<Vec<(String, i64)>, Error> {
+    let count = |row: &Row| Ok::<_, kilonova_store::Error>((row.string(0)?, row.int(1)?));
+    Ok(tx.rows(sql::OPEN_BY_KIND, params![])?.iter().map(count).collect::<Result<_, _>>()?)
+}
+
 /// Forgets operations that ended before `before`.
 ///
 /// # Errors

@@ -30,6 +30,9 @@ kilonova_store::statements! {
     /// The events of an operation.
     EVENTS = "SELECT name, host, result, details, started_at, finished_at FROM operation_events
         WHERE operation_id = ?1 ORDER BY position";
+    /// Operations under way.
+    OPEN_BY_KIND = "SELECT kind, COUNT(*) FROM operations WHERE open_subject IS NOT NULL
+        GROUP BY kind ORDER BY kind";
     /// Ended operations that nobody will ask for.
     PURGE = "DELETE FROM operations WHERE outcome <> 'open' AND updated_at < ?1";
 }

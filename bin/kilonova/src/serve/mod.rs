@@ -5,6 +5,7 @@
 
 mod listen;
 pub mod logs;
+mod metrics;
 mod nodes;
 mod router;
 mod services;
@@ -45,7 +46,13 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
     };
     let services = services::open(&settings, &directory, store, credentials.as_ref()).await?;
     let compute = services.compute.clone();
-    let router = router::build(&settings, services);
+    let metrics = metrics::Metrics::new(
+        services.store.clone(),
+        compute.clone(),
+        Arc::clone(&services.auth),
+        metrics::token(&directory)?,
+    );
+    let router = router::build(&settings, services, metrics);
     if let Some(compute) = &compute {
         kilonova_compute::reconcile::start(compute);
     }

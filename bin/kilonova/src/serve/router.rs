@@ -7,15 +7,20 @@ use kilonova_wire::mount;
 use serde_json::json;
 use tower_http::catch_panic::CatchPanicLayer;
 
+use super::metrics::{Metrics, watch};
 use super::services::Services;
 use crate::config::{ServiceName, Settings};
 
-pub(super) fn build(settings: &Settings, services: Services) -> Router {
+pub(super) fn build(settings: &Settings, services: Services, metrics: Metrics) -> Router {
+    let traffic = metrics.traffic();
+    let mounted = |service: ServiceName, prefix: &str| {
+        watch(mounted(service, &services, prefix), service.as_str(), traffic.clone())
+    };
     let router = match settings.services.as_slice() {
         [only] => {
             let prefix = format!("/{}", only.as_str());
-            let below = mounted(*only, &services, &prefix);
-            let at_root = mounted(*only, &services, "");
+            let below = mounted(*only, &prefix);
+            let at_root = mounted(*only, "");
             Router::new().nest(&prefix, below).fallback_service(at_root)
         }
         several => {
@@ -23,14 +28,14 @@ pub(super) fn build(settings: &Settings, services: Services) -> Router {
             let mut listing = Vec::new();
             for service in several {
                 let prefix = format!("/{}", service.as_str());
-                router = router.nest(&prefix, mounted(*service, &services, &prefix));
+                router = router.nest(&prefix, mounted(*service, &prefix));
                 listing.push(json!({"service": service.as_str(), "path": prefix}));
             }
             let listing = json!({"name": "kilonova", "services": listing});
             router.route("/", get(move || async move { Json(listing) }))
         }
     };
-    router.layer(CatchPanicLayer::new())
+    router.merge(metrics.routes()).layer(CatchPanicLayer::new())
 }
 
 fn mounted(service: ServiceName, services: &Services, prefix: &str) -> Router {

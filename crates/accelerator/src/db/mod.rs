@@ -17,5 +17,6 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         handles::STATEMENTS,
         profiles::STATEMENTS,
         crate::ledger::AUDIT,
+        crate::ledger::CENSUS,
     ]
 }

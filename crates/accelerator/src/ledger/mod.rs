@@ -10,6 +10,7 @@
 
 mod audit;
 mod bind;
+mod census;
 mod plan;
 mod report;
 
@@ -21,6 +22,8 @@ use kilonova_store::Tx;
 pub use audit::AUDIT;
 pub use bind::{Binding, Want, bind, release};
 pub(crate) use bind::{choose, own};
+pub(crate) use census::STATEMENTS as CENSUS;
+pub use census::{Census, Devices, Handles, census};
 pub use report::report;
 
 use crate::{Error, db};

@@ -1,4 +1,5 @@
 //! The tables of the compute service and the statements on them.
+pub mod census;
 pub mod documents;
 pub mod flavors;
 pub mod fleet;

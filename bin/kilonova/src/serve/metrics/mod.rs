@@ -1,0 +1,120 @@
+//! `GET /metrics` in Prometheus' format: what was answered, and what the ledger holds.
+//!
+//! It names hosts and counts projects' work, so it is not for everybody: an admin's token, or the
+//! token in the file `metrics.token` of the state directory as `Authorization: Bearer`. Counters
+//! live as long as the process; everything else is counted when it is asked for.
+
+mod http;
+mod ledger;
+
+use std::sync::Arc;
+
+use ::http::{HeaderMap, StatusCode, header};
+use axum::Router;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use kilonova_compute::Compute;
+use kilonova_store::Store;
+use kilonova_wire::Authenticator;
+use prometheus_client::encoding::text;
+use prometheus_client::registry::Registry;
+
+pub(super) use http::{Traffic, watch};
+
+use crate::failure::Failure;
+use crate::state::{StateDir, write_secret};
+
+const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What `/metrics` is made of.
+#[derive(Clone)]
+pub(super) struct Metrics {
+    traffic: Traffic,
+    lasting: Arc<Registry>,
+    store: Store,
+    compute: Option<Compute>,
+    auth: Arc<dyn Authenticator>,
+    token: Arc<str>,
+}
+
+impl Metrics {
+    pub(super) fn new(
+        store: Store,
+        compute: Option<Compute>,
+        auth: Arc<dyn Authenticator>,
+        token: String,
+    ) -> Self {
+        let mut lasting = Registry::with_prefix("kilonova");
+        let traffic = Traffic::register(&mut lasting);
+        Self { traffic, lasting: Arc::new(lasting), store, compute, auth, token: token.into() }
+    }
+
+    /// The counters that the layer around each service feeds.
+    pub(super) fn traffic(&self) -> Traffic {
+        self.traffic.clone()
+    }
+
+    pub(super) fn routes(self) -> Router {
+        Router::new().route("/metrics", get(show)).with_state(self)
+    }
+
+    async fn admits(&self, headers: &HeaderMap) -> bool {
+        let bearer = headers
+            .get(header::AUTHORIZATION)
+            .and_then(|value| value.to_str().ok())
+            .and_then(|value| value.strip_prefix("Bearer "));
+        if bearer.is_some_and(|given| same(given.trim().as_bytes(), self.token.as_bytes())) {
+            return true;
+        }
+        headers.contains_key("x-auth-token")
+            && self.auth.authenticate(headers).await.is_ok_and(|caller| caller.is_admin())
+    }
+}
+
+/// Compares in a time that does not depend on where they differ.
+fn same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
+}
+
+/// The token for scrapers, made at the first start.
+pub(super) fn token(directory: &StateDir) -> Result<String, Failure> {
+    let path = directory.join("metrics.token");
+    match std::fs::read_to_string(&path) {
+        Ok(text) if !text.trim().is_empty() => return Ok(text.trim().to_owned()),
+        Ok(_) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => {
+            return Err(Failure::failed(&format!("cannot read {}", path.display()), error));
+        }
+    }
+    let token = uuid::Uuid::new_v4().simple().to_string();
+    write_secret(&path, &token)
+        .map_err(|e| Failure::failed(&format!("cannot write {}", path.display()), e))?;
+    Ok(token)
+}
+
+async fn show(State(metrics): State<Metrics>, headers: HeaderMap) -> Response {
+    if !metrics.admits(&headers).await {
+        let how = "metrics need an admin's X-Auth-Token, or the token in the file metrics.token of \
+                   the state directory as Authorization: Bearer\n";
+        let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
+        return (StatusCode::UNAUTHORIZED, challenge, how).into_response();
+    }
+    let mut body = String::new();
+    let written = match ledger::count(&metrics.store, metrics.compute.as_ref()).await {
+        Ok(registry) => text::encode_registry(&mut body, &metrics.lasting)
+            .and_then(|()| text::encode_registry(&mut body, &registry))
+            .and_then(|()| text::encode_eof(&mut body))
+            .map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    match written {
+        Ok(()) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], body).into_response(),
+        Err(error) => {
+            tracing::error!(error, "metrics cannot be counted");
+            (StatusCode::SERVICE_UNAVAILABLE, "the ledger cannot be read now; see the log\n")
+                .into_response()
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! How much there is of everything, for operators' graphs. It only counts.
+
+use kilonova_store::{Row, Tx, params, statements};
+
+use crate::Error;
+
+statements! {
+    /// Devices.
+    DEVICES = "SELECT kind, status, present, COUNT(*) FROM devices
+        GROUP BY kind, status, present ORDER BY kind, status, present";
+    /// Attach handles.
+    HANDLES = "SELECT attach_type, state, COUNT(*) FROM attach_handles
+        GROUP BY attach_type, state ORDER BY attach_type, state";
+    /// Accelerator requests.
+    REQUESTS = "SELECT state, COUNT(*) FROM arqs GROUP BY state ORDER BY state";
+}
+
+/// Devices that have all this in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Devices {
+    /// `GPU`, `FPGA`, …
+    pub kind: String,
+    /// `enabled` or `maintaining`.
+    pub status: String,
+    /// Whether the host still reports them.
+    pub present: bool,
+    /// How many.
+    pub count: i64,
+}
+
+/// Handles that have all this in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Handles {
+    /// `MDEV`, `PCI`, …
+    pub attach_type: String,
+    /// `free`, `owned`, `dirty` or `failed`.
+    pub state: String,
+    /// How many.
+    pub count: i64,
+}
+
+/// What the device ledger holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Devices.
+    pub devices: Vec<Devices>,
+    /// Attach handles.
+    pub handles: Vec<Handles>,
+    /// Accelerator requests by state.
+    pub requests: Vec<(String, i64)>,
+}
+
+/// Counts.
+///
+/// # Errors
+/// Only the store's.
+pub fn census(tx: &mut Tx<'_>) -> Result<Census, Error> {
+    let devices = |row: &Row| {
+        Ok(Devices {
+            kind: row.string(0)?,
+            status: row.string(1)?,
+            present: row.bool(2)?,
+            count: row.int(3)?,
+        })
+    };
+    let handles = |row: &Row| {
+        Ok(Handles { attach_type: row.string(0)?, state: row.string(1)?, count: row.int(2)? })
+    };
+    let request = |row: &Row| Ok((row.string(0)?, row.int(1)?));
+    Ok(Census {
+        devices: read(tx, DEVICES, devices)?,
+        handles: read(tx, HANDLES, handles)?,
+        requests: read(tx, REQUESTS, request)?,
+    })
+}
+
+fn read<T>(
+    tx: &mut Tx<'_>,
+    sql: &'static str,
+    row: impl Fn(&Row) -> Result<T, kilonova_store::Error>,
+) -> Result<Vec<T>, Error> {
+    Ok(tx.rows(sql, params![])?.iter().map(row).collect::<Result<_, _>>()?)
+}
