@@ -1,5 +1,7 @@
 //! Request bodies: bounded, read once, and JSON unless the route says otherwise.
 
+use std::time::Duration;
+
 use axum::extract::{FromRequest, Request};
 use bytes::Bytes;
 use http::StatusCode;
@@ -11,7 +13,10 @@ use crate::Fault;
 /// Bytes that a JSON body may have.
 pub const JSON_LIMIT: usize = 1024 * 1024;
 
-/// The raw bytes of a body within [`JSON_LIMIT`].
+/// How long a body may take to arrive: one that trickles in must not hold its connection.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The raw bytes of a body within [`JSON_LIMIT`], free of NUL.
 pub struct Body(pub Bytes);
 
 /// A body that is JSON.
@@ -36,12 +41,38 @@ impl<S: Sync> FromRequest<S> for Body {
         if announced.is_some_and(|length| length > JSON_LIMIT as u64) {
             return Err(too_large());
         }
-        match http_body_util::Limited::new(request.into_body(), JSON_LIMIT).collect().await {
-            Ok(collected) => Ok(Self(collected.to_bytes())),
-            Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(too_large()),
-            Err(_) => Err(Fault::bad_request("The request body could not be read to its end.")),
+        let whole = http_body_util::Limited::new(request.into_body(), JSON_LIMIT).collect();
+        let bytes = match tokio::time::timeout(PATIENCE, whole).await {
+            Ok(Ok(collected)) => collected.to_bytes(),
+            Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
+                return Err(too_large());
+            }
+            Ok(Err(_)) => {
+                return Err(Fault::bad_request("The request body could not be read to its end."));
+            }
+            Err(_) => {
+                return Err(Fault::new(
+                    StatusCode::REQUEST_TIMEOUT,
+                    format!("The request body did not arrive within {} s.", PATIENCE.as_secs()),
+                ));
+            }
+        };
+        if holds_nul(&bytes) {
+            return Err(Fault::bad_request(
+                "The request body holds a NUL character (\\u0000), which no text here may have.",
+            ));
         }
+        Ok(Self(bytes))
     }
+}
+
+/// Whether a JSON text has an escaped NUL in it; SQLite would keep one, PostgreSQL does not.
+fn holds_nul(json: &[u8]) -> bool {
+    let escapes = json.windows(6).enumerate().filter(|(_, window)| *window == b"\\u0000");
+    escapes.into_iter().any(|(at, _)| {
+        let slashes = json[..at].iter().rev().take_while(|byte| **byte == b'\\').count();
+        slashes % 2 == 0
+    })
 }
 
 impl<S: Sync> FromRequest<S> for JsonBody {
@@ -52,5 +83,18 @@ impl<S: Sync> FromRequest<S> for JsonBody {
         serde_json::from_slice(&bytes)
             .map(Self)
             .map_err(|error| Fault::bad_request(format!("Malformed request body: {error}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_nul_is_told_from_a_text_about_one() {
+        assert!(holds_nul(br#"{"name": "a\u0000b"}"#));
+        assert!(holds_nul(br#"{"name": "\\\u0000"}"#));
+        assert!(!holds_nul(br#"{"name": "\\u0000"}"#));
+        assert!(!holds_nul(br#"{"name": "\u0001"}"#));
     }
 }

@@ -15,6 +15,8 @@ use http::{HeaderValue, StatusCode, header};
 use kilonova_ids::RequestId;
 use tracing::Instrument;
 
+use crate::query::check_readable;
+use crate::text;
 use crate::{Authenticator, Base, Dialect, Fault, Microversion, Negotiate};
 
 /// What the layers need to know of a service.
@@ -80,7 +82,8 @@ async fn answer(
         Err(fault) => fault.into_response(),
     };
     let request_id = format!("req-{request_id}");
-    if let Some(fault) = response.extensions_mut().remove::<Fault>() {
+    if let Some(mut fault) = response.extensions_mut().remove::<Fault>() {
+        text::shorten(&mut fault.message);
         log(&fault);
         let code_shown = version.is_some_and(|v| v >= Microversion(1, 23));
         let body = mounted.service.dialect.body(&fault, &request_id, code_shown);
@@ -116,6 +119,7 @@ async fn admit(
     version: &mut Option<Microversion>,
 ) -> Result<Request, Fault> {
     let (mut parts, body) = request.into_parts();
+    check_readable(&parts.uri)?;
     let base = Base::of(&parts, &mounted.prefix);
     parts.extensions.insert(base);
     if !(mounted.service.public)(parts.uri.path()) {

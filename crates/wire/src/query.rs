@@ -38,22 +38,46 @@ impl Query {
 }
 
 fn decode(text: &str) -> String {
+    String::from_utf8_lossy(&unescape(&text.replace('+', " "))).into_owned()
+}
+
+/// Resolves `%xx`; what is no such thing stays as it is.
+fn unescape(text: &str) -> Vec<u8> {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;
     while at < bytes.len() {
-        let escape = bytes.get(at + 1..at + 3).and_then(|hex| std::str::from_utf8(hex).ok());
+        let escape = bytes.get(at + 1..at + 3).filter(|hex| hex.iter().all(u8::is_ascii_hexdigit));
+        let escape = escape.and_then(|hex| std::str::from_utf8(hex).ok());
         match (bytes[at], escape.and_then(|hex| u8::from_str_radix(hex, 16).ok())) {
             (b'%', Some(byte)) => {
                 out.push(byte);
                 at += 2;
             }
-            (b'+', _) => out.push(b' '),
             (byte, _) => out.push(byte),
         }
         at += 1;
     }
-    String::from_utf8_lossy(&out).into_owned()
+    out
+}
+
+/// Refuses a path or a query that no text can be made of: bytes that are not UTF-8 in the path,
+/// and NUL, which PostgreSQL keeps nowhere.
+///
+/// # Errors
+/// 400.
+pub(crate) fn check_readable(uri: &http::Uri) -> Result<(), Fault> {
+    let path = unescape(uri.path());
+    if std::str::from_utf8(&path).is_err() {
+        return Err(Fault::bad_request("The path of the request is not UTF-8 text."));
+    }
+    if path.contains(&0) {
+        return Err(Fault::bad_request("The path of the request holds a NUL character."));
+    }
+    if uri.query().is_some_and(|query| unescape(query).contains(&0)) {
+        return Err(Fault::bad_request("The query string of the request holds a NUL character."));
+    }
+    Ok(())
 }
 
 impl<S: Sync> FromRequestParts<S> for Query {
@@ -61,5 +85,28 @@ impl<S: Sync> FromRequestParts<S> for Query {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Fault> {
         Ok(Self::parse(parts.uri.query().unwrap_or_default()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_are_resolved_and_what_is_none_stays() {
+        let query = Query::parse("a=%41+b%2B&b=%zz%4&c=%+1&d");
+        assert_eq!(query.get("a"), Some("A b+"));
+        assert_eq!(query.get("b"), Some("%zz%4"));
+        assert_eq!(query.get("c"), Some("% 1"));
+        assert_eq!(query.get("d"), Some(""));
+    }
+
+    #[test]
+    fn nul_and_broken_utf8_are_refused_where_they_cannot_be_kept() {
+        let check = |uri: &str| check_readable(&uri.parse().expect("a URI")).is_ok();
+        assert!(check("/servers/%C3%A9?name=%2500&x=%FF"));
+        assert!(!check("/servers/%FF"));
+        assert!(!check("/servers/a%00"));
+        assert!(!check("/servers?name=%00"));
     }
 }

@@ -1,6 +1,19 @@
-//! Checks on names that users choose.
+//! Checks on names that users choose, and bounds on what is said about them.
 
 use crate::Fault;
+
+const HEAD: usize = 2048;
+const TAIL: usize = 1024;
+
+/// Cuts the middle out of a long sentence: what a user sent may be long, and is quoted in what is
+/// said about it.
+pub(crate) fn shorten(text: &mut String) {
+    if text.len() > HEAD + TAIL {
+        let (head, tail) =
+            (text.floor_char_boundary(HEAD), text.ceil_char_boundary(text.len() - TAIL));
+        text.replace_range(head..tail, " … ");
+    }
+}
 
 /// Refuses names that are empty, too long, blank at an end, or hold characters that cannot be
 /// printed (Nova `api/validation/parameter_types.py`: name).
@@ -24,4 +37,20 @@ pub fn check_name(field: &str, name: &str, max: usize) -> Result<(), Fault> {
         return wrong("The name holds control characters.");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_sentences_keep_their_ends() {
+        let mut text = format!("Invalid input for name: {}. Too long.", "é".repeat(5000));
+        shorten(&mut text);
+        assert!(text.len() < 3100, "{}", text.len());
+        assert!(text.starts_with("Invalid input for name: éé") && text.ends_with("é. Too long."));
+        let mut short = "short".to_owned();
+        shorten(&mut short);
+        assert_eq!(short, "short");
+    }
 }
