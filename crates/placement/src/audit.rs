@@ -33,6 +33,12 @@ pub const AUDIT: &[(&str, &str)] = &[
             LEFT JOIN allocations a ON a.consumer_id = c.id WHERE a.consumer_id IS NULL",
     ),
     (
+        "a drained provider has nothing left to give",
+        "SELECT i.provider_id || ' ' || i.class FROM inventories i
+            JOIN drains d ON d.provider_id = i.provider_id
+            WHERE i.reported_reserved IS NOT NULL AND i.reserved < i.total",
+    ),
+    (
         "every provider hangs in the tree of its parent",
         "SELECT p.id FROM resource_providers p
             LEFT JOIN resource_providers parent ON parent.id = p.parent_id

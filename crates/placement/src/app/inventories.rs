@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use kilonova_engine::Inventory;
 use kilonova_ids::ProviderId;
-use kilonova_store::Tx;
+use kilonova_store::{Tx, params};
 use kilonova_wire::time::now_micros;
 use kilonova_wire::{Fault, Microversion};
 
@@ -133,12 +133,14 @@ pub fn delete(tx: &mut Tx<'_>, world: &World, id: ProviderId, class: &str) -> Re
 }
 
 /// Writes rows; with `all` the classes that are not wanted go. An operator's `reserved` is kept
-/// apart from the host's, so that the next report of the host does not undo it.
+/// apart from the host's, so that the next report of the host does not undo it. Of a drained
+/// provider it is kept for later: sending back the number that draining shows changes nothing.
 ///
 /// # Errors
 /// 400 for an unknown class, 409 for an inventory in use that was to go.
 pub fn write(tx: &mut Tx<'_>, id: ProviderId, wanted: &[Wanted], all: bool) -> Result<(), Error> {
     let now = now_micros();
+    let drained = db::drains::one(tx, id)?;
     let mut old: HashMap<String, InventoryRow> = db::inventories::of_provider(tx, id)?
         .into_iter()
         .map(|row| (row.class.clone(), row))
@@ -153,16 +155,23 @@ pub fn write(tx: &mut Tx<'_>, id: ProviderId, wanted: &[Wanted], all: bool) -> R
             .into());
         }
         let reported = before.as_ref().and_then(|row| row.reported_reserved);
+        let shown = before.as_ref().map(|row| row.inventory.reserved);
+        let by_operator = if drained && shown == Some(inventory.reserved) {
+            before.as_ref().and_then(|row| row.operator_reserved)
+        } else {
+            reported.filter(|said| *said != inventory.reserved).map(|_| inventory.reserved)
+        };
         let row = InventoryRow {
             class: class.clone(),
             inventory: *inventory,
             reported_reserved: reported,
-            operator_reserved: reported
-                .filter(|said| *said != inventory.reserved)
-                .map(|_| inventory.reserved),
+            operator_reserved: by_operator,
             updated_at: now,
         };
         db::inventories::put(tx, id, &row, before.is_none())?;
+    }
+    if drained {
+        tx.execute(db::drains::RESERVE, params![id, now])?;
     }
     if !all {
         return Ok(());

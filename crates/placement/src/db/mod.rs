@@ -5,6 +5,7 @@ pub mod aggregates;
 pub mod changes;
 pub mod classes;
 pub mod consumers;
+pub mod drains;
 pub mod inventories;
 pub mod providers;
 pub mod schema;
@@ -18,6 +19,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         changes::STATEMENTS,
         classes::STATEMENTS,
         consumers::STATEMENTS,
+        drains::STATEMENTS,
         inventories::STATEMENTS,
         providers::STATEMENTS,
         traits::STATEMENTS,

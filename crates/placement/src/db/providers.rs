@@ -38,6 +38,26 @@ statements! {
     DELETE = "DELETE FROM resource_providers WHERE id = ?1";
 }
 
+/// Statements that only PostgreSQL has.
+pub const POSTGRES_STATEMENTS: &[(&str, &str)] = &[("PG_LOCK_TREE", PG_LOCK_TREE)];
+const PG_LOCK_TREE: &str = "SELECT id FROM resource_providers WHERE root_id = ?1 OR root_id = ?2
+    ORDER BY id FOR NO KEY UPDATE";
+
+/// Makes other writers to these trees wait for the end of the transaction. Claims lock single
+/// providers in the order of their ids; whoever writes to several of a tree in another order calls
+/// this first, or the two would wait for each other. SQLite has one writer at a time anyway.
+pub fn lock_trees(tx: &mut Tx<'_>, one: ProviderId, other: ProviderId) -> Result<(), Error> {
+    if tx.is_postgres() {
+        tx.rows(PG_LOCK_TREE, params![one, other])?;
+    }
+    Ok(())
+}
+
+/// As [`lock_trees`], of one tree.
+pub fn lock_tree(tx: &mut Tx<'_>, root: ProviderId) -> Result<(), Error> {
+    lock_trees(tx, root, root)
+}
+
 /// A row of `resource_providers`.
 #[derive(Debug, Clone)]
 pub struct ProviderRow {

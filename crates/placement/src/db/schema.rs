@@ -75,6 +75,10 @@ CREATE TABLE allocations (
     PRIMARY KEY (consumer_id, provider_id, class)
 );
 CREATE INDEX allocations_provider ON allocations (provider_id, class);
+CREATE TABLE drains (
+    provider_id TEXT NOT NULL PRIMARY KEY,
+    at BIGINT NOT NULL
+);
 CREATE TABLE change_log (
     seq {serial},
     root_id TEXT NOT NULL,

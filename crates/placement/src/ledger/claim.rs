@@ -1,6 +1,6 @@
 //! Claim and release. A claim checks capacity in the same statement that takes it, so a stale
-//! snapshot can cost a try but never an over-commit. Providers are visited in the order of their
-//! ids: two claims can wait for each other but not in a circle.
+//! snapshot can cost a try but never an over-commit. The consumer's row is written first, then the
+//! providers' in the order of their ids: two claims can wait for each other but not in a circle.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -69,6 +69,8 @@ pub fn claim(tx: &mut Tx<'_>, world: &World, claim: &Claim) -> Result<(), Error>
 pub fn release(tx: &mut Tx<'_>, world: &World, consumer: ConsumerId) -> Result<(), Error> {
     let held = consumers::held(tx, consumer)?;
     let now = now_micros();
+    tx.execute(consumers::LET_GO, params![consumer])?;
+    tx.execute(consumers::DELETE, params![consumer])?;
     let mut roots = BTreeSet::new();
     for part in held.chunk_by(|a, b| a.provider == b.provider) {
         let Some(provider) = part.first().map(|row| row.provider) else { continue };
@@ -79,8 +81,6 @@ pub fn release(tx: &mut Tx<'_>, world: &World, consumer: ConsumerId) -> Result<(
         roots.insert(counters.root);
         tell_usage(tx, world, provider, counters.version)?;
     }
-    tx.execute(consumers::LET_GO, params![consumer])?;
-    tx.execute(consumers::DELETE, params![consumer])?;
     note(tx, roots, now)
 }
 

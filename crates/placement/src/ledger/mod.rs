@@ -5,6 +5,7 @@
 //! in-memory [`World`] after the commit; it never tells before.
 
 mod claim;
+mod drain;
 mod report;
 
 use kilonova_ids::{ConsumerId, ProviderId};
@@ -12,6 +13,7 @@ use kilonova_store::Tx;
 
 pub use claim::{claim, release};
 pub(crate) use claim::{note, tell_usage};
+pub use drain::{drain, mark_drained};
 pub(crate) use report::delete as delete_provider;
 pub use report::report_host;
 

@@ -1,7 +1,7 @@
 //! What a host offers, made so. A report that says what is known already writes nothing: hosts
 //! repeat themselves often.
 //!
-//! Operators' hands are respected: traits that they added stay, and a `reserved` that they set
+//! What is drained stays so. Operators' hands are respected: traits that they added stay, and a `reserved` that they set
 //! stays. A device that vanished while somebody holds it keeps its provider, fully reserved, until
 //! it is drained. Children that no host reported (made through the API) are nobody's business here.
 
@@ -15,7 +15,7 @@ use kilonova_wire::time::now_micros;
 use super::ProviderSpec;
 use crate::db::inventories::InventoryRow;
 use crate::db::providers::ProviderRow;
-use crate::db::{aggregates, classes, consumers, inventories, providers, traits};
+use crate::db::{aggregates, classes, consumers, drains, inventories, providers, traits};
 use crate::{Error, World, names};
 
 /// Makes the host's tree as `root` and `children` say.
@@ -29,13 +29,21 @@ pub fn report_host(
     children: &[ProviderSpec],
 ) -> Result<(), Error> {
     let now = now_micros();
+    db::providers::lock_tree(tx, root.id)?;
     let known: HashMap<ProviderId, ProviderRow> =
         providers::of_root(tx, root.id)?.into_iter().map(|row| (row.id, row)).collect();
+    let drained = drains::of_root(tx, root.id)?;
     let mut changed = false;
     for (spec, parent) in
         std::iter::once((root, None)).chain(children.iter().map(|c| (c, Some(root.id))))
     {
-        changed |= provider(tx, spec, parent, root.id, known.get(&spec.id), now)?;
+        let row = known.get(&spec.id);
+        let drained = match row {
+            Some(_) => drained.contains(&spec.id),
+            None => drains::one(tx, spec.id)?,
+        };
+        let placed = place(tx, spec, parent, root.id, row, now)?;
+        changed |= placed | describe_all(tx, spec, drained, now)?;
     }
     let reported: HashSet<ProviderId> = children.iter().map(|child| child.id).collect();
     for row in known.values() {
@@ -49,7 +57,8 @@ pub fn report_host(
     Ok(())
 }
 
-fn provider(
+/// Name and place in the tree.
+fn place(
     tx: &mut Tx<'_>,
     spec: &ProviderSpec,
     parent: Option<ProviderId>,
@@ -79,16 +88,29 @@ fn provider(
             }
         }
     }
-    let mut visible = offer(tx, spec, now)?;
-    visible |= describe(tx, spec, now)?;
+    Ok(placed)
+}
+
+/// What clients see of a provider: its inventories and traits.
+fn describe_all(
+    tx: &mut Tx<'_>,
+    spec: &ProviderSpec,
+    drained: bool,
+    now: i64,
+) -> Result<bool, Error> {
+    let visible = offer(tx, spec, drained, now)? | describe(tx, spec, now)?;
     if visible {
         providers::bump(tx, spec.id, now)?;
     }
-    Ok(placed || visible)
+    Ok(visible)
 }
 
 /// Inventories.
-fn offer(tx: &mut Tx<'_>, spec: &ProviderSpec, now: i64) -> Result<bool, Error> {
+fn offer(tx: &mut Tx<'_>, spec: &ProviderSpec, drained: bool, now: i64) -> Result<bool, Error> {
+    let reserved = |by_operator: Option<i64>, said: &Inventory| match drained {
+        true => said.total,
+        false => by_operator.unwrap_or(said.reserved),
+    };
     let mut old: HashMap<String, InventoryRow> = inventories::of_provider(tx, spec.id)?
         .into_iter()
         .map(|row| (row.class.clone(), row))
@@ -102,7 +124,7 @@ fn offer(tx: &mut Tx<'_>, spec: &ProviderSpec, now: i64) -> Result<bool, Error> 
             }
             let row = InventoryRow {
                 class: class.clone(),
-                inventory: *said,
+                inventory: Inventory { reserved: reserved(None, said), ..*said },
                 reported_reserved: Some(said.reserved),
                 operator_reserved: None,
                 updated_at: now,
@@ -112,7 +134,7 @@ fn offer(tx: &mut Tx<'_>, spec: &ProviderSpec, now: i64) -> Result<bool, Error> 
             continue;
         };
         let wanted = Inventory {
-            reserved: before.operator_reserved.unwrap_or(said.reserved),
+            reserved: reserved(before.operator_reserved, said),
             used: before.inventory.used,
             ..*said
         };
@@ -145,11 +167,12 @@ fn withdraw(
     if row.inventory.used == 0 {
         return Ok(inventories::delete_idle(tx, provider, &row.class)?);
     }
-    if row.inventory.reserved == row.inventory.total {
+    let total = row.inventory.total;
+    if row.inventory.reserved == total && row.reported_reserved == Some(total) {
         return Ok(false);
     }
-    row.inventory.reserved = row.inventory.total;
-    row.reported_reserved = Some(row.inventory.total);
+    row.inventory.reserved = total;
+    row.reported_reserved = Some(total);
     row.updated_at = now;
     inventories::put(tx, provider, &row, false)?;
     Ok(true)
