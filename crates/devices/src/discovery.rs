@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use kilonova_node_api::{Deployable, Device, DeviceKind, HandleSlot};
+use kilonova_node_api::{Deployable, Device, DeviceKind, HandleSlot, Health};
 use uuid::Uuid;
 
 use crate::{
@@ -121,11 +121,13 @@ impl Discovery {
             product_id: function.as_ref().map_or_else(String::new, |f| f.product_id.clone()),
             model: String::new(),
             numa_node: function.as_ref().map_or(-1, |f| f.numa_node),
+            health: Health::Healthy,
             deployables: vec![Deployable {
                 name: device_name(&parent.address),
                 resource_class: self.mdev.class_of(mdev_type).to_owned(),
                 traits: traits(mdev_type, &type_name, function.as_ref()),
                 driver: function.map_or_else(virtual_driver, |f| f.driver),
+                facts: BTreeMap::new(),
                 slots: vec![HandleSlot::Mdev {
                     mdev_type: mdev_type.clone(),
                     count: ours + available,

@@ -16,6 +16,14 @@ pub enum Error {
         /// What the kernel said.
         source: std::io::Error,
     },
+    /// A file of sysfs does not hold what it should.
+    #[error("{path} holds {content:?}, which means nothing")]
+    Content {
+        /// Path below the sysfs root.
+        path: String,
+        /// What is in it.
+        content: String,
+    },
     /// No device of that address can be cut into mediated devices.
     #[error("{0} is not an mdev-capable device of this host")]
     NoParent(String),
@@ -56,5 +64,15 @@ pub enum Error {
         uuid: Uuid,
         /// What the kernel said.
         source: std::io::Error,
+    },
+    /// A virtual function cannot be given a vGPU type, or be relieved of it.
+    #[error("{address} cannot be a vGPU of type {vgpu_type}: {reason}")]
+    Vgpu {
+        /// Address of the function.
+        address: String,
+        /// The type.
+        vgpu_type: String,
+        /// Why.
+        reason: String,
     },
 }

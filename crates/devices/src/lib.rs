@@ -7,17 +7,21 @@
 mod config;
 mod discovery;
 mod error;
+mod made;
 mod mdev;
 mod passthrough;
 mod pci;
 mod sysfs;
 #[cfg(test)]
 mod testing;
+mod vgpu;
 
 pub use config::{MdevConfig, MdevGroup};
 pub use discovery::Discovery;
 pub use error::Error;
+pub use made::Made;
 pub use mdev::{Mdev, Parent, create, find, mdevs, parents, remove};
 pub use passthrough::{Fake, Function};
 pub use pci::{PciAddress, PciFunction, device_name};
 pub use sysfs::{Directory, Sysfs};
+pub use vgpu::{Vgpu, VgpuState, VgpuType, clear_type, set_type, vgpu_state};

@@ -37,7 +37,7 @@ impl Parent {
 }
 
 /// A mediated device that exists.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Mdev {
     /// Its uuid.
     pub uuid: Uuid,

@@ -4,7 +4,9 @@
 //! itself. The fake card is not on any bus; it has the shape of Cyborg's fake driver, so that tests
 //! written for that find it.
 
-use kilonova_node_api::{Deployable, Device, DeviceKind, HandleSlot};
+use std::collections::BTreeMap;
+
+use kilonova_node_api::{Deployable, Device, DeviceKind, HandleSlot, Health};
 
 use crate::{PciFunction, Sysfs, device_name};
 
@@ -38,11 +40,13 @@ impl Function {
             product_id: function.product_id,
             model: String::new(),
             numa_node: function.numa_node,
+            health: Health::Healthy,
             deployables: vec![Deployable {
                 name: device_name(&self.address),
                 resource_class: self.resource_class.clone(),
                 traits: self.traits.clone(),
                 driver: function.driver,
+                facts: BTreeMap::new(),
                 slots: addresses.into_iter().map(|address| HandleSlot::Pci { address }).collect(),
             }],
         })
@@ -85,11 +89,13 @@ impl Fake {
             product_id: "abcd".to_owned(),
             model: "miss model info".to_owned(),
             numa_node: -1,
+            health: Health::Healthy,
             deployables: vec![Deployable {
                 name: self.name.clone(),
                 resource_class: self.resource_class.clone(),
                 traits: self.traits.clone(),
                 driver: "fake".to_owned(),
+                facts: BTreeMap::new(),
                 slots: self.handles.iter().map(handle).collect(),
             }],
         }

@@ -47,7 +47,8 @@ impl Sysfs for Directory {
 
     fn write(&self, path: &str, value: &str) -> io::Result<()> {
         use std::io::Write;
-        let mut file = std::fs::OpenOptions::new().write(true).open(self.at(path))?;
+        let mut file =
+            std::fs::OpenOptions::new().write(true).truncate(true).open(self.at(path))?;
         file.write_all(value.as_bytes())
     }
 

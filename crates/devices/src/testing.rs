@@ -65,6 +65,18 @@ impl Fixture {
         self.link(&format!("class/mdev_bus/{address}"), &path);
     }
 
+    /// A virtual function of NVIDIA's VFIO driver, with the number of its type and those that it
+    /// could be given.
+    pub fn vgpu_function(&self, address: &str, current: u32, creatable: &[(u32, &str)]) {
+        let path = self.function(address, ("10de", "2235", "030200"), 0, "nvidia");
+        let mut text = "ID    : vGPU Name\n".to_owned();
+        for (number, name) in creatable {
+            text.push_str(&format!("{number:<5} : {name}\n"));
+        }
+        self.write(&format!("{path}/nvidia/creatable_vgpu_types"), &text);
+        self.write(&format!("{path}/nvidia/current_vgpu_type"), &format!("{current}\n"));
+    }
+
     /// The kernel's `mtty` sample driver.
     pub fn mtty(&self, available: u32) {
         self.types("devices/virtual/mtty/mtty", &[("mtty-1", "Single port serial", available)]);

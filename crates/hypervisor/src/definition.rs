@@ -54,7 +54,7 @@ impl Definition {
     pub fn mdevs(&self) -> impl Iterator<Item = uuid::Uuid> {
         self.devices.iter().filter_map(|device| match device {
             Attachment::Mdev { uuid, .. } => Some(*uuid),
-            Attachment::Pci { .. } | Attachment::TestPci { .. } => None,
+            Attachment::Pci { .. } | Attachment::Vfio { .. } | Attachment::TestPci { .. } => None,
         })
     }
 }

@@ -58,6 +58,12 @@ impl Definition {
                         Text(address)
                     )?;
                 }
+                Attachment::Vfio { address, vgpu_type } => writeln!(
+                    xml,
+                    "      <kilonova:device kind='vfio' address='{}' vgpu_type='{}'/>",
+                    Text(address),
+                    Text(vgpu_type)
+                )?,
                 Attachment::TestPci { address } => {
                     writeln!(
                         xml,
@@ -88,7 +94,8 @@ impl Definition {
                     writeln!(xml, "      </source>")?;
                     writeln!(xml, "    </hostdev>")?;
                 }
-                Attachment::Pci { address } => pci(xml, address)?,
+                Attachment::Pci { address } => pci(xml, address, "yes")?,
+                Attachment::Vfio { address, .. } => pci(xml, address, "no")?,
                 Attachment::TestPci { .. } => {}
             }
         }
@@ -129,11 +136,11 @@ impl Definition {
     }
 }
 
-fn pci(xml: &mut String, address: &str) -> std::fmt::Result {
+fn pci(xml: &mut String, address: &str, managed: &str) -> std::fmt::Result {
     let mut parts = address.split([':', '.']);
     let mut part = || parts.next().unwrap_or_default();
     let (domain, bus, slot, function) = (part(), part(), part(), part());
-    writeln!(xml, "    <hostdev mode='subsystem' type='pci' managed='yes'>")?;
+    writeln!(xml, "    <hostdev mode='subsystem' type='pci' managed='{managed}'>")?;
     writeln!(xml, "      <source>")?;
     writeln!(
         xml,
@@ -156,6 +163,10 @@ fn device(node: Node<'_, '_>) -> Result<Attachment, Error> {
             mdev_type: attribute(node, "mdev_type")?.to_owned(),
         }),
         "pci" => Ok(Attachment::Pci { address: address()? }),
+        "vfio" => Ok(Attachment::Vfio {
+            address: address()?,
+            vgpu_type: attribute(node, "vgpu_type")?.to_owned(),
+        }),
         "test_pci" => Ok(Attachment::TestPci { address: address()? }),
         other => Err(unreadable(&format!("{other} is no kind of device"))),
     }

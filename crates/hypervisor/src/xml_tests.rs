@@ -25,6 +25,7 @@ fn definition() -> Definition {
                 mdev_type: "nvidia-35".into(),
             },
             Attachment::Pci { address: "0000:0c:1f.3".into() },
+            Attachment::Vfio { address: "0000:25:00.4".into(), vgpu_type: "nvidia-558".into() },
             Attachment::TestPci { address: "0000:0c:00.1".into() },
         ],
         done: Some("44444444-4444-4444-8444-444444444444".parse::<OperationId>().expect("a uuid")),

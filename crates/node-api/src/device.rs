@@ -1,5 +1,7 @@
 //! What a host is and has, and what a guest is given of it.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// What a node says when it starts and whenever its devices change.
@@ -72,7 +74,7 @@ impl DeviceKind {
 }
 
 /// A physical card or function.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Device {
     /// `0000:84:00.0`, or `mtty_mtty` for a virtual parent. Unique on the host.
     pub address: String,
@@ -86,14 +88,32 @@ pub struct Device {
     pub model: String,
     /// NUMA node, -1 where the kernel names none.
     pub numa_node: i64,
+    /// Whether guests may be given it.
+    #[serde(default)]
+    pub health: Health,
     /// Its parts that are scheduled on their own.
     pub deployables: Vec<Deployable>,
 }
 
+/// Whether a device can be given to guests, as the node sees it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum Health {
+    /// Nothing speaks against it.
+    #[default]
+    Healthy,
+    /// It is there and must not be given out. A device that the node cannot read has no deployables.
+    Failed {
+        /// Why, for people.
+        reason: String,
+    },
+}
+
 /// A part of a device that becomes one resource provider.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Deployable {
-    /// Suffix of the provider's name after `<host>_`: `pci_0000_84_00_0`, or `FakeDevice`.
+    /// Suffix of the provider's name after `<host>_`: `pci_0000_84_00_0` for what is cut into
+    /// mediated devices, `0000:84:00.0` for PCI functions, or `FakeDevice`.
     pub name: String,
     /// `VGPU`, `FPGA`, `PGPU` or a custom class.
     pub resource_class: String,
@@ -101,12 +121,16 @@ pub struct Deployable {
     pub traits: Vec<String>,
     /// Driver name as Cyborg shows it: `nvidia`, `fake`, …
     pub driver: String,
-    /// What guests can be given: one slot per unit of inventory.
+    /// What else is known of it, such as `physical_network`, `region_id` or `function_id`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub facts: BTreeMap<String, String>,
+    /// What guests can be given: one slot per unit of inventory. Within one device, the slot that
+    /// has the device's own PCI address is the whole of it: it and all others exclude each other.
     pub slots: Vec<HandleSlot>,
 }
 
 /// One unit of a deployable.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum HandleSlot {
     /// Room for `count` mediated devices of a type; the control plane gives each its uuid.
@@ -120,6 +144,13 @@ pub enum HandleSlot {
     Pci {
         /// Its address.
         address: String,
+    },
+    /// A PCI function that stays with the driver it has: libvirt must not bind it anew.
+    Vfio {
+        /// Its address.
+        address: String,
+        /// Type that the node sets on it first (`nvidia-558`), empty where there is none to set.
+        vgpu_type: String,
     },
     /// A handle for tests, shaped as a PCI address; no guest gets a device from it.
     TestPci {
@@ -145,6 +176,13 @@ pub enum Attachment {
     Pci {
         /// Its address.
         address: String,
+    },
+    /// A PCI function that stays with the driver it has.
+    Vfio {
+        /// Its address.
+        address: String,
+        /// Type that the node sets on it first, empty where there is none to set.
+        vgpu_type: String,
     },
     /// A handle for tests.
     TestPci {

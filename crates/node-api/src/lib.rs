@@ -13,6 +13,8 @@ mod document;
 mod observation;
 
 pub use control::{Answer, ControlPlane, Refusal};
-pub use device::{Attachment, Deployable, Device, DeviceKind, HandleSlot, Registration, Session};
+pub use device::{
+    Attachment, Deployable, Device, DeviceKind, HandleSlot, Health, Registration, Session,
+};
 pub use document::{Batch, Boot, Desired, Document, Domain, Power, Verb};
 pub use observation::{Observation, Outcome};

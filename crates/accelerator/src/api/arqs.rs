@@ -191,6 +191,14 @@ fn attach_info(held: &Held) -> Value {
     info
 }
 
+/// Clients know no `VFIO`: to them it is a PCI function.
+fn attach_type(held: &Held) -> &str {
+    match held.key.attach_type.as_str() {
+        "VFIO" => "PCI",
+        other => other,
+    }
+}
+
 fn view(row: &ArqRow, Base(base): &Base) -> Value {
     let held = row.handle.as_ref();
     json!({
@@ -202,7 +210,7 @@ fn view(row: &ArqRow, Base(base): &Base) -> Value {
         "device_rp_uuid": row.provider,
         "instance_uuid": row.server,
         "project_id": row.project_id,
-        "attach_handle_type": held.map_or("", |held| held.key.attach_type.as_str()),
+        "attach_handle_type": held.map_or("", attach_type),
         "attach_handle_uuid": held.map(|held| held.uuid),
         "attach_handle_info": held.map_or_else(|| json!({}), attach_info),
         "links": [{

@@ -17,10 +17,10 @@ pub(crate) struct HandleRow {
 /// What tells the kinds of slots of a deployable apart; slots of one key are interchangeable.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct HandleKey {
-    /// `PCI`, `MDEV`, `TEST_PCI`.
+    /// `PCI`, `MDEV`, `TEST_PCI`, and `VFIO` for a function that keeps its driver.
     pub attach_type: String,
     pub address: String,
-    /// Empty unless `MDEV`.
+    /// Type of an `MDEV`, or that a `VFIO` function is given; else empty.
     pub mdev_type: String,
 }
 

@@ -121,6 +121,7 @@ fn attachment(key: &HandleKey, handle: AttachHandleId) -> Attachment {
             mdev_type: key.mdev_type.clone(),
         },
         "PCI" => Attachment::Pci { address },
+        "VFIO" => Attachment::Vfio { address, vgpu_type: key.mdev_type.clone() },
         _ => Attachment::TestPci { address },
     }
 }

@@ -41,6 +41,7 @@ impl Part<'_> {
         traits
             .map(|(at, name)| (format!("traits{}", at + 1), name.clone()))
             .chain([("rc".to_owned(), self.deployable.resource_class.clone())])
+            .chain(self.deployable.facts.clone())
             .collect()
     }
 
@@ -113,6 +114,7 @@ fn slots(device: &Device, deployable: &Deployable) -> BTreeMap<HandleKey, i64> {
                 ("MDEV", &device.address, mdev_type.as_str(), i64::from(*count))
             }
             HandleSlot::Pci { address } => ("PCI", address, "", 1),
+            HandleSlot::Vfio { address, vgpu_type } => ("VFIO", address, vgpu_type.as_str(), 1),
             HandleSlot::TestPci { address } => ("TEST_PCI", address, "", 1),
         };
         let key = HandleKey {

@@ -7,7 +7,7 @@ use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use kilonova_accelerator::{Error, MIGRATIONS, State, ledger};
 use kilonova_ids::ProviderId;
-use kilonova_node_api::{Deployable, Device, DeviceKind, HandleSlot};
+use kilonova_node_api::{Deployable, Device, DeviceKind, HandleSlot, Health};
 use kilonova_placement::ledger::ProviderSpec;
 use kilonova_store::{Store, params};
 use kilonova_testkit::Guard;
@@ -49,11 +49,13 @@ pub fn device(
         product_id: "1eb8".into(),
         model: "Tesla T4".into(),
         numa_node: 0,
+        health: Health::Healthy,
         deployables: vec![Deployable {
             name: name.into(),
             resource_class: class.into(),
             traits: vec!["CUSTOM_TEST".into()],
             driver: "fake".into(),
+            facts: Default::default(),
             slots,
         }],
     }

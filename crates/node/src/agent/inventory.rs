@@ -1,9 +1,15 @@
 //! What the host has, for registration: read again now and then, told again when it changed.
+//!
+//! Of what was told only a fingerprint is kept: a process may hold a thousand simulated hosts.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kilonova_node_api::{Device, Registration};
+
+use tokio::sync::SemaphorePermit;
 
 use super::Parts;
 use super::work::Work;
@@ -12,7 +18,8 @@ use crate::Error;
 pub(super) struct Inventory {
     parts: Parts,
     work: Arc<Work>,
-    told: Vec<Device>,
+    /// Fingerprint of the devices as they were last told.
+    told: AtomicU64,
 }
 
 impl Inventory {
@@ -20,37 +27,47 @@ impl Inventory {
         let about = parts.hypervisor.about();
         parts.registration.hypervisor_type = about.hypervisor_type;
         parts.registration.hypervisor_version = about.version;
-        Self { parts, work, told: Vec::new() }
+        Self { parts, work, told: AtomicU64::new(0) }
     }
 
     pub(super) fn rescan(&self) -> Duration {
         self.parts.settings.rescan
     }
 
+    /// Waits until it is this node's turn to start.
+    pub(super) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        self.parts.settings.starts.acquire().await.ok()
+    }
+
     /// The registration, whatever was told before.
-    pub(super) async fn first(&mut self) -> Result<Registration, Error> {
-        self.told = self.scan().await?;
-        Ok(self.registration())
+    pub(super) async fn first(&self) -> Result<Registration, Error> {
+        let devices = self.scan().await?;
+        self.told.store(fingerprint(&devices), Ordering::Relaxed);
+        Ok(self.registration(devices))
     }
 
     /// The registration, if the devices are not as they were last told.
-    pub(super) async fn changed(&mut self) -> Result<Option<Registration>, Error> {
+    pub(super) async fn changed(&self) -> Result<Option<Registration>, Error> {
         let devices = self.scan().await?;
-        if devices == self.told {
-            return Ok(None);
-        }
-        self.told = devices;
-        Ok(Some(self.registration()))
+        let seen = fingerprint(&devices);
+        let told = self.told.swap(seen, Ordering::Relaxed);
+        Ok((seen != told).then(|| self.registration(devices)))
     }
 
-    fn registration(&self) -> Registration {
-        Registration { devices: self.told.clone(), ..self.parts.registration.clone() }
+    fn registration(&self, devices: Vec<Device>) -> Registration {
+        Registration { devices, ..self.parts.registration.clone() }
     }
 
     async fn scan(&self) -> Result<Vec<Device>, Error> {
         self.work
-            .scan(self.parts.discovery.clone())
+            .scan(Arc::clone(&self.parts.discovery))
             .await
             .map_err(|source| Error::Devices { host: self.parts.registration.host.clone(), source })
     }
+}
+
+fn fingerprint(devices: &[Device]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    devices.hash(&mut hasher);
+    hasher.finish()
 }

@@ -71,10 +71,11 @@ impl Link {
     }
 
     /// Reports what the workers saw, in the order they saw it; returns only to stop the node.
-    pub(super) async fn report(&self, mut reports: mpsc::Receiver<Observation>) -> Stop {
+    pub(super) async fn report(&self, mut reports: mpsc::Receiver<Box<Observation>>) -> Stop {
         let mut batch = Vec::new();
         while reports.recv_many(&mut batch, MOST_OBSERVATIONS).await > 0 {
-            match self.observed(std::mem::take(&mut batch)).await {
+            let observations = batch.drain(..).map(|one| *one).collect();
+            match Box::pin(self.observed(observations)).await {
                 Ok(()) => {}
                 Err(stop) => return stop,
             }

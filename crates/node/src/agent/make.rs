@@ -3,7 +3,7 @@
 //! Looks first and does only what is missing, so a document that is satisfied costs a look. A guest
 //! that was never as its document said is undone when a step fails; one that was is left as it is.
 
-use kilonova_devices::Mdev;
+use kilonova_devices::Made;
 use kilonova_hypervisor::Definition;
 use kilonova_ids::ServerId;
 use kilonova_node_api::{Attachment, Domain, Outcome, Power, Verb};
@@ -105,11 +105,11 @@ impl Work {
                 Outcome::Stopped
             }
         };
-        self.note(server, Note { building: false, mdevs: wanted }, DEFINE)?;
+        self.note(server, Note { building: false, made: wanted }, DEFINE)?;
         Ok(outcome)
     }
 
-    /// Makes the mediated devices that are missing and removes those that are no longer wanted.
+    /// Makes what is missing for the devices and takes back what is no longer wanted.
     async fn devices(
         &self,
         want: &Definition,
@@ -117,15 +117,15 @@ impl Work {
         noted: Note,
         fresh: bool,
         current: Current<'_>,
-    ) -> Result<Vec<Mdev>, Halt> {
-        let wanted = mdevs(want);
-        let mut stale = noted.mdevs;
-        stale.extend(is.map(mdevs).unwrap_or_default());
-        stale.retain(|mdev| !wanted.contains(mdev));
-        stale.sort_by_key(|mdev| mdev.uuid);
+    ) -> Result<Vec<Made>, Halt> {
+        let wanted = made(want);
+        let mut stale = noted.made;
+        stale.extend(is.map(made).unwrap_or_default());
+        stale.retain(|made| !wanted.contains(made));
+        stale.sort_unstable();
         stale.dedup();
         let union = wanted.iter().chain(&stale).cloned().collect();
-        self.note(want.server, Note { building: fresh, mdevs: union }, CREATE_MDEV)?;
+        self.note(want.server, Note { building: fresh, made: union }, CREATE_MDEV)?;
         for address in want.devices.iter().filter_map(pci) {
             if !self.sysfs.exists(&format!("bus/pci/devices/{address}")) {
                 return Err(Halt::failed(
@@ -134,17 +134,15 @@ impl Work {
                 ));
             }
         }
-        for mdev in stale {
+        for made in stale {
             current()?;
-            self.remove_mdev(mdev).await.map_err(|error| Halt::failed(DESTROY, error))?;
+            self.unmake(want.server, made).await.map_err(|error| Halt::failed(DESTROY, error))?;
         }
-        for mdev in &wanted {
+        for made in &wanted {
             current()?;
-            self.create_mdev(mdev.clone())
-                .await
-                .map_err(|error| Halt::failed(CREATE_MDEV, error))?;
+            self.make(made.clone()).await.map_err(|error| Halt::failed(CREATE_MDEV, error))?;
         }
-        self.note(want.server, Note { building: fresh, mdevs: wanted.clone() }, CREATE_MDEV)?;
+        self.note(want.server, Note { building: fresh, made: wanted.clone() }, CREATE_MDEV)?;
         Ok(wanted)
     }
 
@@ -173,15 +171,15 @@ impl Work {
 
     pub(super) async fn absent(&self, server: ServerId) -> Result<Outcome, Halt> {
         let now = self.now(server).await?;
-        let mut mdevs = self.notes.get(server).unwrap_or_default().mdevs;
+        let mut made = self.notes.get(server).unwrap_or_default().made;
         if let Some(now) = &now {
-            mdevs.extend(now.definition.as_ref().map(self::mdevs).unwrap_or_default());
+            made.extend(now.definition.as_ref().map(self::made).unwrap_or_default());
             if now.running {
                 self.hypervisor.destroy(server).await?;
             }
         }
-        for mdev in mdevs {
-            self.remove_mdev(mdev).await.map_err(|error| Halt::failed(DESTROY, error))?;
+        for made in made {
+            self.unmake(server, made).await.map_err(|error| Halt::failed(DESTROY, error))?;
         }
         self.hypervisor.undefine(server).await?;
         self.notes
@@ -191,19 +189,13 @@ impl Work {
     }
 }
 
-fn mdevs(definition: &Definition) -> Vec<Mdev> {
-    let mdev = |device: &Attachment| match device {
-        Attachment::Mdev { uuid, parent, mdev_type } => {
-            Some(Mdev { uuid: *uuid, parent: parent.clone(), mdev_type: mdev_type.clone() })
-        }
-        Attachment::Pci { .. } | Attachment::TestPci { .. } => None,
-    };
-    definition.devices.iter().filter_map(mdev).collect()
+fn made(definition: &Definition) -> Vec<Made> {
+    definition.devices.iter().filter_map(Made::of).collect()
 }
 
 fn pci(device: &Attachment) -> Option<&str> {
     match device {
-        Attachment::Pci { address } => Some(address),
+        Attachment::Pci { address } | Attachment::Vfio { address, .. } => Some(address),
         Attachment::Mdev { .. } | Attachment::TestPci { .. } => None,
     }
 }

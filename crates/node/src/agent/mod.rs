@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 
 use kilonova_devices::{Discovery, Sysfs};
 use kilonova_hypervisor::Hypervisor;
-use kilonova_node_api::{ControlPlane, Registration};
-use tokio::sync::watch;
+use kilonova_node_api::{Batch, ControlPlane, Registration};
+use tokio::sync::{Semaphore, watch};
 
 use crate::Error;
 use inventory::Inventory;
@@ -38,7 +38,7 @@ pub struct Parts {
     /// What the host says of itself; devices and hypervisor are filled in by the agent.
     pub registration: Registration,
     /// What to look for in sysfs.
-    pub discovery: Discovery,
+    pub discovery: Arc<Discovery>,
     /// The host's sysfs.
     pub sysfs: Arc<dyn Sysfs>,
     /// The host's hypervisor.
@@ -58,6 +58,9 @@ pub struct Settings {
     pub rescan: Duration,
     /// How long a guest may take to restart by itself.
     pub soft_reboot: Duration,
+    /// Nodes that share it start so many at once: a process with a thousand simulated hosts then
+    /// does not hold what they all say of themselves at the same time.
+    pub starts: Arc<Semaphore>,
 }
 
 impl Default for Settings {
@@ -66,6 +69,7 @@ impl Default for Settings {
             concurrency: 10,
             rescan: Duration::from_secs(60),
             soft_reboot: Duration::from_secs(120),
+            starts: Arc::new(Semaphore::new(1)),
         }
     }
 }
@@ -89,95 +93,132 @@ impl Node {
         &self.parts
     }
 
+    /// The same node, which starts when it is its turn.
+    pub fn starting_with(mut self, starts: Arc<Semaphore>) -> Self {
+        self.parts.settings.starts = starts;
+        self
+    }
+
     /// Works until `shutdown` turns true (or its sender is gone), another process registers for the
     /// host, or the control plane refuses the host.
-    pub async fn run(
+    ///
+    /// What it waits in is small, as a process may hold a thousand: what is rare is boxed.
+    pub fn run(
         self,
         control: Arc<dyn ControlPlane>,
         mut shutdown: watch::Receiver<bool>,
-    ) -> Result<(), Error> {
-        let host = self.parts.registration.host.clone();
-        let link = Arc::new(Link::new(control, host.clone()));
+    ) -> impl Future<Output = Result<(), Error>> + Send {
+        let link = Link::new(control, self.parts.registration.host.clone());
         let work = Arc::new(Work::new(&self.parts, self.notes));
         let inventory = Inventory::new(self.parts, Arc::clone(&work));
-        let result = tokio::select! {
-            biased;
-            _ = shutdown.wait_for(|stop| *stop) => Ok(()),
-            error = follow(inventory, &link, &work) => Err(error),
-        };
-        work.settle().await;
-        match &result {
-            Ok(()) => tracing::info!(%host, "the node has stopped"),
-            Err(error) => tracing::error!(%host, %error, "the node has stopped"),
-        }
-        result
-    }
-}
-
-async fn follow(mut inventory: Inventory, link: &Arc<Link>, work: &Arc<Work>) -> Error {
-    let (mut workers, reports) = Workers::new(Arc::clone(work));
-    let host = link.host().to_owned();
-    tokio::select! {
-        stop = link.report(reports) => stopped(host, stop),
-        error = poll(&mut inventory, link, work, &mut workers) => error,
-    }
-}
-
-async fn poll(inventory: &mut Inventory, link: &Link, work: &Work, workers: &mut Workers) -> Error {
-    loop {
-        match round(inventory, link, work, workers).await {
-            Ok(()) => {}
-            Err(error) => return error,
-        }
-        link.pause().await;
-    }
-}
-
-/// Registers, recovers and follows the documents until the control plane no longer knows the
-/// registration.
-async fn round(
-    inventory: &mut Inventory,
-    link: &Link,
-    work: &Work,
-    workers: &mut Workers,
-) -> Result<(), Error> {
-    let halt = |stop| stopped(link.host().to_owned(), stop);
-    link.register(inventory.first().await?).await.map_err(halt)?;
-    let mut since = 0;
-    let mut scanned = Instant::now();
-    loop {
-        let batch = match link.desired(since).await {
-            Ok(batch) => batch,
-            Err(Stop::Rejected(why)) => {
-                tracing::warn!(host = link.host(), %why, "the control plane no longer knows this node; it registers again");
-                return Ok(());
+        let agent = Box::new(Agent { inventory, link, work });
+        async move {
+            let result = tokio::select! {
+                biased;
+                _ = shutdown.wait_for(|stop| *stop) => Ok(()),
+                error = agent.follow() => Err(error),
+            };
+            agent.work.settle().await;
+            match &result {
+                Ok(()) => tracing::info!(host = agent.link.host(), "the node has stopped"),
+                Err(error) => {
+                    tracing::error!(host = agent.link.host(), %error, "the node has stopped");
+                }
             }
-            Err(stop) => return Err(halt(stop)),
-        };
-        let recovering = since == 0;
-        if recovering {
-            recovery::recover(work, &batch).await?;
+            result
         }
-        since = since.max(batch.generation);
-        if since == 0 {
-            // Asking for everything is answered at once, so an empty host must not ask in a rush.
-            tokio::time::sleep(EMPTY_PAUSE).await;
+    }
+}
+
+struct Agent {
+    inventory: Inventory,
+    link: Link,
+    work: Arc<Work>,
+}
+
+impl Agent {
+    async fn follow(&self) -> Error {
+        let (mut workers, reports) = Workers::new(Arc::clone(&self.work));
+        tokio::select! {
+            stop = self.link.report(reports) => self.stopped(stop),
+            error = self.poll(&mut workers) => error,
         }
+    }
+
+    async fn poll(&self, workers: &mut Workers) -> Error {
+        loop {
+            match self.round(workers).await {
+                Ok(()) => {}
+                Err(error) => return error,
+            }
+            self.link.pause().await;
+        }
+    }
+
+    /// Registers, recovers and follows the documents until the control plane no longer knows the
+    /// registration.
+    async fn round(&self, workers: &mut Workers) -> Result<(), Error> {
+        let Some(mut since) = Box::pin(self.begin(workers)).await? else { return Ok(()) };
+        let mut scanned = Instant::now();
+        loop {
+            if since == 0 {
+                // Asking for everything is answered at once, so an empty host must not ask in a rush.
+                tokio::time::sleep(EMPTY_PAUSE).await;
+            }
+            let Some(batch) = self.batch(since).await? else { return Ok(()) };
+            since = since.max(batch.generation);
+            for document in batch.documents {
+                workers.dispatch(document);
+            }
+            if scanned.elapsed() >= self.inventory.rescan() {
+                scanned = Instant::now();
+                Box::pin(self.tell_changes()).await?;
+            }
+        }
+    }
+
+    /// Registers, takes in all documents and clears what none of them names. Returns the newest
+    /// generation.
+    async fn begin(&self, workers: &mut Workers) -> Result<Option<i64>, Error> {
+        let turn = self.inventory.turn().await;
+        let registration = self.inventory.first().await?;
+        self.link.register(registration).await.map_err(|stop| self.stopped(stop))?;
+        let Some(batch) = self.batch(0).await? else { return Ok(None) };
+        recovery::recover(&self.work, &batch).await?;
         for document in batch.documents {
             workers.dispatch(document);
         }
-        if recovering || scanned.elapsed() >= inventory.rescan() {
-            scanned = Instant::now();
-            if let Some(registration) = inventory.changed().await? {
-                link.register(registration).await.map_err(halt)?;
+        self.tell_changes().await?;
+        drop(turn);
+        Ok(Some(batch.generation))
+    }
+
+    /// The documents newer than `since`; `None` if the control plane no longer knows this node.
+    async fn batch(&self, since: i64) -> Result<Option<Batch>, Error> {
+        match self.link.desired(since).await {
+            Ok(batch) => Ok(Some(batch)),
+            Err(Stop::Rejected(why)) => {
+                tracing::warn!(host = self.link.host(), %why, "the control plane no longer knows this node; it registers again");
+                Ok(None)
+            }
+            Err(stop) => Err(self.stopped(stop)),
+        }
+    }
+
+    async fn tell_changes(&self) -> Result<(), Error> {
+        match self.inventory.changed().await? {
+            None => Ok(()),
+            Some(registration) => {
+                self.link.register(registration).await.map_err(|stop| self.stopped(stop))
             }
         }
     }
-}
 
-fn stopped(host: String, stop: Stop) -> Error {
-    match stop {
-        Stop::Fenced => Error::Fenced { host },
-        Stop::Rejected(why) => Error::Rejected { host, why },
+    fn stopped(&self, stop: Stop) -> Error {
+        let host = self.link.host().to_owned();
+        match stop {
+            Stop::Fenced => Error::Fenced { host },
+            Stop::Rejected(why) => Error::Rejected { host, why },
+        }
     }
 }

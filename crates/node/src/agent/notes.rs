@@ -1,5 +1,5 @@
-//! What the agent must remember of each server besides its domain: the mediated devices that it
-//! makes or has made for it, and whether the guest is still being built.
+//! What the agent must remember of each server besides its domain: the mediated devices and types of
+//! virtual functions that it makes or has made for it, and whether the guest is still being built.
 //!
 //! A note is written before the first device is made and removed after the last one is gone, so no
 //! crash can leave a device of ours that no note names. It is also how ours are told from others'.
@@ -9,7 +9,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use kilonova_devices::Mdev;
+use kilonova_devices::Made;
 use kilonova_hypervisor::write_atomically;
 use kilonova_ids::ServerId;
 use uuid::Uuid;
@@ -18,8 +18,8 @@ use uuid::Uuid;
 pub(super) struct Note {
     /// The guest has not yet been as its document says; a failure undoes it.
     pub building: bool,
-    /// Devices that may exist.
-    pub mdevs: Vec<Mdev>,
+    /// What may have been made for it.
+    pub made: Vec<Made>,
 }
 
 pub(super) struct Notes {
@@ -77,12 +77,21 @@ impl Notes {
 
     /// Uuids of all noted devices, with their servers.
     pub(super) fn mdevs(&self) -> HashMap<Uuid, ServerId> {
-        let all = self.all();
-        let of = |(server, note): (&ServerId, &Note)| {
-            let server = *server;
-            note.mdevs.iter().map(move |mdev| (mdev.uuid, server)).collect::<Vec<_>>()
-        };
-        all.iter().flat_map(of).collect()
+        let mut mdevs = HashMap::new();
+        for (server, note) in self.all().iter() {
+            for made in &note.made {
+                if let Made::Mdev(mdev) = made {
+                    mdevs.insert(mdev.uuid, *server);
+                }
+            }
+        }
+        mdevs
+    }
+
+    /// Whether the note of another server names the same thing of the kernel's.
+    pub(super) fn names_elsewhere(&self, server: ServerId, made: &Made) -> bool {
+        let named = |note: &Note| note.made.iter().any(|other| other.same_place(made));
+        self.all().iter().any(|(other, note)| *other != server && named(note))
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<ServerId, Note>> {
@@ -92,26 +101,23 @@ impl Notes {
 
 fn render(note: &Note) -> String {
     let mut text = String::from(if note.building { "building\n" } else { "built\n" });
-    for Mdev { uuid, parent, mdev_type } in &note.mdevs {
-        text.push_str(&format!("mdev {uuid} {parent} {mdev_type}\n"));
+    for made in &note.made {
+        text.push_str(&format!("{made}\n"));
     }
     text
 }
 
 fn parse(text: &str) -> Note {
-    let mdev = |line: &str| {
-        let mut words = line.strip_prefix("mdev ")?.split(' ');
-        Some(Mdev {
-            uuid: Uuid::try_parse(words.next()?).ok()?,
-            parent: words.next()?.to_owned(),
-            mdev_type: words.next()?.to_owned(),
-        })
-    };
-    Note { building: text.starts_with("building"), mdevs: text.lines().filter_map(mdev).collect() }
+    Note {
+        building: text.starts_with("building"),
+        made: text.lines().filter_map(|line| line.parse().ok()).collect(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use kilonova_devices::{Mdev, Vgpu};
+
     use super::*;
 
     #[test]
@@ -123,7 +129,9 @@ mod tests {
             parent: "0000:84:00.0".into(),
             mdev_type: "nvidia-35".into(),
         };
-        let note = Note { building: true, mdevs: vec![mdev.clone()] };
+        let vgpu = Vgpu { address: "0000:25:00.4".into(), vgpu_type: "nvidia-558".into() };
+        let made = vec![Made::Mdev(mdev.clone()), Made::Vgpu(vgpu.clone())];
+        let note = Note { building: true, made };
         let notes = Notes::open(folder.path().join("notes")).expect("opens");
         notes.put(kept, note.clone()).expect("written");
         notes.put(dropped, Note::default()).expect("written");
@@ -133,5 +141,8 @@ mod tests {
         assert_eq!(again.servers(), vec![kept]);
         assert_eq!(again.get(kept), Some(note));
         assert_eq!(again.mdevs().get(&mdev.uuid), Some(&kept));
+        let retyped = Made::Vgpu(Vgpu { vgpu_type: "nvidia-557".into(), ..vgpu });
+        assert!(again.names_elsewhere(dropped, &retyped));
+        assert!(!again.names_elsewhere(kept, &retyped));
     }
 }

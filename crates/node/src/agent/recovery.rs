@@ -1,13 +1,13 @@
 //! What a start finds on the host that no document names.
 //!
 //! A domain that no document names may be somebody's: it is reported and left, with its devices. A
-//! mediated device that we noted, that no document names and no domain uses, is removed.
+//! mediated device or a type that we noted, that no document names and no domain uses, is taken back.
 
 use std::collections::HashSet;
 
+use kilonova_devices::Made;
 use kilonova_ids::ServerId;
 use kilonova_node_api::Batch;
-use uuid::Uuid;
 
 use super::work::Work;
 use crate::Error;
@@ -31,14 +31,14 @@ pub(super) async fn recover(work: &Work, batch: &Batch) -> Result<(), Error> {
     let used = used(work, &domains).await.map_err(hypervisor)?;
     for server in unnamed {
         work.disown(server);
-        let noted = work.notes.get(server).unwrap_or_default().mdevs;
-        if domains.contains(&server) || noted.iter().any(|mdev| used.contains(&mdev.uuid)) {
+        let noted = work.notes.get(server).unwrap_or_default().made;
+        if domains.contains(&server) || noted.iter().any(|made| used.contains(made)) {
             continue;
         }
         let mut gone = true;
-        for mdev in noted {
-            tracing::warn!(host = work.host(), %server, uuid = %mdev.uuid, "a mediated device of ours that nothing names is removed");
-            if let Err(error) = work.remove_mdev(mdev).await {
+        for made in noted {
+            tracing::warn!(host = work.host(), %server, %made, "what we made and nothing names is taken back");
+            if let Err(error) = work.unmake(server, made).await {
                 tracing::warn!(host = work.host(), %error, "it stays");
                 gone = false;
             }
@@ -55,11 +55,11 @@ pub(super) async fn recover(work: &Work, batch: &Batch) -> Result<(), Error> {
 async fn used(
     work: &Work,
     domains: &HashSet<ServerId>,
-) -> Result<HashSet<Uuid>, kilonova_hypervisor::Error> {
+) -> Result<HashSet<Made>, kilonova_hypervisor::Error> {
     let mut used = HashSet::new();
     for server in domains {
         if let Some(found) = work.hypervisor.domain(*server).await? {
-            used.extend(found.definition()?.mdevs());
+            used.extend(found.definition()?.devices.iter().filter_map(Made::of));
         }
     }
     Ok(used)

@@ -41,7 +41,7 @@ impl Node {
         };
         Self::new(Parts {
             registration,
-            discovery: like.discovery.clone(),
+            discovery: Arc::clone(&like.discovery),
             sysfs: Arc::new(sysfs),
             hypervisor: Arc::new(hypervisor),
             state,

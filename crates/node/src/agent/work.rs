@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use kilonova_devices::{Discovery, Mdev, Sysfs};
+use kilonova_devices::{Discovery, Made, Sysfs};
 use kilonova_hypervisor::Hypervisor;
 use kilonova_ids::ServerId;
 use kilonova_node_api::{Desired, Device, Document, Outcome};
@@ -43,7 +43,7 @@ pub(super) struct Work {
     pub(super) notes: Notes,
     pub(super) soft_reboot: Duration,
     permits: Semaphore,
-    /// Held shared while a mediated device is made or removed, alone while they are counted.
+    /// Held shared while something is made or taken back, alone while the devices are counted.
     devices: Arc<RwLock<()>>,
     /// Servers with notes that no document names.
     strays: Mutex<HashSet<ServerId>>,
@@ -103,7 +103,7 @@ impl Work {
     /// Reads the devices of the host while none is being made.
     pub(super) async fn scan(
         &self,
-        discovery: Discovery,
+        discovery: Arc<Discovery>,
     ) -> Result<Vec<Device>, kilonova_devices::Error> {
         let alone = Arc::clone(&self.devices).write_owned().await;
         let noted = self.notes.mdevs();
@@ -118,27 +118,32 @@ impl Work {
         .await
     }
 
-    /// Makes a mediated device, if it is not there.
-    pub(super) async fn create_mdev(&self, mdev: Mdev) -> Result<(), kilonova_devices::Error> {
+    /// Makes a mediated device or gives a function its type, unless it is so.
+    pub(super) async fn make(&self, made: Made) -> Result<(), kilonova_devices::Error> {
         let shared = Arc::clone(&self.devices).read_owned().await;
         let sysfs = Arc::clone(&self.sysfs);
         blocking(move || {
             let _shared = shared;
-            kilonova_devices::create(&*sysfs, &mdev)
+            made.make(&*sysfs)
         })
         .await
     }
 
-    /// Removes a mediated device, if it is there and is the one meant.
-    pub(super) async fn remove_mdev(&self, mdev: Mdev) -> Result<(), kilonova_devices::Error> {
+    /// Takes back what was made for a server, if it is there and is the one meant. What has been
+    /// made anew for another server since is that one's.
+    pub(super) async fn unmake(
+        &self,
+        server: ServerId,
+        made: Made,
+    ) -> Result<(), kilonova_devices::Error> {
         let shared = Arc::clone(&self.devices).read_owned().await;
+        if self.notes.names_elsewhere(server, &made) {
+            return Ok(());
+        }
         let sysfs = Arc::clone(&self.sysfs);
         blocking(move || {
             let _shared = shared;
-            match kilonova_devices::find(&*sysfs, mdev.uuid)? {
-                Some(found) if found == mdev => kilonova_devices::remove(&*sysfs, mdev.uuid),
-                _ => Ok(()),
-            }
+            made.unmake(&*sysfs)
         })
         .await
     }

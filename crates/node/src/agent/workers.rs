@@ -19,18 +19,20 @@ const QUEUE: usize = 1024;
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
+/// Boxed: a channel keeps room for some from the start.
+type Reports = mpsc::Sender<Box<Observation>>;
 type Slots = Mutex<HashMap<ServerId, watch::Sender<Arc<Document>>>>;
 
 /// The workers of a host; dropping it stops them all.
 pub(super) struct Workers {
     work: Arc<Work>,
     slots: Arc<Slots>,
-    reports: mpsc::Sender<Observation>,
+    reports: Reports,
     tasks: JoinSet<()>,
 }
 
 impl Workers {
-    pub(super) fn new(work: Arc<Work>) -> (Self, mpsc::Receiver<Observation>) {
+    pub(super) fn new(work: Arc<Work>) -> (Self, mpsc::Receiver<Box<Observation>>) {
         let (reports, receiver) = mpsc::channel(QUEUE);
         (Self { work, slots: Arc::default(), reports, tasks: JoinSet::new() }, receiver)
     }
@@ -80,7 +82,7 @@ async fn serve(
     mut newest: watch::Receiver<Arc<Document>>,
     work: Arc<Work>,
     slots: Arc<Slots>,
-    reports: mpsc::Sender<Observation>,
+    reports: Reports,
 ) {
     let mut retry = FIRST_RETRY;
     loop {
@@ -99,7 +101,7 @@ async fn serve(
         let unfinished =
             matches!((&document.desired, &outcome), (Desired::Absent, Outcome::Failed { .. }));
         let observation = Observation { server, generation: document.generation, outcome };
-        if reports.send(observation).await.is_err() {
+        if reports.send(Box::new(observation)).await.is_err() {
             return;
         }
         if unfinished {
