@@ -11,7 +11,7 @@ use std::sync::Arc;
 use kilonova_ids::ProviderId;
 
 use crate::query::{Group, Query, QueryError};
-use crate::search::{Host, Part, Plan, Relaxed, Solver, TESTS, Test, Walk, root_fits};
+use crate::search::{Host, Part, Plan, Relaxed, Solver, Stop, TESTS, TRIES, Test, Walk, root_fits};
 use crate::snapshot::{Slot, Snapshot};
 
 /// A condition and what it did.
@@ -106,7 +106,8 @@ const ROOT: u8 = 0;
 const ALONE: u8 = 1;
 const TOGETHER: u8 = 2;
 
-/// The first condition that leaves a tree with nothing; none if it has a candidate.
+/// The first condition that leaves a tree with nothing; none if it has a candidate, or if a search
+/// could not tell within its tries.
 fn obstacle(world: &Snapshot, plan: &Plan, slot: Slot) -> Option<Rank> {
     let tree = world.forest.get(slot)?;
     if !root_fits(plan, tree) {
@@ -132,7 +133,7 @@ fn obstacle(world: &Snapshot, plan: &Plan, slot: Slot) -> Option<Rank> {
     let stuck = |relaxed: &Relaxed| {
         let host = Host::new(world, plan, slot);
         let solver = host.and_then(|host| Solver::new(plan, host, *relaxed));
-        solver.is_none_or(|mut solver| !solver.advance(plan, &mut 0))
+        solver.is_none_or(|mut solver| solver.advance(plan, TRIES, &mut 0) == Stop::Over)
     };
     if !stuck(&Relaxed::default()) {
         return None;

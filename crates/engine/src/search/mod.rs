@@ -3,6 +3,9 @@
 //! Each tree that has a candidate is put aside with its unfinished search and asked again only when
 //! every other tree has been asked. Trees and whole chunks of them are stepped over by the most room
 //! that any provider in them has.
+//!
+//! The work is bounded: a tree that finds nothing within [`TRIES`] lets the others go first, and
+//! after [`PATIENCE`] tries in vain over all trees the search ends with what it has.
 
 mod plan;
 mod reach;
@@ -22,7 +25,14 @@ use crate::snapshot::{CHUNK, Slot, Snapshot};
 pub(crate) use plan::{Part, Plan};
 use reach::might_fit;
 pub(crate) use reach::{Host, TESTS, Test, root_fits};
-pub(crate) use solve::{Relaxed, Solver};
+pub(crate) use solve::{Relaxed, Solver, Stop};
+
+/// Tries that a tree gets before it is another one's turn.
+pub(crate) const TRIES: u64 = 4096;
+/// Tries in vain after which a search gives up: some seconds, and only for queries built for it.
+const PATIENCE: u64 = 1_000_000;
+/// Tries that a find may cost without being in vain.
+const FAIR: u64 = 64;
 
 /// Candidates of one query, found when asked for. Made by [`Snapshot::search`].
 #[derive(Debug)]
@@ -36,6 +46,7 @@ pub struct Search<'a> {
     seen: HashSet<Candidate>,
     left: usize,
     steps: u64,
+    vain: u64,
 }
 
 impl<'a> Search<'a> {
@@ -52,12 +63,18 @@ impl<'a> Search<'a> {
             seen: HashSet::new(),
             left: query.limit.unwrap_or(usize::MAX),
             steps: 0,
+            vain: 0,
         })
     }
 
     /// Work done so far: trees looked at and providers tried. A measure that needs no clock.
     pub fn steps(&self) -> u64 {
         self.steps
+    }
+
+    /// Whether it ended because it tried too long in vain, so that there may be more candidates.
+    pub fn gave_up(&self) -> bool {
+        self.vain > PATIENCE
     }
 
     fn next_host(&mut self) -> Option<Solver<'a>> {
@@ -82,18 +99,25 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The next candidate of one tree that was not seen before.
-    fn next_of(&mut self, solver: &mut Solver<'a>) -> Option<Candidate> {
-        while solver.advance(&self.plan, &mut self.steps) {
+    /// The next candidate of one tree that was not seen before, if it comes within the tries.
+    fn next_of(&mut self, solver: &mut Solver<'a>) -> (Stop, Option<Candidate>) {
+        let begun = self.steps;
+        loop {
+            let tries = TRIES.saturating_sub(self.steps - begun);
+            let stop = solver.advance(&self.plan, tries, &mut self.steps);
+            if stop != Stop::Found {
+                self.vain += self.steps - begun;
+                return (stop, None);
+            }
             let candidate = self.candidate(solver);
             let lent_only = !self.world.sharing.is_empty()
                 && solver.picked().all(|(_, actor)| actor.node().has_trait(self.plan.shares));
             if lent_only && !self.seen.insert(unrooted(&candidate)) {
                 continue;
             }
-            return Some(candidate);
+            self.vain += (self.steps - begun).saturating_sub(FAIR);
+            return (stop, Some(candidate));
         }
-        None
     }
 
     fn candidate(&self, solver: &Solver<'a>) -> Candidate {
@@ -135,18 +159,21 @@ impl Iterator for Search<'_> {
         if self.left == 0 {
             return None;
         }
-        loop {
+        while !self.gave_up() {
             let mut solver = match self.next_host() {
                 Some(solver) => solver,
                 None => self.waiting.pop_front()?,
             };
-            let Some(candidate) = self.next_of(&mut solver) else { continue };
-            self.left -= 1;
-            if !solver.is_spent() {
+            let (stop, candidate) = self.next_of(&mut solver);
+            if stop != Stop::Over && !solver.is_spent() {
                 self.waiting.push_back(solver);
             }
-            return Some(candidate);
+            if candidate.is_some() {
+                self.left -= 1;
+                return candidate;
+            }
         }
+        None
     }
 }
 

@@ -6,7 +6,9 @@
 //!    ▼
 //! Rest:     all other picks
 //! ```
-//! The search stops after each find and goes on from there, so a tree costs what is asked of it.
+//! The search stops after each find and goes on from there, so a tree costs what is asked of it. It
+//! also stops after a number of tries without a find: packing is hard in the worst case, and no
+//! tree may hold up the others.
 
 use super::plan::Plan;
 use super::reach::{Actor, Host};
@@ -18,6 +20,17 @@ pub(crate) struct Relaxed {
     pub(crate) subtree: bool,
     pub(crate) isolate: bool,
     pub(crate) room: bool,
+}
+
+/// Where a search stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// At a find.
+    Found,
+    /// At the end: there is no other.
+    Over,
+    /// In between, because it tried for long enough. It can go on.
+    Tired,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,9 +113,13 @@ impl<'a> Solver<'a> {
         &self.host
     }
 
-    /// Finds the next picks; false when there are no more.
-    pub(crate) fn advance(&mut self, plan: &Plan, steps: &mut u64) -> bool {
+    /// Looks for the next picks, with so many tries at most; `steps` is raised by those made.
+    pub(crate) fn advance(&mut self, plan: &Plan, tries: u64, steps: &mut u64) -> Stop {
+        let last = steps.saturating_add(tries);
         while self.pass != Pass::Over {
+            if *steps >= last {
+                return Stop::Tired;
+            }
             let depth = self.picks.len();
             if depth == self.order.len() {
                 self.undo(plan);
@@ -111,7 +128,7 @@ impl<'a> Solver<'a> {
                     self.next[depth + 1] = 0;
                 } else if self.pass == Pass::Leading || !self.symmetry.is_first(&self.picks) {
                     self.found = true;
-                    return true;
+                    return Stop::Found;
                 }
             } else if depth > 0 {
                 self.undo(plan);
@@ -121,7 +138,7 @@ impl<'a> Solver<'a> {
                 self.next[0] = 0;
             }
         }
-        false
+        Stop::Over
     }
 
     /// The picks, as part and provider, in the order of the parts.

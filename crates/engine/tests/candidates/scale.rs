@@ -113,3 +113,43 @@ fn numa_nodes_with_gpus_below_and_same_subtree() {
     assert_eq!(found, 0);
     assert!(steps < 200 * 40, "{steps} steps");
 }
+
+/// Three kinds of goods for seven groups on six nodes: what is left over of one class is always on
+/// the wrong node, which no sum and no matching of one class at a time can see.
+#[test]
+fn packing_without_a_solution_ends() {
+    let world = forest((0..40_u128).map(|n| {
+        let root = 1 + 100 * n;
+        let mut tree = vec![crate::build::provider(root, None)];
+        for node in 1..=6_u128 {
+            let (vcpu, disk) = if node % 2 == 0 { (10, 14) } else { (14, 10) };
+            let node = crate::build::provider(root + node, Some(root));
+            tree.push(node.has("VCPU", vcpu).has("DISK_GB", disk));
+        }
+        tree
+    }));
+    let sizes = [(7, 5), (5, 7), (6, 6), (7, 6), (6, 7), (4, 8), (8, 4), (6, 5), (5, 6), (7, 7)];
+    let suffixes = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10"];
+    let groups = sizes.iter().zip(suffixes);
+    let groups: Vec<_> = groups
+        .map(|((vcpu, disk), suffix)| group(suffix, &[("VCPU", *vcpu), ("DISK_GB", *disk)]))
+        .chain([group("11", &[("VCPU", 9), ("DISK_GB", 9)])])
+        .collect();
+    let query = query(groups);
+    let mut search = world.search(&query).unwrap();
+    assert_eq!(search.by_ref().count(), 0);
+    assert!(search.steps() < 1_100_000, "{} steps", search.steps());
+}
+
+/// Six one-GPU groups on hosts of eight: 20,160 candidates on each.
+#[test]
+fn every_host_has_its_turn_without_a_limit_too() {
+    let world = forest((0..50_u128).map(|n| gpu_host(1 + 100 * n, 8, 1)));
+    let groups: Vec<_> =
+        ["1", "2", "3", "4", "5", "6"].iter().map(|s| group(s, &[("VGPU", 1)])).collect();
+    let query = query(groups);
+    let roots: Vec<_> = world.search(&query).unwrap().take(5000).map(|c| c.root).collect();
+    for round in roots.chunks(50) {
+        assert_eq!(round.iter().collect::<std::collections::HashSet<_>>().len(), 50);
+    }
+}
