@@ -57,8 +57,12 @@ async fn every_statement_is_accepted_by_both_databases() {
         }
         assert_eq!(store.refused(kilonova_placement::AUDIT).await, Vec::<String>::new(), "{name}");
         if name == "postgresql" {
-            let only_there = kilonova_placement::db::changes::POSTGRES_STATEMENTS;
-            assert_eq!(store.refused(only_there).await, Vec::<String>::new());
+            for only_there in [
+                kilonova_placement::db::changes::POSTGRES_STATEMENTS,
+                kilonova_placement::db::providers::POSTGRES_STATEMENTS,
+            ] {
+                assert_eq!(store.refused(only_there).await, Vec::<String>::new());
+            }
         }
     }
 }

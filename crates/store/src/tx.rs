@@ -1,5 +1,6 @@
 //! A transaction as the services see it.
 
+use crate::postgres::Lane;
 use crate::{Error, Row, Value, postgres, sqlite};
 
 /// What runs after a successful commit.
@@ -10,6 +11,8 @@ pub struct Tx<'a> {
     inner: Inner<'a>,
     /// Set when a statement failed in a way that asks for the whole transaction to be run again.
     pub(crate) retry: bool,
+    /// Where it met another transaction, if it did.
+    pub(crate) met: Option<Lane>,
     pub(crate) hooks: Vec<Hook>,
 }
 
@@ -20,16 +23,21 @@ enum Inner<'a> {
 
 impl<'a> Tx<'a> {
     pub(crate) fn sqlite(connection: &'a rusqlite::Connection) -> Self {
-        Self { inner: Inner::Sqlite(connection), retry: false, hooks: Vec::new() }
+        Self { inner: Inner::Sqlite(connection), retry: false, met: None, hooks: Vec::new() }
     }
 
     pub(crate) fn postgres(session: postgres::Session<'a>) -> Self {
-        Self { inner: Inner::Postgres(session), retry: false, hooks: Vec::new() }
+        Self { inner: Inner::Postgres(session), retry: false, met: None, hooks: Vec::new() }
     }
 
-    fn note<T>(&mut self, answer: Result<T, Error>) -> Result<T, Error> {
+    /// Statements that write a row have its key as their first parameter.
+    fn note<T>(&mut self, params: &[Value], answer: Result<T, Error>) -> Result<T, Error> {
         if matches!(answer, Err(Error::Retry(_))) {
             self.retry = true;
+            self.met = match params.first() {
+                Some(Value::Text(key)) => Some(Lane::of(key)),
+                _ => None,
+            };
         }
         answer
     }
@@ -44,7 +52,7 @@ impl<'a> Tx<'a> {
             Inner::Sqlite(connection) => sqlite::execute(connection, sql, params),
             Inner::Postgres(session) => session.execute(sql, params),
         };
-        self.note(answer)
+        self.note(params, answer)
     }
 
     /// Runs a statement and returns its rows.
@@ -56,7 +64,7 @@ impl<'a> Tx<'a> {
             Inner::Sqlite(connection) => sqlite::rows(connection, sql, params),
             Inner::Postgres(session) => session.rows(sql, params),
         };
-        self.note(answer)
+        self.note(params, answer)
     }
 
     /// Runs a statement and returns its first row, if there is one.

@@ -1,6 +1,6 @@
 //! `/allocations` and `/resource_providers/{uuid}/allocations`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use axum::Router;
 use axum::extract::Path;
@@ -154,7 +154,9 @@ fn consumer_id(text: &str) -> Result<ConsumerId, Fault> {
 
 async fn write(call: &Call, changes: Vec<Change>) -> Result<Response, Fault> {
     let world = call.app.world.clone();
-    call.app.store.write(move |tx| allocations::replace(tx, &world, &changes)).await?;
+    let rows: BTreeSet<ProviderId> =
+        changes.iter().flat_map(|change| change.holds.keys().copied()).collect();
+    call.app.store.write_on(rows, move |tx| allocations::replace(tx, &world, &changes)).await?;
     Ok(call.empty(StatusCode::NO_CONTENT))
 }
 

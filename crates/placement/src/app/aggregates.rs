@@ -29,7 +29,7 @@ pub fn set(
     generation: Option<i64>,
     wanted: &[Uuid],
 ) -> Result<ProviderRow, Error> {
-    let row = providers::get(tx, id)?;
+    let row = providers::lock(tx, id)?;
     if let Some(generation) = generation {
         providers::expect(
             &row,

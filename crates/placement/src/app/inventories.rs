@@ -38,7 +38,7 @@ pub fn replace(
     wanted: &[Wanted],
     version: Microversion,
 ) -> Result<(), Error> {
-    let row = providers::get(tx, id)?;
+    let row = providers::lock(tx, id)?;
     if let Some(generation) = generation {
         providers::expect(&row, generation, "resource provider generation conflict")?;
     }
@@ -61,7 +61,8 @@ pub fn add(
     wanted: &Wanted,
     version: Microversion,
 ) -> Result<(), Error> {
-    let (row, have) = list(tx, id)?;
+    let row = providers::lock(tx, id)?;
+    let have = db::inventories::of_provider(tx, id)?;
     let (class, inventory) = wanted;
     check(id, class, inventory, version).map_err(|why| refused("create", id, &why))?;
     if !classes::pin(tx, class)? {
@@ -91,7 +92,8 @@ pub fn update(
     wanted: &Wanted,
     version: Microversion,
 ) -> Result<(), Error> {
-    let (row, have) = list(tx, id)?;
+    let row = providers::lock(tx, id)?;
+    let have = db::inventories::of_provider(tx, id)?;
     providers::expect(&row, generation, "resource provider generation conflict")?;
     let (class, inventory) = wanted;
     check(id, class, inventory, version).map_err(|why| refused("update", id, &why))?;
@@ -112,7 +114,8 @@ pub fn update(
 /// # Errors
 /// 404, and 409 while it is in use.
 pub fn delete(tx: &mut Tx<'_>, world: &World, id: ProviderId, class: &str) -> Result<(), Error> {
-    let (row, have) = list(tx, id)?;
+    let row = providers::lock(tx, id)?;
+    let have = db::inventories::of_provider(tx, id)?;
     let Some(old) = have.iter().find(|old| old.class == class) else {
         return Err(Fault::not_found(format!(
             "No inventory of class {class} found for delete: No inventory of class {class} found \

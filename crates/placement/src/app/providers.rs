@@ -20,6 +20,16 @@ pub fn get(tx: &mut Tx<'_>, id: ProviderId) -> Result<ProviderRow, Error> {
     providers::by_id(tx, id)?.ok_or(Error::NoProvider(id))
 }
 
+/// One provider that is about to be changed; other writers to its tree wait.
+///
+/// # Errors
+/// 404.
+pub fn lock(tx: &mut Tx<'_>, id: ProviderId) -> Result<ProviderRow, Error> {
+    let row = get(tx, id)?;
+    providers::lock_tree(tx, row.root)?;
+    Ok(row)
+}
+
 /// Makes a provider.
 ///
 /// # Errors
@@ -111,6 +121,7 @@ pub fn update(
         }
     };
     let now = now_micros();
+    providers::lock_trees(tx, row.root, root)?;
     tx.execute(providers::PLACE, params![id, name, parent, root, now])?;
     if root != row.root {
         for part in subtree.iter().filter(|part| part.id != id) {
@@ -164,6 +175,7 @@ pub fn delete(tx: &mut Tx<'_>, world: &World, id: ProviderId) -> Result<(), Erro
         .with_code(codes::PROVIDER_IN_USE)
         .into());
     }
+    providers::lock_tree(tx, row.root)?;
     delete_provider(tx, id)?;
     world.tree_changed(tx, row.root)
 }

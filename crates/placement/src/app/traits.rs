@@ -130,7 +130,7 @@ pub fn set(
     generation: Option<i64>,
     wanted: &[String],
 ) -> Result<(ProviderRow, Vec<String>), Error> {
-    let row = providers::get(tx, id)?;
+    let row = providers::lock(tx, id)?;
     if let Some(generation) = generation {
         providers::expect(
             &row,

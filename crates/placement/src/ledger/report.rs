@@ -29,7 +29,6 @@ pub fn report_host(
     children: &[ProviderSpec],
 ) -> Result<(), Error> {
     let now = now_micros();
-    db::providers::lock_tree(tx, root.id)?;
     let known: HashMap<ProviderId, ProviderRow> =
         providers::of_root(tx, root.id)?.into_iter().map(|row| (row.id, row)).collect();
     let drained = drains::of_root(tx, root.id)?;

@@ -1,28 +1,38 @@
 //! PostgreSQL: a bounded pool, `REPEATABLE READ`, and retries.
 //!
 //! Under `REPEATABLE READ` two transactions that write the same row cannot both commit; the later
-//! is run again. The ledger relies on this: whoever changes what hangs on a row (a provider's
+//! is run again ([`lanes`] keeps that rare). The ledger relies on this: whoever changes what hangs on a row (a provider's
 //! allocations, a consumer's requests) writes that row too.
 
+mod lanes;
 mod session;
 mod types;
 
-use std::time::Duration;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
-use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod};
+use tokio::runtime::Handle;
 use tokio_postgres::{IsolationLevel, NoTls};
 
+pub(crate) use lanes::Lane;
+use lanes::Lanes;
 pub(crate) use session::Session;
 
 use crate::{Error, Tx};
 
-/// Times a transaction is run before its conflict is given to the caller.
-const ATTEMPTS: u32 = 40;
+/// How long a transaction is run again before its conflict is given to the caller.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The pause before the second run; it doubles from there.
+const FIRST_PAUSE: Duration = Duration::from_micros(200);
+/// The longest pause between two runs.
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 /// Connections at most.
 const CONNECTIONS: usize = 16;
 
 pub(crate) struct Postgres {
     pool: Pool,
+    lanes: Lanes,
 }
 
 impl Postgres {
@@ -41,16 +51,16 @@ impl Postgres {
             .await
             .map_err(|e| Error::Open(format!("cannot connect to PostgreSQL: {}", chain(&e))))?;
         drop(client);
-        Ok(Self { pool })
+        Ok(Self { pool, lanes: Lanes::new() })
     }
 
-    pub(crate) async fn write<T, E, F>(&self, work: F) -> Result<T, E>
+    pub(crate) async fn write<T, E, F>(&self, lanes: BTreeSet<Lane>, work: F) -> Result<T, E>
     where
         F: FnMut(&mut Tx<'_>) -> Result<T, E> + Send + 'static,
         T: Send + 'static,
         E: From<Error> + Send + 'static,
     {
-        self.run(false, work).await
+        self.run(false, lanes, work).await
     }
 
     pub(crate) async fn read<T, E, F>(&self, work: F) -> Result<T, E>
@@ -59,65 +69,91 @@ impl Postgres {
         T: Send + 'static,
         E: From<Error> + Send + 'static,
     {
-        self.run(true, work).await
+        self.run(true, BTreeSet::new(), work).await
     }
 
-    async fn run<T, E, F>(&self, read_only: bool, mut work: F) -> Result<T, E>
+    async fn run<T, E, F>(
+        &self,
+        read_only: bool,
+        mut lanes: BTreeSet<Lane>,
+        mut work: F,
+    ) -> Result<T, E>
     where
         F: FnMut(&mut Tx<'_>) -> Result<T, E> + Send + 'static,
         T: Send + 'static,
         E: From<Error> + Send + 'static,
     {
-        let mut client = self
-            .pool
-            .get()
-            .await
-            .map_err(|e| Error::Other(format!("no PostgreSQL connection: {}", chain(&e))))?;
-        let handle = tokio::runtime::Handle::current();
-        tokio::task::spawn_blocking(move || {
-            let mut attempt = 0;
-            loop {
-                attempt += 1;
-                let transaction = handle
-                    .block_on(
-                        client
-                            .build_transaction()
-                            .isolation_level(IsolationLevel::RepeatableRead)
-                            .read_only(read_only)
-                            .start(),
-                    )
-                    .map_err(Error::from)?;
-                let mut tx = Tx::postgres(Session::new(&transaction, &handle));
-                let outcome = work(&mut tx);
-                let (retry, hooks) = (tx.retry, std::mem::take(&mut tx.hooks));
-                drop(tx);
-                let conflict = match outcome {
-                    Ok(value) => match handle.block_on(transaction.commit()).map_err(Error::from) {
-                        Ok(()) => {
-                            hooks.into_iter().for_each(|hook| hook());
-                            return Ok(value);
-                        }
-                        Err(error @ Error::Retry(_)) => error.into(),
-                        Err(error) => return Err(error.into()),
-                    },
-                    Err(error) => {
-                        handle.block_on(transaction.rollback()).map_err(Error::from)?;
-                        if !retry {
-                            return Err(error);
-                        }
-                        error
-                    }
-                };
-                if attempt == ATTEMPTS {
-                    return Err(conflict);
-                }
-                std::thread::sleep(Duration::from_micros(200 * u64::from(attempt)));
+        let begun = Instant::now();
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let held = self.lanes.take(&lanes).await;
+            let client =
+                self.pool.get().await.map_err(|e| {
+                    Error::Other(format!("no PostgreSQL connection: {}", chain(&e)))
+                })?;
+            let handle = Handle::current();
+            let run = move || {
+                let ended = once(client, &handle, read_only, &mut work);
+                (ended, work)
+            };
+            let (ended, same_work) = tokio::task::spawn_blocking(run)
+                .await
+                .map_err(|_| Error::Other("the transaction panicked and was rolled back".into()))?;
+            work = same_work;
+            drop(held);
+            let (error, met) = match ended {
+                Ended::Done(answer) => return answer,
+                Ended::Conflict(error, met) => (error, met),
+            };
+            if begun.elapsed() > PATIENCE {
+                return Err(error);
             }
-        })
-        .await
-        .unwrap_or_else(|_| {
-            Err(Error::Other("the transaction panicked and was rolled back".into()).into())
-        })
+            lanes.extend(met);
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}
+
+enum Ended<T, E> {
+    Done(Result<T, E>),
+    /// To be run again; the lane of the row that it met, if that is known.
+    Conflict(E, Option<Lane>),
+}
+
+/// Runs the transaction once, on a thread that may block.
+fn once<T, E, F>(mut client: Object, handle: &Handle, read_only: bool, work: &mut F) -> Ended<T, E>
+where
+    F: FnMut(&mut Tx<'_>) -> Result<T, E>,
+    E: From<Error>,
+{
+    let begin = client
+        .build_transaction()
+        .isolation_level(IsolationLevel::RepeatableRead)
+        .read_only(read_only)
+        .start();
+    let transaction = match handle.block_on(begin) {
+        Ok(transaction) => transaction,
+        Err(error) => return Ended::Done(Err(Error::from(error).into())),
+    };
+    let mut tx = Tx::postgres(Session::new(&transaction, handle));
+    let outcome = work(&mut tx);
+    let (retry, met, hooks) = (tx.retry, tx.met, std::mem::take(&mut tx.hooks));
+    drop(tx);
+    match outcome {
+        Ok(value) => match handle.block_on(transaction.commit()).map_err(Error::from) {
+            Ok(()) => {
+                hooks.into_iter().for_each(|hook| hook());
+                Ended::Done(Ok(value))
+            }
+            Err(error @ Error::Retry(_)) => Ended::Conflict(error.into(), None),
+            Err(error) => Ended::Done(Err(error.into())),
+        },
+        Err(error) => match handle.block_on(transaction.rollback()) {
+            Err(broken) => Ended::Done(Err(Error::from(broken).into())),
+            Ok(()) if retry => Ended::Conflict(error, met),
+            Ok(()) => Ended::Done(Err(error)),
+        },
     }
 }
 
