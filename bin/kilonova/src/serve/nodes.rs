@@ -7,7 +7,7 @@ use kilonova_compute::{Compute, Link};
 use kilonova_node::Node;
 use kilonova_node::topology::Topology;
 use kilonova_node_api::ControlPlane;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use super::StateDir;
 use crate::config::Settings;
@@ -18,6 +18,9 @@ pub(super) fn read(settings: &Settings) -> Result<Option<Topology>, Failure> {
     read.map_err(|e| Failure::Refused(e.to_string()))
 }
 
+/// Hosts that start at once.
+const STARTS: usize = 32;
+
 /// Starts them; they stop when the returned sender is dropped.
 pub(super) fn start(
     topology: Topology,
@@ -27,8 +30,10 @@ pub(super) fn start(
     let (stop, stopped) = watch::channel(false);
     let control: Arc<dyn ControlPlane> = Arc::new(Link(compute));
     let folder = directory.join("nodes");
+    let starts = Arc::new(Semaphore::new(STARTS));
     for host in &topology.hosts {
         let node = Node::simulated(host, &folder).map_err(|e| Failure::Failed(e.to_string()))?;
+        let node = node.starting_with(Arc::clone(&starts));
         let (control, stopped) = (Arc::clone(&control), stopped.clone());
         let name = host.name.clone();
         tokio::spawn(async move {

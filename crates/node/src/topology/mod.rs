@@ -57,7 +57,7 @@ pub struct Like {
     /// The device tree.
     pub tree: Arc<Tree>,
     /// What of it is given to guests.
-    pub discovery: Discovery,
+    pub discovery: Arc<Discovery>,
     /// Time that each step of the hypervisor takes.
     pub times: BTreeMap<Step, Duration>,
     /// Time that the kernel takes to make a mediated device.

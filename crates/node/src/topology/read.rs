@@ -198,7 +198,7 @@ fn like(key: &str, entry: HostEntry, cards: &BTreeMap<String, KnownCard>) -> Res
             .unwrap_or_else(|| vec!["COMPUTE_NODE".to_owned(), "COMPUTE_ACCELERATORS".to_owned()]),
         concurrency: entry.max_concurrent_builds,
         tree,
-        discovery: Discovery { mdev, functions, fakes },
+        discovery: Arc::new(Discovery { mdev, functions, fakes }),
         times,
         create_mdev,
         failures,

@@ -55,7 +55,9 @@ impl Sqlite {
         E: From<Error> + Send + 'static,
     {
         let readers = Arc::clone(&self.readers);
+        let turn = readers.turn().await?;
         tokio::task::spawn_blocking(move || {
+            let _turn = turn;
             let reader = readers.take()?;
             reader.execute_batch("BEGIN").map_err(Error::from)?;
             let answer = work(&mut Tx::sqlite(&reader));

@@ -1,24 +1,35 @@
-//! Idle reader connections. The number open is bounded by the runtime's blocking threads; a few
-//! are kept.
+//! The reader connections: few, opened when first needed and kept.
+//!
+//! Who finds all of them taken waits without holding a thread. More of them would read no faster,
+//! and each has a page cache of its own.
 
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use rusqlite::Connection;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::pragma;
 use crate::Error;
 
-const KEPT: usize = 8;
+const MOST: usize = 8;
 
 pub(super) struct Readers {
     path: PathBuf,
     idle: Mutex<Vec<Connection>>,
+    free: Arc<Semaphore>,
 }
 
 impl Readers {
     pub(super) fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), idle: Mutex::new(Vec::new()) }
+        let free = Arc::new(Semaphore::new(MOST));
+        Self { path: path.to_owned(), idle: Mutex::new(Vec::new()), free }
+    }
+
+    /// Waits until a connection may be taken, and until the returned value is dropped.
+    pub(super) async fn turn(&self) -> Result<OwnedSemaphorePermit, Error> {
+        let turn = Arc::clone(&self.free).acquire_owned().await;
+        turn.map_err(|_| Error::Other("the database is closed".into()))
     }
 
     pub(super) fn take(&self) -> Result<Connection, Error> {
@@ -31,10 +42,7 @@ impl Readers {
     }
 
     pub(super) fn give(&self, connection: Connection) {
-        let mut idle = self.lock();
-        if idle.len() < KEPT {
-            idle.push(connection);
-        }
+        self.lock().push(connection);
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {

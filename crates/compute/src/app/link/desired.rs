@@ -38,5 +38,7 @@ pub(super) async fn desired(
         check()?;
     }
     let name = host.to_owned();
-    compute.store.read(move |tx| documents::since(tx, &name, since)).await.map_err(unavailable)
+    // Boxed, because a thousand hosts wait above and few read.
+    let read = compute.store.read(move |tx| documents::since(tx, &name, since));
+    Box::pin(read).await.map_err(unavailable)
 }
