@@ -2,11 +2,12 @@
 # Installs what the project's commands need and this machine lacks.
 #
 #   scripts/bootstrap.sh build clients postgres nextest     (any of them; none means these four)
-#   scripts/bootstrap.sh deny
+#   scripts/bootstrap.sh conformance deny
 #
 # Safe to run again: what is there is left alone, and then nothing is printed. It never asks. It
 # says what it installs and why. Debian packages come by apt-get (through sudo when not root), the
-# Python clients go into .venv, and cargo-nextest into cargo's own bin folder.
+# Python clients go into .venv, upstream's Placement cases into .venv-conformance, and cargo-nextest
+# into cargo's own bin folder.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -74,28 +75,37 @@ find_python() {
     done
 }
 
-clients() {
-    local wanted python log
-    wanted=$(cat scripts/clients.txt scripts/clients.lock | sha256sum | cut -d' ' -f1)
-    if [ -x .venv/bin/openstack ] && .venv/bin/python -c '' 2>/dev/null \
-        && [ "$(cat .venv/clients.sha256 2>/dev/null)" = "$wanted" ]; then
+# python_env FOLDER NAME PROBE WHY: a virtual environment with what scripts/NAME.txt lists, held by
+# scripts/NAME.lock. PROBE is Python that runs only when all of it is there.
+python_env() {
+    local folder=$1 name=$2 probe=$3 why=$4 wanted python log
+    wanted=$(cat "scripts/$name.txt" "scripts/$name.lock" | sha256sum | cut -d' ' -f1)
+    if [ "$(cat "$folder/$name.sha256" 2>/dev/null)" = "$wanted" ] \
+        && "$folder/bin/python" -c "$probe" 2>/dev/null; then
         return
     fi
     python=$(find_python)
     if [ -z "$python" ]; then
-        apt_install "the Python clients get a virtual environment of their own" python3 python3-venv
+        apt_install "what Python brings gets a virtual environment of its own" python3 python3-venv
         python=$(find_python)
     fi
     [ -n "$python" ] || die "python3 cannot make virtual environments (no ensurepip)"
-    say "installing the OpenStack clients of scripts/clients.txt into .venv: the demo drives them"
-    rm -rf .venv
-    "$python" -m venv .venv
+    say "installing scripts/$name.txt into $folder: $why"
+    rm -rf "$folder"
+    "$python" -m venv "$folder"
     log=$(mktemp)
-    .venv/bin/pip install -q --disable-pip-version-check \
-        -r scripts/clients.txt -c scripts/clients.lock >"$log" 2>&1 \
+    "$folder/bin/pip" install -q --disable-pip-version-check \
+        -r "scripts/$name.txt" -c "scripts/$name.lock" >"$log" 2>&1 \
         || { cat "$log" >&2; die "pip install failed"; }
     rm -f "$log"
-    echo "$wanted" >.venv/clients.sha256
+    echo "$wanted" >"$folder/$name.sha256"
+}
+
+clients() { python_env .venv clients 'import openstackclient' 'the demo drives the OpenStack clients'; }
+
+conformance() {
+    python_env .venv-conformance conformance 'import gabbi, placement' \
+        'the conformance runs take their cases from it'
 }
 
 postgres() {
@@ -126,7 +136,7 @@ deny() {
 [ $# -gt 0 ] || set -- build clients postgres nextest
 for part in "$@"; do
     case $part in
-        build | clients | postgres | nextest | deny) "$part" ;;
-        *) die "unknown part $part; there are build, clients, postgres, nextest and deny" ;;
+        build | clients | conformance | postgres | nextest | deny) "$part" ;;
+        *) die "unknown part $part; there are build, clients, conformance, postgres, nextest and deny" ;;
     esac
 done

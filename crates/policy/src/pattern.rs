@@ -1,0 +1,94 @@
+//! The right side of a check: text in which `%(name)s` stands for a value of the target.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::{Problem, Target};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    Value(String),
+}
+
+/// A text with places for values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pattern(Vec<Piece>);
+
+impl Pattern {
+    /// Reads a pattern.
+    ///
+    /// # Errors
+    /// A `%` that is neither `%(name)s` nor `%%`.
+    pub fn parse(text: &str) -> Result<Self, Problem> {
+        let wrong = || Problem::Pattern(text.to_owned());
+        let (mut pieces, mut plain, mut rest) = (Vec::new(), String::new(), text);
+        while let Some((before, after)) = rest.split_once('%') {
+            plain.push_str(before);
+            if let Some(after) = after.strip_prefix('%') {
+                plain.push('%');
+                rest = after;
+                continue;
+            }
+            let inner = after.strip_prefix('(').ok_or_else(wrong)?;
+            let (name, after) = inner.split_once(')').ok_or_else(wrong)?;
+            rest = after.strip_prefix('s').filter(|_| !name.is_empty()).ok_or_else(wrong)?;
+            if !plain.is_empty() {
+                pieces.push(Piece::Text(std::mem::take(&mut plain)));
+            }
+            pieces.push(Piece::Value(name.to_owned()));
+        }
+        plain.push_str(rest);
+        if !plain.is_empty() {
+            pieces.push(Piece::Text(plain));
+        }
+        Ok(Self(pieces))
+    }
+
+    /// The text for one target; none when the target lacks a value.
+    pub fn fill(&self, target: Target<'_>) -> Option<Cow<'_, str>> {
+        if let [Piece::Text(text)] = self.0.as_slice() {
+            return Some(Cow::Borrowed(text));
+        }
+        let mut filled = String::new();
+        for piece in &self.0 {
+            match piece {
+                Piece::Text(text) => filled.push_str(text),
+                Piece::Value(name) => {
+                    let (_, value) = target.iter().find(|(have, _)| have == name)?;
+                    filled.push_str(value);
+                }
+            }
+        }
+        Some(Cow::Owned(filled))
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for piece in &self.0 {
+            match piece {
+                Piece::Text(text) => f.write_str(&text.replace('%', "%%"))?,
+                Piece::Value(name) => write!(f, "%({name})s")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_put_in() {
+        let pattern = Pattern::parse("a-%(x)s-%(y.z)s%%").expect("well formed");
+        let filled = pattern.fill(&[("x", "1"), ("y.z", "2")]);
+        assert_eq!(filled.as_deref(), Some("a-1-2%"));
+        assert_eq!(pattern.fill(&[("x", "1")]), None, "a value is missing");
+        assert_eq!(pattern.to_string(), "a-%(x)s-%(y.z)s%%");
+        for wrong in ["%", "%s", "%(x", "%(x)", "%(x)d", "%()s", "a%b"] {
+            assert_eq!(Pattern::parse(wrong), Err(Problem::Pattern(wrong.into())), "{wrong}");
+        }
+    }
+}

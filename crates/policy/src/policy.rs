@@ -1,0 +1,244 @@
+//! The rules of one service, checked: every name resolves, nothing goes in a circle.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::{Check, Credentials, Error, Override, Problem, Scope, Target, parse};
+
+/// Rules that may need each other in a row.
+const CHAIN: usize = 64;
+
+/// A rule as the service defines it.
+#[derive(Debug, Clone, Copy)]
+pub struct Rule {
+    /// Its name: an operation such as `placement:usages`, or a helper of other rules.
+    pub name: &'static str,
+    /// Its text.
+    pub check: &'static str,
+    /// What also passed before the defaults were changed.
+    pub deprecated: Option<&'static str>,
+    /// Tokens that may ask for it; empty for all.
+    pub scopes: &'static [Scope],
+}
+
+/// Which of upstream's two sets of defaults counts, and whether scopes do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Defaults {
+    /// `enforce_new_defaults`: what passed before the change no longer does.
+    pub new_only: bool,
+    /// `enforce_scope`: a token of another scope is refused.
+    pub scope: bool,
+}
+
+impl Default for Defaults {
+    fn default() -> Self {
+        Self { new_only: true, scope: true }
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    check: Check,
+    scopes: &'static [Scope],
+}
+
+/// The rules of one service, ready to be asked.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    rules: HashMap<String, Entry>,
+}
+
+impl Policy {
+    /// Puts an operator's rules over the service's and checks the whole.
+    ///
+    /// # Errors
+    /// A text that is wrong, an operation that does not exist, a rule that is not defined, a circle.
+    pub fn build(rules: &[Rule], own: &[Override], defaults: Defaults) -> Result<Self, Error> {
+        let mut entries = HashMap::new();
+        for rule in rules {
+            let wrong = |problem: Problem| Error::Rule { rule: rule.name.to_owned(), problem };
+            let mut check = parse(rule.check).map_err(wrong)?;
+            if let Some(old) = rule.deprecated.filter(|_| !defaults.new_only) {
+                check = Check::Any(vec![check, parse(old).map_err(wrong)?]);
+            }
+            let scopes = if defaults.scope { rule.scopes } else { &[] };
+            entries.insert(rule.name.to_owned(), Entry { check, scopes });
+        }
+        for rule in own {
+            let check = rule.check().map_err(|problem| Error::Rule {
+                rule: format!("{} (line {})", rule.name, rule.line),
+                problem,
+            })?;
+            match entries.get_mut(&rule.name) {
+                Some(entry) => entry.check = check,
+                None if is_operation(&rule.name, rules) => {
+                    return Err(Error::NoOperation(format!("{} (line {})", rule.name, rule.line)));
+                }
+                None => {
+                    entries.insert(rule.name.clone(), Entry { check, scopes: &[] });
+                }
+            }
+        }
+        let policy = Self { rules: entries };
+        policy.resolve()?;
+        Ok(policy)
+    }
+
+    /// Whether the caller may do what the rule is for. A rule that is not there lets nobody.
+    pub fn allows(&self, rule: &str, who: &Credentials<'_>, target: Target<'_>) -> bool {
+        let Some(entry) = self.rules.get(rule) else { return false };
+        (entry.scopes.is_empty() || entry.scopes.contains(&who.scope))
+            && self.holds(&entry.check, who, target)
+    }
+
+    fn holds(&self, check: &Check, who: &Credentials<'_>, target: Target<'_>) -> bool {
+        check.allows(who, target, &|name| {
+            self.rules.get(name).is_some_and(|entry| self.holds(&entry.check, who, target))
+        })
+    }
+
+    /// Every name is defined, and no rule needs itself.
+    fn resolve(&self) -> Result<(), Error> {
+        let mut names: Vec<&str> = self.rules.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        let mut fine = HashSet::new();
+        names.into_iter().try_for_each(|name| self.visit(name, &mut Vec::new(), &mut fine))
+    }
+
+    /// Follows what a rule needs; `path` is how it came to this one.
+    fn visit<'a>(
+        &'a self,
+        name: &'a str,
+        path: &mut Vec<&'a str>,
+        fine: &mut HashSet<&'a str>,
+    ) -> Result<(), Error> {
+        if fine.contains(name) {
+            return Ok(());
+        }
+        if let Some(at) = path.iter().position(|on_path| *on_path == name) {
+            path.push(name);
+            return Err(Error::Cycle(path[at..].iter().map(|name| (*name).to_owned()).collect()));
+        }
+        let Some(entry) = self.rules.get(name) else {
+            return Err(Error::UnknownRule {
+                rule: path.last().map_or_else(String::new, |rule| (*rule).to_owned()),
+                missing: name.to_owned(),
+            });
+        };
+        path.push(name);
+        if path.len() > CHAIN {
+            return Err(Error::TooLong { rule: path[0].to_owned(), limit: CHAIN });
+        }
+        let mut needs = Vec::new();
+        entry.check.named(&mut |needed| needs.push(needed));
+        needs.into_iter().try_for_each(|needed| self.visit(needed, path, fine))?;
+        path.pop();
+        fine.insert(name);
+        Ok(())
+    }
+}
+
+/// Whether a name is in the namespace of the service's operations: `placement:…`.
+fn is_operation(name: &str, rules: &[Rule]) -> bool {
+    let namespace = |name: &str| name.split_once(':').map(|(before, _)| before.to_owned());
+    namespace(name).is_some_and(|own| {
+        rules.iter().any(|rule| namespace(rule.name).is_some_and(|known| known == own))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read;
+
+    const RULES: &[Rule] = &[
+        Rule { name: "admin", check: "role:admin", deprecated: None, scopes: &[] },
+        Rule {
+            name: "reader",
+            check: "role:reader and project_id:%(project_id)s",
+            deprecated: Some("role:admin"),
+            scopes: &[],
+        },
+        Rule {
+            name: "shop:list",
+            check: "rule:reader or role:service",
+            deprecated: None,
+            scopes: &[Scope::Project],
+        },
+    ];
+
+    fn build(text: &str, new_only: bool) -> Result<Policy, Error> {
+        Policy::build(RULES, &read(text)?, Defaults { new_only, scope: true })
+    }
+
+    fn asks(policy: &Policy, roles: &[&str], project: &str, scope: Scope) -> bool {
+        let roles: Vec<String> = roles.iter().map(|role| (*role).to_owned()).collect();
+        let who =
+            Credentials { user_id: "u", project_id: "p", roles: &roles, service_roles: &[], scope };
+        policy.allows("shop:list", &who, &[("project_id", project)])
+    }
+
+    #[test]
+    fn the_old_defaults_pass_only_where_they_are_kept() {
+        let (new, old) = (build("", true).expect("fine"), build("", false).expect("fine"));
+        for policy in [&new, &old] {
+            assert!(asks(policy, &["Reader"], "p", Scope::Project));
+            assert!(!asks(policy, &["reader"], "other", Scope::Project));
+            assert!(asks(policy, &["service"], "other", Scope::Project));
+            assert!(!asks(policy, &["service"], "other", Scope::System), "another scope");
+            assert!(!asks(policy, &[], "p", Scope::Project));
+        }
+        assert!(!asks(&new, &["admin"], "p", Scope::Project));
+        assert!(asks(&old, &["admin"], "p", Scope::Project));
+        let open = Policy::build(RULES, &[], Defaults { new_only: true, scope: false });
+        assert!(asks(&open.expect("fine"), &["service"], "p", Scope::System));
+    }
+
+    #[test]
+    fn an_operators_rule_replaces_both_defaults() {
+        let policy = build("reader: role:a\nmine: '@'", false).expect("fine");
+        assert!(asks(&policy, &["a"], "p", Scope::Project));
+        assert!(!asks(&policy, &["admin"], "p", Scope::Project), "written over");
+        let policy = build("mine: \"'u':%(user)s\"\nshop:list: not rule:mine", true);
+        assert!(asks(&policy.expect("fine"), &[], "p", Scope::Project), "the target has no user");
+        assert!(!build("", true).expect("fine").allows("shop:buy", &NOBODY, &[]));
+    }
+
+    const NOBODY: Credentials<'static> = Credentials {
+        user_id: "",
+        project_id: "",
+        roles: &[],
+        service_roles: &[],
+        scope: Scope::Project,
+    };
+
+    #[test]
+    fn a_caller_without_a_project_is_in_none() {
+        let policy = build("shop:list: project_id:%(project_id)s", true).expect("fine");
+        assert!(!policy.allows("shop:list", &NOBODY, &[("project_id", "")]));
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_with_its_name() {
+        for (text, said) in [
+            ("shop:lsit: '@'", "shop:lsit (line 1) is no operation"),
+            ("shop:list: rule:raeder", "rule shop:list needs rule:raeder"),
+            (
+                "a: rule:b\nb: not rule:c\nc: rule:a or @",
+                "rule a goes in a circle: a -> b -> c -> a",
+            ),
+            ("reader: rule:reader", "rule reader goes in a circle: reader -> reader"),
+            ("shop:list: http://there/", "rule shop:list (line 1): http: checks are not supported"),
+            ("x: role", "rule x (line 1): `role` is no check"),
+        ] {
+            let found = build(text, true).err().map_or_else(String::new, |error| error.to_string());
+            assert!(found.starts_with(said), "{found}");
+        }
+    }
+
+    #[test]
+    fn a_long_chain_is_refused_and_does_not_exhaust_the_stack() {
+        let chain: String = (0..2_000).map(|n| format!("r{n}: rule:r{}\n", n + 1)).collect();
+        let error = build(&format!("{chain}r2000: '@'\n"), true).expect_err("too long");
+        assert!(error.to_string().contains("more than"), "{error}");
+    }
+}

@@ -1,0 +1,56 @@
+//! Who asks, and for what.
+
+/// What a caller has that rules may name before the colon.
+pub const ATTRIBUTES: [&str; 6] =
+    ["user_id", "project_id", "roles", "service_roles", "system_scope", "is_admin_project"];
+
+/// What a token is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// One project.
+    Project,
+    /// The whole cloud.
+    System,
+}
+
+/// The caller, as rules see it.
+#[derive(Debug, Clone, Copy)]
+pub struct Credentials<'a> {
+    /// User id.
+    pub user_id: &'a str,
+    /// Project id; empty when the token is for no project.
+    pub project_id: &'a str,
+    /// Role names.
+    pub roles: &'a [String],
+    /// Role names of the service token that came along.
+    pub service_roles: &'a [String],
+    /// What the token is for.
+    pub scope: Scope,
+}
+
+impl Credentials<'_> {
+    /// Whether the caller has the role, in any spelling.
+    pub(crate) fn has_role(&self, name: &str) -> bool {
+        let name = name.to_lowercase();
+        self.roles.iter().any(|role| role.to_lowercase() == name)
+    }
+
+    /// Whether an attribute has the value, or holds it when it is a list. An attribute that the
+    /// caller lacks has no value at all.
+    pub(crate) fn has(&self, attribute: &str, value: &str) -> bool {
+        let one = |have: &str| !have.is_empty() && have == value;
+        match attribute {
+            "user_id" => one(self.user_id),
+            "project_id" => one(self.project_id),
+            "roles" => self.roles.iter().any(|role| role == value),
+            "service_roles" => self.service_roles.iter().any(|role| role == value),
+            "system_scope" => self.scope == Scope::System && value == "all",
+            "is_admin_project" => value == "True",
+            _ => false,
+        }
+    }
+}
+
+/// The object of the operation: what `%(name)s` stands for. A name that is not there makes the
+/// check that needs it fail.
+pub type Target<'a> = &'a [(&'a str, &'a str)];
