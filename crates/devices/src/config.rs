@@ -1,7 +1,7 @@
 //! The options `[devices] enabled_mdev_types` and `[mdev_<type>]`, with upstream's meaning and
 //! refusals.
 //!
-//! Owns which type each parent is cut into. One type per parent; a type without addresses is the
+//! Owns what may be written, and which type each parent is cut into. One type per parent; a type without addresses is the
 //! default for every parent that is not listed, and only the first such type counts. Unlike
 //! upstream, the default type keeps its own `mdev_class`.
 
@@ -24,6 +24,96 @@ pub struct MdevGroup {
     pub max_instances: Option<u32>,
 }
 
+/// The options as they are written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MdevOptions {
+    /// `[devices] enabled_mdev_types`.
+    pub enabled: Vec<String>,
+    /// The `[mdev_<type>]` groups by type (`nvidia-35`), without `mdev_`.
+    pub groups: BTreeMap<String, MdevGroup>,
+}
+
+/// An option that cannot be as it is, whatever the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WrongOption {
+    /// Its group: `devices`, `mdev_nvidia-35`.
+    pub group: String,
+    /// Its name.
+    pub option: &'static str,
+    /// Why, for people.
+    pub why: String,
+}
+
+impl std::fmt::Display for WrongOption {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "[{}] {}: {}", self.group, self.option, self.why)
+    }
+}
+
+impl MdevOptions {
+    /// Refuses what is wrong on every host.
+    pub fn check(&self) -> Result<(), WrongOption> {
+        let enabled =
+            |why| WrongOption { group: "devices".to_owned(), option: "enabled_mdev_types", why };
+        let mut owners: BTreeMap<String, &str> = BTreeMap::new();
+        for (at, mdev_type) in self.enabled.iter().enumerate() {
+            if !is_type(mdev_type) {
+                return Err(enabled(format!("'{mdev_type}' is not the name of an mdev type")));
+            }
+            if self.enabled[..at].contains(mdev_type) {
+                return Err(enabled(format!("it names {mdev_type} twice")));
+            }
+            if self.enabled.len() > 1 && !self.groups.contains_key(mdev_type) {
+                return Err(enabled(format!(
+                    "can't find '[devices]/mdev_{mdev_type} group' in the configuration"
+                )));
+            }
+        }
+        for (mdev_type, group) in &self.groups {
+            let wrong =
+                |option, why| WrongOption { group: format!("mdev_{mdev_type}"), option, why };
+            for address in &group.device_addresses {
+                if PciAddress::parse(address).is_none() && !is_virtual(address) {
+                    return Err(wrong(
+                        "device_addresses",
+                        format!("incorrect device address: {address}"),
+                    ));
+                }
+            }
+            if let Some(class) = group.mdev_class.as_deref().filter(|class| !is_class(class)) {
+                let why = format!(
+                    "'{class}' must be VGPU or start with CUSTOM_ and go on with A-Z, 0-9 and _"
+                );
+                return Err(wrong("mdev_class", why));
+            }
+            if group.max_instances == Some(0) {
+                return Err(wrong("max_instances", "it must be at least 1".to_owned()));
+            }
+        }
+        for (mdev_type, group) in self.groups_in_use() {
+            for address in &group.device_addresses {
+                if let Some(other) = owners.insert(address.to_ascii_lowercase(), mdev_type) {
+                    let why = if other == mdev_type {
+                        format!("{address} is listed twice")
+                    } else {
+                        format!(
+                            "duplicate types for PCI ID {address}: it is listed for {other} and for \
+                             {mdev_type}"
+                        )
+                    };
+                    let group = format!("mdev_{mdev_type}");
+                    return Err(WrongOption { group, option: "device_addresses", why });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn groups_in_use(&self) -> impl Iterator<Item = (&String, &MdevGroup)> {
+        self.enabled.iter().filter_map(|mdev_type| self.groups.get_key_value(mdev_type))
+    }
+}
+
 /// Which parents are cut into what.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MdevConfig {
@@ -33,30 +123,12 @@ pub struct MdevConfig {
 }
 
 impl MdevConfig {
-    /// Checks the parsed options; `groups` is keyed by type (`nvidia-35`), without `mdev_`.
-    pub fn new(
-        enabled: &[String],
-        groups: &BTreeMap<String, MdevGroup>,
-        sysfs: &dyn Sysfs,
-    ) -> Result<Self, Error> {
+    /// What the options mean on a host.
+    pub fn new(options: &MdevOptions, sysfs: &dyn Sysfs) -> Result<Self, Error> {
+        options.check().map_err(|wrong| Error::Config(wrong.to_string()))?;
         let mut config = Self::default();
-        for mdev_type in enabled {
-            if config.groups.contains_key(mdev_type) {
-                return Err(Error::Config(format!(
-                    "'[devices]/enabled_mdev_types' names {mdev_type} twice"
-                )));
-            }
-            let group = match groups.get(mdev_type) {
-                Some(group) => group.clone(),
-                None if enabled.len() == 1 => MdevGroup::default(),
-                None => {
-                    let why = format!(
-                        "can't find '[devices]/mdev_{mdev_type} group' in the configuration"
-                    );
-                    return Err(Error::Config(why));
-                }
-            };
-            check(mdev_type, &group)?;
+        for mdev_type in &options.enabled {
+            let group = options.groups.get(mdev_type).cloned().unwrap_or_default();
             if group.device_addresses.is_empty() {
                 if let Some(default) = &config.default {
                     tracing::warn!(
@@ -67,28 +139,23 @@ impl MdevConfig {
                 config.default = Some(mdev_type.clone());
             }
             for address in &group.device_addresses {
-                config.assign(address, mdev_type, sysfs)?;
+                let virtual_parent = PciAddress::parse(address).is_none();
+                if virtual_parent && !sysfs.exists(&virtual_path(address)) {
+                    return Err(Error::Config(format!(
+                        "[mdev_{mdev_type}] device_addresses: incorrect device address: {address}; \
+                         this host has no such virtual device"
+                    )));
+                }
+                config.by_address.insert(address.to_ascii_lowercase(), mdev_type.clone());
             }
             config.groups.insert(mdev_type.clone(), group);
         }
-        for other in groups.keys().filter(|other| !enabled.contains(other)) {
+        for other in options.groups.keys().filter(|other| !options.enabled.contains(other)) {
             tracing::warn!(
                 "[mdev_{other}] has no effect: enabled_mdev_types does not name {other}"
             );
         }
         Ok(config)
-    }
-
-    fn assign(&mut self, address: &str, mdev_type: &str, sysfs: &dyn Sysfs) -> Result<(), Error> {
-        if PciAddress::parse(address).is_none() && !is_virtual(address, sysfs) {
-            return Err(Error::Config(format!("incorrect device address: {address}")));
-        }
-        match self.by_address.insert(address.to_ascii_lowercase(), mdev_type.to_owned()) {
-            Some(other) => Err(Error::Config(format!(
-                "duplicate types for PCI ID {address}: it is listed for {other} and for {mdev_type}"
-            ))),
-            None => Ok(()),
-        }
     }
 
     /// Whether any type is enabled.
@@ -99,6 +166,11 @@ impl MdevConfig {
     /// The type that a parent is cut into, if any.
     pub fn type_of(&self, address: &str) -> Option<&str> {
         self.by_address.get(address).or(self.default.as_ref()).map(String::as_str)
+    }
+
+    /// The types that are in use.
+    pub fn types(&self) -> impl Iterator<Item = &str> {
+        self.groups.keys().map(String::as_str)
     }
 
     /// The addresses that the options list.
@@ -117,37 +189,23 @@ impl MdevConfig {
     }
 }
 
-fn is_virtual(address: &str, sysfs: &dyn Sysfs) -> bool {
+/// Whether it is shaped like `mtty_mtty`.
+fn is_virtual(address: &str) -> bool {
     let word = |part: &str| {
         !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
     };
-    address.split('_').all(word) && sysfs.exists(&virtual_path(address))
+    address.contains('_') && address.split('_').all(word)
 }
 
-fn check(mdev_type: &str, group: &MdevGroup) -> Result<(), Error> {
+fn is_type(name: &str) -> bool {
     let named = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
-    if mdev_type.is_empty() || mdev_type.starts_with('.') || !mdev_type.bytes().all(named) {
-        return Err(Error::Config(format!("'{mdev_type}' is not the name of an mdev type")));
-    }
-    if let Some(class) = &group.mdev_class {
-        let custom = |rest: &str| {
-            !rest.is_empty()
-                && rest.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
-        };
-        let fits = class == "VGPU" || class.strip_prefix("CUSTOM_").is_some_and(custom);
-        if !fits || class.len() > 255 {
-            return Err(Error::Config(format!(
-                "'[mdev_{mdev_type}]/mdev_class' is {class}, but must be VGPU or start with CUSTOM_ \
-                 and go on with A-Z, 0-9 and _"
-            )));
-        }
-    }
-    if group.max_instances == Some(0) {
-        return Err(Error::Config(format!(
-            "'[mdev_{mdev_type}]/max_instances' must be at least 1"
-        )));
-    }
-    Ok(())
+    !name.is_empty() && !name.starts_with('.') && name.bytes().all(named)
+}
+
+fn is_class(class: &str) -> bool {
+    let letter = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_';
+    let custom = |rest: &str| !rest.is_empty() && rest.bytes().all(letter);
+    class.len() <= 255 && (class == "VGPU" || class.strip_prefix("CUSTOM_").is_some_and(custom))
 }
 
 #[cfg(test)]

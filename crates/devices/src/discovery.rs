@@ -56,27 +56,51 @@ impl Discovery {
         Ok(devices)
     }
 
+    /// What of the options has no effect on this host, in sentences for its operator.
+    pub fn doubts(&self, sysfs: &dyn Sysfs) -> Result<Vec<String>, Error> {
+        if !self.mdev.is_enabled() {
+            return Ok(Vec::new());
+        }
+        let parents = parents(sysfs)?;
+        let mut doubts = Vec::new();
+        for mdev_type in self.mdev.types() {
+            if !parents.iter().any(|parent| parent.available(sysfs, mdev_type).is_some()) {
+                doubts.push(format!(
+                    "[devices] enabled_mdev_types: no device of this host offers {mdev_type}"
+                ));
+            }
+        }
+        for address in self.mdev.addresses() {
+            let mdev_type = self.mdev.type_of(address).unwrap_or_default();
+            match parents.iter().find(|parent| parent.address == address) {
+                None => doubts.push(format!(
+                    "The PCI address {address} was invalid for getting the related mdev type: it is \
+                     no mdev-capable device of this host"
+                )),
+                Some(parent) if parent.available(sysfs, mdev_type).is_none() => {
+                    doubts.push(format!(
+                        "[mdev_{mdev_type}] device_addresses: {address} does not offer {mdev_type}"
+                    ));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(doubts)
+    }
+
     fn mdev_devices(
         &self,
         sysfs: &dyn Sysfs,
         is_ours: &dyn Fn(Uuid) -> bool,
     ) -> Result<Vec<Device>, Error> {
         let existing = mdevs(sysfs)?;
-        let parents = parents(sysfs)?;
-        for address in self.mdev.addresses() {
-            if !parents.iter().any(|parent| parent.address == address) {
-                tracing::warn!(
-                    "The PCI address {address} was invalid for getting the related mdev type"
-                );
-            }
-        }
         let mut found = Vec::new();
-        for parent in parents {
+        for parent in parents(sysfs)? {
             let Some(mdev_type) = self.mdev.type_of(&parent.address).map(str::to_owned) else {
                 continue;
             };
             let Some(available) = parent.available(sysfs, &mdev_type) else {
-                tracing::warn!(address = %parent.address, %mdev_type, "the device does not offer its configured mdev type");
+                tracing::debug!(address = %parent.address, %mdev_type, "the device does not offer its configured mdev type");
                 continue;
             };
             let ours = count_ours(&existing, &parent.address, &mdev_type, is_ours);

@@ -7,7 +7,9 @@ use uuid::Uuid;
 
 use super::Discovery;
 use crate::testing::Fixture;
-use crate::{Error, Fake, Function, Mdev, MdevConfig, MdevGroup, create, find, mdevs, remove};
+use crate::{
+    Error, Fake, Function, Mdev, MdevConfig, MdevGroup, MdevOptions, create, find, mdevs, remove,
+};
 
 const GPU: &str = "devices/pci0000:84/0000:84:00.0";
 
@@ -15,7 +17,8 @@ fn discovery(fixture: &Fixture, types: &[(&str, MdevGroup)]) -> Discovery {
     let enabled: Vec<String> = types.iter().map(|(name, _)| (*name).to_owned()).collect();
     let groups: BTreeMap<_, _> =
         types.iter().map(|(name, group)| ((*name).to_owned(), group.clone())).collect();
-    let mdev = MdevConfig::new(&enabled, &groups, &fixture.sysfs()).expect("a configuration");
+    let options = MdevOptions { enabled, groups };
+    let mdev = MdevConfig::new(&options, &fixture.sysfs()).expect("a configuration");
     Discovery { mdev, ..Discovery::default() }
 }
 
@@ -213,4 +216,31 @@ fn removing_a_device_writes_one_and_a_missing_one_is_fine() {
     remove(&sysfs, there).expect("removed");
     assert_eq!(fixture.content(&format!("{GPU}/{there}/remove")), "1");
     remove(&sysfs, Uuid::new_v4()).expect("nothing to do");
+}
+
+#[test]
+fn what_has_no_effect_is_named_once_for_the_host() {
+    let fixture = Fixture::new();
+    fixture.gpu("0000:84:00.0", &[("nvidia-35", "GRID M10-0B", 16)]);
+    fixture.gpu("0000:85:00.0", &[("nvidia-36", "GRID M10-0Q", 16)]);
+    let on = |addresses: &[&str]| MdevGroup {
+        device_addresses: addresses.iter().map(|one| (*one).to_owned()).collect(),
+        ..MdevGroup::default()
+    };
+    let doubts = |types: &[(&str, MdevGroup)]| {
+        discovery(&fixture, types).doubts(&fixture.sysfs()).expect("readable")
+    };
+    assert_eq!(doubts(&[("nvidia-35", MdevGroup::default())]), Vec::<String>::new());
+    assert_eq!(
+        doubts(&[("nvidia-99", MdevGroup::default())]),
+        ["[devices] enabled_mdev_types: no device of this host offers nvidia-99"]
+    );
+    let all = doubts(&[
+        ("nvidia-35", on(&["0000:84:00.0", "0000:85:00.0"])),
+        ("nvidia-36", on(&["0000:99:00.0"])),
+    ]);
+    assert_eq!(all.len(), 2, "{all:?}");
+    assert!(all[0].contains("0000:85:00.0 does not offer nvidia-35"), "{all:?}");
+    assert!(all[1].contains("The PCI address 0000:99:00.0 was invalid"), "{all:?}");
+    assert_eq!(doubts(&[]), Vec::<String>::new());
 }

@@ -16,7 +16,7 @@ mod sysfs;
 mod testing;
 mod vgpu;
 
-pub use config::{MdevConfig, MdevGroup};
+pub use config::{MdevConfig, MdevGroup, MdevOptions, WrongOption};
 pub use discovery::Discovery;
 pub use error::Error;
 pub use made::Made;

@@ -12,7 +12,7 @@ use kilonova_node_api::{Device, Registration};
 use tokio::sync::SemaphorePermit;
 
 use super::Parts;
-use super::work::Work;
+use super::work::{Work, blocking};
 use crate::Error;
 
 pub(super) struct Inventory {
@@ -58,11 +58,19 @@ impl Inventory {
         Registration { devices, ..self.parts.registration.clone() }
     }
 
+    /// What of the options has no effect on this host.
+    pub(super) async fn doubts(&self) -> Result<Vec<String>, Error> {
+        let (discovery, sysfs) = (Arc::clone(&self.parts.discovery), Arc::clone(&self.parts.sysfs));
+        blocking(move || discovery.doubts(&*sysfs)).await.map_err(|source| self.wrong(source))
+    }
+
     async fn scan(&self) -> Result<Vec<Device>, Error> {
-        self.work
-            .scan(Arc::clone(&self.parts.discovery))
-            .await
-            .map_err(|source| Error::Devices { host: self.parts.registration.host.clone(), source })
+        let discovery = Arc::clone(&self.parts.discovery);
+        self.work.scan(discovery).await.map_err(|source| self.wrong(source))
+    }
+
+    fn wrong(&self, source: kilonova_devices::Error) -> Error {
+        Error::Devices { host: self.parts.registration.host.clone(), source }
     }
 }
 

@@ -181,6 +181,9 @@ impl Agent {
     /// generation.
     async fn begin(&self, workers: &mut Workers) -> Result<Option<i64>, Error> {
         let turn = self.inventory.turn().await;
+        for doubt in self.inventory.doubts().await? {
+            tracing::warn!(host = self.link.host(), "{doubt}");
+        }
         let registration = self.inventory.first().await?;
         self.link.register(registration).await.map_err(|stop| self.stopped(stop))?;
         let Some(batch) = self.batch(0).await? else { return Ok(None) };

@@ -166,7 +166,7 @@ impl Work {
 }
 
 /// Runs a step of the kernel's where it may take its time.
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     step: impl FnOnce() -> Result<T, kilonova_devices::Error> + Send + 'static,
 ) -> Result<T, kilonova_devices::Error> {
     match tokio::task::spawn_blocking(step).await {

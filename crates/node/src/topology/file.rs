@@ -81,10 +81,8 @@ pub(super) struct HostEntry {
     pub card: Vec<CardEntry>,
     #[serde(default)]
     pub fake: Vec<FakeEntry>,
-    #[serde(default)]
-    pub devices: DevicesOptions,
-    #[serde(default)]
-    pub mdev: BTreeMap<String, MdevGroup>,
+    pub devices: Option<DevicesOptions>,
+    pub mdev: Option<BTreeMap<String, MdevGroup>>,
     #[serde(default)]
     pub times_ms: BTreeMap<String, u64>,
     #[serde(default)]

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kilonova_devices::Discovery;
+pub use kilonova_devices::{MdevGroup, MdevOptions, WrongOption};
 use kilonova_hypervisor::Step;
 use kilonova_hypervisor::simulated::Failure;
 
@@ -71,16 +72,26 @@ pub struct Like {
 impl Topology {
     /// Reads a file.
     pub fn read(path: &Path) -> Result<Self, Error> {
+        Self::read_with(path, &MdevOptions::default())
+    }
+
+    /// Reads a file. `options` are for the hosts that say nothing of mediated devices themselves;
+    /// a host with a `devices` or `mdev` table goes by its own alone.
+    pub fn read_with(path: &Path, options: &MdevOptions) -> Result<Self, Error> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| Error::Unreadable { file: path.to_owned(), source })?;
-        Self::parse(&text, path)
+        Self::parse_with(&text, path, options)
     }
 
     /// Reads the text of a file; the path is only for messages.
     pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
+        Self::parse_with(text, path, &MdevOptions::default())
+    }
+
+    fn parse_with(text: &str, path: &Path, options: &MdevOptions) -> Result<Self, Error> {
         let topology = |(key, why)| Error::Topology { file: path.to_owned(), key, why };
         let file: file::File =
             toml::from_str(text).map_err(|error| topology(read::place(text, &error)))?;
-        read::hosts(file).map(|hosts| Self { hosts }).map_err(topology)
+        read::hosts(file, options).map(|hosts| Self { hosts }).map_err(topology)
     }
 }

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kilonova_devices::{Discovery, Fake, Function, MdevConfig, PciAddress};
+use kilonova_devices::{Discovery, Fake, Function, MdevConfig, MdevOptions, PciAddress};
 use kilonova_hypervisor::Step;
 use kilonova_hypervisor::simulated::Failure;
 use kilonova_node_api::DeviceKind;
@@ -26,7 +26,7 @@ pub(super) fn place(text: &str, error: &toml::de::Error) -> Refusal {
     (format!("line {line}"), error.message().replace('\n', " "))
 }
 
-pub(super) fn hosts(file: File) -> Result<Vec<Host>, Refusal> {
+pub(super) fn hosts(file: File, options: &MdevOptions) -> Result<Vec<Host>, Refusal> {
     let mut cards = BTreeMap::new();
     for (name, card) in file.card {
         cards.insert(name.clone(), card_of(&name, card)?);
@@ -35,7 +35,7 @@ pub(super) fn hosts(file: File) -> Result<Vec<Host>, Refusal> {
     let mut names = BTreeSet::new();
     for (index, entry) in file.host.into_iter().enumerate() {
         let key = format!("host[{index}]");
-        for host in expand(&key, entry, &cards)? {
+        for host in expand(&key, entry, &cards, options)? {
             if !names.insert(host.name.clone()) {
                 return Err((
                     format!("{key}.name"),
@@ -116,10 +116,11 @@ fn expand(
     key: &str,
     entry: HostEntry,
     cards: &BTreeMap<String, KnownCard>,
+    options: &MdevOptions,
 ) -> Result<Vec<Host>, Refusal> {
     let names = names(key, &entry)?;
     let addresses = addresses(key, entry.address.as_deref(), names.len())?;
-    let like = Arc::new(like(key, entry, cards)?);
+    let like = Arc::new(like(key, entry, cards, options)?);
     let host = |(name, address)| Host { name, address, like: Arc::clone(&like) };
     Ok(names.into_iter().zip(addresses).map(host).collect())
 }
@@ -159,7 +160,12 @@ fn addresses(key: &str, first: Option<&str>, count: usize) -> Result<Vec<String>
     Ok((u32::from(start)..last).map(|n| Ipv4Addr::from(n).to_string()).collect())
 }
 
-fn like(key: &str, entry: HostEntry, cards: &BTreeMap<String, KnownCard>) -> Result<Like, Refusal> {
+fn like(
+    key: &str,
+    entry: HostEntry,
+    cards: &BTreeMap<String, KnownCard>,
+    options: &MdevOptions,
+) -> Result<Like, Refusal> {
     let sizes =
         [("vcpus", entry.vcpus), ("memory_mb", entry.memory_mb), ("disk_gb", entry.disk_gb)];
     if let Some((field, _)) = sizes.iter().find(|(_, size)| *size < 0) {
@@ -179,8 +185,17 @@ fn like(key: &str, entry: HostEntry, cards: &BTreeMap<String, KnownCard>) -> Res
     let (tree, functions) = tree(key, &entry.card, cards)?;
     let tree = Arc::new(tree);
     let sysfs = SimulatedSysfs::in_memory(Arc::clone(&tree));
-    let mdev = MdevConfig::new(&entry.devices.enabled_mdev_types, &entry.mdev, &sysfs)
-        .map_err(|error| (format!("{key}.devices"), error.to_string()))?;
+    let own = match (entry.devices, entry.mdev) {
+        (None, None) => None,
+        (devices, groups) => Some(MdevOptions {
+            enabled: devices.unwrap_or_default().enabled_mdev_types,
+            groups: groups.unwrap_or_default(),
+        }),
+    };
+    let mdev = MdevConfig::new(own.as_ref().unwrap_or(options), &sysfs).map_err(|error| {
+        let from = if own.is_some() { "" } else { "as the configuration file has it: " };
+        (format!("{key}.devices"), format!("{from}{error}"))
+    })?;
     let fakes = entry.fake.iter().enumerate();
     let fakes = fakes
         .map(|(index, fake)| fake_of(&format!("{key}.fake[{index}]"), fake))

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kilonova_node_api::HandleSlot;
 
 use crate::simulated::SimulatedSysfs;
-use crate::topology::{Host, Topology};
+use crate::topology::{Host, MdevGroup, MdevOptions, Topology};
 
 const HOST: &str = "[[host]]\nname = \"h\"\nvcpus = 1\nmemory_mb = 1\ndisk_gb = 1\n";
 const CARD: &str = "[card.c]\nvendor = \"10de\"\ntypes = [{ id = \"t\", available_instances = 2 }, { id = \"u\", available_instances = 2 }]\n";
@@ -64,6 +64,45 @@ fn cards_that_are_passed_through_whole() {
 }
 
 #[test]
+fn hosts_that_say_nothing_of_mediated_devices_go_by_the_options_they_are_given() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("t.toml");
+    let card = "card = [{ card = \"c\", addresses = [\"0000:84:00.0\", \"0000:85:00.0\"] }]\n";
+    let host = |name: &str| format!("{}{card}", HOST.replace("\"h\"", &format!("{name:?}")));
+    let text = format!(
+        "{CARD}{}{}[host.devices]\nenabled_mdev_types = [\"u\"]\n{}[host.devices]\n{}[host.mdev.t]\n",
+        host("silent"),
+        host("own"),
+        host("none"),
+        host("groups")
+    );
+    std::fs::write(&file, text).expect("written");
+    let group = MdevGroup {
+        device_addresses: vec!["0000:85:00.0".into()],
+        mdev_class: Some("CUSTOM_SMALL".into()),
+        max_instances: Some(1),
+    };
+    let options =
+        MdevOptions { enabled: vec!["t".into()], groups: [("t".to_owned(), group)].into() };
+    let topology = Topology::read_with(&file, &options).expect("a topology");
+    let gpu = |n, class: &str, count| (format!("pci_0000_{n}_00_0"), class.to_owned(), count);
+    let all: Vec<_> = topology.hosts.iter().map(counts).collect();
+    assert_eq!(all[0], [gpu(85, "CUSTOM_SMALL", 1)]);
+    assert_eq!(all[1], [gpu(84, "VGPU", 2), gpu(85, "VGPU", 2)]);
+    assert_eq!((&all[2], &all[3]), (&vec![], &vec![]));
+
+    let group = MdevGroup { device_addresses: vec!["mtty_mtty".into()], ..MdevGroup::default() };
+    let options =
+        MdevOptions { enabled: vec!["t".into()], groups: [("t".to_owned(), group)].into() };
+    let error = Topology::read_with(&file, &options).expect_err("no such device").to_string();
+    assert!(
+        error.contains("host[0].devices: as the configuration file has it: ")
+            && error.contains("[mdev_t] device_addresses: incorrect device address: mtty_mtty"),
+        "{error}"
+    );
+}
+
+#[test]
 fn refusals_name_the_file_and_the_key() {
     let host = |rest: &str| format!("{CARD}{HOST}{rest}");
     let card = |rest: &str| host(&format!("card = [{{ card = \"c\", {rest} }}]\n"));
@@ -108,7 +147,8 @@ fn refusals_name_the_file_and_the_key() {
         ),
         (
             devices(both),
-            "host[0].devices: Invalid configuration for mdev-capable devices: duplicate types",
+            "host[0].devices: Invalid configuration for mdev-capable devices: [mdev_u] \
+             device_addresses: duplicate types for PCI ID 0000:84:00.0: it is listed for t and for u",
         ),
         (
             CARD.replace("10de", "10DE") + HOST,
