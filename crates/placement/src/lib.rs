@@ -20,4 +20,4 @@ pub use audit::AUDIT;
 pub use db::schema::MIGRATIONS;
 pub use db::statements;
 pub use error::Error;
-pub use world::World;
+pub use world::{Followed, World};

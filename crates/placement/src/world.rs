@@ -5,14 +5,18 @@
 //! hooks of two transactions may run in either order, so every update is absolute and versioned: a
 //! tree by the number of its note in the change log, a provider's usage by the provider's version.
 
-use std::collections::HashMap;
+mod follow;
+
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use kilonova_engine::{Snapshot, Tree};
 use kilonova_ids::ProviderId;
-use kilonova_store::{Store, Tx};
+use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
+
+pub use follow::Followed;
 
 use crate::{Error, db};
 
@@ -31,7 +35,14 @@ struct Writer {
     /// Number of the last note that was taken in, by root. Roots that are gone stay in here, or a
     /// late hook would bring them back.
     notes: HashMap<ProviderId, i64>,
+    /// The last note when everything was loaded: what hooks say of it or before it is old.
+    floor: i64,
+    /// Up to where the notes of all have been taken in.
     horizon: i64,
+    /// Notes above the horizon that have been taken in, most of them our own.
+    seen: HashSet<i64>,
+    /// Whether somebody follows, and drops what was seen.
+    followed: bool,
 }
 
 impl World {
@@ -43,57 +54,6 @@ impl World {
     /// What is known now.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.0.snapshot.load_full()
-    }
-
-    /// Replaces everything by what the database holds.
-    ///
-    /// # Errors
-    /// Only of the store.
-    pub async fn load(&self, store: &Store) -> Result<(), Error> {
-        let (horizon, trees) = store
-            .read(|tx| -> Result<_, Error> { Ok((db::changes::horizon(tx)?, db::trees::all(tx)?)) })
-            .await?;
-        let mut snapshot = Snapshot::default();
-        for tree in trees {
-            snapshot.upsert(tree);
-        }
-        let mut writer = self.lock();
-        *writer = Writer { notes: HashMap::new(), horizon };
-        self.0.snapshot.store(Arc::new(snapshot));
-        Ok(())
-    }
-
-    /// Takes in what other replicas have committed since the last call.
-    ///
-    /// # Errors
-    /// Only of the store.
-    pub async fn follow(&self, store: &Store) -> Result<usize, Error> {
-        let from = self.lock().horizon;
-        let (to, changed) = store
-            .read(move |tx| -> Result<_, Error> {
-                let to = db::changes::horizon(tx)?;
-                let mut changed = Vec::new();
-                for (root, note) in db::changes::between(tx, from, to)? {
-                    changed.push((root, note, db::trees::one(tx, root)?));
-                }
-                Ok((to, changed))
-            })
-            .await?;
-        let count = changed.len();
-        for (root, note, tree) in changed {
-            self.put(root, note, tree);
-        }
-        self.lock().horizon = to;
-        Ok(count)
-    }
-
-    /// Drops notes of the change log that were written before a moment. A replica that has not
-    /// followed since then must load anew.
-    ///
-    /// # Errors
-    /// Only of the store.
-    pub async fn forget(store: &Store, before: i64) -> Result<(), Error> {
-        store.write(move |tx| -> Result<(), Error> { Ok(db::changes::forget(tx, before)?) }).await
     }
 
     /// To be called in a transaction that changed a tree, after its last write to it: notes the
@@ -116,10 +76,21 @@ impl World {
         drop(writer);
     }
 
+    /// Says that the picture shows what a note of ours is about.
+    pub(crate) fn shows(&self, note: i64) {
+        let mut writer = self.lock();
+        if writer.followed {
+            writer.seen.insert(note);
+        }
+    }
+
     fn put(&self, root: ProviderId, note: i64, tree: Option<Tree>) {
         let mut writer = self.lock();
-        if writer.notes.get(&root).is_some_and(|seen| *seen > note) {
+        if note <= writer.floor || writer.notes.get(&root).is_some_and(|shown| *shown > note) {
             return;
+        }
+        if writer.followed {
+            writer.seen.insert(note);
         }
         writer.notes.insert(root, note);
         let mut snapshot = Snapshot::clone(&self.0.snapshot.load());

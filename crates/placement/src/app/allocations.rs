@@ -183,7 +183,7 @@ impl Shifts {
             roots.insert(counters.root);
             ledger::tell_usage(tx, world, provider, counters.version)?;
         }
-        ledger::note(tx, roots, now)
+        ledger::note(tx, world, roots, now)
     }
 }
 

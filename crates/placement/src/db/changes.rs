@@ -1,23 +1,32 @@
 //! The change log: one row for every tree that a commit changed, so that replicas can tail it.
 //!
 //! On PostgreSQL numbers do not become visible in order: a later one may commit first. A row
-//! therefore carries the id of the transaction that wrote it, and a reader goes from one horizon
-//! (the oldest transaction still running) to the next: whatever lies between two horizons is
-//! complete. SQLite has one writer, so there the row's own number does.
+//! therefore carries the id of the transaction that wrote it: below the horizon (the oldest
+//! transaction still running) nothing more will come. SQLite has one writer, so there the row's
+//! own number does.
 
 use kilonova_ids::ProviderId;
 use kilonova_store::{Error, Row, Tx, params, statements};
+
+/// Rows that one transaction forgets at most: SQLite's only writer must not be held for long.
+const CHUNK: i64 = 2000;
 
 statements! {
     /// A tree changed.
     APPEND = "INSERT INTO change_log (root_id, transaction_id, at) VALUES (?1, 0, ?2)
         RETURNING seq";
-    /// Trees that changed after a row, with the last row of each.
-    SINCE = "SELECT root_id, MAX(seq) FROM change_log WHERE seq > ?1 GROUP BY root_id";
+    /// Rows after a position.
+    SINCE = "SELECT seq, root_id, seq FROM change_log WHERE seq >= ?1";
     /// The last row.
     LAST = "SELECT COALESCE(MAX(seq), 0) FROM change_log";
-    /// Forgets what every replica has seen.
-    FORGET = "DELETE FROM change_log WHERE at < ?1";
+    /// Up to which position rows may have been forgotten.
+    START = "SELECT position FROM change_log_start";
+    /// Rows to forget.
+    OLD = "SELECT seq, transaction_id FROM change_log WHERE at < ?1 ORDER BY seq LIMIT ?2";
+    /// Forgets rows.
+    FORGET = "DELETE FROM change_log WHERE seq <= ?1 AND at < ?2";
+    /// Says so.
+    MOVE_START = "UPDATE change_log_start SET position = ?1 WHERE position < ?1";
 }
 
 /// Statements that only PostgreSQL has.
@@ -25,10 +34,21 @@ pub const POSTGRES_STATEMENTS: &[(&str, &str)] =
     &[("PG_APPEND", PG_APPEND), ("PG_SINCE", PG_SINCE), ("PG_HORIZON", PG_HORIZON)];
 const PG_APPEND: &str = "INSERT INTO change_log (root_id, transaction_id, at)
     VALUES (?1, CAST(CAST(pg_current_xact_id() AS TEXT) AS BIGINT), ?2) RETURNING seq";
-const PG_SINCE: &str = "SELECT root_id, MAX(seq) FROM change_log
-    WHERE transaction_id >= ?1 AND transaction_id < ?2 GROUP BY root_id";
+const PG_SINCE: &str = "SELECT seq, root_id, transaction_id FROM change_log
+    WHERE transaction_id >= ?1 AND transaction_id > 0";
 const PG_HORIZON: &str =
     "SELECT CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS TEXT) AS BIGINT)";
+
+/// A row of the change log.
+#[derive(Debug, Clone, Copy)]
+pub struct Note {
+    /// Its number.
+    pub number: i64,
+    /// The tree that changed.
+    pub root: ProviderId,
+    /// Its position against horizons.
+    pub transaction: i64,
+}
 
 /// Notes that a tree changed and returns the number of the note. Write a row of the tree first:
 /// that orders the notes of one tree.
@@ -37,26 +57,47 @@ pub fn append(tx: &mut Tx<'_>, root: ProviderId, now: i64) -> Result<i64, Error>
     number(tx.row(sql, params![root, now])?)
 }
 
-/// Up to where a reader of this moment has seen everything.
+/// The number of the last note.
+pub fn last(tx: &mut Tx<'_>) -> Result<i64, Error> {
+    number(tx.row(LAST, params![])?)
+}
+
+/// The position below which a reader of this moment sees everything.
 pub fn horizon(tx: &mut Tx<'_>) -> Result<i64, Error> {
-    let sql = if tx.is_postgres() { PG_HORIZON } else { LAST };
-    number(tx.row(sql, params![])?)
+    if tx.is_postgres() { number(tx.row(PG_HORIZON, params![])?) } else { Ok(last(tx)? + 1) }
 }
 
-/// The trees that changed between two horizons, each with the number of its last note.
-pub fn between(tx: &mut Tx<'_>, from: i64, to: i64) -> Result<Vec<(ProviderId, i64)>, Error> {
-    let rows = if tx.is_postgres() {
-        tx.rows(PG_SINCE, params![from, to])?
-    } else {
-        tx.rows(SINCE, params![from])?
-    };
-    rows.iter().map(|row| Ok((row.id(0)?, row.int(1)?))).collect()
+/// The position up to which notes may have been forgotten.
+pub fn start(tx: &mut Tx<'_>) -> Result<i64, Error> {
+    number(tx.row(START, params![])?)
 }
 
-/// Forgets notes older than a moment.
-pub fn forget(tx: &mut Tx<'_>, before: i64) -> Result<(), Error> {
-    tx.execute(FORGET, params![before])?;
-    Ok(())
+/// The notes from a position on.
+pub fn since(tx: &mut Tx<'_>, from: i64) -> Result<Vec<Note>, Error> {
+    let sql = if tx.is_postgres() { PG_SINCE } else { SINCE };
+    let rows = tx.rows(sql, params![from])?;
+    let read =
+        |row: &Row| Ok(Note { number: row.int(0)?, root: row.id(1)?, transaction: row.int(2)? });
+    rows.iter().map(read).collect()
+}
+
+/// Forgets some notes older than a moment; says whether there may be more.
+pub fn forget(tx: &mut Tx<'_>, before: i64) -> Result<bool, Error> {
+    let old = tx.rows(OLD, params![before, CHUNK])?;
+    let (mut number, mut position) = (0, 0);
+    for row in &old {
+        number = row.int(0)?.max(number);
+        position = row.int(1)?.max(position);
+    }
+    if old.is_empty() {
+        return Ok(false);
+    }
+    if !tx.is_postgres() {
+        position = number;
+    }
+    tx.execute(MOVE_START, params![position])?;
+    tx.execute(FORGET, params![number, before])?;
+    Ok(old.len() as i64 == CHUNK)
 }
 
 fn number(row: Option<Row>) -> Result<i64, Error> {

@@ -18,10 +18,11 @@ statements! {
         FROM resource_providers WHERE root_id = ?1 ORDER BY seq";
     /// Direct children.
     CHILDREN = "SELECT id FROM resource_providers WHERE parent_id = ?1";
-    /// A new provider; no row when its id or name is taken.
+    /// A new provider; no row when its id or name is taken. Its version begins with the time, so
+    /// that it is newer than that of a provider with this id that was there before.
     INSERT = "INSERT INTO resource_providers
         (id, name, parent_id, root_id, generation, version, reported, updated_at)
-        VALUES (?1, ?2, ?3, ?4, 0, 0, ?5, ?6) ON CONFLICT DO NOTHING";
+        VALUES (?1, ?2, ?3, ?4, 0, ?6, ?5, ?6) ON CONFLICT DO NOTHING";
     /// A change that clients see by the generation.
     BUMP = "UPDATE resource_providers
         SET generation = generation + 1, version = version + 1, updated_at = ?2

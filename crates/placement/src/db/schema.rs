@@ -85,5 +85,8 @@ CREATE TABLE change_log (
     transaction_id BIGINT NOT NULL,
     at BIGINT NOT NULL
 );
+CREATE INDEX change_log_transaction ON change_log (transaction_id) WHERE transaction_id > 0;
+CREATE TABLE change_log_start (position BIGINT NOT NULL);
+INSERT INTO change_log_start (position) VALUES (0);
 ",
 }];

@@ -59,7 +59,7 @@ pub fn claim(tx: &mut Tx<'_>, world: &World, claim: &Claim) -> Result<(), Error>
         roots.insert(counters.root);
         tell_usage(tx, world, provider, counters.version)?;
     }
-    note(tx, roots, now)
+    note(tx, world, roots, now)
 }
 
 /// Takes everything back from a consumer; one that holds nothing is fine.
@@ -81,7 +81,7 @@ pub fn release(tx: &mut Tx<'_>, world: &World, consumer: ConsumerId) -> Result<(
         roots.insert(counters.root);
         tell_usage(tx, world, provider, counters.version)?;
     }
-    note(tx, roots, now)
+    note(tx, world, roots, now)
 }
 
 /// Hands the world the provider's usage, all classes of it: hooks may run in either order on
@@ -98,9 +98,17 @@ pub(crate) fn tell_usage(
     Ok(())
 }
 
-pub(crate) fn note(tx: &mut Tx<'_>, roots: BTreeSet<ProviderId>, now: i64) -> Result<(), Error> {
+/// Notes the trees on which something is held or given back; after [`tell_usage`].
+pub(crate) fn note(
+    tx: &mut Tx<'_>,
+    world: &World,
+    roots: BTreeSet<ProviderId>,
+    now: i64,
+) -> Result<(), Error> {
     for root in roots {
-        changes::append(tx, root, now)?;
+        let note = changes::append(tx, root, now)?;
+        let world = world.clone();
+        tx.on_commit(move || world.shows(note));
     }
     Ok(())
 }

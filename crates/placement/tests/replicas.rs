@@ -1,0 +1,300 @@
+//! Several pictures of one database, each told by its own commits at once and of the others' by
+//! following the change log. On SQLite there is one process and so one picture, but the same must
+//! hold, so the tests run there too; what only PostgreSQL can do says so when it is skipped.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use common::{audited, claim_of, room, spec, stores};
+use kilonova_engine::Provider;
+use kilonova_ids::{ConsumerId, ProviderId};
+use kilonova_placement::ledger::{self, ProviderSpec};
+use kilonova_placement::{Error, Followed, World};
+use kilonova_store::{Store, params};
+
+type Picture = BTreeMap<ProviderId, BTreeMap<ProviderId, String>>;
+
+/// Everything that a world shows, in a form that can be compared.
+fn picture(world: &World) -> Picture {
+    let snapshot = world.snapshot();
+    let show = |provider: Provider| {
+        let mut inventories = provider.inventories.clone();
+        inventories.sort_by(|a, b| a.0.cmp(&b.0));
+        let (mut traits, mut groups) = (provider.traits.clone(), provider.aggregates.clone());
+        traits.sort();
+        groups.sort();
+        let what = format!(
+            "{} {} {:?} {inventories:?} {traits:?} {groups:?}",
+            provider.name, provider.generation, provider.parent
+        );
+        (provider.id, what)
+    };
+    snapshot
+        .roots()
+        .filter_map(|root| {
+            let tree = snapshot.tree(root)?;
+            Some((root, tree.providers().map(show).collect()))
+        })
+        .collect()
+}
+
+async fn fresh(store: &Store) -> Picture {
+    let world = World::new();
+    world.load(store).await.expect("loaded");
+    picture(&world)
+}
+
+async fn report(store: &Store, world: &World, root: &ProviderSpec, children: &[ProviderSpec]) {
+    let (world, root, children) = (world.clone(), root.clone(), children.to_vec());
+    store
+        .write(move |tx| ledger::report_host(tx, &world, &root, &children))
+        .await
+        .expect("the report is taken");
+}
+
+async fn claim(store: &Store, world: &World, claim: ledger::Claim) -> Result<(), Error> {
+    let world = world.clone();
+    store.write(move |tx| ledger::claim(tx, &world, &claim)).await
+}
+
+async fn release(store: &Store, world: &World, consumer: ConsumerId) {
+    let world = world.clone();
+    store.write(move |tx| ledger::release(tx, &world, consumer)).await.expect("released");
+}
+
+fn forest(hosts: usize) -> Vec<(ProviderSpec, ProviderSpec)> {
+    let host = |n: usize| {
+        let root = spec(&format!("h{n}"), &[("VCPU", 64)], &["HW_CPU_X86_AVX2"]);
+        (root, spec(&format!("h{n}_gpu"), &[("VGPU", 8)], &["CUSTOM_A"]))
+    };
+    (0..hosts).map(host).collect()
+}
+
+/// Writers on both sides while both follow: in the end both show what a fresh start shows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn two_worlds_come_to_the_same_picture() {
+    for (name, store, _guard) in stores().await {
+        let worlds = [World::new(), World::new()];
+        for world in &worlds {
+            world.load(&store).await.expect("loaded");
+        }
+        let hosts = Arc::new(forest(6));
+        for (n, (root, card)) in hosts.iter().enumerate() {
+            report(&store, &worlds[n % 2], root, std::slice::from_ref(card)).await;
+        }
+        let busy = Arc::new(AtomicBool::new(true));
+        let followers: Vec<_> = worlds
+            .iter()
+            .map(|world| {
+                let (world, store, busy) = (world.clone(), store.clone(), Arc::clone(&busy));
+                tokio::spawn(async move {
+                    while busy.load(Ordering::Relaxed) {
+                        world.follow(&store).await.expect("followed");
+                        tokio::time::sleep(Duration::from_millis(3)).await;
+                    }
+                })
+            })
+            .collect();
+        let writers: Vec<_> = (0..12)
+            .map(|writer| {
+                let (world, store, hosts) =
+                    (worlds[writer % 2].clone(), store.clone(), Arc::clone(&hosts));
+                tokio::spawn(async move { write_a_while(writer, &store, &world, &hosts).await })
+            })
+            .collect();
+        for writer in writers {
+            writer.await.expect("a writer ends well");
+        }
+        busy.store(false, Ordering::Relaxed);
+        for follower in followers {
+            follower.await.expect("a follower ends well");
+        }
+        let wanted = fresh(&store).await;
+        for world in &worlds {
+            world.follow(&store).await.expect("followed");
+            assert_eq!(picture(world), wanted, "{name}");
+            assert_eq!(
+                world.follow(&store).await.expect("followed"),
+                Followed::Trees(Vec::new()),
+                "{name}: nothing happened since"
+            );
+        }
+        audited(&store).await;
+    }
+}
+
+async fn write_a_while(
+    writer: usize,
+    store: &Store,
+    world: &World,
+    hosts: &[(ProviderSpec, ProviderSpec)],
+) {
+    for round in 0..25 {
+        let (root, card) = &hosts[(writer + round) % hosts.len()];
+        match (writer + round) % 5 {
+            0 => {
+                let mut changed = card.clone();
+                changed.inventories[0].1.total = 8 + (round as i64 % 3);
+                changed.inventories[0].1.max_unit = 8;
+                changed.traits.push(format!("CUSTOM_T{round}"));
+                report(store, world, root, std::slice::from_ref(&changed)).await;
+            }
+            1 => report(store, world, root, std::slice::from_ref(card)).await,
+            _ => {
+                let consumer = ConsumerId::new_v4();
+                let parts = [(root.id, "VCPU", 1), (card.id, "VGPU", 1)];
+                match claim(store, world, claim_of(consumer, &parts)).await {
+                    Ok(()) if round % 2 == 0 => release(store, world, consumer).await,
+                    Ok(()) => {}
+                    Err(error) => assert!(error.no_longer_fits(), "{error}"),
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn own_commits_are_not_read_again() {
+    for (name, store, _guard) in stores().await {
+        let (mine, other) = (World::new(), World::new());
+        mine.load(&store).await.expect("loaded");
+        other.load(&store).await.expect("loaded");
+        mine.follow(&store).await.expect("followed");
+        let (root, card) = forest(1).remove(0);
+        report(&store, &mine, &root, std::slice::from_ref(&card)).await;
+        claim(&store, &mine, claim_of(ConsumerId::new_v4(), &[(card.id, "VGPU", 1)]))
+            .await
+            .expect("it fits");
+        let nothing = Followed::Trees(Vec::new());
+        assert_eq!(mine.follow(&store).await.expect("followed"), nothing, "{name}");
+        let news = Followed::Trees(vec![root.id]);
+        assert_eq!(other.follow(&store).await.expect("followed"), news, "{name}");
+        assert_eq!(other.follow(&store).await.expect("followed"), nothing, "{name}");
+    }
+}
+
+/// A provider that is removed and made again under its old id, between two looks.
+#[tokio::test]
+async fn a_new_provider_with_an_old_id_is_new() {
+    for (name, store, _guard) in stores().await {
+        let (mine, other) = (World::new(), World::new());
+        let (root, card) = forest(1).remove(0);
+        report(&store, &mine, &root, std::slice::from_ref(&card)).await;
+        let consumer = ConsumerId::new_v4();
+        for _ in 0..3 {
+            let parts = [(card.id, "VGPU", 5)];
+            claim(&store, &mine, claim_of(consumer, &parts)).await.expect("it fits");
+            other.load(&store).await.expect("loaded");
+            release(&store, &mine, consumer).await;
+        }
+        assert!(room(&other, "VGPU", 4).is_empty());
+        report(&store, &mine, &root, &[]).await;
+        report(&store, &mine, &root, std::slice::from_ref(&card)).await;
+        other.follow(&store).await.expect("followed");
+        assert_eq!(room(&other, "VGPU", 8), vec![card.id], "{name}");
+        assert_eq!(picture(&other), fresh(&store).await, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_claim_on_an_old_picture_is_refused_and_leaves_nothing() {
+    for (_, store, _guard) in stores().await {
+        let (mine, stale) = (World::new(), World::new());
+        let (root, card) = forest(1).remove(0);
+        report(&store, &mine, &root, std::slice::from_ref(&card)).await;
+        stale.load(&store).await.expect("loaded");
+        let all = [(card.id, "VGPU", 8)];
+        claim(&store, &mine, claim_of(ConsumerId::new_v4(), &all)).await.expect("it fits");
+        assert_eq!(room(&stale, "VGPU", 1), vec![card.id], "it does not know yet");
+        let late = claim_of(ConsumerId::new_v4(), &[(root.id, "VCPU", 1), (card.id, "VGPU", 1)]);
+        let error = claim(&store, &stale, late).await.expect_err("it is full");
+        assert!(matches!(error, Error::Capacity { .. }) && error.no_longer_fits(), "{error}");
+        audited(&store).await;
+        stale.follow(&store).await.expect("followed");
+        assert!(room(&stale, "VGPU", 1).is_empty());
+        assert_eq!(picture(&stale), fresh(&store).await);
+    }
+}
+
+/// Away so long that its notes were forgotten: it reads everything anew, once.
+#[tokio::test]
+async fn a_replica_that_was_away_too_long_loads_again() {
+    for (name, store, _guard) in stores().await {
+        let (mine, away) = (World::new(), World::new());
+        away.load(&store).await.expect("loaded");
+        away.follow(&store).await.expect("followed");
+        let hosts = forest(3);
+        for (root, card) in &hosts {
+            report(&store, &mine, root, std::slice::from_ref(card)).await;
+        }
+        while World::forget(&store, i64::MAX).await.expect("forgotten") {}
+        let (root, card) = &hosts[0];
+        claim(&store, &mine, claim_of(ConsumerId::new_v4(), &[(root.id, "VCPU", 3)]))
+            .await
+            .expect("it fits");
+        assert_eq!(away.follow(&store).await.expect("followed"), Followed::Everything, "{name}");
+        assert_eq!(picture(&away), fresh(&store).await);
+        claim(&store, &mine, claim_of(ConsumerId::new_v4(), &[(card.id, "VGPU", 3)]))
+            .await
+            .expect("it fits");
+        let news = away.follow(&store).await.expect("followed");
+        assert!(matches!(&news, Followed::Trees(t) if t.contains(&root.id)), "{name}: {news:?}");
+        assert_eq!(picture(&away), fresh(&store).await);
+    }
+}
+
+/// Somebody's transaction that stays open holds the horizon back, but not the news.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_open_transaction_delays_nobody() {
+    for (name, store, _guard) in stores().await {
+        if name != "postgresql" {
+            println!(
+                "{name}: skipped, it has one writer; set KILONOVA_TEST_POSTGRES for the other"
+            );
+            continue;
+        }
+        let (mine, other) = (World::new(), World::new());
+        other.load(&store).await.expect("loaded");
+        let (root, card) = forest(1).remove(0);
+        let (open, close) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let slow = {
+            let (store, open, close) = (store.clone(), Arc::clone(&open), Arc::clone(&close));
+            let spare = World::new();
+            let (host, _) = forest(1).remove(0);
+            let host = ProviderSpec { name: "slow".into(), ..host };
+            let id = host.id;
+            let task = tokio::spawn(async move {
+                store
+                    .write(move |tx| -> Result<(), Error> {
+                        ledger::report_host(tx, &spare, &host, &[])?;
+                        open.store(true, Ordering::SeqCst);
+                        while !close.load(Ordering::SeqCst) {
+                            std::thread::sleep(Duration::from_millis(2));
+                        }
+                        tx.row("SELECT 1", params![])?;
+                        Ok(())
+                    })
+                    .await
+            });
+            (id, task)
+        };
+        while !open.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        report(&store, &mine, &root, std::slice::from_ref(&card)).await;
+        let news = Followed::Trees(vec![root.id]);
+        assert_eq!(other.follow(&store).await.expect("followed"), news);
+        assert_eq!(room(&other, "VGPU", 8), vec![card.id]);
+        let nothing = Followed::Trees(Vec::new());
+        assert_eq!(other.follow(&store).await.expect("followed"), nothing);
+        close.store(true, Ordering::SeqCst);
+        slow.1.await.expect("it ends").expect("it commits");
+        let news = Followed::Trees(vec![slow.0]);
+        assert_eq!(other.follow(&store).await.expect("followed"), news);
+        assert_eq!(picture(&other), fresh(&store).await);
+    }
+}
