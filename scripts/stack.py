@@ -36,11 +36,12 @@ def free_port():
 
 
 class Serve:
-    """`kilonova serve` on a state directory, always on the same port."""
+    """`kilonova serve` on a state directory, always on the same port (0: a new one each start)."""
 
-    def __init__(self, binary, state, nodes=None, database=None):
+    def __init__(self, binary, state, nodes=None, database=None, config=None, port=None):
         self.binary, self.state, self.nodes, self.database = binary, state, nodes, database
-        self.port = free_port()
+        self.config = config
+        self.port = free_port() if port is None else port
         self.process = None
         self.url = None
         self.starts = 0
@@ -49,6 +50,8 @@ class Serve:
         """The command line of the next start."""
         command = [self.binary, "serve", "--state-dir", self.state,
                    "--listen", f"127.0.0.1:{self.port}"]
+        if self.config:
+            command += ["--config", self.config]
         if self.nodes:
             command += ["--nodes", self.nodes]
         if self.database:

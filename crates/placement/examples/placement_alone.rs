@@ -19,7 +19,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     store.migrate(MIGRATIONS).await?;
     let world = World::new();
     world.load(&store).await?;
-    let state = Placement { store, world };
+    let policy = Arc::new(kilonova_placement::policy(&[], Default::default())?);
+    let state = Placement { store, world, policy };
     let router = kilonova_wire::mount(routes(state), service(), "", Arc::new(NoAuth));
     let listener = tokio::net::TcpListener::bind(address).await?;
     axum::serve(listener, router).await?;

@@ -15,7 +15,7 @@ mod api;
 mod error;
 mod world;
 
-pub use api::{Placement, routes, service};
+pub use api::{Placement, RULES, policy, routes, service};
 pub use audit::AUDIT;
 pub use db::schema::MIGRATIONS;
 pub use db::statements;

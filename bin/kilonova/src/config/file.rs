@@ -47,6 +47,11 @@ impl File {
         self.ini.get_map_ref().get(group)?.get(option)?.as_deref()
     }
 
+    /// Where the file is; paths in it are relative to there.
+    pub fn folder(&self) -> Option<&Path> {
+        Some(self.path.as_deref()?.parent().unwrap_or(Path::new("")))
+    }
+
     /// An option that is a path.
     pub fn path(&self, group: &str, option: &str) -> Option<PathBuf> {
         self.get(group, option).map(PathBuf::from)

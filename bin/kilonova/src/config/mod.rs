@@ -1,14 +1,19 @@
 //! What the process is told: defaults, then the file, then the command line.
 
+mod cors;
 mod file;
 mod known;
+mod policy;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use kilonova_policy::Policy;
 use kilonova_store::DatabaseUrl;
 
 use crate::failure::Failure;
+pub use cors::Cors;
 pub use file::File;
 
 /// A service that this process can run.
@@ -76,6 +81,10 @@ pub struct Settings {
     pub services: Vec<ServiceName>,
     /// How callers prove who they are.
     pub auth: AuthStrategy,
+    /// Who may do what in the Placement API.
+    pub policy: Arc<Policy>,
+    /// Pages of which sites may ask.
+    pub cors: Option<Cors>,
     /// More logs.
     pub debug: bool,
 }
@@ -107,6 +116,8 @@ impl Settings {
             nodes: nodes.or(file.path("simulated", "nodes")),
             services: services(&file)?,
             auth: auth(&file)?,
+            policy: policy::read(&file)?,
+            cors: cors::read(&file)?,
             debug: file.parse("DEFAULT", "debug", "true or false")?.unwrap_or(false),
         };
         settings.database_url()?;

@@ -3,6 +3,7 @@
 //! Everything that can be refused (settings, directory, port) is refused before the database is
 //! touched.
 
+mod cors;
 mod listen;
 pub mod logs;
 mod metrics;

@@ -1,12 +1,15 @@
 //! One port: each service below its name, `GET /` to list them. One service alone also answers at
 //! the root, as upstream's does.
 
+use std::sync::Arc;
+
 use axum::routing::get;
 use axum::{Json, Router};
 use kilonova_wire::mount;
 use serde_json::json;
 use tower_http::catch_panic::CatchPanicLayer;
 
+use super::cors;
 use super::metrics::{Metrics, watch};
 use super::services::Services;
 use crate::config::{ServiceName, Settings};
@@ -14,7 +17,7 @@ use crate::config::{ServiceName, Settings};
 pub(super) fn build(settings: &Settings, services: Services, metrics: Metrics) -> Router {
     let traffic = metrics.traffic();
     let mounted = |service: ServiceName, prefix: &str| {
-        watch(mounted(service, &services, prefix), service.as_str(), traffic.clone())
+        watch(mounted(service, settings, &services, prefix), service.as_str(), traffic.clone())
     };
     let router = match settings.services.as_slice() {
         [only] => {
@@ -35,10 +38,16 @@ pub(super) fn build(settings: &Settings, services: Services, metrics: Metrics) -
             router.route("/", get(move || async move { Json(listing) }))
         }
     };
-    router.merge(metrics.routes()).layer(CatchPanicLayer::new())
+    let router = router.merge(metrics.routes()).layer(CatchPanicLayer::new());
+    cors::around(router, settings.cors.clone())
 }
 
-fn mounted(service: ServiceName, services: &Services, prefix: &str) -> Router {
+fn mounted(
+    service: ServiceName,
+    settings: &Settings,
+    services: &Services,
+    prefix: &str,
+) -> Router {
     let auth = services.auth.clone();
     let put = |routes: Router, service| mount(routes, service, prefix, auth);
     match service {
@@ -60,7 +69,8 @@ fn mounted(service: ServiceName, services: &Services, prefix: &str) -> Router {
         },
         ServiceName::Placement => {
             let (store, world) = (services.store.clone(), services.world.clone());
-            let placement = kilonova_placement::Placement { store, world };
+            let policy = Arc::clone(&settings.policy);
+            let placement = kilonova_placement::Placement { store, world, policy };
             put(kilonova_placement::routes(placement), kilonova_placement::service())
         }
         ServiceName::Accelerator => put(

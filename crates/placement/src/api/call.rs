@@ -8,7 +8,8 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
-use kilonova_ids::{ProviderId, parse_uuid_like};
+use kilonova_ids::{ProviderId, RequestId, parse_uuid_like};
+use kilonova_policy::{Credentials, Scope, Target};
 use kilonova_wire::query::Query;
 use kilonova_wire::time::{http as http_date, now_micros};
 use kilonova_wire::{Base, Body, Context, Fault, Microversion};
@@ -56,6 +57,17 @@ impl Call {
         self.version >= Microversion(1, minor)
     }
 
+    /// A number for searches to start from: the same for the same request id, whether it is the
+    /// client's own (`X-Openstack-Request-Id`) or ours, and far from any other's.
+    pub fn seed(&self) -> u64 {
+        let told = self.headers.get("x-openstack-request-id").and_then(|v| v.to_str().ok());
+        let told = told.and_then(|text| parse_uuid_like(text.strip_prefix("req-")?));
+        let id: Option<RequestId> = told.or(self.context.request_id);
+        let bytes = id.map_or([0; 16], |id| *id.as_bytes());
+        let whole = u128::from_be_bytes(bytes);
+        (whole >> 64) as u64 ^ whole as u64
+    }
+
     /// 404 for clients older than 1.`minor`.
     pub fn since(&self, minor: u32) -> Result<(), Fault> {
         if self.speaks(minor) {
@@ -64,14 +76,33 @@ impl Call {
         Err(Fault::not_found("The resource could not be found."))
     }
 
-    /// 403 for anyone but admins and services. A token for the whole system, not for a project, is
-    /// refused as upstream does: its scope has no meaning here.
-    pub fn may(&self, policy: &str) -> Result<(), Fault> {
-        let fit = self.context.is_admin() || self.context.has_role("service");
-        if fit && !self.context.project_id.is_empty() {
+    /// 403 for callers whom the policy does not let do this. The target is their own: what is asked
+    /// for belongs to no project.
+    pub fn may(&self, operation: &str) -> Result<(), Fault> {
+        let context = &self.context;
+        self.may_on(
+            operation,
+            &[("project_id", &context.project_id), ("user_id", &context.user_id)],
+        )
+    }
+
+    /// 403 for callers whom the policy does not let do this to the target.
+    pub fn may_on(&self, operation: &str, target: Target<'_>) -> Result<(), Fault> {
+        let context = &self.context;
+        let who = Credentials {
+            user_id: &context.user_id,
+            project_id: &context.project_id,
+            roles: &context.roles,
+            service_roles: &context.service_roles,
+            scope: match context.project_id.is_empty() {
+                true => Scope::System,
+                false => Scope::Project,
+            },
+        };
+        if self.app.policy.allows(operation, &who, target) {
             return Ok(());
         }
-        Err(Fault::forbidden(format!("Policy does not allow {policy} to be performed.")))
+        Err(Fault::forbidden(format!("Policy does not allow {operation} to be performed.")))
     }
 
     /// 406 for clients that do not take JSON.

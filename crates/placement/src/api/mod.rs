@@ -12,6 +12,7 @@ mod reshaper;
 mod resource_classes;
 mod resource_providers;
 mod root;
+mod rules;
 mod schemas;
 mod syntax;
 mod traits;
@@ -22,10 +23,12 @@ mod version;
 use std::sync::Arc;
 
 use axum::Router;
+use kilonova_policy::Policy;
 use kilonova_store::Store;
 use kilonova_wire::{Dialect, Service};
 
 use crate::World;
+pub use rules::{RULES, policy};
 
 /// What the routes need.
 #[derive(Clone)]
@@ -34,6 +37,8 @@ pub struct Placement {
     pub store: Store,
     /// The picture that searches run on.
     pub world: World,
+    /// Who may do what.
+    pub policy: Arc<Policy>,
 }
 
 /// All routes, relative to the mount.

@@ -46,7 +46,9 @@ impl Answer {
 impl Api {
     pub fn new(store: &Store) -> Self {
         let world = World::new();
-        let state = Placement { store: store.clone(), world: world.clone() };
+        let policy = kilonova_placement::policy(&[], Default::default()).expect("fine");
+        let policy = Arc::new(policy);
+        let state = Placement { store: store.clone(), world: world.clone(), policy };
         let router = kilonova_wire::mount(
             kilonova_placement::routes(state),
             kilonova_placement::service(),

@@ -1,0 +1,79 @@
+//! `[cors]`: pages of which sites may ask from a browser. Options and defaults are upstream's.
+
+use axum::http::{HeaderName, HeaderValue, Method};
+
+use super::file::File;
+use crate::failure::Failure;
+
+const GROUP: &str = "cors";
+const METHODS: [Method; 8] = [
+    Method::OPTIONS,
+    Method::GET,
+    Method::HEAD,
+    Method::POST,
+    Method::PUT,
+    Method::DELETE,
+    Method::TRACE,
+    Method::PATCH,
+];
+
+/// What a browser is told.
+#[derive(Debug, Clone)]
+pub struct Cors {
+    /// Sites; `*` is any.
+    pub origins: Vec<HeaderValue>,
+    /// Whether the browser may send what it knows of the user.
+    pub credentials: bool,
+    /// Headers of answers that the page may see.
+    pub expose: Vec<HeaderName>,
+    /// Seconds for which the browser may remember; 0 says nothing.
+    pub max_age: u32,
+    /// Methods that the page may use.
+    pub methods: Vec<Method>,
+    /// Headers that the page may send.
+    pub headers: Vec<HeaderName>,
+}
+
+/// Reads the group; none when it allows no site.
+///
+/// # Errors
+/// A value that can never match.
+pub(super) fn read(file: &File) -> Result<Option<Cors>, Failure> {
+    let origins = list(file, "allowed_origin", |text| {
+        is_origin(text).then(|| HeaderValue::from_str(text).ok()).flatten()
+    })?;
+    let name = |text: &str| HeaderName::from_bytes(text.as_bytes()).ok();
+    let cors = Cors {
+        origins: origins.unwrap_or_default(),
+        credentials: file.parse(GROUP, "allow_credentials", "true or false")?.unwrap_or(true),
+        expose: list(file, "expose_headers", name)?.unwrap_or_default(),
+        max_age: file.parse(GROUP, "max_age", "a number of seconds")?.unwrap_or(3600),
+        methods: list(file, "allow_methods", |text| Method::from_bytes(text.as_bytes()).ok())?
+            .unwrap_or_else(|| METHODS.to_vec()),
+        headers: list(file, "allow_headers", name)?.unwrap_or_default(),
+    };
+    Ok((!cors.origins.is_empty()).then_some(cors))
+}
+
+/// `SCHEME://HOST[:PORT]` as browsers send it, or `*`.
+fn is_origin(text: &str) -> bool {
+    let host = text.split_once("://").map(|(_, host)| host);
+    text == "*" || host.is_some_and(|host| !host.is_empty() && !host.contains(['/', ' ']))
+}
+
+fn list<T>(
+    file: &File,
+    option: &str,
+    read: impl Fn(&str) -> Option<T>,
+) -> Result<Option<Vec<T>>, Failure> {
+    let Some(text) = file.get(GROUP, option) else { return Ok(None) };
+    let each = text.split(',').map(str::trim).filter(|one| !one.is_empty());
+    let wrong = |one: &str| {
+        let form = match option {
+            "allowed_origin" => "SCHEME://HOST[:PORT] without a slash at the end, or *",
+            _ => "a list with commas between",
+        };
+        file.wrong(GROUP, option, &format!("{one} is not a value for it; expected {form}"))
+    };
+    each.map(|one| read(one).ok_or_else(|| wrong(one))).collect::<Result<Vec<_>, _>>().map(Some)
+}

@@ -1,0 +1,168 @@
+//! What a browser is told before, and with, the answers to a page of another site.
+//!
+//! As oslo.middleware does it: any OPTIONS is answered 200 here, outside of authentication; the
+//! headers that allow something are only there when all that the browser asks for is allowed.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+
+use crate::config::Cors;
+
+/// Headers that may always be sent.
+const SIMPLE: [HeaderName; 8] = [
+    header::ACCEPT,
+    header::ACCEPT_LANGUAGE,
+    header::CONTENT_TYPE,
+    header::CACHE_CONTROL,
+    header::CONTENT_LANGUAGE,
+    header::EXPIRES,
+    header::LAST_MODIFIED,
+    header::PRAGMA,
+];
+
+/// Puts the layer around all services.
+pub(super) fn around(router: Router, cors: Option<Cors>) -> Router {
+    match cors {
+        None => router,
+        Some(cors) => router.layer(from_fn_with_state(Arc::new(cors), handle)),
+    }
+}
+
+async fn handle(State(cors): State<Arc<Cors>>, request: Request, next: Next) -> Response {
+    if request.method() == Method::OPTIONS {
+        let headers = preflight(&cors, request.headers()).unwrap_or_default();
+        return (StatusCode::OK, headers).into_response();
+    }
+    let allowed = request.headers().get(header::ORIGIN).and_then(|origin| allow(&cors, origin));
+    let mut response = next.run(request).await;
+    if let Some(allowed) = allowed {
+        let headers = response.headers_mut();
+        headers.append(header::VARY, HeaderValue::from_static("Origin"));
+        headers.extend(allowed);
+        if let Some(names) = joined(cors.expose.iter().map(HeaderName::as_str)) {
+            headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, names);
+        }
+    }
+    response
+}
+
+/// The headers that allow the page's site, if it is allowed.
+fn allow(cors: &Cors, origin: &HeaderValue) -> Option<HeaderMap> {
+    let any = HeaderValue::from_static("*");
+    let shown = match cors.origins.contains(origin) {
+        true => origin.clone(),
+        false => cors.origins.iter().find(|have| **have == any)?.clone(),
+    };
+    let mut headers = HeaderMap::new();
+    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, shown);
+    if cors.credentials {
+        let yes = HeaderValue::from_static("true");
+        headers.insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, yes);
+    }
+    Some(headers)
+}
+
+/// The answer to "may I send this?"; none is a no.
+fn preflight(cors: &Cors, asked: &HeaderMap) -> Option<HeaderMap> {
+    let mut headers = allow(cors, asked.get(header::ORIGIN)?)?;
+    let method = asked.get(header::ACCESS_CONTROL_REQUEST_METHOD)?;
+    if !cors.methods.iter().any(|have| have.as_str().as_bytes() == method.as_bytes()) {
+        return None;
+    }
+    let wanted = asked.get(header::ACCESS_CONTROL_REQUEST_HEADERS);
+    let wanted = wanted.and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let wanted: Vec<&str> =
+        wanted.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+    let fine = |name: &str| {
+        let mut known = cors.headers.iter().chain(SIMPLE.iter());
+        known.any(|have| have.as_str().eq_ignore_ascii_case(name))
+    };
+    if !wanted.iter().all(|name| fine(name)) {
+        return None;
+    }
+    headers.insert(header::VARY, HeaderValue::from_static("Origin"));
+    headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, method.clone());
+    if let Some(names) = joined(wanted.into_iter()) {
+        headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, names);
+    }
+    if cors.max_age > 0 {
+        headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from(cors.max_age));
+    }
+    Some(headers)
+}
+
+fn joined<'a>(names: impl Iterator<Item = &'a str>) -> Option<HeaderValue> {
+    let names: Vec<&str> = names.collect();
+    if names.is_empty() {
+        return None;
+    }
+    HeaderValue::from_str(&names.join(",")).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+            .collect()
+    }
+
+    fn cors(origin: &'static str) -> Cors {
+        Cors {
+            origins: vec![HeaderValue::from_static(origin)],
+            credentials: true,
+            expose: Vec::new(),
+            max_age: 60,
+            methods: vec![Method::GET],
+            headers: vec![HeaderName::from_static("x-auth-token")],
+        }
+    }
+
+    #[test]
+    fn a_page_is_allowed_what_it_asks_for_or_nothing() {
+        let here = cors("http://here");
+        let told = preflight(
+            &here,
+            &asked(&[
+                ("origin", "http://here"),
+                ("access-control-request-method", "GET"),
+                ("access-control-request-headers", "X-Auth-Token, accept"),
+            ]),
+        )
+        .expect("allowed");
+        assert_eq!(told["access-control-allow-origin"], "http://here");
+        assert_eq!(told["access-control-allow-methods"], "GET");
+        assert_eq!(told["access-control-allow-headers"], "X-Auth-Token,accept");
+        assert_eq!(told["access-control-allow-credentials"], "true");
+        assert_eq!(told["access-control-max-age"], "60");
+        assert_eq!(told["vary"], "Origin");
+        for wrong in [
+            vec![],
+            vec![("origin", "http://there"), ("access-control-request-method", "GET")],
+            vec![("origin", "http://here")],
+            vec![("origin", "http://here"), ("access-control-request-method", "PUT")],
+            vec![
+                ("origin", "http://here"),
+                ("access-control-request-method", "GET"),
+                ("access-control-request-headers", "x-secret"),
+            ],
+        ] {
+            assert!(preflight(&here, &asked(&wrong)).is_none(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_star_stands_for_any_site() {
+        let any = allow(&cors("*"), &HeaderValue::from_static("http://x")).expect("allowed");
+        assert_eq!(any["access-control-allow-origin"], "*");
+        assert!(allow(&cors("http://a"), &HeaderValue::from_static("http://x")).is_none());
+    }
+}

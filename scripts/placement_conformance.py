@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""Upstream's own Placement cases against `kilonova serve`, in the four server configurations.
+
+    scripts/placement_conformance.py [--kilonova PROGRAM] [--database URL]... [--only GLOB]...
+
+The cases are those of the PyPI package openstack-placement, in .venv-conformance; what runs them
+is ../shared/peers/placement/conformance.py. Each configuration gets a server of its own, on a state
+directory of its own or on one of four empty PostgreSQL databases (`--database`, four times).
+Without the runner nothing runs, and that is said and counted as skipped.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from stack import Serve, Wrong
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+RUNNER = os.path.join(ROOT, "../shared/peers/placement/conformance.py")
+PYTHON = os.path.join(ROOT, ".venv-conformance/bin/python")
+CASES = 1316
+
+ALONE = """[DEFAULT]
+state_path = {state}
+
+[api]
+services = placement
+auth_strategy = noauth2
+
+[oslo_policy]
+enforce_new_defaults = {new_defaults}
+"""
+CORS = """
+[cors]
+allowed_origin = http://valid.example.com
+allow_headers = openstack-api-version
+"""
+# What upstream calls its operations, and the rules below them but for `admin_api`.
+OPEN = [
+    "service_api", "admin_or_service_api", "project_reader_api",
+    "admin_or_project_reader_or_service_api",
+    *("placement:resource_providers:" + verb
+      for verb in ("list", "create", "show", "update", "delete", "usages")),
+    *("placement:resource_providers:inventories:" + verb
+      for verb in ("list", "create", "show", "update", "delete")),
+    *("placement:resource_providers:aggregates:" + verb for verb in ("list", "update")),
+    "placement:resource_providers:allocations:list",
+    *("placement:resource_providers:traits:" + verb for verb in ("list", "update", "delete")),
+    *("placement:traits:" + verb for verb in ("list", "show", "update", "delete")),
+    *("placement:resource_classes:" + verb
+      for verb in ("list", "create", "show", "update", "delete")),
+    *("placement:allocations:" + verb for verb in ("manage", "list", "update", "delete")),
+    "placement:usages", "placement:allocation_candidates:list", "placement:reshaper:reshape",
+]
+PROFILES = ("default", "secure-rbac", "open-policy", "cors")
+
+
+def prepare(folder, profile, binary, database):
+    """A server of one configuration, not started."""
+    home = os.path.join(folder, profile)
+    state = os.path.join(home, "state")
+    os.makedirs(state)
+    text = ALONE.format(state=state, new_defaults=str(profile == "secure-rbac").lower())
+    if profile == "cors":
+        text += CORS
+    if profile == "open-policy":
+        text = text.rstrip() + "\npolicy_file = open.yaml\n"
+        with open(os.path.join(home, "open.yaml"), "w", encoding="utf-8") as file:
+            file.writelines(f'"{name}": "@"\n' for name in OPEN)
+    config = os.path.join(home, "kilonova.conf")
+    with open(config, "w", encoding="utf-8") as file:
+        file.write(text)
+    return Serve(binary, state, database=database, config=config, port=0)
+
+
+def run(options, servers):
+    """Runs the cases and returns passed, failed and skipped."""
+    command = [PYTHON, options.runner, servers["default"].url]
+    for profile in PROFILES[1:]:
+        command += ["--profile-url", f"{profile}={servers[profile].url}"]
+    for glob in options.only:
+        command += ["--only", glob]
+    if options.verbose:
+        command.append("-v")
+    last = ""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as cases:
+        for line in cases.stdout:
+            last = line
+            if options.verbose or not re.search(r"passed +0 failed +0 skipped", line):
+                print(line, end="", flush=True)
+    sums = re.match(r"(\d+) passed, (\d+) failed, (\d+) skipped", last)
+    if not sums:
+        raise Wrong(f"the runner ended with exit code {cases.returncode} and no sum")
+    return tuple(int(n) for n in sums.groups())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kilonova", default=os.path.join(ROOT, "target/release/kilonova"))
+    parser.add_argument("--database", action="append", default=[], help="PostgreSQL URL, four times")
+    parser.add_argument("--runner", default=RUNNER)
+    parser.add_argument("--only", action="append", default=[], metavar="GLOB")
+    parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--counts", help="file to write `passed failed skipped` to")
+    options = parser.parse_args()
+    if options.database and len(options.database) != len(PROFILES):
+        parser.error(f"--database is needed once for each of {', '.join(PROFILES)}, or not at all")
+    passed, failed, skipped = 0, 0, CASES
+    if not os.path.exists(options.runner):
+        print(f"skipped: {os.path.relpath(options.runner, ROOT)} is not there; it runs the cases")
+    else:
+        passed, failed, skipped = attempt(options, parser)
+    if options.counts:
+        with open(options.counts, "w", encoding="utf-8") as file:
+            file.write(f"{passed} {failed} {skipped}\n")
+    return 1 if failed else 0
+
+
+def attempt(options, parser):
+    """Starts the servers, runs the cases, ends the servers."""
+    for program in (options.kilonova, PYTHON):
+        if not os.path.exists(program):
+            parser.error(f"{program} is not there; `make placement-conformance` sees to it")
+    begun = time.monotonic()
+    folder = tempfile.mkdtemp(prefix="kilonova-placement-")
+    databases = options.database or [None] * len(PROFILES)
+    servers = {profile: prepare(folder, profile, os.path.abspath(options.kilonova), database)
+               for profile, database in zip(PROFILES, databases)}
+    counts = 0, 1, 0
+    try:
+        for server in servers.values():
+            server.start()
+        counts = run(options, servers)
+        print("placement: {} passed, {} failed, {} skipped".format(*counts)
+              + f", in {time.monotonic() - begun:.0f} s")
+    except (Wrong, OSError) as error:
+        print(f"  ✗ {error}", flush=True)
+    finally:
+        for server in servers.values():
+            server.kill()
+    if counts[1]:
+        print(f"placement: the servers' logs are in {folder}")
+    else:
+        shutil.rmtree(folder)
+    return counts
+
+
+if __name__ == "__main__":
+    sys.exit(main())
