@@ -27,10 +27,18 @@ impl File {
             .map_err(|e| Failure::Refused(format!("cannot read {shown}: {e}")))?;
         let mut ini = Ini::new_cs();
         ini.set_default_section("DEFAULT");
+        // As oslo reads it: a comment has a line of its own, and `#` in a value is part of it.
+        ini.set_inline_comment_symbols(Some(&[]));
         ini.read(text.clone()).map_err(|e| Failure::Refused(format!("{shown}: {e}")))?;
         let file = Self { path: Some(path.to_owned()), text, ini };
         for (group, options) in file.ini.get_map_ref() {
-            for option in options.keys() {
+            if options.is_empty() && !KNOWN.iter().any(|(known, _)| known == group) {
+                return Err(file.wrong_group(group));
+            }
+            for (option, value) in options {
+                if value.is_none() {
+                    return Err(file.wrong(group, option, "it has no value; write option = value"));
+                }
                 if KNOWN.contains(&(group.as_str(), option.as_str())) {
                     continue;
                 }
@@ -82,6 +90,16 @@ impl File {
             (None, _) => String::new(),
         };
         Failure::Refused(format!("{place}[{group}] {option}: {why}"))
+    }
+
+    fn wrong_group(&self, group: &str) -> Failure {
+        let header = |line: &str| {
+            let name = line.trim().strip_prefix('[').and_then(|rest| rest.split(']').next());
+            name.is_some_and(|name| name.trim() == group)
+        };
+        let path = self.path.as_deref().unwrap_or(Path::new("")).display();
+        let line = self.text.lines().position(header).map_or(0, |at| at + 1);
+        Failure::Refused(format!("{path}:{line}: [{group}]: this group is not known"))
     }
 
     fn line(&self, group: &str, option: &str) -> Option<usize> {

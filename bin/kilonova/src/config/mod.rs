@@ -112,7 +112,7 @@ impl Settings {
                     .parse("api", "listen", "ADDRESS:PORT")?
                     .unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 8774))),
             },
-            database: database.or(file.get("database", "connection").map(str::to_owned)),
+            database: database_of(&file, database)?,
             nodes: nodes.or(file.path("simulated", "nodes")),
             services: services(&file)?,
             auth: auth(&file)?,
@@ -120,7 +120,6 @@ impl Settings {
             cors: cors::read(&file)?,
             debug: file.parse("DEFAULT", "debug", "true or false")?.unwrap_or(false),
         };
-        settings.database_url()?;
         if settings.auth == AuthStrategy::NoAuth2 && !settings.listen.ip().is_loopback() {
             return Err(file.wrong(
                 "api",
@@ -151,6 +150,21 @@ impl Settings {
     /// Whether a service is to run.
     pub fn runs(&self, service: ServiceName) -> bool {
         self.services.contains(&service)
+    }
+}
+
+fn database_of(file: &File, told: Option<String>) -> Result<Option<String>, Failure> {
+    let (text, from_file) = match told {
+        Some(text) => (text, false),
+        None => match file.get("database", "connection") {
+            Some(text) => (text.to_owned(), true),
+            None => return Ok(None),
+        },
+    };
+    match text.parse::<DatabaseUrl>() {
+        Ok(_) => Ok(Some(text)),
+        Err(e) if from_file => Err(file.wrong("database", "connection", &e.to_string())),
+        Err(e) => Err(Failure::Refused(format!("--database: {e}"))),
     }
 }
 

@@ -1,55 +1,149 @@
-//! The socket: answers until SIGTERM or Ctrl-C, then gives open requests five seconds.
+//! The socket: answers until SIGTERM or Ctrl-C, then gives open requests a few seconds.
+//!
+//! No client may hold the server up: a head has to arrive within [`HEAD`], an answer has to be taken
+//! within [`STALL_MILLIS`], and there are only so many connections; more wait in the system's queue. What
+//! bodies may take is the business of those who read them.
 
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::Request;
-use axum::serve::ListenerExt;
-use tokio::net::TcpListener;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::net::sockopt::set_tcp_user_timeout;
+use rustix::process::{Resource, getrlimit, setrlimit};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Notify;
-use tower::Layer;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tower::{Layer, ServiceExt};
 use tower_http::normalize_path::{NormalizePath, NormalizePathLayer};
 
+use super::edge;
 use crate::failure::Failure;
 
-const GRACE: Duration = Duration::from_secs(5);
+/// What open requests get after a signal; the process ends within five seconds of it.
+const GRACE: Duration = Duration::from_millis(4500);
+/// For a request's head to arrive; also how long a kept connection may be idle.
+const HEAD: Duration = Duration::from_secs(75);
+/// For a client to take some more of an answer.
+const STALL_MILLIS: u32 = 60_000;
+/// Connections at most, if the system allows as many open files.
+const CONNECTIONS: u64 = 4096;
+/// Bytes of a request's head at most.
+const HEAD_BYTES: usize = 128 * 1024;
 
-pub(super) async fn serve(
-    listener: TcpListener,
-    router: Router,
-    stop: Arc<Notify>,
-) -> Result<(), Failure> {
-    let app: NormalizePath<Router> = NormalizePathLayer::trim_trailing_slash().layer(router);
-    let service = axum::ServiceExt::<Request>::into_make_service(app);
-    let listener = listener.tap_io(|stream| {
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "cannot set TCP_NODELAY");
-        }
-    });
+type App = NormalizePath<Router>;
+
+pub(super) async fn serve(listener: TcpListener, router: Router) -> Result<(), Failure> {
+    let app: App = NormalizePathLayer::trim_trailing_slash().layer(router);
     let mut terminate = signal(SignalKind::terminate())
         .map_err(|e| Failure::failed("cannot wait for SIGTERM", e))?;
-    let told = Arc::clone(&stop);
-    let server = axum::serve(listener, service).with_graceful_shutdown(async move {
-        told.notified().await;
-    });
-    let mut running = tokio::spawn(async move { server.await });
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = tokio::signal::ctrl_c() => {}
-        ended = &mut running => {
-            return match ended {
-                Ok(Ok(())) => Ok(()),
-                Ok(Err(error)) => Err(Failure::failed("the server ended", error)),
-                Err(error) => Err(Failure::failed("the server ended", error)),
-            };
+    let slots = Arc::new(Semaphore::new(slots()));
+    let (stop, stopping) = watch::channel(false);
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = async {
+            let slot = Arc::clone(&slots).acquire_owned().await;
+            (accept(&listener).await, slot)
+        };
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = tokio::signal::ctrl_c() => break,
+            (stream, slot) = accepted => {
+                if slots.available_permits() == 0 {
+                    tracing::warn!("all connections are in use; new ones wait for one to end");
+                }
+                let (app, stopping) = (app.clone(), stopping.clone());
+                connections.spawn(async move {
+                    converse(stream, app, stopping).await;
+                    drop(slot);
+                });
+            }
+            Some(_) = connections.join_next() => {}
         }
     }
-    tracing::info!("stopping; open requests have five seconds");
-    stop.notify_one();
-    if tokio::time::timeout(GRACE, running).await.is_err() {
-        tracing::warn!("some requests were still open after five seconds");
+    drop(listener);
+    tracing::info!("stopping; open requests have {} s", GRACE.as_secs_f32());
+    stop.send_replace(true);
+    let ended = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(GRACE, ended).await.is_err() {
+        tracing::warn!(
+            open = connections.len(),
+            "some requests were still open and are broken off"
+        );
     }
     Ok(())
+}
+
+/// How many connections there may be: half of the files that the system lets us open.
+fn slots() -> usize {
+    let mut limit = getrlimit(Resource::Nofile);
+    let wanted = limit.maximum.unwrap_or(u64::MAX).min(2 * CONNECTIONS);
+    if limit.current.is_some_and(|current| current < wanted) {
+        let before = limit.current.replace(wanted);
+        if let Err(error) = setrlimit(Resource::Nofile, limit.clone()) {
+            tracing::debug!(%error, "cannot raise the number of open files");
+            limit.current = before;
+        }
+    }
+    let files = limit.current.unwrap_or(u64::MAX);
+    usize::try_from((files / 2).clamp(1, CONNECTIONS)).unwrap_or(1)
+}
+
+/// The next client. When the system has no room for one, it is asked again a little later.
+async fn accept(listener: &TcpListener) -> TcpStream {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return stream,
+            Err(error) if is_the_clients(&error) => {}
+            Err(error) => {
+                tracing::error!(%error, "cannot take a connection");
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        }
+    }
+}
+
+fn is_the_clients(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}
+
+/// One connection from its first request to its last.
+async fn converse(stream: TcpStream, app: App, mut stopping: watch::Receiver<bool>) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "cannot set TCP_NODELAY");
+    }
+    if let Err(error) = set_tcp_user_timeout(&stream, STALL_MILLIS) {
+        tracing::debug!(%error, "cannot set TCP_USER_TIMEOUT");
+    }
+    let peer = stream.peer_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
+    let service = service_fn(move |request: Request<Incoming>| {
+        let app = app.clone();
+        async move {
+            Ok::<_, Infallible>(edge::answer(request, |r: Request<Body>| app.oneshot(r)).await)
+        }
+    });
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(HEAD_BYTES);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let told = async { drop(stopping.wait_for(|stop| *stop).await) };
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        _ = told => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%peer, %error, "a connection ended badly");
+    }
 }

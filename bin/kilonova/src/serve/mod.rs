@@ -4,6 +4,7 @@
 //! touched.
 
 mod cors;
+mod edge;
 mod listen;
 pub mod logs;
 mod metrics;
@@ -28,13 +29,14 @@ use crate::state::{Credentials, StateDir};
 pub async fn run(settings: Settings) -> Result<(), Failure> {
     let begun = Instant::now();
     let topology = nodes::read(&settings)?;
-    let directory = StateDir::take(&settings.state_dir)?;
+    StateDir::check_free(&settings.state_dir)?;
     let listener = TcpListener::bind(settings.listen).await.map_err(|e| {
         Failure::Refused(format!(
             "cannot listen on {}: {e}; stop what listens there, or choose another address with --listen",
             settings.listen
         ))
     })?;
+    let directory = StateDir::take(&settings.state_dir)?;
     let address =
         listener.local_addr().map_err(|e| Failure::failed("cannot read the own address", e))?;
     let store = Store::open(&settings.database_url()?)
@@ -57,13 +59,12 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
     if let Some(compute) = &compute {
         kilonova_compute::reconcile::start(compute);
     }
-    let stop = Arc::new(tokio::sync::Notify::new());
     let nodes = match (topology, compute) {
         (Some(topology), Some(compute)) => Some(nodes::start(topology, &directory, compute)?),
         _ => None,
     };
     announce(address, begun, &directory, credentials.as_ref());
-    listen::serve(listener, router, stop).await?;
+    listen::serve(listener, router).await?;
     drop(nodes);
     Ok(())
 }

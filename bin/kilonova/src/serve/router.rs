@@ -1,15 +1,12 @@
 //! One port: each service below its name, `GET /` to list them. One service alone also answers at
 //! the root, as upstream's does.
 
-use std::sync::Arc;
-
 use axum::routing::get;
 use axum::{Json, Router};
-use kilonova_wire::mount;
+use kilonova_wire::{Dialect, Fault, Service, mount};
 use serde_json::json;
 use tower_http::catch_panic::CatchPanicLayer;
 
-use super::cors;
 use super::metrics::{Metrics, watch};
 use super::services::Services;
 use crate::config::{ServiceName, Settings};
@@ -17,39 +14,51 @@ use crate::config::{ServiceName, Settings};
 pub(super) fn build(settings: &Settings, services: Services, metrics: Metrics) -> Router {
     let traffic = metrics.traffic();
     let mounted = |service: ServiceName, prefix: &str| {
-        watch(mounted(service, settings, &services, prefix), service.as_str(), traffic.clone())
+        let routes = mounted(service, &services, prefix);
+        watch(routes, service.as_str(), traffic.clone())
     };
-    let router = match settings.services.as_slice() {
-        [only] => {
-            let prefix = format!("/{}", only.as_str());
-            let below = mounted(*only, &prefix);
-            let at_root = mounted(*only, "");
-            Router::new().nest(&prefix, below).fallback_service(at_root)
-        }
+    let below = |service: ServiceName| format!("/{}", service.as_str());
+    let mut router = Router::new();
+    for service in &settings.services {
+        router = router.nest(&below(*service), mounted(*service, &below(*service)));
+    }
+    let open = |routes: Router, name| {
+        let auth = services.auth.clone();
+        let dialect = Dialect::Identity;
+        mount(
+            guarded(routes),
+            Service { name, dialect, versions: None, public: |_| true },
+            "",
+            auth,
+        )
+    };
+    let metrics = open(metrics.routes(), "metrics").into_service::<axum::body::Body>();
+    router = router.route_service("/metrics", metrics);
+    match settings.services.as_slice() {
+        [only] => router.fallback_service(mounted(*only, "")),
         several => {
-            let mut router = Router::new();
-            let mut listing = Vec::new();
-            for service in several {
-                let prefix = format!("/{}", service.as_str());
-                router = router.nest(&prefix, mounted(*service, &prefix));
-                listing.push(json!({"service": service.as_str(), "path": prefix}));
-            }
+            let entry = |s: &ServiceName| json!({"service": s.as_str(), "path": below(*s)});
+            let listing = several.iter().map(entry).collect::<Vec<_>>();
             let listing = json!({"name": "kilonova", "services": listing});
-            router.route("/", get(move || async move { Json(listing) }))
+            let root = Router::new().route("/", get(move || async move { Json(listing) }));
+            router.fallback_service(open(root, "root"))
         }
-    };
-    let router = router.merge(metrics.routes()).layer(CatchPanicLayer::new());
-    cors::around(router, settings.cors.clone())
+    }
 }
 
-fn mounted(
-    service: ServiceName,
-    settings: &Settings,
-    services: &Services,
-    prefix: &str,
-) -> Router {
+/// Routes whose panics are answered and logged as any other fault.
+fn guarded(routes: Router) -> Router {
+    routes.layer(CatchPanicLayer::custom(|panic: Box<dyn std::any::Any + Send>| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        let cause = format!("a panic: {}", text.unwrap_or("without a text"));
+        axum::response::IntoResponse::into_response(Fault::internal(cause))
+    }))
+}
+
+fn mounted(service: ServiceName, services: &Services, prefix: &str) -> Router {
     let auth = services.auth.clone();
-    let put = |routes: Router, service| mount(routes, service, prefix, auth);
+    let put = |routes: Router, service| mount(guarded(routes), service, prefix, auth);
     match service {
         ServiceName::Identity => match &services.identity {
             Some(identity) => {
@@ -69,8 +78,7 @@ fn mounted(
         },
         ServiceName::Placement => {
             let (store, world) = (services.store.clone(), services.world.clone());
-            let policy = Arc::clone(&settings.policy);
-            let placement = kilonova_placement::Placement { store, world, policy };
+            let placement = kilonova_placement::Placement { store, world };
             put(kilonova_placement::routes(placement), kilonova_placement::service())
         }
         ServiceName::Accelerator => put(

@@ -18,31 +18,35 @@ pub struct StateDir {
 }
 
 impl StateDir {
+    /// Whether the directory could be taken; changes nothing, so that what is refused later leaves
+    /// no trace.
+    ///
+    /// # Errors
+    /// When a running process owns it.
+    pub fn check_free(path: &Path) -> Result<(), Failure> {
+        match File::open(path.join("lock")) {
+            Ok(lock) => lock_of(path, &lock),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(cannot(path, &error)),
+        }
+    }
+
     /// Takes the directory, making it if need be.
     ///
     /// # Errors
     /// When a running process owns it, or it cannot be made.
     pub fn take(path: &Path) -> Result<Self, Failure> {
-        let shown = path.display();
-        let cannot = |e: std::io::Error| {
-            Failure::Refused(format!("cannot use the state directory {shown}: {e}"))
-        };
-        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(cannot)?;
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+        made.map_err(|e| cannot(path, &e))?;
         let lock = OpenOptions::new()
             .create(true)
             .truncate(false)
             .write(true)
             .mode(0o600)
             .open(path.join("lock"))
-            .map_err(cannot)?;
-        match lock.try_lock() {
-            Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
-            Err(std::fs::TryLockError::WouldBlock) => Err(Failure::Refused(format!(
-                "the state directory {shown} is owned by a running instance; stop that one or name \
-                 another directory with --state-dir"
-            ))),
-            Err(std::fs::TryLockError::Error(e)) => Err(cannot(e)),
-        }
+            .map_err(|e| cannot(path, &e))?;
+        lock_of(path, &lock)?;
+        Ok(Self { path: path.to_owned(), _lock: lock })
     }
 
     /// A path inside.
@@ -53,6 +57,22 @@ impl StateDir {
     /// The directory itself.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+fn cannot(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::Refused(format!("cannot use the state directory {}: {error}", path.display()))
+}
+
+fn lock_of(path: &Path, lock: &File) -> Result<(), Failure> {
+    match lock.try_lock() {
+        Ok(()) => Ok(()),
+        Err(std::fs::TryLockError::WouldBlock) => Err(Failure::Refused(format!(
+            "the state directory {} is owned by a running instance; stop that one or name another \
+             directory with --state-dir",
+            path.display()
+        ))),
+        Err(std::fs::TryLockError::Error(error)) => Err(cannot(path, &error)),
     }
 }
 

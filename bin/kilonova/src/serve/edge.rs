@@ -1,0 +1,103 @@
+//! Around every answer, whoever gives it: it has a request id, and the client gets to read it.
+//!
+//! A client that still sends its body when the answer comes (100 MB, say, where 1 MB is taken)
+//! would lose the answer: a socket that is closed with unread bytes resets the connection. So what
+//! is left of the body is read and thrown away first, up to a limit.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
+use http::{HeaderValue, header};
+use http_body_util::BodyExt;
+use hyper::body::{Bytes, Frame, Incoming, SizeHint};
+use tokio::sync::oneshot;
+
+const LEFTOVER_BYTES: u64 = 1024 * 1024 * 1024;
+const LEFTOVER_TIME: Duration = Duration::from_secs(5);
+
+/// Answers by `app`, then reads what it left of the body.
+pub(super) async fn answer<F>(
+    request: Request<Incoming>,
+    app: impl FnOnce(Request<Body>) -> F,
+) -> Response
+where
+    F: Future<Output = Result<Response, std::convert::Infallible>>,
+{
+    // Who asks first gets the answer instead of `100 Continue`, and sends nothing.
+    let asks_first = request.headers().contains_key(header::EXPECT);
+    let (back, leftover) = oneshot::channel();
+    let request = request.map(|body| Body::new(Lent { body: Some(body), back: Some(back) }));
+    let Ok(mut response) = app(request).await;
+    let headers = response.headers_mut();
+    if !headers.contains_key("x-openstack-request-id")
+        && let Ok(id) = HeaderValue::from_str(&format!("req-{}", uuid::Uuid::new_v4()))
+    {
+        headers.insert("x-openstack-request-id", id);
+    }
+    let mut leftover = leftover;
+    if !asks_first && let Ok(body) = leftover.try_recv() {
+        discard(body).await;
+    }
+    response
+}
+
+async fn discard(mut body: Incoming) {
+    let all = async {
+        let mut bytes = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+            if bytes > LEFTOVER_BYTES {
+                break;
+            }
+        }
+    };
+    if tokio::time::timeout(LEFTOVER_TIME, all).await.is_err() {
+        tracing::debug!("a client was still sending after its answer");
+    }
+}
+
+/// A body that comes back when it is dropped before its end.
+struct Lent {
+    body: Option<Incoming>,
+    back: Option<oneshot::Sender<Incoming>>,
+}
+
+impl hyper::body::Body for Lent {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        let polled = Pin::new(body).poll_frame(context);
+        if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
+            self.body = None;
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(hyper::body::Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), hyper::body::Body::size_hint)
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let (Some(body), Some(back)) = (self.body.take(), self.back.take())
+            && !hyper::body::Body::is_end_stream(&body)
+        {
+            // Nobody waits for it once the answer is gone.
+            drop(back.send(body));
+        }
+    }
+}
