@@ -1,12 +1,15 @@
 //! One port: each service below its name, `GET /` to list them. One service alone also answers at
 //! the root, as upstream's does.
 
+use std::sync::Arc;
+
 use axum::routing::get;
 use axum::{Json, Router};
 use kilonova_wire::{Dialect, Fault, Service, mount};
 use serde_json::json;
 use tower_http::catch_panic::CatchPanicLayer;
 
+use super::cors;
 use super::metrics::{Metrics, watch};
 use super::services::Services;
 use crate::config::{ServiceName, Settings};
@@ -14,7 +17,7 @@ use crate::config::{ServiceName, Settings};
 pub(super) fn build(settings: &Settings, services: Services, metrics: Metrics) -> Router {
     let traffic = metrics.traffic();
     let mounted = |service: ServiceName, prefix: &str| {
-        let routes = mounted(service, &services, prefix);
+        let routes = mounted(service, settings, &services, prefix);
         watch(routes, service.as_str(), traffic.clone())
     };
     let below = |service: ServiceName| format!("/{}", service.as_str());
@@ -34,7 +37,7 @@ pub(super) fn build(settings: &Settings, services: Services, metrics: Metrics) -
     };
     let metrics = open(metrics.routes(), "metrics").into_service::<axum::body::Body>();
     router = router.route_service("/metrics", metrics);
-    match settings.services.as_slice() {
+    let router = match settings.services.as_slice() {
         [only] => router.fallback_service(mounted(*only, "")),
         several => {
             let entry = |s: &ServiceName| json!({"service": s.as_str(), "path": below(*s)});
@@ -43,7 +46,8 @@ pub(super) fn build(settings: &Settings, services: Services, metrics: Metrics) -
             let root = Router::new().route("/", get(move || async move { Json(listing) }));
             router.fallback_service(open(root, "root"))
         }
-    }
+    };
+    cors::around(router, settings.cors.clone())
 }
 
 /// Routes whose panics are answered and logged as any other fault.
@@ -56,7 +60,7 @@ fn guarded(routes: Router) -> Router {
     }))
 }
 
-fn mounted(service: ServiceName, services: &Services, prefix: &str) -> Router {
+fn mounted(service: ServiceName, settings: &Settings, services: &Services, prefix: &str) -> Router {
     let auth = services.auth.clone();
     let put = |routes: Router, service| mount(guarded(routes), service, prefix, auth);
     match service {
@@ -78,7 +82,8 @@ fn mounted(service: ServiceName, services: &Services, prefix: &str) -> Router {
         },
         ServiceName::Placement => {
             let (store, world) = (services.store.clone(), services.world.clone());
-            let placement = kilonova_placement::Placement { store, world };
+            let policy = Arc::clone(&settings.policy);
+            let placement = kilonova_placement::Placement { store, world, policy };
             put(kilonova_placement::routes(placement), kilonova_placement::service())
         }
         ServiceName::Accelerator => put(
