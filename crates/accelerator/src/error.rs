@@ -45,6 +45,30 @@ pub enum Error {
         /// What the caller wrote.
         value: String,
     },
+    /// An attribute that the host says, so that its next report would bring it back.
+    #[error(
+        "Attribute {uuid} ({name}) is what the host reports. Only attributes that were added by \
+         hand can be deleted."
+    )]
+    Reported {
+        /// The attribute.
+        uuid: uuid::Uuid,
+        /// Its key.
+        name: String,
+    },
+    /// A deployable that takes no bitstream.
+    #[error(
+        "FPGA programming failed: the driver {driver} of deployable {uuid} takes no bitstreams."
+    )]
+    NotProgrammable {
+        /// The deployable.
+        uuid: kilonova_ids::DeployableId,
+        /// Its driver.
+        driver: String,
+    },
+    /// The placement ledger failed.
+    #[error(transparent)]
+    Placement(kilonova_placement::Error),
     /// A profile of that name exists.
     #[error("A device_profile with name {0} already exists.")]
     NameTaken(String),
@@ -104,10 +128,20 @@ impl Error {
     }
 }
 
+impl From<kilonova_placement::Error> for Error {
+    fn from(error: kilonova_placement::Error) -> Self {
+        match error {
+            kilonova_placement::Error::Store(cause) => Self::Store(cause),
+            other => Self::Placement(other),
+        }
+    }
+}
+
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         let status = match &error {
             Error::Store(cause) => return Self::internal(cause),
+            Error::Placement(cause) => return Self::internal(cause),
             Error::NoDeployable(_) | Error::NoHandle(_) | Error::NotFound { .. } => {
                 StatusCode::NOT_FOUND
             }
@@ -115,6 +149,8 @@ impl From<Error> for Fault {
             | Error::UuidTaken(_)
             | Error::ProfileInUse(_)
             | Error::BadState { .. }
+            | Error::Reported { .. }
+            | Error::NotProgrammable { .. }
             | Error::Internal { .. } => StatusCode::CONFLICT,
             Error::Bound { .. } => StatusCode::FORBIDDEN,
             Error::Report { .. }

@@ -4,6 +4,11 @@
 //! ARQ one handle; `arqs (consumer_id, ordinal)` is unique, so two binds for one instance that do
 //! not see each other cannot both commit.
 //!
+//! `attributes.reported` is 0 for what an administrator added by hand, which no report touches.
+//!
+//! `handle_changes` is only ever added to, and keeps its own copy of everything: what it tells of may
+//! be gone. `nova_events` is an outbox; a row leaves it when it has been delivered.
+//!
 //! `present` is 0 for what the host no longer has but a guest still holds. Such a row is never
 //! given out again and goes away with its owner.
 
@@ -49,10 +54,11 @@ CREATE TABLE attributes (
     deployable_id BIGINT NOT NULL REFERENCES deployables (id),
     name TEXT NOT NULL,
     value TEXT NOT NULL,
+    reported BIGINT NOT NULL,
     created_at BIGINT NOT NULL,
-    updated_at BIGINT,
-    UNIQUE (deployable_id, name)
+    updated_at BIGINT
 );
+CREATE INDEX attributes_deployable ON attributes (deployable_id, name);
 CREATE TABLE device_profiles (
     id {serial},
     uuid TEXT NOT NULL UNIQUE,
@@ -98,4 +104,36 @@ CREATE TABLE attach_handles (
     UNIQUE (deployable_id, attach_type, address, mdev_type, slot)
 );
 CREATE INDEX attach_handles_free ON attach_handles (deployable_id, state);
+CREATE TABLE handle_changes (
+    id {serial},
+    at BIGINT NOT NULL,
+    change TEXT NOT NULL,
+    handle_id TEXT NOT NULL,
+    attach_type TEXT NOT NULL,
+    address TEXT NOT NULL,
+    mdev_type TEXT NOT NULL,
+    host TEXT NOT NULL,
+    provider_id TEXT NOT NULL,
+    arq_id TEXT NOT NULL,
+    server_id TEXT,
+    project_id TEXT NOT NULL,
+    user_id TEXT,
+    request_id TEXT
+);
+CREATE INDEX handle_changes_server ON handle_changes (server_id);
+CREATE INDEX handle_changes_handle ON handle_changes (handle_id);
+CREATE INDEX handle_changes_host ON handle_changes (host, id);
+CREATE INDEX handle_changes_at ON handle_changes (at);
+CREATE TABLE nova_events (
+    id {serial},
+    batch TEXT NOT NULL,
+    server_id TEXT NOT NULL,
+    arq_id TEXT NOT NULL,
+    status TEXT NOT NULL,
+    attempts BIGINT NOT NULL,
+    due_at BIGINT NOT NULL,
+    created_at BIGINT NOT NULL
+);
+CREATE INDEX nova_events_due ON nova_events (due_at);
+CREATE INDEX nova_events_arq ON nova_events (arq_id);
 ";

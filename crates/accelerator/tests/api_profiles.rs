@@ -56,7 +56,7 @@ async fn a_profile_is_made_found_and_removed() {
         assert_eq!(later.get(&format!("{PATH}/dp1")).await.status, StatusCode::OK, "{name}");
         let absent = later.get(&format!("{PATH}/none")).await;
         assert_eq!(absent.fault(), "Device Profile not found with name=none");
-        assert_eq!(later.get(&format!("{PATH}/a%00b")).await.status, StatusCode::NOT_FOUND);
+        assert_eq!(later.get(&format!("{PATH}/a%07b")).await.status, StatusCode::NOT_FOUND);
 
         for (query, count) in [("", 1), ("?name=dp1,none", 1), ("?name=none", 0)] {
             let list = api.get(&format!("{PATH}{query}")).await;
@@ -154,7 +154,7 @@ async fn malformed_profiles_are_refused_with_the_reason() {
         (profile("a b"), form.into()),
         (profile("a.b"), form.into()),
         (profile("abc\n"), form.into()),
-        (profile("a\u{0}b"), form.into()),
+        (profile("a\u{7}b"), form.into()),
         (profile(&"n".repeat(256)), "longer than 255".into()),
         (json!([{"name": "x"}]), "DeviceProfile needs groups field.".into()),
         (json!([{"name": "x", "groups": []}]), "DeviceProfile needs groups field.".into()),
@@ -187,13 +187,13 @@ async fn malformed_profiles_are_refused_with_the_reason() {
         ),
         (group(json!({"resources:FPGA": "1", "trait:CUSTOM_A": "preferred"})), values("preferred")),
         (group(json!({"resources:FPGA": "1", "trait:CUSTOM_A": 1})), values("1")),
-        (group(json!({"resources:FPGA": "1", "accel:x": "a\u{0}"})), "accel:x".into()),
+        (group(json!({"resources:FPGA": "1", "accel:x": "a\u{7}"})), "accel:x".into()),
         (group(json!({"resources:FPGA": "1", "accel:": "a"})), "accel:".into()),
         (group(json!({"resources:FPGA": "1", "accel:x": {}})), "accel:x".into()),
         (with("uuid", json!("zzz")), "Expected a uuid but received zzz.".into()),
         (with("uuid", json!(5)), "Expected a uuid but received 5.".into()),
         (with("description", json!(5)), "must be a string".into()),
-        (with("description", json!("a\u{0}")), "control characters".into()),
+        (with("description", json!("a\u{7}")), "control characters".into()),
         (with("description", json!("d".repeat(70_000))), "longer than".into()),
         (with("zz", json!(1)), "Unknown attribute".into()),
     ];

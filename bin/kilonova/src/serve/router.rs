@@ -87,7 +87,7 @@ fn mounted(service: ServiceName, settings: &Settings, services: &Services, prefi
             put(kilonova_placement::routes(placement), kilonova_placement::service())
         }
         ServiceName::Accelerator => put(
-            kilonova_accelerator::routes(kilonova_accelerator::State::new(services.store.clone())),
+            kilonova_accelerator::routes(services.accelerator.clone()),
             kilonova_accelerator::service(),
         ),
         ServiceName::Network => put(kilonova_network::routes(), kilonova_network::service()),

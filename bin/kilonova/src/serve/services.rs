@@ -22,6 +22,7 @@ pub(super) struct Services {
     pub identity: Option<Identity>,
     pub images: Option<Images>,
     pub compute: Option<Compute>,
+    pub accelerator: kilonova_accelerator::State,
 }
 
 /// The schema of all services, whichever run: the ledger is one.
@@ -76,7 +77,8 @@ pub(super) async fn open(
     } else {
         None
     };
-    Ok(Services { store, world, auth, identity, images, compute })
+    let accelerator = kilonova_accelerator::State::new(store.clone(), world.clone());
+    Ok(Services { store, world, auth, identity, images, compute, accelerator })
 }
 
 async fn identity(

@@ -6,6 +6,7 @@
 use kilonova_wire::{Context, Fault};
 
 use crate::app::arqs::Scope;
+use crate::ledger::Actor;
 
 fn allow(context: &Context, rule: &str, roles: &[&str]) -> Result<(), Fault> {
     if !context.project_id.is_empty() && roles.iter().any(|role| context.has_role(role)) {
@@ -56,4 +57,10 @@ pub(super) fn scope(context: &Context) -> Scope {
     } else {
         Scope::Project(context.project_id.clone())
     }
+}
+
+/// Who asks, for the record.
+pub(super) fn actor(context: &Context) -> Actor {
+    let given = |text: String| Some(text).filter(|text| !text.is_empty());
+    Actor { user_id: given(context.user_id.clone()), request_id: given(context.request_id_text()) }
 }

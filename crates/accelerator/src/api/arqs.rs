@@ -13,8 +13,9 @@ use kilonova_wire::{Base, Body, Context, Fault, Microversion, time};
 use serde_json::{Value, json};
 
 use super::request::{Segment, check, invalid, json as json_of, uuid};
-use super::{State, access, negotiation};
+use super::{State, access, collection, negotiation};
 use crate::Error;
+use crate::app::arqs::Caller;
 use crate::app::patch::{self, Patch};
 use crate::app::{arqs, grammar};
 use crate::db::arqs::{ArqRow, Held};
@@ -23,12 +24,8 @@ const MISSING: &str =
     "Object action delete failed because: Provide either an ARQ uuid list or an instance UUID";
 
 pub(super) fn routes() -> Router<State> {
-    Router::new()
-        .route(
-            "/v2/accelerator_requests",
-            get(list).post(create).patch(update).delete(delete_listed),
-        )
-        .route("/v2/accelerator_requests/{uuid}", get(show).patch(update).delete(delete_one))
+    collection("/accelerator_requests", get(list).post(create).patch(update).delete(delete_listed))
+        .route("/accelerator_requests/{uuid}", get(show).patch(update).delete(delete_one))
 }
 
 async fn list(
@@ -85,6 +82,15 @@ fn profile_name(body: &Value) -> Result<String, Fault> {
     }
 }
 
+fn caller(state: &State, context: &Context) -> Caller {
+    Caller {
+        scope: access::scope(context),
+        actor: access::actor(context),
+        service: context.is_service(),
+        tell_nova: state.tells_nova(),
+    }
+}
+
 async fn create(
     Extract(state): Extract<State>,
     context: Context,
@@ -115,14 +121,15 @@ async fn update(
     }
     let patch = patch::parse(&body)?;
     access::service_token(&context)?;
-    let scope = access::scope(&context);
+    let caller = caller(&state, &context);
     state
         .store
         .write(move |tx| match &patch {
-            Patch::Bind(binds) => arqs::bind(tx, &scope, binds),
-            Patch::Unbind(uuids) => arqs::unbind(tx, &scope, uuids),
+            Patch::Bind(binds) => arqs::bind(tx, &caller, binds),
+            Patch::Unbind(uuids) => arqs::unbind(tx, &caller, uuids),
         })
         .await?;
+    state.wake_delivery();
     Ok(StatusCode::ACCEPTED)
 }
 
@@ -147,7 +154,8 @@ async fn delete_listed(
         (None, Some(text)) => {
             let server: ServerId = uuid("instance", text)?;
             access::service_token(&context)?;
-            state.store.write(move |tx| arqs::delete_of_server(tx, server)).await?;
+            let actor = access::actor(&context);
+            state.store.write(move |tx| arqs::delete_of_server(tx, &actor, server)).await?;
             Ok(StatusCode::NO_CONTENT)
         }
         _ => Err(Fault::bad_request(MISSING)),
@@ -157,8 +165,8 @@ async fn delete_listed(
 async fn delete(state: &State, context: &Context, list: &str) -> Result<StatusCode, Fault> {
     let uuids =
         list.split(',').map(|text| uuid("arqs", text)).collect::<Result<BTreeSet<ArqId>, _>>()?;
-    let (scope, service) = (access::scope(context), context.is_service());
-    let absent = state.store.write(move |tx| arqs::delete(tx, &scope, service, &uuids)).await?;
+    let caller = caller(state, context);
+    let absent = state.store.write(move |tx| arqs::delete(tx, &caller, &uuids)).await?;
     match absent.first() {
         None => Ok(StatusCode::NO_CONTENT),
         Some(_) => {

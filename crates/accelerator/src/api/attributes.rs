@@ -1,20 +1,24 @@
-//! `/v2/attributes`: resource class and traits of deployables. Read only: upstream lets an admin
-//! add some, and its next report takes them away again.
+//! `/v2/attributes`: resource class and traits of deployables as their hosts say them, and what
+//! admins add. Upstream's next report takes the latter away; here they stay.
 
 use axum::extract::State as Extract;
 use axum::routing::get;
 use axum::{Json, Router};
+use http::StatusCode;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Context, Fault, time};
+use kilonova_wire::{Base, Body, Context, Fault, time};
 use serde_json::{Value, json};
 
-use super::request::{Segment, check, invalid, uuid};
-use super::{State, access};
+use super::request::{Segment, check, invalid, json as json_of, uuid};
+use super::{State, access, collection};
 use crate::Error;
+use crate::app::attributes as changes;
+use crate::app::grammar::shown;
 use crate::db::attributes::{self, AttributeRow};
 
 pub(super) fn routes() -> Router<State> {
-    Router::new().route("/v2/attributes", get(list)).route("/v2/attributes/{uuid}", get(show))
+    collection("/attributes", get(list).post(create))
+        .route("/attributes/{uuid}", get(show).delete(delete))
 }
 
 async fn list(
@@ -36,7 +40,13 @@ async fn list(
 }
 
 fn number(text: &str) -> Result<i64, Fault> {
-    text.parse().map_err(|_| invalid("deployable_id", text, "unable to convert to integer."))
+    text.parse().map_err(|_| {
+        let why = format!(
+            "unable to convert to integer. Error: invalid literal for int() with base 10: '{}'",
+            shown(text)
+        );
+        invalid("deployable_id", text, &why)
+    })
 }
 
 async fn show(
@@ -51,6 +61,29 @@ async fn show(
         state.store.read(move |tx| attributes::by_uuid(tx, uuid).map_err(Error::from)).await?;
     let row = row.ok_or_else(|| Error::not_found("Attribute", "uuid", uuid))?;
     Ok(Json(view(&row, &base)))
+}
+
+async fn create(
+    Extract(state): Extract<State>,
+    context: Context,
+    base: Base,
+    body: Body,
+) -> Result<(StatusCode, Json<Value>), Fault> {
+    access::admin(&context, "attribute:create")?;
+    let draft = changes::draft(&json_of(&body, "attr")?)?;
+    let row = state.store.write(move |tx| changes::create(tx, &draft)).await?;
+    Ok((StatusCode::CREATED, Json(view(&row, &base))))
+}
+
+async fn delete(
+    Extract(state): Extract<State>,
+    context: Context,
+    Segment(text): Segment,
+) -> Result<StatusCode, Fault> {
+    access::admin(&context, "attribute:delete")?;
+    let uuid: uuid::Uuid = uuid("uuid", &text)?;
+    state.store.write(move |tx| changes::delete(tx, uuid)).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 fn view(row: &AttributeRow, Base(base): &Base) -> Value {

@@ -1,22 +1,27 @@
-//! `/v2/deployables`: the parts of devices that are scheduled on their own. Read only.
+//! `/v2/deployables`: the parts of devices that are scheduled on their own. What they are is for
+//! their host to say. Programming is checked as upstream does and then refused: no driver of ours
+//! takes bitstreams.
 
 use axum::extract::State as Extract;
-use axum::routing::get;
+use axum::routing::{get, patch};
 use axum::{Json, Router};
 use kilonova_ids::DeployableId;
 use kilonova_store::Tx;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Context, Fault, time};
+use kilonova_wire::{Base, Body, Context, Fault, time};
 use serde_json::{Value, json};
 
-use super::request::{Segment, check, invalid, uuid};
-use super::{State, access};
+use super::request::{Segment, check, invalid, json as json_of, uuid};
+use super::{State, access, collection};
 use crate::Error;
+use crate::app::program;
 use crate::db::attributes::{self, AttributeRow};
 use crate::db::deployables::{self, DeployableRow};
 
 pub(super) fn routes() -> Router<State> {
-    Router::new().route("/v2/deployables", get(list)).route("/v2/deployables/{uuid}", get(show))
+    collection("/deployables", get(list))
+        .route("/deployables/{uuid}", get(show))
+        .route("/deployables/{uuid}/program", patch(program))
 }
 
 /// The name that the WSME form of a filter asks for.
@@ -69,6 +74,19 @@ async fn show(
         })
         .await?;
     Ok(Json(view))
+}
+
+async fn program(
+    Extract(state): Extract<State>,
+    context: Context,
+    Segment(text): Segment,
+    body: Body,
+) -> Result<Json<Value>, Fault> {
+    access::admin(&context, "deployable:program")?;
+    let uuid: DeployableId = uuid("uuid", &text)?;
+    program::check(&json_of(&body, "patch")?)?;
+    let refusal = state.store.read(move |tx| program::refusal(tx, uuid)).await?;
+    Err(refusal.into())
 }
 
 /// The attributes as Cyborg writes them: the text of a list of one-key objects.

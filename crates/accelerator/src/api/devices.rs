@@ -1,22 +1,27 @@
-//! `/v2/devices`: the physical cards, for managers and admins. Read only: what a host has is for
-//! its node to say.
+//! `/v2/devices`: the physical cards, for managers and admins. What a host has is for its node to
+//! say; an admin says whether it is given out.
 
 use axum::extract::State as Extract;
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Json, Router};
+use http::StatusCode;
 use kilonova_ids::{DeviceId, parse_uuid_like};
 use kilonova_wire::query::Query;
 use kilonova_wire::{Base, Context, Fault, Microversion, time};
 use serde_json::{Value, json};
 
 use super::request::{Segment, check};
-use super::{State, access, negotiation};
+use super::{State, access, collection, negotiation};
 use crate::Error;
+use crate::app::devices::set_enabled;
 use crate::app::grammar::shown;
 use crate::db::devices::{self, DeviceRow, Filter};
 
 pub(super) fn routes() -> Router<State> {
-    Router::new().route("/v2/devices", get(list)).route("/v2/devices/{uuid}", get(show))
+    collection("/devices", get(list))
+        .route("/devices/{uuid}", get(show))
+        .route("/devices/{uuid}/enable", post(enable))
+        .route("/devices/{uuid}/disable", post(disable))
 }
 
 async fn list(
@@ -48,6 +53,32 @@ async fn show(
     let row = state.store.read(move |tx| devices::by_uuid(tx, uuid).map_err(Error::from)).await?;
     let row = row.ok_or_else(absent)?;
     Ok(Json(view(&row, &base, version)))
+}
+
+async fn enable(
+    Extract(state): Extract<State>,
+    context: Context,
+    Segment(text): Segment,
+) -> Result<StatusCode, Fault> {
+    access::admin(&context, "device:enable")?;
+    change(&state, &text, true).await
+}
+
+async fn disable(
+    Extract(state): Extract<State>,
+    context: Context,
+    Segment(text): Segment,
+) -> Result<StatusCode, Fault> {
+    access::admin(&context, "device:disable")?;
+    change(&state, &text, false).await
+}
+
+async fn change(state: &State, text: &str, enabled: bool) -> Result<StatusCode, Fault> {
+    let uuid: DeviceId =
+        parse_uuid_like(text).ok_or_else(|| Error::not_found("Device", "uuid", shown(text)))?;
+    let world = state.world.clone();
+    state.store.write(move |tx| set_enabled(tx, &world, uuid, enabled)).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 fn view(row: &DeviceRow, base: &Base, version: Microversion) -> Value {

@@ -4,6 +4,7 @@
 mod access;
 mod arqs;
 mod attributes;
+mod changes;
 mod deployables;
 mod devices;
 mod negotiation;
@@ -14,32 +15,79 @@ mod versions;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::routing::MethodRouter;
+use http::{Method, StatusCode};
+use kilonova_placement::World;
 use kilonova_store::Store;
-use kilonova_wire::{Dialect, Service};
+use kilonova_wire::{Dialect, Fault, Service};
+use tokio::sync::Notify;
 
-/// What the handlers share.
+use crate::nova::Nova;
+
+/// What the handlers and the loops share; cheap to clone.
 #[derive(Clone)]
 pub struct State {
-    store: Store,
+    pub(crate) store: Store,
+    pub(crate) world: World,
+    pub(crate) outbox: Option<Outbox>,
+}
+
+/// The way to somebody's Nova.
+#[derive(Clone)]
+pub(crate) struct Outbox {
+    pub nova: Arc<dyn Nova>,
+    /// There is something new in it.
+    pub wake: Arc<Notify>,
 }
 
 impl State {
-    /// Over a store that [`crate::MIGRATIONS`] have been applied to.
-    pub fn new(store: Store) -> Self {
-        Self { store }
+    /// Over a store that [`crate::MIGRATIONS`] and placement's have been applied to.
+    pub fn new(store: Store, world: World) -> Self {
+        Self { store, world, outbox: None }
+    }
+
+    /// Makes binds by the API known to a Nova; [`crate::reconcile::start`] delivers.
+    #[must_use]
+    pub fn telling(mut self, nova: Arc<dyn Nova>) -> Self {
+        self.outbox = Some(Outbox { nova, wake: Arc::new(Notify::new()) });
+        self
+    }
+
+    fn tells_nova(&self) -> bool {
+        self.outbox.is_some()
+    }
+
+    fn wake_delivery(&self) {
+        if let Some(outbox) = &self.outbox {
+            outbox.wake.notify_one();
+        }
     }
 }
 
-/// The routes, to be given to [`kilonova_wire::mount()`].
+/// The routes, to be given to [`kilonova_wire::mount()`]. What is below `/v2` is there without it
+/// too, as upstream's: the bookmark links of deployables lead there.
 pub fn routes(state: State) -> Router {
-    Router::new()
-        .merge(versions::routes())
+    let collections = Router::new()
         .merge(devices::routes())
         .merge(deployables::routes())
         .merge(attributes::routes())
         .merge(profiles::routes())
         .merge(arqs::routes())
+        .merge(changes::routes());
+    Router::new()
+        .merge(versions::routes())
+        .nest("/v2", collections.clone())
+        .merge(collections)
+        .method_not_allowed_fallback(|method: Method| async move {
+            let text = format!("The method {method} is not allowed for this resource.");
+            Fault::new(StatusCode::METHOD_NOT_ALLOWED, text).unrouted()
+        })
         .with_state(state)
+}
+
+/// A collection, with a slash after its name or without.
+fn collection(path: &str, methods: MethodRouter<State>) -> Router<State> {
+    Router::new().route(path, methods.clone()).route(&format!("{path}/"), methods)
 }
 
 /// What the layers around the routes need to know.

@@ -41,23 +41,27 @@ fn wanted(headers: &HeaderMap) -> Result<Microversion, Fault> {
     }
 }
 
+fn choose(headers: &HeaderMap) -> Result<Microversion, Fault> {
+    let version = wanted(headers)?;
+    let range = format!("The supported version range is: [{MIN}, {MAX}].");
+    if version.0 != MIN.0 {
+        return Err(Fault::not_acceptable(format!(
+            "Mutually exclusive versions requested. Version {version} requested but not \
+             supported by this service. {range}"
+        )));
+    }
+    if version < MIN || version > MAX {
+        return Err(Fault::not_acceptable(format!(
+            "Version {version} was requested but the minor version is not supported by this \
+             service. {range}"
+        )));
+    }
+    Ok(version)
+}
+
 impl Negotiate for Accelerator {
     fn negotiate(&self, headers: &HeaderMap) -> Result<Microversion, Fault> {
-        let version = wanted(headers)?;
-        let range = format!("The supported version range is: [{MIN}, {MAX}].");
-        if version.0 != MIN.0 {
-            return Err(Fault::not_acceptable(format!(
-                "Mutually exclusive versions requested. Version {version} requested but not \
-                 supported by this service. {range}"
-            )));
-        }
-        if version < MIN || version > MAX {
-            return Err(Fault::not_acceptable(format!(
-                "Version {version} was requested but the minor version is not supported by this \
-                 service. {range}"
-            )));
-        }
-        Ok(version)
+        choose(headers).map_err(Fault::unrouted)
     }
 
     fn stamp(&self, version: Option<Microversion>, headers: &mut HeaderMap) {

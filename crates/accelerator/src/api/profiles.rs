@@ -10,15 +10,14 @@ use kilonova_wire::{Base, Body, Context, Fault, Microversion, time};
 use serde_json::{Value, json};
 
 use super::request::{Segment, check, json as json_of};
-use super::{State, access, negotiation};
+use super::{State, access, collection, negotiation};
 use crate::Error;
 use crate::app::{grammar, profiles};
 use crate::db::profiles::{self as rows, ProfileRow};
 
 pub(super) fn routes() -> Router<State> {
-    Router::new()
-        .route("/v2/device_profiles", get(list).post(create).delete(delete_listed))
-        .route("/v2/device_profiles/{uuid_or_name}", get(show).delete(delete_one))
+    collection("/device_profiles", get(list).post(create).delete(delete_listed))
+        .route("/device_profiles/{uuid_or_name}", get(show).delete(delete_one))
 }
 
 async fn list(

@@ -15,8 +15,8 @@ use newtype_uuid::GenericUuid;
 use super::{grammar, patch::Bind, profiles};
 use crate::Error;
 use crate::db::arqs::{self, ArqRow, Place};
-use crate::db::handles;
-use crate::ledger;
+use crate::db::{changes, events, handles};
+use crate::ledger::{self, Actor};
 
 /// Whose requests a caller may see.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +34,17 @@ impl Scope {
             Self::Project(project) => *project == row.project_id,
         }
     }
+}
+
+/// Who changes requests, how far he may reach, and who is told.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller {
+    pub scope: Scope,
+    pub actor: Actor,
+    /// A service vouches for the call.
+    pub service: bool,
+    /// A Nova of somebody else waits to hear of what is bound.
+    pub tell_nova: bool,
 }
 
 /// Makes the requests of a profile, group by group, one per accelerator.
@@ -86,8 +97,9 @@ fn not_internal(row: &ArqRow) -> Result<(), Error> {
 }
 
 /// Binds all of the requests, each to the lowest free handle of its provider.
-pub(crate) fn bind(tx: &mut Tx<'_>, scope: &Scope, binds: &[Bind]) -> Result<(), Error> {
+pub(crate) fn bind(tx: &mut Tx<'_>, caller: &Caller, binds: &[Bind]) -> Result<(), Error> {
     let now = now_micros();
+    let batch = uuid::Uuid::new_v4().to_string();
     let servers: BTreeSet<ServerId> = binds.iter().map(|bind| bind.server).collect();
     for server in servers {
         let consumer = ConsumerId::from_untyped_uuid(server.into_untyped_uuid());
@@ -96,7 +108,7 @@ pub(crate) fn bind(tx: &mut Tx<'_>, scope: &Scope, binds: &[Bind]) -> Result<(),
         }
     }
     for bind in binds {
-        let row = get(tx, scope, bind.arq)?;
+        let row = get(tx, &caller.scope, bind.arq)?;
         let bad_state = || Error::BadState { arq: row.uuid, state: row.state.clone() };
         if row.state == "Bound" {
             return Err(bad_state());
@@ -119,17 +131,21 @@ pub(crate) fn bind(tx: &mut Tx<'_>, scope: &Scope, binds: &[Bind]) -> Result<(),
         for free in &chosen {
             ledger::own(tx, bind.arq, free, bind.provider, now)?;
         }
+        changes::taken_by_arq(tx, &caller.actor, bind.arq, now)?;
+        if caller.tell_nova {
+            events::insert(tx, &batch, bind.server, bind.arq, now)?;
+        }
     }
     Ok(())
 }
 
 /// Takes all of the requests off their instances and frees their handles.
-pub(crate) fn unbind(tx: &mut Tx<'_>, scope: &Scope, arqs: &[ArqId]) -> Result<(), Error> {
+pub(crate) fn unbind(tx: &mut Tx<'_>, caller: &Caller, arqs: &[ArqId]) -> Result<(), Error> {
     let now = now_micros();
     for arq in arqs {
-        let row = get(tx, scope, *arq)?;
+        let row = get(tx, &caller.scope, *arq)?;
         not_internal(&row)?;
-        handles::give_back(tx, *arq, now)?;
+        let_go(tx, &caller.actor, *arq, now)?;
         tx.execute(arqs::UNBIND, params![*arq, now])?;
     }
     Ok(())
@@ -139,14 +155,13 @@ pub(crate) fn unbind(tx: &mut Tx<'_>, scope: &Scope, arqs: &[ArqId]) -> Result<(
 /// of a clean-up is not lost to one that somebody else has cleaned up. A bound one needs a service.
 pub(crate) fn delete(
     tx: &mut Tx<'_>,
-    scope: &Scope,
-    service: bool,
+    caller: &Caller,
     uuids: &BTreeSet<ArqId>,
 ) -> Result<Vec<ArqId>, Error> {
     let mut rows = Vec::new();
     let mut absent = Vec::new();
     for uuid in uuids {
-        match get(tx, scope, *uuid) {
+        match get(tx, &caller.scope, *uuid) {
             Ok(row) => rows.push(row),
             Err(Error::NotFound { .. }) => absent.push(*uuid),
             Err(error) => return Err(error),
@@ -154,25 +169,36 @@ pub(crate) fn delete(
     }
     for row in &rows {
         not_internal(row)?;
-        if let (Some(server), false) = (row.server, service) {
+        if let (Some(server), false) = (row.server, caller.service) {
             return Err(Error::Bound { arq: row.uuid, server });
         }
     }
-    remove(tx, &rows)?;
+    remove(tx, &caller.actor, &rows)?;
     Ok(absent)
 }
 
 /// Deletes the requests of an instance. Idempotent.
-pub(crate) fn delete_of_server(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
+pub(crate) fn delete_of_server(
+    tx: &mut Tx<'_>,
+    actor: &Actor,
+    server: ServerId,
+) -> Result<(), Error> {
     let rows = arqs::list(tx, None, Some(server))?;
     rows.iter().try_for_each(not_internal)?;
-    remove(tx, &rows)
+    remove(tx, actor, &rows)
 }
 
-fn remove(tx: &mut Tx<'_>, rows: &[ArqRow]) -> Result<(), Error> {
+fn let_go(tx: &mut Tx<'_>, actor: &Actor, arq: ArqId, now: i64) -> Result<(), Error> {
+    changes::freed_by_arq(tx, actor, arq, now)?;
+    handles::give_back(tx, arq, now)?;
+    tx.execute(events::DROP_OF_ARQ, params![arq])?;
+    Ok(())
+}
+
+fn remove(tx: &mut Tx<'_>, actor: &Actor, rows: &[ArqRow]) -> Result<(), Error> {
     let now = now_micros();
     for row in rows {
-        handles::give_back(tx, row.uuid, now)?;
+        let_go(tx, actor, row.uuid, now)?;
         tx.execute(arqs::DELETE, params![row.uuid])?;
     }
     Ok(())

@@ -74,6 +74,9 @@ statements! {
     DELETE = "DELETE FROM arqs WHERE uuid = ?1";
     /// The requests of a consumer.
     DELETE_OF_CONSUMER = "DELETE FROM arqs WHERE consumer_id = ?1";
+    /// Unbound requests that nobody has touched since a moment.
+    EXPIRE = "DELETE FROM arqs WHERE state IN ('Initial', 'Unbound') AND internal = 0
+        AND COALESCE(updated_at, created_at) < ?1";
     /// The next free place in a consumer's row of requests.
     NEXT_ORDINAL = "SELECT COALESCE(MAX(ordinal) + 1, 0) FROM arqs WHERE consumer_id = ?1";
 }

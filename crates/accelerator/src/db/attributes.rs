@@ -11,25 +11,29 @@ pub(crate) struct AttributeRow {
     pub deployable_id: i64,
     pub name: String,
     pub value: String,
+    /// Said by the host, not added by hand.
+    pub reported: bool,
     pub created_at: i64,
     pub updated_at: Option<i64>,
 }
 
 statements! {
     /// The attributes of a host's deployables.
-    OF_HOST = "SELECT a.id, a.uuid, a.deployable_id, a.name, a.value, a.created_at, a.updated_at
+    OF_HOST = "SELECT a.id, a.uuid, a.deployable_id, a.name, a.value, a.reported,
+        a.created_at, a.updated_at
         FROM attributes a JOIN deployables p ON p.id = a.deployable_id
         JOIN devices d ON d.id = p.device_id WHERE d.host = ?1 ORDER BY a.id";
     /// All attributes that pass the filters.
-    LIST = "SELECT id, uuid, deployable_id, name, value, created_at, updated_at FROM attributes
+    LIST = "SELECT id, uuid, deployable_id, name, value, reported, created_at, updated_at
+        FROM attributes
         WHERE (CAST(?1 AS BIGINT) IS NULL OR deployable_id = ?1)
           AND (CAST(?2 AS TEXT) IS NULL OR name = ?2) ORDER BY id";
     /// One attribute.
-    BY_UUID = "SELECT id, uuid, deployable_id, name, value, created_at, updated_at
+    BY_UUID = "SELECT id, uuid, deployable_id, name, value, reported, created_at, updated_at
         FROM attributes WHERE uuid = ?1";
     /// A new attribute.
-    INSERT = "INSERT INTO attributes (uuid, deployable_id, name, value, created_at)
-        VALUES (?1, ?2, ?3, ?4, ?5)";
+    INSERT = "INSERT INTO attributes (uuid, deployable_id, name, value, reported, created_at)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
     /// Another value.
     UPDATE = "UPDATE attributes SET value = ?2, updated_at = ?3 WHERE id = ?1";
     /// One attribute less.
@@ -45,8 +49,9 @@ fn read(row: &Row) -> Result<AttributeRow, Error> {
         deployable_id: row.int(2)?,
         name: row.string(3)?,
         value: row.string(4)?,
-        created_at: row.int(5)?,
-        updated_at: row.int_opt(6)?,
+        reported: row.bool(5)?,
+        created_at: row.int(6)?,
+        updated_at: row.int_opt(7)?,
     })
 }
 

@@ -46,6 +46,10 @@ statements! {
         p.driver, p.bitstream_id, p.present, p.created_at, p.updated_at,
         (SELECT COUNT(*) FROM attach_handles h WHERE h.deployable_id = p.id AND h.present = 1)
         FROM deployables p WHERE p.uuid = ?1";
+    /// Whether there is one of that number.
+    BY_ID = "SELECT id FROM deployables WHERE id = ?1";
+    /// The providers of a device.
+    PROVIDERS_OF = "SELECT provider_id FROM deployables WHERE device_id = ?1 ORDER BY provider_id";
     /// Where the device of a provider is.
     HOST_OF_PROVIDER = "SELECT d.host FROM deployables p JOIN devices d ON d.id = p.device_id
         WHERE p.provider_id = ?1";
@@ -108,4 +112,12 @@ pub(crate) fn insert(tx: &mut Tx<'_>, new: &NewDeployable<'_>, now: i64) -> Resu
         ],
     )?;
     row.ok_or_else(|| Error::Shape("INSERT returned no row".into()))?.int(0)
+}
+
+pub(crate) fn is_there(tx: &mut Tx<'_>, id: i64) -> Result<bool, Error> {
+    Ok(tx.row(BY_ID, params![id])?.is_some())
+}
+
+pub(crate) fn providers_of(tx: &mut Tx<'_>, device_id: i64) -> Result<Vec<ProviderId>, Error> {
+    tx.rows(PROVIDERS_OF, params![device_id])?.iter().map(|row| row.id(0)).collect()
 }

@@ -22,6 +22,18 @@ pub(crate) struct DeviceRow {
     pub updated_at: Option<i64>,
 }
 
+/// Nothing more of it is given out; an administrator said so.
+pub(crate) const MAINTAINING: &str = "maintaining";
+/// Its normal state.
+pub(crate) const ENABLED: &str = "enabled";
+
+impl DeviceRow {
+    /// Whether it is being drained.
+    pub fn is_maintaining(&self) -> bool {
+        self.status == MAINTAINING
+    }
+}
+
 statements! {
     /// The devices of a host.
     OF_HOST = "SELECT id, uuid, host, address, kind, vendor_id, product_id, model, numa_node,
@@ -46,6 +58,10 @@ statements! {
     /// What the node says of a known device.
     UPDATE = "UPDATE devices SET kind = ?2, vendor_id = ?3, product_id = ?4, model = ?5,
         numa_node = ?6, present = 1, updated_at = ?7 WHERE id = ?1";
+    /// What hangs on it changed.
+    TOUCH = "UPDATE devices SET updated_at = ?2 WHERE id = ?1";
+    /// Whether it is given out.
+    STATUS = "UPDATE devices SET status = ?2, updated_at = ?3 WHERE id = ?1";
     /// The host no longer has it.
     VANISH = "UPDATE devices SET present = 0, updated_at = ?2 WHERE id = ?1";
     /// Nothing hangs on it any more.

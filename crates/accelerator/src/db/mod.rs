@@ -2,8 +2,10 @@
 
 pub(crate) mod arqs;
 pub(crate) mod attributes;
+pub(crate) mod changes;
 pub(crate) mod deployables;
 pub(crate) mod devices;
+pub(crate) mod events;
 pub(crate) mod handles;
 pub(crate) mod profiles;
 
@@ -12,8 +14,10 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
     vec![
         arqs::STATEMENTS,
         attributes::STATEMENTS,
+        changes::STATEMENTS,
         deployables::STATEMENTS,
         devices::STATEMENTS,
+        events::STATEMENTS,
         handles::STATEMENTS,
         profiles::STATEMENTS,
         crate::ledger::AUDIT,

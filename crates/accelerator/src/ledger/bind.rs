@@ -1,4 +1,5 @@
-//! Giving handles to consumers and taking them back, inside the caller's transaction.
+//! Giving handles to consumers and taking them back, inside the caller's transaction. Each change of
+//! an owner leaves a row that says who asked for it.
 //!
 //! Whoever claims has already updated the provider's row, so two claims on one provider run one
 //! after the other; should a caller not have, the handle's own row is the point where one of two
@@ -12,8 +13,8 @@ use newtype_uuid::GenericUuid;
 
 use crate::Error;
 use crate::db::arqs::{self, Place};
-use crate::db::deployables;
 use crate::db::handles::{self, HandleKey};
+use crate::db::{changes, deployables};
 
 /// Accelerators of one provider that a consumer shall get.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +27,15 @@ pub struct Want {
     pub group: i64,
     /// The profile; `None` for a flavor's own `resources:VGPU`.
     pub profile: Option<DeviceProfileId>,
+}
+
+/// Who asked for a change, for the record. What the service does by itself has neither.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Actor {
+    /// The user's id.
+    pub user_id: Option<String>,
+    /// `req-<uuid>`.
+    pub request_id: Option<String>,
 }
 
 /// One accelerator that a consumer has got.
@@ -52,8 +62,25 @@ pub fn bind(
     host: &str,
     wants: &[Want],
 ) -> Result<Vec<Binding>, Error> {
+    bind_as(tx, &Actor::default(), server, consumer, project_id, host, wants)
+}
+
+/// [`bind`], with who asked for it.
+///
+/// # Errors
+/// As [`bind`].
+pub fn bind_as(
+    tx: &mut Tx<'_>,
+    actor: &Actor,
+    server: ServerId,
+    consumer: ConsumerId,
+    project_id: &str,
+    host: &str,
+    wants: &[Want],
+) -> Result<Vec<Binding>, Error> {
     let now = now_micros();
-    let mut ordinal = arqs::next_ordinal(tx, consumer)?;
+    let first = arqs::next_ordinal(tx, consumer)?;
+    let mut ordinal = first;
     let mut bindings = Vec::new();
     for want in wants {
         for free in choose(tx, want.provider, host, want.count)? {
@@ -64,6 +91,7 @@ pub fn bind(
             ordinal += 1;
         }
     }
+    changes::taken_by_consumer(tx, actor, consumer, first, now)?;
     Ok(bindings)
 }
 
@@ -72,8 +100,18 @@ pub fn bind(
 /// # Errors
 /// Only the store's.
 pub fn release(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<(), Error> {
+    release_as(tx, &Actor::default(), consumer)
+}
+
+/// [`release`], with who asked for it.
+///
+/// # Errors
+/// Only the store's.
+pub fn release_as(tx: &mut Tx<'_>, actor: &Actor, consumer: ConsumerId) -> Result<(), Error> {
+    let now = now_micros();
+    changes::freed_by_consumer(tx, actor, consumer, now)?;
     tx.execute(handles::DROP_OF_CONSUMER, params![consumer])?;
-    tx.execute(handles::FREE_OF_CONSUMER, params![consumer, now_micros()])?;
+    tx.execute(handles::FREE_OF_CONSUMER, params![consumer, now])?;
     tx.execute(arqs::DELETE_OF_CONSUMER, params![consumer])?;
     Ok(())
 }

@@ -20,7 +20,7 @@ use kilonova_ids::{DeviceProfileId, ProviderId};
 use kilonova_store::Tx;
 
 pub use audit::AUDIT;
-pub use bind::{Binding, Want, bind, release};
+pub use bind::{Actor, Binding, Want, bind, bind_as, release, release_as};
 pub(crate) use bind::{choose, own};
 pub(crate) use census::STATEMENTS as CENSUS;
 pub use census::{Census, Devices, Handles, census};

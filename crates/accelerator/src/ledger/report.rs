@@ -1,11 +1,12 @@
 //! Taking in what a host has. The report is the whole truth about the hardware and says nothing
 //! about who holds it, so: what is held is never removed, only marked as no longer there, and goes
-//! away with its owner or at the report after that.
+//! away with its owner or at the report after that. What an administrator disabled is remembered even
+//! when nothing is held on it, so that it comes back disabled.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use kilonova_node_api::Device;
-use kilonova_placement::ledger::ProviderSpec;
+use kilonova_placement::ledger::{self as placement, ProviderSpec};
 use kilonova_store::{Tx, params};
 use kilonova_wire::time::now_micros;
 
@@ -104,6 +105,8 @@ fn take_deployable(
     now: i64,
 ) -> Result<i64, Error> {
     let deployable = part.deployable;
+    let device = known.devices.iter().find(|row| row.id == device_id);
+    let maintaining = device.is_some_and(DeviceRow::is_maintaining);
     let Some(row) = known.deployables.iter().find(|row| row.provider == part.provider) else {
         if let Some(other) = deployables::host_of(tx, part.provider)? {
             return Err(Error::Report {
@@ -118,12 +121,21 @@ fn take_deployable(
             resource_class: &deployable.resource_class,
             driver: &deployable.driver,
         };
-        return Ok(deployables::insert(tx, &new, now)?);
+        let id = deployables::insert(tx, &new, now)?;
+        if device.is_some() {
+            tx.execute(devices::TOUCH, params![device_id, now])?;
+            placement::mark_drained(tx, part.provider, maintaining)?;
+        }
+        return Ok(id);
     };
     let same = row.present
         && row.device_id == device_id
         && row.resource_class == deployable.resource_class
         && row.driver == deployable.driver;
+    if row.device_id != device_id {
+        tx.execute(devices::TOUCH, params![device_id, now])?;
+        placement::mark_drained(tx, part.provider, maintaining)?;
+    }
     if !same {
         tx.execute(
             deployables::UPDATE,
@@ -141,7 +153,8 @@ fn take_attributes(
     now: i64,
 ) -> Result<(), Error> {
     let wanted = part.attributes();
-    let have = || known.attributes.iter().filter(|row| row.deployable_id == deployable_id);
+    let of_part = |row: &&AttributeRow| row.deployable_id == deployable_id && row.reported;
+    let have = || known.attributes.iter().filter(of_part);
     for row in have().filter(|row| !wanted.iter().any(|(name, _)| *name == row.name)) {
         tx.execute(attributes::DELETE, params![row.id])?;
     }
@@ -153,7 +166,10 @@ fn take_attributes(
             }
             None => {
                 let uuid = uuid::Uuid::new_v4().to_string();
-                tx.execute(attributes::INSERT, params![uuid, deployable_id, name, value, now])?;
+                tx.execute(
+                    attributes::INSERT,
+                    params![uuid, deployable_id, name, value, true, now],
+                )?;
             }
         }
     }
@@ -203,7 +219,7 @@ fn take_handles(
 }
 
 /// Removes the deployables that the report does not name; returns the devices of those that are
-/// still held.
+/// still held or disabled.
 fn drop_deployables(
     tx: &mut Tx<'_>,
     seen: &Seen,
@@ -212,7 +228,9 @@ fn drop_deployables(
 ) -> Result<BTreeSet<i64>, Error> {
     let mut kept = BTreeSet::new();
     for row in known.deployables.iter().filter(|row| !seen.deployables.contains(&row.id)) {
-        if take_handles(tx, row.id, &BTreeMap::new(), known, now)? == 0 {
+        let of_row = |device: &&DeviceRow| device.id == row.device_id;
+        let disabled = known.devices.iter().find(of_row).is_some_and(DeviceRow::is_maintaining);
+        if take_handles(tx, row.id, &BTreeMap::new(), known, now)? == 0 && !disabled {
             tx.execute(attributes::DELETE_OF, params![row.id])?;
             tx.execute(deployables::DELETE, params![row.id])?;
             continue;
@@ -233,7 +251,7 @@ fn drop_devices(
     now: i64,
 ) -> Result<(), Error> {
     for row in known.devices.iter().filter(|row| !seen.devices.contains(&row.id)) {
-        if !kept.contains(&row.id) {
+        if !kept.contains(&row.id) && !row.is_maintaining() {
             tx.execute(devices::DELETE, params![row.id])?;
         } else if row.present {
             tx.execute(devices::VANISH, params![row.id, now])?;

@@ -8,6 +8,7 @@ use http_body_util::BodyExt;
 use kilonova_accelerator::{Error, MIGRATIONS, State, ledger};
 use kilonova_ids::ProviderId;
 use kilonova_node_api::{Deployable, Device, DeviceKind, HandleSlot, Health};
+use kilonova_placement::World;
 use kilonova_placement::ledger::ProviderSpec;
 use kilonova_store::{Store, params};
 use kilonova_testkit::Guard;
@@ -19,7 +20,7 @@ use tower::ServiceExt;
 pub const HOST: &str = "cmp1";
 
 pub async fn stores() -> Vec<(&'static str, Store, Guard)> {
-    kilonova_testkit::stores(&[MIGRATIONS]).await
+    kilonova_testkit::stores(&[kilonova_placement::MIGRATIONS, MIGRATIONS]).await
 }
 
 /// A fake card with `count` handles for tests.
@@ -123,8 +124,10 @@ impl Answer {
     /// The sentence of a fault.
     pub fn fault(&self) -> String {
         let text = self.body["error_message"].as_str().unwrap();
-        let inner: Value = serde_json::from_str(text).unwrap();
-        inner["faultstring"].as_str().unwrap().to_owned()
+        match serde_json::from_str::<Value>(text) {
+            Ok(inner) => inner["faultstring"].as_str().unwrap().to_owned(),
+            Err(_) => text.split("\n\n").nth(1).unwrap().trim().to_owned(),
+        }
     }
 }
 
@@ -151,7 +154,7 @@ impl Api {
 
     pub async fn raw(&self, method: Method, path: &str, body: Vec<u8>) -> Answer {
         let router = mount(
-            kilonova_accelerator::routes(State::new(self.store.clone())),
+            kilonova_accelerator::routes(State::new(self.store.clone(), World::new())),
             kilonova_accelerator::service(),
             "/accelerator",
             Arc::new(NoAuth),

@@ -146,7 +146,7 @@ impl Cloud {
 
     /// Adds a device profile by the accelerator API.
     pub async fn profile(&self, name: &str, groups: &Value) {
-        let state = kilonova_accelerator::State::new(self.store.clone());
+        let state = kilonova_accelerator::State::new(self.store.clone(), kilonova_placement::World::new());
         let router = kilonova_wire::mount(
             kilonova_accelerator::routes(state),
             kilonova_accelerator::service(),

@@ -1,0 +1,75 @@
+//! `/v2/kilonova/handle_changes`, which upstream does not have: who came to hold which device and
+//! who gave it up, for admins. Newest first; `limit` and `marker` page.
+
+use axum::extract::State as Extract;
+use axum::routing::get;
+use axum::{Json, Router};
+use kilonova_wire::query::Query;
+use kilonova_wire::{Base, Context, Fault, time};
+use serde_json::{Value, json};
+
+use super::request::{check, invalid, uuid};
+use super::{State, access, collection};
+use crate::Error;
+use crate::db::changes::{self, ChangeRow, Filter};
+
+const MOST: i64 = 1000;
+
+pub(super) fn routes() -> Router<State> {
+    collection("/kilonova/handle_changes", get(list))
+}
+
+fn number(query: &Query, field: &str) -> Result<Option<i64>, Fault> {
+    let read = |text: &str| match text.parse() {
+        Ok(number) if number > 0 => Ok(number),
+        _ => Err(invalid(field, text, "It must be a positive number.")),
+    };
+    query.get(field).map(read).transpose()
+}
+
+async fn list(
+    Extract(state): Extract<State>,
+    context: Context,
+    Base(base): Base,
+    query: Query,
+) -> Result<Json<Value>, Fault> {
+    access::admin(&context, "kilonova:handle_changes:get_all")?;
+    check(&query, &["instance", "attach_handle", "hostname", "limit", "marker"])?;
+    let filter = Filter {
+        server: query.get("instance").map(|text| uuid("instance", text)).transpose()?,
+        handle: query.get("attach_handle").map(|text| uuid("attach_handle", text)).transpose()?,
+        host: query.get("hostname").map(str::to_owned),
+        before: number(&query, "marker")?,
+    };
+    let limit = number(&query, "limit")?.unwrap_or(MOST).min(MOST);
+    let rows =
+        state.store.read(move |tx| changes::list(tx, &filter, limit).map_err(Error::from)).await?;
+    let mut body = json!({"handle_changes": rows.iter().map(view).collect::<Vec<_>>()});
+    if let Some(last) = rows.last().filter(|_| rows.len() as i64 == limit) {
+        let path = format!("{base}/v2/kilonova/handle_changes");
+        let kept = query.0.iter().filter(|(key, _)| key != "marker" && key != "limit");
+        let kept: String = kept.map(|(key, value)| format!("&{key}={value}")).collect();
+        let next = format!("{path}?limit={limit}&marker={}{kept}", last.id);
+        body["links"] = json!([{"rel": "next", "href": next}]);
+    }
+    Ok(Json(body))
+}
+
+fn view(row: &ChangeRow) -> Value {
+    json!({
+        "id": row.id,
+        "at": time::offset(row.at),
+        "change": row.change,
+        "attach_handle_uuid": row.handle,
+        "attach_handle_type": row.attach_type,
+        "address": row.address,
+        "mdev_type": Some(&row.mdev_type).filter(|text| !text.is_empty()),
+        "hostname": row.host,
+        "device_rp_uuid": row.provider,
+        "arq_uuid": row.arq,
+        "instance_uuid": row.server,
+        "project_id": row.project_id,
+        "user_id": row.user_id,
+        "request_id": row.request_id,
+    })
+}

@@ -1,0 +1,84 @@
+//! Attributes that administrators add by hand. They describe and do nothing else: what a deployable
+//! is scheduled by comes from its host. A report leaves them alone.
+
+use kilonova_store::{Tx, params};
+use kilonova_wire::time::now_micros;
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::grammar::shown;
+use crate::Error;
+use crate::db::attributes::{self, AttributeRow};
+use crate::db::deployables;
+
+const FIELDS: [&str; 3] = ["deployable_id", "key", "value"];
+const MAX_TEXT: usize = 65_535;
+
+/// An attribute that passed the checks.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Draft {
+    pub deployable_id: i64,
+    pub name: String,
+    pub value: String,
+}
+
+/// Reads the body of `POST /v2/attributes`.
+pub(crate) fn draft(body: &Value) -> Result<Draft, Error> {
+    let Some(fields) = body.as_object() else {
+        return Err(Error::Invalid("An attribute must be an object.".into()));
+    };
+    if let Some(field) = fields.keys().find(|key| !FIELDS.contains(&key.as_str())) {
+        let field = shown(field);
+        return Err(Error::Invalid(format!("Unknown attribute: {field:?} of an attribute")));
+    }
+    let text = |field: &str| match fields.get(field) {
+        Some(Value::String(text))
+            if !text.is_empty()
+                && text.len() <= MAX_TEXT
+                && !text.chars().any(char::is_control) =>
+        {
+            Ok(text.clone())
+        }
+        _ => Err(Error::Invalid(format!("{field} must be a printable, non-empty string."))),
+    };
+    let number = match fields.get("deployable_id") {
+        Some(Value::Number(number)) => number.as_i64(),
+        Some(Value::String(text)) => text.parse().ok(),
+        _ => None,
+    };
+    let deployable_id = number.ok_or_else(|| {
+        Error::Invalid("deployable_id must be the number of a deployable.".into())
+    })?;
+    Ok(Draft { deployable_id, name: text("key")?, value: text("value")? })
+}
+
+/// Stores a new attribute.
+pub(crate) fn create(tx: &mut Tx<'_>, draft: &Draft) -> Result<AttributeRow, Error> {
+    if !deployables::is_there(tx, draft.deployable_id)? {
+        return Err(Error::not_found("Deployable", "id", draft.deployable_id));
+    }
+    let uuid = Uuid::new_v4();
+    tx.execute(
+        attributes::INSERT,
+        params![
+            uuid.to_string(),
+            draft.deployable_id,
+            &draft.name,
+            &draft.value,
+            false,
+            now_micros()
+        ],
+    )?;
+    attributes::by_uuid(tx, uuid)?.ok_or_else(|| Error::not_found("Attribute", "uuid", uuid))
+}
+
+/// Removes an attribute that was added by hand.
+pub(crate) fn delete(tx: &mut Tx<'_>, uuid: Uuid) -> Result<(), Error> {
+    let row = attributes::by_uuid(tx, uuid)?
+        .ok_or_else(|| Error::not_found("Attribute", "uuid", uuid))?;
+    if row.reported {
+        return Err(Error::Reported { uuid, name: row.name });
+    }
+    tx.execute(attributes::DELETE, params![row.id])?;
+    Ok(())
+}

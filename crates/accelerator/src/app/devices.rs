@@ -1,0 +1,27 @@
+//! Taking a device out of service and back. Disabling is a drain: who holds a part of the device
+//! keeps it, nobody gets more of it, and all of this commits together with the device's status.
+
+use kilonova_ids::DeviceId;
+use kilonova_placement::{World, ledger as placement};
+use kilonova_store::{Tx, params};
+use kilonova_wire::time::now_micros;
+
+use crate::Error;
+use crate::db::{deployables, devices};
+
+/// Enables or disables a device with all of its parts.
+pub(crate) fn set_enabled(
+    tx: &mut Tx<'_>,
+    world: &World,
+    uuid: DeviceId,
+    enabled: bool,
+) -> Result<(), Error> {
+    let row =
+        devices::by_uuid(tx, uuid)?.ok_or_else(|| Error::not_found("Device", "uuid", uuid))?;
+    let status = if enabled { devices::ENABLED } else { devices::MAINTAINING };
+    tx.execute(devices::STATUS, params![row.id, status, now_micros()])?;
+    for provider in deployables::providers_of(tx, row.id)? {
+        placement::drain(tx, world, provider, !enabled)?;
+    }
+    Ok(())
+}

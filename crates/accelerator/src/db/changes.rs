@@ -1,0 +1,145 @@
+//! Rows of `handle_changes`: who came to hold which handle, and who gave it up. Written from the
+//! rows themselves, before a handle is freed and after it is taken.
+
+use kilonova_ids::{ArqId, ConsumerId, ServerId};
+use kilonova_store::{Error, Row, Tx, params, statements};
+use uuid::Uuid;
+
+use crate::ledger::Actor;
+
+/// A change of a handle's owner.
+#[derive(Debug, Clone)]
+pub(crate) struct ChangeRow {
+    pub id: i64,
+    pub at: i64,
+    pub change: String,
+    pub handle: String,
+    pub attach_type: String,
+    pub address: String,
+    pub mdev_type: String,
+    pub host: String,
+    pub provider: String,
+    pub arq: String,
+    pub server: Option<String>,
+    pub project_id: String,
+    pub user_id: Option<String>,
+    pub request_id: Option<String>,
+}
+
+/// What a listing may be narrowed to.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Filter {
+    pub server: Option<ServerId>,
+    pub handle: Option<Uuid>,
+    pub host: Option<String>,
+    /// Only those before this one.
+    pub before: Option<i64>,
+}
+
+statements! {
+    /// The handles of a consumer's requests from an ordinal on were taken.
+    TAKEN_BY_CONSUMER = "INSERT INTO handle_changes (at, change, handle_id, attach_type, address,
+        mdev_type, host, provider_id, arq_id, server_id, project_id, user_id, request_id)
+        SELECT CAST(?1 AS BIGINT), 'taken', h.uuid, h.attach_type, h.address, h.mdev_type, a.host,
+        a.provider_id, a.uuid, a.server_id, a.project_id, CAST(?2 AS TEXT), CAST(?3 AS TEXT)
+        FROM arqs a JOIN attach_handles h ON h.arq_id = a.uuid
+        WHERE a.consumer_id = ?4 AND a.ordinal >= ?5 ORDER BY a.ordinal";
+    /// The handle of a request was taken.
+    TAKEN_BY_ARQ = "INSERT INTO handle_changes (at, change, handle_id, attach_type, address,
+        mdev_type, host, provider_id, arq_id, server_id, project_id, user_id, request_id)
+        SELECT CAST(?1 AS BIGINT), 'taken', h.uuid, h.attach_type, h.address, h.mdev_type, a.host,
+        a.provider_id, a.uuid, a.server_id, a.project_id, CAST(?2 AS TEXT), CAST(?3 AS TEXT)
+        FROM arqs a JOIN attach_handles h ON h.arq_id = a.uuid WHERE a.uuid = ?4";
+    /// The handles of a consumer are about to be freed.
+    FREED_BY_CONSUMER = "INSERT INTO handle_changes (at, change, handle_id, attach_type, address,
+        mdev_type, host, provider_id, arq_id, server_id, project_id, user_id, request_id)
+        SELECT CAST(?1 AS BIGINT), 'freed', h.uuid, h.attach_type, h.address, h.mdev_type, a.host,
+        a.provider_id, a.uuid, a.server_id, a.project_id, CAST(?2 AS TEXT), CAST(?3 AS TEXT)
+        FROM arqs a JOIN attach_handles h ON h.arq_id = a.uuid
+        WHERE a.consumer_id = ?4 ORDER BY a.ordinal";
+    /// The handle of a request is about to be freed.
+    FREED_BY_ARQ = "INSERT INTO handle_changes (at, change, handle_id, attach_type, address,
+        mdev_type, host, provider_id, arq_id, server_id, project_id, user_id, request_id)
+        SELECT CAST(?1 AS BIGINT), 'freed', h.uuid, h.attach_type, h.address, h.mdev_type, a.host,
+        a.provider_id, a.uuid, a.server_id, a.project_id, CAST(?2 AS TEXT), CAST(?3 AS TEXT)
+        FROM arqs a JOIN attach_handles h ON h.arq_id = a.uuid WHERE a.uuid = ?4";
+    /// The newest first.
+    LIST = "SELECT id, at, change, handle_id, attach_type, address, mdev_type, host, provider_id,
+        arq_id, server_id, project_id, user_id, request_id FROM handle_changes
+        WHERE (CAST(?1 AS TEXT) IS NULL OR server_id = ?1)
+          AND (CAST(?2 AS TEXT) IS NULL OR handle_id = ?2)
+          AND (CAST(?3 AS TEXT) IS NULL OR host = ?3)
+          AND (CAST(?4 AS BIGINT) IS NULL OR id < ?4) ORDER BY id DESC LIMIT ?5";
+    /// Those before a moment.
+    FORGET = "DELETE FROM handle_changes WHERE at < ?1";
+}
+
+fn read(row: &Row) -> Result<ChangeRow, Error> {
+    Ok(ChangeRow {
+        id: row.int(0)?,
+        at: row.int(1)?,
+        change: row.string(2)?,
+        handle: row.string(3)?,
+        attach_type: row.string(4)?,
+        address: row.string(5)?,
+        mdev_type: row.string(6)?,
+        host: row.string(7)?,
+        provider: row.string(8)?,
+        arq: row.string(9)?,
+        server: row.string_opt(10)?,
+        project_id: row.string(11)?,
+        user_id: row.string_opt(12)?,
+        request_id: row.string_opt(13)?,
+    })
+}
+
+pub(crate) fn list(tx: &mut Tx<'_>, filter: &Filter, limit: i64) -> Result<Vec<ChangeRow>, Error> {
+    let handle = filter.handle.map(|uuid| uuid.to_string());
+    let given = params![filter.server, handle, filter.host.clone(), filter.before, limit];
+    tx.rows(LIST, given)?.iter().map(read).collect()
+}
+
+pub(crate) fn taken_by_consumer(
+    tx: &mut Tx<'_>,
+    actor: &Actor,
+    consumer: ConsumerId,
+    from: i64,
+    now: i64,
+) -> Result<(), Error> {
+    let (user, request) = (actor.user_id.clone(), actor.request_id.clone());
+    tx.execute(TAKEN_BY_CONSUMER, params![now, user, request, consumer, from])?;
+    Ok(())
+}
+
+pub(crate) fn freed_by_consumer(
+    tx: &mut Tx<'_>,
+    actor: &Actor,
+    consumer: ConsumerId,
+    now: i64,
+) -> Result<(), Error> {
+    let (user, request) = (actor.user_id.clone(), actor.request_id.clone());
+    tx.execute(FREED_BY_CONSUMER, params![now, user, request, consumer])?;
+    Ok(())
+}
+
+pub(crate) fn taken_by_arq(
+    tx: &mut Tx<'_>,
+    actor: &Actor,
+    arq: ArqId,
+    now: i64,
+) -> Result<(), Error> {
+    let (user, request) = (actor.user_id.clone(), actor.request_id.clone());
+    tx.execute(TAKEN_BY_ARQ, params![now, user, request, arq])?;
+    Ok(())
+}
+
+pub(crate) fn freed_by_arq(
+    tx: &mut Tx<'_>,
+    actor: &Actor,
+    arq: ArqId,
+    now: i64,
+) -> Result<(), Error> {
+    let (user, request) = (actor.user_id.clone(), actor.request_id.clone());
+    tx.execute(FREED_BY_ARQ, params![now, user, request, arq])?;
+    Ok(())
+}

@@ -1,0 +1,37 @@
+//! Forgetting: requests that nobody bound, and old notes of who held what. Without it a service that
+//! died between making and binding a request would block the request's profile for ever.
+
+use std::time::Duration;
+
+use kilonova_store::{Store, params};
+use kilonova_wire::time::now_micros;
+
+use crate::Error;
+use crate::db::{arqs, changes};
+
+/// What is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Expired {
+    /// Unbound requests.
+    pub requests: u64,
+    /// Notes of changes.
+    pub changes: u64,
+}
+
+/// Deletes unbound requests that were last touched before `unbound`, and notes older than `noted`.
+///
+/// # Errors
+/// Only the store's.
+pub async fn expire(store: &Store, unbound: Duration, noted: Duration) -> Result<Expired, Error> {
+    let now = now_micros();
+    let before = |age: Duration| now - i64::try_from(age.as_micros()).unwrap_or(i64::MAX);
+    let (unbound, noted) = (before(unbound), before(noted));
+    store
+        .write(move |tx| {
+            Ok(Expired {
+                requests: tx.execute(arqs::EXPIRE, params![unbound])?,
+                changes: tx.execute(changes::FORGET, params![noted])?,
+            })
+        })
+        .await
+}
