@@ -47,6 +47,12 @@ impl Change {
         }
     }
 
+    /// Whether it may take the place of what is being done already: a guest that does not answer a
+    /// reboot can be rebooted hard.
+    fn replaces(self, task: &str) -> bool {
+        self == Self::RebootHard && matches!(task, "rebooting" | "rebooting_hard")
+    }
+
     fn allowed(self, state: VmState) -> bool {
         match self {
             Self::Start => state == VmState::Stopped,
@@ -78,21 +84,32 @@ pub fn change_power(
             server.id
         )))
     };
+    let unready = || Error::from(Fault::conflict(format!("Instance {} is not ready", server.id)));
+    if matches!(change, Change::Start | Change::Stop) && server.host.is_none() {
+        return Err(unready());
+    }
     if !change.allowed(server.vm_state) {
         return Err(refuse("vm_state", server.vm_state.as_str()));
     }
-    if let Some(task) = &server.task_state {
+    if let Some(task) = server.task_state.as_deref().filter(|task| !change.replaces(task)) {
         return Err(refuse("task_state", task));
     }
-    let Some(host) = &server.host else {
-        return Err(Fault::conflict(format!("Instance {} is not ready", server.id)).into());
-    };
-    let Some(document) = documents::get(tx, host, server.id)? else {
-        return Err(Fault::conflict(format!("Instance {} is not ready", server.id)).into());
-    };
+    if server.launched_at.is_none() {
+        return Err(Fault::conflict(format!(
+            "Instance {} is in an invalid state for '{}'",
+            server.id,
+            change.action()
+        ))
+        .into());
+    }
+    let Some(host) = &server.host else { return Err(unready()) };
+    let Some(document) = documents::get(tx, host, server.id)? else { return Err(unready()) };
     let Desired::Present(mut domain) = document.desired else {
         return Err(Fault::conflict(format!("Instance {} is being removed", server.id)).into());
     };
+    if let Some(open) = flow::open_of(tx, server.id)? {
+        flow::finish(tx, &open, End::Cancelled, Some("The server was rebooted hard."), now)?;
+    }
     let operation =
         start::begin(tx, context, server, change.action(), "settle", change.task(), now)?;
     domain.power = if change == Change::Stop { Power::Off } else { Power::On };

@@ -5,4 +5,14 @@
 mod common;
 mod kit;
 
+mod actions;
 mod boot;
+mod concurrent;
+mod deleting;
+mod failing;
+mod failing_power;
+mod fencing;
+mod placing;
+mod power;
+mod request;
+mod several;

@@ -10,7 +10,7 @@ use axum::http::Request;
 use kilonova_compute::Compute;
 use kilonova_ids::ImageId;
 use kilonova_image::{ImageRecord, Status, Visibility};
-use kilonova_node::topology::Topology;
+use kilonova_node::topology::{Host, Topology};
 use kilonova_placement::World;
 use kilonova_store::Store;
 use kilonova_store::testing::CrashPlan;
@@ -32,6 +32,8 @@ const FLAVORS: &[(&str, &[(&str, &str)])] = &[
         &[("resources1:VGPU", "1"), ("resources2:VGPU", "1"), ("group_policy", "isolate")],
     ),
     ("fpga", &[("accel:device_profile", "fpga")]),
+    ("profile", &[("accel:device_profile", "vgpu")]),
+    ("both", &[("resources:VGPU", "1"), ("accel:device_profile", "fpga")]),
 ];
 
 pub struct Cloud {
@@ -90,8 +92,16 @@ impl Cloud {
 
     /// Starts services and hosts that die as the plan says.
     pub async fn start_by(&self, plan: CrashPlan) -> Up {
-        let compute = self.services(plan.clone()).await;
-        Up::start(compute, plan, &self.topology, &self.nodes())
+        let mut up = Up::new(self, plan).await;
+        for host in &self.topology.hosts {
+            up.nodes.start(host);
+        }
+        up
+    }
+
+    /// A host of the topology.
+    pub fn host(&self, name: &str) -> &Host {
+        self.topology.hosts.iter().find(|host| host.name == name).expect("a host")
     }
 
     /// The services alone.
@@ -137,16 +147,15 @@ impl Cloud {
             let path = format!("POST /flavors/{id}/os-extra_specs");
             client.admin("2.61", &path, json!({"extra_specs": specs})).await.expect(200);
         }
-        self.profile(
-            "fpga",
-            &json!([{"resources:FPGA": "1", "trait:CUSTOM_FAKE_DEVICE": "required"}]),
-        )
-        .await;
+        let groups = json!([{"resources:FPGA": "1", "trait:CUSTOM_FAKE_DEVICE": "required"}]);
+        self.profile("fpga", &groups).await;
+        self.profile("vgpu", &json!([{"resources:VGPU": "1"}])).await;
     }
 
     /// Adds a device profile by the accelerator API.
     pub async fn profile(&self, name: &str, groups: &Value) {
-        let state = kilonova_accelerator::State::new(self.store.clone(), kilonova_placement::World::new());
+        let state =
+            kilonova_accelerator::State::new(self.store.clone(), kilonova_placement::World::new());
         let router = kilonova_wire::mount(
             kilonova_accelerator::routes(state),
             kilonova_accelerator::service(),

@@ -2,11 +2,15 @@
 
 mod cloud;
 mod ledger;
+mod nodes;
 mod topology;
 mod up;
+mod wait;
+mod wire;
 
-pub use crate::common::{ADMIN, ANN, Answer, BOB};
+pub use crate::common::{ADMIN, ANN, Answer, BOB, Client};
 pub use cloud::Cloud;
 pub use ledger::fault;
 pub use topology::{FPGA, GPU, GPUS, hosts};
-pub use up::{Up, patiently};
+pub use up::Up;
+pub use wait::patiently;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use kilonova_node::topology::Topology;
+use kilonova_node::topology::{Like, Topology};
 
 /// A host with two GPUs of four vGPUs each.
 pub const GPU: &str = r#"
@@ -32,5 +32,28 @@ pub fn hosts(entries: &[(&str, &[&str])]) -> Topology {
             lines.join("\n")
         ));
     }
-    Topology::parse(&text, Path::new("test.toml")).expect("a topology")
+    parse(&text)
+}
+
+/// A host that is like another, but for steps that fail so many times, or always.
+pub fn failing(like: &Like, steps: &[(&str, Option<u32>)]) -> Like {
+    let entry = |(step, times): &(&str, Option<u32>)| match times {
+        Some(times) => format!("{{ step = \"{step}\", times = {times} }}"),
+        None => format!("{{ step = \"{step}\" }}"),
+    };
+    let entries: Vec<String> = steps.iter().map(entry).collect();
+    let text = format!(
+        "[[host]]\nname = \"x\"\nvcpus = 1\nmemory_mb = 1024\ndisk_gb = 1\nfail = [{}]\n",
+        entries.join(", ")
+    );
+    let other = &parse(&text).hosts[0].like;
+    Like {
+        failures: other.failures.clone(),
+        create_mdev_failures: other.create_mdev_failures,
+        ..like.clone()
+    }
+}
+
+fn parse(text: &str) -> Topology {
+    Topology::parse(text, Path::new("test.toml")).expect("a topology")
 }

@@ -1,34 +1,29 @@
-//! Services and hosts at work, as one process that can be killed.
+//! Services and hosts at work, which can be killed together or apart.
 
+use std::collections::HashMap;
 use std::ops::Deref;
-use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use kilonova_compute::{Compute, Link};
-use kilonova_node::Node;
-use kilonova_node::topology::Topology;
-use kilonova_node_api::ControlPlane;
+use kilonova_placement::Placement;
 use kilonova_store::testing::CrashPlan;
+use kilonova_wire::noauth::NoAuth;
 use serde_json::{Value, json};
-use tokio::sync::watch;
-use tokio::task::JoinSet;
 
 use super::Cloud;
 use super::cloud::client;
+use super::nodes::Nodes;
+use super::wire::Wire;
 use crate::common::{ANN, Client};
-
-/// How long anything may take; only a failed test ever waits so long.
-const PATIENCE: Duration = Duration::from_secs(20);
-const PAUSE: Duration = Duration::from_millis(3);
 
 pub struct Up {
     pub compute: Compute,
     pub plan: CrashPlan,
+    pub nodes: Nodes,
     client: Client,
-    hosts: usize,
-    stop: watch::Sender<bool>,
-    nodes: JoinSet<Result<(), kilonova_node::Error>>,
+    wire: Arc<Wire>,
+    /// Epochs of the hosts when these services or their nodes started.
+    before: HashMap<String, i64>,
 }
 
 impl Deref for Up {
@@ -40,38 +35,75 @@ impl Deref for Up {
 }
 
 impl Up {
-    pub(super) fn start(
-        compute: Compute,
-        plan: CrashPlan,
-        topology: &Topology,
-        folder: &Path,
-    ) -> Self {
-        let (stop, stopped) = watch::channel(false);
-        let control: Arc<dyn ControlPlane> = Arc::new(Link(compute.clone()));
-        let mut nodes = JoinSet::new();
-        for host in &topology.hosts {
-            let node = Node::simulated(host, folder).expect("a node");
-            nodes.spawn(node.run(Arc::clone(&control), stopped.clone()));
-        }
-        let (client, hosts) = (client(compute.clone()), topology.hosts.len());
-        Self { compute, plan, client, hosts, stop, nodes }
+    /// Services without any host.
+    pub async fn new(cloud: &Cloud, plan: CrashPlan) -> Self {
+        let compute = cloud.services(plan.clone()).await;
+        let wire = Arc::new(Wire::to(Arc::new(Link(compute.clone()))));
+        let nodes = Nodes::new(wire.clone(), cloud.nodes());
+        let client = client(compute.clone());
+        let mut up = Self { compute, plan, nodes, client, wire, before: HashMap::new() };
+        up.note_epochs(None);
+        up
     }
 
     /// Everything ends where it is, as if the process were killed; what was asked of the kernel is
     /// done by it all the same.
     pub async fn kill(mut self) {
-        self.stop.send_replace(true);
-        while let Some(ended) = self.nodes.join_next().await {
-            ended.expect("no panic").expect("nothing but the kill ends a node");
+        self.nodes.kill_all().await;
+    }
+
+    /// Other services take the place of these, while the nodes live on.
+    pub async fn succeed(&mut self, cloud: &Cloud, plan: CrashPlan) {
+        self.compute = cloud.services(plan.clone()).await;
+        self.plan = plan;
+        self.client = client(self.compute.clone());
+        self.wire.switch(Arc::new(Link(self.compute.clone())));
+    }
+
+    /// Kills every node and starts it again.
+    pub async fn restart_nodes(&mut self, cloud: &Cloud) {
+        let names = self.nodes.names();
+        self.nodes.kill_all().await;
+        self.note_epochs(None);
+        for name in names {
+            self.nodes.start(cloud.host(&name));
         }
     }
 
-    /// Waits until every host may be given servers, or the process is dead.
-    pub async fn hosts_are_there(&self) {
-        patiently("hosts", async || {
-            self.plan.is_dead() || self.compute.fleet.all().len() == self.hosts
+    /// Kills a host's node and starts it again, with steps that fail so many times, or always.
+    pub async fn restart_failing(
+        &mut self,
+        cloud: &Cloud,
+        host: &str,
+        steps: &[(&str, Option<u32>)],
+    ) {
+        self.nodes.kill(host).await;
+        self.note_epochs(Some(host));
+        self.nodes.start_failing(cloud.host(host), steps);
+        self.hosts_are_there().await;
+    }
+
+    /// Starts a host's node and waits for it.
+    pub async fn start_node(&mut self, cloud: &Cloud, host: &str) {
+        self.note_epochs(Some(host));
+        self.nodes.start(cloud.host(host));
+        self.hosts_are_there().await;
+    }
+
+    /// Registrations from now on count, of one host or of all.
+    fn note_epochs(&mut self, only: Option<&str>) {
+        for host in self.compute.fleet.all() {
+            if only.is_none_or(|only| only == &*host.name) {
+                self.before.insert(host.name.to_string(), host.epoch());
+            }
+        }
+    }
+
+    pub(super) fn all_registered(&self) -> bool {
+        self.nodes.names().iter().all(|name| {
+            let before = self.before.get(name).copied().unwrap_or(0);
+            self.compute.fleet.by_name(name).is_some_and(|host| host.epoch() > before)
         })
-        .await;
     }
 
     pub fn wish(&self, cloud: &Cloud, name: &str, flavor: &str) -> Value {
@@ -95,10 +127,19 @@ impl Up {
         answer["server"]["id"].as_str().expect("an id").to_owned()
     }
 
-    pub async fn act(&self, id: &str, action: Value) -> Value {
-        self.call(ANN, "2.90", &format!("POST /servers/{id}/action"), Some(action))
-            .await
-            .expect(202)
+    /// A server that is `ACTIVE`.
+    pub async fn active(&self, cloud: &Cloud, name: &str, flavor: &str) -> String {
+        let id = self.boot(cloud, name, flavor).await;
+        self.becomes(&id, "ACTIVE").await;
+        id
+    }
+
+    pub async fn act(&self, id: &str, action: Value) {
+        self.try_act(id, action).await.expect(202);
+    }
+
+    pub async fn try_act(&self, id: &str, action: Value) -> crate::common::Answer {
+        self.call(ANN, "2.90", &format!("POST /servers/{id}/action"), Some(action)).await
     }
 
     pub async fn delete(&self, id: &str) {
@@ -117,59 +158,25 @@ impl Up {
         list["servers"].as_array().expect("a list").clone()
     }
 
-    /// Waits until nothing is being done to the server any more, and returns it.
-    pub async fn rest(&self, id: &str) -> Value {
-        let mut server = Value::Null;
-        patiently("a server at rest", async || {
-            server = self.server(id).await;
-            at_rest(&server)
-        })
-        .await;
-        server
+    /// The project may have as many servers as it likes.
+    pub async fn lift_quota(&self) {
+        let quota = json!({"quota_set": {"instances": -1, "cores": -1, "ram": -1}});
+        self.admin("2.90", "PUT /os-quota-sets/red", quota).await.expect(200);
     }
 
-    /// Waits for the server to rest and checks its status.
-    pub async fn becomes(&self, id: &str, status: &str) -> Value {
-        let server = self.rest(id).await;
-        assert_eq!(server["status"], status, "{server}");
-        server
+    /// An operator says that a host is dead, or that it is not.
+    pub async fn force_down(&self, host: &str, down: bool) {
+        let body = json!({"host": host, "binary": "nova-compute", "forced_down": down});
+        self.admin("2.11", "PUT /os-services/force-down", body).await.expect(200);
     }
 
-    /// Waits until the server is no more.
-    pub async fn goes(&self, id: &str) {
-        patiently("a server gone", async || self.server(id).await.is_null()).await;
-    }
-
-    /// Waits until nothing is being done to any server, and returns all.
-    pub async fn settle(&self) -> Vec<Value> {
-        let mut servers = Vec::new();
-        patiently("all servers at rest", async || {
-            servers = self.servers().await;
-            servers.iter().all(at_rest)
-        })
-        .await;
-        servers
-    }
-
-    /// Deletes every server and waits for the end of the last.
-    pub async fn clear(&self) {
-        for server in self.servers().await {
-            let id = server["id"].as_str().expect("an id");
-            self.call("admin", "2.90", &format!("DELETE /servers/{id}"), None).await.expect(204);
-        }
-        patiently("no server left", async || self.servers().await.is_empty()).await;
-    }
-}
-
-fn at_rest(server: &Value) -> bool {
-    server["status"] != "BUILD" && server["OS-EXT-STS:task_state"].is_null()
-}
-
-/// Waits until `done`, for as long as anything may take.
-pub async fn patiently(what: &str, mut done: impl AsyncFnMut() -> bool) {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    while !done().await {
-        assert!(tokio::time::Instant::now() < deadline, "{what}: not in time");
-        tokio::time::sleep(PAUSE).await;
+    /// A client of the Placement API over the same world.
+    pub fn placement(&self) -> Client {
+        let (store, world) = (self.compute.store.clone(), self.compute.world.clone());
+        let policy = kilonova_placement::policy(&[], Default::default()).expect("fine");
+        let policy = Arc::new(policy);
+        let routes = kilonova_placement::routes(Placement { store, world, policy });
+        let service = kilonova_placement::service();
+        Client { router: kilonova_wire::mount(routes, service, "/placement", Arc::new(NoAuth)) }
     }
 }

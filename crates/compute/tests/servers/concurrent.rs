@@ -1,0 +1,145 @@
+//! Many at once: requests that want the same devices, and two that want the same server.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::kit::{ANN, Answer, Client, Cloud, FPGA, GPU, GPUS, Up, fault, hosts};
+
+const CLIENTS: usize = 8;
+
+async fn post(client: &Client, wish: Value) -> String {
+    let answer = client.call(ANN, "2.90", "POST /servers", Some(wish)).await.expect(202);
+    answer["server"]["id"].as_str().expect("an id").to_owned()
+}
+
+fn count(servers: &[Value]) -> BTreeMap<&str, usize> {
+    let mut counts = BTreeMap::new();
+    for server in servers {
+        *counts.entry(server["status"].as_str().unwrap_or_default()).or_default() += 1;
+    }
+    counts
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_want_a_vgpu_than_there_are() {
+    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        up.lift_quota().await;
+        let mut clients = JoinSet::new();
+        for n in 0..CLIENTS {
+            let (client, wish) = (Client::clone(&up), up.wish(&cloud, &format!("n{n}"), "vgpu"));
+            clients.spawn(async move {
+                for _ in 0..4 {
+                    post(&client, wish.clone()).await;
+                }
+            });
+        }
+        while let Some(done) = clients.join_next().await {
+            done.expect("no panic");
+        }
+        let servers = up.settle().await;
+        let (room, asked) = (2 * GPUS as usize, 4 * CLIENTS);
+        assert_eq!(count(&servers), BTreeMap::from([("ACTIVE", room), ("ERROR", asked - room)]));
+        let refused = servers.iter().filter(|server| server["status"] == "ERROR");
+        for server in refused {
+            assert!(fault(server).starts_with("No valid host was found."), "{server}");
+        }
+        cloud.sound(&up, "the rush").await;
+        cloud.sweep(&up, "the rush").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn creates_and_deletes_of_many() {
+    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU, FPGA]), ("b", &[GPU]), ("c", &[])])).await
+    {
+        up.lift_quota().await;
+        let mut clients = JoinSet::new();
+        for (n, flavor) in (0..CLIENTS).zip(["vgpu", "fpga", "plain", "vgpu-pair"].iter().cycle()) {
+            let (client, wish) = (Client::clone(&up), up.wish(&cloud, &format!("n{n}"), flavor));
+            clients.spawn(async move {
+                for round in 0..6 {
+                    let id = post(&client, wish.clone()).await;
+                    tokio::time::sleep(std::time::Duration::from_millis(round * 3)).await;
+                    let path = format!("DELETE /servers/{id}");
+                    client.call(ANN, "2.90", &path, None).await.expect(204);
+                }
+                post(&client, wish).await
+            });
+        }
+        while let Some(done) = clients.join_next().await {
+            done.expect("no panic");
+        }
+        crate::kit::patiently("the deleted gone", async || {
+            up.servers().await.len() == CLIENTS && up.settle().await.len() == CLIENTS
+        })
+        .await;
+        let servers = up.settle().await;
+        assert_eq!(count(&servers), BTreeMap::from([("ACTIVE", CLIENTS)]));
+        cloud.sound(&up, "the bustle").await;
+        cloud.sweep(&up, "the bustle").await;
+    }
+}
+
+/// All calls at once; returns how each was answered.
+async fn at_once(up: &Up, calls: &[(String, Option<Value>)]) -> Vec<Answer> {
+    let mut all = JoinSet::new();
+    for (what, body) in calls.iter().cloned() {
+        let client = Client::clone(up);
+        all.spawn(async move { client.call(ANN, "2.90", &what, body).await });
+    }
+    all.join_all().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_actions_on_one_server() {
+    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU])])).await {
+        let id = up.active(&cloud, "one", "vgpu").await;
+        let path = format!("POST /servers/{id}/action");
+        for round in 0..5 {
+            let call = |action: Value| (path.clone(), Some(action));
+            let calls = [
+                call(json!({"os-stop": null})),
+                call(json!({"os-stop": null})),
+                call(json!({"reboot": {"type": "SOFT"}})),
+            ];
+            let answers = at_once(&up, &calls).await;
+            let taken = answers.iter().filter(|answer| answer.status == 202).count();
+            assert!(taken >= 1, "{round}: all were refused");
+            for answer in answers.iter().filter(|answer| answer.status != 202) {
+                assert_eq!(answer.status, 409, "{}", answer.body);
+                assert!(answer.message().starts_with("Cannot '"), "{}", answer.body);
+            }
+            if up.rest(&id).await["status"] == "SHUTOFF" {
+                up.act(&id, json!({"os-start": null})).await;
+            }
+            up.becomes(&id, "ACTIVE").await;
+            cloud.sound(&up, "one won").await;
+        }
+        cloud.sweep(&up, "two actions").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deletes_and_actions_on_one_server() {
+    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU])])).await {
+        for _ in 0..5 {
+            let id = up.active(&cloud, "one", "vgpu").await;
+            let act = format!("POST /servers/{id}/action");
+            let delete = format!("DELETE /servers/{id}");
+            let calls = [
+                (delete.clone(), None),
+                (act.clone(), Some(json!({"os-stop": null}))),
+                (delete, None),
+                (act, Some(json!({"reboot": {"type": "HARD"}}))),
+            ];
+            for answer in at_once(&up, &calls).await {
+                let status = answer.status.as_u16();
+                assert!([202, 204, 404, 409].contains(&status), "{status} {}", answer.body);
+            }
+            up.goes(&id).await;
+            cloud.empty(&up, "deleted among others").await;
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Deletes, in every state a server can be in.
+
+use serde_json::{Value, json};
+
+use crate::kit::{ANN, Cloud, GPU, Up, hosts};
+
+const SLOW: &str =
+    "times_ms = { image = 40, define = 40, start = 40, stop = 40, reboot = 40, destroy = 40 }";
+
+async fn gone(up: &Up, cloud: &Cloud, id: &str, when: &str) {
+    up.delete(id).await;
+    up.goes(id).await;
+    cloud.empty(up, when).await;
+    let path = format!("DELETE /servers/{id}");
+    up.call(ANN, "2.90", &path, None).await.refused(404, "could not be found");
+}
+
+#[tokio::test]
+async fn at_rest() {
+    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU])])).await {
+        let id = up.active(&cloud, "one", "vgpu").await;
+        gone(&up, &cloud, &id, "ACTIVE").await;
+        let id = up.active(&cloud, "one", "vgpu").await;
+        up.act(&id, json!({"os-stop": null})).await;
+        up.becomes(&id, "SHUTOFF").await;
+        gone(&up, &cloud, &id, "SHUTOFF").await;
+        let id = up.boot(&cloud, "one", "fpga").await;
+        up.becomes(&id, "ERROR").await;
+        gone(&up, &cloud, &id, "ERROR without a host").await;
+        up.restart_failing(&cloud, "a", &[("stop", Some(1))]).await;
+        let id = up.active(&cloud, "one", "vgpu").await;
+        up.act(&id, json!({"os-stop": null})).await;
+        up.becomes(&id, "ERROR").await;
+        gone(&up, &cloud, &id, "ERROR on a host").await;
+    }
+}
+
+#[tokio::test]
+async fn while_it_is_built() {
+    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU, SLOW])])).await {
+        for wait in [0, 20, 60, 100] {
+            let id = up.boot(&cloud, "one", "vgpu").await;
+            tokio::time::sleep(std::time::Duration::from_millis(wait)).await;
+            gone(&up, &cloud, &id, &format!("BUILD for {wait} ms")).await;
+        }
+        let ends = "SELECT DISTINCT outcome FROM operations WHERE kind = 'create'";
+        assert_eq!(cloud.column(ends).await, ["cancelled"]);
+    }
+}
+
+#[tokio::test]
+async fn while_something_is_done_to_it() {
+    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU, SLOW])])).await {
+        for action in [
+            json!({"os-stop": null}),
+            json!({"reboot": {"type": "SOFT"}}),
+            json!({"reboot": {"type": "HARD"}}),
+        ] {
+            let id = up.active(&cloud, "one", "vgpu").await;
+            up.act(&id, action.clone()).await;
+            gone(&up, &cloud, &id, &action.to_string()).await;
+        }
+        let id = up.active(&cloud, "one", "vgpu").await;
+        up.act(&id, json!({"os-stop": null})).await;
+        up.becomes(&id, "SHUTOFF").await;
+        up.act(&id, json!({"os-start": null})).await;
+        gone(&up, &cloud, &id, "powering on").await;
+    }
+}
+
+#[tokio::test]
+async fn while_a_failed_boot_is_cleared() {
+    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU, SLOW])])).await {
+        up.restart_failing(&cloud, "a", &[("start", None), ("destroy", Some(1))]).await;
+        let id = up.boot(&cloud, "one", "vgpu").await;
+        crate::kit::patiently("a failed boot", async || {
+            let failed = "SELECT id FROM operation_events e JOIN operations o
+                ON o.id = e.operation_id WHERE e.result = 'Error'";
+            !cloud.column(failed).await.is_empty() || up.server(&id).await["status"] == "ERROR"
+        })
+        .await;
+        gone(&up, &cloud, &id, "clearing").await;
+    }
+}
+
+#[tokio::test]
+async fn twice_is_once() {
+    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU, SLOW])])).await {
+        let id = up.active(&cloud, "one", "vgpu").await;
+        up.delete(&id).await;
+        let server = up.server(&id).await;
+        assert_eq!(server["OS-EXT-STS:task_state"], "deleting");
+        assert_eq!(server["status"], "ACTIVE");
+        up.delete(&id).await;
+        up.try_act(&id, json!({"forceDelete": null})).await.expect(202);
+        let stop = up.try_act(&id, json!({"os-stop": null})).await;
+        stop.refused(409, "while it is in task_state deleting");
+        up.goes(&id).await;
+        let deletes = "SELECT id FROM operations WHERE kind = 'delete'";
+        assert_eq!(cloud.column(deletes).await.len(), 1);
+        cloud.empty(&up, "twice").await;
+    }
+}
+
+#[tokio::test]
+async fn while_the_node_is_away_it_waits() {
+    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU])])).await {
+        let id = up.active(&cloud, "one", "vgpu").await;
+        up.nodes.kill("a").await;
+        up.delete(&id).await;
+        assert_ne!(up.server(&id).await, Value::Null);
+        assert_eq!(cloud.used("VGPU").await, 1, "the guest may still use its device");
+        cloud.audit("waiting").await;
+        up.start_node(&cloud, "a").await;
+        up.goes(&id).await;
+        cloud.empty(&up, "after the wait").await;
+    }
+}

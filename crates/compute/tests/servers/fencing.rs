@@ -1,0 +1,143 @@
+//! Epochs: who has been replaced must not change anything any more.
+
+use kilonova_ids::ServerId;
+use kilonova_node_api::{ControlPlane, Observation, Outcome, Refusal};
+use kilonova_store::params;
+use serde_json::json;
+
+use crate::kit::{Cloud, GPU, Up, hosts};
+
+/// Everything a node's report could change.
+async fn rows(cloud: &Cloud) -> Vec<String> {
+    let mut all = Vec::new();
+    for sql in [
+        "SELECT id || vm_state || COALESCE(task_state, '') FROM servers ORDER BY id",
+        "SELECT server_id || body FROM documents ORDER BY server_id",
+        "SELECT id || step || outcome FROM operations ORDER BY id",
+        "SELECT uuid || state FROM attach_handles ORDER BY uuid",
+        "SELECT consumer_id || provider_id || class FROM allocations
+            ORDER BY consumer_id, provider_id, class",
+    ] {
+        all.extend(cloud.column(sql).await);
+    }
+    all
+}
+
+async fn generation(cloud: &Cloud, server: ServerId) -> i64 {
+    let sql = "SELECT generation FROM documents WHERE server_id = ?1";
+    let row = cloud.store.read(move |tx| tx.row(sql, params![server])).await.expect("a query");
+    row.expect("a document").int(0).expect("a number")
+}
+
+fn epoch(up: &Up, host: &str) -> i64 {
+    up.compute.fleet.by_name(host).expect("a host").epoch()
+}
+
+#[tokio::test]
+async fn a_report_of_an_old_session_changes_nothing() {
+    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU])])).await {
+        let link = kilonova_compute::Link(up.compute.clone());
+        let id = up.active(&cloud, "one", "vgpu").await;
+        let server: ServerId = id.parse().expect("an id");
+        let old = epoch(&up, "a");
+        up.restart_nodes(&cloud).await;
+        up.hosts_are_there().await;
+        assert!(epoch(&up, "a") > old);
+        up.nodes.kill("a").await;
+        for action in [json!({"os-stop": null}), json!({"forceDelete": null})] {
+            up.act(&id, action).await;
+            let before = rows(&cloud).await;
+            let generation = generation(&cloud, server).await;
+            let failed = || Outcome::Failed { step: "start".into(), message: "old".into() };
+            for outcome in [Outcome::Stopped, Outcome::Running, Outcome::Absent, failed()] {
+                let report = vec![Observation { server, generation, outcome }];
+                assert_eq!(link.observed("a", old, report).await, Err(Refusal::Fenced));
+            }
+            assert_eq!(link.desired("a", old, 0).await, Err(Refusal::Fenced));
+            assert_eq!(rows(&cloud).await, before);
+        }
+        up.start_node(&cloud, "a").await;
+        up.goes(&id).await;
+        cloud.empty(&up, "after the fence").await;
+    }
+}
+
+#[tokio::test]
+async fn a_report_on_an_older_document_changes_nothing() {
+    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU])])).await {
+        let link = kilonova_compute::Link(up.compute.clone());
+        let id = up.active(&cloud, "one", "vgpu").await;
+        let server: ServerId = id.parse().expect("an id");
+        let old = generation(&cloud, server).await;
+        up.nodes.kill("a").await;
+        up.delete(&id).await;
+        let before = rows(&cloud).await;
+        for outcome in [Outcome::Stopped, Outcome::Running, Outcome::Absent] {
+            let report = vec![Observation { server, generation: old, outcome }];
+            assert_eq!(link.observed("a", epoch(&up, "a"), report).await, Ok(()));
+        }
+        assert_eq!(rows(&cloud).await, before);
+        up.start_node(&cloud, "a").await;
+        up.goes(&id).await;
+        cloud.empty(&up, "after the old report").await;
+    }
+}
+
+#[tokio::test]
+async fn reports_on_what_is_unknown_change_nothing() {
+    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let link = kilonova_compute::Link(up.compute.clone());
+        let id = up.active(&cloud, "one", "vgpu").await;
+        let server: ServerId = id.parse().expect("an id");
+        let generation = generation(&cloud, server).await;
+        let on = up.server(&id).await["OS-EXT-SRV-ATTR:host"].clone();
+        let other = if on == "a" { "b" } else { "a" };
+        let before = rows(&cloud).await;
+        for (host, server) in [(other, server), ("a", ServerId::new_v4())] {
+            let outcome = Outcome::Absent;
+            let report = vec![Observation { server, generation, outcome }];
+            assert_eq!(link.observed(host, epoch(&up, host), report).await, Ok(()));
+        }
+        let stranger = link.observed("stranger", 1, Vec::new()).await;
+        assert_eq!(stranger, Err(Refusal::Fenced));
+        assert_eq!(rows(&cloud).await, before);
+        cloud.sweep(&up, "the unknown").await;
+    }
+}
+
+#[tokio::test]
+async fn a_second_process_for_a_host_stops_the_first() {
+    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU])])).await {
+        let id = up.active(&cloud, "one", "vgpu").await;
+        let second = up.nodes.beside();
+        let mut first = std::mem::replace(&mut up.nodes, second);
+        up.start_node(&cloud, "a").await;
+        up.act(&id, json!({"os-stop": null})).await;
+        up.becomes(&id, "SHUTOFF").await;
+        let end = first.end_of("a").await;
+        assert!(matches!(end, kilonova_node::Error::Fenced { .. }), "{end}");
+        cloud.sound(&up, "after the second").await;
+        cloud.sweep(&up, "after the second").await;
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_was_away_catches_up() {
+    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU])])).await {
+        let stays = up.active(&cloud, "stays", "vgpu").await;
+        let stops = up.active(&cloud, "stops", "vgpu").await;
+        let goes = up.active(&cloud, "goes", "vgpu").await;
+        up.nodes.kill("a").await;
+        up.act(&stops, json!({"os-stop": null})).await;
+        up.delete(&goes).await;
+        let comes = up.boot(&cloud, "comes", "vgpu").await;
+        cloud.audit("away").await;
+        up.start_node(&cloud, "a").await;
+        up.goes(&goes).await;
+        up.becomes(&stops, "SHUTOFF").await;
+        up.becomes(&comes, "ACTIVE").await;
+        up.becomes(&stays, "ACTIVE").await;
+        cloud.sound(&up, "back").await;
+        cloud.sweep(&up, "back").await;
+    }
+}

@@ -1,0 +1,75 @@
+//! The agents of the hosts, each of which can be killed and started on its own.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use kilonova_node::topology::Host;
+use kilonova_node::{Error, Node};
+use kilonova_node_api::ControlPlane;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::topology::failing;
+
+pub struct Nodes {
+    control: Arc<dyn ControlPlane>,
+    folder: PathBuf,
+    running: BTreeMap<String, Running>,
+}
+
+struct Running {
+    stop: watch::Sender<bool>,
+    task: JoinHandle<Result<(), Error>>,
+}
+
+impl Nodes {
+    pub fn new(control: Arc<dyn ControlPlane>, folder: PathBuf) -> Self {
+        Self { control, folder, running: BTreeMap::new() }
+    }
+
+    /// Nodes of the same hosts, none of which runs yet.
+    pub fn beside(&self) -> Self {
+        Self::new(Arc::clone(&self.control), self.folder.clone())
+    }
+
+    /// Starts a host's agent. One that runs for the host already goes on beside it.
+    pub fn start(&mut self, host: &Host) {
+        let node = Node::simulated(host, &self.folder).expect("a node");
+        let (stop, stopped) = watch::channel(false);
+        let task = tokio::spawn(node.run(Arc::clone(&self.control), stopped));
+        self.running.insert(host.name.clone(), Running { stop, task });
+    }
+
+    /// [`Nodes::start`] with steps that fail so many times, or always.
+    pub fn start_failing(&mut self, host: &Host, steps: &[(&str, Option<u32>)]) {
+        let like = failing(&host.like, steps);
+        self.start(&Host { like: Arc::new(like), ..host.clone() });
+    }
+
+    /// Ends a host's agent where it is.
+    pub async fn kill(&mut self, host: &str) {
+        let Some(running) = self.running.remove(host) else { return };
+        running.stop.send_replace(true);
+        running.task.await.expect("no panic").expect("nothing but the kill ends a node");
+    }
+
+    pub async fn kill_all(&mut self) {
+        for running in self.running.values() {
+            running.stop.send_replace(true);
+        }
+        for running in std::mem::take(&mut self.running).into_values() {
+            running.task.await.expect("no panic").expect("nothing but the kill ends a node");
+        }
+    }
+
+    /// How a host's agent ended by itself.
+    pub async fn end_of(&mut self, host: &str) -> Error {
+        let running = self.running.remove(host).expect("it was started");
+        running.task.await.expect("no panic").expect_err("it ended for a reason")
+    }
+
+    pub fn names(&self) -> Vec<String> {
+        self.running.keys().cloned().collect()
+    }
+}

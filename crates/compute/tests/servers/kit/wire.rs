@@ -1,0 +1,58 @@
+//! The way from the nodes to the services. Services may die and come back while the nodes live on:
+//! calls on their way to dead ones break off, as connections do.
+
+use std::sync::Arc;
+
+use kilonova_node_api::{Answer, Batch, ControlPlane, Observation, Refusal, Registration, Session};
+use tokio::sync::watch;
+
+type Services = Arc<dyn ControlPlane>;
+
+pub struct Wire(watch::Sender<Services>);
+
+impl Wire {
+    pub fn to(services: Services) -> Self {
+        Self(watch::Sender::new(services))
+    }
+
+    /// Other services answer from now on.
+    pub fn switch(&self, services: Services) {
+        self.0.send_replace(services);
+    }
+
+    fn line(&self) -> (Services, watch::Receiver<Services>) {
+        let mut end = self.0.subscribe();
+        let services = Arc::clone(&end.borrow_and_update());
+        (services, end)
+    }
+}
+
+async fn until<T>(mut end: watch::Receiver<Services>, answer: Answer<'_, T>) -> Result<T, Refusal> {
+    tokio::select! {
+        biased;
+        _ = end.changed() => Err(Refusal::Unavailable("the connection is gone".into())),
+        answer = answer => answer,
+    }
+}
+
+impl ControlPlane for Wire {
+    fn register(&self, registration: Registration) -> Answer<'_, Session> {
+        let (services, end) = self.line();
+        Box::pin(async move { until(end, services.register(registration)).await })
+    }
+
+    fn desired<'a>(&'a self, host: &'a str, epoch: i64, since: i64) -> Answer<'a, Batch> {
+        let (services, end) = self.line();
+        Box::pin(async move { until(end, services.desired(host, epoch, since)).await })
+    }
+
+    fn observed<'a>(
+        &'a self,
+        host: &'a str,
+        epoch: i64,
+        observations: Vec<Observation>,
+    ) -> Answer<'a, ()> {
+        let (services, end) = self.line();
+        Box::pin(async move { until(end, services.observed(host, epoch, observations)).await })
+    }
+}
