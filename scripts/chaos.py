@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Random kill -9 of a real `kilonova serve` under load, with a ledger audit each time.
 
-    scripts/chaos.py [KILLS] [--kilonova PROGRAM] [--database URL] [--seed N] [--minutes N]
+    scripts/chaos.py [KILLS] [--split] [--kilonova PROGRAM] [--database URL] [--seed N] [--minutes N]
 
 Each round: some seconds' fraction of creates, deletes, stops and starts by several threads over
-plain HTTP; kill -9 at a random moment; `kilonova doctor` on what is there; start again. What was
+plain HTTP; kill -9 at a random moment; `kilonova doctor` on what is there; start again. With
+--split the hosts are processes of their own, and a kill hits the control plane, a host, or all. What was
 answered must hold: a server whose create was answered is there, one whose delete was answered goes.
 Now and then, and at the end, it waits until nothing is under way and then looks closer; at the very
 end it deletes everything and wants every usage to be 0.
@@ -14,10 +15,13 @@ import argparse
 import os
 import random
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
 import threading
 import time
+import tomllib
 
 from stack import Api, Gone, Serve, Wrong, settle
 
@@ -26,6 +30,37 @@ THREADS = 6
 ALIVE = 30          # the load deletes rather than creates when there are more servers
 SETTLE_EVERY = 10   # rounds
 COMPUTE = "/compute/v2.1"
+
+
+class Host:
+    """A simulated host as a `kilonova node` process."""
+
+    def __init__(self, serve, name, folder):
+        self.serve, self.name = serve, name
+        self.state = os.path.join(folder, f"host-{name}")
+        self.log = os.path.join(folder, f"host-{name}.log")
+        self.process = None
+
+    def start(self):
+        command = [self.serve.binary, "node", "--control", self.serve.url, "--host", self.name,
+                   "--nodes", self.serve.topology, "--state-dir", self.state,
+                   "--token-file", os.path.join(self.serve.state, "node.token")]
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL,
+                                            stdout=subprocess.DEVNULL, stderr=log,
+                                            start_new_session=True)
+
+    def kill(self):
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+
+    def check(self):
+        """It never ends by itself, whatever is killed around it."""
+        if self.process.poll() is not None:
+            with open(self.log, encoding="utf-8", errors="replace") as log:
+                end = "".join(log.readlines()[-5:])
+            raise Wrong(f"host {self.name} ended with exit code {self.process.returncode}:\n{end}")
 
 
 class World:
@@ -132,6 +167,21 @@ class Load:
         self.action(connection, server, "start")
 
 
+def names(topology):
+    """The hosts that a topology file declares."""
+    with open(topology, "rb") as file:
+        return [host["name"] for host in tomllib.load(file)["host"]]
+
+
+def register(api, count):
+    """Waits until every host is there."""
+    deadline = time.monotonic() + 30
+    while len(api.expect(200, "GET", f"{COMPUTE}/os-hypervisors")["hypervisors"]) < count:
+        if time.monotonic() > deadline:
+            raise Wrong(f"not all of the {count} hosts have registered within 30 s")
+        time.sleep(0.02)
+
+
 def prepare(api):
     """A flavor of each kind that the hosts can serve, and an image."""
     kinds = [("plain", {}), ("vgpu", {"resources:VGPU": "1"})]
@@ -178,15 +228,29 @@ def compare(world, servers, settled):
     world.live |= set(servers) - world.gone - world.leaving
 
 
-def rounds(options, serve, world, api, flavors, image, progress):
+def strike(serve, hosts, dice):
+    """Kills something, and returns what is to be started again."""
+    if not hosts:
+        serve.kill()
+        return [serve]
+    for host in hosts:
+        host.check()
+    victims = dice.choice([[serve], [dice.choice(hosts)], [serve, *hosts]])
+    for victim in victims:
+        victim.kill()
+    return victims
+
+
+def rounds(options, serve, hosts, world, api, flavors, image, progress):
     deadline = time.monotonic() + options.minutes * 60
     for done in range(1, options.kills + 1):
         load = Load(world, api, flavors, image)
         time.sleep(world.dice.uniform(0.0, 0.4))
-        serve.kill()
+        victims = strike(serve, hosts, world.dice)
         load.join()
         audit(serve, f"after kill {done}")
-        serve.start()
+        for victim in victims:
+            victim.start()
         serve.tidy()
         settled = done % SETTLE_EVERY == 0 or done == options.kills
         compare(world, settle(api.clone()) if settled else api.clone().servers(), settled)
@@ -221,6 +285,7 @@ def main():
     parser.add_argument("kills", nargs="?", type=int, default=200)
     parser.add_argument("--kilonova", default=os.path.join(ROOT, "target/release/kilonova"))
     parser.add_argument("--nodes", default=os.path.join(ROOT, "examples/nodes/demo.toml"))
+    parser.add_argument("--split", action="store_true", help="hosts as processes of their own")
     parser.add_argument("--database", help="PostgreSQL URL; SQLite when left out")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--minutes", type=float, default=15, help="give up after this long")
@@ -232,10 +297,14 @@ def main():
     folder = tempfile.mkdtemp(prefix="kilonova-chaos-")
     state = os.path.join(folder, "state")
     os.mkdir(state)
-    serve = Serve(os.path.abspath(options.kilonova), state, options.nodes, options.database)
+    serve = Serve(os.path.abspath(options.kilonova), state,
+                  None if options.split else options.nodes, options.database)
+    serve.topology = options.nodes
+    hosts = [Host(serve, name, folder) for name in names(options.nodes)] if options.split else []
     world = World(random.Random(options.seed))
     print(f"chaos: {options.kills} kills, seed {options.seed}, "
-          f"{'PostgreSQL' if options.database else 'SQLite'}", flush=True)
+          f"{'PostgreSQL' if options.database else 'SQLite'}"
+          f"{', each host a process' if hosts else ''}", flush=True)
 
     def progress(done):
         nonlocal survived
@@ -250,6 +319,9 @@ def main():
         serve.start()
         api = Api(serve.url)
         api.login(serve.openrc())
+        for host in hosts:
+            host.start()
+        register(api, len(names(options.nodes)))
         flavors, image = prepare(api)
         # The quota is not what is tried here.
         project = api.login(serve.openrc())["project"]["id"]
@@ -257,8 +329,10 @@ def main():
                    {"quota_set": {"instances": -1, "cores": -1, "ram": -1}},
                    {"OpenStack-API-Version": "compute 2.56"})
         api.close()
-        rounds(options, serve, world, api, flavors, image, progress)
+        rounds(options, serve, hosts, world, api, flavors, image, progress)
         empty(serve, api.clone())
+        for host in hosts:
+            host.check()
         code, took = serve.stop()
         if code != 0 or took > 5.5:
             raise Wrong(f"SIGTERM: exit code {code} after {took:.1f} s")
@@ -270,7 +344,8 @@ def main():
         if serve.starts:
             print(f"\nthe end of kilonova's log ({serve.log}):\n{serve.tail()}")
     finally:
-        serve.kill()
+        for process in [serve, *hosts]:
+            process.kill()
         if options.counts:
             with open(options.counts, "w", encoding="utf-8") as file:
                 file.write(f"{survived} {failed}\n")

@@ -2,6 +2,7 @@
 
 mod bench;
 mod doctor;
+mod node;
 mod serve;
 
 use std::net::SocketAddr;
@@ -26,6 +27,8 @@ enum Command {
     Serve(Serve),
     /// Check the ledger of a state directory; exit 1 when a rule is broken.
     Doctor(Doctor),
+    /// Run simulated hosts against a control plane in another process.
+    Node(node::Options),
     /// Measure boots, lists and deletes on simulated hosts.
     Bench(Bench),
 }
@@ -107,6 +110,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     match arguments.command {
         Command::Serve(options) => serve::run(options),
         Command::Doctor(options) => doctor::run(options),
+        Command::Node(options) => node::run(options),
         Command::Bench(options) => bench::run(options),
     }
 }

@@ -8,6 +8,7 @@ mod edge;
 mod listen;
 pub mod logs;
 mod metrics;
+mod node_door;
 mod nodes;
 mod router;
 mod services;
@@ -53,10 +54,11 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
         services.store.clone(),
         compute.clone(),
         Arc::clone(&services.auth),
-        metrics::token(&directory)?,
+        directory.secret("metrics.token")?,
     );
-    let router = router::build(&settings, services, metrics);
+    let mut router = router::build(&settings, services, metrics);
     if let Some(compute) = &compute {
+        router = router.merge(node_door::routes(compute, directory.secret("node.token")?));
         kilonova_compute::reconcile::start(compute);
     }
     let nodes = match (topology, compute) {

@@ -1,12 +1,14 @@
 //! The state directory: one owner at a time, keys and credentials readable by the owner alone.
 
 mod credentials;
+mod secret;
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 pub use credentials::Credentials;
+pub use secret::same;
 
 use crate::failure::Failure;
 

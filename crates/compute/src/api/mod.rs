@@ -9,6 +9,7 @@ mod keypairs;
 mod limits;
 mod links;
 mod negotiation;
+pub mod nodes;
 mod quota_classes;
 mod quota_limits;
 mod quotas;

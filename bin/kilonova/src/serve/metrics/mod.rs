@@ -22,8 +22,7 @@ use prometheus_client::registry::Registry;
 
 pub(super) use http::{Traffic, watch};
 
-use crate::failure::Failure;
-use crate::state::{StateDir, write_secret};
+use crate::state::same;
 
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -64,34 +63,12 @@ impl Metrics {
             .get(header::AUTHORIZATION)
             .and_then(|value| value.to_str().ok())
             .and_then(|value| value.strip_prefix("Bearer "));
-        if bearer.is_some_and(|given| same(given.trim().as_bytes(), self.token.as_bytes())) {
+        if bearer.is_some_and(|given| same(given.trim(), &self.token)) {
             return true;
         }
         headers.contains_key("x-auth-token")
             && self.auth.authenticate(headers).await.is_ok_and(|caller| caller.is_admin())
     }
-}
-
-/// Compares in a time that does not depend on where they differ.
-fn same(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
-}
-
-/// The token for scrapers, made at the first start.
-pub(super) fn token(directory: &StateDir) -> Result<String, Failure> {
-    let path = directory.join("metrics.token");
-    match std::fs::read_to_string(&path) {
-        Ok(text) if !text.trim().is_empty() => return Ok(text.trim().to_owned()),
-        Ok(_) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => {
-            return Err(Failure::failed(&format!("cannot read {}", path.display()), error));
-        }
-    }
-    let token = uuid::Uuid::new_v4().simple().to_string();
-    write_secret(&path, &token)
-        .map_err(|e| Failure::failed(&format!("cannot write {}", path.display()), e))?;
-    Ok(token)
 }
 
 async fn show(State(metrics): State<Metrics>, headers: HeaderMap) -> Response {

@@ -1,0 +1,90 @@
+//! `kilonova node`: simulated hosts in a process of their own, against a control plane elsewhere.
+//! The same agent as inside `serve`, so that either side can be killed alone.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+use kilonova_node::Node;
+use kilonova_node::topology::Topology;
+use kilonova_node_api::ControlPlane;
+use kilonova_node_link::Remote;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::failure::Failure;
+use crate::state::StateDir;
+
+/// Options of `node`.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// The control plane.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8774")]
+    control: String,
+    /// The file with the word for nodes: `node.token` in the control plane's state directory.
+    #[arg(long, value_name = "FILE")]
+    token_file: PathBuf,
+    /// Topology of the hosts.
+    #[arg(long, value_name = "FILE")]
+    nodes: PathBuf,
+    /// Only this host of the topology.
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+    /// Where the hosts keep their guests and what they noted.
+    #[arg(long, value_name = "DIR", default_value = "kilonova-node-state")]
+    state_dir: PathBuf,
+}
+
+pub(super) fn run(options: Options) -> Result<ExitCode, Failure> {
+    let refused = |error: &dyn std::fmt::Display| Failure::Refused(error.to_string());
+    let mut topology = Topology::read(&options.nodes).map_err(|e| refused(&e))?;
+    if let Some(name) = &options.host {
+        topology.hosts.retain(|host| host.name == *name);
+        if topology.hosts.is_empty() {
+            let file = options.nodes.display();
+            return Err(Failure::Refused(format!("{file} has no host {name}")));
+        }
+    }
+    let token = std::fs::read_to_string(&options.token_file).map_err(|error| {
+        Failure::Refused(format!("cannot read {}: {error}", options.token_file.display()))
+    })?;
+    let control = Remote::new(&options.control, &token).map_err(|e| refused(&e))?;
+    let directory = StateDir::take(&options.state_dir)?;
+    crate::serve::logs::start(false);
+    super::runtime()?.block_on(follow(&topology, &directory, Arc::new(control)))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs the hosts until a signal, or until the last one has stopped by itself.
+async fn follow(
+    topology: &Topology,
+    directory: &StateDir,
+    control: Arc<dyn ControlPlane>,
+) -> Result<(), Failure> {
+    let mut terminate = signal(SignalKind::terminate())
+        .map_err(|e| Failure::failed("cannot wait for SIGTERM", e))?;
+    let (stop, stopped) = watch::channel(false);
+    let folder = directory.join("nodes");
+    let mut hosts = JoinSet::new();
+    for host in &topology.hosts {
+        let node = Node::simulated(host, &folder).map_err(|e| Failure::Failed(e.to_string()))?;
+        hosts.spawn(node.run(Arc::clone(&control), stopped.clone()));
+    }
+    println!("kilonova: {} simulated host(s) started", hosts.len());
+    let mut failures = Vec::new();
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => drop(stop.send_replace(true)),
+            _ = tokio::signal::ctrl_c() => drop(stop.send_replace(true)),
+            ended = hosts.join_next() => match ended {
+                None => break,
+                Some(Ok(Ok(()))) => {}
+                Some(Ok(Err(error))) => failures.push(error.to_string()),
+                Some(Err(error)) => failures.push(error.to_string()),
+            },
+        }
+    }
+    if failures.is_empty() { Ok(()) } else { Err(Failure::Failed(failures.join("; "))) }
+}

@@ -1,0 +1,102 @@
+//! What nodes on other machines call: the [`ControlPlane`] trait over HTTP. Mounted apart from
+//! Nova's API, with a door of its own; tenants' tokens open nothing here.
+//!
+//! ```text
+//! POST /v1/register                             Registration   -> Session
+//! GET  /v1/hosts/{host}/desired?epoch=&since=                  -> Batch (a long poll)
+//! POST /v1/hosts/{host}/observed?epoch=         [Observation]  -> 204
+//! ```
+//!
+//! 409 fences the caller, 422 refuses what it said, 503 asks it to try again.
+
+use axum::extract::{Path, Request, State};
+use axum::http::StatusCode;
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use kilonova_node_api::{Batch, ControlPlane, Observation, Refusal, Registration, Session};
+use kilonova_wire::query::Query;
+use kilonova_wire::{Dialect, Fault, Service};
+use serde::de::DeserializeOwned;
+
+use crate::Link;
+
+/// Bytes that a node's message may have: a host with thousands of virtual functions fits.
+const LIMIT: usize = 16 * 1024 * 1024;
+
+/// The routes that nodes call.
+pub fn routes(link: Link) -> Router {
+    Router::new()
+        .route("/v1/register", post(register))
+        .route("/v1/hosts/{host}/desired", get(desired))
+        .route("/v1/hosts/{host}/observed", post(observed))
+        .with_state(link)
+}
+
+/// What the layers around the routes need to know.
+pub fn service() -> Service {
+    Service { name: "node", dialect: Dialect::Compute, versions: None, public: |_| false }
+}
+
+async fn register(State(link): State<Link>, request: Request) -> Result<Json<Session>, Fault> {
+    let registration: Registration = message(request).await?;
+    link.register(registration).await.map(Json).map_err(refused)
+}
+
+async fn desired(
+    State(link): State<Link>,
+    Path(host): Path<String>,
+    query: Query,
+) -> Result<Json<Batch>, Fault> {
+    let (epoch, since) = (number(&query, "epoch")?, number(&query, "since")?);
+    link.desired(&host, epoch, since).await.map(Json).map_err(refused)
+}
+
+async fn observed(
+    State(link): State<Link>,
+    Path(host): Path<String>,
+    query: Query,
+    request: Request,
+) -> Result<StatusCode, Fault> {
+    let epoch = number(&query, "epoch")?;
+    let observations: Vec<Observation> = message(request).await?;
+    link.observed(&host, epoch, observations).await.map_err(refused)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn refused(refusal: Refusal) -> Fault {
+    match refusal {
+        Refusal::Fenced => Fault::conflict(Refusal::Fenced.to_string()),
+        Refusal::Rejected(why) => Fault::new(StatusCode::UNPROCESSABLE_ENTITY, why),
+        Refusal::Unavailable(why) => {
+            let mut fault = Fault::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "The control plane cannot answer now; try again.",
+            );
+            fault.internal = Some(why);
+            fault
+        }
+    }
+}
+
+fn number(query: &Query, key: &str) -> Result<i64, Fault> {
+    query
+        .get(key)
+        .and_then(|text| text.parse().ok())
+        .ok_or_else(|| Fault::bad_request(format!("{key} must be a number.")))
+}
+
+async fn message<T: DeserializeOwned>(request: Request) -> Result<T, Fault> {
+    let bytes = match Limited::new(request.into_body(), LIMIT).collect().await {
+        Ok(collected) => collected.to_bytes(),
+        Err(error) if error.is::<LengthLimitError>() => {
+            return Err(Fault::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                format!("A node's message may have at most {LIMIT} bytes."),
+            ));
+        }
+        Err(_) => return Err(Fault::bad_request("The message could not be read to its end.")),
+    };
+    serde_json::from_slice(&bytes)
+        .map_err(|error| Fault::new(StatusCode::UNPROCESSABLE_ENTITY, format!("This is no message of a node: {error}")))
+}

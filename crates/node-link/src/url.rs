@@ -1,0 +1,79 @@
+//! Reading what the operator gave: a URL and a word.
+
+use std::fmt::Write;
+
+/// Why there can be no way to the control plane.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum Error {
+    /// The URL is none.
+    #[error("{0:?} is no URL of a control plane; it looks like http://192.0.2.1:8774")]
+    Url(String),
+    /// The token cannot be sent.
+    #[error("the token is empty or holds what no token holds; copy the file node.token again")]
+    Token,
+    /// No client can be made.
+    #[error("cannot make an HTTP client: {0}")]
+    Client(String),
+}
+
+/// Where the routes for nodes are.
+pub(super) fn base(url: &str) -> Result<String, Error> {
+    let wrong = || Error::Url(url.to_owned());
+    let parsed = reqwest::Url::parse(url.trim()).map_err(|_| wrong())?;
+    let bare = parsed.query().is_none() && parsed.fragment().is_none();
+    if parsed.scheme() != "http" || !parsed.has_host() || !parsed.username().is_empty() || !bare {
+        return Err(wrong());
+    }
+    Ok(format!("{}/node", parsed.as_str().trim_end_matches('/')))
+}
+
+pub(super) fn token(token: &str) -> Result<String, Error> {
+    let token = token.trim();
+    if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(Error::Token);
+    }
+    Ok(token.to_owned())
+}
+
+/// A host name as one segment of a path.
+pub(super) fn segment(name: &str) -> String {
+    let mut segment = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'~') {
+            segment.push(char::from(byte));
+        } else {
+            // A dot is escaped too: `..` would be read as a step up.
+            let written = write!(segment, "%{byte:02X}");
+            debug_assert!(written.is_ok());
+        }
+    }
+    segment
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_needs_scheme_and_host() {
+        assert_eq!(base("http://127.0.0.1:8774"), Ok("http://127.0.0.1:8774/node".into()));
+        assert_eq!(base(" http://cloud/x/ "), Ok("http://cloud/x/node".into()));
+        for wrong in ["", "127.0.0.1:8774", "ftp://cloud", "http://u:p@cloud", "http://c/?a=1"] {
+            assert_eq!(base(wrong), Err(Error::Url(wrong.into())), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn host_names_stay_one_segment() {
+        assert_eq!(segment("gpu-1"), "gpu-1");
+        assert_eq!(segment("a.b/c d"), "a%2Eb%2Fc%20d");
+        assert_eq!(segment("ü"), "%C3%BC");
+    }
+
+    #[test]
+    fn tokens_are_trimmed_and_printable() {
+        assert_eq!(token(" abc\n"), Ok("abc".into()));
+        assert_eq!(token(" \n"), Err(Error::Token));
+        assert_eq!(token("a b"), Err(Error::Token));
+    }
+}
