@@ -6,7 +6,8 @@
 #   demo    the main job by the stock clients, on both databases
 #   chaos   random kill -9 of a real `kilonova serve` under load, on both databases
 #
-# KILONOVA_KILLS (200) is the number of kills on each database. A failed step does not keep the
+# KILONOVA_KILLS (200) is the number of kills of the whole system on each database; half as many again
+# hit control plane or hosts as processes of their own. A failed step does not keep the
 # later ones from running. The last line sums up; the exit code is 1 when anything failed.
 # KILONOVA names a program to use for demo and chaos instead of building it.
 set -euo pipefail
@@ -94,10 +95,15 @@ demo() {
 
 chaos() {
     release || return 0
+    local apart=$((KILLS * 3 / 2))
     title "chaos: $KILLS kills on SQLite"
     script chaos "$KILLS"
+    title "chaos: $apart kills of control plane or hosts on SQLite"
+    script chaos "$apart" --split
     title "chaos: $KILLS kills on PostgreSQL"
     script chaos "$KILLS" --database "$(pg_database chaos)"
+    title "chaos: $apart kills of control plane or hosts on PostgreSQL"
+    script chaos "$apart" --split --database "$(pg_database chaos_apart)"
 }
 
 [ $# -gt 0 ] || set -- unit docs demo chaos
