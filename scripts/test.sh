@@ -6,8 +6,8 @@
 #   demo    the main job by the stock clients, on both databases
 #   chaos   random kill -9 of a real `kilonova serve` under load, on both databases
 #
-# KILONOVA_KILLS (200) is the number of kills of the whole system on each database; half as many again
-# hit control plane or hosts as processes of their own. A failed step does not keep the
+# KILONOVA_KILLS (200) is the number of kills of the whole system on each database; half as many more
+# than that hit control plane or hosts apart, as processes. A failed step does not keep the
 # later ones from running. The last line sums up; the exit code is 1 when anything failed.
 # KILONOVA names a program to use for demo and chaos instead of building it.
 set -euo pipefail
