@@ -8,6 +8,7 @@
 //! ```
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use axum::body::Body;
 use http_body_util::BodyExt as _;
@@ -19,6 +20,10 @@ use super::{blocking, owned, seen};
 use crate::db::images::{self, Arrived};
 use crate::files::{Directory, Writer, format};
 use crate::{Error, ImageRecord, Images, Status};
+
+/// How long the next bytes may take: an upload that stands still must not hold its connection and
+/// its file forever.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Images {
     /// Takes the bytes of an image for a caller. The work goes on by itself when the caller goes
@@ -103,7 +108,11 @@ impl Images {
     ) -> Result<(), Error> {
         let writer = Writer::start(file);
         let mut size = 0_u64;
-        while let Some(frame) = body.frame().await {
+        loop {
+            let next = tokio::time::timeout(PATIENCE, body.frame()).await;
+            let stalled =
+                |_| Error::BrokenOff(format!("no bytes came for {} s", PATIENCE.as_secs()));
+            let Some(frame) = next.map_err(stalled)? else { break };
             let frame = frame.map_err(|e| Error::BrokenOff(e.to_string()))?;
             let Ok(chunk) = frame.into_data() else { continue };
             size += chunk.len() as u64;
