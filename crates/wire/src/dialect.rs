@@ -44,6 +44,9 @@ impl Dialect {
                 if code_shown {
                     error["code"] = fault.code.into();
                 }
+                for (key, value) in &fault.extra {
+                    error[*key] = value.as_str().into();
+                }
                 json!({"errors": [error]})
             }
             Self::Accelerator if fault.unrouted => {
@@ -66,6 +69,35 @@ impl Dialect {
             }}),
         }
     }
+}
+
+/// A fault for readers of pages and of lines, as Placement words it there too.
+pub fn written(fault: &Fault, as_page: bool) -> String {
+    let status = format!("{} {}", fault.status.as_u16(), title(fault.status));
+    let said = explanation(fault.status);
+    if !as_page {
+        return format!("{status}\n\n{said}\n\n{}\n", fault.message);
+    }
+    let message = escaped(&fault.message);
+    format!(
+        "<html><head><title>{status}</title></head>\n<body><h1>{status}</h1>\n<p>{said}</p>\n\
+         <p>{message}</p></body></html>\n"
+    )
+}
+
+fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            c => safe.push(c),
+        }
+    }
+    safe
 }
 
 fn title(status: StatusCode) -> &'static str {

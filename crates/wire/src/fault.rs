@@ -17,6 +17,8 @@ pub struct Fault {
     pub internal: Option<String>,
     /// Extra headers, such as `WWW-Authenticate`.
     pub headers: Box<HeaderMap>,
+    /// More that Placement's body says, by key.
+    pub extra: Vec<(&'static str, String)>,
     /// Whether it was refused before any operation was reached (no such path, method or version),
     /// which some dialects word in another way.
     pub unrouted: bool,
@@ -34,6 +36,7 @@ impl Fault {
             code: UNDEFINED_CODE,
             internal: None,
             headers: Box::default(),
+            extra: Vec::new(),
             unrouted: false,
         }
     }
@@ -97,6 +100,13 @@ impl Fault {
     #[must_use]
     pub fn with_internal(mut self, cause: impl std::fmt::Display) -> Self {
         self.internal = Some(cause.to_string());
+        self
+    }
+
+    /// Adds a key to Placement's body.
+    #[must_use]
+    pub fn with_extra(mut self, key: &'static str, value: impl Into<String>) -> Self {
+        self.extra.push((key, value.into()));
         self
     }
 

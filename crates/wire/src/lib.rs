@@ -4,6 +4,7 @@
 //!
 //! It must never know a resource of any service, nor the database.
 
+pub mod accept;
 pub mod auth;
 pub mod base;
 pub mod body;

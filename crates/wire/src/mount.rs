@@ -10,14 +10,15 @@ use std::time::Instant;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
-use axum::response::{IntoResponse, Response};
+use axum::response::{Html, IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use kilonova_ids::RequestId;
 use tracing::Instrument;
 
+use crate::accept::{self, Form};
 use crate::query::check_readable;
-use crate::text;
 use crate::{Authenticator, Base, Dialect, Fault, Microversion, Negotiate};
+use crate::{dialect, text};
 
 /// What the layers need to know of a service.
 pub struct Service {
@@ -77,6 +78,10 @@ async fn answer(
 ) -> Response {
     let begun = Instant::now();
     let mut version = None;
+    let form = match mounted.service.dialect {
+        Dialect::Placement => accept::form(request.headers()),
+        _ => Form::Json,
+    };
     let mut response = match admit(&mounted, request_id, request, &mut version).await {
         Ok(request) => next.run(request).await,
         Err(fault) => fault.into_response(),
@@ -86,8 +91,14 @@ async fn answer(
         text::shorten(&mut fault.message);
         log(&fault);
         let code_shown = version.is_some_and(|v| v >= Microversion(1, 23));
-        let body = mounted.service.dialect.body(&fault, &request_id, code_shown);
-        let mut written = (fault.status, axum::Json(body)).into_response();
+        let mut written = match form {
+            Form::Json => {
+                let body = mounted.service.dialect.body(&fault, &request_id, code_shown);
+                (fault.status, axum::Json(body)).into_response()
+            }
+            Form::Html => (fault.status, Html(dialect::written(&fault, true))).into_response(),
+            Form::Plain => (fault.status, dialect::written(&fault, false)).into_response(),
+        };
         written.headers_mut().extend(*fault.headers);
         if let Some(allow) = response.headers().get(header::ALLOW) {
             written.headers_mut().insert(header::ALLOW, allow.clone());

@@ -27,6 +27,7 @@ use tower::{Layer, ServiceExt};
 use tower_http::normalize_path::{NormalizePath, NormalizePathLayer};
 
 use super::edge;
+use super::unreadable::Speaking;
 use crate::failure::Failure;
 
 /// What open requests get after a signal; the process ends within five seconds of it.
@@ -134,7 +135,8 @@ async fn converse(stream: TcpStream, app: App, mut stopping: watch::Receiver<boo
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(HEAD_BYTES);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let mut connection =
+        pin!(builder.serve_connection(TokioIo::new(Speaking::new(stream)), service));
     let told = async { drop(stopping.wait_for(|stop| *stop).await) };
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

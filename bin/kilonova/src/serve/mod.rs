@@ -12,6 +12,7 @@ mod node_door;
 mod nodes;
 mod router;
 mod services;
+mod unreadable;
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
 use kilonova_ids::{ProviderId, RequestId, parse_uuid_like};
 use kilonova_policy::{Credentials, Scope, Target};
+use kilonova_wire::accept::wish;
 use kilonova_wire::query::Query;
 use kilonova_wire::time::{http as http_date, now_micros};
 use kilonova_wire::{Base, Body, Context, Fault, Microversion};
@@ -107,12 +108,7 @@ impl Call {
 
     /// 406 for clients that do not take JSON.
     pub fn takes_json(&self) -> Result<(), Fault> {
-        let Some(accept) = self.headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()) else {
-            return Ok(());
-        };
-        let takes = accept.split(',').map(|part| part.split(';').next().unwrap_or_default().trim());
-        if takes.into_iter().any(|t| matches!(t, "" | "*/*" | "application/*" | "application/json"))
-        {
+        if wish(&self.headers, "application/json") > 0.0 {
             return Ok(());
         }
         Err(Fault::not_acceptable("Only application/json is provided"))

@@ -22,7 +22,9 @@ impl Negotiate for Versions {
         if (MIN..=MAX).contains(&version) {
             return Ok(version);
         }
-        Err(Fault::not_acceptable(format!("Unacceptable version header: {version}")))
+        Err(Fault::not_acceptable(format!("Unacceptable version header: {version}"))
+            .with_extra("max_version", MAX.to_string())
+            .with_extra("min_version", MIN.to_string()))
     }
 
     fn stamp(&self, version: Option<Microversion>, headers: &mut HeaderMap) {

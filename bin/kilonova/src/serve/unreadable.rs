@@ -1,0 +1,228 @@
+//! A sentence for requests that are not HTTP.
+//!
+//! The HTTP library answers what it cannot read by itself, with an empty body, before any of our
+//! code has seen a request. This layer lies below it, on the socket: it lets everything pass, but
+//! puts a body into such an answer. It knows one by its status and by the lack of a request id,
+//! which each answer of ours has.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use serde_json::json;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Of what a client sent last, as much as is looked at to say what is wrong with it.
+const KEPT: usize = 2048;
+
+/// A socket whose empty refusals get a body.
+pub(super) struct Speaking<S> {
+    inner: S,
+    heard: Vec<u8>,
+    /// What is to be written instead, and how much of it is.
+    instead: Option<(Vec<u8>, usize)>,
+}
+
+impl<S> Speaking<S> {
+    /// Wraps a socket.
+    pub(super) fn new(inner: S) -> Self {
+        Self { inner, heard: Vec::new(), instead: None }
+    }
+
+    /// Takes over an answer that says nothing; false for all others.
+    fn replace(&mut self, answer: &[u8]) -> bool {
+        let Some(body) = refusal(answer, &self.heard) else { return false };
+        self.instead = Some((body, 0));
+        true
+    }
+}
+
+impl<S: AsyncWrite + Unpin> Speaking<S> {
+    fn poll_instead(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while let Some((bytes, at)) = &mut self.instead {
+            if *at == bytes.len() {
+                self.instead = None;
+                break;
+            }
+            match ready!(Pin::new(&mut self.inner).poll_write(context, &bytes[*at..]))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                written => *at += written,
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+fn holds(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window.eq_ignore_ascii_case(part))
+}
+
+/// The whole answer to write instead of an empty one.
+fn refusal(answer: &[u8], heard: &[u8]) -> Option<Vec<u8>> {
+    let status = answer.strip_prefix(b"HTTP/1.1 ")?.get(..3)?;
+    let (status, title, why) = match status {
+        b"400" => (400, "Bad Request", unreadable(heard)),
+        b"414" => (414, "URI Too Long", "The path and query of the request are too long."),
+        b"431" => (
+            431,
+            "Request Header Fields Too Large",
+            "The headers of the request are too many or too long.",
+        ),
+        _ => return None,
+    };
+    if holds(answer, b"x-openstack-request-id") || !holds(answer, b"content-length: 0") {
+        return None;
+    }
+    let id = format!("req-{}", uuid::Uuid::new_v4());
+    tracing::info!(id, status, "{why}");
+    let body = json!({"errors": [
+        {"status": status, "title": title, "detail": why, "request_id": id}
+    ]})
+    .to_string();
+    Some(
+        format!(
+            "HTTP/1.1 {status} {title}\r\nconnection: close\r\ncontent-type: application/json\r\n\
+             x-openstack-request-id: {id}\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .into_bytes(),
+    )
+}
+
+/// What is wrong with a request's head, as far as can be told.
+fn unreadable(heard: &[u8]) -> &'static str {
+    let length = b"content-length:";
+    let value = heard.split(|byte| *byte == b'\n').find_map(|line| {
+        let (name, value) = line.split_at_checked(length.len())?;
+        name.eq_ignore_ascii_case(length).then_some(value.trim_ascii())
+    });
+    match value {
+        Some(value) if value.is_empty() || !value.iter().all(u8::is_ascii_digit) => {
+            "The content-length header must be an integer."
+        }
+        _ => "This is no HTTP/1.1 request: see its first line and its headers.",
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Speaking<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
+        let new = buffer.filled().get(before..).unwrap_or_default();
+        let kept = new.len().min(KEPT);
+        self.heard.clear();
+        self.heard.extend_from_slice(&new[..kept]);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Speaking<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_instead(context))?;
+        if self.replace(bytes) {
+            return Poll::Ready(Ok(bytes.len()));
+        }
+        Pin::new(&mut self.inner).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_instead(context))?;
+        if let [only] = slices
+            && self.replace(only)
+        {
+            return Poll::Ready(Ok(only.len()));
+        }
+        Pin::new(&mut self.inner).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_instead(context))?;
+        Pin::new(&mut self.inner).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_instead(context))?;
+        Pin::new(&mut self.inner).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use axum::body::Body;
+    use axum::http::{Response, StatusCode};
+    use hyper::service::service_fn;
+    use hyper_util::rt::TokioIo;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    /// What a client that sends this reads, when every request that arrives is refused with 400.
+    async fn hears(request: &str) -> String {
+        let (mut client, server) = tokio::io::duplex(64 * 1024);
+        let served = tokio::spawn(async move {
+            let service = service_fn(|_| async {
+                let mut response = Response::new(Body::empty());
+                *response.status_mut() = StatusCode::BAD_REQUEST;
+                let id = axum::http::HeaderValue::from_static("req-own");
+                response.headers_mut().insert("x-openstack-request-id", id);
+                Ok::<_, Infallible>(response)
+            });
+            let socket = TokioIo::new(Speaking::new(server));
+            let _ = hyper::server::conn::http1::Builder::new()
+                .keep_alive(false)
+                .serve_connection(socket, service)
+                .await;
+        });
+        client.write_all(request.as_bytes()).await.expect("sent");
+        let mut heard = String::new();
+        client.read_to_string(&mut heard).await.expect("read");
+        served.await.expect("ended");
+        heard
+    }
+
+    #[tokio::test]
+    async fn an_unreadable_request_is_told_why() {
+        for (request, why) in [
+            (
+                "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: hi mom\r\n\r\n{}",
+                "must be an integer",
+            ),
+            ("GET / HTTP/1.1\r\nhost: x\r\nbad header\r\n\r\n", "no HTTP/1.1 request"),
+            ("nonsense\r\n\r\n", "no HTTP/1.1 request"),
+        ] {
+            let heard = hears(request).await;
+            assert!(heard.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{heard}");
+            assert!(heard.contains(why), "{request}: {heard}");
+            let (head, body) = heard.split_once("\r\n\r\n").expect("a head and a body");
+            assert!(head.contains(&format!("content-length: {}", body.len())), "{heard}");
+            let body: serde_json::Value = serde_json::from_str(body).expect("JSON");
+            assert_eq!(body["errors"][0]["status"], 400);
+        }
+        let heard = hears(&format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(70_000))).await;
+        assert!(heard.starts_with("HTTP/1.1 414") && heard.contains("too long"), "{heard}");
+    }
+
+    #[tokio::test]
+    async fn our_own_answers_pass_as_they_are() {
+        let heard = hears("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        assert!(heard.contains("req-own") && heard.ends_with("\r\n\r\n"), "{heard}");
+    }
+}
