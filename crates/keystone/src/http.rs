@@ -1,0 +1,159 @@
+//! One HTTP client for what we ask of other services: bounded in time and in size, with TLS by
+//! rustls. It follows no redirects and knows no proxies.
+
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+
+use crate::Error;
+
+const CONNECT: Duration = Duration::from_secs(5);
+const IDLE: Duration = Duration::from_secs(20);
+
+/// The client; cheap to clone.
+#[derive(Clone)]
+pub struct Http {
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    timeout: Duration,
+    largest: usize,
+}
+
+/// An answer, read to its end.
+pub struct Answer {
+    /// The status.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Bytes,
+}
+
+impl Answer {
+    /// The body as JSON; null when it is none.
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.body).unwrap_or_default()
+    }
+}
+
+impl Http {
+    /// A client that trusts the authorities in `cafile`, or the system's. An answer may take
+    /// `timeout` and hold `largest` bytes.
+    ///
+    /// # Errors
+    /// When the file holds no certificate.
+    pub fn new(cafile: Option<&Path>, timeout: Duration, largest: usize) -> Result<Self, Error> {
+        let mut connector = HttpConnector::new();
+        connector.enforce_http(false);
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(CONNECT));
+        let https = HttpsConnectorBuilder::new()
+            .with_tls_config(tls(cafile)?)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(connector);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .build(https);
+        Ok(Self { client, timeout, largest })
+    }
+
+    /// Asks and reads the whole answer, whatever its status.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] when there is none in time, [`Error::Odd`] when it is too large.
+    pub async fn send(
+        &self,
+        method: Method,
+        url: &str,
+        headers: &[(HeaderName, HeaderValue)],
+        body: Option<Bytes>,
+    ) -> Result<Answer, Error> {
+        let mut request = Request::builder().method(method).uri(url);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        if body.is_some() {
+            request = request.header(http::header::CONTENT_TYPE, "application/json");
+        }
+        let request = request
+            .body(Full::new(body.unwrap_or_default()))
+            .map_err(|e| Error::Setup(format!("{url} is no address to ask: {e}")))?;
+        match tokio::time::timeout(self.timeout, self.exchange(url, request)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Error::Unreachable {
+                url: url.into(),
+                cause: format!("nothing within {} s", self.timeout.as_secs()),
+            }),
+        }
+    }
+
+    async fn exchange(&self, url: &str, request: Request<Full<Bytes>>) -> Result<Answer, Error> {
+        let unreachable = |error: &dyn std::error::Error| Error::Unreachable {
+            url: url.into(),
+            cause: chain(error),
+        };
+        let response = self.client.request(request).await.map_err(|e| unreachable(&e))?;
+        let (parts, body) = response.into_parts();
+        let body = Limited::new(body, self.largest).collect().await.map_err(|error| {
+            if error.is::<http_body_util::LengthLimitError>() {
+                Error::Odd {
+                    url: url.into(),
+                    what: format!("with more than {} bytes", self.largest),
+                }
+            } else {
+                unreachable(error.as_ref())
+            }
+        })?;
+        Ok(Answer { status: parts.status, headers: parts.headers, body: body.to_bytes() })
+    }
+}
+
+fn tls(cafile: Option<&Path>) -> Result<ClientConfig, Error> {
+    let broken = |e: rustls::Error| Error::Setup(format!("TLS cannot be set up: {e}"));
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(broken)?;
+    let Some(cafile) = cafile else {
+        let system = builder.with_native_roots();
+        let system = system.map_err(|e| {
+            Error::Setup(format!(
+                "the system has no certificate authorities ({e}); install ca-certificates or name \
+                 a file with cafile"
+            ))
+        })?;
+        return Ok(system.with_no_client_auth());
+    };
+    let wrong = |why: String| Error::Setup(format!("cafile {}: {why}", cafile.display()));
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(cafile).map_err(|e| wrong(e.to_string()))? {
+        roots
+            .add(certificate.map_err(|e| wrong(e.to_string()))?)
+            .map_err(|e| wrong(e.to_string()))?;
+    }
+    if roots.is_empty() {
+        return Err(wrong("it holds no certificate in PEM form".into()));
+    }
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}

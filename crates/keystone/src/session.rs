@@ -1,0 +1,170 @@
+//! A user's token: got by password, kept until a minute before it ends.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::{HeaderName, HeaderValue, Method, StatusCode};
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+
+use crate::{Error, Http, token};
+
+const X_SUBJECT_TOKEN: HeaderName = HeaderName::from_static("x-subject-token");
+/// A token that ends sooner is not used any more.
+const SPARE: Duration = Duration::from_secs(60);
+/// After a login that failed nobody tries for so long: with Keystone away, callers would queue up
+/// behind each other's timeouts.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Who logs in, and where. It has no `Debug`, for it holds a password.
+#[derive(Clone)]
+pub struct Login {
+    /// Keystone's address, with or without `/v3`.
+    pub auth_url: String,
+    /// User.
+    pub username: String,
+    /// Password.
+    pub password: String,
+    /// The user's domain, by name.
+    pub user_domain_name: String,
+    /// The project to log in to.
+    pub project_name: String,
+    /// The project's domain, by name.
+    pub project_domain_name: String,
+}
+
+impl Login {
+    /// Keystone's address with `/v3`.
+    pub fn root(&self) -> String {
+        let url = self.auth_url.trim_end_matches('/');
+        if url.ends_with("/v3") { url.to_owned() } else { format!("{url}/v3") }
+    }
+
+    fn body(&self) -> Value {
+        json!({"auth": {
+            "identity": {"methods": ["password"], "password": {"user": {
+                "name": self.username,
+                "domain": {"name": self.user_domain_name},
+                "password": self.password,
+            }}},
+            "scope": {"project": {
+                "name": self.project_name,
+                "domain": {"name": self.project_domain_name},
+            }},
+        }})
+    }
+}
+
+/// A token of one's own.
+pub struct Held {
+    /// For `X-Auth-Token`.
+    pub text: HeaderValue,
+    /// The services that Keystone knows.
+    pub catalog: Value,
+    until: Instant,
+}
+
+/// A login that is renewed as needed.
+pub struct Session {
+    http: Http,
+    login: Login,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    held: Option<Arc<Held>>,
+    failed: Option<(Instant, String)>,
+}
+
+impl Session {
+    /// A session; nobody is asked yet.
+    pub fn new(http: Http, login: Login) -> Self {
+        Self { http, login, state: Mutex::default() }
+    }
+
+    /// The client it uses.
+    pub fn http(&self) -> &Http {
+        &self.http
+    }
+
+    /// Who logs in.
+    pub fn login(&self) -> &Login {
+        &self.login
+    }
+
+    /// A token that is good for a while.
+    ///
+    /// # Errors
+    /// [`Error::Login`] when it is refused, others when Keystone cannot be asked.
+    pub async fn token(&self) -> Result<Arc<Held>, Error> {
+        let mut state = self.state.lock().await;
+        if let Some(held) = state.held.as_ref().filter(|held| held.until > Instant::now()) {
+            return Ok(Arc::clone(held));
+        }
+        self.fill(&mut state).await
+    }
+
+    /// Another token than `old`, which Keystone does not take any more.
+    ///
+    /// # Errors
+    /// As [`Session::token`].
+    pub async fn renewed(&self, old: &Arc<Held>) -> Result<Arc<Held>, Error> {
+        let mut state = self.state.lock().await;
+        match state.held.as_ref().filter(|held| !Arc::ptr_eq(held, old)) {
+            Some(held) => Ok(Arc::clone(held)),
+            None => self.fill(&mut state).await,
+        }
+    }
+
+    async fn fill(&self, state: &mut State) -> Result<Arc<Held>, Error> {
+        if let Some((at, cause)) = &state.failed
+            && at.elapsed() < PAUSE
+        {
+            return Err(Error::Unreachable { url: self.login.root(), cause: cause.clone() });
+        }
+        match self.log_in().await {
+            Ok(held) => {
+                let held = Arc::new(held);
+                state.held = Some(Arc::clone(&held));
+                state.failed = None;
+                Ok(held)
+            }
+            Err(error) => {
+                state.failed = Some((Instant::now(), error.to_string()));
+                Err(error)
+            }
+        }
+    }
+
+    async fn log_in(&self) -> Result<Held, Error> {
+        let url = format!("{}/auth/tokens", self.login.root());
+        let body = self.login.body().to_string().into();
+        let answer = self.http.send(Method::POST, &url, &[], Some(body)).await?;
+        let odd = |what: String| Error::Odd { url: url.clone(), what };
+        if matches!(answer.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            let why = answer.json()["error"]["message"].as_str().map(str::to_owned);
+            return Err(Error::Login {
+                url: url.clone(),
+                user: self.login.username.clone(),
+                why: why.unwrap_or_else(|| answer.status.to_string()),
+            });
+        }
+        if answer.status != StatusCode::CREATED {
+            return Err(odd(format!("{} to a login", answer.status)));
+        }
+        let mut text = answer
+            .headers
+            .get(X_SUBJECT_TOKEN)
+            .cloned()
+            .ok_or_else(|| odd("a login without a token".into()))?;
+        text.set_sensitive(true);
+        let mut body = answer.json();
+        let left = token::time_left(&body).ok_or_else(|| odd("a login without an end".into()))?;
+        Ok(Held {
+            text,
+            catalog: body["token"]["catalog"].take(),
+            until: Instant::now() + left.saturating_sub(SPARE),
+        })
+    }
+}

@@ -1,0 +1,34 @@
+//! What Keystone says of a token.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kilonova_wire::Context;
+use serde_json::Value;
+
+/// How long the token of a body is still good; nothing when the body names no end.
+pub(crate) fn time_left(body: &Value) -> Option<Duration> {
+    let end: Timestamp = body["token"]["expires_at"].as_str()?.parse().ok()?;
+    let left = end.duration_since(Timestamp::now());
+    Some(Duration::try_from(left).unwrap_or_default())
+}
+
+/// The caller whose token a body describes; nothing when the body names no user.
+pub(crate) fn context(body: &Value) -> Option<Context> {
+    let token = &body["token"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    Some(Context {
+        user_id: token["user"]["id"].as_str()?.to_owned(),
+        user_name: text(&token["user"]["name"]),
+        project_id: text(&token["project"]["id"]),
+        project_name: text(&token["project"]["name"]),
+        roles: token["roles"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|role| role["name"].as_str())
+            .map(str::to_owned)
+            .collect(),
+        ..Context::default()
+    })
+}
