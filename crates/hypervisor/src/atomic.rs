@@ -4,7 +4,7 @@
 //! guests, mediated devices) does not survive a loss of power either.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Replaces a file as a whole, making its folder if it is not there.
@@ -12,12 +12,77 @@ pub fn write_atomically(path: &Path, content: &[u8]) -> io::Result<()> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let scratch = path.with_extension(format!("{}-{number}.new", std::process::id()));
-    match std::fs::write(&scratch, content) {
+    let written = match std::fs::write(&scratch, content) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             std::fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
-            std::fs::write(&scratch, content)?;
+            std::fs::write(&scratch, content)
         }
+        other => other,
+    };
+    written.and_then(|()| std::fs::rename(&scratch, path)).inspect_err(|_| {
+        // On a full disk a part of it is there.
+        drop(std::fs::remove_file(&scratch));
+    })
+}
+
+/// The files of a folder, without what a crash left half written, which is removed. A folder that is
+/// not there has none.
+pub fn list_whole(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other?,
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "new") {
+            std::fs::remove_file(&path)?;
+        } else {
+            files.push(path);
+        }
     }
-    std::fs::rename(&scratch, path)
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let name = |path: &PathBuf| path.file_name().map(|n| n.to_string_lossy().into_owned());
+        let mut names: Vec<String> =
+            list_whole(folder).expect("readable").iter().filter_map(name).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole_and_its_folder_made() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("deep/down/state");
+        write_atomically(&file, b"one").expect("written");
+        write_atomically(&file, b"two").expect("written");
+        assert_eq!(std::fs::read(&file).expect("there"), b"two");
+        assert_eq!(names(&folder.path().join("deep/down")), ["state"]);
+    }
+
+    #[test]
+    fn what_cannot_be_put_in_place_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let target = folder.path().join("state");
+        std::fs::create_dir_all(target.join("in the way")).expect("made");
+        write_atomically(&target, b"one").expect_err("a folder is in its place");
+        let left: Vec<_> = std::fs::read_dir(folder.path()).expect("there").collect();
+        assert_eq!(left.len(), 1, "{left:?}");
+    }
+
+    #[test]
+    fn what_a_crash_left_half_written_is_cleared() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("state.123-4.new"), b"ha").expect("written");
+        std::fs::write(folder.path().join("state"), b"whole").expect("written");
+        assert_eq!(names(folder.path()), ["state"]);
+        assert!(!folder.path().join("state.123-4.new").exists());
+        assert_eq!(names(&folder.path().join("nowhere")), Vec::<String>::new());
+    }
 }

@@ -11,7 +11,7 @@ mod error;
 pub mod simulated;
 mod xml;
 
-pub use atomic::write_atomically;
+pub use atomic::{list_whole, write_atomically};
 pub use definition::Definition;
 pub use driver::{About, Answer, Found, Hypervisor};
 pub use error::{Error, Step};

@@ -9,7 +9,8 @@ pub struct Observation {
     /// Whose.
     pub server: ServerId,
     /// The document generation that was carried out (or tried). An observation of an older
-    /// generation than the document's current one is kept but moves nothing.
+    /// generation than the document's current one is kept but moves nothing. 0 for a guest that was
+    /// found at a start and that no document names: it is left as it is until one does.
     pub generation: i64,
     /// What came of it.
     pub outcome: Outcome,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use kilonova_ids::ServerId;
 
-use crate::write_atomically;
+use crate::{list_whole, write_atomically};
 
 pub(super) struct Files {
     domains: PathBuf,
@@ -19,13 +19,8 @@ impl Files {
     }
 
     pub(super) fn load(&self) -> io::Result<Vec<(ServerId, String)>> {
-        let entries = match std::fs::read_dir(&self.domains) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            other => other?,
-        };
         let mut found = Vec::new();
-        for entry in entries {
-            let path = entry?.path();
+        for path in list_whole(&self.domains)? {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             if let Some(server) = name.strip_suffix(".xml").and_then(|uuid| uuid.parse().ok()) {
                 found.push((server, std::fs::read_to_string(&path)?));

@@ -40,8 +40,9 @@ impl Work {
     ) -> Result<Outcome, Halt> {
         let want = Definition::of(server, domain);
         let now = self.now(server).await?;
-        let noted = self.notes.get(server).unwrap_or_default();
-        let fresh = noted.building || now.is_none();
+        let noted = self.notes.get(server);
+        let fresh = noted.as_ref().map_or(now.is_none(), |note| note.building);
+        let noted = noted.unwrap_or_default();
         let result = self.reach(&want, domain, now, noted, fresh, current).await;
         if fresh
             && let Err(Halt::Failed { .. }) = &result

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use kilonova_devices::{Discovery, Sysfs};
 use kilonova_hypervisor::Hypervisor;
-use kilonova_node_api::{Batch, ControlPlane, Registration};
+use kilonova_node_api::{Batch, ControlPlane, Desired, Registration};
 use tokio::sync::{Semaphore, watch};
 
 use crate::Error;
@@ -31,6 +31,9 @@ use workers::Workers;
 
 /// Between two questions of a host for which there has never been a document.
 const EMPTY_PAUSE: Duration = Duration::from_millis(100);
+
+/// Before a new start of a node whose host could not be read.
+const TROUBLE_PAUSE: Duration = Duration::from_secs(5);
 
 /// What a node is made of. Real and simulated hosts differ only in this.
 #[derive(Clone)]
@@ -148,10 +151,13 @@ impl Agent {
     async fn poll(&self, workers: &mut Workers) -> Error {
         loop {
             match self.round(workers).await {
-                Ok(()) => {}
-                Err(error) => return error,
+                Ok(()) => self.link.pause().await,
+                Err(error @ (Error::Fenced { .. } | Error::Rejected { .. })) => return error,
+                Err(error) => {
+                    tracing::error!(host = self.link.host(), %error, "the node starts over");
+                    tokio::time::sleep(TROUBLE_PAUSE).await;
+                }
             }
-            self.link.pause().await;
         }
     }
 
@@ -187,13 +193,19 @@ impl Agent {
         let registration = self.inventory.first().await?;
         self.link.register(registration).await.map_err(|stop| self.stopped(stop))?;
         let Some(batch) = self.batch(0).await? else { return Ok(None) };
-        recovery::recover(&self.work, &batch).await?;
-        for document in batch.documents {
+        for stray in recovery::recover(&self.work, &batch).await? {
+            workers.report(stray).await;
+        }
+        let generation = batch.generation;
+        let (gone, there): (Vec<_>, Vec<_>) =
+            batch.documents.into_iter().partition(|one| one.desired == Desired::Absent);
+        // What has to go goes first: the others may need its room.
+        for document in gone.into_iter().chain(there) {
             workers.dispatch(document);
         }
         self.tell_changes().await?;
         drop(turn);
-        Ok(Some(batch.generation))
+        Ok(Some(generation))
     }
 
     /// The documents newer than `since`; `None` if the control plane no longer knows this node.

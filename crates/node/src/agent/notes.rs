@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kilonova_devices::Made;
-use kilonova_hypervisor::write_atomically;
+use kilonova_hypervisor::{list_whole, write_atomically};
 use kilonova_ids::ServerId;
 use uuid::Uuid;
 
@@ -30,16 +30,10 @@ pub(super) struct Notes {
 impl Notes {
     pub(super) fn open(folder: PathBuf) -> io::Result<Self> {
         let mut all = HashMap::new();
-        match std::fs::read_dir(&folder) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            entries => {
-                for entry in entries? {
-                    let path = entry?.path();
-                    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-                    if let Ok(server) = name.parse() {
-                        all.insert(server, parse(&std::fs::read_to_string(&path)?));
-                    }
-                }
+        for path in list_whole(&folder)? {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if let Ok(server) = name.parse() {
+                all.insert(server, parse(&std::fs::read_to_string(&path)?));
             }
         }
         Ok(Self { folder, all: Mutex::new(all) })

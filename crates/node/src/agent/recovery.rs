@@ -1,20 +1,23 @@
 //! What a start finds on the host that no document names.
 //!
-//! A domain that no document names may be somebody's: it is reported and left, with its devices. A
-//! mediated device or a type that we noted, that no document names and no domain uses, is taken back.
+//! A domain that no document names may be somebody's: it is reported and left, with its devices; the
+//! control plane says by a document if it has to go. A mediated device or a type that we noted, that
+//! no document names and no domain uses, is taken back.
 
 use std::collections::HashSet;
 
 use kilonova_devices::Made;
 use kilonova_ids::ServerId;
-use kilonova_node_api::Batch;
+use kilonova_node_api::{Batch, Observation, Outcome};
 
 use super::work::Work;
 use crate::Error;
 
-pub(super) async fn recover(work: &Work, batch: &Batch) -> Result<(), Error> {
+/// Clears what nothing names; returns what is to be reported of domains that no document names.
+pub(super) async fn recover(work: &Work, batch: &Batch) -> Result<Vec<Observation>, Error> {
+    let mut strays = Vec::new();
     if !batch.complete {
-        return Ok(());
+        return Ok(strays);
     }
     let hypervisor = |source| Error::Hypervisor { host: work.host().to_owned(), source };
     let named: HashSet<ServerId> = batch.documents.iter().map(|document| document.server).collect();
@@ -22,15 +25,19 @@ pub(super) async fn recover(work: &Work, batch: &Batch) -> Result<(), Error> {
         work.hypervisor.servers().await.map_err(hypervisor)?.into_iter().collect();
     for server in domains.difference(&named) {
         tracing::warn!(host = work.host(), %server, "a domain that no document names is left as it is");
+        if let Some(found) = work.hypervisor.domain(*server).await.map_err(hypervisor)? {
+            let outcome = if found.running { Outcome::Running } else { Outcome::Stopped };
+            strays.push(Observation { server: *server, generation: 0, outcome });
+        }
     }
     let unnamed: Vec<ServerId> =
         work.notes.servers().into_iter().filter(|server| !named.contains(server)).collect();
     if unnamed.is_empty() {
-        return Ok(());
+        return Ok(strays);
     }
-    let used = used(work, &domains).await.map_err(hypervisor)?;
+    unnamed.iter().for_each(|server| work.disown(*server));
+    let Some(used) = used(work, &domains).await.map_err(hypervisor)? else { return Ok(strays) };
     for server in unnamed {
-        work.disown(server);
         let noted = work.notes.get(server).unwrap_or_default().made;
         if domains.contains(&server) || noted.iter().any(|made| used.contains(made)) {
             continue;
@@ -49,18 +56,24 @@ pub(super) async fn recover(work: &Work, batch: &Batch) -> Result<(), Error> {
                 .map_err(|source| Error::State { folder: work.state.clone(), source })?;
         }
     }
-    Ok(())
+    Ok(strays)
 }
 
+/// What the domains use; `None` if one of them cannot be read, so that it may be anything.
 async fn used(
     work: &Work,
     domains: &HashSet<ServerId>,
-) -> Result<HashSet<Made>, kilonova_hypervisor::Error> {
+) -> Result<Option<HashSet<Made>>, kilonova_hypervisor::Error> {
     let mut used = HashSet::new();
     for server in domains {
-        if let Some(found) = work.hypervisor.domain(*server).await? {
-            used.extend(found.definition()?.devices.iter().filter_map(Made::of));
+        match work.hypervisor.domain(*server).await?.map(|found| found.definition()) {
+            None => {}
+            Some(Ok(definition)) => used.extend(definition.devices.iter().filter_map(Made::of)),
+            Some(Err(error)) => {
+                tracing::warn!(host = work.host(), %server, %error, "nothing is taken back, as this domain may use it");
+                return Ok(None);
+            }
         }
     }
-    Ok(used)
+    Ok(Some(used))
 }

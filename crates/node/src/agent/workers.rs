@@ -37,6 +37,12 @@ impl Workers {
         (Self { work, slots: Arc::default(), reports, tasks: JoinSet::new() }, receiver)
     }
 
+    /// Reports what no worker saw.
+    pub(super) async fn report(&self, observation: Observation) {
+        // The other end is gone only when the node stops.
+        let _ = self.reports.send(Box::new(observation)).await;
+    }
+
     /// Hands a document to its server's worker.
     pub(super) fn dispatch(&mut self, document: Document) {
         while let Some(ended) = self.tasks.try_join_next() {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
-use kilonova_hypervisor::write_atomically;
+use kilonova_hypervisor::{list_whole, write_atomically};
 use uuid::Uuid;
 
 use crate::topology::Tree;
@@ -35,12 +35,7 @@ impl Mdevs {
 
     pub(super) fn open(folder: PathBuf, tree: &Tree, failures: Option<u32>) -> io::Result<Self> {
         let mut made = BTreeMap::new();
-        let entries = match std::fs::read_dir(&folder) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            entries => Some(entries?),
-        };
-        for entry in entries.into_iter().flatten() {
-            let path = entry?.path();
+        for path in list_whole(&folder)? {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             let Ok(uuid) = Uuid::try_parse(name) else { continue };
             let text = std::fs::read_to_string(&path)?;

@@ -96,6 +96,39 @@ impl Doom {
     }
 }
 
+/// A kernel that refuses some writes: each entry is the end of a path, the number of matching writes
+/// that are let through first, and the error of the next one.
+pub struct Stubborn {
+    pub refusals: Mutex<Vec<(&'static str, usize, i32)>>,
+    pub inner: Arc<dyn Sysfs>,
+}
+
+impl Sysfs for Stubborn {
+    fn read(&self, path: &str) -> io::Result<String> {
+        self.inner.read(path)
+    }
+    fn list(&self, path: &str) -> io::Result<Vec<String>> {
+        self.inner.list(path)
+    }
+    fn write(&self, path: &str, value: &str) -> io::Result<()> {
+        let mut refusals = self.refusals.lock().expect("no panic before");
+        if let Some(at) = refusals.iter().position(|(end, ..)| path.ends_with(end)) {
+            if refusals[at].1 == 0 {
+                return Err(io::Error::from_raw_os_error(refusals.remove(at).2));
+            }
+            refusals[at].1 -= 1;
+        }
+        drop(refusals);
+        self.inner.write(path, value)
+    }
+    fn exists(&self, path: &str) -> bool {
+        self.inner.exists(path)
+    }
+    fn real(&self, path: &str) -> io::Result<String> {
+        self.inner.real(path)
+    }
+}
+
 pub struct Fragile<T: ?Sized> {
     pub doom: Arc<Doom>,
     pub inner: Arc<T>,

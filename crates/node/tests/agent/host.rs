@@ -1,6 +1,6 @@
 //! A simulated host in a temporary folder, run by one agent after another.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kilonova_devices::{Sysfs, mdevs};
@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use crate::control::Control;
-use crate::fragile::{Doom, Fragile};
+use crate::fragile::{Doom, Fragile, Stubborn};
 
 pub const GPUS: [&str; 2] = ["0000:84:00.0", "0000:85:00.0"];
 
@@ -66,9 +66,25 @@ impl Host {
         Running::start(Node::new(parts).expect("a node"), control)
     }
 
+    /// Runs an agent whose kernel refuses some writes.
+    pub fn run_refusing(
+        &self,
+        control: &Arc<Control>,
+        refusals: Vec<(&'static str, usize, i32)>,
+    ) -> Running {
+        let mut parts = self.parts();
+        parts.sysfs = Arc::new(Stubborn { refusals: refusals.into(), inner: parts.sysfs });
+        Running::start(Node::new(parts).expect("a node"), control)
+    }
+
+    /// A folder of the host's state.
+    pub fn folder(&self, name: &str) -> PathBuf {
+        self.folder.path().join("gpu1").join(name)
+    }
+
     /// Names of what lies in a folder of the host's state.
     pub fn files(&self, folder: &str) -> Vec<String> {
-        let Ok(entries) = std::fs::read_dir(self.folder.path().join("gpu1").join(folder)) else {
+        let Ok(entries) = std::fs::read_dir(self.folder(folder)) else {
             return Vec::new();
         };
         entries

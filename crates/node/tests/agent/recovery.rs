@@ -2,7 +2,7 @@
 
 use kilonova_devices::{Mdev, create};
 use kilonova_ids::{OperationId, ServerId};
-use kilonova_node_api::{HandleSlot, Outcome, Registration, Verb};
+use kilonova_node_api::{Desired, HandleSlot, Observation, Outcome, Registration, Verb};
 use uuid::Uuid;
 
 use crate::control::Control;
@@ -56,10 +56,45 @@ async fn domains_that_no_document_names_are_left_and_their_devices_are_not_offer
     assert_eq!(count(&second, GPUS[0]), 3);
     let (_, running) = node.domain(server).await.expect("left as it is");
     assert!(running);
+    let stray = Observation { server, generation: 0, outcome: Outcome::Running };
+    control
+        .until("report of the stray", |state| state.observations.contains(&stray).then_some(()))
+        .await;
     assert_eq!(node.mdevs(), uuids(&domain.devices));
 
     let other = control.want(ServerId::new_v4(), present(&guest("new", vec![vgpu(GPUS[0])])));
     control.expect(other, Outcome::Running).await;
+    control.expect(control.want(server, Desired::Absent), Outcome::Absent).await;
+    assert!(node.domain(server).await.is_none());
+    assert_eq!(node.mdevs().len(), 1, "only that of the new guest");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn what_was_deleted_while_the_host_was_down_goes_at_its_start() {
+    let host = Host::new("max_concurrent_builds = 1");
+    let control = Control::new();
+    let node = host.run(&control);
+    let servers: Vec<ServerId> = (0..4).map(|_| ServerId::new_v4()).collect();
+    for server in &servers {
+        let domain = guest("old", vec![vgpu(GPUS[0])]);
+        control.expect(control.want(*server, present(&domain)), Outcome::Running).await;
+    }
+    node.stop().await;
+
+    let new = control.want(ServerId::new_v4(), present(&guest("new", vec![vgpu(GPUS[0])])));
+    let gone: Vec<i64> =
+        servers.iter().map(|server| control.want(*server, Desired::Absent)).collect();
+    let node = host.run(&control);
+    for generation in gone {
+        control.expect(generation, Outcome::Absent).await;
+    }
+    control.expect(new, Outcome::Running).await;
+    assert_eq!(node.mdevs().len(), 1, "the full GPU was cleared before the new guest came");
+    let failed = control.with(|state| {
+        state.observations.iter().any(|one| matches!(one.outcome, Outcome::Failed { .. }))
+    });
+    assert!(!failed);
     node.stop().await;
 }
 

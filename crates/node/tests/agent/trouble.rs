@@ -157,3 +157,94 @@ async fn a_rejected_node_says_why() {
     let error = host.run(&control).ended().await.expect_err("rejected").to_string();
     assert_eq!(error, "host gpu1: the control plane refuses it: the host is unknown");
 }
+
+const EIO: i32 = 5;
+const EBUSY: i32 = 16;
+const ENOSPC: i32 = 28;
+
+#[tokio::test]
+async fn what_was_made_before_a_failing_creation_is_taken_back() {
+    for error in [EIO, EBUSY, ENOSPC] {
+        let (host, control) = (Host::new(""), Control::new());
+        let node = host.run_refusing(&control, vec![("/create", 2, error)]);
+        let server = ServerId::new_v4();
+        let domain = guest("db", vec![vgpu(GPUS[0]), vgpu(GPUS[1]), vgpu(GPUS[1])]);
+        let (step, message) = failed(control.outcome(control.want(server, present(&domain))).await);
+        assert_eq!(step, "create_mdev");
+        assert!(message.contains("cannot create mediated device"), "{message}");
+        assert!(message.contains(&format!("os error {error}")), "{message}");
+        host.assert_empty("after the third of three failed");
+        control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+        assert_eq!(node.mdevs(), uuids(&domain.devices));
+        node.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_device_that_the_kernel_holds_on_to_keeps_its_server_until_it_goes() {
+    let (host, control) = (Host::new(""), Control::new());
+    let node = host.run_refusing(&control, vec![("/remove", 1, EBUSY)]);
+    let server = ServerId::new_v4();
+    let domain = guest("db", vec![vgpu(GPUS[0]), vgpu(GPUS[1])]);
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+    let generation = control.want(server, Desired::Absent);
+    let (step, message) = failed(control.outcome(generation).await);
+    assert_eq!(step, "destroy");
+    assert!(message.contains("cannot remove mediated device"), "{message}");
+    assert_eq!(node.mdevs().len(), 1, "one went, the other is held");
+    control.expect(generation, Outcome::Absent).await;
+    node.stop().await;
+    host.assert_empty("after the second try");
+}
+
+#[tokio::test]
+async fn a_state_folder_that_cannot_be_written_fails_builds_and_harms_nothing() {
+    let (host, control) = (Host::new(""), Control::new());
+    let node = host.run(&control);
+    let old = ServerId::new_v4();
+    let kept = guest("old", vec![vgpu(GPUS[0])]);
+    let generation = control.want(old, present(&kept));
+    control.expect(generation, Outcome::Running).await;
+    for folder in ["notes", "mdevs", "domains"] {
+        let (full, there) = (host.folder(folder), host.folder(&format!("{folder}-aside")));
+        std::fs::rename(&full, &there).expect("moved");
+        std::fs::write(&full, "no folder").expect("written");
+        let server = ServerId::new_v4();
+        let domain = guest("new", vec![vgpu(GPUS[0])]);
+        let (step, message) = failed(control.outcome(control.want(server, present(&domain))).await);
+        let expected = if folder == "domains" { "define" } else { "create_mdev" };
+        assert_eq!((step.as_str(), message.is_empty()), (expected, false), "{folder}");
+        std::fs::remove_file(&full).expect("removed");
+        std::fs::rename(&there, &full).expect("moved back");
+        control.expect(control.want(server, Desired::Absent), Outcome::Absent).await;
+        assert_eq!(node.mdevs(), uuids(&kept.devices), "{folder}");
+        assert_eq!((host.files("notes").len(), host.files("domains").len()), (1, 1), "{folder}");
+    }
+    assert!(node.domain(old).await.expect("still there").1);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_guest_whose_domain_somebody_removed_keeps_its_devices_when_it_cannot_be_made_again() {
+    let host = Host::new("");
+    let control = Control::new();
+    let node = host.run(&control);
+    let server = ServerId::new_v4();
+    let mut domain = guest("db", vec![vgpu(GPUS[0])]);
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+    node.parts.hypervisor.destroy(server).await.expect("destroyed");
+    node.parts.hypervisor.undefine(server).await.expect("removed behind the node's back");
+    node.stop().await;
+
+    let node = host.run_refusing(&control, Vec::new());
+    let moved = host.folder("domains-aside");
+    std::fs::rename(host.folder("domains"), &moved).expect("moved");
+    std::fs::write(host.folder("domains"), "no folder").expect("written");
+    domain.vcpus = 2;
+    assert_eq!(failed(control.outcome(control.want(server, present(&domain))).await).0, "define");
+    assert_eq!(node.mdevs(), uuids(&domain.devices), "it was built once, so nothing is undone");
+    std::fs::remove_file(host.folder("domains")).expect("removed");
+    std::fs::rename(&moved, host.folder("domains")).expect("moved back");
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+    node.stop().await;
+}
