@@ -40,7 +40,7 @@ async fn a_report_of_an_old_session_changes_nothing() {
         let id = up.active(&cloud, "one", "vgpu").await;
         let server: ServerId = id.parse().expect("an id");
         let old = epoch(&up, "a");
-        up.restart_nodes(&cloud).await;
+        up.restart_nodes(&cloud, async |_| ()).await;
         up.hosts_are_there().await;
         assert!(epoch(&up, "a") > old);
         up.nodes.kill("a").await;

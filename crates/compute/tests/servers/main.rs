@@ -8,6 +8,7 @@ mod kit;
 mod actions;
 mod boot;
 mod concurrent;
+mod crash;
 mod deleting;
 mod failing;
 mod failing_power;

@@ -83,11 +83,16 @@ impl Cloud {
             .expect("a query")
     }
 
-    /// Checks that searches run on what the database holds.
+    /// Checks that searches run on what the database holds, once the last commit is taken in.
     async fn memory_agrees(&self, up: &Up, when: &str) {
         let fresh = World::new();
         fresh.load(&self.store).await.expect("loads");
-        assert_eq!(providers(&up.compute.world), providers(&fresh), "{} {when}", self.name);
+        let held = providers(&fresh);
+        let taken_in = tokio::time::Instant::now() + std::time::Duration::from_secs(2);
+        while providers(&up.compute.world) != held && tokio::time::Instant::now() < taken_in {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        assert_eq!(providers(&up.compute.world), held, "{} {when}", self.name);
     }
 
     /// Checks that nobody holds anything, on no host and in no table.

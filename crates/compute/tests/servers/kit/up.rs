@@ -60,14 +60,20 @@ impl Up {
         self.wire.switch(Arc::new(Link(self.compute.clone())));
     }
 
-    /// Kills every node and starts it again.
-    pub async fn restart_nodes(&mut self, cloud: &Cloud) {
+    /// Kills every node and starts it again, and does something while they are away.
+    pub async fn restart_nodes<T>(
+        &mut self,
+        cloud: &Cloud,
+        meanwhile: impl AsyncFnOnce(&Self) -> T,
+    ) -> T {
         let names = self.nodes.names();
         self.nodes.kill_all().await;
         self.note_epochs(None);
+        let answer = meanwhile(self).await;
         for name in names {
             self.nodes.start(cloud.host(&name));
         }
+        answer
     }
 
     /// Kills a host's node and starts it again, with steps that fail so many times, or always.

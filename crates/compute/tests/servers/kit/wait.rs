@@ -65,12 +65,14 @@ impl Up {
 
     /// Waits until nothing is being done to any server, or the process is dead.
     pub async fn settle_or_die(&self) {
-        patiently("all servers at rest", async || {
-            let list = self.get("admin", "2.90", "/servers/detail?all_tenants=1").await;
-            let all = list.body["servers"].as_array();
-            self.plan.is_dead() || all.is_some_and(|all| all.iter().all(at_rest))
-        })
-        .await;
+        patiently("all servers at rest", async || self.plan.is_dead() || self.is_quiet().await)
+            .await;
+    }
+
+    /// Whether nothing is being done to any server; false when nobody can say.
+    pub async fn is_quiet(&self) -> bool {
+        let list = self.get("admin", "2.90", "/servers/detail?all_tenants=1").await;
+        list.body["servers"].as_array().is_some_and(|all| all.iter().all(at_rest))
     }
 
     /// Deletes every server and waits for the end of the last.

@@ -1,0 +1,104 @@
+//! Boots that die on their way.
+
+use super::{Act, Before, Flow, matrix};
+use crate::kit::{FPGA, GPU, hosts};
+
+const BAD: &str = "fail = [{ step = \"start\" }]";
+
+#[tokio::test]
+async fn a_boot_with_a_vgpu() {
+    matrix::run(Flow {
+        name: "boot with a vGPU",
+        topology: || hosts(&[("a", &[GPU])]),
+        flavor: "vgpu",
+        before: Before::Nothing,
+        act: Act::Boot,
+        done: &["ACTIVE"],
+        otherwise: &[&[]],
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_boot_with_an_fpga() {
+    matrix::run(Flow {
+        name: "boot with an FPGA",
+        topology: || hosts(&[("a", &[FPGA])]),
+        flavor: "fpga",
+        before: Before::Nothing,
+        act: Act::Boot,
+        done: &["ACTIVE"],
+        otherwise: &[&[]],
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn three_at_once() {
+    matrix::run(Flow {
+        name: "boot of three",
+        topology: || hosts(&[("a", &[GPU]), ("b", &[GPU])]),
+        flavor: "vgpu",
+        before: Before::Nothing,
+        act: Act::BootThree,
+        done: &["ACTIVE", "ACTIVE", "ACTIVE"],
+        otherwise: &[&[]],
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_boot_that_fails_on_its_only_host() {
+    matrix::run(Flow {
+        name: "boot that fails",
+        topology: || hosts(&[("bad", &[GPU, BAD])]),
+        flavor: "vgpu",
+        before: Before::Nothing,
+        act: Act::Boot,
+        done: &["ERROR"],
+        otherwise: &[&[]],
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_boot_that_fails_on_two_hosts() {
+    matrix::run(Flow {
+        name: "boot that fails twice",
+        topology: || hosts(&[("bad1", &[GPU, BAD]), ("bad2", &[GPU, BAD])]),
+        flavor: "vgpu",
+        before: Before::Nothing,
+        act: Act::Boot,
+        done: &["ERROR"],
+        otherwise: &[&[]],
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_boot_that_moves_to_another_host() {
+    matrix::run(Flow {
+        name: "boot that moves",
+        topology: || hosts(&[("bad1", &[GPU, BAD]), ("bad2", &[GPU, BAD]), ("good", &[GPU])]),
+        flavor: "vgpu",
+        before: Before::Nothing,
+        act: Act::Boot,
+        done: &["ACTIVE"],
+        otherwise: &[&[]],
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_boot_without_a_place() {
+    matrix::run(Flow {
+        name: "boot without a place",
+        topology: || hosts(&[("a", &[])]),
+        flavor: "vgpu",
+        before: Before::Nothing,
+        act: Act::Boot,
+        done: &["ERROR"],
+        otherwise: &[&[]],
+    })
+    .await;
+}

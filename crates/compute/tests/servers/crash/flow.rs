@@ -1,0 +1,101 @@
+//! What is done to a cloud, and what it may be like afterwards.
+
+use kilonova_node::topology::Topology;
+use serde_json::{Value, json};
+
+use crate::kit::{ANN, Answer, Cloud, Up};
+
+/// A server that is there before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Before {
+    Nothing,
+    Active,
+    Stopped,
+}
+
+/// What is done.
+#[derive(Clone, Copy)]
+pub enum Act {
+    Boot,
+    BootThree,
+    BootAndDelete,
+    Delete,
+    Action(&'static str),
+}
+
+pub struct Flow {
+    pub name: &'static str,
+    pub topology: fn() -> Topology,
+    pub flavor: &'static str,
+    pub before: Before,
+    pub act: Act,
+    /// Statuses of all servers once what was answered is done.
+    pub done: &'static [&'static str],
+    /// What else they may be when there was no answer.
+    pub otherwise: &'static [&'static [&'static str]],
+}
+
+impl Flow {
+    /// Makes what is there before and returns its id.
+    pub async fn prepare(&self, cloud: &Cloud, up: &Up) -> Option<String> {
+        if self.before == Before::Nothing {
+            return None;
+        }
+        let id = up.active(cloud, "before", self.flavor).await;
+        if self.before == Before::Stopped {
+            up.act(&id, json!({"os-stop": null})).await;
+            up.becomes(&id, "SHUTOFF").await;
+        }
+        Some(id)
+    }
+
+    /// Does it, as far as the services live. Whether all of it was answered.
+    pub async fn act(&self, cloud: &Cloud, up: &Up, id: Option<&str>) -> bool {
+        let id = id.unwrap_or_default();
+        match self.act {
+            Act::Boot => made(self.boot(cloud, up, 1).await).is_some(),
+            Act::BootThree => made(self.boot(cloud, up, 3).await).is_some(),
+            Act::BootAndDelete => match made(self.boot(cloud, up, 1).await) {
+                Some(id) => delete(up, &id).await,
+                None => false,
+            },
+            Act::Delete => delete(up, id).await,
+            Act::Action(body) => {
+                let body = serde_json::from_str(body).expect("JSON");
+                taken(&up.try_act(id, body).await)
+            }
+        }
+    }
+
+    async fn boot(&self, cloud: &Cloud, up: &Up, count: usize) -> Answer {
+        let mut wish = up.wish(cloud, "one", self.flavor);
+        wish["server"]["min_count"] = json!(count);
+        up.call(ANN, "2.90", "POST /servers", Some(wish)).await
+    }
+
+    /// Checks how all servers ended.
+    pub fn judge(&self, servers: &[Value], answered: bool, when: &str) {
+        let mut ends: Vec<&str> = servers.iter().filter_map(|s| s["status"].as_str()).collect();
+        ends.sort_unstable();
+        let fine = ends == self.done || (!answered && self.otherwise.contains(&ends.as_slice()));
+        assert!(fine, "{when}: answered: {answered}, {ends:?}: {servers:#?}");
+        for server in servers.iter().filter(|server| server["status"] == "ERROR") {
+            assert!(!crate::kit::fault(server).is_empty(), "{when}: no reason: {server}");
+        }
+    }
+}
+
+async fn delete(up: &Up, id: &str) -> bool {
+    taken(&up.call(ANN, "2.90", &format!("DELETE /servers/{id}"), None).await)
+}
+
+fn made(answer: Answer) -> Option<String> {
+    taken(&answer).then(|| answer.body["server"]["id"].as_str().expect("an id").to_owned())
+}
+
+/// Done as asked, or not at all because the services are dead.
+fn taken(answer: &Answer) -> bool {
+    let code = answer.status.as_u16();
+    assert!(answer.status.is_success() || code >= 500, "{code} {}", answer.body);
+    answer.status.is_success()
+}
