@@ -8,6 +8,15 @@ pub enum Error {
     /// The options contradict each other or what is on the host.
     #[error("Invalid configuration for mdev-capable devices: {0}")]
     Config(String),
+    /// An entry of `[pci] device_spec` means nothing.
+    #[error("Invalid [pci]device_spec config: {0}")]
+    Spec(String),
+    /// `[agent] enabled_drivers` names what is no driver.
+    #[error("{0}")]
+    Driver(String),
+    /// `[x710_static]` cannot be read.
+    #[error("{0}")]
+    Mapping(String),
     /// sysfs did not answer as expected.
     #[error("cannot read {path}: {source}")]
     Read {

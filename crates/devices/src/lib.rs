@@ -4,9 +4,15 @@
 //! choose which device a guest gets: the control plane does. Everything goes through [`Sysfs`], so a
 //! real host and a simulated one run the same code.
 
+mod bus;
 mod config;
+mod device_spec;
 mod discovery;
+mod driver;
 mod error;
+mod harvest;
+mod health;
+mod kinds;
 mod made;
 mod mdev;
 mod passthrough;
@@ -14,11 +20,16 @@ mod pci;
 mod sysfs;
 #[cfg(test)]
 mod testing;
+mod traits;
 mod vgpu;
 
 pub use config::{MdevConfig, MdevGroup, MdevOptions, WrongOption};
+pub use device_spec::{DeviceSpec, MatchOf};
 pub use discovery::Discovery;
+pub use driver::Driver;
 pub use error::Error;
+pub use harvest::{Found, Trouble};
+pub use kinds::nic::NicOptions;
 pub use made::Made;
 pub use mdev::{Mdev, Parent, create, find, mdevs, parents, remove};
 pub use passthrough::{Fake, Function};

@@ -3,9 +3,11 @@
 //! Never picks a uuid, a parent or a type. Making one that is there already, and removing one that
 //! is not, succeed: the caller may have crashed after the first try.
 
+use std::io::ErrorKind;
+
 use uuid::Uuid;
 
-use crate::{Error, PciAddress, Sysfs};
+use crate::{Error, PciAddress, Sysfs, Trouble};
 
 const PARENTS: &str = "class/mdev_bus";
 const MDEVS: &str = "bus/mdev/devices";
@@ -32,7 +34,20 @@ impl Parent {
 
     /// How many more of a type it could hold now; `None` if it does not offer the type.
     pub fn available(&self, sysfs: &dyn Sysfs, mdev_type: &str) -> Option<u32> {
-        self.attribute(sysfs, mdev_type, "available_instances")?.trim().parse().ok()
+        self.room(sysfs, mdev_type).ok().flatten()
+    }
+
+    /// The same, and what is wrong where the driver does not say it.
+    pub fn room(&self, sysfs: &dyn Sysfs, mdev_type: &str) -> Result<Option<u32>, Error> {
+        let path = format!("{}/mdev_supported_types/{mdev_type}/available_instances", self.path);
+        match sysfs.read(&path) {
+            Ok(text) => match text.trim().parse() {
+                Ok(count) => Ok(Some(count)),
+                Err(_) => Err(Error::Content { path, content: text }),
+            },
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(Error::Read { path, source }),
+        }
     }
 }
 
@@ -49,14 +64,29 @@ pub struct Mdev {
 
 /// All parents, by address.
 pub fn parents(sysfs: &dyn Sysfs) -> Result<Vec<Parent>, Error> {
+    parents_and_troubles(sysfs, &mut Vec::new())
+}
+
+/// All parents that can be read, and what is wrong with the others.
+pub(crate) fn parents_and_troubles(
+    sysfs: &dyn Sysfs,
+    troubles: &mut Vec<Trouble>,
+) -> Result<Vec<Parent>, Error> {
     let mut parents = Vec::new();
     for name in entries(sysfs, PARENTS)? {
         let link = format!("{PARENTS}/{name}");
-        let path = sysfs.real(&link).map_err(|source| Error::Read { path: link, source })?;
-        match address(&path) {
-            Some(address) => parents.push(Parent { address, path }),
-            None => {
-                tracing::warn!(%path, "an mdev parent that is neither PCI nor virtual is left out")
+        match sysfs.real(&link) {
+            Ok(path) => match address(&path) {
+                Some(address) => parents.push(Parent { address, path }),
+                None => {
+                    let reason = format!("{path} is neither a PCI nor a virtual mdev parent");
+                    troubles.push(Trouble::note(&name, reason));
+                }
+            },
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(source) => {
+                let error = Error::Read { path: link, source };
+                troubles.push(Trouble::note(&name, error.to_string()));
             }
         }
     }
@@ -66,11 +96,20 @@ pub fn parents(sysfs: &dyn Sysfs) -> Result<Vec<Parent>, Error> {
 
 /// All mediated devices of the host, by uuid.
 pub fn mdevs(sysfs: &dyn Sysfs) -> Result<Vec<Mdev>, Error> {
+    mdevs_and_troubles(sysfs, &mut Vec::new())
+}
+
+/// All mediated devices that can be read, and what is wrong with the others.
+pub(crate) fn mdevs_and_troubles(
+    sysfs: &dyn Sysfs,
+    troubles: &mut Vec<Trouble>,
+) -> Result<Vec<Mdev>, Error> {
     let mut mdevs = Vec::new();
     for name in entries(sysfs, MDEVS)? {
         let Ok(uuid) = Uuid::try_parse(&name) else { continue };
-        if let Some(mdev) = find(sysfs, uuid)? {
-            mdevs.push(mdev);
+        match find(sysfs, uuid) {
+            Ok(mdev) => mdevs.extend(mdev),
+            Err(error) => troubles.push(Trouble::note(&name, error.to_string())),
         }
     }
     Ok(mdevs)
@@ -83,7 +122,7 @@ pub fn find(sysfs: &dyn Sysfs, uuid: Uuid) -> Result<Option<Mdev>, Error> {
         sysfs.real(&link).and_then(|path| Ok((path, sysfs.real(&format!("{link}/mdev_type"))?)));
     let (path, type_path) = match resolved {
         Ok(found) => found,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(Error::Read { path: link, source }),
     };
     let above = path.rsplit_once('/').map(|(above, _)| above).unwrap_or_default();
@@ -119,7 +158,7 @@ pub fn create(sysfs: &dyn Sysfs, mdev: &Mdev) -> Result<(), Error> {
 /// Removes a mediated device, if it is there.
 pub fn remove(sysfs: &dyn Sysfs, uuid: Uuid) -> Result<(), Error> {
     match sysfs.write(&format!("{MDEVS}/{uuid}/remove"), "1") {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(source) => Err(Error::Remove { uuid, source }),
         Ok(()) => Ok(()),
     }
@@ -128,7 +167,7 @@ pub fn remove(sysfs: &dyn Sysfs, uuid: Uuid) -> Result<(), Error> {
 fn entries(sysfs: &dyn Sysfs, path: &str) -> Result<Vec<String>, Error> {
     match sysfs.list(path) {
         Ok(names) => Ok(names),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
         Err(source) => Err(Error::Read { path: path.to_owned(), source }),
     }
 }

@@ -1,14 +1,16 @@
-//! Devices that guests get whole: PCI functions, and the fake card for tests.
+//! Devices that topology files name one by one: PCI functions, and the fake card for tests.
 //!
-//! Owns how a configured function becomes a deployable: its virtual functions if it has any, else
-//! itself. The fake card is not on any bus; it has the shape of Cyborg's fake driver, so that tests
-//! written for that find it.
+//! Owns how a named function becomes a deployable: its virtual functions if it has any, else itself.
+//! The fake card is not on any bus; it has the shape of Cyborg's fake driver, so that tests written
+//! for that find it.
 
 use std::collections::BTreeMap;
 
 use kilonova_node_api::{Deployable, Device, DeviceKind, HandleSlot, Health};
 
-use crate::{PciFunction, Sysfs, device_name};
+use crate::PciAddress;
+use crate::harvest::{Harvest, Named, Offer, Trouble};
+use crate::kinds::{Host, parts_of};
 
 /// A PCI function, or the virtual functions of one, to be given to guests.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,44 +24,38 @@ pub struct Function {
 }
 
 impl Function {
-    pub(crate) fn device(&self, sysfs: &dyn Sysfs) -> Option<Device> {
-        let Some(function) = PciFunction::read(sysfs, &self.address) else {
-            tracing::warn!(address = %self.address, "a configured PCI function is not on this host");
-            return None;
+    pub(crate) fn find(&self, host: Host<'_>, harvest: &mut Harvest) {
+        let place = PciAddress::parse(&self.address);
+        let Some(card) = place.and_then(|place| host.bus.get(place)) else {
+            if !harvest.troubles.iter().any(|trouble| trouble.address == self.address) {
+                let reason = "it is configured and not on this host".to_owned();
+                harvest.troubles.push(Trouble::note(&self.address, reason));
+            }
+            return;
         };
-        let virtual_functions = virtual_functions(sysfs, &self.address);
-        let addresses = if virtual_functions.is_empty() {
-            vec![self.address.clone()]
-        } else {
-            virtual_functions
-        };
-        Some(Device {
-            address: self.address.clone(),
-            kind: function.kind(),
-            vendor_id: function.vendor_id,
-            product_id: function.product_id,
-            model: String::new(),
-            numa_node: function.numa_node,
-            health: Health::Healthy,
-            deployables: vec![Deployable {
-                name: device_name(&self.address),
+        let mut slots = Vec::new();
+        for part in parts_of(host.bus, card) {
+            if harvest.claim(&part.address, "its resource class") {
+                slots.push(HandleSlot::Pci { address: part.address.clone() });
+            }
+        }
+        if slots.is_empty() {
+            return;
+        }
+        harvest.offers.push(Offer {
+            device: self.address.clone(),
+            kind: card.function.kind(),
+            named: Named::So(self.address.clone()),
+            part: Deployable {
+                name: String::new(),
                 resource_class: self.resource_class.clone(),
                 traits: self.traits.clone(),
-                driver: function.driver,
+                driver: card.function.driver.clone(),
                 facts: BTreeMap::new(),
-                slots: addresses.into_iter().map(|address| HandleSlot::Pci { address }).collect(),
-            }],
-        })
+                slots,
+            },
+        });
     }
-}
-
-fn virtual_functions(sysfs: &dyn Sysfs, address: &str) -> Vec<String> {
-    let mut addresses = Vec::new();
-    while let Ok(path) = sysfs.real(&format!("bus/pci/devices/{address}/virtfn{}", addresses.len()))
-    {
-        addresses.push(path.rsplit('/').next().unwrap_or(&path).to_owned());
-    }
-    addresses
 }
 
 /// A card that exists only on paper; guests are bound to its handles but get no device.
@@ -80,9 +76,24 @@ pub struct Fake {
 }
 
 impl Fake {
-    pub(crate) fn device(&self) -> Device {
+    /// The card of upstream's fake driver: sixteen handles on bus 0c.
+    pub fn upstream() -> Self {
+        Self {
+            address: "0000:0c:00.0".to_owned(),
+            name: "FakeDevice".to_owned(),
+            kind: DeviceKind::Fpga,
+            resource_class: "FPGA".to_owned(),
+            traits: vec!["CUSTOM_FAKE_DEVICE".to_owned()],
+            handles: (0..16).map(|n| format!("0000:0c:{:02x}.{}", n / 8, n % 8)).collect(),
+        }
+    }
+
+    pub(crate) fn find(&self, harvest: &mut Harvest) {
+        if !harvest.claim(&self.address, "a fake card") {
+            return;
+        }
         let handle = |address: &String| HandleSlot::TestPci { address: address.clone() };
-        Device {
+        harvest.ready.push(Device {
             address: self.address.clone(),
             kind: self.kind,
             vendor_id: "abcd".to_owned(),
@@ -98,6 +109,6 @@ impl Fake {
                 facts: BTreeMap::new(),
                 slots: self.handles.iter().map(handle).collect(),
             }],
-        }
+        });
     }
 }

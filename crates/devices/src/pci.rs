@@ -1,8 +1,10 @@
 //! PCI functions as sysfs shows them.
 
+use std::io::ErrorKind;
+
 use kilonova_node_api::DeviceKind;
 
-use crate::Sysfs;
+use crate::{Error, Sysfs};
 
 /// Where a PCI function sits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -84,20 +86,38 @@ pub struct PciFunction {
 
 impl PciFunction {
     /// Reads `bus/pci/devices/<address>`; `None` if there is no such function.
-    pub fn read(sysfs: &dyn Sysfs, address: &str) -> Option<Self> {
-        let attribute = |name: &str| sysfs.read(&format!("bus/pci/devices/{address}/{name}"));
-        let hex = |text: String| text.trim().trim_start_matches("0x").to_ascii_lowercase();
-        let driver = sysfs.real(&format!("bus/pci/devices/{address}/driver")).unwrap_or_default();
-        Some(Self {
-            vendor_id: hex(attribute("vendor").ok()?),
-            product_id: hex(attribute("device").ok()?),
-            class: attribute("class").map(hex).unwrap_or_default(),
-            numa_node: attribute("numa_node")
-                .ok()
-                .and_then(|n| n.trim().parse().ok())
-                .unwrap_or(-1),
+    pub fn look(sysfs: &dyn Sysfs, address: &str) -> Result<Option<Self>, Error> {
+        let path = |name: &str| format!("bus/pci/devices/{address}/{name}");
+        let id = |name: &str| match sysfs.read(&path(name)) {
+            Ok(text) => {
+                let hex = text.trim().trim_start_matches("0x").to_ascii_lowercase();
+                if hex.len() == 4 && hex.bytes().all(|b| b.is_ascii_hexdigit()) {
+                    Ok(Some(hex))
+                } else {
+                    Err(Error::Content { path: path(name), content: text })
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(Error::Read { path: path(name), source }),
+        };
+        let (Some(vendor_id), Some(product_id)) = (id("vendor")?, id("device")?) else {
+            return Ok(None);
+        };
+        let class = sysfs.read(&path("class")).unwrap_or_default();
+        let numa_node = sysfs.read(&path("numa_node")).ok().and_then(|n| n.trim().parse().ok());
+        let driver = sysfs.real(&path("driver")).unwrap_or_default();
+        Ok(Some(Self {
+            vendor_id,
+            product_id,
+            class: class.trim().trim_start_matches("0x").to_ascii_lowercase(),
+            numa_node: numa_node.unwrap_or(-1),
             driver: driver.rsplit('/').next().unwrap_or_default().to_owned(),
-        })
+        }))
+    }
+
+    /// Class and subclass, four hex digits.
+    pub fn class_code(&self) -> &str {
+        self.class.get(..4).unwrap_or_default()
     }
 
     /// The kind of card, by PCI class code.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
-use crate::Directory;
+use crate::{Directory, PciAddress};
 
 /// A growing fixture.
 pub struct Fixture {
@@ -58,6 +58,35 @@ impl Fixture {
         path
     }
 
+    /// Virtual functions of a card, from the given address on, linked both ways.
+    pub fn virtual_functions(
+        &self,
+        card: &str,
+        first: &str,
+        count: u32,
+        ids: (&str, &str, &str),
+        driver: &str,
+    ) -> Vec<String> {
+        let first = PciAddress::parse(first).expect("an address");
+        let mut addresses = Vec::new();
+        for number in 0..count {
+            let address = first.plus(number).expect("room").to_string();
+            let path = self.function(&address, ids, 0, driver);
+            let card = format!("devices/pci{}/{card}", &card[..7]);
+            self.link(&format!("{card}/virtfn{number}"), &path);
+            self.link(&format!("{path}/physfn"), &card);
+            addresses.push(address);
+        }
+        addresses
+    }
+
+    /// Makes a file unreadable, as a driver does that answers with an error: it is a folder now.
+    pub fn spoil(&self, path: &str) {
+        let path = self.root().join(path);
+        std::fs::remove_file(&path).expect("there");
+        std::fs::create_dir(&path).expect("made");
+    }
+
     /// A GPU with mdev types and how many more of each fit.
     pub fn gpu(&self, address: &str, types: &[(&str, &str, u32)]) {
         let path = self.function(address, ("10de", "13bd", "030000"), 1, "nvidia");
@@ -69,6 +98,11 @@ impl Fixture {
     /// could be given.
     pub fn vgpu_function(&self, address: &str, current: u32, creatable: &[(u32, &str)]) {
         let path = self.function(address, ("10de", "2235", "030200"), 0, "nvidia");
+        self.vgpu_files(&path, current, creatable);
+    }
+
+    /// The files of NVIDIA's VFIO driver in the folder of a function.
+    pub fn vgpu_files(&self, path: &str, current: u32, creatable: &[(u32, &str)]) {
         let mut text = "ID    : vGPU Name\n".to_owned();
         for (number, name) in creatable {
             text.push_str(&format!("{number:<5} : {name}\n"));

@@ -213,7 +213,7 @@ fn like(
             .unwrap_or_else(|| vec!["COMPUTE_NODE".to_owned(), "COMPUTE_ACCELERATORS".to_owned()]),
         concurrency: entry.max_concurrent_builds,
         tree,
-        discovery: Arc::new(Discovery { mdev, functions, fakes }),
+        discovery: Arc::new(Discovery { mdev, functions, fakes, ..Discovery::default() }),
         times,
         create_mdev,
         failures,

@@ -1,0 +1,79 @@
+//! The PCI bus as one look found it: every function, and which are virtual functions of which.
+//!
+//! A function that cannot be read is left out and reported; one that goes away while it is read is
+//! as good as never there. Neither hides the others.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+
+use crate::harvest::Trouble;
+use crate::{Error, PciAddress, PciFunction, Sysfs};
+
+const FUNCTIONS: &str = "bus/pci/devices";
+
+/// A function in its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OnBus {
+    pub address: String,
+    pub place: PciAddress,
+    pub function: PciFunction,
+    /// Of a virtual function: its physical function.
+    pub physical: Option<PciAddress>,
+}
+
+impl OnBus {
+    /// The card that it belongs to: the physical function, or itself.
+    pub fn card(&self) -> PciAddress {
+        self.physical.unwrap_or(self.place)
+    }
+
+    pub fn is(&self, vendor_id: &str, products: &[&str]) -> bool {
+        self.function.vendor_id == vendor_id
+            && products.contains(&self.function.product_id.as_str())
+    }
+}
+
+/// All functions of a host, by address.
+#[derive(Debug, Default)]
+pub(crate) struct Bus(BTreeMap<PciAddress, OnBus>);
+
+impl Bus {
+    pub fn read(sysfs: &dyn Sysfs, troubles: &mut Vec<Trouble>) -> Result<Self, Error> {
+        let names = match sysfs.list(FUNCTIONS) {
+            Ok(names) => names,
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            Err(source) => return Err(Error::Read { path: FUNCTIONS.to_owned(), source }),
+        };
+        let mut functions = BTreeMap::new();
+        for address in names {
+            let Some(place) = PciAddress::parse(&address) else { continue };
+            match PciFunction::look(sysfs, &address) {
+                Ok(Some(function)) => {
+                    let physical = physical(sysfs, &address);
+                    functions.insert(place, OnBus { address, place, function, physical });
+                }
+                Ok(None) => {}
+                Err(error) => troubles.push(Trouble::fatal(&address, &error)),
+            }
+        }
+        Ok(Self(functions))
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &OnBus> {
+        self.0.values()
+    }
+
+    pub fn get(&self, place: PciAddress) -> Option<&OnBus> {
+        self.0.get(&place)
+    }
+
+    /// The virtual functions of a card.
+    pub fn virtuals(&self, card: PciAddress) -> impl Iterator<Item = &OnBus> {
+        self.all().filter(move |one| one.physical == Some(card))
+    }
+}
+
+fn physical(sysfs: &dyn Sysfs, address: &str) -> Option<PciAddress> {
+    let path = sysfs.real(&format!("{FUNCTIONS}/{address}/physfn")).ok()?;
+    PciAddress::parse(path.rsplit('/').next()?)
+}

@@ -1,0 +1,51 @@
+//! Names of resource classes and traits as an entry may spell them.
+
+/// Classes that are not custom and that a PCI function may have.
+const STANDARD_CLASSES: [&str; 7] =
+    ["VGPU", "PGPU", "FPGA", "SRIOV_NET_VF", "PCI_DEVICE", "NIC_BANDWIDTH", "ACCELERATOR"];
+/// How names of traits begin that are not custom.
+const STANDARD_TRAITS: [&str; 5] = ["HW_", "COMPUTE_", "STORAGE_", "MISC_", "OWNER_"];
+const LONGEST: usize = 255;
+
+/// The text as part of a name: upper case, and one `_` for each run of anything else.
+fn letters(text: &str) -> String {
+    let mut name = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            'a'..='z' | 'A'..='Z' | '0'..='9' | '_' => name.push(c.to_ascii_uppercase()),
+            _ if name.ends_with('_') => {}
+            _ => name.push('_'),
+        }
+    }
+    name
+}
+
+/// `CUSTOM_` and the text.
+pub(crate) fn custom(text: &str) -> String {
+    let name = letters(text);
+    if name.starts_with("CUSTOM_") { name } else { format!("CUSTOM_{name}") }
+}
+
+fn bounded(name: String, given: &str) -> Result<String, String> {
+    if name.len() > LONGEST {
+        return Err(format!("{given:?} is longer than {LONGEST} characters"));
+    }
+    Ok(name)
+}
+
+/// The class that an entry means.
+pub(crate) fn resource_class(given: &str) -> Result<String, String> {
+    if given.trim().is_empty() {
+        return Err("resource_class is empty".to_owned());
+    }
+    let name = letters(given.trim());
+    let known = STANDARD_CLASSES.contains(&name.as_str());
+    bounded(if known { name } else { custom(given.trim()) }, given)
+}
+
+/// The trait that an entry means.
+pub(crate) fn trait_name(given: &str) -> Result<String, String> {
+    let name = letters(given);
+    let known = STANDARD_TRAITS.iter().any(|start| name.starts_with(start));
+    bounded(if known { name } else { custom(given) }, given)
+}

@@ -1,0 +1,104 @@
+//! PCI functions and virtual functions that `[pci] device_spec` names, as Nova's PCI devices in
+//! Placement: one provider for a card, its virtual functions counted there.
+//!
+//! A card and its virtual functions may both be named: the ledger gives away the one or the others.
+
+use std::collections::BTreeMap;
+
+use kilonova_node_api::{Deployable, HandleSlot};
+
+use super::{Host, OWNER_NOVA};
+use crate::bus::OnBus;
+use crate::device_spec::custom;
+use crate::harvest::{Harvest, Named, Offer, Trouble};
+use crate::{DeviceSpec, MatchOf};
+
+const OPTION: &str = "[pci] device_spec";
+/// Base class of bridges: what is behind one is given away, never the bridge.
+const BRIDGE: &str = "06";
+
+pub(crate) fn find(specs: &[DeviceSpec], host: Host<'_>, harvest: &mut Harvest) {
+    let mut groups: Vec<Offer> = Vec::new();
+    let mut matched = vec![false; specs.len()];
+    for on_bus in host.bus.all().filter(|one| !one.function.class.starts_with(BRIDGE)) {
+        let wanted = MatchOf {
+            vendor_id: &on_bus.function.vendor_id,
+            product_id: &on_bus.function.product_id,
+            address: on_bus.place,
+            physical: on_bus.physical,
+        };
+        let Some(at) = specs.iter().position(|spec| spec.matches(&wanted)) else { continue };
+        matched[at] = true;
+        let spec = &specs[at];
+        if on_bus.physical.is_some() && spec.one_time_use.is_some() {
+            let reason = format!("{OPTION}: one_time_use is not for virtual functions");
+            harvest.troubles.push(Trouble::note(&on_bus.address, reason));
+            continue;
+        }
+        if !harvest.claim(&on_bus.address, OPTION) {
+            continue;
+        }
+        let offer = offer(spec, on_bus);
+        let same = |other: &&mut Offer| {
+            other.named == Named::ByCard
+                && other.device == offer.device
+                && other.part.resource_class == offer.part.resource_class
+                && other.part.traits == offer.part.traits
+                && other.part.facts == offer.part.facts
+        };
+        match groups.iter_mut().find(same).filter(|_| offer.named == Named::ByCard) {
+            Some(group) => group.part.slots.extend(offer.part.slots),
+            None => groups.push(offer),
+        }
+    }
+    for (spec, _) in specs.iter().zip(&matched).filter(|(_, matched)| !**matched) {
+        let reason = format!("{OPTION}: no function of this host is named by it");
+        harvest.troubles.push(Trouble::note(&spec.to_string(), reason));
+    }
+    harvest.offers.append(&mut groups);
+}
+
+fn offer(spec: &DeviceSpec, on_bus: &OnBus) -> Offer {
+    let function = &on_bus.function;
+    let address = on_bus.address.clone();
+    let mut facts = BTreeMap::new();
+    if let Some(network) = &spec.physical_network {
+        facts.insert("physical_network".to_owned(), network.clone());
+    }
+    let virtual_function = on_bus.physical.is_some();
+    let class = spec
+        .resource_class
+        .clone()
+        .unwrap_or_else(|| custom(&format!("PCI_{}_{}", function.vendor_id, function.product_id)));
+    Offer {
+        device: on_bus.card().to_string(),
+        kind: function.kind(),
+        named: if virtual_function { Named::ByCard } else { Named::So(address.clone()) },
+        part: Deployable {
+            name: String::new(),
+            resource_class: class,
+            traits: traits(spec),
+            driver: function.driver.clone(),
+            facts,
+            slots: vec![if spec.managed {
+                HandleSlot::Pci { address }
+            } else {
+                HandleSlot::Vfio { address, vgpu_type: String::new() }
+            }],
+        },
+    }
+}
+
+fn traits(spec: &DeviceSpec) -> Vec<String> {
+    let implied = [
+        (true, OWNER_NOVA),
+        (spec.managed, "COMPUTE_MANAGED_PCI_DEVICE"),
+        (spec.live_migratable == Some(true), "HW_PCI_LIVE_MIGRATABLE"),
+        (spec.one_time_use == Some(true), "HW_PCI_ONE_TIME_USE"),
+    ];
+    let implied = implied.iter().filter(|(so, _)| *so).map(|(_, name)| (*name).to_owned());
+    let mut traits: Vec<String> = spec.traits.iter().cloned().chain(implied).collect();
+    traits.sort_unstable();
+    traits.dedup();
+    traits
+}

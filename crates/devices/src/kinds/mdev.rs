@@ -1,0 +1,123 @@
+//! What is cut into mediated devices: GPUs, virtual functions, and virtual parents such as `mtty`.
+//!
+//! Counts only room that the control plane may give away: mediated devices that somebody else made
+//! take room but are not counted, as no guest of ours will ever be given one of them.
+
+use std::collections::BTreeMap;
+
+use kilonova_node_api::{Deployable, DeviceKind, HandleSlot};
+use uuid::Uuid;
+
+use super::Host;
+use crate::harvest::{Harvest, Named, Offer, Trouble};
+use crate::mdev::{mdevs_and_troubles, parents_and_troubles};
+use crate::traits::of_type;
+use crate::{Error, Mdev, MdevConfig, Parent, PciAddress, device_name};
+
+const OPTION: &str = "[devices] enabled_mdev_types";
+
+struct Found {
+    parent: Parent,
+    mdev_type: String,
+    ours: u32,
+    available: u32,
+}
+
+pub(crate) fn find(
+    config: &MdevConfig,
+    host: Host<'_>,
+    is_ours: &dyn Fn(Uuid) -> bool,
+    harvest: &mut Harvest,
+) -> Result<(), Error> {
+    let existing = mdevs_and_troubles(host.sysfs, &mut harvest.troubles)?;
+    let mut found = Vec::new();
+    for parent in parents_and_troubles(host.sysfs, &mut harvest.troubles)? {
+        let Some(mdev_type) = config.type_of(&parent.address).map(str::to_owned) else {
+            continue;
+        };
+        let available = match parent.room(host.sysfs, &mdev_type) {
+            Ok(Some(available)) => available,
+            Ok(None) => {
+                if config.addresses().any(|address| address == parent.address) {
+                    let types = parent.types(host.sysfs).join(", ");
+                    let reason = format!("it does not offer {mdev_type}; it offers {types}");
+                    harvest.troubles.push(Trouble::fatal(&parent.address, &reason));
+                }
+                continue;
+            }
+            Err(error) => {
+                harvest.troubles.push(Trouble::fatal(&parent.address, &error));
+                continue;
+            }
+        };
+        let ours = count_ours(&existing, &parent.address, &mdev_type, is_ours);
+        found.push(Found { parent, mdev_type, ours, available });
+    }
+    cap(config, &mut found);
+    for one in found.iter().filter(|one| one.ours + one.available > 0) {
+        if harvest.claim(&one.parent.address, OPTION) {
+            harvest.offers.push(offer(config, host, one));
+        }
+    }
+    Ok(())
+}
+
+/// Lowers the room of types with `max_instances` until their sum fits, in address order. What
+/// exists already is never capped: it is in use.
+fn cap(config: &MdevConfig, found: &mut [Found]) {
+    let mut left: BTreeMap<String, u32> = BTreeMap::new();
+    for one in found.iter() {
+        if let Some(most) = config.max_instances(&one.mdev_type) {
+            let room = left.entry(one.mdev_type.clone()).or_insert(most);
+            *room = room.saturating_sub(one.ours);
+        }
+    }
+    for one in found {
+        if let Some(room) = left.get_mut(&one.mdev_type) {
+            one.available = one.available.min(*room);
+            *room -= one.available;
+        }
+    }
+}
+
+fn offer(config: &MdevConfig, host: Host<'_>, found: &Found) -> Offer {
+    let Found { parent, mdev_type, ours, available } = found;
+    let on_bus = PciAddress::parse(&parent.address).and_then(|place| host.bus.get(place));
+    let function = on_bus.map(|one| &one.function);
+    let type_name = parent.attribute(host.sysfs, mdev_type, "name").unwrap_or_default();
+    let virtual_driver = || parent.address.split('_').next().unwrap_or_default().to_owned();
+    let (traits, facts) = of_type(mdev_type, &type_name, function);
+    Offer {
+        device: parent.address.clone(),
+        kind: match function.map(|function| function.kind()) {
+            Some(DeviceKind::Gpu) => DeviceKind::Gpu,
+            _ => DeviceKind::Mdev,
+        },
+        named: Named::So(device_name(&parent.address)),
+        part: Deployable {
+            name: String::new(),
+            resource_class: config.class_of(mdev_type).to_owned(),
+            traits,
+            driver: function.map_or_else(virtual_driver, |function| function.driver.clone()),
+            facts,
+            slots: vec![HandleSlot::Mdev { mdev_type: mdev_type.clone(), count: ours + available }],
+        },
+    }
+}
+
+fn count_ours(
+    existing: &[Mdev],
+    parent: &str,
+    mdev_type: &str,
+    is_ours: &dyn Fn(Uuid) -> bool,
+) -> u32 {
+    let mut ours = 0;
+    for mdev in existing.iter().filter(|mdev| mdev.parent == parent) {
+        if is_ours(mdev.uuid) {
+            ours += u32::from(mdev.mdev_type == mdev_type);
+        } else {
+            tracing::debug!(uuid = %mdev.uuid, %parent, "a mediated device that is not ours takes room");
+        }
+    }
+    ours
+}
