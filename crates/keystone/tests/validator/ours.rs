@@ -1,0 +1,140 @@
+//! Against our own identity service.
+
+use http::header::WWW_AUTHENTICATE;
+use http::{HeaderName, HeaderValue, Method};
+use kilonova_identity::{CatalogEntry, Identity};
+use kilonova_keystone::{Http, Session, Validator};
+use kilonova_wire::mount;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{admit, login, options, serve};
+
+const PASSWORD: &str = "correct horse";
+
+struct Keystone {
+    url: String,
+    http: Http,
+    _kept: (tempfile::TempDir, kilonova_testkit::Guard),
+}
+
+async fn keystone() -> Keystone {
+    let (_, store, guard) =
+        kilonova_testkit::stores(&[kilonova_identity::MIGRATIONS]).await.swap_remove(0);
+    let directory = tempfile::tempdir().expect("a directory");
+    let identity =
+        Identity::open(store, directory.path(), Default::default()).await.expect("identity opens");
+    identity.bootstrap(PASSWORD).await.expect("bootstrapped");
+    identity.set_catalog(vec![CatalogEntry {
+        service_type: "placement".into(),
+        name: "placement".into(),
+        path: "/placement".into(),
+    }]);
+    let routes = kilonova_identity::routes(identity.clone());
+    let router = mount(routes, kilonova_identity::service(), "/identity", Arc::new(identity));
+    let address = serve(axum::Router::new().nest("/identity", router)).await;
+    Keystone {
+        url: format!("http://{address}/identity"),
+        http: Http::new(None, Duration::from_secs(10), 1 << 20).expect("a client"),
+        _kept: (directory, guard),
+    }
+}
+
+impl Keystone {
+    async fn token(&self, password: &str) -> String {
+        let session = Session::new(self.http.clone(), login(self.url.clone(), password));
+        let held = session.token().await.expect("a token");
+        held.text.to_str().expect("text").to_owned()
+    }
+
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        subject: Option<&str>,
+        body: Option<Value>,
+    ) -> u16 {
+        let admin = self.token(PASSWORD).await;
+        let value = |text: &str| HeaderValue::from_str(text).expect("a header");
+        let mut headers = vec![(HeaderName::from_static("x-auth-token"), value(&admin))];
+        if let Some(subject) = subject {
+            headers.push((HeaderName::from_static("x-subject-token"), value(subject)));
+        }
+        let url = format!("{}/v3{path}", self.url);
+        let body = body.map(|body| body.to_string().into());
+        self.http.send(method, &url, &headers, body).await.expect("an answer").status.as_u16()
+    }
+}
+
+#[tokio::test]
+async fn a_token_of_theirs_is_let_in_and_remembered() {
+    let keystone = keystone().await;
+    let validator = Validator::new(options(login(keystone.url.clone(), PASSWORD))).expect("set up");
+    validator.check().await.expect("our user may log in");
+    let token = keystone.token(PASSWORD).await;
+    let context = admit(&validator, &[("x-auth-token", &token)]).await.expect("let in");
+    assert_eq!((context.user_name.as_str(), context.project_name.as_str()), ("admin", "admin"));
+    assert!(context.is_admin() && !context.is_service(), "{context:?}");
+    assert_eq!(context.project_id.len(), 32);
+
+    let both = [("x-auth-token", token.as_str()), ("x-service-token", token.as_str())];
+    let context = admit(&validator, &both).await.expect("let in");
+    assert!(context.service_roles.is_empty(), "admin's token has not the role service");
+
+    assert_eq!(keystone.ask(Method::DELETE, "/auth/tokens", Some(&token), None).await, 204);
+    admit(&validator, &[("x-auth-token", &token)]).await.expect("still remembered");
+    let mut forgetful = options(login(keystone.url.clone(), PASSWORD));
+    forgetful.cache_time = Duration::ZERO;
+    let forgetful = Validator::new(forgetful).expect("set up");
+    let fault = admit(&forgetful, &[("x-auth-token", &token)]).await.expect_err("revoked");
+    assert_eq!(fault.status, 401);
+}
+
+#[tokio::test]
+async fn what_is_no_token_of_theirs_is_401_and_says_where_to_log_in() {
+    let keystone = keystone().await;
+    let validator = Validator::new(options(login(keystone.url.clone(), PASSWORD))).expect("set up");
+    let long = "x".repeat(20_000);
+    for tokens in [
+        vec![],
+        vec![("x-auth-token", "")],
+        vec![("x-auth-token", "made up")],
+        vec![("x-auth-token", long.as_str())],
+        vec![("x-auth-token", "admin"), ("x-service-token", "made up")],
+    ] {
+        let fault = admit(&validator, &tokens).await.expect_err("not let in");
+        assert_eq!(fault.status, 401, "{tokens:?}");
+        let challenge = fault.headers.get(WWW_AUTHENTICATE).expect("a challenge");
+        assert_eq!(challenge, &format!("Keystone uri=\"{}\"", keystone.url));
+    }
+}
+
+#[tokio::test]
+async fn service_tokens_count_by_their_roles() {
+    let keystone = keystone().await;
+    let token = keystone.token(PASSWORD).await;
+    let mut required = options(login(keystone.url.clone(), PASSWORD));
+    required.service_token_roles_required = true;
+    let strict = Validator::new(required.clone()).expect("set up");
+    let both = [("x-auth-token", token.as_str()), ("x-service-token", token.as_str())];
+    let fault = admit(&strict, &both).await.expect_err("admin is no service");
+    assert_eq!(fault.status, 401);
+    required.service_token_roles = vec!["admin".into()];
+    let other = Validator::new(required).expect("set up");
+    let context = admit(&other, &both).await.expect("let in");
+    assert!(context.service_roles.iter().any(|role| role == "admin"), "{context:?}");
+}
+
+#[tokio::test]
+async fn a_wrong_password_of_ours_is_503_and_names_the_user_in_the_log() {
+    let keystone = keystone().await;
+    let validator = Validator::new(options(login(keystone.url.clone(), "wrong"))).expect("set up");
+    let why = validator.check().await.expect_err("refused").to_string();
+    assert!(why.contains("refuses the login of user admin"), "{why}");
+    let token = keystone.token(PASSWORD).await;
+    let fault = admit(&validator, &[("x-auth-token", &token)]).await.expect_err("not let in");
+    assert_eq!(fault.status, 503);
+    assert!(!fault.message.contains("admin"), "{}", fault.message);
+    assert!(fault.internal.expect("a cause").contains("user admin"));
+}
