@@ -39,6 +39,8 @@ struct Writer {
     floor: i64,
     /// Up to where the notes of all have been taken in.
     horizon: i64,
+    /// Up to where notes were forgotten when everything was loaded.
+    start: i64,
     /// Notes above the horizon that have been taken in, most of them our own.
     seen: HashSet<i64>,
     /// Whether somebody follows, and drops what was seen.

@@ -138,8 +138,7 @@ async fn write_a_while(
         match (writer + round) % 5 {
             0 => {
                 let mut changed = card.clone();
-                changed.inventories[0].1.total = 8 + (round as i64 % 3);
-                changed.inventories[0].1.max_unit = 8;
+                changed.inventories[0].1.max_unit = 2 + (round as i64 % 3);
                 changed.traits.push(format!("CUSTOM_T{round}"));
                 report(store, world, root, std::slice::from_ref(&changed)).await;
             }

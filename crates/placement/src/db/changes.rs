@@ -25,8 +25,9 @@ statements! {
     OLD = "SELECT seq, transaction_id FROM change_log WHERE at < ?1 ORDER BY seq LIMIT ?2";
     /// Forgets rows.
     FORGET = "DELETE FROM change_log WHERE seq <= ?1 AND at < ?2";
-    /// Says so.
-    MOVE_START = "UPDATE change_log_start SET position = ?1 WHERE position < ?1";
+    /// Says so; a reader must see that something was forgotten even where it was old already.
+    MOVE_START = "UPDATE change_log_start
+        SET position = CASE WHEN position < ?1 THEN ?1 ELSE position + 1 END";
 }
 
 /// Statements that only PostgreSQL has.

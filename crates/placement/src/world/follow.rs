@@ -45,9 +45,10 @@ impl World {
     /// # Errors
     /// Only of the store.
     pub async fn load(&self, store: &Store) -> Result<(), Error> {
-        let (horizon, floor, trees) = store
+        let (horizon, start, floor, trees) = store
             .read(|tx| -> Result<_, Error> {
-                Ok((db::changes::horizon(tx)?, db::changes::last(tx)?, db::trees::all(tx)?))
+                let (horizon, start) = (db::changes::horizon(tx)?, db::changes::start(tx)?);
+                Ok((horizon, start, db::changes::last(tx)?, db::trees::all(tx)?))
             })
             .await?;
         let mut snapshot = Snapshot::default();
@@ -57,7 +58,7 @@ impl World {
         let mut writer = self.lock();
         writer.notes.clear();
         writer.seen.clear();
-        (writer.horizon, writer.floor) = (horizon, floor);
+        (writer.horizon, writer.start, writer.floor) = (horizon, start, floor);
         self.0.snapshot.store(Arc::new(snapshot));
         Ok(())
     }
@@ -68,15 +69,16 @@ impl World {
     /// # Errors
     /// Only of the store.
     pub async fn follow(&self, store: &Store) -> Result<Followed, Error> {
-        let from = {
+        let (from, known_start) = {
             let mut writer = self.lock();
             writer.followed = true;
-            writer.horizon
+            (writer.horizon, writer.start)
         };
         let world = self.clone();
         let look = store
             .read(move |tx| -> Result<_, Error> {
-                if db::changes::start(tx)? >= from {
+                let start = db::changes::start(tx)?;
+                if start >= from && start != known_start {
                     return Ok(Look::Behind);
                 }
                 let to = db::changes::horizon(tx)?;
