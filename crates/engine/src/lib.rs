@@ -16,4 +16,4 @@ pub use explain::{Explanation, Nearest, Step};
 pub use model::{Candidate, Inventory, Provider, Tree};
 pub use query::{Group, Query, QueryError};
 pub use search::Search;
-pub use snapshot::{Snapshot, TreeView};
+pub use snapshot::{NodeView, Snapshot, TreeView};

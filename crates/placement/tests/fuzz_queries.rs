@@ -149,14 +149,16 @@ async fn no_query_is_too_strange() {
         api.ask("PUT", &format!("/traits/{name}"), None).await.is(201);
     }
     for host in 0..3 {
-        let root = api.provider(&format!("host-{host}"), None, &[("VCPU", 8), ("MEMORY_MB", 999)]);
-        let root = root.await;
+        let name = format!("host-{host}");
+        let stock = [("VCPU", 8), ("MEMORY_MB", 999)];
+        let root = api.provider(&name, None, &stock).await;
         for gpu in 0..4 {
             api.provider(&format!("host-{host}-{gpu}"), Some(&root), &[("VGPU", 4)]).await;
         }
     }
     let mut runner = TestRunner::new(Config::default());
-    let inputs = (select(&PATHS[..]), queries(), prop_oneof![3 => Just(39), 1 => 0..40_u32]);
+    let minors = prop_oneof![3 => Just(39), 1 => 0..40_u32];
+    let inputs = (select(&PATHS[..]), queries(), minors);
     let mut fine = 0;
     let count = wanted.unwrap_or(6_000_usize);
     for _ in 0..count {

@@ -17,7 +17,7 @@ pub(crate) use planted::{Node, Planted, best_of};
 
 use crate::explain::{Explanation, explain};
 use crate::intern::Names;
-use crate::model::{Candidate, Provider, Tree};
+use crate::model::{Candidate, Inventory, Provider, Tree};
 use crate::query::{Query, QueryError};
 use crate::search::Search;
 use index::Index;
@@ -194,6 +194,12 @@ impl<'a> TreeView<'a> {
         })
     }
 
+    /// The same to look at without copies, for answers that show thousands.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeView<'a>> + use<'a> {
+        let Self { tree, names } = *self;
+        (0..tree.nodes().len()).map(move |position| NodeView { tree, names, position })
+    }
+
     /// Id, name, parent and generation of its providers, without the rest.
     pub fn outline(
         &self,
@@ -203,5 +209,43 @@ impl<'a> TreeView<'a> {
             let parent = node.parent.map(|parent| tree.nodes()[parent].id);
             (node.id, &node.name, parent, tree.generation(position))
         })
+    }
+}
+
+/// A provider of a snapshot, to be looked at.
+#[derive(Debug, Clone, Copy)]
+pub struct NodeView<'a> {
+    tree: &'a Planted,
+    names: &'a Names,
+    position: usize,
+}
+
+impl<'a> NodeView<'a> {
+    fn node(&self) -> &'a Node {
+        &self.tree.nodes()[self.position]
+    }
+
+    /// Its id.
+    pub fn id(&self) -> ProviderId {
+        self.node().id
+    }
+
+    /// The provider above it.
+    pub fn parent(&self) -> Option<ProviderId> {
+        self.node().parent.map(|parent| self.tree.nodes()[parent].id)
+    }
+
+    /// What it has and what is used of it now.
+    pub fn inventories(&self) -> impl Iterator<Item = (&'a Arc<str>, Inventory)> + use<'a> {
+        let names = self.names;
+        self.tree
+            .inventories(self.position)
+            .filter_map(move |(class, inventory)| Some((names.name(class)?, inventory)))
+    }
+
+    /// Its traits, in no order.
+    pub fn traits(&self) -> impl Iterator<Item = &'a Arc<str>> + use<'a> {
+        let names = self.names;
+        self.node().traits.iter().filter_map(move |name| names.name(*name))
     }
 }

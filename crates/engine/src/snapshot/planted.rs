@@ -126,7 +126,10 @@ impl Planted {
         self.inventories(node).find(|(known, _)| *known == class).map(|(_, inventory)| inventory)
     }
 
-    pub(crate) fn inventories(&self, node: usize) -> impl Iterator<Item = (Name, Inventory)> + '_ {
+    pub(crate) fn inventories(
+        &self,
+        node: usize,
+    ) -> impl Iterator<Item = (Name, Inventory)> + use<'_> {
         let range = self.shape.nodes[node].stock.clone();
         range.map(|at| {
             let (class, terms) = self.shape.stock[at];

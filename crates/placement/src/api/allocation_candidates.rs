@@ -1,107 +1,113 @@
-//! `/allocation_candidates`, from 1.10: the grammar and the view; the search is the engine's.
-
-use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+//! `/allocation_candidates`, from 1.10, and `/allocation_candidates/explain`, which upstream has not:
+//! the same query, answered with what stands in its way.
+//!
+//! The grammar is `candidates_query`'s, the bodies are `candidates_view`'s, the search is the
+//! engine's. Searching runs on the blocking pool: it can take milliseconds.
 
 use axum::Router;
-use axum::http::StatusCode;
-use axum::response::Response;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use kilonova_engine::Candidate;
+use kilonova_engine::{Explanation, Query};
 use kilonova_wire::Fault;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::Placement;
-use super::call::{Call, only};
+use super::call::{Call, bad_query, only};
 use super::candidates_query::{self, Asked};
-use crate::app::candidates::{self, Found, Summary};
-use crate::app::traits;
-
-/// Each search starts at another host than the one before, so that parallel schedulers spread.
-static TURN: AtomicU64 = AtomicU64::new(0);
+use super::candidates_view::{Answer, Shape};
+use crate::app::candidates;
 
 pub fn routes() -> Router<Placement> {
-    Router::new().route("/allocation_candidates", only("GET", get(list)))
+    Router::new()
+        .route("/allocation_candidates", only("GET", get(list)))
+        .route("/allocation_candidates/explain", only("GET", get(explain)))
 }
 
 async fn list(call: Call) -> Result<Response, Fault> {
     call.since(10)?;
     call.takes_json()?;
     call.may("placement:allocation_candidates:list")?;
-    let Asked { mut query, limit } = candidates_query::read(&call)?;
-    query.seed = TURN.fetch_add(1, Ordering::Relaxed);
-    let classes: BTreeSet<String> = query
-        .groups
-        .iter()
-        .flat_map(|group| group.resources.iter().map(|(class, _)| class.clone()))
-        .collect();
-    let named = query.clone();
-    call.app.store.read(move |tx| candidates::check(tx, &named)).await?;
-    let (snapshot, nested) = (call.app.world.snapshot(), call.speaks(29));
-    let found =
-        tokio::task::spawn_blocking(move || candidates::search(&snapshot, &query, limit, nested))
-            .await
-            .map_err(Fault::internal)??;
-    Ok(call.json(StatusCode::OK, &view(&call, &found, &classes), None))
+    let Asked { query, limit } = asked(&call).await?;
+    let shape = shape(&call, &query);
+    let snapshot = call.app.world.snapshot();
+    let body = blocking(move || {
+        let found = candidates::search(snapshot, &query, limit, shape.nested)?;
+        Answer { found: &found, shape: &shape }.to_json().map_err(Fault::internal)
+    })
+    .await?;
+    let json = HeaderValue::from_static("application/json");
+    let mut response = (StatusCode::OK, [(header::CONTENT_TYPE, json)], body).into_response();
+    call.dated(&mut response, None);
+    Ok(response)
 }
 
-fn view(call: &Call, found: &Found, classes: &BTreeSet<String>) -> Value {
-    let requests: Vec<Value> =
-        found.candidates.iter().map(|candidate| request(call, candidate)).collect();
-    let summaries: Map<String, Value> = found
-        .summaries
-        .iter()
-        .map(|one| (one.provider.id.to_string(), summary(call, one, classes)))
-        .collect();
-    json!({"allocation_requests": requests, "provider_summaries": summaries})
+async fn explain(call: Call) -> Result<Response, Fault> {
+    call.since(10)?;
+    call.takes_json()?;
+    call.may("placement:allocation_candidates:explain")?;
+    if !call.context.is_admin() {
+        return Err(Fault::forbidden(
+            "Policy does not allow placement:allocation_candidates:explain to be performed.",
+        ));
+    }
+    let Asked { query, .. } = asked(&call).await?;
+    let snapshot = call.app.world.snapshot();
+    let explanation = blocking(move || Ok(snapshot.explain(&query))).await?;
+    if let Some(error) = &explanation.error {
+        return Err(bad_query(&error.to_string()));
+    }
+    Ok(call.json(StatusCode::OK, &explained(&explanation), None))
 }
 
-fn request(call: &Call, candidate: &Candidate) -> Value {
-    let mut by_provider: Map<String, Value> = Map::new();
-    for (provider, class, amount) in &candidate.allocations {
-        let entry = by_provider.entry(provider.to_string()).or_insert(json!({"resources": {}}));
-        entry["resources"][&**class] = (*amount).into();
+/// Reads the query and refuses names that are not there.
+async fn asked(call: &Call) -> Result<Asked, Fault> {
+    let mut asked = candidates_query::read(call)?;
+    asked.query.seed = call.seed();
+    if !candidates::all_standard(&asked.query) {
+        let named = asked.query.clone();
+        call.app.store.read(move |tx| candidates::check(tx, &named)).await?;
     }
-    if !call.speaks(12) {
-        let list: Vec<Value> = by_provider
-            .into_iter()
-            .map(|(uuid, mut one)| {
-                json!({"resource_provider": {"uuid": uuid}, "resources": one["resources"].take()})
-            })
-            .collect();
-        return json!({"allocations": list});
-    }
-    let mut shown = json!({"allocations": by_provider});
-    if call.speaks(34) {
-        let mappings: Map<String, Value> = candidate
-            .mappings
-            .iter()
-            .map(|(suffix, providers)| (suffix.clone(), json!(providers)))
-            .collect();
-        shown["mappings"] = mappings.into();
-    }
-    shown
+    Ok(asked)
 }
 
-fn summary(call: &Call, one: &Summary, classes: &BTreeSet<String>) -> Value {
-    let provider = &one.provider;
-    let resources: Map<String, Value> = provider
-        .inventories
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
+) -> Result<T, Fault> {
+    tokio::task::spawn_blocking(work).await.map_err(Fault::internal)?
+}
+
+fn shape(call: &Call, query: &Query) -> Shape {
+    let asked_for = query.groups.iter().flat_map(|group| &group.resources);
+    Shape {
+        by_provider: call.speaks(12),
+        mappings: call.speaks(34),
+        traits: call.speaks(17),
+        classes: (!call.speaks(27)).then(|| asked_for.map(|(class, _)| class.clone()).collect()),
+        nested: call.speaks(29),
+    }
+}
+
+fn explained(explanation: &Explanation) -> Value {
+    let steps: Vec<Value> = explanation
+        .steps
         .iter()
-        .filter(|(class, _)| call.speaks(27) || classes.contains(&**class))
-        .map(|(class, inv)| {
-            (class.to_string(), json!({"capacity": inv.capacity(), "used": inv.used}))
+        .map(|step| {
+            json!({"constraint": step.constraint, "removed": step.removed, "left": step.left})
         })
         .collect();
-    let mut shown = json!({"resources": resources});
-    if call.speaks(17) {
-        let mut names: Vec<String> = provider.traits.iter().map(|name| name.to_string()).collect();
-        traits::sort(&mut names);
-        shown["traits"] = json!(names);
-    }
-    if call.speaks(29) {
-        shown["parent_provider_uuid"] = json!(provider.parent);
-        shown["root_provider_uuid"] = json!(one.root);
-    }
-    shown
+    let nearest = explanation.nearest.as_ref().map(|nearest| {
+        json!({
+            "root_provider_uuid": nearest.root,
+            "name": &*nearest.name,
+            "constraint": nearest.constraint,
+        })
+    });
+    json!({
+        "hosts": explanation.hosts,
+        "left": explanation.left,
+        "steps": steps,
+        "nearest": nearest,
+        "text": explanation.to_string(),
+    })
 }

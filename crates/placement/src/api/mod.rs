@@ -6,6 +6,7 @@ mod allocation_candidates;
 mod allocations;
 mod call;
 mod candidates_query;
+mod candidates_view;
 mod filters;
 mod inventories;
 mod reshaper;
