@@ -16,7 +16,7 @@ const SPARE: Duration = Duration::from_secs(60);
 /// behind each other's timeouts.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Who logs in, and where. It has no `Debug`, for it holds a password.
+/// Who logs in, and where.
 #[derive(Clone)]
 pub struct Login {
     /// Keystone's address, with or without `/v3`.
@@ -31,6 +31,13 @@ pub struct Login {
     pub project_name: String,
     /// The project's domain, by name.
     pub project_domain_name: String,
+}
+
+impl std::fmt::Debug for Login {
+    /// Without the password.
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "Login({} in {} at {})", self.username, self.project_name, self.auth_url)
+    }
 }
 
 impl Login {

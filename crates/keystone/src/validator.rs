@@ -25,7 +25,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const LARGEST: usize = 4 * 1024 * 1024;
 
 /// `[keystone_authtoken]`.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Options {
     /// Our own user over there; it has to be allowed to validate tokens.
     pub login: Login,

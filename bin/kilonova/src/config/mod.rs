@@ -2,6 +2,7 @@
 
 mod cors;
 mod file;
+mod keystone;
 mod known;
 mod policy;
 
@@ -81,6 +82,8 @@ pub struct Settings {
     pub services: Vec<ServiceName>,
     /// How callers prove who they are.
     pub auth: AuthStrategy,
+    /// The Keystone whose tokens are taken, when it is not ours.
+    pub keystone: Option<kilonova_keystone::Options>,
     /// Who may do what in the Placement API.
     pub policy: Arc<Policy>,
     /// Pages of which sites may ask.
@@ -102,6 +105,7 @@ impl Settings {
         nodes: Option<PathBuf>,
     ) -> Result<Self, Failure> {
         let file = config.map(File::read).transpose()?.unwrap_or_default();
+        let keystone = keystone::read(&file)?;
         let settings = Self {
             state_dir: state_dir
                 .or(file.path("DEFAULT", "state_path"))
@@ -114,8 +118,9 @@ impl Settings {
             },
             database: database_of(&file, database)?,
             nodes: nodes.or(file.path("simulated", "nodes")),
-            services: services(&file)?,
+            services: services(&file, keystone.is_some())?,
             auth: auth(&file)?,
+            keystone,
             policy: policy::read(&file)?,
             cors: cors::read(&file)?,
             debug: file.parse("DEFAULT", "debug", "true or false")?.unwrap_or(false),
@@ -168,8 +173,12 @@ fn database_of(file: &File, told: Option<String>) -> Result<Option<String>, Fail
     }
 }
 
-fn services(file: &File) -> Result<Vec<ServiceName>, Failure> {
-    let Some(text) = file.get("api", "services") else { return Ok(ServiceName::ALL.to_vec()) };
+fn services(file: &File, keystone_elsewhere: bool) -> Result<Vec<ServiceName>, Failure> {
+    let Some(text) = file.get("api", "services") else {
+        let mut all = ServiceName::ALL.to_vec();
+        all.retain(|service| !(keystone_elsewhere && *service == ServiceName::Identity));
+        return Ok(all);
+    };
     let mut services = Vec::new();
     for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
         let service = ServiceName::ALL.into_iter().find(|service| service.as_str() == name);
@@ -183,6 +192,10 @@ fn services(file: &File) -> Result<Vec<ServiceName>, Failure> {
     }
     if services.is_empty() {
         return Err(file.wrong("api", "services", "it names no service"));
+    }
+    if keystone_elsewhere && services.contains(&ServiceName::Identity) {
+        let why = "identity is another Keystone's, by [keystone_authtoken]; name it in one place";
+        return Err(file.wrong("api", "services", why));
     }
     Ok(services)
 }

@@ -10,6 +10,7 @@ pub mod logs;
 mod metrics;
 mod node_door;
 mod nodes;
+mod replica;
 mod router;
 mod services;
 mod unreadable;
@@ -50,6 +51,7 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
         _ => None,
     };
     let services = services::open(&settings, &directory, store, credentials.as_ref()).await?;
+    replica::start(&services.store, &services.world);
     let compute = services.compute.clone();
     let metrics = metrics::Metrics::new(
         services.store.clone(),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use kilonova_compute::Compute;
 use kilonova_identity::{CatalogEntry, Identity};
 use kilonova_image::Images;
+use kilonova_keystone::Validator;
 use kilonova_placement::World;
 use kilonova_store::{Migration, Store};
 use kilonova_wire::Authenticator;
@@ -57,13 +58,7 @@ pub(super) async fn open(
     let auth: Arc<dyn Authenticator> = match (&identity, settings.auth) {
         (_, AuthStrategy::NoAuth2) => Arc::new(NoAuth),
         (Some(identity), AuthStrategy::Keystone) => Arc::new(identity.clone()),
-        (None, AuthStrategy::Keystone) => {
-            return Err(Failure::Refused(
-                "[api] auth_strategy = keystone needs the identity service in [api] services; \
-                 validation against another Keystone is not there yet"
-                    .into(),
-            ));
-        }
+        (None, AuthStrategy::Keystone) => Arc::new(elsewhere(settings)?),
     };
     let images = if settings.runs(ServiceName::Image) {
         let opened = Images::open(store.clone(), &directory.join("images")).await;
@@ -79,6 +74,27 @@ pub(super) async fn open(
     };
     let accelerator = kilonova_accelerator::State::new(store.clone(), world.clone());
     Ok(Services { store, world, auth, identity, images, compute, accelerator })
+}
+
+/// Tokens of another Keystone. That it answers is not waited for: it may start later than we do.
+fn elsewhere(settings: &Settings) -> Result<Validator, Failure> {
+    let options = settings.keystone.clone().ok_or_else(|| {
+        Failure::Refused(
+            "[api] auth_strategy = keystone needs identity in [api] services, or another Keystone \
+             in [keystone_authtoken]"
+                .into(),
+        )
+    })?;
+    let validator = Validator::new(options)
+        .map_err(|e| Failure::Refused(format!("[keystone_authtoken] {e}")))?;
+    let asked = validator.clone();
+    tokio::spawn(async move {
+        match asked.check().await {
+            Ok(()) => tracing::info!("Keystone takes our login"),
+            Err(error) => tracing::warn!(%error, "callers cannot be let in yet"),
+        }
+    });
+    Ok(validator)
 }
 
 async fn identity(
