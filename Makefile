@@ -8,14 +8,16 @@ STATE ?= state
 LISTEN ?= 127.0.0.1:8774
 NODES ?= examples/nodes/demo.toml
 ARGS ?=
+# What runs upstream's cases lies beside this repository; without it they are skipped.
+CASES := $(if $(wildcard ../shared/peers/placement/conformance.py),conformance)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test run bench build fmt lint deny
+.PHONY: help demo test placement-conformance run bench build fmt lint deny
 
 help: ## Lists these commands
 	@echo "Kilonova: servers with GPUs, vGPUs and FPGAs, for the unchanged OpenStack clients."
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-21s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "  make run takes STATE=$(STATE) LISTEN=$(LISTEN) NODES=$(NODES)"
 	@echo "  ARGS=...  is handed to the program behind demo, run and bench"
@@ -25,8 +27,12 @@ demo: build ## Runs the main job from nothing with the stock openstack client, a
 	@python3 scripts/demo.py --kilonova $(KILONOVA) $(ARGS)
 
 test: ## Runs every test, on SQLite and on PostgreSQL, then the demo and the kill -9 runs
-	@scripts/bootstrap.sh build nextest postgres clients
+	@scripts/bootstrap.sh build nextest postgres clients $(CASES)
 	@scripts/test.sh $(ARGS)
+
+placement-conformance: ## Runs upstream's Placement cases on both databases, and every osc-placement command
+	@scripts/bootstrap.sh build postgres clients $(CASES)
+	@scripts/test.sh placement
 
 run: build ## Starts the all-in-one system with the simulated hosts and leaves it up
 	@exec $(KILONOVA) serve --state-dir $(STATE) --listen $(LISTEN) --nodes $(NODES) $(ARGS)

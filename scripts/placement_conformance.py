@@ -10,6 +10,7 @@ Without the runner nothing runs, and that is said and counted as skipped.
 """
 
 import argparse
+import glob
 import os
 import re
 import shutil
@@ -17,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
+from fnmatch import fnmatch
 
 from stack import Serve, Wrong
 
@@ -57,6 +60,8 @@ OPEN = [
     *("placement:allocations:" + verb for verb in ("manage", "list", "update", "delete")),
     "placement:usages", "placement:allocation_candidates:list", "placement:reshaper:reshape",
 ]
+# A file of which nothing need be said.
+QUIET = re.compile(r"passed +0 failed +0 skipped")
 PROFILES = ("default", "secure-rbac", "open-policy", "cors")
 
 
@@ -78,20 +83,47 @@ def prepare(folder, profile, binary, database):
     return Serve(binary, state, database=database, config=config, port=0)
 
 
+def files():
+    """The names of the case files: of the default configuration, and of the others."""
+    library = os.path.join(ROOT, ".venv-conformance/lib/python3*/site-packages/placement")
+    found = glob.glob(os.path.join(library, "tests/functional/gabbits/*.yaml"))
+    special = re.compile(r"-policy\.yaml$|-secure-rbac\.yaml$|^cors\.yaml$")
+    by_kind = {True: [], False: []}
+    for name in sorted(map(os.path.basename, found)):
+        by_kind[bool(special.search(name))].append(name)
+    return by_kind[False], by_kind[True]
+
+
 def run(options, servers):
-    """Runs the cases and returns passed, failed and skipped."""
-    command = [PYTHON, options.runner, servers["default"].url]
-    for profile in PROFILES[1:]:
-        command += ["--profile-url", f"{profile}={servers[profile].url}"]
-    for glob in options.only:
-        command += ["--only", glob]
+    """Runs the cases, those of the default configuration beside the others, and sums up."""
+    usual, special = files()
+    # A file that is not where its name says finds no server at the other's URL, and fails.
+    nowhere = "http://127.0.0.1:9"
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        halves = pool.map(lambda half: one_run(options, *half), [
+            (usual, servers["default"].url, {p: nowhere for p in PROFILES[1:]}),
+            (special, nowhere, {p: servers[p].url for p in PROFILES[1:]})])
+    return tuple(sum(counts) for counts in zip(*halves))
+
+
+def one_run(options, names, url, profiles):
+    """Runs some files in one process and returns passed, failed and skipped."""
+    command = [PYTHON, options.runner, url]
+    for profile, its_url in profiles.items():
+        command += ["--profile-url", f"{profile}={its_url}"]
+    for name in names:
+        if not options.only or any(fnmatch(name, glob_) for glob_ in options.only):
+            command += ["--only", name]
+    if "--only" not in command:
+        return 0, 0, 0
     if options.verbose:
         command.append("-v")
     last = ""
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as cases:
         for line in cases.stdout:
             last = line
-            if options.verbose or not re.search(r"passed +0 failed +0 skipped", line):
+            summary = re.match(r"\d+ (files|passed), ", line)
+            if not summary and (options.verbose or not QUIET.search(line)):
                 print(line, end="", flush=True)
     sums = re.match(r"(\d+) passed, (\d+) failed, (\d+) skipped", last)
     if not sums:
@@ -136,6 +168,8 @@ def attempt(options, parser):
         for server in servers.values():
             server.start()
         counts = run(options, servers)
+        if not options.only and sum(counts) != CASES:
+            raise Wrong(f"{CASES} cases are known, and {sum(counts)} were run")
         print("placement: {} passed, {} failed, {} skipped".format(*counts)
               + f", in {time.monotonic() - begun:.0f} s")
     except (Wrong, OSError) as error:

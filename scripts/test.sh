@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
 # Every test, on SQLite and on PostgreSQL 15. Steps (all, when none is named):
 #
-#   unit    the workspace's tests; those that need a database run on both
-#   docs    the examples in the documentation
-#   demo    the main job by the stock clients, on both databases
-#   chaos   random kill -9 of a real `kilonova serve` under load, on both databases
+#   unit        the workspace's tests; those that need a database run on both
+#   docs        the examples in the documentation
+#   placement   upstream's own Placement cases, on both databases, and every osc-placement command;
+#               the cases are skipped where what runs them is not there (see the script)
+#   demo        the main job by the stock clients, on both databases
+#   chaos       random kill -9 of a real `kilonova serve` under load, on both databases
 #
 # KILONOVA_KILLS (200) is the number of kills of the whole system on each database; half as many more
 # than that hit control plane or hosts apart, as processes. A failed step does not keep the
 # later ones from running. The last line sums up; the exit code is 1 when anything failed.
-# KILONOVA names a program to use for demo and chaos instead of building it.
+# KILONOVA names a program to use instead of building it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/postgres.sh
@@ -65,14 +67,15 @@ count() {
     add "${p:-0}" "${f:-0}" "${s:-0}"
 }
 
-# script NAME ARGUMENTS...: a Python step that writes `passed failed` to the file it is given.
+# script NAME ARGUMENTS...: a Python step that writes `passed failed [skipped]` to the file it is
+# given.
 script() {
-    local name=$1 counts=$SCRATCH/counts ok=yes p=0 f=0
+    local name=$1 counts=$SCRATCH/counts ok=yes p=0 f=0 s=0
     shift
     rm -f "$counts"
     python3 "scripts/$name.py" --kilonova "$KILONOVA" --counts "$counts" "$@" || ok=no
-    [ -s "$counts" ] && read -r p f <"$counts"
-    count "$p" "$ok" "$p" "$f" 0
+    [ -s "$counts" ] && read -r p f s <"$counts"
+    count "$p" "$ok" "$p" "$f" "${s:-0}"
 }
 
 release() {
@@ -83,6 +86,20 @@ release() {
         return 1
     fi
     release_built=yes
+}
+
+placement() {
+    local profile databases=()
+    release || return 0
+    title "placement: upstream's cases on SQLite"
+    script placement_conformance
+    title "placement: upstream's cases on PostgreSQL"
+    for profile in default secure_rbac open_policy cors; do
+        databases+=(--database "$(pg_database "placement_$profile")")
+    done
+    script placement_conformance "${databases[@]}"
+    title "placement: every command of osc-placement"
+    script placement_clients
 }
 
 demo() {
@@ -106,11 +123,11 @@ chaos() {
     script chaos "$apart" --split --database "$(pg_database chaos_apart)"
 }
 
-[ $# -gt 0 ] || set -- unit docs demo chaos
+[ $# -gt 0 ] || set -- unit docs placement demo chaos
 for step in "$@"; do
     case $step in
-        unit | docs | demo | chaos) ;;
-        *) echo "unknown step $step; there are unit, docs, demo and chaos" >&2; exit 2 ;;
+        unit | docs | placement | demo | chaos) ;;
+        *) echo "unknown step $step; there are unit, docs, placement, demo and chaos" >&2; exit 2 ;;
     esac
 done
 
