@@ -18,9 +18,9 @@ pub const AUDIT: &[(&str, &str)] = &[
             WHERE i.provider_id IS NULL",
     ),
     (
-        "no inventory is used beyond its total",
+        "no inventory is used beyond its total, but where it was made smaller than its use",
         "SELECT provider_id || ' ' || class FROM inventories
-            WHERE used > total * allocation_ratio",
+            WHERE used > total * allocation_ratio AND shrunk = 0",
     ),
     (
         "every allocation has a consumer",

@@ -18,7 +18,8 @@ statements! {
     /// Everything but the usage.
     UPDATE = "UPDATE inventories SET total = ?3, reserved = ?4, min_unit = ?5, max_unit = ?6,
         step_size = ?7, allocation_ratio = ?8, reported_reserved = ?9, operator_reserved = ?10,
-        updated_at = ?11 WHERE provider_id = ?1 AND class = ?2";
+        updated_at = ?11, shrunk = CASE WHEN used > CAST(?3 AS BIGINT) * CAST(?8 AS DOUBLE PRECISION)
+        THEN 1 ELSE 0 END WHERE provider_id = ?1 AND class = ?2";
     /// Takes an amount if it fits; no row when it does not.
     TAKE = "UPDATE inventories SET used = used + ?3
         WHERE provider_id = ?1 AND class = ?2 AND used + ?3 <= (total - reserved) * allocation_ratio

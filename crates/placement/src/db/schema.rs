@@ -1,6 +1,8 @@
 //! The tables. `version` of a provider orders what commits tell the in-memory world and moves on
 //! every write; `generation` is what clients see and moves as Placement says. `used` is kept in
 //! the inventory row so that a claim is one guarded update; the audit proves it equal to the sum.
+//! `shrunk` says that an inventory was made smaller than what was used of it, which is allowed: no
+//! claim did that.
 
 use kilonova_store::Migration;
 
@@ -31,6 +33,7 @@ CREATE TABLE inventories (
     step_size BIGINT NOT NULL,
     allocation_ratio DOUBLE PRECISION NOT NULL,
     used BIGINT NOT NULL,
+    shrunk BIGINT NOT NULL DEFAULT 0,
     reported_reserved BIGINT,
     operator_reserved BIGINT,
     updated_at BIGINT NOT NULL,
