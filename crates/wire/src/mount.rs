@@ -88,7 +88,7 @@ async fn answer(
     };
     let request_id = format!("req-{request_id}");
     if let Some(mut fault) = response.extensions_mut().remove::<Fault>() {
-        text::shorten(&mut fault.message);
+        text::tidy(&mut fault.message);
         log(&fault);
         let code_shown = version.is_some_and(|v| v >= Microversion(1, 23));
         let mut written = match form {

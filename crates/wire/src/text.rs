@@ -5,13 +5,18 @@ use crate::Fault;
 const HEAD: usize = 2048;
 const TAIL: usize = 1024;
 
-/// Cuts the middle out of a long sentence: what a user sent may be long, and is quoted in what is
-/// said about it.
-pub(crate) fn shorten(text: &mut String) {
+/// Makes a sentence fit to be shown: what a user sent is quoted in it, and may be long or hold what
+/// moves a terminal's cursor.
+pub(crate) fn tidy(text: &mut String) {
     if text.len() > HEAD + TAIL {
-        let (head, tail) =
-            (text.floor_char_boundary(HEAD), text.ceil_char_boundary(text.len() - TAIL));
+        let head = text.floor_char_boundary(HEAD);
+        let tail = text.ceil_char_boundary(text.len() - TAIL);
         text.replace_range(head..tail, " … ");
+    }
+    let unfit = |c: char| c.is_control() && c != '\n';
+    if text.contains(unfit) {
+        let show = |c: char| if unfit(c) { c.escape_default().to_string() } else { c.into() };
+        *text = text.chars().map(show).collect();
     }
 }
 
@@ -44,13 +49,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_sentences_keep_their_ends() {
+    fn long_sentences_keep_their_ends_and_none_moves_the_cursor() {
         let mut text = format!("Invalid input for name: {}. Too long.", "é".repeat(5000));
-        shorten(&mut text);
+        tidy(&mut text);
         assert!(text.len() < 3100, "{}", text.len());
         assert!(text.starts_with("Invalid input for name: éé") && text.ends_with("é. Too long."));
         let mut short = "short".to_owned();
-        shorten(&mut short);
+        tidy(&mut short);
         assert_eq!(short, "short");
+        let mut odd = "a\u{7f}b\u{85}c\u{1b}[1m\n".to_owned();
+        tidy(&mut odd);
+        assert_eq!(odd, "a\\u{7f}b\\u{85}c\\u{1b}[1m\n");
     }
 }

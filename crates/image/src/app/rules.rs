@@ -131,7 +131,7 @@ fn format(
     match value {
         Value::Null => Ok(None),
         Value::String(format) if known.contains(&format.as_str()) => Ok(Some(format.clone())),
-        _ => wrong(key, &format!("it has to be one of {}", known.join(", "))),
+        other => wrong(key, &format!("it has to be one of {}, not {other}", known.join(", "))),
     }
 }
 

@@ -65,6 +65,18 @@ fn parent_of(data: &Value) -> Option<Option<ProviderId>> {
     data.get("parent_provider_uuid").map(|value| value.as_str().and_then(parse_uuid_like))
 }
 
+/// Upstream takes any name of 1 to 200 characters; one that no terminal can show is refused here.
+fn name_of(data: &Value) -> Result<String, Fault> {
+    let name = data["name"].as_str().unwrap_or_default();
+    if name.chars().any(char::is_control) {
+        return Err(Fault::bad_request(format!(
+            "Invalid name of a resource provider: '{}' holds control characters.",
+            name.escape_debug()
+        )));
+    }
+    Ok(name.to_owned())
+}
+
 async fn create(call: Call, body: Body) -> Result<Response, Fault> {
     call.sends_json()?;
     call.may("placement:resource_providers:create")?;
@@ -72,7 +84,7 @@ async fn create(call: Call, body: Body) -> Result<Response, Fault> {
         if call.speaks(14) { &schemas::POST_PROVIDER_1_14 } else { &schemas::POST_PROVIDER };
     let data = call.body(&body, schema)?;
     let id = data["uuid"].as_str().and_then(parse_uuid_like).unwrap_or_else(ProviderId::new_v4);
-    let name = data["name"].as_str().unwrap_or_default().to_owned();
+    let name = name_of(&data)?;
     let parent = parent_of(&data).flatten();
     let world = call.app.world.clone();
     let row =
@@ -92,7 +104,7 @@ async fn update(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Resp
     call.app.store.read(move |tx| providers::get(tx, id)).await?;
     let schema = if call.speaks(14) { &schemas::PUT_PROVIDER_1_14 } else { &schemas::PUT_PROVIDER };
     let data = call.body(&body, schema)?;
-    let name = data["name"].as_str().unwrap_or_default().to_owned();
+    let name = name_of(&data)?;
     let (parent, may_move) = (parent_of(&data), call.speaks(37));
     let world = call.app.world.clone();
     let row = call

@@ -1,0 +1,107 @@
+//! Bodies that are too large: refused early, with bounded memory, and so that the client can read
+//! the answer although it was still sending.
+
+use std::io::{Read, Write};
+
+use serde_json::json;
+
+use crate::kit::client::connect;
+use crate::kit::{Answer, Cloud, Place};
+
+const HUGE: usize = 100 * 1024 * 1024;
+
+/// Sends the whole of a huge body before it looks for the answer, as simple clients do.
+fn flood(cloud: &Cloud, head: &str, chunked: bool) -> Answer {
+    let mut stream = connect(cloud.serve.address);
+    let length = if chunked {
+        "Transfer-Encoding: chunked".to_owned()
+    } else {
+        format!("Content-Length: {HUGE}")
+    };
+    let head = format!("{head}\r\nHost: x\r\nConnection: close\r\n{length}\r\n\r\n");
+    stream.write_all(head.as_bytes()).expect("the head is taken");
+    let block = vec![b'a'; 1024 * 1024];
+    for _ in 0..HUGE / block.len() {
+        if chunked {
+            write!(stream, "{:x}\r\n", block.len()).expect("a chunk's head is taken");
+        }
+        stream.write_all(&block).expect("the body is taken to its end");
+        if chunked {
+            stream.write_all(b"\r\n").expect("a chunk's end is taken");
+        }
+    }
+    if chunked {
+        stream.write_all(b"0\r\n\r\n").expect("the end is taken");
+    }
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("the answer can be read");
+    Answer::parse(head.lines().next().unwrap_or_default(), &answer).check()
+}
+
+#[test]
+fn a_body_of_100_mb_is_refused_and_the_answer_can_be_read() {
+    let cloud = Cloud::new(Place::new());
+    let token = cloud.admin.headers.iter().find(|(name, _)| name == "X-Auth-Token");
+    let token = format!("X-Auth-Token: {}", token.expect("a token").1);
+    let before = cloud.serve.peak_memory();
+    for path in [
+        "/compute/v2.1/servers",
+        "/placement/resource_providers",
+        "/accelerator/v2/device_profiles",
+        "/image/v2/images",
+        "/identity/v3/auth/tokens",
+    ] {
+        let head = format!("POST {path} HTTP/1.1\r\nContent-Type: application/json\r\n{token}");
+        for chunked in [false, true] {
+            let answer = flood(&cloud, &head, chunked);
+            answer.refused_saying(413, &["1048576 bytes"]);
+        }
+    }
+    let stranger = "POST /compute/v2.1/servers HTTP/1.1\r\nContent-Type: application/json";
+    flood(&cloud, stranger, false).refused(401);
+    flood(&cloud, "POST /nowhere HTTP/1.1", true).refused(404);
+    flood(&cloud, "DELETE /compute/v2.1/servers HTTP/1.1", false).refused(401);
+    let grown = cloud.serve.peak_memory() - before;
+    assert!(grown < 40 * 1024, "it took {grown} KiB more memory at its peak");
+    cloud.admin.get("/compute/v2.1/servers").ok(200);
+}
+
+#[test]
+fn who_asks_first_need_not_send_it() {
+    let cloud = Cloud::new(Place::new());
+    let mut stream = connect(cloud.serve.address);
+    write!(
+        stream,
+        "POST /compute/v2.1/servers HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n\
+         Content-Length: {HUGE}\r\n\r\n"
+    )
+    .expect("the head is taken");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("the answer, and the end");
+    Answer::parse("Expect", &answer).check().refused(401);
+}
+
+#[test]
+fn what_is_told_back_of_a_long_value_is_short() {
+    for cloud in Cloud::all() {
+        let long = "x".repeat(900_000);
+        let bodies = [
+            (
+                "/compute/v2.1/flavors",
+                json!({"flavor": {"name": long, "ram": 1, "vcpus": 1, "disk": 1}}),
+            ),
+            ("/compute/v2.1/servers", json!({"server": long})),
+            ("/identity/v3/users", json!({"user": {"name": long}})),
+            ("/image/v2/images", json!({"name": long})),
+            ("/accelerator/v2/device_profiles", json!([{"name": long}])),
+            ("/placement/resource_providers", json!({"name": long})),
+        ];
+        for (path, body) in bodies {
+            let answer = cloud.admin.post(path, &body);
+            answer.refused(400);
+            assert!(answer.body.len() < 8000, "{path}: {} bytes", answer.body.len());
+        }
+        let log = cloud.serve.log();
+        assert!(log.len() < 100_000, "the log has {} bytes", log.len());
+    }
+}

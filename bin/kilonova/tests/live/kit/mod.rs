@@ -1,0 +1,12 @@
+//! What all tests here share: a place to start the program in, the running program, and a client
+//! that can send what no well-behaved client would.
+
+pub mod client;
+pub mod cloud;
+pub mod place;
+pub mod serve;
+
+pub use client::{Answer, Session};
+pub use cloud::Cloud;
+pub use place::Place;
+pub use serve::Serve;
