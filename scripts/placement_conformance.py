@@ -11,6 +11,7 @@ Without the runner nothing runs, and that is said and counted as skipped.
 
 import argparse
 import glob
+import json
 import os
 import re
 import shutil
@@ -81,6 +82,17 @@ def prepare(folder, profile, binary, database):
     with open(config, "w", encoding="utf-8") as file:
         file.write(text)
     return Serve(binary, state, database=database, config=config, port=0)
+
+
+def check_names():
+    """The names that the program brings are those of upstream's packages."""
+    ask = ("import json, os_traits, os_resource_classes as classes;"
+           "print(json.dumps([sorted(os_traits.get_traits()), classes.STANDARDS]))")
+    said = subprocess.run([PYTHON, "-c", ask], capture_output=True, text=True, check=True).stdout
+    for name, wanted in zip(("traits", "resource_classes"), json.loads(said)):
+        with open(os.path.join(ROOT, f"crates/placement/data/{name}.txt"), encoding="utf-8") as file:
+            if file.read().split() != wanted:
+                raise Wrong(f"crates/placement/data/{name}.txt differs from upstream's package")
 
 
 def files():
@@ -165,6 +177,7 @@ def attempt(options, parser):
                for profile, database in zip(PROFILES, databases)}
     counts = 0, 1, 0
     try:
+        check_names()
         for server in servers.values():
             server.start()
         counts = run(options, servers)
@@ -172,7 +185,7 @@ def attempt(options, parser):
             raise Wrong(f"{CASES} cases are known, and {sum(counts)} were run")
         print("placement: {} passed, {} failed, {} skipped".format(*counts)
               + f", in {time.monotonic() - begun:.0f} s")
-    except (Wrong, OSError) as error:
+    except (Wrong, OSError, subprocess.SubprocessError) as error:
         print(f"  ✗ {error}", flush=True)
     finally:
         for server in servers.values():

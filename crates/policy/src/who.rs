@@ -31,8 +31,11 @@ pub struct Credentials<'a> {
 impl Credentials<'_> {
     /// Whether the caller has the role, in any spelling.
     pub(crate) fn has_role(&self, name: &str) -> bool {
-        let name = name.to_lowercase();
-        self.roles.iter().any(|role| role.to_lowercase() == name)
+        let same = |role: &String| match role.is_ascii() && name.is_ascii() {
+            true => role.eq_ignore_ascii_case(name),
+            false => role.to_lowercase() == name.to_lowercase(),
+        };
+        self.roles.iter().any(same)
     }
 
     /// Whether an attribute has the value, or holds it when it is a list. An attribute that the

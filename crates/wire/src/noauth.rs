@@ -35,11 +35,12 @@ fn believe(headers: &HeaderMap) -> Result<Context, Fault> {
         return Err(Fault::unauthorized("Authentication required"));
     }
     let whole = token.unwrap_or_default();
-    let (user, project) = whole.split_once(':').unwrap_or((whole, whole));
+    let (user, project) = whole.split_once(':').unwrap_or((whole, ""));
+    let project = if project.is_empty() { user } else { project };
     let user = text("x-user-id").unwrap_or(user).to_owned();
     let project = text("x-project-id").or(text("x-tenant-id")).unwrap_or(project);
     let mut roles = list("x-roles");
-    if roles.is_empty() && user == "admin" {
+    if text("x-roles").is_none() && user == "admin" {
         roles.push("admin".into());
     }
     let system = text("openstack-system-scope") == Some("all");

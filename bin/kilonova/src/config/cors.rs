@@ -77,3 +77,38 @@ fn list<T>(
     };
     each.map(|one| read(one).ok_or_else(|| wrong(one))).collect::<Result<Vec<_>, _>>().map(Some)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_with(options: &str) -> Result<Option<Cors>, String> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("kilonova.conf");
+        std::fs::write(&path, format!("[cors]\n{options}\n")).expect("written");
+        File::read(&path).and_then(|file| read(&file)).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn the_defaults_are_upstreams() {
+        assert!(read_with("max_age = 5").expect("fine").is_none(), "no site is allowed");
+        let cors = read_with("allowed_origin = http://a, https://b:8443").expect("fine");
+        let cors = cors.expect("two sites");
+        assert_eq!((cors.origins.len(), cors.max_age, cors.credentials), (2, 3600, true));
+        assert_eq!((cors.methods.len(), cors.headers.len(), cors.expose.len()), (8, 0, 0));
+    }
+
+    #[test]
+    fn what_can_never_match_is_refused() {
+        for wrong in [
+            "allowed_origin = http://a/",
+            "allowed_origin = a",
+            "allow_headers = a b",
+            "max_age = soon",
+        ] {
+            let said = read_with(wrong).expect_err(wrong);
+            let option = wrong.split(' ').next().unwrap_or_default();
+            assert!(said.contains(&format!("kilonova.conf:2: [cors] {option}: ")), "{said}");
+        }
+    }
+}

@@ -53,3 +53,62 @@ fn rules(file: &File) -> Result<Option<(PathBuf, Vec<Override>)>, Failure> {
         .map_err(|error| Failure::Refused(format!("{}: {error}", path.display())))?;
     Ok(Some((path, own)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A configuration file and the policy files beside it, read.
+    fn read_with(config: &str, beside: &[(&str, &str)]) -> Result<Arc<Policy>, String> {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, text) in beside {
+            std::fs::write(folder.path().join(name), text).expect("written");
+        }
+        let path = folder.path().join("kilonova.conf");
+        std::fs::write(&path, format!("[oslo_policy]\n{config}\n")).expect("written");
+        File::read(&path).and_then(|file| read(&file)).map_err(|failure| {
+            assert!(matches!(failure, Failure::Refused(_)), "{failure}");
+            failure.to_string().replace(&format!("{}/", folder.path().display()), "")
+        })
+    }
+
+    fn may_list(policy: &Policy, role: &str) -> bool {
+        let roles = [role.to_owned()];
+        let who = kilonova_policy::Credentials {
+            user_id: "u",
+            project_id: "p",
+            roles: &roles,
+            service_roles: &[],
+            scope: kilonova_policy::Scope::Project,
+        };
+        policy.allows("placement:resource_providers:list", &who, &[])
+    }
+
+    #[test]
+    fn the_usual_file_is_read_when_it_is_there() {
+        let rules = "placement:resource_providers:list: role:clerk";
+        let policy = read_with("", &[("policy.yaml", rules)]).expect("fine");
+        assert!(may_list(&policy, "clerk") && !may_list(&policy, "admin"));
+        let policy = read_with("", &[]).expect("fine");
+        assert!(may_list(&policy, "admin") && !may_list(&policy, "clerk"));
+        let policy = read_with("policy_file = own.yaml", &[("own.yaml", rules)]).expect("fine");
+        assert!(may_list(&policy, "clerk"));
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_with_its_place() {
+        for (config, rules, why) in [
+            ("policy_file = none.yaml", "", "kilonova.conf:2: [oslo_policy] policy_file: cannot"),
+            ("enforce_scope = maybe", "", "kilonova.conf:2: [oslo_policy] enforce_scope: maybe"),
+            ("", "a: rule:b", "policy.yaml: rule a needs rule:b, which is not defined"),
+            ("", "a: rule:b\nb: rule:a", "policy.yaml: rule a goes in a circle: a -> b -> a"),
+            ("", "a: http://there", "policy.yaml: rule a (line 1): http: checks are not supported"),
+            ("", "a: [", "policy.yaml: line 1: no YAML"),
+            ("", "placement:usage: '@'", "policy.yaml: placement:usage (line 1) is no operation"),
+        ] {
+            let beside: &[(&str, &str)] = &[("policy.yaml", rules)];
+            let said = read_with(config, beside).expect_err(why);
+            assert!(said.starts_with(why), "{said}");
+        }
+    }
+}
