@@ -9,6 +9,9 @@
 //! `handle_changes` is only ever added to, and keeps its own copy of everything: what it tells of may
 //! be gone. `nova_events` is an outbox; a row leaves it when it has been delivered.
 //!
+//! `dirty_of` is the consumer that gave a handle up on a host that could not be asked to drop it. Such a
+//! handle is nobody's and is not given out before the host has dropped it.
+//!
 //! `present` is 0 for what the host no longer has but a guest still holds. Such a row is never
 //! given out again and goes away with its owner.
 
@@ -99,11 +102,13 @@ CREATE TABLE attach_handles (
     state TEXT NOT NULL,
     present BIGINT NOT NULL,
     arq_id TEXT UNIQUE REFERENCES arqs (uuid),
+    dirty_of TEXT,
     created_at BIGINT NOT NULL,
     updated_at BIGINT,
     UNIQUE (deployable_id, attach_type, address, mdev_type, slot)
 );
 CREATE INDEX attach_handles_free ON attach_handles (deployable_id, state);
+CREATE INDEX attach_handles_dirty ON attach_handles (dirty_of);
 CREATE TABLE handle_changes (
     id {serial},
     at BIGINT NOT NULL,

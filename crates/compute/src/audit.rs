@@ -30,9 +30,17 @@ const ACROSS: &[(&str, &str)] = &[
          WHERE s.host IS NOT NULL AND d.server_id IS NULL",
     ),
     (
-        "a document belongs to a server that exists",
+        "a document of a server that should be there belongs to one that exists",
         "SELECT d.server_id FROM documents d LEFT JOIN servers s ON s.id = d.server_id
-         WHERE s.id IS NULL",
+         WHERE s.id IS NULL AND d.body <> '{\"state\":\"absent\"}'",
+    ),
+    (
+        "a dirty handle waits for its host to drop a server that is gone",
+        "SELECT h.uuid FROM attach_handles h JOIN deployables p ON p.id = h.deployable_id
+         JOIN devices v ON v.id = p.device_id
+         LEFT JOIN documents d ON d.server_id = h.dirty_of AND d.host = v.host
+         LEFT JOIN servers s ON s.id = h.dirty_of
+         WHERE h.state = 'dirty' AND (d.server_id IS NULL OR s.id IS NOT NULL)",
     ),
     (
         "an open operation belongs to a server that exists",

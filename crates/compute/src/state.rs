@@ -38,6 +38,11 @@ impl Compute {
         }
     }
 
+    /// Whether a host that is known has not been heard of for so long that nobody waits for it.
+    pub(crate) fn host_is_lost(&self, host: &str, now: i64) -> bool {
+        self.fleet.by_name(host).is_some_and(|host| !host.is_up(now))
+    }
+
     /// Whether a host was heard of lately.
     pub fn host_is_up(&self, host: &str) -> bool {
         self.fleet.by_name(host).is_some_and(|host| host.is_up(now_micros()))

@@ -1,6 +1,8 @@
 //! Rows of `attach_handles`. `arq_id` names the owner and is unique.
 
-use kilonova_ids::{ArqId, AttachHandleId, ProviderId};
+use std::collections::BTreeMap;
+
+use kilonova_ids::{ArqId, AttachHandleId, ConsumerId, ProviderId};
 use kilonova_store::{Error, Row, Tx, params, statements};
 
 /// A handle as it is kept.
@@ -43,6 +45,22 @@ statements! {
     /// Frees the handles of a consumer.
     FREE_OF_CONSUMER = "UPDATE attach_handles SET state = 'free', arq_id = NULL, updated_at = ?2
         WHERE arq_id IN (SELECT uuid FROM arqs WHERE consumer_id = ?1)";
+    /// The handles of a consumer are nobody's, and not free before its host has dropped them.
+    SOIL_OF_CONSUMER = "UPDATE attach_handles SET state = 'dirty', arq_id = NULL, dirty_of = ?1,
+        updated_at = ?2 WHERE arq_id IN (SELECT uuid FROM arqs WHERE consumer_id = ?1)";
+    /// Providers on which a consumer left handles dirty.
+    SOILED_BY = "SELECT DISTINCT p.provider_id FROM attach_handles h
+        JOIN deployables p ON p.id = h.deployable_id WHERE h.dirty_of = ?1";
+    /// The host has dropped what a consumer left dirty.
+    CLEAN = "UPDATE attach_handles SET state = 'free', dirty_of = NULL, updated_at = ?2
+        WHERE dirty_of = ?1";
+    /// How many handles of a provider are dirty.
+    DIRTY_ON = "SELECT COUNT(*) FROM attach_handles h JOIN deployables p ON p.id = h.deployable_id
+        WHERE p.provider_id = ?1 AND h.state = 'dirty'";
+    /// The same for all providers of a host that have any.
+    DIRTY_OF_HOST = "SELECT p.provider_id, COUNT(*) FROM attach_handles h
+        JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
+        WHERE d.host = ?1 AND h.state = 'dirty' GROUP BY p.provider_id";
     /// Drops the handle of a request if it has vanished.
     DROP_OF_ARQ = "DELETE FROM attach_handles WHERE present = 0 AND arq_id = ?1";
     /// Frees the handle of a request.
@@ -97,6 +115,24 @@ pub(crate) fn free(
         .iter()
         .map(|row| Ok(FreeHandle { id: row.int(0)?, uuid: row.id(1)?, key: key(row, 2)? }))
         .collect()
+}
+
+/// Providers on which a consumer left handles dirty.
+pub(crate) fn soiled_by(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Vec<ProviderId>, Error> {
+    tx.rows(SOILED_BY, params![consumer])?.iter().map(|row| row.id(0)).collect()
+}
+
+/// How many handles of a provider are dirty.
+pub(crate) fn dirty_on(tx: &mut Tx<'_>, provider: ProviderId) -> Result<i64, Error> {
+    tx.row(DIRTY_ON, params![provider])?.map_or(Ok(0), |row| row.int(0))
+}
+
+/// How many handles are dirty, by provider of a host.
+pub(crate) fn dirty_of_host(
+    tx: &mut Tx<'_>,
+    host: &str,
+) -> Result<BTreeMap<ProviderId, i64>, Error> {
+    tx.rows(DIRTY_OF_HOST, params![host])?.iter().map(|row| Ok((row.id(0)?, row.int(1)?))).collect()
 }
 
 /// Takes the handle and says whether it was still free.

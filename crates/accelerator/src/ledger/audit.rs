@@ -40,6 +40,11 @@ pub const AUDIT: &[(&str, &str)] = &[
          OR provider_id IS NOT NULL OR server_id IS NOT NULL OR consumer_id IS NOT NULL)",
     ),
     (
+        "a handle is dirty exactly when it says whose it was",
+        "SELECT uuid FROM attach_handles
+         WHERE (state = 'dirty' AND dirty_of IS NULL) OR (state <> 'dirty' AND dirty_of IS NOT NULL)",
+    ),
+    (
         "what the host no longer has is held by somebody",
         "SELECT uuid FROM attach_handles WHERE present = 0 AND arq_id IS NULL",
     ),

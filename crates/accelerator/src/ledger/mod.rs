@@ -4,13 +4,15 @@
 //!
 //! - an owned handle names one ARQ, and a bound ARQ has one handle (a unique key sees to it);
 //! - the handle is of the ARQ's provider, on the ARQ's host;
-//! - an ARQ that is not bound has neither consumer nor handle.
+//! - an ARQ that is not bound has neither consumer nor handle;
+//! - a dirty handle has no owner and says whose it was.
 //!
 //! Nothing here opens a transaction or waits: the caller's commit makes it all true at once.
 
 mod audit;
 mod bind;
 mod census;
+mod dirty;
 mod plan;
 mod report;
 
@@ -24,6 +26,7 @@ pub use bind::{Actor, Binding, Want, bind, bind_as, release, release_as};
 pub(crate) use bind::{choose, own};
 pub(crate) use census::STATEMENTS as CENSUS;
 pub use census::{Census, Devices, Handles, census};
+pub use dirty::{abandon, clean};
 pub use report::report;
 
 use crate::{Error, db};

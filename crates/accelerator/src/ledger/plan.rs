@@ -45,12 +45,13 @@ impl Part<'_> {
             .collect()
     }
 
-    /// The provider as Placement shall have it. Without slots it has no inventory.
-    pub fn provider(&self) -> ProviderSpec {
+    /// The provider as Placement shall have it, with so many dirty handles. Without slots it has no
+    /// inventory.
+    pub fn provider(&self, dirty: i64) -> ProviderSpec {
         let total: i64 = self.slots.values().sum();
         let inventory = Inventory {
             total,
-            reserved: 0,
+            reserved: dirty.min(total),
             min_unit: 1,
             max_unit: total,
             step_size: 1,

@@ -52,7 +52,10 @@ pub fn report(tx: &mut Tx<'_>, host: &str, devices: &[Device]) -> Result<Vec<Pro
     }
     let kept = drop_deployables(tx, &seen, &known, now)?;
     drop_devices(tx, &seen, &kept, &known, now)?;
-    Ok(cards.iter().flat_map(|card| card.parts.iter().map(Part::provider)).collect())
+    let dirty = handles::dirty_of_host(tx, host)?;
+    let dirty = |part: &Part<'_>| dirty.get(&part.provider).copied().unwrap_or(0);
+    let parts = cards.iter().flat_map(|card| &card.parts);
+    Ok(parts.map(|part| part.provider(dirty(part))).collect())
 }
 
 /// Row ids that the report names.

@@ -4,6 +4,7 @@
 //!   create:  spawn ──Running──► done
 //!              └─Failed─► clear ──Absent──► spawn (next host) │ ERROR, all released
 //!   delete:  destroy ──Absent──► row and claims gone
+//!              └─host lost─► row gone, devices dirty; its host's Absent, some day ──► devices free
 //!   power:   settle ──as asked──► done │ Failed ──► ERROR with the reason
 //! ```
 //!
@@ -16,17 +17,17 @@ mod power;
 mod start;
 
 use kilonova_flow as flow;
-use kilonova_node_api::{Observation, Outcome};
+use kilonova_node_api::{Desired, Observation, Outcome};
 use kilonova_store::Tx;
 
 use crate::db::{documents, servers};
 use crate::{Compute, Error};
 
-pub use delete::delete;
+pub use delete::{delete, give_up};
 pub use power::{Change, change_power};
 
-/// Takes one observation into account. An old one, or one that fits no open operation, changes
-/// nothing but the power state.
+/// Takes one observation into account. An old one changes nothing; one that fits no open operation
+/// tells of a guest that changed by itself, or of one that is gone at last.
 ///
 /// # Errors
 /// The database's.
@@ -42,7 +43,10 @@ pub fn observe(
         return Ok(());
     }
     let Some(operation) = flow::open_of(tx, observation.server)? else {
-        return settle(tx, observation, now);
+        return match document.desired {
+            Desired::Absent => delete::dropped(tx, compute, host, observation),
+            Desired::Present(_) => settle(tx, observation, now),
+        };
     };
     match (operation.kind.as_str(), operation.step.as_str()) {
         ("create", "spawn") => create::spawned(tx, compute, host, &operation, observation, now),

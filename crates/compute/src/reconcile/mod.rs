@@ -2,7 +2,7 @@
 //! having run.
 
 mod fleet;
-mod nudge;
+pub mod nudge;
 mod purge;
 
 use std::time::Duration;

@@ -1,16 +1,20 @@
 //! A host that could not destroy a guest is asked again after a while, by a new generation of the
-//! same document.
+//! same document. Deletions that wait for a host which is lost are ended without it.
 
 use kilonova_node_api::Desired;
 use kilonova_wire::time::now_micros;
 
 use crate::db::{documents, stuck};
-use crate::{Compute, Error};
+use crate::{Compute, Error, flows};
 
 /// Microseconds between two tries.
 const PATIENCE: i64 = 10_000_000;
 
-pub(super) async fn run(compute: Compute) -> Result<(), Error> {
+/// Goes over all of them once.
+///
+/// # Errors
+/// The database's.
+pub async fn run(compute: Compute) -> Result<(), Error> {
     let before = now_micros() - PATIENCE;
     let stuck = compute.store.read(move |tx| stuck::clearing(tx, before)).await?;
     for (host, server) in stuck {
@@ -20,6 +24,10 @@ pub(super) async fn run(compute: Compute) -> Result<(), Error> {
             .write(move |tx| {
                 let now = now_micros();
                 if !stuck::touch(tx, server, before, now)? {
+                    return Ok(());
+                }
+                if compute_.host_is_lost(&host, now) {
+                    flows::give_up(tx, &compute_, server, now)?;
                     return Ok(());
                 }
                 let generation = documents::put(tx, &host, server, &Desired::Absent)?;

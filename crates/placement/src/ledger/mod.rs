@@ -7,6 +7,7 @@
 mod claim;
 mod drain;
 mod report;
+mod reserve;
 
 use kilonova_ids::{ConsumerId, ProviderId};
 use kilonova_store::Tx;
@@ -16,6 +17,7 @@ pub(crate) use claim::{note, tell_usage};
 pub use drain::{drain, mark_drained};
 pub(crate) use report::delete as delete_provider;
 pub use report::report_host;
+pub use reserve::reserve;
 
 use crate::{Error, db};
 

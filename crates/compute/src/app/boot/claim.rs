@@ -1,4 +1,4 @@
-//! Claim and release: the only places where a server comes to hold something and gives it back.
+//! Claim, release and abandon: the only places where a server comes to hold something and gives it up.
 //! Both run inside the caller's transaction.
 
 use kilonova_accelerator::ledger as devices;
@@ -83,6 +83,37 @@ pub fn claim(
 pub fn release(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<(), Error> {
     devices::release(tx, consumer_of(server))?;
     placement::release(tx, &compute.world, consumer_of(server))?;
+    Ok(())
+}
+
+/// Gives up what a server holds on a host that cannot be asked to drop it. Its room is free, as
+/// upstream has it; its devices go to nobody before [`reclaim`].
+///
+/// # Errors
+/// The database's.
+pub fn abandon(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<(), Error> {
+    let dirty = devices::abandon(tx, consumer_of(server))?;
+    placement::release(tx, &compute.world, consumer_of(server))?;
+    reserve(tx, compute, &dirty)
+}
+
+/// The host has dropped what a server was abandoned with.
+///
+/// # Errors
+/// The database's.
+pub fn reclaim(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<(), Error> {
+    let dirty = devices::clean(tx, consumer_of(server))?;
+    reserve(tx, compute, &dirty)
+}
+
+fn reserve(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    dirty: &[(kilonova_ids::ProviderId, i64)],
+) -> Result<(), Error> {
+    for (provider, units) in dirty {
+        placement::reserve(tx, &compute.world, *provider, *units)?;
+    }
     Ok(())
 }
 

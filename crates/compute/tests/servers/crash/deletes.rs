@@ -46,3 +46,17 @@ async fn during_the_build() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn on_a_host_that_counts_as_lost() {
+    matrix::run(Flow {
+        name: "delete on a lost host",
+        topology: || hosts(&[("a", &[GPU])]),
+        flavor: "vgpu-pair",
+        before: Before::Active,
+        act: Act::DeleteOnLostHost("a"),
+        done: &[],
+        otherwise: &[&["ACTIVE"]],
+    })
+    .await;
+}

@@ -20,6 +20,8 @@ pub enum Act {
     BootThree,
     BootAndDelete,
     Delete,
+    /// A host is declared dead, which it is not, and a server on it is deleted.
+    DeleteOnLostHost(&'static str),
     Action(&'static str),
 }
 
@@ -60,6 +62,9 @@ impl Flow {
                 None => false,
             },
             Act::Delete => delete(up, id).await,
+            Act::DeleteOnLostHost(host) => {
+                taken(&up.try_force_down(host, true).await) && delete(up, id).await
+            }
             Act::Action(body) => {
                 let body = serde_json::from_str(body).expect("JSON");
                 taken(&up.try_act(id, body).await)
@@ -71,6 +76,13 @@ impl Flow {
         let mut wish = up.wish(cloud, "one", self.flavor);
         wish["server"]["min_count"] = json!(count);
         up.call(ANN, "2.90", "POST /servers", Some(wish)).await
+    }
+
+    /// What has to be undone after all.
+    pub async fn restore(&self, up: &Up) {
+        if let Act::DeleteOnLostHost(host) = self.act {
+            up.force_down(host, false).await;
+        }
     }
 
     /// Checks how all servers ended.

@@ -102,6 +102,10 @@ async fn nodes(flow: &Flow, cloud: &Cloud, up: &mut Up) -> u32 {
 
 async fn finish(flow: &Flow, cloud: &Cloud, up: &Up, answered: bool, when: &str) {
     let servers = up.settle().await;
+    up.hosts_have_dropped(cloud).await;
+    // The last commit of the dead may be later than the start of their successors, who follow.
+    up.compute.world.follow(&cloud.store).await.expect("follows");
+    flow.restore(up).await;
     flow.judge(&servers, answered, when);
     cloud.sound(up, when).await;
     cloud.sweep(up, when).await;

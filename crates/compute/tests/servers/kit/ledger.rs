@@ -106,6 +106,8 @@ impl Cloud {
             "SELECT uuid FROM arqs",
             "SELECT uuid FROM attach_handles WHERE state <> 'free'",
             "SELECT provider_id FROM inventories WHERE used <> 0",
+            "SELECT i.provider_id FROM inventories i JOIN deployables d
+                ON d.provider_id = i.provider_id WHERE i.reserved <> 0",
             "SELECT id FROM operations WHERE outcome = 'open'",
         ] {
             assert_eq!(self.column(sql).await, Vec::<String>::new(), "{} {when}: {sql}", self.name);

@@ -5,7 +5,10 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use kilonova_compute::{Compute, Link};
+use kilonova_ids::ServerId;
+use kilonova_node_api::{ControlPlane, Observation, Outcome};
 use kilonova_placement::Placement;
+use kilonova_store::params;
 use kilonova_store::testing::CrashPlan;
 use kilonova_wire::noauth::NoAuth;
 use serde_json::{Value, json};
@@ -14,7 +17,7 @@ use super::Cloud;
 use super::cloud::client;
 use super::nodes::Nodes;
 use super::wire::Wire;
-use crate::common::{ANN, Client};
+use crate::common::{ANN, Answer, Client};
 
 pub struct Up {
     pub compute: Compute,
@@ -144,7 +147,7 @@ impl Up {
         self.try_act(id, action).await.expect(202);
     }
 
-    pub async fn try_act(&self, id: &str, action: Value) -> crate::common::Answer {
+    pub async fn try_act(&self, id: &str, action: Value) -> Answer {
         self.call(ANN, "2.90", &format!("POST /servers/{id}/action"), Some(action)).await
     }
 
@@ -172,8 +175,23 @@ impl Up {
 
     /// An operator says that a host is dead, or that it is not.
     pub async fn force_down(&self, host: &str, down: bool) {
+        self.try_force_down(host, down).await.expect(200);
+    }
+
+    pub async fn try_force_down(&self, host: &str, down: bool) -> Answer {
         let body = json!({"host": host, "binary": "nova-compute", "forced_down": down});
-        self.admin("2.11", "PUT /os-services/force-down", body).await.expect(200);
+        self.admin("2.11", "PUT /os-services/force-down", body).await
+    }
+
+    /// Reports on a server as its host's node would, on its newest document.
+    pub async fn report(&self, cloud: &Cloud, host: &str, id: &str, outcome: Outcome) {
+        let server: ServerId = id.parse().expect("an id");
+        let sql = "SELECT generation FROM documents WHERE server_id = ?1";
+        let row = cloud.store.read(move |tx| tx.row(sql, params![server])).await.expect("a query");
+        let generation = row.expect("a document").int(0).expect("a number");
+        let epoch = self.compute.fleet.by_name(host).expect("a host").epoch();
+        let report = vec![Observation { server, generation, outcome }];
+        Link(self.compute.clone()).observed(host, epoch, report).await.expect("taken in");
     }
 
     /// A client of the Placement API over the same world.

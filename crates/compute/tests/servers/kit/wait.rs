@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::Up;
+use super::{Cloud, Up};
 
 /// How long anything may take; only a failed test ever waits so long.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -61,6 +61,13 @@ impl Up {
         })
         .await;
         servers
+    }
+
+    /// Waits until no host has anything left to drop of servers that are gone.
+    pub async fn hosts_have_dropped(&self, cloud: &Cloud) {
+        let left = "SELECT d.server_id FROM documents d LEFT JOIN servers s ON s.id = d.server_id
+            WHERE s.id IS NULL";
+        patiently("hosts to drop guests", async || cloud.column(left).await.is_empty()).await;
     }
 
     /// Waits until nothing is being done to any server, or the process is dead.

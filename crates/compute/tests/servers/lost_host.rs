@@ -1,0 +1,191 @@
+//! Deletes of servers whose host is down: the server goes at once, and what it held there is given to
+//! nobody before the host is back and has dropped it.
+
+use kilonova_compute::reconcile::nudge;
+use kilonova_node_api::Outcome;
+use kilonova_store::testing::CrashPlan;
+use kilonova_store::{Error, params};
+use serde_json::json;
+
+use crate::kit::{Cloud, FPGA, GPU, GPUS, Up, fault, hosts};
+
+async fn execute(cloud: &Cloud, sql: &'static str) {
+    let done = cloud.store.write(move |tx| tx.execute(sql, params![]));
+    done.await.unwrap_or_else(|error: Error| panic!("{error}"));
+}
+
+async fn dirty(cloud: &Cloud) -> usize {
+    cloud.column("SELECT uuid FROM attach_handles WHERE state = 'dirty'").await.len()
+}
+
+/// Units that devices cannot give out.
+async fn reserved(cloud: &Cloud) -> Vec<String> {
+    let sql = "SELECT CAST(i.reserved AS TEXT) FROM inventories i
+        JOIN deployables d ON d.provider_id = i.provider_id WHERE i.reserved > 0";
+    cloud.column(sql).await
+}
+
+/// The server is gone, its room is free, and its devices are dirty.
+async fn is_gone(cloud: &Cloud, up: &Up, id: &str, devices: usize) {
+    assert!(up.server(id).await.is_null(), "the delete waits");
+    for class in ["VCPU", "MEMORY_MB", "DISK_GB", "VGPU", "FPGA"] {
+        assert_eq!(cloud.used(class).await, 0, "{class}");
+    }
+    assert_eq!(cloud.column("SELECT uuid FROM arqs").await, Vec::<String>::new());
+    assert_eq!(dirty(cloud).await, devices);
+    cloud.audit("gone").await;
+}
+
+#[tokio::test]
+async fn the_server_goes_and_its_devices_follow_when_the_host_is_back() {
+    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU, FPGA])])).await {
+        for (flavor, devices) in [
+            ("vgpu", vec!["1"]),
+            ("vgpu-pair", vec!["1", "1"]),
+            ("both", vec!["1", "1"]),
+            ("plain", vec![]),
+        ] {
+            let id = up.active(&cloud, "one", flavor).await;
+            up.nodes.kill("a").await;
+            up.force_down("a", true).await;
+            up.delete(&id).await;
+            is_gone(&cloud, &up, &id, devices.len()).await;
+            assert_eq!(reserved(&cloud).await, devices, "{flavor}");
+            assert_eq!(cloud.files("a", "running"), [id.as_str()], "nobody has told the host");
+            up.start_node(&cloud, "a").await;
+            up.hosts_have_dropped(&cloud).await;
+            cloud.empty(&up, flavor).await;
+            up.force_down("a", false).await;
+        }
+        for n in 0..GPUS {
+            up.active(&cloud, &format!("n{n}"), "vgpu").await;
+        }
+        cloud.sound(&up, "all in use").await;
+        cloud.sweep(&up, "all in use").await;
+    }
+}
+
+#[tokio::test]
+async fn in_every_state() {
+    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU])])).await {
+        for state in ["SHUTOFF", "BUILD", "stopping", "clearing"] {
+            if matches!(state, "BUILD" | "clearing") {
+                up.nodes.kill("a").await;
+            }
+            let id = up.boot(&cloud, "one", "vgpu").await;
+            match state {
+                "SHUTOFF" => {
+                    up.becomes(&id, "ACTIVE").await;
+                    up.act(&id, json!({"os-stop": null})).await;
+                    up.becomes(&id, "SHUTOFF").await;
+                }
+                "stopping" => {
+                    up.becomes(&id, "ACTIVE").await;
+                    up.nodes.kill("a").await;
+                    up.act(&id, json!({"os-stop": null})).await;
+                }
+                "clearing" => {
+                    let (step, message) = ("start".to_owned(), "no luck".to_owned());
+                    up.report(&cloud, "a", &id, Outcome::Failed { step, message }).await;
+                    let clearing = "SELECT subject FROM operations WHERE step = 'clear'";
+                    assert_eq!(cloud.column(clearing).await, [id.as_str()]);
+                }
+                _ => {}
+            }
+            up.nodes.kill("a").await;
+            up.force_down("a", true).await;
+            up.delete(&id).await;
+            is_gone(&cloud, &up, &id, 1).await;
+            up.start_node(&cloud, "a").await;
+            up.hosts_have_dropped(&cloud).await;
+            cloud.empty(&up, state).await;
+            up.force_down("a", false).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_host_that_is_silent_for_long_is_lost() {
+    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU])])).await {
+        let id = up.active(&cloud, "one", "vgpu").await;
+        up.kill().await;
+        execute(&cloud, "UPDATE hosts SET last_seen = last_seen - 61000000").await;
+        let mut up = Up::new(&cloud, CrashPlan::default()).await;
+        up.delete(&id).await;
+        is_gone(&cloud, &up, &id, 1).await;
+        up.start_node(&cloud, "a").await;
+        up.hosts_have_dropped(&cloud).await;
+        cloud.empty(&up, "back").await;
+    }
+}
+
+#[tokio::test]
+async fn a_delete_that_waits_ends_when_the_host_is_lost() {
+    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU])])).await {
+        for by_itself in [false, true] {
+            let id = up.active(&cloud, "one", "vgpu").await;
+            up.nodes.kill("a").await;
+            up.delete(&id).await;
+            nudge::run(up.compute.clone()).await.expect("runs");
+            assert_eq!(up.server(&id).await["OS-EXT-STS:task_state"], "deleting");
+            up.force_down("a", true).await;
+            if by_itself {
+                execute(&cloud, "UPDATE operations SET updated_at = 0").await;
+                nudge::run(up.compute.clone()).await.expect("runs");
+            } else {
+                up.delete(&id).await;
+            }
+            is_gone(&cloud, &up, &id, 1).await;
+            up.start_node(&cloud, "a").await;
+            up.hosts_have_dropped(&cloud).await;
+            cloud.empty(&up, "dropped").await;
+            up.force_down("a", false).await;
+        }
+    }
+}
+
+/// The host is back and takes servers, but cannot drop the guest that was deleted without it.
+#[tokio::test]
+async fn what_is_dirty_is_given_to_nobody() {
+    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU])])).await {
+        let id = up.active(&cloud, "stuck", "vgpu").await;
+        let mdev = cloud.files("a", "mdevs");
+        up.force_down("a", true).await;
+        up.nodes.kill("a").await;
+        up.delete(&id).await;
+        up.restart_failing(&cloud, "a", &[("destroy", None)]).await;
+        up.force_down("a", false).await;
+        for n in 0..GPUS - 1 {
+            up.active(&cloud, &format!("n{n}"), "vgpu").await;
+        }
+        let more = up.boot(&cloud, "one too many", "vgpu").await;
+        let server = up.becomes(&more, "ERROR").await;
+        assert!(fault(&server).starts_with("No valid host was found."), "{server}");
+        assert_eq!((dirty(&cloud).await, reserved(&cloud).await), (1, vec!["1".to_owned()]));
+        assert!(cloud.files("a", "mdevs").contains(&mdev[0]), "the old guest still has its own");
+        cloud.audit("one is dirty").await;
+        up.nodes.kill("a").await;
+        up.start_node(&cloud, "a").await;
+        up.hosts_have_dropped(&cloud).await;
+        up.active(&cloud, "in its place", "vgpu").await;
+        assert_eq!(dirty(&cloud).await, 0);
+        cloud.sound(&up, "dropped").await;
+        cloud.sweep(&up, "dropped").await;
+    }
+}
+
+#[tokio::test]
+async fn the_action_says_how_it_went() {
+    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU])])).await {
+        let id = up.active(&cloud, "one", "vgpu").await;
+        up.nodes.kill("a").await;
+        up.force_down("a", true).await;
+        up.delete(&id).await;
+        let details = "SELECT e.details FROM operation_events e
+            JOIN operations o ON o.id = e.operation_id WHERE o.kind = 'delete'";
+        assert_eq!(
+            cloud.column(details).await,
+            ["The host is down; it drops the guest when it is back."]
+        );
+    }
+}
