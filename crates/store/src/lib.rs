@@ -60,6 +60,7 @@ macro_rules! statements {
 pub struct Store {
     backend: Arc<Backend>,
     crash: testing::CrashPlan,
+    meter: testing::Meter,
 }
 
 enum Backend {
@@ -79,12 +80,18 @@ impl Store {
                 Backend::Postgres(postgres::Postgres::open(config).await?)
             }
         };
-        Ok(Self { backend: Arc::new(backend), crash: testing::CrashPlan::default() })
+        let (crash, meter) = Default::default();
+        Ok(Self { backend: Arc::new(backend), crash, meter })
     }
 
     /// A second handle that obeys a crash plan; see [`testing`].
     pub fn with_crash_plan(&self, crash: testing::CrashPlan) -> Self {
-        Self { backend: Arc::clone(&self.backend), crash }
+        Self { crash, ..self.clone() }
+    }
+
+    /// A second handle whose statements are counted; see [`testing`].
+    pub fn with_meter(&self, meter: testing::Meter) -> Self {
+        Self { meter, ..self.clone() }
     }
 
     /// `sqlite` or `postgresql`.
@@ -135,9 +142,12 @@ impl Store {
     {
         let step = self.crash.next();
         let step_after = step.clone();
+        let meter = self.meter.clone();
         let guarded = move |tx: &mut Tx<'_>| {
             step.before()?;
-            let value = work(tx)?;
+            let value = work(tx);
+            meter.add(tx);
+            let value = value?;
             step.commit()?;
             Ok(value)
         };
@@ -156,16 +166,22 @@ impl Store {
     ///
     /// # Errors
     /// What `work` returns, or a store error turned into `E`.
-    pub async fn read<T, E, F>(&self, work: F) -> Result<T, E>
+    pub async fn read<T, E, F>(&self, mut work: F) -> Result<T, E>
     where
         F: FnMut(&mut Tx<'_>) -> Result<T, E> + Send + 'static,
         T: Send + 'static,
         E: From<Error> + Send + 'static,
     {
         self.crash.alive()?;
+        let meter = self.meter.clone();
+        let metered = move |tx: &mut Tx<'_>| {
+            let value = work(tx);
+            meter.add(tx);
+            value
+        };
         match &*self.backend {
-            Backend::Sqlite(db) => db.read(work).await,
-            Backend::Postgres(db) => db.read(work).await,
+            Backend::Sqlite(db) => db.read(metered).await,
+            Backend::Postgres(db) => db.read(metered).await,
         }
     }
 

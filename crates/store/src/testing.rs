@@ -4,11 +4,36 @@
 //! transaction (nothing of it is there), or right after the commit (all of it is there and nobody
 //! was told). From then on every use of the store fails, as it would for a dead process. The plan
 //! counts across all clones of a store, so the n-th write of a whole scenario can be named.
+//!
+//! A [`Meter`] counts statements, for tests of what an operation costs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::Error;
+use crate::{Error, Tx};
+
+/// Counts the statements of a store's transactions; the default does not. Work that the database
+/// asked to repeat counts each time.
+#[derive(Debug, Clone, Default)]
+pub struct Meter(Option<Arc<AtomicU64>>);
+
+impl Meter {
+    /// One that counts, from 0.
+    pub fn counting() -> Self {
+        Self(Some(Arc::default()))
+    }
+
+    /// Statements since the last call.
+    pub fn take(&self) -> u64 {
+        self.0.as_ref().map_or(0, |count| count.swap(0, Ordering::SeqCst))
+    }
+
+    pub(crate) fn add(&self, tx: &Tx<'_>) {
+        if let Some(count) = &self.0 {
+            count.fetch_add(tx.statements, Ordering::SeqCst);
+        }
+    }
+}
 
 /// Which side of the commit the process dies on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,6 +14,8 @@ pub struct Tx<'a> {
     /// Where it met another transaction, if it did.
     pub(crate) met: Option<Lane>,
     pub(crate) hooks: Vec<Hook>,
+    /// Statements run so far.
+    pub(crate) statements: u64,
 }
 
 enum Inner<'a> {
@@ -23,15 +25,20 @@ enum Inner<'a> {
 
 impl<'a> Tx<'a> {
     pub(crate) fn sqlite(connection: &'a rusqlite::Connection) -> Self {
-        Self { inner: Inner::Sqlite(connection), retry: false, met: None, hooks: Vec::new() }
+        Self::over(Inner::Sqlite(connection))
     }
 
     pub(crate) fn postgres(session: postgres::Session<'a>) -> Self {
-        Self { inner: Inner::Postgres(session), retry: false, met: None, hooks: Vec::new() }
+        Self::over(Inner::Postgres(session))
+    }
+
+    fn over(inner: Inner<'a>) -> Self {
+        Self { inner, retry: false, met: None, hooks: Vec::new(), statements: 0 }
     }
 
     /// Statements that write a row have its key as their first parameter.
     fn note<T>(&mut self, params: &[Value], answer: Result<T, Error>) -> Result<T, Error> {
+        self.statements += 1;
         if matches!(answer, Err(Error::Retry(_))) {
             self.retry = true;
             self.met = match params.first() {
