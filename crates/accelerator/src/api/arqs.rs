@@ -7,7 +7,7 @@ use axum::extract::State as Extract;
 use axum::routing::get;
 use axum::{Json, Router};
 use http::StatusCode;
-use kilonova_ids::{ArqId, ServerId};
+use kilonova_ids::{ArqId, ProviderId, ServerId};
 use kilonova_wire::query::Query;
 use kilonova_wire::{Base, Body, Context, Fault, Microversion, time};
 use serde_json::{Value, json};
@@ -122,9 +122,13 @@ async fn update(
     let patch = patch::parse(&body)?;
     access::service_token(&context)?;
     let caller = caller(&state, &context);
+    let providers: Vec<ProviderId> = match &patch {
+        Patch::Bind(binds) => binds.iter().map(|bind| bind.provider).collect(),
+        Patch::Unbind(_) => Vec::new(),
+    };
     state
         .store
-        .write(move |tx| match &patch {
+        .write_on(providers, move |tx| match &patch {
             Patch::Bind(binds) => arqs::bind(tx, &caller, binds),
             Patch::Unbind(uuids) => arqs::unbind(tx, &caller, uuids),
         })

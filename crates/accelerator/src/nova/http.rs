@@ -72,6 +72,12 @@ impl HttpNova {
     }
 }
 
+impl std::fmt::Debug for HttpNova {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HttpNova").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
 impl Nova for HttpNova {
     fn tell<'a>(&'a self, events: &'a [Event]) -> Telling<'a> {
         Box::pin(self.deliver(events))
