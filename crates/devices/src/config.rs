@@ -63,6 +63,8 @@ impl MdevOptions {
             if self.enabled[..at].contains(mdev_type) {
                 return Err(enabled(format!("it names {mdev_type} twice")));
             }
+        }
+        for mdev_type in &self.enabled {
             if self.enabled.len() > 1 && !self.groups.contains_key(mdev_type) {
                 return Err(enabled(format!(
                     "can't find '[devices]/mdev_{mdev_type} group' in the configuration"

@@ -115,6 +115,10 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     }
 }
 
+/// Threads for what blocks: above the connections of a database with some for the rest. More of them
+/// only spread the memory that each keeps for itself.
+const BLOCKING_THREADS: usize = 32;
+
 /// The runtime of a command.
 ///
 /// # Errors
@@ -122,8 +126,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
-        .max_blocking_threads(64)
-        .thread_keep_alive(std::time::Duration::from_secs(60))
+        .max_blocking_threads(BLOCKING_THREADS)
         .build()
         .map_err(|e| Failure::failed("cannot start the runtime", e))
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use configparser::ini::Ini;
 
-use super::known::KNOWN;
+use super::known::{is_known, is_known_group};
 use crate::failure::Failure;
 
 /// A configuration file whose every option is known; empty when none was named.
@@ -32,22 +32,26 @@ impl File {
         ini.read(text.clone()).map_err(|e| Failure::Refused(format!("{shown}: {e}")))?;
         let file = Self { path: Some(path.to_owned()), text, ini };
         for (group, options) in file.ini.get_map_ref() {
-            if options.is_empty() && !KNOWN.iter().any(|(known, _)| known == group) {
+            if options.is_empty() && !is_known_group(group) {
                 return Err(file.wrong_group(group));
             }
             for (option, value) in options {
                 if value.is_none() {
                     return Err(file.wrong(group, option, "it has no value; write option = value"));
                 }
-                if KNOWN.contains(&(group.as_str(), option.as_str())) {
+                if is_known(group, option) {
                     continue;
                 }
-                let group_known = KNOWN.iter().any(|(known, _)| known == group);
-                let what = if group_known { "option" } else { "group" };
+                let what = if is_known_group(group) { "option" } else { "group" };
                 return Err(file.wrong(group, option, &format!("this {what} is not known")));
             }
         }
         Ok(file)
+    }
+
+    /// The names of its groups.
+    pub fn groups(&self) -> impl Iterator<Item = &str> {
+        self.ini.get_map_ref().keys().map(String::as_str)
     }
 
     /// An option's text.

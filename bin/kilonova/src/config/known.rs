@@ -1,8 +1,20 @@
 //! The options that this version knows. One that is not here is refused: a misspelt option that is
 //! silently ignored costs its operator a night.
 
+use super::devices;
+
+/// Whether there is such a group.
+pub(super) fn is_known_group(group: &str) -> bool {
+    KNOWN.iter().any(|(known, _)| *known == group) || devices::is_known_group(group)
+}
+
+/// Whether the group has such an option.
+pub(super) fn is_known(group: &str, option: &str) -> bool {
+    KNOWN.contains(&(group, option)) || devices::is_known(group, option)
+}
+
 /// Group and option.
-pub(super) const KNOWN: &[(&str, &str)] = &[
+const KNOWN: &[(&str, &str)] = &[
     ("DEFAULT", "state_path"),
     ("DEFAULT", "debug"),
     ("api", "services"),

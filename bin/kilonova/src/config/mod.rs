@@ -1,6 +1,7 @@
 //! What the process is told: defaults, then the file, then the command line.
 
 mod cors;
+mod devices;
 mod file;
 mod keystone;
 mod known;
@@ -10,6 +11,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use kilonova_node::topology::MdevOptions;
 use kilonova_policy::Policy;
 use kilonova_store::DatabaseUrl;
 
@@ -88,6 +90,8 @@ pub struct Settings {
     pub policy: Arc<Policy>,
     /// Pages of which sites may ask.
     pub cors: Option<Cors>,
+    /// `[devices]` and `[mdev_*]`, for simulated hosts that say nothing of them themselves.
+    pub devices: MdevOptions,
     /// More logs.
     pub debug: bool,
 }
@@ -120,6 +124,7 @@ impl Settings {
             nodes: nodes.or(file.path("simulated", "nodes")),
             services: services(&file, keystone.is_some())?,
             auth: auth(&file)?,
+            devices: devices::options(&file)?,
             keystone,
             policy: policy::read(&file)?,
             cors: cors::read(&file)?,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kilonova_compute::{Compute, Link};
 use kilonova_node::Node;
-use kilonova_node::topology::Topology;
+use kilonova_node::topology::{MdevOptions, Topology};
 use kilonova_node_api::ControlPlane;
 use tokio::sync::{Semaphore, watch};
 
@@ -14,8 +14,14 @@ use crate::config::Settings;
 use crate::failure::Failure;
 
 pub(super) fn read(settings: &Settings) -> Result<Option<Topology>, Failure> {
-    let read = settings.nodes.as_deref().map(Topology::read).transpose();
-    read.map_err(|e| Failure::Refused(e.to_string()))
+    let Some(path) = &settings.nodes else {
+        if settings.devices != MdevOptions::default() {
+            tracing::warn!("[devices] and [mdev_*] have no effect: this process runs no host");
+        }
+        return Ok(None);
+    };
+    let read = Topology::read_with(path, &settings.devices);
+    read.map(Some).map_err(|e| Failure::Refused(e.to_string()))
 }
 
 /// Hosts that start at once.

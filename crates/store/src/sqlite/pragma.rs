@@ -25,6 +25,7 @@ pub(super) fn durable(connection: &Connection) -> Result<(), Error> {
 }
 
 pub(super) fn read_only(connection: &Connection) -> Result<(), Error> {
-    connection.execute_batch("PRAGMA query_only=ON;")?;
+    // Pages that all readers want are in the system's cache; each needs few of its own.
+    connection.execute_batch("PRAGMA query_only=ON; PRAGMA cache_size=-2048;")?;
     Ok(())
 }
