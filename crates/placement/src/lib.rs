@@ -20,4 +20,5 @@ pub use audit::AUDIT;
 pub use db::schema::MIGRATIONS;
 pub use db::statements;
 pub use error::Error;
+pub use kilonova_engine::Inventory;
 pub use world::{Followed, World};

@@ -1,7 +1,8 @@
 //! The walk over the trees: breadth-first, lazy, from a tree that the seed picks.
 //!
-//! Each tree that has a candidate is put aside with its unfinished search and asked again only when
-//! every other tree has been asked. Trees and whole chunks of them are stepped over by the most room
+//! Each tree that has a candidate is put aside and asked again only when every other tree has been
+//! asked. In the first round only its slot is kept: most searches end there, and a thousand
+//! unfinished ones would be memory for nothing. The second round finds the first candidate again. Trees and whole chunks of them are stepped over by the most room
 //! that any provider in them has.
 //!
 //! The work is bounded: a tree that finds nothing within [`TRIES`] lets the others go first, and
@@ -41,12 +42,21 @@ pub struct Search<'a> {
     query: &'a Query,
     plan: Plan,
     walk: Walk,
-    waiting: VecDeque<Solver<'a>>,
+    waiting: VecDeque<Waiting<'a>>,
     /// Candidates served by lenders alone: they could come again under another tree.
     seen: HashSet<Candidate>,
     left: usize,
     steps: u64,
     vain: u64,
+}
+
+/// A tree that has been asked and may have more.
+#[derive(Debug)]
+enum Waiting<'a> {
+    /// To be begun again: so many finds were had.
+    Again(Slot, usize),
+    /// To be gone on with.
+    Open(Box<Solver<'a>>),
 }
 
 impl<'a> Search<'a> {
@@ -77,7 +87,8 @@ impl<'a> Search<'a> {
         self.vain > PATIENCE
     }
 
-    fn next_host(&mut self) -> Option<Solver<'a>> {
+    /// The next tree to ask for the first time.
+    fn next_host(&mut self) -> Option<Box<Solver<'a>>> {
         loop {
             let slot = self.walk.next()?;
             self.steps += 1;
@@ -92,23 +103,46 @@ impl<'a> Search<'a> {
             if !might_fit(&self.plan, tree.best()) || !root_fits(&self.plan, tree) {
                 continue;
             }
-            let Some(host) = Host::new(self.world, &self.plan, slot) else { continue };
-            if let Some(solver) = Solver::new(&self.plan, host, Relaxed::default()) {
+            if let Some(solver) = self.begin(slot) {
                 return Some(solver);
             }
         }
     }
 
-    /// The next candidate of one tree that was not seen before, if it comes within the tries.
-    fn next_of(&mut self, solver: &mut Solver<'a>) -> (Stop, Option<Candidate>) {
+    fn begin(&self, slot: Slot) -> Option<Box<Solver<'a>>> {
+        let host = Host::new(self.world, &self.plan, slot)?;
+        Solver::new(&self.plan, host, Relaxed::default()).map(Box::new)
+    }
+
+    /// The tree that has waited longest, where it left off.
+    fn next_waiting(&mut self) -> Option<Box<Solver<'a>>> {
+        loop {
+            match self.waiting.pop_front()? {
+                Waiting::Open(solver) => return Some(solver),
+                Waiting::Again(slot, finds) => {
+                    let Some(mut solver) = self.begin(slot) else { continue };
+                    for _ in 0..finds {
+                        solver.advance(&self.plan, u64::MAX, &mut self.steps);
+                    }
+                    return Some(solver);
+                }
+            }
+        }
+    }
+
+    /// The next candidate of one tree that was not seen before, if it comes within the tries; and
+    /// how many finds it took.
+    fn next_of(&mut self, solver: &mut Solver<'a>) -> (Stop, Option<Candidate>, usize) {
         let begun = self.steps;
+        let mut finds = 0;
         loop {
             let tries = TRIES.saturating_sub(self.steps - begun);
             let stop = solver.advance(&self.plan, tries, &mut self.steps);
             if stop != Stop::Found {
                 self.vain += self.steps - begun;
-                return (stop, None);
+                return (stop, None, finds);
             }
+            finds += 1;
             let candidate = self.candidate(solver);
             let lent_only = !self.world.sharing.is_empty()
                 && solver.picked().all(|(_, actor)| actor.node().has_trait(self.plan.shares));
@@ -116,7 +150,7 @@ impl<'a> Search<'a> {
                 continue;
             }
             self.vain += (self.steps - begun).saturating_sub(FAIR);
-            return (stop, Some(candidate));
+            return (stop, Some(candidate), finds);
         }
     }
 
@@ -160,13 +194,17 @@ impl Iterator for Search<'_> {
             return None;
         }
         while !self.gave_up() {
-            let mut solver = match self.next_host() {
-                Some(solver) => solver,
-                None => self.waiting.pop_front()?,
+            let (mut solver, fresh) = match self.next_host() {
+                Some(solver) => (solver, true),
+                None => (self.next_waiting()?, false),
             };
-            let (stop, candidate) = self.next_of(&mut solver);
+            let (stop, candidate, finds) = self.next_of(&mut solver);
             if stop != Stop::Over && !solver.is_spent() {
-                self.waiting.push_back(solver);
+                let waiting = match candidate {
+                    Some(_) if fresh => Waiting::Again(solver.host().slot, finds),
+                    _ => Waiting::Open(solver),
+                };
+                self.waiting.push_back(waiting);
             }
             if candidate.is_some() {
                 self.left -= 1;

@@ -100,9 +100,10 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// The providers that pass all tests for a part, in order.
+    /// The providers that pass all tests for a part, in order. Who has room offers it, too.
     pub(crate) fn choices(&self, plan: &Plan, part: &Part) -> Vec<usize> {
-        let all = |actor: &usize| TESTS.iter().all(|test| self.passes(plan, part, *actor, *test));
+        let tests = || TESTS.iter().filter(|test| **test != Test::Offers);
+        let all = |actor: &usize| tests().all(|test| self.passes(plan, part, *actor, *test));
         (0..self.actors.len()).filter(all).collect()
     }
 

@@ -6,6 +6,9 @@
 //!    ▼
 //! Rest:     all other picks
 //! ```
+//! What is alike is only looked for after a dead end or a find: the first find is the least of all,
+//! and that is the first of its kind anyway.
+//!
 //! The search stops after each find and goes on from there, so a tree costs what is asked of it. It
 //! also stops after a number of tries without a find: packing is hard in the worst case, and no
 //! tree may hold up the others.
@@ -56,7 +59,8 @@ pub(crate) struct Solver<'a> {
     pub(super) clauses: usize,
     pub(super) picks: Vec<usize>,
     next: Vec<usize>,
-    symmetry: Symmetry,
+    /// Known only when it can matter.
+    symmetry: Option<Symmetry>,
     pass: Pass,
     found: bool,
     /// A dead end was met: look farther ahead from now on.
@@ -76,20 +80,13 @@ impl<'a> Solver<'a> {
         }
         parts.sort_by_key(|(_, choices)| choices.len());
         let (order, choices): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
-        let mut rooms = Vec::with_capacity(host.actors.len() * plan.classes.len());
-        for actor in &host.actors {
-            rooms.extend(plan.classes.iter().zip(&plan.demand).map(|(class, demand)| {
-                let inventory = actor.tree.inventory(actor.position, *class);
-                inventory.map_or(0, |inventory| inventory.room().min(*demand))
-            }));
-        }
+        let rooms = rooms(plan, &host);
         let required = plan.collective.map_or(&[][..], |group| &plan.filters[group].required);
         let mut covers = Vec::with_capacity(host.actors.len() * required.len());
         for actor in &host.actors {
             let node = actor.node();
             covers.extend(required.iter().map(|any| any.iter().any(|t| node.has_trait(*t))));
         }
-        let symmetry = Symmetry::find(plan, &host, &order, &choices, &rooms, &covers);
         let solver = Self {
             relaxed,
             holds: vec![0; host.actors.len()],
@@ -101,7 +98,7 @@ impl<'a> Solver<'a> {
             choices,
             rooms,
             covers,
-            symmetry,
+            symmetry: None,
             pass: Pass::Leading,
             found: false,
             trouble: false,
@@ -122,18 +119,19 @@ impl<'a> Solver<'a> {
             }
             let depth = self.picks.len();
             if depth == self.order.len() {
+                self.look_for_symmetry(plan);
                 self.undo(plan);
             } else if self.deepen(plan, steps) {
                 if depth + 1 < self.order.len() {
                     self.next[depth + 1] = 0;
-                } else if self.pass == Pass::Leading || !self.symmetry.is_first(&self.picks) {
+                } else if self.pass == Pass::Leading || !self.is_first() {
                     self.found = true;
                     return Stop::Found;
                 }
             } else if depth > 0 {
                 self.undo(plan);
             } else {
-                let more = self.found && self.pass == Pass::Leading && !self.symmetry.is_trivial();
+                let more = self.found && self.pass == Pass::Leading && !self.is_asymmetric();
                 self.pass = if more { Pass::Rest } else { Pass::Over };
                 self.next[0] = 0;
             }
@@ -170,7 +168,9 @@ impl<'a> Solver<'a> {
         while let Some(&actor) = self.choices[depth].get(self.next[depth]) {
             self.next[depth] += 1;
             *steps += 1;
-            if self.pass == Pass::Leading && !self.symmetry.leads(&self.picks, actor) {
+            if self.pass == Pass::Leading
+                && self.symmetry.as_ref().is_some_and(|known| !known.leads(&self.picks, actor))
+            {
                 continue;
             }
             if !self.has_room(plan, depth, actor) {
@@ -183,8 +183,27 @@ impl<'a> Solver<'a> {
             }
             self.trouble = true;
             self.undo(plan);
+            self.look_for_symmetry(plan);
         }
         false
+    }
+
+    fn look_for_symmetry(&mut self, plan: &Plan) {
+        if self.symmetry.is_none() {
+            let (order, choices) = (&self.order, &self.choices);
+            let rooms = rooms(plan, &self.host);
+            self.symmetry =
+                Some(Symmetry::find(plan, &self.host, order, choices, &rooms, &self.covers));
+        }
+    }
+
+    /// Whether the picks are the first of their kind, so that they were found already.
+    fn is_first(&self) -> bool {
+        self.symmetry.as_ref().is_none_or(|known| known.is_first(&self.picks))
+    }
+
+    fn is_asymmetric(&self) -> bool {
+        self.symmetry.as_ref().is_none_or(Symmetry::is_trivial)
     }
 
     fn undo(&mut self, plan: &Plan) {
@@ -202,4 +221,16 @@ impl<'a> Solver<'a> {
             self.holds[actor] = self.holds[actor].wrapping_add_signed(sign as isize);
         }
     }
+}
+
+/// By actor and class, what is left there, cut to what is asked for in all.
+fn rooms(plan: &Plan, host: &Host<'_>) -> Vec<i64> {
+    let mut rooms = Vec::with_capacity(host.actors.len() * plan.classes.len());
+    for actor in &host.actors {
+        rooms.extend(plan.classes.iter().zip(&plan.demand).map(|(class, demand)| {
+            let inventory = actor.tree.inventory(actor.position, *class);
+            inventory.map_or(0, |inventory| inventory.room().min(*demand))
+        }));
+    }
+    rooms
 }

@@ -86,7 +86,7 @@ fn shares(candidate: &Candidate) -> impl Iterator<Item = Share<'_>> {
     let all = &candidate.allocations;
     all.iter().enumerate().filter_map(move |(at, (provider, _, _))| {
         let first = all[..at].iter().all(|(earlier, _, _)| earlier != provider);
-        first.then(|| Share { candidate, provider: *provider })
+        first.then_some(Share { candidate, provider: *provider })
     })
 }
 

@@ -36,7 +36,7 @@ pub fn all_standard(query: &Query) -> bool {
     let classes = query.groups.iter().flat_map(|group| &group.resources);
     let mut classes = classes.map(|(class, _)| class);
     classes.all(|class| names::is_standard_class(class))
-        && traits_of(query).all(|name| names::is_standard_trait(name))
+        && traits_of(query).all(names::is_standard_trait)
 }
 
 fn traits_of(query: &Query) -> impl Iterator<Item = &str> {
