@@ -139,3 +139,11 @@ async fn many_servers_at_once_fill_the_gpus_exactly() {
     node.stop().await;
     host.assert_empty("after deletion");
 }
+
+#[tokio::test]
+async fn what_an_idle_node_waits_in_is_small() {
+    let (host, control) = (Host::new(""), Control::new());
+    let (_stop, stopped) = tokio::sync::watch::channel(false);
+    let size = std::mem::size_of_val(&host.node().run(control, stopped));
+    assert!(size <= 1024, "a thousand hosts in a process would hold {size} kB for it");
+}
