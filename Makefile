@@ -12,12 +12,12 @@ ARGS ?=
 CASES := $(if $(wildcard ../shared/peers/placement/conformance.py),conformance)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test placement-conformance run bench build fmt lint deny
+.PHONY: help demo test placement-conformance placement-differential run bench bench-placement build fmt lint deny
 
 help: ## Lists these commands
 	@echo "Kilonova: servers with GPUs, vGPUs and FPGAs, for the unchanged OpenStack clients."
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-21s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "  make run takes STATE=$(STATE) LISTEN=$(LISTEN) NODES=$(NODES)"
 	@echo "  ARGS=...  is handed to the program behind demo, run and bench"
@@ -34,12 +34,18 @@ placement-conformance: ## Runs upstream's Placement cases on both databases, and
 	@scripts/bootstrap.sh build postgres clients $(CASES)
 	@scripts/test.sh placement
 
+placement-differential: build ## Compares candidates with upstream Placement's on random forests; not part of test
+	@scripts/placement_differential.sh $(KILONOVA) $(ARGS)
+
 run: build ## Starts the all-in-one system with the simulated hosts and leaves it up
 	@exec $(KILONOVA) serve --state-dir $(STATE) --listen $(LISTEN) --nodes $(NODES) $(ARGS)
 
 bench: build ## Prints the benchmark tables for SQLite and PostgreSQL
 	@scripts/bootstrap.sh postgres
 	@scripts/bench.sh $(KILONOVA) $(ARGS)
+
+bench-placement: build ## Prints what Placement's requests cost, ours and upstream's
+	@scripts/placement_bench.sh $(KILONOVA) $(ARGS)
 
 build: ## Builds target/release/kilonova
 	@scripts/bootstrap.sh build

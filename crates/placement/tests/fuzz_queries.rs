@@ -111,7 +111,7 @@ fn pair() -> impl Strategy<Value = String> {
             match how {
                 0 => pair.insert_str(at, spice),
                 1 => pair.truncate(at),
-                _ => pair.push_str(&pair[..at].to_owned()),
+                _ => pair.extend_from_within(..at),
             }
         }
         pair

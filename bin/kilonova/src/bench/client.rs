@@ -14,6 +14,7 @@ use crate::failure::Failure;
 pub struct Client {
     address: String,
     token: String,
+    version: &'static str,
     sender: SendRequest<Full<Bytes>>,
 }
 
@@ -45,7 +46,14 @@ impl Client {
         stream.set_nodelay(true).map_err(failed)?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(failed)?;
         tokio::spawn(connection);
-        Ok(Self { address: address.to_owned(), token: token.to_owned(), sender })
+        let (address, token) = (address.to_owned(), token.to_owned());
+        Ok(Self { address, token, version: "compute 2.100", sender })
+    }
+
+    /// The same with another microversion.
+    #[must_use]
+    pub fn speaking(self, version: &'static str) -> Self {
+        Self { version, ..self }
     }
 
     /// One request.
@@ -64,7 +72,7 @@ impl Client {
             .uri(path)
             .header("host", &self.address)
             .header("x-auth-token", &self.token)
-            .header("openstack-api-version", "compute 2.100")
+            .header("openstack-api-version", self.version)
             .header("content-type", kind)
             .body(Full::new(body.into()))
             .map_err(failed)?;

@@ -6,6 +6,7 @@
 
 mod client;
 mod load;
+pub mod placement;
 mod process;
 
 use std::path::Path;

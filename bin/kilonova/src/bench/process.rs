@@ -24,16 +24,33 @@ impl Server {
     /// # Errors
     /// When it does not get ready.
     pub fn start(state: &Path, nodes: &Path, database: Option<&str>) -> Result<Self, Failure> {
+        Self::run(state, |command| {
+            command.arg("--nodes").arg(nodes);
+            if let Some(url) = database {
+                command.args(["--database", url]);
+            }
+        })
+    }
+
+    /// Starts one with a configuration file and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub fn configured(state: &Path, config: &Path) -> Result<Self, Failure> {
+        Self::run(state, |command| {
+            command.arg("--config").arg(config);
+        })
+    }
+
+    fn run(state: &Path, with: impl FnOnce(&mut Command)) -> Result<Self, Failure> {
         let program =
             std::env::current_exe().map_err(|e| Failure::failed("cannot find this program", e))?;
         let log = std::fs::File::create(state.join("serve.log"))
             .map_err(|e| Failure::failed("cannot write the log", e))?;
         let mut command = Command::new(program);
         command.arg("serve").args(["--listen", "127.0.0.1:0"]);
-        command.arg("--state-dir").arg(state.join("state")).arg("--nodes").arg(nodes);
-        if let Some(url) = database {
-            command.args(["--database", url]);
-        }
+        command.arg("--state-dir").arg(state.join("state"));
+        with(&mut command);
         command.env("RUST_LOG", "warn").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
         let mut child = command.spawn().map_err(|e| Failure::failed("cannot start a server", e))?;
         let lines = child.stdout.take().map(BufReader::new);
@@ -52,27 +69,19 @@ impl Server {
         }
     }
 
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// CPU milliseconds used so far, user and system.
     pub fn cpu_ms(&self) -> f64 {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
-        let stat = stat.unwrap_or_default();
-        let fields: Vec<&str> =
-            stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-        let ticks = |index: usize| fields.get(index).and_then(|f| f.parse::<f64>().ok());
-        let per_second = rustix::param::clock_ticks_per_second() as f64;
-        (ticks(11).unwrap_or(0.0) + ticks(12).unwrap_or(0.0)) * 1000.0 / per_second
+        cpu_ms(self.id())
     }
 
     /// Resident memory, MB.
     pub fn resident_mb(&self) -> f64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
-        status
-            .unwrap_or_default()
-            .lines()
-            .find_map(|line| line.strip_prefix("VmRSS:"))
-            .and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok())
-            .unwrap_or(0.0)
-            / 1000.0
+        resident_mb(self.id())
     }
 
     /// Ends it as an operator would.
@@ -95,4 +104,25 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.terminate();
     }
+}
+
+/// CPU milliseconds that a process has used so far, user and system.
+pub fn cpu_ms(process: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let fields: Vec<&str> =
+        stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks = |index: usize| fields.get(index).and_then(|f| f.parse::<f64>().ok());
+    let per_second = rustix::param::clock_ticks_per_second() as f64;
+    (ticks(11).unwrap_or(0.0) + ticks(12).unwrap_or(0.0)) * 1000.0 / per_second
+}
+
+/// Resident memory of a process, MB.
+pub fn resident_mb(process: u32) -> f64 {
+    std::fs::read_to_string(format!("/proc/{process}/status"))
+        .unwrap_or_default()
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok())
+        .unwrap_or(0.0)
+        / 1000.0
 }

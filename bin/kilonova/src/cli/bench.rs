@@ -10,6 +10,9 @@ use crate::bench::{self, Size};
 use crate::failure::Failure;
 
 pub(super) fn run(options: Bench) -> Result<ExitCode, Failure> {
+    if let Some(part) = options.part {
+        return super::bench_placement::run(part);
+    }
     let directory = options.directory.clone().unwrap_or_else(|| {
         std::env::temp_dir().join(format!("kilonova-bench-{}", std::process::id()))
     });

@@ -1,6 +1,7 @@
 //! The command line: one file per command.
 
 mod bench;
+mod bench_placement;
 mod doctor;
 mod node;
 mod serve;
@@ -35,7 +36,11 @@ enum Command {
 
 /// Options of `bench`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Bench {
+    /// Something else than boots.
+    #[command(subcommand)]
+    pub part: Option<bench_placement::Part>,
     /// Simulated hosts.
     #[arg(long, default_value_t = 1000)]
     pub hosts: usize,
