@@ -6,6 +6,7 @@ pub mod allocations;
 pub mod candidates;
 pub mod classes;
 pub mod filters;
+pub mod import;
 pub mod inventories;
 pub mod providers;
 pub mod reshape;

@@ -5,6 +5,7 @@ pub mod aggregates;
 pub mod changes;
 pub mod classes;
 pub mod consumers;
+pub mod copies;
 pub mod drains;
 pub mod inventories;
 pub mod providers;
@@ -19,6 +20,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         changes::STATEMENTS,
         classes::STATEMENTS,
         consumers::STATEMENTS,
+        copies::STATEMENTS,
         drains::STATEMENTS,
         inventories::STATEMENTS,
         providers::STATEMENTS,

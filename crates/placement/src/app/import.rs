@@ -1,0 +1,288 @@
+//! Rows made as another Placement has them, and read back to be compared. Generations are taken
+//! over, so that clients which remember them go on. What is the same already is not written.
+//!
+//! Nothing here is refused for want of capacity: the other one gave it out, and it is in use.
+//! Nothing that only we have is removed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kilonova_engine::Inventory;
+use kilonova_ids::{ConsumerId, ProviderId};
+use kilonova_store::{Tx, params};
+use kilonova_wire::time::now_micros;
+use uuid::Uuid;
+
+use crate::db::inventories::InventoryRow;
+use crate::db::{aggregates, classes, consumers, copies, inventories, providers, traits};
+use crate::{Error, World, ledger, names};
+
+/// A provider as it is over there.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProviderCopy {
+    /// Its uuid.
+    pub id: ProviderId,
+    /// Unique name.
+    pub name: String,
+    /// Parent, none for a root.
+    pub parent: Option<ProviderId>,
+    /// Root of its tree.
+    pub root: ProviderId,
+    /// What clients have seen.
+    pub generation: i64,
+    /// By class; `used` is always 0 in here.
+    pub inventories: BTreeMap<String, Inventory>,
+    /// Traits.
+    pub traits: BTreeSet<String>,
+    /// Aggregates.
+    pub aggregates: BTreeSet<Uuid>,
+}
+
+/// A consumer as it is over there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConsumerCopy {
+    /// Its uuid.
+    pub id: ConsumerId,
+    /// What clients have seen.
+    pub generation: i64,
+    /// None when it was never told.
+    pub consumer_type: Option<String>,
+    /// Who is billed.
+    pub project_id: String,
+    /// And which user.
+    pub user_id: String,
+    /// Amounts by provider and class.
+    pub holds: BTreeMap<(ProviderId, String), i64>,
+}
+
+/// Makes custom classes and traits known; returns those that cannot be: standard names of a newer
+/// release than ours.
+///
+/// # Errors
+/// Only of the store.
+pub fn know(tx: &mut Tx<'_>, used: &[String], have: &[String]) -> Result<Vec<String>, Error> {
+    let now = now_micros();
+    let mut strange = Vec::new();
+    for name in used.iter().filter(|name| !names::is_standard_class(name)) {
+        if name.starts_with("CUSTOM_") {
+            classes::ensure(tx, name, now)?;
+        } else {
+            strange.push(name.clone());
+        }
+    }
+    for name in have.iter().filter(|name| !names::is_standard_trait(name)) {
+        if name.starts_with("CUSTOM_") {
+            traits::ensure(tx, name, now)?;
+        } else {
+            strange.push(name.clone());
+        }
+    }
+    Ok(strange)
+}
+
+/// Makes the providers of one tree so, parents first; inventories that it no longer has stay until
+/// [`settle`]. Says whether anything was written.
+///
+/// # Errors
+/// 409 when another provider of ours has the name.
+pub fn tree(tx: &mut Tx<'_>, world: &World, tree: &[ProviderCopy]) -> Result<bool, Error> {
+    let Some(root) = tree.first().map(|provider| provider.root) else { return Ok(false) };
+    let now = now_micros();
+    let mut changed = false;
+    let mut left = BTreeSet::new();
+    for copy in tree {
+        let have = provider(tx, copy.id)?;
+        if have.as_ref() == Some(copy) {
+            continue;
+        }
+        changed = true;
+        match &have {
+            None => {
+                let (id, name) = (copy.id, &copy.name);
+                if !providers::insert(tx, id, name, copy.parent, copy.root, false, now)? {
+                    return Err(Error::Taken { id, name: name.clone() });
+                }
+            }
+            Some(have) => {
+                let place = params![copy.id, &copy.name, copy.parent, copy.root, now];
+                tx.execute(providers::PLACE, place)?;
+                left.insert(have.root);
+            }
+        }
+        furnish(tx, copy, have.as_ref(), now)?;
+        tx.execute(copies::SET_GENERATION, params![copy.id, copy.generation, now])?;
+    }
+    left.remove(&root);
+    for old in left {
+        world.tree_changed(tx, old)?;
+    }
+    if changed {
+        world.tree_changed(tx, root)?;
+    }
+    Ok(changed)
+}
+
+fn furnish(
+    tx: &mut Tx<'_>,
+    copy: &ProviderCopy,
+    have: Option<&ProviderCopy>,
+    now: i64,
+) -> Result<(), Error> {
+    for (class, inventory) in &copy.inventories {
+        let before = have.and_then(|have| have.inventories.get(class));
+        if before == Some(inventory) {
+            continue;
+        }
+        if !names::is_standard_class(class) {
+            classes::ensure(tx, class, now)?;
+            classes::pin(tx, class)?;
+        }
+        let row = InventoryRow {
+            class: class.clone(),
+            inventory: *inventory,
+            reported_reserved: None,
+            operator_reserved: None,
+            updated_at: now,
+        };
+        inventories::put(tx, copy.id, &row, before.is_none())?;
+    }
+    if have.is_none_or(|have| have.traits != copy.traits) {
+        tx.execute(traits::CLEAR, params![copy.id])?;
+        for name in &copy.traits {
+            if !names::is_standard_trait(name) {
+                traits::ensure(tx, name, now)?;
+                traits::pin(tx, name)?;
+            }
+            tx.execute(traits::ADD, params![copy.id, name, false])?;
+        }
+    }
+    if have.is_none_or(|have| have.aggregates != copy.aggregates) {
+        tx.execute(aggregates::CLEAR, params![copy.id])?;
+        for group in &copy.aggregates {
+            tx.execute(aggregates::ADD, params![copy.id, group.to_string()])?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes a consumer hold exactly what it holds over there. Says whether anything was written.
+///
+/// # Errors
+/// 409 when it holds something of a class that the provider has none of.
+pub fn consumer(tx: &mut Tx<'_>, world: &World, copy: &ConsumerCopy) -> Result<bool, Error> {
+    let have = held(tx, copy.id)?;
+    if have.as_ref() == Some(copy) {
+        return Ok(false);
+    }
+    let now = now_micros();
+    tx.execute(consumers::LET_GO, params![copy.id])?;
+    tx.execute(
+        copies::SET_CONSUMER,
+        params![
+            copy.id,
+            copy.generation,
+            copy.consumer_type.as_deref(),
+            &copy.project_id,
+            &copy.user_id,
+            now
+        ],
+    )?;
+    let mut shifts: BTreeMap<(ProviderId, String), i64> = BTreeMap::new();
+    for (place, amount) in have.into_iter().flat_map(|have| have.holds) {
+        *shifts.entry(place).or_default() -= amount;
+    }
+    for (place, amount) in &copy.holds {
+        *shifts.entry(place.clone()).or_default() += amount;
+    }
+    let touched: BTreeSet<ProviderId> = shifts.keys().map(|(provider, _)| *provider).collect();
+    let mut versions = Vec::new();
+    for provider in touched {
+        let counters = providers::touch(tx, provider)?.ok_or(Error::NoProvider(provider))?;
+        versions.push((provider, counters));
+    }
+    for ((provider, class), by) in shifts {
+        if !inventories::shift(tx, provider, &class, by)? {
+            return Err(Error::NoInventory { provider, class });
+        }
+    }
+    for ((provider, class), amount) in &copy.holds {
+        tx.execute(consumers::HOLD, params![copy.id, *provider, class, *amount, now])?;
+    }
+    let mut roots = BTreeSet::new();
+    for (provider, counters) in versions {
+        roots.insert(counters.root);
+        ledger::tell_usage(tx, world, provider, counters.version)?;
+    }
+    ledger::note(tx, world, roots, now)?;
+    Ok(true)
+}
+
+/// After the consumers: takes away what providers no longer have and nobody holds.
+///
+/// # Errors
+/// Only of the store.
+pub fn settle(tx: &mut Tx<'_>, world: &World, tree: &[ProviderCopy]) -> Result<(), Error> {
+    let Some(root) = tree.first().map(|provider| provider.root) else { return Ok(()) };
+    let mut changed = false;
+    for copy in tree {
+        tx.execute(copies::MARK_SHRUNK, params![copy.id])?;
+        for row in inventories::of_provider(tx, copy.id)? {
+            if !copy.inventories.contains_key(&row.class) {
+                changed |= inventories::delete_idle(tx, copy.id, &row.class)?;
+            }
+        }
+    }
+    if changed {
+        world.tree_changed(tx, root)?;
+    }
+    Ok(())
+}
+
+/// A provider as we have it.
+///
+/// # Errors
+/// Only of the store.
+pub fn provider(tx: &mut Tx<'_>, id: ProviderId) -> Result<Option<ProviderCopy>, Error> {
+    let Some(row) = providers::by_id(tx, id)? else { return Ok(None) };
+    let inventories = inventories::of_provider(tx, id)?
+        .into_iter()
+        .map(|row| (row.class, Inventory { used: 0, ..row.inventory }))
+        .collect();
+    Ok(Some(ProviderCopy {
+        id,
+        name: row.name,
+        parent: row.parent,
+        root: row.root,
+        generation: row.generation,
+        inventories,
+        traits: traits::of_provider(tx, id)?.into_iter().map(|(name, _)| name).collect(),
+        aggregates: aggregates::of_provider(tx, id)?.into_iter().collect(),
+    }))
+}
+
+/// A consumer as we have it.
+///
+/// # Errors
+/// Only of the store.
+pub fn held(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Option<ConsumerCopy>, Error> {
+    let Some(row) = consumers::get(tx, id)? else { return Ok(None) };
+    let holds = consumers::held(tx, id)?
+        .into_iter()
+        .map(|part| ((part.provider, part.class), part.used))
+        .collect();
+    Ok(Some(ConsumerCopy {
+        id,
+        generation: row.generation,
+        consumer_type: row.consumer_type,
+        project_id: row.project_id,
+        user_id: row.user_id,
+        holds,
+    }))
+}
+
+/// Who holds something of a provider here.
+///
+/// # Errors
+/// Only of the store.
+pub fn holders(tx: &mut Tx<'_>, id: ProviderId) -> Result<BTreeSet<ConsumerId>, Error> {
+    Ok(consumers::on_provider(tx, id)?.into_iter().map(|row| row.consumer).collect())
+}
