@@ -5,6 +5,7 @@ mod devices;
 mod file;
 mod keystone;
 mod known;
+mod nova;
 mod policy;
 
 use std::net::SocketAddr;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 
 use kilonova_node::topology::MdevOptions;
 use kilonova_policy::Policy;
+use kilonova_accelerator::nova::HttpNova;
 use kilonova_store::DatabaseUrl;
 
 use crate::failure::Failure;
@@ -92,6 +94,8 @@ pub struct Settings {
     pub cors: Option<Cors>,
     /// `[devices]` and `[mdev_*]`, for simulated hosts that say nothing of them themselves.
     pub devices: MdevOptions,
+    /// Who is told of accelerator requests that were bound by the API.
+    pub nova: Option<Arc<HttpNova>>,
     /// More logs.
     pub debug: bool,
 }
@@ -128,6 +132,7 @@ impl Settings {
             keystone,
             policy: policy::read(&file)?,
             cors: cors::read(&file)?,
+            nova: nova::read(&file)?,
             debug: file.parse("DEFAULT", "debug", "true or false")?.unwrap_or(false),
         };
         if settings.auth == AuthStrategy::NoAuth2 && !settings.listen.ip().is_loopback() {

@@ -59,6 +59,9 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
         Arc::clone(&services.auth),
         directory.secret("metrics.token")?,
     );
+    if settings.runs(ServiceName::Accelerator) {
+        kilonova_accelerator::reconcile::start(&services.accelerator);
+    }
     let mut router = router::build(&settings, services, metrics);
     if let Some(compute) = &compute {
         router = router.merge(node_door::routes(compute, directory.secret("node.token")?));

@@ -72,7 +72,10 @@ pub(super) async fn open(
     } else {
         None
     };
-    let accelerator = kilonova_accelerator::State::new(store.clone(), world.clone());
+    let mut accelerator = kilonova_accelerator::State::new(store.clone(), world.clone());
+    if let Some(nova) = &settings.nova {
+        accelerator = accelerator.telling(Arc::clone(nova) as _);
+    }
     Ok(Services { store, world, auth, identity, images, compute, accelerator })
 }
 
