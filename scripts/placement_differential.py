@@ -145,7 +145,7 @@ def provider(rnd, name, parent, lender):
     return one
 
 
-def forest(rnd, nested_lenders):
+def forest(rnd):
     """Up to four trees of up to eight providers; some end in a run of equal leaves."""
     out = []
     for tree in range(rnd.randint(1, 4)):
@@ -154,7 +154,6 @@ def forest(rnd, nested_lenders):
         for position in range(1 if lone else rnd.randint(1, 5)):
             parent = rnd.choice(members) if members else None
             lends = rnd.random() < (0.6 if lone else 0.08)
-            lends = lends and (nested_lenders or parent is None)
             members.append(provider(rnd, f"t{tree}p{position}", parent, lends))
         if len(members) > 1 and rnd.random() < 0.5:
             model = members[-1]
@@ -305,8 +304,6 @@ def main():
     parser.add_argument("--queries", type=int, default=25, help="to each forest")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop early after this")
     parser.add_argument("--patience", type=float, default=20, help="seconds for one answer")
-    parser.add_argument("--nested-lenders", action="store_true",
-                        help="sharing providers inside trees as well (upstream answers many 500)")
     parser.add_argument("--show", type=int, default=5, help="differences to print in full")
     options = parser.parse_args()
     theirs = Api(options.theirs, options.patience)
@@ -320,7 +317,7 @@ def main():
         if time.monotonic() - begun > options.seconds:
             break
         rnd = random.Random(options.seed * 1_000_003 + number)
-        there = forest(rnd, options.nested_lenders)
+        there = forest(rnd)
         for api in (theirs, ours):
             api.empty()
             api.load(there)
