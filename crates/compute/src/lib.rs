@@ -24,6 +24,7 @@ pub const MIGRATIONS: [&[kilonova_store::Migration]; 2] =
 /// Every statement of the service, to be prepared on both databases in a test.
 pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
     vec![
+        db::aggregates::STATEMENTS,
         db::census::STATEMENTS,
         db::documents::STATEMENTS,
         db::fleet::STATEMENTS,

@@ -1,5 +1,6 @@
 //! The HTTP face: one module per resource, merged here.
 
+mod aggregates;
 mod availability_zones;
 mod extensions;
 mod flavors;
@@ -32,6 +33,7 @@ pub fn routes(state: Compute) -> Router {
         .merge(keypairs::routes())
         .merge(hypervisors::routes())
         .merge(services::routes())
+        .merge(aggregates::routes())
         .merge(availability_zones::routes())
         .merge(limits::routes())
         .merge(quotas::routes())

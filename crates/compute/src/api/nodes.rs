@@ -97,6 +97,10 @@ async fn message<T: DeserializeOwned>(request: Request) -> Result<T, Fault> {
         }
         Err(_) => return Err(Fault::bad_request("The message could not be read to its end.")),
     };
-    serde_json::from_slice(&bytes)
-        .map_err(|error| Fault::new(StatusCode::UNPROCESSABLE_ENTITY, format!("This is no message of a node: {error}")))
+    serde_json::from_slice(&bytes).map_err(|error| {
+        Fault::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            format!("This is no message of a node: {error}"),
+        )
+    })
 }

@@ -1,4 +1,5 @@
 //! What the service does, without HTTP and without SQL.
+pub mod aggregates;
 pub mod boot;
 pub mod extra_specs;
 pub mod flavors;

@@ -148,7 +148,8 @@ pub fn change(
     Ok(Some(of_host(&host, now)))
 }
 
-fn row_of(host: &Host) -> HostRow {
+/// The row as the fleet reads it.
+pub(crate) fn row_of(host: &Host) -> HostRow {
     HostRow {
         host: host.host.clone(),
         id: host.id,

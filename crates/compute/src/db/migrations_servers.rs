@@ -3,7 +3,9 @@
 use kilonova_store::Migration;
 
 /// Schema of servers and documents.
-pub const SERVERS: &[Migration] = &[Migration {
+pub const SERVERS: &[Migration] = &[BASE, super::migrations_aggregates::AGGREGATES];
+
+const BASE: Migration = Migration {
     name: "compute-0100-servers",
     sql: "
 CREATE TABLE servers (
@@ -38,4 +40,4 @@ CREATE TABLE documents (
 );
 CREATE INDEX documents_by_generation ON documents (host, generation);
 CREATE INDEX documents_by_server ON documents (server_id);",
-}];
+};

@@ -38,7 +38,7 @@ async fn bodies() {
             (json!({"rxtx_factor": "0.0"}), "rxtx_factor"),
             (json!({"rxtx_factor": "-1"}), "rxtx_factor"),
             (json!({"description": 5}), "description"),
-            (json!({"description": "a\u{0}"}), "description"),
+            (json!({"description": "a\u{0}"}), "NUL"),
             (json!({"colour": "red"}), "colour"),
         ] {
             api.admin("2.61", "POST /flavors", with(more)).await.refused(400, field);

@@ -32,7 +32,7 @@ impl Deref for Api {
 pub async fn apis() -> Vec<Api> {
     let mut apis = Vec::new();
     let mut migrations = kilonova_compute::MIGRATIONS.to_vec();
-    migrations.push(kilonova_flow::MIGRATIONS);
+    migrations.extend([kilonova_flow::MIGRATIONS, kilonova_placement::MIGRATIONS]);
     for (_, store, guard) in kilonova_testkit::stores(&migrations).await {
         let compute = Compute::open(store.clone(), World::new()).await.expect("opens");
         let routes = kilonova_compute::routes(compute.clone());

@@ -12,6 +12,8 @@ statements! {
     /// Puts a provider into an aggregate.
     ADD = "INSERT INTO provider_aggregates (provider_id, aggregate) VALUES (?1, ?2)
         ON CONFLICT DO NOTHING";
+    /// Takes it out of one.
+    REMOVE = "DELETE FROM provider_aggregates WHERE provider_id = ?1 AND aggregate = ?2";
     /// Takes it out of all.
     CLEAR = "DELETE FROM provider_aggregates WHERE provider_id = ?1";
 }

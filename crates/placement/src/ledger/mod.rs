@@ -6,6 +6,7 @@
 
 mod claim;
 mod drain;
+mod membership;
 mod report;
 mod reserve;
 
@@ -15,6 +16,7 @@ use kilonova_store::Tx;
 pub use claim::{claim, release};
 pub(crate) use claim::{note, tell_usage};
 pub use drain::{drain, mark_drained};
+pub use membership::{join, leave};
 pub(crate) use report::delete as delete_provider;
 pub use report::report_host;
 pub use reserve::reserve;

@@ -1,0 +1,139 @@
+//! Bodies of `/os-aggregates`.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use kilonova_wire::Fault;
+use kilonova_wire::schema::Schema;
+use serde_json::{Value, json};
+
+use crate::api::input;
+use crate::app::aggregates::Change;
+
+/// What is done to an aggregate.
+pub(super) enum Action {
+    AddHost(String),
+    RemoveHost(String),
+    SetMetadata(BTreeMap<String, Option<String>>),
+}
+
+impl Action {
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::AddHost(_) => "add_host",
+            Self::RemoveHost(_) => "remove_host",
+            Self::SetMetadata(_) => "set_metadata",
+        }
+    }
+}
+
+fn name() -> Value {
+    json!({"type": "string", "minLength": 1, "maxLength": 255})
+}
+
+fn zone() -> Value {
+    json!({"type": ["string", "null"], "minLength": 1, "maxLength": 255})
+}
+
+fn object(key: &str, properties: &Value, more: &Value) -> Schema {
+    let mut inner =
+        json!({"type": "object", "properties": properties, "additionalProperties": false});
+    if let (Some(inner), Some(more)) = (inner.as_object_mut(), more.as_object()) {
+        inner.extend(more.clone());
+    }
+    Schema::new(&json!({
+        "type": "object", "properties": {key: inner}, "required": [key],
+        "additionalProperties": false,
+    }))
+}
+
+static CREATE: LazyLock<Schema> = LazyLock::new(|| {
+    let properties = json!({"name": name(), "availability_zone": zone()});
+    object("aggregate", &properties, &json!({"required": ["name"]}))
+});
+static UPDATE: LazyLock<Schema> = LazyLock::new(|| {
+    let properties = json!({"name": name(), "availability_zone": zone()});
+    object("aggregate", &properties, &json!({"minProperties": 1}))
+});
+static ADD_HOST: LazyLock<Schema> = LazyLock::new(|| of_host("add_host"));
+static REMOVE_HOST: LazyLock<Schema> = LazyLock::new(|| of_host("remove_host"));
+static SET_METADATA: LazyLock<Schema> = LazyLock::new(|| {
+    let metadata = json!({
+        "type": "object",
+        "patternProperties": {"^[a-zA-Z0-9-_:. ]{1,255}$": {
+            "type": ["string", "null"], "maxLength": 255,
+        }},
+        "additionalProperties": false,
+    });
+    object("set_metadata", &json!({"metadata": metadata}), &json!({"required": ["metadata"]}))
+});
+
+fn of_host(action: &str) -> Schema {
+    let host = json!({
+        "type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[a-zA-Z0-9-._]*$",
+    });
+    object(action, &json!({"host": host}), &json!({"required": ["host"]}))
+}
+
+/// Name and zone of a new aggregate.
+///
+/// # Errors
+/// 400 naming the field.
+pub(super) fn create(body: &Value) -> Result<(String, Option<String>), Fault> {
+    CREATE.check(body)?;
+    let wanted = &body["aggregate"];
+    let zone = input::text_of(wanted, "availability_zone");
+    let fields = [("name", input::text_of(wanted, "name")), ("availability_zone", zone.clone())];
+    for (field, value) in &fields {
+        if let Some(value) = value {
+            input::name(field, value)?;
+        }
+    }
+    let [(_, name), _] = fields;
+    Ok((name.unwrap_or_default(), zone))
+}
+
+/// What is to change.
+///
+/// # Errors
+/// 400 naming the field.
+pub(super) fn update(body: &Value) -> Result<Change, Fault> {
+    UPDATE.check(body)?;
+    let wanted = &body["aggregate"];
+    let name = input::text_of(wanted, "name");
+    if let Some(name) = &name {
+        input::name("name", name)?;
+    }
+    let zone = wanted.get("availability_zone").map(|zone| zone.as_str().map(str::to_owned));
+    if let Some(Some(zone)) = &zone {
+        input::name("availability_zone", zone)?;
+    }
+    Ok(Change { name, zone })
+}
+
+/// What is to be done.
+///
+/// # Errors
+/// 400 naming the field, or the action that there is not.
+pub(super) fn action(body: &Value) -> Result<Action, Fault> {
+    let host = |action: &str| input::text_of(&body[action], "host").unwrap_or_default();
+    match body.as_object().and_then(|body| body.keys().next()).map(String::as_str) {
+        Some("add_host") => {
+            ADD_HOST.check(body)?;
+            Ok(Action::AddHost(host("add_host")))
+        }
+        Some("remove_host") => {
+            REMOVE_HOST.check(body)?;
+            Ok(Action::RemoveHost(host("remove_host")))
+        }
+        Some("set_metadata") => {
+            SET_METADATA.check(body)?;
+            let metadata = body["set_metadata"]["metadata"].as_object();
+            let value = |value: &Value| value.as_str().map(str::to_owned);
+            let pairs = metadata.into_iter().flatten().map(|(key, v)| (key.clone(), value(v)));
+            Ok(Action::SetMetadata(pairs.collect()))
+        }
+        Some(other) => Err(Fault::bad_request(format!("There is no such action: {other}"))),
+        None => Err(Fault::bad_request("Malformed request body")),
+    }
+}

@@ -1,0 +1,319 @@
+//! Host aggregates: groups of hosts, some of which are zones.
+//!
+//! A host is in one zone at most, and servers never change their zone because an operator moved a
+//! host. The provider of each member is in the provider aggregate of the same uuid, by the same
+//! transaction. Every change writes the aggregate's row, and the rows of the hosts whose zone it
+//! touches: two changes at once meet there.
+
+use std::collections::BTreeMap;
+
+use kilonova_placement::ledger as placement;
+use kilonova_store::Tx;
+use kilonova_wire::Fault;
+use uuid::Uuid;
+
+use crate::app::services;
+use crate::db::aggregates::{self as db, Aggregate, ZONE};
+use crate::db::hosts::{self, Host};
+use crate::{Compute, Error};
+
+/// Zone of hosts that are in none (Nova's `default_availability_zone`).
+pub const DEFAULT_ZONE: &str = "nova";
+
+/// What is being done, for the refusal.
+#[derive(Debug, Clone, Copy)]
+enum Doing {
+    Add,
+    Remove,
+    Update,
+    Metadata,
+    Delete,
+}
+
+impl Doing {
+    fn refuse(self, id: i64, reason: &str) -> Error {
+        let what = match self {
+            Self::Add => "add host to",
+            Self::Remove => "remove host from",
+            Self::Update => "update",
+            Self::Metadata => "update metadata of",
+            Self::Delete => "delete",
+        };
+        let message = format!("Cannot {what} aggregate {id}. Reason: {reason}.");
+        match self {
+            Self::Add | Self::Remove => Fault::conflict(message).into(),
+            Self::Update | Self::Metadata | Self::Delete => Fault::bad_request(message).into(),
+        }
+    }
+}
+
+/// What `PUT` changes.
+#[derive(Debug, Clone, Default)]
+pub struct Change {
+    /// Unchanged if absent.
+    pub name: Option<String>,
+    /// Unchanged if absent; `Some(None)` is refused, as by Nova.
+    pub zone: Option<Option<String>>,
+}
+
+/// One aggregate.
+///
+/// # Errors
+/// 404.
+pub fn get(tx: &mut Tx<'_>, id: i64) -> Result<Aggregate, Error> {
+    db::by_id(tx, id)?.ok_or_else(|| not_found(id))
+}
+
+/// Makes an aggregate without hosts.
+///
+/// # Errors
+/// 409 when the name is taken.
+pub fn create(
+    tx: &mut Tx<'_>,
+    name: &str,
+    zone: Option<&str>,
+    now: i64,
+) -> Result<Aggregate, Error> {
+    let mut aggregate = Aggregate {
+        id: 0,
+        uuid: Uuid::new_v4(),
+        name: name.to_owned(),
+        metadata: zone.map(|zone| (ZONE.to_owned(), zone.to_owned())).into_iter().collect(),
+        hosts: Vec::new(),
+        created_at: now,
+        updated_at: None,
+    };
+    aggregate.id = db::insert(tx, &aggregate)?.ok_or_else(|| taken(name))?;
+    Ok(aggregate)
+}
+
+/// Changes name or zone.
+///
+/// # Errors
+/// 404; 409 for a name that is taken; 400 for a zone that its hosts cannot change to.
+pub fn update(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    id: i64,
+    change: &Change,
+    now: i64,
+) -> Result<Aggregate, Error> {
+    let mut aggregate = get(tx, id)?;
+    if let Some(name) = &change.name {
+        if db::name_is_taken(tx, name, id)? {
+            return Err(taken(name));
+        }
+        aggregate.name.clone_from(name);
+    }
+    if let Some(zone) = &change.zone {
+        rename_zone(tx, &mut aggregate, zone.as_deref(), Doing::Update)?;
+    }
+    write(tx, compute, aggregate, change.zone.is_some(), now)
+}
+
+/// Sets metadata; a key without value goes.
+///
+/// # Errors
+/// 404; 400 for a zone that its hosts cannot change to.
+pub fn set_metadata(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    id: i64,
+    metadata: &BTreeMap<String, Option<String>>,
+    now: i64,
+) -> Result<Aggregate, Error> {
+    let mut aggregate = get(tx, id)?;
+    for (key, value) in metadata {
+        if key == ZONE {
+            rename_zone(tx, &mut aggregate, value.as_deref(), Doing::Metadata)?;
+        } else if let Some(value) = value {
+            aggregate.metadata.insert(key.clone(), value.clone());
+        } else {
+            aggregate.metadata.remove(key);
+        }
+    }
+    write(tx, compute, aggregate, metadata.contains_key(ZONE), now)
+}
+
+/// Removes an aggregate.
+///
+/// # Errors
+/// 404; 400 while it has hosts.
+pub fn delete(tx: &mut Tx<'_>, id: i64, now: i64) -> Result<(), Error> {
+    let mut aggregate = get(tx, id)?;
+    if !aggregate.hosts.is_empty() {
+        return Err(Doing::Delete.refuse(id, "Host aggregate is not empty"));
+    }
+    aggregate.updated_at = Some(now);
+    db::update(tx, &aggregate)?;
+    db::delete(tx, id)
+}
+
+/// Puts a host into an aggregate.
+///
+/// # Errors
+/// 404 for either; 409 when it is in it, in another zone, or has servers that asked for another.
+pub fn add_host(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    id: i64,
+    name: &str,
+    now: i64,
+) -> Result<Aggregate, Error> {
+    let mut aggregate = get(tx, id)?;
+    let host = host(tx, name)?;
+    if let Some(zone) = aggregate.zone() {
+        refuse_second_zone(tx, &aggregate, name, zone, Doing::Add)?;
+        refuse_to_move_servers(tx, &host, zone, id, Doing::Add)?;
+    }
+    if !db::join(tx, id, name)? {
+        return Err(Fault::conflict(format!("Aggregate {id} already has host {name}.")).into());
+    }
+    placement::join(tx, &compute.world, host.root_provider, aggregate.uuid)?;
+    aggregate.hosts.push(name.to_owned());
+    aggregate.hosts.sort();
+    let zoned = aggregate.zone().is_some();
+    write(tx, compute, aggregate, zoned, now)
+}
+
+/// Takes a host out of an aggregate.
+///
+/// # Errors
+/// 404 for either, or when it is not in it; 409 when it has servers that asked for the zone.
+pub fn remove_host(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    id: i64,
+    name: &str,
+    now: i64,
+) -> Result<Aggregate, Error> {
+    let mut aggregate = get(tx, id)?;
+    let host = host(tx, name)?;
+    if !db::leave(tx, id, name)? {
+        return Err(Fault::not_found(format!("Aggregate {id} has no host {name}.")).into());
+    }
+    let rest = zone_of(tx, name)?;
+    if aggregate.zone().is_some() {
+        refuse_to_move_servers(tx, &host, &rest, id, Doing::Remove)?;
+    }
+    placement::leave(tx, &compute.world, host.root_provider, aggregate.uuid)?;
+    aggregate.hosts.retain(|have| have != name);
+    rezone(tx, compute, name)?;
+    write(tx, compute, aggregate, false, now)
+}
+
+fn write(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    mut aggregate: Aggregate,
+    zoned: bool,
+    now: i64,
+) -> Result<Aggregate, Error> {
+    aggregate.updated_at = Some(now);
+    db::update(tx, &aggregate)?;
+    if zoned {
+        for host in &aggregate.hosts {
+            rezone(tx, compute, host)?;
+        }
+    }
+    Ok(aggregate)
+}
+
+fn rename_zone(
+    tx: &mut Tx<'_>,
+    aggregate: &mut Aggregate,
+    zone: Option<&str>,
+    doing: Doing,
+) -> Result<(), Error> {
+    let Some(zone) = zone.filter(|zone| !zone.is_empty()) else {
+        let why =
+            format!("Aggregate {} does not support empty named availability zone", aggregate.name);
+        return Err(doing.refuse(aggregate.id, &why));
+    };
+    for host in &aggregate.hosts {
+        refuse_second_zone(tx, aggregate, host, zone, doing)?;
+    }
+    if aggregate.zone() != Some(zone) {
+        for host in &aggregate.hosts {
+            if !db::zones_asked_on(tx, host)?.is_empty() {
+                let why = "One or more hosts contain instances in this zone";
+                return Err(doing.refuse(aggregate.id, why));
+            }
+        }
+    }
+    aggregate.metadata.insert(ZONE.to_owned(), zone.to_owned());
+    Ok(())
+}
+
+fn refuse_second_zone(
+    tx: &mut Tx<'_>,
+    aggregate: &Aggregate,
+    host: &str,
+    zone: &str,
+    doing: Doing,
+) -> Result<(), Error> {
+    let others: Vec<String> = db::of_host(tx, host)?
+        .iter()
+        .filter(|other| other.id != aggregate.id)
+        .filter_map(|other| other.zone())
+        .filter(|other| *other != zone)
+        .map(|other| format!("'{other}'"))
+        .collect();
+    if others.is_empty() {
+        return Ok(());
+    }
+    let why = format!("One or more hosts already in availability zone(s) [{}]", others.join(", "));
+    Err(doing.refuse(aggregate.id, &why))
+}
+
+/// Servers that asked for a zone stay in it.
+fn refuse_to_move_servers(
+    tx: &mut Tx<'_>,
+    host: &Host,
+    zone: &str,
+    id: i64,
+    doing: Doing,
+) -> Result<(), Error> {
+    let asked = db::zones_asked_on(tx, &host.host)?;
+    match asked.into_iter().flatten().find(|asked| asked != zone) {
+        None => Ok(()),
+        Some(asked) => {
+            let why = format!(
+                "Host {} has instances that asked for availability zone {asked} and would be in \
+                 {zone}; move or delete them first",
+                host.host
+            );
+            Err(doing.refuse(id, &why))
+        }
+    }
+}
+
+fn zone_of(tx: &mut Tx<'_>, host: &str) -> Result<String, Error> {
+    let aggregates = db::of_host(tx, host)?;
+    let zone = aggregates.iter().find_map(|aggregate| aggregate.zone());
+    Ok(zone.unwrap_or(DEFAULT_ZONE).to_owned())
+}
+
+/// Writes the zone of a host where the scheduler reads it, and tells it once that is durable.
+fn rezone(tx: &mut Tx<'_>, compute: &Compute, name: &str) -> Result<(), Error> {
+    let zone = zone_of(tx, name)?;
+    db::set_zone(tx, name, &zone)?;
+    let mut host = host(tx, name)?;
+    host.availability_zone = zone;
+    let (fleet, row) = (compute.fleet.clone(), services::row_of(&host));
+    tx.on_commit(move || fleet.refresh(&row));
+    Ok(())
+}
+
+fn host(tx: &mut Tx<'_>, name: &str) -> Result<Host, Error> {
+    hosts::by_name(tx, name)?
+        .ok_or_else(|| Fault::not_found(format!("Compute host {name} could not be found.")).into())
+}
+
+fn not_found(id: i64) -> Error {
+    Fault::not_found(format!("Aggregate {id} could not be found.")).into()
+}
+
+fn taken(name: &str) -> Error {
+    Fault::conflict(format!("Aggregate {name} already exists.")).into()
+}
