@@ -11,8 +11,8 @@ kilonova_store::statements! {
         last_seen FROM hosts";
     /// The epoch of a host.
     EPOCH = "SELECT epoch FROM hosts WHERE host = ?1";
-    /// It was heard of.
-    SEEN = "UPDATE hosts SET last_seen = ?2 WHERE host = ?1";
+    /// It was heard of; another replica may have heard of it later.
+    SEEN = "UPDATE hosts SET last_seen = ?2 WHERE host = ?1 AND last_seen < ?2";
 }
 
 /// A host's row, as far as the fleet needs it.

@@ -9,6 +9,7 @@ use kilonova_ids::ServerId;
 use kilonova_node_api::{Desired, Observation, Outcome};
 use kilonova_store::Tx;
 use kilonova_wire::Context;
+use serde_json::json;
 
 use super::start;
 use crate::app::boot;
@@ -119,15 +120,11 @@ pub(super) fn destroyed(
         Outcome::Failed { step, message } => {
             let why = format!("{host}: {step}: {message}");
             tracing::warn!(server = %observation.server, "cannot destroy yet: {why}");
-            let failed = start::event(
-                "compute_terminate_instance",
-                host,
-                Some(&why),
-                operation.updated_at,
-                now,
-            );
-            flow::event(tx, operation.id, &failed)?;
-            Ok(flow::advance(tx, operation, "destroy", &operation.data, now)?)
+            if operation.data["reason"] != why.as_str() {
+                let (name, since) = ("compute_terminate_instance", operation.updated_at);
+                flow::event(tx, operation.id, &start::event(name, host, Some(&why), since, now))?;
+            }
+            Ok(flow::advance(tx, operation, "destroy", &json!({"reason": why}), now)?)
         }
         Outcome::Running | Outcome::Stopped => Ok(()),
     }

@@ -13,6 +13,7 @@ mod deleting;
 mod failing;
 mod failing_power;
 mod fencing;
+mod guest;
 mod lost_host;
 mod placing;
 mod power;

@@ -22,7 +22,8 @@ pub enum Act {
     Delete,
     /// A host is declared dead, which it is not, and a server on it is deleted.
     DeleteOnLostHost(&'static str),
-    Action(&'static str),
+    /// One after the other, whatever the one before has come to.
+    Actions(&'static [&'static str]),
 }
 
 pub struct Flow {
@@ -65,9 +66,13 @@ impl Flow {
             Act::DeleteOnLostHost(host) => {
                 taken(&up.try_force_down(host, true).await) && delete(up, id).await
             }
-            Act::Action(body) => {
-                let body = serde_json::from_str(body).expect("JSON");
-                taken(&up.try_act(id, body).await)
+            Act::Actions(bodies) => {
+                let mut all = true;
+                for body in bodies {
+                    let body = serde_json::from_str(body).expect("JSON");
+                    all = all && taken(&up.try_act(id, body).await);
+                }
+                all
             }
         }
     }

@@ -3,42 +3,58 @@
 use super::{Act, Before, Flow, matrix};
 use crate::kit::{GPU, hosts};
 
-async fn power(
+const STOP: &str = r#"{"os-stop": null}"#;
+const START: &str = r#"{"os-start": null}"#;
+const SOFT: &str = r#"{"reboot": {"type": "SOFT"}}"#;
+const HARD: &str = r#"{"reboot": {"type": "HARD"}}"#;
+
+fn flow(
     name: &'static str,
     before: Before,
-    body: &'static str,
+    actions: &'static [&'static str],
     done: &'static [&'static str],
     otherwise: &'static [&'static [&'static str]],
-) {
-    let act = Act::Action(body);
+) -> Flow {
     let topology = || hosts(&[("a", &[GPU])]);
-    matrix::run(Flow { name, topology, flavor: "vgpu", before, act, done, otherwise }).await;
+    Flow { name, topology, flavor: "vgpu", before, act: Act::Actions(actions), done, otherwise }
 }
 
 #[tokio::test]
 async fn stop() {
-    power("stop", Before::Active, r#"{"os-stop": null}"#, &["SHUTOFF"], &[&["ACTIVE"]]).await;
+    matrix::run(flow("stop", Before::Active, &[STOP], &["SHUTOFF"], &[&["ACTIVE"]])).await;
 }
 
 #[tokio::test]
 async fn start() {
-    power("start", Before::Stopped, r#"{"os-start": null}"#, &["ACTIVE"], &[&["SHUTOFF"]]).await;
+    matrix::run(flow("start", Before::Stopped, &[START], &["ACTIVE"], &[&["SHUTOFF"]])).await;
 }
 
 #[tokio::test]
 async fn soft_reboot() {
-    let body = r#"{"reboot": {"type": "SOFT"}}"#;
-    power("soft reboot", Before::Active, body, &["ACTIVE"], &[]).await;
+    matrix::run(flow("soft reboot", Before::Active, &[SOFT], &["ACTIVE"], &[])).await;
 }
 
 #[tokio::test]
 async fn hard_reboot() {
-    let body = r#"{"reboot": {"type": "HARD"}}"#;
-    power("hard reboot", Before::Active, body, &["ACTIVE"], &[]).await;
+    matrix::run(flow("hard reboot", Before::Active, &[HARD], &["ACTIVE"], &[])).await;
 }
 
 #[tokio::test]
 async fn hard_reboot_of_a_stopped_one() {
-    let body = r#"{"reboot": {"type": "HARD"}}"#;
-    power("boot by reboot", Before::Stopped, body, &["ACTIVE"], &[&["SHUTOFF"]]).await;
+    let hard = flow("boot by reboot", Before::Stopped, &[HARD], &["ACTIVE"], &[&["SHUTOFF"]]);
+    matrix::run(hard).await;
+}
+
+#[tokio::test]
+async fn hard_reboot_over_a_soft_one() {
+    let topology = || hosts(&[("a", &[GPU, "times_ms = { reboot = 20 }"])]);
+    let both = flow("hard over soft", Before::Active, &[SOFT, HARD], &["ACTIVE"], &[]);
+    matrix::run(Flow { topology, ..both }).await;
+}
+
+#[tokio::test]
+async fn a_stop_that_fails() {
+    let topology = || hosts(&[("a", &[GPU, "fail = [{ step = \"stop\" }]"])]);
+    let stop = flow("stop that fails", Before::Active, &[STOP], &["ERROR"], &[&["ACTIVE"]]);
+    matrix::run(Flow { topology, ..stop }).await;
 }

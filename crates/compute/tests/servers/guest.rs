@@ -1,0 +1,70 @@
+//! What hosts and guests do by themselves.
+
+use kilonova_node_api::Outcome;
+use serde_json::json;
+
+use crate::kit::{Cloud, FPGA, GPU, hosts};
+
+#[tokio::test]
+async fn a_guest_that_shuts_down_is_shut_off() {
+    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU])])).await {
+        let id = up.active(&cloud, "one", "vgpu").await;
+        up.report(&cloud, "a", &id, Outcome::Stopped).await;
+        let server = up.becomes(&id, "SHUTOFF").await;
+        assert_eq!(server["OS-EXT-STS:power_state"], 4);
+        cloud.audit("shut down").await;
+        up.act(&id, json!({"os-start": null})).await;
+        up.becomes(&id, "ACTIVE").await;
+        cloud.sound(&up, "started").await;
+        cloud.sweep(&up, "started").await;
+    }
+}
+
+/// A power cut: guests stop and mediated devices are gone, the folders of domains are not.
+#[tokio::test]
+async fn a_host_that_was_rebooted_runs_what_it_ran() {
+    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU, FPGA])])).await {
+        let runs = up.active(&cloud, "runs", "vgpu-pair").await;
+        let stopped = up.active(&cloud, "stopped", "vgpu").await;
+        up.active(&cloud, "other", "fpga").await;
+        up.act(&stopped, json!({"os-stop": null})).await;
+        up.becomes(&stopped, "SHUTOFF").await;
+        let before = cloud.files("a", "mdevs");
+        up.nodes.kill("a").await;
+        for folder in ["running", "mdevs"] {
+            for file in cloud.files("a", folder) {
+                let path = cloud.nodes().join("a").join(folder).join(file);
+                std::fs::remove_file(path).expect("removed");
+            }
+        }
+        up.start_node(&cloud, "a").await;
+        crate::kit::patiently("the guests to run", async || {
+            cloud.files("a", "running").len() == 2 && cloud.files("a", "mdevs") == before
+        })
+        .await;
+        up.becomes(&runs, "ACTIVE").await;
+        up.becomes(&stopped, "SHUTOFF").await;
+        cloud.sound(&up, "rebooted").await;
+        cloud.sweep(&up, "rebooted").await;
+    }
+}
+
+/// What keeps failing is told once, not at each try.
+#[tokio::test]
+async fn a_delete_that_keeps_failing_is_noted_once() {
+    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU])])).await {
+        let id = up.active(&cloud, "one", "vgpu").await;
+        up.nodes.kill("a").await;
+        up.delete(&id).await;
+        for message in ["busy", "busy", "busy", "locked", "locked"] {
+            let (step, message) = ("destroy".to_owned(), message.to_owned());
+            up.report(&cloud, "a", &id, Outcome::Failed { step, message }).await;
+        }
+        let details = "SELECT e.details FROM operation_events e
+            JOIN operations o ON o.id = e.operation_id WHERE o.kind = 'delete' ORDER BY e.position";
+        assert_eq!(cloud.column(details).await, ["a: destroy: busy", "a: destroy: locked"]);
+        up.start_node(&cloud, "a").await;
+        up.goes(&id).await;
+        cloud.empty(&up, "at last").await;
+    }
+}
