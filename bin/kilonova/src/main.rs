@@ -7,6 +7,7 @@ mod bench;
 mod cli;
 mod config;
 mod failure;
+mod import;
 mod serve;
 mod state;
 

@@ -4,6 +4,7 @@ mod bench;
 mod bench_placement;
 mod doctor;
 mod node;
+mod placement;
 mod serve;
 
 use std::net::SocketAddr;
@@ -30,6 +31,8 @@ enum Command {
     Doctor(Doctor),
     /// Run simulated hosts against a control plane in another process.
     Node(node::Options),
+    /// Take over an existing Placement.
+    Placement(placement::Options),
     /// Measure boots, lists and deletes on simulated hosts.
     Bench(Bench),
 }
@@ -116,6 +119,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Serve(options) => serve::run(options),
         Command::Doctor(options) => doctor::run(options),
         Command::Node(options) => node::run(options),
+        Command::Placement(options) => placement::run(options),
         Command::Bench(options) => bench::run(options),
     }
 }

@@ -24,6 +24,7 @@ use tokio::net::TcpListener;
 use crate::config::{AuthStrategy, ServiceName, Settings};
 use crate::failure::Failure;
 use crate::state::{Credentials, StateDir};
+pub use services::migrations;
 
 /// Runs the services until a signal.
 ///
@@ -45,7 +46,7 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
     let store = Store::open(&settings.database_url()?)
         .await
         .map_err(|e| Failure::Refused(e.to_string()))?;
-    store.migrate(&services::migrations()).await.map_err(|e| Failure::Failed(e.to_string()))?;
+    store.migrate(&migrations()).await.map_err(|e| Failure::Failed(e.to_string()))?;
     let credentials = match (settings.auth, settings.runs(ServiceName::Identity)) {
         (AuthStrategy::Keystone, true) => Some(Credentials::load(&directory, address)?),
         _ => None,

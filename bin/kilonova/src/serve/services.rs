@@ -27,7 +27,7 @@ pub(super) struct Services {
 }
 
 /// The schema of all services, whichever run: the ledger is one.
-pub(super) fn migrations() -> Vec<Migration> {
+pub fn migrations() -> Vec<Migration> {
     [
         kilonova_identity::MIGRATIONS,
         kilonova_image::MIGRATIONS,

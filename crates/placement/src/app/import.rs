@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kilonova_engine::Inventory;
+pub use kilonova_engine::Inventory;
 use kilonova_ids::{ConsumerId, ProviderId};
 use kilonova_store::{Tx, params};
 use kilonova_wire::time::now_micros;

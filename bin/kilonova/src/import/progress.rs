@@ -1,0 +1,57 @@
+//! How far it is: one line that is written over on a terminal, one line for each part otherwise.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+const EVERY: Duration = Duration::from_millis(100);
+
+/// The line.
+pub struct Progress {
+    terminal: bool,
+    what: &'static str,
+    done: usize,
+    of: usize,
+    shown: Instant,
+}
+
+impl Progress {
+    /// On standard error.
+    pub fn new() -> Self {
+        let terminal = std::io::stderr().is_terminal();
+        Self { terminal, what: "", done: 0, of: 0, shown: Instant::now() }
+    }
+
+    /// The next part.
+    pub fn begin(&mut self, what: &'static str, of: usize) {
+        self.end();
+        (self.what, self.done, self.of) = (what, 0, of);
+    }
+
+    /// One more.
+    pub fn one(&mut self) {
+        self.done += 1;
+        if self.terminal && self.shown.elapsed() > EVERY {
+            self.show();
+        }
+    }
+
+    /// No more parts.
+    pub fn end(&mut self) {
+        if self.what.is_empty() {
+            return;
+        }
+        self.show();
+        if self.terminal {
+            eprintln!();
+        }
+        self.what = "";
+    }
+
+    fn show(&mut self) {
+        self.shown = Instant::now();
+        let mut out = std::io::stderr().lock();
+        let (start, end) = if self.terminal { ("\r", "") } else { ("", "\n") };
+        let line = format!("{start}{}: {} of {}{end}", self.what, self.done, self.of);
+        drop(out.write_all(line.as_bytes()).and_then(|()| out.flush()));
+    }
+}
