@@ -31,6 +31,14 @@ pub(super) enum Node {
     Remove(Uuid),
     /// `bus/pci/drivers/<driver>`.
     Driver(String),
+    /// `<device>/nvidia`.
+    Vgpu(usize),
+    /// A file of it.
+    VgpuFile(usize, VgpuFile),
+    /// A folder on the way to a further file of a device.
+    Folder(usize, String),
+    /// A further file of a device.
+    File(usize, String),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +47,12 @@ pub(super) enum DeviceFile {
     Product,
     Class,
     NumaNode,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum VgpuFile {
+    Creatable,
+    Current,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,6 +102,9 @@ pub(super) fn resolve(tree: &Tree, mdevs: &Mdevs, path: &str) -> Option<Node> {
 
 fn below_device(tree: &Tree, mdevs: &Mdevs, slot: usize, rest: &str) -> Option<Node> {
     let here = &tree.slots[slot];
+    if let Some(node) = further(tree, slot, rest) {
+        return Some(node);
+    }
     let (name, rest) = split(rest);
     let file = |file| (here.is_pci() && rest.is_empty()).then_some(Node::DeviceFile(slot, file));
     match name {
@@ -100,6 +117,12 @@ fn below_device(tree: &Tree, mdevs: &Mdevs, slot: usize, rest: &str) -> Option<N
             Some(Node::Driver(here.card.driver.clone()))
         }
         "physfn" => below_device(tree, mdevs, here.physical?, rest),
+        "nvidia" if here.has_vfio_types() => match rest {
+            "" => Some(Node::Vgpu(slot)),
+            "creatable_vgpu_types" => Some(Node::VgpuFile(slot, VgpuFile::Creatable)),
+            "current_vgpu_type" => Some(Node::VgpuFile(slot, VgpuFile::Current)),
+            _ => None,
+        },
         "mdev_supported_types" if here.is_parent() => below_types(tree, slot, rest),
         _ => match name.strip_prefix("virtfn") {
             Some(number) => {
@@ -112,6 +135,16 @@ fn below_device(tree: &Tree, mdevs: &Mdevs, slot: usize, rest: &str) -> Option<N
             }
         },
     }
+}
+
+/// A further file of the device, or a folder on the way to one.
+fn further(tree: &Tree, slot: usize, rest: &str) -> Option<Node> {
+    let files = tree.slots[slot].files();
+    if files.contains_key(rest) {
+        return Some(Node::File(slot, rest.to_owned()));
+    }
+    let above = |file: &String| file.strip_prefix(rest).is_some_and(|below| below.starts_with('/'));
+    (!rest.is_empty() && files.keys().any(above)).then(|| Node::Folder(slot, rest.to_owned()))
 }
 
 fn below_types(tree: &Tree, slot: usize, rest: &str) -> Option<Node> {
@@ -159,6 +192,8 @@ pub(super) fn real(tree: &Tree, node: &Node) -> String {
         Node::Mdevs => "bus/mdev/devices".to_owned(),
         Node::Driver(driver) => format!("bus/pci/drivers/{driver}"),
         Node::Device(slot) | Node::DeviceFile(slot, _) => device(*slot).to_owned(),
+        Node::Vgpu(slot) | Node::VgpuFile(slot, _) => format!("{}/nvidia", device(*slot)),
+        Node::Folder(slot, path) | Node::File(slot, path) => format!("{}/{path}", device(*slot)),
         Node::Types(slot) => format!("{}/mdev_supported_types", device(*slot)),
         Node::Type(kind) | Node::TypeFile(kind, _) => kind_path(*kind),
         Node::Mdev(uuid, (slot, _)) => format!("{}/{uuid}", device(usize::from(*slot))),

@@ -1,4 +1,5 @@
-//! The mediated devices of a simulated host: which exist, how many more fit, and their files.
+//! The mediated devices and typed virtual functions of a simulated host: which exist, how many more
+//! fit, and their files.
 //!
 //! A card is a pool: with exclusive types one type in use shuts out the others, else each device
 //! takes its share of the card. A virtual function holds one device, and its card is the pool.
@@ -12,7 +13,8 @@ use uuid::Uuid;
 
 use crate::topology::Tree;
 
-/// EINVAL and EUSERS of Linux; the second is what the kernel's mdev core gives when a type is full.
+/// EBUSY, EINVAL and EUSERS of Linux; the last is what the kernel's mdev core gives when a type is full.
+const EBUSY: i32 = 16;
 const EINVAL: i32 = 22;
 const EUSERS: i32 = 87;
 
@@ -23,6 +25,8 @@ pub(super) struct Mdevs {
     /// Where they are kept, as mdevctl keeps them; `None` keeps none.
     folder: Option<PathBuf>,
     made: BTreeMap<Uuid, Kind>,
+    /// Types of virtual functions that have one without mediated devices, by slot.
+    typed: BTreeMap<u16, u16>,
     /// Creations that still have to fail; `None` is all.
     failures: Option<u32>,
 }
@@ -30,13 +34,20 @@ pub(super) struct Mdevs {
 impl Mdevs {
     /// None, kept nowhere.
     pub(super) fn empty() -> Self {
-        Self { folder: None, made: BTreeMap::new(), failures: Some(0) }
+        Self { folder: None, made: BTreeMap::new(), typed: BTreeMap::new(), failures: Some(0) }
     }
 
     pub(super) fn open(folder: PathBuf, tree: &Tree, failures: Option<u32>) -> io::Result<Self> {
-        let mut made = BTreeMap::new();
+        let (mut made, mut typed) = (BTreeMap::new(), BTreeMap::new());
         for path in list_whole(&folder)? {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if tree.by_address(name).is_some() {
+                let id = std::fs::read_to_string(&path)?;
+                if let Some((slot, kind)) = kind(tree, name, id.trim_end()) {
+                    typed.insert(slot, kind);
+                }
+                continue;
+            }
             let Ok(uuid) = Uuid::try_parse(name) else { continue };
             let text = std::fs::read_to_string(&path)?;
             let kind =
@@ -48,7 +59,7 @@ impl Mdevs {
                 }
             }
         }
-        Ok(Self { folder: Some(folder), made, failures })
+        Ok(Self { folder: Some(folder), made, typed, failures })
     }
 
     pub(super) fn get(&self, uuid: Uuid) -> Option<Kind> {
@@ -64,8 +75,14 @@ impl Mdevs {
             |slot: u16| tree.slots[usize::from(slot)].physical.unwrap_or(usize::from(slot));
         let card = &tree.slots[usize::from(slot)].card;
         let instances = |kind: u16| u64::from(card.types[usize::from(kind)].instances);
-        let in_pool: Vec<Kind> =
-            self.made.values().copied().filter(|made| pool_of(made.0) == pool_of(slot)).collect();
+        let typed = self.typed.iter().map(|(slot, kind)| (*slot, *kind));
+        let in_pool: Vec<Kind> = self
+            .made
+            .values()
+            .copied()
+            .chain(typed)
+            .filter(|made| pool_of(made.0) == pool_of(slot))
+            .collect();
         let room = if card.exclusive {
             if in_pool.iter().any(|made| made.1 != wanted) {
                 return 0;
@@ -92,14 +109,7 @@ impl Mdevs {
     pub(super) fn create(&mut self, tree: &Tree, kind: Kind, value: &str) -> io::Result<()> {
         let uuid =
             Uuid::try_parse(value.trim_end()).map_err(|_| io::Error::from_raw_os_error(EINVAL))?;
-        match &mut self.failures {
-            None => return Err(io::Error::from_raw_os_error(EINVAL)),
-            Some(0) => {}
-            Some(times) => {
-                *times -= 1;
-                return Err(io::Error::from_raw_os_error(EINVAL));
-            }
-        }
+        self.fail()?;
         if self.made.contains_key(&uuid) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
@@ -112,6 +122,52 @@ impl Mdevs {
             write_atomically(&folder.join(uuid.to_string()), text.as_bytes())?;
         }
         self.made.insert(uuid, kind);
+        Ok(())
+    }
+
+    /// The failure that was ordered, if one is left.
+    fn fail(&mut self) -> io::Result<()> {
+        match &mut self.failures {
+            Some(0) => return Ok(()),
+            Some(times) => *times -= 1,
+            None => {}
+        }
+        Err(io::Error::from_raw_os_error(EINVAL))
+    }
+
+    /// The type of a virtual function that has it without a mediated device.
+    pub(super) fn type_of(&self, slot: usize) -> Option<u16> {
+        self.typed.get(&u16::try_from(slot).ok()?).copied()
+    }
+
+    /// Gives a virtual function the type of that number, or none for 0.
+    pub(super) fn set_type(&mut self, tree: &Tree, slot: usize, value: &str) -> io::Result<()> {
+        let wrong = || io::Error::from_raw_os_error(EINVAL);
+        let number: u32 = value.trim().parse().map_err(|_| wrong())?;
+        let here = &tree.slots[slot];
+        let at = u16::try_from(slot).map_err(|_| wrong())?;
+        let file = self.folder.as_ref().map(|folder| folder.join(&here.address));
+        if number == 0 {
+            if let Some(file) = file.filter(|_| self.typed.contains_key(&at)) {
+                match std::fs::remove_file(file) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                    _ => {}
+                }
+            }
+            self.typed.remove(&at);
+            return Ok(());
+        }
+        self.fail()?;
+        let id = format!("nvidia-{number}");
+        let kind = here.card.types.iter().position(|one| one.id == id).ok_or_else(wrong)?;
+        let kind = u16::try_from(kind).map_err(|_| wrong())?;
+        if self.typed.contains_key(&at) || self.available(tree, (at, kind)) == 0 {
+            return Err(io::Error::from_raw_os_error(EBUSY));
+        }
+        if let Some(file) = file {
+            write_atomically(&file, format!("{id}\n").as_bytes())?;
+        }
+        self.typed.insert(at, kind);
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use kilonova_devices::Sysfs;
 
-use super::render::{DeviceFile, Node, TypeFile, last, real, resolve};
+use super::render::{DeviceFile, Node, TypeFile, VgpuFile, last, real, resolve};
 use super::state::Mdevs;
 use crate::topology::Tree;
 
@@ -41,6 +41,27 @@ impl SimulatedSysfs {
         self.mdevs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn vgpu_file(&self, mdevs: &Mdevs, slot: usize, file: VgpuFile) -> String {
+        let types = &self.tree.slots[slot].card.types;
+        let number = |id: &str| id.rsplit('-').next().unwrap_or_default().to_owned();
+        let current = mdevs.type_of(slot);
+        match file {
+            VgpuFile::Current => current
+                .and_then(|kind| types.get(usize::from(kind)))
+                .map_or_else(|| "0".to_owned(), |one| number(&one.id)),
+            VgpuFile::Creatable => {
+                let mut text = "ID    : vGPU Name".to_owned();
+                for (index, one) in types.iter().enumerate() {
+                    let kind = u16::try_from(slot).ok().zip(u16::try_from(index).ok());
+                    if kind.is_some_and(|kind| mdevs.available(&self.tree, kind) > 0) {
+                        text.push_str(&format!("\n{:<5} : {}", number(&one.id), one.name));
+                    }
+                }
+                text
+            }
+        }
+    }
+
     fn resolve(&self, mdevs: &Mdevs, path: &str) -> io::Result<Node> {
         resolve(&self.tree, mdevs, path).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
@@ -54,7 +75,7 @@ impl Sysfs for SimulatedSysfs {
                 let slot = &self.tree.slots[slot];
                 Ok(match file {
                     DeviceFile::Vendor => format!("0x{}", slot.card.vendor),
-                    DeviceFile::Product => format!("0x{}", slot.card.product),
+                    DeviceFile::Product => format!("0x{}", slot.product()),
                     DeviceFile::Class => format!("0x{}", slot.card.class),
                     DeviceFile::NumaNode => slot.numa_node.to_string(),
                 })
@@ -70,6 +91,10 @@ impl Sysfs for SimulatedSysfs {
                     }
                     TypeFile::Create => Err(io::ErrorKind::PermissionDenied.into()),
                 }
+            }
+            Node::VgpuFile(slot, file) => Ok(self.vgpu_file(&mdevs, slot, file)),
+            Node::File(slot, path) => {
+                Ok(self.tree.slots[slot].files().get(&path).cloned().unwrap_or_default())
             }
             Node::Remove(_) => Err(io::ErrorKind::PermissionDenied.into()),
             _ => Err(io::ErrorKind::IsADirectory.into()),
@@ -107,6 +132,8 @@ impl Sysfs for SimulatedSysfs {
                 names.extend(here.physical.map(|_| "physfn".to_owned()));
                 names.extend((0..here.virtuals.len()).map(|number| format!("virtfn{number}")));
                 names.extend(here.is_parent().then(|| "mdev_supported_types".to_owned()));
+                names.extend(here.has_vfio_types().then(|| "nvidia".to_owned()));
+                names.extend(children(here.files().keys(), ""));
                 names.extend(
                     mdevs
                         .all()
@@ -115,11 +142,20 @@ impl Sysfs for SimulatedSysfs {
                 );
                 names
             }
-            Node::DeviceFile(..) | Node::TypeFile(..) | Node::Remove(_) => {
+            Node::Vgpu(_) => words(&["creatable_vgpu_types", "current_vgpu_type"]),
+            Node::Folder(slot, path) => {
+                children(self.tree.slots[slot].files().keys(), &format!("{path}/"))
+            }
+            Node::DeviceFile(..)
+            | Node::TypeFile(..)
+            | Node::VgpuFile(..)
+            | Node::File(..)
+            | Node::Remove(_) => {
                 return Err(io::ErrorKind::NotADirectory.into());
             }
         };
         names.sort();
+        names.dedup();
         Ok(names)
     }
 
@@ -134,6 +170,14 @@ impl Sysfs for SimulatedSysfs {
                 }
                 mdevs.create(&self.tree, kind, value)
             }
+            Node::VgpuFile(slot, VgpuFile::Current) => {
+                if !self.create_time.is_zero() {
+                    drop(mdevs);
+                    std::thread::sleep(self.create_time);
+                    mdevs = self.mdevs();
+                }
+                mdevs.set_type(&self.tree, slot, value)
+            }
             Node::Remove(uuid) if value.trim_end() == "1" => mdevs.remove(uuid),
             Node::Remove(_) => Err(io::ErrorKind::InvalidInput.into()),
             _ => Err(io::ErrorKind::PermissionDenied.into()),
@@ -147,12 +191,22 @@ impl Sysfs for SimulatedSysfs {
     fn real(&self, path: &str) -> io::Result<String> {
         let node = self.resolve(&self.mdevs(), path)?;
         match node {
-            Node::DeviceFile(..) | Node::TypeFile(..) | Node::Remove(_) => {
+            Node::DeviceFile(..) | Node::TypeFile(..) | Node::VgpuFile(..) | Node::Remove(_) => {
                 Ok(format!("{}/{}", real(&self.tree, &node), last(path)))
             }
             _ => Ok(real(&self.tree, &node)),
         }
     }
+}
+
+/// The names right below a folder that these paths lead through.
+fn children<'a>(paths: impl Iterator<Item = &'a String>, folder: &str) -> Vec<String> {
+    let mut names: Vec<String> = paths
+        .filter_map(|path| path.strip_prefix(folder)?.split('/').next())
+        .map(str::to_owned)
+        .collect();
+    names.dedup();
+    names
 }
 
 fn words(words: &[&str]) -> Vec<String> {

@@ -21,6 +21,8 @@ pub(super) struct Card {
     pub vendor: String,
     #[serde(default)]
     pub product: String,
+    /// Product id of its virtual functions, where it is another.
+    pub vf_product: Option<String>,
     #[serde(default = "display_controller")]
     pub class: String,
     #[serde(default)]
@@ -30,6 +32,15 @@ pub(super) struct Card {
     pub exclusive_types: bool,
     #[serde(default)]
     pub types: Vec<CardType>,
+    /// Whether the vendor's VFIO driver gives virtual functions their type, without mediated
+    /// devices.
+    #[serde(default)]
+    pub vfio_types: bool,
+    /// Further files below the card's folder, and below that of each virtual function.
+    #[serde(default)]
+    pub files: BTreeMap<String, String>,
+    #[serde(default)]
+    pub vf_files: BTreeMap<String, String>,
     /// For cards that are passed through whole.
     pub resource_class: Option<String>,
     #[serde(default)]
@@ -84,6 +95,12 @@ pub(super) struct HostEntry {
     pub devices: Option<DevicesOptions>,
     pub mdev: Option<BTreeMap<String, MdevGroup>>,
     #[serde(default)]
+    pub pci: PciOptions,
+    #[serde(default)]
+    pub agent: AgentOptions,
+    #[serde(default)]
+    pub x710_static: NicMappings,
+    #[serde(default)]
     pub times_ms: BTreeMap<String, u64>,
     #[serde(default)]
     pub fail: Vec<FailEntry>,
@@ -109,6 +126,26 @@ fn builds() -> usize {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct DevicesOptions {
     pub enabled_mdev_types: Vec<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct PciOptions {
+    /// Each as nova.conf has it: JSON in a text.
+    pub device_spec: Vec<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct AgentOptions {
+    pub enabled_drivers: Vec<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct NicMappings {
+    pub physical_device_mappings: String,
+    pub function_device_mappings: String,
 }
 
 /// Cards of one kind in a host.

@@ -3,6 +3,7 @@
 //! Owns the meaning of the file. What many hosts share (the device tree, the times) is one value
 //! behind an `Arc`, so that a thousand hosts cost little more than their names.
 
+mod cards;
 mod file;
 mod read;
 mod tree;

@@ -5,20 +5,20 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kilonova_devices::{Discovery, Fake, Function, MdevConfig, MdevOptions, PciAddress};
+use kilonova_devices::{
+    DeviceSpec, Discovery, Driver, Fake, MdevConfig, MdevOptions, NicOptions, PciAddress,
+};
 use kilonova_hypervisor::Step;
 use kilonova_hypervisor::simulated::Failure;
 use kilonova_node_api::DeviceKind;
 
-use super::file::{Card as CardTable, CardEntry, FailEntry, FakeEntry, File, HostEntry};
-use super::{Card, Host, Like, MdevType, Slot, Tree};
+use super::cards::{KnownCard, card_of, tree};
+use super::file::{FailEntry, FakeEntry, File, HostEntry};
+use super::{Host, Like};
 use crate::simulated::SimulatedSysfs;
 
 /// Key and reason.
 pub(super) type Refusal = (String, String);
-
-/// VFs of the cards that are simulated here follow four functions behind the physical one.
-const FIRST_VF: u32 = 4;
 
 pub(super) fn place(text: &str, error: &toml::de::Error) -> Refusal {
     let at = error.span().map_or(0, |span| span.start.min(text.len()));
@@ -46,70 +46,6 @@ pub(super) fn hosts(file: File, options: &MdevOptions) -> Result<Vec<Host>, Refu
         }
     }
     Ok(hosts)
-}
-
-struct KnownCard {
-    card: Arc<Card>,
-    resource_class: Option<String>,
-    traits: Vec<String>,
-}
-
-fn card_of(name: &str, table: CardTable) -> Result<KnownCard, Refusal> {
-    let key = |rest: &str| format!("card.{name}.{rest}");
-    let hex = |field: &str, text: &str, digits: usize| {
-        let fits = text.len() == digits
-            && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
-        if fits || (text.is_empty() && field != "class") {
-            Ok(())
-        } else {
-            Err((key(field), format!("'{text}' must be {digits} lower-case hex digits")))
-        }
-    };
-    hex("vendor", &table.vendor, 4)?;
-    hex("product", &table.product, 4)?;
-    hex("class", &table.class, 6)?;
-    let mut types = Vec::new();
-    for (index, one) in table.types.into_iter().enumerate() {
-        let named = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
-        if one.id.is_empty() || one.id.starts_with('.') || !one.id.bytes().all(named) {
-            return Err((
-                key(&format!("types[{index}].id")),
-                format!("'{}' is not the name of an mdev type", one.id),
-            ));
-        }
-        if one.available_instances == 0 {
-            return Err((
-                key(&format!("types[{index}].available_instances")),
-                "it must be at least 1".to_owned(),
-            ));
-        }
-        types.push(MdevType {
-            id: one.id,
-            name: one.name,
-            description: one.description,
-            device_api: one.device_api,
-            instances: one.available_instances,
-        });
-    }
-    if table.resource_class.is_some() && !types.is_empty() {
-        return Err((
-            key("resource_class"),
-            "a card with types is not passed through whole".to_owned(),
-        ));
-    }
-    types.sort_by(|a, b| a.id.cmp(&b.id));
-    Ok(KnownCard {
-        card: Arc::new(Card {
-            vendor: table.vendor,
-            product: table.product,
-            class: table.class,
-            driver: table.driver,
-            exclusive: table.exclusive_types,
-            types,
-        }),
-        resource_class: table.resource_class,
-        traits: table.traits,
-    })
 }
 
 fn expand(
@@ -200,6 +136,19 @@ fn like(
     let fakes = fakes
         .map(|(index, fake)| fake_of(&format!("{key}.fake[{index}]"), fake))
         .collect::<Result<_, _>>()?;
+    let mut specs = Vec::new();
+    for (index, text) in entry.pci.device_spec.iter().enumerate() {
+        let wrong = |error: kilonova_devices::Error| {
+            (format!("{key}.pci.device_spec[{index}]"), error.to_string())
+        };
+        specs.extend(DeviceSpec::parse(text).map_err(wrong)?);
+    }
+    let drivers = Driver::parse(&entry.agent.enabled_drivers.join(","))
+        .map_err(|error| (format!("{key}.agent.enabled_drivers"), error.to_string()))?;
+    let mappings = &entry.x710_static;
+    let nics =
+        NicOptions::new(&mappings.physical_device_mappings, &mappings.function_device_mappings)
+            .map_err(|error| (format!("{key}.x710_static"), error.to_string()))?;
     let (times, create_mdev) = times(key, &entry.times_ms)?;
     let (failures, create_mdev_failures) = failures(key, entry.fail)?;
     Ok(Like {
@@ -213,80 +162,12 @@ fn like(
             .unwrap_or_else(|| vec!["COMPUTE_NODE".to_owned(), "COMPUTE_ACCELERATORS".to_owned()]),
         concurrency: entry.max_concurrent_builds,
         tree,
-        discovery: Arc::new(Discovery { mdev, functions, fakes, ..Discovery::default() }),
+        discovery: Arc::new(Discovery { mdev, specs, drivers, nics, functions, fakes }),
         times,
         create_mdev,
         failures,
         create_mdev_failures,
     })
-}
-
-fn tree(
-    key: &str,
-    entries: &[CardEntry],
-    cards: &BTreeMap<String, KnownCard>,
-) -> Result<(Tree, Vec<Function>), Refusal> {
-    let mut tree = Tree::default();
-    let mut functions = Vec::new();
-    for (index, entry) in entries.iter().enumerate() {
-        let key = format!("{key}.card[{index}]");
-        let known = cards
-            .get(&entry.card)
-            .ok_or_else(|| (format!("{key}.card"), format!("there is no [card.{}]", entry.card)))?;
-        for address in &entry.addresses {
-            let physical = add(&mut tree, &key, address.clone(), entry, known, None)?;
-            for number in 0..entry.vfs {
-                let place = PciAddress::parse(address).and_then(|pci| pci.plus(FIRST_VF + number));
-                let place = place.ok_or_else(|| {
-                    (format!("{key}.vfs"), format!("{address} has no room for them"))
-                })?;
-                let slot = add(&mut tree, &key, place.to_string(), entry, known, Some(physical))?;
-                tree.slots[physical].virtuals.push(slot);
-            }
-            if let Some(resource_class) = &known.resource_class {
-                functions.push(Function {
-                    address: address.clone(),
-                    resource_class: resource_class.clone(),
-                    traits: known.traits.clone(),
-                });
-            }
-        }
-    }
-    Ok((tree, functions))
-}
-
-fn add(
-    tree: &mut Tree,
-    key: &str,
-    address: String,
-    entry: &CardEntry,
-    known: &KnownCard,
-    physical: Option<usize>,
-) -> Result<usize, Refusal> {
-    let key = format!("{key}.addresses");
-    let path = match PciAddress::parse(&address) {
-        Some(pci) if pci.to_string() == address => {
-            format!("devices/pci{:04x}:{:02x}/{address}", pci.domain, pci.bus)
-        }
-        None if address
-            .split('_')
-            .all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric())) =>
-        {
-            format!("devices/virtual/{}", address.replace('_', "/"))
-        }
-        _ => {
-            return Err((
-                key,
-                format!("'{address}' is neither like 0000:84:00.0 nor like mtty_mtty"),
-            ));
-        }
-    };
-    if tree.by_address(&address).is_some() {
-        return Err((key, format!("{address} is taken")));
-    }
-    let (numa_node, card) = (entry.numa_node, Arc::clone(&known.card));
-    tree.slots.push(Slot { address, path, numa_node, card, physical, virtuals: Vec::new() });
-    Ok(tree.slots.len() - 1)
 }
 
 fn fake_of(key: &str, entry: &FakeEntry) -> Result<Fake, Refusal> {

@@ -59,7 +59,7 @@ fn cards_that_are_passed_through_whole() {
          card = [{{ card = \"f\", addresses = [\"0000:0c:00.0\"] }}, {{ card = \"f\", addresses = [\"0000:0d:00.0\"], vfs = 3 }}]\n"
     );
     let topology = parse(&text).expect("a topology");
-    let fpga = |n: &str, count| (format!("pci_0000_{n}_00_0"), "FPGA".to_owned(), count);
+    let fpga = |n: &str, count| (format!("0000:{n}:00.0"), "FPGA".to_owned(), count);
     assert_eq!(counts(&topology.hosts[0]), [fpga("0c", 1), fpga("0d", 3)]);
 }
 

@@ -1,5 +1,6 @@
 //! The device tree of a simulated host, as the kernel would know it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kilonova_devices::PciAddress;
@@ -37,12 +38,21 @@ pub struct Card {
     pub product: String,
     /// Six hex digits.
     pub class: String,
+    /// Product id of its virtual functions, four hex digits.
+    pub vf_product: String,
     /// Kernel driver.
     pub driver: String,
     /// Whether one type in use shuts out the others.
     pub exclusive: bool,
-    /// The mdev types.
+    /// The types that it can be cut into.
     pub types: Vec<MdevType>,
+    /// Whether its virtual functions are given their type by the vendor's VFIO driver, without
+    /// mediated devices.
+    pub vfio_types: bool,
+    /// Further files of the card, by path below its folder.
+    pub files: BTreeMap<String, String>,
+    /// Further files of each virtual function.
+    pub vf_files: BTreeMap<String, String>,
 }
 
 /// A type of mediated device that a card can be cut into.
@@ -63,7 +73,22 @@ pub struct MdevType {
 impl Slot {
     /// Whether mediated devices can be made on it: on virtual functions where there are some.
     pub fn is_parent(&self) -> bool {
-        !self.card.types.is_empty() && self.virtuals.is_empty()
+        !self.card.types.is_empty() && self.virtuals.is_empty() && !self.card.vfio_types
+    }
+
+    /// Whether it is a virtual function that is given its type without mediated devices.
+    pub fn has_vfio_types(&self) -> bool {
+        self.card.vfio_types && self.physical.is_some()
+    }
+
+    /// Its further files.
+    pub fn files(&self) -> &BTreeMap<String, String> {
+        if self.physical.is_some() { &self.card.vf_files } else { &self.card.files }
+    }
+
+    /// Its product id.
+    pub fn product(&self) -> &str {
+        if self.physical.is_some() { &self.card.vf_product } else { &self.card.product }
     }
 
     /// Whether it is on the PCI bus.

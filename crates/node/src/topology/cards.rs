@@ -1,0 +1,169 @@
+//! From the cards of a file to the device tree of a host.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kilonova_devices::{Function, PciAddress};
+
+use super::file::{Card as CardTable, CardEntry};
+use super::read::Refusal;
+use super::{Card, MdevType, Slot, Tree};
+
+/// VFs of the cards that are simulated here follow four functions behind the physical one.
+const FIRST_VF: u32 = 4;
+
+/// A card of the file, and what of it is not the kernel's to know.
+pub(super) struct KnownCard {
+    card: Arc<Card>,
+    resource_class: Option<String>,
+    traits: Vec<String>,
+}
+
+pub(super) fn card_of(name: &str, table: CardTable) -> Result<KnownCard, Refusal> {
+    let key = |rest: &str| format!("card.{name}.{rest}");
+    let hex = |field: &str, text: &str, digits: usize| {
+        let fits = text.len() == digits
+            && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+        if fits || (text.is_empty() && field != "class") {
+            Ok(())
+        } else {
+            Err((key(field), format!("'{text}' must be {digits} lower-case hex digits")))
+        }
+    };
+    hex("vendor", &table.vendor, 4)?;
+    hex("product", &table.product, 4)?;
+    hex("class", &table.class, 6)?;
+    hex("vf_product", table.vf_product.as_deref().unwrap_or_default(), 4)?;
+    for (field, files) in [("files", &table.files), ("vf_files", &table.vf_files)] {
+        let wrong =
+            |path: &&String| path.split('/').any(|part| part.is_empty() || part.starts_with('.'));
+        if let Some(path) = files.keys().find(wrong) {
+            return Err((key(field), format!("'{path}' is no path below the card's folder")));
+        }
+    }
+    let mut types = Vec::new();
+    for (index, one) in table.types.into_iter().enumerate() {
+        let named = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+        if one.id.is_empty() || one.id.starts_with('.') || !one.id.bytes().all(named) {
+            return Err((
+                key(&format!("types[{index}].id")),
+                format!("'{}' is not the name of an mdev type", one.id),
+            ));
+        }
+        if one.available_instances == 0 {
+            return Err((
+                key(&format!("types[{index}].available_instances")),
+                "it must be at least 1".to_owned(),
+            ));
+        }
+        types.push(MdevType {
+            id: one.id,
+            name: one.name,
+            description: one.description,
+            device_api: one.device_api,
+            instances: one.available_instances,
+        });
+    }
+    if table.resource_class.is_some() && !types.is_empty() {
+        return Err((
+            key("resource_class"),
+            "a card with types is not passed through whole".to_owned(),
+        ));
+    }
+    let numbered = |one: &MdevType| {
+        let number = one.id.strip_prefix("nvidia-");
+        number.is_some_and(|number| number.parse::<u32>().is_ok_and(|number| number > 0))
+    };
+    if table.vfio_types && !types.iter().all(numbered) {
+        return Err((
+            key("types"),
+            "with vfio_types, the id of a type must be like nvidia-558".to_owned(),
+        ));
+    }
+    types.sort_by(|a, b| a.id.cmp(&b.id));
+    Ok(KnownCard {
+        card: Arc::new(Card {
+            vendor: table.vendor,
+            vf_product: table.vf_product.unwrap_or_else(|| table.product.clone()),
+            product: table.product,
+            class: table.class,
+            driver: table.driver,
+            exclusive: table.exclusive_types,
+            types,
+            vfio_types: table.vfio_types,
+            files: table.files,
+            vf_files: table.vf_files,
+        }),
+        resource_class: table.resource_class,
+        traits: table.traits,
+    })
+}
+
+/// The device tree of a host, and the functions that its cards name.
+pub(super) fn tree(
+    key: &str,
+    entries: &[CardEntry],
+    cards: &BTreeMap<String, KnownCard>,
+) -> Result<(Tree, Vec<Function>), Refusal> {
+    let mut tree = Tree::default();
+    let mut functions = Vec::new();
+    for (index, entry) in entries.iter().enumerate() {
+        let key = format!("{key}.card[{index}]");
+        let known = cards
+            .get(&entry.card)
+            .ok_or_else(|| (format!("{key}.card"), format!("there is no [card.{}]", entry.card)))?;
+        for address in &entry.addresses {
+            let physical = add(&mut tree, &key, address.clone(), entry, known, None)?;
+            for number in 0..entry.vfs {
+                let place = PciAddress::parse(address).and_then(|pci| pci.plus(FIRST_VF + number));
+                let place = place.ok_or_else(|| {
+                    (format!("{key}.vfs"), format!("{address} has no room for them"))
+                })?;
+                let slot = add(&mut tree, &key, place.to_string(), entry, known, Some(physical))?;
+                tree.slots[physical].virtuals.push(slot);
+            }
+            if let Some(resource_class) = &known.resource_class {
+                functions.push(Function {
+                    address: address.clone(),
+                    resource_class: resource_class.clone(),
+                    traits: known.traits.clone(),
+                });
+            }
+        }
+    }
+    Ok((tree, functions))
+}
+
+fn add(
+    tree: &mut Tree,
+    key: &str,
+    address: String,
+    entry: &CardEntry,
+    known: &KnownCard,
+    physical: Option<usize>,
+) -> Result<usize, Refusal> {
+    let key = format!("{key}.addresses");
+    let path = match PciAddress::parse(&address) {
+        Some(pci) if pci.to_string() == address => {
+            format!("devices/pci{:04x}:{:02x}/{address}", pci.domain, pci.bus)
+        }
+        None if address
+            .split('_')
+            .all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric())) =>
+        {
+            format!("devices/virtual/{}", address.replace('_', "/"))
+        }
+        _ => {
+            return Err((
+                key,
+                format!("'{address}' is neither like 0000:84:00.0 nor like mtty_mtty"),
+            ));
+        }
+    };
+    if tree.by_address(&address).is_some() {
+        return Err((key, format!("{address} is taken")));
+    }
+    let (numa_node, card) = (entry.numa_node, Arc::clone(&known.card));
+    tree.slots.push(Slot { address, path, numa_node, card, physical, virtuals: Vec::new() });
+    Ok(tree.slots.len() - 1)
+}
