@@ -120,7 +120,9 @@ pub fn read(consumer: ConsumerId, data: &Value) -> Result<Change, Fault> {
     };
     let mut holds = BTreeMap::new();
     for (uuid, resources) in pairs {
-        let provider = parse_uuid_like(uuid).ok_or_else(|| {
+        // Unlike in other places, a uuid without dashes names nothing here.
+        let whole = Some(uuid).filter(|uuid| uuid.len() == 36);
+        let provider = whole.and_then(parse_uuid_like).ok_or_else(|| {
             Fault::bad_request(format!(
                 "Allocation for resource provider '{uuid}' that does not exist."
             ))

@@ -90,6 +90,9 @@ fn patterns(call: &Call) -> String {
 }
 
 fn known(call: &Call) -> Result<(), Fault> {
+    if !call.speaks(25) && call.query.get("resources").is_none() {
+        return Err(bad_query("'resources' is a required property"));
+    }
     let of_all = |key: &str| OF_ALL.iter().any(|(minor, k)| call.speaks(*minor) && *k == key);
     let unknown = call.query.0.iter().find(|(key, _)| !of_all(key) && split(call, key).is_none());
     if let Some((key, _)) = unknown {
@@ -98,9 +101,6 @@ fn known(call: &Call) -> Result<(), Fault> {
         } else {
             format!("Additional properties are not allowed ('{key}' was unexpected)")
         }));
-    }
-    if !call.speaks(25) && call.query.get("resources").is_none() {
-        return Err(bad_query("'resources' is a required property"));
     }
     Ok(())
 }

@@ -22,8 +22,8 @@ pub fn read(call: &Call) -> Result<Filters, Fault> {
     let known: Vec<&str> =
         KEYS.iter().filter(|(minor, _)| call.speaks(*minor)).map(|(_, key)| *key).collect();
     call.only(&known)?;
-    let mut filters =
-        Filters { name: call.query.get("name").map(str::to_owned), ..Filters::default() };
+    let name = call.query.get("name").filter(|name| !name.is_empty());
+    let mut filters = Filters { name: name.map(str::to_owned), ..Filters::default() };
     if let Some(text) = call.query.get("uuid") {
         let id = parse_uuid_like(text);
         filters.id = Some(id.ok_or_else(|| bad_query(&format!("'{text}' is not a 'uuid'")))?);

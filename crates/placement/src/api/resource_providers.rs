@@ -68,6 +68,9 @@ fn parent_of(data: &Value) -> Option<Option<ProviderId>> {
 /// Upstream takes any name of 1 to 200 characters; one that no terminal can show is refused here.
 fn name_of(data: &Value) -> Result<String, Fault> {
     let name = data["name"].as_str().unwrap_or_default();
+    if name.is_empty() {
+        return Err(Fault::bad_request("Unable to save resource provider: name is required"));
+    }
     if name.chars().any(char::is_control) {
         return Err(Fault::bad_request(format!(
             "Invalid name of a resource provider: '{}' holds control characters.",

@@ -35,8 +35,17 @@ impl Schema {
     /// # Errors
     /// 400 with one sentence on the first thing that is wrong.
     pub fn check(&self, value: &Value) -> Result<(), Fault> {
-        let Some(error) = self.validator.iter_errors(value).next() else { return Ok(()) };
-        let (what, keyword) = self.tell(&error);
+        // Python's validator tells the error that is nearest to the top, and what is missing before
+        // what is too much.
+        let weight = |error: &ValidationError<'_>| {
+            let depth = error.instance_path().as_str().matches('/').count();
+            (depth, matches!(error.kind(), Kind::AdditionalProperties { .. }))
+        };
+        let Some(error) = self.validator.iter_errors(value).min_by_key(weight) else {
+            return Ok(());
+        };
+        let error = nearest(&error);
+        let (what, keyword) = self.tell(error);
         let place = error.instance_path().to_string();
         let path = error.schema_path().to_string();
         let rule: String = path
@@ -108,6 +117,17 @@ impl Schema {
                 format!("Additional properties are not allowed ({names} {verb} unexpected)")
             }
         }
+    }
+}
+
+/// Of a choice in which one branch only has the right type: what is wrong in that branch.
+fn nearest<'a>(error: &'a ValidationError<'a>) -> &'a ValidationError<'a> {
+    let Kind::AnyOf { context } = error.kind() else { return error };
+    let mut typed =
+        context.iter().flatten().filter(|inner| !matches!(inner.kind(), Kind::Type { .. }));
+    match (typed.next(), typed.next()) {
+        (Some(only), None) => only,
+        _ => error,
     }
 }
 

@@ -97,9 +97,6 @@ pub fn update(
             "Unable to save resource provider {id}: Object action {action} failed because: {why}"
         )))
     };
-    if providers::by_name(tx, name)?.is_some_and(|other| other.id != id) {
-        return Err(conflict(name));
-    }
     let parent = parent.unwrap_or(row.parent);
     if row.parent.is_some() && parent != row.parent && !may_move {
         let what = if parent.is_some() { "re-parenting" } else { "un-parenting" };
@@ -120,6 +117,9 @@ pub fn update(
             above.root
         }
     };
+    if providers::by_name(tx, name)?.is_some_and(|other| other.id != id) {
+        return Err(conflict(name));
+    }
     let now = now_micros();
     providers::lock_trees(tx, row.root, root)?;
     tx.execute(providers::PLACE, params![id, name, parent, root, now])?;

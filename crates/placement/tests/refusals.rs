@@ -1,0 +1,97 @@
+//! Refusals that upstream's cases do not pin, as upstream words and orders them; seen side by side
+//! with a running upstream.
+
+mod common;
+
+use axum::http::header;
+use common::http::Api;
+use common::stores;
+use serde_json::json;
+
+#[tokio::test]
+async fn names_are_there_or_do_not_filter() {
+    for (_, store, _guard) in stores().await {
+        let api = Api::new(&store);
+        let host = api.provider("host", None, &[]).await;
+        let child = api.provider("child", Some(&host), &[]).await;
+        let refused = api.post("/resource_providers", json!({"name": ""})).await.is(400);
+        assert!(refused.detail().contains("name is required"), "{}", refused.detail());
+        let all = api.get("/resource_providers?name=").await.is(200);
+        assert_eq!(all.body["resource_providers"].as_array().map(Vec::len), Some(2));
+        let body = json!({"name": "child", "parent_provider_uuid": child});
+        let refused = api.put(&format!("/resource_providers/{host}"), body).await.is(400);
+        assert!(refused.detail().contains("creating loop"), "{}", refused.detail());
+        let body = json!({"name": "child"});
+        api.put(&format!("/resource_providers/{host}"), body).await.is(409);
+    }
+}
+
+#[tokio::test]
+async fn the_error_nearest_to_the_top_is_told() {
+    for (_, store, _guard) in stores().await {
+        let api = Api::new(&store);
+        for (path, body, told) in [
+            ("/resource_providers", json!({"nme": 1}), "'name' is a required property"),
+            ("/resource_providers", json!({"name": 1, "x": 1}), "('x' was unexpected)"),
+            (
+                "/resource_providers",
+                json!({"name": "n", "parent_provider_uuid": "x"}),
+                "'x' is not a 'uuid'",
+            ),
+            (
+                "/resource_providers",
+                json!({"name": "n", "parent_provider_uuid": 1}),
+                "1 is not valid under any of the given schemas",
+            ),
+        ] {
+            let refused = api.post(path, body).await.is(400);
+            let wanted = format!("JSON does not validate: {told}");
+            let said = refused.detail();
+            let fits =
+                said.contains(&wanted) || said.contains("validate: Additional properties are");
+            assert!(fits && said.contains(told), "{said}");
+        }
+        let refused = api.at(10, "GET", "/allocation_candidates?limit=1", None).await.is(400);
+        assert!(refused.detail().contains("'resources' is a required property"));
+    }
+}
+
+#[tokio::test]
+async fn the_list_form_of_allocations_takes_whole_uuids() {
+    for (_, store, _guard) in stores().await {
+        let api = Api::new(&store);
+        let host = api.provider("host", None, &[("VCPU", 4)]).await;
+        let consumer = "/allocations/0b8ae9a1-6d8a-4f38-9f5e-5f1c0c0d1a77";
+        let claim = |uuid: &str| {
+            json!({
+                "allocations": [{"resource_provider": {"uuid": uuid}, "resources": {"VCPU": 1}}],
+                "project_id": "p",
+                "user_id": "u",
+            })
+        };
+        let bare = claim(&host.replace('-', ""));
+        let refused = api.at(8, "PUT", consumer, Some(bare)).await.is(400);
+        assert!(refused.detail().contains("that does not exist"), "{}", refused.detail());
+        api.at(8, "PUT", consumer, Some(claim(&host))).await.is(204);
+    }
+}
+
+#[tokio::test]
+async fn faults_are_pages_for_browsers_and_say_which_versions_there_are() {
+    for (_, store, _guard) in stores().await {
+        let api = Api::new(&store);
+        for (accept, wanted) in
+            [("text/html", "text/html"), ("text/plain", "text/plain"), ("*/*", "application/json")]
+        {
+            let headers = [("x-auth-token", "admin"), ("accept", accept)];
+            let answer = api.send("GET", "/nothing", &headers, None).await.is(404);
+            let shown = answer.headers[header::CONTENT_TYPE].to_str().expect("text");
+            assert!(shown.starts_with(wanted), "{accept}: {shown}");
+        }
+        let headers = [("openstack-api-version", "placement 1.99")];
+        let answer = api.send("GET", "/", &headers, None).await.is(406);
+        assert_eq!(answer.body["errors"][0]["max_version"], "1.39");
+        assert_eq!(answer.body["errors"][0]["min_version"], "1.0");
+        assert!(answer.body["errors"][0]["code"].is_null());
+    }
+}
