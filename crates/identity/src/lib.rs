@@ -33,6 +33,7 @@ use fernet::MultiFernet;
 use kilonova_store::{Store, Tx};
 
 pub use api::{routes, service};
+pub use app::has_admin;
 pub use catalog::CatalogEntry;
 pub use db::{MIGRATIONS, statements};
 pub use error::Error;

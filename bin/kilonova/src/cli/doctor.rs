@@ -24,8 +24,10 @@ pub(super) fn run(options: Doctor) -> Result<ExitCode, Failure> {
         )));
     }
     let findings = super::runtime()?.block_on(async {
-        let store = Store::open(&url).await.map_err(|e| Failure::Failed(e.to_string()))?;
-        audit::run(&store).await.map_err(|e| Failure::failed("the audit cannot be run", e))
+        let store = Store::open(&url).await.map_err(|e| Failure::Refused(e.to_string()))?;
+        audit::run(&store)
+            .await
+            .map_err(|e| Failure::Refused(format!("there is no ledger that can be checked: {e}")))
     })?;
     print(&findings, options.format);
     let broken = findings.iter().any(|finding| !finding.rows.is_empty());

@@ -114,6 +114,7 @@ impl Settings {
     ) -> Result<Self, Failure> {
         let file = config.map(File::read).transpose()?.unwrap_or_default();
         let keystone = keystone::read(&file)?;
+        let auth = auth(&file)?;
         let settings = Self {
             state_dir: state_dir
                 .or(file.path("DEFAULT", "state_path"))
@@ -126,8 +127,8 @@ impl Settings {
             },
             database: database_of(&file, database)?,
             nodes: nodes.or(file.path("simulated", "nodes")),
-            services: services(&file, keystone.is_some())?,
-            auth: auth(&file)?,
+            services: services(&file, auth, keystone.is_some())?,
+            auth,
             devices: devices::options(&file)?,
             keystone,
             policy: policy::read(&file)?,
@@ -183,10 +184,16 @@ fn database_of(file: &File, told: Option<String>) -> Result<Option<String>, Fail
     }
 }
 
-fn services(file: &File, keystone_elsewhere: bool) -> Result<Vec<ServiceName>, Failure> {
+fn services(
+    file: &File,
+    auth: AuthStrategy,
+    keystone_elsewhere: bool,
+) -> Result<Vec<ServiceName>, Failure> {
+    let no_tokens = auth == AuthStrategy::NoAuth2;
     let Some(text) = file.get("api", "services") else {
         let mut all = ServiceName::ALL.to_vec();
-        all.retain(|service| !(keystone_elsewhere && *service == ServiceName::Identity));
+        let absent = no_tokens || keystone_elsewhere;
+        all.retain(|service| !(absent && *service == ServiceName::Identity));
         return Ok(all);
     };
     let mut services = Vec::new();
@@ -203,7 +210,17 @@ fn services(file: &File, keystone_elsewhere: bool) -> Result<Vec<ServiceName>, F
     if services.is_empty() {
         return Err(file.wrong("api", "services", "it names no service"));
     }
-    if keystone_elsewhere && services.contains(&ServiceName::Identity) {
+    let identity = services.contains(&ServiceName::Identity);
+    if no_tokens && identity {
+        let why = "identity makes tokens, and noauth2 reads none; leave it out, or take keystone";
+        return Err(file.wrong("api", "services", why));
+    }
+    if !no_tokens && !identity && !keystone_elsewhere {
+        let why = "auth_strategy = keystone needs identity among the services, or another Keystone \
+                   in [keystone_authtoken]";
+        return Err(file.wrong("api", "services", why));
+    }
+    if keystone_elsewhere && identity {
         let why = "identity is another Keystone's, by [keystone_authtoken]; name it in one place";
         return Err(file.wrong("api", "services", why));
     }

@@ -48,7 +48,12 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
         .map_err(|e| Failure::Refused(e.to_string()))?;
     store.migrate(&migrations()).await.map_err(|e| Failure::Failed(e.to_string()))?;
     let credentials = match (settings.auth, settings.runs(ServiceName::Identity)) {
-        (AuthStrategy::Keystone, true) => Some(Credentials::load(&directory, address)?),
+        (AuthStrategy::Keystone, true) => {
+            let has_admin = kilonova_identity::has_admin(&store).await;
+            let has_admin =
+                has_admin.map_err(|e| Failure::failed("cannot look for the admin", e))?;
+            Some(Credentials::load(&directory, address, has_admin)?)
+        }
         _ => None,
     };
     let services = services::open(&settings, &directory, store, credentials.as_ref()).await?;

@@ -17,11 +17,16 @@ pub struct Credentials {
 const PASSWORD: &str = "      password: ";
 
 impl Credentials {
-    /// Reads the files of an earlier start, or makes them.
+    /// Reads the files of an earlier start, or makes them. Where there is an admin already
+    /// (`has_admin`), none are made: they would hold a password that is not his.
     ///
     /// # Errors
     /// When the files cannot be written or have lost their password.
-    pub fn load(directory: &StateDir, address: SocketAddr) -> Result<Self, Failure> {
+    pub fn load(
+        directory: &StateDir,
+        address: SocketAddr,
+        has_admin: bool,
+    ) -> Result<Self, Failure> {
         let clouds = directory.join("clouds.yaml");
         match std::fs::read_to_string(&clouds) {
             Ok(text) => {
@@ -30,6 +35,14 @@ impl Credentials {
                     Failure::Refused(format!("{} names no password", clouds.display()))
                 })?;
                 Ok(Self { password: password.trim_matches('"').to_owned(), fresh: false })
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && has_admin => {
+                tracing::warn!(
+                    "{} is gone, and the admin's password is known to nobody here; put the file \
+                     back, or use the password from elsewhere",
+                    clouds.display()
+                );
+                Ok(Self { password: uuid::Uuid::new_v4().simple().to_string(), fresh: false })
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let password = uuid::Uuid::new_v4().simple().to_string();

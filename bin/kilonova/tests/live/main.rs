@@ -6,4 +6,7 @@
 
 mod kit;
 
+mod http;
+mod identity;
 mod input;
+mod process;

@@ -1,5 +1,6 @@
 //! The first user, the first projects and the roles, made once.
 
+use kilonova_store::Store;
 use kilonova_wire::text::check_name;
 
 use crate::db::users::User;
@@ -14,6 +15,14 @@ const PROJECTS: [(&str, &str); 2] = [
 /// Each implies the next.
 const CHAIN: [&str; 4] = ["admin", "manager", "member", "reader"];
 const SERVICE_ROLE: &str = "service";
+
+/// Whether there is an admin already, so that his password is not ours to choose.
+///
+/// # Errors
+/// When the database fails.
+pub async fn has_admin(store: &Store) -> Result<bool, Error> {
+    store.read(|tx| Ok(users::by_name(tx, ADMIN)?.is_some())).await
+}
 
 impl Identity {
     /// Makes user and project `admin`, project `service` and the roles where they are missing.

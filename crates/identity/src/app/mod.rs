@@ -9,6 +9,7 @@ mod roles;
 pub(crate) mod session;
 mod users;
 
+pub use bootstrap::has_admin;
 use kilonova_wire::text::check_name;
 use serde_json::{Map, Value};
 

@@ -1,0 +1,68 @@
+//! `kilonova doctor`: the audit for people and for programs.
+
+use serde_json::{Value, json};
+
+use crate::kit::place::stderr;
+use crate::kit::{Cloud, Place};
+
+#[test]
+fn a_clean_ledger_is_told_in_both_forms_while_the_server_runs() {
+    for cloud in Cloud::with_hosts() {
+        let (flavor, image) = (cloud.flavor("small"), cloud.image("raw"));
+        cloud.server(&cloud.admin, "one", &flavor, &image);
+        let table = cloud.place.run("doctor", &[]);
+        assert_eq!(table.status.code(), Some(0), "{}", stderr(&table));
+        let text = String::from_utf8(table.stdout).expect("text");
+        let rules = text.lines().count();
+        assert!(rules > 5, "{text}");
+        assert!(text.lines().all(|line| line.ends_with("  ok")), "{text}");
+        let output = cloud.place.run("doctor", &["--format", "json"]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(told["clean"], true);
+        assert_eq!(told["rules"].as_array().map(Vec::len), Some(rules));
+    }
+}
+
+#[test]
+fn a_broken_rule_is_named_and_the_exit_code_says_so() {
+    let cloud = Cloud::new(Place::new().with_hosts());
+    let (flavor, image) = (cloud.flavor("small"), cloud.image("raw"));
+    cloud.server(&cloud.admin, "one", &flavor, &image);
+    let Cloud { mut serve, place, .. } = cloud;
+    serve.kill();
+    let database = rusqlite::Connection::open(place.state().join("kilonova.db")).expect("it opens");
+    let broken = "UPDATE inventories SET used = used + 1 WHERE class = 'VCPU'";
+    let rows = database.execute(broken, []).expect("the ledger is damaged");
+    assert!(rows > 0, "there is an inventory to damage");
+    drop(database);
+    let table = place.run("doctor", &[]);
+    assert_eq!(table.status.code(), Some(1), "{}", stderr(&table));
+    assert!(String::from_utf8_lossy(&table.stdout).contains("BROKEN by "));
+    let output = place.run("doctor", &["--format", "json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(told["clean"], false);
+    let hit = |rule: &Value| rule["broken_by"] != json!([]);
+    assert!(told["rules"].as_array().is_some_and(|rules| rules.iter().any(hit)), "{told}");
+}
+
+#[test]
+fn no_database_is_told_apart_from_a_broken_one() {
+    let place = Place::new();
+    let output = place.run("doctor", &[]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = stderr(&output);
+    assert!(said.contains("no database at") && said.contains("kilonova.db"), "{said}");
+    assert!(!place.state().exists(), "it only reads");
+
+    let empty = place.write("empty.db", "");
+    let url = format!("sqlite:///{}", empty.display());
+    for url in [&url, "postgresql://kn@127.0.0.1:1/kn?connect_timeout=2"] {
+        let mut command = place.command("doctor");
+        let output = command.args(["--database", url]).output().expect("it runs");
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+    }
+}

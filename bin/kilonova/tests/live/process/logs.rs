@@ -1,0 +1,110 @@
+//! Logs: JSON when nobody looks, with the request's id, and without what is secret.
+
+use serde_json::{Value, json};
+
+use crate::kit::cloud::{credentials, login, password};
+use crate::kit::{Cloud, Place, Serve};
+
+fn of_request<'a>(lines: &'a [Value], id: &str) -> Vec<&'a Value> {
+    lines.iter().filter(|line| line["span"]["id"] == id).collect()
+}
+
+#[test]
+fn the_lines_of_a_request_carry_the_id_of_its_answer() {
+    let place = Place::configured("[DEFAULT]\ndebug = true\n");
+    let cloud = Cloud::new(place);
+    let nobody = cloud.nobody();
+    let large = vec![b' '; 2 * 1024 * 1024];
+    let answers = [
+        nobody.get("/"),
+        nobody.get("/nowhere"),
+        nobody.delete("/"),
+        nobody.get("/compute/v2.1/servers"),
+        cloud.admin.get("/compute/v2.1/servers"),
+        cloud.admin.get("/compute/v2.1/nowhere"),
+        cloud.admin.delete("/compute/v2.1/servers"),
+        cloud.admin.send("POST", "/compute/v2.1/servers", "application/json", &large),
+        cloud.admin.get("/placement/resource_providers?frob=1"),
+        cloud.admin.get("/accelerator/v2/device_profiles/none"),
+        cloud.admin.get("/image/v2/images/none"),
+        cloud.admin.get("/network/v2.0/networks/none"),
+        cloud.admin.get("/identity/v3/users/none"),
+    ];
+    let statuses: Vec<u16> = answers.iter().map(|answer| answer.status).collect();
+    assert_eq!(statuses, [200, 404, 405, 401, 200, 404, 405, 413, 400, 404, 404, 404, 404]);
+    let lines = cloud.serve.log_lines();
+    let mut seen = std::collections::BTreeSet::new();
+    for answer in answers {
+        let id = answer.header("x-openstack-request-id").expect("an id").to_owned();
+        let mine = of_request(&lines, &id);
+        assert!(!mine.is_empty(), "{}: no line with {id}", answer.asked);
+        for line in mine {
+            assert!(line["span"]["path"].is_string() && line["span"]["method"].is_string());
+        }
+        assert!(seen.insert(id), "{}: the id was used before", answer.asked);
+    }
+}
+
+#[test]
+fn a_callers_own_request_id_is_not_taken_for_ours() {
+    let cloud = Cloud::new(Place::new());
+    let mine = "req-00000000-0000-4000-8000-000000000000";
+    let answer = cloud.admin.with("X-Openstack-Request-Id", mine).get("/compute/v2.1/servers");
+    assert_ne!(answer.header("x-openstack-request-id"), Some(mine));
+}
+
+/// What must never be in a log: all that is written here is said to the server, or by it.
+fn provoke(cloud: &Cloud) -> Vec<String> {
+    let mut secrets = vec![password(&cloud.place)];
+    let nobody = cloud.nobody();
+    let wrong = "wrong-word-8f1c";
+    nobody.post("/identity/v3/auth/tokens", &credentials("admin", wrong, None)).refused(401);
+    secrets.push(wrong.into());
+    secrets.push(login(&nobody, "admin", &password(&cloud.place), None));
+    let (ann, user, _) = cloud.user("ann", "member");
+    secrets.push("ann-word".into());
+    let path = format!("/identity/v3/users/{user}/application_credentials");
+    let made = ann.post(&path, &json!({"application_credential": {"name": "key"}})).ok(201);
+    let made = &made["application_credential"];
+    let secret = made["secret"].as_str().expect("a secret").to_owned();
+    let login = json!({"auth": {"identity": {"methods": ["application_credential"],
+        "application_credential": {"id": made["id"], "secret": &secret}}}});
+    nobody.post("/identity/v3/auth/tokens", &login).ok(201);
+    secrets.push(secret);
+    let chosen = "chosen-word-77aa";
+    let body = json!({"user": {"password": chosen}});
+    let changed = cloud.admin.ask("PATCH", &format!("/identity/v3/users/{user}"), &body);
+    changed.ok(200);
+    secrets.push(chosen.into());
+    nobody.token("stranger-token-99").get("/compute/v2.1/servers").refused(401);
+    secrets.push("stranger-token-99".into());
+    let state = cloud.place.state();
+    secrets.push(std::fs::read_to_string(state.join("keys/1")).expect("a key").trim().to_owned());
+    for session in [&cloud.admin, &ann] {
+        let token = session.headers.iter().find(|(name, _)| name == "X-Auth-Token");
+        secrets.push(token.expect("a token").1.clone());
+    }
+    secrets
+}
+
+fn check(serve: &Serve, secrets: &[String]) {
+    let log = serve.log();
+    for secret in secrets.iter().map(String::as_str).chain(["$argon2"]) {
+        let found = log.lines().find(|line| line.contains(secret));
+        assert!(found.is_none(), "{secret} is in the log: {found:?}");
+    }
+}
+
+#[test]
+fn no_secret_is_logged_however_much_is() {
+    for place in Place::all() {
+        let serve = place.start_with(|command| {
+            command.env("RUST_LOG", "debug");
+        });
+        let admin = crate::kit::cloud::admin(&place, &serve);
+        let cloud = Cloud { serve, place, admin };
+        let secrets = provoke(&cloud);
+        assert!(cloud.serve.log().contains("\"DEBUG\""), "it is as talkative as it was told");
+        check(&cloud.serve, &secrets);
+    }
+}

@@ -1,0 +1,8 @@
+//! The process: how it starts, what it refuses, what it writes and says, and how it ends.
+
+mod doctor;
+mod logs;
+mod refusals;
+mod services;
+mod starts;
+mod stops;

@@ -1,0 +1,138 @@
+//! What cannot work is refused with exit code 2 and one sentence that names the place, before
+//! anything is changed.
+
+use std::net::TcpListener;
+
+use crate::kit::place::stderr;
+use crate::kit::{Cloud, Place};
+
+/// `serve` ends with 2 and one sentence that has all the words in it, and has written nothing.
+#[track_caller]
+fn refuses(place: &Place, options: &[&str], words: &[&str]) {
+    let output = place.run("serve", options);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert_eq!(said.trim_end().lines().count(), 1, "one sentence: {said}");
+    assert!(said.starts_with("kilonova: "), "{said}");
+    for word in words {
+        assert!(said.contains(word), "{word:?} is not in: {said}");
+    }
+    assert!(output.stdout.is_empty(), "{:?}", output.stdout);
+    assert!(!place.state().exists(), "the state directory was made: {said}");
+}
+
+#[test]
+fn what_is_wrong_in_the_configuration_is_named_by_file_line_group_and_option() {
+    let cases: [(&str, &[&str]); 17] = [
+        ("[nonsense]\n", &["kilonova.conf:1: ", "[nonsense]", "group is not known"]),
+        ("\n[nonsense]\nx = 1\n", &["kilonova.conf:3: ", "[nonsense] x", "group is not known"]),
+        ("[api]\n# why\nlissten = x\n", &["kilonova.conf:3: ", "[api] lissten", "not known"]),
+        ("[API]\nlisten = 127.0.0.1:1\n", &["kilonova.conf:2: ", "[API] listen", "not known"]),
+        ("stray = 1\n", &["kilonova.conf:1: ", "[DEFAULT] stray", "option is not known"]),
+        ("[DEFAULT]\ndebug\n", &["kilonova.conf:2: ", "[DEFAULT] debug", "no value"]),
+        ("[DEFAULT]\ndebug = maybe\n", &["kilonova.conf:2: ", "[DEFAULT] debug", "maybe"]),
+        ("[DEFAULT]\ndebug = true # yes\n", &["kilonova.conf:2: ", "debug", "true # yes"]),
+        ("[api]\nlisten = 8774\n", &["kilonova.conf:2: ", "[api] listen", "ADDRESS:PORT"]),
+        ("[api]\nlisten = localhost:x\n", &["kilonova.conf:2: ", "[api] listen", "localhost:x"]),
+        ("[api]\nservices = nova\n", &["kilonova.conf:2: ", "[api] services", "nova", "compute"]),
+        ("[api]\nservices = ,\n", &["kilonova.conf:2: ", "[api] services", "no service"]),
+        ("[api]\nauth_strategy = none\n", &["kilonova.conf:2: ", "auth_strategy", "none"]),
+        ("[database]\nconnection = mysql://x/y\n", &["kilonova.conf:2: ", "connection", "mysql"]),
+        ("[database]\nconnection = here\n", &["kilonova.conf:2: ", "connection", "sqlite:///"]),
+        ("[database]\nconnection = sqlite://\n", &["kilonova.conf:2: ", "connection", "file"]),
+        ("[api\nlisten = 127.0.0.1:0\n", &["kilonova.conf", "1"]),
+    ];
+    for (text, words) in cases {
+        refuses(&Place::configured(text), &[], words);
+    }
+    let mut place = Place::configured("");
+    place.config = None;
+    let binary = place.write("binary.conf", b"\xff\xfe\x00");
+    let binary = binary.to_str().expect("a path");
+    refuses(&place, &["--config", binary], &["cannot read", "binary.conf", "UTF-8"]);
+    refuses(&place, &["--config", "/nowhere/k.conf"], &["cannot read", "/nowhere/k.conf"]);
+    let folder = place.file("");
+    refuses(&place, &["--config", folder.to_str().expect("a path")], &["cannot read"]);
+}
+
+#[test]
+fn who_believes_every_caller_listens_on_loopback_alone() {
+    let place = Place::configured("[api]\nlisten = 0.0.0.0:0\nauth_strategy = noauth2\n");
+    refuses(&place, &[], &["kilonova.conf:3: ", "[api] auth_strategy", "noauth2", "0.0.0.0"]);
+    let place = Place::configured("[api]\nauth_strategy = noauth2\n");
+    refuses(&place, &["--listen", "[::]:0"], &["kilonova.conf:2: ", "noauth2", "::"]);
+}
+
+#[test]
+fn a_topology_that_is_none_is_named_by_file_and_key() {
+    let cases: [(&str, &[&str]); 5] = [
+        ("[[host]\n", &["nodes.toml", "1"]),
+        ("[[host]]\n", &["nodes.toml", "name"]),
+        ("colour = 1\n", &["nodes.toml", "colour"]),
+        ("[[host]]\nname = \"h\"\nvcpus = \"many\"\n", &["nodes.toml", "line 3", "many"]),
+        (
+            "[[host]]\nname = \"h\"\nvcpus = 1\nmemory_mb = 1\ndisk_gb = 1\n\
+             [[host.card]]\ncard = \"none-such\"\naddresses = [\"0000:01:00.0\"]\n",
+            &["nodes.toml", "none-such"],
+        ),
+    ];
+    for (text, words) in cases {
+        let place = Place::new();
+        let file = place.write("nodes.toml", text);
+        refuses(&place, &["--nodes", file.to_str().expect("a path")], words);
+    }
+    refuses(&Place::new(), &["--nodes", "/nowhere/n.toml"], &["/nowhere/n.toml"]);
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("its address").to_string();
+    refuses(&Place::new(), &["--listen", &address], &["cannot listen on", &address, "--listen"]);
+    refuses(&Place::new(), &["--listen", "192.0.2.1:80"], &["cannot listen on", "192.0.2.1:80"]);
+}
+
+#[test]
+fn a_directory_in_use_is_left_as_it_is() {
+    let cloud = Cloud::new(Place::new());
+    let output = cloud.place.run("serve", &["--listen", "127.0.0.1:0"]);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    let state = cloud.place.state();
+    let state = state.to_str().expect("a path");
+    assert!(said.contains(state) && said.contains("running instance"), "{said}");
+    assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+    let address = cloud.serve.address.to_string();
+    let output = cloud.place.run("serve", &["--listen", &address]);
+    assert!(stderr(&output).contains("running instance"), "that, rather than the port's");
+    cloud.admin.get("/compute/v2.1/servers").ok(200);
+}
+
+#[test]
+fn a_directory_that_cannot_be_one_is_named() {
+    let place = Place::new();
+    place.write("state", "a file");
+    let output = place.run("serve", &["--listen", "127.0.0.1:0"]);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("state directory") && said.contains("/state"), "{said}");
+}
+
+#[test]
+fn a_database_that_cannot_be_reached_is_named_without_its_password() {
+    let place = Place::new();
+    let url = "postgresql://kn:sesame-word@127.0.0.1:1/kn?connect_timeout=2";
+    let output = place.run("serve", &["--listen", "127.0.0.1:0", "--database", url]);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(!said.contains("sesame-word"), "{said}");
+    assert!(said.to_lowercase().contains("postgresql"), "{said}");
+}
+
+#[test]
+fn the_command_line_is_refused_alike() {
+    for options in [&["--listen", "nowhere"][..], &["--colour"][..], &["--listen"][..]] {
+        let output = Place::new().run("serve", options);
+        assert_eq!(output.status.code(), Some(2), "{options:?}: {}", stderr(&output));
+    }
+}

@@ -1,0 +1,147 @@
+//! Which services run, where they answer, and who lists them.
+
+use serde_json::Value;
+
+use crate::kit::cloud::admin;
+use crate::kit::{Place, Session};
+
+const ALL: [&str; 6] = ["identity", "compute", "placement", "accelerator", "image", "network"];
+
+/// A path that needs a token, below the service's own path.
+fn door(service: &str) -> &'static str {
+    match service {
+        "identity" => "/v3/users",
+        "compute" => "/v2.1/servers",
+        "placement" => "/resource_providers",
+        "accelerator" => "/v2/devices",
+        "image" => "/v2/images",
+        _ => "/v2.0/networks",
+    }
+}
+
+fn listed(nobody: &Session) -> Vec<String> {
+    let listing = nobody.get("/").ok(200);
+    let name = |entry: &Value| {
+        assert_eq!(entry["path"], format!("/{}", entry["service"].as_str().expect("a name")));
+        entry["service"].as_str().expect("a name").to_owned()
+    };
+    listing["services"].as_array().expect("a list").iter().map(name).collect()
+}
+
+#[test]
+fn all_services_run_unless_told_otherwise() {
+    for place in Place::all() {
+        let serve = place.start();
+        let nobody = Session::nobody(serve.address);
+        assert_eq!(listed(&nobody), ALL);
+        let admin = admin(&place, &serve);
+        for service in ALL {
+            admin.get(&format!("/{service}{}", door(service))).ok(200);
+        }
+        nobody.get("/nova").refused(404);
+        nobody.get("/v2.1/servers").refused(404);
+        nobody.post("/", &Value::Null).refused(405);
+    }
+}
+
+#[test]
+fn version_documents_need_no_token() {
+    let place = Place::new();
+    let serve = place.start();
+    let nobody = Session::nobody(serve.address);
+    for (path, status, named) in [
+        ("/identity", 300, "v3"),
+        ("/identity/", 300, "v3"),
+        ("/identity/v3", 200, "v3"),
+        ("/compute", 200, "2.104"),
+        ("/compute/", 200, "2.104"),
+        ("/compute/v2.1", 200, "2.104"),
+        ("/compute/v2.1/", 200, "2.104"),
+        ("/placement", 200, "1.39"),
+        ("/placement/", 200, "1.39"),
+        ("/accelerator", 200, "2.3"),
+        ("/accelerator/v2", 200, "2.3"),
+        ("/accelerator/v2/", 200, "2.3"),
+        ("/image", 300, "v2"),
+        ("/image/", 300, "v2"),
+        ("/network", 200, "v2.0"),
+        ("/network/", 200, "v2.0"),
+    ] {
+        let answer = nobody.get(path);
+        assert_eq!(answer.status, status, "{path}: {}", answer.text());
+        assert!(answer.json().to_string().contains(named), "{path}: {}", answer.text());
+    }
+}
+
+/// `[api] services`, believing callers.
+fn open(services: &str) -> Place {
+    Place::configured(&format!("[api]\nauth_strategy = noauth2\nservices = {services}\n"))
+}
+
+#[test]
+fn one_service_alone_is_at_the_root_too_and_no_other_is_there() {
+    for service in ALL.into_iter().filter(|service| *service != "identity") {
+        let place = open(service);
+        let serve = place.start();
+        let admin = Session::nobody(serve.address).token("admin:admin");
+        let path = door(service);
+        admin.get(path).ok(200);
+        admin.get(&format!("/{service}{path}")).ok(200);
+        let root = Session::nobody(serve.address).get("/");
+        assert!(matches!(root.status, 200 | 300), "{service}: {}", root.status);
+        assert_eq!(root.json(), Session::nobody(serve.address).get("/").json());
+        for other in ALL.into_iter().filter(|other| *other != service) {
+            admin.get(&format!("/{other}{}", door(other))).refused(404);
+        }
+        Session::nobody(serve.address).get(path).refused(401);
+    }
+}
+
+#[test]
+fn several_services_are_just_those() {
+    for services in ["placement, accelerator", "accelerator,placement", "compute, image"] {
+        let place = open(services);
+        let serve = place.start();
+        let admin = Session::nobody(serve.address).token("admin:admin");
+        let named: Vec<&str> = services.split(',').map(str::trim).collect();
+        assert_eq!(listed(&Session::nobody(serve.address)), named);
+        for service in ALL {
+            let answer = admin.get(&format!("/{service}{}", door(service)));
+            let expected = if named.contains(&service) { 200 } else { 404 };
+            assert_eq!(answer.status, expected, "{services}: {service}: {}", answer.text());
+        }
+    }
+    let place = Place::configured("[api]\nservices = identity, placement\n");
+    let serve = place.start();
+    let admin = admin(&place, &serve);
+    assert_eq!(listed(&Session::nobody(serve.address)), ["identity", "placement"]);
+    admin.get("/placement/resource_providers").ok(200);
+    admin.get("/compute/v2.1/servers").refused(404);
+    let catalog = admin.get("/identity/v3/auth/catalog").ok(200);
+    assert_eq!(catalog["catalog"].as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn without_tokens_there_is_no_identity_service_to_make_them() {
+    let place = Place::configured("[api]\nauth_strategy = noauth2\n");
+    let serve = place.start();
+    let others: Vec<&str> = ALL.into_iter().filter(|service| *service != "identity").collect();
+    assert_eq!(listed(&Session::nobody(serve.address)), others);
+    assert!(!place.state().join("openrc").exists());
+
+    let place = open("identity, placement");
+    let output = place.run("serve", &[]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("[api] services") && said.contains("noauth2"), "{said}");
+}
+
+#[test]
+fn tokens_of_nobody_are_refused_at_the_start() {
+    let place = Place::configured("[api]\nservices = placement\n");
+    let output = place.run("serve", &[]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("keystone") && said.contains("identity"), "{said}");
+    assert!(!place.state().exists(), "{said}");
+}

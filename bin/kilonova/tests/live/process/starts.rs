@@ -1,0 +1,115 @@
+//! Starting: what the first start writes, that later ones change none of it, and that a killed
+//! system comes back whole.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use crate::kit::cloud::{admin, password};
+use crate::kit::{Cloud, Place};
+
+/// Mode and bytes of the files that are written once.
+fn written(state: &Path) -> BTreeMap<String, (u32, Vec<u8>)> {
+    let mut files = BTreeMap::new();
+    let keys = std::fs::read_dir(state.join("keys")).expect("keys");
+    let keys = keys.map(|entry| format!("keys/{}", entry.expect("a key").file_name().display()));
+    let secrets = std::fs::read_dir(state).expect("a directory").filter_map(|entry| {
+        let name = entry.expect("a file").file_name().into_string().expect("a name");
+        let secret = name.ends_with(".token") || name == "openrc" || name == "clouds.yaml";
+        secret.then_some(name)
+    });
+    for name in keys.chain(secrets) {
+        let path = state.join(&name);
+        let mode = path.metadata().expect("a file").permissions().mode() & 0o777;
+        files.insert(name, (mode, std::fs::read(path).expect("a file")));
+    }
+    files
+}
+
+#[test]
+fn the_first_start_writes_secrets_for_its_owner_and_the_second_changes_none() {
+    for place in Place::all() {
+        let mut serve = place.start();
+        assert!(serve.said.contains("first start"), "{}", serve.said);
+        assert!(serve.said.contains("source ") && serve.said.contains("/openrc"), "{}", serve.said);
+        let first = written(&place.state());
+        for name in ["openrc", "clouds.yaml", "keys/1"] {
+            assert!(first.contains_key(name), "{name} of {:?}", first.keys());
+        }
+        for (name, (mode, bytes)) in &first {
+            assert_eq!(*mode, 0o600, "{name}");
+            assert!(!bytes.is_empty(), "{name}");
+        }
+        let mode = |path: &Path| path.metadata().expect("it is there").permissions().mode() & 0o777;
+        assert_eq!(mode(&place.state()), 0o700);
+        assert_eq!(mode(&place.state().join("keys")), 0o700);
+        let token = admin(&place, &serve);
+        serve.terminate();
+
+        let again = place.start();
+        assert!(!again.said.contains("first start"), "{}", again.said);
+        assert_eq!(written(&place.state()), first);
+        let mut same = token.clone();
+        same.address = again.address;
+        same.get("/compute/v2.1/servers").ok(200);
+        admin(&place, &again).get("/compute/v2.1/servers").ok(200);
+    }
+}
+
+#[test]
+fn lost_credentials_are_not_made_up() {
+    let place = Place::new();
+    let mut serve = place.start();
+    let word = password(&place);
+    serve.terminate();
+    let clouds = std::fs::read(place.state().join("clouds.yaml")).expect("a file");
+    std::fs::remove_file(place.state().join("clouds.yaml")).expect("it is removed");
+
+    let mut again = place.start();
+    assert!(!again.said.contains("first start"), "{}", again.said);
+    assert!(!place.state().join("clouds.yaml").exists(), "with a password that is not the admin's");
+    assert_eq!(password(&place), word, "openrc is as it was");
+    assert!(again.log().contains("clouds.yaml"), "{}", again.log());
+    admin(&place, &again).get("/compute/v2.1/servers").ok(200);
+    again.terminate();
+    std::fs::write(place.state().join("clouds.yaml"), clouds).expect("it is put back");
+    place.start();
+}
+
+#[test]
+fn a_killed_system_comes_back_whole() {
+    for cloud in Cloud::with_hosts() {
+        let (flavor, image) = (cloud.flavor("small"), cloud.image("raw"));
+        let (ann, _, _) = cloud.user("ann", "member");
+        let server = cloud.server(&ann, "hers", &flavor, &image);
+        let paths = [
+            format!("/compute/v2.1/servers/{server}"),
+            format!("/compute/v2.1/servers/{server}/os-instance-actions"),
+            format!("/compute/v2.1/flavors/{flavor}"),
+            format!("/image/v2/images/{image}"),
+            format!("/placement/allocations/{server}"),
+        ];
+        let shown = |cloud: &Cloud| -> Vec<String> {
+            let address = cloud.serve.address.to_string();
+            let admin = &cloud.admin;
+            paths
+                .iter()
+                .map(|path| admin.get(path).ok(200).to_string().replace(&address, ""))
+                .collect()
+        };
+        let before = shown(&cloud);
+        let Cloud { mut serve, place, .. } = cloud;
+        serve.kill();
+
+        let cloud = Cloud::new(place);
+        assert_eq!(shown(&cloud), before);
+        let file = cloud.admin.get(&format!("/image/v2/images/{image}/file"));
+        assert_eq!(file.body, vec![7; 4096]);
+        let mut ann = ann;
+        ann.address = cloud.serve.address;
+        cloud.wait_for(&ann, &server, "ACTIVE");
+        ann.delete(&format!("/compute/v2.1/servers/{server}")).ok(204);
+        let doctor = cloud.place.run("doctor", &[]);
+        assert_eq!(doctor.status.code(), Some(0), "{}", String::from_utf8_lossy(&doctor.stdout));
+    }
+}
