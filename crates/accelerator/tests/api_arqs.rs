@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::arqs::{ABSENT, PATH, SERVER, bind, request, steps, unbind};
 use common::{Api, HOST, audit, count, device, fake, report, stores, vgpu};
 use http::StatusCode;
 use kilonova_accelerator::ledger;
@@ -9,39 +10,7 @@ use kilonova_ids::{ConsumerId, ProviderId, ServerId};
 use kilonova_node_api::{DeviceKind, HandleSlot};
 use serde_json::{Value, json};
 
-const PATH: &str = "/v2/accelerator_requests";
 const OWNED: &str = "SELECT COUNT(*) FROM attach_handles WHERE state = 'owned'";
-const ABSENT: &str = "9f199406-cfac-4402-b5c3-b8b38d8929aa";
-const SERVER: &str = "284d8648-0c0a-42dd-a771-dfc12fa12f00";
-
-async fn request(api: &Api, class: &str, amount: &str) -> Vec<String> {
-    let name = format!("dp-{class}-{amount}");
-    let groups = json!([{format!("resources:{class}"): amount}]);
-    Api::admin(&api.store)
-        .post("/v2/device_profiles", json!([{"name": name, "groups": groups}]))
-        .await;
-    let made = api.post(PATH, json!({"device_profile_name": name})).await;
-    assert_eq!(made.status, StatusCode::CREATED);
-    let arqs = made.body["arqs"].as_array().unwrap();
-    arqs.iter().map(|arq| arq["uuid"].as_str().unwrap().to_owned()).collect()
-}
-
-fn steps(provider: ProviderId, server: &str) -> Value {
-    json!([
-        {"path": "/hostname", "op": "add", "value": HOST},
-        {"path": "/device_rp_uuid", "op": "add", "value": provider.to_string()},
-        {"path": "/instance_uuid", "op": "add", "value": server},
-    ])
-}
-
-fn bind(arqs: &[String], provider: ProviderId, server: &str) -> Value {
-    let all = arqs.iter().map(|arq| (arq.clone(), steps(provider, server)));
-    Value::Object(all.collect())
-}
-
-fn unbind(arq: &str) -> Value {
-    json!({arq: [{"path": "/hostname", "op": "remove"}]})
-}
 
 #[tokio::test]
 async fn create_bind_unbind_rebind_delete() {

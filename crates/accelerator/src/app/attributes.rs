@@ -22,8 +22,9 @@ pub(crate) struct Draft {
     pub value: String,
 }
 
-/// Reads the body of `POST /v2/attributes`.
+/// Reads the body of `POST /v2/attributes`, bare or as openstacksdk wraps it, in `attribute`.
 pub(crate) fn draft(body: &Value) -> Result<Draft, Error> {
+    let body = body.get("attribute").filter(|inner| inner.is_object()).unwrap_or(body);
     let Some(fields) = body.as_object() else {
         return Err(Error::Invalid("An attribute must be an object.".into()));
     };

@@ -2,9 +2,12 @@
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
+pub mod arqs;
+
 use axum::body::Body;
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
+use kilonova_accelerator::nova::Nova;
 use kilonova_accelerator::{Error, MIGRATIONS, State, ledger};
 use kilonova_ids::ProviderId;
 use kilonova_node_api::{Deployable, Device, DeviceKind, HandleSlot, Health};
@@ -13,6 +16,7 @@ use kilonova_placement::ledger::ProviderSpec;
 use kilonova_store::{Store, params};
 use kilonova_testkit::Guard;
 use kilonova_wire::{mount, noauth::NoAuth};
+use newtype_uuid::GenericUuid;
 use serde_json::Value;
 use std::sync::Arc;
 use tower::ServiceExt;
@@ -66,12 +70,35 @@ pub async fn report(store: &Store, devices: Vec<Device>) -> Result<Vec<ProviderS
     store.write(move |tx| ledger::report(tx, HOST, &devices)).await
 }
 
+/// A report with both of its halves: devices, and their providers below the host's.
+pub async fn report_host(store: &Store, world: &World, devices: Vec<Device>) -> Vec<ProviderSpec> {
+    let world = world.clone();
+    let root = ProviderSpec {
+        id: ProviderId::from_untyped_uuid(uuid::Uuid::new_v3(
+            &uuid::Uuid::NAMESPACE_DNS,
+            HOST.as_bytes(),
+        )),
+        name: HOST.into(),
+        inventories: Vec::new(),
+        traits: Vec::new(),
+    };
+    store
+        .write(move |tx| {
+            let children = ledger::report(tx, HOST, &devices)?;
+            kilonova_placement::ledger::report_host(tx, &world, &root, &children)?;
+            Ok::<_, Error>(children)
+        })
+        .await
+        .expect("the report is taken")
+}
+
 /// What breaks a rule of the ledger, with the rule.
 pub async fn audit(store: &Store) -> Vec<String> {
     store
         .read(|tx| {
             let mut broken = Vec::new();
-            for (rule, sql) in ledger::AUDIT {
+            let rules = [ledger::AUDIT, kilonova_placement::AUDIT];
+            for (rule, sql) in rules.into_iter().flatten() {
                 for row in tx.rows(sql, params![])? {
                     broken.push(format!("{rule}: {}", row.string(0)?));
                 }
@@ -106,12 +133,15 @@ pub fn provider(specs: &[ProviderSpec], at: usize) -> ProviderId {
 }
 
 /// A caller of the API in process.
+#[derive(Clone)]
 pub struct Api {
     pub store: Store,
     pub roles: &'static str,
     pub project: &'static str,
     pub service: bool,
     pub version: Option<&'static str>,
+    /// Who is told of binds.
+    pub nova: Option<Arc<dyn Nova>>,
 }
 
 pub struct Answer {
@@ -133,28 +163,39 @@ impl Answer {
 
 impl Api {
     pub fn admin(store: &Store) -> Self {
-        Self { store: store.clone(), roles: "admin", project: "p1", service: false, version: None }
+        Self {
+            store: store.clone(),
+            roles: "admin",
+            project: "p1",
+            service: false,
+            version: None,
+            nova: None,
+        }
     }
 
     pub fn with_roles(&self, roles: &'static str) -> Self {
-        Self { store: self.store.clone(), roles, ..*self }
+        Self { roles, ..self.clone() }
     }
 
     pub fn of_project(&self, project: &'static str) -> Self {
-        Self { store: self.store.clone(), project, ..*self }
+        Self { project, ..self.clone() }
     }
 
     pub fn with_service(&self) -> Self {
-        Self { store: self.store.clone(), service: true, ..*self }
+        Self { service: true, ..self.clone() }
     }
 
     pub fn at(&self, version: &'static str) -> Self {
-        Self { store: self.store.clone(), version: Some(version), ..*self }
+        Self { version: Some(version), ..self.clone() }
     }
 
     pub async fn raw(&self, method: Method, path: &str, body: Vec<u8>) -> Answer {
+        let mut state = State::new(self.store.clone(), World::new());
+        if let Some(nova) = &self.nova {
+            state = state.telling(Arc::clone(nova));
+        }
         let router = mount(
-            kilonova_accelerator::routes(State::new(self.store.clone(), World::new())),
+            kilonova_accelerator::routes(state),
             kilonova_accelerator::service(),
             "/accelerator",
             Arc::new(NoAuth),

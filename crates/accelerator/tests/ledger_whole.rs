@@ -1,0 +1,98 @@
+//! A card that is offered whole and by its virtual functions is given away the one way or the other.
+
+mod common;
+
+use common::{HOST, audit, device, report, stores};
+use kilonova_accelerator::{Error, ledger};
+use kilonova_ids::{ConsumerId, ProviderId, ServerId};
+use kilonova_node_api::{Attachment, Deployable, Device, DeviceKind, HandleSlot};
+use kilonova_store::Store;
+
+const CARD: &str = "0000:25:00.0";
+const PARTS: [&str; 2] = ["0000:25:00.4", "0000:25:00.5"];
+
+/// One GPU, whole and as two vGPUs.
+fn gpu() -> Device {
+    let whole = vec![HandleSlot::Pci { address: CARD.into() }];
+    let mut gpu = device(CARD, DeviceKind::Gpu, CARD, "PGPU", whole);
+    let slot = |address: &&str| HandleSlot::Vfio {
+        address: (*address).to_owned(),
+        vgpu_type: "nvidia-558".into(),
+    };
+    gpu.deployables.push(Deployable {
+        name: format!("{CARD}_VGPU"),
+        resource_class: "VGPU".into(),
+        slots: PARTS.iter().map(slot).collect(),
+        ..gpu.deployables[0].clone()
+    });
+    gpu
+}
+
+async fn bind(
+    store: &Store,
+    consumer: ConsumerId,
+    provider: ProviderId,
+) -> Result<Attachment, Error> {
+    let want = ledger::Want { provider, count: 1, group: 0, profile: None };
+    let bound = store
+        .write(move |tx| {
+            ledger::bind(tx, ServerId::new_v4(), consumer, "p1", HOST, std::slice::from_ref(&want))
+        })
+        .await?;
+    Ok(bound[0].attachment.clone())
+}
+
+async fn release(store: &Store, consumer: ConsumerId) {
+    store.write(move |tx| ledger::release(tx, consumer)).await.unwrap();
+}
+
+#[tokio::test]
+async fn whoever_claims_first_decides() {
+    for (name, store, _guard) in stores().await {
+        let specs = report(&store, vec![gpu()]).await.unwrap();
+        let [whole, parts] = [specs[0].id, specs[1].id];
+        let [first, second, third] = [0; 3].map(|_| ConsumerId::new_v4());
+        let got = bind(&store, first, parts).await.unwrap();
+        let vgpu_type = "nvidia-558".to_owned();
+        assert_eq!(got, Attachment::Vfio { address: PARTS[0].into(), vgpu_type }, "{name}");
+        let refused = bind(&store, second, whole).await;
+        assert!(matches!(refused, Err(Error::NoHandle(id)) if id == whole), "{name} {refused:?}");
+        bind(&store, second, parts).await.expect("parts do not exclude each other");
+        release(&store, first).await;
+        assert!(bind(&store, third, whole).await.is_err(), "{name}: a part is still held");
+        release(&store, second).await;
+        let got = bind(&store, third, whole).await.unwrap();
+        assert_eq!(got, Attachment::Pci { address: CARD.into() }, "{name}");
+        let refused = bind(&store, first, parts).await;
+        assert!(matches!(refused, Err(Error::NoHandle(id)) if id == parts), "{name} {refused:?}");
+        assert_eq!(audit(&store).await, Vec::<String>::new(), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_whole_and_a_part_claimed_at_once_are_never_both_given() {
+    for (name, store, _guard) in stores().await {
+        let specs = report(&store, vec![gpu()]).await.unwrap();
+        for round in 0..20 {
+            let consumers = [0; 4].map(|_| ConsumerId::new_v4());
+            let tasks = consumers.into_iter().enumerate().map(|(at, consumer)| {
+                let (store, provider) = (store.clone(), specs[at % 2].id);
+                tokio::spawn(async move { (at % 2, bind(&store, consumer, provider).await) })
+            });
+            let mut given = [0, 0];
+            for task in tasks.collect::<Vec<_>>() {
+                let (kind, result) = task.await.unwrap();
+                match result {
+                    Ok(_) => given[kind] += 1,
+                    Err(Error::NoHandle(_)) => {}
+                    Err(other) => panic!("{name}: {other}"),
+                }
+            }
+            assert!(matches!(given, [1, 0] | [0, 1..=2]), "{name} round {round}: {given:?}");
+            assert_eq!(audit(&store).await, Vec::<String>::new(), "{name} round {round}");
+            for consumer in consumers {
+                release(&store, consumer).await;
+            }
+        }
+    }
+}

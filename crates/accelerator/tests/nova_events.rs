@@ -1,0 +1,234 @@
+//! What somebody's Nova is told of binds, and what a bind cares whether Nova is there: nothing.
+
+mod common;
+
+use std::sync::{Arc, Mutex};
+
+use axum::extract::State as Extract;
+use axum::routing::post;
+use axum::{Json, Router};
+use common::arqs::{ABSENT, PATH, SERVER, bind, request, unbind};
+use common::{Api, count, fake, report, stores};
+use http::{HeaderMap, StatusCode};
+use kilonova_accelerator::nova::{Credentials, Event, HttpNova, Nova, Telling, Trouble};
+use kilonova_accelerator::reconcile::{Delivered, deliver};
+use kilonova_store::Store;
+use serde_json::{Value, json};
+
+const WAITING: &str = "SELECT COUNT(*) FROM nova_events";
+
+/// A Nova that answers as it is told to and remembers what it was told.
+#[derive(Clone, Default)]
+struct Script {
+    answers: Arc<Mutex<Vec<Result<(), Trouble>>>>,
+    told: Arc<Mutex<Vec<Vec<Event>>>>,
+}
+
+impl Script {
+    fn of(answers: Vec<Result<(), Trouble>>) -> Self {
+        Self { answers: Arc::new(Mutex::new(answers)), ..Self::default() }
+    }
+}
+
+impl Nova for Script {
+    fn tell<'a>(&'a self, events: &'a [Event]) -> Telling<'a> {
+        self.told.lock().unwrap().push(events.to_vec());
+        let mut answers = self.answers.lock().unwrap();
+        let answer = if answers.is_empty() { Ok(()) } else { answers.remove(0) };
+        Box::pin(async move { answer })
+    }
+}
+
+fn later() -> Result<(), Trouble> {
+    Err(Trouble::Later("away".into()))
+}
+
+/// Makes what waits for a later try due.
+async fn time_passes(store: &Store) {
+    store.write(|tx| tx.execute("UPDATE nova_events SET due_at = 0", &[])).await.expect("written");
+}
+
+/// An API that has somebody to tell, and a bind of two requests.
+async fn bound(store: &Store, nova: &Script) -> (Api, Vec<String>) {
+    let specs = report(store, vec![fake(4)]).await.unwrap();
+    let api = Api { nova: Some(Arc::new(nova.clone())), ..Api::admin(store).with_service() };
+    let arqs = request(&api, "FPGA", "2").await;
+    let answer = api.patch(PATH, bind(&arqs, specs[0].id, SERVER)).await;
+    assert_eq!(answer.status, StatusCode::ACCEPTED);
+    (api, arqs)
+}
+
+#[tokio::test]
+async fn nova_is_told_of_all_requests_of_a_bind_at_once_and_once() {
+    for (name, store, _guard) in stores().await {
+        let nova = Script::default();
+        let (_, arqs) = bound(&store, &nova).await;
+        assert_eq!(count(&store, WAITING).await, 2, "{name}");
+        let told = Delivered { told: 1, ..Delivered::default() };
+        assert_eq!(deliver(&store, &nova).await.unwrap(), told, "{name}");
+        assert_eq!(deliver(&store, &nova).await.unwrap(), Delivered::default(), "{name}");
+        let heard = nova.told.lock().unwrap().clone();
+        assert_eq!(heard.len(), 1, "{name}");
+        let mut tags: Vec<String> = heard[0].iter().map(|event| event.arq.to_string()).collect();
+        let mut arqs = arqs;
+        tags.sort();
+        arqs.sort();
+        assert_eq!(tags, arqs, "{name}");
+        assert!(heard[0].iter().all(|e| e.server.to_string() == SERVER && e.status == "completed"));
+        assert_eq!(count(&store, WAITING).await, 0, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_nova_that_is_away_fails_no_bind_and_is_told_later() {
+    for (name, store, _guard) in stores().await {
+        let nova = Script::of(vec![later(), later()]);
+        bound(&store, &nova).await;
+        let put_off = Delivered { later: 1, ..Delivered::default() };
+        assert_eq!(deliver(&store, &nova).await.unwrap(), put_off, "{name}");
+        assert_eq!(deliver(&store, &nova).await.unwrap(), Delivered::default(), "{name}: a pause");
+        time_passes(&store).await;
+        assert_eq!(deliver(&store, &nova).await.unwrap(), put_off, "{name}");
+        time_passes(&store).await;
+        assert_eq!(deliver(&store, &nova).await.unwrap().told, 1, "{name}");
+        assert_eq!(count(&store, WAITING).await, 0, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn what_nova_never_takes_is_given_up_and_so_is_what_is_too_old() {
+    for (name, store, _guard) in stores().await {
+        let nova = Script::of(vec![Err(Trouble::Never("nonsense".into()))]);
+        bound(&store, &nova).await;
+        assert_eq!(deliver(&store, &nova).await.unwrap().given_up, 1, "{name}");
+        assert_eq!(count(&store, WAITING).await, 0, "{name}");
+        let old = Script::of(vec![later()]);
+        let api = Api { nova: Some(Arc::new(old.clone())), ..Api::admin(&store).with_service() };
+        let provider = count_provider(&store).await;
+        let arqs = request(&api, "FPGA", "1").await;
+        api.patch(PATH, bind(&arqs, provider, ABSENT)).await;
+        store
+            .write(|tx| tx.execute("UPDATE nova_events SET created_at = 0, due_at = 0", &[]))
+            .await
+            .expect("written");
+        assert_eq!(deliver(&store, &old).await.unwrap().given_up, 1, "{name}");
+    }
+}
+
+async fn count_provider(store: &Store) -> kilonova_ids::ProviderId {
+    let sql = "SELECT provider_id FROM deployables";
+    store.read(move |tx| tx.row(sql, &[])?.expect("a row").id(0)).await.expect("a provider")
+}
+
+#[tokio::test]
+async fn nobody_is_told_of_what_is_unbound_again_or_where_nobody_listens() {
+    for (name, store, _guard) in stores().await {
+        let nova = Script::default();
+        let (api, arqs) = bound(&store, &nova).await;
+        api.patch(PATH, unbind(&arqs[0])).await;
+        assert_eq!(count(&store, WAITING).await, 1, "{name}");
+        api.delete(&format!("{PATH}?instance={SERVER}")).await;
+        assert_eq!(count(&store, WAITING).await, 0, "{name}");
+        let silent = Api::admin(&store).with_service();
+        silent.patch(PATH, bind(&arqs[..1], count_provider(&store).await, SERVER)).await;
+        assert_eq!(count(&store, WAITING).await, 0, "{name}");
+    }
+}
+
+/// What a real Nova and its Keystone would get.
+#[derive(Clone, Default)]
+struct Cloud {
+    requests: Arc<Mutex<Vec<(HeaderMap, Value)>>>,
+    tokens: Arc<Mutex<u32>>,
+    answer: Arc<Mutex<(u16, Value)>>,
+}
+
+async fn events(
+    Extract(cloud): Extract<Cloud>,
+    headers: HeaderMap,
+    Json(body): Json<Value>,
+) -> (StatusCode, Json<Value>) {
+    let expired = headers.get("x-auth-token").is_some_and(|token| token == "t1");
+    cloud.requests.lock().unwrap().push((headers, body));
+    if expired {
+        return (StatusCode::UNAUTHORIZED, Json(json!({})));
+    }
+    let (status, body) = cloud.answer.lock().unwrap().clone();
+    (StatusCode::from_u16(status).unwrap(), Json(body))
+}
+
+async fn tokens(
+    Extract(cloud): Extract<Cloud>,
+    Json(body): Json<Value>,
+) -> (StatusCode, [(&'static str, String); 1]) {
+    assert_eq!(body["auth"]["identity"]["password"]["user"]["name"], "cyborg");
+    let mut count = cloud.tokens.lock().unwrap();
+    *count += 1;
+    (StatusCode::CREATED, [("x-subject-token", format!("t{count}"))])
+}
+
+async fn serve(cloud: &Cloud) -> String {
+    let router = Router::new()
+        .route("/v2.1/os-server-external-events", post(events))
+        .route("/v3/auth/tokens", post(tokens))
+        .with_state(cloud.clone());
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    format!("http://{address}")
+}
+
+#[tokio::test]
+async fn over_http_nova_gets_its_form_and_its_answers_are_understood() {
+    let cloud = Cloud::default();
+    let root = serve(&cloud).await;
+    let nova = HttpNova::new(
+        &format!("{root}/v2.1/"),
+        Credentials::Password {
+            auth_url: root.clone(),
+            username: "cyborg".into(),
+            password: "secret".into(),
+            project_name: "service".into(),
+            user_domain_name: "Default".into(),
+            project_domain_name: "Default".into(),
+        },
+    )
+    .unwrap();
+    let event = Event {
+        server: SERVER.parse().unwrap(),
+        arq: ABSENT.parse().unwrap(),
+        status: "completed".into(),
+    };
+    let of = |code: u16| json!({"events": [{"code": code}]});
+    for (status, body, fine, forever) in [
+        (200, of(200), true, false),
+        (207, of(422), true, false),
+        (404, json!({}), true, false),
+        (207, of(400), false, true),
+        (400, json!({}), false, true),
+        (403, json!({}), false, false),
+        (503, json!({}), false, false),
+    ] {
+        *cloud.answer.lock().unwrap() = (status, body);
+        let told = nova.tell(std::slice::from_ref(&event)).await;
+        assert_eq!(told.is_ok(), fine, "{status}: {told:?}");
+        assert_eq!(matches!(told, Err(Trouble::Never(_))), forever, "{status}: {told:?}");
+    }
+    assert_eq!(*cloud.tokens.lock().unwrap(), 2, "the refused token was replaced, the other kept");
+    let (headers, body) = cloud.requests.lock().unwrap().last().unwrap().clone();
+    assert_eq!(headers["openstack-api-version"], "compute 2.82");
+    assert_eq!(
+        body,
+        json!({"events": [{
+            "name": "accelerator-request-bound",
+            "server_uuid": SERVER,
+            "tag": ABSENT,
+            "status": "completed",
+        }]})
+    );
+    let nobody = HttpNova::new("http://127.0.0.1:1/v2.1", Credentials::None).unwrap();
+    let told = nobody.tell(&[event]).await;
+    assert!(matches!(told, Err(Trouble::Later(_))), "{told:?}");
+    let tls = HttpNova::new("https://nova/v2.1", Credentials::None).unwrap_err();
+    assert!(tls.contains("local forwarder"), "{tls}");
+}
