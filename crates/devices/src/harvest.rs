@@ -6,13 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kilonova_node_api::{Deployable, Device, DeviceKind, HandleSlot, Health};
+use serde::Serialize;
 
 use crate::bus::Bus;
 use crate::health::health;
 use crate::{PciAddress, Sysfs};
 
 /// Something that keeps a device from being given to guests.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Trouble {
     /// Address of the device, or of what the options name.
     pub address: String,

@@ -17,6 +17,7 @@ mod made;
 mod mdev;
 mod passthrough;
 mod pci;
+mod survey;
 mod sysfs;
 #[cfg(test)]
 mod testing;
@@ -34,5 +35,6 @@ pub use made::Made;
 pub use mdev::{Mdev, Parent, create, find, mdevs, parents, remove};
 pub use passthrough::{Fake, Function};
 pub use pci::{PciAddress, PciFunction, device_name};
+pub use survey::{Capable, CapableType, Survey, survey};
 pub use sysfs::{Directory, Sysfs};
 pub use vgpu::{Vgpu, VgpuState, VgpuType, clear_type, set_type, vgpu_state};

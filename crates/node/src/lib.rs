@@ -9,6 +9,8 @@ mod error;
 mod simulated;
 pub mod topology;
 
+pub use kilonova_devices as devices;
+
 pub use agent::{Node, Parts, Settings};
 pub use error::Error;
 pub use simulated::SimulatedSysfs;

@@ -3,10 +3,11 @@
 //! Of what was told only a fingerprint is kept: a process may hold a thousand simulated hosts.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use kilonova_devices::Trouble;
 use kilonova_node_api::{Device, Registration};
 
 use tokio::sync::SemaphorePermit;
@@ -20,6 +21,8 @@ pub(super) struct Inventory {
     work: Arc<Work>,
     /// Fingerprint of the devices as they were last told.
     told: AtomicU64,
+    /// What is wrong with devices and has been said.
+    said: Mutex<Vec<Trouble>>,
 }
 
 impl Inventory {
@@ -27,7 +30,7 @@ impl Inventory {
         let about = parts.hypervisor.about();
         parts.registration.hypervisor_type = about.hypervisor_type;
         parts.registration.hypervisor_version = about.version;
-        Self { parts, work, told: AtomicU64::new(0) }
+        Self { parts, work, told: AtomicU64::new(0), said: Mutex::default() }
     }
 
     pub(super) fn rescan(&self) -> Duration {
@@ -66,7 +69,22 @@ impl Inventory {
 
     async fn scan(&self) -> Result<Vec<Device>, Error> {
         let discovery = Arc::clone(&self.parts.discovery);
-        self.work.scan(discovery).await.map_err(|source| self.wrong(source))
+        let found = self.work.scan(discovery).await.map_err(|source| self.wrong(source))?;
+        self.say(found.troubles);
+        Ok(found.devices)
+    }
+
+    /// Says of each device what is wrong with it, once.
+    fn say(&self, troubles: Vec<Trouble>) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let host = &self.parts.registration.host;
+        for Trouble { address, reason, .. } in troubles.iter().filter(|one| !said.contains(one)) {
+            tracing::warn!(%host, %address, %reason, "a device is not as it should be");
+        }
+        for Trouble { address, .. } in said.iter().filter(|one| !troubles.contains(one)) {
+            tracing::info!(%host, %address, "what was wrong with a device has changed");
+        }
+        *said = troubles;
     }
 
     fn wrong(&self, source: kilonova_devices::Error) -> Error {

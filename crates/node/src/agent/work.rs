@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use kilonova_devices::{Discovery, Made, Sysfs};
+use kilonova_devices::{Discovery, Found, Made, Sysfs};
 use kilonova_hypervisor::Hypervisor;
 use kilonova_ids::ServerId;
-use kilonova_node_api::{Desired, Device, Document, Outcome};
+use kilonova_node_api::{Desired, Document, Outcome};
 use tokio::sync::{RwLock, Semaphore, watch};
 
 use super::Parts;
@@ -104,14 +104,14 @@ impl Work {
     pub(super) async fn scan(
         &self,
         discovery: Arc<Discovery>,
-    ) -> Result<Vec<Device>, kilonova_devices::Error> {
+    ) -> Result<Found, kilonova_devices::Error> {
         let alone = Arc::clone(&self.devices).write_owned().await;
         let noted = self.notes.mdevs();
         let strays = self.strays().clone();
         let sysfs = Arc::clone(&self.sysfs);
         blocking(move || {
             let _alone = alone;
-            discovery.devices(&*sysfs, &|uuid| {
+            discovery.look(&*sysfs, &|uuid| {
                 noted.get(&uuid).is_some_and(|server| !strays.contains(server))
             })
         })

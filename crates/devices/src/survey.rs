@@ -1,0 +1,235 @@
+//! What a host could give to guests and what of it the options offer, for an operator who sets a
+//! host up, without a control plane.
+//!
+//! Only looks; whoever asks may run it on a host at work.
+
+use std::collections::BTreeMap;
+
+use kilonova_node_api::{Device, DeviceKind, HandleSlot, Health};
+use serde::Serialize;
+
+use crate::bus::{Bus, OnBus};
+use crate::{Discovery, Error, PciFunction, Sysfs, Trouble, parents, vgpu_state};
+
+/// A card that guests could be given, whole or in parts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Capable {
+    /// `0000:84:00.0`, or `mtty_mtty` for a virtual parent.
+    pub address: String,
+    /// What it is.
+    pub kind: DeviceKind,
+    /// Four hex digits, empty for a virtual parent.
+    pub vendor_id: String,
+    /// Four hex digits, empty for a virtual parent.
+    pub product_id: String,
+    /// Kernel driver, empty if none.
+    pub driver: String,
+    /// -1 where the kernel names none.
+    pub numa_node: i64,
+    /// How many virtual functions it has now.
+    pub virtual_functions: usize,
+    /// The types that it, or its virtual functions, can be cut into.
+    pub types: Vec<CapableType>,
+}
+
+/// A type that a card can be cut into.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CapableType {
+    /// `nvidia-35`, as `[devices] enabled_mdev_types` names it.
+    pub id: String,
+    /// `GRID M10-0B`.
+    pub name: String,
+    /// How many more fit now.
+    pub available: u32,
+}
+
+/// What one look found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Survey {
+    /// What there is.
+    pub capable: Vec<Capable>,
+    /// What of it guests are offered by the options.
+    pub offered: Vec<Device>,
+    /// What is wrong.
+    pub troubles: Vec<Trouble>,
+}
+
+/// Looks at a host.
+pub fn survey(sysfs: &dyn Sysfs, discovery: &Discovery) -> Result<Survey, Error> {
+    let found = discovery.look(sysfs, &|_| false)?;
+    let mut troubles = found.troubles;
+    let bus = Bus::read(sysfs, &mut troubles)?;
+    let mut types: BTreeMap<String, Vec<CapableType>> = BTreeMap::new();
+    let mut capable = Vec::new();
+    for parent in parents(sysfs)? {
+        let offered = parent.types(sysfs).into_iter().map(|id| CapableType {
+            name: parent.attribute(sysfs, &id, "name").unwrap_or_default(),
+            available: parent.available(sysfs, &id).unwrap_or(0),
+            id,
+        });
+        match bus.all().find(|one| one.address == parent.address) {
+            Some(on_bus) => merge(types.entry(on_bus.card().to_string()).or_default(), offered),
+            None => capable.push(virtual_parent(parent.address.clone(), offered.collect())),
+        }
+    }
+    for on_bus in bus.all() {
+        if let Ok(Some(state)) = vgpu_state(sysfs, &on_bus.address) {
+            let offered = state.creatable.into_iter();
+            let offered =
+                offered.map(|one| CapableType { id: one.id, name: one.name, available: 1 });
+            merge(types.entry(on_bus.card().to_string()).or_default(), offered);
+        }
+    }
+    for card in bus.all().filter(|one| one.physical.is_none()) {
+        let types = types.remove(&card.address).unwrap_or_default();
+        let virtual_functions = bus.virtuals(card.place).count();
+        let offered = found.devices.iter().any(|device| device.address == card.address);
+        if offered || virtual_functions > 0 || !types.is_empty() || is_accelerator(card) {
+            capable.push(of_card(card, virtual_functions, types));
+        }
+    }
+    troubles.sort();
+    troubles.dedup();
+    Ok(Survey { capable, offered: found.devices, troubles })
+}
+
+fn is_accelerator(card: &OnBus) -> bool {
+    let function: &PciFunction = &card.function;
+    // A display that the firmware drew on is no accelerator: 3D controllers and known vendors are.
+    match function.kind() {
+        DeviceKind::Gpu => {
+            function.class_code() == "0302" || matches!(&*function.vendor_id, "10de" | "1002")
+        }
+        DeviceKind::Fpga | DeviceKind::Qat | DeviceKind::Ssd => true,
+        DeviceKind::Nic | DeviceKind::Mdev | DeviceKind::Pci => false,
+    }
+}
+
+fn merge(into: &mut Vec<CapableType>, types: impl Iterator<Item = CapableType>) {
+    for one in types {
+        match into.iter_mut().find(|known| known.id == one.id) {
+            Some(known) => known.available += one.available,
+            None => into.push(one),
+        }
+    }
+}
+
+fn of_card(card: &OnBus, virtual_functions: usize, types: Vec<CapableType>) -> Capable {
+    let function = &card.function;
+    Capable {
+        address: card.address.clone(),
+        kind: function.kind(),
+        vendor_id: function.vendor_id.clone(),
+        product_id: function.product_id.clone(),
+        driver: function.driver.clone(),
+        numa_node: function.numa_node,
+        virtual_functions,
+        types,
+    }
+}
+
+fn virtual_parent(address: String, types: Vec<CapableType>) -> Capable {
+    Capable {
+        driver: address.split('_').next().unwrap_or_default().to_owned(),
+        address,
+        kind: DeviceKind::Mdev,
+        vendor_id: String::new(),
+        product_id: String::new(),
+        numa_node: -1,
+        virtual_functions: 0,
+        types,
+    }
+}
+
+impl Survey {
+    /// The survey for people.
+    pub fn table(&self) -> String {
+        let mut text = String::new();
+        if self.capable.is_empty() && self.offered.is_empty() {
+            text.push_str("This host has no device that guests could be given.\n");
+        }
+        if !self.capable.is_empty() {
+            let mut rows = vec![
+                ["ADDRESS", "KIND", "ID", "DRIVER", "NUMA", "VFS", "TYPES"].map(str::to_owned),
+            ];
+            rows.extend(self.capable.iter().map(Capable::row));
+            text.push_str(&aligned(&rows));
+        }
+        let mut rows = vec![["PROVIDER", "CLASS", "UNITS", "HEALTH", "TRAITS"].map(str::to_owned)];
+        for device in &self.offered {
+            let health = match &device.health {
+                Health::Healthy => "healthy",
+                Health::Failed { .. } => "failed",
+            };
+            rows.extend(device.deployables.iter().map(|part| {
+                let units: u32 = part.slots.iter().map(units).sum();
+                let class = part.resource_class.clone();
+                let name = format!("<host>_{}", part.name);
+                [name, class, units.to_string(), health.to_owned(), part.traits.join(" ")]
+            }));
+        }
+        if rows.len() > 1 {
+            text.push_str("\nOffered to guests:\n");
+            text.push_str(&aligned(&rows));
+        } else if !self.capable.is_empty() {
+            text.push_str("\nNothing of it is offered to guests by the options.\n");
+        }
+        if !self.troubles.is_empty() {
+            text.push_str("\nTroubles:\n");
+            for Trouble { address, reason, .. } in &self.troubles {
+                text.push_str(&format!("{address}: {reason}\n"));
+            }
+        }
+        text
+    }
+}
+
+impl Capable {
+    fn row(&self) -> [String; 7] {
+        let types: Vec<String> =
+            self.types.iter().map(|one| format!("{} ({} free)", one.id, one.available)).collect();
+        let ids = if self.vendor_id.is_empty() {
+            "-".to_owned()
+        } else {
+            format!("{}:{}", self.vendor_id, self.product_id)
+        };
+        let or_dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
+        [
+            self.address.clone(),
+            self.kind.as_str().to_owned(),
+            ids,
+            or_dash(&self.driver),
+            self.numa_node.to_string(),
+            self.virtual_functions.to_string(),
+            or_dash(&types.join(", ")),
+        ]
+    }
+}
+
+fn units(slot: &HandleSlot) -> u32 {
+    match slot {
+        HandleSlot::Mdev { count, .. } => *count,
+        HandleSlot::Pci { .. } | HandleSlot::Vfio { .. } | HandleSlot::TestPci { .. } => 1,
+    }
+}
+
+fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
+    let mut widths = [0; N];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        let line = cells.collect::<Vec<_>>().join("  ");
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+#[path = "survey_tests.rs"]
+mod tests;
