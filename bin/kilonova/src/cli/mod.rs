@@ -2,6 +2,7 @@
 
 mod bench;
 mod bench_placement;
+mod discover;
 mod doctor;
 mod node;
 mod placement;
@@ -29,6 +30,8 @@ enum Command {
     Serve(Serve),
     /// Check the ledger of a state directory; exit 1 when a rule is broken.
     Doctor(Doctor),
+    /// Show which devices this machine could give to guests, and which of them the options offer.
+    Discover(discover::Options),
     /// Run simulated hosts against a control plane in another process.
     Node(node::Options),
     /// Take over an existing Placement.
@@ -118,6 +121,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     match arguments.command {
         Command::Serve(options) => serve::run(options),
         Command::Doctor(options) => doctor::run(options),
+        Command::Discover(options) => discover::run(options),
         Command::Node(options) => node::run(options),
         Command::Placement(options) => placement::run(options),
         Command::Bench(options) => bench::run(options),

@@ -29,6 +29,7 @@ impl File {
         ini.set_default_section("DEFAULT");
         // As oslo reads it: a comment has a line of its own, and `#` in a value is part of it.
         ini.set_inline_comment_symbols(Some(&[]));
+        ini.set_multiline(true);
         ini.read(text.clone()).map_err(|e| Failure::Refused(format!("{shown}: {e}")))?;
         let file = Self { path: Some(path.to_owned()), text, ini };
         for (group, options) in file.ini.get_map_ref() {
@@ -84,6 +85,43 @@ impl File {
         text.parse().or_else(|_| spelt.parse()).map(Some).map_err(|_| {
             self.wrong(group, option, &format!("{text} is not a value for it; expected {expected}"))
         })
+    }
+
+    /// The values of an option that may be there several times, each with its line. A value goes on
+    /// in the indented lines after it.
+    pub fn values(&self, group: &str, option: &str) -> Vec<(usize, String)> {
+        let mut values: Vec<(usize, String)> = Vec::new();
+        let (mut current, mut inside) = ("DEFAULT", false);
+        for (at, line) in self.text.lines().enumerate() {
+            let text = line.trim();
+            if text.is_empty() || text.starts_with(['#', ';']) {
+                continue;
+            }
+            if line.starts_with([' ', '\t']) && inside {
+                if let Some((_, value)) = values.last_mut() {
+                    value.push('\n');
+                    value.push_str(text);
+                }
+                continue;
+            }
+            inside = false;
+            if let Some(name) = text.strip_prefix('[').and_then(|rest| rest.split(']').next()) {
+                current = name.trim();
+            } else if let Some((name, value)) = text.split_once(['=', ':'])
+                && current == group
+                && name.trim() == option
+            {
+                values.push((at + 1, value.trim().to_owned()));
+                inside = true;
+            }
+        }
+        values
+    }
+
+    /// A refusal of a value of an option that may be there several times.
+    pub fn wrong_at(&self, line: usize, group: &str, option: &str, why: &str) -> Failure {
+        let path = self.path.as_deref().unwrap_or(Path::new("")).display();
+        Failure::Refused(format!("{path}:{line}: [{group}] {option}: {why}"))
     }
 
     /// A refusal that names the place.

@@ -1,16 +1,18 @@
 //! The options that this version knows. One that is not here is refused: a misspelt option that is
 //! silently ignored costs its operator a night.
 
-use super::devices;
+use super::{devices, sources};
 
 /// Whether there is such a group.
 pub(super) fn is_known_group(group: &str) -> bool {
-    KNOWN.iter().any(|(known, _)| *known == group) || devices::is_known_group(group)
+    KNOWN.iter().chain(&sources::KNOWN).any(|(known, _)| *known == group)
+        || devices::is_known_group(group)
 }
 
 /// Whether the group has such an option.
 pub(super) fn is_known(group: &str, option: &str) -> bool {
-    KNOWN.contains(&(group, option)) || devices::is_known(group, option)
+    KNOWN.iter().chain(&sources::KNOWN).any(|known| *known == (group, option))
+        || devices::is_known(group, option)
 }
 
 /// Group and option.
@@ -27,6 +29,15 @@ const KNOWN: &[(&str, &str)] = &[
     ("cors", "allow_methods"),
     ("cors", "allow_headers"),
     ("database", "connection"),
+    ("nova", "endpoint_override"),
+    ("nova", "auth_type"),
+    ("nova", "auth_url"),
+    ("nova", "username"),
+    ("nova", "password"),
+    ("nova", "project_name"),
+    ("nova", "user_domain_name"),
+    ("nova", "project_domain_name"),
+    ("nova", "token"),
     ("keystone_authtoken", "auth_type"),
     ("keystone_authtoken", "auth_url"),
     ("keystone_authtoken", "auth_version"),
@@ -45,15 +56,6 @@ const KNOWN: &[(&str, &str)] = &[
     ("keystone_authtoken", "user_domain_name"),
     ("keystone_authtoken", "username"),
     ("keystone_authtoken", "www_authenticate_uri"),
-    ("nova", "endpoint_override"),
-    ("nova", "auth_type"),
-    ("nova", "auth_url"),
-    ("nova", "username"),
-    ("nova", "password"),
-    ("nova", "project_name"),
-    ("nova", "user_domain_name"),
-    ("nova", "project_domain_name"),
-    ("nova", "token"),
     ("oslo_policy", "enforce_new_defaults"),
     ("oslo_policy", "enforce_scope"),
     ("oslo_policy", "policy_file"),

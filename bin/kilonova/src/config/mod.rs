@@ -7,14 +7,16 @@ mod keystone;
 mod known;
 mod nova;
 mod policy;
+mod sources;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use kilonova_accelerator::nova::HttpNova;
+use kilonova_node::devices::Discovery;
 use kilonova_node::topology::MdevOptions;
 use kilonova_policy::Policy;
-use kilonova_accelerator::nova::HttpNova;
 use kilonova_store::DatabaseUrl;
 
 use crate::failure::Failure;
@@ -86,14 +88,16 @@ pub struct Settings {
     pub services: Vec<ServiceName>,
     /// How callers prove who they are.
     pub auth: AuthStrategy,
+    /// `[devices]` and `[mdev_*]`, for simulated hosts that say nothing of them themselves.
+    pub devices: MdevOptions,
+    /// `[pci]`, `[agent]` and `[x710_static]`; simulated hosts have theirs in the topology.
+    pub sources: Discovery,
     /// The Keystone whose tokens are taken, when it is not ours.
     pub keystone: Option<kilonova_keystone::Options>,
     /// Who may do what in the Placement API.
     pub policy: Arc<Policy>,
     /// Pages of which sites may ask.
     pub cors: Option<Cors>,
-    /// `[devices]` and `[mdev_*]`, for simulated hosts that say nothing of them themselves.
-    pub devices: MdevOptions,
     /// Who is told of accelerator requests that were bound by the API.
     pub nova: Option<Arc<HttpNova>>,
     /// More logs.
@@ -129,10 +133,11 @@ impl Settings {
             nodes: nodes.or(file.path("simulated", "nodes")),
             services: services(&file, auth, keystone.is_some())?,
             auth,
-            devices: devices::options(&file)?,
             keystone,
             policy: policy::read(&file)?,
             cors: cors::read(&file)?,
+            devices: devices::options(&file)?,
+            sources: sources::read(&file)?,
             nova: nova::read(&file)?,
             debug: file.parse("DEFAULT", "debug", "true or false")?.unwrap_or(false),
         };
@@ -237,4 +242,15 @@ fn auth(file: &File) -> Result<AuthStrategy, Failure> {
             &format!("{other} is not known; choose keystone or noauth2"),
         )),
     }
+}
+
+/// What of a real host's devices a configuration file offers; `None` where it says nothing of them.
+///
+/// # Errors
+/// A sentence that names file, line, group and option.
+pub fn devices_of(config: &Path) -> Result<Option<(MdevOptions, Discovery)>, Failure> {
+    let file = File::read(config)?;
+    let (options, sources) = (devices::options(&file)?, sources::read(&file)?);
+    let nothing = options == MdevOptions::default() && sources == Discovery::default();
+    Ok((!nothing).then_some((options, sources)))
 }

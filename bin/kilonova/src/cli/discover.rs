@@ -1,0 +1,59 @@
+//! `kilonova discover`: the devices of this machine, without a control plane. It only reads.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use kilonova_node::devices::{Directory, Discovery, Driver, MdevConfig, survey};
+
+use super::Format;
+use crate::config;
+use crate::failure::Failure;
+
+/// Options of `discover`.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Where sysfs is.
+    #[arg(long, value_name = "DIR", default_value = "/sys")]
+    sysfs: PathBuf,
+    /// Configuration with [devices], [mdev_*], [pci] or [agent]; without it, everything that a
+    /// driver knows is shown as offered.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// How to print.
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+}
+
+pub(super) fn run(options: Options) -> Result<ExitCode, Failure> {
+    if !options.sysfs.is_dir() {
+        let folder = options.sysfs.display();
+        return Err(Failure::Refused(format!("{folder} is no folder; name one with --sysfs")));
+    }
+    let sysfs = Directory(options.sysfs);
+    let written = options.config.as_deref().map(config::devices_of).transpose()?.flatten();
+    let discovery = match written {
+        Some((mdev, sources)) => {
+            let mdev =
+                MdevConfig::new(&mdev, &sysfs).map_err(|e| Failure::Refused(e.to_string()))?;
+            Discovery { mdev, ..sources }
+        }
+        None => Discovery { drivers: real_drivers(), ..Discovery::default() },
+    };
+    let found = survey(&sysfs, &discovery)
+        .map_err(|error| Failure::failed("the devices cannot be listed", error))?;
+    match options.format {
+        Format::Table => print!("{}", found.table()),
+        Format::Json => {
+            let text = serde_json::to_string_pretty(&found)
+                .map_err(|error| Failure::failed("the devices cannot be shown", error))?;
+            println!("{text}");
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn real_drivers() -> Vec<Driver> {
+    let all = Driver::ALL.iter().map(|(_, driver)| *driver);
+    all.filter(|driver| *driver != Driver::Fake).collect()
+}

@@ -1,0 +1,102 @@
+//! `[pci] device_spec`, `[agent] enabled_drivers` and `[x710_static]`: which devices of a host are
+//! offered, besides what is cut into mediated devices.
+//!
+//! Owns how they are read; what they mean is `kilonova_node::devices`' to know.
+
+use kilonova_node::devices::{DeviceSpec, Discovery, Driver, NicOptions};
+
+use super::File;
+use crate::failure::Failure;
+
+const PCI: &str = "pci";
+const SPEC: &str = "device_spec";
+const SPEC_OLD: &str = "passthrough_whitelist";
+const NICS: &str = "x710_static";
+
+/// Group and option.
+pub(super) const KNOWN: [(&str, &str); 6] = [
+    (PCI, SPEC),
+    (PCI, SPEC_OLD),
+    ("agent", "enabled_drivers"),
+    ("nic_devices", "enabled_nic_types"),
+    (NICS, "physical_device_mappings"),
+    (NICS, "function_device_mappings"),
+];
+
+pub(super) fn read(file: &File) -> Result<Discovery, Failure> {
+    let mut specs = Vec::new();
+    for option in [SPEC, SPEC_OLD] {
+        for (line, text) in file.values(PCI, option) {
+            let entries = DeviceSpec::parse(&text)
+                .map_err(|error| file.wrong_at(line, PCI, option, &error.to_string()))?;
+            specs.extend(entries);
+        }
+    }
+    let drivers = Driver::parse(file.get("agent", "enabled_drivers").unwrap_or_default())
+        .map_err(|error| file.wrong("agent", "enabled_drivers", &error.to_string()))?;
+    let types = file.get("nic_devices", "enabled_nic_types").unwrap_or_default();
+    if let Some(other) = types.split(',').map(str::trim).find(|one| !one.is_empty() && *one != NICS)
+    {
+        let why = format!("{other} is no type of network card; known is {NICS}");
+        return Err(file.wrong("nic_devices", "enabled_nic_types", &why));
+    }
+    let mapping = |option| file.get(NICS, option).unwrap_or_default();
+    let read = |option| {
+        NicOptions::new(mapping(option), "")
+            .map_err(|error| file.wrong(NICS, option, &error.to_string()))
+    };
+    read("physical_device_mappings")?;
+    read("function_device_mappings")?;
+    let nics =
+        NicOptions::new(mapping("physical_device_mappings"), mapping("function_device_mappings"))
+            .map_err(|error| file.wrong(NICS, "physical_device_mappings", &error.to_string()))?;
+    Ok(Discovery { specs, drivers, nics, ..Discovery::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sources(text: &str) -> Result<Discovery, String> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("k.conf");
+        std::fs::write(&path, text).expect("written");
+        let shown = format!("{}:", path.display());
+        let read = File::read(&path).and_then(|file| read(&file));
+        read.map_err(|failure| failure.to_string().replace(&shown, "k.conf:"))
+    }
+
+    #[test]
+    fn entries_may_come_several_times_and_on_several_lines() {
+        let text = "[pci]\ndevice_spec = {\"vendor_id\": \"8086\",\n    \"product_id\": \"154c\"}\n\
+                    device_spec = [{\"vendor_id\": \"10de\"}, {\"vendor_id\": \"10ee\"}]\n\
+                    [agent]\nenabled_drivers = intel_qat_driver, fake_driver\n";
+        let found = sources(text).expect("fine");
+        let specs: Vec<String> = found.specs.iter().map(ToString::to_string).collect();
+        assert_eq!(specs.len(), 3, "{specs:?}");
+        assert!(specs[0].contains("154c"), "{specs:?}");
+        assert_eq!(found.drivers, [Driver::IntelQat, Driver::Fake]);
+        assert_eq!(sources("").expect("nothing"), Discovery::default());
+    }
+
+    #[test]
+    fn refusals_name_the_line() {
+        for (text, part) in [
+            (
+                "[pci]\ndevice_spec = {\"vendor_id\": \"10de\"}\ndevice_spec = {\"vendor\": \"1\"}\n",
+                "k.conf:3: [pci] device_spec: Invalid [pci]device_spec config: the key vendor",
+            ),
+            ("[pci]\n\ndevice_spec = {\n  \"vendor_id\": 7}\n", "k.conf:3: [pci] device_spec:"),
+            ("[agent]\nenabled_drivers = nvidia\n", "k.conf:2: [agent] enabled_drivers: nvidia is"),
+            ("[nic_devices]\nenabled_nic_types = cx5\n", "k.conf:2: [nic_devices]"),
+            (
+                "[x710_static]\nphysical_device_mappings = eth2\n",
+                "k.conf:2: [x710_static] physical_device_mappings:",
+            ),
+            ("[pci]\ndevice_specs = {}\n", "this option is not known"),
+        ] {
+            let said = sources(text).expect_err(text);
+            assert!(said.contains(part), "{said}");
+        }
+    }
+}
