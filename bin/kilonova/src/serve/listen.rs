@@ -90,7 +90,7 @@ fn slots() -> usize {
     let wanted = limit.maximum.unwrap_or(u64::MAX).min(2 * CONNECTIONS);
     if limit.current.is_some_and(|current| current < wanted) {
         let before = limit.current.replace(wanted);
-        if let Err(error) = setrlimit(Resource::Nofile, limit.clone()) {
+        if let Err(error) = setrlimit(Resource::Nofile, limit) {
             tracing::debug!(%error, "cannot raise the number of open files");
             limit.current = before;
         }

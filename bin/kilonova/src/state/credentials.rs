@@ -65,7 +65,7 @@ impl Credentials {
             "export OS_AUTH_URL={url}\nexport OS_USERNAME=admin\nexport OS_PASSWORD={password}\n\
              export OS_PROJECT_NAME=admin\nexport OS_USER_DOMAIN_NAME=Default\n\
              export OS_PROJECT_DOMAIN_NAME=Default\nexport OS_REGION_NAME=RegionOne\n\
-             export OS_IDENTITY_API_VERSION=3\n"
+             export OS_IDENTITY_API_VERSION=3\nexport OS_ACCELERATOR_API_VERSION=2.2\n"
         );
         for (name, text) in [("openrc", &openrc), ("clouds.yaml", &clouds)] {
             let path = directory.join(name);
