@@ -11,7 +11,9 @@ use std::sync::Arc;
 use kilonova_ids::ProviderId;
 
 use crate::query::{Group, Query, QueryError};
-use crate::search::{Host, Part, Plan, Relaxed, Solver, Stop, TESTS, TRIES, Test, Walk, root_fits};
+use crate::search::{
+    FAIR, Host, PATIENCE, Part, Plan, Relaxed, Solver, Stop, TESTS, TRIES, Test, Walk, root_fits,
+};
 use crate::snapshot::{Slot, Snapshot};
 
 /// A condition and what it did.
@@ -41,7 +43,7 @@ pub struct Nearest {
 pub struct Explanation {
     /// Trees there are.
     pub hosts: usize,
-    /// Trees that have a candidate.
+    /// Trees that have a candidate, and those of which that could not be told within reason.
     pub left: usize,
     /// Conditions that removed any, in the order in which they were tried.
     pub steps: Vec<Step>,
@@ -80,8 +82,9 @@ pub(crate) fn explain(world: &Snapshot, query: &Query) -> Explanation {
     let plan = Plan::new(world, query);
     let mut removed: BTreeMap<Rank, usize> = BTreeMap::new();
     let mut nearest: Option<(Rank, Slot)> = None;
+    let mut patience = PATIENCE;
     for slot in Walk::new(world.forest.slots(), None, query.seed) {
-        let Some(rank) = obstacle(world, &plan, slot) else { continue };
+        let Some(rank) = obstacle(world, &plan, slot, &mut patience) else { continue };
         *removed.entry(rank).or_default() += 1;
         if nearest.is_none_or(|(best, _)| rank > best) {
             nearest = Some((rank, slot));
@@ -105,10 +108,12 @@ pub(crate) fn explain(world: &Snapshot, query: &Query) -> Explanation {
 const ROOT: u8 = 0;
 const ALONE: u8 = 1;
 const TOGETHER: u8 = 2;
+/// The stage that takes long when none could be told within the tries.
+const PACKING: usize = 1;
 
 /// The first condition that leaves a tree with nothing; none if it has a candidate, or if a search
 /// could not tell within its tries.
-fn obstacle(world: &Snapshot, plan: &Plan, slot: Slot) -> Option<Rank> {
+fn obstacle(world: &Snapshot, plan: &Plan, slot: Slot, patience: &mut u64) -> Option<Rank> {
     let tree = world.forest.get(slot)?;
     if !root_fits(plan, tree) {
         return Some((ROOT, 0, 0));
@@ -130,15 +135,20 @@ fn obstacle(world: &Snapshot, plan: &Plan, slot: Slot) -> Option<Rank> {
         Relaxed { subtree: true, ..Relaxed::default() },
         Relaxed::default(),
     ];
-    let stuck = |relaxed: &Relaxed| {
+    let mut stuck = |relaxed: &Relaxed| {
         let host = Host::new(world, plan, slot);
         let solver = host.and_then(|host| Solver::new(plan, host, *relaxed));
-        solver.is_none_or(|mut solver| solver.advance(plan, TRIES, &mut 0) == Stop::Over)
+        solver.is_none_or(|mut solver| {
+            let mut steps = 0;
+            let stop = solver.advance(plan, TRIES.min(*patience), &mut steps);
+            *patience -= steps.saturating_sub(FAIR).min(*patience);
+            stop == Stop::Over
+        })
     };
     if !stuck(&Relaxed::default()) {
         return None;
     }
-    let stage = stages.iter().position(stuck)?;
+    let stage = stages.iter().position(stuck).unwrap_or(PACKING);
     Some((TOGETHER, stage, 0))
 }
 

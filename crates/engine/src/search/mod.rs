@@ -30,10 +30,10 @@ pub(crate) use solve::{Relaxed, Solver, Stop};
 
 /// Tries that a tree gets before it is another one's turn.
 pub(crate) const TRIES: u64 = 4096;
-/// Tries in vain after which a search gives up: some seconds, and only for queries built for it.
-const PATIENCE: u64 = 1_000_000;
+/// Tries in vain after which a search gives up: a second or two, and only for queries built for it.
+pub(crate) const PATIENCE: u64 = 250_000;
 /// Tries that a find may cost without being in vain.
-const FAIR: u64 = 64;
+pub(crate) const FAIR: u64 = 64;
 
 /// Candidates of one query, found when asked for. Made by [`Snapshot::search`].
 #[derive(Debug)]
