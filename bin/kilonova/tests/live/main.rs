@@ -9,4 +9,5 @@ mod kit;
 mod http;
 mod identity;
 mod input;
+mod placement;
 mod process;

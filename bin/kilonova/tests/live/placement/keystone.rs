@@ -1,0 +1,70 @@
+//! Tokens of another Keystone: a second server of ours plays it.
+
+use super::{host, speaks};
+use crate::kit::client::raw;
+use crate::kit::cloud::{admin, login, password};
+use crate::kit::place::stderr;
+use crate::kit::{Answer, Place, Session};
+
+fn section(url: &str, password: &str) -> String {
+    format!(
+        "[api]\nservices = placement\n[keystone_authtoken]\nauth_url = {url}/identity\n\
+         username = admin\npassword = {password}\nproject_name = admin\n\
+         user_domain_name = Default\nproject_domain_name = Default\n\
+         memcached_servers = localhost:11211\n"
+    )
+}
+
+#[test]
+fn tokens_are_checked_over_there() {
+    let elsewhere = Place::new();
+    let mut keystone = elsewhere.start();
+    drop(admin(&elsewhere, &keystone));
+    let secret = password(&elsewhere);
+    let nobody = Session::nobody(keystone.address);
+    let token = login(&nobody, "admin", &secret, None);
+    let other = login(&nobody, "admin", &secret, None);
+
+    let place = Place::configured(&section(&keystone.url(), &secret));
+    let serve = place.start();
+    let nobody = speaks(&Session::nobody(serve.address));
+    host(&nobody.token(&token), "h1", 4);
+    assert!(!place.state().join("clouds.yaml").exists(), "no admin of ours is made");
+
+    let answer = nobody.token("made up").get("/resource_providers");
+    let said = answer.header("www-authenticate").map(str::to_owned);
+    answer.refused(401);
+    assert_eq!(said, Some(format!("Keystone uri=\"{}/identity\"", keystone.url())));
+    nobody.get("/").ok(200);
+
+    keystone.kill();
+    nobody.token(&token).get("/resource_providers").ok(200);
+    let request = format!(
+        "GET /resource_providers HTTP/1.1\r\nHost: here\r\nX-Auth-Token: {other}\r\n\
+         Connection: close\r\n\r\n"
+    );
+    let away = Answer::parse("with Keystone away", &raw(serve.address, request.as_bytes()));
+    assert!(away.refused(503).contains("temporarily unavailable"));
+    assert!(!serve.log().contains(&secret), "the log shows no password");
+}
+
+#[test]
+fn what_cannot_work_is_refused_by_name() {
+    let good = section("http://127.0.0.1:5000", "x");
+    for (change, words) in [
+        (good.replace("= placement", "= placement, identity"), "services: identity is another"),
+        (good.replace("password = x\n", ""), "needs password too"),
+        (good.clone() + "insecure = true\n", "insecure: certificates are always checked"),
+        (good.clone() + "delay_auth_decision = true\n", "delay_auth_decision: a request"),
+        (good.clone() + "auth_type = v3token\n", "auth_type: v3token is not known"),
+        (good.clone() + "cafile = /nowhere/ca.pem\n", "cafile /nowhere/ca.pem"),
+        (good.replace("http://", "ftp://"), "has to begin with http://"),
+        ("[api]\nservices = placement\n".to_owned(), "[keystone_authtoken]"),
+    ] {
+        let place = Place::configured(&change);
+        let output = place.run("serve", &["--listen", "127.0.0.1:0"]);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+}

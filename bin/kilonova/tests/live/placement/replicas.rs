@@ -1,0 +1,85 @@
+//! Two processes on one PostgreSQL.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{ALONE, admin, alone, candidates, claim, host};
+use crate::kit::{Place, Serve, Session};
+
+/// Two places with a database in common; nothing without PostgreSQL.
+fn pair() -> Option<(Place, Place)> {
+    let with_postgres = |place: &Place| place.database.is_some();
+    let Some(mut one) = Place::all().into_iter().find(with_postgres) else {
+        println!("skipped: two processes need PostgreSQL; set KILONOVA_TEST_POSTGRES");
+        return None;
+    };
+    let mut two = alone();
+    two.database.clone_from(&one.database);
+    one.config = Some(ALONE.into());
+    Some((one, two))
+}
+
+fn signal(serve: &Serve, signal: Signal) {
+    let pid = i32::try_from(serve.pid()).ok().and_then(Pid::from_raw).expect("a process id");
+    kill_process(pid, signal).expect("a signal");
+}
+
+/// How long it takes until a question is answered so.
+fn until(what: &str, mut so: impl FnMut() -> bool) -> Duration {
+    let begun = Instant::now();
+    while !so() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "never: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    begun.elapsed()
+}
+
+fn knows(who: &Session, host: &str) -> bool {
+    !candidates(who)[host].is_null()
+}
+
+#[test]
+fn what_one_commits_the_other_offers() {
+    let Some((here, there)) = pair() else { return };
+    let (one, two) = (here.start(), there.start());
+    let (a, b) = (admin(&one), admin(&two));
+    let mut took: Vec<Duration> = Vec::new();
+    for n in 0..10 {
+        let new = host(&a, &format!("h{n}"), 4);
+        took.push(until("the new host is seen", || knows(&b, &new)));
+        let consumer = uuid::Uuid::new_v4().to_string();
+        claim(&b, &consumer, &new, 4).ok(204);
+        took.push(until("that it is full is seen", || !knows(&a, &new)));
+        let late = claim(&a, &uuid::Uuid::new_v4().to_string(), &new, 1);
+        assert!(late.refused(409).contains("would exceed the capacity"));
+        b.delete(&format!("/allocations/{consumer}")).ok(204);
+        took.push(until("that it is free is seen", || knows(&a, &new)));
+    }
+    took.sort();
+    let (middle, worst) = (took[took.len() / 2], took[took.len() - 1]);
+    println!("seen by the other after {middle:?}, at worst {worst:?}");
+    assert!(middle < Duration::from_millis(100), "{took:?}");
+}
+
+#[test]
+fn one_that_was_stopped_catches_up_and_is_never_wrong() {
+    let Some((here, there)) = pair() else { return };
+    let (one, two) = (here.start(), there.start());
+    let (a, b) = (admin(&one), admin(&two));
+    let full = host(&a, "full", 4);
+    until("the first host is seen", || knows(&b, &full));
+    signal(&two, Signal::STOP);
+    let new: Vec<String> = (0..20).map(|n| host(&a, &format!("h{n}"), 4)).collect();
+    claim(&a, &uuid::Uuid::new_v4().to_string(), &full, 4).ok(204);
+    std::thread::sleep(Duration::from_secs(2));
+    signal(&two, Signal::CONT);
+    let late = claim(&b, &uuid::Uuid::new_v4().to_string(), &full, 1);
+    assert!(late.refused(409).contains("would exceed the capacity"));
+    let took = until("all is seen", || {
+        let shown = candidates(&b);
+        new.iter().all(|host| !shown[host].is_null()) && shown[&full].is_null()
+    });
+    println!("caught up after {took:?}");
+    assert_eq!(candidates(&a), candidates(&b));
+}
