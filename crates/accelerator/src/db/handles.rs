@@ -32,10 +32,21 @@ statements! {
         h.state, h.present FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
         WHERE d.host = ?1 ORDER BY h.id";
-    /// The lowest free handles of a provider.
+    /// The lowest free handles of a provider. A PCI handle with its device's own address is the
+    /// whole device: it is not free while a part of the device is taken, nor a part while it is.
     FREE = "SELECT h.id, h.uuid, h.attach_type, h.address, h.mdev_type FROM attach_handles h
-        JOIN deployables p ON p.id = h.deployable_id
-        WHERE p.provider_id = ?1 AND h.state = 'free' AND h.present = 1 ORDER BY h.id LIMIT ?2";
+        JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
+        WHERE p.provider_id = ?1 AND h.state = 'free' AND h.present = 1
+          AND (h.attach_type NOT IN ('PCI', 'VFIO') OR NOT EXISTS (
+            SELECT 1 FROM attach_handles o JOIN deployables q ON q.id = o.deployable_id
+            WHERE q.device_id = p.device_id AND o.id <> h.id AND o.state <> 'free'
+              AND (h.address = d.address
+                OR (o.address = d.address AND o.attach_type IN ('PCI', 'VFIO')))))
+        ORDER BY h.id LIMIT ?2";
+    /// Whoever takes a part of a device touches the device: two at once must not both find that the
+    /// other has taken nothing.
+    TOUCH_DEVICE = "UPDATE devices SET present = present WHERE id = (SELECT p.device_id
+        FROM attach_handles h JOIN deployables p ON p.id = h.deployable_id WHERE h.id = ?1)";
     /// Takes a handle, if it is still free.
     TAKE = "UPDATE attach_handles SET state = 'owned', arq_id = ?2, uuid = ?3, updated_at = ?4
         WHERE id = ?1 AND state = 'free' AND arq_id IS NULL";

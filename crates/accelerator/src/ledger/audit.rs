@@ -45,6 +45,14 @@ pub const AUDIT: &[(&str, &str)] = &[
          WHERE (state = 'dirty' AND dirty_of IS NULL) OR (state <> 'dirty' AND dirty_of IS NOT NULL)",
     ),
     (
+        "a device is given away whole or in parts, and not both",
+        "SELECT h.uuid FROM attach_handles h JOIN deployables p ON p.id = h.deployable_id
+         JOIN devices d ON d.id = p.device_id
+         WHERE h.state = 'owned' AND h.attach_type IN ('PCI', 'VFIO') AND h.address = d.address
+           AND EXISTS (SELECT 1 FROM attach_handles o JOIN deployables q ON q.id = o.deployable_id
+             WHERE q.device_id = p.device_id AND o.id <> h.id AND o.state = 'owned')",
+    ),
+    (
         "what the host no longer has is held by somebody",
         "SELECT uuid FROM attach_handles WHERE present = 0 AND arq_id IS NULL",
     ),

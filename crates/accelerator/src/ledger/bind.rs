@@ -142,6 +142,9 @@ pub(crate) fn own(
     provider: ProviderId,
     now: i64,
 ) -> Result<Binding, Error> {
+    if matches!(free.key.attach_type.as_str(), "PCI" | "VFIO") {
+        tx.execute(handles::TOUCH_DEVICE, params![free.id])?;
+    }
     let handle = if free.key.attach_type == "MDEV" { AttachHandleId::new_v4() } else { free.uuid };
     if !handles::take(tx, free.id, arq, handle, now)? {
         return Err(Error::NoHandle(provider));
