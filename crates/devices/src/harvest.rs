@@ -128,7 +128,13 @@ impl Harvest {
         for trouble in self.troubles.iter().filter(|trouble| trouble.fatal) {
             if !devices.iter().any(|device| device.address == trouble.address) {
                 let health = Health::Failed { reason: trouble.reason.clone() };
-                devices.push(Device { health, ..blank(bus, &trouble.address, DeviceKind::Pci) });
+                let kind = match PciAddress::parse(&trouble.address) {
+                    Some(place) => {
+                        bus.get(place).map_or(DeviceKind::Pci, |one| one.function.kind())
+                    }
+                    None => DeviceKind::Mdev,
+                };
+                devices.push(Device { health, ..blank(bus, &trouble.address, kind) });
             }
         }
         devices.sort_by(|a, b| a.address.cmp(&b.address));

@@ -9,7 +9,7 @@ mod class;
 
 use serde_json::{Map, Value};
 
-use crate::Error;
+use crate::{Error, PciAddress};
 use address::AddressMatch;
 pub use address::MatchOf;
 pub(crate) use class::{custom, resource_class, trait_name};
@@ -122,8 +122,13 @@ impl DeviceSpec {
         let same = |wanted: &Option<String>, is: &str| wanted.as_ref().is_none_or(|id| id == is);
         same(&self.vendor_id, function.vendor_id)
             && same(&self.product_id, function.product_id)
-            && (self.address.matches(function.address)
-                || function.physical.is_some_and(|physical| self.address.matches(physical)))
+            && (self.names(function.address)
+                || function.physical.is_some_and(|physical| self.names(physical)))
+    }
+
+    /// Whether the entry's address is that of a function itself, and not only of its card.
+    pub(crate) fn names(&self, address: PciAddress) -> bool {
+        self.address.matches(address)
     }
 }
 

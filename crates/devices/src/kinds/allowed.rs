@@ -35,7 +35,13 @@ pub(crate) fn find(specs: &[DeviceSpec], host: Host<'_>, harvest: &mut Harvest) 
             harvest.troubles.push(Trouble::note(&on_bus.address, reason));
             continue;
         }
-        if !harvest.claim(&on_bus.address, OPTION) {
+        // Who names a card need not mind which of its virtual functions became something else.
+        let taken = if spec.names(on_bus.place) {
+            harvest.claim(&on_bus.address, OPTION)
+        } else {
+            harvest.claim_quietly(&on_bus.address, OPTION)
+        };
+        if !taken {
             continue;
         }
         let offer = offer(spec, on_bus);

@@ -125,6 +125,7 @@ fn a_card_may_be_offered_whole_beside_its_vgpus() {
     assert!(all.contains(&"0000:25:00.0 PGPU [0000:25:00.0]".to_owned()), "{all:?}");
     let vgpus = all.iter().find(|one| one.starts_with("0000:25:00.0_VGPU VGPU"));
     assert!(vgpus.is_some_and(|one| one.contains("0000:25:00.6=nvidia-558")), "{all:?}");
+    assert_eq!(found.troubles, []);
 }
 
 #[test]
