@@ -103,7 +103,7 @@ mod tests {
             ("", "a: rule:b", "policy.yaml: rule a needs rule:b, which is not defined"),
             ("", "a: rule:b\nb: rule:a", "policy.yaml: rule a goes in a circle: a -> b -> a"),
             ("", "a: http://there", "policy.yaml: rule a (line 1): http: checks are not supported"),
-            ("", "a: [", "policy.yaml: line 1: no YAML"),
+            ("", "a: [", "policy.yaml: line 2: no YAML"),
             ("", "placement:usage: '@'", "policy.yaml: placement:usage (line 1) is no operation"),
         ] {
             let beside: &[(&str, &str)] = &[("policy.yaml", rules)];
