@@ -126,8 +126,6 @@ CREATE TABLE handle_changes (
     request_id TEXT
 );
 CREATE INDEX handle_changes_server ON handle_changes (server_id);
-CREATE INDEX handle_changes_handle ON handle_changes (handle_id);
-CREATE INDEX handle_changes_host ON handle_changes (host, id);
 CREATE INDEX handle_changes_at ON handle_changes (at);
 CREATE TABLE nova_events (
     id {serial},

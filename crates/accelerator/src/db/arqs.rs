@@ -41,14 +41,20 @@ pub(crate) struct Place<'a> {
 }
 
 statements! {
-    /// The requests that the API shows, narrowed to a project or a server.
+    /// The requests that the API shows, of one project or of all.
     LIST = "SELECT a.uuid, a.project_id, a.state, f.name, a.group_id, a.internal, a.host,
         a.provider_id, a.server_id, a.created_at, a.updated_at, h.uuid, h.attach_type, h.address,
         h.mdev_type, h.slot
         FROM arqs a JOIN device_profiles f ON f.uuid = a.profile_id
         LEFT JOIN attach_handles h ON h.arq_id = a.uuid
-        WHERE (CAST(?1 AS TEXT) IS NULL OR a.project_id = ?1)
-          AND (CAST(?2 AS TEXT) IS NULL OR a.server_id = ?2) ORDER BY a.id";
+        WHERE (CAST(?1 AS TEXT) IS NULL OR a.project_id = ?1) ORDER BY a.id";
+    /// Those of a server, by its index.
+    LIST_OF_SERVER = "SELECT a.uuid, a.project_id, a.state, f.name, a.group_id, a.internal, a.host,
+        a.provider_id, a.server_id, a.created_at, a.updated_at, h.uuid, h.attach_type, h.address,
+        h.mdev_type, h.slot
+        FROM arqs a JOIN device_profiles f ON f.uuid = a.profile_id
+        LEFT JOIN attach_handles h ON h.arq_id = a.uuid
+        WHERE a.server_id = ?2 AND (CAST(?1 AS TEXT) IS NULL OR a.project_id = ?1) ORDER BY a.id";
     /// One request that the API shows.
     BY_UUID = "SELECT a.uuid, a.project_id, a.state, f.name, a.group_id, a.internal, a.host,
         a.provider_id, a.server_id, a.created_at, a.updated_at, h.uuid, h.attach_type, h.address,
@@ -115,7 +121,11 @@ pub(crate) fn list(
     project: Option<&str>,
     server: Option<ServerId>,
 ) -> Result<Vec<ArqRow>, Error> {
-    tx.rows(LIST, params![project, server])?.iter().map(read).collect()
+    let rows = match server {
+        None => tx.rows(LIST, params![project])?,
+        Some(server) => tx.rows(LIST_OF_SERVER, params![project, server])?,
+    };
+    rows.iter().map(read).collect()
 }
 
 pub(crate) fn by_uuid(tx: &mut Tx<'_>, uuid: ArqId) -> Result<Option<ArqRow>, Error> {

@@ -26,8 +26,11 @@ statements! {
     /// All attributes that pass the filters.
     LIST = "SELECT id, uuid, deployable_id, name, value, reported, created_at, updated_at
         FROM attributes
-        WHERE (CAST(?1 AS BIGINT) IS NULL OR deployable_id = ?1)
-          AND (CAST(?2 AS TEXT) IS NULL OR name = ?2) ORDER BY id";
+        WHERE (CAST(?1 AS TEXT) IS NULL OR name = ?1) ORDER BY id";
+    /// Those of a deployable, by its index.
+    LIST_OF = "SELECT id, uuid, deployable_id, name, value, reported, created_at, updated_at
+        FROM attributes WHERE deployable_id = ?1 AND (CAST(?2 AS TEXT) IS NULL OR name = ?2)
+        ORDER BY id";
     /// One attribute.
     BY_UUID = "SELECT id, uuid, deployable_id, name, value, reported, created_at, updated_at
         FROM attributes WHERE uuid = ?1";
@@ -64,7 +67,11 @@ pub(crate) fn list(
     deployable_id: Option<i64>,
     name: Option<String>,
 ) -> Result<Vec<AttributeRow>, Error> {
-    tx.rows(LIST, params![deployable_id, name])?.iter().map(read).collect()
+    let rows = match deployable_id {
+        None => tx.rows(LIST, params![name])?,
+        Some(id) => tx.rows(LIST_OF, params![id, name])?,
+    };
+    rows.iter().map(read).collect()
 }
 
 pub(crate) fn by_uuid(tx: &mut Tx<'_>, uuid: Uuid) -> Result<Option<AttributeRow>, Error> {

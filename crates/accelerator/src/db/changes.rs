@@ -63,13 +63,19 @@ statements! {
         SELECT CAST(?1 AS BIGINT), 'freed', h.uuid, h.attach_type, h.address, h.mdev_type, a.host,
         a.provider_id, a.uuid, a.server_id, a.project_id, CAST(?2 AS TEXT), CAST(?3 AS TEXT)
         FROM arqs a JOIN attach_handles h ON h.arq_id = a.uuid WHERE a.uuid = ?4";
-    /// The newest first.
-    LIST = "SELECT id, at, change, handle_id, attach_type, address, mdev_type, host, provider_id,
-        arq_id, server_id, project_id, user_id, request_id FROM handle_changes
-        WHERE (CAST(?1 AS TEXT) IS NULL OR server_id = ?1)
+    /// Those of a server, the newest first.
+    LIST_OF_SERVER = "SELECT id, at, change, handle_id, attach_type, address, mdev_type, host,
+        provider_id, arq_id, server_id, project_id, user_id, request_id FROM handle_changes
+        WHERE server_id = ?1
           AND (CAST(?2 AS TEXT) IS NULL OR handle_id = ?2)
           AND (CAST(?3 AS TEXT) IS NULL OR host = ?3)
           AND (CAST(?4 AS BIGINT) IS NULL OR id < ?4) ORDER BY id DESC LIMIT ?5";
+    /// The newest first.
+    LIST = "SELECT id, at, change, handle_id, attach_type, address, mdev_type, host, provider_id,
+        arq_id, server_id, project_id, user_id, request_id FROM handle_changes
+        WHERE (CAST(?1 AS TEXT) IS NULL OR handle_id = ?1)
+          AND (CAST(?2 AS TEXT) IS NULL OR host = ?2)
+          AND (CAST(?3 AS BIGINT) IS NULL OR id < ?3) ORDER BY id DESC LIMIT ?4";
     /// Those before a moment.
     FORGET = "DELETE FROM handle_changes WHERE at < ?1";
 }
@@ -95,8 +101,12 @@ fn read(row: &Row) -> Result<ChangeRow, Error> {
 
 pub(crate) fn list(tx: &mut Tx<'_>, filter: &Filter, limit: i64) -> Result<Vec<ChangeRow>, Error> {
     let handle = filter.handle.map(|uuid| uuid.to_string());
-    let given = params![filter.server, handle, filter.host.clone(), filter.before, limit];
-    tx.rows(LIST, given)?.iter().map(read).collect()
+    let (host, before) = (filter.host.clone(), filter.before);
+    let rows = match filter.server {
+        Some(server) => tx.rows(LIST_OF_SERVER, params![server, handle, host, before, limit])?,
+        None => tx.rows(LIST, params![handle, host, before, limit])?,
+    };
+    rows.iter().map(read).collect()
 }
 
 pub(crate) fn taken_by_consumer(
