@@ -16,9 +16,13 @@ use crate::db::{arqs, changes, handles};
 ///
 /// # Errors
 /// Only the store's.
-pub fn abandon(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Vec<(ProviderId, i64)>, Error> {
+pub fn abandon(
+    tx: &mut Tx<'_>,
+    actor: &Actor,
+    consumer: ConsumerId,
+) -> Result<Vec<(ProviderId, i64)>, Error> {
     let now = now_micros();
-    changes::freed_by_consumer(tx, &Actor::default(), consumer, now)?;
+    changes::freed_by_consumer(tx, actor, consumer, now)?;
     tx.execute(handles::DROP_OF_CONSUMER, params![consumer])?;
     tx.execute(handles::SOIL_OF_CONSUMER, params![consumer, now])?;
     tx.execute(arqs::DELETE_OF_CONSUMER, params![consumer])?;

@@ -117,7 +117,7 @@ fn elsewhere(
         compute,
         server.id,
         &server.project_id,
-        &server.user_id,
+        boot::Who { user_id: &server.user_id, request_id: &operation.request_id },
         profile.as_ref(),
         &candidates,
     )?;

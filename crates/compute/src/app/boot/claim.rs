@@ -22,6 +22,24 @@ pub struct Placement {
     pub devices: Vec<Attachment>,
 }
 
+/// Who asked for a claim, for the records of both ledgers.
+#[derive(Debug, Clone, Copy)]
+pub struct Who<'a> {
+    /// The user.
+    pub user_id: &'a str,
+    /// `req-<uuid>`.
+    pub request_id: &'a str,
+}
+
+/// Who asked for the newest operation of a server.
+fn asked_by(tx: &mut Tx<'_>, server: ServerId) -> Result<devices::Actor, Error> {
+    let newest = kilonova_flow::history(tx, server, 1)?.pop();
+    Ok(newest.map_or_else(devices::Actor::default, |operation| devices::Actor {
+        user_id: Some(operation.user_id),
+        request_id: Some(operation.request_id),
+    }))
+}
+
 /// A server is the consumer of its own allocations, under the same uuid.
 pub(crate) fn consumer_of(server: ServerId) -> ConsumerId {
     ConsumerId::from_untyped_uuid(server.into_untyped_uuid())
@@ -36,10 +54,14 @@ pub fn claim(
     compute: &Compute,
     server: ServerId,
     project_id: &str,
-    user_id: &str,
+    who: Who<'_>,
     profile: Option<&ProfileGroups>,
     candidates: &[Candidate],
 ) -> Result<Option<Placement>, Error> {
+    let actor = devices::Actor {
+        user_id: Some(who.user_id.to_owned()),
+        request_id: Some(who.request_id.to_owned()),
+    };
     for candidate in candidates {
         let Some(host) = compute.fleet.by_root(candidate.root) else { continue };
         let taken = tx.attempt(|tx| {
@@ -47,7 +69,7 @@ pub fn claim(
                 consumer: consumer_of(server),
                 consumer_type: Some("INSTANCE".into()),
                 project_id: project_id.to_owned(),
-                user_id: user_id.to_owned(),
+                user_id: who.user_id.to_owned(),
                 allocations: candidate
                     .allocations
                     .iter()
@@ -63,7 +85,8 @@ pub fn claim(
             let bindings = if wants.is_empty() {
                 Vec::new()
             } else {
-                devices::bind(tx, server, consumer_of(server), project_id, &host.name, &wants)?
+                let consumer = consumer_of(server);
+                devices::bind_as(tx, &actor, server, consumer, project_id, &host.name, &wants)?
             };
             Ok::<_, Error>(bindings.into_iter().map(|binding| binding.attachment).collect())
         });
@@ -81,7 +104,8 @@ pub fn claim(
 /// # Errors
 /// The database's.
 pub fn release(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<(), Error> {
-    devices::release(tx, consumer_of(server))?;
+    let actor = asked_by(tx, server)?;
+    devices::release_as(tx, &actor, consumer_of(server))?;
     placement::release(tx, &compute.world, consumer_of(server))?;
     Ok(())
 }
@@ -92,7 +116,8 @@ pub fn release(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<(
 /// # Errors
 /// The database's.
 pub fn abandon(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<(), Error> {
-    let dirty = devices::abandon(tx, consumer_of(server))?;
+    let actor = asked_by(tx, server)?;
+    let dirty = devices::abandon(tx, &actor, consumer_of(server))?;
     placement::release(tx, &compute.world, consumer_of(server))?;
     reserve(tx, compute, &dirty)
 }

@@ -12,7 +12,7 @@ mod query;
 mod request;
 mod run;
 
-pub use claim::{Placement, abandon, claim, desired, reclaim, release};
+pub use claim::{Placement, Who, abandon, claim, desired, reclaim, release};
 pub use plan::{NoHost, Plan, plan};
 pub use query::{ProfileGroups, query_of};
 pub use request::BootRequest;

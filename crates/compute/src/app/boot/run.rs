@@ -9,7 +9,7 @@ use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 use serde_json::json;
 
-use super::{BootRequest, NoHost, Plan, claim, desired, plan, query_of};
+use super::{BootRequest, NoHost, Plan, Who, claim, desired, plan, query_of};
 use crate::app::usage;
 use crate::db::documents;
 use crate::db::servers::{self, Fault, NewServer, VmState};
@@ -84,7 +84,7 @@ fn commit(
                 compute,
                 id,
                 &request.project_id,
-                &request.user_id,
+                Who { user_id: &request.user_id, request_id: &request.request_id },
                 request.profile.as_ref(),
                 candidates,
             )?;
