@@ -93,3 +93,32 @@ fn mounted(service: ServiceName, settings: &Settings, services: &Services, prefi
         ServiceName::Network => put(kilonova_network::routes(), kilonova_network::service()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use http_body_util::BodyExt;
+    use kilonova_wire::noauth::NoAuth;
+    use tower::ServiceExt;
+
+    use super::*;
+
+    async fn broken() -> &'static str {
+        panic!("the cause that only the log is told")
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_answered_as_a_fault_that_tells_nothing_of_it() {
+        let service =
+            Service { name: "t", dialect: Dialect::Compute, versions: None, public: |_| true };
+        let routes = guarded(Router::new().route("/", get(broken)));
+        let router = mount(routes, service, "", Arc::new(NoAuth));
+        let request = http::Request::get("/").body(Body::empty()).expect("a request");
+        let answer = router.oneshot(request).await.expect("an answer");
+        assert_eq!(answer.status(), 500);
+        assert!(answer.headers().contains_key("x-openstack-request-id"));
+        let body = answer.into_body().collect().await.expect("a body").to_bytes();
+        let text = String::from_utf8_lossy(&body);
+        assert!(text.contains("computeFault") && !text.contains("the cause"), "{text}");
+    }
+}
