@@ -46,7 +46,9 @@ impl Answer {
 impl Api {
     pub fn new(store: &Store) -> Self {
         let world = World::new();
-        let policy = kilonova_placement::policy(&[], Default::default()).expect("fine");
+        // With the older defaults an admin may do all of it, the reshaper too.
+        let defaults = kilonova_policy::Defaults { new_only: false, scope: true };
+        let policy = kilonova_placement::policy(&[], defaults).expect("fine");
         let policy = Arc::new(policy);
         let state = Placement { store: store.clone(), world: world.clone(), policy };
         let router = kilonova_wire::mount(
