@@ -200,6 +200,9 @@ fn attach_info(held: &Held) -> Value {
         info["asked_type"] = held.key.mdev_type.clone().into();
         info["vgpu_mark"] = format!("{}_{}", held.key.mdev_type, held.slot).into();
     }
+    if let Some(network) = &held.network {
+        info["physical_network"] = network.clone().into();
+    }
     info
 }
 

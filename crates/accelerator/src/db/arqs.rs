@@ -29,6 +29,8 @@ pub(crate) struct Held {
     pub uuid: AttachHandleId,
     pub key: HandleKey,
     pub slot: i64,
+    /// Network that it is connected to, where the host says so.
+    pub network: Option<String>,
 }
 
 /// Where a request gets bound.
@@ -44,21 +46,27 @@ statements! {
     /// The requests that the API shows, of one project or of all.
     LIST = "SELECT a.uuid, a.project_id, a.state, f.name, a.group_id, a.internal, a.host,
         a.provider_id, a.server_id, a.created_at, a.updated_at, h.uuid, h.attach_type, h.address,
-        h.mdev_type, h.slot
+        h.mdev_type, h.slot,
+        (SELECT MIN(t.value) FROM attributes t WHERE t.deployable_id = h.deployable_id
+            AND t.name = 'physical_network' AND t.reported = 1)
         FROM arqs a JOIN device_profiles f ON f.uuid = a.profile_id
         LEFT JOIN attach_handles h ON h.arq_id = a.uuid
         WHERE (CAST(?1 AS TEXT) IS NULL OR a.project_id = ?1) ORDER BY a.id";
     /// Those of a server, by its index.
     LIST_OF_SERVER = "SELECT a.uuid, a.project_id, a.state, f.name, a.group_id, a.internal, a.host,
         a.provider_id, a.server_id, a.created_at, a.updated_at, h.uuid, h.attach_type, h.address,
-        h.mdev_type, h.slot
+        h.mdev_type, h.slot,
+        (SELECT MIN(t.value) FROM attributes t WHERE t.deployable_id = h.deployable_id
+            AND t.name = 'physical_network' AND t.reported = 1)
         FROM arqs a JOIN device_profiles f ON f.uuid = a.profile_id
         LEFT JOIN attach_handles h ON h.arq_id = a.uuid
         WHERE a.server_id = ?2 AND (CAST(?1 AS TEXT) IS NULL OR a.project_id = ?1) ORDER BY a.id";
     /// One request that the API shows.
     BY_UUID = "SELECT a.uuid, a.project_id, a.state, f.name, a.group_id, a.internal, a.host,
         a.provider_id, a.server_id, a.created_at, a.updated_at, h.uuid, h.attach_type, h.address,
-        h.mdev_type, h.slot
+        h.mdev_type, h.slot,
+        (SELECT MIN(t.value) FROM attributes t WHERE t.deployable_id = h.deployable_id
+            AND t.name = 'physical_network' AND t.reported = 1)
         FROM arqs a JOIN device_profiles f ON f.uuid = a.profile_id
         LEFT JOIN attach_handles h ON h.arq_id = a.uuid WHERE a.uuid = ?1";
     /// A request that waits for a place.
@@ -98,6 +106,7 @@ fn read(row: &Row) -> Result<ArqRow, Error> {
                 mdev_type: row.string(14)?,
             },
             slot: row.int(15)?,
+            network: row.string_opt(16)?,
         }),
     };
     Ok(ArqRow {
