@@ -2,7 +2,8 @@
 //! their host to say. Programming is checked as upstream does and then refused: no driver of ours
 //! takes bitstreams.
 
-use axum::extract::State as Extract;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State as Extract};
 use axum::routing::{get, patch};
 use axum::{Json, Router};
 use kilonova_ids::DeployableId;
@@ -22,6 +23,7 @@ pub(super) fn routes() -> Router<State> {
     collection("/deployables", get(list))
         .route("/deployables/{uuid}", get(show))
         .route("/deployables/{uuid}/program", patch(program))
+        .route("/deployables/{uuid}/program/{again}", patch(program_again))
 }
 
 /// The name that the WSME form of a filter asks for.
@@ -83,8 +85,25 @@ async fn program(
     body: Body,
 ) -> Result<Json<Value>, Fault> {
     access::admin(&context, "deployable:program")?;
-    let uuid: DeployableId = uuid("uuid", &text)?;
-    program::check(&json_of(&body, "patch")?)?;
+    refuse(&state, &text, &body).await
+}
+
+/// openstacksdk writes the uuid a second time, at the end of the path.
+async fn program_again(
+    Extract(state): Extract<State>,
+    context: Context,
+    path: Result<Path<(String, String)>, PathRejection>,
+    body: Body,
+) -> Result<Json<Value>, Fault> {
+    access::admin(&context, "deployable:program")?;
+    let unreadable = |_| Fault::bad_request("The path of the request cannot be read.");
+    let Path((text, _)) = path.map_err(unreadable)?;
+    refuse(&state, &text, &body).await
+}
+
+async fn refuse(state: &State, text: &str, body: &Body) -> Result<Json<Value>, Fault> {
+    let uuid: DeployableId = uuid("uuid", text)?;
+    program::check(&json_of(body, "patch")?)?;
     let refusal = state.store.read(move |tx| program::refusal(tx, uuid)).await?;
     Err(refusal.into())
 }
