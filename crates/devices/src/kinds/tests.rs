@@ -2,6 +2,7 @@
 
 mod allowed;
 mod drivers;
+mod kernel;
 mod robust;
 mod vgpu;
 
