@@ -9,14 +9,14 @@ mod ledger;
 
 use std::sync::Arc;
 
-use ::http::{HeaderMap, StatusCode, header};
+use ::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use kilonova_compute::Compute;
 use kilonova_store::Store;
-use kilonova_wire::Authenticator;
+use kilonova_wire::{Authenticator, Fault};
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 
@@ -71,27 +71,28 @@ impl Metrics {
     }
 }
 
-async fn show(State(metrics): State<Metrics>, headers: HeaderMap) -> Response {
+async fn show(State(metrics): State<Metrics>, headers: HeaderMap) -> Result<Response, Fault> {
     if !metrics.admits(&headers).await {
-        let how = "metrics need an admin's X-Auth-Token, or the token in the file metrics.token of \
-                   the state directory as Authorization: Bearer\n";
-        let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
-        return (StatusCode::UNAUTHORIZED, challenge, how).into_response();
+        let mut fault = Fault::unauthorized(
+            "Metrics need an admin's X-Auth-Token, or the token in the file metrics.token of the \
+             state directory as Authorization: Bearer.",
+        );
+        fault.headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        return Err(fault);
     }
-    let mut body = String::new();
-    let written = match ledger::count(&metrics.store, metrics.compute.as_ref()).await {
-        Ok(registry) => text::encode_registry(&mut body, &metrics.lasting)
-            .and_then(|()| text::encode_registry(&mut body, &registry))
-            .and_then(|()| text::encode_eof(&mut body))
-            .map_err(|error| error.to_string()),
-        Err(error) => Err(error.to_string()),
+    let unreadable = |cause: String| {
+        let why = "The ledger cannot be read now; try again.";
+        let mut fault = Fault::new(StatusCode::SERVICE_UNAVAILABLE, why);
+        fault.internal = Some(cause);
+        fault
     };
-    match written {
-        Ok(()) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], body).into_response(),
-        Err(error) => {
-            tracing::error!(error, "metrics cannot be counted");
-            (StatusCode::SERVICE_UNAVAILABLE, "the ledger cannot be read now; see the log\n")
-                .into_response()
-        }
-    }
+    let registry = ledger::count(&metrics.store, metrics.compute.as_ref())
+        .await
+        .map_err(|error| unreadable(error.to_string()))?;
+    let mut body = String::new();
+    text::encode_registry(&mut body, &metrics.lasting)
+        .and_then(|()| text::encode_registry(&mut body, &registry))
+        .and_then(|()| text::encode_eof(&mut body))
+        .map_err(|error| unreadable(error.to_string()))?;
+    Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], body).into_response())
 }

@@ -2,6 +2,8 @@
 
 mod doctor;
 mod logs;
+mod metrics;
+mod nodes;
 mod refusals;
 mod services;
 mod starts;

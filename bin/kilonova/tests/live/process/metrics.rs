@@ -1,0 +1,70 @@
+//! `/metrics`: who may read it, and that it counts what is there.
+
+use std::time::{Duration, Instant};
+
+use crate::kit::{Cloud, Session};
+
+fn scraper(cloud: &Cloud) -> Session {
+    let token = std::fs::read_to_string(cloud.place.state().join("metrics.token"));
+    let bearer = format!("Bearer {}", token.expect("the token is there").trim());
+    Session::nobody(cloud.serve.address).with("Authorization", &bearer)
+}
+
+/// The value of a line that starts with all of this.
+fn value(text: &str, start: &str) -> Option<f64> {
+    let line = text.lines().find(|line| line.starts_with(start))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+#[test]
+fn it_takes_an_admin_or_the_token_of_the_state_directory() {
+    let cloud = &Cloud::all()[0];
+    let nobody = cloud.nobody();
+    let (member, _, _) = cloud.user("ann", "member");
+    for stranger in [
+        nobody.clone(),
+        member,
+        nobody.with("Authorization", "Bearer wrong"),
+        nobody.with("Authorization", "Bearer "),
+    ] {
+        let answer = stranger.get("/metrics");
+        assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
+        answer.refused_saying(401, &["metrics.token"]);
+    }
+    for reader in [cloud.admin.clone(), scraper(cloud)] {
+        let answer = reader.get("/metrics");
+        assert_eq!(answer.status, 200);
+        let kind = answer.header("content-type").unwrap_or_default();
+        assert!(kind.starts_with("application/openmetrics-text"), "{kind}");
+        assert!(answer.text().ends_with("# EOF\n"));
+    }
+}
+
+#[test]
+fn it_counts_answers_devices_and_servers() {
+    for cloud in Cloud::with_hosts() {
+        let scraper = scraper(&cloud);
+        let begun = Instant::now();
+        while value(&scraper.get("/metrics").text(), "kilonova_hosts{state=\"up\"}") != Some(2.0) {
+            assert!(begun.elapsed() < Duration::from_secs(20), "the hosts are not there");
+            std::thread::sleep(Duration::from_millis(30));
+        }
+        let (flavor, image) = (cloud.flavor("small"), cloud.image("tiny"));
+        cloud.server(&cloud.admin, "one", &flavor, &image);
+        cloud.admin.get("/compute/v2.1/servers/nothing").refused(404);
+        let text = scraper.get("/metrics").text();
+        for (start, wanted) in [
+            ("kilonova_servers{state=\"active\"}", 1.0),
+            ("kilonova_devices{kind=\"GPU\",status=\"enabled\",present=\"yes\"}", 4.0),
+            ("kilonova_attach_handles{attach_type=\"MDEV\",state=\"free\"}", 64.0),
+            (
+                "kilonova_http_requests_total{service=\"compute\",method=\"GET\",status=\"404\"}",
+                1.0,
+            ),
+        ] {
+            assert_eq!(value(&text, start), Some(wanted), "{start}\n{text}");
+        }
+        let silence = value(&text, "kilonova_host_silence_seconds{host=\"virtlab606\"}");
+        assert!(silence.is_some_and(|seconds| (0.0..60.0).contains(&seconds)), "{text}");
+    }
+}
