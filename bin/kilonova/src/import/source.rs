@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use kilonova_ids::{ConsumerId, ProviderId};
-use kilonova_keystone::{Http, Session};
+use kilonova_keystone::{Error, Http, Session};
 use kilonova_placement::app::import::{ConsumerCopy, Inventory, ProviderCopy};
 use serde_json::Value;
 
@@ -17,6 +17,9 @@ const X_AUTH_TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
 const VERSION: HeaderName = HeaderName::from_static("openstack-api-version");
 const TIMEOUT: Duration = Duration::from_secs(300);
 const LARGEST: usize = 512 * 1024 * 1024;
+/// A long copy shall not end because a worker over there was replaced.
+const TRIES: u32 = 4;
+const PAUSE: Duration = Duration::from_millis(250);
 /// Below this there are no consumer generations, and what is written there cannot be told apart.
 const OLDEST: u32 = 28;
 const NEWEST: u32 = 39;
@@ -74,8 +77,17 @@ impl Source {
         let version = HeaderValue::try_from(format!("placement 1.{}", self.minor))
             .map_err(|e| Failure::failed("cannot ask", e))?;
         let headers = [(X_AUTH_TOKEN, token), (VERSION, version)];
-        let answer = self.http.send(Method::GET, &url, &headers, None).await;
-        let answer = answer.map_err(|e| Failure::Failed(e.to_string()))?;
+        let mut tries = 1;
+        let answer = loop {
+            match self.http.send(Method::GET, &url, &headers, None).await {
+                Ok(answer) => break answer,
+                Err(Error::Unreachable { .. }) if tries < TRIES => {
+                    tokio::time::sleep(PAUSE * tries).await;
+                    tries += 1;
+                }
+                Err(error) => return Err(Failure::Failed(error.to_string())),
+            }
+        };
         match answer.status {
             StatusCode::OK => Ok(answer.json()),
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(Failure::Refused(format!(
