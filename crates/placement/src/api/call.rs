@@ -14,6 +14,7 @@ use kilonova_wire::accept::wish;
 use kilonova_wire::query::Query;
 use kilonova_wire::time::{http as http_date, now_micros};
 use kilonova_wire::{Base, Body, Context, Fault, Microversion};
+use serde::Serialize;
 use serde_json::Value;
 
 use super::Placement;
@@ -156,7 +157,12 @@ impl Call {
     }
 
     /// A JSON answer; from 1.15 with the time of the last change (now, when nothing is said).
-    pub fn json(&self, status: StatusCode, body: &Value, modified: Option<i64>) -> Response {
+    pub fn json(
+        &self,
+        status: StatusCode,
+        body: &impl Serialize,
+        modified: Option<i64>,
+    ) -> Response {
         let mut response = (status, axum::Json(body)).into_response();
         self.dated(&mut response, modified);
         response

@@ -7,6 +7,8 @@ use axum::response::Response;
 use axum::routing::get;
 use kilonova_ids::{ProviderId, parse_uuid_like};
 use kilonova_wire::{Body, Fault};
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
 use serde_json::{Value, json};
 
 use super::call::{Call, only, provider_id};
@@ -43,14 +45,35 @@ fn view(call: &Call, row: &ProviderRow) -> Value {
     view
 }
 
+/// A list of providers, each made and written before the next: there may be a hundred thousand.
+struct Listing<'a> {
+    call: &'a Call,
+    rows: &'a [ProviderRow],
+}
+
+impl Serialize for Listing<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(1))?;
+        map.serialize_entry("resource_providers", &Rows(self))?;
+        map.end()
+    }
+}
+
+struct Rows<'a>(&'a Listing<'a>);
+
+impl Serialize for Rows<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.rows.iter().map(|row| view(self.0.call, row)))
+    }
+}
+
 async fn list(call: Call) -> Result<Response, Fault> {
     call.takes_json()?;
     call.may("placement:resource_providers:list")?;
     let filters = filters::read(&call)?;
     let rows = call.app.store.read(move |tx| app::filters::list(tx, &filters)).await?;
-    let shown: Vec<Value> = rows.iter().map(|row| view(&call, row)).collect();
     let modified = rows.iter().map(|row| row.updated_at).max();
-    Ok(call.json(StatusCode::OK, &json!({"resource_providers": shown}), modified))
+    Ok(call.json(StatusCode::OK, &Listing { call: &call, rows: &rows }, modified))
 }
 
 async fn show(call: Call, Path(uuid): Path<String>) -> Result<Response, Fault> {
