@@ -81,8 +81,6 @@ async fn every_failed_login_looks_the_same() {
             by_name("demo", "demo", Some("admin")),
             by_name("demo", "demo", Some("nothing")),
             by_name("demo", &"x".repeat(10_000), Some("demo")),
-            by_name("de\u{0}mo", "demo", Some("demo")),
-            by_name("demo", "demo\u{0}", Some("demo")),
             by_name("demo", "demo", Some("de\nmo")),
             elsewhere,
         ] {

@@ -40,9 +40,10 @@ async fn an_image_is_made_as_the_client_makes_it() {
                 "schema": "/v2/schemas/image",
             })
         );
-        for missing in ["wimg", "", "a%00b", "..%2f..", "{x}"] {
+        for missing in ["wimg", "", "..%2f..", "{x}"] {
             assert_eq!(shelf.get(ANNA, &format!("/v2/images/{missing}")).await.status, 404);
         }
+        assert_eq!(shelf.get(ANNA, "/v2/images/a%00b").await.status, 400);
         let chosen = "6f0cf0d3-8f0a-4a6c-9d3e-5b1a86f6f4b2";
         assert_eq!(shelf.make(ANNA, json!({"id": chosen})).await, chosen);
         assert_eq!(shelf.post(ANNA, json!({"id": chosen})).await.status, 409);

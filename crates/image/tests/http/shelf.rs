@@ -57,6 +57,7 @@ pub async fn shelves() -> Vec<Shelf> {
 }
 
 impl Shelf {
+    /// A request by `user:project`; by `user:` without a project.
     pub async fn call(
         &self,
         who: &str,
@@ -72,6 +73,9 @@ impl Shelf {
             .header("content-type", kind);
         if !who.is_empty() {
             request = request.header("x-auth-token", who);
+        }
+        if who.ends_with(':') {
+            request = request.header("x-project-id", "");
         }
         let response =
             self.router.clone().oneshot(request.body(body.into()).unwrap()).await.unwrap();

@@ -150,9 +150,8 @@ fn furnish(
         for name in &copy.traits {
             if !names::is_standard_trait(name) {
                 traits::ensure(tx, name, now)?;
-                traits::pin(tx, name)?;
             }
-            tx.execute(traits::ADD, params![copy.id, name, false])?;
+            traits::add(tx, copy.id, name, false)?;
         }
     }
     if have.is_none_or(|have| have.aggregates != copy.aggregates) {

@@ -79,13 +79,10 @@ pub fn delete(tx: &mut Tx<'_>, name: &str) -> Result<(), Error> {
     if get(tx, name)?.is_none() {
         return Err(Fault::bad_request(format!("Cannot delete standard trait {name}.")).into());
     }
-    if tx.row(db::traits::IN_USE, params![name])?.is_some() {
-        return Err(
-            Fault::conflict(format!("The trait {name} is in use by a resource provider.")).into()
-        );
+    if db::traits::delete(tx, name)? {
+        return Ok(());
     }
-    tx.execute(db::traits::DELETE, params![name])?;
-    Ok(())
+    Err(Fault::conflict(format!("The trait {name} is in use by a resource provider.")).into())
 }
 
 /// The traits of which there are none.
@@ -148,12 +145,7 @@ pub fn set(
     let wanted: HashSet<&String> = wanted.iter().collect();
     for name in wanted {
         if old.remove(name).is_none() {
-            if !names::is_standard_trait(name) && !db::traits::pin(tx, name)? {
-                return Err(Fault::conflict(format!("The trait {name} was just removed."))
-                    .with_code(codes::CONCURRENT_UPDATE)
-                    .into());
-            }
-            tx.execute(db::traits::ADD, params![id, name, false])?;
+            db::traits::add(tx, id, name, false).map_err(|error| gone(error, name))?;
             changed = true;
         }
     }
@@ -166,4 +158,16 @@ pub fn set(
         world.tree_changed(tx, row.root)?;
     }
     of_provider(tx, id)
+}
+
+/// A trait that somebody deletes at this very moment is the client's to look up again.
+fn gone(error: kilonova_store::Error, name: &str) -> Error {
+    match error {
+        kilonova_store::Error::Reference(_) => {
+            Fault::conflict(format!("The trait {name} was just removed."))
+                .with_code(codes::CONCURRENT_UPDATE)
+                .into()
+        }
+        error => error.into(),
+    }
 }

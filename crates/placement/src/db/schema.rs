@@ -47,10 +47,12 @@ CREATE TABLE traits (
 CREATE TABLE provider_traits (
     provider_id TEXT NOT NULL REFERENCES resource_providers (id),
     trait TEXT NOT NULL,
+    custom TEXT REFERENCES traits (name),
     reported BIGINT NOT NULL,
     PRIMARY KEY (provider_id, trait)
 );
 CREATE INDEX provider_traits_trait ON provider_traits (trait);
+CREATE INDEX provider_traits_custom ON provider_traits (custom);
 CREATE TABLE provider_aggregates (
     provider_id TEXT NOT NULL REFERENCES resource_providers (id),
     aggregate TEXT NOT NULL,

@@ -1,8 +1,11 @@
 //! Rows of `traits` (custom ones) and `provider_traits`. Standard traits are data of the program,
-//! not rows.
+//! not rows, so only a custom one is referred to: the key keeps it from being deleted under a
+//! provider, and unlike a write to its row lets a thousand hosts with the same trait come at once.
 
 use kilonova_ids::ProviderId;
 use kilonova_store::{Error, Tx, params, statements};
+
+use crate::names;
 
 statements! {
     /// All custom traits.
@@ -11,21 +14,18 @@ statements! {
     GET = "SELECT updated_at FROM traits WHERE name = ?1";
     /// Makes a custom trait known.
     ENSURE = "INSERT INTO traits (name, updated_at) VALUES (?1, ?2) ON CONFLICT (name) DO NOTHING";
-    /// Says that something new hangs on the trait, so that nobody deletes it meanwhile.
-    PIN = "UPDATE traits SET updated_at = updated_at WHERE name = ?1";
     /// Forgets a custom trait.
     DELETE = "DELETE FROM traits WHERE name = ?1";
     /// A provider's traits.
     OF_PROVIDER = "SELECT trait, reported FROM provider_traits WHERE provider_id = ?1 ORDER BY trait";
     /// Gives a provider a trait.
-    ADD = "INSERT INTO provider_traits (provider_id, trait, reported) VALUES (?1, ?2, ?3)
+    ADD = "INSERT INTO provider_traits (provider_id, trait, custom, reported)
+        VALUES (?1, ?2, ?3, ?4)
         ON CONFLICT (provider_id, trait) DO UPDATE SET reported = excluded.reported";
     /// Takes one away.
     REMOVE = "DELETE FROM provider_traits WHERE provider_id = ?1 AND trait = ?2";
     /// Takes all away.
     CLEAR = "DELETE FROM provider_traits WHERE provider_id = ?1";
-    /// Whether anyone has the trait.
-    IN_USE = "SELECT provider_id FROM provider_traits WHERE trait = ?1 LIMIT 1";
     /// Traits that someone has.
     ASSOCIATED = "SELECT DISTINCT trait FROM provider_traits ORDER BY trait";
 }
@@ -58,7 +58,19 @@ pub fn associated(tx: &mut Tx<'_>) -> Result<Vec<String>, Error> {
     tx.rows(ASSOCIATED, params![])?.iter().map(|row| row.string(0)).collect()
 }
 
-/// Whether there is a custom trait of that name; nobody else deletes it in this transaction.
-pub fn pin(tx: &mut Tx<'_>, name: &str) -> Result<bool, Error> {
-    Ok(tx.execute(PIN, params![name])? > 0)
+/// Gives a provider a trait. [`Error::Reference`] when it is a custom one that there is not (any
+/// more).
+pub fn add(tx: &mut Tx<'_>, id: ProviderId, name: &str, reported: bool) -> Result<(), Error> {
+    let custom = (!names::is_standard_trait(name)).then_some(name);
+    tx.execute(ADD, params![id, name, custom, reported])?;
+    Ok(())
+}
+
+/// Forgets a custom trait; false when some provider has it. The transaction must then end.
+pub fn delete(tx: &mut Tx<'_>, name: &str) -> Result<bool, Error> {
+    match tx.execute(DELETE, params![name]) {
+        Ok(_) => Ok(true),
+        Err(Error::Reference(_)) => Ok(false),
+        Err(error) => Err(error),
+    }
 }

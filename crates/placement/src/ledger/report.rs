@@ -187,9 +187,8 @@ fn describe(tx: &mut Tx<'_>, spec: &ProviderSpec, now: i64) -> Result<bool, Erro
             None => {
                 if !names::is_standard_trait(name) {
                     traits::ensure(tx, name, now)?;
-                    traits::pin(tx, name)?;
                 }
-                tx.execute(traits::ADD, params![spec.id, name, true])?;
+                traits::add(tx, spec.id, name, true)?;
                 changed = true;
             }
         }
