@@ -108,7 +108,11 @@ pub fn update(
     if let Some(zone) = &change.zone {
         rename_zone(tx, &mut aggregate, zone.as_deref(), Doing::Update)?;
     }
-    write(tx, compute, aggregate, change.zone.is_some(), now)
+    let aggregate = write(tx, aggregate, now)?;
+    if change.zone.is_some() {
+        rezone_all(tx, compute, &aggregate)?;
+    }
+    Ok(aggregate)
 }
 
 /// Sets metadata; a key without value goes.
@@ -132,7 +136,11 @@ pub fn set_metadata(
             aggregate.metadata.remove(key);
         }
     }
-    write(tx, compute, aggregate, metadata.contains_key(ZONE), now)
+    let aggregate = write(tx, aggregate, now)?;
+    if metadata.contains_key(ZONE) {
+        rezone_all(tx, compute, &aggregate)?;
+    }
+    Ok(aggregate)
 }
 
 /// Removes an aggregate.
@@ -172,8 +180,8 @@ pub fn add_host(
     placement::join(tx, &compute.world, host.root_provider, aggregate.uuid)?;
     aggregate.hosts.push(name.to_owned());
     aggregate.hosts.sort();
-    let zoned = aggregate.zone().is_some();
-    write(tx, compute, aggregate, zoned, now)
+    rezone(tx, compute, name)?;
+    write(tx, aggregate, now)
 }
 
 /// Takes a host out of an aggregate.
@@ -199,24 +207,20 @@ pub fn remove_host(
     placement::leave(tx, &compute.world, host.root_provider, aggregate.uuid)?;
     aggregate.hosts.retain(|have| have != name);
     rezone(tx, compute, name)?;
-    write(tx, compute, aggregate, false, now)
+    write(tx, aggregate, now)
 }
 
-fn write(
-    tx: &mut Tx<'_>,
-    compute: &Compute,
-    mut aggregate: Aggregate,
-    zoned: bool,
-    now: i64,
-) -> Result<Aggregate, Error> {
+fn write(tx: &mut Tx<'_>, mut aggregate: Aggregate, now: i64) -> Result<Aggregate, Error> {
     aggregate.updated_at = Some(now);
     db::update(tx, &aggregate)?;
-    if zoned {
-        for host in &aggregate.hosts {
-            rezone(tx, compute, host)?;
-        }
-    }
     Ok(aggregate)
+}
+
+fn rezone_all(tx: &mut Tx<'_>, compute: &Compute, aggregate: &Aggregate) -> Result<(), Error> {
+    for host in &aggregate.hosts {
+        rezone(tx, compute, host)?;
+    }
+    Ok(())
 }
 
 fn rename_zone(
