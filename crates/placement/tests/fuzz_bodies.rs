@@ -470,6 +470,7 @@ async fn refresh(api: &Api, known: &Generations) {
 async fn no_body_is_a_500() {
     let inputs: u32 =
         std::env::var("KILONOVA_FUZZ").ok().and_then(|n| n.parse().ok()).unwrap_or(4000);
+    kilonova_testkit::log();
     for (name, store, _guard) in common::stores().await {
         let api = Arc::new(Api::new(&store));
         let known = Generations::default();

@@ -11,6 +11,8 @@ pub struct Tx<'a> {
     inner: Inner<'a>,
     /// Set when a statement failed in a way that asks for the whole transaction to be run again.
     pub(crate) retry: bool,
+    /// Set when a key was violated: by a row, perhaps, that is younger than this snapshot.
+    pub(crate) doubt: bool,
     /// Where it met another transaction, if it did.
     pub(crate) met: Option<Lane>,
     pub(crate) hooks: Vec<Hook>,
@@ -33,12 +35,13 @@ impl<'a> Tx<'a> {
     }
 
     fn over(inner: Inner<'a>) -> Self {
-        Self { inner, retry: false, met: None, hooks: Vec::new(), statements: 0 }
+        Self { inner, retry: false, doubt: false, met: None, hooks: Vec::new(), statements: 0 }
     }
 
     /// Statements that write a row have its key as their first parameter.
     fn note<T>(&mut self, params: &[Value], answer: Result<T, Error>) -> Result<T, Error> {
         self.statements += 1;
+        self.doubt |= matches!(answer, Err(Error::Unique(_) | Error::Reference(_)));
         if matches!(answer, Err(Error::Retry(_))) {
             self.retry = true;
             self.met = match params.first() {

@@ -10,6 +10,14 @@ pub struct Guard {
     _directory: Option<tempfile::TempDir>,
 }
 
+/// Shows the log of the code under test beside a failure: warnings and errors, or what `RUST_LOG`
+/// asks for. The second call does nothing.
+pub fn log() {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
+}
+
 /// A migrated, empty store on each database at hand, with its name for messages.
 ///
 /// # Panics

@@ -1,6 +1,8 @@
 //! Moves inventory between providers together with what is held of it, in one commit: the new
 //! inventories are added to the old, the allocations move, then what is no longer wanted goes.
 
+use std::collections::BTreeSet;
+
 use kilonova_ids::ProviderId;
 use kilonova_store::Tx;
 use kilonova_wire::Fault;
@@ -33,6 +35,7 @@ pub fn run(
     targets: &[Target],
     changes: &[Change],
 ) -> Result<(), Error> {
+    lock(tx, targets)?;
     let mut roots = Vec::new();
     for target in targets {
         let id = target.provider;
@@ -68,4 +71,14 @@ pub fn run(
         world.tree_changed(tx, root)?;
     }
     Ok(())
+}
+
+/// Other writers to the trees wait; the trees in the order of their roots, as two reshapes of the
+/// same trees would otherwise wait for each other.
+fn lock(tx: &mut Tx<'_>, targets: &[Target]) -> Result<(), Error> {
+    let mut roots = BTreeSet::new();
+    for target in targets {
+        roots.extend(db::providers::by_id(tx, target.provider)?.map(|row| row.root));
+    }
+    roots.into_iter().try_for_each(|root| Ok(db::providers::lock_tree(tx, root)?))
 }

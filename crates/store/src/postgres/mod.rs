@@ -1,8 +1,12 @@
 //! PostgreSQL: a bounded pool, `REPEATABLE READ`, and retries.
 //!
 //! Under `REPEATABLE READ` two transactions that write the same row cannot both commit; the later
-//! is run again ([`lanes`] keeps that rare). The ledger relies on this: whoever changes what hangs on a row (a provider's
-//! allocations, a consumer's requests) writes that row too.
+//! is run again ([`lanes`] keeps that rare). The ledger relies on this: whoever changes what hangs
+//! on a row (a provider's allocations, a consumer's requests) writes that row too.
+//!
+//! Keys are checked against what is committed now, not against the snapshot: a transaction that
+//! looked, saw no row and inserted one can violate a key all the same. What fails after that is run
+//! once more, so that the caller's own check meets the row and says what it means.
 
 mod lanes;
 mod session;
@@ -85,6 +89,7 @@ impl Postgres {
     {
         let begun = Instant::now();
         let mut pause = FIRST_PAUSE;
+        let mut doubted = false;
         loop {
             let held = self.lanes.take(&lanes).await;
             let client =
@@ -104,6 +109,11 @@ impl Postgres {
             let (error, met) = match ended {
                 Ended::Done(answer) => return answer,
                 Ended::Conflict(error, met) => (error, met),
+                Ended::Doubtful(error) if doubted => return Err(error),
+                Ended::Doubtful(error) => {
+                    doubted = true;
+                    (error, None)
+                }
             };
             if begun.elapsed() > PATIENCE {
                 return Err(error);
@@ -119,6 +129,8 @@ enum Ended<T, E> {
     Done(Result<T, E>),
     /// To be run again; the lane of the row that it met, if that is known.
     Conflict(E, Option<Lane>),
+    /// It failed, and a key was violated on the way: a younger snapshot may tell why.
+    Doubtful(E),
 }
 
 /// Runs the transaction once, on a thread that may block.
@@ -138,7 +150,8 @@ where
     };
     let mut tx = Tx::postgres(Session::new(&transaction, handle));
     let outcome = work(&mut tx);
-    let (retry, met, hooks) = (tx.retry, tx.met, std::mem::take(&mut tx.hooks));
+    let (retry, doubt, met) = (tx.retry, tx.doubt, tx.met);
+    let hooks = std::mem::take(&mut tx.hooks);
     drop(tx);
     match outcome {
         Ok(value) => match handle.block_on(transaction.commit()).map_err(Error::from) {
@@ -152,6 +165,7 @@ where
         Err(error) => match handle.block_on(transaction.rollback()) {
             Err(broken) => Ended::Done(Err(Error::from(broken).into())),
             Ok(()) if retry => Ended::Conflict(error, met),
+            Ok(()) if doubt => Ended::Doubtful(error),
             Ok(()) => Ended::Done(Err(error)),
         },
     }
