@@ -30,6 +30,32 @@ pub fn begin(tx: &mut Tx<'_>, new: &NewOperation, now: i64) -> Result<(), Error>
     }
 }
 
+/// Writes down an operation that is over already; it may do so while another one is open.
+///
+/// # Errors
+/// The database's.
+pub fn record(
+    tx: &mut Tx<'_>,
+    new: &NewOperation,
+    outcome: Outcome,
+    now: i64,
+) -> Result<(), Error> {
+    let params = params![
+        new.id,
+        new.kind,
+        new.subject,
+        &new.request_id,
+        &new.project_id,
+        &new.user_id,
+        new.step,
+        new.data.to_string(),
+        outcome.as_str(),
+        now
+    ];
+    tx.execute(sql::RECORD, params)?;
+    Ok(())
+}
+
 /// The open operation of a server.
 ///
 /// # Errors

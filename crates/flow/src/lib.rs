@@ -18,7 +18,9 @@ mod operation;
 mod statements;
 
 pub use error::Error;
-pub use journal::{advance, begin, event, finish, history, one, open_by_kind, open_of, purge};
+pub use journal::{
+    advance, begin, event, finish, history, one, open_by_kind, open_of, purge, record,
+};
 pub use migrations::MIGRATIONS;
 pub use operation::{Event, NewOperation, Operation, Outcome};
 pub use statements::STATEMENTS;

@@ -5,6 +5,10 @@ kilonova_store::statements! {
     BEGIN = "INSERT INTO operations (id, kind, subject, open_subject, request_id, project_id, user_id,
         step, version, data, outcome, created_at, updated_at)
         VALUES (?1, ?2, ?3, ?3, ?4, ?5, ?6, ?7, 0, ?8, 'open', ?9, ?9)";
+    /// A row of what is over already.
+    RECORD = "INSERT INTO operations (id, kind, subject, request_id, project_id, user_id,
+        step, version, data, outcome, created_at, updated_at)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8, ?9, ?10, ?10)";
     /// The open operation of a subject.
     OPEN_OF = "SELECT id, kind, subject, request_id, project_id, user_id, step, version, data, outcome,
         message, created_at, updated_at FROM operations WHERE open_subject = ?1";

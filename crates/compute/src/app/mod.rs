@@ -9,4 +9,5 @@ pub mod link;
 pub mod quotas;
 pub mod resolve;
 pub mod services;
+pub mod states;
 pub mod usage;

@@ -27,7 +27,9 @@ CREATE TABLE servers (
     fault TEXT,
     created_at BIGINT NOT NULL,
     updated_at BIGINT NOT NULL,
-    launched_at BIGINT
+    launched_at BIGINT,
+    locked_by TEXT,
+    locked_reason TEXT
 );
 CREATE INDEX servers_by_project ON servers (project_id, seq);
 CREATE INDEX servers_by_host ON servers (host);

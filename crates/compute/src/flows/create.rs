@@ -20,7 +20,21 @@ use crate::{Compute, Error};
 const ATTEMPTS: usize = 3;
 const EVENT: &str = "compute__do_build_and_run_instance";
 
-pub(super) fn spawned(
+pub(super) fn observed(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    host: &str,
+    operation: &Operation,
+    observation: &Observation,
+    now: i64,
+) -> Result<(), Error> {
+    if operation.step == "clear" {
+        return cleared(tx, compute, host, operation, observation, now);
+    }
+    spawned(tx, compute, host, operation, observation, now)
+}
+
+fn spawned(
     tx: &mut Tx<'_>,
     compute: &Compute,
     host: &str,
@@ -52,7 +66,7 @@ pub(super) fn spawned(
     }
 }
 
-pub(super) fn cleared(
+fn cleared(
     tx: &mut Tx<'_>,
     compute: &Compute,
     host: &str,

@@ -25,6 +25,7 @@ use crate::{Compute, Error};
 
 pub use delete::{delete, give_up};
 pub use power::{Change, change_power};
+pub use start::note;
 
 /// Takes one observation into account. An old one changes nothing; one that fits no open operation
 /// tells of a guest that changed by itself, or of one that is gone at last.
@@ -48,10 +49,9 @@ pub fn observe(
             Desired::Present(_) => settle(tx, observation, now),
         };
     };
-    match (operation.kind.as_str(), operation.step.as_str()) {
-        ("create", "spawn") => create::spawned(tx, compute, host, &operation, observation, now),
-        ("create", "clear") => create::cleared(tx, compute, host, &operation, observation, now),
-        ("delete", _) => delete::destroyed(tx, compute, host, &operation, observation, now),
+    match operation.kind.as_str() {
+        "create" => create::observed(tx, compute, host, &operation, observation, now),
+        "delete" => delete::destroyed(tx, compute, host, &operation, observation, now),
         _ => power::settled(tx, host, &operation, observation, now),
     }
 }

@@ -6,6 +6,7 @@ use kilonova_store::Tx;
 use kilonova_wire::{Context, Fault};
 
 use super::start;
+use crate::app::states;
 use crate::db::documents;
 use crate::db::servers::{self, Server, VmState};
 use crate::{Compute, Error};
@@ -47,20 +48,11 @@ impl Change {
         }
     }
 
-    /// Whether it may take the place of what is being done already: a guest that does not answer a
-    /// reboot can be rebooted hard.
-    fn replaces(self, task: &str) -> bool {
-        self == Self::RebootHard && matches!(task, "rebooting" | "rebooting_hard")
-    }
-
-    fn allowed(self, state: VmState) -> bool {
+    /// The row of the table of states.
+    fn rule(self) -> &'static str {
         match self {
-            Self::Start => state == VmState::Stopped,
-            Self::Stop => matches!(state, VmState::Active | VmState::Error),
-            Self::RebootSoft => state == VmState::Active,
-            Self::RebootHard => {
-                matches!(state, VmState::Active | VmState::Stopped | VmState::Error)
-            }
+            Self::RebootHard => "reboot_hard",
+            other => other.action(),
         }
     }
 }
@@ -77,33 +69,11 @@ pub fn change_power(
     change: Change,
     now: i64,
 ) -> Result<(), Error> {
-    let refuse = |attribute: &str, state: &str| {
-        Error::from(Fault::conflict(format!(
-            "Cannot '{}' instance {} while it is in {attribute} {state}",
-            change.action(),
-            server.id
-        )))
+    states::check(context, server, change.rule())?;
+    let Some(host) = &server.host else { return Err(states::not_ready(server)) };
+    let Some(document) = documents::get(tx, host, server.id)? else {
+        return Err(states::not_ready(server));
     };
-    let unready = || Error::from(Fault::conflict(format!("Instance {} is not ready", server.id)));
-    if matches!(change, Change::Start | Change::Stop) && server.host.is_none() {
-        return Err(unready());
-    }
-    if !change.allowed(server.vm_state) {
-        return Err(refuse("vm_state", server.vm_state.as_str()));
-    }
-    if let Some(task) = server.task_state.as_deref().filter(|task| !change.replaces(task)) {
-        return Err(refuse("task_state", task));
-    }
-    if server.launched_at.is_none() {
-        return Err(Fault::conflict(format!(
-            "Instance {} is in an invalid state for '{}'",
-            server.id,
-            change.action()
-        ))
-        .into());
-    }
-    let Some(host) = &server.host else { return Err(unready()) };
-    let Some(document) = documents::get(tx, host, server.id)? else { return Err(unready()) };
     let Desired::Present(mut domain) = document.desired else {
         return Err(Fault::conflict(format!("Instance {} is being removed", server.id)).into());
     };

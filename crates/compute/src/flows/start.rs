@@ -42,6 +42,30 @@ pub(super) fn begin(
     Ok(id)
 }
 
+/// Notes an action that was over as soon as it was asked for, such as a lock.
+///
+/// # Errors
+/// The database's.
+pub fn note(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    server: &Server,
+    kind: &'static str,
+    now: i64,
+) -> Result<(), Error> {
+    let operation = NewOperation {
+        id: OperationId::new_v4(),
+        kind,
+        subject: server.id,
+        request_id: context.request_id_text(),
+        project_id: context.project_id.clone(),
+        user_id: context.user_id.clone(),
+        step: "done",
+        data: json!({}),
+    };
+    Ok(flow::record(tx, &operation, flow::Outcome::Done, now)?)
+}
+
 /// The event that Nova records for a finished step of an operation.
 pub(super) fn event(
     name: &str,

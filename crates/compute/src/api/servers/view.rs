@@ -25,13 +25,36 @@ pub(super) struct Scene<'a> {
 
 /// Nova's `status` (`api/openstack/common.py`).
 pub(super) fn status(server: &Server) -> &'static str {
-    match (server.vm_state, server.task_state.as_deref()) {
-        (VmState::Active, Some("rebooting")) => "REBOOT",
-        (VmState::Active, Some("rebooting_hard")) => "HARD_REBOOT",
-        (VmState::Active, _) => "ACTIVE",
-        (VmState::Building, _) => "BUILD",
-        (VmState::Stopped, _) => "SHUTOFF",
-        (VmState::Error, _) => "ERROR",
+    const REBUILD: &[&str] = &["rebuilding", "rebuild_block_device_mapping", "rebuild_spawning"];
+    const RESIZE: &[&str] =
+        &["resize_prep", "resize_migrating", "resize_migrated", "resize_finish"];
+    let task = server.task_state.as_deref().unwrap_or_default();
+    let rebuilt = REBUILD.contains(&task);
+    match server.vm_state {
+        VmState::Active => match task {
+            "rebooting" | "reboot_pending" | "reboot_started" => "REBOOT",
+            "rebooting_hard" | "reboot_pending_hard" | "reboot_started_hard" => "HARD_REBOOT",
+            "updating_password" => "PASSWORD",
+            "migrating" => "MIGRATING",
+            _ if rebuilt => "REBUILD",
+            _ if RESIZE.contains(&task) => "RESIZE",
+            _ => "ACTIVE",
+        },
+        VmState::Stopped if rebuilt => "REBUILD",
+        VmState::Stopped if RESIZE.contains(&task) => "RESIZE",
+        VmState::Error if rebuilt => "REBUILD",
+        VmState::Resized if task == "resize_reverting" => "REVERT_RESIZE",
+        VmState::Paused if task == "migrating" => "MIGRATING",
+        VmState::Building => "BUILD",
+        VmState::Paused => "PAUSED",
+        VmState::Suspended => "SUSPENDED",
+        VmState::Stopped => "SHUTOFF",
+        VmState::Rescued => "RESCUE",
+        VmState::Resized => "VERIFY_RESIZE",
+        VmState::Shelved => "SHELVED",
+        VmState::ShelvedOffloaded => "SHELVED_OFFLOADED",
+        VmState::SoftDeleted => "SOFT_DELETED",
+        VmState::Error => "ERROR",
     }
 }
 
@@ -211,12 +234,12 @@ fn extra(server: &Server, scene: &Scene<'_>) -> BTreeMap<&'static str, Value> {
     if server.host.is_some() {
         add(1, "security_groups", json!([{"name": "default"}]));
     }
-    add(9, "locked", json!(false));
+    add(9, "locked", json!(server.lock.is_some()));
     add(19, "description", json!(server.description));
     add(26, "tags", json!(server.tags));
     add(63, "trusted_image_certificates", Value::Null);
     add(71, "server_groups", json!([]));
-    add(73, "locked_reason", Value::Null);
+    add(73, "locked_reason", json!(server.lock.as_ref().and_then(|lock| lock.reason.as_ref())));
     add(90, "OS-EXT-SRV-ATTR:hostname", json!(spec.hostname));
     add(96, "pinned_availability_zone", json!(spec.availability_zone));
     add(100, "scheduler_hints", spec.hints.clone());

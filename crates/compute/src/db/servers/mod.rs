@@ -3,7 +3,7 @@
 mod model;
 pub mod statements;
 
-pub use model::{Fault, FlavorOf, NewServer, Server, Spec, VmState, instance_name};
+pub use model::{Fault, FlavorOf, Lock, NewServer, Server, Spec, VmState, instance_name};
 
 use kilonova_ids::ServerId;
 use kilonova_store::{Row, Tx, params};
@@ -155,6 +155,17 @@ pub fn set_tags(tx: &mut Tx<'_>, id: ServerId, tags: &[String], now: i64) -> Res
     Ok(())
 }
 
+/// Locks or unlocks; the time of the last change stays, as upstream has it.
+///
+/// # Errors
+/// The database's.
+pub fn set_lock(tx: &mut Tx<'_>, id: ServerId, lock: Option<&Lock>) -> Result<(), Error> {
+    let by = lock.map(|lock| lock.by.as_str());
+    let reason = lock.and_then(|lock| lock.reason.as_deref());
+    tx.execute(sql::SET_LOCK, params![id, by, reason])?;
+    Ok(())
+}
+
 /// Removes the row; whoever calls has released what the server held.
 ///
 /// # Errors
@@ -187,5 +198,9 @@ fn read(row: &Row) -> Result<Server, Error> {
         created_at: row.int(14)?,
         updated_at: row.int(15)?,
         launched_at: row.int_opt(16)?,
+        lock: row
+            .string_opt(17)?
+            .map(|by| Ok::<_, Error>(Lock { by, reason: row.string_opt(18)? }))
+            .transpose()?,
     })
 }

@@ -16,31 +16,58 @@ pub enum VmState {
     Building,
     /// Started; with all its devices.
     Active,
+    /// Running, with its processors stopped.
+    Paused,
+    /// Its memory is on disk.
+    Suspended,
     /// Shut off.
     Stopped,
+    /// Running from another image, to be mended.
+    Rescued,
+    /// In its new place or size; the old one is kept until it is confirmed.
+    Resized,
+    /// Shut off, with an image of its disk, still on its host.
+    Shelved,
+    /// Shelved, and on no host.
+    ShelvedOffloaded,
+    /// Deleted, and kept for a while.
+    SoftDeleted,
     /// Something failed; the fault says what.
     Error,
 }
 
+const VM_STATES: &[(VmState, &str)] = &[
+    (VmState::Building, "building"),
+    (VmState::Active, "active"),
+    (VmState::Paused, "paused"),
+    (VmState::Suspended, "suspended"),
+    (VmState::Stopped, "stopped"),
+    (VmState::Rescued, "rescued"),
+    (VmState::Resized, "resized"),
+    (VmState::Shelved, "shelved"),
+    (VmState::ShelvedOffloaded, "shelved_offloaded"),
+    (VmState::SoftDeleted, "soft-delete"),
+    (VmState::Error, "error"),
+];
+
 impl VmState {
     /// Nova's spelling.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Building => "building",
-            Self::Active => "active",
-            Self::Stopped => "stopped",
-            Self::Error => "error",
-        }
+        VM_STATES.iter().find(|(state, _)| *state == self).map_or("error", |(_, text)| text)
     }
 
-    pub(super) fn parse(text: &str) -> Self {
-        match text {
-            "building" => Self::Building,
-            "active" => Self::Active,
-            "stopped" => Self::Stopped,
-            _ => Self::Error,
-        }
+    pub(crate) fn parse(text: &str) -> Self {
+        VM_STATES.iter().find(|(_, name)| *name == text).map_or(Self::Error, |(state, _)| *state)
     }
+}
+
+/// A lock: only admins act on the server, and whoever set it takes it off.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lock {
+    /// `owner` or `admin`.
+    pub by: String,
+    /// Why, from 2.73 on.
+    pub reason: Option<String>,
 }
 
 /// The flavor as it was when the server was made; later changes of the flavor do not reach it.
@@ -160,7 +187,7 @@ pub struct Server {
     pub vm_state: VmState,
     /// What is being done.
     pub task_state: Option<String>,
-    /// 0 none, 1 running, 4 shut down.
+    /// 0 none, 1 running, 3 paused, 4 shut down, 7 suspended.
     pub power_state: i64,
     /// What it was asked to be.
     pub spec: Spec,
@@ -168,6 +195,8 @@ pub struct Server {
     pub metadata: BTreeMap<String, String>,
     /// Tags.
     pub tags: Vec<String>,
+    /// Whether it is locked.
+    pub lock: Option<Lock>,
     /// Why it is in `ERROR`.
     pub fault: Option<Fault>,
     /// Microseconds since 1970.

@@ -8,16 +8,16 @@ kilonova_store::statements! {
         RETURNING seq";
     /// One.
     FIND = "SELECT seq, id, project_id, user_id, name, description, host, vm_state, task_state,
-        power_state, spec, metadata, tags, fault, created_at, updated_at, launched_at
-        FROM servers WHERE id = ?1";
+        power_state, spec, metadata, tags, fault, created_at, updated_at, launched_at,
+        locked_by, locked_reason FROM servers WHERE id = ?1";
     /// A page over all projects.
     PAGE = "SELECT seq, id, project_id, user_id, name, description, host, vm_state, task_state,
-        power_state, spec, metadata, tags, fault, created_at, updated_at, launched_at
-        FROM servers WHERE seq < ?1 ORDER BY seq DESC LIMIT ?2";
+        power_state, spec, metadata, tags, fault, created_at, updated_at, launched_at,
+        locked_by, locked_reason FROM servers WHERE seq < ?1 ORDER BY seq DESC LIMIT ?2";
     /// A page of one project.
     PAGE_OF_PROJECT = "SELECT seq, id, project_id, user_id, name, description, host, vm_state, task_state,
-        power_state, spec, metadata, tags, fault, created_at, updated_at, launched_at
-        FROM servers WHERE project_id = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3";
+        power_state, spec, metadata, tags, fault, created_at, updated_at, launched_at,
+        locked_by, locked_reason FROM servers WHERE project_id = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3";
     /// Life.
     SET_STATE = "UPDATE servers SET vm_state = ?2, task_state = ?3, power_state = ?4, updated_at = ?5,
         fault = NULL WHERE id = ?1";
@@ -36,6 +36,8 @@ kilonova_store::statements! {
     SET_METADATA = "UPDATE servers SET metadata = ?2, updated_at = ?3 WHERE id = ?1";
     /// Tags.
     SET_TAGS = "UPDATE servers SET tags = ?2, updated_at = ?3 WHERE id = ?1";
+    /// Lock.
+    SET_LOCK = "UPDATE servers SET locked_by = ?2, locked_reason = ?3 WHERE id = ?1";
     /// Gone.
     DELETE = "DELETE FROM servers WHERE id = ?1";
 }

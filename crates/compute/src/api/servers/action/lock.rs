@@ -1,0 +1,58 @@
+//! `lock`, `unlock`: a mark on the server's row, and a line in its history.
+
+use axum::response::Response;
+use kilonova_wire::{Fault, Microversion};
+use serde_json::Value;
+
+use super::Asked;
+use crate::db::servers::{self, Lock};
+use crate::flows;
+
+/// Longest reason.
+const REASON: usize = 255;
+
+pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
+    let reason = if asked.name == "lock" { reason(&asked)? } else { None };
+    if asked.name == "unlock" && !asked.argument.is_null() {
+        return Err(asked.wrong("The action takes no argument."));
+    }
+    asked
+        .begin(move |tx, asked, server, now| {
+            if asked.name == "lock" {
+                let by =
+                    if server.project_id == asked.context.project_id { "owner" } else { "admin" };
+                let lock = Lock { by: by.to_owned(), reason: reason.clone() };
+                servers::set_lock(tx, server.id, Some(&lock))?;
+                return flows::note(tx, &asked.context, server, "lock", now);
+            }
+            if server.lock.as_ref().is_some_and(|lock| lock.by == "admin") {
+                asked
+                    .context
+                    .require_admin("os_compute_api:os-lock-server:unlock:unlock_override")?;
+            }
+            servers::set_lock(tx, server.id, None)?;
+            flows::note(tx, &asked.context, server, "unlock", now)
+        })
+        .await
+}
+
+/// `{"locked_reason": …}` from 2.73 on; nothing before.
+fn reason(asked: &Asked) -> Result<Option<String>, Fault> {
+    if asked.argument.is_null() {
+        return Ok(None);
+    }
+    let fields = asked
+        .argument
+        .as_object()
+        .filter(|_| asked.version >= Microversion(2, 73))
+        .ok_or_else(|| asked.wrong("The action takes no argument at this version."))?;
+    match (fields.len(), fields.get("locked_reason")) {
+        (0, _) => Ok(None),
+        (1, Some(Value::String(reason))) if (1..=REASON).contains(&reason.chars().count()) => {
+            Ok(Some(reason.clone()))
+        }
+        _ => {
+            Err(asked.wrong("It takes `locked_reason`, of 1 to 255 characters, and nothing else."))
+        }
+    }
+}

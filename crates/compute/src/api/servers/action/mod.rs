@@ -1,0 +1,99 @@
+//! `POST /servers/{id}/action`: exactly one key names the action; a file per family of actions.
+
+mod delete;
+mod lock;
+mod power;
+
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use kilonova_store::Tx;
+use kilonova_wire::time::now_micros;
+use kilonova_wire::{Context, Fault, JsonBody, Microversion};
+use serde_json::Value;
+
+use crate::db::servers::Server;
+use crate::{Compute, Error};
+
+/// What is asked, and by whom.
+#[derive(Clone)]
+struct Asked {
+    compute: Compute,
+    context: Context,
+    version: Microversion,
+    /// The id in the path, as it came.
+    id: String,
+    /// The key of the body.
+    name: String,
+    /// What the key stands for.
+    argument: Value,
+}
+
+impl Asked {
+    /// Runs `act` on the server in one transaction; 202 when it let itself be begun.
+    async fn begin<F>(self, act: F) -> Result<Response, Fault>
+    where
+        F: Fn(&mut Tx<'_>, &Self, &Server, i64) -> Result<(), Error> + Send + 'static,
+    {
+        self.write(act).await?;
+        Ok(StatusCode::ACCEPTED.into_response())
+    }
+
+    /// Runs `act` on the server in one transaction and gives its answer.
+    async fn write<T, F>(self, act: F) -> Result<T, Fault>
+    where
+        T: Send + 'static,
+        F: Fn(&mut Tx<'_>, &Self, &Server, i64) -> Result<T, Error> + Send + 'static,
+    {
+        let store = self.compute.store.clone();
+        let answer = store
+            .write(move |tx| {
+                let server = super::find::find(tx, &self.context, &self.id)?;
+                act(tx, &self, &server, now_micros())
+            })
+            .await?;
+        Ok(answer)
+    }
+
+    /// Refuses an argument where the action takes none.
+    fn nothing(&self) -> Result<(), Fault> {
+        if self.argument.is_null()
+            || self.argument.as_object().is_some_and(serde_json::Map::is_empty)
+        {
+            return Ok(());
+        }
+        Err(self.wrong("The action takes no argument."))
+    }
+
+    /// 400 for the argument.
+    fn wrong(&self, why: &str) -> Fault {
+        Fault::bad_request(format!(
+            "Invalid input for field/attribute {}. Value: {}. {why}",
+            self.name, self.argument
+        ))
+    }
+}
+
+pub(super) async fn action(
+    State(compute): State<Compute>,
+    context: Context,
+    version: Microversion,
+    Path(id): Path<String>,
+    JsonBody(body): JsonBody,
+) -> Result<Response, Fault> {
+    let Some((name, argument)) =
+        body.as_object().filter(|keys| keys.len() == 1).and_then(|keys| keys.iter().next())
+    else {
+        return Err(Fault::bad_request("Malformed request body: it must name exactly one action."));
+    };
+    let (name, argument) = (name.clone(), argument.clone());
+    let asked = Asked { compute, context, version, id, name, argument };
+    match asked.name.as_str() {
+        "os-start" | "os-stop" | "reboot" => power::act(asked).await,
+        "lock" | "unlock" => lock::act(asked).await,
+        "forceDelete" => delete::act(asked).await,
+        other => {
+            Err(Fault::bad_request(format!("There is no such action: {}.", other.escape_debug())))
+        }
+    }
+}
