@@ -60,7 +60,7 @@ const ACROSS: &[(&str, &str)] = &[
              GROUP BY al.provider_id) a
          JOIN deployables d ON d.provider_id = a.provider_id
          WHERE a.units <> (SELECT COUNT(*) FROM arqs q WHERE q.provider_id = a.provider_id
-             AND q.state = 'Bound')",
+             AND q.internal = 1)",
     ),
 ];
 
