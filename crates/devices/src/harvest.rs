@@ -119,15 +119,14 @@ impl Harvest {
                 }
                 fresh
             });
-            if let Health::Failed { reason } = &device.health {
+            if let Health::Failed { reason, .. } = &device.health {
                 self.troubles.push(Trouble::fatal(&address, reason));
-                device.deployables.iter_mut().for_each(|part| part.slots.clear());
             }
             devices.push(device);
         }
         for trouble in self.troubles.iter().filter(|trouble| trouble.fatal) {
             if !devices.iter().any(|device| device.address == trouble.address) {
-                let health = Health::Failed { reason: trouble.reason.clone() };
+                let health = Health::Failed { reason: trouble.reason.clone(), since: None };
                 let kind = match PciAddress::parse(&trouble.address) {
                     Some(place) => {
                         bus.get(place).map_or(DeviceKind::Pci, |one| one.function.kind())
@@ -174,6 +173,7 @@ fn blank(bus: &Bus, address: &str, kind: DeviceKind) -> Device {
     let function = function.map(|one| &one.function);
     Device {
         address: address.to_owned(),
+        card: None,
         kind,
         vendor_id: function.map_or_else(String::new, |one| one.vendor_id.clone()),
         product_id: function.map_or_else(String::new, |one| one.product_id.clone()),

@@ -26,7 +26,7 @@ pub(crate) fn health(sysfs: &dyn Sysfs, address: &str) -> Health {
 }
 
 fn failed(reason: String) -> Health {
-    Health::Failed { reason }
+    Health::Failed { reason, since: None }
 }
 
 /// The sum at the end of `aer_dev_fatal`: `TOTAL_ERR_FATAL 0`.

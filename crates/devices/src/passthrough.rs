@@ -95,6 +95,7 @@ impl Fake {
         let handle = |address: &String| HandleSlot::TestPci { address: address.clone() };
         harvest.ready.push(Device {
             address: self.address.clone(),
+            card: None,
             kind: self.kind,
             vendor_id: "abcd".to_owned(),
             product_id: "abcd".to_owned(),

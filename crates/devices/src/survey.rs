@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use kilonova_node_api::{Device, DeviceKind, HandleSlot, Health};
+use kilonova_node_api::{Device, DeviceKind, HandleSlot};
 use serde::Serialize;
 
 use crate::bus::{Bus, OnBus};
@@ -157,10 +157,7 @@ impl Survey {
         }
         let mut rows = vec![["PROVIDER", "CLASS", "UNITS", "HEALTH", "TRAITS"].map(str::to_owned)];
         for device in &self.offered {
-            let health = match &device.health {
-                Health::Healthy => "healthy",
-                Health::Failed { .. } => "failed",
-            };
+            let health = device.health.as_str();
             rows.extend(device.deployables.iter().map(|part| {
                 let units: u32 = part.slots.iter().map(units).sum();
                 let class = part.resource_class.clone();

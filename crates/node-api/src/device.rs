@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 pub struct Registration {
     /// Host name: hypervisor hostname, service host and the root provider's name.
     pub host: String,
+    /// What stays when the host is renamed (`/etc/machine-id`), empty where nothing does.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub machine_id: String,
     /// Hypervisor type as Nova shows it: `QEMU`, or `simulated`.
     pub hypervisor_type: String,
     /// Version as Nova packs it (major * 1000000 + minor * 1000 + release).
@@ -78,6 +81,10 @@ impl DeviceKind {
 pub struct Device {
     /// `0000:84:00.0`, or `mtty_mtty` for a virtual parent. Unique on the host.
     pub address: String,
+    /// Of a virtual function that is a device of its own: its physical function. What is on the
+    /// physical function itself and what is on its virtual functions exclude each other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub card: Option<String>,
     /// What it is.
     pub kind: DeviceKind,
     /// PCI vendor id, four hex digits.
@@ -96,17 +103,60 @@ pub struct Device {
 }
 
 /// Whether a device can be given to guests, as the node sees it.
+///
+/// `since` is the time of an event that is over and may have been dealt with, such as a line in the
+/// kernel log (microseconds since 1970); there is none for what is so now, such as a link that is
+/// down.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum Health {
     /// Nothing speaks against it.
     #[default]
     Healthy,
-    /// It is there and must not be given out. A device that the node cannot read has no deployables.
+    /// It is given out, and an operator should look at it.
+    Degraded {
+        /// Why, for people.
+        reason: String,
+        /// When, for an event.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        since: Option<i64>,
+    },
+    /// It is there, with its deployables, and must not be given out. A device that the node cannot
+    /// read has no deployables: they are as they were last told.
     Failed {
         /// Why, for people.
         reason: String,
+        /// When, for an event.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        since: Option<i64>,
     },
+}
+
+impl Health {
+    /// `healthy`, `degraded` or `failed`.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Healthy => "healthy",
+            Self::Degraded { .. } => "degraded",
+            Self::Failed { .. } => "failed",
+        }
+    }
+
+    /// Why it is not healthy.
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Healthy => None,
+            Self::Degraded { reason, .. } | Self::Failed { reason, .. } => Some(reason),
+        }
+    }
+
+    /// The time of the event that it comes from.
+    pub fn since(&self) -> Option<i64> {
+        match self {
+            Self::Healthy => None,
+            Self::Degraded { since, .. } | Self::Failed { since, .. } => *since,
+        }
+    }
 }
 
 /// A part of a device that becomes one resource provider.
@@ -124,8 +174,9 @@ pub struct Deployable {
     /// What else is known of it, such as `physical_network`, `region_id` or `function_id`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub facts: BTreeMap<String, String>,
-    /// What guests can be given: one slot per unit of inventory. Within one device, the slot that
-    /// has the device's own PCI address is the whole of it: it and all others exclude each other.
+    /// What guests can be given: one slot per unit of inventory. On one card, a slot on the card's own
+    /// function excludes the slots on its virtual functions, and so the other way round; on one
+    /// function, it being passed through excludes everything else there.
     pub slots: Vec<HandleSlot>,
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kilonova_node_api::Device;
+use kilonova_node_api::{Device, Health};
 use kilonova_placement::ledger::{self as placement, ProviderSpec};
 use kilonova_store::{Tx, params};
 use kilonova_wire::time::now_micros;
@@ -53,9 +53,13 @@ pub fn report(tx: &mut Tx<'_>, host: &str, devices: &[Device]) -> Result<Vec<Pro
     let kept = drop_deployables(tx, &seen, &known, now)?;
     drop_devices(tx, &seen, &kept, &known, now)?;
     let dirty = handles::dirty_of_host(tx, host)?;
-    let dirty = |part: &Part<'_>| dirty.get(&part.provider).copied().unwrap_or(0);
-    let parts = cards.iter().flat_map(|card| &card.parts);
-    Ok(parts.map(|part| part.provider(dirty(part))).collect())
+    let withheld = |card: &Card<'_>, part: &Part<'_>| match card.device.health {
+        Health::Failed { .. } => i64::MAX,
+        _ => dirty.get(&part.provider).copied().unwrap_or(0),
+    };
+    let of_card = |card| move |part| (card, part);
+    let parts = cards.iter().flat_map(|card| card.parts.iter().map(of_card(card)));
+    Ok(parts.map(|(card, part)| part.provider(withheld(card, part))).collect())
 }
 
 /// Row ids that the report names.

@@ -49,6 +49,7 @@ pub fn device(
 ) -> Device {
     Device {
         address: address.into(),
+        card: None,
         kind,
         vendor_id: "10de".into(),
         product_id: "1eb8".into(),

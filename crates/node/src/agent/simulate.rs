@@ -28,6 +28,7 @@ impl Node {
         let hypervisor = Simulated::open(state.clone(), plan).map_err(failed)?;
         let registration = Registration {
             host: host.name.clone(),
+            machine_id: String::new(),
             hypervisor_type: String::new(),
             hypervisor_version: 0,
             host_ip: host.address.clone(),
