@@ -27,6 +27,26 @@ async fn names_are_there_or_do_not_filter() {
 }
 
 #[tokio::test]
+async fn a_ratio_too_large_for_the_arithmetic_is_refused_on_both_sides_of_zero() {
+    for (name, store, _guard) in stores().await {
+        let api = Api::new(&store);
+        let host = api.provider("host", None, &[("VCPU", 4)]).await;
+        let inventory = format!("/resource_providers/{host}/inventories/VCPU");
+        for ratio in [1e308, -1e308] {
+            let generation =
+                api.get(&inventory).await.is(200).body["resource_provider_generation"].clone();
+            let body = json!({
+                "resource_provider_generation": generation,
+                "total": 4,
+                "allocation_ratio": ratio,
+            });
+            let refused = api.put(&inventory, body).await.is(400);
+            assert!(refused.detail().contains("allocation_ratio"), "{name}: {}", refused.detail());
+        }
+    }
+}
+
+#[tokio::test]
 async fn the_error_nearest_to_the_top_is_told() {
     for (_, store, _guard) in stores().await {
         let api = Api::new(&store);

@@ -125,7 +125,7 @@ fn inventory(required: &[&str], with_class: bool) -> Value {
         "min_unit": amount(1),
         "max_unit": amount(1),
         "step_size": amount(1),
-        "allocation_ratio": {"type": "number", "maximum": 3.402_82e38},
+        "allocation_ratio": {"type": "number", "minimum": -3.402_82e38, "maximum": 3.402_82e38},
     });
     if with_class {
         properties["resource_class"] = json!({"type": "string", "pattern": NAME});

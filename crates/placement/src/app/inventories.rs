@@ -136,14 +136,16 @@ pub fn delete(tx: &mut Tx<'_>, world: &World, id: ProviderId, class: &str) -> Re
 }
 
 /// Writes rows; with `all` the classes that are not wanted go. An operator's `reserved` is kept
-/// apart from the host's, so that the next report of the host does not undo it. Of a drained
-/// provider it is kept for later: sending back the number that draining shows changes nothing.
+/// apart from the host's, so that the next report of the host does not undo it. Of a provider that
+/// is drained, or of a device that its host cannot give out, it is kept for later: sending back the
+/// number that is shown changes nothing.
 ///
 /// # Errors
 /// 400 for an unknown class, 409 for an inventory in use that was to go.
 pub fn write(tx: &mut Tx<'_>, id: ProviderId, wanted: &[Wanted], all: bool) -> Result<(), Error> {
     let now = now_micros();
     let drained = db::drains::one(tx, id)?;
+    let mut withheld = false;
     let mut old: HashMap<String, InventoryRow> = db::inventories::of_provider(tx, id)?
         .into_iter()
         .map(|row| (row.class.clone(), row))
@@ -159,7 +161,8 @@ pub fn write(tx: &mut Tx<'_>, id: ProviderId, wanted: &[Wanted], all: bool) -> R
         }
         let reported = before.as_ref().and_then(|row| row.reported_reserved);
         let shown = before.as_ref().map(|row| row.inventory.reserved);
-        let by_operator = if drained && shown == Some(inventory.reserved) {
+        withheld |= reported.is_some_and(|said| said > inventory.reserved);
+        let by_operator = if shown == Some(inventory.reserved) {
             before.as_ref().and_then(|row| row.operator_reserved)
         } else {
             reported.filter(|said| *said != inventory.reserved).map(|_| inventory.reserved)
@@ -175,6 +178,8 @@ pub fn write(tx: &mut Tx<'_>, id: ProviderId, wanted: &[Wanted], all: bool) -> R
     }
     if drained {
         tx.execute(db::drains::RESERVE, params![id, now])?;
+    } else if withheld {
+        tx.execute(db::inventories::WITHHOLD, params![id])?;
     }
     if !all {
         return Ok(());

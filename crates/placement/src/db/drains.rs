@@ -20,11 +20,13 @@ statements! {
     /// Reserves all of what the host offers.
     RESERVE = "UPDATE inventories SET reserved = total, updated_at = ?2 WHERE provider_id = ?1
         AND reported_reserved IS NOT NULL AND reserved <> total";
-    /// Back to what the operator, or else the host, says. What the host no longer has stays as it is.
-    RESTORE = "UPDATE inventories SET reserved = COALESCE(operator_reserved, reported_reserved),
+    /// Back to the larger of what the operator and the host say. What the host no longer has stays as
+    /// it is.
+    RESTORE = "UPDATE inventories SET reserved = CASE WHEN operator_reserved > reported_reserved
+        THEN operator_reserved ELSE reported_reserved END,
         updated_at = ?2 WHERE provider_id = ?1 AND reported_reserved IS NOT NULL
-        AND reported_reserved < total
-        AND reserved <> COALESCE(operator_reserved, reported_reserved)";
+        AND reserved <> CASE WHEN operator_reserved > reported_reserved
+        THEN operator_reserved ELSE reported_reserved END";
 }
 
 /// The drained providers of a tree.

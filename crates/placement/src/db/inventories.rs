@@ -20,6 +20,10 @@ statements! {
         step_size = ?7, allocation_ratio = ?8, reported_reserved = ?9, operator_reserved = ?10,
         updated_at = ?11, shrunk = CASE WHEN used > CAST(?3 AS BIGINT) * CAST(?8 AS DOUBLE PRECISION)
         THEN 1 ELSE 0 END WHERE provider_id = ?1 AND class = ?2";
+    /// What the host of a device cannot give out stays reserved, whatever an operator says.
+    WITHHOLD = "UPDATE inventories SET reserved = reported_reserved WHERE provider_id = ?1
+        AND reported_reserved > reserved AND EXISTS (SELECT 1 FROM resource_providers p
+        WHERE p.id = ?1 AND p.parent_id IS NOT NULL)";
     /// Takes an amount if it fits; no row when it does not.
     TAKE = "UPDATE inventories SET used = used + ?3
         WHERE provider_id = ?1 AND class = ?2 AND used + ?3 <= (total - reserved) * allocation_ratio

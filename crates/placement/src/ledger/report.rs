@@ -2,7 +2,8 @@
 //! repeat themselves often.
 //!
 //! What is drained stays so. Operators' hands are respected: traits that they added stay, and a `reserved` that they set
-//! stays. A device that vanished while somebody holds it keeps its provider, fully reserved, until
+//! stays. Of a device it is the least: what the host cannot give out is reserved whatever an
+//! operator says. A device that vanished while somebody holds it keeps its provider, fully reserved, until
 //! it is drained. Children that no host reported (made through the API) are nobody's business here.
 
 use std::collections::{HashMap, HashSet};
@@ -42,7 +43,8 @@ pub fn report_host(
             None => drains::one(tx, spec.id)?,
         };
         let placed = place(tx, spec, parent, root.id, row, now)?;
-        changed |= placed | describe_all(tx, spec, drained, now)?;
+        let rule = Reserved { drained, device: parent.is_some() };
+        changed |= placed | describe_all(tx, spec, rule, now)?;
     }
     let reported: HashSet<ProviderId> = children.iter().map(|child| child.id).collect();
     for row in known.values() {
@@ -90,14 +92,32 @@ fn place(
     Ok(placed)
 }
 
+/// How `reserved` follows from what is said.
+#[derive(Clone, Copy)]
+pub(super) struct Reserved {
+    pub drained: bool,
+    pub device: bool,
+}
+
+impl Reserved {
+    pub fn of(self, by_operator: Option<i64>, said: i64, total: i64) -> i64 {
+        match by_operator {
+            _ if self.drained => total,
+            Some(number) if self.device => number.max(said),
+            Some(number) => number,
+            None => said,
+        }
+    }
+}
+
 /// What clients see of a provider: its inventories and traits.
 fn describe_all(
     tx: &mut Tx<'_>,
     spec: &ProviderSpec,
-    drained: bool,
+    rule: Reserved,
     now: i64,
 ) -> Result<bool, Error> {
-    let visible = offer(tx, spec, drained, now)? | describe(tx, spec, now)?;
+    let visible = offer(tx, spec, rule, now)? | describe(tx, spec, now)?;
     if visible {
         providers::bump(tx, spec.id, now)?;
     }
@@ -105,10 +125,9 @@ fn describe_all(
 }
 
 /// Inventories.
-fn offer(tx: &mut Tx<'_>, spec: &ProviderSpec, drained: bool, now: i64) -> Result<bool, Error> {
-    let reserved = |by_operator: Option<i64>, said: &Inventory| match drained {
-        true => said.total,
-        false => by_operator.unwrap_or(said.reserved),
+fn offer(tx: &mut Tx<'_>, spec: &ProviderSpec, rule: Reserved, now: i64) -> Result<bool, Error> {
+    let reserved = |by_operator: Option<i64>, said: &Inventory| {
+        rule.of(by_operator, said.reserved, said.total)
     };
     let mut old: HashMap<String, InventoryRow> = inventories::of_provider(tx, spec.id)?
         .into_iter()

@@ -4,11 +4,12 @@ use kilonova_ids::ProviderId;
 use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 
+use super::report::Reserved;
 use crate::db::{drains, inventories, providers};
 use crate::{Error, World};
 
-/// Changes how much of what a host reported of a provider is reserved, as if the host had reported
-/// it so. A number that an operator set, and draining, go before it.
+/// Changes how much of what a host reported of a device is reserved, as if the host had reported it
+/// so. A larger number that an operator set, and draining, go before it.
 ///
 /// # Errors
 /// Only of the store.
@@ -18,7 +19,7 @@ pub fn reserve(
     provider: ProviderId,
     amount: i64,
 ) -> Result<(), Error> {
-    let drained = drains::one(tx, provider)?;
+    let rule = Reserved { drained: drains::one(tx, provider)?, device: true };
     let now = now_micros();
     let mut changed = false;
     for mut row in inventories::of_provider(tx, provider)? {
@@ -27,9 +28,7 @@ pub fn reserve(
             continue;
         }
         row.reported_reserved = Some(amount);
-        if !drained {
-            row.inventory.reserved = row.operator_reserved.unwrap_or(amount);
-        }
+        row.inventory.reserved = rule.of(row.operator_reserved, amount, row.inventory.total);
         row.updated_at = now;
         inventories::put(tx, provider, &row, false)?;
         changed = true;
