@@ -1,5 +1,6 @@
 //! What every handler of the compute API is given: handles that are cheap to clone.
 
+use kilonova_image::Images;
 use kilonova_placement::World;
 use kilonova_store::{Store, Tx};
 use kilonova_wire::time::now_micros;
@@ -16,6 +17,8 @@ pub struct Compute {
     pub world: World,
     /// Hosts in memory.
     pub fleet: Fleet,
+    /// The bytes of images, where this process has them.
+    pub images: Option<Images>,
 }
 
 impl Compute {
@@ -24,11 +27,18 @@ impl Compute {
     /// # Errors
     /// The database's.
     pub async fn open(store: Store, world: World) -> Result<Self, Error> {
-        let compute = Self { store, world, fleet: Fleet::default() };
+        let compute = Self { store, world, fleet: Fleet::default(), images: None };
         for row in compute.store.read(crate::db::fleet::all).await? {
             compute.fleet.refresh(&row);
         }
         Ok(compute)
+    }
+
+    /// With the images that nodes may fetch.
+    #[must_use]
+    pub fn with_images(mut self, images: Images) -> Self {
+        self.images = Some(images);
+        self
     }
 
     /// Wakes the host's long poll once the document of this generation is durable.

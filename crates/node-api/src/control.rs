@@ -3,7 +3,9 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use crate::{Batch, Observation, Registration, Session};
+use kilonova_ids::ImageId;
+
+use crate::{Batch, Carried, Chunk, Observation, Registration, Session};
 
 /// A boxed answer.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Refusal>> + Send + 'a>>;
@@ -46,4 +48,22 @@ pub trait ControlPlane: Send + Sync + 'static {
         epoch: i64,
         observations: Vec<Observation>,
     ) -> Answer<'a, ()>;
+
+    /// Reports what came of orders. Once answered, the control plane has it durably.
+    fn carried_out<'a>(
+        &'a self,
+        host: &'a str,
+        epoch: i64,
+        carried: Vec<Carried>,
+    ) -> Answer<'a, ()>;
+
+    /// Bytes of an image from a place on, as many as one answer carries. The bytes of an image never
+    /// change, so a file can be fetched piece by piece.
+    fn image<'a>(
+        &'a self,
+        host: &'a str,
+        epoch: i64,
+        image: ImageId,
+        offset: u64,
+    ) -> Answer<'a, Chunk>;
 }

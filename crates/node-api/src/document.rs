@@ -3,7 +3,7 @@
 use kilonova_ids::{ImageId, OperationId, ServerId};
 use serde::{Deserialize, Serialize};
 
-use crate::Attachment;
+use crate::{Attachment, Order};
 
 /// The desired state of one server on one host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -90,4 +90,7 @@ pub struct Batch {
     pub complete: bool,
     /// The documents, oldest first.
     pub documents: Vec<Document>,
+    /// What is to be done to devices, oldest first; with `complete`, all that is not done yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub orders: Vec<Order>,
 }

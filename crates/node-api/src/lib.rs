@@ -11,6 +11,7 @@ mod control;
 mod device;
 mod document;
 mod observation;
+mod order;
 
 pub use control::{Answer, ControlPlane, Refusal};
 pub use device::{
@@ -18,3 +19,4 @@ pub use device::{
 };
 pub use document::{Batch, Boot, Desired, Document, Domain, Power, Verb};
 pub use observation::{Observation, Outcome};
+pub use order::{Carried, Chunk, End, Order, Task};

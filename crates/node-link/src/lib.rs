@@ -8,8 +8,12 @@ mod url;
 
 use std::time::Duration;
 
-use kilonova_node_api::{Answer, Batch, ControlPlane, Observation, Refusal, Registration, Session};
-use reqwest::{Client, Method, RequestBuilder, StatusCode};
+use kilonova_ids::ImageId;
+use kilonova_node_api::{
+    Answer, Batch, Carried, Chunk, ControlPlane, Observation, Refusal, Registration, Session,
+};
+use reqwest::header::HeaderMap;
+use reqwest::{Client, Method, RequestBuilder};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -18,6 +22,8 @@ pub use url::Error;
 /// Longer than a long poll lasts.
 const PATIENCE: Duration = Duration::from_secs(45);
 const CONNECT: Duration = Duration::from_secs(5);
+/// Says how large the image is of which an answer holds some bytes.
+const SIZE: &str = "x-image-size";
 
 /// A control plane at a URL.
 #[derive(Clone)]
@@ -54,12 +60,13 @@ impl Remote {
         self.client.request(method, format!("{}{path}", self.base)).bearer_auth(&self.token)
     }
 
-    async fn send(&self, request: RequestBuilder) -> Result<(StatusCode, Vec<u8>), Refusal> {
+    async fn send(&self, request: RequestBuilder) -> Result<(HeaderMap, Vec<u8>), Refusal> {
         let unavailable = |error: reqwest::Error| Refusal::Unavailable(causes(&error));
         let answer = request.send().await.map_err(unavailable)?;
         let status = answer.status();
+        let headers = answer.headers().clone();
         let body = answer.bytes().await.map_err(unavailable)?.to_vec();
-        if status.is_success() { Ok((status, body)) } else { Err(refusal::read(status, &body)) }
+        if status.is_success() { Ok((headers, body)) } else { Err(refusal::read(status, &body)) }
     }
 
     async fn ask<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, Refusal> {
@@ -95,6 +102,38 @@ impl ControlPlane for Remote {
             let path = format!("/v1/hosts/{}/observed?epoch={epoch}", url::segment(host));
             let request = with_body(self.request(Method::POST, &path), &observations)?;
             self.send(request).await.map(|_| ())
+        })
+    }
+
+    fn carried_out<'a>(
+        &'a self,
+        host: &'a str,
+        epoch: i64,
+        carried: Vec<Carried>,
+    ) -> Answer<'a, ()> {
+        Box::pin(async move {
+            let path = format!("/v1/hosts/{}/carried_out?epoch={epoch}", url::segment(host));
+            let request = with_body(self.request(Method::POST, &path), &carried)?;
+            self.send(request).await.map(|_| ())
+        })
+    }
+
+    fn image<'a>(
+        &'a self,
+        host: &'a str,
+        epoch: i64,
+        image: ImageId,
+        offset: u64,
+    ) -> Answer<'a, Chunk> {
+        Box::pin(async move {
+            let host = url::segment(host);
+            let path = format!("/v1/hosts/{host}/images/{image}?epoch={epoch}&offset={offset}");
+            let (headers, bytes) = self.send(self.request(Method::GET, &path)).await?;
+            let size = headers.get(SIZE).and_then(|value| value.to_str().ok()?.parse().ok());
+            let size = size.ok_or_else(|| {
+                Refusal::Unavailable(format!("{} sends bytes without {SIZE}", self.base))
+            })?;
+            Ok(Chunk { size, bytes })
         })
     }
 }

@@ -68,7 +68,12 @@ pub(super) async fn open(
     };
     let compute = if settings.runs(ServiceName::Compute) {
         let opened = Compute::open(store.clone(), world.clone()).await;
-        Some(opened.map_err(|e| Failure::failed("cannot load the hosts", e))?)
+        let opened = opened.map_err(|e| Failure::failed("cannot load the hosts", e))?;
+        let opened = opened.with_options(settings.compute.clone());
+        Some(match &images {
+            Some(images) => opened.with_images(images.clone()),
+            None => opened,
+        })
     } else {
         None
     };

@@ -5,16 +5,22 @@
 //! POST /v1/register                             Registration   -> Session
 //! GET  /v1/hosts/{host}/desired?epoch=&since=                  -> Batch (a long poll)
 //! POST /v1/hosts/{host}/observed?epoch=         [Observation]  -> 204
+//! POST /v1/hosts/{host}/carried_out?epoch=      [Carried]      -> 204
+//! GET  /v1/hosts/{host}/images/{image}?epoch=&offset=          -> some bytes; X-Image-Size: of how many
 //! ```
 //!
 //! 409 fences the caller, 422 refuses what it said, 503 asks it to try again.
 
 use axum::extract::{Path, Request, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderName, StatusCode, header};
+use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use kilonova_node_api::{Batch, ControlPlane, Observation, Refusal, Registration, Session};
+use kilonova_ids::ImageId;
+use kilonova_node_api::{
+    Batch, Carried, ControlPlane, Observation, Refusal, Registration, Session,
+};
 use kilonova_wire::query::Query;
 use kilonova_wire::{Dialect, Fault, Service};
 use serde::de::DeserializeOwned;
@@ -23,6 +29,8 @@ use crate::Link;
 
 /// Bytes that a node's message may have: a host with thousands of virtual functions fits.
 const LIMIT: usize = 16 * 1024 * 1024;
+/// Says how large the image is of which an answer holds some bytes.
+const SIZE: HeaderName = HeaderName::from_static("x-image-size");
 
 /// The routes that nodes call.
 pub fn routes(link: Link) -> Router {
@@ -30,6 +38,8 @@ pub fn routes(link: Link) -> Router {
         .route("/v1/register", post(register))
         .route("/v1/hosts/{host}/desired", get(desired))
         .route("/v1/hosts/{host}/observed", post(observed))
+        .route("/v1/hosts/{host}/carried_out", post(carried_out))
+        .route("/v1/hosts/{host}/images/{image}", get(image))
         .with_state(link)
 }
 
@@ -62,6 +72,33 @@ async fn observed(
     let observations: Vec<Observation> = message(request).await?;
     link.observed(&host, epoch, observations).await.map_err(refused)?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+async fn carried_out(
+    State(link): State<Link>,
+    Path(host): Path<String>,
+    query: Query,
+    request: Request,
+) -> Result<StatusCode, Fault> {
+    let epoch = number(&query, "epoch")?;
+    let carried: Vec<Carried> = message(request).await?;
+    link.carried_out(&host, epoch, carried).await.map_err(refused)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn image(
+    State(link): State<Link>,
+    Path((host, image)): Path<(String, String)>,
+    query: Query,
+) -> Result<impl IntoResponse, Fault> {
+    let (epoch, offset) = (number(&query, "epoch")?, number(&query, "offset")?);
+    let image: ImageId =
+        image.parse().map_err(|_| Fault::bad_request("The image must be a uuid."))?;
+    let offset =
+        u64::try_from(offset).map_err(|_| Fault::bad_request("offset must not be negative."))?;
+    let chunk = link.image(&host, epoch, image, offset).await.map_err(refused)?;
+    let kind = (header::CONTENT_TYPE, "application/octet-stream".to_owned());
+    Ok(([kind, (SIZE, chunk.size.to_string())], chunk.bytes))
 }
 
 fn refused(refusal: Refusal) -> Fault {

@@ -8,6 +8,7 @@
 //! ```
 
 use std::collections::HashSet;
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -173,6 +174,33 @@ impl Images {
     pub fn path(&self, image: &ImageRecord) -> Option<std::path::PathBuf> {
         let name = image.data.as_deref().filter(|_| image.status == Status::Active)?;
         Some(self.directory.path(name))
+    }
+
+    /// Up to `most` bytes of an image from a place on, whoever it belongs to, and how many it has in
+    /// all: what a node fetches.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::Conflict`] for one without bytes.
+    pub async fn read(
+        &self,
+        id: ImageId,
+        offset: u64,
+        most: usize,
+    ) -> Result<(u64, Vec<u8>), Error> {
+        let found = self.store.read(move |tx| Ok::<_, Error>(images::by_id(tx, id)?)).await?;
+        let image = found.ok_or_else(|| Error::NotFound(id.to_string()))?;
+        let path = self.path(&image).ok_or_else(|| {
+            Error::Conflict(format!("Image {id} has no data: it is {}.", image.status.as_str()))
+        })?;
+        blocking(move || {
+            let mut file = std::fs::File::open(path)?;
+            let size = file.metadata()?.len();
+            file.seek(SeekFrom::Start(offset))?;
+            let mut bytes = Vec::new();
+            file.take(most as u64).read_to_end(&mut bytes)?;
+            Ok((size, bytes))
+        })
+        .await?
     }
 
     /// Clears away what a crash left: images in `saving` whose uploader is dead, and files that no

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use kilonova_ids::ServerId;
+use kilonova_ids::{ImageId, ServerId};
 use kilonova_node_api::{
-    Answer, Batch, ControlPlane, Desired, Document, Observation, Outcome, Refusal, Registration,
-    Session,
+    Answer, Batch, Carried, Chunk, ControlPlane, Desired, Document, Observation, Order, Outcome,
+    Refusal, Registration, Session,
 };
 use tokio::sync::watch;
 
@@ -18,6 +18,12 @@ pub struct State {
     pub registrations: Vec<Registration>,
     pub observations: Vec<Observation>,
     pub documents: BTreeMap<ServerId, Document>,
+    /// What is to be done to devices and is not done yet.
+    pub orders: Vec<Order>,
+    /// What came of orders.
+    pub carried: Vec<Carried>,
+    /// The bytes of images.
+    pub images: BTreeMap<ImageId, Vec<u8>>,
     /// Calls that are still answered with `Unavailable`.
     pub unavailable: u32,
     /// Why registrations are rejected, if they are.
@@ -50,6 +56,14 @@ impl Control {
             state.documents.insert(server, Document { server, generation, desired });
             generation
         })
+    }
+
+    /// Wants something done to a device.
+    pub fn order(&self, order: Order) {
+        self.with(|state| {
+            state.generation += 1;
+            state.orders.push(Order { generation: state.generation, ..order });
+        });
     }
 
     /// As if another process had registered for the host.
@@ -143,6 +157,12 @@ impl ControlPlane for Control {
                             generation: state.generation,
                             complete: since == 0,
                             documents,
+                            orders: state
+                                .orders
+                                .iter()
+                                .filter(|one| one.generation > since)
+                                .cloned()
+                                .collect(),
                         });
                     }
                 }
@@ -162,6 +182,44 @@ impl ControlPlane for Control {
                 Self::check(state, Some(epoch))?;
                 state.observations.extend(observations);
                 Ok(())
+            })
+        })
+    }
+
+    fn carried_out<'a>(
+        &'a self,
+        _host: &'a str,
+        epoch: i64,
+        carried: Vec<Carried>,
+    ) -> Answer<'a, ()> {
+        Box::pin(async move {
+            self.with(|state| {
+                Self::check(state, Some(epoch))?;
+                let done = |order: &Order| carried.iter().any(|one| one.order == order.id);
+                state.orders.retain(|order| !done(order));
+                state.carried.extend(carried);
+                Ok(())
+            })
+        })
+    }
+
+    fn image<'a>(
+        &'a self,
+        _host: &'a str,
+        epoch: i64,
+        image: ImageId,
+        offset: u64,
+    ) -> Answer<'a, Chunk> {
+        const PIECE: usize = 1000;
+        Box::pin(async move {
+            self.with(|state| {
+                Self::check(state, Some(epoch))?;
+                let Some(bytes) = state.images.get(&image) else {
+                    return Err(Refusal::Rejected(format!("no image {image}")));
+                };
+                let rest = bytes.iter().skip(usize::try_from(offset).unwrap_or(usize::MAX));
+                let size = bytes.len() as u64;
+                Ok(Chunk { size, bytes: rest.take(PIECE).copied().collect() })
             })
         })
     }

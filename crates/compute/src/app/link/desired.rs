@@ -33,7 +33,12 @@ pub(super) async fn desired(
         let news = newest.wait_for(|generation| *generation > since);
         if tokio::time::timeout(PATIENCE, news).await.is_err() {
             check()?;
-            return Ok(Batch { generation: since, complete: false, documents: Vec::new() });
+            return Ok(Batch {
+                generation: since,
+                complete: false,
+                documents: Vec::new(),
+                orders: Vec::new(),
+            });
         }
         check()?;
     }

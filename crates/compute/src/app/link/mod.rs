@@ -4,10 +4,15 @@
 //! replaced cannot act on devices that are no longer its own.
 
 mod desired;
+mod image;
 mod observed;
+mod orders;
 mod register;
 
-use kilonova_node_api::{Answer, Batch, ControlPlane, Observation, Refusal, Registration, Session};
+use kilonova_ids::ImageId;
+use kilonova_node_api::{
+    Answer, Batch, Carried, Chunk, ControlPlane, Observation, Refusal, Registration, Session,
+};
 
 use crate::{Compute, Error};
 
@@ -31,6 +36,25 @@ impl ControlPlane for Link {
         observations: Vec<Observation>,
     ) -> Answer<'a, ()> {
         Box::pin(observed::observed(&self.0, host, epoch, observations))
+    }
+
+    fn carried_out<'a>(
+        &'a self,
+        host: &'a str,
+        epoch: i64,
+        carried: Vec<Carried>,
+    ) -> Answer<'a, ()> {
+        Box::pin(orders::carried_out(&self.0, host, epoch, carried))
+    }
+
+    fn image<'a>(
+        &'a self,
+        host: &'a str,
+        epoch: i64,
+        image: ImageId,
+        offset: u64,
+    ) -> Answer<'a, Chunk> {
+        Box::pin(image::image(&self.0, host, epoch, image, offset))
     }
 }
 

@@ -3,7 +3,10 @@
 
 use std::sync::Arc;
 
-use kilonova_node_api::{Answer, Batch, ControlPlane, Observation, Refusal, Registration, Session};
+use kilonova_ids::ImageId;
+use kilonova_node_api::{
+    Answer, Batch, Carried, Chunk, ControlPlane, Observation, Refusal, Registration, Session,
+};
 use tokio::sync::watch;
 
 type Services = Arc<dyn ControlPlane>;
@@ -54,5 +57,26 @@ impl ControlPlane for Wire {
     ) -> Answer<'a, ()> {
         let (services, end) = self.line();
         Box::pin(async move { until(end, services.observed(host, epoch, observations)).await })
+    }
+
+    fn carried_out<'a>(
+        &'a self,
+        host: &'a str,
+        epoch: i64,
+        carried: Vec<Carried>,
+    ) -> Answer<'a, ()> {
+        let (services, end) = self.line();
+        Box::pin(async move { until(end, services.carried_out(host, epoch, carried)).await })
+    }
+
+    fn image<'a>(
+        &'a self,
+        host: &'a str,
+        epoch: i64,
+        image: ImageId,
+        offset: u64,
+    ) -> Answer<'a, Chunk> {
+        let (services, end) = self.line();
+        Box::pin(async move { until(end, services.image(host, epoch, image, offset)).await })
     }
 }
