@@ -32,6 +32,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         db::hosts::STATEMENTS,
         db::keypairs::STATEMENTS,
         db::quotas::STATEMENTS,
+        db::server_groups::STATEMENTS,
         db::servers::statements::STATEMENTS,
         db::stuck::STATEMENTS,
         db::usage::STATEMENTS,

@@ -42,6 +42,8 @@ kinds! {
     ImageId, ImageKind, "image";
     /// A compute host.
     HostId, HostKind, "host";
+    /// A group of servers that are placed together or apart.
+    ServerGroupId, ServerGroupKind, "server_group";
     /// A durable operation.
     OperationId, OperationKind, "operation";
     /// An HTTP request, shown as `req-<uuid>`.

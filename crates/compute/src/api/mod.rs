@@ -14,6 +14,7 @@ pub mod nodes;
 mod quota_classes;
 mod quota_limits;
 mod quotas;
+mod server_groups;
 mod servers;
 mod services;
 mod versions;
@@ -39,6 +40,7 @@ pub fn routes(state: Compute) -> Router {
         .merge(quotas::routes())
         .merge(quota_classes::routes())
         .merge(extensions::routes())
+        .merge(server_groups::routes())
         .merge(servers::routes())
         .with_state(state)
 }

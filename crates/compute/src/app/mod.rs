@@ -8,6 +8,7 @@ pub mod keypairs;
 pub mod link;
 pub mod quotas;
 pub mod resolve;
+pub mod server_groups;
 pub mod services;
 pub mod states;
 pub mod usage;

@@ -52,9 +52,14 @@ pub fn limits(tx: &mut Tx<'_>, project_id: &str, user_id: Option<&str>) -> Resul
 /// How much of each resource is used; what is not in it has no count.
 pub fn used(tx: &mut Tx<'_>, project_id: &str, user_id: Option<&str>) -> Result<Limits, Error> {
     let used = crate::db::usage::of_project(tx, project_id, user_id)?;
-    Ok([("instances", used.instances), ("cores", used.cores), ("ram", used.ram)]
-        .map(|(name, used)| (name.to_owned(), used))
-        .into())
+    let groups = crate::db::server_groups::count(tx, project_id, user_id)?;
+    let counts = [
+        ("instances", used.instances),
+        ("cores", used.cores),
+        ("ram", used.ram),
+        ("server_groups", groups),
+    ];
+    Ok(counts.map(|(name, used)| (name.to_owned(), used)).into())
 }
 
 /// Sets limits of a project, or of a user in it. 400 for one below what is used (unless `force`)

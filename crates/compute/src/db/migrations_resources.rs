@@ -1,9 +1,11 @@
-//! The tables of flavors, key pairs, hosts and quotas.
+//! The tables of flavors, key pairs, hosts, quotas and server groups.
 
 use kilonova_store::Migration;
 
 /// Schema of everything but servers.
-pub const RESOURCES: &[Migration] = &[Migration {
+pub const RESOURCES: &[Migration] = &[BASE, super::migrations_groups::GROUPS];
+
+const BASE: Migration = Migration {
     name: "compute-0001-resources",
     sql: "
 CREATE TABLE flavors (
@@ -76,4 +78,4 @@ CREATE TABLE quota_guards (
     scope TEXT PRIMARY KEY,
     generation BIGINT NOT NULL
 );",
-}];
+};

@@ -9,4 +9,5 @@ mod hosts;
 mod keypairs;
 mod kit;
 mod quotas;
+mod server_groups;
 mod versions;

@@ -1,0 +1,144 @@
+//! `/os-server-groups`: servers that are to be placed together, or apart.
+
+mod request;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::routing::get;
+use axum::{Json, Router};
+use kilonova_ids::{ServerGroupId, ServerId};
+use kilonova_wire::paging::MAX_LIMIT;
+use kilonova_wire::query::Query;
+use kilonova_wire::{Context, Fault, JsonBody, Microversion};
+use serde_json::{Value, json};
+
+use super::input;
+use crate::app::server_groups as app;
+use crate::db::server_groups::{self as rows, Group};
+use crate::{Compute, Error};
+
+pub(super) fn routes() -> Router<Compute> {
+    Router::new()
+        .route("/v2.1/os-server-groups", get(list).post(create))
+        .route("/v2.1/os-server-groups/{id}", get(show).delete(delete))
+}
+
+fn shown(group: &Group, members: &[ServerId], version: Microversion) -> Value {
+    let mut shown = json!({"id": group.id, "name": group.name, "members": members});
+    if version >= Microversion(2, 13) {
+        shown["project_id"] = json!(group.project_id);
+        shown["user_id"] = json!(group.user_id);
+    }
+    if version >= Microversion(2, 64) {
+        shown["policy"] = json!(group.policy.as_str());
+        shown["rules"] = match group.max_per_host {
+            Some(most) => json!({"max_server_per_host": most}),
+            None => json!({}),
+        };
+    } else {
+        shown["policies"] = json!([group.policy.as_str()]);
+        shown["metadata"] = json!({});
+    }
+    shown
+}
+
+async fn create(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    JsonBody(body): JsonBody,
+) -> Result<Json<Value>, Fault> {
+    let wish = request::read(&body, version)?;
+    let group = Group {
+        id: ServerGroupId::new_v4(),
+        project_id: caller.project_id,
+        user_id: caller.user_id,
+        name: wish.name,
+        policy: wish.policy,
+        max_per_host: wish.max_per_host,
+    };
+    let new = group.clone();
+    compute.store.write(move |tx| app::create(tx, &new)).await?;
+    Ok(Json(json!({"server_group": shown(&group, &[], version)})))
+}
+
+async fn list(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    query: Query,
+) -> Result<Json<Value>, Fault> {
+    if version >= Microversion(2, 75) {
+        input::only(&query, &["all_projects", "limit", "offset"])?;
+    }
+    let limit = number(&query, "limit")?.unwrap_or(MAX_LIMIT).min(MAX_LIMIT);
+    let offset = number(&query, "offset")?.unwrap_or(0);
+    let mut project = Some(caller.project_id.clone());
+    if query.get("all_projects").is_some() && caller.is_admin() {
+        project = None;
+    }
+    let (limit, offset) = (as_count(limit), as_count(offset));
+    let (groups, mut members) = compute
+        .store
+        .read(move |tx| {
+            let groups = rows::page(tx, project.as_deref(), limit, offset)?;
+            Ok::<_, Error>((groups, rows::members_of_all(tx, project.as_deref())?))
+        })
+        .await?;
+    let shown: Vec<Value> = groups
+        .iter()
+        .map(|group| {
+            let members = members.remove(&group.id.to_string()).unwrap_or_default();
+            shown(group, &members, version)
+        })
+        .collect();
+    Ok(Json(json!({"server_groups": shown})))
+}
+
+fn as_count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn number(query: &Query, key: &str) -> Result<Option<usize>, Fault> {
+    let Some(text) = query.get(key).filter(|text| !text.is_empty()) else { return Ok(None) };
+    let number = text.parse::<u32>().ok().and_then(|number| usize::try_from(number).ok());
+    let why = "It must be a non-negative integer.";
+    number.map(Some).ok_or_else(|| input::wrong_query(key, text, why))
+}
+
+async fn show(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    query: Query,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, Fault> {
+    if version >= Microversion(2, 102) {
+        input::only(&query, &[])?;
+    }
+    let (group, members) = compute
+        .store
+        .read(move |tx| {
+            let group = app::find(tx, &caller, &id)?;
+            let members = rows::members(tx, group.id)?;
+            Ok::<_, Error>((group, members))
+        })
+        .await?;
+    let members: Vec<ServerId> = members.into_iter().map(|member| member.server).collect();
+    Ok(Json(json!({"server_group": shown(&group, &members, version)})))
+}
+
+async fn delete(
+    State(compute): State<Compute>,
+    caller: Context,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Fault> {
+    compute
+        .store
+        .write(move |tx| {
+            let group = app::find(tx, &caller, &id)?;
+            rows::delete(tx, group.id)
+        })
+        .await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,125 @@
+//! The body of `POST /os-server-groups`: a list of one policy below 2.64, one policy and its rules
+//! from there on.
+
+use std::sync::LazyLock;
+
+use kilonova_wire::schema::Schema;
+use kilonova_wire::{Fault, Microversion};
+use serde_json::{Value, json};
+
+use crate::api::input;
+use crate::db::server_groups::Policy;
+
+const HARD: [&str; 2] = ["affinity", "anti-affinity"];
+
+static CREATE_2_1: LazyLock<Schema> = LazyLock::new(|| by_list(&HARD));
+static CREATE_2_15: LazyLock<Schema> = LazyLock::new(|| by_list(&names()));
+static CREATE_2_64: LazyLock<Schema> = LazyLock::new(|| {
+    let most = json!({
+        "type": ["string", "integer"], "pattern": "^[0-9]+$", "minimum": 1,
+        "minLength": 1, "maxLength": 10,
+    });
+    schema(
+        "policy",
+        json!({
+            "policy": {"type": "string", "enum": names()},
+            "rules": {
+                "type": "object",
+                "properties": {"max_server_per_host": most},
+                "additionalProperties": false,
+            },
+        }),
+    )
+});
+
+fn names() -> [&'static str; 4] {
+    Policy::ALL.map(|(name, _)| name)
+}
+
+fn by_list(allowed: &[&str]) -> Schema {
+    let policies = json!({
+        "type": "array", "items": {"enum": allowed}, "minItems": 1, "maxItems": 1,
+    });
+    schema("policies", json!({"policies": policies}))
+}
+
+fn schema(required: &str, mut properties: Value) -> Schema {
+    properties["name"] = json!({"type": "string", "minLength": 1, "maxLength": 255});
+    Schema::new(&json!({
+        "type": "object",
+        "properties": {"server_group": {
+            "type": "object", "properties": properties, "required": ["name", required],
+            "additionalProperties": false,
+        }},
+        "required": ["server_group"],
+        "additionalProperties": false,
+    }))
+}
+
+/// What is asked for.
+pub(super) struct Wish {
+    pub name: String,
+    pub policy: Policy,
+    pub max_per_host: Option<i64>,
+}
+
+/// Reads the body.
+///
+/// # Errors
+/// 400 naming the field.
+pub(super) fn read(body: &Value, version: Microversion) -> Result<Wish, Fault> {
+    let by_list = version < Microversion(2, 64);
+    match version.1 {
+        ..15 => CREATE_2_1.check(body)?,
+        15..64 => CREATE_2_15.check(body)?,
+        64.. => CREATE_2_64.check(body)?,
+    }
+    let group = &body["server_group"];
+    let name = input::text_of(group, "name").unwrap_or_default();
+    input::name("name", &name)?;
+    let named = if by_list { &group["policies"][0] } else { &group["policy"] };
+    let policy = named.as_str().and_then(Policy::parse).ok_or_else(|| {
+        Fault::bad_request(format!("Invalid input for field/attribute policy. Value: {named}."))
+    })?;
+    let most = group["rules"].get("max_server_per_host");
+    let max_per_host =
+        most.map(|most| input::integer("max_server_per_host", most, 1)).transpose()?;
+    if max_per_host.is_some() && policy != Policy::AntiAffinity {
+        return Err(Fault::bad_request("Only anti-affinity policy supports rules."));
+    }
+    Ok(Wish { name, policy, max_per_host })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_at(minor: u32, group: Value) -> Result<Wish, Fault> {
+        read(&json!({"server_group": group}), Microversion(2, minor))
+    }
+
+    #[test]
+    fn each_version_knows_its_own_fields() {
+        let list = json!({"name": "g", "policies": ["affinity"]});
+        let soft = json!({"name": "g", "policies": ["soft-affinity"]});
+        let one =
+            json!({"name": "g", "policy": "anti-affinity", "rules": {"max_server_per_host": "3"}});
+        assert!(read_at(1, list.clone()).is_ok() && read_at(64, list).is_err());
+        assert!(read_at(14, soft.clone()).is_err() && read_at(15, soft).is_ok());
+        assert!(read_at(63, one.clone()).is_err());
+        assert_eq!(read_at(64, one).ok().and_then(|wish| wish.max_per_host), Some(3));
+    }
+
+    #[test]
+    fn rules_are_for_anti_affinity_and_from_one_up() {
+        for (policy, most) in
+            [("affinity", json!(1)), ("anti-affinity", json!(0)), ("anti-affinity", json!(true))]
+        {
+            let rules = json!({"max_server_per_host": most});
+            let group = json!({"name": "g", "policy": policy, "rules": rules});
+            assert!(read_at(64, group).is_err(), "{policy} {most}");
+        }
+        let empty = json!({"name": "g", "policy": "affinity", "rules": {}});
+        assert!(read_at(64, empty).is_ok());
+    }
+}

@@ -1,0 +1,69 @@
+//! Server groups: how many a project may have, and how many servers may be in one.
+
+use kilonova_ids::{ServerGroupId, ServerId, parse_uuid_like};
+use kilonova_store::Tx;
+use kilonova_wire::{Context, Fault, time};
+
+use crate::Error;
+use crate::app::quotas;
+use crate::db::server_groups::{self as rows, Group};
+
+/// 404 for a group.
+pub fn missing(id: &str) -> Fault {
+    Fault::not_found(format!("Instance group {} could not be found.", id.escape_debug()))
+}
+
+/// The group by its id, as far as the caller may see it.
+///
+/// # Errors
+/// 404; the database's.
+pub fn find(tx: &mut Tx<'_>, caller: &Context, id: &str) -> Result<Group, Error> {
+    let known = parse_uuid_like::<ServerGroupId>(id).map(|id| rows::find(tx, id)).transpose()?;
+    let known = known.flatten().filter(|group| caller.may_see(&group.project_id));
+    known.ok_or_else(|| missing(id).into())
+}
+
+/// Adds a group.
+///
+/// # Errors
+/// 403 when the project, or the user in it, has as many as it may; the database's.
+pub fn create(tx: &mut Tx<'_>, group: &Group) -> Result<(), Error> {
+    let project = &group.project_id;
+    let own = crate::db::quotas::of(tx, project, Some(&group.user_id))?;
+    let limits = quotas::limits(tx, project, None)?;
+    crate::db::quotas::guard(tx, &format!("server_groups/{project}"))?;
+    for (limits, user) in [(&limits, None), (&own, Some(group.user_id.as_str()))] {
+        let Some(limit) = limits.get("server_groups").copied().filter(|limit| *limit >= 0) else {
+            continue;
+        };
+        if rows::count(tx, project, user)? >= limit {
+            return Err(Fault::forbidden("Quota exceeded, too many server groups.").into());
+        }
+    }
+    rows::insert(tx, group, time::now_micros())
+}
+
+/// Puts a new server into a group, in the transaction that adds the server.
+///
+/// # Errors
+/// 403 when the group has as many servers as it may; 404 when it is gone; the database's.
+pub fn join(
+    tx: &mut Tx<'_>,
+    id: ServerGroupId,
+    server: ServerId,
+    project_id: &str,
+    user_id: &str,
+) -> Result<(), Error> {
+    if !rows::touch(tx, id)? {
+        return Err(missing(&id.to_string()).into());
+    }
+    let limits = quotas::limits(tx, project_id, Some(user_id))?;
+    if let Some(limit) = limits.get("server_group_members").copied().filter(|limit| *limit >= 0) {
+        let members = rows::members(tx, id)?;
+        let own = members.iter().filter(|member| member.user_id == user_id).count();
+        if i64::try_from(own).is_ok_and(|own| own >= limit) {
+            return Err(Fault::forbidden("Quota exceeded, too many servers in group").into());
+        }
+    }
+    rows::join(tx, id, server)
+}

@@ -1,0 +1,207 @@
+//! Server groups and which servers are in them.
+//!
+//! A group's generation grows with each new member: two boots into one group meet on its row, so
+//! that neither counts or places without the other.
+
+use std::collections::BTreeMap;
+
+use kilonova_ids::{ServerGroupId, ServerId};
+use kilonova_store::{Error as StoreError, Row, Tx, params};
+
+use crate::Error;
+
+kilonova_store::statements! {
+    /// A new group.
+    INSERT = "INSERT INTO server_groups (id, project_id, user_id, name, policy, max_per_host,
+        generation, created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, ?7)";
+    /// One.
+    FIND = "SELECT id, project_id, user_id, name, policy, max_per_host FROM server_groups
+        WHERE id = ?1";
+    /// A page, oldest first; of one project or of all.
+    PAGE = "SELECT id, project_id, user_id, name, policy, max_per_host FROM server_groups
+        WHERE (CAST(?1 AS TEXT) IS NULL OR project_id = ?1) ORDER BY seq LIMIT ?2 OFFSET ?3";
+    /// How many a project has, or one user in it.
+    COUNT = "SELECT COUNT(*) FROM server_groups
+        WHERE project_id = ?1 AND (CAST(?2 AS TEXT) IS NULL OR user_id = ?2)";
+    /// It goes, and with it who is in it.
+    DELETE = "DELETE FROM server_groups WHERE id = ?1";
+    /// Who is in it.
+    MEMBERS = "SELECT s.id, s.host, s.user_id FROM server_group_members m
+        JOIN servers s ON s.id = m.server_id WHERE m.group_id = ?1 ORDER BY s.seq";
+    /// Who is in the groups of a project, or of all.
+    MEMBERS_OF_ALL = "SELECT m.group_id, s.id FROM server_group_members m
+        JOIN servers s ON s.id = m.server_id JOIN server_groups g ON g.id = m.group_id
+        WHERE (CAST(?1 AS TEXT) IS NULL OR g.project_id = ?1) ORDER BY s.seq";
+    /// One more is coming.
+    TOUCH = "UPDATE server_groups SET generation = generation + 1 WHERE id = ?1";
+    /// One more.
+    JOIN = "INSERT INTO server_group_members (server_id, group_id) VALUES (?1, ?2)";
+    /// One less.
+    LEAVE = "DELETE FROM server_group_members WHERE server_id = ?1";
+    /// The group that a server is in.
+    OF_SERVER = "SELECT group_id FROM server_group_members WHERE server_id = ?1";
+}
+
+/// How the servers of a group are to be placed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Policy {
+    /// All on one host.
+    Affinity,
+    /// Each on another host, or so many on one as the group says.
+    AntiAffinity,
+    /// On one host where there is room.
+    SoftAffinity,
+    /// On as many hosts as can be.
+    SoftAntiAffinity,
+}
+
+impl Policy {
+    /// All, by Nova's names.
+    pub const ALL: [(&'static str, Self); 4] = [
+        ("affinity", Self::Affinity),
+        ("anti-affinity", Self::AntiAffinity),
+        ("soft-affinity", Self::SoftAffinity),
+        ("soft-anti-affinity", Self::SoftAntiAffinity),
+    ];
+
+    /// Nova's name.
+    pub fn as_str(self) -> &'static str {
+        Self::ALL.iter().find(|(_, policy)| *policy == self).map_or("", |(name, _)| name)
+    }
+
+    /// By Nova's name.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(name, _)| *name == text).map(|(_, policy)| *policy)
+    }
+}
+
+/// A server group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// Id.
+    pub id: ServerGroupId,
+    /// Owner.
+    pub project_id: String,
+    /// Owner.
+    pub user_id: String,
+    /// Name; several may have the same.
+    pub name: String,
+    /// How its servers are to be placed.
+    pub policy: Policy,
+    /// With anti-affinity: so many may share a host. One when absent.
+    pub max_per_host: Option<i64>,
+}
+
+/// A server in a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// The server.
+    pub server: ServerId,
+    /// Where it is.
+    pub host: Option<String>,
+    /// Whose it is.
+    pub user_id: String,
+}
+
+fn read(row: &Row) -> Result<Group, Error> {
+    let policy = Policy::parse(row.text(4)?)
+        .ok_or_else(|| StoreError::Shape(format!("policy of a server group: {:?}", row.text(4))))?;
+    Ok(Group {
+        id: row.id(0)?,
+        project_id: row.string(1)?,
+        user_id: row.string(2)?,
+        name: row.string(3)?,
+        policy,
+        max_per_host: row.int_opt(5)?,
+    })
+}
+
+/// Adds a group.
+///
+/// # Errors
+/// The database's; so for all functions here.
+pub fn insert(tx: &mut Tx<'_>, group: &Group, now: i64) -> Result<(), Error> {
+    tx.execute(
+        INSERT,
+        params![
+            group.id,
+            &group.project_id,
+            &group.user_id,
+            &group.name,
+            group.policy.as_str(),
+            group.max_per_host,
+            now
+        ],
+    )?;
+    Ok(())
+}
+
+/// One group.
+pub fn find(tx: &mut Tx<'_>, id: ServerGroupId) -> Result<Option<Group>, Error> {
+    tx.row(FIND, params![id])?.as_ref().map(read).transpose()
+}
+
+/// `limit` groups after the first `offset`, oldest first; of one project or of all.
+pub fn page(
+    tx: &mut Tx<'_>,
+    project_id: Option<&str>,
+    limit: i64,
+    offset: i64,
+) -> Result<Vec<Group>, Error> {
+    tx.rows(PAGE, params![project_id, limit, offset])?.iter().map(read).collect()
+}
+
+/// How many a project has, or one user in it.
+pub fn count(tx: &mut Tx<'_>, project_id: &str, user_id: Option<&str>) -> Result<i64, Error> {
+    Ok(tx.row(COUNT, params![project_id, user_id])?.map_or(Ok(0), |row| row.int(0))?)
+}
+
+/// Removes a group; its servers stay. Says whether it was there.
+pub fn delete(tx: &mut Tx<'_>, id: ServerGroupId) -> Result<bool, Error> {
+    Ok(tx.execute(DELETE, params![id])? == 1)
+}
+
+/// The servers of a group, oldest first.
+pub fn members(tx: &mut Tx<'_>, id: ServerGroupId) -> Result<Vec<Member>, Error> {
+    tx.rows(MEMBERS, params![id])?
+        .iter()
+        .map(|row| {
+            Ok(Member { server: row.id(0)?, host: row.string_opt(1)?, user_id: row.string(2)? })
+        })
+        .collect()
+}
+
+/// The servers of each group of a project, or of all.
+pub fn members_of_all(
+    tx: &mut Tx<'_>,
+    project_id: Option<&str>,
+) -> Result<BTreeMap<String, Vec<ServerId>>, Error> {
+    let mut all: BTreeMap<String, Vec<ServerId>> = BTreeMap::new();
+    for row in tx.rows(MEMBERS_OF_ALL, params![project_id])? {
+        all.entry(row.string(0)?).or_default().push(row.id(1)?);
+    }
+    Ok(all)
+}
+
+/// To be called before members are counted or places are judged by them: of two transactions that
+/// do so, the database lets one go first. False when the group is gone.
+pub fn touch(tx: &mut Tx<'_>, id: ServerGroupId) -> Result<bool, Error> {
+    Ok(tx.execute(TOUCH, params![id])? == 1)
+}
+
+/// Puts a server into a group, in the transaction that adds the server.
+pub fn join(tx: &mut Tx<'_>, id: ServerGroupId, server: ServerId) -> Result<(), Error> {
+    tx.execute(JOIN, params![server, id])?;
+    Ok(())
+}
+
+/// Takes a server out of its group, if it is in one.
+pub fn leave(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
+    tx.execute(LEAVE, params![server])?;
+    Ok(())
+}
+
+/// The group that a server is in.
+pub fn of_server(tx: &mut Tx<'_>, server: ServerId) -> Result<Option<ServerGroupId>, Error> {
+    Ok(tx.row(OF_SERVER, params![server])?.map(|row| row.id(0)).transpose()?)
+}
