@@ -7,6 +7,7 @@
 
 mod explain;
 mod intern;
+mod joint;
 mod model;
 mod query;
 mod search;

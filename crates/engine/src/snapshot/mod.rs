@@ -132,6 +132,14 @@ impl Snapshot {
         explain(self, query)
     }
 
+    /// What a provider can still give of a class, however large one request may be.
+    pub(crate) fn free(&self, provider: ProviderId, class: &str) -> i64 {
+        let Some((slot, node)) = self.places.get(provider) else { return 0 };
+        let class = self.names.find(class);
+        let inventory = self.forest.get(slot).and_then(|tree| tree.inventory(node, class));
+        inventory.map_or(0, |inventory| inventory.capacity().saturating_sub(inventory.used).max(0))
+    }
+
     pub(crate) fn slot_of(&self, provider: ProviderId) -> Option<Slot> {
         self.places.get(provider).map(|(slot, _)| slot)
     }

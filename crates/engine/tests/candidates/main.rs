@@ -2,6 +2,7 @@
 
 mod build;
 mod explain;
+mod joint;
 mod order;
 mod random;
 mod reference;

@@ -67,7 +67,7 @@ fn provider() -> impl Strategy<Value = (usize, Provider)> {
 }
 
 /// Up to three trees of up to five providers. Some trees have a run of equal leaves.
-fn trees() -> impl Strategy<Value = Vec<Tree>> {
+pub fn trees() -> impl Strategy<Value = Vec<Tree>> {
     let tree = (vec(provider(), 1..5), prop_oneof![2 => Just(0_usize), 1 => 1..3_usize]);
     vec(tree, 1..4).prop_map(|trees| {
         let plant = |(number, (mut providers, twins)): (usize, (Vec<(usize, Provider)>, usize))| {
@@ -136,7 +136,7 @@ fn group(suffix: &'static str) -> impl Strategy<Value = Group> {
     )
 }
 
-fn queries() -> impl Strategy<Value = Query> {
+pub fn queries() -> impl Strategy<Value = Query> {
     let suffixes = subsequence(&SUFFIXES[..], 1..=4);
     suffixes
         .prop_flat_map(|suffixes| {
@@ -168,7 +168,7 @@ fn queries() -> impl Strategy<Value = Query> {
         })
 }
 
-fn plant(trees: &[Tree]) -> Snapshot {
+pub fn plant(trees: &[Tree]) -> Snapshot {
     let mut snapshot = Snapshot::default();
     for tree in trees {
         snapshot.upsert(tree.clone());
