@@ -9,12 +9,14 @@ pub mod audit;
 pub mod db;
 pub mod error;
 pub mod flows;
+pub mod options;
 pub mod reconcile;
 pub mod state;
 
 pub use api::{routes, service};
 pub use app::link::Link;
 pub use error::Error;
+pub use options::Options;
 pub use state::Compute;
 
 /// The schema of the service, in order.

@@ -1,12 +1,14 @@
 //! What every handler of the compute API is given: handles that are cheap to clone.
 
+use std::sync::Arc;
+
 use kilonova_image::Images;
 use kilonova_placement::World;
 use kilonova_store::{Store, Tx};
 use kilonova_wire::time::now_micros;
 
-use crate::Error;
 use crate::app::fleet::Fleet;
+use crate::{Error, Options};
 
 /// The compute service.
 #[derive(Clone)]
@@ -17,6 +19,8 @@ pub struct Compute {
     pub world: World,
     /// Hosts in memory.
     pub fleet: Fleet,
+    /// What the operator decided.
+    pub options: Arc<Options>,
     /// The bytes of images, where this process has them.
     pub images: Option<Images>,
 }
@@ -27,11 +31,19 @@ impl Compute {
     /// # Errors
     /// The database's.
     pub async fn open(store: Store, world: World) -> Result<Self, Error> {
-        let compute = Self { store, world, fleet: Fleet::default(), images: None };
+        let compute =
+            Self { store, world, fleet: Fleet::default(), options: Arc::default(), images: None };
         for row in compute.store.read(crate::db::fleet::all).await? {
             compute.fleet.refresh(&row);
         }
         Ok(compute)
+    }
+
+    /// With what the operator decided.
+    #[must_use]
+    pub fn with_options(mut self, options: Options) -> Self {
+        self.options = Arc::new(options);
+        self
     }
 
     /// With the images that nodes may fetch.

@@ -19,6 +19,12 @@ pub(super) fn is_known(group: &str, option: &str) -> bool {
 const KNOWN: &[(&str, &str)] = &[
     ("DEFAULT", "state_path"),
     ("DEFAULT", "debug"),
+    ("DEFAULT", "allow_resize_to_same_host"),
+    ("DEFAULT", "instance_build_timeout"),
+    ("DEFAULT", "reclaim_instance_interval"),
+    ("DEFAULT", "resize_confirm_window"),
+    ("DEFAULT", "resume_guests_state_on_host_boot"),
+    ("DEFAULT", "shelved_offload_time"),
     ("api", "services"),
     ("api", "auth_strategy"),
     ("api", "listen"),
@@ -59,5 +65,6 @@ const KNOWN: &[(&str, &str)] = &[
     ("oslo_policy", "enforce_new_defaults"),
     ("oslo_policy", "enforce_scope"),
     ("oslo_policy", "policy_file"),
+    ("scheduler", "max_attempts"),
     ("simulated", "nodes"),
 ];

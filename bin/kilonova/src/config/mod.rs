@@ -1,5 +1,6 @@
 //! What the process is told: defaults, then the file, then the command line.
 
+mod compute;
 mod cors;
 mod devices;
 mod file;
@@ -100,6 +101,8 @@ pub struct Settings {
     pub cors: Option<Cors>,
     /// Who is told of accelerator requests that were bound by the API.
     pub nova: Option<Arc<HttpNova>>,
+    /// How servers are treated.
+    pub compute: kilonova_compute::Options,
     /// More logs.
     pub debug: bool,
 }
@@ -139,6 +142,7 @@ impl Settings {
             devices: devices::options(&file)?,
             sources: sources::read(&file)?,
             nova: nova::read(&file)?,
+            compute: compute::read(&file)?,
             debug: file.parse("DEFAULT", "debug", "true or false")?.unwrap_or(false),
         };
         if settings.auth == AuthStrategy::NoAuth2 && !settings.listen.ip().is_loopback() {
