@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Random kill -9 of a real `kilonova serve` under load, with a ledger audit each time.
 
-    scripts/chaos.py [KILLS] [--split] [--kilonova PROGRAM] [--database URL] [--seed N] [--minutes N]
+    scripts/chaos.py [KILLS] [--split] [--accelerators] [--kilonova PROGRAM] [--database URL]
+                     [--seed N] [--minutes N]
 
 Each round: some seconds' fraction of creates, deletes, stops and starts by several threads over
 plain HTTP; kill -9 at a random moment; `kilonova doctor` on what is there; start again. With
---split the hosts are processes of their own, and a kill hits the control plane, a host, or all. What was
+--split the hosts are processes of their own, and a kill hits the control plane, a host, or all. With
+--accelerators a Nova of somebody else binds devices over the v2 API meanwhile, and a host reports
+devices that vanish and return (chaos_accelerators.py). What was
 answered must hold: a server whose create was answered is there, one whose delete was answered goes.
 Now and then, and at the end, it waits until nothing is under way and then looks closer; at the very
 end it deletes everything and wants every usage to be 0.
@@ -23,6 +26,7 @@ import threading
 import time
 import tomllib
 
+import chaos_accelerators
 from stack import Api, Gone, Serve, Wrong, settle
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -40,10 +44,11 @@ class Host:
         self.state = os.path.join(folder, f"host-{name}")
         self.log = os.path.join(folder, f"host-{name}.log")
         self.process = None
+        self.topology = serve.topology
 
     def start(self):
         command = [self.serve.binary, "node", "--control", self.serve.url, "--host", self.name,
-                   "--nodes", self.serve.topology, "--state-dir", self.state,
+                   "--nodes", self.topology, "--state-dir", self.state,
                    "--token-file", os.path.join(self.serve.state, "node.token")]
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL,
@@ -93,23 +98,27 @@ class World:
 class Load:
     """Threads that ask until the server is gone."""
 
-    def __init__(self, world, api, flavors, image):
-        self.world, self.api, self.flavors, self.image = world, api, flavors, image
+    def __init__(self, world, api, flavors, image, others):
+        self.world, self.flavors, self.image = world, flavors, image
         self.over = threading.Event()
         self.wrong = []
-        self.threads = [threading.Thread(target=self.run, daemon=True) for _ in range(THREADS)]
+        jobs = [(api.clone, self.step)] * (THREADS // 2 if others else THREADS) + others
+        self.threads = [threading.Thread(target=self.run, args=job, daemon=True) for job in jobs]
         for thread in self.threads:
             thread.start()
 
-    def run(self):
-        connection = self.api.clone()
+    def step(self, connection):
+        verb, server = self.world.choose()
+        if verb == "create":
+            self.create(connection)
+        elif server:
+            getattr(self, verb)(connection, server)
+
+    def run(self, connect, step):
+        connection = connect()
         try:
             while not self.over.is_set():
-                verb, server = self.world.choose()
-                if verb == "create":
-                    self.create(connection)
-                elif server:
-                    getattr(self, verb)(connection, server)
+                step(connection)
         except Gone:
             pass
         except Exception as error:  # noqa: BLE001 - raised again by `join`
@@ -228,6 +237,14 @@ def compare(world, servers, settled):
     world.live |= set(servers) - world.gone - world.leaving
 
 
+def equip(process, topology):
+    """What the simulated hosts of a process find when it starts."""
+    if isinstance(process, Host):
+        process.topology = topology
+    elif process.nodes:
+        process.nodes = topology
+
+
 def strike(serve, hosts, dice):
     """Kills something, and returns what is to be started again."""
     if not hosts:
@@ -241,17 +258,28 @@ def strike(serve, hosts, dice):
     return victims
 
 
-def rounds(options, serve, hosts, world, api, flavors, image, progress):
+def beside(serve, nova, voice):
+    """What runs beside boots with --accelerators: how each thread connects, and what it does."""
+    if nova is None:
+        return []
+    return [(lambda: nova.connect(serve.url), nova.step)] * 4 + [(lambda: Api(serve.url), voice.step)]
+
+
+def rounds(options, serve, hosts, world, api, flavors, image, nova, others, topologies, progress):
     deadline = time.monotonic() + options.minutes * 60
     for done in range(1, options.kills + 1):
-        load = Load(world, api, flavors, image)
+        load = Load(world, api, flavors, image, others)
         time.sleep(world.dice.uniform(0.0, 0.4))
         victims = strike(serve, hosts, world.dice)
         load.join()
         audit(serve, f"after kill {done}")
         for victim in victims:
+            whole = done == options.kills or len(topologies) == 1
+            equip(victim, options.nodes if whole else world.dice.choice(topologies))
             victim.start()
         serve.tidy()
+        if nova:
+            nova.compare(api.clone())
         settled = done % SETTLE_EVERY == 0 or done == options.kills
         compare(world, settle(api.clone()) if settled else api.clone().servers(), settled)
         if settled:
@@ -261,8 +289,10 @@ def rounds(options, serve, hosts, world, api, flavors, image, progress):
             raise Wrong(f"only {done} of {options.kills} kills in {options.minutes} minutes")
 
 
-def empty(serve, api):
+def empty(serve, api, nova, voice):
     """Deletes everything; then nothing may be used any more."""
+    if nova:
+        nova.empty(nova.connect(serve.url))
     for server in api.servers():
         api.expect(204, "DELETE", f"{COMPUTE}/servers/{server}")
     deadline = time.monotonic() + 60
@@ -277,6 +307,8 @@ def empty(serve, api):
     arqs = api.expect(200, "GET", "/accelerator/v2/accelerator_requests")["arqs"]
     if arqs:
         raise Wrong(f"no server is left, but {len(arqs)} accelerator request(s) are: {arqs[0]}")
+    if voice:
+        chaos_accelerators.check_whole(api, nova, voice)
     audit(serve, "with all servers deleted")
 
 
@@ -286,6 +318,8 @@ def main():
     parser.add_argument("--kilonova", default=os.path.join(ROOT, "target/release/kilonova"))
     parser.add_argument("--nodes", default=os.path.join(ROOT, "examples/nodes/demo.toml"))
     parser.add_argument("--split", action="store_true", help="hosts as processes of their own")
+    parser.add_argument("--accelerators", action="store_true",
+                        help="devices bound by another Nova, and reports, beside boots")
     parser.add_argument("--database", help="PostgreSQL URL; SQLite when left out")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--minutes", type=float, default=15, help="give up after this long")
@@ -302,16 +336,19 @@ def main():
     serve.topology = options.nodes
     hosts = [Host(serve, name, folder) for name in names(options.nodes)] if options.split else []
     world = World(random.Random(options.seed))
+    nova = voice = None
     print(f"chaos: {options.kills} kills, seed {options.seed}, "
           f"{'PostgreSQL' if options.database else 'SQLite'}"
-          f"{', each host a process' if hosts else ''}", flush=True)
+          f"{', each host a process' if hosts else ''}"
+          f"{', devices bound by another Nova' if options.accelerators else ''}", flush=True)
 
     def progress(done):
         nonlocal survived
         survived = done
         terminal = sys.stdout.isatty()
         if terminal or done % 20 == 0 or done == options.kills:
-            asked = ", ".join(f"{count} {verb}s" for verb, count in world.requests.items())
+            counts = {**world.requests, **(nova.requests if nova else {})}
+            asked = ", ".join(f"{count} {verb}s" for verb, count in counts.items())
             print(f"{chr(13) if terminal else ''}chaos: {done}/{options.kills} kills survived "
                   f"({asked})", end="" if terminal and done < options.kills else "\n", flush=True)
 
@@ -328,16 +365,28 @@ def main():
         api.expect(200, "PUT", f"{COMPUTE}/os-quota-sets/{project}",
                    {"quota_set": {"instances": -1, "cores": -1, "ram": -1}},
                    {"OpenStack-API-Version": "compute 2.56"})
+        if options.accelerators:
+            nova, voice = chaos_accelerators.prepare(api, serve, world.dice, world.lock)
         api.close()
-        rounds(options, serve, hosts, world, api, flavors, image, progress)
-        empty(serve, api.clone())
+        topologies = [options.nodes]
+        if options.accelerators:
+            topologies = chaos_accelerators.topologies(options.nodes, folder)
+        rounds(options, serve, hosts, world, api, flavors, image, nova,
+               beside(serve, nova, voice), topologies, progress)
+        for host in hosts:
+            host.check()
+            host.kill()
+            equip(host, options.nodes)
+            host.start()
+        empty(serve, api.clone(), nova, voice)
         for host in hosts:
             host.check()
         code, took = serve.stop()
         if code != 0 or took > 5.5:
             raise Wrong(f"SIGTERM: exit code {code} after {took:.1f} s")
         failed = 0
-        print(f"chaos: {options.kills} kills, {world.answered} answered requests, the audit clean "
+        answered = world.answered + (nova.answered if nova else 0)
+        print(f"chaos: {options.kills} kills, {answered} answered requests, the audit clean "
               f"each time, nothing lost, nothing left; {time.monotonic() - begun:.0f} s")
     except (Wrong, Gone, OSError, KeyError, ValueError) as error:
         print(f"\n  ✗ {error}", flush=True)

@@ -6,10 +6,12 @@
 #   placement   upstream's own Placement cases, on both databases, and every osc-placement command;
 #               the cases are skipped where what runs them is not there (see the script)
 #   demo        the main job by the stock clients, on both databases
-#   chaos       random kill -9 of a real `kilonova serve` under load, on both databases
+#   chaos       random kill -9 of a real `kilonova serve` under load, on both databases, also while a
+#               Nova of somebody else binds devices and hosts report devices that come and go
 #
 # KILONOVA_KILLS (200) is the number of kills of the whole system on each database; half as many more
-# than that hit control plane or hosts apart, as processes. A failed step does not keep the
+# than that hit control plane or hosts apart, as processes, and half as many hit both while devices are
+# bound. A failed step does not keep the
 # later ones from running. The last line sums up; the exit code is 1 when anything failed.
 # KILONOVA names a program to use instead of building it.
 set -euo pipefail
@@ -112,15 +114,19 @@ demo() {
 
 chaos() {
     release || return 0
-    local apart=$((KILLS * 3 / 2))
+    local apart=$((KILLS * 3 / 2)) devices=$((KILLS / 2))
     title "chaos: $KILLS kills on SQLite"
     script chaos "$KILLS"
     title "chaos: $apart kills of control plane or hosts on SQLite"
     script chaos "$apart" --split
+    title "chaos: $devices kills while devices are bound over the API on SQLite"
+    script chaos "$devices" --split --accelerators
     title "chaos: $KILLS kills on PostgreSQL"
     script chaos "$KILLS" --database "$(pg_database chaos)"
     title "chaos: $apart kills of control plane or hosts on PostgreSQL"
     script chaos "$apart" --split --database "$(pg_database chaos_apart)"
+    title "chaos: $devices kills while devices are bound over the API on PostgreSQL"
+    script chaos "$devices" --split --accelerators --database "$(pg_database chaos_devices)"
 }
 
 [ $# -gt 0 ] || set -- unit docs placement demo chaos
