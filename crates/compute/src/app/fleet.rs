@@ -43,6 +43,11 @@ impl Host {
             && now - self.last_seen.load(Ordering::Relaxed) < DOWN_AFTER
     }
 
+    /// Whether it is in that zone.
+    pub fn is_in(&self, zone: &str) -> bool {
+        *self.availability_zone.read().unwrap_or_else(PoisonError::into_inner) == *zone
+    }
+
     /// The session whose calls count.
     pub fn epoch(&self) -> i64 {
         self.epoch.load(Ordering::Relaxed)
@@ -97,6 +102,12 @@ impl Fleet {
     /// Every host.
     pub fn all(&self) -> Vec<Arc<Host>> {
         self.read().by_name.values().cloned().collect()
+    }
+
+    /// Whether servers may be asked for in a zone: some host in it is enabled, up or not.
+    pub fn has_zone(&self, zone: &str) -> bool {
+        let enabled = |host: &Arc<Host>| host.enabled.load(Ordering::Relaxed);
+        self.read().by_name.values().any(|host| enabled(host) && host.is_in(zone))
     }
 
     /// Takes over what the database says of a host.

@@ -123,13 +123,29 @@ async fn an_admin_names_the_host() {
 
 #[tokio::test]
 async fn zones_are_kept_to() {
-    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[])])).await {
+    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[]), ("gpu", &[GPU])])).await {
         let in_nova = json!({"availability_zone": "nova"});
         let id = up.boot_with(&cloud, "in", "plain", in_nova).await;
         up.becomes(&id, "ACTIVE").await;
-        let elsewhere = json!({"availability_zone": "moon"});
-        let id = up.boot_with(&cloud, "out", "plain", elsewhere).await;
-        assert!(fault(&up.becomes(&id, "ERROR").await).starts_with("No valid host was found."));
+        let mut wish = up.wish(&cloud, "out", "plain");
+        wish["server"]["availability_zone"] = json!("moon");
+        let refused = up.admin("2.90", "POST /servers", wish).await.expect(400);
+        let why = "The requested availability zone is not available";
+        assert_eq!(refused["badRequest"]["message"], why);
+        // Hosts in two zones, and a server that fits in the other one only.
+        let body = json!({"aggregate": {"name": "east", "availability_zone": "east"}});
+        let made = up.admin("2.90", "POST /os-aggregates", body).await.expect(200);
+        let aggregate = &made["aggregate"]["id"];
+        let path = format!("POST /os-aggregates/{aggregate}/action");
+        up.admin("2.90", &path, json!({"add_host": {"host": "gpu"}})).await.expect(200);
+        let in_nova = json!({"availability_zone": "nova"});
+        let id = up.boot_with(&cloud, "far", "vgpu", in_nova).await;
+        let server = up.becomes(&id, "ERROR").await;
+        assert!(
+            fault(&server).ends_with(" Of these, 1 is not in availability zone nova."),
+            "{server}"
+        );
+        up.admin("2.90", &path, json!({"remove_host": {"host": "gpu"}})).await.expect(200);
         cloud.sound(&up, "zones").await;
         cloud.sweep(&up, "zones").await;
     }

@@ -7,6 +7,7 @@
 //! ```
 
 mod claim;
+mod limits;
 mod plan;
 mod query;
 mod request;

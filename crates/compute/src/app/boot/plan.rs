@@ -6,13 +6,14 @@ use std::collections::HashSet;
 
 use kilonova_engine::{Candidate, Query, Snapshot};
 
+use super::limits::Limits;
 use crate::app::fleet::Fleet;
 use crate::db::servers::Spec;
 
 /// Candidates kept for each server in case the first is taken when the claim comes.
 const ALTERNATES: usize = 8;
 /// Candidates looked at for one server before the request counts as impossible.
-const LOOKED_AT: usize = 200_000;
+pub(super) const LOOKED_AT: usize = 200_000;
 
 /// For each server that has a place, its candidates, best first.
 pub type Plan = Vec<Vec<Candidate>>;
@@ -34,25 +35,16 @@ pub fn plan(
     count: usize,
     now: i64,
 ) -> Result<Plan, NoHost> {
-    let usable = |candidate: &Candidate| {
-        fleet.by_root(candidate.root).is_some_and(|host| {
-            host.takes_servers(now)
-                && !excluded.contains(&*host.name)
-                && spec.wanted_host.as_deref().is_none_or(|wanted| wanted == &*host.name)
-                && spec.availability_zone.as_deref().is_none_or(|zone| {
-                    *host
-                        .availability_zone
-                        .read()
-                        .unwrap_or_else(std::sync::PoisonError::into_inner)
-                        == *zone
-                })
-        })
-    };
+    let limits = Limits { fleet, spec, excluded, now };
     let mut scratch = world.clone();
     let mut plan = Plan::new();
     for _ in 0..count {
         let found: Vec<Candidate> = match scratch.search(query) {
-            Ok(search) => search.take(LOOKED_AT).filter(|c| usable(c)).take(ALTERNATES).collect(),
+            Ok(search) => search
+                .take(LOOKED_AT)
+                .filter(|candidate| limits.obstacle(candidate).is_none())
+                .take(ALTERNATES)
+                .collect(),
             Err(error) => return Err(NoHost(error.to_string())),
         };
         let Some(first) = found.first() else { break };
@@ -62,39 +54,7 @@ pub fn plan(
         plan.push(found);
     }
     if plan.is_empty() {
-        return Err(NoHost(reason(world, fleet, query, spec, excluded, now)));
+        return Err(NoHost(limits.reason(world, query)));
     }
     Ok(plan)
-}
-
-fn reason(
-    world: &Snapshot,
-    fleet: &Fleet,
-    query: &Query,
-    spec: &Spec,
-    excluded: &HashSet<String>,
-    now: i64,
-) -> String {
-    let hosts = fleet.all();
-    let up = hosts.iter().filter(|host| host.takes_servers(now)).count();
-    if hosts.is_empty() {
-        return "No compute host has registered.".into();
-    }
-    if up == 0 {
-        return format!("None of the {} compute hosts is up and enabled.", hosts.len());
-    }
-    if let Some(host) = &spec.wanted_host
-        && fleet.by_name(host).is_none()
-    {
-        return format!("Compute host {host} could not be found.");
-    }
-    let explanation = world.explain(query).to_string();
-    let tried = if excluded.is_empty() {
-        String::new()
-    } else {
-        let mut names: Vec<&str> = excluded.iter().map(String::as_str).collect();
-        names.sort_unstable();
-        format!(" Tried and failed: {}.", names.join(", "))
-    };
-    format!("{explanation}{tried}")
 }

@@ -29,9 +29,16 @@ enum Commit {
 /// room the servers exist in `ERROR` with the reason, as upstream's do.
 ///
 /// # Errors
-/// 400 for a flavor that cannot be scheduled; the database's.
+/// 400 for a flavor that cannot be scheduled and for a zone that is not there; the database's.
 pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerId>, Error> {
-    let query = query_of(&request.spec.flavor, request.profile.as_ref(), rand::random())?;
+    let spec = &request.spec;
+    if let (Some(zone), None) = (&spec.availability_zone, &spec.wanted_host)
+        && !compute.fleet.has_zone(zone)
+    {
+        let why = "The requested availability zone is not available";
+        return Err(kilonova_wire::Fault::bad_request(why).into());
+    }
+    let query = query_of(&spec.flavor, request.profile.as_ref(), rand::random())?;
     let none = HashSet::new();
     for _ in 0..ROUNDS {
         let world = compute.world.snapshot();
