@@ -12,6 +12,11 @@
 //! `dirty_of` is the consumer that gave a handle up on a host that could not be asked to drop it. Such a
 //! handle is nobody's and is not given out before the host has dropped it.
 //!
+//! `devices.card` is the physical function that a device is a part of, most often itself; `mixed` is 1
+//! where handles of one card exclude each other. `health` is what the ledger goes by: an event
+//! (`health_event`, in the node's time) that an administrator has dealt with (`health_dealt`) no
+//! longer counts.
+//!
 //! `present` is 0 for what the host no longer has but a guest still holds. Such a row is never
 //! given out again and goes away with its owner.
 
@@ -26,17 +31,26 @@ CREATE TABLE devices (
     uuid TEXT NOT NULL UNIQUE,
     host TEXT NOT NULL,
     address TEXT NOT NULL,
+    card TEXT NOT NULL,
+    mixed BIGINT NOT NULL,
     kind TEXT NOT NULL,
     vendor_id TEXT NOT NULL,
     product_id TEXT NOT NULL,
     model TEXT NOT NULL,
     numa_node BIGINT NOT NULL,
     status TEXT NOT NULL,
+    health TEXT NOT NULL,
+    health_reason TEXT,
+    health_since BIGINT,
+    health_event BIGINT,
+    health_dealt BIGINT,
     present BIGINT NOT NULL,
     created_at BIGINT NOT NULL,
     updated_at BIGINT,
     UNIQUE (host, address)
 );
+CREATE INDEX devices_card ON devices (host, card);
+CREATE INDEX devices_health ON devices (health);
 CREATE TABLE deployables (
     id {serial},
     uuid TEXT NOT NULL UNIQUE,

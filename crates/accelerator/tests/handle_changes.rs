@@ -8,6 +8,7 @@ use http::StatusCode;
 use kilonova_accelerator::ledger::{self, Actor, Want};
 use kilonova_accelerator::reconcile;
 use kilonova_ids::{ConsumerId, ServerId};
+use kilonova_placement::World;
 use kilonova_store::testing::Meter;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -30,8 +31,8 @@ async fn every_change_of_an_owner_is_on_record() {
             .write(move |tx| {
                 let want = Want { provider, count: 1, group: 0, profile: None };
                 let actor = Actor { user_id: Some("u9".into()), request_id: Some("req-9".into()) };
-                ledger::bind_as(tx, &actor, server, consumer, "p9", HOST, &[want])?;
-                ledger::release(tx, consumer)
+                ledger::bind_as(tx, &World::new(), &actor, server, consumer, "p9", HOST, &[want])?;
+                ledger::release(tx, &World::new(), consumer)
             })
             .await
             .unwrap();
@@ -120,6 +121,6 @@ async fn what_a_bind_costs_does_not_grow_with_the_number_of_requests() {
         }
         let many = costs(&api, &meter, provider).await;
         assert_eq!(few, many, "{name}");
-        assert_eq!(few, [3, 8, 1, 1, 6], "{name}: create, bind, list, show, delete");
+        assert_eq!(few, [3, 8, 1, 1, 7], "{name}: create, bind, list, show, delete");
     }
 }

@@ -6,6 +6,7 @@ use common::{HOST, audit, count, fake, report, stores, vgpu};
 use kilonova_accelerator::{Error, ledger};
 use kilonova_ids::{ConsumerId, ProviderId, ServerId};
 use kilonova_node_api::Attachment;
+use kilonova_placement::World;
 use kilonova_store::Store;
 
 const OWNED: &str = "SELECT COUNT(*) FROM attach_handles WHERE state = 'owned'";
@@ -28,7 +29,7 @@ async fn bind(
                     profile: None,
                 })
                 .collect();
-            ledger::bind(tx, ServerId::new_v4(), consumer, "p1", host, &wants)
+            ledger::bind(tx, &World::new(), ServerId::new_v4(), consumer, "p1", host, &wants)
         })
         .await
 }
@@ -45,7 +46,7 @@ async fn the_lowest_free_handles_are_given_and_come_back() {
         let more = bind(&store, second, HOST, vec![(specs[0].id, 1)]).await.unwrap();
         assert_eq!(more[0].attachment, address(2), "{name}");
         for _ in 0..2 {
-            store.write(move |tx| ledger::release(tx, first)).await.unwrap();
+            store.write(move |tx| ledger::release(tx, &World::new(), first)).await.unwrap();
         }
         assert_eq!((count(&store, OWNED).await, count(&store, ARQS).await), (1, 1), "{name}");
         let again = bind(&store, second, HOST, vec![(specs[0].id, 1)]).await.unwrap();
@@ -68,7 +69,7 @@ async fn an_mdev_gets_a_fresh_uuid_each_time() {
             assert_eq!((parent.as_str(), mdev_type.as_str()), ("0000:84:00.0", "nvidia-35"));
             assert_eq!(uuid.to_string(), got[0].handle.to_string());
             seen.push(*uuid);
-            store.write(move |tx| ledger::release(tx, consumer)).await.unwrap();
+            store.write(move |tx| ledger::release(tx, &World::new(), consumer)).await.unwrap();
         }
         assert_ne!(seen[0], seen[1], "{name}");
     }

@@ -6,6 +6,7 @@ use common::{HOST, audit, count, device, everything, fake, report, stores, vgpu}
 use kilonova_accelerator::{Error, ledger};
 use kilonova_ids::{ConsumerId, ServerId};
 use kilonova_node_api::{DeviceKind, HandleSlot};
+use kilonova_placement::World;
 use kilonova_store::Store;
 
 const HANDLES: &str = "SELECT COUNT(*) FROM attach_handles";
@@ -18,7 +19,7 @@ async fn hold(store: &Store, provider: kilonova_ids::ProviderId, count: i64) -> 
     store
         .write(move |tx| {
             let wants = [want.clone()];
-            ledger::bind(tx, ServerId::new_v4(), consumer, "p1", HOST, &wants)
+            ledger::bind(tx, &World::new(), ServerId::new_v4(), consumer, "p1", HOST, &wants)
         })
         .await
         .unwrap();
@@ -26,7 +27,7 @@ async fn hold(store: &Store, provider: kilonova_ids::ProviderId, count: i64) -> 
 }
 
 async fn let_go(store: &Store, consumer: ConsumerId) {
-    store.write(move |tx| ledger::release(tx, consumer)).await.unwrap();
+    store.write(move |tx| ledger::release(tx, &World::new(), consumer)).await.unwrap();
 }
 
 #[tokio::test]
@@ -100,7 +101,7 @@ async fn a_vanished_device_stays_while_held_and_comes_back_as_itself() {
                 let want =
                     ledger::Want { provider: specs[0].id, count: 1, group: 0, profile: None };
                 let consumer = ConsumerId::new_v4();
-                ledger::bind(tx, ServerId::new_v4(), consumer, "p1", HOST, &[want])
+                ledger::bind(tx, &World::new(), ServerId::new_v4(), consumer, "p1", HOST, &[want])
             })
             .await;
         assert!(matches!(none_left, Err(Error::NoHandle(_))), "{name}");

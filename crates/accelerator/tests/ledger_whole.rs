@@ -6,6 +6,7 @@ use common::{HOST, audit, device, report, stores};
 use kilonova_accelerator::{Error, ledger};
 use kilonova_ids::{ConsumerId, ProviderId, ServerId};
 use kilonova_node_api::{Attachment, Deployable, Device, DeviceKind, HandleSlot};
+use kilonova_placement::World;
 use kilonova_store::Store;
 
 const CARD: &str = "0000:25:00.0";
@@ -36,14 +37,22 @@ async fn bind(
     let want = ledger::Want { provider, count: 1, group: 0, profile: None };
     let bound = store
         .write(move |tx| {
-            ledger::bind(tx, ServerId::new_v4(), consumer, "p1", HOST, std::slice::from_ref(&want))
+            ledger::bind(
+                tx,
+                &World::new(),
+                ServerId::new_v4(),
+                consumer,
+                "p1",
+                HOST,
+                std::slice::from_ref(&want),
+            )
         })
         .await?;
     Ok(bound[0].attachment.clone())
 }
 
 async fn release(store: &Store, consumer: ConsumerId) {
-    store.write(move |tx| ledger::release(tx, consumer)).await.unwrap();
+    store.write(move |tx| ledger::release(tx, &World::new(), consumer)).await.unwrap();
 }
 
 #[tokio::test]

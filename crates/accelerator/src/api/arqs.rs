@@ -88,6 +88,7 @@ fn caller(state: &State, context: &Context) -> Caller {
         actor: access::actor(context),
         service: context.is_service(),
         tell_nova: state.tells_nova(),
+        world: state.world.clone(),
     }
 }
 
@@ -158,8 +159,8 @@ async fn delete_listed(
         (None, Some(text)) => {
             let server: ServerId = uuid("instance", text)?;
             access::service_token(&context)?;
-            let actor = access::actor(&context);
-            state.store.write(move |tx| arqs::delete_of_server(tx, &actor, server)).await?;
+            let (actor, world) = (access::actor(&context), state.world.clone());
+            state.store.write(move |tx| arqs::delete_of_server(tx, &world, &actor, server)).await?;
             Ok(StatusCode::NO_CONTENT)
         }
         _ => Err(Fault::bad_request(MISSING)),

@@ -7,6 +7,7 @@ mod attributes;
 mod changes;
 mod deployables;
 mod devices;
+mod health;
 mod negotiation;
 mod profiles;
 mod request;
@@ -73,7 +74,8 @@ pub fn routes(state: State) -> Router {
         .merge(attributes::routes())
         .merge(profiles::routes())
         .merge(arqs::routes())
-        .merge(changes::routes());
+        .merge(changes::routes())
+        .merge(health::routes());
     Router::new()
         .merge(versions::routes())
         .nest("/v2", collections.clone())

@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 
 use kilonova_ids::{ArqId, ConsumerId, ServerId};
+use kilonova_placement::World;
 use kilonova_store::{Tx, params};
 use kilonova_wire::time::now_micros;
 use newtype_uuid::GenericUuid;
@@ -15,6 +16,7 @@ use newtype_uuid::GenericUuid;
 use super::{grammar, patch::Bind, profiles};
 use crate::Error;
 use crate::db::arqs::{self, ArqRow, Place};
+use crate::db::handles::MixedCard;
 use crate::db::{changes, events, handles};
 use crate::ledger::{self, Actor};
 
@@ -37,7 +39,7 @@ impl Scope {
 }
 
 /// Who changes requests, how far he may reach, and who is told.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Caller {
     pub scope: Scope,
     pub actor: Actor,
@@ -45,6 +47,8 @@ pub(crate) struct Caller {
     pub service: bool,
     /// A Nova of somebody else waits to hear of what is bound.
     pub tell_nova: bool,
+    /// Told of what else can be had or no longer.
+    pub world: World,
 }
 
 /// Makes the requests of a profile, group by group, one per accelerator.
@@ -107,6 +111,7 @@ pub(crate) fn bind(tx: &mut Tx<'_>, caller: &Caller, binds: &[Bind]) -> Result<(
             return Err(Error::AlreadyBound(server));
         }
     }
+    let mut cards = Vec::new();
     for bind in binds {
         let row = get(tx, &caller.scope, bind.arq)?;
         let bad_state = || Error::BadState { arq: row.uuid, state: row.state.clone() };
@@ -128,15 +133,17 @@ pub(crate) fn bind(tx: &mut Tx<'_>, caller: &Caller, binds: &[Bind]) -> Result<(
             Ok(false) => return Err(bad_state()),
             Ok(true) => {}
         }
-        for free in &chosen {
-            ledger::own(tx, bind.arq, free, bind.provider, now)?;
+        for free in chosen {
+            ledger::own(tx, bind.arq, &free, bind.provider, &bind.host, now)?;
+            let of_host = |card| MixedCard { host: bind.host.clone(), card };
+            cards.extend(free.mixed_card.map(of_host));
         }
         changes::taken_by_arq(tx, &caller.actor, bind.arq, now)?;
         if caller.tell_nova {
             events::insert(tx, &batch, bind.server, bind.arq, now)?;
         }
     }
-    Ok(())
+    ledger::keep_apart(tx, &caller.world, cards)
 }
 
 /// Takes all of the requests off their instances and frees their handles.
@@ -145,7 +152,7 @@ pub(crate) fn unbind(tx: &mut Tx<'_>, caller: &Caller, arqs: &[ArqId]) -> Result
     for arq in arqs {
         let row = get(tx, &caller.scope, *arq)?;
         not_internal(&row)?;
-        let_go(tx, &caller.actor, *arq, now)?;
+        let_go(tx, &caller.world, &caller.actor, *arq, now)?;
         tx.execute(arqs::UNBIND, params![*arq, now])?;
     }
     Ok(())
@@ -173,32 +180,40 @@ pub(crate) fn delete(
             return Err(Error::Bound { arq: row.uuid, server });
         }
     }
-    remove(tx, &caller.actor, &rows)?;
+    remove(tx, &caller.world, &caller.actor, &rows)?;
     Ok(absent)
 }
 
 /// Deletes the requests of an instance. Idempotent.
 pub(crate) fn delete_of_server(
     tx: &mut Tx<'_>,
+    world: &World,
     actor: &Actor,
     server: ServerId,
 ) -> Result<(), Error> {
     let rows = arqs::list(tx, None, Some(server))?;
     rows.iter().try_for_each(not_internal)?;
-    remove(tx, actor, &rows)
+    remove(tx, world, actor, &rows)
 }
 
-fn let_go(tx: &mut Tx<'_>, actor: &Actor, arq: ArqId, now: i64) -> Result<(), Error> {
+fn let_go(
+    tx: &mut Tx<'_>,
+    world: &World,
+    actor: &Actor,
+    arq: ArqId,
+    now: i64,
+) -> Result<(), Error> {
+    let card = handles::card_of_arq(tx, arq)?;
     changes::freed_by_arq(tx, actor, arq, now)?;
     handles::give_back(tx, arq, now)?;
     tx.execute(events::DROP_OF_ARQ, params![arq])?;
-    Ok(())
+    ledger::keep_apart(tx, world, card)
 }
 
-fn remove(tx: &mut Tx<'_>, actor: &Actor, rows: &[ArqRow]) -> Result<(), Error> {
+fn remove(tx: &mut Tx<'_>, world: &World, actor: &Actor, rows: &[ArqRow]) -> Result<(), Error> {
     let now = now_micros();
     for row in rows {
-        let_go(tx, actor, row.uuid, now)?;
+        let_go(tx, world, actor, row.uuid, now)?;
         tx.execute(arqs::DELETE, params![row.uuid])?;
     }
     Ok(())

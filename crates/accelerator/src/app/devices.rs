@@ -7,9 +7,10 @@ use kilonova_store::{Tx, params};
 use kilonova_wire::time::now_micros;
 
 use crate::Error;
-use crate::db::{deployables, devices};
+use crate::db::{deployables, devices, handles};
 
-/// Enables or disables a device with all of its parts.
+/// Enables or disables a device with all of its parts. Enabling says too that what happened to the
+/// device so far has been dealt with; what is wrong with it now stays wrong.
 pub(crate) fn set_enabled(
     tx: &mut Tx<'_>,
     world: &World,
@@ -20,7 +21,12 @@ pub(crate) fn set_enabled(
         devices::by_uuid(tx, uuid)?.ok_or_else(|| Error::not_found("Device", "uuid", uuid))?;
     let status = if enabled { devices::ENABLED } else { devices::MAINTAINING };
     tx.execute(devices::STATUS, params![row.id, status, now_micros()])?;
+    let dealt = enabled && tx.execute(devices::DEALT, params![row.id])? > 0;
     for provider in deployables::providers_of(tx, row.id)? {
+        if dealt {
+            let withheld = handles::withheld_on(tx, provider)?;
+            placement::reserve(tx, world, provider, withheld)?;
+        }
         placement::drain(tx, world, provider, !enabled)?;
     }
     Ok(())

@@ -20,6 +20,41 @@ pub(crate) struct DeviceRow {
     pub present: bool,
     pub created_at: i64,
     pub updated_at: Option<i64>,
+    pub card: String,
+    pub mixed: bool,
+    pub health: Verdict,
+    /// Up to which event of the node's an administrator has dealt with what was wrong.
+    pub dealt: Option<i64>,
+}
+
+/// Whether a device is given out, as far as its health goes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    /// `healthy`, `degraded` or `failed`.
+    pub state: String,
+    pub reason: Option<String>,
+    pub since: Option<i64>,
+    /// The event that it comes from, in the node's time.
+    pub event: Option<i64>,
+}
+
+/// What a device must not be to be given out.
+pub(crate) const FAILED: &str = "failed";
+/// What it should be.
+pub(crate) const HEALTHY: &str = "healthy";
+
+impl Verdict {
+    pub fn is_failed(&self) -> bool {
+        self.state == FAILED
+    }
+}
+
+/// A device as a report wants its row.
+pub(crate) struct Wanted<'a> {
+    pub device: &'a Device,
+    pub card: &'a str,
+    pub mixed: bool,
+    pub health: Verdict,
 }
 
 /// Nothing more of it is given out; an administrator said so.
@@ -37,11 +72,13 @@ impl DeviceRow {
 statements! {
     /// The devices of a host.
     OF_HOST = "SELECT id, uuid, host, address, kind, vendor_id, product_id, model, numa_node,
-        status, present, created_at, updated_at
+        status, present, created_at, updated_at, card, mixed, health, health_reason, health_since,
+        health_event, health_dealt
         FROM devices WHERE host = ?1 ORDER BY id";
     /// All devices that pass the filters.
     LIST = "SELECT id, uuid, host, address, kind, vendor_id, product_id, model, numa_node,
-        status, present, created_at, updated_at
+        status, present, created_at, updated_at, card, mixed, health, health_reason, health_since,
+        health_event, health_dealt
         FROM devices
         WHERE (CAST(?1 AS TEXT) IS NULL OR kind = ?1)
           AND (CAST(?2 AS TEXT) IS NULL OR vendor_id = ?2)
@@ -49,15 +86,24 @@ statements! {
         ORDER BY id";
     /// One device.
     BY_UUID = "SELECT id, uuid, host, address, kind, vendor_id, product_id, model, numa_node,
-        status, present, created_at, updated_at
+        status, present, created_at, updated_at, card, mixed, health, health_reason, health_since,
+        health_event, health_dealt
         FROM devices WHERE uuid = ?1";
     /// A new device.
     INSERT = "INSERT INTO devices (uuid, host, address, kind, vendor_id, product_id, model,
-        numa_node, status, present, created_at)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 'enabled', 1, ?9) RETURNING id";
+        numa_node, status, present, created_at, card, mixed, health, health_reason, health_since,
+        health_event)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 'enabled', 1, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
+        RETURNING id";
     /// What the node says of a known device.
     UPDATE = "UPDATE devices SET kind = ?2, vendor_id = ?3, product_id = ?4, model = ?5,
-        numa_node = ?6, present = 1, updated_at = ?7 WHERE id = ?1";
+        numa_node = ?6, present = 1, updated_at = ?7, card = ?8, mixed = ?9, health = ?10,
+        health_reason = ?11, health_since = ?12, health_event = ?13 WHERE id = ?1";
+    /// Whether handles of its card exclude each other.
+    MIXED = "UPDATE devices SET mixed = ?2, updated_at = ?3 WHERE id = ?1";
+    /// An administrator has dealt with the event that made it unhealthy.
+    DEALT = "UPDATE devices SET health = 'healthy', health_reason = NULL, health_since = NULL,
+        health_dealt = health_event WHERE id = ?1 AND health_event IS NOT NULL";
     /// What hangs on it changed.
     TOUCH = "UPDATE devices SET updated_at = ?2 WHERE id = ?1";
     /// Whether it is given out.
@@ -83,6 +129,15 @@ fn read(row: &Row) -> Result<DeviceRow, Error> {
         present: row.bool(10)?,
         created_at: row.int(11)?,
         updated_at: row.int_opt(12)?,
+        card: row.string(13)?,
+        mixed: row.bool(14)?,
+        health: Verdict {
+            state: row.string(15)?,
+            reason: row.string_opt(16)?,
+            since: row.int_opt(17)?,
+            event: row.int_opt(18)?,
+        },
+        dealt: row.int_opt(19)?,
     })
 }
 
@@ -107,7 +162,13 @@ pub(crate) fn by_uuid(tx: &mut Tx<'_>, uuid: DeviceId) -> Result<Option<DeviceRo
     tx.row(BY_UUID, params![uuid])?.as_ref().map(read).transpose()
 }
 
-pub(crate) fn insert(tx: &mut Tx<'_>, host: &str, device: &Device, now: i64) -> Result<i64, Error> {
+pub(crate) fn insert(
+    tx: &mut Tx<'_>,
+    host: &str,
+    wanted: &Wanted<'_>,
+    now: i64,
+) -> Result<i64, Error> {
+    let Wanted { device, card, mixed, health } = wanted;
     let row = tx.row(
         INSERT,
         params![
@@ -119,8 +180,38 @@ pub(crate) fn insert(tx: &mut Tx<'_>, host: &str, device: &Device, now: i64) -> 
             &device.product_id,
             &device.model,
             device.numa_node,
-            now
+            now,
+            *card,
+            *mixed,
+            &health.state,
+            health.reason.as_deref(),
+            health.since,
+            health.event
         ],
     )?;
     row.ok_or_else(|| Error::Shape("INSERT returned no row".into()))?.int(0)
+}
+
+/// What the node says of a known device.
+pub(crate) fn update(tx: &mut Tx<'_>, id: i64, wanted: &Wanted<'_>, now: i64) -> Result<(), Error> {
+    let Wanted { device, card, mixed, health } = wanted;
+    tx.execute(
+        UPDATE,
+        params![
+            id,
+            device.kind.as_str(),
+            &device.vendor_id,
+            &device.product_id,
+            &device.model,
+            device.numa_node,
+            now,
+            *card,
+            *mixed,
+            &health.state,
+            health.reason.as_deref(),
+            health.since,
+            health.event
+        ],
+    )?;
+    Ok(())
 }

@@ -32,21 +32,36 @@ statements! {
         h.state, h.present FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
         WHERE d.host = ?1 ORDER BY h.id";
-    /// The lowest free handles of a provider. A PCI handle with its device's own address is the
-    /// whole device: it is not free while a part of the device is taken, nor a part while it is.
-    FREE = "SELECT h.id, h.uuid, h.attach_type, h.address, h.mdev_type FROM attach_handles h
+    /// The lowest free handles of a provider. On a mixed card, one is not free while something that
+    /// excludes it is taken: the card's own function against its virtual functions, and a function
+    /// that is passed through against all else on it.
+    FREE = "SELECT h.id, h.uuid, h.attach_type, h.address, h.mdev_type, d.card, d.mixed
+        FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
-        WHERE p.provider_id = ?1 AND h.state = 'free' AND h.present = 1
-          AND (h.attach_type NOT IN ('PCI', 'VFIO') OR NOT EXISTS (
+        WHERE p.provider_id = ?1 AND h.state = 'free' AND h.present = 1 AND d.health <> 'failed'
+          AND (d.mixed = 0 OR NOT EXISTS (
             SELECT 1 FROM attach_handles o JOIN deployables q ON q.id = o.deployable_id
-            WHERE q.device_id = p.device_id AND o.id <> h.id AND o.state <> 'free'
-              AND (h.address = d.address
-                OR (o.address = d.address AND o.attach_type IN ('PCI', 'VFIO')))))
+            JOIN devices e ON e.id = q.device_id
+            WHERE e.host = d.host AND e.card = d.card AND o.id <> h.id AND o.state <> 'free'
+              AND h.attach_type <> 'TEST_PCI' AND o.attach_type <> 'TEST_PCI'
+              AND ((h.address = d.card) <> (o.address = d.card) OR (h.address = o.address
+                AND (h.attach_type <> 'MDEV' OR o.attach_type <> 'MDEV')))))
         ORDER BY h.id LIMIT ?2";
-    /// Whoever takes a part of a device touches the device: two at once must not both find that the
-    /// other has taken nothing.
-    TOUCH_DEVICE = "UPDATE devices SET present = present WHERE id = (SELECT p.device_id
-        FROM attach_handles h JOIN deployables p ON p.id = h.deployable_id WHERE h.id = ?1)";
+    /// Whoever takes a part of a mixed card touches all of the card: two at once must not both find
+    /// that the other has taken nothing.
+    TOUCH_CARD = "UPDATE devices SET present = present WHERE host = ?1 AND card = ?2";
+    /// The mixed card that the handle of a request is on.
+    CARD_OF_ARQ = "SELECT DISTINCT d.host, d.card FROM attach_handles h
+        JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
+        WHERE h.arq_id = ?1 AND d.mixed = 1";
+    /// The mixed cards that a consumer holds something of, or left something dirty on.
+    CARDS_OF_CONSUMER = "SELECT DISTINCT d.host, d.card FROM attach_handles h
+        JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
+        WHERE d.mixed = 1 AND (h.dirty_of = ?1
+          OR h.arq_id IN (SELECT uuid FROM arqs WHERE consumer_id = ?1))";
+    /// The providers of a card.
+    OF_CARD = "SELECT p.provider_id FROM deployables p JOIN devices d ON d.id = p.device_id
+        WHERE d.host = ?1 AND d.card = ?2 ORDER BY p.provider_id";
     /// Takes a handle, if it is still free.
     TAKE = "UPDATE attach_handles SET state = 'owned', arq_id = ?2, uuid = ?3, updated_at = ?4
         WHERE id = ?1 AND state = 'free' AND arq_id IS NULL";
@@ -65,13 +80,30 @@ statements! {
     /// The host has dropped what a consumer left dirty.
     CLEAN = "UPDATE attach_handles SET state = 'free', dirty_of = NULL, updated_at = ?2
         WHERE dirty_of = ?1";
-    /// How many handles of a provider are dirty.
-    DIRTY_ON = "SELECT COUNT(*) FROM attach_handles h JOIN deployables p ON p.id = h.deployable_id
-        WHERE p.provider_id = ?1 AND h.state = 'dirty'";
-    /// The same for all providers of a host that have any.
-    DIRTY_OF_HOST = "SELECT p.provider_id, COUNT(*) FROM attach_handles h
+    /// What of a provider cannot be given out: whether its device is there and in health, and how many
+    /// handles are dirty or excluded.
+    WITHHELD_ON = "SELECT d.health, p.present, (SELECT COUNT(*) FROM attach_handles h
+          WHERE h.deployable_id = p.id AND (h.state = 'dirty'
+            OR (h.state = 'free' AND h.present = 1 AND d.mixed = 1 AND EXISTS (
+            SELECT 1 FROM attach_handles o JOIN deployables q ON q.id = o.deployable_id
+            JOIN devices e ON e.id = q.device_id
+            WHERE e.host = d.host AND e.card = d.card AND o.id <> h.id AND o.state <> 'free'
+              AND h.attach_type <> 'TEST_PCI' AND o.attach_type <> 'TEST_PCI'
+              AND ((h.address = d.card) <> (o.address = d.card) OR (h.address = o.address
+                AND (h.attach_type <> 'MDEV' OR o.attach_type <> 'MDEV')))))))
+        FROM deployables p JOIN devices d ON d.id = p.device_id WHERE p.provider_id = ?1";
+    /// How many handles are dirty or excluded, for all providers of a host that have any.
+    WITHHELD_OF_HOST = "SELECT p.provider_id, COUNT(*) FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
-        WHERE d.host = ?1 AND h.state = 'dirty' GROUP BY p.provider_id";
+        WHERE d.host = ?1 AND (h.state = 'dirty'
+          OR (h.state = 'free' AND h.present = 1 AND d.mixed = 1 AND EXISTS (
+            SELECT 1 FROM attach_handles o JOIN deployables q ON q.id = o.deployable_id
+            JOIN devices e ON e.id = q.device_id
+            WHERE e.host = d.host AND e.card = d.card AND o.id <> h.id AND o.state <> 'free'
+              AND h.attach_type <> 'TEST_PCI' AND o.attach_type <> 'TEST_PCI'
+              AND ((h.address = d.card) <> (o.address = d.card) OR (h.address = o.address
+                AND (h.attach_type <> 'MDEV' OR o.attach_type <> 'MDEV'))))))
+        GROUP BY p.provider_id";
     /// Drops the handle of a request if it has vanished.
     DROP_OF_ARQ = "DELETE FROM attach_handles WHERE present = 0 AND arq_id = ?1";
     /// Frees the handle of a request.
@@ -91,7 +123,19 @@ pub(crate) struct FreeHandle {
     pub id: i64,
     pub uuid: AttachHandleId,
     pub key: HandleKey,
+    /// The card, where taking it excludes others.
+    pub mixed_card: Option<String>,
 }
+
+/// A card of a host whose handles exclude each other.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct MixedCard {
+    pub host: String,
+    pub card: String,
+}
+
+/// All of a provider, however much that is.
+pub(crate) const ALL: i64 = i64::MAX;
 
 fn key(row: &Row, from: usize) -> Result<HandleKey, Error> {
     Ok(HandleKey {
@@ -124,7 +168,15 @@ pub(crate) fn free(
 ) -> Result<Vec<FreeHandle>, Error> {
     tx.rows(FREE, params![provider, count])?
         .iter()
-        .map(|row| Ok(FreeHandle { id: row.int(0)?, uuid: row.id(1)?, key: key(row, 2)? }))
+        .map(|row| {
+            let card = row.string(5)?;
+            Ok(FreeHandle {
+                id: row.int(0)?,
+                uuid: row.id(1)?,
+                key: key(row, 2)?,
+                mixed_card: row.bool(6)?.then_some(card),
+            })
+        })
         .collect()
 }
 
@@ -133,17 +185,43 @@ pub(crate) fn soiled_by(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Vec<Pro
     tx.rows(SOILED_BY, params![consumer])?.iter().map(|row| row.id(0)).collect()
 }
 
-/// How many handles of a provider are dirty.
-pub(crate) fn dirty_on(tx: &mut Tx<'_>, provider: ProviderId) -> Result<i64, Error> {
-    tx.row(DIRTY_ON, params![provider])?.map_or(Ok(0), |row| row.int(0))
+/// How much of a provider cannot be given out.
+pub(crate) fn withheld_on(tx: &mut Tx<'_>, provider: ProviderId) -> Result<i64, Error> {
+    let Some(row) = tx.row(WITHHELD_ON, params![provider])? else { return Ok(0) };
+    let nothing = row.text(0)? == super::devices::FAILED || !row.bool(1)?;
+    if nothing { Ok(ALL) } else { row.int(2) }
 }
 
-/// How many handles are dirty, by provider of a host.
-pub(crate) fn dirty_of_host(
+/// How many handles are dirty or excluded, by provider of a host.
+pub(crate) fn withheld_of_host(
     tx: &mut Tx<'_>,
     host: &str,
 ) -> Result<BTreeMap<ProviderId, i64>, Error> {
-    tx.rows(DIRTY_OF_HOST, params![host])?.iter().map(|row| Ok((row.id(0)?, row.int(1)?))).collect()
+    let rows = tx.rows(WITHHELD_OF_HOST, params![host])?;
+    rows.iter().map(|row| Ok((row.id(0)?, row.int(1)?))).collect()
+}
+
+fn mixed_card(row: &Row) -> Result<MixedCard, Error> {
+    Ok(MixedCard { host: row.string(0)?, card: row.string(1)? })
+}
+
+/// The mixed card that the handle of a request is on.
+pub(crate) fn card_of_arq(tx: &mut Tx<'_>, arq: ArqId) -> Result<Option<MixedCard>, Error> {
+    tx.row(CARD_OF_ARQ, params![arq])?.as_ref().map(mixed_card).transpose()
+}
+
+/// The mixed cards that a consumer holds something of, or left something dirty on.
+pub(crate) fn cards_of_consumer(
+    tx: &mut Tx<'_>,
+    consumer: ConsumerId,
+) -> Result<Vec<MixedCard>, Error> {
+    tx.rows(CARDS_OF_CONSUMER, params![consumer])?.iter().map(mixed_card).collect()
+}
+
+/// The providers of a card.
+pub(crate) fn of_card(tx: &mut Tx<'_>, card: &MixedCard) -> Result<Vec<ProviderId>, Error> {
+    let rows = tx.rows(OF_CARD, params![&card.host, &card.card])?;
+    rows.iter().map(|row| row.id(0)).collect()
 }
 
 /// Takes the handle and says whether it was still free.

@@ -22,5 +22,6 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         profiles::STATEMENTS,
         crate::ledger::AUDIT,
         crate::ledger::CENSUS,
+        crate::ledger::HEALTH,
     ]
 }

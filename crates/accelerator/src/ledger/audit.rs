@@ -45,12 +45,16 @@ pub const AUDIT: &[(&str, &str)] = &[
          WHERE (state = 'dirty' AND dirty_of IS NULL) OR (state <> 'dirty' AND dirty_of IS NOT NULL)",
     ),
     (
-        "a device is given away whole or in parts, and not both",
+        "a card is given away whole or in parts, and not both",
         "SELECT h.uuid FROM attach_handles h JOIN deployables p ON p.id = h.deployable_id
          JOIN devices d ON d.id = p.device_id
-         WHERE h.state = 'owned' AND h.attach_type IN ('PCI', 'VFIO') AND h.address = d.address
+         WHERE h.state = 'owned' AND h.attach_type <> 'TEST_PCI'
            AND EXISTS (SELECT 1 FROM attach_handles o JOIN deployables q ON q.id = o.deployable_id
-             WHERE q.device_id = p.device_id AND o.id <> h.id AND o.state = 'owned')",
+             JOIN devices e ON e.id = q.device_id
+             WHERE e.host = d.host AND e.card = d.card AND o.id <> h.id AND o.state = 'owned'
+               AND o.attach_type <> 'TEST_PCI'
+               AND ((h.address = d.card AND o.address <> d.card) OR (h.address = o.address
+                 AND h.attach_type <> 'MDEV')))",
     ),
     (
         "what the host no longer has is held by somebody",

@@ -7,13 +7,15 @@
 
 use kilonova_ids::{ArqId, AttachHandleId, ConsumerId, DeviceProfileId, ProviderId, ServerId};
 use kilonova_node_api::Attachment;
+use kilonova_placement::World;
 use kilonova_store::{Tx, params};
 use kilonova_wire::time::now_micros;
 use newtype_uuid::GenericUuid;
 
+use super::apart::keep_apart;
 use crate::Error;
 use crate::db::arqs::{self, Place};
-use crate::db::handles::{self, HandleKey};
+use crate::db::handles::{self, HandleKey, MixedCard};
 use crate::db::{changes, deployables};
 
 /// Accelerators of one provider that a consumer shall get.
@@ -56,13 +58,14 @@ pub struct Binding {
 /// [`Error::OtherHost`] when it is elsewhere. The caller's transaction must then end.
 pub fn bind(
     tx: &mut Tx<'_>,
+    world: &World,
     server: ServerId,
     consumer: ConsumerId,
     project_id: &str,
     host: &str,
     wants: &[Want],
 ) -> Result<Vec<Binding>, Error> {
-    bind_as(tx, &Actor::default(), server, consumer, project_id, host, wants)
+    bind_as(tx, world, &Actor::default(), server, consumer, project_id, host, wants)
 }
 
 /// [`bind`], with who asked for it.
@@ -71,6 +74,7 @@ pub fn bind(
 /// As [`bind`].
 pub fn bind_as(
     tx: &mut Tx<'_>,
+    world: &World,
     actor: &Actor,
     server: ServerId,
     consumer: ConsumerId,
@@ -82,16 +86,20 @@ pub fn bind_as(
     let first = arqs::next_ordinal(tx, consumer)?;
     let mut ordinal = first;
     let mut bindings = Vec::new();
+    let mut cards = Vec::new();
     for want in wants {
         for free in choose(tx, want.provider, host, want.count)? {
             let arq = ArqId::new_v4();
             let place = Place { host, provider: want.provider, server, consumer, ordinal };
             arqs::insert_bound(tx, arq, project_id, want.profile, want.group, &place, now)?;
-            bindings.push(own(tx, arq, &free, want.provider, now)?);
+            bindings.push(own(tx, arq, &free, want.provider, host, now)?);
+            let of_host = |card| MixedCard { host: host.to_owned(), card };
+            cards.extend(free.mixed_card.map(of_host));
             ordinal += 1;
         }
     }
     changes::taken_by_consumer(tx, actor, consumer, first, now)?;
+    keep_apart(tx, world, cards)?;
     Ok(bindings)
 }
 
@@ -99,21 +107,27 @@ pub fn bind_as(
 ///
 /// # Errors
 /// Only the store's.
-pub fn release(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<(), Error> {
-    release_as(tx, &Actor::default(), consumer)
+pub fn release(tx: &mut Tx<'_>, world: &World, consumer: ConsumerId) -> Result<(), Error> {
+    release_as(tx, world, &Actor::default(), consumer)
 }
 
 /// [`release`], with who asked for it.
 ///
 /// # Errors
 /// Only the store's.
-pub fn release_as(tx: &mut Tx<'_>, actor: &Actor, consumer: ConsumerId) -> Result<(), Error> {
+pub fn release_as(
+    tx: &mut Tx<'_>,
+    world: &World,
+    actor: &Actor,
+    consumer: ConsumerId,
+) -> Result<(), Error> {
     let now = now_micros();
+    let cards = handles::cards_of_consumer(tx, consumer)?;
     changes::freed_by_consumer(tx, actor, consumer, now)?;
     tx.execute(handles::DROP_OF_CONSUMER, params![consumer])?;
     tx.execute(handles::FREE_OF_CONSUMER, params![consumer, now])?;
     tx.execute(arqs::DELETE_OF_CONSUMER, params![consumer])?;
-    Ok(())
+    keep_apart(tx, world, cards)
 }
 
 /// The `count` lowest free handles of a provider that must be on `host`.
@@ -140,10 +154,11 @@ pub(crate) fn own(
     arq: ArqId,
     free: &handles::FreeHandle,
     provider: ProviderId,
+    host: &str,
     now: i64,
 ) -> Result<Binding, Error> {
-    if matches!(free.key.attach_type.as_str(), "PCI" | "VFIO") {
-        tx.execute(handles::TOUCH_DEVICE, params![free.id])?;
+    if let Some(card) = &free.mixed_card {
+        tx.execute(handles::TOUCH_CARD, params![host, card])?;
     }
     let handle = if free.key.attach_type == "MDEV" { AttachHandleId::new_v4() } else { free.uuid };
     if !handles::take(tx, free.id, arq, handle, now)? {

@@ -6,8 +6,8 @@ use crate::Error;
 
 statements! {
     /// Devices.
-    DEVICES = "SELECT kind, status, present, COUNT(*) FROM devices
-        GROUP BY kind, status, present ORDER BY kind, status, present";
+    DEVICES = "SELECT kind, status, present, health, COUNT(*) FROM devices
+        GROUP BY kind, status, present, health ORDER BY kind, status, present, health";
     /// Attach handles.
     HANDLES = "SELECT attach_type, state, COUNT(*) FROM attach_handles
         GROUP BY attach_type, state ORDER BY attach_type, state";
@@ -24,6 +24,8 @@ pub struct Devices {
     pub status: String,
     /// Whether the host still reports them.
     pub present: bool,
+    /// `healthy`, `degraded` or `failed`.
+    pub health: String,
     /// How many.
     pub count: i64,
 }
@@ -60,7 +62,8 @@ pub fn census(tx: &mut Tx<'_>) -> Result<Census, Error> {
             kind: row.string(0)?,
             status: row.string(1)?,
             present: row.bool(2)?,
-            count: row.int(3)?,
+            health: row.string(3)?,
+            count: row.int(4)?,
         })
     };
     let handles = |row: &Row| {

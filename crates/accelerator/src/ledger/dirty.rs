@@ -1,8 +1,11 @@
 //! Handles that nobody holds and nobody may get: their consumer is gone, but its host could not be
 //! asked to drop them. The host's own word that nothing of the consumer is left frees them.
 //!
-//! Both functions return how many handles of each provider they changed are dirty now, so that the
-//! caller can keep as many units from being claimed.
+//! Both functions return how much of each provider that they touched cannot be given out now, so that
+//! the caller can keep as many units from being claimed. What excludes each other on a card is among
+//! them.
+
+use std::collections::BTreeSet;
 
 use kilonova_ids::{ConsumerId, ProviderId};
 use kilonova_store::{Tx, params};
@@ -10,6 +13,7 @@ use kilonova_wire::time::now_micros;
 
 use super::Actor;
 use crate::Error;
+use crate::db::handles::MixedCard;
 use crate::db::{arqs, changes, handles};
 
 /// Removes the consumer's ARQs and leaves their handles dirty. Idempotent.
@@ -22,12 +26,13 @@ pub fn abandon(
     consumer: ConsumerId,
 ) -> Result<Vec<(ProviderId, i64)>, Error> {
     let now = now_micros();
+    let cards = handles::cards_of_consumer(tx, consumer)?;
     changes::freed_by_consumer(tx, actor, consumer, now)?;
     tx.execute(handles::DROP_OF_CONSUMER, params![consumer])?;
     tx.execute(handles::SOIL_OF_CONSUMER, params![consumer, now])?;
     tx.execute(arqs::DELETE_OF_CONSUMER, params![consumer])?;
     let providers = handles::soiled_by(tx, consumer)?;
-    count(tx, providers)
+    count(tx, providers, cards)
 }
 
 /// Frees what the consumer left dirty. Idempotent.
@@ -36,12 +41,21 @@ pub fn abandon(
 /// Only the store's.
 pub fn clean(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Vec<(ProviderId, i64)>, Error> {
     let providers = handles::soiled_by(tx, consumer)?;
+    let cards = handles::cards_of_consumer(tx, consumer)?;
     if !providers.is_empty() {
         tx.execute(handles::CLEAN, params![consumer, now_micros()])?;
     }
-    count(tx, providers)
+    count(tx, providers, cards)
 }
 
-fn count(tx: &mut Tx<'_>, providers: Vec<ProviderId>) -> Result<Vec<(ProviderId, i64)>, Error> {
-    providers.into_iter().map(|id| Ok((id, handles::dirty_on(tx, id)?))).collect()
+fn count(
+    tx: &mut Tx<'_>,
+    providers: Vec<ProviderId>,
+    cards: Vec<MixedCard>,
+) -> Result<Vec<(ProviderId, i64)>, Error> {
+    let mut all: BTreeSet<ProviderId> = providers.into_iter().collect();
+    for card in &cards {
+        all.extend(handles::of_card(tx, card)?);
+    }
+    all.into_iter().map(|id| Ok((id, handles::withheld_on(tx, id)?))).collect()
 }

@@ -9,10 +9,12 @@
 //!
 //! Nothing here opens a transaction or waits: the caller's commit makes it all true at once.
 
+mod apart;
 mod audit;
 mod bind;
 mod census;
 mod dirty;
+mod health;
 mod plan;
 mod report;
 
@@ -21,12 +23,15 @@ use std::collections::BTreeMap;
 use kilonova_ids::{DeviceProfileId, ProviderId};
 use kilonova_store::Tx;
 
+pub(crate) use apart::keep_apart;
 pub use audit::AUDIT;
 pub use bind::{Actor, Binding, Want, bind, bind_as, release, release_as};
 pub(crate) use bind::{choose, own};
 pub(crate) use census::STATEMENTS as CENSUS;
 pub use census::{Census, Devices, Handles, census};
 pub use dirty::{abandon, clean};
+pub(crate) use health::STATEMENTS as HEALTH;
+pub use health::{Checked, Question, health};
 pub use report::report;
 
 use crate::{Error, db};

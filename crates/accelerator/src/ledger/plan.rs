@@ -34,6 +34,13 @@ pub(super) struct Card<'a> {
     pub parts: Vec<Part<'a>>,
 }
 
+impl Card<'_> {
+    /// Address of the physical function that it is a part of, or its own.
+    pub fn address(&self) -> &str {
+        self.device.card.as_deref().unwrap_or(&self.device.address)
+    }
+}
+
 impl Part<'_> {
     /// The resource class and the traits in the form of attributes.
     pub fn attributes(&self) -> Vec<(String, String)> {
@@ -45,27 +52,31 @@ impl Part<'_> {
             .collect()
     }
 
-    /// The provider as Placement shall have it, with so many dirty handles. Without slots it has no
-    /// inventory.
-    pub fn provider(&self, dirty: i64) -> ProviderSpec {
+    /// The provider as Placement shall have it, of which so much cannot be given out. Without slots
+    /// it has no inventory.
+    pub fn provider(&self, withheld: i64) -> ProviderSpec {
         let total: i64 = self.slots.values().sum();
-        let inventory = Inventory {
-            total,
-            reserved: dirty.min(total),
-            min_unit: 1,
-            max_unit: total,
-            step_size: 1,
-            allocation_ratio: 1.0,
-            used: 0,
-        };
-        let class = self.deployable.resource_class.clone();
         ProviderSpec {
             id: self.provider,
             name: self.name.clone(),
-            inventories: if total > 0 { vec![(class, inventory)] } else { Vec::new() },
+            inventories: units(&self.deployable.resource_class, total, withheld),
             traits: self.deployable.traits.clone(),
         }
     }
+}
+
+/// An inventory of so many units, of which so many cannot be given out.
+pub(super) fn units(class: &str, total: i64, withheld: i64) -> Vec<(String, Inventory)> {
+    let inventory = Inventory {
+        total,
+        reserved: withheld.min(total),
+        min_unit: 1,
+        max_unit: total,
+        step_size: 1,
+        allocation_ratio: 1.0,
+        used: 0,
+    };
+    if total > 0 { vec![(class.to_owned(), inventory)] } else { Vec::new() }
 }
 
 /// Checks a report and lays it out.

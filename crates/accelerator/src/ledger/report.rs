@@ -10,12 +10,16 @@ use kilonova_placement::ledger::{self as placement, ProviderSpec};
 use kilonova_store::{Tx, params};
 use kilonova_wire::time::now_micros;
 
-use super::plan::{Card, Part, plan};
+use super::apart::is_mixed;
+use super::plan::{Card, Part, plan, units};
 use crate::Error;
 use crate::db::attributes::{self, AttributeRow};
 use crate::db::deployables::{self, DeployableRow, NewDeployable};
-use crate::db::devices::{self, DeviceRow};
+use crate::db::devices::{self, DeviceRow, Verdict, Wanted};
 use crate::db::handles::{self, HandleKey, HandleRow};
+
+/// Letters of a reason that are kept.
+const MOST_REASON: usize = 1000;
 
 /// What the database knows of a host.
 struct Known {
@@ -40,8 +44,9 @@ pub fn report(tx: &mut Tx<'_>, host: &str, devices: &[Device]) -> Result<Vec<Pro
     };
     let now = now_micros();
     let mut seen = Seen::default();
+    let mixed = mixed_cards(&cards, &known);
     for card in &cards {
-        let device_id = take_device(tx, host, card, &known, now)?;
+        let device_id = take_device(tx, host, card, &mixed, &known, now)?;
         seen.devices.insert(device_id);
         for part in &card.parts {
             let id = take_deployable(tx, host, device_id, part, &known, now)?;
@@ -50,16 +55,49 @@ pub fn report(tx: &mut Tx<'_>, host: &str, devices: &[Device]) -> Result<Vec<Pro
             take_handles(tx, id, &part.slots, &known, now)?;
         }
     }
+    let untold = untold(&cards, &known);
+    seen.deployables.extend(untold.iter().map(|row| row.id));
     let kept = drop_deployables(tx, &seen, &known, now)?;
-    drop_devices(tx, &seen, &kept, &known, now)?;
-    let dirty = handles::dirty_of_host(tx, host)?;
-    let withheld = |card: &Card<'_>, part: &Part<'_>| match card.device.health {
-        Health::Failed { .. } => i64::MAX,
-        _ => dirty.get(&part.provider).copied().unwrap_or(0),
+    drop_devices(tx, &seen, &kept, &mixed, &known, now)?;
+    let some = handles::withheld_of_host(tx, host)?;
+    let withheld = |card: &Card<'_>, part: &Part<'_>| match verdict(card, &known, now).is_failed() {
+        true => handles::ALL,
+        false => some.get(&part.provider).copied().unwrap_or(0),
     };
     let of_card = |card| move |part| (card, part);
     let parts = cards.iter().flat_map(|card| card.parts.iter().map(of_card(card)));
-    Ok(parts.map(|(card, part)| part.provider(withheld(card, part))).collect())
+    let told = parts.map(|(card, part)| part.provider(withheld(card, part)));
+    Ok(told.chain(untold.into_iter().map(|row| as_last_told(row, &known))).collect())
+}
+
+/// The deployables of devices that the host knows and cannot read: they are as they were.
+fn untold<'a>(cards: &[Card<'_>], known: &'a Known) -> Vec<&'a DeployableRow> {
+    let unread = |card: &&Card<'_>| {
+        card.parts.is_empty() && matches!(card.device.health, Health::Failed { .. })
+    };
+    let addresses: BTreeSet<&str> =
+        cards.iter().filter(unread).map(|card| card.device.address.as_str()).collect();
+    let devices: BTreeSet<i64> = known
+        .devices
+        .iter()
+        .filter(|row| addresses.contains(row.address.as_str()))
+        .map(|row| row.id)
+        .collect();
+    let there = |row: &&DeployableRow| row.present && devices.contains(&row.device_id);
+    known.deployables.iter().filter(there).collect()
+}
+
+/// The provider of a deployable that the host cannot read now: nothing of it is given out.
+fn as_last_told(row: &DeployableRow, known: &Known) -> ProviderSpec {
+    let of_row = |trait_: &&AttributeRow| {
+        trait_.deployable_id == row.id && trait_.reported && trait_.name.starts_with("traits")
+    };
+    ProviderSpec {
+        id: row.provider,
+        name: row.name.clone(),
+        inventories: units(&row.resource_class, row.handles, handles::ALL),
+        traits: known.attributes.iter().filter(of_row).map(|one| one.value.clone()).collect(),
+    }
 }
 
 /// Row ids that the report names.
@@ -69,36 +107,79 @@ struct Seen {
     deployables: BTreeSet<i64>,
 }
 
+/// The cards on which handles exclude each other, those that are held and no longer there included.
+fn mixed_cards<'a>(cards: &'a [Card<'_>], known: &'a Known) -> BTreeSet<&'a str> {
+    let mut of_card: BTreeMap<&str, Vec<&HandleKey>> = BTreeMap::new();
+    for card in cards {
+        let keys = card.parts.iter().flat_map(|part| part.slots.keys());
+        of_card.entry(card.address()).or_default().extend(keys);
+    }
+    let device_of: BTreeMap<i64, i64> =
+        known.deployables.iter().map(|row| (row.id, row.device_id)).collect();
+    let card_of: BTreeMap<i64, &str> =
+        known.devices.iter().map(|row| (row.id, row.card.as_str())).collect();
+    for handle in known.handles.iter().filter(|handle| handle.state != "free") {
+        let device = device_of.get(&handle.deployable_id);
+        if let Some(card) = device.and_then(|id| card_of.get(id)) {
+            of_card.entry(card).or_default().push(&handle.key);
+        }
+    }
+    let mixed = of_card.into_iter().filter(|(card, keys)| is_mixed(card, keys.iter().copied()));
+    mixed.map(|(card, _)| card).collect()
+}
+
+/// What the ledger makes of a device's health: an event that has been dealt with no longer counts.
+fn verdict(card: &Card<'_>, known: &Known, now: i64) -> Verdict {
+    let said = &card.device.health;
+    let row = known.devices.iter().find(|row| row.address == card.device.address);
+    let event = said.since();
+    let dealt = event.is_some() && row.and_then(|row| row.dealt) >= event;
+    if dealt || *said == Health::Healthy {
+        return Verdict { state: devices::HEALTHY.to_owned(), event, ..Verdict::default() };
+    }
+    let fresh = Verdict {
+        state: said.as_str().to_owned(),
+        reason: said.reason().map(|reason| reason.chars().take(MOST_REASON).collect()),
+        since: event.or(Some(now)),
+        event,
+    };
+    match row {
+        Some(row) if Verdict { since: row.health.since, ..fresh.clone() } == row.health => {
+            row.health.clone()
+        }
+        _ => fresh,
+    }
+}
+
 fn take_device(
     tx: &mut Tx<'_>,
     host: &str,
     card: &Card<'_>,
+    mixed: &BTreeSet<&str>,
     known: &Known,
     now: i64,
 ) -> Result<i64, Error> {
     let device = card.device;
+    let wanted = Wanted {
+        device,
+        card: card.address(),
+        mixed: mixed.contains(card.address()),
+        health: verdict(card, known, now),
+    };
     let Some(row) = known.devices.iter().find(|row| row.address == device.address) else {
-        return Ok(devices::insert(tx, host, device, now)?);
+        return Ok(devices::insert(tx, host, &wanted, now)?);
     };
     let same = row.present
         && row.kind == device.kind.as_str()
         && row.vendor_id == device.vendor_id
         && row.product_id == device.product_id
         && row.model == device.model
-        && row.numa_node == device.numa_node;
+        && row.numa_node == device.numa_node
+        && row.card == wanted.card
+        && row.mixed == wanted.mixed
+        && row.health == wanted.health;
     if !same {
-        tx.execute(
-            devices::UPDATE,
-            params![
-                row.id,
-                device.kind.as_str(),
-                &device.vendor_id,
-                &device.product_id,
-                &device.model,
-                device.numa_node,
-                now
-            ],
-        )?;
+        devices::update(tx, row.id, &wanted, now)?;
     }
     Ok(row.id)
 }
@@ -254,14 +335,21 @@ fn drop_devices(
     tx: &mut Tx<'_>,
     seen: &Seen,
     kept: &BTreeSet<i64>,
+    mixed: &BTreeSet<&str>,
     known: &Known,
     now: i64,
 ) -> Result<(), Error> {
     for row in known.devices.iter().filter(|row| !seen.devices.contains(&row.id)) {
         if !kept.contains(&row.id) && !row.is_maintaining() {
             tx.execute(devices::DELETE, params![row.id])?;
-        } else if row.present {
+            continue;
+        }
+        if row.present {
             tx.execute(devices::VANISH, params![row.id, now])?;
+        }
+        let now_mixed = mixed.contains(row.card.as_str());
+        if row.mixed != now_mixed {
+            tx.execute(devices::MIXED, params![row.id, now_mixed, now])?;
         }
     }
     Ok(())

@@ -185,6 +185,15 @@ pub const TABLE: &[Row] = &[
         204,
     ),
     request("DELETE", ARQ, "/v2/accelerator_requests/{arq}", Body::None, false, Reach::Owners, 204),
+    cloud("GET", "/kilonova/device_health", "/v2/kilonova/device_health", Body::None, ADMINS, 200),
+    cloud(
+        "GET",
+        "/kilonova/device_health/{uuid}",
+        "/v2/kilonova/device_health/{device}",
+        Body::None,
+        ADMINS,
+        200,
+    ),
     cloud(
         "GET",
         "/kilonova/handle_changes",

@@ -13,6 +13,7 @@ use prometheus_client::registry::Registry;
 struct Device {
     kind: String,
     status: String,
+    health: String,
     present: Flag,
 }
 
@@ -65,8 +66,8 @@ pub(super) async fn count(
     let mut registry = Registry::with_prefix("kilonova");
     let devices = family(&mut registry, "devices", "Devices in the ledger");
     for device in ledger.devices {
-        let devices::Devices { kind, status, present, count } = device;
-        set(&devices, &Device { kind, status, present: Flag(present) }, count);
+        let devices::Devices { kind, status, present, health, count } = device;
+        set(&devices, &Device { kind, status, health, present: Flag(present) }, count);
     }
     let handles = family(&mut registry, "attach_handles", "Attach handles by state");
     for devices::Handles { attach_type, state, count } in ledger.handles {

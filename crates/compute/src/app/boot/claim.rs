@@ -34,10 +34,12 @@ pub struct Who<'a> {
 /// Who asked for the newest operation of a server.
 fn asked_by(tx: &mut Tx<'_>, server: ServerId) -> Result<devices::Actor, Error> {
     let newest = kilonova_flow::history(tx, server, 1)?.pop();
-    Ok(newest.map_or_else(devices::Actor::default, |operation| devices::Actor {
-        user_id: Some(operation.user_id),
-        request_id: Some(operation.request_id),
-    }))
+    Ok(
+        newest.map_or_else(devices::Actor::default, |operation| devices::Actor {
+            user_id: Some(operation.user_id),
+            request_id: Some(operation.request_id),
+        }),
+    )
 }
 
 /// A server is the consumer of its own allocations, under the same uuid.
@@ -63,7 +65,9 @@ pub fn claim(
         request_id: Some(who.request_id.to_owned()),
     };
     for candidate in candidates {
-        let Some(host) = compute.fleet.by_root(candidate.root) else { continue };
+        let Some(host) = compute.fleet.by_root(candidate.root) else {
+            continue;
+        };
         let taken = tx.attempt(|tx| {
             let claim = placement::Claim {
                 consumer: consumer_of(server),
@@ -86,12 +90,31 @@ pub fn claim(
                 Vec::new()
             } else {
                 let consumer = consumer_of(server);
-                devices::bind_as(tx, &actor, server, consumer, project_id, &host.name, &wants)?
+                devices::bind_as(
+                    tx,
+                    &compute.world,
+                    &actor,
+                    server,
+                    consumer,
+                    project_id,
+                    &host.name,
+                    &wants,
+                )?
             };
-            Ok::<_, Error>(bindings.into_iter().map(|binding| binding.attachment).collect())
+            Ok::<_, Error>(
+                bindings
+                    .into_iter()
+                    .map(|binding| binding.attachment)
+                    .collect(),
+            )
         });
         match taken {
-            Ok(devices) => return Ok(Some(Placement { host: host.name.to_string(), devices })),
+            Ok(devices) => {
+                return Ok(Some(Placement {
+                    host: host.name.to_string(),
+                    devices,
+                }));
+            }
             Err(error) if error.is_lack_of_room() => {}
             Err(error) => return Err(error),
         }
@@ -105,7 +128,7 @@ pub fn claim(
 /// The database's.
 pub fn release(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<(), Error> {
     let actor = asked_by(tx, server)?;
-    devices::release_as(tx, &actor, consumer_of(server))?;
+    devices::release_as(tx, &compute.world, &actor, consumer_of(server))?;
     placement::release(tx, &compute.world, consumer_of(server))?;
     Ok(())
 }
@@ -179,8 +202,11 @@ fn wants(
         if *provider == candidate.root || !devices::is_device_provider(tx, *provider)? {
             continue;
         }
-        let of_profile: i64 =
-            by_profile.iter().filter(|(p, _)| p == provider).map(|(_, count)| count).sum();
+        let of_profile: i64 = by_profile
+            .iter()
+            .filter(|(p, _)| p == provider)
+            .map(|(_, count)| count)
+            .sum();
         if *amount > of_profile {
             wants.push(devices::Want {
                 provider: *provider,

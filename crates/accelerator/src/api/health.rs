@@ -1,0 +1,73 @@
+//! `/v2/kilonova/device_health`, which upstream does not have: devices that are not in health, why, since
+//! when, and the servers that hold something of them, for admins. One device is shown whatever its
+//! health.
+
+use axum::extract::State as Extract;
+use axum::routing::get;
+use axum::{Json, Router};
+use kilonova_ids::{DeviceId, parse_uuid_like};
+use kilonova_wire::query::Query;
+use kilonova_wire::{Context, Fault, time};
+use serde_json::{Value, json};
+
+use super::request::{Segment, check, invalid};
+use super::{State, access, collection};
+use crate::Error;
+use crate::app::grammar::shown;
+use crate::ledger::{self, Checked, Question};
+
+const STATES: [&str; 3] = ["healthy", "degraded", "failed"];
+
+pub(super) fn routes() -> Router<State> {
+    collection("/kilonova/device_health", get(list))
+        .route("/kilonova/device_health/{uuid}", get(show))
+}
+
+async fn list(
+    Extract(state): Extract<State>,
+    context: Context,
+    query: Query,
+) -> Result<Json<Value>, Fault> {
+    access::admin(&context, "kilonova:device_health:get_all")?;
+    check(&query, &["hostname", "health"])?;
+    let health = query.get("health");
+    if let Some(other) = health.filter(|text| !STATES.contains(text)) {
+        let known = format!("Value should be one of: {}", STATES.join(", "));
+        return Err(invalid("health", other, &known));
+    }
+    let question = Question {
+        device: None,
+        host: query.get("hostname").map(str::to_owned),
+        health: health.map(str::to_owned),
+    };
+    let all = state.store.read(move |tx| ledger::health(tx, &question)).await?;
+    Ok(Json(json!({"devices": all.iter().map(view).collect::<Vec<_>>()})))
+}
+
+async fn show(
+    Extract(state): Extract<State>,
+    context: Context,
+    Segment(text): Segment,
+) -> Result<Json<Value>, Fault> {
+    access::admin(&context, "kilonova:device_health:get_one")?;
+    let absent = || Error::not_found("Device", "uuid", shown(&text));
+    let uuid: DeviceId = parse_uuid_like(&text).ok_or_else(absent)?;
+    let question = Question { device: Some(uuid), ..Question::default() };
+    let found = state.store.read(move |tx| ledger::health(tx, &question)).await?;
+    let device = found.first().ok_or_else(absent)?;
+    Ok(Json(view(device)))
+}
+
+fn view(checked: &Checked) -> Value {
+    json!({
+        "uuid": checked.device,
+        "hostname": checked.host,
+        "address": checked.address,
+        "type": checked.kind,
+        "status": checked.status,
+        "health": checked.health,
+        "reason": checked.reason,
+        "since": checked.since.map(time::offset),
+        "servers": checked.servers,
+    })
+}

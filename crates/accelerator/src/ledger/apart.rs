@@ -1,0 +1,54 @@
+//! What excludes each other on one card: the card itself and its virtual functions, a function that
+//! is passed through and what is cut out of it.
+//!
+//! Whoever takes first decides. The choice of a handle sees to it; here Placement is told, in the
+//! same transaction, so that nobody is sent to what cannot be had.
+
+use std::collections::BTreeSet;
+
+use kilonova_placement::{World, ledger as placement};
+use kilonova_store::Tx;
+
+use crate::Error;
+use crate::db::handles::{self, HandleKey, MixedCard};
+
+/// Reserves what can no longer be had of the cards, and frees what can be had again.
+pub(crate) fn keep_apart(
+    tx: &mut Tx<'_>,
+    world: &World,
+    cards: impl IntoIterator<Item = MixedCard>,
+) -> Result<(), Error> {
+    let cards: BTreeSet<MixedCard> = cards.into_iter().collect();
+    for card in cards {
+        for provider in handles::of_card(tx, &card)? {
+            let withheld = handles::withheld_on(tx, provider)?;
+            placement::reserve(tx, world, provider, withheld)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether some of these handles of one card exclude each other.
+pub(super) fn is_mixed<'a>(
+    card: &str,
+    handles: impl Iterator<Item = &'a HandleKey> + Clone,
+) -> bool {
+    let mut real = handles.filter(|key| key.attach_type != "TEST_PCI");
+    let own = |key: &HandleKey| key.address == card;
+    let (mut on_card, mut on_parts) = (false, false);
+    let mut whole: BTreeSet<&str> = BTreeSet::new();
+    let mut cut: BTreeSet<&str> = BTreeSet::new();
+    real.any(|key| {
+        if own(key) {
+            on_card = true;
+        } else {
+            on_parts = true;
+        }
+        let (here, there) = match key.attach_type.as_str() {
+            "MDEV" => (&mut cut, &whole),
+            _ => (&mut whole, &cut),
+        };
+        here.insert(&key.address);
+        (on_card && on_parts) || there.contains(key.address.as_str())
+    })
+}

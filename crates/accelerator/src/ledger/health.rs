@@ -1,0 +1,90 @@
+//! Devices that are not in health and the servers that hold something of them, for operators.
+//!
+//! It only tells. A server stays where it is: what its owner does about it is for him to say.
+
+use std::collections::BTreeMap;
+
+use kilonova_ids::{DeviceId, ServerId};
+use kilonova_store::{Row, Tx, params, statements};
+
+use crate::Error;
+
+statements! {
+    /// Devices that pass the filters; without one, those that are not in health.
+    DEVICES = "SELECT id, uuid, host, address, kind, status, health, health_reason, health_since
+        FROM devices WHERE (CAST(?1 AS TEXT) IS NULL OR uuid = ?1)
+          AND (CAST(?2 AS TEXT) IS NULL OR host = ?2)
+          AND ((CAST(?3 AS TEXT) IS NULL AND (health <> 'healthy' OR CAST(?1 AS TEXT) IS NOT NULL))
+            OR health = ?3)
+        ORDER BY host, address";
+    /// Who holds something of which of them.
+    SERVERS = "SELECT DISTINCT p.device_id, a.server_id FROM devices d
+        JOIN deployables p ON p.device_id = d.id
+        JOIN attach_handles h ON h.deployable_id = p.id JOIN arqs a ON a.uuid = h.arq_id
+        WHERE (CAST(?1 AS TEXT) IS NULL OR d.uuid = ?1)
+          AND (CAST(?2 AS TEXT) IS NULL OR d.host = ?2)
+          AND ((CAST(?3 AS TEXT) IS NULL AND (d.health <> 'healthy' OR CAST(?1 AS TEXT) IS NOT NULL))
+            OR d.health = ?3)
+          AND a.server_id IS NOT NULL ORDER BY a.server_id";
+}
+
+/// What to look for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Question {
+    /// This device, whatever its health.
+    pub device: Option<DeviceId>,
+    /// Those of this host.
+    pub host: Option<String>,
+    /// Those in this state: `healthy`, `degraded` or `failed`.
+    pub health: Option<String>,
+}
+
+/// A device and its health.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checked {
+    /// The device.
+    pub device: DeviceId,
+    /// Its host.
+    pub host: String,
+    /// Its address there.
+    pub address: String,
+    /// `GPU`, `FPGA`, …
+    pub kind: String,
+    /// `enabled` or `maintaining`.
+    pub status: String,
+    /// `healthy`, `degraded` or `failed`.
+    pub health: String,
+    /// Why it is not healthy.
+    pub reason: Option<String>,
+    /// Since when (microseconds since 1970).
+    pub since: Option<i64>,
+    /// The servers that hold something of it.
+    pub servers: Vec<ServerId>,
+}
+
+/// The devices that are asked for, those that are not in health if nothing is.
+///
+/// # Errors
+/// Only the store's.
+pub fn health(tx: &mut Tx<'_>, question: &Question) -> Result<Vec<Checked>, Error> {
+    let Question { device, host, health } = question;
+    let mut servers: BTreeMap<i64, Vec<ServerId>> = BTreeMap::new();
+    for row in tx.rows(SERVERS, params![*device, host.as_deref(), health.as_deref()])? {
+        servers.entry(row.int(0)?).or_default().push(row.id(1)?);
+    }
+    let checked = |row: &Row| {
+        Ok(Checked {
+            servers: servers.remove(&row.int(0)?).unwrap_or_default(),
+            device: row.id(1)?,
+            host: row.string(2)?,
+            address: row.string(3)?,
+            kind: row.string(4)?,
+            status: row.string(5)?,
+            health: row.string(6)?,
+            reason: row.string_opt(7)?,
+            since: row.int_opt(8)?,
+        })
+    };
+    let rows = tx.rows(DEVICES, params![*device, host.as_deref(), health.as_deref()])?;
+    Ok(rows.iter().map(checked).collect::<Result<_, kilonova_store::Error>>()?)
+}

@@ -1,0 +1,238 @@
+//! A card whole, cut and in parts: whatever is claimed and given back in whatever order, nothing that
+//! excludes each other is ever given out, and Placement offers exactly what can be had.
+
+mod common;
+
+use common::{HOST, audit, device, report_host, stores};
+use kilonova_accelerator::{Error, ledger};
+use kilonova_ids::{ConsumerId, ProviderId, ServerId};
+use kilonova_node_api::{Attachment, Deployable, Device, DeviceKind, HandleSlot};
+use kilonova_placement::{World, ledger as placement};
+use kilonova_store::{Store, params};
+
+const CARD: &str = "0000:25:00.0";
+const OTHER: &str = "0000:26:00.0";
+
+fn pci(address: &str) -> HandleSlot {
+    HandleSlot::Pci { address: address.into() }
+}
+
+fn mdev(count: u32) -> HandleSlot {
+    HandleSlot::Mdev { mdev_type: "nvidia-35".into(), count }
+}
+
+fn part(of: &Device, name: &str, class: &str, slots: Vec<HandleSlot>) -> Deployable {
+    let traits = Vec::new();
+    let (name, resource_class) = (name.into(), class.into());
+    Deployable { name, resource_class, traits, slots, ..of.deployables[0].clone() }
+}
+
+/// A card whole, as virtual functions, cut itself, and with a virtual function that is cut; beside
+/// it a card of which nothing excludes anything.
+fn host() -> Vec<Device> {
+    let mut card = device(CARD, DeviceKind::Gpu, CARD, "PGPU", vec![pci(CARD)]);
+    let functions = (4..7).map(|n| pci(&format!("0000:25:00.{n}"))).collect();
+    let parts = part(&card, "vfs", "CUSTOM_VF", functions);
+    card.deployables.push(parts);
+    let mut cut = device("0000:25:00.7", DeviceKind::Gpu, "cut", "VGPU", vec![mdev(2)]);
+    cut.card = Some(CARD.into());
+    let mut same = device("0000:25:01.0", DeviceKind::Gpu, "both", "VGPU", vec![mdev(2)]);
+    same.card = Some(CARD.into());
+    let whole = part(&same, "both_whole", "CUSTOM_VF", vec![pci("0000:25:01.0")]);
+    same.deployables.push(whole);
+    let mut parent = device(OTHER, DeviceKind::Gpu, "parent", "VGPU", vec![mdev(2)]);
+    let parts = part(&parent, "parent_vfs", "CUSTOM_VF", vec![pci("0000:26:00.4")]);
+    parent.deployables.push(parts);
+    let plain = device("0000:27:00.0", DeviceKind::Gpu, "plain", "VGPU", vec![mdev(2)]);
+    vec![card, cut, same, parent, plain]
+}
+
+/// What a scheduler does: the claim, then the handles, both or neither.
+async fn take(
+    store: &Store,
+    world: &World,
+    provider: ProviderId,
+    class: &str,
+) -> Result<(ConsumerId, Attachment), Error> {
+    let consumer = ConsumerId::new_v4();
+    let (world, class) = (world.clone(), class.to_owned());
+    let bound = store
+        .write(move |tx| {
+            let allocations =
+                vec![placement::Allocation { provider, class: class.clone(), amount: 1 }];
+            let claim = placement::Claim {
+                consumer,
+                consumer_type: None,
+                project_id: "p1".into(),
+                user_id: "u1".into(),
+                allocations,
+            };
+            placement::claim(tx, &world, &claim)?;
+            let want = ledger::Want { provider, count: 1, group: 0, profile: None };
+            ledger::bind(tx, &world, ServerId::new_v4(), consumer, "p1", HOST, &[want])
+        })
+        .await?;
+    Ok((consumer, bound[0].attachment.clone()))
+}
+
+async fn give(store: &Store, world: &World, consumer: ConsumerId, lost: bool) {
+    let world = world.clone();
+    store
+        .write(move |tx| {
+            let withheld = if lost {
+                ledger::abandon(tx, &ledger::Actor::default(), consumer)?
+            } else {
+                ledger::release(tx, &world, consumer)?;
+                Vec::new()
+            };
+            placement::release(tx, &world, consumer)?;
+            for (provider, units) in withheld {
+                placement::reserve(tx, &world, provider, units)?;
+            }
+            Ok::<_, Error>(())
+        })
+        .await
+        .unwrap();
+}
+
+async fn clean(store: &Store, world: &World, consumer: ConsumerId) {
+    let world = world.clone();
+    store
+        .write(move |tx| {
+            for (provider, units) in ledger::clean(tx, consumer)? {
+                placement::reserve(tx, &world, provider, units)?;
+            }
+            Ok::<_, Error>(())
+        })
+        .await
+        .unwrap();
+}
+
+/// How much Placement would still give of a provider.
+async fn room(store: &Store, provider: ProviderId) -> i64 {
+    let sql = "SELECT CAST(SUM(total - reserved - used) AS BIGINT) FROM inventories
+        WHERE provider_id = ?1";
+    store
+        .read(move |tx| Ok::<_, Error>(tx.row(sql, params![provider])?.unwrap().int(0)?))
+        .await
+        .unwrap()
+}
+
+/// The function that a guest got, and whether all of it.
+fn function(attachment: &Attachment) -> (&str, bool) {
+    match attachment {
+        Attachment::Mdev { parent, .. } => (parent, false),
+        Attachment::Pci { address } | Attachment::Vfio { address, .. } => (address, true),
+        Attachment::TestPci { .. } => panic!("none here"),
+    }
+}
+
+fn exclude(one: &Attachment, other: &Attachment) -> bool {
+    let ((one, whole), (other, also)) = (function(one), function(other));
+    let same_card = one[..7] == other[..7];
+    let on_card = |address: &str| address.ends_with(":00.0");
+    same_card && (on_card(one) != on_card(other) || (one == other && (whole || also)))
+}
+
+/// A sequence of numbers that is the same each time.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, most: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 11).unwrap() % most
+    }
+}
+
+#[tokio::test]
+async fn random_claims_and_releases_never_give_out_both() {
+    for (name, store, _guard) in stores().await {
+        let world = World::new();
+        let specs = report_host(&store, &world, host()).await;
+        for seed in 1..=4_u64 {
+            let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let mut held: Vec<(ConsumerId, Attachment)> = Vec::new();
+            let mut dirty: Vec<(ConsumerId, Attachment)> = Vec::new();
+            let (mut taken, mut refused) = (0, 0);
+            for step in 0..60 {
+                let at = format!("{name} seed {seed} step {step}");
+                match dice.below(8) {
+                    0..4 => {
+                        let spec = &specs[dice.below(specs.len())];
+                        let before = room(&store, spec.id).await;
+                        match take(&store, &world, spec.id, &spec.inventories[0].0).await {
+                            Ok((consumer, got)) => {
+                                let other =
+                                    held.iter().chain(&dirty).find(|(_, o)| exclude(&got, o));
+                                assert_eq!(other, None, "{at}: against {got:?}");
+                                assert!(before > 0, "{at}: {}", spec.name);
+                                held.push((consumer, got));
+                                taken += 1;
+                            }
+                            Err(Error::Placement(_)) => {
+                                assert_eq!(before, 0, "{at}: {}", spec.name);
+                                refused += 1;
+                            }
+                            Err(other) => panic!("{at}: {}: {other}", spec.name),
+                        }
+                    }
+                    4 if !held.is_empty() => {
+                        let one = held.swap_remove(dice.below(held.len()));
+                        give(&store, &world, one.0, true).await;
+                        dirty.push(one);
+                    }
+                    5 if !dirty.is_empty() => {
+                        let one = dirty.swap_remove(dice.below(dirty.len()));
+                        clean(&store, &world, one.0).await;
+                    }
+                    6 => drop(report_host(&store, &world, host()).await),
+                    _ if !held.is_empty() => {
+                        let (consumer, _) = held.swap_remove(dice.below(held.len()));
+                        give(&store, &world, consumer, false).await;
+                    }
+                    _ => {}
+                }
+                assert_eq!(audit(&store).await, Vec::<String>::new(), "{at}");
+            }
+            assert!(taken > 5 && refused > 5, "{name} seed {seed}: {taken} {refused}");
+            for (consumer, _) in held {
+                give(&store, &world, consumer, false).await;
+            }
+            for (consumer, _) in dirty {
+                clean(&store, &world, consumer).await;
+            }
+            for spec in &specs {
+                let all = spec.inventories[0].1.total;
+                assert_eq!(room(&store, spec.id).await, all, "{name}: {}", spec.name);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_claimed_card_reserves_its_functions_through_every_report() {
+    for (name, store, _guard) in stores().await {
+        let world = World::new();
+        let specs = report_host(&store, &world, host()).await;
+        let id = |end: &str| specs.iter().find(|spec| spec.name.ends_with(end)).unwrap().id;
+        let (whole, parts, cut) = (id(CARD), id("_vfs"), id("_cut"));
+        let (consumer, _) = take(&store, &world, whole, "PGPU").await.unwrap();
+        for _ in 0..2 {
+            assert_eq!(room(&store, parts).await, 0, "{name}");
+            assert_eq!(room(&store, cut).await, 0, "{name}: a device of its own on the card");
+            assert_eq!(room(&store, id("_parent")).await, 2, "{name}: another card");
+            report_host(&store, &world, host()).await;
+        }
+        give(&store, &world, consumer, false).await;
+        let (consumer, _) = take(&store, &world, cut, "VGPU").await.unwrap();
+        assert_eq!(room(&store, whole).await, 0, "{name}");
+        assert_eq!(room(&store, parts).await, 3, "{name}: functions do not mind each other");
+        give(&store, &world, consumer, false).await;
+        let (_, got) = take(&store, &world, id("_parent"), "VGPU").await.unwrap();
+        assert!(matches!(got, Attachment::Mdev { .. }), "{name}");
+        assert_eq!(room(&store, id("_parent_vfs")).await, 0, "{name}: the parent is cut");
+        assert_eq!(room(&store, id("_parent")).await, 1, "{name}");
+    }
+}
