@@ -21,8 +21,8 @@ use crate::snapshot::Snapshot;
 const LOOKED_AT: usize = 100_000;
 
 impl Snapshot {
-    /// Candidates that fit together, `count` at most, from each tree `per_tree` at most; those that
-    /// `usable` turns down are not among them. As many as there can be, unless that takes too long
+    /// Candidates that fit together, `count` at most, from each tree (by its root) `per_tree` at most;
+    /// those that `usable` turns down are not among them. As many as there can be, unless that takes too long
     /// to find out. The query's limit does not count.
     ///
     /// # Errors
@@ -31,7 +31,7 @@ impl Snapshot {
         &self,
         query: &Query,
         count: usize,
-        per_tree: usize,
+        per_tree: impl Fn(ProviderId) -> usize,
         usable: impl Fn(&Candidate) -> bool,
     ) -> Result<Vec<Candidate>, QueryError> {
         let unlimited = Query { limit: None, ..query.clone() };
@@ -58,7 +58,7 @@ impl Snapshot {
             if left == 0 {
                 break;
             }
-            let mut packing = Packing::new(self, &candidates, left, per_tree, tries);
+            let mut packing = Packing::new(self, &candidates, left, &per_tree, tries);
             packing.go(0);
             tries = packing.tries;
             packed.extend(packing.best.into_iter().filter_map(|at| candidates.get(at).cloned()));
@@ -95,15 +95,18 @@ impl Packing {
         world: &Snapshot,
         candidates: &[Candidate],
         count: usize,
-        per_tree: usize,
+        per_tree: &impl Fn(ProviderId) -> usize,
         tries: u64,
     ) -> Self {
         let mut cells: BTreeMap<(ProviderId, Arc<str>), Cell> = BTreeMap::new();
         let mut roots: HashMap<ProviderId, usize> = HashMap::new();
-        let (mut room, mut takes, mut tree) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut room, mut takes, mut tree, mut quota) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for candidate in candidates {
-            let next = roots.len();
-            tree.push(*roots.entry(candidate.root).or_insert(next));
+            tree.push(*roots.entry(candidate.root).or_insert_with(|| {
+                quota.push(per_tree(candidate.root));
+                quota.len() - 1
+            }));
             let mut taken = Vec::with_capacity(candidate.allocations.len());
             for (provider, class, amount) in &candidate.allocations {
                 let cell = *cells.entry((*provider, Arc::clone(class))).or_insert_with(|| {
@@ -127,7 +130,7 @@ impl Packing {
             takes,
             tree,
             room,
-            quota: vec![per_tree; roots.len()],
+            quota,
             classes: classes.into_values().filter(|(_, amount)| *amount > 0).collect(),
             count,
             tries,
