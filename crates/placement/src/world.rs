@@ -61,7 +61,7 @@ impl World {
     /// To be called in a transaction that changed a tree, after its last write to it: notes the
     /// change and shows it to the world once it is durable.
     pub(crate) fn tree_changed(&self, tx: &mut Tx<'_>, root: ProviderId) -> Result<(), Error> {
-        db::providers::touch(tx, root)?;
+        db::providers::changed(tx, root)?;
         let note = db::changes::append(tx, root, now_micros())?;
         let mut tree = db::trees::one(tx, root)?;
         let world = self.clone();

@@ -5,7 +5,8 @@ mod common;
 use common::{audited, claim_of, inventory, room, spec, stores};
 use kilonova_ids::{ConsumerId, ProviderId};
 use kilonova_placement::{Error, Followed, World, ledger};
-use kilonova_store::{Store, params};
+use kilonova_store::testing::Meter;
+use kilonova_store::{Store, Tx, params};
 
 async fn report(
     store: &Store,
@@ -147,6 +148,56 @@ async fn a_report_that_says_nothing_new_writes_nothing() {
         assert_eq!(number(&store, sum).await, 2);
         World::forget(&store, i64::MAX).await.expect("forgotten");
         assert_eq!(number(&store, "SELECT COUNT(*) FROM change_log").await, 0);
+    }
+}
+
+/// What a report costs, in statements.
+async fn cost(
+    store: &Store,
+    world: &World,
+    root: &ledger::ProviderSpec,
+    children: &[ledger::ProviderSpec],
+) -> u64 {
+    let meter = Meter::counting();
+    report(&store.with_meter(meter.clone()), world, root, children).await;
+    meter.take()
+}
+
+#[tokio::test]
+async fn a_report_is_compared_again_once_anything_else_has_changed_its_tree() {
+    for (name, store, _guard) in stores().await {
+        let world = World::new();
+        let host = spec("h1", &[("VCPU", 8)], &[]);
+        let gpu = spec("h1_gpu0", &[("VGPU", 2)], &["CUSTOM_GOLD"]);
+        let gpus = std::slice::from_ref(&gpu);
+        report(&store, &world, &host, gpus).await;
+        assert_eq!(cost(&store, &world, &host, gpus).await, 1, "{name}: nothing is new");
+        let consumer = ConsumerId::new_v4();
+        let both = [(host.id, "VCPU", 1), (gpu.id, "VGPU", 1)];
+        claim(&store, &world, claim_of(consumer, &both)).await.expect("fits");
+        assert_eq!(cost(&store, &world, &host, gpus).await, 1, "{name}: a claim is no change");
+
+        for drained in [true, false] {
+            let (world, id) = (world.clone(), gpu.id);
+            let drain = move |tx: &mut Tx<'_>| ledger::drain(tx, &world, id, drained);
+            store.write(drain).await.expect("drained, or no longer");
+        }
+        assert!(cost(&store, &world, &host, gpus).await > 1, "{name}: after a drain");
+        assert_eq!(cost(&store, &world, &host, gpus).await, 1, "{name}: and then no more");
+        let (id, mark) = (gpu.id, |tx: &mut Tx<'_>, id| ledger::mark_drained(tx, id, true));
+        store.write(move |tx| mark(tx, id)).await.expect("marked");
+        report(&store, &world, &host, gpus).await;
+        assert!(room(&world, "VGPU", 1).is_empty(), "{name}: a drain that the report acts on");
+
+        // Held and gone: the same report has to look again until it is given back.
+        for _ in 0..2 {
+            assert!(cost(&store, &world, &host, &[]).await > 1, "{name}: gone and held");
+        }
+        release(&store, &world, consumer).await;
+        report(&store, &world, &host, &[]).await;
+        assert_eq!(number(&store, "SELECT COUNT(*) FROM resource_providers").await, 1, "{name}");
+        assert_eq!(cost(&store, &world, &host, &[]).await, 1, "{name}: all is gone");
+        audited(&store).await;
     }
 }
 

@@ -30,6 +30,20 @@ statements! {
     /// A change that clients do not see by the generation.
     TOUCH = "UPDATE resource_providers SET version = version + 1
         WHERE id = ?1 RETURNING generation, version, root_id";
+    /// The tree below a root changed: what its host last reported may no longer be so.
+    CHANGED = "UPDATE resource_providers SET version = version + 1, report = NULL WHERE id = ?1";
+    /// The mark of the report that the tree below a root is as.
+    REPORT = "SELECT report FROM resource_providers WHERE id = ?1";
+    /// How many providers of a tree, and inventories there, are a host's word.
+    REPORTED_BELOW = "SELECT COUNT(*), (SELECT COUNT(*) FROM inventories i
+            JOIN resource_providers o ON o.id = i.provider_id
+            WHERE o.root_id = ?1 AND i.reported_reserved IS NOT NULL)
+        FROM resource_providers WHERE root_id = ?1 AND reported = 1";
+    /// The next report is to be looked at, even if it says the same.
+    FORGET_REPORT = "UPDATE resource_providers SET report = NULL WHERE report IS NOT NULL
+        AND id = (SELECT p.root_id FROM resource_providers p WHERE p.id = ?1)";
+    /// From now on the tree is as this report.
+    SET_REPORT = "UPDATE resource_providers SET report = ?2 WHERE id = ?1";
     /// Name and place in the tree.
     PLACE = "UPDATE resource_providers SET name = ?2, parent_id = ?3, root_id = ?4,
         version = version + 1, updated_at = ?5 WHERE id = ?1";
@@ -151,6 +165,23 @@ fn counters(row: Option<Row>) -> Result<Option<Counters>, Error> {
 pub fn bump(tx: &mut Tx<'_>, id: ProviderId, now: i64) -> Result<Option<Counters>, Error> {
     let row = tx.row(BUMP, params![id, now])?;
     counters(row)
+}
+
+/// Moves the version of a root on, for a change of its tree.
+pub fn changed(tx: &mut Tx<'_>, root: ProviderId) -> Result<(), Error> {
+    tx.execute(CHANGED, params![root])?;
+    Ok(())
+}
+
+/// The mark of the report that the tree below the root is as, if nothing has changed it since.
+pub fn report(tx: &mut Tx<'_>, root: ProviderId) -> Result<Option<String>, Error> {
+    Ok(tx.row(REPORT, params![root])?.map(|row| row.string_opt(0)).transpose()?.flatten())
+}
+
+/// How many providers of the tree, and inventories there, are a host's word.
+pub fn reported_below(tx: &mut Tx<'_>, root: ProviderId) -> Result<(i64, i64), Error> {
+    let row = tx.row(REPORTED_BELOW, params![root])?;
+    row.map_or(Ok((0, 0)), |row| Ok((row.int(0)?, row.int(1)?)))
 }
 
 /// Moves the version on only.

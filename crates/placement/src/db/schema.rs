@@ -19,6 +19,7 @@ CREATE TABLE resource_providers (
     generation BIGINT NOT NULL,
     version BIGINT NOT NULL,
     reported BIGINT NOT NULL,
+    report TEXT,
     updated_at BIGINT NOT NULL
 );
 CREATE INDEX resource_providers_root ON resource_providers (root_id);

@@ -21,6 +21,7 @@ pub fn mark_drained(tx: &mut Tx<'_>, provider: ProviderId, drained: bool) -> Res
     } else {
         tx.execute(drains::CLEAR, params![provider])?;
     }
+    tx.execute(providers::FORGET_REPORT, params![provider])?;
     Ok(())
 }
 

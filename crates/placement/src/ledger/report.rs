@@ -1,5 +1,7 @@
 //! What a host offers, made so. A report that says what is known already writes nothing: hosts
-//! repeat themselves often.
+//! repeat themselves often. So the root keeps a mark of the last report, which every other change of
+//! its tree wipes off; with the same mark nothing is even compared. What a report left to be removed
+//! later (a device that is gone and held) has no mark.
 //!
 //! What is drained stays so. Operators' hands are respected: traits that they added stay, and a `reserved` that they set
 //! stays. Of a device it is the least: what the host cannot give out is reserved whatever an
@@ -29,6 +31,10 @@ pub fn report_host(
     root: &ProviderSpec,
     children: &[ProviderSpec],
 ) -> Result<(), Error> {
+    let mark = mark(root, children);
+    if providers::report(tx, root.id)?.is_some_and(|last| last == mark) {
+        return Ok(());
+    }
     let now = now_micros();
     let known: HashMap<ProviderId, ProviderRow> =
         providers::of_root(tx, root.id)?.into_iter().map(|row| (row.id, row)).collect();
@@ -55,7 +61,18 @@ pub fn report_host(
     if changed {
         world.tree_changed(tx, root.id)?;
     }
+    let specs = || std::iter::once(root).chain(children);
+    let offered: usize = specs().map(|spec| spec.inventories.len()).sum();
+    if providers::reported_below(tx, root.id)? == (specs().count() as i64, offered as i64) {
+        tx.execute(providers::SET_REPORT, params![root.id, mark])?;
+    }
     Ok(())
+}
+
+/// What tells one report from another.
+fn mark(root: &ProviderSpec, children: &[ProviderSpec]) -> String {
+    let said = format!("{root:?}{children:?}");
+    uuid::Uuid::new_v3(&uuid::Uuid::NAMESPACE_OID, said.as_bytes()).to_string()
 }
 
 /// Name and place in the tree.
