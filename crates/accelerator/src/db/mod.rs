@@ -22,6 +22,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         profiles::STATEMENTS,
         crate::ledger::AUDIT,
         crate::ledger::CENSUS,
+        crate::ledger::EXCLUDED,
         crate::ledger::HEALTH,
     ]
 }

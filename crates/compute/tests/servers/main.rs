@@ -19,3 +19,4 @@ mod placing;
 mod power;
 mod request;
 mod several;
+mod taken;

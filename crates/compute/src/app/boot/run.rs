@@ -1,7 +1,8 @@
 //! The one transaction of a boot, and what happens when its plan has aged.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
+use kilonova_engine::Query;
 use kilonova_flow::{self as flow, Event, NewOperation, Outcome};
 use kilonova_ids::{OperationId, ServerId};
 use kilonova_node_api::Power;
@@ -59,9 +60,9 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
                     plan.len(),
                     request.min_count
                 );
-                return refuse(compute, request, NoHost(reason)).await;
+                return refuse(compute, request, &query, NoHost(reason)).await;
             }
-            Err(reason) => return refuse(compute, request, reason).await,
+            Err(reason) => return refuse(compute, request, &query, reason).await,
         };
         let (compute_, request_) = (compute.clone(), request.clone());
         let commit =
@@ -71,7 +72,7 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
         }
     }
     let reason = NoHost("Every host that had room was taken by other requests; try again.".into());
-    refuse(compute, request, reason).await
+    refuse(compute, request, &query, reason).await
 }
 
 fn commit(
@@ -121,15 +122,24 @@ fn commit(
 async fn refuse(
     compute: &Compute,
     request: BootRequest,
+    query: &Query,
     NoHost(reason): NoHost,
 ) -> Result<Vec<ServerId>, Error> {
     let message = format!("No valid host was found. {reason}");
-    tracing::info!(request = %request.request_id, "{message}");
+    let classes = classes(query);
     compute
         .store
         .write(move |tx| {
             let now = now_micros();
             check_quota(tx, &request, request.min_count)?;
+            let mut message = message.clone();
+            for class in &classes {
+                let cards = kilonova_accelerator::ledger::excluded(tx, class)?;
+                if !cards.is_empty() {
+                    message = format!("{message} {cards}");
+                }
+            }
+            tracing::info!(request = %request.request_id, "{message}");
             let mut ids = Vec::with_capacity(request.min_count);
             for index in 0..request.min_count {
                 let id = ServerId::new_v4();
@@ -150,6 +160,12 @@ async fn refuse(
             Ok(ids)
         })
         .await
+}
+
+/// The resource classes that a query asks for.
+fn classes(query: &Query) -> BTreeSet<String> {
+    let resources = query.groups.iter().flat_map(|group| &group.resources);
+    resources.map(|(class, _)| class.clone()).collect()
 }
 
 fn check_quota(tx: &mut Tx<'_>, request: &BootRequest, count: usize) -> Result<(), Error> {

@@ -14,6 +14,24 @@ pub const GPUS: i64 = 8;
 /// A host with sixteen FPGAs.
 pub const FPGA: &str = "fake = [{}]";
 
+/// A host with network cards of one virtual function each, that are given away whole (`X710`) or
+/// by their functions (`X710_VF`).
+pub fn cards(count: u32) -> String {
+    let addresses: Vec<String> =
+        (0..count).map(|n| format!("\"0000:{:02x}:00.0\"", 0x40 + n)).collect();
+    let spec = |product: &str, class: &str| {
+        format!(
+            r#"'{{"vendor_id": "8086", "product_id": "{product}", "resource_class": "{class}"}}'"#
+        )
+    };
+    format!(
+        "card = [{{ card = \"x710\", addresses = [{}], vfs = 1 }}]\npci.device_spec = [{}, {}]",
+        addresses.join(", "),
+        spec("158b", "X710"),
+        spec("154c", "X710_VF")
+    )
+}
+
 const CARD: &str = r#"
 [card.m10]
 vendor = "10de"
@@ -21,6 +39,13 @@ product = "13bd"
 driver = "nvidia"
 exclusive_types = true
 types = [{ id = "nvidia-35", name = "GRID M10-0B", available_instances = 4 }]
+
+[card.x710]
+vendor = "8086"
+product = "158b"
+vf_product = "154c"
+class = "020000"
+driver = "i40e"
 "#;
 
 /// Hosts by name, with what goes into their entries.
