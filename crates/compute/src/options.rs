@@ -23,6 +23,9 @@ pub struct Options {
     pub resume_guests_state_on_host_boot: bool,
     /// `[scheduler] max_attempts`: hosts tried for one boot or move.
     pub max_attempts: usize,
+    /// `[nova]` names a Nova of somebody else: it has the servers on the hosts that report here, and
+    /// knows the devices as Cyborg's.
+    pub nova_elsewhere: bool,
 }
 
 impl Default for Options {
@@ -35,6 +38,7 @@ impl Default for Options {
             instance_build_timeout: 0,
             resume_guests_state_on_host_boot: false,
             max_attempts: 3,
+            nova_elsewhere: false,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kilonova_compute::Compute;
+use kilonova_compute::{Compute, Options};
 use kilonova_identity::{CatalogEntry, Identity};
 use kilonova_image::Images;
 use kilonova_keystone::Validator;
@@ -69,7 +69,8 @@ pub(super) async fn open(
     let compute = if settings.runs(ServiceName::Compute) {
         let opened = Compute::open(store.clone(), world.clone()).await;
         let opened = opened.map_err(|e| Failure::failed("cannot load the hosts", e))?;
-        let opened = opened.with_options(settings.compute.clone());
+        let nova_elsewhere = settings.nova.is_some();
+        let opened = opened.with_options(Options { nova_elsewhere, ..settings.compute.clone() });
         Some(match &images {
             Some(images) => opened.with_images(images.clone()),
             None => opened,

@@ -8,6 +8,7 @@ use kilonova_engine::{Group, Query};
 use kilonova_ids::DeviceProfileId;
 
 use crate::Error;
+use crate::app::owners;
 use crate::db::servers::FlavorOf;
 use kilonova_wire::Fault;
 
@@ -75,7 +76,8 @@ pub fn query_of(
     unsuffixed.resources = base.into_iter().filter(|(_, amount)| *amount > 0).collect();
     let mut all = vec![unsuffixed];
     all.extend(groups.into_values());
-    let mut root_required = Vec::new();
+    all.iter_mut().for_each(owners::of_flavor);
+    let mut root_required = vec![owners::of_root()];
     if let Some(profile) = profile {
         root_required.push("COMPUTE_ACCELERATORS".to_owned());
         for (index, spec) in profile.groups.iter().enumerate() {
@@ -87,9 +89,11 @@ pub fn query_of(
                     demand(&mut group, name, value);
                 }
             }
+            owners::of_profile(&mut group);
             all.push(group);
         }
     }
+    root_required.sort_unstable();
     Ok(Query {
         groups: all,
         isolate,

@@ -10,6 +10,7 @@ use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 
 use super::unavailable;
+use crate::app::owners;
 use crate::db::{fleet, hosts};
 use crate::{Compute, Error};
 
@@ -44,7 +45,8 @@ fn take_in(
         Some(host) => host.root_provider,
         None => placement::root_by_name(tx, &registration.host)?.unwrap_or_else(ProviderId::new_v4),
     };
-    let children = devices::report(tx, &registration.host, &registration.devices)?;
+    let mut children = devices::report(tx, &registration.host, &registration.devices)?;
+    children.iter_mut().for_each(|child| owners::mark(child, compute.options.nova_elsewhere));
     placement::report_host(tx, &compute.world, &root_of(registration, root), &children)?;
     let new = hosts::NewHost {
         id: HostId::new_v4(),
@@ -93,6 +95,7 @@ fn root_of(registration: &Registration, id: ProviderId) -> placement::ProviderSp
     if !registration.devices.is_empty() {
         traits.push("COMPUTE_ACCELERATORS".into());
     }
+    owners::mark_root(&mut traits);
     traits.sort_unstable();
     traits.dedup();
     placement::ProviderSpec {
