@@ -32,6 +32,7 @@ pub(super) fn read(file: &File) -> Result<Options, Failure> {
             usual.resume_guests_state_on_host_boot,
         )?,
         max_attempts: number(file, "scheduler", "max_attempts", 1, usual.max_attempts)?,
+        nova_elsewhere: file.get("nova", "endpoint_override").is_some(),
     })
 }
 

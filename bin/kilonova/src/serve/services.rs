@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use kilonova_compute::{Compute, Options};
+use kilonova_compute::Compute;
+use kilonova_compute::app::bitstreams::ImageBitstreams;
 use kilonova_identity::{CatalogEntry, Identity};
 use kilonova_image::Images;
 use kilonova_keystone::Validator;
@@ -69,8 +70,7 @@ pub(super) async fn open(
     let compute = if settings.runs(ServiceName::Compute) {
         let opened = Compute::open(store.clone(), world.clone()).await;
         let opened = opened.map_err(|e| Failure::failed("cannot load the hosts", e))?;
-        let nova_elsewhere = settings.nova.is_some();
-        let opened = opened.with_options(Options { nova_elsewhere, ..settings.compute.clone() });
+        let opened = opened.with_options(settings.compute.clone());
         Some(match &images {
             Some(images) => opened.with_images(images.clone()),
             None => opened,
@@ -81,6 +81,12 @@ pub(super) async fn open(
     let mut accelerator = kilonova_accelerator::State::new(store.clone(), world.clone());
     if let Some(nova) = &settings.nova {
         accelerator = accelerator.telling(Arc::clone(nova) as _);
+    }
+    if let Some(compute) = &compute {
+        accelerator = accelerator.with_nodes(Arc::new(compute.clone()));
+    }
+    if images.is_some() {
+        accelerator = accelerator.with_bitstreams(Arc::new(ImageBitstreams));
     }
     Ok(Services { store, world, auth, identity, images, compute, accelerator })
 }

@@ -59,13 +59,13 @@ impl Credentials {
             "clouds:\n  kilonova:\n    auth:\n      auth_url: {url}\n      username: admin\n\
              {PASSWORD}\"{password}\"\n      project_name: admin\n      user_domain_name: Default\n      \
              project_domain_name: Default\n    region_name: RegionOne\n    identity_api_version: 3\n    \
-             accelerator_api_version: \"2.2\"\n"
+             accelerator_api_version: \"2.3\"\n"
         );
         let openrc = format!(
             "export OS_AUTH_URL={url}\nexport OS_USERNAME=admin\nexport OS_PASSWORD={password}\n\
              export OS_PROJECT_NAME=admin\nexport OS_USER_DOMAIN_NAME=Default\n\
              export OS_PROJECT_DOMAIN_NAME=Default\nexport OS_REGION_NAME=RegionOne\n\
-             export OS_IDENTITY_API_VERSION=3\nexport OS_ACCELERATOR_API_VERSION=2.2\n"
+             export OS_IDENTITY_API_VERSION=3\nexport OS_ACCELERATOR_API_VERSION=2.3\n"
         );
         for (name, text) in [("openrc", &openrc), ("clouds.yaml", &clouds)] {
             let path = directory.join(name);
