@@ -67,6 +67,10 @@ impl Bus {
         self.0.get(&place)
     }
 
+    pub fn get_by(&self, address: &str) -> Option<&OnBus> {
+        self.get(PciAddress::parse(address)?)
+    }
+
     /// The virtual functions of a card.
     pub fn virtuals(&self, card: PciAddress) -> impl Iterator<Item = &OnBus> {
         self.all().filter(move |one| one.physical == Some(card))

@@ -11,7 +11,8 @@ use crate::bus::Bus;
 use crate::harvest::{Found, Harvest};
 use crate::kinds::{self, Host};
 use crate::{
-    DeviceSpec, Driver, Error, Fake, Function, MdevConfig, NicOptions, Sysfs, parents, vgpu_state,
+    DeviceSpec, Driver, Error, Fake, Function, HealthOptions, MdevConfig, NicOptions, Sysfs, Watch,
+    parents, vgpu_state,
 };
 
 /// What to look for on a host.
@@ -29,6 +30,8 @@ pub struct Discovery {
     pub functions: Vec<Function>,
     /// Cards that exist only on paper.
     pub fakes: Vec<Fake>,
+    /// How the health of devices is followed.
+    pub health: HealthOptions,
 }
 
 impl Discovery {
@@ -42,8 +45,18 @@ impl Discovery {
         self.look(sysfs, is_ours).map(|found| found.devices)
     }
 
-    /// All devices of the host, and what is wrong with them.
+    /// All devices of the host, and what is wrong with them now.
     pub fn look(&self, sysfs: &dyn Sysfs, is_ours: &dyn Fn(Uuid) -> bool) -> Result<Found, Error> {
+        self.look_on(sysfs, is_ours, None)
+    }
+
+    /// All devices of the host, and what is wrong with them or has happened to them.
+    pub fn look_on(
+        &self,
+        sysfs: &dyn Sysfs,
+        is_ours: &dyn Fn(Uuid) -> bool,
+        watch: Option<&Watch>,
+    ) -> Result<Found, Error> {
         let mut harvest = Harvest::default();
         let bus = if self.looks_at_the_bus() {
             Bus::read(sysfs, &mut harvest.troubles)?
@@ -65,7 +78,7 @@ impl Discovery {
         for fake in &self.fakes {
             fake.find(&mut harvest);
         }
-        Ok(harvest.found(sysfs, &bus))
+        Ok(harvest.found(sysfs, &bus, watch))
     }
 
     fn looks_at_the_bus(&self) -> bool {

@@ -9,8 +9,8 @@ use kilonova_node_api::{Deployable, Device, DeviceKind, HandleSlot, Health};
 use serde::Serialize;
 
 use crate::bus::Bus;
-use crate::health::health;
-use crate::{PciAddress, Sysfs};
+use crate::health::{at_first_sight, worse};
+use crate::{PciAddress, Sysfs, Watch};
 
 /// Something that keeps a device from being given to guests.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -70,6 +70,8 @@ pub(crate) struct Harvest {
     /// Devices that are on no bus and come as they are.
     pub ready: Vec<Device>,
     pub troubles: Vec<Trouble>,
+    /// Functions that are there and that no guest could use, and why.
+    pub unusable: BTreeMap<String, String>,
     taken: BTreeMap<String, &'static str>,
 }
 
@@ -96,10 +98,13 @@ impl Harvest {
     }
 
     /// Puts the parts of each card together.
-    pub fn found(mut self, sysfs: &dyn Sysfs, bus: &Bus) -> Found {
-        self.drop_cut_cards(bus);
+    pub fn found(mut self, sysfs: &dyn Sysfs, bus: &Bus, watch: Option<&Watch>) -> Found {
+        let health = |address: &str| match watch {
+            Some(watch) => watch.health(sysfs, address),
+            None => at_first_sight(sysfs, address),
+        };
         let mut cards: BTreeMap<String, (DeviceKind, Vec<(Named, Deployable)>)> = BTreeMap::new();
-        for Offer { device, kind, named, part } in self.offers {
+        for Offer { device, kind, named, part } in std::mem::take(&mut self.offers) {
             cards.entry(device).or_insert((kind, Vec::new())).1.push((named, part));
         }
         let mut names = BTreeSet::new();
@@ -109,8 +114,15 @@ impl Harvest {
         );
         for (address, (kind, parts)) in cards {
             let mut device = blank(bus, &address, kind);
-            device.health = health(sysfs, &address);
+            device.health = health(&address);
+            device.card =
+                bus.get_by(&address).and_then(|one| one.physical).map(|card| card.to_string());
+            if let Some(card) = &device.card {
+                device.health = worse(device.health, health(card));
+            }
             device.deployables = name(&address, parts);
+            let unusable = self.leave_out_unusable(&mut device.deployables);
+            device.health = worse(device.health, unusable);
             device.deployables.retain(|part| {
                 let fresh = names.insert(part.name.clone());
                 if !fresh {
@@ -119,8 +131,14 @@ impl Harvest {
                 }
                 fresh
             });
-            if let Health::Failed { reason, .. } = &device.health {
-                self.troubles.push(Trouble::fatal(&address, reason));
+            match &device.health {
+                Health::Healthy => {}
+                Health::Degraded { reason, .. } => {
+                    self.troubles.push(Trouble::note(&address, reason.clone()));
+                }
+                Health::Failed { reason, .. } => {
+                    self.troubles.push(Trouble::fatal(&address, reason));
+                }
             }
             devices.push(device);
         }
@@ -142,29 +160,27 @@ impl Harvest {
         Found { devices, troubles: self.troubles }
     }
 
-    /// A card whose virtual functions are cut into mediated devices is not given away whole: its
-    /// driver has to stay.
-    fn drop_cut_cards(&mut self, bus: &Bus) {
-        let place = |address: &str| PciAddress::parse(address);
-        let cut: BTreeSet<String> = self
-            .offers
-            .iter()
-            .filter(|offer| offer.part.slots.iter().any(|s| matches!(s, HandleSlot::Mdev { .. })))
-            .filter_map(|offer| bus.get(place(&offer.device)?)?.physical)
-            .map(|card| card.to_string())
-            .collect();
-        let troubles = &mut self.troubles;
-        self.offers.retain(|offer| {
-            let whole = cut.contains(&offer.device) && offer.part.slots.iter().any(|slot| {
-                matches!(slot, HandleSlot::Pci { address } | HandleSlot::Vfio { address, .. }
-                    if *address == offer.device)
-            });
-            if whole {
-                let reason = "its virtual functions are cut into mediated devices, so it is not given away whole";
-                troubles.push(Trouble::note(&offer.device, reason.to_owned()));
+    /// Functions that no guest could use go, and the others of the device stay. Where none is left,
+    /// the device has failed and keeps them.
+    fn leave_out_unusable(&mut self, parts: &mut [Deployable]) -> Health {
+        let unusable = &self.unusable;
+        let why = |slot: &HandleSlot| match slot {
+            HandleSlot::Pci { address } | HandleSlot::Vfio { address, .. } => {
+                unusable.get(address).map(|why| (address.clone(), why.clone()))
             }
-            !whole
-        });
+            HandleSlot::Mdev { .. } | HandleSlot::TestPci { .. } => None,
+        };
+        let all: Vec<_> = parts.iter().flat_map(|part| part.slots.iter().filter_map(why)).collect();
+        let Some((first, reason)) = all.first().cloned() else { return Health::Healthy };
+        let slots: usize = parts.iter().map(|part| part.slots.len()).sum();
+        if all.len() == slots {
+            return Health::Failed { reason: format!("{first}: {reason}"), since: None };
+        }
+        for part in parts {
+            part.slots.retain(|slot| why(slot).is_none());
+        }
+        let reason = format!("{} of {slots} functions are left out; {first}: {reason}", all.len());
+        Health::Degraded { reason, since: None }
     }
 }
 

@@ -30,6 +30,7 @@ pub use discovery::Discovery;
 pub use driver::Driver;
 pub use error::Error;
 pub use harvest::{Found, Trouble};
+pub use health::{HealthOptions, Watch, XidPolicy};
 pub use kinds::nic::NicOptions;
 pub use made::Made;
 pub use mdev::{Mdev, Parent, create, find, mdevs, parents, remove};

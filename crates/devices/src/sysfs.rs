@@ -12,6 +12,12 @@ use std::path::{Path, PathBuf};
 pub trait Sysfs: Send + Sync + 'static {
     /// Content of a file, without the trailing line end.
     fn read(&self, path: &str) -> io::Result<String>;
+    /// The first bytes of a file that may be no text.
+    fn read_bytes(&self, path: &str, most: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = self.read(path)?.into_bytes();
+        bytes.truncate(most);
+        Ok(bytes)
+    }
     /// Names in a folder, sorted.
     fn list(&self, path: &str) -> io::Result<Vec<String>>;
     /// Writes a value to an attribute.
@@ -35,6 +41,13 @@ impl Directory {
 impl Sysfs for Directory {
     fn read(&self, path: &str) -> io::Result<String> {
         std::fs::read_to_string(self.at(path)).map(|text| text.trim_end().to_owned())
+    }
+
+    fn read_bytes(&self, path: &str, most: usize) -> io::Result<Vec<u8>> {
+        use std::io::Read;
+        let mut bytes = Vec::new();
+        std::fs::File::open(self.at(path))?.take(most as u64).read_to_end(&mut bytes)?;
+        Ok(bytes)
     }
 
     fn list(&self, path: &str) -> io::Result<Vec<String>> {

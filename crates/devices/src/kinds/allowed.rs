@@ -11,6 +11,7 @@ use super::{Host, OWNER_NOVA};
 use crate::bus::OnBus;
 use crate::device_spec::custom;
 use crate::harvest::{Harvest, Named, Offer, Trouble};
+use crate::health::is_vfio;
 use crate::{DeviceSpec, MatchOf};
 
 const OPTION: &str = "[pci] device_spec";
@@ -43,6 +44,14 @@ pub(crate) fn find(specs: &[DeviceSpec], host: Host<'_>, harvest: &mut Harvest) 
         };
         if !taken {
             continue;
+        }
+        let driver = &on_bus.function.driver;
+        if !spec.managed && !is_vfio(host.sysfs, &on_bus.address, driver) {
+            let has = if driver.is_empty() { "none" } else { driver };
+            let why = format!(
+                "{OPTION} says managed = no, so a vfio driver has to be bound to it; it has {has}"
+            );
+            harvest.unusable.insert(on_bus.address.clone(), why);
         }
         let offer = offer(spec, on_bus);
         let same = |other: &&mut Offer| {

@@ -74,6 +74,43 @@ fn virtual_functions_of_one_card_may_differ_in_class() {
 }
 
 #[test]
+fn functions_that_libvirt_must_not_bind_need_their_driver() {
+    let fixture = Fixture::new();
+    let ids = ("1bb1", "0100", "010802");
+    for (bus, driver) in [("81", "vfio-pci"), ("82", "nvme"), ("83", "")] {
+        let address = format!("0000:{bus}:00.0");
+        let path = fixture.function(&address, ids, 0, driver);
+        if driver.is_empty() {
+            std::fs::remove_file(fixture.root().join(path).join("driver")).expect("unbound");
+        }
+    }
+    fixture.function("0000:84:00.0", ids, 0, "nvme");
+    let parts = fixture.virtual_functions("0000:84:00.0", "0000:84:00.1", 2, ids, "vfio-pci");
+    let path = format!("devices/pci0000:84/{}/driver", parts[1]);
+    fixture.link(&path, "bus/pci/drivers/nvme");
+    let spec = |address: &str| {
+        format!(r#"{{"address": "{address}", "managed": "no", "resource_class": "X"}}"#)
+    };
+    let specs = ["*:81:00.0", "*:82:00.0", "*:83:00.0", "*:84:00.1", "*:84:00.2"].map(spec);
+    let found = look(&fixture, &allowed(&specs.each_ref().map(String::as_str)));
+    let states: Vec<_> = found.devices.iter().map(|device| device.health.as_str()).collect();
+    assert_eq!(states, ["healthy", "failed", "failed", "degraded"]);
+    assert_eq!(
+        short(&found.devices),
+        [
+            "0000:81:00.0 CUSTOM_X [0000:81:00.0=]",
+            "0000:82:00.0 CUSTOM_X [0000:82:00.0=]",
+            "0000:83:00.0 CUSTOM_X [0000:83:00.0=]",
+            "0000:84:00.0 CUSTOM_X [0000:84:00.1=]",
+        ]
+    );
+    let all = reasons(&found);
+    for part in ["it has nvme", "it has none", "1 of 2 functions are left out; 0000:84:00.2: "] {
+        assert!(all.iter().any(|one| one.contains(part)), "{part}: {all:?}");
+    }
+}
+
+#[test]
 fn the_first_entry_that_names_a_function_counts() {
     let fixture = with_two_virtual_functions();
     let found = look(

@@ -129,7 +129,7 @@ fn a_card_may_be_offered_whole_beside_its_vgpus() {
 }
 
 #[test]
-fn mediated_devices_on_virtual_functions_keep_the_card_from_being_given_away() {
+fn a_card_may_be_offered_whole_beside_virtual_functions_that_are_cut() {
     let fixture = Fixture::new();
     fixture.function(CARD, IDS, 1, "nvidia");
     let all = fixture.virtual_functions(CARD, "0000:25:00.4", 2, IDS, "nvidia");
@@ -145,11 +145,18 @@ fn mediated_devices_on_virtual_functions_keep_the_card_from_being_given_away() {
     let found = look(&fixture, &discovery);
     assert_eq!(
         short(&found.devices),
-        ["pci_0000_25_00_4 VGPU [1xnvidia-558]", "pci_0000_25_00_5 VGPU [1xnvidia-558]"]
+        [
+            "0000:25:00.0 PGPU [0000:25:00.0]",
+            "pci_0000_25_00_4 VGPU [1xnvidia-558]",
+            "pci_0000_25_00_5 VGPU [1xnvidia-558]"
+        ]
     );
-    let all = reasons(&found);
-    assert!(
-        all.iter().any(|one| one.starts_with("0000:25:00.0: its virtual functions")),
-        "{all:?}"
-    );
+    let cards: Vec<_> = found.devices.iter().map(|device| device.card.as_deref()).collect();
+    assert_eq!(cards, [None, Some(CARD), Some(CARD)], "the ledger tells them apart by their card");
+    assert_eq!(reasons(&found), Vec::<String>::new());
+    fixture.write("devices/pci0000:25/0000:25:00.0/max_link_width", "16\n");
+    fixture.write("devices/pci0000:25/0000:25:00.0/current_link_width", "0\n");
+    let found = look(&fixture, &discovery);
+    let failed = found.devices.iter().filter(|device| device.health.as_str() == "failed").count();
+    assert_eq!(failed, 3, "a virtual function is no better than its card");
 }

@@ -1,0 +1,112 @@
+//! Logs that are cut, replaced, flooded or no text.
+
+use std::io::Write;
+
+use super::*;
+
+struct Fixture {
+    _folder: tempfile::TempDir,
+    path: PathBuf,
+    log: KernelLog,
+    cursor: Option<Cursor>,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("kmsg");
+        let log = KernelLog::new(&path);
+        let mut new = Self { _folder: folder, path, log, cursor: None };
+        assert_eq!(new.look(), Vec::<String>::new(), "there is none yet");
+        new
+    }
+
+    fn write(&self, bytes: &[u8]) {
+        let mut file =
+            OpenOptions::new().create(true).append(true).open(&self.path).expect("opened");
+        file.write_all(bytes).expect("written");
+    }
+
+    fn look(&mut self) -> Vec<String> {
+        let (lines, _) = self.log.read(&mut self.cursor).expect("readable");
+        lines.into_iter().map(|line| line.text).collect()
+    }
+}
+
+#[test]
+fn lines_come_once_and_whole() {
+    let mut log = Fixture::new();
+    log.write(b"one\ntw");
+    assert_eq!(log.look(), ["one"]);
+    assert_eq!(log.look(), Vec::<String>::new());
+    log.write(b"o\n\n6,10,5000000,-;three\n");
+    assert_eq!(log.look(), ["two", "three"]);
+    let (lines, _) = {
+        log.write(b"6,11,7000000,-;four\n");
+        log.log.read(&mut log.cursor).expect("readable")
+    };
+    assert_eq!(lines, [Line { text: "four".into(), uptime: Some(7_000_000) }]);
+}
+
+#[test]
+fn a_log_that_was_there_before_is_read_from_its_end() {
+    let mut log = Fixture::new();
+    log.write(b"old\n");
+    log.cursor = None;
+    assert_eq!(log.look(), Vec::<String>::new());
+    log.write(b"new\n");
+    assert_eq!(log.look(), ["new"]);
+}
+
+#[test]
+fn cut_and_replaced_logs_are_read_on() {
+    let mut log = Fixture::new();
+    log.write(b"one\ntwo\n");
+    assert_eq!(log.look().len(), 2);
+    std::fs::write(&log.path, "cut\n").expect("written");
+    assert_eq!(log.look(), ["cut"]);
+    log.write(b"late\n");
+    std::fs::rename(&log.path, log.path.with_extension("1")).expect("renamed");
+    log.write(b"fresh\n");
+    assert_eq!(log.look(), ["late", "fresh"]);
+    std::fs::remove_file(&log.path).expect("removed");
+    assert_eq!(log.look(), Vec::<String>::new());
+    log.write(b"again\n");
+    assert_eq!(log.look(), ["again"]);
+    log.log = KernelLog::new(&log.path);
+    assert_eq!(log.look(), Vec::<String>::new(), "a new start goes on where the last one was");
+}
+
+#[test]
+fn what_is_no_text_or_has_no_end_harms_nothing() {
+    let mut log = Fixture::new();
+    log.write(b"\xff\xfe\x00 NVRM\nnext\n");
+    assert_eq!(log.look()[1], "next");
+    log.write(&vec![b'x'; 3 * MOST_LINE]);
+    assert!(log.look().iter().all(|line| line.len() <= MOST_LINE));
+    log.write(b"\nafter\n");
+    assert_eq!(log.look(), ["after"]);
+}
+
+#[test]
+fn a_flood_is_read_in_parts_and_too_much_is_skipped() {
+    let mut log = Fixture::new();
+    let many = b"noise noise noise noise noise\n".repeat(100_000);
+    log.write(&many);
+    log.write(b"last\n");
+    let mut looks = 0;
+    while log.look().last().is_none_or(|line| line != "last") {
+        looks += 1;
+        assert!(looks < 10, "it comes to an end");
+    }
+    assert!(looks >= 2, "in parts");
+    let file = OpenOptions::new().write(true).open(&log.path).expect("opened");
+    file.set_len(MOST_BACKLOG * 3).expect("grown");
+    let (_, skipped) = log.log.read(&mut log.cursor).expect("readable");
+    assert!(skipped > MOST_BACKLOG, "{skipped}");
+    for _ in 0..3 {
+        log.look();
+    }
+    log.write(b"\nhere\n");
+    assert_eq!(log.look().last().map(String::as_str), Some("here"));
+}

@@ -1,0 +1,165 @@
+//! What has happened to devices is remembered until somebody has dealt with it or the host starts
+//! anew.
+
+use super::*;
+use crate::testing::Fixture;
+
+const GPU: &str = "0000:84:00.0";
+const FOLDER: &str = "devices/pci0000:84/0000:84:00.0";
+
+struct Host {
+    sysfs: Fixture,
+    kept: tempfile::TempDir,
+}
+
+impl Host {
+    fn new() -> Self {
+        let sysfs = Fixture::new();
+        sysfs.function(GPU, ("10de", "1eb8", "030200"), 0, "nvidia");
+        Self { sysfs, kept: tempfile::tempdir().expect("a folder") }
+    }
+
+    fn log(&self) -> PathBuf {
+        self.kept.path().join("kmsg")
+    }
+
+    fn start(&self, boot: &str, policy: &str) -> Watch {
+        let options = HealthOptions {
+            kernel_log: Some(self.log()),
+            xid_policy: XidPolicy::parse(policy).expect("a policy"),
+        };
+        let watch = Watch::open(&options, Some(self.kept.path().join("health")), boot);
+        watch.listen().expect("readable");
+        watch
+    }
+
+    fn say(&self, line: &str) {
+        use std::io::Write;
+        let mut file =
+            std::fs::OpenOptions::new().create(true).append(true).open(self.log()).expect("opened");
+        writeln!(file, "{line}").expect("written");
+    }
+
+    fn health(&self, watch: &Watch) -> Health {
+        watch.health(&self.sysfs.sysfs(), GPU)
+    }
+
+    fn count(&self, fatal: u64, nonfatal: u64) {
+        let text = |kind: &str, count: u64| format!("Undefined 0\nTOTAL_ERR_{kind} {count}\n");
+        self.sysfs.write(&format!("{FOLDER}/aer_dev_fatal"), &text("FATAL", fatal));
+        self.sysfs.write(&format!("{FOLDER}/aer_dev_nonfatal"), &text("NONFATAL", nonfatal));
+    }
+}
+
+#[test]
+fn a_message_counts_over_starts_of_the_agent_and_not_of_the_host() {
+    let host = Host::new();
+    let watch = host.start("a", "");
+    assert_eq!(host.health(&watch), Health::Healthy);
+    host.say("NVRM: Xid (PCI:0000:84:00): 13, a program's fault");
+    assert!(!watch.listen().expect("readable"), "nothing of note");
+    host.say("NVRM: Xid (PCI:0000:84:00): 79, GPU has fallen off the bus.");
+    assert!(watch.listen().expect("readable"));
+    let failed = host.health(&watch);
+    assert_eq!(failed.as_str(), "failed");
+    assert!(failed.since().is_some(), "an event");
+    assert_eq!(host.health(&host.start("a", "")), failed, "the same event, at the same time");
+    assert_eq!(host.health(&host.start("b", "")), Health::Healthy, "the host was started anew");
+}
+
+#[test]
+fn the_worst_is_told_and_a_newer_one_is_news() {
+    let host = Host::new();
+    let watch = host.start("a", "13:report");
+    host.say("6,1,1000000,-;NVRM: Xid (PCI:0000:84:00): 13, x");
+    watch.listen().expect("readable");
+    assert_eq!(host.health(&watch).as_str(), "degraded");
+    host.say("6,2,2000000,-;NVRM: Xid (PCI:0000:84:00): 48, x");
+    watch.listen().expect("readable");
+    let first = host.health(&watch);
+    assert!(first.reason().is_some_and(|why| why.contains("double bit ECC")), "{first:?}");
+    host.say("6,3,9000000,-;NVRM: Xid (PCI:0000:84:00): 79, x");
+    watch.listen().expect("readable");
+    let second = host.health(&watch);
+    assert_eq!(second.since().zip(first.since()).map(|(b, a)| b - a), Some(7_000_000));
+    assert!(second.reason().is_some_and(|why| why.contains("Xid 79")), "{second:?}");
+}
+
+#[test]
+fn errors_count_when_they_grow() {
+    let host = Host::new();
+    host.count(0, 0);
+    let watch = host.start("a", "");
+    assert_eq!(host.health(&watch), Health::Healthy);
+    host.count(0, 1);
+    assert_eq!(host.health(&watch).as_str(), "degraded");
+    host.count(2, 1);
+    let failed = host.health(&watch);
+    assert_eq!(failed.reason(), Some("the kernel counted 2 fatal PCIe errors on it"));
+    assert_eq!(host.health(&watch), failed, "no growth, no other event");
+    assert_eq!(host.health(&host.start("a", "")), failed);
+    host.count(0, 0);
+    assert_eq!(host.health(&watch), failed, "a reset is for an operator to acknowledge");
+    host.count(1, 0);
+    let again = host.health(&watch);
+    assert!(again.since() > failed.since(), "one more after the reset");
+}
+
+#[test]
+fn a_device_off_the_bus_or_without_a_link_has_failed_for_as_long_as_it_is_so() {
+    let host = Host::new();
+    let watch = host.start("a", "");
+    let gone = vec![0xff; 64];
+    let config = host.sysfs.root().join(FOLDER).join("config");
+    std::fs::write(&config, &gone).expect("written");
+    let health = host.health(&watch);
+    assert_eq!((health.as_str(), health.since()), ("failed", None));
+    let mut there = gone;
+    there[4] = 6;
+    std::fs::write(&config, there).expect("a virtual function shows no ids and is there");
+    assert_eq!(host.health(&watch), Health::Healthy);
+    host.sysfs.write(&format!("{FOLDER}/max_link_width"), "16\n");
+    host.sysfs.write(&format!("{FOLDER}/current_link_width"), "0\n");
+    assert_eq!(host.health(&watch).reason(), Some("its PCIe link is down"));
+    std::fs::remove_file(&config).expect("removed");
+    std::fs::create_dir(&config).expect("unreadable now");
+    assert!(host.health(&watch).reason().is_some_and(|why| why.contains("cannot be read")));
+}
+
+#[test]
+fn a_function_that_vfio_could_not_be_bound_to_has_failed() {
+    for line in [
+        "vfio-pci: probe of 0000:84:00.0 failed with error -22",
+        "vfio-pci 0000:84:00.0: probe with driver vfio-pci failed with error -22",
+        "Nov 21 h kernel: vfio-pci: probe of 0000:84:00.0 failed with error -22",
+    ] {
+        let host = Host::new();
+        let watch = host.start("a", "");
+        host.say("nvme 0000:84:00.0: probe with driver nvme failed with error -5");
+        assert!(!watch.listen().expect("readable"));
+        host.say(line);
+        assert!(watch.listen().expect("readable"), "{line}");
+        let why = "vfio-pci could not be bound to it: error -22";
+        assert_eq!(host.health(&watch).reason(), Some(why), "{line}");
+    }
+}
+
+#[test]
+fn a_spoilt_note_is_as_good_as_none() {
+    let host = Host::new();
+    std::fs::write(host.kept.path().join("health"), "{\"boot\": 7").expect("written");
+    assert_eq!(host.health(&host.start("a", "")), Health::Healthy);
+}
+
+#[test]
+fn a_log_that_names_devices_without_end_does_not_fill_the_memory() {
+    let host = Host::new();
+    let watch = host.start("a", "");
+    for bus in 0..=255 {
+        for device in 0..8 {
+            host.say(&format!("NVRM: Xid (PCI:0001:{bus:02x}:{device:02x}): 79, x"));
+        }
+    }
+    watch.listen().expect("readable");
+    assert!(watch.state().memory.devices.len() <= MOST_DEVICES);
+}
