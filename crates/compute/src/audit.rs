@@ -15,9 +15,48 @@ const ACROSS: &[(&str, &str)] = &[
          AND EXISTS (SELECT 1 FROM arqs a WHERE a.consumer_id = c.id AND a.internal = 1)",
     ),
     (
-        "every accelerator request of a server belongs to one that exists",
+        "a consumer that is a migration holds the other side of a server that exists",
+        "SELECT c.id FROM consumers c LEFT JOIN moves m ON m.id = c.id
+         LEFT JOIN servers s ON s.id = m.server_id
+         WHERE c.consumer_type = 'MIGRATION' AND (m.held_on IS NULL OR s.id IS NULL)
+         AND (m.id IS NOT NULL OR EXISTS (
+             SELECT 1 FROM arqs a WHERE a.consumer_id = c.id AND a.internal = 1))",
+    ),
+    (
+        "what a migration that is over holds waits for its host to drop the server",
+        "SELECT m.id FROM moves m JOIN consumers c ON c.id = m.id
+         LEFT JOIN documents d ON d.server_id = m.server_id AND d.host = m.held_on
+         LEFT JOIN servers s ON s.id = m.server_id
+         WHERE m.open_server IS NULL AND (d.server_id IS NULL
+             OR (d.body <> '{\"state\":\"absent\"}' AND s.vm_state <> 'error'))",
+    ),
+    (
+        "every accelerator request of a server belongs to one that exists, or to a move of it",
         "SELECT a.uuid FROM arqs a LEFT JOIN servers s ON s.id = a.consumer_id
-         WHERE a.internal = 1 AND s.id IS NULL",
+         LEFT JOIN moves m ON m.id = a.consumer_id
+         WHERE a.internal = 1 AND s.id IS NULL AND m.id IS NULL",
+    ),
+    (
+        "a server's devices are on its host, or where it is being moved to",
+        "SELECT a.uuid FROM arqs a JOIN servers s ON s.id = a.consumer_id
+         LEFT JOIN moves m ON m.open_server = s.id
+         WHERE a.host <> s.host AND (m.dest_host IS NULL OR a.host <> m.dest_host)",
+    ),
+    (
+        "a migration's devices are where it says that it holds something",
+        "SELECT a.uuid FROM arqs a JOIN moves m ON m.id = a.consumer_id
+         WHERE m.held_on IS NULL OR a.host <> m.held_on",
+    ),
+    (
+        "an open move belongs to a server that exists",
+        "SELECT m.id FROM moves m LEFT JOIN servers s ON s.id = m.open_server
+         WHERE m.open_server IS NOT NULL AND s.id IS NULL",
+    ),
+    (
+        "a server waits for confirmation only while a move of it is open",
+        "SELECT s.id FROM servers s LEFT JOIN moves m ON m.open_server = s.id
+         WHERE s.vm_state = 'resized' AND m.id IS NULL
+         AND (s.task_state IS NULL OR s.task_state <> 'deleting')",
     ),
     (
         "a server on a host has allocations, one without has none",
@@ -35,12 +74,14 @@ const ACROSS: &[(&str, &str)] = &[
          WHERE s.id IS NULL AND d.body <> '{\"state\":\"absent\"}'",
     ),
     (
-        "a dirty handle waits for its host to drop a server that is gone",
+        "a dirty handle waits for its host to drop a server that is gone from there",
         "SELECT h.uuid FROM attach_handles h JOIN deployables p ON p.id = h.deployable_id
          JOIN devices v ON v.id = p.device_id
-         LEFT JOIN documents d ON d.server_id = h.dirty_of AND d.host = v.host
-         LEFT JOIN servers s ON s.id = h.dirty_of
-         WHERE h.state = 'dirty' AND (d.server_id IS NULL OR s.id IS NOT NULL)",
+         LEFT JOIN moves m ON m.id = h.dirty_of
+         LEFT JOIN documents d ON d.server_id = COALESCE(m.server_id, h.dirty_of)
+             AND d.host = v.host
+         WHERE h.state = 'dirty' AND (d.server_id IS NULL
+             OR d.body <> '{\"state\":\"absent\"}')",
     ),
     (
         "an open operation belongs to a server that exists",
@@ -56,7 +97,8 @@ const ACROSS: &[(&str, &str)] = &[
         "units taken from a device are as many as the handles owned there by our consumers",
         "SELECT a.provider_id FROM (
              SELECT al.provider_id, CAST(SUM(al.used) AS BIGINT) AS units FROM allocations al
-             JOIN consumers c ON c.id = al.consumer_id JOIN servers s ON s.id = c.id
+             JOIN consumers c ON c.id = al.consumer_id LEFT JOIN servers s ON s.id = c.id
+             LEFT JOIN moves m ON m.id = c.id WHERE s.id IS NOT NULL OR m.id IS NOT NULL
              GROUP BY al.provider_id) a
          JOIN deployables d ON d.provider_id = a.provider_id
          WHERE a.units <> (SELECT COUNT(*) FROM arqs q WHERE q.provider_id = a.provider_id

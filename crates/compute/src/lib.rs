@@ -33,6 +33,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         db::flavors::STATEMENTS,
         db::hosts::STATEMENTS,
         db::keypairs::STATEMENTS,
+        db::moves::STATEMENTS,
         db::quotas::STATEMENTS,
         db::server_groups::STATEMENTS,
         db::servers::statements::STATEMENTS,

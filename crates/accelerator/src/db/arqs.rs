@@ -88,6 +88,8 @@ statements! {
     DELETE = "DELETE FROM arqs WHERE uuid = ?1";
     /// The requests of a consumer.
     DELETE_OF_CONSUMER = "DELETE FROM arqs WHERE consumer_id = ?1";
+    /// The requests of a consumer become another's.
+    HAND_OVER = "UPDATE arqs SET consumer_id = ?2, updated_at = ?3 WHERE consumer_id = ?1";
     /// Unbound requests that nobody has touched since a moment.
     EXPIRE = "DELETE FROM arqs WHERE state IN ('Initial', 'Unbound') AND internal = 0
         AND COALESCE(updated_at, created_at) < ?1";

@@ -6,6 +6,7 @@ pub mod flavors;
 pub mod fleet;
 pub mod keypairs;
 pub mod link;
+pub mod moves;
 pub(crate) mod owners;
 pub mod quotas;
 pub mod resolve;

@@ -18,6 +18,9 @@ kilonova_store::statements! {
         ON CONFLICT (host, server_id) DO UPDATE SET generation = excluded.generation, body = excluded.body";
     /// One.
     GET = "SELECT server_id, generation, body FROM documents WHERE host = ?1 AND server_id = ?2";
+    /// All of a server.
+    OF_SERVER = "SELECT server_id, generation, body, host FROM documents WHERE server_id = ?1
+        ORDER BY host";
     /// Those newer than a generation.
     SINCE = "SELECT server_id, generation, body FROM documents WHERE host = ?1 AND generation > ?2
         ORDER BY generation";
@@ -43,6 +46,15 @@ pub fn put(tx: &mut Tx<'_>, host: &str, server: ServerId, desired: &Desired) -> 
 /// The database's.
 pub fn get(tx: &mut Tx<'_>, host: &str, server: ServerId) -> Result<Option<Document>, Error> {
     tx.row(GET, params![host, server])?.as_ref().map(read).transpose()
+}
+
+/// What should be of a server, by host.
+///
+/// # Errors
+/// The database's.
+pub fn of_server(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<(String, Document)>, Error> {
+    let rows = tx.rows(OF_SERVER, params![server])?;
+    rows.iter().map(|row| Ok((row.string(3)?, read(row)?))).collect()
 }
 
 /// What changed since a generation; all of it for 0.

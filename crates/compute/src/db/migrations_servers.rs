@@ -3,7 +3,8 @@
 use kilonova_store::Migration;
 
 /// Schema of servers and documents.
-pub const SERVERS: &[Migration] = &[BASE, super::migrations_aggregates::AGGREGATES];
+pub const SERVERS: &[Migration] =
+    &[BASE, super::migrations_aggregates::AGGREGATES, super::migrations_moves::MOVES];
 
 const BASE: Migration = Migration {
     name: "compute-0100-servers",

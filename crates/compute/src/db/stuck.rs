@@ -8,10 +8,14 @@ use crate::Error;
 kilonova_store::statements! {
     /// Those that have not moved since a time, with the host that has the document.
     CLEARING = "SELECT d.host, d.server_id FROM operations o JOIN documents d ON d.server_id = o.subject
-        WHERE o.outcome = 'open' AND o.step IN ('clear', 'destroy') AND o.updated_at < ?1 LIMIT 200";
+        WHERE o.outcome = 'open' AND o.step IN ('clear', 'destroy', 'drop_dest')
+        AND d.body = '{\"state\":\"absent\"}' AND o.updated_at < ?1 LIMIT 200";
     /// Marks one as moved, unless it did by itself.
     TOUCH = "UPDATE operations SET updated_at = ?3, version = version + 1
-        WHERE open_subject = ?1 AND step IN ('clear', 'destroy') AND updated_at < ?2";
+        WHERE open_subject = ?1 AND step IN ('clear', 'destroy', 'drop_dest') AND updated_at < ?2";
+    /// Moves that wait for their new host.
+    AWAITED = "SELECT subject FROM operations WHERE outcome = 'open'
+        AND step IN ('make_dest', 'receive', 'drop_dest') AND updated_at < ?1 LIMIT 200";
 }
 
 /// Hosts and servers whose operation has not moved since `before`.
@@ -20,6 +24,15 @@ kilonova_store::statements! {
 /// The database's.
 pub fn clearing(tx: &mut Tx<'_>, before: i64) -> Result<Vec<(String, ServerId)>, Error> {
     tx.rows(CLEARING, params![before])?.iter().map(|row| Ok((row.string(0)?, row.id(1)?))).collect()
+}
+
+/// Servers whose move has waited for its new host since `before`.
+///
+/// # Errors
+/// The database's.
+pub fn awaited(tx: &mut Tx<'_>, before: i64) -> Result<Vec<ServerId>, Error> {
+    let rows = tx.rows(AWAITED, params![before])?;
+    Ok(rows.iter().map(|row| row.id(0)).collect::<Result<_, kilonova_store::Error>>()?)
 }
 
 /// Takes one of them; false when it has moved meanwhile.

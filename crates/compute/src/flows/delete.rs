@@ -3,6 +3,9 @@
 //!
 //! A host that is lost is not waited for: the server goes, and what it had there is dirty. The
 //! document stays, so that the host drops the guest when it is back, and says so.
+//!
+//! A server that is moving may be on two hosts; each gives back its side, and the row goes with the
+//! last.
 
 use kilonova_flow::{self as flow, Operation, Outcome as End};
 use kilonova_ids::ServerId;
@@ -11,9 +14,10 @@ use kilonova_store::Tx;
 use kilonova_wire::Context;
 use serde_json::json;
 
-use super::start;
-use crate::app::boot;
+use super::{moving, start};
+use crate::app::{boot, moves as claims};
 use crate::db::documents;
+use crate::db::moves::{self, Move};
 use crate::db::servers::{self, Server};
 use crate::{Compute, Error};
 
@@ -29,34 +33,32 @@ pub fn delete(
     server: &Server,
     now: i64,
 ) -> Result<(), Error> {
-    let lost = server.host.as_deref().is_some_and(|host| compute.host_is_lost(host, now));
-    match flow::open_of(tx, server.id)? {
-        Some(open) if open.kind == "delete" => {
-            if lost {
-                give_up(tx, compute, server.id, now)?;
-            }
-            return Ok(());
-        }
-        Some(open) => {
-            flow::finish(tx, &open, End::Cancelled, Some("The server was deleted."), now)?;
-        }
-        None => {}
+    let open = flow::open_of(tx, server.id)?;
+    if open.as_ref().is_some_and(|open| open.kind == "delete") {
+        give_up(tx, compute, server.id, now)?;
+        return Ok(());
+    }
+    let status = if open.is_some() { "cancelled" } else { "confirmed" };
+    moving::call_off(tx, compute, server, open.as_ref(), status, now)?;
+    if let Some(open) = open {
+        flow::finish(tx, &open, End::Cancelled, Some("The server was deleted."), now)?;
     }
     start::begin(tx, context, server, "delete", "destroy", "deleting", now)?;
-    let Some(host) = &server.host else {
-        let Some(operation) = flow::open_of(tx, server.id)? else { return Ok(()) };
-        boot::release(tx, compute, server.id)?;
-        return gone(tx, "", &operation, None, now);
-    };
-    let generation = documents::put(tx, host, server.id, &Desired::Absent)?;
-    compute.wake_on_commit(tx, host, generation);
-    if lost {
-        give_up(tx, compute, server.id, now)?;
+    let documents = documents::of_server(tx, server.id)?;
+    for (host, _) in &documents {
+        let generation = documents::put(tx, host, server.id, &Desired::Absent)?;
+        compute.wake_on_commit(tx, host, generation);
     }
-    Ok(())
+    if !documents.is_empty() {
+        give_up(tx, compute, server.id, now)?;
+        return Ok(());
+    }
+    let Some(operation) = flow::open_of(tx, server.id)? else { return Ok(()) };
+    boot::release(tx, compute, server.id)?;
+    gone(tx, "", &operation, None, now)
 }
 
-/// Ends a deletion that waits for a host which is lost. Says whether it was one.
+/// Ends a deletion as far as it waits for hosts which are lost. Says whether the server is gone.
 ///
 /// # Errors
 /// The database's.
@@ -69,37 +71,53 @@ pub fn give_up(
     let Some(operation) = flow::open_of(tx, server)?.filter(|open| open.kind == "delete") else {
         return Ok(false);
     };
-    let host = servers::find(tx, server)?.and_then(|server| server.host);
-    let Some(host) = host.filter(|host| compute.host_is_lost(host, now)) else { return Ok(false) };
-    tracing::warn!(%server, host, "deleted without its host, which is down");
-    boot::abandon(tx, compute, server)?;
-    gone(
-        tx,
-        &host,
-        &operation,
-        Some("The host is down; it drops the guest when it is back."),
-        now,
-    )?;
+    let own = servers::host_of(tx, server)?;
+    let mut last = None;
+    for (host, _) in documents::of_server(tx, server)? {
+        if !compute.host_is_lost(&host, now) {
+            return Ok(false);
+        }
+        last = Some(host);
+    }
+    let Some(last) = last else { return Ok(false) };
+    tracing::warn!(%server, host = last, "deleted without its host, which is down");
+    for (host, _) in documents::of_server(tx, server)? {
+        claims::abandon_held(tx, compute, server, &host)?;
+        if own.as_deref() == Some(&host) {
+            boot::abandon(tx, compute, server)?;
+        }
+    }
+    let remark = Some("The host is down; it drops the guest when it is back.");
+    gone(tx, own.as_deref().unwrap_or(&last), &operation, remark, now)?;
     Ok(true)
 }
 
-/// A host that was lost is back and has dropped a guest, or tried to.
+/// A host that nobody waits for has dropped a guest, or tried to: it was lost and is back, or the
+/// server has moved away.
 pub(super) fn dropped(
     tx: &mut Tx<'_>,
     compute: &Compute,
     host: &str,
     observation: &Observation,
 ) -> Result<(), Error> {
+    let server = observation.server;
     match &observation.outcome {
         Outcome::Absent => {
-            documents::forget(tx, host, observation.server)?;
-            boot::reclaim(tx, compute, observation.server)
-        }
-        Outcome::Failed { step, message } => {
-            tracing::warn!(server = %observation.server, "cannot drop yet: {host}: {step}: {message}");
+            documents::forget(tx, host, server)?;
+            // Where a migration holds something, the server itself does not, but after a resize on
+            // one host.
+            let own = moves::held_on(tx, server, host)?.iter().all(Move::same_host);
+            claims::drop_held(tx, compute, server, host)?;
+            if own {
+                boot::reclaim(tx, compute, boot::consumer_of(server))?;
+            }
             Ok(())
         }
-        Outcome::Running | Outcome::Stopped => Ok(()),
+        Outcome::Failed { step, message } => {
+            tracing::warn!(%server, "cannot drop yet: {host}: {step}: {message}");
+            Ok(())
+        }
+        _ => Ok(()),
     }
 }
 
@@ -113,9 +131,19 @@ pub(super) fn destroyed(
 ) -> Result<(), Error> {
     match &observation.outcome {
         Outcome::Absent => {
-            documents::forget(tx, host, observation.server)?;
-            boot::release(tx, compute, observation.server)?;
-            gone(tx, host, operation, None, now)
+            let server = observation.server;
+            documents::forget(tx, host, server)?;
+            claims::drop_held(tx, compute, server, host)?;
+            if documents::of_server(tx, server)?.is_empty() {
+                boot::release(tx, compute, server)?;
+                return gone(tx, host, operation, None, now);
+            }
+            if servers::host_of(tx, server)?.as_deref() == Some(host) {
+                boot::release(tx, compute, server)?;
+                servers::set_host(tx, server, None, now)?;
+            }
+            give_up(tx, compute, server, now)?;
+            Ok(())
         }
         Outcome::Failed { step, message } => {
             let why = format!("{host}: {step}: {message}");
@@ -126,7 +154,7 @@ pub(super) fn destroyed(
             }
             Ok(flow::advance(tx, operation, "destroy", &json!({"reason": why}), now)?)
         }
-        Outcome::Running | Outcome::Stopped => Ok(()),
+        _ => Ok(()),
     }
 }
 

@@ -6,6 +6,7 @@
 //!   delete:  destroy ──Absent──► row and claims gone
 //!              └─host lost─► row gone, devices dirty; its host's Absent, some day ──► devices free
 //!   power:   settle ──as asked──► done │ Failed ──► ERROR with the reason
+//!   moving:  see there; the only ones that hear two hosts
 //! ```
 //!
 //! Each step is one transaction, started by what a node observed. A step never waits and never
@@ -13,6 +14,7 @@
 
 mod create;
 mod delete;
+mod moving;
 mod power;
 mod start;
 
@@ -24,6 +26,9 @@ use crate::db::{documents, servers};
 use crate::{Compute, Error};
 
 pub use delete::{delete, give_up};
+pub use moving::{
+    Cold, Evacuation, confirm, confirm_unasked, evacuate, give_up_dest, move_cold, revert,
+};
 pub use power::{Change, change_power};
 pub use start::note;
 
@@ -46,21 +51,51 @@ pub fn observe(
     let Some(operation) = flow::open_of(tx, observation.server)? else {
         return match document.desired {
             Desired::Absent => delete::dropped(tx, compute, host, observation),
-            Desired::Present(_) => settle(tx, observation, now),
+            Desired::Present(_) => settle(tx, host, observation, now),
         };
     };
-    match operation.kind.as_str() {
+    let kind = operation.kind.as_str();
+    if !matches!(kind, "create" | "delete")
+        && !moving::is_move(kind)
+        && servers::host_of(tx, observation.server)?.as_deref() != Some(host)
+    {
+        return left_behind(tx, compute, host, &document.desired, observation);
+    }
+    match kind {
         "create" => create::observed(tx, compute, host, &operation, observation, now),
         "delete" => delete::destroyed(tx, compute, host, &operation, observation, now),
+        _ if moving::is_move(kind) => {
+            if document.desired == Desired::Absent && !moving::waits_for(tx, &operation, host)? {
+                return delete::dropped(tx, compute, host, observation);
+            }
+            moving::observed(tx, compute, host, &operation, observation, now)
+        }
         _ => power::settled(tx, host, &operation, observation, now),
+    }
+}
+
+/// A host that the server has left speaks, while something is done to it on the other.
+fn left_behind(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    host: &str,
+    desired: &Desired,
+    observation: &Observation,
+) -> Result<(), Error> {
+    match desired {
+        Desired::Absent => delete::dropped(tx, compute, host, observation),
+        Desired::Present(_) => Ok(()),
     }
 }
 
 /// What a guest does by itself (it shuts down) becomes the server's state, as Nova's power sync
 /// does it.
-fn settle(tx: &mut Tx<'_>, observation: &Observation, now: i64) -> Result<(), Error> {
+fn settle(tx: &mut Tx<'_>, host: &str, observation: &Observation, now: i64) -> Result<(), Error> {
     use servers::VmState::{Active, Stopped};
     let Some(server) = servers::find(tx, observation.server)? else { return Ok(()) };
+    if server.host.as_deref() != Some(host) {
+        return Ok(());
+    }
     match (&observation.outcome, server.vm_state) {
         (Outcome::Stopped, Active) => {
             servers::set_state(tx, server.id, Stopped, None, power::SHUTDOWN, now)

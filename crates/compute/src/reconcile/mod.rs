@@ -1,6 +1,7 @@
 //! What runs by itself: one file per loop. A loop may be late or skipped; nothing depends on it
 //! having run.
 
+pub mod confirm;
 mod fleet;
 pub mod nudge;
 mod purge;
@@ -13,6 +14,7 @@ use crate::Compute;
 pub fn start(compute: &Compute) {
     every(compute, Duration::from_secs(10), "fleet", fleet::run);
     every(compute, Duration::from_secs(5), "nudge", nudge::run);
+    every(compute, Duration::from_secs(10), "confirm", confirm::run);
     every(compute, Duration::from_secs(3600), "purge", purge::run);
 }
 

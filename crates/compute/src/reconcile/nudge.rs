@@ -1,7 +1,9 @@
 //! A host that could not destroy a guest is asked again after a while, by a new generation of the
-//! same document. Deletions that wait for a host which is lost are ended without it.
+//! same document. Deletions that wait for a host which is lost are ended without it, and moves go on
+//! without it.
 
 use kilonova_node_api::Desired;
+use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 
 use crate::db::{documents, stuck};
@@ -16,6 +18,11 @@ const PATIENCE: i64 = 10_000_000;
 /// The database's.
 pub async fn run(compute: Compute) -> Result<(), Error> {
     let before = now_micros() - PATIENCE;
+    for server in compute.store.read(move |tx| stuck::awaited(tx, before)).await? {
+        let compute_ = compute.clone();
+        let write = move |tx: &mut Tx<'_>| flows::give_up_dest(tx, &compute_, server, now_micros());
+        compute.store.write(write).await?;
+    }
     let stuck = compute.store.read(move |tx| stuck::clearing(tx, before)).await?;
     for (host, server) in stuck {
         let compute_ = compute.clone();
@@ -26,8 +33,8 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
                 if !stuck::touch(tx, server, before, now)? {
                     return Ok(());
                 }
-                if compute_.host_is_lost(&host, now) {
-                    flows::give_up(tx, &compute_, server, now)?;
+                if flows::give_up(tx, &compute_, server, now)? || compute_.host_is_lost(&host, now)
+                {
                     return Ok(());
                 }
                 let generation = documents::put(tx, &host, server, &Desired::Absent)?;

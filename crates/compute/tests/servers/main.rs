@@ -15,6 +15,7 @@ mod failing_power;
 mod fencing;
 mod guest;
 mod lost_host;
+mod moving;
 mod placing;
 mod power;
 mod request;

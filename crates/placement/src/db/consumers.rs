@@ -10,6 +10,12 @@ statements! {
     /// A new consumer. A concurrent one makes PostgreSQL run the transaction again.
     INSERT = "INSERT INTO consumers (id, generation, consumer_type, project_id, user_id, updated_at)
         VALUES (?1, 1, ?2, ?3, ?4, ?5) ON CONFLICT (id) DO NOTHING";
+    /// One that stands in for another, for the same project and user.
+    INSERT_HEIR = "INSERT INTO consumers (id, generation, consumer_type, project_id, user_id, updated_at)
+        SELECT CAST(?2 AS TEXT), 1, CAST(?3 AS TEXT), project_id, user_id, CAST(?4 AS BIGINT)
+        FROM consumers WHERE id = ?1 ON CONFLICT (id) DO NOTHING";
+    /// What one holds becomes another's.
+    HAND_OVER = "UPDATE allocations SET consumer_id = ?2 WHERE consumer_id = ?1";
     /// The next write to it.
     UPDATE = "UPDATE consumers SET generation = generation + 1, consumer_type = ?2,
         project_id = ?3, user_id = ?4, updated_at = ?5 WHERE id = ?1";

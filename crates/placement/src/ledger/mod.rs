@@ -6,6 +6,7 @@
 
 mod claim;
 mod drain;
+mod hand_over;
 mod membership;
 mod report;
 mod reserve;
@@ -16,6 +17,7 @@ use kilonova_store::Tx;
 pub use claim::{claim, release};
 pub(crate) use claim::{note, tell_usage};
 pub use drain::{drain, mark_drained};
+pub use hand_over::hand_over;
 pub use membership::{join, leave};
 pub(crate) use report::delete as delete_provider;
 pub use report::report_host;

@@ -60,7 +60,7 @@ fn answer(body: Value, location: Option<&str>) -> Response {
     response
 }
 
-fn password() -> String {
+pub(super) fn password() -> String {
     const LETTERS: &[u8] = b"abcdefghijkmnopqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789";
     (0..12).map(|_| char::from(LETTERS[rand::random_range(0..LETTERS.len())])).collect()
 }

@@ -34,12 +34,10 @@ pub struct Who<'a> {
 /// Who asked for the newest operation of a server.
 fn asked_by(tx: &mut Tx<'_>, server: ServerId) -> Result<devices::Actor, Error> {
     let newest = kilonova_flow::history(tx, server, 1)?.pop();
-    Ok(
-        newest.map_or_else(devices::Actor::default, |operation| devices::Actor {
-            user_id: Some(operation.user_id),
-            request_id: Some(operation.request_id),
-        }),
-    )
+    Ok(newest.map_or_else(devices::Actor::default, |operation| devices::Actor {
+        user_id: Some(operation.user_id),
+        request_id: Some(operation.request_id),
+    }))
 }
 
 /// A server is the consumer of its own allocations, under the same uuid.
@@ -101,19 +99,11 @@ pub fn claim(
                     &wants,
                 )?
             };
-            Ok::<_, Error>(
-                bindings
-                    .into_iter()
-                    .map(|binding| binding.attachment)
-                    .collect(),
-            )
+            Ok::<_, Error>(bindings.into_iter().map(|binding| binding.attachment).collect())
         });
         match taken {
             Ok(devices) => {
-                return Ok(Some(Placement {
-                    host: host.name.to_string(),
-                    devices,
-                }));
+                return Ok(Some(Placement { host: host.name.to_string(), devices }));
             }
             Err(error) if error.is_lack_of_room() => {}
             Err(error) => return Err(error),
@@ -127,9 +117,22 @@ pub fn claim(
 /// # Errors
 /// The database's.
 pub fn release(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<(), Error> {
+    release_of(tx, compute, server, consumer_of(server))
+}
+
+/// [`release`], of the server itself or of one of its migrations.
+///
+/// # Errors
+/// The database's.
+pub(crate) fn release_of(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    consumer: ConsumerId,
+) -> Result<(), Error> {
     let actor = asked_by(tx, server)?;
-    devices::release_as(tx, &compute.world, &actor, consumer_of(server))?;
-    placement::release(tx, &compute.world, consumer_of(server))?;
+    devices::release_as(tx, &compute.world, &actor, consumer)?;
+    placement::release(tx, &compute.world, consumer)?;
     Ok(())
 }
 
@@ -139,18 +142,35 @@ pub fn release(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<(
 /// # Errors
 /// The database's.
 pub fn abandon(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<(), Error> {
-    let actor = asked_by(tx, server)?;
-    let dirty = devices::abandon(tx, &actor, consumer_of(server))?;
-    placement::release(tx, &compute.world, consumer_of(server))?;
-    reserve(tx, compute, &dirty)
+    abandon_of(tx, compute, server, consumer_of(server))
 }
 
-/// The host has dropped what a server was abandoned with.
+/// [`abandon`], of the server itself or of one of its migrations.
 ///
 /// # Errors
 /// The database's.
-pub fn reclaim(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<(), Error> {
-    let dirty = devices::clean(tx, consumer_of(server))?;
+pub(crate) fn abandon_of(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    consumer: ConsumerId,
+) -> Result<(), Error> {
+    let actor = asked_by(tx, server)?;
+    let dirty = devices::abandon(tx, &actor, consumer)?;
+    placement::release(tx, &compute.world, consumer)?;
+    reserve(tx, compute, &dirty)
+}
+
+/// The host has dropped what a server, or one of its migrations, was abandoned with.
+///
+/// # Errors
+/// The database's.
+pub(crate) fn reclaim(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    consumer: ConsumerId,
+) -> Result<(), Error> {
+    let dirty = devices::clean(tx, consumer)?;
     reserve(tx, compute, &dirty)
 }
 
@@ -202,11 +222,8 @@ fn wants(
         if *provider == candidate.root || !devices::is_device_provider(tx, *provider)? {
             continue;
         }
-        let of_profile: i64 = by_profile
-            .iter()
-            .filter(|(p, _)| p == provider)
-            .map(|(_, count)| count)
-            .sum();
+        let of_profile: i64 =
+            by_profile.iter().filter(|(p, _)| p == provider).map(|(_, count)| count).sum();
         if *amount > of_profile {
             wants.push(devices::Want {
                 provider: *provider,

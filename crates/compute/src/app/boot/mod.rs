@@ -13,7 +13,8 @@ mod query;
 mod request;
 mod run;
 
-pub use claim::{Placement, Who, abandon, claim, desired, reclaim, release};
+pub use claim::{Placement, Who, abandon, claim, desired, release};
+pub(crate) use claim::{abandon_of, consumer_of, reclaim, release_of};
 pub use plan::{NoHost, Plan, plan};
 pub use query::{ProfileGroups, query_of};
 pub use request::BootRequest;

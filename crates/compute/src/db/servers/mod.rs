@@ -4,6 +4,7 @@ mod model;
 pub mod statements;
 
 pub use model::{Fault, FlavorOf, Lock, NewServer, Server, Spec, VmState, instance_name};
+pub(crate) use model::{from_text, to_text};
 
 use kilonova_ids::ServerId;
 use kilonova_store::{Row, Tx, params};
@@ -104,6 +105,30 @@ pub fn set_launched(tx: &mut Tx<'_>, id: ServerId, now: i64) -> Result<(), Error
 /// The database's.
 pub fn set_host(tx: &mut Tx<'_>, id: ServerId, host: Option<&str>, now: i64) -> Result<(), Error> {
     tx.execute(sql::SET_HOST, params![id, host, now])?;
+    Ok(())
+}
+
+/// The host that the server is on, if it is on one.
+///
+/// # Errors
+/// The database's.
+pub fn host_of(tx: &mut Tx<'_>, id: ServerId) -> Result<Option<String>, Error> {
+    Ok(tx.row(sql::HOST_OF, params![id])?.map_or(Ok(None), |row| row.string_opt(0))?)
+}
+
+/// Gives the server another size.
+///
+/// # Errors
+/// The database's.
+pub fn set_flavor(
+    tx: &mut Tx<'_>,
+    server: &Server,
+    flavor: &FlavorOf,
+    now: i64,
+) -> Result<(), Error> {
+    let spec = Spec { flavor: flavor.clone(), ..server.spec.clone() };
+    let params = params![server.id, model::to_text(&spec)?, flavor.vcpus, flavor.ram, now];
+    tx.execute(sql::SET_FLAVOR, params)?;
     Ok(())
 }
 

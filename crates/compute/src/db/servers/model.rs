@@ -219,10 +219,10 @@ pub fn instance_name(seq: i64) -> String {
     format!("instance-{seq:08x}")
 }
 
-pub(super) fn to_text(value: &impl Serialize) -> Result<String, Error> {
+pub(crate) fn to_text(value: &impl Serialize) -> Result<String, Error> {
     serde_json::to_string(value).map_err(|e| shape(e.to_string()))
 }
 
-pub(super) fn from_text<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
+pub(crate) fn from_text<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
     serde_json::from_str(text).map_err(|e| shape(format!("server row: {e}")))
 }

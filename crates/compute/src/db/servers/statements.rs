@@ -27,6 +27,11 @@ kilonova_store::statements! {
     SET_LAUNCHED = "UPDATE servers SET launched_at = ?2 WHERE id = ?1 AND launched_at IS NULL";
     /// Place.
     SET_HOST = "UPDATE servers SET host = ?2, updated_at = ?3 WHERE id = ?1";
+    /// Where it is.
+    HOST_OF = "SELECT host FROM servers WHERE id = ?1";
+    /// Size.
+    SET_FLAVOR = "UPDATE servers SET spec = ?2, vcpus = ?3, memory_mb = ?4, updated_at = ?5
+        WHERE id = ?1";
     /// Failure.
     SET_ERROR = "UPDATE servers SET vm_state = 'error', task_state = NULL, fault = ?2, updated_at = ?3
         WHERE id = ?1";

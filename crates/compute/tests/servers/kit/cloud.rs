@@ -7,7 +7,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
-use kilonova_compute::Compute;
+use kilonova_compute::{Compute, Options};
 use kilonova_ids::ImageId;
 use kilonova_image::{ImageRecord, Status, Visibility};
 use kilonova_node::topology::{Host, Topology};
@@ -43,6 +43,8 @@ pub struct Cloud {
     pub store: Store,
     pub image: ImageId,
     pub topology: Topology,
+    /// What the operator decided; for services that start from now on.
+    pub options: Options,
     folder: tempfile::TempDir,
     _guard: Guard,
 }
@@ -65,6 +67,7 @@ impl Cloud {
                 store,
                 image: ImageId::new_v4(),
                 topology: topology.clone(),
+                options: Options::default(),
                 folder: tempfile::tempdir().expect("a folder"),
                 _guard: guard,
             };
@@ -109,7 +112,7 @@ impl Cloud {
         let store = self.store.with_crash_plan(plan);
         let world = World::new();
         world.load(&store).await.expect("loads");
-        Compute::open(store, world).await.expect("opens")
+        Compute::open(store, world).await.expect("opens").with_options(self.options.clone())
     }
 
     /// The folder in which each host keeps its state.

@@ -31,6 +31,12 @@ impl Cloud {
             .expect("a query")
     }
 
+    /// Changes the database under the services.
+    pub async fn execute(&self, sql: &'static str) {
+        let done = self.store.write(move |tx| tx.execute(sql, params![]));
+        done.await.unwrap_or_else(|error: Error| panic!("{error}"));
+    }
+
     /// Units of a class that are taken.
     pub async fn used(&self, class: &'static str) -> i64 {
         self.store
@@ -59,29 +65,70 @@ impl Cloud {
                 ids
             };
             let files = |folder| self.files(&host.name, folder);
-            let domains: Vec<_> = here(&["ACTIVE", "SHUTOFF", "ERROR"])
-                .iter()
-                .map(|id| format!("{id}.xml"))
-                .collect();
+            let guests = self.guests_of(&host.name).await;
+            let domains: Vec<_> = guests.keys().map(|id| format!("{id}.xml")).collect();
             assert_eq!(files("domains"), domains, "{} {} {when}", self.name, host.name);
+            for (id, devices) in &guests {
+                let folder = self.nodes().join(&host.name).join("domains");
+                let xml = std::fs::read_to_string(folder.join(format!("{id}.xml"))).expect("read");
+                let said = xml.matches("<kilonova:device ").count();
+                let all = devices.iter().all(|device| xml.contains(&format!("'{device}'")));
+                let when = format!("{} {} {when} {devices:?}", self.name, host.name);
+                assert!(said == devices.len() && all, "{when}: {xml}");
+            }
             // What a guest does whose last operation failed, nobody knows.
             let unknown = here(&["ERROR"]);
             let running: Vec<_> =
                 files("running").into_iter().filter(|id| !unknown.contains(id)).collect();
-            assert_eq!(running, here(&["ACTIVE"]), "{} {} {when}", self.name, host.name);
+            let mut runs = here(&["ACTIVE"]);
+            runs.extend(here(&["VERIFY_RESIZE"]).into_iter().filter(|id| {
+                let server = servers.iter().find(|server| server["id"] == id.as_str());
+                server.is_some_and(|server| server["OS-EXT-STS:power_state"] == 1)
+            }));
+            runs.sort();
+            assert_eq!(running, runs, "{} {} {when}", self.name, host.name);
             let mdevs = self.mdevs_of(&host.name).await;
             assert_eq!(files("mdevs"), mdevs, "{} {} {when}", self.name, host.name);
         }
         self.memory_agrees(up, when).await;
     }
 
-    /// Uuids of the mediated devices that guests of a host own, sorted.
+    /// The guests that should be on a host, with the devices that the ledger gives each: those of the
+    /// server on its own host, those of its migration on the other.
+    async fn guests_of(&self, host: &str) -> BTreeMap<String, Vec<String>> {
+        let host = host.to_owned();
+        self.store
+            .read(move |tx| {
+                let sql = "SELECT d.server_id FROM documents d WHERE d.host = ?1
+                    AND d.body <> '{\"state\":\"absent\"}'";
+                let mut guests = BTreeMap::new();
+                for row in tx.rows(sql, params![&host])? {
+                    guests.insert(row.string(0)?, Vec::new());
+                }
+                let sql = "SELECT a.server_id, CASE WHEN h.attach_type = 'MDEV' THEN h.uuid
+                    ELSE h.address END FROM attach_handles h JOIN arqs a ON a.uuid = h.arq_id
+                    LEFT JOIN moves m ON m.id = a.consumer_id
+                    WHERE a.host = ?1 AND (m.id IS NULL OR m.dest_host <> m.source_host)";
+                for row in tx.rows(sql, params![&host])? {
+                    let guest = guests.entry(row.string(0)?).or_default();
+                    guest.push(row.string(1)?);
+                }
+                Ok::<_, Error>(guests)
+            })
+            .await
+            .expect("a query")
+    }
+
+    /// Uuids of the mediated devices that guests of a host own, sorted. What is kept for a guest that
+    /// was resized in place is made again when it goes back.
     async fn mdevs_of(&self, host: &str) -> Vec<String> {
         let host = host.to_owned();
         self.store
             .read(move |tx| {
                 let sql = "SELECT h.uuid FROM attach_handles h JOIN arqs a ON a.uuid = h.arq_id
-                    WHERE a.host = ?1 AND h.attach_type = 'MDEV' ORDER BY h.uuid";
+                    LEFT JOIN moves m ON m.id = a.consumer_id
+                    WHERE a.host = ?1 AND h.attach_type = 'MDEV'
+                    AND (m.id IS NULL OR m.dest_host <> m.source_host) ORDER BY h.uuid";
                 let rows = tx.rows(sql, params![&host])?;
                 rows.iter().map(|row| row.string(0)).collect::<Result<_, Error>>()
             })

@@ -63,10 +63,10 @@ impl Up {
         servers
     }
 
-    /// Waits until no host has anything left to drop of servers that are gone.
+    /// Waits until no host has anything left to drop of servers that are gone, or gone elsewhere.
     pub async fn hosts_have_dropped(&self, cloud: &Cloud) {
         let left = "SELECT d.server_id FROM documents d LEFT JOIN servers s ON s.id = d.server_id
-            WHERE s.id IS NULL";
+            WHERE s.id IS NULL OR d.body = '{\"state\":\"absent\"}'";
         patiently("hosts to drop guests", async || cloud.column(left).await.is_empty()).await;
     }
 

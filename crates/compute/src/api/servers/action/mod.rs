@@ -2,7 +2,9 @@
 
 mod delete;
 mod lock;
+mod migrate;
 mod power;
+mod resize;
 
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
@@ -92,6 +94,8 @@ pub(super) async fn action(
         "os-start" | "os-stop" | "reboot" => power::act(asked).await,
         "lock" | "unlock" => lock::act(asked).await,
         "forceDelete" => delete::act(asked).await,
+        "resize" | "confirmResize" | "revertResize" => resize::act(asked).await,
+        "migrate" | "evacuate" => migrate::act(asked).await,
         other => {
             Err(Fault::bad_request(format!("There is no such action: {}.", other.escape_debug())))
         }

@@ -1,0 +1,139 @@
+//! `migrate` and `evacuate`: what only operators do.
+
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use kilonova_wire::{Fault, Microversion};
+use serde_json::{Map, Value, json};
+
+use super::Asked;
+use crate::Compute;
+use crate::api::input;
+use crate::db::servers::Server;
+use crate::flows::{self, Cold, Evacuation};
+
+pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
+    if asked.name == "evacuate" { evacuate(asked).await } else { migrate(asked).await }
+}
+
+async fn migrate(asked: Asked) -> Result<Response, Fault> {
+    asked.context.require_admin("os_compute_api:os-migrate-server:migrate")?;
+    // Before 2.56 whatever came with the action was not looked at.
+    let host = if asked.version < Microversion(2, 56) || asked.argument.is_null() {
+        None
+    } else {
+        let fields = fields(&asked, &["host"])?;
+        asked.context.require_admin("os_compute_api:os-migrate-server:migrate:host")?;
+        host(&asked, fields)?
+    };
+    asked
+        .begin(move |tx, asked, server, now| {
+            known(&asked.compute, host.as_deref(), 400)?;
+            other(server, host.as_deref())?;
+            let cold = Cold::Migrate(host.clone());
+            flows::move_cold(tx, &asked.compute, &asked.context, server, &cold, now)
+        })
+        .await
+}
+
+async fn evacuate(asked: Asked) -> Result<Response, Fault> {
+    asked.context.require_admin("os_compute_api:os-evacuate")?;
+    let version = asked.version;
+    let at = |first: u32| version >= Microversion(2, first);
+    let mut keys = vec!["host", "adminPass"];
+    if !at(14) {
+        keys.push("onSharedStorage");
+    }
+    if at(29) && !at(68) {
+        keys.push("force");
+    }
+    let fields = fields(&asked, &keys)?;
+    let host = host(&asked, fields)?;
+    let password = match fields.get("adminPass") {
+        None => super::super::create::password(),
+        Some(Value::String(password)) => password.clone(),
+        Some(_) => return Err(asked.wrong("adminPass is a text.")),
+    };
+    let flag = |key: &str| -> Result<bool, Fault> {
+        match fields.get(key) {
+            None => Ok(false),
+            Some(value) if is_boolean(value) => Ok(input::boolean(value)),
+            Some(_) => Err(asked.wrong(&format!("{key} is true or false."))),
+        }
+    };
+    if !at(14) {
+        if fields.get("onSharedStorage").is_none() {
+            return Err(asked.wrong("It takes `onSharedStorage`, true or false."));
+        }
+        if flag("onSharedStorage")? {
+            return Err(asked.wrong("No host shares its storage with another."));
+        }
+    }
+    let force = flag("force")?;
+    if force && host.is_none() {
+        return Err(Fault::bad_request(
+            "Can't force to a non-provided destination. Name the host too.",
+        ));
+    }
+    let evacuation = Evacuation { host, force, ends_stopped: at(95) };
+    asked
+        .write(move |tx, asked, server, now| {
+            known(&asked.compute, evacuation.host.as_deref(), 404)?;
+            other(server, evacuation.host.as_deref())?;
+            flows::evacuate(tx, &asked.compute, &asked.context, server, &evacuation, now)
+        })
+        .await?;
+    if at(14) {
+        return Ok(StatusCode::OK.into_response());
+    }
+    Ok(Json(json!({"adminPass": password})).into_response())
+}
+
+fn fields<'a>(asked: &'a Asked, known: &[&str]) -> Result<&'a Map<String, Value>, Fault> {
+    let fields = asked.argument.as_object();
+    let fields = fields.ok_or_else(|| asked.wrong("It is an object."))?;
+    match fields.keys().find(|key| !known.contains(&key.as_str())) {
+        None => Ok(fields),
+        Some(key) => Err(Fault::bad_request(format!(
+            "Invalid input for field/attribute {}. Value: {}. Additional properties are not allowed \
+             ('{key}' was unexpected)",
+            asked.name, asked.argument
+        ))),
+    }
+}
+
+fn is_boolean(value: &Value) -> bool {
+    input::boolean_schema()["enum"].as_array().is_some_and(|words| words.contains(value))
+}
+
+/// `host`, which may be null.
+fn host(asked: &Asked, fields: &Map<String, Value>) -> Result<Option<String>, Fault> {
+    match fields.get("host") {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(host)) if (1..=255).contains(&host.chars().count()) => {
+            Ok(Some(host.clone()))
+        }
+        Some(_) => Err(asked.wrong("host is the name of a compute host.")),
+    }
+}
+
+/// Refuses a host that is not there.
+fn known(compute: &Compute, host: Option<&str>, code: u16) -> Result<(), Fault> {
+    let Some(host) = host.filter(|host| compute.fleet.by_name(host).is_none()) else {
+        return Ok(());
+    };
+    let name = host.escape_debug();
+    Err(if code == 404 {
+        Fault::not_found(format!("Compute host {name} not found."))
+    } else {
+        Fault::bad_request(format!("Compute host {name} could not be found."))
+    })
+}
+
+/// Refuses the host that the server is on.
+fn other(server: &Server, host: Option<&str>) -> Result<(), Fault> {
+    if host.is_some() && host == server.host.as_deref() {
+        return Err(Fault::bad_request("The target host can't be the same one."));
+    }
+    Ok(())
+}

@@ -1,0 +1,70 @@
+//! `resize`, `confirmResize`, `revertResize`.
+
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use kilonova_wire::Fault;
+use serde_json::Value;
+
+use super::Asked;
+use crate::app::resolve;
+use crate::flows::{self, Cold};
+
+pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
+    match asked.name.as_str() {
+        "resize" => resize(asked).await,
+        "confirmResize" => {
+            asked.nothing()?;
+            asked
+                .write(|tx, asked, server, now| {
+                    flows::confirm(tx, &asked.compute, &asked.context, server, now)
+                })
+                .await?;
+            Ok(StatusCode::NO_CONTENT.into_response())
+        }
+        _ => {
+            asked.nothing()?;
+            asked
+                .begin(|tx, asked, server, now| {
+                    flows::revert(tx, &asked.compute, &asked.context, server, now)
+                })
+                .await
+        }
+    }
+}
+
+async fn resize(asked: Asked) -> Result<Response, Fault> {
+    let wanted = flavor_ref(&asked)?;
+    asked
+        .begin(move |tx, asked, server, now| {
+            let flavor = resolve::flavor(tx, &asked.context, &wanted)?;
+            if flavor.id == server.spec.flavor.id {
+                let words = "When resizing, instances must change flavor!";
+                return Err(Fault::bad_request(words).into());
+            }
+            let cold = Cold::Resize(Box::new(flavor));
+            flows::move_cold(tx, &asked.compute, &asked.context, server, &cold, now)
+        })
+        .await
+}
+
+/// `{"flavorRef": …, "OS-DCF:diskConfig": …}`; disks are never partitioned here, so the latter
+/// changes nothing.
+fn flavor_ref(asked: &Asked) -> Result<String, Fault> {
+    let wrong = || asked.wrong("It takes `flavorRef`, the id of a flavor.");
+    let fields = asked.argument.as_object().ok_or_else(wrong)?;
+    for (key, value) in fields {
+        let known = match key.as_str() {
+            "flavorRef" => true,
+            "OS-DCF:diskConfig" => matches!(value.as_str(), Some("AUTO" | "MANUAL")),
+            _ => false,
+        };
+        if !known {
+            return Err(asked.wrong(&format!("{key} is not known, or not with that value.")));
+        }
+    }
+    match fields.get("flavorRef") {
+        Some(Value::String(id)) if !id.is_empty() => Ok(id.clone()),
+        Some(Value::Number(id)) if id.is_u64() => Ok(id.to_string()),
+        _ => Err(wrong()),
+    }
+}

@@ -1,0 +1,114 @@
+//! Away from a host that is down: the server is made anew elsewhere, from its image.
+//!
+//! The old host is told at once to keep the guest off, should it come back meanwhile, and to drop it
+//! when the server has arrived. What it had there goes to nobody before that host says so.
+
+use kilonova_flow::{self as flow, Outcome as End};
+use kilonova_node_api::{Desired, Power};
+use kilonova_store::Tx;
+use kilonova_wire::{Context, Fault};
+
+use super::begin::{self, Start};
+use super::course::Course;
+use super::{Scene, cold, undo};
+use crate::app::moves as claims;
+use crate::app::states;
+use crate::db::moves::{self, Kind};
+use crate::db::servers::{self, Server, VmState};
+use crate::{Compute, Error};
+
+/// What is asked.
+#[derive(Debug, Clone, Default)]
+pub struct Evacuation {
+    /// Where to.
+    pub host: Option<String>,
+    /// Whether that host is taken whatever its zone.
+    pub force: bool,
+    /// Whether the server is shut off afterwards whatever it was before (2.95).
+    pub ends_stopped: bool,
+}
+
+/// Begins it.
+///
+/// # Errors
+/// 400 while the server's host is in use, 409 in Nova's words in the wrong state.
+pub fn evacuate(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    context: &Context,
+    server: &Server,
+    asked: &Evacuation,
+    now: i64,
+) -> Result<(), Error> {
+    states::check(context, server, "evacuate")?;
+    let source = server.host.clone().ok_or_else(|| states::not_ready(server))?;
+    if !compute.host_is_lost(&source, now) {
+        let words = format!("Compute service of {source} is still in use.");
+        return Err(Fault::bad_request(words).into());
+    }
+    if let Some(open) = flow::open_of(tx, server.id)? {
+        step_over(tx, compute, server, &open, now)?;
+    }
+    let start = Start {
+        server,
+        kind: Kind::Evacuation,
+        action: "evacuate",
+        task: "rebuilding",
+        status: "accepted",
+        flavor: &server.spec.flavor,
+    };
+    let (operation, migration) = begin::begin(tx, context, &start, now)?;
+    let runs = server.vm_state != VmState::Stopped && !asked.ends_stopped;
+    let mut course = Course {
+        host: asked.host.clone(),
+        force: asked.force,
+        power: Some(if runs { Power::On } else { Power::Off }),
+        ..Course::default()
+    };
+    let scene = Scene { compute, operation: &operation, server: server.clone(), migration, now };
+    let place = match begin::settle_on(tx, &scene, &course, &|_| true)? {
+        Ok(place) => place,
+        Err(reason) => return begin::no_host(tx, &scene, "rebuild_server", &reason),
+    };
+    flow::event(tx, operation.id, &begin::conductor("rebuild_server", None, now))?;
+    moves::set_status(tx, scene.migration.id, "pre-migrating", now)?;
+    let mut kept = scene.migration.old_domain.clone();
+    kept.power = Power::Off;
+    scene.put(tx, &source, &Desired::Present(Box::new(kept)))?;
+    course.devices = place.devices;
+    cold::make_dest(tx, &scene, &course, &place.host)
+}
+
+/// Ends what was being done on the lost host. A move that another host works on is left to end.
+fn step_over(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: &Server,
+    open: &flow::Operation,
+    now: i64,
+) -> Result<(), Error> {
+    let elsewhere = super::is_move(&open.kind) && !matches!(&*open.step, "stop_source" | "restore");
+    if elsewhere || open.kind == "delete" {
+        let task = server.task_state.as_deref().unwrap_or("None");
+        return Err(Fault::conflict(format!(
+            "Cannot 'evacuate' instance {} while it is in task_state {task}",
+            server.id
+        ))
+        .into());
+    }
+    undo::call_off(tx, compute, server, Some(open), "error", now)?;
+    Ok(flow::finish(tx, open, End::Cancelled, Some("The server was evacuated."), now)?)
+}
+
+/// The server is on its new host; the old one is to drop it when it is back.
+pub(super) fn arrived(tx: &mut Tx<'_>, scene: &Scene<'_>, power_state: i64) -> Result<(), Error> {
+    let (id, now, source) = (scene.server.id, scene.now, &scene.migration.source);
+    servers::set_state(tx, id, undo::state_by_power(power_state), None, power_state, now)?;
+    servers::set_launched(tx, id, now)?;
+    moves::close(tx, scene.migration.id, "done", now)?;
+    scene.put(tx, source, &Desired::Absent)?;
+    if scene.compute.host_is_lost(source, now) {
+        claims::abandon_held(tx, scene.compute, id, source)?;
+    }
+    Ok(())
+}

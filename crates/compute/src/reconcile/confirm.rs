@@ -1,0 +1,29 @@
+//! Resizes that nobody confirmed for `resize_confirm_window` seconds are confirmed.
+
+use kilonova_store::Tx;
+use kilonova_wire::time::now_micros;
+
+use crate::db::moves;
+use crate::{Compute, Error, flows};
+
+/// Goes over all of them once.
+///
+/// # Errors
+/// The database's.
+pub async fn run(compute: Compute) -> Result<(), Error> {
+    let window = compute.options.resize_confirm_window;
+    if window == 0 {
+        return Ok(());
+    }
+    let before = now_micros() - window.saturating_mul(1_000_000);
+    for server in compute.store.read(move |tx| moves::unconfirmed(tx, before)).await? {
+        let compute_ = compute.clone();
+        let write = move |tx: &mut Tx<'_>| {
+            flows::confirm_unasked(tx, &compute_, server, before, now_micros())
+        };
+        if compute.store.write(write).await? {
+            tracing::info!(%server, "confirmed a resize that nobody confirmed");
+        }
+    }
+    Ok(())
+}

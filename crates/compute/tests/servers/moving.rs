@@ -1,0 +1,303 @@
+//! Resize and cold migration: to another host, on the same one, back, and what goes wrong.
+
+use kilonova_compute::reconcile::{confirm, nudge};
+use serde_json::{Value, json};
+
+use crate::kit::{ADMIN, Answer, Cloud, FPGA, GPU, Up, hosts};
+
+fn resize(flavor: &str) -> Value {
+    json!({"resize": {"flavorRef": flavor}})
+}
+
+pub async fn confirmed(up: &Up, cloud: &Cloud, id: &str) {
+    up.try_act(id, json!({"confirmResize": null})).await.expect(204);
+    up.hosts_have_dropped(cloud).await;
+}
+
+pub async fn admin(up: &Up, version: &str, id: &str, action: Value) -> Answer {
+    up.call(ADMIN, version, &format!("POST /servers/{id}/action"), Some(action)).await
+}
+
+async fn migrate(up: &Up, id: &str) {
+    admin(up, "2.56", id, json!({"migrate": null})).await.expect(202);
+}
+
+async fn host_of(up: &Up, id: &str) -> String {
+    up.server(id).await["OS-EXT-SRV-ATTR:host"].as_str().expect("a host").to_owned()
+}
+
+/// Status of the newest migration.
+async fn status(cloud: &Cloud) -> String {
+    let all = cloud.column("SELECT status FROM moves ORDER BY number DESC LIMIT 1").await;
+    all.into_iter().next().unwrap_or_default()
+}
+
+/// What the newest action says of its failure.
+async fn failure(up: &Up, id: &str) -> String {
+    let path = format!("/servers/{id}/os-instance-actions");
+    let list = up.get(ADMIN, "2.90", &path).await.expect(200);
+    let newest = list["instanceActions"][0]["request_id"].as_str().expect("an action").to_owned();
+    let shown = up.get(ADMIN, "2.90", &format!("{path}/{newest}")).await.expect(200);
+    let events = shown["instanceAction"]["events"].as_array().expect("events").clone();
+    let last = events.iter().rfind(|event| event["result"] == "Error");
+    last.and_then(|event| event["details"].as_str()).unwrap_or_default().to_owned()
+}
+
+#[tokio::test]
+async fn cold_migration_is_confirmed_or_reverted() {
+    let topology = hosts(&[("a", &[GPU, FPGA]), ("b", &[GPU, FPGA])]);
+    for (cloud, up) in Cloud::all_up(topology).await {
+        for flavor in ["plain", "vgpu", "vgpu-pair", "profile", "fpga", "both"] {
+            for stopped in [false, true] {
+                let id = up.active(&cloud, "one", flavor).await;
+                if stopped {
+                    up.act(&id, json!({"os-stop": null})).await;
+                    up.becomes(&id, "SHUTOFF").await;
+                }
+                let rests = if stopped { "SHUTOFF" } else { "ACTIVE" };
+                let first = host_of(&up, &id).await;
+                migrate(&up, &id).await;
+                let moved = up.becomes(&id, "VERIFY_RESIZE").await;
+                assert_ne!(moved["OS-EXT-SRV-ATTR:host"], first.as_str());
+                assert_eq!(moved["OS-EXT-STS:power_state"], if stopped { 4 } else { 1 });
+                cloud.sound(&up, "moved").await;
+                up.act(&id, json!({"revertResize": null})).await;
+                up.becomes(&id, rests).await;
+                assert_eq!(host_of(&up, &id).await, first);
+                assert_eq!(status(&cloud).await, "reverted");
+                cloud.sound(&up, "reverted").await;
+                migrate(&up, &id).await;
+                up.becomes(&id, "VERIFY_RESIZE").await;
+                confirmed(&up, &cloud, &id).await;
+                up.becomes(&id, rests).await;
+                assert_ne!(host_of(&up, &id).await, first);
+                assert_eq!(status(&cloud).await, "confirmed");
+                cloud.sound(&up, "confirmed").await;
+                cloud.sweep(&up, flavor).await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn resize_takes_and_gives_devices() {
+    let topology = hosts(&[("a", &[GPU, FPGA]), ("b", &[GPU, FPGA])]);
+    for (cloud, up) in Cloud::all_up(topology).await {
+        let id = up.active(&cloud, "one", "plain").await;
+        for (flavor, vgpus, fpgas) in
+            [("vgpu", 1, 0), ("vgpu4", 4, 0), ("fpga", 0, 1), ("both", 1, 1), ("plain", 0, 0)]
+        {
+            up.act(&id, resize(flavor)).await;
+            let server = up.becomes(&id, "VERIFY_RESIZE").await;
+            assert_eq!(server["flavor"]["original_name"], flavor);
+            cloud.sound(&up, flavor).await;
+            confirmed(&up, &cloud, &id).await;
+            up.becomes(&id, "ACTIVE").await;
+            assert_eq!((cloud.used("VGPU").await, cloud.used("FPGA").await), (vgpus, fpgas));
+            cloud.sound(&up, flavor).await;
+        }
+        cloud.sweep(&up, "resized").await;
+    }
+}
+
+#[tokio::test]
+async fn on_the_same_host_where_that_is_allowed() {
+    for mut cloud in Cloud::all(hosts(&[("a", &[GPU])])).await {
+        let up = cloud.start().await;
+        up.hosts_are_there().await;
+        let id = up.active(&cloud, "one", "vgpu").await;
+        up.act(&id, resize("vgpu-pair")).await;
+        up.becomes(&id, "ACTIVE").await;
+        let why = failure(&up, &id).await;
+        assert!(why.starts_with("No valid host was found. "), "{why}");
+        cloud.sound(&up, "refused").await;
+        up.kill().await;
+        cloud.options.allow_resize_to_same_host = true;
+        let up = cloud.start().await;
+        up.hosts_are_there().await;
+        for stopped in [false, true] {
+            let rests = if stopped { "SHUTOFF" } else { "ACTIVE" };
+            if stopped {
+                up.act(&id, json!({"os-stop": null})).await;
+                up.becomes(&id, "SHUTOFF").await;
+            }
+            up.act(&id, resize("vgpu-pair")).await;
+            up.becomes(&id, "VERIFY_RESIZE").await;
+            assert_eq!(cloud.used("VGPU").await, 3, "both sides are held");
+            cloud.sound(&up, "resized").await;
+            up.act(&id, json!({"revertResize": null})).await;
+            let server = up.becomes(&id, rests).await;
+            assert_eq!(server["flavor"]["original_name"], "vgpu");
+            assert_eq!(cloud.used("VGPU").await, 1);
+            cloud.sound(&up, "reverted").await;
+        }
+        up.act(&id, resize("vgpu-pair")).await;
+        up.becomes(&id, "VERIFY_RESIZE").await;
+        confirmed(&up, &cloud, &id).await;
+        up.becomes(&id, "SHUTOFF").await;
+        assert_eq!(cloud.used("VGPU").await, 2);
+        cloud.sound(&up, "confirmed").await;
+        up.act(&id, resize("plain")).await;
+        up.becomes(&id, "VERIFY_RESIZE").await;
+        cloud.sweep(&up, "deleted while both are held").await;
+    }
+}
+
+#[tokio::test]
+async fn a_host_that_fails_is_left_for_the_next_or_for_the_old() {
+    let topology = hosts(&[("a", &[GPU]), ("b", &[GPU]), ("c", &[GPU])]);
+    for (cloud, mut up) in Cloud::all_up(topology).await {
+        let id = up.active(&cloud, "one", "vgpu").await;
+        let first = host_of(&up, &id).await;
+        let others: Vec<&str> = ["a", "b", "c"].into_iter().filter(|host| *host != first).collect();
+        up.restart_failing(&cloud, others[0], &[("start", None)]).await;
+        for _ in 0..4 {
+            migrate(&up, &id).await;
+            up.becomes(&id, "VERIFY_RESIZE").await;
+            assert_eq!(host_of(&up, &id).await, others[1]);
+            cloud.sound(&up, "moved").await;
+            up.act(&id, json!({"revertResize": null})).await;
+            up.becomes(&id, "ACTIVE").await;
+        }
+        up.restart_failing(&cloud, others[1], &[("create_mdev", None)]).await;
+        migrate(&up, &id).await;
+        up.becomes(&id, "ACTIVE").await;
+        assert_eq!((host_of(&up, &id).await, status(&cloud).await), (first, "error".into()));
+        let why = failure(&up, &id).await;
+        assert!(why.starts_with("No valid host was found. "), "{why}");
+        cloud.sound(&up, "back").await;
+        cloud.sweep(&up, "back").await;
+    }
+}
+
+#[tokio::test]
+async fn a_guest_that_cannot_be_stopped_stays() {
+    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let id = up.active(&cloud, "one", "vgpu").await;
+        let host = host_of(&up, &id).await;
+        up.restart_failing(&cloud, &host, &[("stop", Some(1))]).await;
+        migrate(&up, &id).await;
+        up.becomes(&id, "ACTIVE").await;
+        assert_eq!(host_of(&up, &id).await, host);
+        let why = failure(&up, &id).await;
+        assert!(why.contains(": stop: "), "{why}");
+        cloud.sound(&up, "stays").await;
+        cloud.sweep(&up, "stays").await;
+    }
+}
+
+#[tokio::test]
+async fn deletes_in_every_phase() {
+    let slow = "times_ms = { stop = 60, start = 60 }";
+    let topology = hosts(&[("a", &[GPU, slow]), ("b", &[GPU, slow])]);
+    for (cloud, up) in Cloud::all_up(topology).await {
+        for phase in ["stop_source", "make_dest", "finished", "drop_dest", "restore"] {
+            let id = up.active(&cloud, "one", "vgpu-pair").await;
+            migrate(&up, &id).await;
+            if matches!(phase, "finished" | "drop_dest" | "restore") {
+                up.becomes(&id, "VERIFY_RESIZE").await;
+            }
+            if matches!(phase, "drop_dest" | "restore") {
+                up.act(&id, json!({"revertResize": null})).await;
+            }
+            if phase != "finished" {
+                crate::kit::patiently(phase, async || {
+                    let step = "SELECT step FROM operations WHERE outcome = 'open'";
+                    cloud.column(step).await == [phase]
+                })
+                .await;
+            }
+            cloud.audit(phase).await;
+            up.delete(&id).await;
+            cloud.audit(phase).await;
+            up.goes(&id).await;
+            cloud.empty(&up, phase).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_new_host_that_is_lost_is_not_waited_for() {
+    let topology = hosts(&[("a", &[GPU]), ("b", &[GPU])]);
+    for (cloud, mut up) in Cloud::all_up(topology).await {
+        let id = up.active(&cloud, "one", "vgpu").await;
+        let first = host_of(&up, &id).await;
+        let other = if first == "a" { "b" } else { "a" };
+        up.nodes.kill(other).await;
+        migrate(&up, &id).await;
+        crate::kit::patiently("the new host's turn", async || {
+            let step = "SELECT step FROM operations WHERE outcome = 'open'";
+            cloud.column(step).await == ["make_dest"]
+        })
+        .await;
+        up.force_down(other, true).await;
+        cloud.execute("UPDATE operations SET updated_at = 0").await;
+        nudge::run(up.compute.clone()).await.expect("runs");
+        up.becomes(&id, "ACTIVE").await;
+        assert_eq!(host_of(&up, &id).await, first);
+        let why = failure(&up, &id).await;
+        assert!(why.contains(&format!("{other} went down.")), "{why}");
+        cloud.audit("without it").await;
+        up.force_down(other, false).await;
+        up.start_node(&cloud, other).await;
+        crate::kit::patiently("the other host to drop it", async || {
+            cloud.column("SELECT host FROM documents").await.len() == 1
+        })
+        .await;
+        cloud.sound(&up, "back").await;
+        cloud.sweep(&up, "back").await;
+    }
+}
+
+#[tokio::test]
+async fn nobody_confirms() {
+    for mut cloud in Cloud::all(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        cloud.options.resize_confirm_window = 3600;
+        let up = cloud.start().await;
+        up.hosts_are_there().await;
+        let id = up.active(&cloud, "one", "vgpu").await;
+        up.act(&id, resize("vgpu4")).await;
+        up.becomes(&id, "VERIFY_RESIZE").await;
+        confirm::run(up.compute.clone()).await.expect("runs");
+        assert_eq!(up.server(&id).await["status"], "VERIFY_RESIZE");
+        cloud.execute("UPDATE moves SET updated_at = updated_at - 3600000000").await;
+        confirm::run(up.compute.clone()).await.expect("runs");
+        up.becomes(&id, "ACTIVE").await;
+        up.hosts_have_dropped(&cloud).await;
+        cloud.sound(&up, "confirmed").await;
+        cloud.sweep(&up, "confirmed").await;
+    }
+}
+
+#[tokio::test]
+async fn refusals() {
+    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let id = up.active(&cloud, "one", "vgpu").await;
+        let host = host_of(&up, &id).await;
+        up.try_act(&id, resize("vgpu")).await.refused(400, "instances must change flavor!");
+        up.try_act(&id, resize("none")).await.refused(400, "could not be found");
+        up.try_act(&id, json!({"resize": {}})).await.refused(400, "flavorRef");
+        up.try_act(&id, json!({"migrate": null})).await.refused(403, "os-migrate-server:migrate");
+        for verb in ["confirmResize", "revertResize"] {
+            let words = format!("Cannot '{verb}' instance {id} while it is in vm_state active");
+            up.try_act(&id, json!({verb: null})).await.refused(409, &words);
+        }
+        let to = |host: &str| json!({"migrate": {"host": host}});
+        let same = admin(&up, "2.56", &id, to(&host)).await;
+        same.refused(400, "The target host can't be the same one.");
+        let none = admin(&up, "2.56", &id, to("nowhere")).await;
+        none.refused(400, "Compute host nowhere could not be found.");
+        up.force_down(&host, true).await;
+        up.try_act(&id, resize("plain")).await.refused(409, "Service is unavailable at this time.");
+        up.force_down(&host, false).await;
+        up.flavor("small", json!({"disk": 0})).await;
+        up.try_act(&id, resize("small")).await.refused(400, "zero disk");
+        let quota = json!({"quota_set": {"cores": 1}});
+        up.admin("2.90", "PUT /os-quota-sets/red", quota).await.expect(200);
+        up.flavor("large", json!({"vcpus": 2})).await;
+        up.try_act(&id, resize("large")).await.refused(403, "Quota exceeded for cores");
+        assert_eq!(up.rest(&id).await["status"], "ACTIVE");
+        cloud.sound(&up, "refused").await;
+        cloud.sweep(&up, "refused").await;
+    }
+}
