@@ -66,6 +66,20 @@ pub enum Error {
         /// Its driver.
         driver: String,
     },
+    /// A device that cannot be programmed, as somebody has a part of it or it is being programmed.
+    #[error(
+        "FPGA programming failed: device {device} of host {host} is in use. Delete the servers that \
+         hold a part of it first."
+    )]
+    DeviceInUse {
+        /// Its address.
+        device: String,
+        /// Its host.
+        host: String,
+    },
+    /// A bitstream that cannot be had; the text says why.
+    #[error("FPGA programming failed: {0}")]
+    NoBitstream(String),
     /// The placement ledger failed.
     #[error(transparent)]
     Placement(kilonova_placement::Error),
@@ -87,6 +101,9 @@ pub enum Error {
          additional ARQs."
     )]
     AlreadyBound(ServerId),
+    /// Requests of an instance of which it is not known yet how their binding ends.
+    #[error("null")]
+    Unresolved(ServerId),
     /// A request that is not in a state from which it can be bound.
     #[error("Bad state: {state} for ARQ: {arq}. Expected state(s): ['Initial', 'Unbound']")]
     BadState {
@@ -151,11 +168,14 @@ impl From<Error> for Fault {
             | Error::BadState { .. }
             | Error::Reported { .. }
             | Error::NotProgrammable { .. }
+            | Error::DeviceInUse { .. }
             | Error::Internal { .. } => StatusCode::CONFLICT,
+            Error::Unresolved(_) => StatusCode::LOCKED,
             Error::Bound { .. } => StatusCode::FORBIDDEN,
             Error::Report { .. }
             | Error::OtherHost { .. }
             | Error::AlreadyBound(_)
+            | Error::NoBitstream(_)
             | Error::Invalid(_) => StatusCode::BAD_REQUEST,
         };
         Self::new(status, error.to_string())

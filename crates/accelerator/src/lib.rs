@@ -22,4 +22,5 @@ mod schema;
 pub use api::{State, routes, service};
 pub use db::statements;
 pub use error::Error;
+pub use ledger::orders::{Bitstream, Bitstreams, Nodes};
 pub use schema::MIGRATIONS;

@@ -17,6 +17,12 @@
 //! (`health_event`, in the node's time) that an administrator has dealt with (`health_dealt`) no
 //! longer counts.
 //!
+//! `parked` says why a handle that nobody holds waits: it is to be cleaned. Such a handle is dirty, and
+//! survives its device's absence. `device_orders` is what nodes are to do to devices; `open_key` is
+//! the device (to be programmed) or the handle (to be cleaned) until the order has ended, so that
+//! there is one at a time. `arqs.awaits` is the order that a request in `BindStarted` waits for.
+//! `deployables.function_id` is the function of the bitstream, as its image says it.
+//!
 //! `present` is 0 for what the host no longer has but a guest still holds. Such a row is never
 //! given out again and goes away with its owner.
 
@@ -60,6 +66,7 @@ CREATE TABLE deployables (
     resource_class TEXT NOT NULL,
     driver TEXT NOT NULL,
     bitstream_id TEXT,
+    function_id TEXT,
     present BIGINT NOT NULL,
     created_at BIGINT NOT NULL,
     updated_at BIGINT
@@ -98,6 +105,7 @@ CREATE TABLE arqs (
     server_id TEXT,
     consumer_id TEXT,
     ordinal BIGINT,
+    awaits TEXT,
     created_at BIGINT NOT NULL,
     updated_at BIGINT,
     UNIQUE (consumer_id, ordinal)
@@ -105,6 +113,7 @@ CREATE TABLE arqs (
 CREATE INDEX arqs_server ON arqs (server_id);
 CREATE INDEX arqs_project ON arqs (project_id);
 CREATE INDEX arqs_profile ON arqs (profile_id);
+CREATE INDEX arqs_awaits ON arqs (awaits);
 CREATE TABLE attach_handles (
     id {serial},
     uuid TEXT NOT NULL UNIQUE,
@@ -117,12 +126,14 @@ CREATE TABLE attach_handles (
     present BIGINT NOT NULL,
     arq_id TEXT UNIQUE REFERENCES arqs (uuid),
     dirty_of TEXT,
+    parked TEXT,
     created_at BIGINT NOT NULL,
     updated_at BIGINT,
     UNIQUE (deployable_id, attach_type, address, mdev_type, slot)
 );
 CREATE INDEX attach_handles_free ON attach_handles (deployable_id, state);
 CREATE INDEX attach_handles_dirty ON attach_handles (dirty_of);
+CREATE INDEX attach_handles_parked ON attach_handles (parked);
 CREATE TABLE handle_changes (
     id {serial},
     at BIGINT NOT NULL,
@@ -141,6 +152,32 @@ CREATE TABLE handle_changes (
 );
 CREATE INDEX handle_changes_server ON handle_changes (server_id);
 CREATE INDEX handle_changes_at ON handle_changes (at);
+CREATE TABLE device_orders (
+    id {serial},
+    uuid TEXT NOT NULL UNIQUE,
+    host TEXT NOT NULL,
+    generation BIGINT,
+    task TEXT NOT NULL,
+    address TEXT NOT NULL,
+    device_id TEXT NOT NULL,
+    deployable_id TEXT NOT NULL,
+    handle_id TEXT,
+    server_id TEXT,
+    image_id TEXT,
+    function_id TEXT,
+    body TEXT NOT NULL,
+    state TEXT NOT NULL,
+    open_key TEXT UNIQUE,
+    message TEXT,
+    output TEXT,
+    user_id TEXT,
+    request_id TEXT,
+    created_at BIGINT NOT NULL,
+    updated_at BIGINT
+);
+CREATE INDEX device_orders_host ON device_orders (host, state, generation);
+CREATE INDEX device_orders_state ON device_orders (state, generation);
+CREATE INDEX device_orders_handle ON device_orders (handle_id);
 CREATE TABLE nova_events (
     id {serial},
     batch TEXT NOT NULL,

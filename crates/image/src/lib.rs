@@ -87,6 +87,20 @@ pub fn find(tx: &mut Tx<'_>, id: ImageId) -> Result<Option<ImageRecord>, Error> 
     Ok(db::images::by_id(tx, id)?)
 }
 
+/// The public images with a property of this value. Only administrators make images public.
+///
+/// # Errors
+/// When the database fails.
+pub fn public_with(
+    tx: &mut Tx<'_>,
+    property: &str,
+    value: &str,
+) -> Result<Vec<ImageRecord>, Error> {
+    let mut images = db::images::public(tx)?;
+    images.retain(|image| image.properties.get(property).is_some_and(|has| has == value));
+    Ok(images)
+}
+
 /// A new image without bytes, in the caller's transaction: a snapshot that a node will fill by
 /// [`Images::upload`].
 ///

@@ -19,4 +19,4 @@ pub use device::{
 };
 pub use document::{Batch, Boot, Desired, Document, Domain, Power, Verb};
 pub use observation::{Observation, Outcome};
-pub use order::{Carried, Chunk, End, Order, Task};
+pub use order::{BY_OPERATOR, Carried, Chunk, End, ON_RELEASE, Order, THE_NODE, Task};

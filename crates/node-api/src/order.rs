@@ -7,6 +7,14 @@
 use kilonova_ids::{ImageId, OperationId, ServerId};
 use serde::{Deserialize, Serialize};
 
+/// The fact of a deployable that says who cleans what is given up of it, before anybody is given it
+/// again. A deployable without it needs no cleaning.
+pub const ON_RELEASE: &str = "on_release";
+/// [`ON_RELEASE`]: the node cleans, by a [`Task::Clean`].
+pub const THE_NODE: &str = "clean";
+/// [`ON_RELEASE`]: an operator cleans, and says so.
+pub const BY_OPERATOR: &str = "operator";
+
 /// Something to be done to a device, once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {

@@ -8,6 +8,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use http::StatusCode;
 use kilonova_ids::{ArqId, ProviderId, ServerId};
+use kilonova_store::Tx;
 use kilonova_wire::query::Query;
 use kilonova_wire::{Base, Body, Context, Fault, Microversion, time};
 use serde_json::{Value, json};
@@ -89,6 +90,7 @@ fn caller(state: &State, context: &Context) -> Caller {
         service: context.is_service(),
         tell_nova: state.tells_nova(),
         world: state.world.clone(),
+        bitstreams: state.bitstreams.clone(),
     }
 }
 
@@ -127,11 +129,15 @@ async fn update(
         Patch::Bind(binds) => binds.iter().map(|bind| bind.provider).collect(),
         Patch::Unbind(_) => Vec::new(),
     };
+    let told = state.clone();
     state
         .store
-        .write_on(providers, move |tx| match &patch {
-            Patch::Bind(binds) => arqs::bind(tx, &caller, binds),
-            Patch::Unbind(uuids) => arqs::unbind(tx, &caller, uuids),
+        .write_on(providers, move |tx| {
+            match &patch {
+                Patch::Bind(binds) => arqs::bind(tx, &caller, binds)?,
+                Patch::Unbind(uuids) => arqs::unbind(tx, &caller, uuids)?,
+            }
+            told.announce(tx)
         })
         .await?;
     state.wake_delivery();
@@ -159,8 +165,14 @@ async fn delete_listed(
         (None, Some(text)) => {
             let server: ServerId = uuid("instance", text)?;
             access::service_token(&context)?;
-            let (actor, world) = (access::actor(&context), state.world.clone());
-            state.store.write(move |tx| arqs::delete_of_server(tx, &world, &actor, server)).await?;
+            let (actor, told) = (access::actor(&context), state.clone());
+            state
+                .store
+                .write(move |tx| {
+                    arqs::delete_of_server(tx, &told.world, &actor, server)?;
+                    told.announce(tx)
+                })
+                .await?;
             Ok(StatusCode::NO_CONTENT)
         }
         _ => Err(Fault::bad_request(MISSING)),
@@ -171,7 +183,13 @@ async fn delete(state: &State, context: &Context, list: &str) -> Result<StatusCo
     let uuids =
         list.split(',').map(|text| uuid("arqs", text)).collect::<Result<BTreeSet<ArqId>, _>>()?;
     let caller = caller(state, context);
-    let absent = state.store.write(move |tx| arqs::delete(tx, &caller, &uuids)).await?;
+    let told = state.clone();
+    let work = move |tx: &mut Tx<'_>| {
+        let absent = arqs::delete(tx, &caller, &uuids)?;
+        told.announce(tx)?;
+        Ok::<_, Error>(absent)
+    };
+    let absent = state.store.write(work).await?;
     match absent.first() {
         None => Ok(StatusCode::NO_CONTENT),
         Some(_) => {

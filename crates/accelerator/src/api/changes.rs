@@ -19,7 +19,7 @@ pub(super) fn routes() -> Router<State> {
     collection("/kilonova/handle_changes", get(list))
 }
 
-fn number(query: &Query, field: &str) -> Result<Option<i64>, Fault> {
+pub(super) fn number(query: &Query, field: &str) -> Result<Option<i64>, Fault> {
     let read = |text: &str| match text.parse() {
         Ok(number) if number > 0 => Ok(number),
         _ => Err(invalid(field, text, "It must be a positive number.")),

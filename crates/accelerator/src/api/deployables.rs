@@ -1,11 +1,13 @@
 //! `/v2/deployables`: the parts of devices that are scheduled on their own. What they are is for
-//! their host to say. Programming is checked as upstream does and then refused: no driver of ours
-//! takes bitstreams.
+//! their host to say. Programming is an order to the node; the caller waits for its word.
+
+use std::time::Duration;
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State as Extract};
 use axum::routing::{get, patch};
 use axum::{Json, Router};
+use http::StatusCode;
 use kilonova_ids::DeployableId;
 use kilonova_store::Tx;
 use kilonova_wire::query::Query;
@@ -18,6 +20,12 @@ use crate::Error;
 use crate::app::program;
 use crate::db::attributes::{self, AttributeRow};
 use crate::db::deployables::{self, DeployableRow};
+use crate::ledger::orders;
+
+/// How long a caller waits for a card to be programmed; upstream's RPC gives up then.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks at what came of it.
+const LOOK: Duration = Duration::from_millis(50);
 
 pub(super) fn routes() -> Router<State> {
     collection("/deployables", get(list))
@@ -65,7 +73,11 @@ async fn show(
     Segment(text): Segment,
 ) -> Result<Json<Value>, Fault> {
     access::manager(&context, "deployable:get_one")?;
-    let uuid: DeployableId = uuid("uuid", &text)?;
+    look(&state, &base, uuid("uuid", &text)?).await
+}
+
+async fn look(state: &State, base: &Base, uuid: DeployableId) -> Result<Json<Value>, Fault> {
+    let base = base.clone();
     let view = state
         .store
         .read(move |tx: &mut Tx<'_>| {
@@ -81,31 +93,63 @@ async fn show(
 async fn program(
     Extract(state): Extract<State>,
     context: Context,
+    base: Base,
     Segment(text): Segment,
     body: Body,
-) -> Result<Json<Value>, Fault> {
+) -> Result<(StatusCode, Json<Value>), Fault> {
     access::admin(&context, "deployable:program")?;
-    refuse(&state, &text, &body).await
+    order(&state, &context, &base, &text, &body).await
 }
 
 /// openstacksdk writes the uuid a second time, at the end of the path.
 async fn program_again(
     Extract(state): Extract<State>,
     context: Context,
+    base: Base,
     path: Result<Path<(String, String)>, PathRejection>,
     body: Body,
-) -> Result<Json<Value>, Fault> {
+) -> Result<(StatusCode, Json<Value>), Fault> {
     access::admin(&context, "deployable:program")?;
     let unreadable = |_| Fault::bad_request("The path of the request cannot be read.");
     let Path((text, _)) = path.map_err(unreadable)?;
-    refuse(&state, &text, &body).await
+    order(&state, &context, &base, &text, &body).await
 }
 
-async fn refuse(state: &State, text: &str, body: &Body) -> Result<Json<Value>, Fault> {
-    let uuid: DeployableId = uuid("uuid", text)?;
-    program::check(&json_of(body, "patch")?)?;
-    let refusal = state.store.read(move |tx| program::refusal(tx, uuid)).await?;
-    Err(refusal.into())
+/// Orders it and waits for the node as long as upstream would.
+async fn order(
+    state: &State,
+    context: &Context,
+    base: &Base,
+    text: &str,
+    body: &Body,
+) -> Result<(StatusCode, Json<Value>), Fault> {
+    let deployable: DeployableId = uuid("uuid", text)?;
+    let image = program::check(&json_of(body, "patch")?)?;
+    let (told, actor) = (state.clone(), access::actor(context));
+    let work = move |tx: &mut Tx<'_>| {
+        let bitstreams = told.bitstreams.as_deref();
+        let order = orders::by_hand(tx, bitstreams, &actor, deployable, image)?;
+        told.announce(tx)?;
+        Ok::<_, Error>(order)
+    };
+    let order = state.store.write(work).await?;
+    let begun = tokio::time::Instant::now();
+    loop {
+        let row = state.store.read(move |tx| program::ended(tx, order)).await?;
+        match row {
+            Some(Ok(())) => {
+                return Ok((StatusCode::OK, look(state, base, deployable).await?));
+            }
+            Some(Err(why)) => {
+                let why = format!("FPGA programming failed: {why}");
+                return Err(Fault::new(StatusCode::INTERNAL_SERVER_ERROR, why));
+            }
+            None if begun.elapsed() >= PATIENCE => {
+                return Ok((StatusCode::ACCEPTED, look(state, base, deployable).await?));
+            }
+            None => tokio::time::sleep(LOOK).await,
+        }
+    }
 }
 
 /// The attributes as Cyborg writes them: the text of a list of one-key objects.

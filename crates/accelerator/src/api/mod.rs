@@ -9,6 +9,7 @@ mod deployables;
 mod devices;
 mod health;
 mod negotiation;
+mod orders;
 mod profiles;
 mod request;
 mod versions;
@@ -19,11 +20,13 @@ use axum::Router;
 use axum::routing::MethodRouter;
 use http::{Method, StatusCode};
 use kilonova_placement::World;
-use kilonova_store::Store;
+use kilonova_store::{Store, Tx};
 use kilonova_wire::{Dialect, Fault, Service};
 use tokio::sync::Notify;
 
+use crate::ledger::orders as ledger;
 use crate::nova::Nova;
+use crate::{Bitstreams, Error, Nodes};
 
 /// What the handlers and the loops share; cheap to clone.
 #[derive(Clone)]
@@ -31,6 +34,8 @@ pub struct State {
     pub(crate) store: Store,
     pub(crate) world: World,
     pub(crate) outbox: Option<Outbox>,
+    pub(crate) nodes: Option<Arc<dyn Nodes>>,
+    pub(crate) bitstreams: Option<Arc<dyn Bitstreams>>,
 }
 
 /// The way to somebody's Nova.
@@ -44,7 +49,29 @@ pub(crate) struct Outbox {
 impl State {
     /// Over a store that [`crate::MIGRATIONS`] and placement's have been applied to.
     pub fn new(store: Store, world: World) -> Self {
-        Self { store, world, outbox: None }
+        Self { store, world, outbox: None, nodes: None, bitstreams: None }
+    }
+
+    /// With who speaks to the nodes. Without, somebody else tells them of orders.
+    #[must_use]
+    pub fn with_nodes(mut self, nodes: Arc<dyn Nodes>) -> Self {
+        self.nodes = Some(nodes);
+        self
+    }
+
+    /// With where bitstreams are.
+    #[must_use]
+    pub fn with_bitstreams(mut self, bitstreams: Arc<dyn Bitstreams>) -> Self {
+        self.bitstreams = Some(bitstreams);
+        self
+    }
+
+    /// Tells the nodes of what was ordered in the transaction.
+    fn announce(&self, tx: &mut Tx<'_>) -> Result<(), Error> {
+        match &self.nodes {
+            Some(nodes) => ledger::announce(tx, &**nodes),
+            None => Ok(()),
+        }
     }
 
     /// Makes binds by the API known to a Nova; [`crate::reconcile::start`] delivers.
@@ -75,6 +102,7 @@ pub fn routes(state: State) -> Router {
         .merge(profiles::routes())
         .merge(arqs::routes())
         .merge(changes::routes())
+        .merge(orders::routes())
         .merge(health::routes());
     Router::new()
         .merge(versions::routes())

@@ -6,6 +6,7 @@
 //! it goes with its server.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use kilonova_ids::{ArqId, ConsumerId, ServerId};
 use kilonova_placement::World;
@@ -14,11 +15,11 @@ use kilonova_wire::time::now_micros;
 use newtype_uuid::GenericUuid;
 
 use super::{grammar, patch::Bind, profiles};
-use crate::Error;
 use crate::db::arqs::{self, ArqRow, Place};
 use crate::db::handles::MixedCard;
 use crate::db::{changes, events, handles};
-use crate::ledger::{self, Actor};
+use crate::ledger::{self, Actor, orders};
+use crate::{Bitstreams, Error};
 
 /// Whose requests a caller may see.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +50,8 @@ pub(crate) struct Caller {
     pub tell_nova: bool,
     /// Told of what else can be had or no longer.
     pub world: World,
+    /// Where bitstreams are.
+    pub bitstreams: Option<Arc<dyn Bitstreams>>,
 }
 
 /// Makes the requests of a profile, group by group, one per accelerator.
@@ -89,8 +92,19 @@ pub(crate) fn list(
         Scope::Project(project) => Some(project.as_str()),
     };
     let mut rows = arqs::list(tx, project, server)?;
-    rows.retain(|row| !resolved || row.state == "Bound");
+    if !resolved {
+        return Ok(rows);
+    }
+    if let (Some(server), true) = (server, rows.iter().any(|row| !is_resolved(row))) {
+        return Err(Error::Unresolved(server));
+    }
+    rows.retain(is_resolved);
     Ok(rows)
+}
+
+/// Whether it is known how its binding ended.
+fn is_resolved(row: &ArqRow) -> bool {
+    ["Bound", "BindFailed"].contains(&row.state.as_str())
 }
 
 fn not_internal(row: &ArqRow) -> Result<(), Error> {
@@ -105,17 +119,17 @@ pub(crate) fn bind(tx: &mut Tx<'_>, caller: &Caller, binds: &[Bind]) -> Result<(
     let now = now_micros();
     let batch = uuid::Uuid::new_v4().to_string();
     let servers: BTreeSet<ServerId> = binds.iter().map(|bind| bind.server).collect();
-    for server in servers {
+    for server in &servers {
         let consumer = ConsumerId::from_untyped_uuid(server.into_untyped_uuid());
         if arqs::next_ordinal(tx, consumer)? > 0 {
-            return Err(Error::AlreadyBound(server));
+            return Err(Error::AlreadyBound(*server));
         }
     }
     let mut cards = Vec::new();
     for bind in binds {
         let row = get(tx, &caller.scope, bind.arq)?;
         let bad_state = || Error::BadState { arq: row.uuid, state: row.state.clone() };
-        if row.state == "Bound" {
+        if !["Initial", "Unbound"].contains(&row.state.as_str()) {
             return Err(bad_state());
         }
         let consumer = ConsumerId::from_untyped_uuid(bind.server.into_untyped_uuid());
@@ -142,6 +156,10 @@ pub(crate) fn bind(tx: &mut Tx<'_>, caller: &Caller, binds: &[Bind]) -> Result<(
         if caller.tell_nova {
             events::insert(tx, &batch, bind.server, bind.arq, now)?;
         }
+    }
+    for server in servers {
+        let consumer = ConsumerId::from_untyped_uuid(server.into_untyped_uuid());
+        orders::prepare(tx, caller.bitstreams.as_deref(), &caller.actor, consumer)?;
     }
     ledger::keep_apart(tx, &caller.world, cards)
 }
@@ -205,6 +223,7 @@ fn let_go(
 ) -> Result<(), Error> {
     let card = handles::card_of_arq(tx, arq)?;
     changes::freed_by_arq(tx, actor, arq, now)?;
+    orders::park_of_arq(tx, world, actor, arq, now)?;
     handles::give_back(tx, arq, now)?;
     tx.execute(events::DROP_OF_ARQ, params![arq])?;
     ledger::keep_apart(tx, world, card)

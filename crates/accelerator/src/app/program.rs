@@ -1,19 +1,18 @@
-//! Programming a deployable: the checks of the request, and the refusal.
+//! Programming a deployable: the checks of the request, and what came of it.
 
-use kilonova_ids::{DeployableId, parse_uuid_like};
+use kilonova_ids::{ImageId, OperationId, parse_uuid_like};
 use kilonova_store::Tx;
 use serde_json::Value;
-use uuid::Uuid;
 
 use super::grammar::shown;
 use crate::Error;
-use crate::db::deployables;
+use crate::db::orders;
 
 const INTERNAL: [&str; 7] =
     ["/created_at", "/id", "/links", "/name", "/num_accelerators", "/updated_at", "/uuid"];
 
 /// Checks the steps of `PATCH /v2/deployables/{uuid}/program`.
-pub(crate) fn check(body: &Value) -> Result<(), Error> {
+pub(crate) fn check(body: &Value) -> Result<ImageId, Error> {
     let wrong = |text: String| Err(Error::Invalid(text));
     let Some(steps) = body.as_array() else {
         return wrong("The body must be a list of steps.".into());
@@ -40,15 +39,22 @@ pub(crate) fn check(body: &Value) -> Result<(), Error> {
     };
     let image = first.get("value").and_then(|value| value.get(0)?.get("image_uuid")?.as_str());
     match image {
-        Some(text) if parse_uuid_like::<Uuid>(text).is_some() => Ok(()),
-        Some(text) => wrong(format!("Expected a uuid but received {}.", shown(text))),
+        Some(text) => parse_uuid_like(text)
+            .map_or_else(|| wrong(format!("Expected a uuid but received {}.", shown(text))), Ok),
         None => wrong("The value of /program must be a list of one object with image_uuid.".into()),
     }
 }
 
-/// Why the deployable cannot be programmed.
-pub(crate) fn refusal(tx: &mut Tx<'_>, uuid: DeployableId) -> Result<Error, Error> {
-    let row = deployables::by_uuid(tx, uuid)?
-        .ok_or_else(|| Error::not_found("Deployable", "uuid", uuid))?;
-    Ok(Error::NotProgrammable { uuid, driver: row.driver })
+/// How an order ended; `None` while it has not.
+pub(crate) fn ended(
+    tx: &mut Tx<'_>,
+    order: OperationId,
+) -> Result<Option<Result<(), String>>, Error> {
+    let row = orders::by_uuid(tx, order)?
+        .ok_or_else(|| Error::not_found("Device order", "uuid", order))?;
+    Ok(match row.state.as_str() {
+        "open" => None,
+        "done" => Some(Ok(())),
+        _ => Some(Err(row.message.unwrap_or_default())),
+    })
 }

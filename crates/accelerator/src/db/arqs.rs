@@ -82,8 +82,8 @@ statements! {
         updated_at = ?8
         WHERE uuid = ?1 AND state IN ('Initial', 'Unbound')";
     /// Takes a request off its place.
-    UNBIND = "UPDATE arqs SET state = 'Unbound', host = NULL, provider_id = NULL, server_id = NULL,
-        consumer_id = NULL, ordinal = NULL, updated_at = ?2 WHERE uuid = ?1";
+    UNBIND = "UPDATE arqs SET state = 'Unbound', awaits = NULL, host = NULL, provider_id = NULL,
+        server_id = NULL, consumer_id = NULL, ordinal = NULL, updated_at = ?2 WHERE uuid = ?1";
     /// One request less.
     DELETE = "DELETE FROM arqs WHERE uuid = ?1";
     /// The requests of a consumer.
@@ -91,7 +91,7 @@ statements! {
     /// The requests of a consumer become another's.
     HAND_OVER = "UPDATE arqs SET consumer_id = ?2, updated_at = ?3 WHERE consumer_id = ?1";
     /// Unbound requests that nobody has touched since a moment.
-    EXPIRE = "DELETE FROM arqs WHERE state IN ('Initial', 'Unbound') AND internal = 0
+    EXPIRE = "DELETE FROM arqs WHERE state IN ('Initial', 'Unbound', 'BindFailed') AND internal = 0
         AND COALESCE(updated_at, created_at) < ?1";
     /// The next free place in a consumer's row of requests.
     NEXT_ORDINAL = "SELECT COALESCE(MAX(ordinal) + 1, 0) FROM arqs WHERE consumer_id = ?1";

@@ -19,6 +19,8 @@ pub(crate) struct DeployableRow {
     pub updated_at: Option<i64>,
     /// Handles of it that the host has.
     pub handles: i64,
+    /// The function of the bitstream, as its image says it.
+    pub function: Option<String>,
 }
 
 /// What a node says of a deployable.
@@ -34,18 +36,18 @@ statements! {
     /// The deployables of a host.
     OF_HOST = "SELECT p.id, p.uuid, p.device_id, p.provider_id, p.name, p.resource_class,
         p.driver, p.bitstream_id, p.present, p.created_at, p.updated_at,
-        (SELECT COUNT(*) FROM attach_handles h WHERE h.deployable_id = p.id AND h.present = 1)
-        FROM deployables p JOIN devices d ON d.id = p.device_id WHERE d.host = ?1 ORDER BY p.id";
+        (SELECT COUNT(*) FROM attach_handles h WHERE h.deployable_id = p.id AND h.present = 1),
+        p.function_id FROM deployables p JOIN devices d ON d.id = p.device_id WHERE d.host = ?1 ORDER BY p.id";
     /// All deployables, or those of one name.
     LIST = "SELECT p.id, p.uuid, p.device_id, p.provider_id, p.name, p.resource_class,
         p.driver, p.bitstream_id, p.present, p.created_at, p.updated_at,
-        (SELECT COUNT(*) FROM attach_handles h WHERE h.deployable_id = p.id AND h.present = 1)
-        FROM deployables p WHERE (CAST(?1 AS TEXT) IS NULL OR p.name = ?1) ORDER BY p.id";
+        (SELECT COUNT(*) FROM attach_handles h WHERE h.deployable_id = p.id AND h.present = 1),
+        p.function_id FROM deployables p WHERE (CAST(?1 AS TEXT) IS NULL OR p.name = ?1) ORDER BY p.id";
     /// One deployable.
     BY_UUID = "SELECT p.id, p.uuid, p.device_id, p.provider_id, p.name, p.resource_class,
         p.driver, p.bitstream_id, p.present, p.created_at, p.updated_at,
-        (SELECT COUNT(*) FROM attach_handles h WHERE h.deployable_id = p.id AND h.present = 1)
-        FROM deployables p WHERE p.uuid = ?1";
+        (SELECT COUNT(*) FROM attach_handles h WHERE h.deployable_id = p.id AND h.present = 1),
+        p.function_id FROM deployables p WHERE p.uuid = ?1";
     /// Whether there is one of that number.
     BY_ID = "SELECT id FROM deployables WHERE id = ?1";
     /// The providers of a device.
@@ -79,6 +81,7 @@ fn read(row: &Row) -> Result<DeployableRow, Error> {
         created_at: row.int(9)?,
         updated_at: row.int_opt(10)?,
         handles: row.int(11)?,
+        function: row.string_opt(12)?,
     })
 }
 

@@ -32,6 +32,10 @@ statements! {
     LATER = "UPDATE nova_events SET due_at = ?2 WHERE batch = ?1";
     /// Delivered, or given up.
     DONE = "DELETE FROM nova_events WHERE batch = ?1";
+    /// What it tells of is not so yet; until then it waits apart from its batch.
+    HOLD = "UPDATE nova_events SET due_at = 9000000000000000000, batch = ?2 WHERE arq_id = ?1";
+    /// It is so now, or will not be.
+    RIPE = "UPDATE nova_events SET status = ?2, due_at = ?3, created_at = ?3 WHERE arq_id = ?1";
     /// Nobody waits for it any more.
     DROP_OF_ARQ = "DELETE FROM nova_events WHERE arq_id = ?1";
 }

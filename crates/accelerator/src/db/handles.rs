@@ -39,6 +39,7 @@ statements! {
         FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
         WHERE p.provider_id = ?1 AND h.state = 'free' AND h.present = 1 AND d.health <> 'failed'
+          AND NOT EXISTS (SELECT 1 FROM device_orders b WHERE b.open_key = d.uuid)
           AND (d.mixed = 0 OR NOT EXISTS (
             SELECT 1 FROM attach_handles o JOIN deployables q ON q.id = o.deployable_id
             JOIN devices e ON e.id = q.device_id
@@ -77,9 +78,11 @@ statements! {
     /// Providers on which a consumer left handles dirty.
     SOILED_BY = "SELECT DISTINCT p.provider_id FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id WHERE h.dirty_of = ?1";
+    /// What a consumer left dirty and is no longer there goes, once its host has dropped it.
+    DROP_DIRTY = "DELETE FROM attach_handles WHERE dirty_of = ?1 AND parked IS NULL AND present = 0";
     /// The host has dropped what a consumer left dirty.
     CLEAN = "UPDATE attach_handles SET state = 'free', dirty_of = NULL, updated_at = ?2
-        WHERE dirty_of = ?1";
+        WHERE dirty_of = ?1 AND parked IS NULL";
     /// What of a provider cannot be given out: whether its device is there and in health, and how many
     /// handles are dirty or excluded.
     WITHHELD_ON = "SELECT d.health, p.present, (SELECT COUNT(*) FROM attach_handles h

@@ -7,6 +7,7 @@ pub(crate) mod deployables;
 pub(crate) mod devices;
 pub(crate) mod events;
 pub(crate) mod handles;
+pub(crate) mod orders;
 pub(crate) mod profiles;
 
 /// Every statement of this service, to be prepared on both databases in a test.
@@ -19,6 +20,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         devices::STATEMENTS,
         events::STATEMENTS,
         handles::STATEMENTS,
+        orders::STATEMENTS,
         profiles::STATEMENTS,
         crate::ledger::AUDIT,
         crate::ledger::CENSUS,

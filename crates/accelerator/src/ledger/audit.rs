@@ -11,16 +11,17 @@ pub const AUDIT: &[(&str, &str)] = &[
     (
         "the request that owns a handle is bound",
         "SELECT h.uuid FROM attach_handles h LEFT JOIN arqs a ON a.uuid = h.arq_id
-         WHERE h.arq_id IS NOT NULL AND (a.uuid IS NULL OR a.state <> 'Bound')",
+         WHERE h.arq_id IS NOT NULL AND (a.uuid IS NULL
+         OR a.state NOT IN ('Bound', 'BindStarted'))",
     ),
     (
         "a bound request has exactly one handle",
         "SELECT a.uuid FROM arqs a LEFT JOIN attach_handles h ON h.arq_id = a.uuid
-         WHERE a.state = 'Bound' GROUP BY a.uuid HAVING COUNT(h.id) <> 1",
+         WHERE a.state IN ('Bound', 'BindStarted') GROUP BY a.uuid HAVING COUNT(h.id) <> 1",
     ),
     (
         "a bound request names its host, provider, server and consumer",
-        "SELECT uuid FROM arqs WHERE state = 'Bound' AND (host IS NULL OR provider_id IS NULL
+        "SELECT uuid FROM arqs WHERE state IN ('Bound', 'BindStarted') AND (host IS NULL OR provider_id IS NULL
          OR server_id IS NULL OR consumer_id IS NULL OR ordinal IS NULL)",
     ),
     (
@@ -36,13 +37,31 @@ pub const AUDIT: &[(&str, &str)] = &[
     ),
     (
         "a request that is not bound has no place",
-        "SELECT uuid FROM arqs WHERE state <> 'Bound' AND (host IS NOT NULL
-         OR provider_id IS NOT NULL OR server_id IS NOT NULL OR consumer_id IS NOT NULL)",
+        "SELECT uuid FROM arqs WHERE state NOT IN ('Bound', 'BindStarted')
+         AND (consumer_id IS NOT NULL OR ordinal IS NOT NULL OR (state <> 'BindFailed'
+           AND (host IS NOT NULL OR provider_id IS NOT NULL OR server_id IS NOT NULL)))",
     ),
     (
-        "a handle is dirty exactly when it says whose it was",
+        "a request waits for an order exactly while it is being bound, and not for one that is done",
+        "SELECT a.uuid FROM arqs a LEFT JOIN device_orders o ON o.uuid = a.awaits
+         WHERE (a.state = 'BindStarted') <> (a.awaits IS NOT NULL)
+           OR (a.awaits IS NOT NULL AND (o.uuid IS NULL OR o.state = 'done'
+             OR (o.state = 'failed' AND a.internal = 0)))",
+    ),
+    (
+        "an order that has not ended has a thing to itself",
+        "SELECT uuid FROM device_orders WHERE (state = 'open') <> (open_key IS NOT NULL)",
+    ),
+    (
+        "a device that is being programmed is nobody's but theirs who wait for it",
+        "SELECT h.uuid FROM device_orders o JOIN devices d ON d.uuid = o.open_key
+         JOIN deployables p ON p.device_id = d.id JOIN attach_handles h ON h.deployable_id = p.id
+         JOIN arqs a ON a.uuid = h.arq_id WHERE a.awaits IS NULL OR a.awaits <> o.uuid",
+    ),
+    (
+        "a handle is dirty exactly when it says whose it was, or why it waits",
         "SELECT uuid FROM attach_handles
-         WHERE (state = 'dirty' AND dirty_of IS NULL) OR (state <> 'dirty' AND dirty_of IS NOT NULL)",
+         WHERE (state = 'dirty') <> (dirty_of IS NOT NULL OR parked IS NOT NULL)",
     ),
     (
         "a card is given away whole or in parts, and not both",
@@ -58,6 +77,7 @@ pub const AUDIT: &[(&str, &str)] = &[
     ),
     (
         "what the host no longer has is held by somebody",
-        "SELECT uuid FROM attach_handles WHERE present = 0 AND arq_id IS NULL",
+        "SELECT uuid FROM attach_handles WHERE present = 0 AND arq_id IS NULL
+         AND state <> 'dirty'",
     ),
 ];

@@ -13,6 +13,7 @@ use kilonova_wire::time::now_micros;
 use newtype_uuid::GenericUuid;
 
 use super::apart::keep_apart;
+use super::orders::park_of_consumer;
 use crate::Error;
 use crate::db::arqs::{self, Place};
 use crate::db::handles::{self, HandleKey, MixedCard};
@@ -124,6 +125,7 @@ pub fn release_as(
     let now = now_micros();
     let cards = handles::cards_of_consumer(tx, consumer)?;
     changes::freed_by_consumer(tx, actor, consumer, now)?;
+    park_of_consumer(tx, world, actor, consumer, now)?;
     tx.execute(handles::DROP_OF_CONSUMER, params![consumer])?;
     tx.execute(handles::FREE_OF_CONSUMER, params![consumer, now])?;
     tx.execute(arqs::DELETE_OF_CONSUMER, params![consumer])?;

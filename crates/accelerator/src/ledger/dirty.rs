@@ -11,7 +11,7 @@ use kilonova_ids::{ConsumerId, ProviderId};
 use kilonova_store::{Tx, params};
 use kilonova_wire::time::now_micros;
 
-use super::Actor;
+use super::{Actor, orders};
 use crate::Error;
 use crate::db::handles::MixedCard;
 use crate::db::{arqs, changes, handles};
@@ -30,6 +30,7 @@ pub fn abandon(
     changes::freed_by_consumer(tx, actor, consumer, now)?;
     tx.execute(handles::DROP_OF_CONSUMER, params![consumer])?;
     tx.execute(handles::SOIL_OF_CONSUMER, params![consumer, now])?;
+    orders::park_dirty(tx, consumer)?;
     tx.execute(arqs::DELETE_OF_CONSUMER, params![consumer])?;
     let providers = handles::soiled_by(tx, consumer)?;
     count(tx, providers, cards)
@@ -43,7 +44,10 @@ pub fn clean(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Vec<(ProviderId, i
     let providers = handles::soiled_by(tx, consumer)?;
     let cards = handles::cards_of_consumer(tx, consumer)?;
     if !providers.is_empty() {
-        tx.execute(handles::CLEAN, params![consumer, now_micros()])?;
+        let now = now_micros();
+        orders::dropped(tx, consumer, now)?;
+        tx.execute(handles::DROP_DIRTY, params![consumer])?;
+        tx.execute(handles::CLEAN, params![consumer, now])?;
     }
     count(tx, providers, cards)
 }

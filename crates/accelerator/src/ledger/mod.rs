@@ -17,6 +17,7 @@ mod dirty;
 mod excluded;
 mod hand_over;
 mod health;
+pub mod orders;
 mod plan;
 mod report;
 

@@ -11,12 +11,17 @@ use kilonova_store::{Tx, params};
 use kilonova_wire::time::now_micros;
 
 use super::apart::is_mixed;
+use super::orders::function_trait;
 use super::plan::{Card, Part, plan, units};
 use crate::Error;
 use crate::db::attributes::{self, AttributeRow};
 use crate::db::deployables::{self, DeployableRow, NewDeployable};
 use crate::db::devices::{self, DeviceRow, Verdict, Wanted};
 use crate::db::handles::{self, HandleKey, HandleRow};
+use crate::db::orders;
+
+/// The fact of a deployable that says which function is loaded.
+const FUNCTION: &str = "function_id";
 
 /// Letters of a reason that are kept.
 const MOST_REASON: usize = 1000;
@@ -66,8 +71,21 @@ pub fn report(tx: &mut Tx<'_>, host: &str, devices: &[Device]) -> Result<Vec<Pro
     };
     let of_card = |card| move |part| (card, part);
     let parts = cards.iter().flat_map(|card| card.parts.iter().map(of_card(card)));
-    let told = parts.map(|(card, part)| part.provider(withheld(card, part)));
+    let told = parts.map(|(card, part)| {
+        let mut spec = part.provider(withheld(card, part));
+        spec.traits.extend(loaded(part, &known));
+        spec
+    });
     Ok(told.chain(untold.into_iter().map(|row| as_last_told(row, &known))).collect())
+}
+
+/// The trait of the function that an order has loaded, where the host does not say it itself.
+fn loaded(part: &Part<'_>, known: &Known) -> Option<String> {
+    if part.deployable.facts.contains_key(FUNCTION) {
+        return None;
+    }
+    let row = known.deployables.iter().find(|row| row.provider == part.provider)?;
+    function_trait(&row.driver, row.function.as_deref()?)
 }
 
 /// The deployables of devices that the host knows and cannot read: they are as they were.
@@ -246,6 +264,12 @@ fn take_attributes(
     for row in have().filter(|row| !wanted.iter().any(|(name, _)| *name == row.name)) {
         tx.execute(attributes::DELETE, params![row.id])?;
     }
+    let function = |name: &str| name == FUNCTION;
+    let was = have().find(|row| function(&row.name)).map(|row| &row.value);
+    if was != wanted.iter().find(|(name, _)| function(name)).map(|(_, value)| value) {
+        // Whatever was loaded by an order, something else is there now.
+        tx.execute(orders::DROP_BITSTREAM, params![deployable_id, now])?;
+    }
     for (name, value) in &wanted {
         match have().find(|row| row.name == *name) {
             Some(row) if row.value == *value => {}
@@ -264,8 +288,8 @@ fn take_attributes(
     Ok(())
 }
 
-/// Makes as many handles of each kind as wanted. Of too many the free ones go first; an owned one
-/// stays and is marked. Returns how many owned ones stay.
+/// Makes as many handles of each kind as wanted. Of too many the free ones go first; one that is owned
+/// or dirty stays and is marked. Returns how many such stay.
 fn take_handles(
     tx: &mut Tx<'_>,
     deployable_id: i64,
@@ -286,10 +310,10 @@ fn take_handles(
         rows.sort_by_key(|row| (row.state != "owned", row.state == "free", row.slot));
         let mut taken: BTreeSet<i64> = BTreeSet::new();
         for (at, row) in rows.iter().enumerate() {
-            let owned = row.state == "owned";
-            held += usize::from(owned);
+            let is_held = ["owned", "dirty"].contains(&row.state.as_str());
+            held += usize::from(is_held);
             let wanted = at < count;
-            if !wanted && !owned {
+            if !wanted && !is_held {
                 tx.execute(handles::DELETE, params![row.id])?;
                 continue;
             }

@@ -7,7 +7,7 @@ use kilonova_store::{Store, params};
 use kilonova_wire::time::now_micros;
 
 use crate::Error;
-use crate::db::{arqs, changes};
+use crate::db::{arqs, changes, orders};
 
 /// What is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,8 @@ pub async fn expire(store: &Store, unbound: Duration, noted: Duration) -> Result
         .write(move |tx| {
             Ok(Expired {
                 requests: tx.execute(arqs::EXPIRE, params![unbound])?,
-                changes: tx.execute(changes::FORGET, params![noted])?,
+                changes: tx.execute(changes::FORGET, params![noted])?
+                    + tx.execute(orders::FORGET, params![noted])?,
             })
         })
         .await

@@ -3,11 +3,13 @@
 
 mod deliver;
 mod expire;
+mod tidy;
 
 use std::time::Duration;
 
 pub use deliver::{Delivered, deliver};
 pub use expire::{Expired, expire};
+pub use tidy::tidy;
 
 use crate::State;
 
@@ -18,6 +20,7 @@ pub const CHANGES_KEPT: Duration = Duration::from_secs(90 * 24 * 3600);
 
 const EXPIRE_EVERY: Duration = Duration::from_secs(600);
 const DELIVER_EVERY: Duration = Duration::from_secs(1);
+const TIDY_EVERY: Duration = Duration::from_secs(2);
 
 /// Starts the loops; they end with the runtime.
 pub fn start(state: &State) {
@@ -32,6 +35,20 @@ pub fn start(state: &State) {
                 Err(error) => tracing::error!(%error, "cannot clear orphaned requests away"),
             }
             tokio::time::sleep(EXPIRE_EVERY).await;
+        }
+    });
+    let tidied = state.clone();
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(TIDY_EVERY).await;
+            match tidy(&tidied).await {
+                Ok(done) if done.cleaned + done.again > 0 => {
+                    let (cleaned, again) = (done.cleaned, done.again);
+                    tracing::info!(cleaned, again, "parked devices are seen to");
+                }
+                Ok(_) => {}
+                Err(error) => tracing::error!(%error, "cannot see to parked devices"),
+            }
         }
     });
     let (store, Some(outbox)) = (state.store.clone(), state.outbox.clone()) else { return };

@@ -8,7 +8,7 @@ use axum::body::Body;
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use kilonova_accelerator::nova::Nova;
-use kilonova_accelerator::{Error, MIGRATIONS, State, ledger};
+use kilonova_accelerator::{Bitstreams, Error, MIGRATIONS, Nodes, State, ledger};
 use kilonova_ids::ProviderId;
 use kilonova_node_api::{Deployable, Device, DeviceKind, HandleSlot, Health};
 use kilonova_placement::World;
@@ -143,6 +143,8 @@ pub struct Api {
     pub version: Option<&'static str>,
     /// Who is told of binds.
     pub nova: Option<Arc<dyn Nova>>,
+    /// Who speaks to nodes, and where bitstreams are.
+    pub orders: Option<(Arc<dyn Nodes>, Arc<dyn Bitstreams>)>,
 }
 
 pub struct Answer {
@@ -171,6 +173,7 @@ impl Api {
             service: false,
             version: None,
             nova: None,
+            orders: None,
         }
     }
 
@@ -194,6 +197,10 @@ impl Api {
         let mut state = State::new(self.store.clone(), World::new());
         if let Some(nova) = &self.nova {
             state = state.telling(Arc::clone(nova));
+        }
+        if let Some((nodes, bitstreams)) = &self.orders {
+            let (nodes, bitstreams) = (Arc::clone(nodes), Arc::clone(bitstreams));
+            state = state.with_nodes(nodes).with_bitstreams(bitstreams);
         }
         let router = mount(
             kilonova_accelerator::routes(state),

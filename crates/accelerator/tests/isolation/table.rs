@@ -194,6 +194,7 @@ pub const TABLE: &[Row] = &[
         ADMINS,
         200,
     ),
+    cloud("GET", "/kilonova/device_orders", "/v2/kilonova/device_orders", Body::None, ADMINS, 200),
     cloud(
         "GET",
         "/kilonova/handle_changes",

@@ -19,6 +19,10 @@ statements! {
     BY_ID = "SELECT id, name, owner, status, visibility, disk_format, container_format, min_ram,
         min_disk, protected, hidden, size, virtual_size, checksum, hash, data, tags, properties,
         created_at, updated_at FROM images WHERE id = ?1";
+    /// Those that everyone sees.
+    PUBLIC = "SELECT id, name, owner, status, visibility, disk_format, container_format, min_ram,
+        min_disk, protected, hidden, size, virtual_size, checksum, hash, data, tags, properties,
+        created_at, updated_at FROM images WHERE visibility = 'public' ORDER BY id";
     /// Those that a project sees (all without one), newest first, after a marker.
     LIST = "SELECT id, name, owner, status, visibility, disk_format, container_format, min_ram,
         min_disk, protected, hidden, size, virtual_size, checksum, hash, data, tags, properties,
@@ -70,6 +74,10 @@ fn read(row: &Row) -> Result<ImageRecord, Error> {
         created_at: row.int(18)?,
         updated_at: row.int(19)?,
     })
+}
+
+pub(crate) fn public(tx: &mut Tx<'_>) -> Result<Vec<ImageRecord>, Error> {
+    tx.rows(PUBLIC, params![])?.iter().map(read).collect()
 }
 
 fn json(value: &impl serde::Serialize) -> Result<Value, Error> {

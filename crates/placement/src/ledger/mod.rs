@@ -10,6 +10,7 @@ mod hand_over;
 mod membership;
 mod report;
 mod reserve;
+mod traits;
 
 use kilonova_ids::{ConsumerId, ProviderId};
 use kilonova_store::Tx;
@@ -21,7 +22,8 @@ pub use hand_over::hand_over;
 pub use membership::{join, leave};
 pub(crate) use report::delete as delete_provider;
 pub use report::report_host;
-pub use reserve::reserve;
+pub use reserve::{reserve, reserve_anew, said_by_operator};
+pub use traits::only_trait;
 
 use crate::{Error, db};
 

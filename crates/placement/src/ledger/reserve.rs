@@ -41,3 +41,32 @@ pub fn reserve(
         None => Ok(()),
     }
 }
+
+/// [`reserve`] for what has newly to be kept from being claimed: a smaller number that an operator set
+/// before says nothing about it.
+///
+/// # Errors
+/// Only of the store.
+pub fn reserve_anew(
+    tx: &mut Tx<'_>,
+    world: &World,
+    provider: ProviderId,
+    amount: i64,
+) -> Result<(), Error> {
+    for mut row in inventories::of_provider(tx, provider)? {
+        if row.operator_reserved.is_some_and(|said| said < amount) {
+            row.operator_reserved = None;
+            inventories::put(tx, provider, &row, false)?;
+        }
+    }
+    reserve(tx, world, provider, amount)
+}
+
+/// How much of what a host reported of a provider an operator wants to be reserved, if he said so.
+///
+/// # Errors
+/// Only of the store.
+pub fn said_by_operator(tx: &mut Tx<'_>, provider: ProviderId) -> Result<Option<i64>, Error> {
+    let rows = inventories::of_provider(tx, provider)?;
+    Ok(rows.iter().filter_map(|row| row.operator_reserved).min())
+}

@@ -1,0 +1,74 @@
+//! `/v2/kilonova/device_orders`, which upstream does not have: what nodes are to do to devices, and what
+//! came of it with the last words of the tool, for admins. Newest first; `limit` and `marker` page.
+
+use axum::extract::State as Extract;
+use axum::routing::get;
+use axum::{Json, Router};
+use kilonova_wire::query::Query;
+use kilonova_wire::{Base, Context, Fault, time};
+use serde_json::{Value, json};
+
+use super::changes::number;
+use super::request::{check, invalid};
+use super::{State, access, collection};
+use crate::Error;
+use crate::db::orders::{self, Filter, OrderRow};
+
+const MOST: i64 = 1000;
+const STATES: [&str; 3] = ["open", "done", "failed"];
+
+pub(super) fn routes() -> Router<State> {
+    collection("/kilonova/device_orders", get(list))
+}
+
+async fn list(
+    Extract(state): Extract<State>,
+    context: Context,
+    Base(base): Base,
+    query: Query,
+) -> Result<Json<Value>, Fault> {
+    access::admin(&context, "kilonova:device_orders:get_all")?;
+    check(&query, &["hostname", "state", "limit", "marker"])?;
+    if let Some(other) = query.get("state").filter(|text| !STATES.contains(text)) {
+        return Err(invalid("state", other, "Value should be one of: open, done, failed"));
+    }
+    let filter = Filter {
+        host: query.get("hostname").map(str::to_owned),
+        state: query.get("state").map(str::to_owned),
+        before: number(&query, "marker")?,
+    };
+    let limit = number(&query, "limit")?.unwrap_or(MOST).min(MOST);
+    let rows =
+        state.store.read(move |tx| orders::list(tx, &filter, limit).map_err(Error::from)).await?;
+    let mut body = json!({"device_orders": rows.iter().map(view).collect::<Vec<_>>()});
+    if let Some(last) = rows.last().filter(|_| rows.len() as i64 == limit) {
+        let path = format!("{base}/v2/kilonova/device_orders");
+        let kept = query.0.iter().filter(|(key, _)| key != "marker" && key != "limit");
+        let kept: String = kept.map(|(key, value)| format!("&{key}={value}")).collect();
+        let next = format!("{path}?limit={limit}&marker={}{kept}", last.id);
+        body["links"] = json!([{"rel": "next", "href": next}]);
+    }
+    Ok(Json(body))
+}
+
+fn view(row: &OrderRow) -> Value {
+    json!({
+        "id": row.id,
+        "uuid": row.uuid,
+        "task": row.task,
+        "state": row.state,
+        "message": row.message,
+        "output": row.output,
+        "hostname": row.host,
+        "address": row.address,
+        "device_uuid": row.device,
+        "deployable_uuid": row.deployable,
+        "attach_handle_uuid": row.handle,
+        "instance_uuid": row.server,
+        "image_uuid": row.image,
+        "user_id": row.user_id,
+        "request_id": row.request_id,
+        "created_at": time::offset(row.created_at),
+        "updated_at": row.updated_at.map(time::offset),
+    })
+}

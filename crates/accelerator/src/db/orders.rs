@@ -1,0 +1,401 @@
+//! Rows of `device_orders`: what nodes are to do to devices, and what came of it. And what hangs on
+//! them in other tables: parked handles, requests that wait for a bitstream.
+
+use kilonova_ids::{
+    ArqId, AttachHandleId, DeployableId, DeviceId, ImageId, OperationId, ProviderId, ServerId,
+};
+use kilonova_store::{Error, Row, Tx, params, statements};
+
+use super::profiles::Group;
+
+/// The task of an order.
+pub(crate) const PROGRAM: &str = "program";
+/// The task of an order.
+pub(crate) const CLEAN: &str = "clean";
+
+/// A new order.
+pub(crate) struct NewOrder<'a> {
+    pub uuid: OperationId,
+    pub host: &'a str,
+    pub task: &'static str,
+    /// Address of the device.
+    pub address: &'a str,
+    pub device: DeviceId,
+    pub deployable: DeployableId,
+    pub handle: Option<AttachHandleId>,
+    pub server: Option<ServerId>,
+    pub image: Option<ImageId>,
+    /// The function that the image loads, as the image says it.
+    pub function: Option<&'a str>,
+    /// The task as the node reads it.
+    pub body: String,
+    pub user_id: Option<&'a str>,
+    pub request_id: Option<&'a str>,
+}
+
+/// An order as it is kept.
+#[derive(Debug, Clone)]
+pub(crate) struct OrderRow {
+    pub id: i64,
+    pub uuid: OperationId,
+    pub host: String,
+    pub task: String,
+    pub address: String,
+    pub device: DeviceId,
+    pub deployable: DeployableId,
+    pub handle: Option<AttachHandleId>,
+    pub server: Option<ServerId>,
+    pub image: Option<ImageId>,
+    pub function: Option<String>,
+    pub state: String,
+    pub message: Option<String>,
+    pub output: Option<String>,
+    pub user_id: Option<String>,
+    pub request_id: Option<String>,
+    pub created_at: i64,
+    pub updated_at: Option<i64>,
+}
+
+/// What a listing may be narrowed to.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Filter {
+    pub host: Option<String>,
+    pub state: Option<String>,
+    /// Only those before this one.
+    pub before: Option<i64>,
+}
+
+statements! {
+    /// A new one, of which no node has been told.
+    INSERT = "INSERT INTO device_orders (uuid, host, task, address, device_id, deployable_id,
+        handle_id, server_id, image_id, function_id, body, state, open_key, user_id, request_id,
+        created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 'open', ?12, ?13, ?14, ?15)";
+    /// Hosts with orders of which they have not been told.
+    UNTOLD = "SELECT DISTINCT host FROM device_orders WHERE state = 'open' AND generation IS NULL
+        ORDER BY host";
+    /// They are told of them by this generation.
+    TELL = "UPDATE device_orders SET generation = ?2
+        WHERE host = ?1 AND state = 'open' AND generation IS NULL";
+    /// What a host is to be told after a generation.
+    SINCE = "SELECT uuid, generation, server_id, address, body FROM device_orders
+        WHERE host = ?1 AND state = 'open' AND generation > ?2 ORDER BY generation, id";
+    /// One.
+    BY_UUID = "SELECT id, uuid, host, task, address, device_id, deployable_id, handle_id, server_id,
+        image_id, function_id, state, message, output, user_id, request_id, created_at, updated_at
+        FROM device_orders WHERE uuid = ?1";
+    /// The newest first.
+    LIST = "SELECT id, uuid, host, task, address, device_id, deployable_id, handle_id, server_id,
+        image_id, function_id, state, message, output, user_id, request_id, created_at, updated_at
+        FROM device_orders
+        WHERE (CAST(?1 AS TEXT) IS NULL OR host = ?1)
+          AND (CAST(?2 AS TEXT) IS NULL OR state = ?2)
+          AND (CAST(?3 AS BIGINT) IS NULL OR id < ?3) ORDER BY id DESC LIMIT ?4";
+    /// It has ended.
+    CLOSE = "UPDATE device_orders SET state = ?2, open_key = NULL, message = ?3, output = ?4,
+        updated_at = ?5 WHERE uuid = ?1 AND state = 'open'";
+    /// Those that ended before a moment.
+    FORGET = "DELETE FROM device_orders WHERE state <> 'open' AND created_at < ?1";
+    /// Whether a device has an order to be programmed that has not ended.
+    IS_PROGRAMMED = "SELECT uuid, image_id FROM device_orders WHERE open_key = ?1";
+    /// Who chooses a handle of a device meets who orders it to be programmed.
+    TOUCH_HANDLES = "UPDATE attach_handles SET updated_at = updated_at WHERE deployable_id IN
+        (SELECT id FROM deployables WHERE device_id = ?1)";
+    /// Handles of a device that are not free, and not this consumer's.
+    OTHERS_ON_DEVICE = "SELECT COUNT(*) FROM attach_handles h
+        JOIN deployables p ON p.id = h.deployable_id
+        WHERE p.device_id = ?1 AND h.state <> 'free' AND (h.arq_id IS NULL OR NOT EXISTS
+          (SELECT 1 FROM arqs a WHERE a.uuid = h.arq_id AND a.consumer_id = CAST(?2 AS TEXT)))";
+    /// What a consumer has got by profiles that speak of bitstreams, with its device.
+    TO_PROGRAM = "SELECT a.uuid, a.group_id, f.groups_json, a.server_id, p.uuid, p.driver,
+        p.bitstream_id, d.id, d.uuid, d.address, d.host,
+        (SELECT MIN(t.value) FROM attributes t WHERE t.deployable_id = p.id
+            AND t.name = 'function_id' AND t.reported = 1)
+        FROM arqs a JOIN device_profiles f ON f.uuid = a.profile_id
+        JOIN deployables p ON p.provider_id = a.provider_id JOIN devices d ON d.id = p.device_id
+        WHERE a.consumer_id = ?1 AND a.state = 'Bound' AND f.groups_json LIKE '%accel:%'
+        ORDER BY a.ordinal";
+    /// A request waits for an order.
+    AWAIT = "UPDATE arqs SET state = 'BindStarted', awaits = ?2, updated_at = ?3 WHERE uuid = ?1";
+    /// Requests that wait for an order.
+    AWAITING = "SELECT uuid, internal FROM arqs WHERE awaits = ?1 ORDER BY id";
+    /// A request need not wait any more.
+    COME = "UPDATE arqs SET state = 'Bound', awaits = NULL, updated_at = ?2 WHERE uuid = ?1";
+    /// A request waited in vain. It stays its instance's, and holds nothing.
+    FAIL = "UPDATE arqs SET state = 'BindFailed', awaits = NULL, consumer_id = NULL, ordinal = NULL,
+        updated_at = ?2 WHERE uuid = ?1";
+    /// A device and its deployable for an order by the API.
+    TARGET = "SELECT d.id, d.uuid, d.address, d.host, p.driver, p.present FROM deployables p
+        JOIN devices d ON d.id = p.device_id WHERE p.uuid = ?1";
+    /// What is in all deployables of a device now.
+    SET_BITSTREAM = "UPDATE deployables SET bitstream_id = ?2, function_id = ?3, updated_at = ?4
+        WHERE device_id = (SELECT id FROM devices WHERE uuid = ?1)";
+    /// What a host's report need not agree with any more.
+    DROP_BITSTREAM = "UPDATE deployables SET bitstream_id = NULL, function_id = NULL, updated_at = ?2
+        WHERE id = ?1 AND bitstream_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM device_orders o
+          JOIN devices d ON d.uuid = o.open_key WHERE d.id = deployables.device_id)";
+    /// The providers of a device and the functions that their host reports there.
+    FUNCTIONS_OF = "SELECT p.provider_id, p.driver, (SELECT MIN(t.value) FROM attributes t
+          WHERE t.deployable_id = p.id AND t.name = 'function_id' AND t.reported = 1)
+        FROM deployables p JOIN devices d ON d.id = p.device_id WHERE d.uuid = ?1
+        ORDER BY p.provider_id";
+    /// What a consumer gives up and is to be cleaned is nobody's.
+    PARK_OF_CONSUMER = "UPDATE attach_handles SET state = 'dirty', arq_id = NULL,
+        parked = 'to be cleaned', updated_at = ?2
+        WHERE arq_id IN (SELECT uuid FROM arqs WHERE consumer_id = ?1)
+          AND deployable_id IN (SELECT deployable_id FROM attributes
+            WHERE name = 'on_release' AND reported = 1) RETURNING uuid";
+    /// The same of one request.
+    PARK_OF_ARQ = "UPDATE attach_handles SET state = 'dirty', arq_id = NULL,
+        parked = 'to be cleaned', updated_at = ?2
+        WHERE arq_id = ?1 AND deployable_id IN (SELECT deployable_id FROM attributes
+            WHERE name = 'on_release' AND reported = 1) RETURNING uuid";
+    /// What a consumer left dirty is to be cleaned when its host has dropped it.
+    PARK_DIRTY = "UPDATE attach_handles SET parked = 'to be cleaned'
+        WHERE dirty_of = ?1 AND deployable_id IN (SELECT deployable_id FROM attributes
+            WHERE name = 'on_release' AND reported = 1)";
+    /// The host has dropped it.
+    DROPPED = "UPDATE attach_handles SET dirty_of = NULL, updated_at = ?2
+        WHERE dirty_of = ?1 AND parked IS NOT NULL RETURNING uuid";
+    /// A parked handle, with who cleans it.
+    PARKED = "SELECT h.uuid, h.address, p.uuid, p.provider_id, p.resource_class, d.uuid, d.address,
+        d.host, (SELECT MIN(t.value) FROM attributes t WHERE t.deployable_id = p.id
+            AND t.name = 'on_release' AND t.reported = 1)
+        FROM attach_handles h JOIN deployables p ON p.id = h.deployable_id
+        JOIN devices d ON d.id = p.device_id WHERE h.uuid = ?1 AND h.parked IS NOT NULL";
+    /// Parked handles that no node is at, with the end of the last try.
+    IDLE = "SELECT h.uuid, p.provider_id, (SELECT MAX(o.updated_at) FROM device_orders o
+          WHERE o.handle_id = h.uuid),
+        (SELECT MIN(t.value) FROM attributes t WHERE t.deployable_id = p.id
+            AND t.name = 'on_release' AND t.reported = 1)
+        FROM attach_handles h JOIN deployables p ON p.id = h.deployable_id
+        WHERE h.parked IS NOT NULL AND h.dirty_of IS NULL
+          AND NOT EXISTS (SELECT 1 FROM device_orders o WHERE o.open_key = h.uuid)
+        ORDER BY p.provider_id, h.id";
+    /// A parked handle is clean; one that is no longer there goes.
+    DROP_PARKED = "DELETE FROM attach_handles WHERE uuid = ?1 AND parked IS NOT NULL
+        AND dirty_of IS NULL AND present = 0";
+    /// A parked handle is clean.
+    UNPARK = "UPDATE attach_handles SET state = 'free', parked = NULL, updated_at = ?2
+        WHERE uuid = ?1 AND parked IS NOT NULL AND dirty_of IS NULL";
+}
+
+/// A request whose device may have to be programmed first.
+pub(crate) struct ToProgram {
+    pub arq: ArqId,
+    pub group: usize,
+    pub groups: Vec<Group>,
+    pub server: Option<ServerId>,
+    pub deployable: DeployableId,
+    pub driver: String,
+    pub bitstream_id: Option<String>,
+    pub device_row: i64,
+    pub device: DeviceId,
+    pub address: String,
+    pub host: String,
+    /// The function that the host reports.
+    pub function: Option<String>,
+}
+
+/// A device that can be programmed.
+pub(crate) struct Target {
+    pub device_row: i64,
+    pub device: DeviceId,
+    pub address: String,
+    pub host: String,
+    pub driver: String,
+    pub present: bool,
+}
+
+/// A parked handle.
+pub(crate) struct Parked {
+    pub handle: AttachHandleId,
+    pub address: String,
+    pub deployable: DeployableId,
+    pub provider: ProviderId,
+    pub resource_class: String,
+    pub device: DeviceId,
+    pub device_address: String,
+    pub host: String,
+    /// Who cleans it, as the host says.
+    pub by: Option<String>,
+}
+
+/// A parked handle that no node is at.
+pub(crate) struct Idle {
+    pub handle: AttachHandleId,
+    pub provider: ProviderId,
+    /// When the last try to clean it ended.
+    pub tried_at: Option<i64>,
+    pub by: Option<String>,
+}
+
+fn read(row: &Row) -> Result<OrderRow, Error> {
+    Ok(OrderRow {
+        id: row.int(0)?,
+        uuid: row.id(1)?,
+        host: row.string(2)?,
+        task: row.string(3)?,
+        address: row.string(4)?,
+        device: row.id(5)?,
+        deployable: row.id(6)?,
+        handle: row.id_opt(7)?,
+        server: row.id_opt(8)?,
+        image: row.id_opt(9)?,
+        function: row.string_opt(10)?,
+        state: row.string(11)?,
+        message: row.string_opt(12)?,
+        output: row.string_opt(13)?,
+        user_id: row.string_opt(14)?,
+        request_id: row.string_opt(15)?,
+        created_at: row.int(16)?,
+        updated_at: row.int_opt(17)?,
+    })
+}
+
+pub(crate) fn insert(tx: &mut Tx<'_>, new: &NewOrder<'_>, now: i64) -> Result<(), Error> {
+    let key = new.handle.map_or_else(|| new.device.to_string(), |handle| handle.to_string());
+    tx.execute(
+        INSERT,
+        params![
+            new.uuid,
+            new.host,
+            new.task,
+            new.address,
+            new.device,
+            new.deployable,
+            new.handle,
+            new.server,
+            new.image,
+            new.function,
+            &new.body,
+            key,
+            new.user_id,
+            new.request_id,
+            now
+        ],
+    )?;
+    Ok(())
+}
+
+pub(crate) fn by_uuid(tx: &mut Tx<'_>, uuid: OperationId) -> Result<Option<OrderRow>, Error> {
+    tx.row(BY_UUID, params![uuid])?.as_ref().map(read).transpose()
+}
+
+pub(crate) fn list(tx: &mut Tx<'_>, filter: &Filter, limit: i64) -> Result<Vec<OrderRow>, Error> {
+    let (host, state) = (filter.host.clone(), filter.state.clone());
+    tx.rows(LIST, params![host, state, filter.before, limit])?.iter().map(read).collect()
+}
+
+pub(crate) fn untold(tx: &mut Tx<'_>) -> Result<Vec<String>, Error> {
+    tx.rows(UNTOLD, params![])?.iter().map(|row| row.string(0)).collect()
+}
+
+pub(crate) fn to_program(
+    tx: &mut Tx<'_>,
+    consumer: kilonova_ids::ConsumerId,
+) -> Result<Vec<ToProgram>, Error> {
+    let read = |row: &Row| {
+        let groups = serde_json::from_str(row.text(2)?)
+            .map_err(|error| Error::Shape(format!("groups of a device profile: {error}")))?;
+        Ok(ToProgram {
+            arq: row.id(0)?,
+            group: usize::try_from(row.int(1)?).unwrap_or(usize::MAX),
+            groups,
+            server: row.id_opt(3)?,
+            deployable: row.id(4)?,
+            driver: row.string(5)?,
+            bitstream_id: row.string_opt(6)?,
+            device_row: row.int(7)?,
+            device: row.id(8)?,
+            address: row.string(9)?,
+            host: row.string(10)?,
+            function: row.string_opt(11)?,
+        })
+    };
+    tx.rows(TO_PROGRAM, params![consumer])?.iter().map(read).collect()
+}
+
+pub(crate) fn target(tx: &mut Tx<'_>, deployable: DeployableId) -> Result<Option<Target>, Error> {
+    let read = |row: &Row| {
+        Ok(Target {
+            device_row: row.int(0)?,
+            device: row.id(1)?,
+            address: row.string(2)?,
+            host: row.string(3)?,
+            driver: row.string(4)?,
+            present: row.bool(5)?,
+        })
+    };
+    tx.row(TARGET, params![deployable])?.as_ref().map(read).transpose()
+}
+
+/// The order by which a device is being programmed, with its image.
+pub(crate) fn open_on(
+    tx: &mut Tx<'_>,
+    device: DeviceId,
+) -> Result<Option<(OperationId, Option<ImageId>)>, Error> {
+    let read = |row: Row| Ok((row.id(0)?, row.id_opt(1)?));
+    tx.row(IS_PROGRAMMED, params![device])?.map(read).transpose()
+}
+
+/// How many handles of a device others hold, or nobody may have.
+pub(crate) fn others_on(
+    tx: &mut Tx<'_>,
+    device_row: i64,
+    consumer: Option<kilonova_ids::ConsumerId>,
+) -> Result<i64, Error> {
+    tx.row(OTHERS_ON_DEVICE, params![device_row, consumer])?.map_or(Ok(0), |row| row.int(0))
+}
+
+/// Requests that wait for an order, and whether they are of this process's own compute service.
+pub(crate) fn awaiting(tx: &mut Tx<'_>, order: OperationId) -> Result<Vec<(ArqId, bool)>, Error> {
+    tx.rows(AWAITING, params![order])?.iter().map(|row| Ok((row.id(0)?, row.bool(1)?))).collect()
+}
+
+/// Runs one of the statements that park, and says what they parked.
+pub(crate) fn park(
+    tx: &mut Tx<'_>,
+    sql: &'static str,
+    whose: String,
+    now: i64,
+) -> Result<Vec<AttachHandleId>, Error> {
+    tx.rows(sql, params![whose, now])?.iter().map(|row| row.id(0)).collect()
+}
+
+pub(crate) fn parked(tx: &mut Tx<'_>, handle: AttachHandleId) -> Result<Option<Parked>, Error> {
+    let read = |row: &Row| {
+        Ok(Parked {
+            handle: row.id(0)?,
+            address: row.string(1)?,
+            deployable: row.id(2)?,
+            provider: row.id(3)?,
+            resource_class: row.string(4)?,
+            device: row.id(5)?,
+            device_address: row.string(6)?,
+            host: row.string(7)?,
+            by: row.string_opt(8)?,
+        })
+    };
+    tx.row(PARKED, params![handle])?.as_ref().map(read).transpose()
+}
+
+pub(crate) fn idle(tx: &mut Tx<'_>) -> Result<Vec<Idle>, Error> {
+    let read = |row: &Row| {
+        Ok(Idle {
+            handle: row.id(0)?,
+            provider: row.id(1)?,
+            tried_at: row.int_opt(2)?,
+            by: row.string_opt(3)?,
+        })
+    };
+    tx.rows(IDLE, params![])?.iter().map(read).collect()
+}
+
+/// The providers of a device, with driver and the function that the host reports there.
+pub(crate) fn functions_of(
+    tx: &mut Tx<'_>,
+    device: DeviceId,
+) -> Result<Vec<(ProviderId, String, Option<String>)>, Error> {
+    let read = |row: &Row| Ok((row.id(0)?, row.string(1)?, row.string_opt(2)?));
+    tx.rows(FUNCTIONS_OF, params![device])?.iter().map(read).collect()
+}

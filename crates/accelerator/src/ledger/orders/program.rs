@@ -1,0 +1,280 @@
+//! Which devices have to be programmed before their guests get them, and by what.
+
+use std::collections::BTreeMap;
+
+use kilonova_ids::{
+    ArqId, ConsumerId, DeployableId, DeviceId, ImageId, OperationId, ServerId, parse_uuid_like,
+};
+use kilonova_node_api::Task;
+use kilonova_store::{Tx, params};
+use kilonova_wire::time::now_micros;
+
+use super::{Bitstream, Bitstreams};
+use crate::Error;
+use crate::app::grammar::shown;
+use crate::db::events;
+use crate::db::orders::{self, NewOrder, PROGRAM, ToProgram};
+use crate::db::profiles::Group;
+use crate::ledger::Actor;
+
+const BITSTREAM: &str = "accel:bitstream_id";
+const FUNCTION: &str = "accel:function_id";
+const CLASS: &str = "resources:FPGA";
+
+/// Drivers whose cards take bitstreams.
+const PROGRAMMABLE: [&str; 2] = ["intel", "xilinx"];
+
+/// Has the devices that a consumer was just bound to programmed, where their profiles ask for it and
+/// it is not so already. The requests then wait (`BindStarted`); says whether any does.
+///
+/// # Errors
+/// [`Error::DeviceInUse`] when somebody else has a part of the device, [`Error::NoBitstream`],
+/// [`Error::NotProgrammable`].
+pub fn prepare(
+    tx: &mut Tx<'_>,
+    bitstreams: Option<&dyn Bitstreams>,
+    actor: &Actor,
+    consumer: ConsumerId,
+) -> Result<bool, Error> {
+    let now = now_micros();
+    let mut made: BTreeMap<DeviceId, (OperationId, ImageId)> = BTreeMap::new();
+    for one in orders::to_program(tx, consumer)? {
+        let Some(group) = one.groups.get(one.group) else { continue };
+        let Some(bitstream) = wanted(tx, bitstreams, group)? else { continue };
+        if let Some((order, image)) = made.get(&one.device) {
+            if *image != bitstream.image {
+                return Err(Error::NoBitstream(format!(
+                    "Device {} of host {} cannot be programmed with {image} and {} at once.",
+                    one.address, one.host, bitstream.image
+                )));
+            }
+            wait(tx, one.arq, *order, now)?;
+            continue;
+        }
+        if holds(&one, group, &bitstream) {
+            continue;
+        }
+        if !PROGRAMMABLE.contains(&one.driver.as_str()) {
+            return Err(Error::NotProgrammable { uuid: one.deployable, driver: one.driver });
+        }
+        tx.execute(orders::TOUCH_HANDLES, params![one.device_row])?;
+        if orders::others_on(tx, one.device_row, Some(consumer))? > 0 {
+            return Err(in_use(&one.address, &one.host));
+        }
+        let order = insert(
+            tx,
+            &Job {
+                host: &one.host,
+                address: &one.address,
+                device: one.device,
+                deployable: one.deployable,
+                driver: &one.driver,
+                server: one.server,
+                bitstream: &bitstream,
+                actor,
+            },
+            now,
+        )?;
+        wait(tx, one.arq, order, now)?;
+        made.insert(one.device, (order, bitstream.image));
+    }
+    Ok(!made.is_empty())
+}
+
+/// Whether the bitstreams that a profile asks for can be had at all.
+///
+/// # Errors
+/// [`Error::NoBitstream`], with what is wrong.
+pub fn check(
+    tx: &mut Tx<'_>,
+    bitstreams: Option<&dyn Bitstreams>,
+    groups: &[Group],
+) -> Result<(), Error> {
+    for group in groups {
+        wanted(tx, bitstreams, group)?;
+    }
+    Ok(())
+}
+
+/// Has a deployable programmed because an administrator says so.
+pub(crate) fn by_hand(
+    tx: &mut Tx<'_>,
+    bitstreams: Option<&dyn Bitstreams>,
+    actor: &Actor,
+    deployable: DeployableId,
+    image: ImageId,
+) -> Result<OperationId, Error> {
+    let target = orders::target(tx, deployable)?
+        .ok_or_else(|| Error::not_found("Deployable", "uuid", deployable))?;
+    if !PROGRAMMABLE.contains(&target.driver.as_str()) {
+        return Err(Error::NotProgrammable { uuid: deployable, driver: target.driver });
+    }
+    if !target.present {
+        return Err(Error::NoBitstream(format!(
+            "Deployable {deployable} cannot be programmed: host {} no longer has it.",
+            target.host
+        )));
+    }
+    let bitstream = by_id(tx, bitstreams, image)?;
+    tx.execute(orders::TOUCH_HANDLES, params![target.device_row])?;
+    if orders::open_on(tx, target.device)?.is_some()
+        || orders::others_on(tx, target.device_row, None)? > 0
+    {
+        return Err(in_use(&target.address, &target.host));
+    }
+    let job = Job {
+        host: &target.host,
+        address: &target.address,
+        device: target.device,
+        deployable,
+        driver: &target.driver,
+        server: None,
+        bitstream: &bitstream,
+        actor,
+    };
+    insert(tx, &job, now_micros())
+}
+
+/// The trait that says which function is loaded, as upstream spells it.
+pub(crate) fn function_trait(driver: &str, function: &str) -> Option<String> {
+    let kept = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
+    let spell = |text: &str| text.chars().filter(|c| *c != '-').map(kept).collect::<String>();
+    let name = format!("{PREFIX}{}_{}", spell(driver), spell(function));
+    (!function.is_empty() && name.len() <= 255).then_some(name)
+}
+
+/// What all such traits begin with.
+const PREFIX: &str = "CUSTOM_FPGA_FUNCTION_ID_";
+
+/// A request waits for an order, and a Nova that waits for the request is told later.
+fn wait(tx: &mut Tx<'_>, arq: ArqId, order: OperationId, now: i64) -> Result<(), Error> {
+    tx.execute(orders::AWAIT, params![arq, order, now])?;
+    tx.execute(events::HOLD, params![arq, arq])?;
+    Ok(())
+}
+
+struct Job<'a> {
+    host: &'a str,
+    address: &'a str,
+    device: DeviceId,
+    deployable: DeployableId,
+    driver: &'a str,
+    server: Option<ServerId>,
+    bitstream: &'a Bitstream,
+    actor: &'a Actor,
+}
+
+fn insert(tx: &mut Tx<'_>, job: &Job<'_>, now: i64) -> Result<OperationId, Error> {
+    let task = Task::Program { driver: job.driver.to_owned(), image: job.bitstream.image };
+    let order = NewOrder {
+        uuid: OperationId::new_v4(),
+        host: job.host,
+        task: PROGRAM,
+        address: job.address,
+        device: job.device,
+        deployable: job.deployable,
+        handle: None,
+        server: job.server,
+        image: Some(job.bitstream.image),
+        function: job.bitstream.function.as_deref(),
+        body: super::clean::body(&task)?,
+        user_id: job.actor.user_id.as_deref(),
+        request_id: job.actor.request_id.as_deref(),
+    };
+    orders::insert(tx, &order, now)?;
+    Ok(order.uuid)
+}
+
+fn in_use(address: &str, host: &str) -> Error {
+    Error::DeviceInUse { device: address.to_owned(), host: host.to_owned() }
+}
+
+/// Whether the device holds the bitstream as it is.
+fn holds(one: &ToProgram, group: &Group, bitstream: &Bitstream) -> bool {
+    let digits = |text: &str| {
+        text.chars().filter(char::is_ascii_hexdigit).collect::<String>().to_ascii_lowercase()
+    };
+    let loaded = one.bitstream_id.as_deref() == Some(bitstream.image.to_string().as_str());
+    let shows = match (group.get(FUNCTION), &one.function) {
+        (Some(wanted), Some(shown)) => digits(wanted) == digits(shown),
+        _ => false,
+    };
+    loaded || shows
+}
+
+/// The bitstream that a group of a profile asks for.
+fn wanted(
+    tx: &mut Tx<'_>,
+    bitstreams: Option<&dyn Bitstreams>,
+    group: &Group,
+) -> Result<Option<Bitstream>, Error> {
+    if !group.contains_key(CLASS) {
+        return Ok(None);
+    }
+    match (group.get(BITSTREAM), group.get(FUNCTION)) {
+        (None, None) => Ok(None),
+        (Some(_), Some(_)) => Err(Error::NoBitstream(format!(
+            "A group of a device profile may have {BITSTREAM} or {FUNCTION}, not both."
+        ))),
+        (Some(text), None) => {
+            let image = parse_uuid_like(text).ok_or_else(|| {
+                Error::NoBitstream(format!("{BITSTREAM} {} is no uuid of an image.", shown(text)))
+            })?;
+            by_id(tx, bitstreams, image).map(Some)
+        }
+        (None, Some(function)) => {
+            let source = bitstreams.ok_or_else(no_service)?;
+            let found = source.by_function(tx, function)?;
+            let [one] = found.as_slice() else {
+                return Err(Error::NoBitstream(format!(
+                    "{} public images have the property {FUNCTION} {}; there must be one.",
+                    found.len(),
+                    shown(function)
+                )));
+            };
+            ready(one.clone()).map(Some)
+        }
+    }
+}
+
+fn by_id(
+    tx: &mut Tx<'_>,
+    bitstreams: Option<&dyn Bitstreams>,
+    image: ImageId,
+) -> Result<Bitstream, Error> {
+    let source = bitstreams.ok_or_else(no_service)?;
+    let found = source.by_id(tx, image)?;
+    ready(found.ok_or_else(|| Error::NoBitstream(format!("Image {image} could not be found.")))?)
+}
+
+fn ready(bitstream: Bitstream) -> Result<Bitstream, Error> {
+    if bitstream.ready {
+        return Ok(bitstream);
+    }
+    Err(Error::NoBitstream(format!("Image {} has no data yet.", bitstream.image)))
+}
+
+fn no_service() -> Error {
+    Error::NoBitstream(
+        "Bitstreams come from the image service, which this control plane does not run.".into(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_function_is_spelt_as_a_trait() {
+        assert_eq!(
+            function_trait("intel", "d8424dc4-a4a3-c413-f89e-433683f9040b").as_deref(),
+            Some("CUSTOM_FPGA_FUNCTION_ID_INTEL_D8424DC4A4A3C413F89E433683F9040B")
+        );
+        assert_eq!(
+            function_trait("xilinx", "a b").as_deref(),
+            Some("CUSTOM_FPGA_FUNCTION_ID_XILINX_A_B")
+        );
+        assert_eq!(function_trait("xilinx", ""), None);
+        assert_eq!(function_trait("xilinx", &"f".repeat(300)), None);
+    }
+}

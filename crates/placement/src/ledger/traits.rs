@@ -1,0 +1,45 @@
+//! Traits that change between two reports of a host.
+
+use kilonova_ids::ProviderId;
+use kilonova_store::{Tx, params};
+use kilonova_wire::time::now_micros;
+
+use crate::db::{providers, traits};
+use crate::{Error, World, names};
+
+/// Of the traits that begin so, a provider has this one, or none; those that an operator gave it stay.
+/// A provider that is not there is fine.
+///
+/// # Errors
+/// Only of the store.
+pub fn only_trait(
+    tx: &mut Tx<'_>,
+    world: &World,
+    provider: ProviderId,
+    prefix: &str,
+    wanted: Option<&str>,
+) -> Result<(), Error> {
+    let now = now_micros();
+    let has = traits::of_provider(tx, provider)?;
+    let stale: Vec<&String> = has
+        .iter()
+        .filter(|(name, reported)| *reported && name.starts_with(prefix))
+        .filter(|(name, _)| wanted != Some(name.as_str()))
+        .map(|(name, _)| name)
+        .collect();
+    let new = wanted.filter(|wanted| !has.iter().any(|(name, _)| name == wanted));
+    if stale.is_empty() && new.is_none() {
+        return Ok(());
+    }
+    let Some(counters) = providers::bump(tx, provider, now)? else { return Ok(()) };
+    for name in stale {
+        tx.execute(traits::REMOVE, params![provider, name])?;
+    }
+    if let Some(name) = new {
+        if !names::is_standard_trait(name) {
+            traits::ensure(tx, name, now)?;
+        }
+        traits::add(tx, provider, name, true)?;
+    }
+    world.tree_changed(tx, counters.root)
+}
