@@ -1,0 +1,236 @@
+//! `rebuild`: the same server on new disks, with the devices that it has.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use http::{HeaderValue, StatusCode, header};
+use kilonova_ids::{ImageId, parse_uuid_like};
+use kilonova_store::Tx;
+use kilonova_wire::schema::Schema;
+use kilonova_wire::{Fault, Microversion};
+use serde_json::{Map, Value, json};
+
+use super::super::view::{Detail, Scene};
+use super::super::{create, metadata};
+use super::Asked;
+use crate::Error;
+use crate::api::input;
+use crate::app::{resolve, states};
+use crate::db::servers::{self, Server};
+use crate::db::{keypairs, server_groups};
+use crate::flows::{self, Wish};
+
+static SCHEMAS: LazyLock<Vec<(u32, Schema)>> =
+    LazyLock::new(|| [1, 19, 54, 57, 63, 90, 94].map(|minor| (minor, schema(minor))).into());
+
+fn schema(minor: u32) -> Schema {
+    let text = |most: u32| json!({"type": "string", "minLength": 1, "maxLength": most});
+    let host_name = json!({
+        "type": "string", "minLength": 1, "maxLength": if minor < 94 { 63 } else { 255 },
+        "pattern": if minor < 94 { "^[a-zA-Z0-9-_]*$" } else { "^[a-zA-Z0-9-._]*$" },
+    });
+    let fields = [
+        (1, 104, "imageRef", json!({"type": "string"})),
+        (1, 104, "name", text(255)),
+        (1, 104, "adminPass", json!({"type": "string"})),
+        (1, 104, "metadata", json!({"type": "object"})),
+        (1, 104, "preserve_ephemeral", input::boolean_schema()),
+        (1, 104, "OS-DCF:diskConfig", json!({"type": "string", "enum": ["AUTO", "MANUAL"]})),
+        (1, 104, "accessIPv4", json!({"type": "string", "format": "ipv4"})),
+        (1, 104, "accessIPv6", json!({"type": "string", "format": "ipv6"})),
+        (1, 56, "personality", json!({"type": "array", "items": {"type": "object"}})),
+        (19, 104, "description", input::description_schema()),
+        (
+            54,
+            104,
+            "key_name",
+            json!({"type": ["string", "null"], "minLength": 1, "maxLength": 255}),
+        ),
+        (57, 104, "user_data", json!({"type": ["string", "null"], "maxLength": 65535})),
+        (
+            63,
+            104,
+            "trusted_image_certificates",
+            json!({
+                "type": ["array", "null"], "minItems": 1, "maxItems": 50, "uniqueItems": true,
+                "items": text(255),
+            }),
+        ),
+        (90, 104, "hostname", host_name),
+    ];
+    let properties: Map<String, Value> = fields
+        .into_iter()
+        .filter(|(first, last, ..)| (*first..=*last).contains(&minor))
+        .map(|(_, _, name, schema)| (name.to_owned(), schema))
+        .collect();
+    Schema::new(&json!({
+        "type": "object",
+        "properties": properties,
+        "required": ["imageRef"],
+        "additionalProperties": false,
+    }))
+}
+
+/// What is to be new, checked as far as that goes without the database.
+struct Wanted {
+    fields: Value,
+    image: Option<ImageId>,
+    metadata: Option<BTreeMap<String, String>>,
+}
+
+pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
+    let wanted = read(&asked)?;
+    let given = wanted.fields["adminPass"].as_str().map(str::to_owned);
+    let password = given.unwrap_or_else(create::password);
+    let scene = (asked.compute.clone(), asked.context.clone(), asked.base.clone(), asked.version);
+    let (server, group) = asked
+        .write(move |tx, asked, server, now| {
+            states::check(&asked.context, server, "rebuild")?;
+            let server = renew(tx, asked, server, &wanted, now)?;
+            let wish = Wish::Rebuild(wanted.image);
+            flows::ask(tx, &asked.compute, &asked.context, &server, &wish, now)?;
+            let group = server_groups::of_server(tx, server.id)?;
+            let begun = servers::find(tx, server.id)?.unwrap_or(server);
+            Ok((begun, group))
+        })
+        .await?;
+    let (compute, context, base, version) = scene;
+    let host_up = |host: &str| compute.host_is_up(host);
+    let scene = Scene {
+        base: &base,
+        version,
+        admin: context.is_admin(),
+        host_up: &host_up,
+        group: Some(group),
+    };
+    let mut shown = shown(&server, &scene)?;
+    shown["adminPass"] = password.into();
+    let mut response = (StatusCode::ACCEPTED, Json(json!({"server": shown}))).into_response();
+    let place = format!("{}/v2.1/servers/{}", base.0, server.id);
+    if let Ok(value) = HeaderValue::from_str(&place) {
+        response.headers_mut().insert(header::LOCATION, value);
+    }
+    Ok(response)
+}
+
+fn read(asked: &Asked) -> Result<Wanted, Fault> {
+    let fields = asked.argument.clone();
+    if let Some((_, schema)) = SCHEMAS.iter().rev().find(|(first, _)| *first <= asked.version.1) {
+        schema.check(&fields)?;
+    }
+    let named = fields["imageRef"].as_str().unwrap_or_default();
+    let image = parse_uuid_like(named).ok_or_else(|| {
+        Fault::bad_request(format!(
+            "Invalid imageRef provided: {} is not a uuid.",
+            named.escape_debug()
+        ))
+    })?;
+    if let Some(name) = fields["name"].as_str() {
+        input::name("name", name.trim())?;
+    }
+    let user_data = fields["user_data"].as_str();
+    if user_data.is_some_and(|data| BASE64_STANDARD.decode(data).is_err()) {
+        return Err(Fault::bad_request(
+            "Invalid input for field/attribute user_data. It is not base64.",
+        ));
+    }
+    if input::boolean(&fields["preserve_ephemeral"]) {
+        return Err(Fault::bad_request(
+            "The current driver does not support preserving ephemeral partitions.",
+        ));
+    }
+    if fields["trusted_image_certificates"].is_array() {
+        return Err(Fault::bad_request(
+            "Invalid input for field/attribute trusted_image_certificates. Images are not verified by \
+             certificates here; leave it out.",
+        ));
+    }
+    let metadata = fields.get("metadata").map(metadata::parse).transpose()?;
+    metadata.as_ref().map_or(Ok(()), metadata::check_count)?;
+    Ok(Wanted { fields, image: Some(image), metadata })
+}
+
+/// Writes down what is new of the server.
+fn renew(
+    tx: &mut Tx<'_>,
+    asked: &Asked,
+    server: &Server,
+    wanted: &Wanted,
+    now: i64,
+) -> Result<Server, Error> {
+    let mut server = server.clone();
+    let fields = &wanted.fields;
+    let text = |key: &str| fields[key].as_str().map(str::to_owned);
+    if let Some(image) = wanted.image {
+        let flavor = server.spec.flavor.clone();
+        server.spec.image_properties = resolve::image(tx, &asked.context, image, &flavor)?;
+        server.spec.image = Some(image);
+    }
+    if let Some(name) = text("name") {
+        name.trim().clone_into(&mut server.name);
+    }
+    if fields.get("description").is_some() {
+        server.description = text("description");
+    }
+    if fields.get("key_name").is_some() {
+        server.spec.key_name = text("key_name");
+        if let Some(name) = &server.spec.key_name
+            && keypairs::by_name(tx, &server.user_id, name)?.is_none()
+        {
+            let name = name.escape_debug();
+            let why = format!("Invalid key_name provided: {name} could not be found.");
+            return Err(Fault::bad_request(why).into());
+        }
+    }
+    if fields.get("user_data").is_some() {
+        server.spec.user_data = text("user_data");
+    }
+    if let Some(hostname) = text("hostname") {
+        server.spec.hostname = hostname;
+    }
+    if let Some(kind) = text("OS-DCF:diskConfig") {
+        server.spec.disk_config = kind;
+    }
+    for (index, key) in ["accessIPv4", "accessIPv6"].into_iter().enumerate() {
+        if let Some(address) = text(key) {
+            server.spec.access[index] = address;
+        }
+    }
+    servers::set_text(
+        tx,
+        server.id,
+        &server.name,
+        server.description.as_deref(),
+        &server.spec,
+        now,
+    )?;
+    if let Some(metadata) = &wanted.metadata {
+        servers::set_metadata(tx, server.id, metadata, now)?;
+    }
+    Ok(server)
+}
+
+/// The server as `rebuild` shows it: before 2.75 without what came from extensions of `GET`.
+fn shown(server: &Server, scene: &Scene<'_>) -> Result<Value, Fault> {
+    let mut shown = serde_json::to_value(Detail::of(server, scene)).map_err(Fault::internal)?;
+    let Some(keys) = shown.as_object_mut() else { return Ok(shown) };
+    if scene.version < Microversion(2, 75) {
+        keys.retain(|key, _| {
+            !key.starts_with("OS-EXT-")
+                && !key.starts_with("OS-SRV-USG:")
+                && !key.starts_with("os-extended-volumes:")
+                && !["config_drive", "host_status", "security_groups"].contains(&key.as_str())
+        });
+        if scene.version < Microversion(2, 54) {
+            keys.remove("key_name");
+        }
+    }
+    if scene.version >= Microversion(2, 57) {
+        keys.insert("user_data".to_owned(), json!(server.spec.user_data));
+    }
+    Ok(shown)
+}

@@ -1,0 +1,59 @@
+//! Asking a host about a guest and waiting for the answer.
+
+use std::time::Duration;
+
+use kilonova_node_api::{Question, Said, Topic};
+use kilonova_wire::Fault;
+use kilonova_wire::time::now_micros;
+use uuid::Uuid;
+
+use crate::db::questions;
+use crate::db::servers::Server;
+use crate::{Compute, Error};
+
+/// How long a host may take.
+const PATIENCE: Duration = Duration::from_secs(15);
+const FIRST_PAUSE: Duration = Duration::from_millis(2);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// What the server's host says.
+///
+/// # Errors
+/// 409 for a server that is on no host; 503 when the host does not answer.
+pub async fn ask(compute: &Compute, server: &Server, topic: Topic) -> Result<Said, Fault> {
+    let Some(host) = server.host.clone() else {
+        return Err(crate::app::states::not_ready(server).into());
+    };
+    let silent = Fault::new(
+        http::StatusCode::SERVICE_UNAVAILABLE,
+        format!("Host {host} does not answer. Try again when it is up."),
+    );
+    if !compute.host_is_up(&host) {
+        return Err(silent);
+    }
+    let id = Uuid::new_v4();
+    let question = Question { id, server: server.id, topic };
+    let asked = compute.clone();
+    compute
+        .store
+        .write(move |tx| {
+            let generation = questions::ask(tx, &host, &question, now_micros())?;
+            asked.wake_on_commit(tx, &host, generation);
+            Ok::<_, Error>(())
+        })
+        .await?;
+    let said = tokio::time::timeout(PATIENCE, answer(compute, id)).await;
+    compute.store.write(move |tx| questions::forget(tx, id)).await?;
+    said.unwrap_or(Err(silent))
+}
+
+async fn answer(compute: &Compute, id: Uuid) -> Result<Said, Fault> {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        if let Some(said) = compute.store.read(move |tx| questions::answer(tx, id)).await? {
+            return Ok(said);
+        }
+        tokio::time::sleep(pause).await;
+        pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
+    }
+}

@@ -1,0 +1,74 @@
+//! The bytes of a snapshot, from the host that took it.
+
+use std::path::PathBuf;
+
+use axum::body::Body;
+use kilonova_ids::ImageId;
+use kilonova_image::Error as Failure;
+use kilonova_node_api::{Desired, Refusal, Verb};
+use kilonova_wire::time::now_micros;
+
+use super::unavailable;
+use crate::db::{documents, fleet};
+use crate::{Compute, Error};
+
+/// Takes a file of this machine.
+pub(super) async fn file(
+    compute: &Compute,
+    host: &str,
+    epoch: i64,
+    image: ImageId,
+    file: PathBuf,
+) -> Result<(), Refusal> {
+    let opened = tokio::task::spawn_blocking(move || {
+        std::fs::File::open(&file).map_err(|error| format!("{}: {error}", file.display()))
+    })
+    .await;
+    let opened = opened.map_err(|error| Refusal::Unavailable(error.to_string()))?;
+    let opened = opened.map_err(Refusal::Rejected)?;
+    body(compute, host, epoch, image, || kilonova_image::body_of(opened)).await
+}
+
+/// Takes the bytes as they come. Only what a document of the host asks for is taken.
+pub(crate) async fn body(
+    compute: &Compute,
+    host: &str,
+    epoch: i64,
+    image: ImageId,
+    bytes: impl FnOnce() -> Body,
+) -> Result<(), Refusal> {
+    if let Some(entry) = compute.fleet.by_name(host) {
+        entry.seen(now_micros());
+    }
+    let Some(images) = &compute.images else {
+        return Err(Refusal::Rejected("this control plane has no image service".into()));
+    };
+    let name = host.to_owned();
+    let state = compute
+        .store
+        .read(move |tx| {
+            if fleet::epoch(tx, &name)? != Some(epoch) {
+                return Err(Error::Fenced);
+            }
+            let wanted = documents::since(tx, &name, 0)?.documents.into_iter().any(|one| {
+                matches!(one.desired, Desired::Present(domain)
+                    if matches!(domain.verb, Some((_, Verb::Snapshot { image: id })) if id == image))
+            });
+            let found = kilonova_image::find(tx, image)?.filter(|_| wanted);
+            Ok(found.map(|image| image.status))
+        })
+        .await
+        .map_err(unavailable)?;
+    match state {
+        None => return Err(Refusal::Rejected(format!("image {image} is gone"))),
+        Some(kilonova_image::Status::Active) => return Ok(()),
+        Some(_) => {}
+    }
+    match images.upload(image, bytes()).await {
+        Ok(()) => Ok(()),
+        Err(error @ (Failure::Conflict(_) | Failure::BrokenOff(_) | Failure::Store(_))) => {
+            Err(Refusal::Unavailable(error.to_string()))
+        }
+        Err(error) => Err(Refusal::Rejected(error.to_string())),
+    }
+}

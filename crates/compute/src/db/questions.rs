@@ -1,0 +1,71 @@
+//! What somebody waits to hear about a guest. Rows, so that whichever replica the host speaks to
+//! can pass it on; whoever asked takes its row away.
+
+use kilonova_node_api::{Question, Reply, Said};
+use kilonova_store::{Tx, params};
+use uuid::Uuid;
+
+use super::documents;
+use super::servers::shape;
+use crate::Error;
+
+kilonova_store::statements! {
+    /// A question to a host.
+    ASK = "INSERT INTO questions (id, host, generation, body, asked_at) VALUES (?1, ?2, ?3, ?4, ?5)";
+    /// Those of a host without an answer.
+    OPEN = "SELECT body FROM questions WHERE host = ?1 AND generation > ?2 AND answer IS NULL
+        ORDER BY generation";
+    /// The answer of the host that was asked.
+    REPLY = "UPDATE questions SET answer = ?3 WHERE id = ?1 AND host = ?2 AND answer IS NULL";
+    /// The answer, if there is one.
+    ANSWER = "SELECT answer FROM questions WHERE id = ?1";
+    /// Whoever asked has gone.
+    FORGET = "DELETE FROM questions WHERE id = ?1";
+    /// Nobody waits for these any more.
+    PURGE = "DELETE FROM questions WHERE asked_at < ?1";
+}
+
+/// Asks a host and returns the generation under which it hears of it.
+///
+/// # Errors
+/// The database's; so for all functions here.
+pub fn ask(tx: &mut Tx<'_>, host: &str, question: &Question, now: i64) -> Result<i64, Error> {
+    let generation = documents::next(tx, host)?;
+    let body = serde_json::to_string(question).map_err(|e| shape(e.to_string()))?;
+    tx.execute(ASK, params![question.id.to_string(), host, generation, body, now])?;
+    Ok(generation)
+}
+
+/// What a host has not answered, newer than a generation.
+pub fn open_since(tx: &mut Tx<'_>, host: &str, since: i64) -> Result<Vec<Question>, Error> {
+    tx.rows(OPEN, params![host, since])?
+        .iter()
+        .map(|row| serde_json::from_str(row.text(0)?).map_err(|e| shape(format!("question: {e}"))))
+        .collect()
+}
+
+/// Takes in an answer.
+pub fn reply(tx: &mut Tx<'_>, host: &str, reply: &Reply) -> Result<(), Error> {
+    let answer = serde_json::to_string(&reply.said).map_err(|e| shape(e.to_string()))?;
+    tx.execute(REPLY, params![reply.id.to_string(), host, answer])?;
+    Ok(())
+}
+
+/// The answer, if there is one yet.
+pub fn answer(tx: &mut Tx<'_>, id: Uuid) -> Result<Option<Said>, Error> {
+    let Some(row) = tx.row(ANSWER, params![id.to_string()])? else { return Ok(None) };
+    row.text_opt(0)?
+        .map(|text| serde_json::from_str(text).map_err(|e| shape(format!("answer: {e}"))))
+        .transpose()
+}
+
+/// Takes a question back.
+pub fn forget(tx: &mut Tx<'_>, id: Uuid) -> Result<(), Error> {
+    tx.execute(FORGET, params![id.to_string()])?;
+    Ok(())
+}
+
+/// Forgets questions asked before `before`.
+pub fn purge(tx: &mut Tx<'_>, before: i64) -> Result<u64, Error> {
+    Ok(tx.execute(PURGE, params![before])?)
+}
