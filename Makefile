@@ -12,7 +12,7 @@ ARGS ?=
 CASES := $(if $(wildcard ../shared/peers/placement/conformance.py),conformance)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test placement-conformance placement-differential run bench bench-placement build fmt lint deny
+.PHONY: help demo test placement-conformance placement-differential run bench bench-placement bench-accelerators build fmt lint deny
 
 help: ## Lists these commands
 	@echo "Kilonova: servers with GPUs, vGPUs and FPGAs, for the unchanged OpenStack clients."
@@ -46,6 +46,10 @@ bench: build ## Prints the benchmark tables for SQLite and PostgreSQL
 
 bench-placement: build ## Prints what Placement's requests cost, ours and upstream's
 	@scripts/placement_bench.sh $(KILONOVA) $(ARGS)
+
+bench-accelerators: build ## Prints what the accelerator API and devices' reports cost, ours and upstream's
+	@scripts/bootstrap.sh postgres
+	@scripts/accelerator_bench.sh $(KILONOVA) $(ARGS)
 
 build: ## Builds target/release/kilonova
 	@scripts/bootstrap.sh build

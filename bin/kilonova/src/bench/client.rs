@@ -15,6 +15,7 @@ pub struct Client {
     address: String,
     token: String,
     version: &'static str,
+    headers: Vec<(&'static str, &'static str)>,
     sender: SendRequest<Full<Bytes>>,
 }
 
@@ -47,13 +48,19 @@ impl Client {
         let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(failed)?;
         tokio::spawn(connection);
         let (address, token) = (address.to_owned(), token.to_owned());
-        Ok(Self { address, token, version: "compute 2.100", sender })
+        Ok(Self { address, token, version: "compute 2.100", headers: Vec::new(), sender })
     }
 
     /// The same with another microversion.
     #[must_use]
     pub fn speaking(self, version: &'static str) -> Self {
         Self { version, ..self }
+    }
+
+    /// The same with further headers.
+    #[must_use]
+    pub fn saying(self, headers: Vec<(&'static str, &'static str)>) -> Self {
+        Self { headers, ..self }
     }
 
     /// One request.
@@ -67,15 +74,17 @@ impl Client {
         kind: &str,
         body: impl Into<Bytes>,
     ) -> Result<Reply, Failure> {
-        let request = Request::builder()
+        let mut request = Request::builder()
             .method(method)
             .uri(path)
             .header("host", &self.address)
             .header("x-auth-token", &self.token)
             .header("openstack-api-version", self.version)
-            .header("content-type", kind)
-            .body(Full::new(body.into()))
-            .map_err(failed)?;
+            .header("content-type", kind);
+        for (name, value) in &self.headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::new(body.into())).map_err(failed)?;
         self.sender.ready().await.map_err(failed)?;
         let reply = self.sender.send_request(request).await.map_err(failed)?;
         let status = reply.status().as_u16();

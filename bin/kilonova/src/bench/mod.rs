@@ -4,6 +4,7 @@
 //! small one they take a good part of it. So CPU time per boot, which the clients are not in, says
 //! more than boots per second.
 
+pub mod accelerators;
 mod client;
 mod load;
 pub mod placement;

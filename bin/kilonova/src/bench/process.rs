@@ -116,6 +116,47 @@ pub fn cpu_ms(process: u32) -> f64 {
     (ticks(11).unwrap_or(0.0) + ticks(12).unwrap_or(0.0)) * 1000.0 / per_second
 }
 
+/// CPU milliseconds that some processes and all below them have used so far. Of children that have
+/// ended it is what the kernel has added to their parents.
+pub fn trees_cpu_ms(roots: &[u32]) -> f64 {
+    let stats = stats();
+    let mut members = roots.to_vec();
+    let mut at = 0;
+    while let Some(parent) = members.get(at).copied() {
+        let children = stats.iter().filter(|stat| stat.parent == parent).map(|stat| stat.id);
+        let new: Vec<u32> = children.filter(|id| !members.contains(id)).collect();
+        members.extend(new);
+        at += 1;
+    }
+    let of_tree = stats.iter().filter(|stat| members.contains(&stat.id));
+    let per_second = rustix::param::clock_ticks_per_second() as f64;
+    of_tree.map(|stat| stat.ticks).sum::<f64>() * 1000.0 / per_second
+}
+
+/// A line of `/proc/*/stat`: with the ticks of its own and of ended children.
+struct Stat {
+    id: u32,
+    parent: u32,
+    ticks: f64,
+}
+
+fn stats() -> Vec<Stat> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    ids.filter_map(|id| {
+        let text = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+        let fields: Vec<f64> = text
+            .rsplit(')')
+            .next()?
+            .split_whitespace()
+            .map(|field| field.parse().unwrap_or(0.0))
+            .collect();
+        let ticks = fields.get(11..15)?.iter().sum();
+        Some(Stat { id, parent: *fields.get(1)? as u32, ticks })
+    })
+    .collect()
+}
+
 /// Resident memory of a process, MB.
 pub fn resident_mb(process: u32) -> f64 {
     std::fs::read_to_string(format!("/proc/{process}/status"))

@@ -3,15 +3,29 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::Subcommand;
 use serde_json::json;
 
+use super::bench_accelerators::{self, Accelerators};
+use super::bench_placement::{self, Placement};
 use super::{Bench, Format};
 use crate::bench::{self, Size};
 use crate::failure::Failure;
 
+/// Parts of `bench`.
+#[derive(Debug, Subcommand)]
+pub enum Part {
+    /// Measure the Placement API alone, and beside another Placement.
+    Placement(Placement),
+    /// Measure the accelerator API and devices' reports, and beside a Cyborg.
+    Accelerators(Box<Accelerators>),
+}
+
 pub(super) fn run(options: Bench) -> Result<ExitCode, Failure> {
-    if let Some(part) = options.part {
-        return super::bench_placement::run(part);
+    match options.part {
+        Some(Part::Placement(part)) => return bench_placement::run(part),
+        Some(Part::Accelerators(part)) => return bench_accelerators::run(*part),
+        None => {}
     }
     let directory = options.directory.clone().unwrap_or_else(|| {
         std::env::temp_dir().join(format!("kilonova-bench-{}", std::process::id()))

@@ -4,19 +4,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use serde_json::Value;
 
 use super::Format;
 use crate::bench::placement::{self, Size};
 use crate::failure::Failure;
-
-/// Parts of `bench`.
-#[derive(Debug, Subcommand)]
-pub enum Part {
-    /// Measure the Placement API alone, and beside another Placement.
-    Placement(Placement),
-}
 
 /// Options of `bench placement`.
 #[derive(Debug, Args)]
@@ -47,8 +40,7 @@ pub struct Placement {
     format: Format,
 }
 
-pub(super) fn run(part: Part) -> Result<ExitCode, Failure> {
-    let Part::Placement(options) = part;
+pub(super) fn run(options: Placement) -> Result<ExitCode, Failure> {
     let directory = options.directory.clone().unwrap_or_else(|| {
         std::env::temp_dir().join(format!("kilonova-bench-placement-{}", std::process::id()))
     });

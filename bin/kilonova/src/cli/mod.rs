@@ -1,6 +1,7 @@
 //! The command line: one file per command.
 
 mod bench;
+mod bench_accelerators;
 mod bench_placement;
 mod discover;
 mod doctor;
@@ -46,7 +47,7 @@ enum Command {
 pub struct Bench {
     /// Something else than boots.
     #[command(subcommand)]
-    pub part: Option<bench_placement::Part>,
+    pub part: Option<bench::Part>,
     /// Simulated hosts.
     #[arg(long, default_value_t = 1000)]
     pub hosts: usize,
