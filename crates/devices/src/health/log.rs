@@ -97,6 +97,17 @@ impl KernelLog {
         Ok((lines, skipped))
     }
 
+    /// Whether the file is the one that was read to its end.
+    pub fn is_quiet(&self, cursor: Option<Cursor>) -> bool {
+        let Some(at) = cursor else { return false };
+        match std::fs::metadata(&self.path) {
+            Ok(found) => {
+                found.file_type().is_file() && (found.ino(), found.len()) == (at.inode, at.offset)
+            }
+            Err(error) => error.kind() == ErrorKind::NotFound && at.inode == 0,
+        }
+    }
+
     /// What the file that is no longer there got after the last look.
     fn rest(&mut self, at: &mut Cursor) -> Vec<Line> {
         let Some(file) = &mut self.open else { return Vec::new() };

@@ -67,6 +67,8 @@ struct State {
     /// As it is in the file.
     kept: Memory,
     log: Option<KernelLog>,
+    /// Something was heard and not yet asked for.
+    news: bool,
 }
 
 /// Follows the health of a host's devices.
@@ -87,18 +89,18 @@ impl Watch {
             memory.started = now() - uptime();
         }
         let log = options.kernel_log.as_deref().map(KernelLog::new);
-        let state = Mutex::new(State { memory, kept, log });
+        let state = Mutex::new(State { memory, kept, log, news: false });
         Self { policy: options.xid_policy.clone(), file, state }
     }
 
-    /// Reads what is new in the log; says whether it changed the health of anything.
+    /// Reads what is new in the log. Whether it changed the health of anything, [`Watch::news`] says.
     ///
     /// # Errors
     /// The log cannot be read.
-    pub fn listen(&self) -> io::Result<bool> {
+    pub fn listen(&self) -> io::Result<()> {
         let mut state = self.state();
         let State { memory, log, .. } = &mut *state;
-        let Some(log) = log else { return Ok(false) };
+        let Some(log) = log else { return Ok(()) };
         let (lines, skipped) = log.read(&mut memory.cursor)?;
         if skipped > 0 {
             tracing::warn!(skipped, "the kernel log grew too fast; some bytes of it were not read");
@@ -107,8 +109,25 @@ impl Watch {
         for line in &lines {
             changed |= self.hear(memory, line);
         }
+        state.news |= changed;
         self.keep(&mut state);
-        Ok(changed)
+        Ok(())
+    }
+
+    /// Whether something was heard since the last time that it was asked for.
+    pub fn has_news(&self) -> bool {
+        self.state().news
+    }
+
+    /// The same, and it has been asked for now.
+    pub fn news(&self) -> bool {
+        std::mem::take(&mut self.state().news)
+    }
+
+    /// Whether the log is surely as it was when last read. It asks for the file's length, no more.
+    pub fn is_quiet(&self) -> bool {
+        let state = self.state();
+        state.log.as_ref().is_none_or(|log| log.is_quiet(state.memory.cursor))
     }
 
     fn hear(&self, memory: &mut Memory, line: &Line) -> bool {

@@ -7,6 +7,11 @@ use crate::testing::Fixture;
 const GPU: &str = "0000:84:00.0";
 const FOLDER: &str = "devices/pci0000:84/0000:84:00.0";
 
+fn listen(watch: &Watch) -> bool {
+    watch.listen().expect("readable");
+    watch.news()
+}
+
 struct Host {
     sysfs: Fixture,
     kept: tempfile::TempDir,
@@ -29,7 +34,7 @@ impl Host {
             xid_policy: XidPolicy::parse(policy).expect("a policy"),
         };
         let watch = Watch::open(&options, Some(self.kept.path().join("health")), boot);
-        watch.listen().expect("readable");
+        listen(&watch);
         watch
     }
 
@@ -57,9 +62,9 @@ fn a_message_counts_over_starts_of_the_agent_and_not_of_the_host() {
     let watch = host.start("a", "");
     assert_eq!(host.health(&watch), Health::Healthy);
     host.say("NVRM: Xid (PCI:0000:84:00): 13, a program's fault");
-    assert!(!watch.listen().expect("readable"), "nothing of note");
+    assert!(!listen(&watch), "nothing of note");
     host.say("NVRM: Xid (PCI:0000:84:00): 79, GPU has fallen off the bus.");
-    assert!(watch.listen().expect("readable"));
+    assert!(listen(&watch));
     let failed = host.health(&watch);
     assert_eq!(failed.as_str(), "failed");
     assert!(failed.since().is_some(), "an event");
@@ -72,14 +77,14 @@ fn the_worst_is_told_and_a_newer_one_is_news() {
     let host = Host::new();
     let watch = host.start("a", "13:report");
     host.say("6,1,1000000,-;NVRM: Xid (PCI:0000:84:00): 13, x");
-    watch.listen().expect("readable");
+    listen(&watch);
     assert_eq!(host.health(&watch).as_str(), "degraded");
     host.say("6,2,2000000,-;NVRM: Xid (PCI:0000:84:00): 48, x");
-    watch.listen().expect("readable");
+    listen(&watch);
     let first = host.health(&watch);
     assert!(first.reason().is_some_and(|why| why.contains("double bit ECC")), "{first:?}");
     host.say("6,3,9000000,-;NVRM: Xid (PCI:0000:84:00): 79, x");
-    watch.listen().expect("readable");
+    listen(&watch);
     let second = host.health(&watch);
     assert_eq!(second.since().zip(first.since()).map(|(b, a)| b - a), Some(7_000_000));
     assert!(second.reason().is_some_and(|why| why.contains("Xid 79")), "{second:?}");
@@ -136,9 +141,9 @@ fn a_function_that_vfio_could_not_be_bound_to_has_failed() {
         let host = Host::new();
         let watch = host.start("a", "");
         host.say("nvme 0000:84:00.0: probe with driver nvme failed with error -5");
-        assert!(!watch.listen().expect("readable"));
+        assert!(!listen(&watch));
         host.say(line);
-        assert!(watch.listen().expect("readable"), "{line}");
+        assert!(listen(&watch), "{line}");
         let why = "vfio-pci could not be bound to it: error -22";
         assert_eq!(host.health(&watch).reason(), Some(why), "{line}");
     }
@@ -160,6 +165,6 @@ fn a_log_that_names_devices_without_end_does_not_fill_the_memory() {
             host.say(&format!("NVRM: Xid (PCI:0001:{bus:02x}:{device:02x}): 79, x"));
         }
     }
-    watch.listen().expect("readable");
+    listen(&watch);
     assert!(watch.state().memory.devices.len() <= MOST_DEVICES);
 }

@@ -7,18 +7,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use kilonova_devices::Trouble;
+use kilonova_devices::{Trouble, Watch};
 use kilonova_node_api::{Device, Registration};
 
 use tokio::sync::SemaphorePermit;
+use tokio::time::Instant;
 
 use super::Parts;
 use super::work::{Work, blocking};
 use crate::Error;
 
+/// How often the kernel log is looked at.
+const LISTEN: Duration = Duration::from_secs(2);
+
 pub(super) struct Inventory {
     parts: Parts,
     work: Arc<Work>,
+    watch: Arc<Watch>,
+    /// When the kernel log is looked at next.
+    listen: Mutex<Instant>,
     /// Fingerprint of the devices as they were last told.
     told: AtomicU64,
     /// What is wrong with devices and has been said.
@@ -26,11 +33,12 @@ pub(super) struct Inventory {
 }
 
 impl Inventory {
-    pub(super) fn new(mut parts: Parts, work: Arc<Work>) -> Self {
+    pub(super) fn new(mut parts: Parts, work: Arc<Work>, watch: Arc<Watch>) -> Self {
         let about = parts.hypervisor.about();
         parts.registration.hypervisor_type = about.hypervisor_type;
         parts.registration.hypervisor_version = about.version;
-        Self { parts, work, told: AtomicU64::new(0), said: Mutex::default() }
+        let listen = Mutex::new(Instant::now() + LISTEN);
+        Self { parts, work, watch, listen, told: AtomicU64::new(0), said: Mutex::default() }
     }
 
     pub(super) fn rescan(&self) -> Duration {
@@ -57,6 +65,28 @@ impl Inventory {
         Ok((seen != told).then(|| self.registration(devices)))
     }
 
+    /// Waits until the kernel log says something of a device's health that has not been told. It may
+    /// be dropped at any await.
+    pub(super) async fn news(&self) {
+        while !self.watch.has_news() {
+            let next = *self.listen.lock().unwrap_or_else(PoisonError::into_inner);
+            tokio::time::sleep_until(next).await;
+            *self.listen.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now() + LISTEN;
+            if !self.watch.is_quiet() {
+                self.listen().await;
+            }
+        }
+    }
+
+    async fn listen(&self) {
+        let watch = Arc::clone(&self.watch);
+        let heard = tokio::task::spawn_blocking(move || watch.listen()).await;
+        if let Err(error) = heard.unwrap_or_else(|error| Err(error.into())) {
+            let host = &self.parts.registration.host;
+            tracing::warn!(%host, %error, "the kernel log cannot be read");
+        }
+    }
+
     fn registration(&self, devices: Vec<Device>) -> Registration {
         Registration { devices, ..self.parts.registration.clone() }
     }
@@ -68,8 +98,10 @@ impl Inventory {
     }
 
     async fn scan(&self) -> Result<Vec<Device>, Error> {
-        let discovery = Arc::clone(&self.parts.discovery);
-        let found = self.work.scan(discovery).await.map_err(|source| self.wrong(source))?;
+        self.listen().await;
+        self.watch.news();
+        let (discovery, watch) = (Arc::clone(&self.parts.discovery), Arc::clone(&self.watch));
+        let found = self.work.scan(discovery, watch).await.map_err(|source| self.wrong(source))?;
         self.say(found.troubles);
         Ok(found.devices)
     }

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kilonova_devices::{Discovery, Sysfs};
+use kilonova_devices::{Discovery, Sysfs, Watch};
 use kilonova_hypervisor::Hypervisor;
 use kilonova_node_api::{Batch, ControlPlane, Desired, Registration};
 use tokio::sync::{Semaphore, watch};
@@ -81,6 +81,7 @@ impl Default for Settings {
 pub struct Node {
     parts: Parts,
     notes: Notes,
+    watch: Arc<Watch>,
 }
 
 impl Node {
@@ -88,12 +89,20 @@ impl Node {
     pub fn new(parts: Parts) -> Result<Self, Error> {
         let notes = Notes::open(parts.state.join("notes"))
             .map_err(|source| Error::State { folder: parts.state.clone(), source })?;
-        Ok(Self { parts, notes })
+        let kept = Some(parts.state.join("health"));
+        let watch = Arc::new(Watch::open(&parts.discovery.health, kept, &boot()));
+        Ok(Self { parts, notes, watch })
     }
 
     /// What it is made of.
     pub fn parts(&self) -> &Parts {
         &self.parts
+    }
+
+    /// The same node, which follows the health of its devices in its own way.
+    pub(crate) fn watching(mut self, watch: Watch) -> Self {
+        self.watch = Arc::new(watch);
+        self
     }
 
     /// The same node, which starts when it is its turn.
@@ -113,7 +122,7 @@ impl Node {
     ) -> impl Future<Output = Result<(), Error>> + Send {
         let link = Link::new(control, self.parts.registration.host.clone());
         let work = Arc::new(Work::new(&self.parts, self.notes));
-        let inventory = Inventory::new(self.parts, Arc::clone(&work));
+        let inventory = Inventory::new(self.parts, Arc::clone(&work), self.watch);
         let agent = Box::new(Agent { inventory, link, work });
         async move {
             let result = tokio::select! {
@@ -131,6 +140,12 @@ impl Node {
             result
         }
     }
+}
+
+/// Which start of the host this is.
+fn boot() -> String {
+    let read = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    read.unwrap_or_default().trim().to_owned()
 }
 
 struct Agent {
@@ -171,7 +186,15 @@ impl Agent {
                 // Asking for everything is answered at once, so an empty host must not ask in a rush.
                 tokio::time::sleep(EMPTY_PAUSE).await;
             }
-            let Some(batch) = self.batch(since).await? else { return Ok(()) };
+            let batch = tokio::select! {
+                biased;
+                () = self.inventory.news() => {
+                    Box::pin(self.tell_changes()).await?;
+                    continue;
+                }
+                batch = self.batch(since) => batch?,
+            };
+            let Some(batch) = batch else { return Ok(()) };
             since = since.max(batch.generation);
             for document in batch.documents {
                 workers.dispatch(document);

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use kilonova_devices::{HealthOptions, Watch};
 use kilonova_hypervisor::simulated::{Plan, Simulated};
 use kilonova_node_api::Registration;
 
@@ -28,7 +29,7 @@ impl Node {
         let hypervisor = Simulated::open(state.clone(), plan).map_err(failed)?;
         let registration = Registration {
             host: host.name.clone(),
-            machine_id: String::new(),
+            machine_id: host.machine_id.clone(),
             hypervisor_type: String::new(),
             hypervisor_version: 0,
             host_ip: host.address.clone(),
@@ -40,13 +41,27 @@ impl Node {
             traits: like.traits.clone(),
             devices: Vec::new(),
         };
-        Self::new(Parts {
+        let watch = watch(like, &state);
+        let node = Self::new(Parts {
             registration,
             discovery: Arc::clone(&like.discovery),
             sysfs: Arc::new(sysfs),
             hypervisor: Arc::new(hypervisor),
             state,
             settings: Settings { concurrency: like.concurrency, ..Settings::default() },
-        })
+        })?;
+        Ok(node.watching(watch))
     }
+}
+
+/// The kernel log of a simulated host is the file `kmsg` of its folder, and `boot_id` tells its
+/// starts apart.
+fn watch(like: &topology::Like, state: &Path) -> Watch {
+    let written = &like.discovery.health;
+    let options = HealthOptions {
+        kernel_log: Some(written.kernel_log.clone().unwrap_or_else(|| state.join("kmsg"))),
+        xid_policy: written.xid_policy.clone(),
+    };
+    let boot = std::fs::read_to_string(state.join("boot_id")).unwrap_or_default();
+    Watch::open(&options, Some(state.join("health")), boot.trim())
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use kilonova_devices::{Discovery, Found, Made, Sysfs};
+use kilonova_devices::{Discovery, Found, Made, Sysfs, Watch};
 use kilonova_hypervisor::Hypervisor;
 use kilonova_ids::ServerId;
 use kilonova_node_api::{Desired, Document, Outcome};
@@ -104,6 +104,7 @@ impl Work {
     pub(super) async fn scan(
         &self,
         discovery: Arc<Discovery>,
+        watch: Arc<Watch>,
     ) -> Result<Found, kilonova_devices::Error> {
         let alone = Arc::clone(&self.devices).write_owned().await;
         let noted = self.notes.mdevs();
@@ -111,9 +112,8 @@ impl Work {
         let sysfs = Arc::clone(&self.sysfs);
         blocking(move || {
             let _alone = alone;
-            discovery.look(&*sysfs, &|uuid| {
-                noted.get(&uuid).is_some_and(|server| !strays.contains(server))
-            })
+            let is_ours = |uuid| noted.get(&uuid).is_some_and(|server| !strays.contains(server));
+            discovery.look_on(&*sysfs, &is_ours, Some(&watch))
         })
         .await
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use kilonova_devices::Sysfs;
 
+use super::faults::Faults;
 use super::render::{DeviceFile, Node, TypeFile, VgpuFile, last, real, resolve};
 use super::state::Mdevs;
 use crate::topology::Tree;
@@ -16,6 +17,7 @@ use crate::topology::Tree;
 pub struct SimulatedSysfs {
     tree: Arc<Tree>,
     mdevs: Mutex<Mdevs>,
+    faults: Faults,
     create_time: Duration,
 }
 
@@ -27,14 +29,20 @@ impl SimulatedSysfs {
         create_time: Duration,
         failures: Option<u32>,
     ) -> io::Result<Self> {
+        let faults = Faults::below(folder.with_file_name("sysfs"));
         let mdevs = Mdevs::open(folder, &tree, failures)?;
-        Ok(Self { tree, mdevs: Mutex::new(mdevs), create_time })
+        Ok(Self { tree, mdevs: Mutex::new(mdevs), faults, create_time })
     }
 
     /// One whose mediated devices are gone with it.
     pub fn in_memory(tree: Arc<Tree>) -> Self {
         let mdevs = Mdevs::empty();
-        Self { tree, mdevs: Mutex::new(mdevs), create_time: Duration::ZERO }
+        Self {
+            tree,
+            mdevs: Mutex::new(mdevs),
+            faults: Faults::default(),
+            create_time: Duration::ZERO,
+        }
     }
 
     fn mdevs(&self) -> MutexGuard<'_, Mdevs> {
@@ -68,7 +76,19 @@ impl SimulatedSysfs {
 }
 
 impl Sysfs for SimulatedSysfs {
+    fn read_bytes(&self, path: &str, most: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = match self.faults.content(path) {
+            Some(content) => content?,
+            None => self.read(path)?.into_bytes(),
+        };
+        bytes.truncate(most);
+        Ok(bytes)
+    }
+
     fn read(&self, path: &str) -> io::Result<String> {
+        if let Some(content) = self.faults.content(path) {
+            return Ok(String::from_utf8_lossy(&content?).trim_end().to_owned());
+        }
         let mdevs = self.mdevs();
         match self.resolve(&mdevs, path)? {
             Node::DeviceFile(slot, file) => {
@@ -189,6 +209,9 @@ impl Sysfs for SimulatedSysfs {
     }
 
     fn real(&self, path: &str) -> io::Result<String> {
+        if let Some(driver) = self.faults.driver(path) {
+            return driver;
+        }
         let node = self.resolve(&self.mdevs(), path)?;
         match node {
             Node::DeviceFile(..) | Node::TypeFile(..) | Node::VgpuFile(..) | Node::Remove(_) => {

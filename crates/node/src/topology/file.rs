@@ -74,6 +74,8 @@ pub(super) struct HostEntry {
     pub name: String,
     pub count: Option<u32>,
     pub address: Option<String>,
+    /// What stays when the host is renamed.
+    pub machine_id: Option<String>,
     pub vcpus: i64,
     pub memory_mb: i64,
     pub disk_gb: i64,
@@ -126,6 +128,8 @@ fn builds() -> usize {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct DevicesOptions {
     pub enabled_mdev_types: Vec<String>,
+    /// What Xid messages do: `94:quarantine, 13:report`.
+    pub xid_policy: String,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kilonova_devices::Discovery;
+use kilonova_devices::{Discovery, HealthOptions, XidPolicy};
 pub use kilonova_devices::{MdevGroup, MdevOptions, WrongOption};
 use kilonova_hypervisor::Step;
 use kilonova_hypervisor::simulated::Failure;
@@ -35,6 +35,8 @@ pub struct Host {
     pub name: String,
     /// Its address.
     pub address: String,
+    /// What stays when it is renamed, empty for nothing.
+    pub machine_id: String,
     /// Everything that hosts of one entry share.
     pub like: Arc<Like>,
 }
@@ -82,6 +84,30 @@ impl Topology {
         let text = std::fs::read_to_string(path)
             .map_err(|source| Error::Unreadable { file: path.to_owned(), source })?;
         Self::parse_with(&text, path, options)
+    }
+
+    /// The same, with a policy for the hosts that say nothing of Xid messages.
+    pub fn with_xid_policy(mut self, policy: &XidPolicy) -> Self {
+        let mut done: Vec<(Arc<Like>, Arc<Like>)> = Vec::new();
+        for host in &mut self.hosts {
+            if host.like.discovery.health != HealthOptions::default() {
+                continue;
+            }
+            let known = done.iter().find(|(old, _)| Arc::ptr_eq(old, &host.like));
+            let new = known.map_or_else(
+                || {
+                    let mut discovery = (*host.like.discovery).clone();
+                    discovery.health.xid_policy = policy.clone();
+                    Arc::new(Like { discovery: Arc::new(discovery), ..(*host.like).clone() })
+                },
+                |(_, new)| Arc::clone(new),
+            );
+            let old = std::mem::replace(&mut host.like, Arc::clone(&new));
+            if !done.iter().any(|(known, _)| Arc::ptr_eq(known, &old)) {
+                done.push((old, new));
+            }
+        }
+        self
     }
 
     /// Reads the text of a file; the path is only for messages.

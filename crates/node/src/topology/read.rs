@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kilonova_devices::{
-    DeviceSpec, Discovery, Driver, Fake, MdevConfig, MdevOptions, NicOptions, PciAddress,
+    DeviceSpec, Discovery, Driver, Fake, HealthOptions, MdevConfig, MdevOptions, NicOptions,
+    PciAddress, XidPolicy,
 };
 use kilonova_hypervisor::Step;
 use kilonova_hypervisor::simulated::Failure;
@@ -56,8 +57,16 @@ fn expand(
 ) -> Result<Vec<Host>, Refusal> {
     let names = names(key, &entry)?;
     let addresses = addresses(key, entry.address.as_deref(), names.len())?;
+    let machine_id = entry.machine_id.clone().unwrap_or_default();
+    if names.len() > 1 && !machine_id.is_empty() {
+        let why = "several hosts cannot be the same machine".to_owned();
+        return Err((format!("{key}.machine_id"), why));
+    }
     let like = Arc::new(like(key, entry, cards, options)?);
-    let host = |(name, address)| Host { name, address, like: Arc::clone(&like) };
+    let host = |(name, address)| {
+        let machine_id = machine_id.clone();
+        Host { name, address, machine_id, like: Arc::clone(&like) }
+    };
     Ok(names.into_iter().zip(addresses).map(host).collect())
 }
 
@@ -121,6 +130,10 @@ fn like(
     let (tree, functions) = tree(key, &entry.card, cards)?;
     let tree = Arc::new(tree);
     let sysfs = SimulatedSysfs::in_memory(Arc::clone(&tree));
+    let xid_policy = entry.devices.as_ref().map_or("", |own| own.xid_policy.as_str());
+    let xid_policy =
+        XidPolicy::parse(xid_policy).map_err(|why| (format!("{key}.devices.xid_policy"), why))?;
+    let health = HealthOptions { kernel_log: None, xid_policy };
     let own = match (entry.devices, entry.mdev) {
         (None, None) => None,
         (devices, groups) => Some(MdevOptions {
@@ -162,7 +175,7 @@ fn like(
             .unwrap_or_else(|| vec!["COMPUTE_NODE".to_owned(), "COMPUTE_ACCELERATORS".to_owned()]),
         concurrency: entry.max_concurrent_builds,
         tree,
-        discovery: Arc::new(Discovery { mdev, specs, drivers, nics, functions, fakes }),
+        discovery: Arc::new(Discovery { mdev, specs, drivers, nics, functions, fakes, health }),
         times,
         create_mdev,
         failures,
