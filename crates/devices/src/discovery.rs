@@ -11,8 +11,8 @@ use crate::bus::Bus;
 use crate::harvest::{Found, Harvest};
 use crate::kinds::{self, Host};
 use crate::{
-    DeviceSpec, Driver, Error, Fake, Function, HealthOptions, MdevConfig, NicOptions, Sysfs, Watch,
-    parents, vgpu_state,
+    Cleanup, DeviceSpec, Driver, Error, Fake, Function, HealthOptions, MdevConfig, NicOptions,
+    Sysfs, Watch, parents, vgpu_state,
 };
 
 /// What to look for on a host.
@@ -32,6 +32,8 @@ pub struct Discovery {
     pub fakes: Vec<Fake>,
     /// How the health of devices is followed.
     pub health: HealthOptions,
+    /// What is cleaned, and how, when a guest has given it up.
+    pub cleanup: Cleanup,
 }
 
 impl Discovery {
@@ -78,7 +80,9 @@ impl Discovery {
         for fake in &self.fakes {
             fake.find(&mut harvest);
         }
-        Ok(harvest.found(sysfs, &bus, watch))
+        let mut found = harvest.found(sysfs, &bus, watch);
+        self.cleanup.mark(&mut found.devices);
+        Ok(found)
     }
 
     fn looks_at_the_bus(&self) -> bool {

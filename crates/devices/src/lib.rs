@@ -4,10 +4,13 @@
 //! choose which device a guest gets: the control plane does. Everything goes through [`Sysfs`], so a
 //! real host and a simulated one run the same code.
 
+mod bitstream;
 mod bus;
+mod cleanup;
 mod config;
 mod device_spec;
 mod discovery;
+mod disk;
 mod driver;
 mod error;
 mod harvest;
@@ -24,13 +27,17 @@ mod testing;
 mod traits;
 mod vgpu;
 
+pub use bitstream::{BITSTREAM_HEAD, Bitstream, hex_id};
+pub use cleanup::Cleanup;
 pub use config::{MdevConfig, MdevGroup, MdevOptions, WrongOption};
 pub use device_spec::{DeviceSpec, MatchOf};
 pub use discovery::Discovery;
+pub use disk::Disk;
 pub use driver::Driver;
 pub use error::Error;
 pub use harvest::{Found, Trouble};
 pub use health::{HealthOptions, Watch, XidPolicy};
+pub use kinds::fpga::region_of;
 pub use kinds::nic::NicOptions;
 pub use made::Made;
 pub use mdev::{Mdev, Parent, create, find, mdevs, parents, remove};

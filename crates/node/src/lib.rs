@@ -7,6 +7,7 @@
 mod agent;
 mod error;
 mod simulated;
+mod tools;
 pub mod topology;
 
 pub use kilonova_devices as devices;
@@ -14,3 +15,4 @@ pub use kilonova_devices as devices;
 pub use agent::{Node, Parts, Settings};
 pub use error::Error;
 pub use simulated::SimulatedSysfs;
+pub use tools::{Commands, Doing, Function, Load, Tools, Unfit};

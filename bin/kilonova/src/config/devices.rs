@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use kilonova_node::devices::Cleanup;
 use kilonova_node::topology::{MdevGroup, MdevOptions};
 
 use super::File;
@@ -16,6 +17,8 @@ const ENABLED_OLD: &str = "enabled_vgpu_types";
 const ADDRESSES: &str = "device_addresses";
 const CLASS: &str = "mdev_class";
 const MOST: &str = "max_instances";
+const CLEANUP: &str = "cleanup_command";
+const CLEANUP_TIME: &str = "cleanup_timeout";
 
 pub(super) fn is_known_group(group: &str) -> bool {
     group == GROUP || mdev_type(group).is_some()
@@ -23,7 +26,7 @@ pub(super) fn is_known_group(group: &str) -> bool {
 
 pub(super) fn is_known(group: &str, option: &str) -> bool {
     if group == GROUP {
-        matches!(option, ENABLED | ENABLED_OLD)
+        matches!(option, ENABLED | ENABLED_OLD | CLEANUP | CLEANUP_TIME)
     } else {
         mdev_type(group).is_some() && matches!(option, ADDRESSES | CLASS | MOST)
     }
@@ -56,6 +59,17 @@ pub(super) fn options(file: &File) -> Result<MdevOptions, Failure> {
         file.wrong(name.unwrap_or(&wrong.group), option, &wrong.why)
     })?;
     Ok(options)
+}
+
+/// `[devices] cleanup_command`, as often as there are classes, and `cleanup_timeout`.
+pub(super) fn cleanup(file: &File) -> Result<Cleanup, Failure> {
+    let entries: Vec<String> =
+        file.values(GROUP, CLEANUP).into_iter().map(|(_, text)| text).collect();
+    let seconds: Option<u64> = file.parse(GROUP, CLEANUP_TIME, "seconds, at least 1")?;
+    if seconds == Some(0) {
+        return Err(file.wrong(GROUP, CLEANUP_TIME, "it must be at least 1"));
+    }
+    Cleanup::new(&entries, seconds).map_err(|why| file.wrong(GROUP, CLEANUP, &why))
 }
 
 fn group(file: &File, name: &str) -> Result<MdevGroup, Failure> {

@@ -50,7 +50,8 @@ pub(super) fn read(file: &File) -> Result<Discovery, Failure> {
     let nics =
         NicOptions::new(mapping("physical_device_mappings"), mapping("function_device_mappings"))
             .map_err(|error| file.wrong(NICS, "physical_device_mappings", &error.to_string()))?;
-    Ok(Discovery { specs, drivers, nics, ..Discovery::default() })
+    let cleanup = super::devices::cleanup(file)?;
+    Ok(Discovery { specs, drivers, nics, cleanup, ..Discovery::default() })
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kilonova_compute::{Compute, Link};
 use kilonova_node::Node;
-use kilonova_node::devices::Discovery;
+use kilonova_node::devices::{Cleanup, Discovery};
 use kilonova_node::topology::{MdevOptions, Topology};
 use kilonova_node_api::ControlPlane;
 use tokio::sync::{Semaphore, watch};
@@ -15,18 +15,19 @@ use crate::config::Settings;
 use crate::failure::Failure;
 
 pub(super) fn read(settings: &Settings) -> Result<Option<Topology>, Failure> {
-    if settings.sources != Discovery::default() {
+    let cleanup = &settings.sources.cleanup;
+    if settings.sources != (Discovery { cleanup: cleanup.clone(), ..Discovery::default() }) {
         tracing::warn!(
             "[pci], [agent] and [x710_static] have no effect on simulated hosts: the topology says it"
         );
     }
     let Some(path) = &settings.nodes else {
-        if settings.devices != MdevOptions::default() {
+        if settings.devices != MdevOptions::default() || *cleanup != Cleanup::default() {
             tracing::warn!("[devices] and [mdev_*] have no effect: this process runs no host");
         }
         return Ok(None);
     };
-    let read = Topology::read_with(path, &settings.devices);
+    let read = Topology::read_with(path, &settings.devices, cleanup);
     read.map(Some).map_err(|e| Failure::Refused(e.to_string()))
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kilonova_compute::Compute;
+use kilonova_compute::app::bitstreams::ImageBitstreams;
 use kilonova_identity::{CatalogEntry, Identity};
 use kilonova_image::Images;
 use kilonova_keystone::Validator;
@@ -80,6 +81,12 @@ pub(super) async fn open(
     let mut accelerator = kilonova_accelerator::State::new(store.clone(), world.clone());
     if let Some(nova) = &settings.nova {
         accelerator = accelerator.telling(Arc::clone(nova) as _);
+    }
+    if let Some(compute) = &compute {
+        accelerator = accelerator.with_nodes(Arc::new(compute.clone()));
+    }
+    if images.is_some() {
+        accelerator = accelerator.with_bitstreams(Arc::new(ImageBitstreams));
     }
     Ok(Services { store, world, auth, identity, images, compute, accelerator })
 }

@@ -1,5 +1,6 @@
 //! What the service does, without HTTP and without SQL.
 pub mod aggregates;
+pub mod bitstreams;
 pub mod boot;
 pub mod extra_specs;
 pub mod flavors;

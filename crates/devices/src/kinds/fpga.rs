@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use kilonova_node_api::{Deployable, DeviceKind, HandleSlot};
 
 use super::{Host, OWNER_CYBORG, parts_of, whole};
+use crate::Sysfs;
 use crate::bus::OnBus;
 use crate::device_spec::custom;
 use crate::harvest::{Harvest, Named, Offer};
@@ -25,13 +26,13 @@ pub(crate) fn intel(host: Host<'_>, harvest: &mut Harvest) {
         else {
             continue;
         };
-        let region = id(host, &card.address, &["compat_id", "interface_id"]);
+        let region = region_of(host.sysfs, &card.address);
         let mut groups: Vec<Offer> = Vec::new();
         for part in parts_of(host.bus, card) {
             if !harvest.claim_quietly(&part.address, DRIVER) {
                 continue;
             }
-            let function = id(host, &part.address, &["afu_id"]);
+            let function = id(host.sysfs, &part.address, &["afu_id"]);
             let mut facts = BTreeMap::new();
             let mut traits = vec![
                 OWNER_CYBORG.to_owned(),
@@ -71,22 +72,28 @@ fn infix(name: &str) -> &'static str {
     if name == "function" { "id_" } else { "" }
 }
 
+/// The id of the region of an Intel card, which a bitstream has to be made for, where the kernel
+/// shows it.
+pub fn region_of(sysfs: &dyn Sysfs, address: &str) -> Option<String> {
+    id(sysfs, address, &["compat_id", "interface_id"])
+}
+
 /// The first attribute of one of these names below the FPGA folders of a function.
-fn id(host: Host<'_>, address: &str, names: &[&str]) -> Option<String> {
+fn id(sysfs: &dyn Sysfs, address: &str, names: &[&str]) -> Option<String> {
     let base = format!("bus/pci/devices/{address}");
     let found = ["fpga_region", "fpga"]
         .iter()
-        .find_map(|folder| below(host, &format!("{base}/{folder}"), names, 5))?;
+        .find_map(|folder| below(sysfs, &format!("{base}/{folder}"), names, 5))?;
     let id: String = found.chars().filter(char::is_ascii_hexdigit).collect();
     (!id.is_empty()).then(|| id.to_ascii_lowercase())
 }
 
 /// Looks for the attribute in the folder and in those of its folders that belong to an FPGA.
-fn below(host: Host<'_>, folder: &str, names: &[&str], depth: u32) -> Option<String> {
-    let entries = host.sysfs.list(folder).ok()?;
+fn below(sysfs: &dyn Sysfs, folder: &str, names: &[&str], depth: u32) -> Option<String> {
+    let entries = sysfs.list(folder).ok()?;
     let here = names.iter().filter(|name| entries.iter().any(|entry| entry == *name));
     for name in here {
-        if let Ok(text) = host.sysfs.read(&format!("{folder}/{name}")) {
+        if let Ok(text) = sysfs.read(&format!("{folder}/{name}")) {
             return Some(text);
         }
     }
@@ -101,7 +108,7 @@ fn below(host: Host<'_>, folder: &str, names: &[&str], depth: u32) -> Option<Str
     entries
         .iter()
         .filter(inner)
-        .find_map(|name| below(host, &format!("{folder}/{name}"), names, depth - 1))
+        .find_map(|name| below(sysfs, &format!("{folder}/{name}"), names, depth - 1))
 }
 
 pub(crate) fn xilinx(host: Host<'_>, harvest: &mut Harvest) {

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use kilonova_node_api::{Batch, ControlPlane, Observation, Refusal, Registration};
+use kilonova_ids::ImageId;
+use kilonova_node_api::{Batch, Carried, Chunk, ControlPlane, Observation, Refusal, Registration};
 use tokio::sync::{RwLock, mpsc};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -94,6 +95,37 @@ impl Link {
                     tracing::warn!(host = %self.host, %why, count = observations.len(), "observations are refused");
                     return Ok(());
                 }
+                Err(refusal) => self.wait_or_stop(refusal).await?,
+            }
+        }
+    }
+
+    /// Says what came of an order. One that the control plane does not want to hear of is dropped.
+    pub(super) async fn carried_out(&self, carried: Carried) -> Result<(), Stop> {
+        loop {
+            let epoch = self.epoch.read().await;
+            let carried = vec![carried.clone()];
+            let answer = self.control.carried_out(&self.host, *epoch, carried).await;
+            drop(epoch);
+            match answer {
+                Ok(()) => return Ok(()),
+                Err(Refusal::Rejected(why)) => {
+                    tracing::warn!(host = %self.host, %why, "what came of an order is refused");
+                    return Ok(());
+                }
+                Err(refusal) => self.wait_or_stop(refusal).await?,
+            }
+        }
+    }
+
+    /// Some bytes of an image.
+    pub(super) async fn image(&self, image: ImageId, offset: u64) -> Result<Chunk, Stop> {
+        loop {
+            let epoch = self.epoch.read().await;
+            let answer = self.control.image(&self.host, *epoch, image, offset).await;
+            drop(epoch);
+            match answer {
+                Ok(chunk) => return Ok(chunk),
                 Err(refusal) => self.wait_or_stop(refusal).await?,
             }
         }

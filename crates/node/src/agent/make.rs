@@ -183,8 +183,9 @@ impl Work {
             self.unmake(server, made).await.map_err(|error| Halt::failed(DESTROY, error))?;
         }
         self.hypervisor.undefine(server).await?;
-        self.notes
-            .remove(server)
+        self.book
+            .forget(server)
+            .and_then(|()| self.notes.remove(server))
             .map_err(|error| Halt::failed(DESTROY, format!("{}: {error}", self.state.display())))?;
         Ok(Outcome::Absent)
     }

@@ -4,10 +4,12 @@
 //! and never report what it has not done. It can be dropped at any await and started again on the
 //! same state: every document is looked at afresh.
 
+mod book;
 mod inventory;
 mod link;
 mod make;
 mod notes;
+mod orders;
 mod recovery;
 mod simulate;
 mod work;
@@ -19,13 +21,16 @@ use std::time::{Duration, Instant};
 
 use kilonova_devices::{Discovery, Sysfs, Watch};
 use kilonova_hypervisor::Hypervisor;
-use kilonova_node_api::{Batch, ControlPlane, Desired, Registration};
+use kilonova_node_api::{Batch, Carried, ControlPlane, Desired, Registration};
 use tokio::sync::{Semaphore, watch};
 
 use crate::Error;
+use crate::tools::Tools;
+use book::Book;
 use inventory::Inventory;
 use link::{Link, Stop};
 use notes::Notes;
+use orders::Orders;
 use work::Work;
 use workers::Workers;
 
@@ -46,6 +51,8 @@ pub struct Parts {
     pub sysfs: Arc<dyn Sysfs>,
     /// The host's hypervisor.
     pub hypervisor: Arc<dyn Hypervisor>,
+    /// What changes the host's devices.
+    pub tools: Arc<dyn Tools>,
     /// Folder for what the agent must remember.
     pub state: PathBuf,
     /// How it works.
@@ -81,17 +88,19 @@ impl Default for Settings {
 pub struct Node {
     parts: Parts,
     notes: Notes,
+    book: Book,
     watch: Arc<Watch>,
 }
 
 impl Node {
     /// A node of the given parts, with what an earlier run noted in the state folder.
     pub fn new(parts: Parts) -> Result<Self, Error> {
-        let notes = Notes::open(parts.state.join("notes"))
-            .map_err(|source| Error::State { folder: parts.state.clone(), source })?;
+        let state = |source| Error::State { folder: parts.state.clone(), source };
+        let notes = Notes::open(parts.state.join("notes")).map_err(state)?;
+        let book = Book::open(parts.state.join("orders")).map_err(state)?;
         let kept = Some(parts.state.join("health"));
         let watch = Arc::new(Watch::open(&parts.discovery.health, kept, &boot()));
-        Ok(Self { parts, notes, watch })
+        Ok(Self { parts, notes, book, watch })
     }
 
     /// What it is made of.
@@ -120,10 +129,11 @@ impl Node {
         control: Arc<dyn ControlPlane>,
         mut shutdown: watch::Receiver<bool>,
     ) -> impl Future<Output = Result<(), Error>> + Send {
-        let link = Link::new(control, self.parts.registration.host.clone());
-        let work = Arc::new(Work::new(&self.parts, self.notes));
+        let link = Arc::new(Link::new(control, self.parts.registration.host.clone()));
+        let work = Arc::new(Work::new(&self.parts, self.notes, self.book));
+        let tools = Arc::clone(&self.parts.tools);
         let inventory = Inventory::new(self.parts, Arc::clone(&work), self.watch);
-        let agent = Box::new(Agent { inventory, link, work });
+        let agent = Box::new(Agent { inventory, link, work, tools });
         async move {
             let result = tokio::select! {
                 biased;
@@ -150,22 +160,25 @@ fn boot() -> String {
 
 struct Agent {
     inventory: Inventory,
-    link: Link,
+    link: Arc<Link>,
     work: Arc<Work>,
+    tools: Arc<dyn Tools>,
 }
 
 impl Agent {
     async fn follow(&self) -> Error {
         let (mut workers, reports) = Workers::new(Arc::clone(&self.work));
+        let (work, link) = (Arc::clone(&self.work), Arc::clone(&self.link));
+        let mut orders = Orders::new(work, link, Arc::clone(&self.tools));
         tokio::select! {
             stop = self.link.report(reports) => self.stopped(stop),
-            error = self.poll(&mut workers) => error,
+            error = self.poll(&mut workers, &mut orders) => error,
         }
     }
 
-    async fn poll(&self, workers: &mut Workers) -> Error {
+    async fn poll(&self, workers: &mut Workers, orders: &mut Orders) -> Error {
         loop {
-            match self.round(workers).await {
+            match self.round(workers, orders).await {
                 Ok(()) => self.link.pause().await,
                 Err(error @ (Error::Fenced { .. } | Error::Rejected { .. })) => return error,
                 Err(error) => {
@@ -178,8 +191,9 @@ impl Agent {
 
     /// Registers, recovers and follows the documents until the control plane no longer knows the
     /// registration.
-    async fn round(&self, workers: &mut Workers) -> Result<(), Error> {
-        let Some(mut since) = Box::pin(self.begin(workers)).await? else { return Ok(()) };
+    async fn round(&self, workers: &mut Workers, orders: &mut Orders) -> Result<(), Error> {
+        let begun = Box::pin(self.begin(workers, orders)).await?;
+        let Some(mut since) = begun else { return Ok(()) };
         let mut scanned = Instant::now();
         loop {
             if since == 0 {
@@ -188,6 +202,10 @@ impl Agent {
             }
             let batch = tokio::select! {
                 biased;
+                carried = orders.ended() => {
+                    Box::pin(self.say(carried)).await?;
+                    continue;
+                }
                 () = self.inventory.news() => {
                     Box::pin(self.tell_changes()).await?;
                     continue;
@@ -196,6 +214,9 @@ impl Agent {
             };
             let Some(batch) = batch else { return Ok(()) };
             since = since.max(batch.generation);
+            for order in batch.orders {
+                orders.dispatch(order);
+            }
             for document in batch.documents {
                 workers.dispatch(document);
             }
@@ -208,7 +229,11 @@ impl Agent {
 
     /// Registers, takes in all documents and clears what none of them names. Returns the newest
     /// generation.
-    async fn begin(&self, workers: &mut Workers) -> Result<Option<i64>, Error> {
+    async fn begin(
+        &self,
+        workers: &mut Workers,
+        orders: &mut Orders,
+    ) -> Result<Option<i64>, Error> {
         let turn = self.inventory.turn().await;
         for doubt in self.inventory.doubts().await? {
             tracing::warn!(host = self.link.host(), "{doubt}");
@@ -220,6 +245,9 @@ impl Agent {
             workers.report(stray).await;
         }
         let generation = batch.generation;
+        for order in batch.orders {
+            orders.dispatch(order);
+        }
         let (gone, there): (Vec<_>, Vec<_>) =
             batch.documents.into_iter().partition(|one| one.desired == Desired::Absent);
         // What has to go goes first: the others may need its room.
@@ -241,6 +269,13 @@ impl Agent {
             }
             Err(stop) => Err(self.stopped(stop)),
         }
+    }
+
+    /// Tells how the devices are after an order, then what came of it: whoever hears of it finds them
+    /// as it left them.
+    async fn say(&self, carried: Carried) -> Result<(), Error> {
+        self.tell_changes().await?;
+        self.link.carried_out(carried).await.map_err(|stop| self.stopped(stop))
     }
 
     async fn tell_changes(&self) -> Result<(), Error> {

@@ -8,7 +8,7 @@ use kilonova_hypervisor::simulated::{Plan, Simulated};
 use kilonova_node_api::Registration;
 
 use super::{Node, Parts, Settings};
-use crate::simulated::SimulatedSysfs;
+use crate::simulated::{Pretence, SimulatedSysfs};
 use crate::{Error, topology};
 
 impl Node {
@@ -41,12 +41,19 @@ impl Node {
             traits: like.traits.clone(),
             devices: Vec::new(),
         };
+        let sysfs = Arc::new(sysfs);
+        let tools = Pretence {
+            host: host.name.clone(),
+            sysfs: Arc::clone(&sysfs),
+            cleanup: like.discovery.cleanup.clone(),
+        };
         let watch = watch(like, &state);
         let node = Self::new(Parts {
             registration,
             discovery: Arc::clone(&like.discovery),
-            sysfs: Arc::new(sysfs),
+            sysfs,
             hypervisor: Arc::new(hypervisor),
+            tools: Arc::new(tools),
             state,
             settings: Settings { concurrency: like.concurrency, ..Settings::default() },
         })?;

@@ -12,7 +12,10 @@ use kilonova_node_api::{Desired, Document, Outcome};
 use tokio::sync::{RwLock, Semaphore, watch};
 
 use super::Parts;
+use super::book::{Book, Verdict};
 use super::notes::{Note, Notes};
+
+const PROGRAM: &str = "program";
 
 /// Why carrying a document out ended early.
 #[derive(Debug)]
@@ -41,6 +44,7 @@ pub(super) struct Work {
     pub(super) sysfs: Arc<dyn Sysfs>,
     pub(super) hypervisor: Arc<dyn Hypervisor>,
     pub(super) notes: Notes,
+    pub(super) book: Book,
     pub(super) soft_reboot: Duration,
     permits: Semaphore,
     /// Held shared while something is made or taken back, alone while the devices are counted.
@@ -50,13 +54,14 @@ pub(super) struct Work {
 }
 
 impl Work {
-    pub(super) fn new(parts: &Parts, notes: Notes) -> Self {
+    pub(super) fn new(parts: &Parts, notes: Notes, book: Book) -> Self {
         Self {
             host: parts.registration.host.clone(),
             state: parts.state.clone(),
             sysfs: Arc::clone(&parts.sysfs),
             hypervisor: Arc::clone(&parts.hypervisor),
             notes,
+            book,
             soft_reboot: parts.settings.soft_reboot,
             permits: Semaphore::new(parts.settings.concurrency.max(1)),
             devices: Arc::default(),
@@ -74,6 +79,9 @@ impl Work {
         document: &Document,
         newest: &watch::Receiver<Arc<Document>>,
     ) -> Result<Outcome, Halt> {
+        if matches!(document.desired, Desired::Present(_)) {
+            self.orders_are_done(document.server, newest).await?;
+        }
         let Ok(_permit) = self.permits.acquire().await else { return Err(Halt::Superseded) };
         let current = || match newest.has_changed() {
             Ok(true) => Err(Halt::Superseded),
@@ -83,6 +91,26 @@ impl Work {
         match &document.desired {
             Desired::Present(domain) => self.present(document.server, domain, &current).await,
             Desired::Absent => self.absent(document.server).await,
+        }
+    }
+
+    /// Waits for what has to be done to devices before the server may be there.
+    async fn orders_are_done(
+        &self,
+        server: ServerId,
+        newest: &watch::Receiver<Arc<Document>>,
+    ) -> Result<(), Halt> {
+        let (mut turned, mut newer) = (self.book.turned(), newest.clone());
+        loop {
+            match self.book.verdict(server) {
+                Verdict::Clear => return Ok(()),
+                Verdict::Failed(message) => return Err(Halt::failed(PROGRAM, message)),
+                Verdict::Wait => {}
+            }
+            tokio::select! {
+                _ = turned.changed() => {}
+                Ok(()) = newer.changed() => return Err(Halt::Superseded),
+            }
         }
     }
 

@@ -2,9 +2,12 @@
 //!
 //! Owns the pretended sysfs. Nothing outside may tell it from a real one through the `Sysfs` trait.
 
+mod loaded;
 mod faults;
 mod render;
 mod state;
 mod sysfs;
+mod tools;
 
 pub use sysfs::SimulatedSysfs;
+pub(crate) use tools::Pretence;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use kilonova_devices::Sysfs;
 
 use super::faults::Faults;
+use super::loaded::Loaded;
 use super::render::{DeviceFile, Node, TypeFile, VgpuFile, last, real, resolve};
 use super::state::Mdevs;
 use crate::topology::Tree;
@@ -17,12 +18,14 @@ use crate::topology::Tree;
 pub struct SimulatedSysfs {
     tree: Arc<Tree>,
     mdevs: Mutex<Mdevs>,
+    loaded: Mutex<Loaded>,
     faults: Faults,
     create_time: Duration,
 }
 
 impl SimulatedSysfs {
-    /// Opens it with the mediated devices that the folder holds.
+    /// Opens it with the mediated devices that the folder holds; beside it is what bitstreams have
+    /// loaded.
     pub fn open(
         tree: Arc<Tree>,
         folder: PathBuf,
@@ -30,19 +33,26 @@ impl SimulatedSysfs {
         failures: Option<u32>,
     ) -> io::Result<Self> {
         let faults = Faults::below(folder.with_file_name("sysfs"));
+        let loaded = Loaded::open(folder.with_file_name("functions"), &tree)?;
         let mdevs = Mdevs::open(folder, &tree, failures)?;
-        Ok(Self { tree, mdevs: Mutex::new(mdevs), faults, create_time })
+        Ok(Self { tree, mdevs: Mutex::new(mdevs), loaded: Mutex::new(loaded), faults, create_time })
     }
 
     /// One whose mediated devices are gone with it.
     pub fn in_memory(tree: Arc<Tree>) -> Self {
-        let mdevs = Mdevs::empty();
-        Self {
-            tree,
-            mdevs: Mutex::new(mdevs),
-            faults: Faults::default(),
-            create_time: Duration::ZERO,
-        }
+        let (mdevs, loaded) = (Mutex::new(Mdevs::empty()), Mutex::new(Loaded::empty()));
+        Self { tree, mdevs, loaded, faults: Faults::default(), create_time: Duration::ZERO }
+    }
+
+    /// Loads a bitstream into a card, as its tool would; `function` is what the kernel shows of it.
+    pub fn load(&self, address: &str, function: Option<&str>) -> io::Result<()> {
+        let slot = self.tree.by_address(address).ok_or(io::ErrorKind::NotFound)?;
+        let Some(function) = function else { return Ok(()) };
+        self.loaded().load(&self.tree, slot, function)
+    }
+
+    fn loaded(&self) -> MutexGuard<'_, Loaded> {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn mdevs(&self) -> MutexGuard<'_, Mdevs> {
@@ -114,7 +124,10 @@ impl Sysfs for SimulatedSysfs {
             }
             Node::VgpuFile(slot, file) => Ok(self.vgpu_file(&mdevs, slot, file)),
             Node::File(slot, path) => {
-                Ok(self.tree.slots[slot].files().get(&path).cloned().unwrap_or_default())
+                let loaded = self.loaded();
+                let shown = loaded.shown(&self.tree, slot, &path);
+                let shown = shown.or_else(|| self.tree.slots[slot].files().get(&path));
+                Ok(shown.cloned().unwrap_or_default())
             }
             Node::Remove(_) => Err(io::ErrorKind::PermissionDenied.into()),
             _ => Err(io::ErrorKind::IsADirectory.into()),

@@ -130,6 +130,10 @@ pub(super) struct DevicesOptions {
     pub enabled_mdev_types: Vec<String>,
     /// What Xid messages do: `94:quarantine, 13:report`.
     pub xid_policy: String,
+    /// Each as the configuration file has it: a resource class, a colon, a command.
+    pub cleanup_command: Vec<String>,
+    /// Seconds.
+    pub cleanup_timeout: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize)]

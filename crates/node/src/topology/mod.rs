@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kilonova_devices::{Discovery, HealthOptions, XidPolicy};
+use kilonova_devices::{Cleanup, Discovery, HealthOptions, XidPolicy};
 pub use kilonova_devices::{MdevGroup, MdevOptions, WrongOption};
 use kilonova_hypervisor::Step;
 use kilonova_hypervisor::simulated::Failure;
@@ -75,15 +75,16 @@ pub struct Like {
 impl Topology {
     /// Reads a file.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        Self::read_with(path, &MdevOptions::default())
+        Self::read_with(path, &MdevOptions::default(), &Cleanup::default())
     }
 
-    /// Reads a file. `options` are for the hosts that say nothing of mediated devices themselves;
-    /// a host with a `devices` or `mdev` table goes by its own alone.
-    pub fn read_with(path: &Path, options: &MdevOptions) -> Result<Self, Error> {
+    /// Reads a file. `options` and `cleanup` are for the hosts that say nothing of such things
+    /// themselves; a host with a `devices` (or, for mediated devices, an `mdev`) table goes by its own
+    /// alone.
+    pub fn read_with(path: &Path, options: &MdevOptions, cleanup: &Cleanup) -> Result<Self, Error> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| Error::Unreadable { file: path.to_owned(), source })?;
-        Self::parse_with(&text, path, options)
+        Self::parse_with(&text, path, options, cleanup)
     }
 
     /// The same, with a policy for the hosts that say nothing of Xid messages.
@@ -112,13 +113,18 @@ impl Topology {
 
     /// Reads the text of a file; the path is only for messages.
     pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
-        Self::parse_with(text, path, &MdevOptions::default())
+        Self::parse_with(text, path, &MdevOptions::default(), &Cleanup::default())
     }
 
-    fn parse_with(text: &str, path: &Path, options: &MdevOptions) -> Result<Self, Error> {
+    fn parse_with(
+        text: &str,
+        path: &Path,
+        options: &MdevOptions,
+        cleanup: &Cleanup,
+    ) -> Result<Self, Error> {
         let topology = |(key, why)| Error::Topology { file: path.to_owned(), key, why };
         let file: file::File =
             toml::from_str(text).map_err(|error| topology(read::place(text, &error)))?;
-        read::hosts(file, options).map(|hosts| Self { hosts }).map_err(topology)
+        read::hosts(file, options, cleanup).map(|hosts| Self { hosts }).map_err(topology)
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kilonova_devices::{
-    DeviceSpec, Discovery, Driver, Fake, HealthOptions, MdevConfig, MdevOptions, NicOptions,
-    PciAddress, XidPolicy,
+    Cleanup, DeviceSpec, Discovery, Driver, Fake, HealthOptions, MdevConfig, MdevOptions,
+    NicOptions, PciAddress, XidPolicy,
 };
 use kilonova_hypervisor::Step;
 use kilonova_hypervisor::simulated::Failure;
@@ -27,7 +27,11 @@ pub(super) fn place(text: &str, error: &toml::de::Error) -> Refusal {
     (format!("line {line}"), error.message().replace('\n', " "))
 }
 
-pub(super) fn hosts(file: File, options: &MdevOptions) -> Result<Vec<Host>, Refusal> {
+pub(super) fn hosts(
+    file: File,
+    options: &MdevOptions,
+    cleanup: &Cleanup,
+) -> Result<Vec<Host>, Refusal> {
     let mut cards = BTreeMap::new();
     for (name, card) in file.card {
         cards.insert(name.clone(), card_of(&name, card)?);
@@ -36,7 +40,7 @@ pub(super) fn hosts(file: File, options: &MdevOptions) -> Result<Vec<Host>, Refu
     let mut names = BTreeSet::new();
     for (index, entry) in file.host.into_iter().enumerate() {
         let key = format!("host[{index}]");
-        for host in expand(&key, entry, &cards, options)? {
+        for host in expand(&key, entry, &cards, options, cleanup)? {
             if !names.insert(host.name.clone()) {
                 return Err((
                     format!("{key}.name"),
@@ -54,6 +58,7 @@ fn expand(
     entry: HostEntry,
     cards: &BTreeMap<String, KnownCard>,
     options: &MdevOptions,
+    cleanup: &Cleanup,
 ) -> Result<Vec<Host>, Refusal> {
     let names = names(key, &entry)?;
     let addresses = addresses(key, entry.address.as_deref(), names.len())?;
@@ -62,7 +67,7 @@ fn expand(
         let why = "several hosts cannot be the same machine".to_owned();
         return Err((format!("{key}.machine_id"), why));
     }
-    let like = Arc::new(like(key, entry, cards, options)?);
+    let like = Arc::new(like(key, entry, cards, options, cleanup)?);
     let host = |(name, address)| {
         let machine_id = machine_id.clone();
         Host { name, address, machine_id, like: Arc::clone(&like) }
@@ -110,6 +115,7 @@ fn like(
     entry: HostEntry,
     cards: &BTreeMap<String, KnownCard>,
     options: &MdevOptions,
+    cleanup: &Cleanup,
 ) -> Result<Like, Refusal> {
     let sizes =
         [("vcpus", entry.vcpus), ("memory_mb", entry.memory_mb), ("disk_gb", entry.disk_gb)];
@@ -130,6 +136,11 @@ fn like(
     let (tree, functions) = tree(key, &entry.card, cards)?;
     let tree = Arc::new(tree);
     let sysfs = SimulatedSysfs::in_memory(Arc::clone(&tree));
+    let cleanup = match &entry.devices {
+        None => cleanup.clone(),
+        Some(own) => Cleanup::new(&own.cleanup_command, own.cleanup_timeout)
+            .map_err(|why| (format!("{key}.devices.cleanup_command"), why))?,
+    };
     let xid_policy = entry.devices.as_ref().map_or("", |own| own.xid_policy.as_str());
     let xid_policy =
         XidPolicy::parse(xid_policy).map_err(|why| (format!("{key}.devices.xid_policy"), why))?;
@@ -175,7 +186,16 @@ fn like(
             .unwrap_or_else(|| vec!["COMPUTE_NODE".to_owned(), "COMPUTE_ACCELERATORS".to_owned()]),
         concurrency: entry.max_concurrent_builds,
         tree,
-        discovery: Arc::new(Discovery { mdev, specs, drivers, nics, functions, fakes, health }),
+        discovery: Arc::new(Discovery {
+            mdev,
+            specs,
+            drivers,
+            nics,
+            functions,
+            fakes,
+            cleanup,
+            health,
+        }),
         times,
         create_mdev,
         failures,

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use kilonova_devices::Cleanup;
 use kilonova_node_api::HandleSlot;
 
 use crate::simulated::SimulatedSysfs;
@@ -84,7 +85,7 @@ fn hosts_that_say_nothing_of_mediated_devices_go_by_the_options_they_are_given()
     };
     let options =
         MdevOptions { enabled: vec!["t".into()], groups: [("t".to_owned(), group)].into() };
-    let topology = Topology::read_with(&file, &options).expect("a topology");
+    let topology = Topology::read_with(&file, &options, &Cleanup::default()).expect("a topology");
     let gpu = |n, class: &str, count| (format!("pci_0000_{n}_00_0"), class.to_owned(), count);
     let all: Vec<_> = topology.hosts.iter().map(counts).collect();
     assert_eq!(all[0], [gpu(85, "CUSTOM_SMALL", 1)]);
@@ -94,7 +95,9 @@ fn hosts_that_say_nothing_of_mediated_devices_go_by_the_options_they_are_given()
     let group = MdevGroup { device_addresses: vec!["mtty_mtty".into()], ..MdevGroup::default() };
     let options =
         MdevOptions { enabled: vec!["t".into()], groups: [("t".to_owned(), group)].into() };
-    let error = Topology::read_with(&file, &options).expect_err("no such device").to_string();
+    let error = Topology::read_with(&file, &options, &Cleanup::default())
+        .expect_err("no such device")
+        .to_string();
     assert!(
         error.contains("host[0].devices: as the configuration file has it: ")
             && error.contains("[mdev_t] device_addresses: incorrect device address: mtty_mtty"),

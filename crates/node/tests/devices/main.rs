@@ -4,6 +4,7 @@
 #[allow(dead_code, reason = "the tests of the agent use all of it")]
 #[path = "../agent/control.rs"]
 mod control;
+mod orders;
 
 use std::path::Path;
 use std::sync::Arc;

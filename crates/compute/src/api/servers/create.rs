@@ -11,6 +11,7 @@ use kilonova_wire::{Base, Context, Fault, JsonBody, Microversion, text};
 use serde_json::{Value, json};
 
 use super::{metadata, schema, tags};
+use crate::app::bitstreams::ImageBitstreams;
 use crate::app::boot::{self, BootRequest, ProfileGroups};
 use crate::app::resolve;
 use crate::db::servers::Spec;
@@ -165,8 +166,12 @@ impl Wish {
 }
 
 fn profile(tx: &mut Tx<'_>, name: &str) -> Result<ProfileGroups, Error> {
-    match kilonova_accelerator::ledger::profile_by_name(tx, name)? {
-        Some(profile) => Ok(ProfileGroups { id: profile.id, groups: profile.groups }),
+    use kilonova_accelerator::ledger;
+    match ledger::profile_by_name(tx, name)? {
+        Some(profile) => {
+            ledger::orders::check(tx, Some(&ImageBitstreams), &profile.groups)?;
+            Ok(ProfileGroups { id: profile.id, groups: profile.groups })
+        }
         None => Err(Fault::bad_request(format!(
             "Device profile name {name}: Expected 1 device profile but got nothing."
         ))

@@ -9,6 +9,7 @@ use kilonova_placement::ledger as placement;
 use kilonova_store::Tx;
 use newtype_uuid::GenericUuid;
 
+use super::super::bitstreams::ImageBitstreams;
 use super::query::{ProfileGroups, profile_suffix};
 use crate::db::servers::{Spec, instance_name};
 use crate::{Compute, Error};
@@ -99,6 +100,11 @@ pub fn claim(
                     &wants,
                 )?
             };
+            if profile.is_some_and(ProfileGroups::may_program) {
+                let consumer = consumer_of(server);
+                devices::orders::prepare(tx, Some(&ImageBitstreams), &actor, consumer)?;
+                devices::orders::announce(tx, compute)?;
+            }
             Ok::<_, Error>(bindings.into_iter().map(|binding| binding.attachment).collect())
         });
         match taken {
@@ -132,6 +138,7 @@ pub(crate) fn release_of(
 ) -> Result<(), Error> {
     let actor = asked_by(tx, server)?;
     devices::release_as(tx, &compute.world, &actor, consumer)?;
+    devices::orders::announce(tx, compute)?;
     placement::release(tx, &compute.world, consumer)?;
     Ok(())
 }
@@ -171,6 +178,7 @@ pub(crate) fn reclaim(
     consumer: ConsumerId,
 ) -> Result<(), Error> {
     let dirty = devices::clean(tx, consumer)?;
+    devices::orders::announce(tx, compute)?;
     reserve(tx, compute, &dirty)
 }
 

@@ -21,6 +21,13 @@ pub struct ProfileGroups {
     pub groups: Vec<BTreeMap<String, String>>,
 }
 
+impl ProfileGroups {
+    /// Whether it speaks of bitstreams, which devices may have to be programmed with.
+    pub(crate) fn may_program(&self) -> bool {
+        self.groups.iter().flat_map(|group| group.keys()).any(|key| key.starts_with("accel:"))
+    }
+}
+
 /// The suffix of a profile's group.
 pub fn profile_suffix(index: usize) -> String {
     format!("device_profile_{index}")

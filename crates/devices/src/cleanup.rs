@@ -1,0 +1,132 @@
+//! `[devices] cleanup_command` and `cleanup_timeout`: what is run on a function that a guest gave up,
+//! before the next guest may have it.
+//!
+//! Owns which deployables are parked when they are given up, and by whom they are cleaned: by the
+//! node where it has a command for their resource class, or knows how (NVMe); else by an operator.
+//! It never runs anything.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use kilonova_node_api::{BY_OPERATOR, Device, DeviceKind, HandleSlot, ON_RELEASE, THE_NODE};
+
+/// How long a clean-up may take if nothing is said.
+const TIMEOUT: Duration = Duration::from_secs(900);
+/// A deployable with it is used once.
+const ONE_TIME_USE: &str = "HW_PCI_ONE_TIME_USE";
+
+/// The commands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cleanup {
+    commands: BTreeMap<String, Vec<String>>,
+    timeout: Duration,
+}
+
+impl Default for Cleanup {
+    fn default() -> Self {
+        Self { commands: BTreeMap::new(), timeout: TIMEOUT }
+    }
+}
+
+impl Cleanup {
+    /// Reads entries such as `CUSTOM_NVME:/usr/local/bin/wipe --fast`, and the seconds that one may
+    /// take.
+    ///
+    /// # Errors
+    /// What is wrong with an entry, for people.
+    pub fn new(entries: &[String], seconds: Option<u64>) -> Result<Self, String> {
+        let mut commands = BTreeMap::new();
+        for entry in entries {
+            let (class, line) = entry.split_once(':').unwrap_or((entry, ""));
+            let class = class.trim();
+            let fits = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_';
+            if class.is_empty() || !class.bytes().all(fits) {
+                return Err(format!(
+                    "'{entry}' must be a resource class, a colon and a command, such as \
+                     CUSTOM_NVME:/usr/local/bin/wipe"
+                ));
+            }
+            let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+            if !words.first().is_some_and(|program| program.starts_with('/')) {
+                return Err(format!(
+                    "the command of {class} must begin with the whole path of a program"
+                ));
+            }
+            if commands.insert(class.to_owned(), words).is_some() {
+                return Err(format!("{class} has two commands"));
+            }
+        }
+        let timeout = match seconds {
+            None => TIMEOUT,
+            Some(0) => return Err("a clean-up must be given at least 1 second".to_owned()),
+            Some(seconds) => Duration::from_secs(seconds),
+        };
+        Ok(Self { commands, timeout })
+    }
+
+    /// Program and arguments for a resource class.
+    pub fn command(&self, resource_class: &str) -> Option<&[String]> {
+        self.commands.get(resource_class).map(Vec::as_slice)
+    }
+
+    /// How long one may take.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Says of each deployable what becomes of its functions when they are given up.
+    pub(crate) fn mark(&self, devices: &mut [Device]) {
+        for device in devices {
+            let disk = device.kind == DeviceKind::Ssd;
+            for part in &mut device.deployables {
+                let functions =
+                    !part.slots.iter().any(|slot| matches!(slot, HandleSlot::Mdev { .. }));
+                let has_command = self.commands.contains_key(&part.resource_class);
+                let once = part.traits.iter().any(|name| name == ONE_TIME_USE);
+                let who = match functions {
+                    true if has_command || disk => THE_NODE,
+                    true if once => BY_OPERATOR,
+                    _ => continue,
+                };
+                part.facts.insert(ON_RELEASE.to_owned(), who.to_owned());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(entries: &[&str]) -> Result<Cleanup, String> {
+        let entries: Vec<String> = entries.iter().map(|entry| (*entry).to_owned()).collect();
+        Cleanup::new(&entries, None)
+    }
+
+    #[test]
+    fn a_command_belongs_to_a_class() {
+        let cleanup =
+            options(&["CUSTOM_NVME:/bin/wipe --fast", " FPGA : /bin/erase"]).expect("fine");
+        let words = ["/bin/wipe".to_owned(), "--fast".to_owned()];
+        assert_eq!(cleanup.command("CUSTOM_NVME"), Some(&words[..]));
+        assert_eq!(cleanup.command("FPGA"), Some(&["/bin/erase".to_owned()][..]));
+        assert_eq!(cleanup.command("VGPU"), None);
+        assert_eq!(cleanup.timeout(), Duration::from_secs(900));
+    }
+
+    #[test]
+    fn what_names_no_class_or_no_program_is_refused() {
+        for (entries, part) in [
+            (&["/bin/wipe"][..], "resource class"),
+            (&["nvme:/bin/wipe"], "resource class"),
+            (&["CUSTOM_NVME"], "whole path"),
+            (&["CUSTOM_NVME:wipe"], "whole path"),
+            (&["CUSTOM_NVME:"], "whole path"),
+            (&["FPGA:/bin/a", "FPGA:/bin/b"], "two commands"),
+        ] {
+            let why = options(entries).expect_err("refused");
+            assert!(why.contains(part), "{entries:?}: {why}");
+        }
+        assert!(Cleanup::new(&[], Some(0)).is_err());
+    }
+}

@@ -1,0 +1,164 @@
+//! One run of a program: no shell, nothing to read, a time limit for it and all that it starts, and
+//! the end of what it says.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+use super::Unfit;
+
+/// Bytes kept of what a program says.
+const KEPT: usize = 4096;
+/// How often it is looked after.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long what it has started may go on talking once it has ended.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// A program to run.
+pub(super) struct Run {
+    pub program: String,
+    pub arguments: Vec<String>,
+    pub environment: Vec<(&'static str, String)>,
+    pub limit: Duration,
+}
+
+impl Run {
+    /// Runs it where it may take its time; whether it succeeded is its exit status' to say.
+    pub(super) async fn wait(self) -> Result<String, Unfit> {
+        match tokio::task::spawn_blocking(move || self.run()).await {
+            Ok(result) => result,
+            Err(error) => Err(Unfit::new(format!("the run broke off: {error}"))),
+        }
+    }
+
+    fn run(self) -> Result<String, Unfit> {
+        let program = self.program.clone();
+        let cannot = |error: std::io::Error| Unfit::new(format!("cannot run {program}: {error}"));
+        let (mut reader, writer) = std::io::pipe().map_err(cannot)?;
+        let mut command = Command::new(&self.program);
+        command
+            .args(&self.arguments)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(writer.try_clone().map_err(cannot)?)
+            .stderr(writer)
+            .process_group(0);
+        let child = command.spawn().map_err(|error| match error.kind() {
+            ErrorKind::NotFound => Unfit::new(format!("{program} is not on this host; install it")),
+            _ => cannot(error),
+        })?;
+        drop(command);
+        let said = Arc::new(Mutex::new(VecDeque::new()));
+        let (silent, listening) = mpsc::channel::<()>();
+        let heard = Arc::clone(&said);
+        std::thread::spawn(move || {
+            let _silent = silent;
+            let mut piece = [0; 1024];
+            while let Ok(count @ 1..) = reader.read(&mut piece) {
+                let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+                heard.extend(&piece[..count]);
+                let excess = heard.len().saturating_sub(KEPT);
+                heard.drain(..excess);
+            }
+        });
+        let status = self.status(child);
+        let _ = listening.recv_timeout(LAST_WORDS);
+        let said = said.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
+        let output = printable(said);
+        let failed = |message: String| Err(Unfit { message, output: output.clone() });
+        match status {
+            Ok(Some(status)) if status.success() => Ok(output),
+            Ok(Some(status)) => failed(format!("{program} failed: {status}")),
+            Ok(None) => {
+                failed(format!("{program} was ended: it took longer than {:?}", self.limit))
+            }
+            Err(error) => failed(format!("{program} cannot be looked after: {error}")),
+        }
+    }
+
+    /// How it ended; `None` where it had to be ended.
+    fn status(&self, mut child: Child) -> std::io::Result<Option<ExitStatus>> {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = child.try_wait()? {
+                return Ok(Some(status));
+            }
+            if begun.elapsed() >= self.limit {
+                let group = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
+                let ended = group.map(|group| {
+                    rustix::process::kill_process_group(group, rustix::process::Signal::KILL)
+                });
+                if !matches!(ended, Some(Ok(()))) {
+                    child.kill()?;
+                }
+                child.wait()?;
+                return Ok(None);
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+/// Text that a terminal and a database can take.
+fn printable(bytes: Vec<u8>) -> String {
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    let keep = |c: char| if c.is_control() && c != '\n' && c != '\t' { ' ' } else { c };
+    text.trim().chars().map(keep).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, limit: Duration) -> Run {
+        Run {
+            program: "/bin/sh".into(),
+            arguments: vec!["-c".into(), script.into()],
+            environment: vec![("KILONOVA_ADDRESS", "0000:01:00.0".into())],
+            limit,
+        }
+    }
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn the_end_of_what_it_says_is_kept() {
+        let run = shell("echo to $KILONOVA_ADDRESS; echo and here >&2", LONG);
+        assert_eq!(run.run().as_deref(), Ok("to 0000:01:00.0\nand here"));
+        let loud = shell("i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done", LONG);
+        let said = loud.run().expect("it succeeds");
+        assert!(said.len() <= KEPT && said.ends_with("line 2999"), "{} bytes", said.len());
+        let odd = shell(r"printf 'a\033[2Jb\000c\377'", LONG).run().expect("it succeeds");
+        assert!(!odd.contains(['\u{1b}', '\0']), "{odd:?}");
+    }
+
+    #[test]
+    fn a_failure_is_told_with_what_was_said() {
+        let failed = shell("echo no such card; exit 3", LONG).run().expect_err("it fails");
+        assert_eq!(failed.output, "no such card");
+        assert!(failed.message.contains('3'), "{}", failed.message);
+        let absent = Run { program: "/nowhere/fpgaconf".into(), ..shell("", LONG) };
+        let failed = absent.run().expect_err("it is not there");
+        assert!(failed.message.contains("/nowhere/fpgaconf is not on this host"));
+    }
+
+    #[test]
+    fn what_takes_too_long_is_ended_with_all_that_it_started() {
+        let begun = Instant::now();
+        let late = shell("echo begun; sleep 60 & sleep 60", Duration::from_millis(200));
+        let failed = late.run().expect_err("it is ended");
+        assert!(begun.elapsed() < Duration::from_secs(10));
+        assert_eq!(failed.output, "begun");
+        assert!(failed.message.contains("longer than 200ms"), "{}", failed.message);
+    }
+
+    #[test]
+    fn what_it_leaves_running_is_not_waited_for() {
+        let begun = Instant::now();
+        assert_eq!(shell("echo done; sleep 5 &", LONG).run().as_deref(), Ok("done"));
+        assert!(begun.elapsed() < Duration::from_secs(4));
+    }
+}
