@@ -80,7 +80,7 @@ const ACROSS: &[(&str, &str)] = &[
          LEFT JOIN moves m ON m.id = h.dirty_of
          LEFT JOIN documents d ON d.server_id = COALESCE(m.server_id, h.dirty_of)
              AND d.host = v.host
-         WHERE h.state = 'dirty' AND (d.server_id IS NULL
+         WHERE h.dirty_of IS NOT NULL AND (d.server_id IS NULL
              OR d.body <> '{\"state\":\"absent\"}')",
     ),
     (

@@ -42,7 +42,14 @@ impl Error {
         match self {
             Self::Placement(error) => error.no_longer_fits(),
             Self::Accelerator(error) => {
-                matches!(error, kilonova_accelerator::Error::NoHandle(_))
+                use kilonova_accelerator::Error as Refusal;
+                matches!(
+                    error,
+                    Refusal::NoHandle(_)
+                        | Refusal::DeviceInUse { .. }
+                        | Refusal::NoBitstream(_)
+                        | Refusal::NotProgrammable { .. }
+                )
             }
             _ => false,
         }

@@ -65,7 +65,8 @@ pub fn since(tx: &mut Tx<'_>, host: &str, since: i64) -> Result<Batch, Error> {
     let newest = tx.row(NEWEST, params![host])?.map_or(Ok(0), |row| row.int(0))?;
     let documents =
         tx.rows(SINCE, params![host, since])?.iter().map(read).collect::<Result<_, _>>()?;
-    Ok(Batch { generation: newest, complete: since == 0, documents, orders: Vec::new() })
+    let orders = kilonova_accelerator::ledger::orders::since(tx, host, since)?;
+    Ok(Batch { generation: newest, complete: since == 0, documents, orders })
 }
 
 /// Forgets a document once nothing of the server is on the host.

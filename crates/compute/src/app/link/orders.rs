@@ -1,11 +1,23 @@
-//! What nodes say of orders: one transaction for a batch.
+//! Orders for devices: when a host is told of them, and what its node says came of them.
 
+use kilonova_accelerator::Nodes;
+use kilonova_accelerator::ledger::orders;
 use kilonova_node_api::{Carried, Refusal};
+use kilonova_store::{Tx, params};
 use kilonova_wire::time::now_micros;
 
 use super::unavailable;
-use crate::db::fleet;
+use crate::db::{documents, fleet};
 use crate::{Compute, Error};
+
+impl Nodes for Compute {
+    fn next(&self, tx: &mut Tx<'_>, host: &str) -> Result<Option<i64>, kilonova_store::Error> {
+        let Some(row) = tx.row(documents::NEXT, params![host])? else { return Ok(None) };
+        let generation = row.int(0)?;
+        self.wake_on_commit(tx, host, generation);
+        Ok(Some(generation))
+    }
+}
 
 pub(super) async fn carried_out(
     compute: &Compute,
@@ -16,7 +28,7 @@ pub(super) async fn carried_out(
     if let Some(entry) = compute.fleet.by_name(host) {
         entry.seen(now_micros());
     }
-    let host = host.to_owned();
+    let (compute_, host) = (compute.clone(), host.to_owned());
     compute
         .store
         .write(move |tx| {
@@ -24,7 +36,9 @@ pub(super) async fn carried_out(
                 return Err(Error::Fenced);
             }
             for one in &carried {
-                tracing::warn!(host, order = %one.order, "a node speaks of an order that is not open");
+                if !orders::carried_out(tx, &compute_.world, &host, one)? {
+                    tracing::debug!(host, order = %one.order, "a node speaks of an order that is not open");
+                }
             }
             Ok(())
         })
