@@ -52,12 +52,28 @@ impl Http {
     /// # Errors
     /// When the file holds no certificate.
     pub fn new(cafile: Option<&Path>, timeout: Duration, largest: usize) -> Result<Self, Error> {
+        let roots = match cafile {
+            Some(cafile) => Roots::Named(cafile),
+            None => Roots::System,
+        };
+        Self::trusting(&roots, timeout, largest)
+    }
+
+    /// A client for addresses without TLS alone, which needs no authorities.
+    ///
+    /// # Errors
+    /// When TLS cannot be set up at all.
+    pub fn plain(timeout: Duration, largest: usize) -> Result<Self, Error> {
+        Self::trusting(&Roots::Nobody, timeout, largest)
+    }
+
+    fn trusting(roots: &Roots<'_>, timeout: Duration, largest: usize) -> Result<Self, Error> {
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT));
         let https = HttpsConnectorBuilder::new()
-            .with_tls_config(tls(cafile)?)
+            .with_tls_config(tls(roots)?)
             .https_or_http()
             .enable_http1()
             .wrap_connector(connector);
@@ -119,21 +135,35 @@ impl Http {
     }
 }
 
-fn tls(cafile: Option<&Path>) -> Result<ClientConfig, Error> {
+/// Whose certificates count.
+enum Roots<'a> {
+    System,
+    Named(&'a Path),
+    Nobody,
+}
+
+fn tls(roots: &Roots<'_>) -> Result<ClientConfig, Error> {
     let broken = |e: rustls::Error| Error::Setup(format!("TLS cannot be set up: {e}"));
     let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(broken)?;
-    let Some(cafile) = cafile else {
-        let system = builder.with_native_roots();
-        let system = system.map_err(|e| {
+    let cafile = match roots {
+        Roots::Named(cafile) => cafile,
+        Roots::Nobody => {
+            let nobody = builder.with_root_certificates(RootCertStore::empty());
+            return Ok(nobody.with_no_client_auth());
+        }
+        Roots::System => {
+            let system = builder.with_native_roots();
+            let system = system.map_err(|e| {
             Error::Setup(format!(
                 "the system has no certificate authorities ({e}); install ca-certificates or name \
                  a file with cafile"
             ))
         })?;
-        return Ok(system.with_no_client_auth());
+            return Ok(system.with_no_client_auth());
+        }
     };
     let wrong = |why: String| Error::Setup(format!("cafile {}: {why}", cafile.display()));
     let mut roots = RootCertStore::empty();

@@ -44,6 +44,8 @@ const KNOWN: &[(&str, &str)] = &[
     ("nova", "user_domain_name"),
     ("nova", "project_domain_name"),
     ("nova", "token"),
+    ("nova", "cafile"),
+    ("nova", "insecure"),
     ("keystone_authtoken", "auth_type"),
     ("keystone_authtoken", "auth_url"),
     ("keystone_authtoken", "auth_version"),

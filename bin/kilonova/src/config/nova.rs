@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use kilonova_accelerator::nova::{Credentials, HttpNova};
+use kilonova_keystone::Login;
 
 use super::File;
 use crate::failure::Failure;
 
-const OPTIONS: [&str; 9] = [
+const OPTIONS: [&str; 11] = [
     "endpoint_override",
     "auth_type",
     "auth_url",
@@ -18,6 +19,8 @@ const OPTIONS: [&str; 9] = [
     "user_domain_name",
     "project_domain_name",
     "token",
+    "cafile",
+    "insecure",
 ];
 
 pub(super) fn read(file: &File) -> Result<Option<Arc<HttpNova>>, Failure> {
@@ -44,20 +47,25 @@ pub(super) fn read(file: &File) -> Result<Option<Arc<HttpNova>>, Failure> {
     let credentials = match get("auth_type").unwrap_or(by_default) {
         "none" => Credentials::None,
         "admin_token" => Credentials::Token(needed("token")?),
-        "password" | "v3password" => Credentials::Password {
+        "password" | "v3password" => Credentials::Password(Login {
             auth_url: needed("auth_url")?,
             username: needed("username")?,
             password: needed("password")?,
             project_name: needed("project_name")?,
             user_domain_name: domain("user_domain_name"),
             project_domain_name: domain("project_domain_name"),
-        },
+        }),
         other => {
             let why = format!("{other} is not known; choose password, admin_token or none");
             return Err(file.wrong("nova", "auth_type", &why));
         }
     };
-    match HttpNova::new(endpoint, credentials) {
+    if file.parse("nova", "insecure", "false")? == Some(true) {
+        let why = "certificates are always checked; name the authority with cafile";
+        return Err(file.wrong("nova", "insecure", why));
+    }
+    let cafile = file.path("nova", "cafile");
+    match HttpNova::new(endpoint, credentials, cafile.as_deref()) {
         Ok(nova) => Ok(Some(Arc::new(nova))),
         Err(why) => Err(file.wrong("nova", "endpoint_override", &why)),
     }

@@ -1,15 +1,11 @@
-//! Nova's `os-server-external-events` over plain HTTP, one connection for each delivery: they are
-//! few. For an endpoint behind TLS, an operator puts a forwarder on the loopback interface.
+//! Nova's `os-server-external-events` over HTTP, with TLS where the address says so.
 
+use std::path::Path;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
+use kilonova_keystone::{Answer, Error, Http};
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
 
 use super::token::{Credentials, Tokens};
 use super::{Event, Nova, Telling, Trouble};
@@ -23,49 +19,55 @@ const VERSION: &str = "2.82";
 /// Somebody's Nova.
 pub struct HttpNova {
     url: String,
+    http: Http,
     tokens: Tokens,
 }
 
-/// An answer.
-pub(super) struct Reply {
-    pub status: StatusCode,
-    pub headers: HeaderMap,
-    pub body: Bytes,
-}
-
 impl HttpNova {
-    /// At an endpoint such as `http://controller:8774/v2.1`.
+    /// At an endpoint such as `http://controller:8774/v2.1`. With `https`, who answers there and at the
+    /// credentials' Keystone has to be vouched for by an authority in `cafile`, or by one of the system's.
     ///
     /// # Errors
-    /// What is wrong with a URL, for the operator.
-    pub fn new(endpoint: &str, credentials: Credentials) -> Result<Self, String> {
+    /// What is wrong with a URL or with the authorities, for the operator.
+    pub fn new(
+        endpoint: &str,
+        credentials: Credentials,
+        cafile: Option<&Path>,
+    ) -> Result<Self, String> {
         let url = format!("{}/os-server-external-events", endpoint.trim_end_matches('/'));
-        address(&url)?;
-        if let Credentials::Password { auth_url, .. } = &credentials {
-            address(auth_url)?;
+        let mut tls = is_tls(&url)?;
+        if let Credentials::Password(login) = &credentials {
+            tls |= is_tls(&login.auth_url)?;
         }
-        Ok(Self { url, tokens: Tokens::new(credentials) })
+        let http = match tls || cafile.is_some() {
+            true => Http::new(cafile, PATIENCE, MOST_BYTES),
+            false => Http::plain(PATIENCE, MOST_BYTES),
+        };
+        let http = http.map_err(|error| error.to_string())?;
+        let tokens = Tokens::new(credentials, &http)?;
+        Ok(Self { url, http, tokens })
     }
 
     async fn deliver(&self, events: &[Event]) -> Result<(), Trouble> {
-        let body = body(events);
-        for fresh in [false, true] {
-            let mut headers = HeaderMap::new();
-            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let body = body(events).to_string();
+        for refused in [false, true] {
+            let mut headers = Vec::new();
             for (name, value) in [
                 ("openstack-api-version", format!("compute {VERSION}")),
                 ("x-openstack-nova-api-version", VERSION.to_owned()),
             ] {
                 if let Ok(value) = HeaderValue::from_str(&value) {
-                    headers.insert(name, value);
+                    headers.push((HeaderName::from_static(name), value));
                 }
             }
-            if let Some(token) = self.tokens.get(fresh).await? {
-                headers.insert("x-auth-token", token);
+            if let Some(token) = self.tokens.get(refused).await? {
+                headers.push((HeaderName::from_static("x-auth-token"), token));
             }
-            let reply = call(Method::POST, &self.url, headers, body.to_string()).await?;
-            if reply.status != StatusCode::UNAUTHORIZED || fresh {
-                return judge(&reply);
+            let sent = Some(body.clone().into());
+            let answer = self.http.send(Method::POST, &self.url, &headers, sent).await;
+            let answer = answer.map_err(later)?;
+            if answer.status != StatusCode::UNAUTHORIZED || refused {
+                return judge(&answer);
             }
         }
         Ok(())
@@ -101,13 +103,13 @@ fn body(events: &[Event]) -> Value {
 
 /// 207 says for each event what became of it: 422 is a server that no host has yet, which is normal
 /// for a bind before the spawn, and 404 one that is gone.
-fn judge(reply: &Reply) -> Result<(), Trouble> {
+fn judge(reply: &Answer) -> Result<(), Trouble> {
     let status = reply.status;
     let said = || format!("Nova answered {status}: {}", shown(&reply.body));
     match status.as_u16() {
         200 | 404 => Ok(()),
         207 => {
-            let body: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
+            let body = reply.json();
             let codes = body["events"].as_array().into_iter().flatten();
             let mut bad = codes.filter_map(|event| event["code"].as_i64());
             match bad.find(|code| ![200, 404, 422].contains(code)) {
@@ -122,48 +124,24 @@ fn judge(reply: &Reply) -> Result<(), Trouble> {
     }
 }
 
-pub(super) fn shown(body: &[u8]) -> String {
+fn shown(body: &[u8]) -> String {
     String::from_utf8_lossy(&body[..body.len().min(300)]).escape_debug().to_string()
 }
 
-/// Host and port of a URL that can be called.
-fn address(url: &str) -> Result<(Uri, String), String> {
+/// Whether a URL asks for TLS.
+fn is_tls(url: &str) -> Result<bool, String> {
     let uri: Uri = url.parse().map_err(|_| format!("{url} is no URL"))?;
-    if uri.scheme_str() != Some("http") {
-        return Err(format!("{url} must begin with http://; for TLS use a local forwarder"));
+    if uri.host().is_none_or(str::is_empty) {
+        return Err(format!("{url} names no host"));
     }
-    let host = uri.host().ok_or_else(|| format!("{url} names no host"))?;
-    let address = format!("{host}:{}", uri.port_u16().unwrap_or(80));
-    Ok((uri, address))
+    match uri.scheme_str() {
+        Some("http") => Ok(false),
+        Some("https") => Ok(true),
+        _ => Err(format!("{url} must begin with http:// or https://")),
+    }
 }
 
-/// One call.
-pub(super) async fn call(
-    method: Method,
-    url: &str,
-    headers: HeaderMap,
-    body: String,
-) -> Result<Reply, Trouble> {
-    let (uri, address) = address(url).map_err(Trouble::Never)?;
-    let later = |error: &dyn std::fmt::Display| Trouble::Later(format!("{url}: {error}"));
-    let exchange = async {
-        let stream = TcpStream::connect(&address).await.map_err(|e| later(&e))?;
-        let (mut sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(|e| later(&e))?;
-        tokio::spawn(connection);
-        let path = uri.path_and_query().map_or("/", |path| path.as_str());
-        let mut request = Request::new(Full::new(Bytes::from(body)));
-        *request.method_mut() = method;
-        *request.uri_mut() = path.parse().map_err(|e| later(&e))?;
-        *request.headers_mut() = headers;
-        let host = HeaderValue::from_str(&address).map_err(|e| later(&e))?;
-        request.headers_mut().insert(header::HOST, host);
-        let (parts, body) = sender.send_request(request).await.map_err(|e| later(&e))?.into_parts();
-        let body = Limited::new(body, MOST_BYTES).collect().await.map_err(|e| later(&e))?;
-        Ok(Reply { status: parts.status, headers: parts.headers, body: body.to_bytes() })
-    };
-    match tokio::time::timeout(PATIENCE, exchange).await {
-        Ok(answer) => answer,
-        Err(_) => Err(Trouble::Later(format!("{url}: no answer in {} s", PATIENCE.as_secs()))),
-    }
+/// What went wrong on the way may go better later.
+pub(super) fn later(error: Error) -> Trouble {
+    Trouble::Later(error.to_string())
 }
