@@ -2,6 +2,8 @@
 //!
 //! Plain values; who reads them from where is the program's business.
 
+use crate::app::scheduler::Rules;
+
 /// How servers are treated.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
@@ -23,6 +25,8 @@ pub struct Options {
     pub resume_guests_state_on_host_boot: bool,
     /// `[scheduler] max_attempts`: hosts tried for one boot or move.
     pub max_attempts: usize,
+    /// How a host is chosen.
+    pub scheduler: Rules,
     /// `[nova]` names a Nova of somebody else: it has the servers on the hosts that report here, and
     /// knows the devices as Cyborg's.
     pub nova_elsewhere: bool,
@@ -38,6 +42,7 @@ impl Default for Options {
             instance_build_timeout: 0,
             resume_guests_state_on_host_boot: false,
             max_attempts: 3,
+            scheduler: Rules::default(),
             nova_elsewhere: false,
         }
     }

@@ -36,6 +36,7 @@ impl Compute {
         for row in compute.store.read(crate::db::fleet::all).await? {
             compute.fleet.refresh(&row);
         }
+        compute.fleet.regroup(&compute.store.read(crate::db::aggregates::all).await?);
         Ok(compute)
     }
 
@@ -57,6 +58,13 @@ impl Compute {
     pub(crate) fn wake_on_commit(&self, tx: &mut Tx<'_>, host: &str, generation: i64) {
         if let Some(host) = self.fleet.by_name(host) {
             tx.on_commit(move || host.publish(generation));
+        }
+    }
+
+    /// Notes how a build on a host ended, for the weighers, once that is durable.
+    pub(crate) fn note_build(&self, tx: &mut Tx<'_>, host: &str, well: bool) {
+        if let Some(host) = self.fleet.by_name(host) {
+            tx.on_commit(move || host.built(well));
         }
     }
 

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use kilonova_compute::Options;
 
-use super::File;
+use super::{File, scheduler};
 use crate::failure::Failure;
 
 pub(super) fn read(file: &File) -> Result<Options, Failure> {
@@ -31,12 +31,19 @@ pub(super) fn read(file: &File) -> Result<Options, Failure> {
             "resume_guests_state_on_host_boot",
             usual.resume_guests_state_on_host_boot,
         )?,
+        scheduler: scheduler::read(file)?,
         max_attempts: number(file, "scheduler", "max_attempts", 1, usual.max_attempts)?,
         nova_elsewhere: file.get("nova", "endpoint_override").is_some(),
     })
 }
 
-fn number<T>(file: &File, group: &str, option: &str, least: T, usual: T) -> Result<T, Failure>
+pub(super) fn number<T>(
+    file: &File,
+    group: &str,
+    option: &str,
+    least: T,
+    usual: T,
+) -> Result<T, Failure>
 where
     T: FromStr + PartialOrd + Display + Copy,
 {

@@ -1,17 +1,21 @@
 //! The options that this version knows. One that is not here is refused: a misspelt option that is
 //! silently ignored costs its operator a night.
 
-use super::{devices, sources};
+use super::{devices, scheduler, sources};
 
 /// Whether there is such a group.
 pub(super) fn is_known_group(group: &str) -> bool {
-    KNOWN.iter().chain(&sources::KNOWN).any(|(known, _)| *known == group)
+    KNOWN.iter().chain(&sources::KNOWN).chain(&scheduler::KNOWN).any(|(known, _)| *known == group)
         || devices::is_known_group(group)
 }
 
 /// Whether the group has such an option.
 pub(super) fn is_known(group: &str, option: &str) -> bool {
-    KNOWN.iter().chain(&sources::KNOWN).any(|known| *known == (group, option))
+    KNOWN
+        .iter()
+        .chain(&sources::KNOWN)
+        .chain(&scheduler::KNOWN)
+        .any(|known| *known == (group, option))
         || devices::is_known(group, option)
 }
 

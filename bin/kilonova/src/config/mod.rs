@@ -8,6 +8,7 @@ mod keystone;
 mod known;
 mod nova;
 mod policy;
+mod scheduler;
 mod sources;
 
 use std::net::SocketAddr;

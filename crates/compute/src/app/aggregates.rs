@@ -108,7 +108,7 @@ pub fn update(
     if let Some(zone) = &change.zone {
         rename_zone(tx, &mut aggregate, zone.as_deref(), Doing::Update)?;
     }
-    let aggregate = write(tx, aggregate, now)?;
+    let aggregate = write(tx, compute, aggregate, now)?;
     if change.zone.is_some() {
         rezone_all(tx, compute, &aggregate)?;
     }
@@ -136,7 +136,7 @@ pub fn set_metadata(
             aggregate.metadata.remove(key);
         }
     }
-    let aggregate = write(tx, aggregate, now)?;
+    let aggregate = write(tx, compute, aggregate, now)?;
     if metadata.contains_key(ZONE) {
         rezone_all(tx, compute, &aggregate)?;
     }
@@ -181,7 +181,7 @@ pub fn add_host(
     aggregate.hosts.push(name.to_owned());
     aggregate.hosts.sort();
     rezone(tx, compute, name)?;
-    write(tx, aggregate, now)
+    write(tx, compute, aggregate, now)
 }
 
 /// Takes a host out of an aggregate.
@@ -207,12 +207,19 @@ pub fn remove_host(
     placement::leave(tx, &compute.world, host.root_provider, aggregate.uuid)?;
     aggregate.hosts.retain(|have| have != name);
     rezone(tx, compute, name)?;
-    write(tx, aggregate, now)
+    write(tx, compute, aggregate, now)
 }
 
-fn write(tx: &mut Tx<'_>, mut aggregate: Aggregate, now: i64) -> Result<Aggregate, Error> {
+fn write(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    mut aggregate: Aggregate,
+    now: i64,
+) -> Result<Aggregate, Error> {
     aggregate.updated_at = Some(now);
     db::update(tx, &aggregate)?;
+    let (fleet, all) = (compute.fleet.clone(), db::all(tx)?);
+    tx.on_commit(move || fleet.regroup(&all));
     Ok(aggregate)
 }
 
@@ -305,7 +312,9 @@ fn rezone(tx: &mut Tx<'_>, compute: &Compute, name: &str) -> Result<(), Error> {
     let mut host = host(tx, name)?;
     host.availability_zone = zone;
     let (fleet, row) = (compute.fleet.clone(), services::row_of(&host));
-    tx.on_commit(move || fleet.refresh(&row));
+    tx.on_commit(move || {
+        fleet.refresh(&row);
+    });
     Ok(())
 }
 

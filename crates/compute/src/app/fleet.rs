@@ -3,17 +3,45 @@
 //! It is a mirror. The database says which host exists and which epoch is valid; losing this costs
 //! one reload. It must never be the only place that knows something.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use kilonova_ids::ProviderId;
 use tokio::sync::watch;
 
-use crate::db::fleet::HostRow;
+use crate::db::aggregates::Aggregate;
+use crate::db::fleet::{About, HostRow};
 
 /// Microseconds after which a silent host counts as down (Nova's `service_down_time`, 60 s).
 pub const DOWN_AFTER: i64 = 60_000_000;
+
+/// The metadata of the aggregates that a host is in.
+#[derive(Debug, Clone, Default)]
+pub struct Metadata(Arc<[Arc<BTreeMap<String, String>>]>);
+
+impl Metadata {
+    /// Every key and value.
+    pub fn all(&self) -> impl Iterator<Item = (&str, &str)> {
+        let pairs = self.0.iter().flat_map(|metadata| metadata.iter());
+        pairs.map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
+    /// The values of a key.
+    pub fn values<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        self.all().filter(move |(known, _)| *known == key).map(|(_, value)| value)
+    }
+
+    /// The values of keys that begin so.
+    pub fn values_by_prefix<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a str> {
+        self.all().filter(move |(key, _)| key.starts_with(prefix)).map(|(_, value)| value)
+    }
+
+    /// The least number of a key.
+    pub fn least(&self, key: &str) -> Option<i64> {
+        self.values(key).filter_map(|value| value.trim().parse().ok()).min()
+    }
+}
 
 /// One host.
 #[derive(Debug)]
@@ -24,6 +52,9 @@ pub struct Host {
     pub root: ProviderId,
     /// Zone.
     pub availability_zone: RwLock<String>,
+    about: RwLock<About>,
+    aggregates: RwLock<Metadata>,
+    build_failures: AtomicI64,
     epoch: AtomicI64,
     enabled: AtomicBool,
     forced_down: AtomicBool,
@@ -46,6 +77,39 @@ impl Host {
     /// Whether it is in that zone.
     pub fn is_in(&self, zone: &str) -> bool {
         *self.availability_zone.read().unwrap_or_else(PoisonError::into_inner) == *zone
+    }
+
+    /// What `capabilities:…` and images can ask for: `hypervisor_type`, `hypervisor_version`,
+    /// `host`, and so on.
+    pub fn capability(&self, key: &str) -> Option<String> {
+        let about = self.about.read().unwrap_or_else(PoisonError::into_inner);
+        match key {
+            "hypervisor_type" => Some(about.hypervisor_type.clone()),
+            "hypervisor_version" => Some(about.hypervisor_version.to_string()),
+            "host" | "hypervisor_hostname" | "nodename" => Some(self.name.to_string()),
+            "vcpus_total" => Some(about.vcpus.to_string()),
+            "total_usable_ram_mb" => Some(about.memory_mb.to_string()),
+            _ => None,
+        }
+    }
+
+    /// The metadata of the aggregates that it is in.
+    pub fn aggregates(&self) -> Metadata {
+        self.aggregates.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Builds that failed here since one last succeeded, as far as this process saw them.
+    pub fn build_failures(&self) -> i64 {
+        self.build_failures.load(Ordering::Relaxed)
+    }
+
+    /// Notes how a build ended.
+    pub fn built(&self, well: bool) {
+        if well {
+            self.build_failures.store(0, Ordering::Relaxed);
+        } else {
+            self.build_failures.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// The session whose calls count.
@@ -110,9 +174,10 @@ impl Fleet {
         self.read().by_name.values().any(|host| enabled(host) && host.is_in(zone))
     }
 
-    /// Takes over what the database says of a host.
-    pub fn refresh(&self, row: &HostRow) {
+    /// Takes over what the database says of a host, and says whether it was not known before.
+    pub fn refresh(&self, row: &HostRow) -> bool {
         let known = self.by_name(&row.host).filter(|host| host.root == row.root);
+        let new = known.is_none();
         let host = known.unwrap_or_else(|| self.add(row));
         host.epoch.fetch_max(row.epoch, Ordering::Relaxed);
         host.enabled.store(row.enabled, Ordering::Relaxed);
@@ -120,7 +185,29 @@ impl Fleet {
         host.seen(row.last_seen);
         *host.availability_zone.write().unwrap_or_else(PoisonError::into_inner) =
             row.availability_zone.clone();
+        *host.about.write().unwrap_or_else(PoisonError::into_inner) = row.about.clone();
         host.publish(row.generation);
+        new
+    }
+
+    /// Whether some host's aggregates are so.
+    pub fn any_aggregates(&self, are: impl Fn(&Metadata) -> bool) -> bool {
+        self.read().by_name.values().any(|host| are(&host.aggregates()))
+    }
+
+    /// Takes over which aggregates there are, and who is in them.
+    pub fn regroup(&self, aggregates: &[Aggregate]) {
+        let mut of: HashMap<&str, Vec<Arc<BTreeMap<String, String>>>> = HashMap::new();
+        for aggregate in aggregates {
+            let metadata = Arc::new(aggregate.metadata.clone());
+            for host in &aggregate.hosts {
+                of.entry(host).or_default().push(Arc::clone(&metadata));
+            }
+        }
+        for host in self.all() {
+            let metadata = Metadata(of.remove(&*host.name).unwrap_or_default().into());
+            *host.aggregates.write().unwrap_or_else(PoisonError::into_inner) = metadata;
+        }
     }
 
     fn add(&self, row: &HostRow) -> Arc<Host> {
@@ -128,6 +215,9 @@ impl Fleet {
             name: Arc::from(row.host.as_str()),
             root: row.root,
             availability_zone: RwLock::new(row.availability_zone.clone()),
+            about: RwLock::new(row.about.clone()),
+            aggregates: RwLock::default(),
+            build_failures: AtomicI64::new(0),
             epoch: AtomicI64::new(row.epoch),
             enabled: AtomicBool::new(row.enabled),
             forced_down: AtomicBool::new(row.forced_down),
@@ -138,6 +228,14 @@ impl Fleet {
         maps.by_name.insert(Arc::clone(&host.name), Arc::clone(&host));
         maps.by_root.insert(host.root, Arc::clone(&host));
         host
+    }
+
+    /// Forgets a host that is no more.
+    pub fn remove(&self, name: &str) {
+        let mut maps = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(host) = maps.by_name.remove(name) {
+            maps.by_root.remove(&host.root);
+        }
     }
 
     fn read(&self) -> std::sync::RwLockReadGuard<'_, Maps> {

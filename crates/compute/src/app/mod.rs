@@ -11,6 +11,7 @@ pub mod moves;
 pub(crate) mod owners;
 pub mod quotas;
 pub mod resolve;
+pub mod scheduler;
 pub mod server_groups;
 pub mod services;
 pub mod states;

@@ -7,7 +7,7 @@ use kilonova_store::Tx;
 
 use crate::Error;
 use crate::app::fleet::{DOWN_AFTER, Fleet};
-use crate::db::fleet::HostRow;
+use crate::db::fleet::{About, HostRow};
 use crate::db::hosts::{self, Host};
 
 /// Zone of the services that are no compute hosts.
@@ -144,7 +144,9 @@ pub fn change(
     host.updated_at = Some(now);
     hosts::set_status(tx, &host, now)?;
     let (fleet, row) = (fleet.clone(), row_of(&host));
-    tx.on_commit(move || fleet.refresh(&row));
+    tx.on_commit(move || {
+        fleet.refresh(&row);
+    });
     Ok(Some(of_host(&host, now)))
 }
 
@@ -160,5 +162,11 @@ pub(crate) fn row_of(host: &Host) -> HostRow {
         forced_down: host.forced_down,
         availability_zone: host.availability_zone.clone(),
         last_seen: host.last_seen,
+        about: About {
+            hypervisor_type: host.hypervisor_type.clone(),
+            hypervisor_version: host.hypervisor_version,
+            vcpus: host.vcpus,
+            memory_mb: host.memory_mb,
+        },
     }
 }

@@ -8,7 +8,7 @@ use crate::Error;
 kilonova_store::statements! {
     /// Every host.
     ALL = "SELECT host, id, root_provider, epoch, generation, status, forced_down, availability_zone,
-        last_seen FROM hosts";
+        last_seen, hypervisor_type, hypervisor_version, vcpus, memory_mb FROM hosts";
     /// The epoch of a host.
     EPOCH = "SELECT epoch FROM hosts WHERE host = ?1";
     /// It was heard of; another replica may have heard of it later.
@@ -36,6 +36,21 @@ pub struct HostRow {
     pub availability_zone: String,
     /// Microseconds since 1970.
     pub last_seen: i64,
+    /// What it is.
+    pub about: About,
+}
+
+/// What filters ask of a host.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct About {
+    /// `QEMU`, or `simulated`.
+    pub hypervisor_type: String,
+    /// As Nova packs it.
+    pub hypervisor_version: i64,
+    /// Logical processors.
+    pub vcpus: i64,
+    /// Memory, MiB.
+    pub memory_mb: i64,
 }
 
 /// Every host.
@@ -56,6 +71,12 @@ pub fn all(tx: &mut Tx<'_>) -> Result<Vec<HostRow>, Error> {
                 forced_down: row.bool(6)?,
                 availability_zone: row.string(7)?,
                 last_seen: row.int(8)?,
+                about: About {
+                    hypervisor_type: row.string(9)?,
+                    hypervisor_version: row.int(10)?,
+                    vcpus: row.int(11)?,
+                    memory_mb: row.int(12)?,
+                },
             })
         })
         .collect()

@@ -12,12 +12,11 @@ use serde_json::json;
 
 use super::start::event;
 use crate::app::boot::{self, ProfileGroups};
+use crate::app::scheduler::{Wanted, choose};
 use crate::db::documents;
 use crate::db::servers::{self, Fault, Server, VmState};
 use crate::{Compute, Error};
 
-/// Hosts tried for one boot (Nova's `[scheduler] max_attempts`).
-const ATTEMPTS: usize = 3;
 const EVENT: &str = "compute__do_build_and_run_instance";
 
 pub(super) fn observed(
@@ -47,6 +46,7 @@ fn spawned(
             let id = observation.server;
             servers::set_state(tx, id, VmState::Active, None, super::power::RUNNING, now)?;
             servers::set_launched(tx, id, now)?;
+            compute.note_build(tx, host, true);
             flow::event(tx, operation.id, &event(EVENT, host, None, operation.updated_at, now))?;
             Ok(flow::finish(tx, operation, End::Done, None, now)?)
         }
@@ -54,6 +54,7 @@ fn spawned(
             let why = format!("{host}: {step}: {message}");
             let failed = event(EVENT, host, Some(&why), operation.updated_at, now);
             flow::event(tx, operation.id, &failed)?;
+            compute.note_build(tx, host, false);
             let mut tried = tried(operation);
             tried.push(host.to_owned());
             let data = json!({"tried": tried, "reason": why});
@@ -62,7 +63,7 @@ fn spawned(
             compute.wake_on_commit(tx, host, generation);
             Ok(())
         }
-        Outcome::Stopped | Outcome::Absent => Ok(()),
+        _ => Ok(()),
     }
 }
 
@@ -83,11 +84,13 @@ fn cleared(
         return Ok(flow::finish(tx, operation, End::Cancelled, None, now)?);
     };
     let tried = tried(operation);
-    if tried.len() < ATTEMPTS && elsewhere(tx, compute, operation, &server, &tried, now)? {
+    if tried.len() < compute.options.max_attempts
+        && elsewhere(tx, compute, operation, &server, &tried, now)?
+    {
         return Ok(());
     }
     let reason = operation.data["reason"].as_str().unwrap_or_default();
-    let message = if tried.len() < ATTEMPTS {
+    let message = if tried.len() < compute.options.max_attempts {
         format!("No valid host was found. No other host has room. Last failure: {reason}")
     } else {
         format!(
@@ -122,9 +125,8 @@ fn elsewhere(
         return Ok(false);
     };
     let excluded: HashSet<String> = tried.iter().cloned().collect();
-    let world = compute.world.snapshot();
-    let planned = boot::plan(&world, &compute.fleet, &query, &server.spec, &excluded, 1, now);
-    let Ok(mut planned) = planned else { return Ok(false) };
+    let wanted = Wanted { server, spec: &server.spec, excluded: &excluded, forced: false };
+    let Ok(mut planned) = choose(tx, compute, wanted, &query, now)? else { return Ok(false) };
     let candidates = planned.pop().unwrap_or_default();
     let placed = boot::claim(
         tx,

@@ -1,7 +1,7 @@
 //! Signs of life go to the database, where other replicas and `compute service list` see them, and
 //! what operators changed there comes back.
 
-use crate::db::fleet;
+use crate::db::{aggregates, fleet};
 use crate::{Compute, Error};
 
 /// Hosts in one transaction: a host's row is also what boots on it write.
@@ -17,5 +17,6 @@ pub(super) async fn run(compute: Compute) -> Result<(), Error> {
     for row in compute.store.read(fleet::all).await? {
         compute.fleet.refresh(&row);
     }
+    compute.fleet.regroup(&compute.store.read(aggregates::all).await?);
     Ok(())
 }

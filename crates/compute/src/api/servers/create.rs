@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{metadata, schema, tags};
 use crate::app::bitstreams::ImageBitstreams;
 use crate::app::boot::{self, BootRequest, ProfileGroups};
-use crate::app::resolve;
+use crate::app::{resolve, server_groups};
 use crate::db::servers::Spec;
 use crate::{Compute, Error};
 
@@ -102,7 +102,7 @@ impl Wish {
         metadata::check_count(&items)?;
         let hints = ["OS-SCH-HNT:scheduler_hints", "os:scheduler_hints"];
         let hints = hints.iter().find_map(|key| body.get(key)).cloned().unwrap_or(json!({}));
-        let (zone, wanted) = destination(server, context)?;
+        let (zone, wanted, forced) = destination(server, context)?;
         let hostname = match string("hostname") {
             Some(hostname) => host_name_asked(hostname, version)?,
             None => host_name_of(&name),
@@ -142,6 +142,7 @@ impl Wish {
                 metadata: items,
                 tags: server.get("tags").map(tags::parse).transpose()?.unwrap_or_default(),
                 profile: None,
+                forced,
                 min_count,
                 max_count,
             },
@@ -158,10 +159,22 @@ impl Wish {
         if let Some(name) = &self.key_name {
             resolve::key_pair(tx, context, name)?;
         }
+        group(tx, context, &request.spec.hints)?;
         if let Some(name) = request.spec.flavor.extra_specs.get("accel:device_profile") {
             request.profile = Some(profile(tx, name)?);
         }
         Ok(request)
+    }
+}
+
+/// The hint `group` must name a server group that the caller may see.
+fn group(tx: &mut Tx<'_>, context: &Context, hints: &Value) -> Result<(), Error> {
+    let Some(named) = hints.get("group") else { return Ok(()) };
+    let id = named.as_str().unwrap_or_default();
+    match server_groups::find(tx, context, id) {
+        Ok(_) => Ok(()),
+        Err(Error::Refused(fault)) => Err(Fault::bad_request(fault.message).into()),
+        Err(error) => Err(error),
     }
 }
 
@@ -259,22 +272,26 @@ fn counts(server: &Value) -> Result<(usize, usize), Fault> {
     Ok((min, max))
 }
 
-/// `zone`, or for admins `zone:host`; `host` and `hypervisor_hostname` for admins.
+/// `zone`, or for admins `zone:host`, which filters do not keep out; `host` and
+/// `hypervisor_hostname` for admins.
 fn destination(
     server: &Value,
     context: &Context,
-) -> Result<(Option<String>, Option<String>), Fault> {
+) -> Result<(Option<String>, Option<String>, bool), Fault> {
+    let mut forced = false;
     let mut zone = server["availability_zone"].as_str().map(str::to_owned);
     let mut host =
         server["host"].as_str().or(server["hypervisor_hostname"].as_str()).map(str::to_owned);
     if let Some((name, rest)) = zone.clone().as_deref().and_then(|zone| zone.split_once(':')) {
-        host = rest.split(':').find(|part| !part.is_empty()).map(str::to_owned).or(host);
+        let named = rest.split(':').find(|part| !part.is_empty()).map(str::to_owned);
+        forced = named.is_some();
+        host = named.or(host);
         zone = Some(name.to_owned()).filter(|name| !name.is_empty());
     }
     if host.is_some() {
         context.require_admin("os_compute_api:servers:create:forced_host")?;
     }
-    Ok((zone, host))
+    Ok((zone, host, forced))
 }
 
 fn host_name_asked(name: String, version: Microversion) -> Result<String, Fault> {

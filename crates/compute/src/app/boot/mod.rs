@@ -7,15 +7,12 @@
 //! ```
 
 mod claim;
-mod limits;
-mod plan;
 mod query;
 mod request;
 mod run;
 
 pub use claim::{Placement, Who, abandon, claim, desired, release};
 pub(crate) use claim::{abandon_of, consumer_of, reclaim, release_of};
-pub use plan::{NoHost, Plan, plan};
 pub use query::{ProfileGroups, query_of};
 pub use request::BootRequest;
 pub use run::boot;

@@ -27,6 +27,8 @@ pub struct BootRequest {
     pub tags: Vec<String>,
     /// The flavor's device profile.
     pub profile: Option<ProfileGroups>,
+    /// Whether the host was named in the old way, `zone:host`, which passes over filters.
+    pub forced: bool,
     /// At least so many.
     pub min_count: usize,
     /// At most so many.

@@ -10,8 +10,9 @@ use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 use serde_json::json;
 
-use super::{BootRequest, NoHost, Plan, Who, claim, desired, plan, query_of};
-use crate::app::usage;
+use super::{BootRequest, Who, claim, desired, query_of};
+use crate::app::scheduler::{self, Facts, For, NoHost, Plan, Scene, places};
+use crate::app::{server_groups, usage};
 use crate::db::documents;
 use crate::db::servers::{self, Fault, NewServer, VmState};
 use crate::{Compute, Error};
@@ -40,18 +41,22 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
         return Err(kilonova_wire::Fault::bad_request(why).into());
     }
     let query = query_of(&spec.flavor, request.profile.as_ref(), rand::random())?;
-    let none = HashSet::new();
     for _ in 0..ROUNDS {
-        let world = compute.world.snapshot();
-        let planned = plan(
-            &world,
-            &compute.fleet,
-            &query,
-            &request.spec,
-            &none,
-            request.max_count,
-            now_micros(),
-        );
+        let facts = look(compute, &request).await?;
+        let scene = Scene {
+            fleet: &compute.fleet,
+            rules: &compute.options.scheduler,
+            spec,
+            project_id: &request.project_id,
+            group: facts.group.map(|(_, group)| group),
+            excluded: &HashSet::new(),
+            loads: &facts.loads,
+            same_host: facts.same_host.as_ref(),
+            different_host: facts.different_host.as_ref(),
+            forced: request.forced,
+            now: now_micros(),
+        };
+        let planned = places(&compute.world.snapshot(), &scene, &query, request.max_count);
         let planned = match planned {
             Ok(plan) if plan.len() >= request.min_count => plan,
             Ok(plan) => {
@@ -73,6 +78,35 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
     }
     let reason = NoHost("Every host that had room was taken by other requests; try again.".into());
     refuse(compute, request, &query, reason).await
+}
+
+/// What the choice has to know of other servers; nothing, for most requests.
+async fn look(compute: &Compute, request: &BootRequest) -> Result<Facts, Error> {
+    if !scheduler::are_needed(&compute.options.scheduler, &request.spec.hints) {
+        return Ok(Facts::default());
+    }
+    let (compute_, hints) = (compute.clone(), request.spec.hints.clone());
+    compute
+        .store
+        .read(move |tx| scheduler::facts(tx, &compute_.options.scheduler, For::New(&hints)))
+        .await
+}
+
+/// The server's group, if it joins one: written first, so that two boots into one group do not count
+/// or place without each other.
+fn enter(
+    tx: &mut Tx<'_>,
+    request: &BootRequest,
+    server: ServerId,
+    host: &str,
+) -> Result<(), Error> {
+    let Some(group) = scheduler::group_hint(&request.spec.hints) else { return Ok(()) };
+    server_groups::join(tx, group, server, &request.project_id, &request.user_id)?;
+    let whom = For::Server(server, &request.spec.hints);
+    match scheduler::group_facts(tx, group, whom)? {
+        Some(facts) if !request.forced && !facts.allows(host) => Err(Error::Aged),
+        _ => Ok(()),
+    }
 }
 
 fn commit(
@@ -97,6 +131,7 @@ fn commit(
                 candidates,
             )?;
             let Some(place) = placed else { return Err(Error::Aged) };
+            enter(tx, request, id, &place.host)?;
             let server = NewServer {
                 host: Some(place.host.clone()),
                 vm_state: VmState::Building,

@@ -30,7 +30,11 @@ pub(super) async fn register(
         .write(move |tx| take_in(tx, &compute_, &registration))
         .await
         .map_err(unavailable)?;
-    compute.fleet.refresh(&row);
+    if compute.fleet.refresh(&row) {
+        let aggregates =
+            compute.store.read(crate::db::aggregates::all).await.map_err(unavailable)?;
+        compute.fleet.regroup(&aggregates);
+    }
     Ok(Session { epoch: row.epoch })
 }
 
@@ -71,6 +75,12 @@ fn take_in(
         forced_down: host.is_some_and(|host| host.forced_down),
         availability_zone: host.map_or("nova".into(), |host| host.availability_zone.clone()),
         last_seen: now,
+        about: fleet::About {
+            hypervisor_type: registration.hypervisor_type.clone(),
+            hypervisor_version: registration.hypervisor_version,
+            vcpus: registration.vcpus,
+            memory_mb: registration.memory_mb,
+        },
     })
 }
 

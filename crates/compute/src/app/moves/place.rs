@@ -7,6 +7,7 @@ use kilonova_node_api::Attachment;
 use kilonova_store::Tx;
 
 use crate::app::boot::{self, Placement, ProfileGroups};
+use crate::app::scheduler::{NoHost, Wanted, choose};
 use crate::db::servers::{FlavorOf, Server, Spec};
 use crate::{Compute, Error};
 
@@ -61,11 +62,10 @@ pub fn place(
     let who = boot::Who { user_id: &server.user_id, request_id: search.request_id };
     let mut excluded = search.excluded;
     loop {
-        let world = compute.world.snapshot();
-        let planned = boot::plan(&world, &compute.fleet, &query, &spec, &excluded, 1, now);
-        let candidates = match planned {
+        let wanted = Wanted { server, spec: &spec, excluded: &excluded, forced: search.force };
+        let candidates = match choose(tx, compute, wanted, &query, now)? {
             Ok(mut plan) => plan.pop().unwrap_or_default(),
-            Err(boot::NoHost(reason)) => return Ok(Err(reason)),
+            Err(NoHost(reason)) => return Ok(Err(reason)),
         };
         let project = &server.project_id;
         let placed =

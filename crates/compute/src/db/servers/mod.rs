@@ -191,6 +191,15 @@ pub fn set_lock(tx: &mut Tx<'_>, id: ServerId, lock: Option<&Lock>) -> Result<()
     Ok(())
 }
 
+/// By host: how many servers it has, and how many of them keep it busy.
+///
+/// # Errors
+/// The database's.
+pub fn loads(tx: &mut Tx<'_>) -> Result<Vec<(String, i64, i64)>, Error> {
+    let load = |row: &Row| Ok((row.string(0)?, row.int(1)?, row.int(2)?));
+    tx.rows(sql::LOADS, params![])?.iter().map(load).collect()
+}
+
 /// Removes the row; whoever calls has released what the server held.
 ///
 /// # Errors

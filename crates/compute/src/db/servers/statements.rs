@@ -43,6 +43,11 @@ kilonova_store::statements! {
     SET_TAGS = "UPDATE servers SET tags = ?2, updated_at = ?3 WHERE id = ?1";
     /// Lock.
     SET_LOCK = "UPDATE servers SET locked_by = ?2, locked_reason = ?3 WHERE id = ?1";
+    /// How many each host has, and how many of them are being built, moved or imaged.
+    LOADS = "SELECT host, COUNT(*), CAST(SUM(CASE WHEN vm_state = 'building' OR task_state IN
+        ('rebuilding', 'resize_prep', 'resize_migrating', 'resize_finish', 'migrating',
+        'image_snapshot', 'image_snapshot_pending', 'image_backup', 'image_uploading', 'unshelving')
+        THEN 1 ELSE 0 END) AS BIGINT) FROM servers WHERE host IS NOT NULL GROUP BY host";
     /// Gone.
     DELETE = "DELETE FROM servers WHERE id = ?1";
 }

@@ -1,0 +1,144 @@
+//! `[scheduler]` and `[filter_scheduler]` as nova.conf has them.
+
+use kilonova_compute::app::scheduler::{Filter, Rules, Weights};
+
+use super::File;
+use super::compute::number;
+use crate::failure::Failure;
+
+const GROUP: &str = "filter_scheduler";
+
+/// Options that are known, by group.
+pub(super) const KNOWN: [(&str, &str); 22] = [
+    ("scheduler", "limit_tenants_to_placement_aggregate"),
+    ("scheduler", "placement_aggregate_required_for_tenants"),
+    ("scheduler", "enable_isolated_aggregate_filtering"),
+    (GROUP, "enabled_filters"),
+    (GROUP, "host_subset_size"),
+    (GROUP, "hosts_weighed"),
+    (GROUP, "max_instances_per_host"),
+    (GROUP, "max_io_ops_per_host"),
+    (GROUP, "isolated_images"),
+    (GROUP, "isolated_hosts"),
+    (GROUP, "restrict_isolated_hosts_to_isolated_images"),
+    (GROUP, "aggregate_image_properties_isolation_namespace"),
+    (GROUP, "aggregate_image_properties_isolation_separator"),
+    (GROUP, "ram_weight_multiplier"),
+    (GROUP, "cpu_weight_multiplier"),
+    (GROUP, "disk_weight_multiplier"),
+    (GROUP, "hypervisor_version_weight_multiplier"),
+    (GROUP, "num_instances_weight_multiplier"),
+    (GROUP, "pci_weight_multiplier"),
+    (GROUP, "soft_affinity_weight_multiplier"),
+    (GROUP, "soft_anti_affinity_weight_multiplier"),
+    (GROUP, "build_failure_weight_multiplier"),
+];
+
+pub(super) fn read(file: &File) -> Result<Rules, Failure> {
+    let usual = Rules::default();
+    let yes = |group, option, usual| {
+        Ok::<_, Failure>(file.parse(group, option, "true or false")?.unwrap_or(usual))
+    };
+    let words = |option| -> Vec<String> {
+        let text = file.get(GROUP, option).unwrap_or_default();
+        text.split(',').map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+    };
+    let namespace = "aggregate_image_properties_isolation_namespace";
+    let separator = "aggregate_image_properties_isolation_separator";
+    Ok(Rules {
+        filters: filters(file, usual.filters)?,
+        weights: weights(file)?,
+        host_subset_size: number(file, GROUP, "host_subset_size", 1, usual.host_subset_size)?,
+        hosts_weighed: number(file, GROUP, "hosts_weighed", 1, usual.hosts_weighed)?,
+        max_instances_per_host: number(
+            file,
+            GROUP,
+            "max_instances_per_host",
+            1,
+            usual.max_instances_per_host,
+        )?,
+        max_io_ops_per_host: number(
+            file,
+            GROUP,
+            "max_io_ops_per_host",
+            1,
+            usual.max_io_ops_per_host,
+        )?,
+        isolated_images: words("isolated_images"),
+        isolated_hosts: words("isolated_hosts"),
+        restrict_isolated_hosts_to_isolated_images: yes(
+            GROUP,
+            "restrict_isolated_hosts_to_isolated_images",
+            usual.restrict_isolated_hosts_to_isolated_images,
+        )?,
+        aggregate_image_properties_isolation_namespace: file
+            .get(GROUP, namespace)
+            .map(str::to_owned),
+        aggregate_image_properties_isolation_separator: file
+            .get(GROUP, separator)
+            .map_or(usual.aggregate_image_properties_isolation_separator, str::to_owned),
+        limit_tenants_to_placement_aggregate: yes(
+            "scheduler",
+            "limit_tenants_to_placement_aggregate",
+            false,
+        )?,
+        placement_aggregate_required_for_tenants: yes(
+            "scheduler",
+            "placement_aggregate_required_for_tenants",
+            false,
+        )?,
+        enable_isolated_aggregate_filtering: yes(
+            "scheduler",
+            "enable_isolated_aggregate_filtering",
+            false,
+        )?,
+    })
+}
+
+fn filters(file: &File, usual: Vec<Filter>) -> Result<Vec<Filter>, Failure> {
+    const OPTION: &str = "enabled_filters";
+    let Some(text) = file.get(GROUP, OPTION) else { return Ok(usual) };
+    let mut filters = Vec::new();
+    for name in text.split([',', '\n']).map(str::trim).filter(|name| !name.is_empty()) {
+        match Filter::parse(name) {
+            Some(Some(filter)) if filters.contains(&filter) => {}
+            Some(Some(filter)) => filters.push(filter),
+            Some(None) => {}
+            None => {
+                let known = Filter::names().collect::<Vec<_>>().join(", ");
+                let why = format!("{name} is no filter here; known are {known}");
+                return Err(file.wrong(GROUP, OPTION, &why));
+            }
+        }
+    }
+    Ok(filters)
+}
+
+fn weights(file: &File) -> Result<Weights, Failure> {
+    let usual = Weights::default();
+    let weight = |option: &str, usual: f64| -> Result<f64, Failure> {
+        match file.parse::<f64>(GROUP, option, "a number")? {
+            Some(value) if !value.is_finite() => {
+                Err(file.wrong(GROUP, option, &format!("{value} is not a number to multiply by")))
+            }
+            value => Ok(value.unwrap_or(usual)),
+        }
+    };
+    Ok(Weights {
+        ram: weight("ram_weight_multiplier", usual.ram)?,
+        cpu: weight("cpu_weight_multiplier", usual.cpu)?,
+        disk: weight("disk_weight_multiplier", usual.disk)?,
+        hypervisor_version: weight(
+            "hypervisor_version_weight_multiplier",
+            usual.hypervisor_version,
+        )?,
+        num_instances: weight("num_instances_weight_multiplier", usual.num_instances)?,
+        pci: weight("pci_weight_multiplier", usual.pci)?,
+        soft_affinity: weight("soft_affinity_weight_multiplier", usual.soft_affinity)?,
+        soft_anti_affinity: weight(
+            "soft_anti_affinity_weight_multiplier",
+            usual.soft_anti_affinity,
+        )?,
+        build_failure: weight("build_failure_weight_multiplier", usual.build_failure)?,
+    })
+}

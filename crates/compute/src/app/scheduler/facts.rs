@@ -1,0 +1,118 @@
+//! What a choice has to know from the database. A plain server on a cloud with upstream's defaults
+//! needs nothing of it, and costs no statement.
+
+use std::collections::{HashMap, HashSet};
+
+use kilonova_ids::{ServerGroupId, ServerId, parse_uuid_like};
+use kilonova_store::Tx;
+use serde_json::Value;
+
+use super::filters::Filter;
+use super::rules::Rules;
+use super::scene::{GroupFacts, Load};
+use crate::Error;
+use crate::db::{server_groups, servers};
+
+/// For whom a host is looked for.
+#[derive(Debug, Clone, Copy)]
+pub enum For<'a> {
+    /// Servers that do not exist yet, by their hints.
+    New(&'a Value),
+    /// One that does.
+    Server(ServerId, &'a Value),
+}
+
+impl For<'_> {
+    fn hints(&self) -> &Value {
+        match self {
+            Self::New(hints) | Self::Server(_, hints) => hints,
+        }
+    }
+}
+
+/// What is known of the servers that are there.
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    /// The group that is joined, or that the server is in.
+    pub group: Option<(ServerGroupId, GroupFacts)>,
+    /// By host; empty unless the rules ask for it.
+    pub loads: HashMap<String, Load>,
+    /// Hosts of the servers that the hint names.
+    pub same_host: Option<HashSet<String>>,
+    /// As above.
+    pub different_host: Option<HashSet<String>>,
+}
+
+/// Whether [`facts`] has anything to read for a new server.
+pub fn are_needed(rules: &Rules, hints: &Value) -> bool {
+    rules.count_servers()
+        || hints.as_object().is_some_and(|hints| {
+            ["group", "same_host", "different_host"].iter().any(|key| hints.contains_key(*key))
+        })
+}
+
+/// Reads them. A group that is gone is none.
+///
+/// # Errors
+/// The database's.
+pub fn facts(tx: &mut Tx<'_>, rules: &Rules, whom: For<'_>) -> Result<Facts, Error> {
+    let hints = whom.hints();
+    let group = match whom {
+        For::New(hints) => group_hint(hints),
+        For::Server(server, _) => server_groups::of_server(tx, server)?,
+    };
+    let group = match group {
+        None => None,
+        Some(id) => group_facts(tx, id, whom)?.map(|facts| (id, facts)),
+    };
+    let mut hosts_of = |filter: Filter, key: &str| match hints.get(key) {
+        Some(named) if rules.filters.contains(&filter) => hosts(tx, named).map(Some),
+        _ => Ok(None),
+    };
+    let same_host = hosts_of(Filter::SameHost, "same_host")?;
+    let different_host = hosts_of(Filter::DifferentHost, "different_host")?;
+    let loads = if rules.count_servers() { servers::loads(tx)? } else { Vec::new() };
+    let loads =
+        loads.into_iter().map(|(host, servers, busy)| (host, Load { servers, busy })).collect();
+    Ok(Facts { group, loads, same_host, different_host })
+}
+
+/// The group that the hints name.
+pub fn group_hint(hints: &Value) -> Option<ServerGroupId> {
+    hints.get("group").and_then(Value::as_str).and_then(parse_uuid_like)
+}
+
+/// Where the servers of a group are; the one that a host is looked for does not count.
+///
+/// # Errors
+/// The database's.
+pub fn group_facts(
+    tx: &mut Tx<'_>,
+    id: ServerGroupId,
+    whom: For<'_>,
+) -> Result<Option<GroupFacts>, Error> {
+    let Some(group) = server_groups::find(tx, id)? else { return Ok(None) };
+    let mut facts = GroupFacts {
+        policy: group.policy,
+        max_per_host: group.max_per_host.and_then(|most| usize::try_from(most).ok()).unwrap_or(1),
+        hosts: HashMap::new(),
+    };
+    for member in server_groups::members(tx, id)? {
+        let itself = matches!(whom, For::Server(server, _) if server == member.server);
+        if let (false, Some(host)) = (itself, &member.host) {
+            facts.add(host);
+        }
+    }
+    Ok(Some(facts))
+}
+
+/// The hosts of the servers that a hint names, one or a list.
+fn hosts(tx: &mut Tx<'_>, named: &Value) -> Result<HashSet<String>, Error> {
+    let one = named.as_str().into_iter();
+    let several = named.as_array().into_iter().flatten().filter_map(Value::as_str);
+    let mut hosts = HashSet::new();
+    for id in one.chain(several).filter_map(parse_uuid_like::<ServerId>) {
+        hosts.extend(servers::find(tx, id)?.and_then(|server| server.host));
+    }
+    Ok(hosts)
+}

@@ -1,0 +1,184 @@
+//! Where N servers of one request could go, joint, on a scratch copy of the world.
+//!
+//! Pure but for the clock that is handed in. A plan is a wish: the claim re-checks it.
+//!
+//! Servers are placed one after the other, each on the best of some hosts with room. Where that runs
+//! out before all have a place, the rest is not given up: [`Snapshot::pack`] tries the choices that
+//! were made too early. What it finds is used when it is more.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use kilonova_engine::{Candidate, Query, Snapshot};
+use kilonova_ids::ProviderId;
+
+use super::reason::{LOOKED_AT, obstacle, reason};
+use super::scene::{GroupFacts, Scene};
+use super::weighers::weigh;
+use crate::app::fleet::Host;
+use crate::db::server_groups::Policy;
+
+/// Candidates kept for each server in case the first is taken when the claim comes.
+const ALTERNATES: usize = 8;
+
+/// For each server that has a place, its candidates, best first.
+pub type Plan = Vec<Vec<Candidate>>;
+
+/// Why a server has no place.
+#[derive(Debug, Clone)]
+pub struct NoHost(pub String);
+
+/// Plans `count` servers; the answer holds as many as fit.
+///
+/// # Errors
+/// [`NoHost`] when not even one fits, with what stood in the way.
+pub fn places(
+    world: &Snapshot,
+    scene: &Scene<'_>,
+    query: &Query,
+    count: usize,
+) -> Result<Plan, NoHost> {
+    let plan = if count > 1 && is_affine(scene) {
+        together(world, scene, query, count)?
+    } else {
+        one_by_one(world, scene, query, count)?
+    };
+    let plan = if plan.len() < count && !is_affine(scene) {
+        better(plan, packed(world, scene, query, count)?)
+    } else {
+        plan
+    };
+    if plan.is_empty() { Err(NoHost(reason(world, scene, query))) } else { Ok(plan) }
+}
+
+fn is_affine(scene: &Scene<'_>) -> bool {
+    scene.group.as_ref().is_some_and(|group| group.policy == Policy::Affinity)
+}
+
+fn better(one: Plan, other: Plan) -> Plan {
+    if other.len() > one.len() { other } else { one }
+}
+
+fn one_by_one(
+    world: &Snapshot,
+    scene: &Scene<'_>,
+    query: &Query,
+    count: usize,
+) -> Result<Plan, NoHost> {
+    let (mut world, mut scene) = (world.clone(), scene.clone());
+    let mut plan = Plan::new();
+    for _ in 0..count {
+        let found = ranked(&world, &scene, query)?;
+        let Some(first) = found.first() else { break };
+        if count > 1 {
+            world.take(first);
+            join(&mut scene, first.root);
+        }
+        plan.push(found);
+    }
+    Ok(plan)
+}
+
+/// Counts a planned server as one of its group's.
+fn join(scene: &mut Scene<'_>, root: ProviderId) {
+    let host = scene.host(root);
+    if let (Some(group), Some(host)) = (&mut scene.group, host) {
+        group.add(&host.name);
+    }
+}
+
+/// Candidates of one server: of the hosts looked at the best first.
+fn ranked(world: &Snapshot, scene: &Scene<'_>, query: &Query) -> Result<Vec<Candidate>, NoHost> {
+    let search = world.search(query).map_err(|error| NoHost(error.to_string()))?;
+    let wanted = scene.rules.hosts_weighed.max(scene.rules.host_subset_size).max(1);
+    let mut roots = HashSet::new();
+    let (mut found, mut hosts): (Vec<Candidate>, Vec<Arc<Host>>) = (Vec::new(), Vec::new());
+    for candidate in search.take(LOOKED_AT) {
+        if obstacle(scene, &candidate).is_some() {
+            continue;
+        }
+        if !roots.insert(candidate.root) {
+            // The second round has begun: every host with room has been seen.
+            if found.len() >= ALTERNATES {
+                break;
+            }
+        }
+        let Some(host) = scene.host(candidate.root) else { continue };
+        found.push(candidate);
+        hosts.push(host);
+        if roots.len() >= wanted {
+            break;
+        }
+    }
+    if found.len() < 2 {
+        return Ok(found);
+    }
+    let weights = weigh(world, scene, query, &hosts);
+    let mut order: Vec<usize> = (0..found.len()).collect();
+    order.sort_by(|a, b| weights[*b].total_cmp(&weights[*a]));
+    let subset = scene.rules.host_subset_size.clamp(1, order.len());
+    if subset > 1 {
+        let chosen = usize::try_from(query.seed % subset as u64).unwrap_or(0);
+        order[..=chosen].rotate_right(1);
+    }
+    Ok(order.into_iter().take(ALTERNATES).filter_map(|at| found.get(at).cloned()).collect())
+}
+
+/// The most that fit in any way.
+fn packed(
+    world: &Snapshot,
+    scene: &Scene<'_>,
+    query: &Query,
+    count: usize,
+) -> Result<Plan, NoHost> {
+    let usable = |candidate: &Candidate| obstacle(scene, candidate).is_none();
+    let share = |root: ProviderId| match (&scene.group, scene.host(root)) {
+        (Some(group), Some(host)) if group.policy == Policy::AntiAffinity => {
+            group.max_per_host.saturating_sub(group.on(&host.name))
+        }
+        _ => count,
+    };
+    let places =
+        world.pack(query, count, share, usable).map_err(|error| NoHost(error.to_string()))?;
+    Ok(places.into_iter().map(|place| vec![place]).collect())
+}
+
+/// All on one host: the first of the ranked hosts that holds them all, or the one that holds most.
+fn together(
+    world: &Snapshot,
+    scene: &Scene<'_>,
+    query: &Query,
+    count: usize,
+) -> Result<Plan, NoHost> {
+    let mut best = Plan::new();
+    let mut tried = HashSet::new();
+    let wide = super::Rules { hosts_weighed: usize::MAX, ..scene.rules.clone() };
+    let all = Scene { rules: &wide, ..scene.clone() };
+    let search = world.search(query).map_err(|error| NoHost(error.to_string()))?;
+    for candidate in search.take(LOOKED_AT) {
+        if !tried.insert(candidate.root) {
+            break;
+        }
+        if obstacle(&all, &candidate).is_some() {
+            continue;
+        }
+        let here = confined(query, candidate.root);
+        let alone = Scene { group: None::<GroupFacts>, ..scene.clone() };
+        let plan = packed(world, &alone, &here, count)?;
+        best = better(best, plan);
+        if best.len() >= count {
+            break;
+        }
+    }
+    Ok(best)
+}
+
+/// The query, for one tree only.
+fn confined(query: &Query, root: ProviderId) -> Query {
+    let mut query = query.clone();
+    let group = query.groups.iter_mut().find(|group| !group.resources.is_empty());
+    if let Some(group) = group {
+        group.in_tree = Some(root);
+    }
+    query
+}

@@ -1,0 +1,102 @@
+//! Which of the hosts that may be chosen are better, by upstream's names: each weigher's values are
+//! stretched to 0 to 1 over the hosts compared, multiplied, and added up.
+
+use kilonova_engine::{Query, Snapshot};
+
+use super::rules::Weights;
+use super::scene::Scene;
+use crate::app::fleet::Host;
+use crate::db::server_groups::Policy;
+
+/// How many weighers there are.
+const WEIGHERS: usize = 9;
+
+/// What the weighers see of one host.
+fn values(
+    world: &Snapshot,
+    scene: &Scene<'_>,
+    host: &Host,
+    device_wanted: bool,
+) -> [f64; WEIGHERS] {
+    let (mut ram, mut cpu, mut disk, mut devices) = (0, 0, 0, 0);
+    for (place, node) in world.tree(host.root).iter().flat_map(|tree| tree.nodes()).enumerate() {
+        for (class, inventory) in node.inventories() {
+            let free = inventory.capacity() - inventory.used;
+            match (place, &**class) {
+                (0, "MEMORY_MB") => ram = free,
+                (0, "VCPU") => cpu = free,
+                (0, "DISK_GB") => disk = free,
+                (0, _) => {}
+                _ => devices += free.max(0),
+            }
+        }
+    }
+    let group = scene.group.as_ref();
+    let mates = |policy: Policy| {
+        group.filter(|group| group.policy == policy).map_or(0, |group| group.on(&host.name))
+    };
+    let version = host.capability("hypervisor_version").and_then(|v| v.parse().ok());
+    [
+        ram as f64,
+        cpu as f64,
+        disk as f64,
+        version.unwrap_or(0.0),
+        scene.load(&host.name).servers as f64,
+        if device_wanted { devices as f64 } else { -(devices as f64) },
+        mates(Policy::SoftAffinity) as f64,
+        -(mates(Policy::SoftAntiAffinity) as f64),
+        -(host.build_failures() as f64),
+    ]
+}
+
+fn multipliers(weights: Weights) -> [f64; WEIGHERS] {
+    [
+        weights.ram,
+        weights.cpu,
+        weights.disk,
+        weights.hypervisor_version,
+        weights.num_instances,
+        weights.pci,
+        weights.soft_affinity,
+        weights.soft_anti_affinity,
+        weights.build_failure,
+    ]
+}
+
+/// The weight of each host, in their order.
+pub(super) fn weigh(
+    world: &Snapshot,
+    scene: &Scene<'_>,
+    query: &Query,
+    hosts: &[std::sync::Arc<Host>],
+) -> Vec<f64> {
+    let device_wanted = query.groups.iter().any(|group| {
+        !group.suffix.is_empty() || group.resources.iter().any(|(class, _)| !is_of_host(class))
+    });
+    let seen: Vec<[f64; WEIGHERS]> =
+        hosts.iter().map(|host| values(world, scene, host, device_wanted)).collect();
+    let mut least = [f64::INFINITY; WEIGHERS];
+    let mut most = [f64::NEG_INFINITY; WEIGHERS];
+    for values in &seen {
+        for (at, value) in values.iter().enumerate() {
+            least[at] = least[at].min(*value);
+            most[at] = most[at].max(*value);
+        }
+    }
+    hosts
+        .iter()
+        .zip(&seen)
+        .map(|(host, values)| {
+            let metadata = host.aggregates();
+            let own = multipliers(scene.rules.weights.of(metadata.all()));
+            (0..WEIGHERS)
+                .filter(|at| most[*at] > least[*at])
+                .map(|at| own[at] * (values[at] - least[at]) / (most[at] - least[at]))
+                .sum()
+        })
+        .collect()
+}
+
+fn is_of_host(class: &str) -> bool {
+    matches!(class, "VCPU" | "PCPU" | "MEMORY_MB" | "DISK_GB")
+}
