@@ -63,8 +63,12 @@ pub(super) fn options(file: &File) -> Result<MdevOptions, Failure> {
 
 /// `[devices] cleanup_command`, as often as there are classes, and `cleanup_timeout`.
 pub(super) fn cleanup(file: &File) -> Result<Cleanup, Failure> {
-    let entries: Vec<String> =
-        file.values(GROUP, CLEANUP).into_iter().map(|(_, text)| text).collect();
+    let mut entries = Vec::new();
+    for (line, text) in file.values(GROUP, CLEANUP) {
+        let one = std::slice::from_ref(&text);
+        Cleanup::new(one, None).map_err(|why| file.wrong_at(line, GROUP, CLEANUP, &why))?;
+        entries.push(text);
+    }
     let seconds: Option<u64> = file.parse(GROUP, CLEANUP_TIME, "seconds, at least 1")?;
     if seconds == Some(0) {
         return Err(file.wrong(GROUP, CLEANUP_TIME, "it must be at least 1"));

@@ -104,3 +104,32 @@ fn refusals_name_file_line_group_and_option() {
         assert!(error.contains(part), "expected {part:?} in {error:?}");
     }
 }
+
+#[test]
+fn each_class_may_have_a_command() {
+    let read = |text: &str| {
+        let (_folder, file) = file(text)?;
+        cleanup(&file).map_err(|failure| failure.to_string())
+    };
+    let both = read(
+        "[devices]\ncleanup_command = CUSTOM_NVME:/bin/wipe --all\ncleanup_command = FPGA:/bin/blank\n\
+         cleanup_timeout = 60\n",
+    )
+    .expect("fine");
+    assert_eq!(both.command("CUSTOM_NVME").map(<[String]>::len), Some(2));
+    assert_eq!(both.command("FPGA"), Some(&["/bin/blank".to_owned()][..]));
+    assert_eq!(both.timeout().as_secs(), 60);
+    assert_eq!(read("").expect("nothing"), Cleanup::default());
+    for (text, part) in [
+        (
+            "[devices]\ncleanup_command = FPGA:/bin/a\ncleanup_command = wipe\n",
+            ":3: [devices] cleanup_command",
+        ),
+        ("[devices]\ncleanup_command = FPGA:/a\ncleanup_command = FPGA:/b\n", "two commands"),
+        ("[devices]\ncleanup_timeout = 0\n", "at least 1"),
+        ("[devices]\ncleanup_timeout = soon\n", "[devices] cleanup_timeout"),
+    ] {
+        let said = read(text).expect_err(text);
+        assert!(said.contains(part), "{said}");
+    }
+}

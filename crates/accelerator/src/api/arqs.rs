@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use axum::extract::State as Extract;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use http::StatusCode;
@@ -34,7 +35,7 @@ async fn list(
     context: Context,
     base: Base,
     query: Query,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Response, Fault> {
     access::reader(&context, "arq:get_all")?;
     check(&query, &["instance", "bind_state"])?;
     let server: Option<ServerId> =
@@ -47,8 +48,14 @@ async fn list(
         }
     };
     let scope = access::scope(&context);
-    let rows = state.store.read(move |tx| arqs::list(tx, &scope, server, resolved)).await?;
-    Ok(Json(views(&rows, &base)))
+    match state.store.read(move |tx| arqs::list(tx, &scope, server, resolved)).await {
+        Ok(rows) => Ok(Json(views(&rows, &base)).into_response()),
+        // Nova looks at the status alone; upstream's body has nothing in it.
+        Err(Error::Unresolved(_)) => {
+            Ok((StatusCode::LOCKED, Json(json!({"error_message": "null"}))).into_response())
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 async fn show(

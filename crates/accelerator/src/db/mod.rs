@@ -8,6 +8,7 @@ pub(crate) mod devices;
 pub(crate) mod events;
 pub(crate) mod handles;
 pub(crate) mod orders;
+pub(crate) mod parked;
 pub(crate) mod profiles;
 
 /// Every statement of this service, to be prepared on both databases in a test.
@@ -21,6 +22,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         events::STATEMENTS,
         handles::STATEMENTS,
         orders::STATEMENTS,
+        parked::STATEMENTS,
         profiles::STATEMENTS,
         crate::ledger::AUDIT,
         crate::ledger::CENSUS,

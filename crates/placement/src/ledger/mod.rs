@@ -22,7 +22,7 @@ pub use hand_over::hand_over;
 pub use membership::{join, leave};
 pub(crate) use report::delete as delete_provider;
 pub use report::report_host;
-pub use reserve::{reserve, reserve_anew, said_by_operator};
+pub use reserve::{forget_said, reserve, reserve_anew, said_by_operator};
 pub use traits::only_trait;
 
 use crate::{Error, db};

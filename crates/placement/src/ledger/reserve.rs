@@ -53,13 +53,23 @@ pub fn reserve_anew(
     provider: ProviderId,
     amount: i64,
 ) -> Result<(), Error> {
+    forget_said(tx, provider, amount)?;
+    reserve(tx, world, provider, amount)
+}
+
+/// Forgets what an operator said of a provider where it was less than an amount that is about to be
+/// reserved.
+///
+/// # Errors
+/// Only of the store.
+pub fn forget_said(tx: &mut Tx<'_>, provider: ProviderId, amount: i64) -> Result<(), Error> {
     for mut row in inventories::of_provider(tx, provider)? {
         if row.operator_reserved.is_some_and(|said| said < amount) {
             row.operator_reserved = None;
             inventories::put(tx, provider, &row, false)?;
         }
     }
-    reserve(tx, world, provider, amount)
+    Ok(())
 }
 
 /// How much of what a host reported of a provider an operator wants to be reserved, if he said so.

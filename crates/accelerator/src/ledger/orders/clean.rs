@@ -8,7 +8,8 @@ use kilonova_wire::time::now_micros;
 
 use crate::Error;
 use crate::db::handles;
-use crate::db::orders::{self, CLEAN, NewOrder, Parked};
+use crate::db::orders::{self, CLEAN, NewOrder};
+use crate::db::parked::{self, Parked};
 use crate::ledger::Actor;
 
 /// Parks what a consumer holds and is to be cleaned, and orders it where the node can.
@@ -19,7 +20,7 @@ pub(crate) fn park_of_consumer(
     consumer: ConsumerId,
     now: i64,
 ) -> Result<(), Error> {
-    let handles = orders::park(tx, orders::PARK_OF_CONSUMER, consumer.to_string(), now)?;
+    let handles = parked::park(tx, parked::PARK_OF_CONSUMER, consumer.to_string(), now)?;
     see_to(tx, world, actor, &handles, now)
 }
 
@@ -31,20 +32,26 @@ pub(crate) fn park_of_arq(
     arq: ArqId,
     now: i64,
 ) -> Result<(), Error> {
-    let handles = orders::park(tx, orders::PARK_OF_ARQ, arq.to_string(), now)?;
+    let handles = parked::park(tx, parked::PARK_OF_ARQ, arq.to_string(), now)?;
     see_to(tx, world, actor, &handles, now)
 }
 
 /// Remembers that what a consumer left dirty is to be cleaned once its host has dropped it.
 pub(crate) fn park_dirty(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<(), Error> {
-    tx.execute(orders::PARK_DIRTY, params![consumer])?;
+    if tx.execute(parked::PARK_DIRTY, params![consumer])? == 0 {
+        return Ok(());
+    }
+    for provider in handles::soiled_by(tx, consumer)? {
+        let withheld = handles::withheld_on(tx, provider)?;
+        placement::forget_said(tx, provider, withheld)?;
+    }
     Ok(())
 }
 
 /// The host has dropped what a consumer left: what is to be cleaned is cleaned now.
 pub(crate) fn dropped(tx: &mut Tx<'_>, consumer: ConsumerId, now: i64) -> Result<(), Error> {
-    for handle in orders::park(tx, orders::DROPPED, consumer.to_string(), now)? {
-        if let Some(parked) = orders::parked(tx, handle)? {
+    for handle in parked::park(tx, parked::DROPPED, consumer.to_string(), now)? {
+        if let Some(parked) = parked::parked(tx, handle)? {
             order(tx, &Actor::default(), &parked, now)?;
         }
     }
@@ -59,7 +66,7 @@ fn see_to(
     now: i64,
 ) -> Result<(), Error> {
     for handle in handles {
-        let Some(parked) = orders::parked(tx, *handle)? else { continue };
+        let Some(parked) = parked::parked(tx, *handle)? else { continue };
         order(tx, actor, &parked, now)?;
         withhold(tx, world, &parked)?;
     }
@@ -107,9 +114,9 @@ pub(super) fn order(
 
 /// A parked handle is clean: it can be had again, or goes if it is no longer there.
 pub(super) fn unpark(tx: &mut Tx<'_>, world: &World, handle: AttachHandleId) -> Result<(), Error> {
-    let Some(parked) = orders::parked(tx, handle)? else { return Ok(()) };
-    tx.execute(orders::DROP_PARKED, params![handle])?;
-    tx.execute(orders::UNPARK, params![handle, now_micros()])?;
+    let Some(parked) = parked::parked(tx, handle)? else { return Ok(()) };
+    tx.execute(parked::DROP_PARKED, params![handle])?;
+    tx.execute(parked::UNPARK, params![handle, now_micros()])?;
     withhold(tx, world, &parked)
 }
 

@@ -12,7 +12,8 @@ use kilonova_wire::time::now_micros;
 use super::clean::{order, unpark};
 use super::{Nodes, announce};
 use crate::Error;
-use crate::db::orders::{self, Idle};
+use crate::db::orders;
+use crate::db::parked::{self, Idle};
 use crate::ledger::Actor;
 
 /// How long after a clean-up that failed it is tried again.
@@ -49,7 +50,7 @@ pub fn tidy(tx: &mut Tx<'_>, world: &World, nodes: Option<&dyn Nodes>) -> Result
                 done.cleaned += 1;
             }
             Step::Again => {
-                if let Some(parked) = orders::parked(tx, idle.handle)? {
+                if let Some(parked) = parked::parked(tx, idle.handle)? {
                     order(tx, &Actor::default(), &parked, now)?;
                     done.again += 1;
                 }
@@ -71,7 +72,7 @@ enum Step {
 
 fn plan(tx: &mut Tx<'_>, now: i64) -> Result<Vec<(Idle, Step)>, Error> {
     let mut by_provider: BTreeMap<ProviderId, Vec<Idle>> = BTreeMap::new();
-    for idle in orders::idle(tx)? {
+    for idle in parked::idle(tx)? {
         by_provider.entry(idle.provider).or_default().push(idle);
     }
     let mut steps = Vec::new();

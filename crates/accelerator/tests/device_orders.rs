@@ -1,0 +1,472 @@
+//! Bitstreams and clean-ups: what is ordered, who waits for it, and what the node's word changes.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use common::arqs::{PATH, SERVER, bind, unbind};
+use common::{Api, HOST, audit, count, device, report_host, stores};
+use http::StatusCode;
+use kilonova_accelerator::ledger::{self, Want, orders};
+use kilonova_accelerator::nova::{Event, Nova, Telling};
+use kilonova_accelerator::reconcile::{deliver, tidy};
+use kilonova_accelerator::{Bitstream, Bitstreams, Error, Nodes, State};
+use kilonova_ids::{ConsumerId, ImageId, OperationId, ProviderId, ServerId};
+use kilonova_node_api::{
+    BY_OPERATOR, Carried, Device, DeviceKind, End, HandleSlot, ON_RELEASE, Order, THE_NODE, Task,
+};
+use kilonova_placement::World;
+use kilonova_store::{Store, Tx, params};
+use serde_json::{Value, json};
+
+const CARD: &str = "0000:5e:00.0";
+const FUNCTION: &str = "d8424dc4a4a3c413f89e433683f9040b";
+
+/// Counts as a host's row would.
+#[derive(Default)]
+struct Counter(AtomicI64);
+
+impl Nodes for Counter {
+    fn next(&self, _: &mut Tx<'_>, host: &str) -> Result<Option<i64>, kilonova_store::Error> {
+        assert_eq!(host, HOST);
+        Ok(Some(self.0.fetch_add(1, Ordering::Relaxed) + 1))
+    }
+}
+
+/// Images that there are.
+#[derive(Clone, Default)]
+struct Shelf(Vec<Bitstream>);
+
+impl Bitstreams for Shelf {
+    fn by_id(
+        &self,
+        _: &mut Tx<'_>,
+        image: ImageId,
+    ) -> Result<Option<Bitstream>, kilonova_store::Error> {
+        Ok(self.0.iter().find(|one| one.image == image).cloned())
+    }
+
+    fn by_function(
+        &self,
+        _: &mut Tx<'_>,
+        function: &str,
+    ) -> Result<Vec<Bitstream>, kilonova_store::Error> {
+        let of = |one: &&Bitstream| one.function.as_deref() == Some(function);
+        Ok(self.0.iter().filter(of).cloned().collect())
+    }
+}
+
+fn bitstream(function: Option<&str>) -> Bitstream {
+    Bitstream { image: ImageId::new_v4(), ready: true, function: function.map(str::to_owned) }
+}
+
+fn api(store: &Store, shelf: &[Bitstream]) -> Api {
+    let orders: (Arc<dyn Nodes>, Arc<dyn Bitstreams>) =
+        (Arc::new(Counter::default()), Arc::new(Shelf(shelf.to_vec())));
+    Api { orders: Some(orders), ..Api::admin(store).with_service() }
+}
+
+/// A card of `driver` with two functions; the kernel shows `function`, if it shows any.
+fn fpga(driver: &str, function: Option<&str>) -> Device {
+    let slot = |n| HandleSlot::Pci { address: format!("0000:5e:00.{n}") };
+    let mut card = device(CARD, DeviceKind::Fpga, CARD, "FPGA", vec![slot(1), slot(2)]);
+    let part = &mut card.deployables[0];
+    part.driver = driver.into();
+    part.facts.extend(function.map(|id| ("function_id".to_owned(), id.to_owned())));
+    card
+}
+
+/// A disk that is cleaned by `who`.
+fn disk(who: &str) -> Device {
+    let slots = vec![HandleSlot::Pci { address: "0000:01:00.0".into() }];
+    let mut disk = device("0000:01:00.0", DeviceKind::Ssd, "0000:01:00.0", "CUSTOM_NVME", slots);
+    disk.deployables[0].facts.insert(ON_RELEASE.into(), who.into());
+    disk
+}
+
+async fn open_orders(store: &Store) -> Vec<Order> {
+    store.read(|tx| orders::since(tx, HOST, 0)).await.unwrap()
+}
+
+fn done() -> End {
+    End::Done { output: "the tool is content".into() }
+}
+
+fn failed() -> End {
+    End::Failed { message: "no such card".into(), output: "ERROR 7".into() }
+}
+
+async fn carried(store: &Store, order: OperationId, end: End) -> bool {
+    let carried = Carried { order, end };
+    store.write(move |tx| orders::carried_out(tx, &World::new(), HOST, &carried)).await.unwrap()
+}
+
+async fn deployable(api: &Api) -> Value {
+    api.get("/v2/deployables").await.body["deployables"][0].clone()
+}
+
+async fn reserved(store: &Store, provider: ProviderId) -> i64 {
+    let sql = "SELECT reserved FROM inventories WHERE provider_id = ?1";
+    store.read(move |tx| tx.row(sql, params![provider])?.unwrap().int(0)).await.unwrap()
+}
+
+async fn traits(store: &Store, provider: ProviderId) -> Vec<String> {
+    let sql = "SELECT trait FROM provider_traits WHERE provider_id = ?1 ORDER BY trait";
+    let read = move |tx: &mut Tx<'_>| {
+        tx.rows(sql, params![provider])?.iter().map(|row| row.string(0)).collect()
+    };
+    store.read(read).await.unwrap()
+}
+
+async fn program(api: &Api, image: ImageId) -> common::Answer {
+    let uuid = deployable(api).await["uuid"].as_str().unwrap().to_owned();
+    let step = json!({"path": "/program", "op": "replace", "value": [{"image_uuid": image}]});
+    api.patch(&format!("/v2/deployables/{uuid}/program"), json!([step])).await
+}
+
+/// Answers the next order of the host as its node would.
+async fn node(store: Store, end: End) -> Order {
+    loop {
+        if let Some(order) = open_orders(&store).await.pop() {
+            assert!(carried(&store, order.id, end).await);
+            return order;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
+async fn requests(api: &Api, accel: Value, count: usize) -> Vec<String> {
+    let mut group = json!({"resources:FPGA": count.to_string()});
+    group.as_object_mut().unwrap().extend(accel.as_object().unwrap().clone());
+    let name = format!("dp-{}", uuid::Uuid::new_v4());
+    let made = api.post("/v2/device_profiles", json!([{"name": name, "groups": [group]}])).await;
+    assert_eq!(made.status, StatusCode::CREATED, "{}", made.body);
+    let made = api.post(PATH, json!({"device_profile_name": name})).await;
+    let arqs = made.body["arqs"].as_array().unwrap();
+    arqs.iter().map(|arq| arq["uuid"].as_str().unwrap().to_owned()).collect()
+}
+
+async fn state_of(api: &Api, arq: &str) -> String {
+    let shown = api.get(&format!("{PATH}/{arq}")).await;
+    shown.body["state"].as_str().unwrap().to_owned()
+}
+
+async fn sound(store: &Store, name: &str) {
+    assert_eq!(audit(store).await, Vec::<String>::new(), "{name}");
+}
+
+#[tokio::test]
+async fn an_administrator_programs_a_card() {
+    for (name, store, _guard) in stores().await {
+        let world = World::new();
+        let specs = report_host(&store, &world, vec![fpga("xilinx", None)]).await;
+        let image = bitstream(Some("fast-fourier"));
+        let api = api(&store, std::slice::from_ref(&image));
+        let (answer, order) = tokio::join!(program(&api, image.image), node(store.clone(), done()));
+        assert_eq!(answer.status, StatusCode::OK, "{name}: {}", answer.body);
+        assert_eq!(answer.body["bitstream_id"], json!(image.image), "{name}");
+        assert_eq!(order.device, CARD);
+        let task = Task::Program { driver: "xilinx".into(), image: image.image };
+        assert_eq!((order.task, order.server), (task, None));
+        let shown = "CUSTOM_FPGA_FUNCTION_ID_XILINX_FASTFOURIER".to_owned();
+        assert!(traits(&store, specs[0].id).await.contains(&shown), "{name}");
+        report_host(&store, &world, vec![fpga("xilinx", None)]).await;
+        assert!(traits(&store, specs[0].id).await.contains(&shown), "{name}: survives a report");
+        assert!(!carried(&store, order.id, failed()).await, "{name}: said twice");
+        assert_eq!(deployable(&api).await["bitstream_id"], json!(image.image), "{name}");
+
+        let (answer, _) = tokio::join!(program(&api, image.image), node(store.clone(), failed()));
+        assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR, "{name}");
+        assert_eq!(answer.fault(), "FPGA programming failed: no such card", "{name}");
+        assert_eq!(deployable(&api).await["bitstream_id"], Value::Null, "{name}: unknown content");
+        assert!(!traits(&store, specs[0].id).await.contains(&shown), "{name}");
+        let listed = api.get("/v2/kilonova/device_orders?state=failed").await.body;
+        let listed = listed["device_orders"].as_array().unwrap();
+        assert_eq!(listed.len(), 1, "{name}");
+        assert_eq!(listed[0]["output"], "ERROR 7", "{name}");
+        assert_eq!(listed[0]["message"], "no such card", "{name}");
+        assert_eq!(listed[0]["user_id"], "u1", "{name}");
+        sound(&store, name).await;
+    }
+}
+
+#[tokio::test]
+async fn a_card_in_use_is_not_programmed() {
+    for (name, store, _guard) in stores().await {
+        let specs = report_host(&store, &World::new(), vec![fpga("intel", None)]).await;
+        let image = bitstream(None);
+        let late = Bitstream { ready: false, ..bitstream(None) };
+        let api = api(&store, &[image.clone(), late.clone()]);
+        for wrong in [late.image, ImageId::new_v4()] {
+            assert_eq!(program(&api, wrong).await.status, StatusCode::BAD_REQUEST, "{name}");
+        }
+        let arqs = requests(&api, json!({}), 1).await;
+        let answer = api.patch(PATH, bind(&arqs, specs[0].id, SERVER)).await;
+        assert_eq!(answer.status, StatusCode::ACCEPTED, "{name}");
+        let answer = program(&api, image.image).await;
+        assert_eq!(answer.status, StatusCode::CONFLICT, "{name}: {}", answer.body);
+        assert!(answer.fault().contains("is in use"), "{name}");
+        api.patch(PATH, unbind(&arqs[0])).await;
+
+        // While it is being programmed, nobody gets a part of it.
+        let asking = tokio::spawn({
+            let (api, image) = (api.clone(), image.image);
+            async move { program(&api, image).await }
+        });
+        while open_orders(&store).await.is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        let answer = api.patch(PATH, bind(&arqs, specs[0].id, SERVER)).await;
+        assert_eq!(answer.status, StatusCode::NOT_FOUND, "{name}");
+        assert_eq!(program(&api, image.image).await.status, StatusCode::CONFLICT, "{name}");
+        node(store.clone(), done()).await;
+        assert_eq!(asking.await.unwrap().status, StatusCode::OK, "{name}");
+        let answer = api.patch(PATH, bind(&arqs, specs[0].id, SERVER)).await;
+        assert_eq!(answer.status, StatusCode::ACCEPTED, "{name}");
+        sound(&store, name).await;
+    }
+}
+
+/// A Nova that remembers.
+#[derive(Clone, Default)]
+struct Listener(Arc<std::sync::Mutex<Vec<(String, String)>>>);
+
+impl Nova for Listener {
+    fn tell<'a>(&'a self, events: &'a [Event]) -> Telling<'a> {
+        let told = events.iter().map(|event| (event.arq.to_string(), event.status.clone()));
+        self.0.lock().unwrap().extend(told);
+        Box::pin(async { Ok(()) })
+    }
+}
+
+#[tokio::test]
+async fn a_bind_waits_for_its_bitstream() {
+    for (name, store, _guard) in stores().await {
+        let specs = report_host(&store, &World::new(), vec![fpga("intel", None)]).await;
+        let image = bitstream(None);
+        let nova = Listener::default();
+        let api =
+            Api { nova: Some(Arc::new(nova.clone())), ..api(&store, std::slice::from_ref(&image)) };
+        let accel = json!({"accel:bitstream_id": image.image});
+        for (end, state, status) in
+            [(failed(), "BindFailed", "failed"), (done(), "Bound", "completed")]
+        {
+            let arqs = requests(&api, accel.clone(), 2).await;
+            let answer = api.patch(PATH, bind(&arqs, specs[0].id, SERVER)).await;
+            assert_eq!(answer.status, StatusCode::ACCEPTED, "{name}: {}", answer.body);
+            assert_eq!(state_of(&api, &arqs[0]).await, "BindStarted", "{name}");
+            let resolved = format!("{PATH}?instance={SERVER}&bind_state=resolved");
+            let answer = api.get(&resolved).await;
+            assert_eq!(answer.status, StatusCode::LOCKED, "{name}");
+            assert_eq!(answer.body, json!({"error_message": "null"}), "{name}");
+            deliver(&store, &nova).await.unwrap();
+            assert_eq!(nova.0.lock().unwrap().len(), 0, "{name}: nothing is so yet");
+            sound(&store, name).await;
+
+            let order = open_orders(&store).await;
+            assert_eq!(order.len(), 1, "{name}: one for the card");
+            assert_eq!(order[0].server, Some(SERVER.parse().unwrap()), "{name}");
+            assert!(carried(&store, order[0].id, end).await);
+            for arq in &arqs {
+                assert_eq!(state_of(&api, arq).await, state, "{name}");
+            }
+            let answer = api.get(&resolved).await;
+            assert_eq!(answer.body["arqs"].as_array().unwrap().len(), 2, "{name}");
+            deliver(&store, &nova).await.unwrap();
+            deliver(&store, &nova).await.unwrap();
+            let mut told = std::mem::take(&mut *nova.0.lock().unwrap());
+            told.sort();
+            let mut expected: Vec<_> =
+                arqs.iter().map(|arq| (arq.clone(), status.to_owned())).collect();
+            expected.sort();
+            assert_eq!(told, expected, "{name}");
+            sound(&store, name).await;
+            api.delete(&format!("{PATH}?instance={SERVER}")).await;
+        }
+        assert_eq!(count(&store, "SELECT COUNT(*) FROM arqs").await, 0, "{name}");
+        // It is loaded now: the next bind need not wait.
+        let arqs = requests(&api, accel, 1).await;
+        api.patch(PATH, bind(&arqs, specs[0].id, SERVER)).await;
+        assert_eq!(state_of(&api, &arqs[0]).await, "Bound", "{name}");
+        sound(&store, name).await;
+    }
+}
+
+#[tokio::test]
+async fn a_function_is_found_by_the_property_of_its_image() {
+    for (name, store, _guard) in stores().await {
+        let world = World::new();
+        let specs = report_host(&store, &world, vec![fpga("intel", Some("aa"))]).await;
+        let (one, twin) = (bitstream(Some(FUNCTION)), bitstream(Some("twice")));
+        let other = Bitstream { image: ImageId::new_v4(), ..twin.clone() };
+        let api = api(&store, &[one.clone(), twin, other]);
+        for (accel, part) in [
+            (json!({"accel:function_id": "unheard-of"}), "0 public images"),
+            (json!({"accel:function_id": "twice"}), "2 public images"),
+            (json!({"accel:bitstream_id": "no-uuid"}), "no uuid"),
+            (json!({"accel:bitstream_id": ImageId::new_v4()}), "could not be found"),
+            (json!({"accel:bitstream_id": one.image, "accel:function_id": FUNCTION}), "not both"),
+        ] {
+            let arqs = requests(&api, accel, 1).await;
+            let answer = api.patch(PATH, bind(&arqs, specs[0].id, SERVER)).await;
+            assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{name}: {}", answer.body);
+            assert!(answer.fault().contains(part), "{name}: {}", answer.fault());
+            assert_eq!(state_of(&api, &arqs[0]).await, "Initial", "{name}: as it was");
+        }
+        let accel = json!({"accel:function_id": FUNCTION});
+        let arqs = requests(&api, accel.clone(), 1).await;
+        api.patch(PATH, bind(&arqs, specs[0].id, SERVER)).await;
+        let order = open_orders(&store).await.remove(0);
+        report_host(&store, &world, vec![fpga("intel", Some(FUNCTION))]).await;
+        assert!(carried(&store, order.id, done()).await);
+        assert_eq!(state_of(&api, &arqs[0]).await, "Bound", "{name}");
+        assert_eq!(deployable(&api).await["bitstream_id"], json!(one.image), "{name}");
+        api.delete(&format!("{PATH}?instance={SERVER}")).await;
+
+        // Somebody loads something else behind our back: the card is programmed again.
+        report_host(&store, &world, vec![fpga("intel", Some("bb"))]).await;
+        assert_eq!(deployable(&api).await["bitstream_id"], Value::Null, "{name}");
+        let arqs = requests(&api, accel, 1).await;
+        api.patch(PATH, bind(&arqs, specs[0].id, SERVER)).await;
+        assert_eq!(state_of(&api, &arqs[0]).await, "BindStarted", "{name}");
+        // Its owner gives up meanwhile; nobody gets the card before the node's word.
+        api.delete(&format!("{PATH}?instance={SERVER}")).await;
+        let next = requests(&api, json!({}), 1).await;
+        let answer = api.patch(PATH, bind(&next, specs[0].id, SERVER)).await;
+        assert_eq!(answer.status, StatusCode::NOT_FOUND, "{name}");
+        node(store.clone(), done()).await;
+        let answer = api.patch(PATH, bind(&next, specs[0].id, SERVER)).await;
+        assert_eq!(answer.status, StatusCode::ACCEPTED, "{name}");
+        sound(&store, name).await;
+    }
+}
+
+async fn take(store: &Store, provider: ProviderId) -> Result<ConsumerId, Error> {
+    let consumer = ConsumerId::new_v4();
+    let want = Want { provider, count: 1, group: 0, profile: None };
+    let wants = [want];
+    let bound = store
+        .write(move |tx| {
+            ledger::bind(tx, &World::new(), ServerId::new_v4(), consumer, "p1", HOST, &wants)
+        })
+        .await;
+    bound.map(|_| consumer)
+}
+
+async fn give_up(store: &Store, consumer: ConsumerId) {
+    store
+        .write(move |tx| {
+            ledger::release(tx, &World::new(), consumer)?;
+            orders::announce(tx, &Counter::default())
+        })
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn what_is_to_be_cleaned_is_parked_until_the_node_has_cleaned_it() {
+    for (name, store, _guard) in stores().await {
+        let world = World::new();
+        let specs = report_host(&store, &world, vec![disk(THE_NODE)]).await;
+        let provider = specs[0].id;
+        give_up(&store, take(&store, provider).await.unwrap()).await;
+        assert_eq!(reserved(&store, provider).await, 1, "{name}");
+        assert!(matches!(take(&store, provider).await, Err(Error::NoHandle(_))), "{name}");
+        let order = open_orders(&store).await.remove(0);
+        let task =
+            Task::Clean { address: "0000:01:00.0".into(), resource_class: "CUSTOM_NVME".into() };
+        assert_eq!(order.task, task, "{name}");
+        sound(&store, name).await;
+
+        // A report, an absence and a return do not make it clean.
+        report_host(&store, &world, vec![disk(THE_NODE)]).await;
+        report_host(&store, &world, vec![]).await;
+        sound(&store, name).await;
+        report_host(&store, &world, vec![disk(THE_NODE)]).await;
+        assert_eq!(reserved(&store, provider).await, 1, "{name}");
+        assert!(matches!(take(&store, provider).await, Err(Error::NoHandle(_))), "{name}");
+
+        assert!(carried(&store, order.id, failed()).await, "{name}");
+        let state =
+            State::new(store.clone(), world.clone()).with_nodes(Arc::new(Counter::default()));
+        assert_eq!(tidy(&state).await.unwrap().again, 0, "{name}: it has just been tried");
+        assert_eq!(open_orders(&store).await, Vec::<Order>::new(), "{name}");
+        let long_ago = "UPDATE device_orders SET updated_at = updated_at - 601000000";
+        store.write(move |tx| tx.execute(long_ago, &[])).await.unwrap();
+        assert_eq!(tidy(&state).await.unwrap().again, 1, "{name}");
+        let again = open_orders(&store).await.remove(0);
+        assert_ne!(again.id, order.id, "{name}");
+        assert_eq!(tidy(&state).await.unwrap().again, 0, "{name}: it is being tried");
+        assert!(carried(&store, again.id, done()).await, "{name}");
+        assert_eq!(reserved(&store, provider).await, 0, "{name}");
+        sound(&store, name).await;
+        take(&store, provider).await.unwrap();
+        sound(&store, name).await;
+    }
+}
+
+#[tokio::test]
+async fn a_requests_device_is_parked_too() {
+    for (name, store, _guard) in stores().await {
+        let specs = report_host(&store, &World::new(), vec![disk(THE_NODE)]).await;
+        let api = api(&store, &[]);
+        let arqs = common::arqs::request(&api, "CUSTOM_NVME", "1").await;
+        api.patch(PATH, bind(&arqs, specs[0].id, SERVER)).await;
+        api.delete(&format!("{PATH}?instance={SERVER}")).await;
+        assert_eq!(reserved(&store, specs[0].id).await, 1, "{name}");
+        sound(&store, name).await;
+        node(store.clone(), done()).await;
+        assert_eq!(reserved(&store, specs[0].id).await, 0, "{name}");
+        let listed = api.get("/v2/kilonova/device_orders").await.body;
+        assert_eq!(listed["device_orders"][0]["output"], "the tool is content", "{name}");
+        assert_eq!(api.with_roles("member").get("/v2/kilonova/device_orders").await.status, 403);
+        sound(&store, name).await;
+    }
+}
+
+#[tokio::test]
+async fn a_device_that_was_given_up_on_a_lost_host_is_cleaned_when_the_host_has_dropped_it() {
+    for (name, store, _guard) in stores().await {
+        let specs = report_host(&store, &World::new(), vec![disk(THE_NODE)]).await;
+        let provider = specs[0].id;
+        let consumer = take(&store, provider).await.unwrap();
+        let abandon = move |tx: &mut Tx<'_>| ledger::abandon(tx, &Default::default(), consumer);
+        assert_eq!(store.write(abandon).await.unwrap(), [(provider, 1)], "{name}");
+        assert_eq!(count(&store, "SELECT COUNT(*) FROM device_orders").await, 0, "{name}");
+        let clean = move |tx: &mut Tx<'_>| {
+            let dirty = ledger::clean(tx, consumer)?;
+            orders::announce(tx, &Counter::default())?;
+            Ok::<_, Error>(dirty)
+        };
+        assert_eq!(store.write(clean).await.unwrap(), [(provider, 1)], "{name}: still withheld");
+        sound(&store, name).await;
+        node(store.clone(), done()).await;
+        take(&store, provider).await.unwrap();
+        sound(&store, name).await;
+    }
+}
+
+#[tokio::test]
+async fn an_operator_says_that_a_device_is_clean() {
+    for (name, store, _guard) in stores().await {
+        let world = World::new();
+        let specs = report_host(&store, &world, vec![disk(BY_OPERATOR)]).await;
+        let provider = specs[0].id;
+        let state =
+            State::new(store.clone(), world.clone()).with_nodes(Arc::new(Counter::default()));
+        for round in 0..2 {
+            give_up(&store, take(&store, provider).await.unwrap()).await;
+            assert_eq!(open_orders(&store).await, Vec::<Order>::new(), "{name}: nobody is told");
+            assert_eq!(tidy(&state).await.unwrap(), Default::default(), "{name} {round}");
+            assert!(matches!(take(&store, provider).await, Err(Error::NoHandle(_))), "{name}");
+            // As `openstack resource provider inventory set --amend --resource CUSTOM_NVME:reserved=0`.
+            let said = "UPDATE inventories SET operator_reserved = 0 WHERE provider_id = ?1";
+            store.write(move |tx| tx.execute(said, params![provider])).await.unwrap();
+            assert_eq!(tidy(&state).await.unwrap().cleaned, 1, "{name} {round}");
+            assert_eq!(reserved(&store, provider).await, 0, "{name} {round}");
+            sound(&store, name).await;
+        }
+        take(&store, provider).await.unwrap();
+    }
+}
