@@ -57,6 +57,10 @@ CREATE TABLE devices (
 );
 CREATE INDEX devices_card ON devices (host, card);
 CREATE INDEX devices_health ON devices (health);
+CREATE TABLE host_reports (
+    host TEXT NOT NULL UNIQUE,
+    mark TEXT NOT NULL
+);
 CREATE TABLE deployables (
     id {serial},
     uuid TEXT NOT NULL UNIQUE,

@@ -75,6 +75,28 @@ statements! {
         status, present, created_at, updated_at, card, mixed, health, health_reason, health_since,
         health_event, health_dealt
         FROM devices WHERE host = ?1 ORDER BY id";
+    /// Of each kind of row of a host: how many, how many that the next report has to look at, the
+    /// youngest, the last change. Who holds a handle is no change.
+    SUMMARY = "SELECT 1, COUNT(*), COUNT(CASE WHEN d.present = 1 AND d.mixed = 0
+            AND d.health = 'healthy' THEN NULL ELSE 1 END), MAX(d.id),
+            MAX(COALESCE(d.updated_at, d.created_at)) FROM devices d WHERE d.host = ?1
+        UNION ALL SELECT 2, COUNT(*), COUNT(CASE WHEN p.present = 1 AND p.function_id IS NULL
+            AND p.bitstream_id IS NULL THEN NULL ELSE 1 END), MAX(p.id),
+            MAX(COALESCE(p.updated_at, p.created_at))
+            FROM deployables p JOIN devices d ON d.id = p.device_id WHERE d.host = ?1
+        UNION ALL SELECT 3, COUNT(*), 0, MAX(a.id),
+            MAX(COALESCE(a.updated_at, a.created_at)) FROM attributes a
+            JOIN deployables p ON p.id = a.deployable_id
+            JOIN devices d ON d.id = p.device_id WHERE d.host = ?1
+        UNION ALL SELECT 4, COUNT(*), COUNT(CASE WHEN h.present = 1 AND h.parked IS NULL
+            AND h.state IN ('free', 'owned') THEN NULL ELSE 1 END), MAX(h.id), MAX(h.created_at)
+            FROM attach_handles h JOIN deployables p ON p.id = h.deployable_id
+            JOIN devices d ON d.id = p.device_id WHERE d.host = ?1";
+    /// What the ledger of a host is as.
+    MARK = "SELECT mark FROM host_reports WHERE host = ?1";
+    /// From now on it is as this.
+    SET_MARK = "INSERT INTO host_reports (host, mark) VALUES (?1, ?2)
+        ON CONFLICT (host) DO UPDATE SET mark = excluded.mark";
     /// All devices that pass the filters.
     LIST = "SELECT id, uuid, host, address, kind, vendor_id, product_id, model, numa_node,
         status, present, created_at, updated_at, card, mixed, health, health_reason, health_since,
@@ -151,6 +173,31 @@ pub(crate) struct Filter {
 
 pub(crate) fn of_host(tx: &mut Tx<'_>, host: &str) -> Result<Vec<DeviceRow>, Error> {
     tx.rows(OF_HOST, params![host])?.iter().map(read).collect()
+}
+
+/// The rows of a host in short; `None` when a report has to look at one of them again.
+pub(crate) fn summary(tx: &mut Tx<'_>, host: &str) -> Result<Option<Vec<[i64; 4]>>, Error> {
+    let mut kinds = Vec::new();
+    for row in tx.rows(SUMMARY, params![host])? {
+        if row.int(2)? > 0 {
+            return Ok(None);
+        }
+        let or_none = |at: usize| Ok::<_, Error>(row.int_opt(at)?.unwrap_or(0));
+        kinds.push([row.int(0)?, row.int(1)?, or_none(3)?, or_none(4)?]);
+    }
+    kinds.sort_unstable();
+    Ok(Some(kinds))
+}
+
+/// What the ledger of the host is as.
+pub(crate) fn mark(tx: &mut Tx<'_>, host: &str) -> Result<Option<String>, Error> {
+    tx.row(MARK, params![host])?.map(|row| row.string(0)).transpose()
+}
+
+/// From now on it is as this.
+pub(crate) fn set_mark(tx: &mut Tx<'_>, host: &str, mark: &str) -> Result<(), Error> {
+    tx.execute(SET_MARK, params![host, mark])?;
+    Ok(())
 }
 
 pub(crate) fn list(tx: &mut Tx<'_>, filter: &Filter) -> Result<Vec<DeviceRow>, Error> {

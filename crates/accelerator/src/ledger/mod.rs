@@ -20,6 +20,7 @@ mod health;
 pub mod orders;
 mod plan;
 mod report;
+mod unchanged;
 
 use std::collections::BTreeMap;
 

@@ -13,6 +13,7 @@ use kilonova_wire::time::now_micros;
 use super::apart::is_mixed;
 use super::orders::function_trait;
 use super::plan::{Card, Part, plan, units};
+use super::unchanged;
 use crate::Error;
 use crate::db::attributes::{self, AttributeRow};
 use crate::db::deployables::{self, DeployableRow, NewDeployable};
@@ -41,6 +42,9 @@ struct Known {
 /// [`Error::Report`] when the devices contradict each other or another host's.
 pub fn report(tx: &mut Tx<'_>, host: &str, devices: &[Device]) -> Result<Vec<ProviderSpec>, Error> {
     let cards = plan(host, devices)?;
+    if let Some(specs) = unchanged::as_before(tx, host, devices, &cards)? {
+        return Ok(specs);
+    }
     let known = Known {
         devices: devices::of_host(tx, host)?,
         deployables: deployables::of_host(tx, host)?,
@@ -64,6 +68,7 @@ pub fn report(tx: &mut Tx<'_>, host: &str, devices: &[Device]) -> Result<Vec<Pro
     seen.deployables.extend(untold.iter().map(|row| row.id));
     let kept = drop_deployables(tx, &seen, &known, now)?;
     drop_devices(tx, &seen, &kept, &mixed, &known, now)?;
+    unchanged::note(tx, host, devices)?;
     let some = handles::withheld_of_host(tx, host)?;
     let withheld = |card: &Card<'_>, part: &Part<'_>| match verdict(card, &known, now).is_failed() {
         true => handles::ALL,
