@@ -5,6 +5,7 @@
 #   docs        the examples in the documentation
 #   placement   upstream's own Placement cases, on both databases, and every osc-placement command;
 #               the cases are skipped where what runs them is not there (see the script)
+#   accelerator every accelerator command of both client packages, all methods of openstacksdk
 #   demo        the main job by the stock clients, on both databases
 #   chaos       random kill -9 of a real `kilonova serve` under load, on both databases, also while a
 #               Nova of somebody else binds devices and hosts report devices that come and go
@@ -104,6 +105,14 @@ placement() {
     script placement_clients
 }
 
+accelerator() {
+    release || return 0
+    title "accelerator: every command and method of the clients, on SQLite"
+    script accelerator_clients
+    title "accelerator: every method of openstacksdk on PostgreSQL"
+    script accelerator_clients --sdk --database "$(pg_database accelerator_clients)"
+}
+
 demo() {
     release || return 0
     title "demo on SQLite"
@@ -129,11 +138,11 @@ chaos() {
     script chaos "$devices" --split --accelerators --database "$(pg_database chaos_devices)"
 }
 
-[ $# -gt 0 ] || set -- unit docs placement demo chaos
+[ $# -gt 0 ] || set -- unit docs placement accelerator demo chaos
 for step in "$@"; do
     case $step in
-        unit | docs | placement | demo | chaos) ;;
-        *) echo "unknown step $step; there are unit, docs, placement, demo and chaos" >&2; exit 2 ;;
+        unit | docs | placement | accelerator | demo | chaos) ;;
+        *) echo "unknown step $step; there are unit, docs, placement, accelerator, demo and chaos" >&2; exit 2 ;;
     esac
 done
 
