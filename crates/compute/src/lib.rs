@@ -5,6 +5,7 @@
 
 pub mod api;
 pub mod app;
+pub mod attention;
 pub mod audit;
 pub mod db;
 pub mod error;
@@ -33,6 +34,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         db::flavors::STATEMENTS,
         db::hosts::STATEMENTS,
         db::keypairs::STATEMENTS,
+        db::machines::STATEMENTS,
         db::moves::STATEMENTS,
         db::quotas::STATEMENTS,
         db::server_groups::STATEMENTS,

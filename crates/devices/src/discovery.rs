@@ -12,7 +12,7 @@ use crate::harvest::{Found, Harvest};
 use crate::kinds::{self, Host};
 use crate::{
     Cleanup, DeviceSpec, Driver, Error, Fake, Function, HealthOptions, MdevConfig, NicOptions,
-    Sysfs, Watch, parents, vgpu_state,
+    NvmeSpec, Sysfs, Watch, parents, vgpu_state,
 };
 
 /// What to look for on a host.
@@ -22,6 +22,8 @@ pub struct Discovery {
     pub mdev: MdevConfig,
     /// Which PCI functions guests may be given.
     pub specs: Vec<DeviceSpec>,
+    /// Which NVMe functions guests may be given.
+    pub nvme: Vec<NvmeSpec>,
     /// Which drivers look for their kinds.
     pub drivers: Vec<Driver>,
     /// What network cards are connected to.
@@ -71,6 +73,7 @@ impl Discovery {
             kinds::vgpu::find(&self.mdev, host, &mut harvest);
         }
         kinds::allowed::find(&self.specs, host, &mut harvest);
+        kinds::nvme::listed(&self.nvme, host, &mut harvest);
         for function in &self.functions {
             function.find(host, &mut harvest);
         }
@@ -89,6 +92,7 @@ impl Discovery {
         let needs_none = |driver: &Driver| *driver == Driver::Fake;
         self.mdev.is_enabled()
             || !self.specs.is_empty()
+            || !self.nvme.is_empty()
             || !self.functions.is_empty()
             || !self.drivers.iter().all(needs_none)
     }

@@ -11,6 +11,9 @@ pub enum Error {
     /// An entry of `[pci] device_spec` means nothing.
     #[error("Invalid [pci]device_spec config: {0}")]
     Spec(String),
+    /// An entry of `[nvme] device_spec` means nothing.
+    #[error("Invalid [nvme]device_spec config: {0}")]
+    NvmeSpec(String),
     /// `[agent] enabled_drivers` names what is no driver.
     #[error("{0}")]
     Driver(String),

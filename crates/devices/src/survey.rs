@@ -9,7 +9,7 @@ use kilonova_node_api::{Device, DeviceKind, HandleSlot};
 use serde::Serialize;
 
 use crate::bus::{Bus, OnBus};
-use crate::{Discovery, Error, PciFunction, Sysfs, Trouble, parents, vgpu_state};
+use crate::{Discovery, Error, PciFunction, Sysfs, Trouble, Watch, parents, vgpu_state};
 
 /// A card that guests could be given, whole or in parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -56,8 +56,13 @@ pub struct Survey {
 
 /// Looks at a host.
 pub fn survey(sysfs: &dyn Sysfs, discovery: &Discovery) -> Result<Survey, Error> {
-    let found = discovery.look(sysfs, &|_| false)?;
+    let watch = Watch::open(&discovery.health, None, "");
+    let heard = watch.listen();
+    let found = discovery.look_on(sysfs, &|_| false, Some(&watch))?;
     let mut troubles = found.troubles;
+    if let (Err(error), Some(log)) = (heard, &discovery.health.kernel_log) {
+        troubles.push(Trouble::note(&log.display().to_string(), error.to_string()));
+    }
     let bus = Bus::read(sysfs, &mut troubles)?;
     let mut types: BTreeMap<String, Vec<CapableType>> = BTreeMap::new();
     let mut capable = Vec::new();

@@ -1,9 +1,13 @@
-//! `[pci] device_spec`, `[agent] enabled_drivers` and `[x710_static]`: which devices of a host are
-//! offered, besides what is cut into mediated devices.
+//! `[pci]` and `[nvme] device_spec`, `[agent] enabled_drivers` and `[x710_static]`: which devices of a
+//! host are offered, besides what is cut into mediated devices; and how their health is followed.
 //!
 //! Owns how they are read; what they mean is `kilonova_node::devices`' to know.
 
-use kilonova_node::devices::{DeviceSpec, Discovery, Driver, NicOptions};
+use std::path::PathBuf;
+
+use kilonova_node::devices::{
+    DeviceSpec, Discovery, Driver, HealthOptions, NicOptions, NvmeSpec, XidPolicy,
+};
 
 use super::File;
 use crate::failure::Failure;
@@ -12,12 +16,19 @@ const PCI: &str = "pci";
 const SPEC: &str = "device_spec";
 const SPEC_OLD: &str = "passthrough_whitelist";
 const NICS: &str = "x710_static";
+const NVME: &str = "nvme";
+const DEVICES: &str = "devices";
+const LOG: &str = "kernel_log";
+const XIDS: &str = "xid_policy";
 
 /// Group and option.
-pub(super) const KNOWN: [(&str, &str); 6] = [
+pub(super) const KNOWN: [(&str, &str); 9] = [
     (PCI, SPEC),
     (PCI, SPEC_OLD),
     ("agent", "enabled_drivers"),
+    (NVME, SPEC),
+    (DEVICES, LOG),
+    (DEVICES, XIDS),
     ("nic_devices", "enabled_nic_types"),
     (NICS, "physical_device_mappings"),
     (NICS, "function_device_mappings"),
@@ -32,6 +43,16 @@ pub(super) fn read(file: &File) -> Result<Discovery, Failure> {
             specs.extend(entries);
         }
     }
+    let mut nvme = Vec::new();
+    for (line, text) in file.values(NVME, SPEC) {
+        let entries = NvmeSpec::parse(&text)
+            .map_err(|error| file.wrong_at(line, NVME, SPEC, &error.to_string()))?;
+        nvme.extend(entries);
+    }
+    let xid_policy = XidPolicy::parse(file.get(DEVICES, XIDS).unwrap_or_default())
+        .map_err(|why| file.wrong(DEVICES, XIDS, &why))?;
+    let health =
+        HealthOptions { kernel_log: file.get(DEVICES, LOG).map(PathBuf::from), xid_policy };
     let drivers = Driver::parse(file.get("agent", "enabled_drivers").unwrap_or_default())
         .map_err(|error| file.wrong("agent", "enabled_drivers", &error.to_string()))?;
     let types = file.get("nic_devices", "enabled_nic_types").unwrap_or_default();
@@ -51,7 +72,7 @@ pub(super) fn read(file: &File) -> Result<Discovery, Failure> {
         NicOptions::new(mapping("physical_device_mappings"), mapping("function_device_mappings"))
             .map_err(|error| file.wrong(NICS, "physical_device_mappings", &error.to_string()))?;
     let cleanup = super::devices::cleanup(file)?;
-    Ok(Discovery { specs, drivers, nics, cleanup, ..Discovery::default() })
+    Ok(Discovery { specs, nvme, drivers, nics, health, cleanup, ..Discovery::default() })
 }
 
 #[cfg(test)]
@@ -95,6 +116,11 @@ mod tests {
                 "k.conf:2: [x710_static] physical_device_mappings:",
             ),
             ("[pci]\ndevice_specs = {}\n", "this option is not known"),
+            (
+                "[nvme]\ndevice_spec = {\"vendor_id\": \"144d\",\n \"clear_action\": \"burn\"}\n",
+                "k.conf:2: [nvme] device_spec: Invalid [nvme]device_spec config: clear_action",
+            ),
+            ("[devices]\nxid_policy = 79:no\n", "k.conf:2: [devices] xid_policy: \"79:no\":"),
         ] {
             let said = sources(text).expect_err(text);
             assert!(said.contains(part), "{said}");

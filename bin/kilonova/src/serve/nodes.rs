@@ -16,9 +16,13 @@ use crate::failure::Failure;
 
 pub(super) fn read(settings: &Settings) -> Result<Option<Topology>, Failure> {
     let cleanup = &settings.sources.cleanup;
-    if settings.sources != (Discovery { cleanup: cleanup.clone(), ..Discovery::default() }) {
+    let health = &settings.sources.health;
+    let used =
+        Discovery { cleanup: cleanup.clone(), health: health.clone(), ..Discovery::default() };
+    if settings.sources != used || health.kernel_log.is_some() {
         tracing::warn!(
-            "[pci], [agent] and [x710_static] have no effect on simulated hosts: the topology says it"
+            "[pci], [nvme], [agent], [x710_static] and [devices] kernel_log have no effect on \
+             simulated hosts: the topology says it"
         );
     }
     let Some(path) = &settings.nodes else {
@@ -28,6 +32,7 @@ pub(super) fn read(settings: &Settings) -> Result<Option<Topology>, Failure> {
         return Ok(None);
     };
     let read = Topology::read_with(path, &settings.devices, cleanup);
+    let read = read.map(|topology| topology.with_xid_policy(&health.xid_policy));
     read.map(Some).map_err(|e| Failure::Refused(e.to_string()))
 }
 

@@ -26,6 +26,9 @@ statements! {
           AND ((CAST(?3 AS TEXT) IS NULL AND (d.health <> 'healthy' OR CAST(?1 AS TEXT) IS NOT NULL))
             OR d.health = ?3)
           AND a.server_id IS NOT NULL ORDER BY a.server_id";
+    /// What of a host's is not free.
+    HELD = "SELECT COUNT(*) FROM attach_handles h JOIN deployables p ON p.id = h.deployable_id
+        JOIN devices d ON d.id = p.device_id WHERE d.host = ?1 AND h.state <> 'free'";
 }
 
 /// What to look for.
@@ -60,6 +63,14 @@ pub struct Checked {
     pub since: Option<i64>,
     /// The servers that hold something of it.
     pub servers: Vec<ServerId>,
+}
+
+/// How many accelerators of a host somebody holds, or has left dirty.
+///
+/// # Errors
+/// Only the store's.
+pub fn held_on(tx: &mut Tx<'_>, host: &str) -> Result<i64, Error> {
+    Ok(tx.row(HELD, params![host])?.map_or(Ok(0), |row| row.int(0))?)
 }
 
 /// The devices that are asked for, those that are not in health if nothing is.

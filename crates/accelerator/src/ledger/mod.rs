@@ -38,7 +38,7 @@ pub(crate) use excluded::STATEMENTS as EXCLUDED;
 pub use excluded::excluded;
 pub use hand_over::hand_over;
 pub(crate) use health::STATEMENTS as HEALTH;
-pub use health::{Checked, Question, health};
+pub use health::{Checked, Question, health, held_on};
 pub use report::report;
 
 use crate::{Error, db};

@@ -6,6 +6,7 @@ pub mod flavors;
 pub mod fleet;
 pub mod hosts;
 pub mod keypairs;
+pub mod machines;
 pub mod migrations_aggregates;
 pub mod migrations_groups;
 pub mod migrations_moves;

@@ -6,12 +6,14 @@
 
 mod address;
 mod class;
+mod nvme;
 
 use serde_json::{Map, Value};
 
 use crate::{Error, PciAddress};
 use address::AddressMatch;
 pub use address::MatchOf;
+pub use nvme::NvmeSpec;
 pub(crate) use class::{custom, resource_class, trait_name};
 
 const KEYS: [&str; 13] = [

@@ -99,6 +99,8 @@ pub(super) struct HostEntry {
     #[serde(default)]
     pub pci: PciOptions,
     #[serde(default)]
+    pub nvme: PciOptions,
+    #[serde(default)]
     pub agent: AgentOptions,
     #[serde(default)]
     pub x710_static: NicMappings,

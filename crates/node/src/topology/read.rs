@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kilonova_devices::{
     Cleanup, DeviceSpec, Discovery, Driver, Fake, HealthOptions, MdevConfig, MdevOptions,
-    NicOptions, PciAddress, XidPolicy,
+    NicOptions, NvmeSpec, PciAddress, XidPolicy,
 };
 use kilonova_hypervisor::Step;
 use kilonova_hypervisor::simulated::Failure;
@@ -167,6 +167,13 @@ fn like(
         };
         specs.extend(DeviceSpec::parse(text).map_err(wrong)?);
     }
+    let mut nvme = Vec::new();
+    for (index, text) in entry.nvme.device_spec.iter().enumerate() {
+        let wrong = |error: kilonova_devices::Error| {
+            (format!("{key}.nvme.device_spec[{index}]"), error.to_string())
+        };
+        nvme.extend(NvmeSpec::parse(text).map_err(wrong)?);
+    }
     let drivers = Driver::parse(&entry.agent.enabled_drivers.join(","))
         .map_err(|error| (format!("{key}.agent.enabled_drivers"), error.to_string()))?;
     let mappings = &entry.x710_static;
@@ -189,6 +196,7 @@ fn like(
         discovery: Arc::new(Discovery {
             mdev,
             specs,
+            nvme,
             drivers,
             nics,
             functions,

@@ -5,6 +5,7 @@
 
 mod desired;
 mod image;
+mod machine;
 mod observed;
 mod orders;
 mod register;

@@ -9,6 +9,7 @@ use kilonova_placement::ledger as placement;
 use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 
+use super::machine::identify;
 use super::unavailable;
 use crate::app::owners;
 use crate::db::{fleet, hosts};
@@ -45,11 +46,12 @@ fn take_in(
 ) -> Result<fleet::HostRow, Error> {
     let now = now_micros();
     let known = hosts::by_name(tx, &registration.host)?;
+    let there = identify(tx, compute, registration, now)?;
     let root = match &known {
         Some(host) => host.root_provider,
         None => placement::root_by_name(tx, &registration.host)?.unwrap_or_else(ProviderId::new_v4),
     };
-    let mut children = devices::report(tx, &registration.host, &registration.devices)?;
+    let mut children = devices::report(tx, &registration.host, &there)?;
     children.iter_mut().for_each(|child| owners::mark(child, compute.options.nova_elsewhere));
     placement::report_host(tx, &compute.world, &root_of(registration, root), &children)?;
     let new = hosts::NewHost {

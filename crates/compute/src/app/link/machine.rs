@@ -1,0 +1,81 @@
+//! Which machine speaks for a host. Two machines of one name would fence each other for ever, and a
+//! machine with a new name would give out what guests of its old name hold.
+
+use std::borrow::Cow;
+
+use http::StatusCode;
+use kilonova_accelerator::ledger as devices;
+use kilonova_node_api::{Device, Health, Registration};
+use kilonova_store::Tx;
+use kilonova_wire::Fault;
+
+use crate::db::machines;
+use crate::{Compute, Error};
+
+/// Takes down which machine it is and returns the devices as they may be given out.
+///
+/// # Errors
+/// A refusal when another machine speaks for the host; the database's.
+pub(super) fn identify<'a>(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    registration: &'a Registration,
+    now: i64,
+) -> Result<Cow<'a, [Device]>, Error> {
+    let unchanged = Cow::Borrowed(registration.devices.as_slice());
+    let (host, machine) = (&registration.host, &registration.machine_id);
+    if machine.is_empty() {
+        return Ok(unchanged);
+    }
+    let known = machines::of_host(tx, host)?;
+    if known.as_ref() != Some(machine) {
+        if let Some(other) = known {
+            replaced(compute, host, machine, &other, now)?;
+        }
+        machines::put(tx, host, machine, now)?;
+    }
+    let others = machines::others(tx, machine, host)?;
+    let Some(old) = others.first() else { return Ok(unchanged) };
+    tracing::warn!(
+        %host, %old, %machine,
+        "this machine had another name; empty that host and delete its service, or name it so again"
+    );
+    let held = devices::held_on(tx, old)?;
+    if held == 0 {
+        return Ok(unchanged);
+    }
+    let reason = format!(
+        "this machine was host {old}, on whose account {held} accelerators are held: move or delete \
+         the servers of {old}, or give the machine its old name"
+    );
+    let held_back = |device: &Device| Device {
+        health: Health::Failed { reason: reason.clone(), since: None },
+        ..device.clone()
+    };
+    Ok(registration.devices.iter().map(held_back).collect())
+}
+
+/// Another machine takes a host's name: only when the one before is not at work.
+fn replaced(
+    compute: &Compute,
+    host: &str,
+    machine: &str,
+    other: &str,
+    now: i64,
+) -> Result<(), Error> {
+    let entry = compute.fleet.by_name(host);
+    let Some(entry) = entry.filter(|entry| entry.is_up(now)) else {
+        tracing::warn!(%host, %machine, %other, "another machine has taken the host's name");
+        return Ok(());
+    };
+    let seconds = (now - entry.last_seen()).max(0) / 1_000_000;
+    Err(Error::from(Fault::new(
+        StatusCode::UNPROCESSABLE_ENTITY,
+        format!(
+            "Host {host} is another machine: it has the machine id {other} and was heard of \
+             {seconds} s ago; this one has {machine}. Give each machine its own host name and, if \
+             it is a copy, its own /etc/machine-id. If this one takes the other's place, stop the \
+             agent there, force the service of {host} down, and start this one again."
+        ),
+    )))
+}
