@@ -18,6 +18,7 @@ use super::{grammar, patch::Bind, profiles};
 use crate::db::arqs::{self, ArqRow, Place};
 use crate::db::handles::MixedCard;
 use crate::db::{changes, events, handles};
+use crate::ledger::tally::Road;
 use crate::ledger::{self, Actor, orders};
 use crate::{Bitstreams, Error};
 
@@ -116,6 +117,12 @@ fn not_internal(row: &ArqRow) -> Result<(), Error> {
 
 /// Binds all of the requests, each to the lowest free handle of its provider.
 pub(crate) fn bind(tx: &mut Tx<'_>, caller: &Caller, binds: &[Bind]) -> Result<(), Error> {
+    let bound = bind_all(tx, caller, binds);
+    ledger::tally::note(tx, Road::Api, bound.as_ref().map(|()| binds.len()));
+    bound
+}
+
+fn bind_all(tx: &mut Tx<'_>, caller: &Caller, binds: &[Bind]) -> Result<(), Error> {
     let now = now_micros();
     let batch = uuid::Uuid::new_v4().to_string();
     let servers: BTreeSet<ServerId> = binds.iter().map(|bind| bind.server).collect();

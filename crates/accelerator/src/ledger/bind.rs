@@ -14,6 +14,7 @@ use newtype_uuid::GenericUuid;
 
 use super::apart::keep_apart;
 use super::orders::park_of_consumer;
+use super::tally::{self, Road};
 use crate::Error;
 use crate::db::arqs::{self, Place};
 use crate::db::handles::{self, HandleKey, MixedCard};
@@ -74,6 +75,22 @@ pub fn bind(
 /// # Errors
 /// As [`bind`].
 pub fn bind_as(
+    tx: &mut Tx<'_>,
+    world: &World,
+    actor: &Actor,
+    server: ServerId,
+    consumer: ConsumerId,
+    project_id: &str,
+    host: &str,
+    wants: &[Want],
+) -> Result<Vec<Binding>, Error> {
+    let bound = bind_all(tx, world, actor, server, consumer, project_id, host, wants);
+    tally::note(tx, Road::Server, bound.as_ref().map(Vec::len));
+    bound
+}
+
+#[allow(clippy::too_many_arguments)]
+fn bind_all(
     tx: &mut Tx<'_>,
     world: &World,
     actor: &Actor,

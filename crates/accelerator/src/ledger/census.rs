@@ -13,6 +13,8 @@ statements! {
         GROUP BY attach_type, state ORDER BY attach_type, state";
     /// Accelerator requests.
     REQUESTS = "SELECT state, COUNT(*) FROM arqs GROUP BY state ORDER BY state";
+    /// What Nova is still to be told of.
+    OUTBOX = "SELECT COUNT(*), MIN(created_at) FROM nova_events";
 }
 
 /// Devices that have all this in common.
@@ -50,6 +52,10 @@ pub struct Census {
     pub handles: Vec<Handles>,
     /// Accelerator requests by state.
     pub requests: Vec<(String, i64)>,
+    /// Events that Nova is still to be told of.
+    pub outbox: i64,
+    /// When the oldest of them came about, in microseconds.
+    pub outbox_since: Option<i64>,
 }
 
 /// Counts.
@@ -70,10 +76,14 @@ pub fn census(tx: &mut Tx<'_>) -> Result<Census, Error> {
         Ok(Handles { attach_type: row.string(0)?, state: row.string(1)?, count: row.int(2)? })
     };
     let request = |row: &Row| Ok((row.string(0)?, row.int(1)?));
+    let outbox = |row: &Row| Ok((row.int(0)?, row.int_opt(1)?));
+    let (outbox, outbox_since) = read(tx, OUTBOX, outbox)?.pop().unwrap_or_default();
     Ok(Census {
         devices: read(tx, DEVICES, devices)?,
         handles: read(tx, HANDLES, handles)?,
         requests: read(tx, REQUESTS, request)?,
+        outbox,
+        outbox_since,
     })
 }
 

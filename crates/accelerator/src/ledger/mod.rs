@@ -20,6 +20,7 @@ mod health;
 pub mod orders;
 mod plan;
 mod report;
+pub(crate) mod tally;
 mod unchanged;
 
 use std::collections::BTreeMap;
@@ -40,6 +41,7 @@ pub use hand_over::hand_over;
 pub(crate) use health::STATEMENTS as HEALTH;
 pub use health::{Checked, Question, health, held_on};
 pub use report::report;
+pub use tally::{Binds, binds};
 
 use crate::{Error, db};
 

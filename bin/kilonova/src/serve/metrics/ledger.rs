@@ -5,6 +5,7 @@ use kilonova_compute::Compute;
 use kilonova_store::Store;
 use kilonova_wire::time::now_micros;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -29,6 +30,12 @@ struct State {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Bind {
+    road: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Kind {
     kind: String,
 }
@@ -46,6 +53,8 @@ impl EncodeLabelValue for Flag {
         (if self.0 { "yes" } else { "no" }).encode(encoder)
     }
 }
+
+type Seconds = Gauge<f64, std::sync::atomic::AtomicU64>;
 
 /// Counts everything into a registry of its own.
 pub(super) async fn count(
@@ -77,6 +86,15 @@ pub(super) async fn count(
     for (state, count) in ledger.requests {
         set(&requests, &State { state }, count);
     }
+    binds(&mut registry);
+    let waiting = "Binds' events that a Nova of one's own is still to be told of";
+    let outbox: Gauge = Gauge::default();
+    registry.register("nova_events_waiting", waiting, outbox.clone());
+    outbox.set(ledger.outbox);
+    let oldest: Seconds = Gauge::default();
+    registry.register("nova_events_oldest_seconds", "Age of the oldest of them", oldest.clone());
+    let since = |at: i64| (now_micros() - at).max(0) as f64 / 1e6;
+    oldest.set(ledger.outbox_since.map_or(0.0, since));
     let Some(compute) = compute else { return Ok(registry) };
     let by_state = family(&mut registry, "servers", "Servers by state");
     for (state, count) in servers {
@@ -90,6 +108,16 @@ pub(super) async fn count(
     Ok(registry)
 }
 
+/// Counted in this process since it began; zeros too, so that a rate has a beginning.
+fn binds(registry: &mut Registry) {
+    let binds = Family::<Bind, Counter>::default();
+    let help = "Accelerator requests bound, and attempts that failed, by cause";
+    registry.register("binds", help, binds.clone());
+    for devices::Binds { road, outcome, count } in devices::binds() {
+        binds.get_or_create(&Bind { road, outcome }).inc_by(count);
+    }
+}
+
 fn hosts(registry: &mut Registry, compute: &Compute) {
     let now = now_micros();
     let all = compute.fleet.all();
@@ -97,7 +125,7 @@ fn hosts(registry: &mut Registry, compute: &Compute) {
     let states = family(registry, "hosts", "Compute hosts by state");
     set(&states, &State { state: "up".into() }, up);
     set(&states, &State { state: "down".into() }, all.len() as i64 - up);
-    let ages: Family<Host, Gauge<f64, std::sync::atomic::AtomicU64>> = Family::default();
+    let ages: Family<Host, Seconds> = Family::default();
     registry.register("host_silence_seconds", "Time since a host was heard of", ages.clone());
     for host in all {
         let silence = (now - host.last_seen()).max(0) as f64 / 1e6;

@@ -1,0 +1,48 @@
+//! Counts of binds, for operators' graphs.
+
+mod common;
+
+use common::{HOST, device, report, stores};
+use kilonova_accelerator::ledger::{self, Want};
+use kilonova_ids::{ConsumerId, ServerId};
+use kilonova_node_api::{DeviceKind, HandleSlot};
+use kilonova_placement::World;
+
+fn count(outcome: &str) -> u64 {
+    let all = ledger::binds();
+    let one = all.iter().find(|binds| binds.road == "server" && binds.outcome == outcome);
+    one.expect("a number for each").count
+}
+
+#[tokio::test]
+async fn what_was_bound_is_counted_and_so_is_why_not() {
+    for (name, store, _guard) in stores().await {
+        let before = [count("bound"), count("no_free_handle"), count("other_host")];
+        let slot = vec![HandleSlot::Pci { address: "0000:25:00.0".into() }];
+        let card = device("0000:25:00.0", DeviceKind::Gpu, "0000:25:00.0", "PGPU", slot);
+        let provider = report(&store, vec![card]).await.expect("reported")[0].id;
+        let bind = async |host: &'static str, end: bool| {
+            let want = Want { provider, count: 1, group: 0, profile: None };
+            let server = ServerId::new_v4();
+            let wants = [want];
+            store
+                .write(move |tx| {
+                    let consumer = ConsumerId::new_v4();
+                    let world = World::new();
+                    ledger::bind(tx, &world, server, consumer, "p", host, &wants)?;
+                    if end {
+                        Err(kilonova_accelerator::Error::AlreadyBound(server))
+                    } else {
+                        Ok(())
+                    }
+                })
+                .await
+        };
+        bind(HOST, true).await.expect_err("given up before its commit");
+        bind(HOST, false).await.expect("bound");
+        bind(HOST, false).await.expect_err("taken");
+        bind("elsewhere", false).await.expect_err("another host");
+        let after = [count("bound"), count("no_free_handle"), count("other_host")];
+        assert_eq!(after, before.map(|count| count + 1), "{name}");
+    }
+}
