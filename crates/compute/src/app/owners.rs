@@ -53,3 +53,34 @@ pub(crate) fn of_flavor(group: &mut Group) {
         group.required.push(vec![NOVA.to_owned()]);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(traits: &[&str]) -> ProviderSpec {
+        ProviderSpec {
+            id: kilonova_ids::ProviderId::new_v4(),
+            name: "gpu1_pci_0000_84_00_0".into(),
+            inventories: Vec::new(),
+            traits: traits.iter().map(|&name| name.to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn both_roads_lead_to_a_device_unless_nova_is_elsewhere() {
+        for (given, here, elsewhere) in [
+            (&[NOVA, "CUSTOM_NVIDIA_35"][..], 3, vec!["CUSTOM_NVIDIA_35", CYBORG]),
+            (&[CYBORG, "CUSTOM_FPGA_INTEL"][..], 3, vec![CYBORG, "CUSTOM_FPGA_INTEL"]),
+            (&["CUSTOM_FAKE_DEVICE"][..], 3, vec!["CUSTOM_FAKE_DEVICE", CYBORG]),
+        ] {
+            let mut ours = device(given);
+            mark(&mut ours, false);
+            assert_eq!(ours.traits.len(), here, "{:?}", ours.traits);
+            assert!([NOVA, CYBORG].iter().all(|owner| ours.traits.iter().any(|t| t == owner)));
+            let mut theirs = device(given);
+            mark(&mut theirs, true);
+            assert_eq!(theirs.traits, elsewhere);
+        }
+    }
+}

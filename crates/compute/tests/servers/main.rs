@@ -16,6 +16,7 @@ mod fencing;
 mod guest;
 mod lost_host;
 mod moving;
+mod owners;
 mod placing;
 mod power;
 mod request;
