@@ -182,3 +182,28 @@ fn drivers_are_named_as_upstream_names_them() {
         assert!(Driver::parse(wrong).is_err(), "{wrong}");
     }
 }
+
+#[test]
+fn disks_that_the_option_names_are_offered_and_nothing_else_is() {
+    let fixture = Fixture::new();
+    fixture.function("0000:d7:00.0", ("144d", "a808", "020000"), 1, "igb");
+    fixture.function("0000:d8:00.0", ("1bd4", "1001", "010802"), 1, "nvme");
+    fixture.function("0000:d9:00.0", ("144d", "a808", "010802"), 1, "nvme");
+    let specs = [
+        r#"{"vendor_id": "144d"}"#,
+        r#"{"address": "0000:d8:00.0", "clear_action": "auto"}"#,
+        r#"{"address": "0000:da:00.0"}"#,
+    ];
+    let nvme = specs.iter().flat_map(|text| crate::NvmeSpec::parse(text).expect(text)).collect();
+    let drivers = vec![Driver::InspurNvme];
+    let found = look(&fixture, &Discovery { nvme, drivers, ..Discovery::default() });
+    assert_eq!(
+        short(&found.devices),
+        ["0000:d8:00.0 CUSTOM_NVME [0000:d8:00.0]", "0000:d9:00.0 CUSTOM_NVME [0000:d9:00.0]"]
+    );
+    let traits = &found.devices[1].deployables[0].traits;
+    assert_eq!(*traits, ["OWNER_CYBORG", "CUSTOM_NVME_144D_A808"]);
+    let all = reasons(&found);
+    assert_eq!(all.len(), 1, "{all:?}");
+    assert!(all[0].contains("no NVMe function of this host"), "{all:?}");
+}
