@@ -84,6 +84,14 @@ const ACROSS: &[(&str, &str)] = &[
              OR d.body <> '{\"state\":\"absent\"}')",
     ),
     (
+        "a server that is shelved, or deleted but can be restored, has a time and an image noted",
+        "SELECT s.id FROM servers s LEFT JOIN resting r ON r.server_id = s.id
+         WHERE s.vm_state IN ('shelved', 'shelved_offloaded', 'soft-delete') AND r.server_id IS NULL
+         AND (s.task_state IS NULL OR s.task_state <> 'deleting')
+         UNION ALL SELECT r.server_id FROM resting r LEFT JOIN servers s ON s.id = r.server_id
+         WHERE s.id IS NULL",
+    ),
+    (
         "an open operation belongs to a server that exists",
         "SELECT o.id FROM operations o LEFT JOIN servers s ON s.id = o.open_subject
          WHERE o.open_subject IS NOT NULL AND s.id IS NULL",

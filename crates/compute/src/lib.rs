@@ -36,10 +36,14 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         db::keypairs::STATEMENTS,
         db::machines::STATEMENTS,
         db::moves::STATEMENTS,
+        db::questions::STATEMENTS,
         db::quotas::STATEMENTS,
+        db::resting::STATEMENTS,
         db::server_groups::STATEMENTS,
+        db::servers::deleted::STATEMENTS,
         db::servers::statements::STATEMENTS,
         db::stuck::STATEMENTS,
+        db::tenant_usage::STATEMENTS,
         db::usage::STATEMENTS,
     ]
 }

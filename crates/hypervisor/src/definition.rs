@@ -1,7 +1,7 @@
 //! A domain as the node wants it: the guest and what the node must remember with it.
 
 use kilonova_ids::{OperationId, ServerId};
-use kilonova_node_api::{Attachment, Boot, Domain};
+use kilonova_node_api::{Attachment, Boot, Domain, Rescue};
 
 /// What a domain's XML says. The XML is the only place where it is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub struct Definition {
     pub boot: Boot,
     /// The devices.
     pub devices: Vec<Attachment>,
+    /// What the guest starts from to be mended.
+    pub rescue: Option<Rescue>,
     /// The last one-shot verb that was carried out.
     pub done: Option<OperationId>,
 }
@@ -35,6 +37,7 @@ impl Definition {
             memory_mb: domain.memory_mb,
             boot: domain.boot.clone(),
             devices: domain.devices.clone(),
+            rescue: domain.rescue,
             done: domain.verb.map(|(operation, _)| operation),
         }
     }
@@ -48,6 +51,7 @@ impl Definition {
             && self.memory_mb == other.memory_mb
             && self.boot == other.boot
             && self.devices == other.devices
+            && self.rescue == other.rescue
     }
 
     /// Uuids of its mediated devices.

@@ -18,6 +18,24 @@ pub enum Step {
     Reboot,
     /// Powering off at once, and removing domain and disks.
     Destroy,
+    /// Stopping the processors.
+    Pause,
+    /// Letting them go on.
+    Unpause,
+    /// Writing the memory to disk.
+    Suspend,
+    /// Going on from the memory on disk.
+    Resume,
+    /// Copying the root disk.
+    Snapshot,
+    /// Interrupting the guest.
+    CrashDump,
+    /// Reading what the guest has said or used.
+    Look,
+    /// Getting ready for a guest from another host.
+    Receive,
+    /// Sending the guest to another host.
+    Migrate,
 }
 
 impl Step {
@@ -30,6 +48,15 @@ impl Step {
             Self::Stop => "stop",
             Self::Reboot => "reboot",
             Self::Destroy => "destroy",
+            Self::Pause => "pause",
+            Self::Unpause => "unpause",
+            Self::Suspend => "suspend",
+            Self::Resume => "resume",
+            Self::Snapshot => "snapshot",
+            Self::CrashDump => "crash_dump",
+            Self::Look => "look",
+            Self::Receive => "receive",
+            Self::Migrate => "migrate",
         }
     }
 }

@@ -13,5 +13,5 @@ mod xml;
 
 pub use atomic::{list_whole, write_atomically};
 pub use definition::Definition;
-pub use driver::{About, Answer, Found, Hypervisor};
+pub use driver::{About, Answer, Found, Hypervisor, Life, Transfer};
 pub use error::{Error, Step};

@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use kilonova_node_api::{Attachment, Boot};
+use kilonova_node_api::{Attachment, Boot, Rescue};
 use roxmltree::{Document, Node};
 
 use crate::{Definition, Error, Step};
@@ -24,7 +24,8 @@ impl Definition {
     }
 
     fn write(&self, xml: &mut String) -> std::fmt::Result {
-        let Self { server, name, display_name, vcpus, memory_mb, boot, devices, done } = self;
+        let Self { server, name, display_name, vcpus, memory_mb, boot, devices, rescue, done } =
+            self;
         writeln!(xml, "<domain type='kvm'>")?;
         writeln!(xml, "  <uuid>{server}</uuid>")?;
         writeln!(xml, "  <name>{}</name>", Text(name))?;
@@ -35,11 +36,21 @@ impl Definition {
         if let Some(image) = boot.image {
             write!(xml, " image='{image}'")?;
         }
+        if let Some(rebuilt) = boot.rebuilt {
+            write!(xml, " rebuilt='{rebuilt}'")?;
+        }
         writeln!(
             xml,
             " root_gb='{}' ephemeral_gb='{}' swap_mb='{}'/>",
             boot.root_gb, boot.ephemeral_gb, boot.swap_mb
         )?;
+        if let Some(rescue) = rescue {
+            write!(xml, "      <kilonova:rescue")?;
+            if let Some(image) = rescue.image {
+                write!(xml, " image='{image}'")?;
+            }
+            writeln!(xml, "/>")?;
+        }
         if let Some(done) = done {
             writeln!(xml, "      <kilonova:done operation='{done}'/>")?;
         }
@@ -126,7 +137,15 @@ impl Definition {
                 root_gb: parse(attribute(boot, "root_gb")?)?,
                 ephemeral_gb: parse(attribute(boot, "ephemeral_gb")?)?,
                 swap_mb: parse(attribute(boot, "swap_mb")?)?,
+                rebuilt: boot.attribute("rebuilt").map(parse).transpose()?,
             },
+            rescue: ours("rescue")
+                .next()
+                .map(|rescue| {
+                    let image = rescue.attribute("image").map(parse).transpose()?;
+                    Ok::<_, Error>(Rescue { image })
+                })
+                .transpose()?,
             devices: ours("device").map(device).collect::<Result<_, _>>()?,
             done: ours("done")
                 .next()

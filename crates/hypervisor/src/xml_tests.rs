@@ -1,7 +1,7 @@
 //! Golden XML and the way back.
 
 use kilonova_ids::{ImageId, OperationId, ServerId};
-use kilonova_node_api::{Attachment, Boot};
+use kilonova_node_api::{Attachment, Boot, Rescue};
 
 use crate::Definition;
 
@@ -17,6 +17,7 @@ fn definition() -> Definition {
             root_gb: 20,
             ephemeral_gb: 0,
             swap_mb: 512,
+            rebuilt: None,
         },
         devices: vec![
             Attachment::Mdev {
@@ -28,6 +29,7 @@ fn definition() -> Definition {
             Attachment::Vfio { address: "0000:25:00.4".into(), vgpu_type: "nvidia-558".into() },
             Attachment::TestPci { address: "0000:0c:00.1".into() },
         ],
+        rescue: None,
         done: Some("44444444-4444-4444-8444-444444444444".parse::<OperationId>().expect("a uuid")),
     }
 }
@@ -44,7 +46,7 @@ fn a_guest_without_anything_special() {
         display_name: "plain".into(),
         devices: Vec::new(),
         done: None,
-        boot: Boot { image: None, root_gb: 1, ephemeral_gb: 0, swap_mb: 0 },
+        boot: Boot { image: None, root_gb: 1, ephemeral_gb: 0, swap_mb: 0, rebuilt: None },
         ..definition()
     };
     assert_eq!(plain.to_xml(), include_str!("../tests/golden/plain.xml"));
@@ -54,7 +56,16 @@ fn a_guest_without_anything_special() {
 #[test]
 fn what_is_written_is_read_back() {
     let written = definition();
-    assert_eq!(Definition::from_xml(&written.to_xml()), Ok(written));
+    let image = written.boot.image;
+    let mended = Definition {
+        rescue: Some(Rescue { image }),
+        boot: Boot { rebuilt: written.done, ..written.boot.clone() },
+        ..definition()
+    };
+    let empty = Definition { rescue: Some(Rescue { image: None }), ..definition() };
+    for written in [written, mended, empty] {
+        assert_eq!(Definition::from_xml(&written.to_xml()), Ok(written));
+    }
 }
 
 #[test]

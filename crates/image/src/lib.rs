@@ -28,6 +28,7 @@ use kilonova_store::{Store, Tx};
 pub use api::{routes, service};
 pub use db::{MIGRATIONS, statements};
 pub use error::Error;
+pub use files::body_of;
 pub use record::{DISK_FORMATS, ImageRecord, Status, Visibility};
 
 use files::Directory;
@@ -85,6 +86,36 @@ impl Images {
 /// When the database fails.
 pub fn find(tx: &mut Tx<'_>, id: ImageId) -> Result<Option<ImageRecord>, Error> {
     Ok(db::images::by_id(tx, id)?)
+}
+
+/// The newest images of a project, at most `limit`.
+///
+/// # Errors
+/// When the database fails.
+pub fn of_owner(tx: &mut Tx<'_>, owner: &str, limit: i64) -> Result<Vec<ImageRecord>, Error> {
+    let wanted = db::images::Wanted {
+        viewer: None,
+        name: None,
+        owner: Some(owner.to_owned()),
+        after: None,
+        limit,
+    };
+    Ok(db::images::list(tx, &wanted)?)
+}
+
+/// Removes an image in the caller's transaction, its bytes after it: a snapshot that failed or is
+/// no longer of use. Without `images` the next start of the image service removes the bytes.
+///
+/// # Errors
+/// When the database fails.
+pub fn discard(tx: &mut Tx<'_>, images: Option<&Images>, id: ImageId) -> Result<(), Error> {
+    let Some(image) = db::images::by_id(tx, id)? else { return Ok(()) };
+    db::images::delete(tx, id)?;
+    if let (Some(data), Some(images)) = (image.data, images) {
+        let directory = Arc::clone(&images.directory);
+        tx.on_commit(move || directory.remove(&data));
+    }
+    Ok(())
 }
 
 /// The public images with a property of this value. Only administrators make images public.

@@ -1,11 +1,12 @@
 //! The control plane as a node sees it. In one process it is a call; between machines, HTTP.
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::Pin;
 
 use kilonova_ids::ImageId;
 
-use crate::{Batch, Carried, Chunk, Observation, Registration, Session};
+use crate::{Batch, Carried, Chunk, Observation, Registration, Reply, Session};
 
 /// A boxed answer.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Refusal>> + Send + 'a>>;
@@ -66,4 +67,17 @@ pub trait ControlPlane: Send + Sync + 'static {
         image: ImageId,
         offset: u64,
     ) -> Answer<'a, Chunk>;
+
+    /// Takes the bytes of an image that a document's snapshot names, from a file. Sending again what
+    /// has been taken does no harm.
+    fn keep_image<'a>(
+        &'a self,
+        host: &'a str,
+        epoch: i64,
+        image: ImageId,
+        file: PathBuf,
+    ) -> Answer<'a, ()>;
+
+    /// Answers questions. Nobody may be waiting any more.
+    fn replied<'a>(&'a self, host: &'a str, epoch: i64, replies: Vec<Reply>) -> Answer<'a, ()>;
 }

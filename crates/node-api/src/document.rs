@@ -3,7 +3,7 @@
 use kilonova_ids::{ImageId, OperationId, ServerId};
 use serde::{Deserialize, Serialize};
 
-use crate::{Attachment, Order};
+use crate::{Attachment, Order, Question};
 
 /// The desired state of one server on one host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -45,6 +45,23 @@ pub struct Domain {
     pub verb: Option<(OperationId, Verb)>,
     /// The devices, whole.
     pub devices: Vec<Attachment>,
+    /// The host that has the guest's disks; they are fetched from there before it is first defined.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<Peer>,
+    /// Where the guest is to go. Without it a departure that is under way is called off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub departure: Option<Box<Departure>>,
+    /// What the guest is started from in place of its own disk, to be mended; that one is attached
+    /// beside it and keeps what is on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rescue: Option<Rescue>,
+}
+
+/// A guest that is being mended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rescue {
+    /// The image it starts from.
+    pub image: Option<ImageId>,
 }
 
 /// Where the guest boots from.
@@ -58,6 +75,9 @@ pub struct Boot {
     pub ephemeral_gb: i64,
     /// Swap, MiB.
     pub swap_mb: i64,
+    /// The rebuild that the disks are of. Disks of another one are thrown away and made anew, once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rebuilt: Option<OperationId>,
 }
 
 /// Whether a guest runs.
@@ -66,8 +86,34 @@ pub struct Boot {
 pub enum Power {
     /// It runs.
     On,
+    /// It is in memory, with its processors stopped.
+    Paused,
+    /// Its memory is on disk.
+    Suspended,
     /// It is defined and shut off.
     Off,
+    /// All of it is there but the guest, which comes from another host.
+    Incoming,
+}
+
+/// Another host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peer {
+    /// Its name.
+    pub host: String,
+    /// Its address.
+    pub address: String,
+}
+
+/// A guest that is to leave, running, for a host where all is ready for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Departure {
+    /// Where to.
+    pub to: Peer,
+    /// For each of its devices the one that takes its place there.
+    pub devices: Vec<(Attachment, Attachment)>,
+    /// Whether it is to arrive even if the guest has to stand still for a while.
+    pub force: bool,
 }
 
 /// What is done once.
@@ -78,6 +124,13 @@ pub enum Verb {
     RebootSoft,
     /// Destroy, define anew, start.
     RebootHard,
+    /// Send what is on the root disk to the image service, once the guest is as wanted.
+    Snapshot {
+        /// The image that waits for it.
+        image: ImageId,
+    },
+    /// Interrupt the guest so that it writes down what it was doing.
+    CrashDump,
 }
 
 /// Documents newer than what was asked for.
@@ -93,4 +146,7 @@ pub struct Batch {
     /// What is to be done to devices, oldest first; with `complete`, all that is not done yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub orders: Vec<Order>,
+    /// What somebody waits to hear about guests.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub questions: Vec<Question>,
 }

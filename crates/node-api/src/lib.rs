@@ -12,11 +12,13 @@ mod device;
 mod document;
 mod observation;
 mod order;
+mod question;
 
 pub use control::{Answer, ControlPlane, Refusal};
 pub use device::{
     Attachment, Deployable, Device, DeviceKind, HandleSlot, Health, Registration, Session,
 };
-pub use document::{Batch, Boot, Desired, Document, Domain, Power, Verb};
-pub use observation::{Observation, Outcome};
+pub use document::{Batch, Boot, Departure, Desired, Document, Domain, Peer, Power, Rescue, Verb};
+pub use observation::{Observation, Outcome, Progress};
 pub use order::{BY_OPERATOR, Carried, Chunk, End, ON_RELEASE, Order, THE_NODE, Task};
+pub use question::{DiskUsage, Question, Reply, Said, Topic, Usage};

@@ -22,15 +22,43 @@ pub struct Observation {
 pub enum Outcome {
     /// The guest runs with exactly the document's devices.
     Running,
+    /// The guest is in memory with exactly the document's devices, its processors stopped.
+    Paused,
+    /// The guest's memory is on disk; exactly the document's devices are kept for it.
+    Suspended,
     /// The guest is defined with exactly the document's devices and is shut off.
     Stopped,
+    /// Everything is there with exactly the document's devices, and waits for the guest.
+    Ready,
+    /// The guest is leaving; this is said now and then, and more is to come.
+    Departing(Progress),
+    /// The guest runs on the other host and no longer here.
+    Departed,
     /// Nothing of it is on the host: no domain, no disk, no mediated device.
     Absent,
     /// It could not be made so. What was half made is undone, as far as the node can.
     Failed {
-        /// The step that failed: `create_mdev`, `image`, `define`, `start`, `reboot`, `stop`, `destroy`.
+        /// The step that failed: `create_mdev`, `image`, `define`, `start`, `reboot`, `stop`,
+        /// `destroy`, `pause`, `unpause`, `suspend`, `resume`, `snapshot`, `crash_dump`.
         step: String,
         /// Why, for people.
         message: String,
     },
+}
+
+/// What of a running guest has gone over to the other host, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Memory in all.
+    pub memory_total: i64,
+    /// Memory that has gone over.
+    pub memory_processed: i64,
+    /// Memory that is left.
+    pub memory_remaining: i64,
+    /// Disks in all.
+    pub disk_total: i64,
+    /// Of the disks, what has gone over.
+    pub disk_processed: i64,
+    /// Of the disks, what is left.
+    pub disk_remaining: i64,
 }

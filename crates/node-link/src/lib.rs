@@ -3,14 +3,16 @@
 //! Owns the connection and the reading of refusals. It must never retry or wait by itself: the agent
 //! decides how patient it is, and the same way for every kind of control plane.
 
+mod file;
 mod refusal;
 mod url;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use kilonova_ids::ImageId;
 use kilonova_node_api::{
-    Answer, Batch, Carried, Chunk, ControlPlane, Observation, Refusal, Registration, Session,
+    Answer, Batch, Carried, Chunk, ControlPlane, Observation, Refusal, Registration, Reply, Session,
 };
 use reqwest::header::HeaderMap;
 use reqwest::{Client, Method, RequestBuilder};
@@ -21,6 +23,8 @@ pub use url::Error;
 
 /// Longer than a long poll lasts.
 const PATIENCE: Duration = Duration::from_secs(45);
+/// How long the bytes of a disk may take on their way.
+const UPLOAD: Duration = Duration::from_secs(6 * 3600);
 const CONNECT: Duration = Duration::from_secs(5);
 /// Says how large the image is of which an answer holds some bytes.
 const SIZE: &str = "x-image-size";
@@ -134,6 +138,32 @@ impl ControlPlane for Remote {
                 Refusal::Unavailable(format!("{} sends bytes without {SIZE}", self.base))
             })?;
             Ok(Chunk { size, bytes })
+        })
+    }
+
+    fn keep_image<'a>(
+        &'a self,
+        host: &'a str,
+        epoch: i64,
+        image: ImageId,
+        file: PathBuf,
+    ) -> Answer<'a, ()> {
+        Box::pin(async move {
+            let host = url::segment(host);
+            let path = format!("/v1/hosts/{host}/images/{image}?epoch={epoch}");
+            let body = file::body(&file).map_err(|error| {
+                Refusal::Rejected(format!("{} cannot be read: {error}", file.display()))
+            })?;
+            let request = self.request(Method::PUT, &path).timeout(UPLOAD).body(body);
+            self.send(request).await.map(|_| ())
+        })
+    }
+
+    fn replied<'a>(&'a self, host: &'a str, epoch: i64, replies: Vec<Reply>) -> Answer<'a, ()> {
+        Box::pin(async move {
+            let path = format!("/v1/hosts/{}/replies?epoch={epoch}", url::segment(host));
+            let request = with_body(self.request(Method::POST, &path), &replies)?;
+            self.send(request).await.map(|_| ())
         })
     }
 }

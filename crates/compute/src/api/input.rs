@@ -1,7 +1,10 @@
 //! What several resources read from requests in the same way.
 
+use std::sync::LazyLock;
+
 use kilonova_wire::query::Query;
 use kilonova_wire::{Fault, Microversion, text};
+use regex::Regex;
 use serde_json::{Value, json};
 
 /// Largest integer that Nova's tables hold, and so the largest that its API takes.
@@ -63,6 +66,14 @@ pub fn query_boolean(query: &Query, key: &str) -> Result<bool, Fault> {
     }
 }
 
+/// What cannot be shown: control and formatting characters, and those that mean nothing.
+static UNSHOWABLE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\p{C}").ok());
+
+/// The schema of a text for people: printable, and not too long.
+pub fn description_schema() -> Value {
+    json!({"type": ["string", "null"], "maxLength": 255, "pattern": r"^[^\p{C}]*$"})
+}
+
 /// The schema of an integer that may come as a text.
 pub fn integer_schema(least: i64) -> Value {
     let pattern = if least < 0 { "^-?[0-9]{1,10}$" } else { "^[0-9]{1,10}$" };
@@ -93,6 +104,13 @@ pub fn integer(field: &str, value: &Value, least: i64) -> Result<i64, Fault> {
 /// 400 naming the field.
 pub fn name(field: &str, name: &str) -> Result<(), Fault> {
     text::check_name(field, name, 255)?;
+    if UNSHOWABLE.as_ref().is_some_and(|unshowable| unshowable.is_match(name)) {
+        return Err(Fault::bad_request(format!(
+            "Invalid input for field/attribute {field}. Value: {}. It holds characters that cannot be \
+             printed.",
+            name.escape_debug()
+        )));
+    }
     if name.trim() == name {
         return Ok(());
     }

@@ -3,20 +3,24 @@
 mod aggregates;
 mod availability_zones;
 mod extensions;
+mod external_events;
 mod flavors;
 mod hypervisors;
 mod input;
 mod keypairs;
 mod limits;
 mod links;
+mod migrations;
 mod negotiation;
 pub mod nodes;
 mod quota_classes;
 mod quota_limits;
 mod quotas;
+mod removed;
 mod server_groups;
 mod servers;
 mod services;
+mod tenant_usage;
 mod versions;
 
 use std::sync::Arc;
@@ -34,6 +38,7 @@ pub fn routes(state: Compute) -> Router {
         .merge(keypairs::routes())
         .merge(hypervisors::routes())
         .merge(services::routes())
+        .merge(migrations::routes())
         .merge(aggregates::routes())
         .merge(availability_zones::routes())
         .merge(limits::routes())
@@ -41,6 +46,9 @@ pub fn routes(state: Compute) -> Router {
         .merge(quota_classes::routes())
         .merge(extensions::routes())
         .merge(server_groups::routes())
+        .merge(external_events::routes())
+        .merge(tenant_usage::routes())
+        .merge(removed::routes())
         .merge(servers::routes())
         .with_state(state)
 }

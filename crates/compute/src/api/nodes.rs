@@ -7,6 +7,8 @@
 //! POST /v1/hosts/{host}/observed?epoch=         [Observation]  -> 204
 //! POST /v1/hosts/{host}/carried_out?epoch=      [Carried]      -> 204
 //! GET  /v1/hosts/{host}/images/{image}?epoch=&offset=          -> some bytes; X-Image-Size: of how many
+//! PUT  /v1/hosts/{host}/images/{image}?epoch=   bytes          -> 204
+//! POST /v1/hosts/{host}/replies?epoch=          [Reply]        -> 204
 //! ```
 //!
 //! 409 fences the caller, 422 refuses what it said, 503 asks it to try again.
@@ -19,13 +21,14 @@ use axum::{Json, Router};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kilonova_ids::ImageId;
 use kilonova_node_api::{
-    Batch, Carried, ControlPlane, Observation, Refusal, Registration, Session,
+    Batch, Carried, ControlPlane, Observation, Refusal, Registration, Reply, Session,
 };
 use kilonova_wire::query::Query;
 use kilonova_wire::{Dialect, Fault, Service};
 use serde::de::DeserializeOwned;
 
 use crate::Link;
+use crate::app::link::keep;
 
 /// Bytes that a node's message may have: a host with thousands of virtual functions fits.
 const LIMIT: usize = 16 * 1024 * 1024;
@@ -39,7 +42,8 @@ pub fn routes(link: Link) -> Router {
         .route("/v1/hosts/{host}/desired", get(desired))
         .route("/v1/hosts/{host}/observed", post(observed))
         .route("/v1/hosts/{host}/carried_out", post(carried_out))
-        .route("/v1/hosts/{host}/images/{image}", get(image))
+        .route("/v1/hosts/{host}/images/{image}", get(image).put(keep_image))
+        .route("/v1/hosts/{host}/replies", post(replied))
         .with_state(link)
 }
 
@@ -99,6 +103,32 @@ async fn image(
     let chunk = link.image(&host, epoch, image, offset).await.map_err(refused)?;
     let kind = (header::CONTENT_TYPE, "application/octet-stream".to_owned());
     Ok(([kind, (SIZE, chunk.size.to_string())], chunk.bytes))
+}
+
+async fn keep_image(
+    State(link): State<Link>,
+    Path((host, image)): Path<(String, String)>,
+    query: Query,
+    request: Request,
+) -> Result<StatusCode, Fault> {
+    let epoch = number(&query, "epoch")?;
+    let image: ImageId =
+        image.parse().map_err(|_| Fault::bad_request("The image must be a uuid."))?;
+    let body = request.into_body();
+    keep::body(&link.0, &host, epoch, image, || body).await.map_err(refused)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn replied(
+    State(link): State<Link>,
+    Path(host): Path<String>,
+    query: Query,
+    request: Request,
+) -> Result<StatusCode, Fault> {
+    let epoch = number(&query, "epoch")?;
+    let replies: Vec<Reply> = message(request).await?;
+    link.replied(&host, epoch, replies).await.map_err(refused)?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 fn refused(refusal: Refusal) -> Fault {

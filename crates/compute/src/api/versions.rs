@@ -1,8 +1,9 @@
 //! `GET /` and `GET /v2.1`: what clients read before they have a token.
 
+use axum::extract::Path;
 use axum::routing::get;
 use axum::{Json, Router};
-use kilonova_wire::Base;
+use kilonova_wire::{Base, Fault};
 use serde_json::{Value, json};
 
 use super::negotiation::{MAX, MIN};
@@ -14,7 +15,11 @@ pub fn is_public(path: &str) -> bool {
 }
 
 pub(super) fn routes() -> Router<Compute> {
-    Router::new().route("/", get(list)).route("/v2.1", get(show)).route("/v2.1/", get(show))
+    Router::new()
+        .route("/", get(list))
+        .route("/v2.1", get(show))
+        .route("/v2.1/", get(show))
+        .route("/v2.1/versions/{id}", get(by_id))
 }
 
 fn document(base: &Base) -> Value {
@@ -30,6 +35,13 @@ fn document(base: &Base) -> Value {
 
 async fn list(base: Base) -> Json<Value> {
     Json(json!({"versions": [document(&base)]}))
+}
+
+async fn by_id(base: Base, Path(id): Path<String>) -> Result<Json<Value>, Fault> {
+    if id == "v2.1" {
+        return Ok(show(base).await);
+    }
+    Err(Fault::not_found("The resource could not be found."))
 }
 
 async fn show(base: Base) -> Json<Value> {

@@ -1,5 +1,6 @@
 //! What the service does, without HTTP and without SQL.
 pub mod aggregates;
+pub mod ask;
 pub mod bitstreams;
 pub mod boot;
 pub mod extra_specs;
@@ -11,6 +12,7 @@ pub mod moves;
 pub(crate) mod owners;
 pub mod quotas;
 pub mod resolve;
+pub mod retire;
 pub mod scheduler;
 pub mod server_groups;
 pub mod services;

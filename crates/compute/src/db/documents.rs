@@ -33,11 +33,19 @@ kilonova_store::statements! {
 /// # Errors
 /// [`Error::Store`]; a host without a row is a bug.
 pub fn put(tx: &mut Tx<'_>, host: &str, server: ServerId, desired: &Desired) -> Result<i64, Error> {
-    let row = tx.row(NEXT, params![host])?.ok_or_else(|| shape(format!("no host {host}")))?;
-    let generation = row.int(0)?;
+    let generation = next(tx, host)?;
     let body = serde_json::to_string(desired).map_err(|e| shape(e.to_string()))?;
     tx.execute(PUT, params![host, server, generation, body])?;
     Ok(generation)
+}
+
+/// The next generation of a host.
+///
+/// # Errors
+/// [`Error::Store`]; a host without a row is a bug.
+pub fn next(tx: &mut Tx<'_>, host: &str) -> Result<i64, Error> {
+    let row = tx.row(NEXT, params![host])?.ok_or_else(|| shape(format!("no host {host}")))?;
+    Ok(row.int(0)?)
 }
 
 /// What should be of a server on a host.
@@ -65,8 +73,9 @@ pub fn since(tx: &mut Tx<'_>, host: &str, since: i64) -> Result<Batch, Error> {
     let newest = tx.row(NEWEST, params![host])?.map_or(Ok(0), |row| row.int(0))?;
     let documents =
         tx.rows(SINCE, params![host, since])?.iter().map(read).collect::<Result<_, _>>()?;
+    let questions = super::questions::open_since(tx, host, since)?;
     let orders = kilonova_accelerator::ledger::orders::since(tx, host, since)?;
-    Ok(Batch { generation: newest, complete: since == 0, documents, orders })
+    Ok(Batch { generation: newest, complete: since == 0, documents, orders, questions })
 }
 
 /// Forgets a document once nothing of the server is on the host.

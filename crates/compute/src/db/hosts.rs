@@ -28,6 +28,8 @@ kilonova_store::statements! {
             vcpus = excluded.vcpus, memory_mb = excluded.memory_mb, disk_gb = excluded.disk_gb,
             last_seen = excluded.last_seen
         RETURNING epoch";
+    /// It goes.
+    DELETE = "DELETE FROM hosts WHERE host = ?1";
     /// An operator's word on it.
     SET_STATUS = "UPDATE hosts SET status = ?2, disabled_reason = ?3, forced_down = ?4,
         updated_at = ?5 WHERE host = ?1";
@@ -163,5 +165,11 @@ pub fn set_status(tx: &mut Tx<'_>, host: &Host, now: i64) -> Result<(), Error> {
         SET_STATUS,
         params![&host.host, status, host.disabled_reason.clone(), host.forced_down, now],
     )?;
+    Ok(())
+}
+
+/// Removes a host's row.
+pub fn delete(tx: &mut Tx<'_>, name: &str) -> Result<(), Error> {
+    tx.execute(DELETE, params![name])?;
     Ok(())
 }

@@ -3,8 +3,12 @@
 use kilonova_store::Migration;
 
 /// Schema of everything but servers.
-pub const RESOURCES: &[Migration] =
-    &[BASE, super::machines::MACHINES, super::migrations_groups::GROUPS];
+pub const RESOURCES: &[Migration] = &[
+    BASE,
+    super::machines::MACHINES,
+    super::migrations_groups::GROUPS,
+    super::migrations_deleted::DELETED,
+];
 
 const BASE: Migration = Migration {
     name: "compute-0001-resources",

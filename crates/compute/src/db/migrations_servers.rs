@@ -3,8 +3,12 @@
 use kilonova_store::Migration;
 
 /// Schema of servers and documents.
-pub const SERVERS: &[Migration] =
-    &[BASE, super::migrations_aggregates::AGGREGATES, super::migrations_moves::MOVES];
+pub const SERVERS: &[Migration] = &[
+    BASE,
+    super::migrations_aggregates::AGGREGATES,
+    super::migrations_moves::MOVES,
+    super::migrations_actions::ACTIONS,
+];
 
 const BASE: Migration = Migration {
     name: "compute-0100-servers",

@@ -1,9 +1,8 @@
 //! Migrations as they are kept. The uuid of one is also that of its consumer in both ledgers.
 
 use kilonova_ids::{ConsumerId, ServerId};
-use kilonova_node_api::Domain;
+use kilonova_node_api::{Domain, Progress};
 use kilonova_store::{Row, Tx, params};
-use serde::{Deserialize, Serialize};
 
 use super::servers::{FlavorOf, VmState, from_text, shape, to_text};
 use crate::Error;
@@ -29,12 +28,14 @@ kilonova_store::statements! {
     PAGE = "SELECT number, id, server_id, open_server, kind, status, source_host, dest_host,
         held_on, was, old_flavor, new_flavor, old_domain, progress, user_id, project_id, created_at,
         updated_at FROM moves WHERE number < ?1 ORDER BY number DESC LIMIT ?2";
+    /// The number of one.
+    NUMBER_OF = "SELECT number FROM moves WHERE id = ?1";
     /// Resizes that wait for their confirmation since a moment.
     UNCONFIRMED = "SELECT server_id FROM moves WHERE open_server IS NOT NULL AND status = 'finished'
         AND updated_at <= ?1 ORDER BY updated_at LIMIT 200";
     /// How far it is; over when nothing can be undone any more.
     SET_STATUS = "UPDATE moves SET status = ?2, updated_at = ?3,
-        open_server = CASE WHEN ?4 = 1 THEN NULL ELSE open_server END WHERE id = ?1";
+        open_server = CASE WHEN CAST(?4 AS BIGINT) = 1 THEN NULL ELSE open_server END WHERE id = ?1";
     /// Where it goes.
     SET_DEST = "UPDATE moves SET dest_host = ?2, updated_at = ?3 WHERE id = ?1";
     /// Where its consumer holds something.
@@ -72,15 +73,6 @@ impl Kind {
     fn parse(text: &str) -> Self {
         KINDS.iter().find(|(_, name)| *name == text).map_or(Self::Cold, |(kind, _)| *kind)
     }
-}
-
-/// What of a running guest has gone over, in bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Progress {
-    /// Memory: all, gone over, left.
-    pub memory: [i64; 3],
-    /// Disks: all, gone over, left.
-    pub disk: [i64; 3],
 }
 
 /// A move to add.
@@ -199,6 +191,11 @@ pub fn held_on(tx: &mut Tx<'_>, server: ServerId, host: &str) -> Result<Vec<Move
 /// Up to `limit` moves older than a number, newest first.
 pub fn page(tx: &mut Tx<'_>, before: i64, limit: i64) -> Result<Vec<Move>, Error> {
     tx.rows(PAGE, params![before, limit])?.iter().map(read).collect()
+}
+
+/// The number of a move.
+pub fn number_of(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Option<i64>, Error> {
+    Ok(tx.row(NUMBER_OF, params![id])?.map(|row| row.int(0)).transpose()?)
 }
 
 /// Servers whose move waits to be confirmed since `before`.

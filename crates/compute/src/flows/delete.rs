@@ -14,7 +14,7 @@ use kilonova_store::Tx;
 use kilonova_wire::Context;
 use serde_json::json;
 
-use super::{moving, start};
+use super::{moving, start, stay};
 use crate::app::{boot, moves as claims};
 use crate::db::documents;
 use crate::db::moves::{self, Move};
@@ -34,13 +34,15 @@ pub fn delete(
     now: i64,
 ) -> Result<(), Error> {
     let open = flow::open_of(tx, server.id)?;
-    if open.as_ref().is_some_and(|open| open.kind == "delete") {
+    if open.as_ref().is_some_and(|open| open.kind == "delete" && !stay::is_one(open)) {
         give_up(tx, compute, server.id, now)?;
         return Ok(());
     }
     let status = if open.is_some() { "cancelled" } else { "confirmed" };
     moving::call_off(tx, compute, server, open.as_ref(), status, now)?;
+    stay::drop_image(tx, compute, server.id)?;
     if let Some(open) = open {
+        stay::call_off(tx, compute, &open)?;
         flow::finish(tx, &open, End::Cancelled, Some("The server was deleted."), now)?;
     }
     start::begin(tx, context, server, "delete", "destroy", "deleting", now)?;
@@ -68,7 +70,9 @@ pub fn give_up(
     server: ServerId,
     now: i64,
 ) -> Result<bool, Error> {
-    let Some(operation) = flow::open_of(tx, server)?.filter(|open| open.kind == "delete") else {
+    let Some(operation) =
+        flow::open_of(tx, server)?.filter(|open| open.kind == "delete" && !stay::is_one(open))
+    else {
         return Ok(false);
     };
     let own = servers::host_of(tx, server)?;
@@ -132,6 +136,8 @@ pub(super) fn destroyed(
     match &observation.outcome {
         Outcome::Absent => {
             let server = observation.server;
+            // Two hosts that drop it at once meet on its row, so that one of them is the last.
+            servers::set_task(tx, server, Some("deleting"), now)?;
             documents::forget(tx, host, server)?;
             claims::drop_held(tx, compute, server, host)?;
             if documents::of_server(tx, server)?.is_empty() {

@@ -26,7 +26,35 @@ pub(super) fn begin(
     task: &str,
     now: i64,
 ) -> Result<OperationId, Error> {
-    servers::set_task(tx, server.id, Some(task), now)?;
+    let how = Begin { kind, step, task: Some(task), data: json!({}) };
+    begin_with(tx, context, server, how, now)
+}
+
+/// How an operation begins.
+pub(super) struct Begin<'a> {
+    /// Nova's action.
+    pub kind: &'static str,
+    /// The first step.
+    pub step: &'static str,
+    /// What is being done; without it the server looks idle meanwhile.
+    pub task: Option<&'a str>,
+    /// What the steps need to know.
+    pub data: serde_json::Value,
+}
+
+/// [`begin`], with what the steps need to know.
+///
+/// # Errors
+/// As [`begin`].
+pub(super) fn begin_with(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    server: &Server,
+    how: Begin<'_>,
+    now: i64,
+) -> Result<OperationId, Error> {
+    let Begin { kind, step, task, data } = how;
+    servers::set_task(tx, server.id, task, now)?;
     let id = OperationId::new_v4();
     let operation = NewOperation {
         id,
@@ -36,7 +64,7 @@ pub(super) fn begin(
         project_id: context.project_id.clone(),
         user_id: context.user_id.clone(),
         step,
-        data: json!({}),
+        data,
     };
     flow::begin(tx, &operation, now)?;
     Ok(id)
@@ -66,6 +94,37 @@ pub fn note(
     Ok(flow::record(tx, &operation, flow::Outcome::Done, now)?)
 }
 
+/// Notes an action that could not even be begun, with an event that says why.
+///
+/// # Errors
+/// The database's.
+pub fn note_failed(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    server: &Server,
+    kind: &'static str,
+    why: &str,
+    now: i64,
+) -> Result<(), Error> {
+    let operation = NewOperation {
+        id: OperationId::new_v4(),
+        kind,
+        subject: server.id,
+        request_id: context.request_id_text(),
+        project_id: context.project_id.clone(),
+        user_id: context.user_id.clone(),
+        step: "done",
+        data: json!({}),
+    };
+    flow::record(tx, &operation, flow::Outcome::Failed, now)?;
+    let host = server.host.as_deref().unwrap_or_default();
+    Ok(flow::event(
+        tx,
+        operation.id,
+        &event(&format!("compute_{kind}"), host, Some(why), now, now),
+    )?)
+}
+
 /// The event that Nova records for a finished step of an operation.
 pub(super) fn event(
     name: &str,
@@ -81,5 +140,15 @@ pub(super) fn event(
         details: failure.map(str::to_owned),
         started_at,
         finished_at: Some(now),
+    }
+}
+
+/// In whose name something is done that nobody has asked for: the owner's, without a request.
+pub(super) fn nobody(server: &Server) -> Context {
+    Context {
+        user_id: server.user_id.clone(),
+        project_id: server.project_id.clone(),
+        roles: vec!["admin".to_owned()],
+        ..Context::default()
     }
 }

@@ -5,6 +5,7 @@ pub mod confirm;
 mod fleet;
 pub mod nudge;
 mod purge;
+pub mod rest;
 
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ pub fn start(compute: &Compute) {
     every(compute, Duration::from_secs(5), "nudge", nudge::run);
     every(compute, Duration::from_secs(10), "confirm", confirm::run);
     every(compute, Duration::from_secs(3600), "purge", purge::run);
+    every(compute, Duration::from_secs(30), "rest", rest::run);
 }
 
 fn every<F, R>(compute: &Compute, period: Duration, name: &'static str, run: F)

@@ -1,4 +1,4 @@
-//! The journal of servers long gone is forgotten.
+//! The journal of servers long gone is forgotten, and later they themselves.
 
 use kilonova_wire::time::now_micros;
 
@@ -7,12 +7,17 @@ use crate::{Compute, Error};
 /// Microseconds that a finished operation is kept: 30 days.
 const KEPT: i64 = 30 * 24 * 3600 * 1_000_000;
 
+/// Microseconds that a deleted server is kept for lists and accounts: 90 days.
+const DELETED_KEPT: i64 = 90 * 24 * 3600 * 1_000_000;
+
 pub(super) async fn run(compute: Compute) -> Result<(), Error> {
     let before = now_micros() - KEPT;
     let purged = compute
         .store
         .write(move |tx| kilonova_flow::purge(tx, before).map_err(Error::from))
         .await?;
+    let before = now_micros() - DELETED_KEPT;
+    compute.store.write(move |tx| crate::db::servers::deleted::purge(tx, before)).await?;
     if purged > 0 {
         tracing::info!(purged, "forgot old operations");
     }

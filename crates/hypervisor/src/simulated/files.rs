@@ -1,21 +1,39 @@
-//! The folder of a simulated host's domains: `domains/<uuid>.xml`, and an empty `running/<uuid>` for
-//! each that runs.
+//! The folder of a simulated host's domains: `domains/<uuid>.xml`; `running/<uuid>` for each that is in
+//! memory, which says `paused` if its processors are stopped; `saved/<uuid>` for each whose memory is
+//! on disk; `left/<uuid>` for each that went to another host, `incoming/<uuid>` for each that is to
+//! come from one; `console/<uuid>.log` for what each has said.
 
-use std::io;
-use std::path::PathBuf;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use kilonova_ids::ServerId;
 
-use crate::{list_whole, write_atomically};
+use crate::{Life, list_whole, write_atomically};
 
 pub(super) struct Files {
     domains: PathBuf,
     running: PathBuf,
+    saved: PathBuf,
+    left: PathBuf,
+    incoming: PathBuf,
+    console: PathBuf,
 }
+
+const PAUSED: &[u8] = b"paused";
+/// Bytes of a console log that are kept.
+const LOG: u64 = 256 * 1024;
 
 impl Files {
     pub(super) fn new(folder: PathBuf) -> Self {
-        Self { domains: folder.join("domains"), running: folder.join("running") }
+        Self {
+            domains: folder.join("domains"),
+            running: folder.join("running"),
+            saved: folder.join("saved"),
+            left: folder.join("left"),
+            incoming: folder.join("incoming"),
+            console: folder.join("console"),
+        }
     }
 
     pub(super) fn load(&self) -> io::Result<Vec<(ServerId, String)>> {
@@ -38,30 +56,123 @@ impl Files {
     }
 
     pub(super) fn remove(&self, server: ServerId) -> io::Result<()> {
-        absent_is_fine(std::fs::remove_file(self.running.join(server.to_string())))?;
+        let name = server.to_string();
+        absent_is_fine(std::fs::remove_file(self.running.join(&name)))?;
+        absent_is_fine(std::fs::remove_file(self.saved.join(&name)))?;
+        absent_is_fine(std::fs::remove_file(self.left.join(&name)))?;
+        absent_is_fine(std::fs::remove_file(self.incoming.join(&name)))?;
+        absent_is_fine(std::fs::remove_file(self.log(server)))?;
         absent_is_fine(std::fs::remove_file(self.domain(server)))
     }
 
-    pub(super) fn is_running(&self, server: ServerId) -> bool {
-        self.running.join(server.to_string()).exists()
+    /// What a domain was doing when the last process ended. One that is in memory and on disk was on
+    /// its way from one to the other; it is in memory.
+    pub(super) fn life(&self, server: ServerId) -> io::Result<Life> {
+        let name = server.to_string();
+        if self.left.join(&name).exists() {
+            absent_is_fine(std::fs::remove_file(self.running.join(&name)))?;
+            return Ok(Life::Left);
+        }
+        match std::fs::read(self.running.join(&name)) {
+            Ok(mark) => {
+                absent_is_fine(std::fs::remove_file(self.saved.join(&name)))?;
+                absent_is_fine(std::fs::remove_file(self.incoming.join(&name)))?;
+                Ok(if mark == PAUSED { Life::Paused } else { Life::Running })
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let awaited = self.incoming.join(&name).exists();
+                let saved = self.saved.join(name).exists();
+                Ok(match (saved, awaited) {
+                    (true, _) => Life::Saved,
+                    (false, true) => Life::Incoming,
+                    (false, false) => Life::Off,
+                })
+            }
+            Err(error) => Err(error),
+        }
     }
 
-    pub(super) fn set_running(&self, server: ServerId, running: bool) -> io::Result<()> {
-        let mark = self.running.join(server.to_string());
-        if !running {
-            return absent_is_fine(std::fs::remove_file(mark));
+    /// Where it is now comes first, so that a death between the two leaves it where [`Self::life`]
+    /// finds it.
+    pub(super) fn set_life(&self, server: ServerId, was: Life, life: Life) -> io::Result<()> {
+        let name = server.to_string();
+        let (running, saved) = (self.running.join(&name), self.saved.join(&name));
+        let (left, incoming) = (self.left.join(&name), self.incoming.join(&name));
+        match life {
+            Life::Running => mark(&running, b"")?,
+            Life::Paused => mark(&running, PAUSED)?,
+            Life::Saved => mark(&saved, b"")?,
+            Life::Left => mark(&left, b"")?,
+            Life::Incoming => mark(&incoming, b"")?,
+            Life::Off => {}
         }
-        match std::fs::write(&mark, b"") {
+        if !life.is_up() && was.is_up() {
+            absent_is_fine(std::fs::remove_file(&running))?;
+        }
+        if life != Life::Saved && was == Life::Saved {
+            absent_is_fine(std::fs::remove_file(&saved))?;
+        }
+        if life != Life::Left && was == Life::Left {
+            absent_is_fine(std::fs::remove_file(&left))?;
+        }
+        if life != Life::Incoming && was == Life::Incoming {
+            absent_is_fine(std::fs::remove_file(&incoming))?;
+        }
+        Ok(())
+    }
+
+    /// When it was put into memory.
+    pub(super) fn since(&self, server: ServerId) -> io::Result<SystemTime> {
+        let mark = std::fs::metadata(self.running.join(server.to_string()))?;
+        mark.created().or_else(|_| mark.modified())
+    }
+
+    /// Adds to its console log, which begins anew when it is long.
+    pub(super) fn say(&self, server: ServerId, text: &str) -> io::Result<()> {
+        let path = self.log(server);
+        let open = || {
+            let long = std::fs::metadata(&path).is_ok_and(|found| found.len() > LOG);
+            std::fs::File::options()
+                .create(true)
+                .append(!long)
+                .write(true)
+                .truncate(long)
+                .open(&path)
+        };
+        let file = match open() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                std::fs::create_dir_all(&self.running)?;
-                std::fs::write(&mark, b"")
+                std::fs::create_dir_all(&self.console)?;
+                open()
             }
             other => other,
+        };
+        file?.write_all(text.as_bytes())
+    }
+
+    pub(super) fn said(&self, server: ServerId) -> io::Result<String> {
+        match std::fs::read(self.log(server)) {
+            Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+            Err(error) => Err(error),
         }
+    }
+
+    fn log(&self, server: ServerId) -> PathBuf {
+        self.console.join(format!("{server}.log"))
     }
 
     fn domain(&self, server: ServerId) -> PathBuf {
         self.domains.join(format!("{server}.xml"))
+    }
+}
+
+fn mark(path: &Path, content: &[u8]) -> io::Result<()> {
+    match std::fs::write(path, content) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            std::fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
+            std::fs::write(path, content)
+        }
+        other => other,
     }
 }
 

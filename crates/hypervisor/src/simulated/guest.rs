@@ -116,6 +116,7 @@ fn words(life: Life) -> &'static str {
         Life::Paused => "paused",
         Life::Saved => "suspended",
         Life::Left => "on another host",
+        Life::Incoming => "awaited",
     }
 }
 

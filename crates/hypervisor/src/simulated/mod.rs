@@ -5,23 +5,26 @@
 //! only what must be answered without a file.
 
 mod files;
+mod guest;
+mod leave;
 mod plan;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use kilonova_ids::ServerId;
-use kilonova_node_api::Boot;
+use kilonova_node_api::{Boot, Departure, Peer, Rescue, Usage};
 
 pub use plan::{Failure, Plan};
 
-use crate::{About, Answer, Definition, Error, Found, Hypervisor, Step};
+use crate::{About, Answer, Definition, Error, Found, Hypervisor, Life, Step, Transfer};
 use files::Files;
 
 struct Guest {
     display_name: Box<str>,
-    running: bool,
+    life: Life,
 }
 
 /// The simulated hypervisor of one host.
@@ -29,6 +32,8 @@ pub struct Simulated {
     files: Files,
     plan: Plan,
     guests: Mutex<HashMap<ServerId, Guest>>,
+    /// Since when guests are on their way to another host.
+    leaving: Mutex<HashMap<ServerId, Instant>>,
 }
 
 impl Simulated {
@@ -42,7 +47,7 @@ impl Simulated {
                 Ok(definition) if definition.server == server => {
                     let guest = Guest {
                         display_name: definition.display_name.into(),
-                        running: files.is_running(server),
+                        life: files.life(server)?,
                     };
                     guests.insert(server, guest);
                 }
@@ -50,7 +55,7 @@ impl Simulated {
                 Err(error) => tracing::warn!(%server, %error, "a domain file cannot be read"),
             }
         }
-        Ok(Self { files, plan, guests: Mutex::new(guests) })
+        Ok(Self { files, plan, guests: Mutex::new(guests), leaving: Mutex::default() })
     }
 
     /// Times and failures; failures can be added while it runs.
@@ -62,22 +67,13 @@ impl Simulated {
         self.guests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Name and power state of a defined domain.
-    fn guest(&self, server: ServerId) -> Option<(Box<str>, bool)> {
-        self.guests().get(&server).map(|guest| (guest.display_name.clone(), guest.running))
+    fn leaving(&self) -> MutexGuard<'_, HashMap<ServerId, Instant>> {
+        self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn power(&self, step: Step, server: ServerId, running: bool) -> Result<(), Error> {
-        let Some((name, was)) = self.guest(server) else { return Err(unknown(step, server)) };
-        if was == running {
-            return Ok(());
-        }
-        self.plan.step(step, &name).await?;
-        let mut guests = self.guests();
-        let guest = guests.get_mut(&server).ok_or_else(|| unknown(step, server))?;
-        self.files.set_running(server, running).map_err(failed(step))?;
-        guest.running = running;
-        Ok(())
+    /// Name and state of a defined domain.
+    fn guest(&self, server: ServerId) -> Option<(Box<str>, Life)> {
+        self.guests().get(&server).map(|guest| (guest.display_name.clone(), guest.life))
     }
 }
 
@@ -95,7 +91,7 @@ impl Hypervisor for Simulated {
             let guests = self.guests();
             let Some(guest) = guests.get(&server) else { return Ok(None) };
             let xml: Arc<str> = self.files.read(server).map_err(failed(Step::Define))?.into();
-            Ok(Some(Found { server, running: guest.running, xml }))
+            Ok(Some(Found { server, life: guest.life, xml }))
         })
     }
 
@@ -108,6 +104,25 @@ impl Hypervisor for Simulated {
         Box::pin(self.plan.step(Step::Image, display_name))
     }
 
+    fn fetch<'a>(
+        &'a self,
+        _server: ServerId,
+        display_name: &'a str,
+        _boot: &'a Boot,
+        _from: &'a Peer,
+    ) -> Answer<'a, ()> {
+        Box::pin(self.plan.step(Step::Image, display_name))
+    }
+
+    fn prepare_rescue<'a>(
+        &'a self,
+        _server: ServerId,
+        display_name: &'a str,
+        _rescue: &'a Rescue,
+    ) -> Answer<'a, ()> {
+        Box::pin(self.plan.step(Step::Image, display_name))
+    }
+
     fn define<'a>(&'a self, definition: &'a Definition) -> Answer<'a, ()> {
         Box::pin(async move {
             self.plan.step(Step::Define, &definition.display_name).await?;
@@ -115,41 +130,85 @@ impl Hypervisor for Simulated {
             self.files
                 .write(definition.server, &definition.to_xml())
                 .map_err(failed(Step::Define))?;
-            let running = guests.get(&definition.server).is_some_and(|guest| guest.running);
+            let life = guests.get(&definition.server).map_or(Life::Off, |guest| guest.life);
             let display_name = definition.display_name.as_str().into();
-            guests.insert(definition.server, Guest { display_name, running });
+            guests.insert(definition.server, Guest { display_name, life });
             Ok(())
         })
     }
 
     fn start(&self, server: ServerId) -> Answer<'_, ()> {
-        Box::pin(self.power(Step::Start, server, true))
+        Box::pin(self.change(Step::Start, server, &[Life::Off], Life::Running))
     }
 
     fn stop(&self, server: ServerId) -> Answer<'_, ()> {
-        Box::pin(self.power(Step::Stop, server, false))
+        Box::pin(self.change(Step::Stop, server, &[Life::Running], Life::Off))
     }
 
     fn reboot(&self, server: ServerId) -> Answer<'_, ()> {
-        Box::pin(async move {
-            let Some((name, running)) = self.guest(server) else {
-                return Err(unknown(Step::Reboot, server));
-            };
-            if !running {
-                return Err(Error::new(Step::Reboot, format!("{name} is shut off")));
-            }
-            self.plan.step(Step::Reboot, &name).await
-        })
+        Box::pin(self.restart(server))
+    }
+
+    fn pause(&self, server: ServerId) -> Answer<'_, ()> {
+        Box::pin(self.change(Step::Pause, server, &[Life::Running], Life::Paused))
+    }
+
+    fn unpause(&self, server: ServerId) -> Answer<'_, ()> {
+        Box::pin(self.change(Step::Unpause, server, &[Life::Paused], Life::Running))
+    }
+
+    fn suspend(&self, server: ServerId) -> Answer<'_, ()> {
+        let from = &[Life::Running, Life::Paused];
+        Box::pin(self.change(Step::Suspend, server, from, Life::Saved))
+    }
+
+    fn resume(&self, server: ServerId) -> Answer<'_, ()> {
+        Box::pin(self.change(Step::Resume, server, &[Life::Saved], Life::Running))
+    }
+
+    fn receive(&self, server: ServerId) -> Answer<'_, ()> {
+        Box::pin(self.change(Step::Receive, server, &[Life::Off], Life::Incoming))
+    }
+
+    fn arrive(&self, server: ServerId, life: Life) -> Answer<'_, ()> {
+        Box::pin(self.change(Step::Look, server, &[Life::Incoming], life))
+    }
+
+    fn depart<'a>(&'a self, server: ServerId, departure: &'a Departure) -> Answer<'a, Transfer> {
+        Box::pin(async move { self.leave(server, departure) })
+    }
+
+    fn stay(&self, server: ServerId) -> Answer<'_, ()> {
+        self.leaving().remove(&server);
+        Box::pin(async { Ok(()) })
+    }
+
+    fn crash_dump(&self, server: ServerId) -> Answer<'_, ()> {
+        Box::pin(self.interrupt(server))
+    }
+
+    fn snapshot(&self, server: ServerId, file: PathBuf) -> Answer<'_, ()> {
+        Box::pin(self.copy_disk(server, file))
+    }
+
+    fn console(&self, server: ServerId) -> Answer<'_, String> {
+        Box::pin(async move { self.files.said(server).map_err(failed(Step::Look)) })
+    }
+
+    fn usage(&self, server: ServerId) -> Answer<'_, Usage> {
+        Box::pin(async move { self.used(server) })
     }
 
     fn destroy(&self, server: ServerId) -> Answer<'_, ()> {
-        Box::pin(self.power(Step::Destroy, server, false))
+        let from = &[Life::Running, Life::Paused, Life::Saved, Life::Left, Life::Incoming];
+        self.leaving().remove(&server);
+        Box::pin(self.change(Step::Destroy, server, from, Life::Off))
     }
 
     fn undefine(&self, server: ServerId) -> Answer<'_, ()> {
         Box::pin(async move {
-            let Some((name, running)) = self.guest(server) else { return Ok(()) };
-            if running {
+            let Some((name, life)) = self.guest(server) else { return Ok(()) };
+            if life.is_up() {
                 return Err(Error::new(Step::Destroy, format!("{name} is running")));
             }
             let mut guests = self.guests();

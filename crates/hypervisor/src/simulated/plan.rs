@@ -37,9 +37,20 @@ impl Plan {
 
     /// Takes the step's time, then fails if a failure is due.
     pub(super) async fn step(&self, step: Step, display_name: &str) -> Result<(), Error> {
-        if let Some(time) = self.times.get(&step).filter(|time| !time.is_zero()) {
-            tokio::time::sleep(*time).await;
+        let time = self.time(step);
+        if !time.is_zero() {
+            tokio::time::sleep(time).await;
         }
+        self.check(step, display_name)
+    }
+
+    /// How long a step takes.
+    pub(super) fn time(&self, step: Step) -> Duration {
+        self.times.get(&step).copied().unwrap_or_default()
+    }
+
+    /// Fails if a failure is due.
+    pub(super) fn check(&self, step: Step, display_name: &str) -> Result<(), Error> {
         let mut failures = self.failures.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let due = failures.iter_mut().find(|failure| {
             failure.step == step

@@ -7,7 +7,7 @@ use kilonova_ids::ServerId;
 use kilonova_node_api::Boot;
 
 use super::{Failure, Plan, Simulated};
-use crate::{Definition, Hypervisor, Step};
+use crate::{Definition, Hypervisor, Life, Step};
 
 fn definition(name: &str) -> Definition {
     Definition {
@@ -16,8 +16,9 @@ fn definition(name: &str) -> Definition {
         display_name: name.into(),
         vcpus: 1,
         memory_mb: 64,
-        boot: Boot { image: None, root_gb: 1, ephemeral_gb: 0, swap_mb: 0 },
+        boot: Boot { image: None, root_gb: 1, ephemeral_gb: 0, swap_mb: 0, rebuilt: None },
         devices: Vec::new(),
+        rescue: None,
         done: None,
     }
 }
@@ -38,9 +39,9 @@ async fn domains_and_their_power_survive_a_restart() {
     drop(first);
     let second = open(folder.path());
     assert_eq!(second.servers().await.expect("listed").len(), 2);
-    for (one, running) in [(&on, true), (&off, false)] {
+    for (one, life) in [(&on, Life::Running), (&off, Life::Off)] {
         let found = second.domain(one.server).await.expect("answers").expect("there");
-        assert_eq!(found.running, running);
+        assert_eq!(found.life, life);
         assert_eq!(found.definition().as_ref(), Ok(one));
     }
     assert!(second.undefine(on.server).await.is_err(), "a running guest is not undefined");
@@ -74,4 +75,68 @@ async fn failures_come_at_the_named_step_for_the_named_servers_and_then_stop() {
     hypervisor.start(bad.server).await.expect("once only");
     let missing = hypervisor.start(ServerId::new_v4()).await.expect_err("unknown");
     assert!(missing.message.contains("no domain"));
+}
+
+/// Runs each step once and again, and looks after a restart.
+#[tokio::test]
+async fn a_guest_is_found_as_it_was_left() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let one = definition("one");
+    open(folder.path()).define(&one).await.expect("defined");
+    type Do = fn(&Simulated, ServerId) -> crate::Answer<'_, ()>;
+    let steps: [(Do, Life); 9] = [
+        (|h, s| h.start(s), Life::Running),
+        (|h, s| h.pause(s), Life::Paused),
+        (|h, s| h.unpause(s), Life::Running),
+        (|h, s| h.suspend(s), Life::Saved),
+        (|h, s| h.resume(s), Life::Running),
+        (|h, s| h.pause(s), Life::Paused),
+        (|h, s| h.suspend(s), Life::Saved),
+        (|h, s| h.destroy(s), Life::Off),
+        (|h, s| h.start(s), Life::Running),
+    ];
+    for (step, life) in steps {
+        for _ in 0..2 {
+            let hypervisor = open(folder.path());
+            step(&hypervisor, one.server).await.expect("done");
+            let found = hypervisor.domain(one.server).await.expect("answers").expect("there");
+            assert_eq!(found.life, life);
+        }
+    }
+    let hypervisor = open(folder.path());
+    let said = hypervisor.console(one.server).await.expect("a log");
+    assert_eq!(said.matches("simulated guest instance-00000001 starts").count(), 2, "{said}");
+    assert!(said.contains("suspend: running -> suspended"), "{said}");
+    let usage = hypervisor.usage(one.server).await.expect("counted");
+    assert_eq!((usage.state.as_str(), usage.memory_mb, usage.cpu_ns.len()), ("running", 64, 1));
+    hypervisor.destroy(one.server).await.expect("destroyed");
+    for refused in [hypervisor.resume(one.server), hypervisor.pause(one.server)] {
+        assert!(refused.await.expect_err("refused").message.contains("one is shutdown"));
+    }
+}
+
+#[tokio::test]
+async fn death_on_the_way_to_disk_or_back_leaves_it_in_memory() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let one = definition("one");
+    let hypervisor = open(folder.path());
+    hypervisor.define(&one).await.expect("defined");
+    hypervisor.start(one.server).await.expect("started");
+    let saved = folder.path().join("host/saved").join(one.server.to_string());
+    crate::write_atomically(&saved, b"").expect("written");
+    let found = open(folder.path()).domain(one.server).await.expect("answers").expect("there");
+    assert_eq!(found.life, Life::Running);
+    assert!(!saved.exists());
+}
+
+#[tokio::test]
+async fn a_snapshot_tells_what_the_disk_is_of() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let one = definition("one");
+    let hypervisor = open(folder.path());
+    hypervisor.define(&one).await.expect("defined");
+    let file = folder.path().join("snapshots/disk");
+    hypervisor.snapshot(one.server, file.clone()).await.expect("written");
+    let disk = std::fs::read_to_string(file).expect("readable");
+    assert!(disk.contains(&format!("server={}\nimage=none", one.server)), "{disk}");
 }

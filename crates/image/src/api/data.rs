@@ -3,22 +3,19 @@
 use std::fs::File;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::put;
-use http_body_util::channel::{Channel, Sender};
 use kilonova_wire::{Context, Fault};
-use tokio::io::AsyncReadExt as _;
 
 use super::{Answer, id_of, no_content};
-use crate::{Error, ImageRecord, Images};
+use crate::{Error, ImageRecord, Images, body_of};
 
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
 const IMAGE_SIZE: HeaderName = HeaderName::from_static("x-openstack-image-size");
-const CHUNK: usize = 128 * 1024;
 
 pub(super) fn routes() -> Router<Images> {
     Router::new().route("/v2/images/{id}/file", put(upload).get(download))
@@ -55,9 +52,7 @@ async fn download(
 }
 
 fn stream(image: &ImageRecord, file: File) -> Result<Response, Fault> {
-    let (sender, body) = Channel::<Bytes, std::io::Error>::new(4);
-    tokio::spawn(send(tokio::fs::File::from_std(file), sender));
-    let mut response = Body::new(body).into_response();
+    let mut response = body_of(file).into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, OCTETS);
     headers.insert(header::CONTENT_LENGTH, image.size.unwrap_or_default().into());
@@ -66,17 +61,4 @@ fn stream(image: &ImageRecord, file: File) -> Result<Response, Fault> {
         headers.insert(CONTENT_MD5, value);
     }
     Ok(response)
-}
-
-/// Ends when the file does or when nobody reads any more.
-async fn send(mut file: tokio::fs::File, mut sender: Sender<Bytes, std::io::Error>) {
-    loop {
-        let mut chunk = bytes::BytesMut::with_capacity(CHUNK);
-        match file.read_buf(&mut chunk).await {
-            Ok(0) => return,
-            Ok(_) if sender.send_data(chunk.freeze()).await.is_err() => return,
-            Ok(_) => {}
-            Err(error) => return sender.abort(error),
-        }
-    }
 }

@@ -8,6 +8,7 @@
 //! meanwhile can tell a file in the making from what a crash left behind.
 
 pub(crate) mod format;
+mod stream;
 mod writer;
 
 use std::fs::{self, File, TryLockError};
@@ -19,6 +20,7 @@ use kilonova_ids::ImageId;
 
 use crate::Error;
 
+pub use stream::body_of;
 pub(crate) use writer::Writer;
 
 /// The directory of the images.

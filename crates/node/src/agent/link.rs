@@ -4,12 +4,15 @@
 //! with the old epoch end before the new one is asked for.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kilonova_ids::ImageId;
-use kilonova_node_api::{Batch, Carried, Chunk, ControlPlane, Observation, Refusal, Registration};
+use kilonova_node_api::{
+    Batch, Carried, Chunk, ControlPlane, Observation, Refusal, Registration, Reply,
+};
 use tokio::sync::{RwLock, mpsc};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -128,6 +131,31 @@ impl Link {
                 Ok(chunk) => return Ok(chunk),
                 Err(refusal) => self.wait_or_stop(refusal).await?,
             }
+        }
+    }
+
+    /// Sends the bytes of an image, however long it takes; an error is final.
+    pub(super) async fn keep_image(&self, image: ImageId, file: &Path) -> Result<(), String> {
+        loop {
+            let epoch = *self.epoch.read().await;
+            match self.control.keep_image(&self.host, epoch, image, file.to_owned()).await {
+                Ok(()) => return Ok(()),
+                Err(Refusal::Unavailable(why)) => {
+                    tracing::warn!(host = %self.host, %image, %why, "the image is not taken; trying again");
+                    self.pause().await;
+                }
+                Err(Refusal::Rejected(why)) => return Err(why),
+                Err(Refusal::Fenced) if epoch != *self.epoch.read().await => {}
+                Err(Refusal::Fenced) => return Err(Refusal::Fenced.to_string()),
+            }
+        }
+    }
+
+    /// Gives an answer; nobody is told when it does not arrive, as whoever asked gives up by itself.
+    pub(super) async fn reply(&self, reply: Reply) {
+        let epoch = *self.epoch.read().await;
+        if let Err(why) = self.control.replied(&self.host, epoch, vec![reply]).await {
+            tracing::info!(host = %self.host, %why, "an answer is not taken");
         }
     }
 

@@ -4,9 +4,9 @@
 //! that was never as its document said is undone when a step fails; one that was is left as it is.
 
 use kilonova_devices::Made;
-use kilonova_hypervisor::Definition;
+use kilonova_hypervisor::{Definition, Life, Transfer};
 use kilonova_ids::ServerId;
-use kilonova_node_api::{Attachment, Domain, Outcome, Power, Verb};
+use kilonova_node_api::{Attachment, Departure, Domain, Outcome, Power, Verb};
 
 use super::notes::Note;
 use super::work::{Halt, Work};
@@ -21,14 +21,26 @@ type Current<'a> = &'a (dyn Fn() -> Result<(), Halt> + Send + Sync);
 struct Now {
     /// `None` where the hypervisor's XML cannot be read.
     definition: Option<Definition>,
-    running: bool,
+    life: Life,
+}
+
+/// What there is to say of a guest.
+pub(super) fn outcome(life: Life) -> Outcome {
+    match life {
+        Life::Off => Outcome::Stopped,
+        Life::Running => Outcome::Running,
+        Life::Paused => Outcome::Paused,
+        Life::Saved => Outcome::Suspended,
+        Life::Left => Outcome::Departed,
+        Life::Incoming => Outcome::Ready,
+    }
 }
 
 impl Work {
     async fn now(&self, server: ServerId) -> Result<Option<Now>, Halt> {
         Ok(self.hypervisor.domain(server).await?.map(|found| Now {
             definition: found.definition().map_err(|error| tracing::warn!(%server, %error)).ok(),
-            running: found.running,
+            life: found.life,
         }))
     }
 
@@ -40,6 +52,16 @@ impl Work {
     ) -> Result<Outcome, Halt> {
         let want = Definition::of(server, domain);
         let now = self.now(server).await?;
+        let life = now.as_ref().map_or(Life::Off, |now| now.life);
+        if life == Life::Left {
+            return Ok(Outcome::Departed);
+        }
+        if let Some(departure) = &domain.departure {
+            return self.send_away(server, departure, life).await;
+        }
+        if life.is_up() {
+            self.hypervisor.stay(server).await?;
+        }
         let noted = self.notes.get(server);
         let fresh = noted.as_ref().map_or(now.is_none(), |note| note.building);
         let noted = noted.unwrap_or_default();
@@ -63,18 +85,27 @@ impl Work {
         current: Current<'_>,
     ) -> Result<Outcome, Halt> {
         let server = want.server;
-        let mut running = now.as_ref().is_some_and(|now| now.running);
+        let mut life = now.as_ref().map_or(Life::Off, |now| now.life);
         let is = now.as_ref().and_then(|now| now.definition.as_ref());
         let same = is.is_some_and(|is| is.same_machine(want));
-        if running && !same {
+        if life != Life::Off && !same {
             current()?;
             self.hypervisor.destroy(server).await?;
-            running = false;
+            life = Life::Off;
         }
         let wanted = self.devices(want, is, noted, fresh, current).await?;
-        if now.is_none() {
+        if now.is_none()
+            && let Some(from) = &domain.from
+        {
+            current()?;
+            self.hypervisor.fetch(server, &want.display_name, &want.boot, from).await?;
+        } else if now.is_none() || is.is_some_and(|is| is.boot.rebuilt != want.boot.rebuilt) {
             current()?;
             self.hypervisor.prepare(server, &want.display_name, &want.boot).await?;
+        }
+        if let Some(rescue) = want.rescue.filter(|_| is.is_none_or(|is| is.rescue != want.rescue)) {
+            current()?;
+            self.hypervisor.prepare_rescue(server, &want.display_name, &rescue).await?;
         }
         let done = if fresh { want.done } else { is.and_then(|is| is.done) };
         let next = Definition { done, ..want.clone() };
@@ -82,32 +113,74 @@ impl Work {
             current()?;
             self.hypervisor.define(&next).await?;
         }
-        if let Some((_, verb)) = domain.verb.filter(|(operation, _)| done != Some(*operation)) {
-            if running && domain.power == Power::On {
+        let due = domain.verb.filter(|(operation, _)| done != Some(*operation));
+        if let Some((_, verb @ (Verb::RebootSoft | Verb::RebootHard))) = due {
+            if life != Life::Off && domain.power == Power::On {
                 current()?;
-                running = self.restart(want, verb).await?;
+                life = self.restart(want, verb, life).await?;
             } else {
                 self.hypervisor.define(want).await?;
             }
         }
-        let outcome = match domain.power {
-            Power::On => {
-                if !running {
-                    current()?;
-                    self.hypervisor.start(server).await?;
-                }
-                Outcome::Running
-            }
-            Power::Off => {
-                if running {
-                    current()?;
-                    self.hypervisor.stop(server).await?;
-                }
-                Outcome::Stopped
-            }
-        };
+        if domain.power == Power::Incoming && !life.is_up() {
+            current()?;
+            self.hypervisor.receive(server).await?;
+            self.note(server, Note { building: false, made: wanted }, DEFINE)?;
+            return Ok(Outcome::Ready);
+        }
+        let life = self.settle_power(server, domain.power, life, current).await?;
+        match due {
+            Some((_, Verb::Snapshot { image })) => self.snapshot(want, image, current).await?,
+            Some((_, Verb::CrashDump)) => self.crash_dump(want, current).await?,
+            _ => {}
+        }
         self.note(server, Note { building: false, made: wanted }, DEFINE)?;
-        Ok(outcome)
+        Ok(outcome(life))
+    }
+
+    /// Takes the guest to the power state that is wanted, from whichever it is in. One that is shut
+    /// off has no memory that could be kept: it stays so, and is reported so.
+    async fn settle_power(
+        &self,
+        server: ServerId,
+        power: Power,
+        mut life: Life,
+        current: Current<'_>,
+    ) -> Result<Life, Halt> {
+        let hypervisor = &self.hypervisor;
+        while let Some(next) = next(power, life) {
+            current()?;
+            match (life, next) {
+                (Life::Incoming, Life::Running | Life::Paused) => {
+                    hypervisor.arrive(server, next).await?;
+                }
+                (Life::Off, _) => hypervisor.start(server).await?,
+                (Life::Paused, Life::Running) => hypervisor.unpause(server).await?,
+                (Life::Saved, Life::Running) => hypervisor.resume(server).await?,
+                (_, Life::Paused) => hypervisor.pause(server).await?,
+                (_, Life::Saved) => hypervisor.suspend(server).await?,
+                (Life::Running, _) => hypervisor.stop(server).await?,
+                (_, _) => hypervisor.destroy(server).await?,
+            }
+            life = next;
+        }
+        Ok(life)
+    }
+
+    /// Sends a guest to another host, or goes on with it; answers at once.
+    async fn send_away(
+        &self,
+        server: ServerId,
+        departure: &Departure,
+        life: Life,
+    ) -> Result<Outcome, Halt> {
+        if !life.is_up() {
+            return Err(Halt::failed("migrate", "the guest does not run"));
+        }
+        Ok(match self.hypervisor.depart(server, departure).await? {
+            Transfer::Going(progress) => Outcome::Departing(progress),
+            Transfer::Gone => Outcome::Departed,
+        })
     }
 
     /// Makes what is missing for the devices and takes back what is no longer wanted.
@@ -147,10 +220,10 @@ impl Work {
         Ok(wanted)
     }
 
-    /// Carries out a one-shot verb on a running guest and remembers it with the domain. Returns
-    /// whether the guest runs.
-    async fn restart(&self, want: &Definition, verb: Verb) -> Result<bool, Halt> {
-        if verb == Verb::RebootSoft {
+    /// Carries out a one-shot verb on a guest and remembers it with the domain. Returns what the
+    /// guest is then.
+    async fn restart(&self, want: &Definition, verb: Verb, life: Life) -> Result<Life, Halt> {
+        if verb == Verb::RebootSoft && life == Life::Running {
             match tokio::time::timeout(self.soft_reboot, self.hypervisor.reboot(want.server)).await
             {
                 Ok(result) => {
@@ -158,7 +231,7 @@ impl Work {
                     let remembered = self.hypervisor.define(want).await;
                     result?;
                     remembered?;
-                    return Ok(true);
+                    return Ok(Life::Running);
                 }
                 Err(_) => {
                     tracing::info!(server = %want.server, "the guest did not restart by itself")
@@ -167,7 +240,7 @@ impl Work {
         }
         self.hypervisor.destroy(want.server).await?;
         self.hypervisor.define(want).await?;
-        Ok(false)
+        Ok(Life::Off)
     }
 
     pub(super) async fn absent(&self, server: ServerId) -> Result<Outcome, Halt> {
@@ -175,7 +248,7 @@ impl Work {
         let mut made = self.notes.get(server).unwrap_or_default().made;
         if let Some(now) = &now {
             made.extend(now.definition.as_ref().map(self::made).unwrap_or_default());
-            if now.running {
+            if now.life != Life::Off {
                 self.hypervisor.destroy(server).await?;
             }
         }
@@ -189,6 +262,19 @@ impl Work {
             .map_err(|error| Halt::failed(DESTROY, format!("{}: {error}", self.state.display())))?;
         Ok(Outcome::Absent)
     }
+}
+
+/// The step from a state towards what is wanted; nothing when it is reached or cannot be.
+fn next(power: Power, life: Life) -> Option<Life> {
+    let next = match (power, life) {
+        (Power::Incoming, _) | (_, Life::Left) => return None,
+        (Power::On, _) => Life::Running,
+        (Power::Off, _) | (_, Life::Off) => Life::Off,
+        (Power::Paused, Life::Saved) => Life::Running,
+        (Power::Paused, _) => Life::Paused,
+        (Power::Suspended, _) => Life::Saved,
+    };
+    (next != life).then_some(next)
 }
 
 fn made(definition: &Definition) -> Vec<Made> {

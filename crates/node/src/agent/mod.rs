@@ -4,11 +4,13 @@
 //! and never report what it has not done. It can be dropped at any await and started again on the
 //! same state: every document is looked at afresh.
 
+mod answers;
 mod book;
 mod inventory;
 mod link;
 mod make;
 mod notes;
+mod once;
 mod orders;
 mod recovery;
 mod simulate;
@@ -130,7 +132,7 @@ impl Node {
         mut shutdown: watch::Receiver<bool>,
     ) -> impl Future<Output = Result<(), Error>> + Send {
         let link = Arc::new(Link::new(control, self.parts.registration.host.clone()));
-        let work = Arc::new(Work::new(&self.parts, self.notes, self.book));
+        let work = Arc::new(Work::new(&self.parts, self.notes, self.book, Arc::clone(&link)));
         let tools = Arc::clone(&self.parts.tools);
         let inventory = Inventory::new(self.parts, Arc::clone(&work), self.watch);
         let agent = Box::new(Agent { inventory, link, work, tools });
@@ -220,6 +222,7 @@ impl Agent {
             for document in batch.documents {
                 workers.dispatch(document);
             }
+            answers::answer(&self.work, batch.questions);
             if scanned.elapsed() >= self.inventory.rescan() {
                 scanned = Instant::now();
                 Box::pin(self.tell_changes()).await?;
@@ -250,6 +253,7 @@ impl Agent {
         }
         let (gone, there): (Vec<_>, Vec<_>) =
             batch.documents.into_iter().partition(|one| one.desired == Desired::Absent);
+        answers::answer(&self.work, batch.questions);
         // What has to go goes first: the others may need its room.
         for document in gone.into_iter().chain(there) {
             workers.dispatch(document);

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use kilonova_devices::Made;
 use kilonova_ids::ServerId;
-use kilonova_node_api::{Batch, Observation, Outcome};
+use kilonova_node_api::{Batch, Observation};
 
 use super::work::Work;
 use crate::Error;
@@ -26,7 +26,7 @@ pub(super) async fn recover(work: &Work, batch: &Batch) -> Result<Vec<Observatio
     for server in domains.difference(&named) {
         tracing::warn!(host = work.host(), %server, "a domain that no document names is left as it is");
         if let Some(found) = work.hypervisor.domain(*server).await.map_err(hypervisor)? {
-            let outcome = if found.running { Outcome::Running } else { Outcome::Stopped };
+            let outcome = super::make::outcome(found.life);
             strays.push(Observation { server: *server, generation: 0, outcome });
         }
     }

@@ -13,6 +13,7 @@ use tokio::sync::{RwLock, Semaphore, watch};
 
 use super::Parts;
 use super::book::{Book, Verdict};
+use super::link::Link;
 use super::notes::{Note, Notes};
 
 const PROGRAM: &str = "program";
@@ -45,6 +46,7 @@ pub(super) struct Work {
     pub(super) hypervisor: Arc<dyn Hypervisor>,
     pub(super) notes: Notes,
     pub(super) book: Book,
+    pub(super) link: Arc<Link>,
     pub(super) soft_reboot: Duration,
     permits: Semaphore,
     /// Held shared while something is made or taken back, alone while the devices are counted.
@@ -54,7 +56,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    pub(super) fn new(parts: &Parts, notes: Notes, book: Book) -> Self {
+    pub(super) fn new(parts: &Parts, notes: Notes, book: Book, link: Arc<Link>) -> Self {
         Self {
             host: parts.registration.host.clone(),
             state: parts.state.clone(),
@@ -62,6 +64,7 @@ impl Work {
             hypervisor: Arc::clone(&parts.hypervisor),
             notes,
             book,
+            link,
             soft_reboot: parts.settings.soft_reboot,
             permits: Semaphore::new(parts.settings.concurrency.max(1)),
             devices: Arc::default(),

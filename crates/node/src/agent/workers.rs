@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kilonova_ids::ServerId;
 use kilonova_node_api::{Desired, Document, Observation, Outcome};
@@ -18,6 +18,10 @@ use super::work::{Halt, Work};
 const QUEUE: usize = 1024;
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
+/// Between two looks at a guest that is on its way to another host.
+const LOOK: Duration = Duration::from_millis(50);
+/// Between two reports of how far it is.
+const TELL: Duration = Duration::from_secs(1);
 
 /// Boxed: a channel keeps room for some from the start.
 type Reports = mpsc::Sender<Box<Observation>>;
@@ -91,6 +95,7 @@ async fn serve(
     reports: Reports,
 ) {
     let mut retry = FIRST_RETRY;
+    let mut told: Option<Instant> = None;
     loop {
         let document = Arc::clone(&newest.borrow_and_update());
         let outcome = match work.carry_out(&document, &newest).await {
@@ -106,7 +111,19 @@ async fn serve(
         };
         let unfinished =
             matches!((&document.desired, &outcome), (Desired::Absent, Outcome::Failed { .. }));
+        let departs = matches!(outcome, Outcome::Departing(_));
         let observation = Observation { server, generation: document.generation, outcome };
+        if departs {
+            // A guest on its way is looked at often and told of now and then.
+            if told.is_none_or(|told| told.elapsed() >= TELL) {
+                told = Some(Instant::now());
+                if reports.send(Box::new(observation)).await.is_err() {
+                    return;
+                }
+            }
+            let _ = tokio::time::timeout(LOOK, newest.changed()).await;
+            continue;
+        }
         if reports.send(Box::new(observation)).await.is_err() {
             return;
         }

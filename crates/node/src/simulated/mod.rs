@@ -2,8 +2,8 @@
 //!
 //! Owns the pretended sysfs. Nothing outside may tell it from a real one through the `Sysfs` trait.
 
-mod loaded;
 mod faults;
+mod loaded;
 mod render;
 mod state;
 mod sysfs;

@@ -229,12 +229,27 @@ fn fake_of(key: &str, entry: &FakeEntry) -> Result<Fake, Refusal> {
     })
 }
 
-const STEPS: [Step; 6] =
-    [Step::Image, Step::Define, Step::Start, Step::Stop, Step::Reboot, Step::Destroy];
+const STEPS: &[Step] = &[
+    Step::Image,
+    Step::Define,
+    Step::Start,
+    Step::Stop,
+    Step::Reboot,
+    Step::Destroy,
+    Step::Pause,
+    Step::Unpause,
+    Step::Suspend,
+    Step::Resume,
+    Step::Snapshot,
+    Step::CrashDump,
+    Step::Look,
+    Step::Receive,
+    Step::Migrate,
+];
 const CREATE_MDEV: &str = "create_mdev";
 
 fn step(key: &str, name: &str) -> Result<Step, Refusal> {
-    STEPS.into_iter().find(|step| step.as_str() == name).ok_or_else(|| {
+    STEPS.iter().copied().find(|step| step.as_str() == name).ok_or_else(|| {
         let all: Vec<&str> = STEPS.iter().map(|step| step.as_str()).collect();
         (key.to_owned(), format!("'{name}' is none of the steps {CREATE_MDEV}, {}", all.join(", ")))
     })

@@ -1,13 +1,14 @@
 //! A control plane that keeps documents and observations in memory.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kilonova_ids::{ImageId, ServerId};
 use kilonova_node_api::{
     Answer, Batch, Carried, Chunk, ControlPlane, Desired, Document, Observation, Order, Outcome,
-    Refusal, Registration, Session,
+    Question, Refusal, Registration, Reply, Session,
 };
 use tokio::sync::watch;
 
@@ -22,6 +23,10 @@ pub struct State {
     pub orders: Vec<Order>,
     /// What came of orders.
     pub carried: Vec<Carried>,
+    /// What is asked about guests.
+    pub questions: Vec<(i64, Question)>,
+    /// What was answered.
+    pub replies: Vec<Reply>,
     /// The bytes of images.
     pub images: BTreeMap<ImageId, Vec<u8>>,
     /// Calls that are still answered with `Unavailable`.
@@ -63,6 +68,14 @@ impl Control {
         self.with(|state| {
             state.generation += 1;
             state.orders.push(Order { generation: state.generation, ..order });
+        });
+    }
+
+    /// Asks about a guest.
+    pub fn ask(&self, question: Question) {
+        self.with(|state| {
+            state.generation += 1;
+            state.questions.push((state.generation, question));
         });
     }
 
@@ -163,6 +176,12 @@ impl ControlPlane for Control {
                                 .filter(|one| one.generation > since)
                                 .cloned()
                                 .collect(),
+                            questions: state
+                                .questions
+                                .iter()
+                                .filter(|(generation, _)| *generation > since)
+                                .map(|(_, question)| question.clone())
+                                .collect(),
                         });
                     }
                 }
@@ -220,6 +239,33 @@ impl ControlPlane for Control {
                 let rest = bytes.iter().skip(usize::try_from(offset).unwrap_or(usize::MAX));
                 let size = bytes.len() as u64;
                 Ok(Chunk { size, bytes: rest.take(PIECE).copied().collect() })
+            })
+        })
+    }
+
+    fn keep_image<'a>(
+        &'a self,
+        _host: &'a str,
+        epoch: i64,
+        image: ImageId,
+        file: PathBuf,
+    ) -> Answer<'a, ()> {
+        Box::pin(async move {
+            self.with(|state| {
+                Self::check(state, Some(epoch))?;
+                let bytes = std::fs::read(&file).map_err(|e| Refusal::Rejected(e.to_string()))?;
+                state.images.insert(image, bytes);
+                Ok(())
+            })
+        })
+    }
+
+    fn replied<'a>(&'a self, _host: &'a str, epoch: i64, replies: Vec<Reply>) -> Answer<'a, ()> {
+        Box::pin(async move {
+            self.with(|state| {
+                Self::check(state, Some(epoch))?;
+                state.replies.extend(replies);
+                Ok(())
             })
         })
     }

@@ -1,13 +1,14 @@
 //! A host that dies at a chosen step: from then on nothing it is asked for happens or returns.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use kilonova_devices::Sysfs;
-use kilonova_hypervisor::{About, Answer, Definition, Error, Found, Hypervisor};
+use kilonova_hypervisor::{About, Answer, Definition, Error, Found, Hypervisor, Life, Transfer};
 use kilonova_ids::ServerId;
-use kilonova_node_api::Boot;
+use kilonova_node_api::{Boot, Departure, Peer, Rescue, Usage};
 use tokio::sync::watch;
 
 /// When the host dies: before or after its n-th step that changes something.
@@ -151,6 +152,60 @@ impl Hypervisor for Fragile<dyn Hypervisor> {
         boot: &'a Boot,
     ) -> Answer<'a, ()> {
         Box::pin(self.doom.run("image", self.inner.prepare(server, display_name, boot)))
+    }
+    fn prepare_rescue<'a>(
+        &'a self,
+        server: ServerId,
+        display_name: &'a str,
+        rescue: &'a Rescue,
+    ) -> Answer<'a, ()> {
+        let work = self.inner.prepare_rescue(server, display_name, rescue);
+        Box::pin(self.doom.run("rescue", work))
+    }
+    fn pause(&self, server: ServerId) -> Answer<'_, ()> {
+        Box::pin(self.doom.run("pause", self.inner.pause(server)))
+    }
+    fn unpause(&self, server: ServerId) -> Answer<'_, ()> {
+        Box::pin(self.doom.run("unpause", self.inner.unpause(server)))
+    }
+    fn suspend(&self, server: ServerId) -> Answer<'_, ()> {
+        Box::pin(self.doom.run("suspend", self.inner.suspend(server)))
+    }
+    fn resume(&self, server: ServerId) -> Answer<'_, ()> {
+        Box::pin(self.doom.run("resume", self.inner.resume(server)))
+    }
+    fn fetch<'a>(
+        &'a self,
+        server: ServerId,
+        display_name: &'a str,
+        boot: &'a Boot,
+        from: &'a Peer,
+    ) -> Answer<'a, ()> {
+        Box::pin(self.doom.run("fetch", self.inner.fetch(server, display_name, boot, from)))
+    }
+    fn receive(&self, server: ServerId) -> Answer<'_, ()> {
+        Box::pin(self.doom.run("receive", self.inner.receive(server)))
+    }
+    fn arrive(&self, server: ServerId, life: Life) -> Answer<'_, ()> {
+        Box::pin(self.doom.run("arrive", self.inner.arrive(server, life)))
+    }
+    fn depart<'a>(&'a self, server: ServerId, departure: &'a Departure) -> Answer<'a, Transfer> {
+        Box::pin(self.doom.run("migrate", self.inner.depart(server, departure)))
+    }
+    fn stay(&self, server: ServerId) -> Answer<'_, ()> {
+        self.inner.stay(server)
+    }
+    fn crash_dump(&self, server: ServerId) -> Answer<'_, ()> {
+        Box::pin(self.doom.run("crash_dump", self.inner.crash_dump(server)))
+    }
+    fn snapshot(&self, server: ServerId, file: PathBuf) -> Answer<'_, ()> {
+        Box::pin(self.doom.run("snapshot", self.inner.snapshot(server, file)))
+    }
+    fn console(&self, server: ServerId) -> Answer<'_, String> {
+        self.inner.console(server)
+    }
+    fn usage(&self, server: ServerId) -> Answer<'_, Usage> {
+        self.inner.usage(server)
     }
     fn define<'a>(&'a self, definition: &'a Definition) -> Answer<'a, ()> {
         Box::pin(self.doom.run("define", self.inner.define(definition)))

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kilonova_devices::{Sysfs, mdevs};
-use kilonova_hypervisor::{Definition, Hypervisor};
+use kilonova_hypervisor::{Definition, Hypervisor, Life};
 use kilonova_ids::ServerId;
 use kilonova_node::topology::Topology;
 use kilonova_node::{Error, Node, Parts};
@@ -93,7 +93,7 @@ impl Host {
     }
 
     pub fn assert_empty(&self, when: &str) {
-        for folder in ["mdevs", "domains", "running", "notes"] {
+        for folder in ["mdevs", "domains", "running", "saved", "console", "snapshots", "notes"] {
             assert_eq!(self.files(folder), Vec::<String>::new(), "{folder} {when}");
         }
     }
@@ -131,8 +131,13 @@ impl Running {
     }
 
     pub async fn domain(&self, server: ServerId) -> Option<(Definition, bool)> {
+        let (definition, life) = self.life(server).await?;
+        Some((definition, life == Life::Running))
+    }
+
+    pub async fn life(&self, server: ServerId) -> Option<(Definition, Life)> {
         let found = self.parts.hypervisor.domain(server).await.expect("answers")?;
-        Some((found.definition().expect("readable"), found.running))
+        Some((found.definition().expect("readable"), found.life))
     }
 }
 
@@ -146,10 +151,13 @@ pub fn guest(name: &str, devices: Vec<Attachment>) -> Domain {
         display_name: name.into(),
         vcpus: 1,
         memory_mb: 512,
-        boot: Boot { image: None, root_gb: 1, ephemeral_gb: 0, swap_mb: 0 },
+        boot: Boot { image: None, root_gb: 1, ephemeral_gb: 0, swap_mb: 0, rebuilt: None },
         power: Power::On,
         verb: None,
         devices,
+        rescue: None,
+        from: None,
+        departure: None,
     }
 }
 

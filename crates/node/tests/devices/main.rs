@@ -56,10 +56,13 @@ fn guest(devices: Vec<Attachment>) -> Desired {
         display_name: "one".into(),
         vcpus: 1,
         memory_mb: 512,
-        boot: Boot { image: None, root_gb: 1, ephemeral_gb: 0, swap_mb: 0 },
+        boot: Boot { image: None, root_gb: 1, ephemeral_gb: 0, swap_mb: 0, rebuilt: None },
         power: Power::On,
         verb: None,
         devices,
+        rescue: None,
+        departure: None,
+        from: None,
     }))
 }
 

@@ -39,7 +39,7 @@ fn create_schema(version: Microversion) -> Schema {
 }
 
 fn description_schema() -> Value {
-    json!({"type": ["string", "null"], "maxLength": 65535})
+    json!({"type": ["string", "null"], "maxLength": 65535, "pattern": r"^[^\p{C}]*$"})
 }
 
 fn wrapped(properties: Value, required: &[&str]) -> Schema {

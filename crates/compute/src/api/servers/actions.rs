@@ -5,10 +5,17 @@ use axum::extract::{Path, State};
 use kilonova_flow::{self as flow, Event, Operation, Outcome};
 use kilonova_ids::{ServerId, parse_uuid_like};
 use kilonova_store::Tx;
-use kilonova_wire::{Context, Fault, Microversion, time};
+use kilonova_wire::paging::Page;
+use kilonova_wire::query::Query;
+use kilonova_wire::{Base, Context, Fault, Microversion, time};
 use serde_json::{Value, json};
 
+use super::view::host_id;
+use crate::api::{input, links};
 use crate::{Compute, Error};
+
+/// Operations of one server that are looked at, newest first.
+const MOST: i64 = 10_000;
 
 fn view(operation: &Operation, version: Microversion) -> Value {
     let message = match operation.outcome {
@@ -30,16 +37,21 @@ fn view(operation: &Operation, version: Microversion) -> Value {
     shown
 }
 
-fn event(event: &Event, context: &Context, version: Microversion) -> Value {
+fn event(event: &Event, project: &str, context: &Context, version: Microversion) -> Value {
     let mut shown = json!({
         "event": event.name,
         "start_time": time::naive(event.started_at),
         "finish_time": event.finished_at.map(time::naive),
         "result": event.result,
-        "traceback": null,
     });
-    if version >= Microversion(2, 62) && context.is_admin() {
-        shown["host"] = json!(event.host);
+    if version < Microversion(2, 51) || context.is_admin() {
+        shown["traceback"] = Value::Null;
+    }
+    if version >= Microversion(2, 62) {
+        shown["hostId"] = json!(host_id(project, event.host.as_deref()));
+        if let Some(host) = event.host.as_deref().filter(|_| context.is_admin()) {
+            shown["host"] = json!(host);
+        }
     }
     if version >= Microversion(2, 84) {
         shown["details"] = json!(event.details);
@@ -48,45 +60,121 @@ fn event(event: &Event, context: &Context, version: Microversion) -> Value {
 }
 
 /// Actions outlive their server (2.21); its project is in each of them.
-fn history(tx: &mut Tx<'_>, context: &Context, id: &str) -> Result<Vec<Operation>, Error> {
+fn history(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    version: Microversion,
+    id: &str,
+) -> Result<Vec<Operation>, Error> {
     let server: ServerId = parse_uuid_like(id).ok_or_else(|| super::find::missing(id))?;
-    let operations = flow::history(tx, server, 1000)?;
+    if version < Microversion(2, 21) {
+        super::find::find(tx, context, id)?;
+    }
+    let operations = flow::history(tx, server, MOST)?;
     let known = operations.last().is_some_and(|first| context.may_see(&first.project_id));
     if known { Ok(operations) } else { Err(super::find::missing(id).into()) }
+}
+
+/// Which actions are asked for, from 2.58 on.
+struct Asked {
+    page: Page,
+    since: Option<i64>,
+    before: Option<i64>,
+}
+
+impl Asked {
+    fn read(query: &Query, version: Microversion) -> Result<Option<Self>, Fault> {
+        if version < Microversion(2, 58) {
+            return Ok(None);
+        }
+        let mut known = vec!["limit", "marker", "changes-since"];
+        if version >= Microversion(2, 66) {
+            known.push("changes-before");
+        }
+        input::only(query, &known)?;
+        let at = |key: &str| -> Result<Option<i64>, Fault> {
+            let Some(text) = query.get(key) else { return Ok(None) };
+            let why = "It is not an ISO 8601 time.";
+            time::parse(text).map(Some).ok_or_else(|| input::wrong_query(key, text, why))
+        };
+        let asked = Self {
+            page: Page::read(query)?,
+            since: at("changes-since")?,
+            before: at("changes-before")?,
+        };
+        if asked.since.zip(asked.before).is_some_and(|(since, before)| since > before) {
+            return Err(Fault::bad_request(
+                "The value of changes-since must be less than or equal to changes-before.",
+            ));
+        }
+        Ok(Some(asked))
+    }
+
+    /// The page, and whether another follows.
+    fn cut(&self, mut all: Vec<Operation>) -> Result<(Vec<Operation>, bool), Fault> {
+        all.retain(|operation| {
+            self.since.is_none_or(|since| operation.updated_at >= since)
+                && self.before.is_none_or(|before| operation.updated_at <= before)
+        });
+        let cut = self.page.cut(all, |operation| operation.request_id.clone());
+        cut.ok_or_else(|| {
+            let marker = self.page.marker.as_deref().unwrap_or_default().escape_debug().to_string();
+            Fault::bad_request(format!("Marker {marker} could not be found."))
+        })
+    }
 }
 
 pub(super) async fn list(
     State(compute): State<Compute>,
     context: Context,
+    base: Base,
     version: Microversion,
+    query: Query,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Fault> {
-    let operations = compute.store.read(move |tx| history(tx, &context, &id)).await?;
-    let shown: Vec<Value> = operations.iter().map(|o| view(o, version)).collect();
-    Ok(Json(json!({"instanceActions": shown})))
+    let asked = Asked::read(&query, version)?;
+    let path = format!("servers/{id}/os-instance-actions");
+    let all = compute.store.read(move |tx| history(tx, &context, version, &id)).await?;
+    let (page, more) = match asked {
+        Some(asked) => asked.cut(all)?,
+        None => (all, false),
+    };
+    let shown: Vec<Value> = page.iter().map(|operation| view(operation, version)).collect();
+    let mut answer = json!({"instanceActions": shown});
+    if let Some(last) = page.last().filter(|_| more) {
+        answer["links"] = links::next(&base, &path, &query, &last.request_id);
+    }
+    Ok(Json(answer))
 }
 
 pub(super) async fn show(
     State(compute): State<Compute>,
     context: Context,
     version: Microversion,
+    query: Query,
     Path((id, request)): Path<(String, String)>,
 ) -> Result<Json<Value>, Fault> {
+    if version >= Microversion(2, 102) {
+        input::only(&query, &[])?;
+    }
     let caller = context.clone();
     let (operation, events) = compute
         .store
         .read(move |tx| {
             let server: ServerId = parse_uuid_like(&id).ok_or_else(|| super::find::missing(&id))?;
-            history(tx, &caller, &id)?;
+            history(tx, &caller, version, &id)?;
             flow::one(tx, server, &request)?.ok_or_else(|| {
                 Error::from(Fault::not_found(format!(
-                    "Action {} not found",
+                    "Action for request_id {} on instance {server} not found",
                     request.escape_debug()
                 )))
             })
         })
         .await?;
     let mut shown = view(&operation, version);
-    shown["events"] = events.iter().map(|e| event(e, &context, version)).collect::<Vec<_>>().into();
+    if version >= Microversion(2, 51) || context.is_admin() {
+        let events = events.iter().map(|one| event(one, &operation.project_id, &context, version));
+        shown["events"] = events.collect::<Vec<_>>().into();
+    }
     Ok(Json(json!({"instanceAction": shown})))
 }

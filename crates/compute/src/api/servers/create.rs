@@ -67,8 +67,7 @@ pub(super) fn password() -> String {
 }
 
 fn truth(value: &Value) -> bool {
-    matches!(value, Value::Bool(true))
-        || value.as_str().is_some_and(|text| matches!(text, "true" | "True" | "1"))
+    crate::api::input::boolean(value)
 }
 
 /// The body, read and checked as far as that goes without the database.

@@ -17,7 +17,7 @@ pub(super) async fn delete(
         .store
         .write(move |tx| {
             let server = super::find::find(tx, &context, &id)?;
-            flows::delete(tx, &compute_, &context, &server, now_micros())
+            flows::soft_delete(tx, &compute_, &context, &server, now_micros())
         })
         .await?;
     Ok(StatusCode::NO_CONTENT)

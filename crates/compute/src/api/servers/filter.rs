@@ -1,102 +1,331 @@
-//! The query of a list: who may use which filter, and which servers pass.
+//! The query of a list: who may use which filter, which rows the database is asked for, and what of
+//! them passes what it cannot judge.
+//!
+//! Filters on a column are conditions of the query. Those on what stands in a row's JSON are judged
+//! here; a coarse condition keeps most other rows away, since reading one is what costs.
 
 use kilonova_wire::query::Query;
-use kilonova_wire::{Context, Fault, time};
+use kilonova_wire::{Context, Fault, Microversion, time};
 use regex::{Regex, RegexBuilder};
 
-use super::view::status;
+use super::view::{self, status};
+use crate::api::input;
 use crate::db::servers::Server;
+use crate::db::servers::listing::{Condition, Which};
 
 /// What a list asks for.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Filter {
-    /// `None`: every project.
-    pub project: Option<String>,
+    pub which: Which,
+    pub conditions: Vec<Condition>,
     name: Option<Regex>,
-    /// Conditions on plain fields, as `(field, value)`.
+    statuses: Vec<String>,
+    /// On what stands in the JSON of a row.
     fields: Vec<(&'static str, String)>,
     tags: Vec<String>,
     tags_any: Vec<String>,
     not_tags: Vec<String>,
     not_tags_any: Vec<String>,
-    changed_since: Option<i64>,
-    /// Nothing can match, such as `deleted=True`.
-    nothing: bool,
+    /// Nothing can match.
+    pub nothing: bool,
 }
 
-const FIELDS: &[&str] = &[
-    "status",
+/// Filters that anyone may use, with the minor version that brought each. Others' are for admins,
+/// and are not looked at in anybody else's query.
+const EVERYBODYS: &[(&str, u32)] = &[
+    ("image", 1),
+    ("flavor", 1),
+    ("ip", 1),
+    ("ip6", 5),
+    ("reservation_id", 1),
+    ("availability_zone", 83),
+    ("config_drive", 83),
+    ("key_name", 83),
+    ("created_at", 83),
+    ("launched_at", 83),
+    ("terminated_at", 83),
+    ("power_state", 83),
+    ("task_state", 83),
+    ("vm_state", 83),
+    ("progress", 83),
+    ("user_id", 83),
+];
+const ADMINS: &[&str] = &[
     "host",
-    "flavor",
-    "image",
-    "uuid",
-    "vm_state",
-    "task_state",
-    "power_state",
-    "availability_zone",
-    "key_name",
-    "user_id",
-    "hostname",
-    "reservation_id",
-    "description",
-    "launch_index",
-    "config_drive",
     "node",
+    "uuid",
+    "hostname",
+    "description",
+    "display_description",
+    "display_name",
+    "launch_index",
+    "locked_by",
+    "access_ip_v4",
+    "access_ip_v6",
+    "auto_disk_config",
+    "kernel_id",
+    "ramdisk_id",
+    "root_device_name",
+];
+/// Keys that a strict query may hold besides.
+const OTHERS: &[&str] = &[
+    "all_tenants",
+    "block_device_mapping",
+    "changes-before",
+    "changes-since",
+    "deleted",
+    "image_ref",
+    "info_cache",
+    "limit",
+    "locked",
+    "marker",
+    "metadata",
+    "name",
+    "not-tags",
+    "not-tags-any",
+    "pci_devices",
+    "project_id",
+    "security_groups",
+    "services",
+    "soft_deleted",
+    "sort_dir",
+    "sort_key",
+    "status",
+    "system_metadata",
+    "tags",
+    "tags-any",
+    "tenant_id",
 ];
 
 impl Filter {
     /// Reads the query.
     ///
     /// # Errors
-    /// 403 for `all_tenants` by others than admins, 400 for values that mean nothing.
-    pub(super) fn read(query: &Query, context: &Context) -> Result<Self, Fault> {
-        let mut filter = Self { project: Some(context.project_id.clone()), ..Self::default() };
-        if query.get("all_tenants").is_some_and(|value| truth(value).unwrap_or(value.is_empty())) {
-            context.require_admin("os_compute_api:servers:index:get_all_tenants")?;
-            filter.project = None;
+    /// 403 for what only admins may ask, 400 for values that mean nothing.
+    pub(super) fn read(
+        query: &Query,
+        context: &Context,
+        version: Microversion,
+    ) -> Result<Self, Fault> {
+        if version >= Microversion(2, 75) {
+            check_keys(query)?;
         }
-        if let Some(project) = query.get("project_id").or(query.get("tenant_id"))
-            && context.is_admin()
-            && filter.project.is_none()
-        {
-            filter.project = Some(project.to_owned());
+        let mut filter = Self::default();
+        filter.of_project(query, context)?;
+        filter.by_name(query)?;
+        filter.by_status(query, context, version)?;
+        filter.by_change(query, version)?;
+        filter.deleted(query, context)?;
+        if version >= Microversion(2, 26) {
+            filter.by_tags(query)?;
         }
-        if let Some(pattern) = query.get("name") {
-            let mut regex = RegexBuilder::new(pattern);
-            let built = regex.case_insensitive(true).size_limit(1 << 18).build();
-            filter.name = Some(built.map_err(|_| {
-                Fault::bad_request(format!(
-                    "Invalid filter name: {pattern} is no regular expression."
-                ))
-            })?);
+        if version >= Microversion(2, 73) && query.get("locked").is_some() {
+            let locked = input::query_boolean(query, "locked")?;
+            filter.conditions.push(Condition::Null("locked_by", !locked));
         }
-        if let Some(value) = query.get("deleted") {
-            filter.nothing = truth(value).unwrap_or(false) && context.is_admin();
+        if query.get("vm_state") == Some("deleted") && !context.is_admin() {
+            return Err(Fault::forbidden("Only administrators may list deleted instances"));
         }
-        if let Some(value) = query.get("changes-since") {
-            filter.changed_since = Some(time::parse(value).ok_or_else(|| {
-                Fault::bad_request(format!("Invalid input for query parameters changes-since. Value: {value}. It is not an ISO 8601 time."))
-            })?);
+        for (field, first) in EVERYBODYS {
+            if version >= Microversion(2, *first) || context.is_admin() {
+                filter.field(query, field)?;
+            }
         }
-        for field in FIELDS {
-            filter.fields.extend(query.all(field).last().map(|value| (*field, value.to_owned())));
+        if context.is_admin() {
+            for field in ADMINS {
+                filter.field(query, field)?;
+            }
         }
-        let list = |key: &str| -> Vec<String> {
-            query.get(key).into_iter().flat_map(|v| v.split(',')).map(str::to_owned).collect()
-        };
-        filter.tags = list("tags");
-        filter.tags_any = list("tags-any");
-        filter.not_tags = list("not-tags");
-        filter.not_tags_any = list("not-tags-any");
         Ok(filter)
     }
 
-    /// Whether a server passes.
+    fn of_project(&mut self, query: &Query, context: &Context) -> Result<(), Fault> {
+        let wanted = query.get("project_id").or(query.get("tenant_id"));
+        let wanted = wanted.filter(|_| context.is_admin());
+        let all = match query.get("all_tenants") {
+            None => wanted.is_some(),
+            Some("") => true,
+            Some(word) => truth(word)
+                .ok_or_else(|| input::wrong_query("all_tenants", word, "It is not a boolean."))?,
+        };
+        if all {
+            context.require_admin("os_compute_api:servers:index:get_all_tenants")?;
+        }
+        let project = if all { wanted } else { Some(context.project_id.as_str()) };
+        self.conditions.extend(project.map(|project| Condition::Is("project_id", project.into())));
+        Ok(())
+    }
+
+    fn by_name(&mut self, query: &Query) -> Result<(), Fault> {
+        let Some(pattern) = query.get("name").filter(|pattern| !pattern.is_empty()) else {
+            return Ok(());
+        };
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | ' ' | ':' | '@');
+        if pattern.chars().all(plain) {
+            self.conditions.push(Condition::Contains("name", pattern.to_owned()));
+            return Ok(());
+        }
+        let built = RegexBuilder::new(pattern).case_insensitive(true).size_limit(1 << 18).build();
+        self.name = Some(built.map_err(|_| {
+            Fault::bad_request(format!(
+                "Invalid filter name: {} is no regular expression.",
+                pattern.escape_debug()
+            ))
+        })?);
+        Ok(())
+    }
+
+    fn by_status(
+        &mut self,
+        query: &Query,
+        context: &Context,
+        version: Microversion,
+    ) -> Result<(), Fault> {
+        let asked: Vec<String> =
+            query.all("status").filter(|s| !s.is_empty()).map(str::to_uppercase).collect();
+        if asked.is_empty() {
+            return Ok(());
+        }
+        let (known, unknown): (Vec<_>, Vec<_>) =
+            asked.into_iter().partition(|status| view::STATUSES.contains(&status.as_str()));
+        if known.is_empty() {
+            if version >= Microversion(2, 38) {
+                let shown = unknown.join(", ");
+                return Err(Fault::bad_request(format!(
+                    "Invalid status value: {}. It must be one of {}.",
+                    shown.escape_debug(),
+                    view::STATUSES.join(", ")
+                )));
+            }
+            self.nothing = true;
+        }
+        if known.iter().any(|status| status == "DELETED") {
+            if !context.is_admin() {
+                return Err(Fault::forbidden("Only administrators may list deleted instances"));
+            }
+            self.which = Which::Both;
+        }
+        let states = known.iter().flat_map(|status| view::states_of(status));
+        let states: Vec<_> = states.map(|state| state.as_str().into()).collect();
+        self.conditions.push(Condition::Among("vm_state", states));
+        self.statuses = known;
+        Ok(())
+    }
+
+    fn by_change(&mut self, query: &Query, version: Microversion) -> Result<(), Fault> {
+        let at = |key: &str| -> Result<Option<i64>, Fault> {
+            let Some(text) = query.get(key).filter(|text| !text.is_empty()) else {
+                return Ok(None);
+            };
+            let read = time::parse(text);
+            read.map(Some)
+                .ok_or_else(|| input::wrong_query(key, text, "It is not an ISO 8601 time."))
+        };
+        let since = at("changes-since")?;
+        let before = if version >= Microversion(2, 66) { at("changes-before")? } else { None };
+        if let (Some(since), Some(before)) = (since, before)
+            && since > before
+        {
+            return Err(Fault::bad_request(
+                "The value of changes-since must be less than or equal to changes-before.",
+            ));
+        }
+        if since.is_some() || before.is_some() {
+            self.which = Which::Both;
+        }
+        self.conditions.extend(since.map(|at| Condition::AtLeast("updated_at", at)));
+        self.conditions.extend(before.map(|at| Condition::AtMost("updated_at", at)));
+        Ok(())
+    }
+
+    fn deleted(&mut self, query: &Query, context: &Context) -> Result<(), Fault> {
+        let Some(word) = query.get("deleted").filter(|_| context.is_admin()) else {
+            return Ok(());
+        };
+        let deleted = truth(word)
+            .ok_or_else(|| input::wrong_query("deleted", word, "It is not a boolean."))?;
+        self.which = if deleted { Which::Deleted } else { Which::Live };
+        Ok(())
+    }
+
+    fn by_tags(&mut self, query: &Query) -> Result<(), Fault> {
+        for (key, into) in [
+            ("tags", &mut self.tags),
+            ("tags-any", &mut self.tags_any),
+            ("not-tags", &mut self.not_tags),
+            ("not-tags-any", &mut self.not_tags_any),
+        ] {
+            if let Some(text) = query.get(key) {
+                *into = text.split(',').map(str::to_owned).collect();
+            }
+            if into.len() > 50 {
+                return Err(input::wrong_query(key, "…", "At most 50 tags can be asked for."));
+            }
+        }
+        let coarse = self.tags.iter().filter_map(|tag| within("tags", tag)).collect::<Vec<_>>();
+        self.conditions.extend(coarse);
+        Ok(())
+    }
+
+    fn field(&mut self, query: &Query, field: &'static str) -> Result<(), Fault> {
+        let Some(value) = query.get(field).filter(|value| !value.is_empty()) else {
+            return Ok(());
+        };
+        let is = |column: &'static str| Condition::Is(column, value.into());
+        let column = match field {
+            "host" | "node" => Some(is("host")),
+            "uuid" => Some(is("id")),
+            "user_id" => Some(is("user_id")),
+            "vm_state" if value == "deleted" => {
+                self.which = Which::Both;
+                Some(is("vm_state"))
+            }
+            "vm_state" => Some(is("vm_state")),
+            "task_state" if value.eq_ignore_ascii_case("none") => {
+                Some(Condition::Null("task_state", true))
+            }
+            "task_state" => Some(is("task_state")),
+            "locked_by" => Some(is("locked_by")),
+            "description" | "display_description" => Some(is("description")),
+            "display_name" => Some(is("name")),
+            "power_state" => Some(Condition::Is("power_state", power(value)?.into())),
+            "created_at" => Some(second("created_at", field, value)?),
+            "launched_at" => Some(second("launched_at", field, value)?),
+            "terminated_at" => {
+                self.nothing |= self.which == Which::Live;
+                Some(second("deleted_at", field, value)?)
+            }
+            _ => None,
+        };
+        match column {
+            Some(condition) => self.conditions.push(condition),
+            None => {
+                if matches!(field, "flavor" | "image" | "key_name" | "hostname" | "reservation_id")
+                {
+                    self.conditions.extend(within("spec", value));
+                }
+                self.fields.push((field, value.to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the database has judged everything.
+    pub(super) fn is_exact(&self) -> bool {
+        self.name.is_none()
+            && self.statuses.is_empty()
+            && self.fields.is_empty()
+            && self.tags.is_empty()
+            && self.tags_any.is_empty()
+            && self.not_tags.is_empty()
+            && self.not_tags_any.is_empty()
+    }
+
+    /// Whether a server passes what the database could not judge.
     pub(super) fn passes(&self, server: &Server) -> bool {
         let has = |tag: &String| server.tags.contains(tag);
-        !self.nothing
-            && self.name.as_ref().is_none_or(|name| name.is_match(&server.name))
-            && self.changed_since.is_none_or(|since| server.updated_at >= since)
+        self.name.as_ref().is_none_or(|name| name.is_match(&server.name))
+            && (self.statuses.is_empty() || self.statuses.iter().any(|s| s == status(server)))
             && self.tags.iter().all(has)
             && (self.tags_any.is_empty() || self.tags_any.iter().any(has))
             && (self.not_tags.is_empty() || !self.not_tags.iter().all(has))
@@ -105,26 +334,53 @@ impl Filter {
     }
 }
 
+fn check_keys(query: &Query) -> Result<(), Fault> {
+    let known: Vec<&str> = EVERYBODYS
+        .iter()
+        .map(|(field, _)| *field)
+        .chain(ADMINS.iter().copied())
+        .chain(OTHERS.iter().copied())
+        .collect();
+    input::only(query, &known)
+}
+
+/// A condition that holds wherever a JSON text has the value in it; `None` for values that JSON
+/// spells in another way.
+fn within(column: &'static str, value: &str) -> Option<Condition> {
+    let plain = value.chars().all(|c| c.is_ascii_graphic() && !matches!(c, '"' | '\\'));
+    plain.then(|| Condition::Contains(column, format!("\"{value}\"")))
+}
+
+fn power(value: &str) -> Result<i64, Fault> {
+    value.parse().map_err(|_| input::wrong_query("power_state", value, "It must be an integer."))
+}
+
+/// Times are asked for by the second.
+fn second(column: &'static str, field: &str, value: &str) -> Result<Condition, Fault> {
+    let at = time::parse(value)
+        .ok_or_else(|| input::wrong_query(field, value, "It is not an ISO 8601 time."))?;
+    let whole = at - at.rem_euclid(1_000_000);
+    Ok(Condition::Between(column, whole, whole + 999_999))
+}
+
 fn matches(server: &Server, field: &str, value: &str) -> bool {
     let spec = &server.spec;
     match field {
-        "status" => status(server).eq_ignore_ascii_case(value),
-        "host" | "node" => server.host.as_deref() == Some(value),
         "flavor" => spec.flavor.id == value,
-        "image" => spec.image.is_some_and(|id| id.to_string() == value),
-        "uuid" => server.id.to_string() == value,
-        "vm_state" => server.vm_state.as_str() == value,
-        "task_state" => server.task_state.as_deref() == Some(value),
-        "power_state" => server.power_state.to_string() == value,
+        "image" => spec.image.is_some_and(|id| id.to_string() == value.to_lowercase()),
         "availability_zone" => spec.availability_zone.as_deref().unwrap_or("nova") == value,
         "key_name" => spec.key_name.as_deref() == Some(value),
-        "user_id" => server.user_id == value,
         "hostname" => spec.hostname == value,
         "reservation_id" => spec.reservation_id == value,
         "launch_index" => spec.launch_index.to_string() == value,
-        "config_drive" => truth(value).is_none_or(|wanted| wanted == spec.config_drive),
-        "description" => server.description.as_deref() == Some(value),
-        _ => true,
+        "config_drive" => truth(value).unwrap_or(true) == spec.config_drive,
+        "auto_disk_config" => truth(value).unwrap_or(true) == (spec.disk_config == "AUTO"),
+        "access_ip_v4" => spec.access[0] == value,
+        "access_ip_v6" => spec.access[1] == value,
+        "progress" => value == "0",
+        "root_device_name" => value == "/dev/vda",
+        // No server has an address, a kernel or a RAM disk of its own.
+        _ => false,
     }
 }
 

@@ -4,12 +4,16 @@ mod action;
 mod actions;
 mod create;
 mod delete;
+mod diagnostics;
 mod filter;
 mod find;
 mod list;
 mod metadata;
+mod migrations;
+mod parts;
 mod schema;
 mod show;
+mod sort;
 mod tags;
 mod update;
 mod view;
@@ -39,6 +43,41 @@ pub fn routes() -> Router<Compute> {
             "/v2.1/servers/{id}/tags/{tag}",
             get(tags::check).put(tags::add).delete(tags::delete),
         )
+        .route("/v2.1/servers/{id}/migrations", get(migrations::list))
+        .route(
+            "/v2.1/servers/{id}/migrations/{number}",
+            get(migrations::show).delete(migrations::abort),
+        )
+        .route("/v2.1/servers/{id}/migrations/{number}/action", post(migrations::act))
         .route("/v2.1/servers/{id}/os-instance-actions", get(actions::list))
         .route("/v2.1/servers/{id}/os-instance-actions/{request}", get(actions::show))
+        .merge(hanging())
+}
+
+/// What hangs on a server and says little here.
+fn hanging() -> Router<Compute> {
+    Router::new()
+        .route("/v2.1/servers/{id}/diagnostics", get(diagnostics::show))
+        .route("/v2.1/servers/{id}/topology", get(parts::topology))
+        .route("/v2.1/servers/{id}/ips", get(parts::addresses))
+        .route("/v2.1/servers/{id}/ips/{network}", get(parts::address))
+        .route("/v2.1/servers/{id}/os-security-groups", get(parts::security_groups))
+        .route("/v2.1/servers/{id}/os-interface", get(parts::interfaces).post(parts::add_interface))
+        .route(
+            "/v2.1/servers/{id}/os-interface/{port}",
+            get(parts::interface).delete(parts::interface),
+        )
+        .route(
+            "/v2.1/servers/{id}/os-volume_attachments",
+            get(parts::volumes).post(parts::add_volume),
+        )
+        .route(
+            "/v2.1/servers/{id}/os-volume_attachments/{volume}",
+            get(parts::volume).put(parts::volume).delete(parts::volume),
+        )
+        .route(
+            "/v2.1/servers/{id}/os-server-password",
+            get(parts::password).delete(parts::forget_password),
+        )
+        .route("/v2.1/servers/{id}/remote-consoles", post(parts::console))
 }

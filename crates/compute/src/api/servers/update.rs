@@ -1,22 +1,54 @@
-//! `PUT /servers/{id}`: name, description, host name, access addresses, disk configuration.
+//! `PUT /servers/{id}`: name, description, host name, access addresses, disk configuration, pinned
+//! zone.
+
+use std::sync::LazyLock;
 
 use axum::extract::{Path, State};
 use axum::response::Response;
+use kilonova_wire::schema::Schema;
 use kilonova_wire::time::now_micros;
-use kilonova_wire::{Base, Context, Fault, JsonBody, Microversion, text};
-use serde_json::Value;
+use kilonova_wire::{Base, Context, Fault, JsonBody, Microversion};
+use serde_json::{Map, Value, json};
 
+use crate::api::input;
+use crate::app::fleet::Fleet;
+use crate::db::server_groups;
 use crate::db::servers::{self, Server};
 use crate::{Compute, Error};
 
-const FIELDS: &[(&str, u32)] = &[
-    ("name", 1),
-    ("accessIPv4", 1),
-    ("accessIPv6", 1),
-    ("OS-DCF:diskConfig", 1),
-    ("description", 19),
-    ("hostname", 90),
-];
+static SCHEMAS: LazyLock<Vec<(u32, Schema)>> =
+    LazyLock::new(|| [1, 19, 90, 94, 104].map(|minor| (minor, schema(minor))).into());
+
+fn schema(minor: u32) -> Schema {
+    let fields = [
+        (1, "name", json!({"type": "string", "minLength": 1, "maxLength": 255})),
+        (1, "accessIPv4", json!({"type": "string", "format": "ipv4"})),
+        (1, "accessIPv6", json!({"type": "string", "format": "ipv6"})),
+        (1, "OS-DCF:diskConfig", json!({"type": "string", "enum": ["AUTO", "MANUAL"]})),
+        (19, "description", input::description_schema()),
+        (90, "hostname", super::schema::host_name(minor >= 94)),
+        (
+            104,
+            "pinned_availability_zone",
+            json!({
+                "type": ["string", "null"], "minLength": 1, "maxLength": 255,
+            }),
+        ),
+    ];
+    let properties: Map<String, Value> = fields
+        .into_iter()
+        .filter(|(first, ..)| *first <= minor)
+        .map(|(_, name, schema)| (name.to_owned(), schema))
+        .collect();
+    Schema::new(&json!({
+        "type": "object",
+        "properties": {"server": {
+            "type": "object", "properties": properties, "additionalProperties": false,
+        }},
+        "required": ["server"],
+        "additionalProperties": false,
+    }))
+}
 
 pub(super) async fn update(
     State(compute): State<Compute>,
@@ -26,14 +58,19 @@ pub(super) async fn update(
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
 ) -> Result<Response, Fault> {
-    check(&body, version)?;
+    if let Some((_, schema)) = SCHEMAS.iter().rev().find(|(first, _)| *first <= version.1) {
+        schema.check(&body)?;
+    }
     let wish = body["server"].clone();
-    let caller = context.clone();
-    let server = compute
+    if let Some(name) = wish["name"].as_str() {
+        input::name("name", name.trim())?;
+    }
+    let (caller, fleet) = (context.clone(), compute.fleet.clone());
+    let (server, group) = compute
         .store
         .write(move |tx| {
             let mut server = super::find::find(tx, &caller, &id)?;
-            apply(&mut server, &wish);
+            apply(&mut server, &wish, &fleet)?;
             server.updated_at = now_micros();
             servers::set_text(
                 tx,
@@ -43,55 +80,14 @@ pub(super) async fn update(
                 &server.spec,
                 server.updated_at,
             )?;
-            Ok::<_, Error>(server)
+            let group = server_groups::of_server(tx, server.id)?;
+            Ok::<_, Error>((server, group))
         })
         .await?;
-    Ok(super::show::answer(&compute, &context, &base, version, &server))
+    super::show::answer_to_change(&compute, &context, &base, version, &server, group)
 }
 
-fn check(body: &Value, version: Microversion) -> Result<(), Fault> {
-    let fields =
-        body["server"].as_object().filter(|fields| !fields.is_empty()).ok_or_else(|| {
-            Fault::bad_request(
-                "Invalid input for body. It must be an object `server` with what is to change.",
-            )
-        })?;
-    for (field, value) in fields {
-        let known =
-            FIELDS.iter().any(|(name, minor)| name == field && version >= Microversion(2, *minor));
-        if !known {
-            return Err(Fault::bad_request(format!(
-                "Invalid input for field/attribute server. Additional properties are not allowed \
-                 ('{}' was unexpected)",
-                field.escape_debug()
-            )));
-        }
-        let nullable = field == "description";
-        if !(value.is_string() || (nullable && value.is_null())) {
-            return Err(Fault::bad_request(format!(
-                "Invalid input for field/attribute {field}. Value: {value}. {value} is not of type \
-                 'string'"
-            )));
-        }
-        match (field.as_str(), value.as_str()) {
-            ("name" | "hostname", Some(name)) => text::check_name(field, name.trim(), 255)?,
-            ("description", Some(words)) if words.chars().count() > 255 => {
-                return Err(Fault::bad_request(
-                    "Invalid input for field/attribute description. It has more than 255 characters.",
-                ));
-            }
-            ("OS-DCF:diskConfig", Some(kind)) if !matches!(kind, "AUTO" | "MANUAL") => {
-                return Err(Fault::bad_request(
-                    "Invalid input for field/attribute OS-DCF:diskConfig. It must be AUTO or MANUAL.",
-                ));
-            }
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-fn apply(server: &mut Server, wish: &Value) {
+fn apply(server: &mut Server, wish: &Value, fleet: &Fleet) -> Result<(), Fault> {
     let string = |key: &str| wish[key].as_str().map(str::to_owned);
     if let Some(name) = string("name") {
         name.trim().clone_into(&mut server.name);
@@ -110,4 +106,31 @@ fn apply(server: &mut Server, wish: &Value) {
             server.spec.access[index] = address;
         }
     }
+    if wish.get("pinned_availability_zone").is_some() {
+        pin(server, string("pinned_availability_zone"), fleet)?;
+    }
+    Ok(())
+}
+
+/// Pins a server to the zone that it is in, or unpins it.
+fn pin(server: &mut Server, zone: Option<String>, fleet: &Fleet) -> Result<(), Fault> {
+    if let Some(zone) = &zone {
+        let shown = zone.escape_debug();
+        if !fleet.has_zone(zone) {
+            return Err(Fault::bad_request(format!(
+                "Invalid input for field/attribute pinned_availability_zone. Value: {shown}. There \
+                 is no such availability zone."
+            )));
+        }
+        let host = server.host.as_deref().and_then(|host| fleet.by_name(host));
+        if host.is_some_and(|host| !host.is_in(zone)) {
+            return Err(Fault::conflict(format!(
+                "Cannot pin instance {} to availability zone {shown}: it runs in another one. Move \
+                 it first.",
+                server.id
+            )));
+        }
+    }
+    server.spec.availability_zone = zone;
+    Ok(())
 }

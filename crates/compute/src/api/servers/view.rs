@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use kilonova_ids::ServerGroupId;
 use kilonova_wire::{Base, Microversion, time};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -21,6 +22,8 @@ pub(super) struct Scene<'a> {
     pub admin: bool,
     /// Whether a host is up, for `host_status`.
     pub host_up: &'a dyn Fn(&str) -> bool,
+    /// The group it is in, which a list does not say.
+    pub group: Option<Option<ServerGroupId>>,
 }
 
 /// Nova's `status` (`api/openstack/common.py`).
@@ -55,6 +58,52 @@ pub(super) fn status(server: &Server) -> &'static str {
         VmState::ShelvedOffloaded => "SHELVED_OFFLOADED",
         VmState::SoftDeleted => "SOFT_DELETED",
         VmState::Error => "ERROR",
+        VmState::Deleted => "DELETED",
+    }
+}
+
+/// Every status, in Nova's order of names.
+pub(super) const STATUSES: &[&str] = &[
+    "ACTIVE",
+    "BUILD",
+    "DELETED",
+    "ERROR",
+    "HARD_REBOOT",
+    "MIGRATING",
+    "PASSWORD",
+    "PAUSED",
+    "REBOOT",
+    "REBUILD",
+    "RESCUE",
+    "RESIZE",
+    "REVERT_RESIZE",
+    "SHELVED",
+    "SHELVED_OFFLOADED",
+    "SHUTOFF",
+    "SOFT_DELETED",
+    "SUSPENDED",
+    "VERIFY_RESIZE",
+];
+
+/// The states in which a server can have a status.
+pub(super) fn states_of(status: &str) -> &'static [VmState] {
+    match status {
+        "ACTIVE" | "REBOOT" | "HARD_REBOOT" | "PASSWORD" => &[VmState::Active],
+        "BUILD" => &[VmState::Building],
+        "DELETED" => &[VmState::Deleted],
+        "ERROR" => &[VmState::Error],
+        "MIGRATING" => &[VmState::Active, VmState::Paused],
+        "PAUSED" => &[VmState::Paused],
+        "REBUILD" => &[VmState::Active, VmState::Stopped, VmState::Error],
+        "RESCUE" => &[VmState::Rescued],
+        "RESIZE" => &[VmState::Active, VmState::Stopped],
+        "VERIFY_RESIZE" | "REVERT_RESIZE" => &[VmState::Resized],
+        "SHELVED" => &[VmState::Shelved],
+        "SHELVED_OFFLOADED" => &[VmState::ShelvedOffloaded],
+        "SHUTOFF" => &[VmState::Stopped],
+        "SOFT_DELETED" => &[VmState::SoftDeleted],
+        "SUSPENDED" => &[VmState::Suspended],
+        _ => &[],
     }
 }
 
@@ -143,7 +192,7 @@ impl<'a> Detail<'a> {
             tenant_id: &server.project_id,
             user_id: &server.user_id,
             metadata: &server.metadata,
-            host_id: host_id(server),
+            host_id: host_id(&server.project_id, server.host.as_deref()),
             image: image(server, scene),
             flavor: flavor(server, scene),
             created: time::zulu(server.created_at),
@@ -154,17 +203,19 @@ impl<'a> Detail<'a> {
             links: links(scene.base, server.id),
             progress: matches!(status, "ACTIVE" | "BUILD" | "REBOOT" | "HARD_REBOOT")
                 .then_some(if server.vm_state == VmState::Building { 0 } else { progress(status) }),
-            fault: server.fault.as_ref().filter(|_| status == "ERROR").map(|fault| {
-                let mut shown = json!({
-                    "code": fault.code,
-                    "created": time::zulu(fault.created),
-                    "message": fault.message,
-                });
-                if let Some(details) = fault.details.as_ref().filter(|_| scene.admin) {
-                    shown["details"] = details.clone().into();
-                }
-                shown
-            }),
+            fault: server.fault.as_ref().filter(|_| matches!(status, "ERROR" | "DELETED")).map(
+                |fault| {
+                    let mut shown = json!({
+                        "code": fault.code,
+                        "created": time::zulu(fault.created),
+                        "message": fault.message,
+                    });
+                    if let Some(details) = fault.details.as_ref().filter(|_| scene.admin) {
+                        shown["details"] = details.clone().into();
+                    }
+                    shown
+                },
+            ),
             disk_config: &spec.disk_config,
             availability_zone: spec
                 .availability_zone
@@ -174,7 +225,7 @@ impl<'a> Detail<'a> {
             config_drive: if spec.config_drive { "True" } else { "" },
             key_name: spec.key_name.as_deref(),
             launched_at: server.launched_at.map(time::naive),
-            terminated_at: None,
+            terminated_at: server.deleted_at.map(time::naive),
             task_state: server.task_state.as_deref(),
             vm_state: server.vm_state.as_str(),
             power_state: server.power_state,
@@ -188,9 +239,10 @@ fn progress(status: &str) -> i64 {
     if status == "ACTIVE" { 0 } else { 100 }
 }
 
-fn host_id(server: &Server) -> String {
-    let Some(host) = &server.host else { return String::new() };
-    let digest = Sha224::digest(format!("{}{host}", server.project_id));
+/// A host without its name: the same for all servers that a project has on it.
+pub(super) fn host_id(project: &str, host: Option<&str>) -> String {
+    let Some(host) = host else { return String::new() };
+    let digest = Sha224::digest(format!("{project}{host}"));
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -238,7 +290,9 @@ fn extra(server: &Server, scene: &Scene<'_>) -> BTreeMap<&'static str, Value> {
     add(19, "description", json!(server.description));
     add(26, "tags", json!(server.tags));
     add(63, "trusted_image_certificates", Value::Null);
-    add(71, "server_groups", json!([]));
+    if let Some(group) = &scene.group {
+        add(71, "server_groups", json!(group.iter().collect::<Vec<_>>()));
+    }
     add(73, "locked_reason", json!(server.lock.as_ref().and_then(|lock| lock.reason.as_ref())));
     add(90, "OS-EXT-SRV-ATTR:hostname", json!(spec.hostname));
     add(96, "pinned_availability_zone", json!(spec.availability_zone));

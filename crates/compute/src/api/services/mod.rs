@@ -4,6 +4,7 @@ mod by_action;
 mod request;
 
 use axum::extract::{Path, State};
+use axum::http::StatusCode;
 use axum::routing::{get, put};
 use axum::{Json, Router};
 use kilonova_ids::{HostId, parse_uuid_like};
@@ -13,6 +14,7 @@ use kilonova_wire::{Context, Fault, JsonBody, Microversion, time};
 use serde_json::{Value, json};
 
 use super::input;
+use crate::app::retire;
 use crate::app::services::{self, Service};
 use crate::db::hosts;
 use crate::{Compute, Error};
@@ -20,7 +22,9 @@ use crate::{Compute, Error};
 const POLICY: &str = "os_compute_api:os-services";
 
 pub(super) fn routes() -> Router<Compute> {
-    Router::new().route("/v2.1/os-services", get(list)).route("/v2.1/os-services/{id}", put(update))
+    Router::new()
+        .route("/v2.1/os-services", get(list))
+        .route("/v2.1/os-services/{id}", put(update).delete(delete))
 }
 
 fn shown(service: &Service, version: Microversion) -> Value {
@@ -90,6 +94,47 @@ async fn update(
         .await?
         .ok_or_else(|| Fault::not_found(format!("Service {id} could not be found.")))?;
     Ok(Json(json!({"service": shown(&service, version)})))
+}
+
+async fn delete(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Fault> {
+    caller.require_admin(&format!("{POLICY}:delete"))?;
+    let by_uuid = version >= Microversion(2, 53);
+    let uuid = parse_uuid_like::<HostId>(&id);
+    let number = id.parse::<i64>().ok();
+    if (by_uuid && uuid.is_none()) || (!by_uuid && number.is_none()) {
+        return Err(Fault::bad_request(format!("Invalid id {}", id.escape_debug())));
+    }
+    let held = compute.clone();
+    compute
+        .store
+        .write(move |tx| {
+            let is_it = |host: &hosts::Host| match by_uuid {
+                true => uuid == Some(host.id),
+                false => number == Some(services::service_number(host)),
+            };
+            if let Some(host) = hosts::all(tx)?.into_iter().find(is_it) {
+                return retire::retire(tx, &held, &host);
+            }
+            let own = services::own(time::now_micros());
+            match own.iter().find(|own| own.id == id || number == Some(own.number)) {
+                Some(own) => Err(Fault::bad_request(format!(
+                    "The {} service is part of this process and cannot be deleted.",
+                    own.binary
+                ))
+                .into()),
+                None => Err(Error::from(Fault::not_found(format!(
+                    "Service {} not found.",
+                    id.escape_debug()
+                )))),
+            }
+        })
+        .await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// The name of the host whose service has the id.

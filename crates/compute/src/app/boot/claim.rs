@@ -64,9 +64,7 @@ pub fn claim(
         request_id: Some(who.request_id.to_owned()),
     };
     for candidate in candidates {
-        let Some(host) = compute.fleet.by_root(candidate.root) else {
-            continue;
-        };
+        let Some(host) = compute.fleet.by_root(candidate.root) else { continue };
         let taken = tx.attempt(|tx| {
             let claim = placement::Claim {
                 consumer: consumer_of(server),
@@ -108,9 +106,7 @@ pub fn claim(
             Ok::<_, Error>(bindings.into_iter().map(|binding| binding.attachment).collect())
         });
         match taken {
-            Ok(devices) => {
-                return Ok(Some(Placement { host: host.name.to_string(), devices }));
-            }
+            Ok(devices) => return Ok(Some(Placement { host: host.name.to_string(), devices })),
             Err(error) if error.is_lack_of_room() => {}
             Err(error) => return Err(error),
         }
@@ -263,9 +259,13 @@ pub fn desired(
             root_gb: spec.flavor.disk,
             ephemeral_gb: spec.flavor.ephemeral,
             swap_mb: spec.flavor.swap,
+            rebuilt: None,
         },
         power,
         verb,
         devices,
+        rescue: None,
+        from: None,
+        departure: None,
     }))
 }

@@ -23,10 +23,10 @@ struct Rule {
 /// 400 saying what is wrong with it.
 pub fn check(key: &str, value: &str) -> Result<(), Fault> {
     if let Some(answer) = rules::of_placement(key, value) {
-        return answer;
+        return answer.map_err(|fault| named(key, fault));
     }
     if let Some(rule) = rules::RULES.iter().find(|rule| rule.key.is_match(key)) {
-        return rule.kind.check(value);
+        return rule.kind.check(value).map_err(|fault| named(key, fault));
     }
     match key.split_once(':') {
         Some((namespace, _)) if rules::is_known_namespace(namespace) => {
@@ -36,6 +36,14 @@ pub fn check(key: &str, value: &str) -> Result<(), Fault> {
         }
         _ => Ok(()),
     }
+}
+
+/// A refusal that says of which extra spec it is.
+fn named(key: &str, mut fault: Fault) -> Fault {
+    if !fault.message.contains(key) {
+        fault.message.push_str(&format!(" (extra spec '{key}')"));
+    }
+    fault
 }
 
 #[cfg(test)]

@@ -38,6 +38,7 @@ pub(super) async fn desired(
                 complete: false,
                 documents: Vec::new(),
                 orders: Vec::new(),
+                questions: Vec::new(),
             });
         }
         check()?;

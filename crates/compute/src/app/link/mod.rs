@@ -5,14 +5,18 @@
 
 mod desired;
 mod image;
+pub(crate) mod keep;
 mod machine;
 mod observed;
 mod orders;
 mod register;
+mod replied;
+
+use std::path::PathBuf;
 
 use kilonova_ids::ImageId;
 use kilonova_node_api::{
-    Answer, Batch, Carried, Chunk, ControlPlane, Observation, Refusal, Registration, Session,
+    Answer, Batch, Carried, Chunk, ControlPlane, Observation, Refusal, Registration, Reply, Session,
 };
 
 use crate::{Compute, Error};
@@ -56,6 +60,20 @@ impl ControlPlane for Link {
         offset: u64,
     ) -> Answer<'a, Chunk> {
         Box::pin(image::image(&self.0, host, epoch, image, offset))
+    }
+
+    fn keep_image<'a>(
+        &'a self,
+        host: &'a str,
+        epoch: i64,
+        image: ImageId,
+        file: PathBuf,
+    ) -> Answer<'a, ()> {
+        Box::pin(keep::file(&self.0, host, epoch, image, file))
+    }
+
+    fn replied<'a>(&'a self, host: &'a str, epoch: i64, replies: Vec<Reply>) -> Answer<'a, ()> {
+        Box::pin(replied::replied(&self.0, host, epoch, replies))
     }
 }
 

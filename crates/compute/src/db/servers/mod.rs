@@ -1,5 +1,7 @@
 //! Servers as they are kept.
 
+pub mod deleted;
+pub mod listing;
 mod model;
 pub mod statements;
 
@@ -200,11 +202,14 @@ pub fn loads(tx: &mut Tx<'_>) -> Result<Vec<(String, i64, i64)>, Error> {
     tx.rows(sql::LOADS, params![])?.iter().map(load).collect()
 }
 
-/// Removes the row; whoever calls has released what the server held.
+/// Removes the row; whoever calls has released what the server held. What it was is kept among the
+/// deleted ones, and its place in a server group is free.
 ///
 /// # Errors
 /// The database's.
 pub fn delete(tx: &mut Tx<'_>, id: ServerId) -> Result<(), Error> {
+    deleted::keep(tx, id, kilonova_wire::time::now_micros())?;
+    super::server_groups::leave(tx, id)?;
     tx.execute(sql::DELETE, params![id])?;
     Ok(())
 }
@@ -236,5 +241,6 @@ fn read(row: &Row) -> Result<Server, Error> {
             .string_opt(17)?
             .map(|by| Ok::<_, Error>(Lock { by, reason: row.string_opt(18)? }))
             .transpose()?,
+        deleted_at: None,
     })
 }

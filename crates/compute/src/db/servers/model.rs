@@ -34,6 +34,8 @@ pub enum VmState {
     SoftDeleted,
     /// Something failed; the fault says what.
     Error,
+    /// Gone; only its row is left.
+    Deleted,
 }
 
 const VM_STATES: &[(VmState, &str)] = &[
@@ -48,6 +50,7 @@ const VM_STATES: &[(VmState, &str)] = &[
     (VmState::ShelvedOffloaded, "shelved_offloaded"),
     (VmState::SoftDeleted, "soft-delete"),
     (VmState::Error, "error"),
+    (VmState::Deleted, "deleted"),
 ];
 
 impl VmState {
@@ -205,6 +208,8 @@ pub struct Server {
     pub updated_at: i64,
     /// Microseconds since 1970.
     pub launched_at: Option<i64>,
+    /// Microseconds since 1970, of a server that is no more.
+    pub deleted_at: Option<i64>,
 }
 
 impl Server {

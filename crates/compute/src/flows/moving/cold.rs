@@ -2,7 +2,7 @@
 //! disk that it had. On one host it is made anew in place.
 
 use kilonova_flow::{self as flow, Outcome as End};
-use kilonova_node_api::{Attachment, Desired, Outcome, Power};
+use kilonova_node_api::{Attachment, Desired, Outcome, Peer, Power};
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Fault};
 
@@ -12,6 +12,7 @@ use super::course::Course;
 use super::{Scene, evacuate, undo};
 use crate::app::states;
 use crate::app::usage::{self, ProjectUsage};
+use crate::db::hosts;
 use crate::db::moves::{self, Kind};
 use crate::db::servers::{self, FlavorOf, Server, VmState};
 use crate::{Compute, Error};
@@ -52,7 +53,8 @@ pub fn move_cold(
     let host = if let Cold::Migrate(host) = cold { host.clone() } else { None };
     let power = migration.old_domain.power;
     let mut course = Course { host, power: Some(power), ..Course::default() };
-    let scene = Scene { compute, operation: &operation, server: server.clone(), migration, now };
+    let mut scene =
+        Scene { compute, operation: &operation, server: server.clone(), migration, now };
     let place = match begin::settle_on(tx, &scene, &course, &|_| true)? {
         Ok(place) => place,
         Err(reason) => return begin::no_host(tx, &scene, "conductor_migrate_server", &reason),
@@ -66,6 +68,7 @@ pub fn move_cold(
         &start::event("compute_prep_resize", &place.host, None, now, now),
     )?;
     course.devices = place.devices;
+    scene.migration.dest = Some(place.host.clone());
     moves::set_status(tx, scene.migration.id, "migrating", now)?;
     let same_host = place.host == scene.migration.source;
     if same_host || power == Power::Off {
@@ -139,13 +142,19 @@ pub(super) fn make_dest(
         if scene.operation.kind == "evacuate" { "rebuild_spawning" } else { "resize_finish" };
     servers::set_task(tx, scene.server.id, Some(task), scene.now)?;
     let power = course.power.unwrap_or(Power::On);
-    let document = guest(scene, course.devices.clone(), power);
+    let document = guest(tx, scene, course.devices.clone(), power)?;
     scene.put(tx, dest, &document)?;
     Ok(flow::advance(tx, scene.operation, "make_dest", &course.data()?, scene.now)?)
 }
 
-/// The guest as it is to be at the new place: what it was, in its new size, with its new devices.
-fn guest(scene: &Scene<'_>, devices: Vec<Attachment>, power: Power) -> Desired {
+/// The guest as it is to be at the new place: what it was, in its new size, with its new devices, and
+/// with the disk that the old host has. An evacuated one has lost that.
+fn guest(
+    tx: &mut Tx<'_>,
+    scene: &Scene<'_>,
+    devices: Vec<Attachment>,
+    power: Power,
+) -> Result<Desired, Error> {
     let (migration, flavor) = (&scene.migration, &scene.migration.new_flavor);
     let mut domain = migration.old_domain.clone();
     domain.display_name.clone_from(&scene.server.name);
@@ -158,7 +167,13 @@ fn guest(scene: &Scene<'_>, devices: Vec<Attachment>, power: Power) -> Desired {
     domain.devices = devices;
     // A verb that was carried out on the old host is not one for the new.
     domain.verb = domain.verb.filter(|_| migration.same_host());
-    Desired::Present(Box::new(domain))
+    domain.from = None;
+    if !migration.same_host() && migration.kind != Kind::Evacuation {
+        let host = migration.source.clone();
+        let address = hosts::by_name(tx, &host)?.map(|host| host.host_ip).unwrap_or_default();
+        domain.from = Some(Peer { host, address });
+    }
+    Ok(Desired::Present(Box::new(domain)))
 }
 
 pub(super) fn dest_made(tx: &mut Tx<'_>, scene: Scene<'_>, outcome: &Outcome) -> Result<(), Error> {

@@ -25,6 +25,8 @@ pub(super) struct Course {
     pub reason: Option<String>,
     /// Whether somebody called the move off.
     pub cancelled: bool,
+    /// Whether the running guest was on its way.
+    pub sent: bool,
 }
 
 impl Course {

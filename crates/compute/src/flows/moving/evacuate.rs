@@ -10,7 +10,7 @@ use kilonova_wire::{Context, Fault};
 
 use super::begin::{self, Start};
 use super::course::Course;
-use super::{Scene, cold, undo};
+use super::{Scene, cold, put, undo};
 use crate::app::moves as claims;
 use crate::app::states;
 use crate::db::moves::{self, Kind};
@@ -87,7 +87,8 @@ fn step_over(
     open: &flow::Operation,
     now: i64,
 ) -> Result<(), Error> {
-    let elsewhere = super::is_move(&open.kind) && !matches!(&*open.step, "stop_source" | "restore");
+    let here = ["stop_source", "restore", "arrive"];
+    let elsewhere = super::is_move(&open.kind) && !here.contains(&open.step.as_str());
     if elsewhere || open.kind == "delete" {
         let task = server.task_state.as_deref().unwrap_or("None");
         return Err(Fault::conflict(format!(
@@ -95,6 +96,12 @@ fn step_over(
             server.id
         ))
         .into());
+    }
+    if open.step == "stop_source"
+        && let Some(migration) = moves::open_of(tx, server.id)?
+    {
+        let as_it_was = Desired::Present(Box::new(migration.old_domain));
+        put(tx, compute, &migration.source, server.id, &as_it_was)?;
     }
     undo::call_off(tx, compute, server, Some(open), "error", now)?;
     Ok(flow::finish(tx, open, End::Cancelled, Some("The server was evacuated."), now)?)

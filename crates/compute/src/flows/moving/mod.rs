@@ -4,7 +4,7 @@
 //! ```text
 //!   resize, migrate:  stop_source ─► make_dest ─► VERIFY_RESIZE ─► confirmed │ revert: drop_dest ─► restore
 //!   evacuate:                        make_dest ─► on the new host
-//!   live:             receive ─► transfer ─► on the new host
+//!   live:             receive ─► transfer ─► arrive
 //!   any of them:      … fails ─► drop_dest ─► the next host │ restore ─► as it was before
 //! ```
 //!
@@ -19,6 +19,7 @@ mod cold;
 mod confirm;
 mod course;
 mod evacuate;
+mod live;
 mod undo;
 
 use kilonova_flow::{self as flow, Operation, Outcome as End};
@@ -33,6 +34,7 @@ use crate::{Compute, Error};
 pub use cold::{Cold, move_cold};
 pub use confirm::{confirm, confirm_unasked, revert};
 pub use evacuate::{Evacuation, evacuate};
+pub use live::{Live, abort, force_complete, migrate_live, no_progress};
 pub use undo::{call_off, give_up_dest};
 
 /// What a step of a move looks at.
@@ -94,6 +96,9 @@ pub(super) fn observed(
     match operation.step.as_str() {
         "stop_source" if source => cold::source_stopped(tx, scene, &observation.outcome),
         "make_dest" if dest => cold::dest_made(tx, scene, &observation.outcome),
+        "receive" if dest => live::received(tx, scene, &observation.outcome),
+        "transfer" | "abort" if source => live::sent(tx, scene, &observation.outcome),
+        "arrive" if dest => live::arrived(tx, scene, &observation.outcome),
         "drop_dest" if dest => undo::dest_dropped(tx, scene, host, &observation.outcome),
         "restore" if source => undo::restored(tx, scene, &observation.outcome),
         _ => Ok(()),

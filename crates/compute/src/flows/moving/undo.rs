@@ -9,9 +9,9 @@ use kilonova_ids::ServerId;
 use kilonova_node_api::{Desired, Outcome, Power};
 use kilonova_store::Tx;
 
-use super::super::power;
+use super::super::{power, start};
 use super::course::Course;
-use super::{Scene, begin, cold, confirm};
+use super::{Scene, begin, cold, confirm, live};
 use crate::app::moves as claims;
 use crate::db::documents;
 use crate::db::moves::{self, Kind, Move};
@@ -56,6 +56,12 @@ pub(super) fn dest_dropped(
         Outcome::Absent => {
             documents::forget(tx, host, scene.server.id)?;
             claims::drop_held(tx, scene.compute, scene.server.id, host)?;
+            if scene.migration.kind == Kind::Live {
+                let name = "compute_rollback_live_migration_at_destination";
+                let since = scene.operation.updated_at;
+                let done = start::event(name, host, None, since, scene.now);
+                flow::event(tx, scene.operation.id, &done)?;
+            }
             go_on(tx, scene)
         }
         Outcome::Failed { step, message } => {
@@ -70,11 +76,20 @@ pub(super) fn dest_dropped(
 fn go_on(tx: &mut Tx<'_>, mut scene: Scene<'_>) -> Result<(), Error> {
     let mut course = Course::of(scene.operation)?;
     let kind = scene.operation.kind.as_str();
-    let again = kind != "revertResize"
-        && !course.cancelled
-        && course.tried.len() < scene.compute.options.max_attempts;
-    if again {
-        match begin::settle_on(tx, &scene, &course, &|_| true)? {
+    if kind == "revertResize" || course.cancelled || course.sent {
+        return restore(tx, &scene, &course);
+    }
+    let live = scene.migration.kind == Kind::Live;
+    if course.tried.len() < scene.compute.options.max_attempts {
+        let found = if live {
+            match live::next_host(tx, &scene, &mut course)? {
+                Ok(()) => return Ok(()),
+                Err(why) => Err(why),
+            }
+        } else {
+            begin::settle_on(tx, &scene, &course, &|_| true)?
+        };
+        match found {
             Ok(place) => {
                 course.devices = place.devices;
                 scene.migration.dest = Some(place.host.clone());
@@ -86,7 +101,7 @@ fn go_on(tx: &mut Tx<'_>, mut scene: Scene<'_>) -> Result<(), Error> {
                     Some(format!("No valid host was found. {why} Last failure: {reason}"));
             }
         }
-    } else if kind != "revertResize" && !course.cancelled {
+    } else {
         course.reason = Some(format!(
             "Exceeded maximum number of retries. Exhausted all hosts available for retrying the \
              move of instance {}. Last failure: {}",
@@ -99,13 +114,17 @@ fn go_on(tx: &mut Tx<'_>, mut scene: Scene<'_>) -> Result<(), Error> {
 
 /// The guest is to be on its old host as it was.
 pub(super) fn restore(tx: &mut Tx<'_>, scene: &Scene<'_>, course: &Course) -> Result<(), Error> {
+    if scene.migration.kind == Kind::Live {
+        // The guest has never stopped.
+        return as_before(tx, scene, course);
+    }
     let mut domain = scene.migration.old_domain.clone();
     domain.display_name.clone_from(&scene.server.name);
     let source = &scene.migration.source;
     scene.put(tx, source, &Desired::Present(Box::new(domain)))?;
     if scene.migration.kind == Kind::Evacuation {
         // Nobody is there to say how it goes; the host does as it is told when it is back.
-        return as_before(tx, scene, course.reason());
+        return as_before(tx, scene, course);
     }
     Ok(flow::advance(tx, scene.operation, "restore", &course.data()?, scene.now)?)
 }
@@ -143,24 +162,29 @@ pub(super) fn restored(tx: &mut Tx<'_>, scene: Scene<'_>, outcome: &Outcome) -> 
         moves::close(tx, scene.migration.id, "reverted", now)?;
         return Ok(flow::finish(tx, scene.operation, End::Done, None, now)?);
     }
-    end(tx, &scene, course.reason())
+    end(tx, &scene, &course)
 }
 
 /// The server is as it was; the action says why.
-pub(super) fn as_before(tx: &mut Tx<'_>, scene: &Scene<'_>, reason: &str) -> Result<(), Error> {
+fn as_before(tx: &mut Tx<'_>, scene: &Scene<'_>, course: &Course) -> Result<(), Error> {
     servers::set_task(tx, scene.server.id, None, scene.now)?;
-    end(tx, scene, reason)
+    end(tx, scene, course)
 }
 
-fn end(tx: &mut Tx<'_>, scene: &Scene<'_>, reason: &str) -> Result<(), Error> {
-    let (operation, now) = (scene.operation, scene.now);
+fn end(tx: &mut Tx<'_>, scene: &Scene<'_>, course: &Course) -> Result<(), Error> {
+    let (operation, reason, now) = (scene.operation, course.reason(), scene.now);
+    let status = match (course.cancelled, course.sent) {
+        (true, _) => "cancelled",
+        (false, true) => "failed",
+        (false, false) => "error",
+    };
     let name = match operation.kind.as_str() {
         "evacuate" => "rebuild_server",
         "live-migration" => "conductor_live_migrate_instance",
         _ => "conductor_migrate_server",
     };
     flow::event(tx, operation.id, &begin::conductor(name, Some(reason), now))?;
-    moves::close(tx, scene.migration.id, "error", now)?;
+    moves::close(tx, scene.migration.id, status, now)?;
     Ok(flow::finish(tx, operation, End::Failed, Some(reason), now)?)
 }
 

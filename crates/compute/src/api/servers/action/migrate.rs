@@ -54,22 +54,15 @@ async fn evacuate(asked: Asked) -> Result<Response, Fault> {
         Some(Value::String(password)) => password.clone(),
         Some(_) => return Err(asked.wrong("adminPass is a text.")),
     };
-    let flag = |key: &str| -> Result<bool, Fault> {
-        match fields.get(key) {
-            None => Ok(false),
-            Some(value) if is_boolean(value) => Ok(input::boolean(value)),
-            Some(_) => Err(asked.wrong(&format!("{key} is true or false."))),
-        }
-    };
     if !at(14) {
         if fields.get("onSharedStorage").is_none() {
             return Err(asked.wrong("It takes `onSharedStorage`, true or false."));
         }
-        if flag("onSharedStorage")? {
+        if flag(&asked, fields, "onSharedStorage")? {
             return Err(asked.wrong("No host shares its storage with another."));
         }
     }
-    let force = flag("force")?;
+    let force = flag(&asked, fields, "force")?;
     if force && host.is_none() {
         return Err(Fault::bad_request(
             "Can't force to a non-provided destination. Name the host too.",
@@ -89,7 +82,10 @@ async fn evacuate(asked: Asked) -> Result<Response, Fault> {
     Ok(Json(json!({"adminPass": password})).into_response())
 }
 
-fn fields<'a>(asked: &'a Asked, known: &[&str]) -> Result<&'a Map<String, Value>, Fault> {
+pub(super) fn fields<'a>(
+    asked: &'a Asked,
+    known: &[&str],
+) -> Result<&'a Map<String, Value>, Fault> {
     let fields = asked.argument.as_object();
     let fields = fields.ok_or_else(|| asked.wrong("It is an object."))?;
     match fields.keys().find(|key| !known.contains(&key.as_str())) {
@@ -102,12 +98,19 @@ fn fields<'a>(asked: &'a Asked, known: &[&str]) -> Result<&'a Map<String, Value>
     }
 }
 
-fn is_boolean(value: &Value) -> bool {
-    input::boolean_schema()["enum"].as_array().is_some_and(|words| words.contains(value))
+/// A flag; one that is not there is off.
+pub(super) fn flag(asked: &Asked, fields: &Map<String, Value>, key: &str) -> Result<bool, Fault> {
+    let words = input::boolean_schema();
+    let is_one = |value| words["enum"].as_array().is_some_and(|words| words.contains(value));
+    match fields.get(key) {
+        None => Ok(false),
+        Some(value) if is_one(value) => Ok(input::boolean(value)),
+        Some(_) => Err(asked.wrong(&format!("{key} is true or false."))),
+    }
 }
 
 /// `host`, which may be null.
-fn host(asked: &Asked, fields: &Map<String, Value>) -> Result<Option<String>, Fault> {
+pub(super) fn host(asked: &Asked, fields: &Map<String, Value>) -> Result<Option<String>, Fault> {
     match fields.get("host") {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(host)) if (1..=255).contains(&host.chars().count()) => {
@@ -118,7 +121,7 @@ fn host(asked: &Asked, fields: &Map<String, Value>) -> Result<Option<String>, Fa
 }
 
 /// Refuses a host that is not there.
-fn known(compute: &Compute, host: Option<&str>, code: u16) -> Result<(), Fault> {
+pub(super) fn known(compute: &Compute, host: Option<&str>, code: u16) -> Result<(), Fault> {
     let Some(host) = host.filter(|host| compute.fleet.by_name(host).is_none()) else {
         return Ok(());
     };

@@ -1,17 +1,25 @@
 //! `POST /servers/{id}/action`: exactly one key names the action; a file per family of actions.
 
 mod delete;
+mod guest;
+mod image;
+mod live;
 mod lock;
+mod look;
 mod migrate;
+mod none;
 mod power;
+mod rebuild;
+mod reset;
 mod resize;
+mod shelve;
 
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
-use kilonova_wire::{Context, Fault, JsonBody, Microversion};
+use kilonova_wire::{Base, Context, Fault, JsonBody, Microversion};
 use serde_json::Value;
 
 use crate::db::servers::Server;
@@ -23,6 +31,8 @@ struct Asked {
     compute: Compute,
     context: Context,
     version: Microversion,
+    /// For links.
+    base: Base,
     /// The id in the path, as it came.
     id: String,
     /// The key of the body.
@@ -57,6 +67,22 @@ impl Asked {
         Ok(answer)
     }
 
+    /// Looks at the server without changing anything.
+    async fn read<T, F>(self, look: F) -> Result<T, Fault>
+    where
+        T: Send + 'static,
+        F: Fn(&Self, &Server) -> Result<T, Error> + Send + 'static,
+    {
+        let store = self.compute.store.clone();
+        let answer = store
+            .read(move |tx| {
+                let server = super::find::find(tx, &self.context, &self.id)?;
+                look(&self, &server)
+            })
+            .await?;
+        Ok(answer)
+    }
+
     /// Refuses an argument where the action takes none.
     fn nothing(&self) -> Result<(), Fault> {
         if self.argument.is_null()
@@ -79,6 +105,7 @@ impl Asked {
 pub(super) async fn action(
     State(compute): State<Compute>,
     context: Context,
+    base: Base,
     version: Microversion,
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
@@ -89,13 +116,35 @@ pub(super) async fn action(
         return Err(Fault::bad_request("Malformed request body: it must name exactly one action."));
     };
     let (name, argument) = (name.clone(), argument.clone());
-    let asked = Asked { compute, context, version, id, name, argument };
+    let asked = Asked { compute, context, version, base, id, name, argument };
     match asked.name.as_str() {
         "os-start" | "os-stop" | "reboot" => power::act(asked).await,
         "lock" | "unlock" => lock::act(asked).await,
-        "forceDelete" => delete::act(asked).await,
+        "forceDelete" | "restore" => delete::act(asked).await,
+        "pause" | "unpause" | "suspend" | "resume" | "rescue" | "unrescue"
+        | "trigger_crash_dump" => guest::act(asked).await,
+        "createImage" | "createBackup" => image::act(asked).await,
+        "rebuild" => rebuild::act(asked).await,
+        "shelve" | "shelveOffload" | "unshelve" => shelve::act(asked).await,
+        "os-resetState" => reset::act(asked).await,
+        "os-getConsoleOutput" => look::act(asked).await,
+        "changePassword"
+        | "resetNetwork"
+        | "injectNetworkInfo"
+        | "addFixedIp"
+        | "removeFixedIp"
+        | "addFloatingIp"
+        | "removeFloatingIp"
+        | "addSecurityGroup"
+        | "removeSecurityGroup"
+        | "os-getVNCConsole"
+        | "os-getSPICEConsole"
+        | "os-getRDPConsole"
+        | "os-getSerialConsole"
+        | "os-getMKSConsole" => none::act(asked).await,
         "resize" | "confirmResize" | "revertResize" => resize::act(asked).await,
         "migrate" | "evacuate" => migrate::act(asked).await,
+        "os-migrateLive" => live::act(asked).await,
         other => {
             Err(Fault::bad_request(format!("There is no such action: {}.", other.escape_debug())))
         }

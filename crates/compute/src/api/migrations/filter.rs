@@ -1,0 +1,83 @@
+//! What a listing of migrations is narrowed to.
+
+use kilonova_wire::query::Query;
+use kilonova_wire::{Fault, Microversion, time};
+
+use crate::api::input;
+use crate::db::moves::Move;
+
+#[derive(Clone, Default)]
+pub(super) struct Filter {
+    status: Option<String>,
+    host: Option<String>,
+    source: Option<String>,
+    server: Option<String>,
+    kind: Option<String>,
+    user: Option<String>,
+    project: Option<String>,
+    since: Option<i64>,
+    until: Option<i64>,
+}
+
+impl Filter {
+    pub fn read(query: &Query, version: Microversion) -> Result<Self, Fault> {
+        let at = |first: u32| version >= Microversion(2, first);
+        let mut known =
+            vec!["hidden", "host", "instance_uuid", "source_compute", "status", "migration_type"];
+        if at(59) {
+            known.extend(["limit", "marker", "changes-since"]);
+        }
+        if at(66) {
+            known.push("changes-before");
+        }
+        if at(80) {
+            known.extend(["user_id", "project_id"]);
+        }
+        if at(59) {
+            input::only(query, &known)?;
+        }
+        let text = |key: &str| query.get(key).filter(|_| known.contains(&key)).map(str::to_owned);
+        let moment = |key: &str| match text(key) {
+            None => Ok(None),
+            Some(value) => match time::parse(&value) {
+                Some(moment) => Ok(Some(moment)),
+                None => Err(input::wrong_query(key, &value, "It is not a time.")),
+            },
+        };
+        let (since, until) = (moment("changes-since")?, moment("changes-before")?);
+        if let (Some(since), Some(until)) = (since, until)
+            && since > until
+        {
+            return Err(Fault::bad_request(
+                "The value of changes-since must be less than or equal to changes-before.",
+            ));
+        }
+        Ok(Self {
+            status: text("status"),
+            host: text("host"),
+            source: text("source_compute"),
+            server: text("instance_uuid"),
+            kind: text("migration_type"),
+            user: text("user_id"),
+            project: text("project_id"),
+            since,
+            until,
+        })
+    }
+
+    pub fn takes(&self, one: &Move) -> bool {
+        let is = |wanted: &Option<String>, have: &str| {
+            wanted.as_deref().is_none_or(|wanted| wanted == have)
+        };
+        let on = |host: &String| one.source == *host || one.dest.as_ref() == Some(host);
+        is(&self.status, &one.status)
+            && is(&self.source, &one.source)
+            && is(&self.kind, one.kind.as_str())
+            && is(&self.server, &one.server.to_string())
+            && is(&self.user, &one.user_id)
+            && is(&self.project, &one.project_id)
+            && self.host.as_ref().is_none_or(on)
+            && self.since.is_none_or(|since| one.updated_at >= since)
+            && self.until.is_none_or(|until| one.updated_at <= until)
+    }
+}

@@ -1,0 +1,94 @@
+//! `/os-migrations`: every move of every server, for operators.
+
+mod filter;
+pub(super) mod view;
+
+use axum::extract::State;
+use axum::routing::get;
+use axum::{Json, Router};
+use kilonova_ids::{ConsumerId, parse_uuid_like};
+use kilonova_store::Tx;
+use kilonova_wire::paging::Page;
+use kilonova_wire::query::Query;
+use kilonova_wire::{Base, Context, Fault, Microversion};
+use serde_json::{Value, json};
+
+use super::links;
+use crate::db::moves::{self, Move};
+use crate::{Compute, Error};
+use filter::Filter;
+use view::Scene;
+
+/// Rows read at once.
+const CHUNK: i64 = 500;
+
+pub(super) fn routes() -> Router<Compute> {
+    Router::new().route("/v2.1/os-migrations", get(list))
+}
+
+async fn list(
+    State(compute): State<Compute>,
+    caller: Context,
+    base: Base,
+    version: Microversion,
+    query: Query,
+) -> Result<Json<Value>, Fault> {
+    caller.require_admin("os_compute_api:os-migrations:index")?;
+    let filter = Filter::read(&query, version)?;
+    let paged = version >= Microversion(2, 59);
+    let page = if paged { Page::read(&query)? } else { Page::read(&Query::default())? };
+    let (wanted, limit) = (page.marker.clone(), page.limit);
+    let read = move |tx: &mut Tx<'_>| {
+        let before = match &wanted {
+            None => i64::MAX,
+            Some(marker) => number_of(tx, marker)?,
+        };
+        let found = collect(tx, before, limit + 1, &filter)?;
+        let scene = Scene::read(tx, &found)?;
+        Ok::<_, Error>((found, scene))
+    };
+    let (mut found, scene) = compute.store.read(read).await?;
+    let more = found.len() > limit;
+    found.truncate(limit);
+    let last = found.last().map(|last| last.id.to_string());
+    if !paged {
+        found.reverse();
+    }
+    let shown: Vec<Value> = found.iter().map(|one| scene.brief(one, version, &base)).collect();
+    let mut answer = json!({"migrations": shown});
+    if let Some(last) = last.filter(|_| more && paged) {
+        answer["migrations_links"] = links::next(&base, "os-migrations", &query, &last);
+    }
+    Ok(Json(answer))
+}
+
+fn number_of(tx: &mut Tx<'_>, marker: &str) -> Result<i64, Error> {
+    let known = parse_uuid_like::<ConsumerId>(marker).map(|id| moves::number_of(tx, id));
+    let known = known.transpose()?.flatten();
+    known.ok_or_else(|| {
+        Fault::bad_request(format!("Marker {} not found", marker.escape_debug())).into()
+    })
+}
+
+/// The newest `limit` that are older than a number and pass the filter.
+fn collect(
+    tx: &mut Tx<'_>,
+    mut before: i64,
+    limit: usize,
+    filter: &Filter,
+) -> Result<Vec<Move>, Error> {
+    let mut found = Vec::new();
+    loop {
+        let rows = moves::page(tx, before, CHUNK)?;
+        let Some(last) = rows.last().map(|row| row.number) else { return Ok(found) };
+        before = last;
+        for row in rows {
+            if filter.takes(&row) {
+                found.push(row);
+                if found.len() == limit {
+                    return Ok(found);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Migrations as clients see them, in the list of all and below their server.
+
+use std::collections::{BTreeSet, HashMap};
+
+use kilonova_store::Tx;
+use kilonova_wire::{Base, Microversion, time};
+use serde_json::{Value, json};
+
+use crate::Error;
+use crate::db::moves::{Kind, Move};
+use crate::db::{flavors, hosts};
+use crate::flows::no_progress;
+
+/// Statuses of a live migration that is under way.
+const UNDER_WAY: &[&str] = &["queued", "preparing", "running", "post-migrating"];
+
+/// Whether it is a live migration that can be looked at below its server.
+pub fn is_under_way(one: &Move) -> bool {
+    one.kind == Kind::Live && UNDER_WAY.contains(&one.status.as_str())
+}
+
+/// What the views need besides the rows.
+pub struct Scene {
+    /// Addresses of hosts.
+    addresses: HashMap<String, String>,
+    /// Numbers of flavors that are still there.
+    flavors: HashMap<String, i64>,
+}
+
+impl Scene {
+    /// Reads it for some moves.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn read(tx: &mut Tx<'_>, moves: &[Move]) -> Result<Self, Error> {
+        let (mut addresses, mut numbers) = (HashMap::new(), HashMap::new());
+        let names: BTreeSet<&String> = moves.iter().filter_map(|one| one.dest.as_ref()).collect();
+        for name in names {
+            if let Some(host) = hosts::by_name(tx, name)? {
+                addresses.insert(name.clone(), host.host_ip);
+            }
+        }
+        let flavors: BTreeSet<&String> =
+            moves.iter().flat_map(|one| [&one.old_flavor.id, &one.new_flavor.id]).collect();
+        for id in flavors {
+            if let Some(flavor) = flavors::by_id(tx, id)? {
+                numbers.insert(id.clone(), flavor.number);
+            }
+        }
+        Ok(Self { addresses, flavors: numbers })
+    }
+
+    fn dest_host(&self, one: &Move) -> Value {
+        json!(one.dest.as_ref().and_then(|dest| self.addresses.get(dest)))
+    }
+
+    /// One row of `/os-migrations`.
+    pub fn brief(&self, one: &Move, version: Microversion, base: &Base) -> Value {
+        let mut shown = json!({
+            "id": one.number,
+            "source_node": one.source,
+            "source_compute": one.source,
+            "dest_node": one.dest,
+            "dest_compute": one.dest,
+            "dest_host": self.dest_host(one),
+            "status": one.status,
+            "instance_uuid": one.server,
+            "old_instance_type_id": self.flavors.get(&one.old_flavor.id),
+            "new_instance_type_id": self.flavors.get(&one.new_flavor.id),
+            "created_at": time::naive(one.created_at),
+            "updated_at": time::naive(one.updated_at),
+        });
+        if version >= Microversion(2, 23) {
+            shown["migration_type"] = one.kind.as_str().into();
+            if is_under_way(one) {
+                let path = format!("servers/{}/migrations/{}", one.server, one.number);
+                shown["links"] = json!([
+                    {"rel": "self", "href": format!("{}/v2.1/{path}", base.0)},
+                    {"rel": "bookmark", "href": format!("{}/{path}", base.0)},
+                ]);
+            }
+        }
+        add(&mut shown, one, version);
+        shown
+    }
+
+    /// One below its server, with how far it is.
+    pub fn progress(&self, one: &Move, version: Microversion) -> Value {
+        let progress = one.progress.unwrap_or_else(|| no_progress(one.old_flavor.ram));
+        let mut shown = json!({
+            "id": one.number,
+            "source_node": one.source,
+            "source_compute": one.source,
+            "dest_node": one.dest,
+            "dest_compute": one.dest,
+            "dest_host": self.dest_host(one),
+            "status": one.status,
+            "server_uuid": one.server,
+            "created_at": time::naive(one.created_at),
+            "updated_at": time::naive(one.updated_at),
+            "memory_total_bytes": progress.memory_total,
+            "memory_processed_bytes": progress.memory_processed,
+            "memory_remaining_bytes": progress.memory_remaining,
+            "disk_total_bytes": progress.disk_total,
+            "disk_processed_bytes": progress.disk_processed,
+            "disk_remaining_bytes": progress.disk_remaining,
+        });
+        add(&mut shown, one, version);
+        shown
+    }
+}
+
+/// What came later to both.
+fn add(shown: &mut Value, one: &Move, version: Microversion) {
+    if version >= Microversion(2, 59) {
+        shown["uuid"] = json!(one.id);
+    }
+    if version >= Microversion(2, 80) {
+        shown["user_id"] = json!(one.user_id);
+        shown["project_id"] = json!(one.project_id);
+    }
+}

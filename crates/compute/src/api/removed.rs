@@ -1,0 +1,64 @@
+//! What Nova had once: it says 410 for good, whatever the microversion.
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::routing::{MethodFilter, any, on};
+use kilonova_wire::{Context, Fault};
+
+use crate::Compute;
+
+/// Paths of which nothing is left.
+const PATHS: &[&str] = &[
+    "/os-agents",
+    "/os-agents/{id}",
+    "/os-cells",
+    "/os-cells/{*rest}",
+    "/os-certificates",
+    "/os-certificates/{id}",
+    "/os-cloudpipe",
+    "/os-cloudpipe/{id}",
+    "/os-fixed-ips/{id}",
+    "/os-fixed-ips/{id}/action",
+    "/os-floating-ip-dns",
+    "/os-floating-ip-dns/{id}",
+    "/os-floating-ip-dns/{id}/entries/{entry}",
+    "/os-floating-ips-bulk",
+    "/os-floating-ips-bulk/{id}",
+    "/os-fping",
+    "/os-fping/{id}",
+    "/os-security-group-default-rules",
+    "/os-security-group-default-rules/{id}",
+    "/servers/{id}/os-virtual-interfaces",
+    "/servers/{id}/consoles",
+    "/servers/{id}/consoles/{console}",
+];
+
+/// Paths that only a proxy of Neutron answers, which is not here, and whose changes are gone.
+const UNCHANGEABLE: &[&str] = &[
+    "/os-networks",
+    "/os-networks/{id}",
+    "/os-networks/{id}/action",
+    "/os-tenant-networks",
+    "/os-tenant-networks/{id}",
+];
+
+pub(super) fn routes() -> Router<Compute> {
+    let changes = MethodFilter::POST.or(MethodFilter::PUT).or(MethodFilter::DELETE);
+    let routes = PATHS
+        .iter()
+        .fold(Router::new(), |routes, path| routes.route(&format!("/v2.1{path}"), any(gone)));
+    UNCHANGEABLE.iter().fold(routes, |routes, path| {
+        routes.route(&format!("/v2.1{path}"), on(changes, gone).get(absent))
+    })
+}
+
+async fn gone(_: Context) -> Fault {
+    Fault::new(
+        StatusCode::GONE,
+        "This resource is no longer available. No forwarding address is given.",
+    )
+}
+
+async fn absent(_: Context) -> Fault {
+    Fault::not_found("The resource could not be found.").unrouted()
+}

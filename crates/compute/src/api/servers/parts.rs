@@ -1,0 +1,190 @@
+//! What hangs on a server and is empty here, as there are no networks, no volumes, no shares and no
+//! console proxy: each list is there, and each member of it is not.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use kilonova_wire::query::Query;
+use kilonova_wire::{Context, Fault, JsonBody, Microversion};
+use serde_json::{Value, json};
+
+use super::find::find;
+use crate::Compute;
+use crate::api::input;
+
+/// 404 for a server that the caller may not see.
+async fn exists(compute: &Compute, caller: Context, id: String) -> Result<(), Fault> {
+    compute.store.read(move |tx| find(tx, &caller, &id)).await?;
+    Ok(())
+}
+
+fn no_query(query: &Query, version: Microversion, from: u32) -> Result<(), Fault> {
+    if version >= Microversion(2, from) { input::only(query, &[]) } else { Ok(()) }
+}
+
+type Shown = Result<Json<Value>, Fault>;
+
+pub(super) async fn addresses(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    query: Query,
+    Path(id): Path<String>,
+) -> Shown {
+    no_query(&query, version, 102)?;
+    exists(&compute, caller, id).await?;
+    Ok(Json(json!({"addresses": {}})))
+}
+
+pub(super) async fn address(
+    State(compute): State<Compute>,
+    caller: Context,
+    Path((id, network)): Path<(String, String)>,
+) -> Shown {
+    exists(&compute, caller, id).await?;
+    let network = network.escape_debug();
+    Err(Fault::not_found(format!("Instance is not a member of specified network: {network}.")))
+}
+
+pub(super) async fn topology(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    query: Query,
+    Path(id): Path<String>,
+) -> Shown {
+    input::within(version, 78, 104)?;
+    no_query(&query, version, 102)?;
+    exists(&compute, caller, id).await?;
+    Ok(Json(json!({"nodes": [], "pagesize_kb": null})))
+}
+
+pub(super) async fn security_groups(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    query: Query,
+    Path(id): Path<String>,
+) -> Shown {
+    no_query(&query, version, 102)?;
+    exists(&compute, caller, id).await?;
+    Ok(Json(json!({"security_groups": []})))
+}
+
+pub(super) async fn interfaces(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    query: Query,
+    Path(id): Path<String>,
+) -> Shown {
+    no_query(&query, version, 102)?;
+    exists(&compute, caller, id).await?;
+    Ok(Json(json!({"interfaceAttachments": []})))
+}
+
+pub(super) async fn add_interface(
+    State(compute): State<Compute>,
+    caller: Context,
+    Path(id): Path<String>,
+    JsonBody(_): JsonBody,
+) -> Shown {
+    exists(&compute, caller, id).await?;
+    Err(Fault::bad_request(
+        "Failed to attach an interface: this cloud manages no networks yet, so a server cannot have \
+         interfaces.",
+    ))
+}
+
+pub(super) async fn interface(
+    State(compute): State<Compute>,
+    caller: Context,
+    Path((id, port)): Path<(String, String)>,
+) -> Shown {
+    exists(&compute, caller, id).await?;
+    Err(Fault::not_found(format!("Port id {} could not be found.", port.escape_debug())))
+}
+
+pub(super) async fn volumes(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    query: Query,
+    Path(id): Path<String>,
+) -> Shown {
+    if version >= Microversion(2, 75) {
+        input::only(&query, &["limit", "offset"])?;
+    }
+    exists(&compute, caller, id).await?;
+    Ok(Json(json!({"volumeAttachments": []})))
+}
+
+pub(super) async fn add_volume(
+    State(compute): State<Compute>,
+    caller: Context,
+    Path(id): Path<String>,
+    JsonBody(body): JsonBody,
+) -> Shown {
+    exists(&compute, caller, id).await?;
+    match body["volumeAttachment"]["volumeId"].as_str() {
+        Some(volume) => Err(no_volume(volume)),
+        None => Err(Fault::bad_request(
+            "Invalid input for field/attribute volumeAttachment. 'volumeId' is a required property",
+        )),
+    }
+}
+
+pub(super) async fn volume(
+    State(compute): State<Compute>,
+    caller: Context,
+    Path((id, volume)): Path<(String, String)>,
+) -> Shown {
+    exists(&compute, caller, id).await?;
+    Err(no_volume(&volume))
+}
+
+fn no_volume(volume: &str) -> Fault {
+    Fault::not_found(format!(
+        "Volume {} could not be found: this cloud has no volumes.",
+        volume.escape_debug()
+    ))
+}
+
+pub(super) async fn password(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    query: Query,
+    Path(id): Path<String>,
+) -> Shown {
+    no_query(&query, version, 102)?;
+    exists(&compute, caller, id).await?;
+    Ok(Json(json!({"password": ""})))
+}
+
+pub(super) async fn forget_password(
+    State(compute): State<Compute>,
+    caller: Context,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Fault> {
+    exists(&compute, caller, id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+pub(super) async fn console(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    Path(id): Path<String>,
+    JsonBody(body): JsonBody,
+) -> Shown {
+    input::within(version, 6, 104)?;
+    exists(&compute, caller, id).await?;
+    let kind = body["remote_console"]["type"].as_str();
+    let kind = kind.ok_or_else(|| {
+        Fault::bad_request(
+            "Invalid input for field/attribute remote_console. 'type' is a required property",
+        )
+    })?;
+    Err(Fault::bad_request(format!("Unavailable console type {}.", kind.escape_debug())))
+}

@@ -1,0 +1,64 @@
+//! A compute host leaves for good: its service, its hypervisor, its providers, its devices, and what
+//! it was still to drop. It comes back as a new one if its node registers again.
+
+use kilonova_accelerator::ledger as devices;
+use kilonova_placement as placement;
+use kilonova_store::Tx;
+use kilonova_wire::{Fault, time};
+
+use crate::app::boot::{consumer_of, reclaim};
+use crate::app::{aggregates, services};
+use crate::db::hosts::{self, Host};
+use crate::db::{documents, usage};
+use crate::{Compute, Error};
+
+/// Removes a host.
+///
+/// # Errors
+/// 409 while its node lives, servers are on it, or somebody else holds something of its providers;
+/// the database's.
+pub fn retire(tx: &mut Tx<'_>, compute: &Compute, host: &Host) -> Result<(), Error> {
+    let name = &host.host;
+    let now = time::now_micros();
+    if services::is_up(host, now) {
+        return Err(Fault::conflict(format!(
+            "Unable to delete compute service of {name}: its node is up and would register again. Stop \
+             the node first."
+        ))
+        .into());
+    }
+    if usage::any_on(tx, name)? {
+        return Err(Fault::conflict(
+            "Unable to delete compute service that is hosting instances. Migrate or delete the \
+             instances first.",
+        )
+        .into());
+    }
+    if usage::any_move_holds(tx, name)? {
+        return Err(Fault::conflict(
+            "Unable to delete compute service that has in-progress migrations. Complete the \
+             migrations or delete the instances first.",
+        )
+        .into());
+    }
+    for document in documents::since(tx, name, 0)?.documents {
+        reclaim(tx, compute, consumer_of(document.server))?;
+        documents::forget(tx, name, document.server)?;
+    }
+    for aggregate in crate::db::aggregates::of_host(tx, name)? {
+        aggregates::remove_host(tx, compute, aggregate.id, name, now)?;
+    }
+    devices::report(tx, name, &[])?;
+    let root = placement::ledger::ProviderSpec {
+        id: host.root_provider,
+        name: name.clone(),
+        inventories: Vec::new(),
+        traits: Vec::new(),
+    };
+    placement::ledger::report_host(tx, &compute.world, &root, &[])?;
+    placement::app::providers::delete(tx, &compute.world, host.root_provider)?;
+    hosts::delete(tx, name)?;
+    let (fleet, name) = (compute.fleet.clone(), name.clone());
+    tx.on_commit(move || fleet.remove(&name));
+    Ok(())
+}

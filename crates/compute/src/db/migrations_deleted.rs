@@ -1,0 +1,36 @@
+//! The table of servers that are no more.
+
+use kilonova_store::Migration;
+
+/// Schema of deleted servers: a row of `servers` as it was, and when it went. Lists with
+/// `changes-since` and accounts of usage need them for a while.
+pub const DELETED: Migration = Migration {
+    name: "compute-0011-deleted-servers",
+    sql: "
+CREATE TABLE deleted_servers (
+    seq BIGINT PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    project_id TEXT NOT NULL,
+    user_id TEXT NOT NULL,
+    name TEXT NOT NULL,
+    description TEXT,
+    host TEXT,
+    vm_state TEXT NOT NULL,
+    task_state TEXT,
+    power_state BIGINT NOT NULL,
+    vcpus BIGINT NOT NULL,
+    memory_mb BIGINT NOT NULL,
+    spec TEXT NOT NULL,
+    metadata TEXT NOT NULL,
+    tags TEXT NOT NULL,
+    fault TEXT,
+    created_at BIGINT NOT NULL,
+    updated_at BIGINT NOT NULL,
+    launched_at BIGINT,
+    locked_by TEXT,
+    locked_reason TEXT,
+    deleted_at BIGINT NOT NULL
+);
+CREATE INDEX deleted_servers_by_project ON deleted_servers (project_id, seq);
+CREATE INDEX deleted_servers_by_time ON deleted_servers (deleted_at);",
+};

@@ -1,0 +1,100 @@
+//! When servers ran and how large they were, for accounts of usage: those that are there, and those
+//! that went not too long ago.
+
+use kilonova_ids::ServerId;
+use kilonova_store::{Error as StoreError, Row, Tx, params};
+use serde::Deserialize;
+
+use crate::Error;
+
+kilonova_store::statements! {
+    /// Servers that ran at some time between two, by age, after a number.
+    BETWEEN = "SELECT seq, id, project_id, name, vm_state, vcpus, memory_mb, spec, launched_at,
+        deleted_at FROM (
+            SELECT seq, id, project_id, name, vm_state, vcpus, memory_mb, spec, launched_at,
+            CAST(NULL AS BIGINT) AS deleted_at FROM servers
+            UNION ALL SELECT seq, id, project_id, name, vm_state, vcpus, memory_mb, spec, launched_at,
+            deleted_at FROM deleted_servers) every_server
+        WHERE launched_at < ?2 AND (deleted_at IS NULL OR deleted_at >= ?1)
+        AND (CAST(?3 AS TEXT) IS NULL OR project_id = ?3) AND seq > ?4 ORDER BY seq LIMIT ?5";
+    /// The number of a server, there or gone.
+    NUMBER = "SELECT seq FROM servers WHERE id = ?1
+        UNION ALL SELECT seq FROM deleted_servers WHERE id = ?1";
+}
+
+/// A server that ran.
+#[derive(Debug, Clone)]
+pub struct Ran {
+    /// Its number; grows with time.
+    pub seq: i64,
+    /// Id.
+    pub id: String,
+    /// Owner.
+    pub project_id: String,
+    /// Name.
+    pub name: String,
+    /// Nova's `vm_state`.
+    pub state: String,
+    /// Processors.
+    pub vcpus: i64,
+    /// Memory, MiB.
+    pub memory_mb: i64,
+    /// Disk, GiB.
+    pub disk_gb: i64,
+    /// Flavor name.
+    pub flavor: String,
+    /// Microseconds since 1970.
+    pub launched_at: i64,
+    /// Microseconds since 1970, when it is gone.
+    pub deleted_at: Option<i64>,
+}
+
+#[derive(Deserialize)]
+struct Spec {
+    flavor: Flavor,
+}
+
+#[derive(Deserialize)]
+struct Flavor {
+    name: String,
+    disk: i64,
+    ephemeral: i64,
+}
+
+fn read(row: &Row) -> Result<Ran, Error> {
+    let spec: Spec = serde_json::from_str(row.text(7)?)
+        .map_err(|error| StoreError::Shape(format!("spec of a server: {error}")))?;
+    Ok(Ran {
+        seq: row.int(0)?,
+        id: row.string(1)?,
+        project_id: row.string(2)?,
+        name: row.string(3)?,
+        state: row.string(4)?,
+        vcpus: row.int(5)?,
+        memory_mb: row.int(6)?,
+        disk_gb: spec.flavor.disk + spec.flavor.ephemeral,
+        flavor: spec.flavor.name,
+        launched_at: row.int(8)?,
+        deleted_at: row.int_opt(9)?,
+    })
+}
+
+/// Up to `limit` servers that ran at some time from `start` to `stop`, younger than the one of
+/// number `after`.
+///
+/// # Errors
+/// The database's; so for all functions here.
+pub fn between(
+    tx: &mut Tx<'_>,
+    (start, stop): (i64, i64),
+    project_id: Option<&str>,
+    after: i64,
+    limit: i64,
+) -> Result<Vec<Ran>, Error> {
+    tx.rows(BETWEEN, params![start, stop, project_id, after, limit])?.iter().map(read).collect()
+}
+
+/// The number of a server, there or gone.
+pub fn number(tx: &mut Tx<'_>, id: ServerId) -> Result<Option<i64>, Error> {
+    Ok(tx.row(NUMBER, params![id])?.map(|row| row.int(0)).transpose()?)
+}
