@@ -7,6 +7,7 @@ mod kit;
 
 mod actions;
 mod boot;
+mod choosing;
 mod concurrent;
 mod crash;
 mod deleting;
