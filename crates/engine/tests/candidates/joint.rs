@@ -94,7 +94,9 @@ proptest! {
         trees in trees(), query in queries(), count in 2..5_usize
     ) {
         let all: Vec<Canonical> = candidates(&trees, &query).into_iter().collect();
-        prop_assume!(all.len() <= FEW);
+        if all.len() > FEW {
+            return Ok(());
+        }
         let mut world = plant(&trees);
         let places = world.pack(&query, count, |_| count, |_| true).unwrap();
         prop_assert_eq!(places.len(), most(&mut room(&trees), &all, count));
