@@ -74,6 +74,7 @@ pub fn bind(
 ///
 /// # Errors
 /// As [`bind`].
+#[allow(clippy::too_many_arguments)]
 pub fn bind_as(
     tx: &mut Tx<'_>,
     world: &World,
