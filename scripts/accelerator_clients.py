@@ -61,7 +61,11 @@ class Story:
         return self.all(command, version=version)[0]
 
     def refused(self, *pairs, version="2.3"):
-        """Runs commands that have to be refused; each with what the user has to read."""
+        """Runs commands that have to be refused; each with what the user has to read. Of the second
+        set only those that nothing else uses: what is refused is the server's, and seen already."""
+        if self.own:
+            pairs = [pair for pair in pairs
+                     if not any(line.startswith(" ".join(pair[0][:2])) for line in self.used)]
         self.used += [" ".join(command) for command, _ in pairs]
         lines = [["--os-accelerator-api-version", version, "accelerator", *command]
                  for command, _ in pairs]
