@@ -11,6 +11,7 @@ mod choosing;
 mod concurrent;
 mod crash;
 mod deleting;
+mod device_orders;
 mod failing;
 mod failing_power;
 mod fencing;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::kit::{ADMIN, Cloud, FPGA, GPU, GPUS, Up, fault, hosts};
 
 /// A call of the Placement API as an admin.
-async fn placement(up: &Up, method: &str, path: &str, body: Value) -> Value {
+pub async fn placement(up: &Up, method: &str, path: &str, body: Value) -> Value {
     let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
     let request = Request::builder()
         .method(method)

@@ -41,6 +41,10 @@ pub struct Flow {
 impl Flow {
     /// Makes what is there before and returns its id.
     pub async fn prepare(&self, cloud: &Cloud, up: &Up) -> Option<String> {
+        if self.flavor == "loaded" {
+            // As if something else were in the card: each time it is programmed anew.
+            cloud.execute("UPDATE deployables SET bitstream_id = NULL").await;
+        }
         if self.before == Before::Nothing {
             return None;
         }

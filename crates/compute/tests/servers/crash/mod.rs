@@ -7,6 +7,7 @@ mod flow;
 mod matrix;
 
 mod boots;
+mod device_orders;
 mod deletes;
 mod powers;
 

@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::http::Request;
 use kilonova_compute::{Compute, Options};
 use kilonova_ids::ImageId;
-use kilonova_image::{ImageRecord, Status, Visibility};
+use kilonova_image::{ImageRecord, Images, Status, Visibility};
 use kilonova_node::topology::{Host, Topology};
 use kilonova_placement::World;
 use kilonova_store::Store;
@@ -34,6 +34,10 @@ const FLAVORS: &[(&str, &[(&str, &str)])] = &[
     ("fpga", &[("accel:device_profile", "fpga")]),
     ("profile", &[("accel:device_profile", "vgpu")]),
     ("both", &[("resources:VGPU", "1"), ("accel:device_profile", "fpga")]),
+    ("loaded", &[("accel:device_profile", "loaded")]),
+    ("spoilt", &[("accel:device_profile", "spoilt")]),
+    ("disk", &[("resources:CUSTOM_NVME", "1")]),
+    ("once", &[("resources:CUSTOM_ONCE", "1")]),
 ];
 
 pub struct Cloud {
@@ -112,7 +116,8 @@ impl Cloud {
         let store = self.store.with_crash_plan(plan);
         let world = World::new();
         world.load(&store).await.expect("loads");
-        Compute::open(store, world).await.expect("opens").with_options(self.options.clone())
+        let compute = Compute::open(store, world).await.expect("opens");
+        compute.with_options(self.options.clone()).with_images(self.images().await)
     }
 
     /// The folder in which each host keeps its state.
@@ -153,6 +158,31 @@ impl Cloud {
         let groups = json!([{"resources:FPGA": "1", "trait:CUSTOM_FAKE_DEVICE": "required"}]);
         self.profile("fpga", &groups).await;
         self.profile("vgpu", &json!([{"resources:VGPU": "1"}])).await;
+        for (name, bytes) in [("loaded", green()), ("spoilt", b"anything".to_vec())] {
+            let image = self.bitstream(name, bytes).await;
+            let groups = json!([{"resources:FPGA": "1", "accel:bitstream_id": image}]);
+            self.profile(name, &groups).await;
+        }
+    }
+
+    async fn images(&self) -> Images {
+        let folder = self.folder.path().join("images");
+        Images::open(self.store.clone(), &folder).await.expect("opens")
+    }
+
+    /// A public image with these bytes, whose property `accel:function_id` is its name.
+    async fn bitstream(&self, name: &str, bytes: Vec<u8>) -> ImageId {
+        let id = ImageId::new_v4();
+        let mut image = ImageRecord::new(id, "admin".into(), now_micros());
+        image.name = Some(name.into());
+        image.visibility = Visibility::Public;
+        image.disk_format = Some("raw".into());
+        image.container_format = Some("bare".into());
+        image.properties.insert("accel:function_id".into(), name.into());
+        let reserved = self.store.write(move |tx| kilonova_image::reserve(tx, &image));
+        reserved.await.expect("an image is added");
+        self.images().await.upload(id, Body::from(bytes)).await.expect("its bytes are taken");
+        id
     }
 
     /// Adds a device profile by the accelerator API.
@@ -172,6 +202,19 @@ impl Cloud {
             .expect("a request");
         (Client { router }).send(request).await.expect(201);
     }
+}
+
+/// A bitstream for the Intel cards of the topologies.
+fn green() -> Vec<u8> {
+    let text = json!({"afu-image": {
+        "interface-uuid": "f3c99413-5081-4aad-5f1f-b0d0e7e5c0c6",
+        "accelerator-clusters": [
+            {"accelerator-type-uuid": "331db30c-9885-41ea-9081-f88b8f655caa"},
+        ],
+    }})
+    .to_string();
+    let length = u32::try_from(text.len()).expect("short").to_le_bytes();
+    [&b"XeonFPGA\xb7GBSv001"[..], &length, text.as_bytes()].concat()
 }
 
 /// A client of the compute API.

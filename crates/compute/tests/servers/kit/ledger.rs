@@ -177,6 +177,7 @@ impl Cloud {
     /// Deletes every server and checks that nothing is left of any.
     pub async fn sweep(&self, up: &Up, when: &str) {
         up.clear().await;
+        up.hosts_have_dropped(self).await;
         self.empty(up, when).await;
     }
 }

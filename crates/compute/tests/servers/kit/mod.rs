@@ -11,6 +11,6 @@ mod wire;
 pub use crate::common::{ADMIN, ANN, Answer, BOB, Client};
 pub use cloud::Cloud;
 pub use ledger::fault;
-pub use topology::{FPGA, GPU, GPUS, cards, hosts};
+pub use topology::{DISK, FPGA, GPU, GPUS, INTEL, ONCE, cards, hosts};
 pub use up::Up;
 pub use wait::patiently;

@@ -14,6 +14,22 @@ pub const GPUS: i64 = 8;
 /// A host with sixteen FPGAs.
 pub const FPGA: &str = "fake = [{}]";
 
+/// A host with an Intel FPGA.
+pub const INTEL: &str = r#"
+card = [{ card = "n3000", addresses = ["0000:5e:00.0"] }]
+agent = { enabled_drivers = ["intel_fpga_driver"] }
+"#;
+/// A host with a disk, which its node clears after each guest.
+pub const DISK: &str = r#"
+card = [{ card = "nvme", addresses = ["0000:01:00.0"] }]
+pci.device_spec = ['{"vendor_id": "144d", "product_id": "a808", "resource_class": "NVME"}']
+"#;
+/// A host with a card that is used once, and then cleaned by an operator.
+pub const ONCE: &str = r#"
+card = [{ card = "c62x", addresses = ["0000:3d:00.0"] }]
+pci.device_spec = ['{"vendor_id": "8086", "product_id": "37c8", "resource_class": "ONCE", "one_time_use": true}']
+"#;
+
 /// A host with network cards of one virtual function each, that are given away whole (`X710`) or
 /// by their functions (`X710_VF`).
 pub fn cards(count: u32) -> String {
@@ -46,6 +62,28 @@ product = "158b"
 vf_product = "154c"
 class = "020000"
 driver = "i40e"
+
+[card.n3000]
+vendor = "8086"
+product = "0b30"
+class = "120000"
+driver = "dfl-pci"
+
+[card.n3000.files]
+"fpga_region/region0/dfl-fme.0/dfl-fme-region.2/fpga_region/region2/compat_id" = "f3c9941350814aad5f1fb0d0e7e5c0c6"
+"fpga_region/region0/dfl-port.0/afu_id" = "d8424dc4a4a3c413f89e433683f9040b"
+
+[card.nvme]
+vendor = "144d"
+product = "a808"
+class = "010802"
+driver = "nvme"
+
+[card.c62x]
+vendor = "8086"
+product = "37c8"
+class = "0b4000"
+driver = "c6xx"
 "#;
 
 /// Hosts by name, with what goes into their entries.

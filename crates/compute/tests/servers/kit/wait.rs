@@ -68,6 +68,8 @@ impl Up {
         let left = "SELECT d.server_id FROM documents d LEFT JOIN servers s ON s.id = d.server_id
             WHERE s.id IS NULL OR d.body = '{\"state\":\"absent\"}'";
         patiently("hosts to drop guests", async || cloud.column(left).await.is_empty()).await;
+        let open = "SELECT uuid FROM device_orders WHERE state = 'open'";
+        patiently("device orders", async || cloud.column(open).await.is_empty()).await;
     }
 
     /// Waits until nothing is being done to any server, or the process is dead.
