@@ -30,7 +30,14 @@ impl Schema {
     pub fn check(&self, body: &Value) -> Result<(), Fault> {
         let Some(error) = self.0.iter_errors(body).next() else { return Ok(()) };
         let path = error.instance_path().to_string();
-        let field = path.trim_start_matches('/').rsplit('/').next().unwrap_or_default();
+        let path = path.trim_start_matches('/');
+        // An item of a list is named with its list: its number alone says nothing.
+        let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+        let start = path.rmatch_indices('/').map(|(at, _)| at + 1).chain([0]);
+        let field = start
+            .map(|at| &path[at..])
+            .find(|rest| !is_number(rest.split('/').next().unwrap_or_default()));
+        let field = field.unwrap_or(path);
         let mut shown = error.instance().to_string();
         if shown.chars().count() > 200 {
             shown = shown.chars().take(200).chain("…".chars()).collect();

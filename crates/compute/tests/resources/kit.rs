@@ -32,7 +32,11 @@ impl Deref for Api {
 pub async fn apis() -> Vec<Api> {
     let mut apis = Vec::new();
     let mut migrations = kilonova_compute::MIGRATIONS.to_vec();
-    migrations.extend([kilonova_flow::MIGRATIONS, kilonova_placement::MIGRATIONS]);
+    migrations.extend([
+        kilonova_accelerator::MIGRATIONS,
+        kilonova_flow::MIGRATIONS,
+        kilonova_placement::MIGRATIONS,
+    ]);
     for (_, store, guard) in kilonova_testkit::stores(&migrations).await {
         let compute = Compute::open(store.clone(), World::new()).await.expect("opens");
         let routes = kilonova_compute::routes(compute.clone());
@@ -69,7 +73,15 @@ impl Api {
         let (project, user, host) = (project.to_owned(), user.to_owned(), host.to_owned());
         self.store
             .write(move |tx| {
-                let spec = json!({"flavor": {"disk": 5, "ephemeral": 1, "swap": 1}}).to_string();
+                let spec = json!({
+                    "flavor": {"id": "f", "name": "f", "vcpus": vcpus, "ram": memory_mb, "disk": 5,
+                        "ephemeral": 1, "swap": 1, "extra_specs": {}},
+                    "image": null, "image_properties": {}, "key_name": null, "hostname": "s",
+                    "config_drive": false, "user_data": null, "availability_zone": null,
+                    "wanted_host": null, "hints": {}, "reservation_id": "r-1", "launch_index": 0,
+                    "access": ["", ""], "disk_config": "MANUAL",
+                })
+                .to_string();
                 tx.execute(
                     "INSERT INTO servers (id, project_id, user_id, name, host, vm_state,
                         power_state, vcpus, memory_mb, spec, metadata, tags, created_at, updated_at)

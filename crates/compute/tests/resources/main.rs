@@ -8,6 +8,8 @@ mod flavors_input;
 mod hosts;
 mod keypairs;
 mod kit;
+mod lists;
 mod quotas;
 mod server_groups;
+mod usage;
 mod versions;

@@ -1,0 +1,188 @@
+//! Lists of servers: filters, order, pages, and those that are no more.
+
+use kilonova_compute::db::servers;
+use kilonova_ids::ServerId;
+use kilonova_store::params;
+use serde_json::{Value, json};
+
+use crate::kit::{ADMIN, ANN, Api, BOB, apis};
+
+/// Servers by name: project, host, state, task, flavor, tags, memory, time of creation.
+const SERVERS: &[(&str, &str, Option<&str>, &str, Option<&str>, &str, &str, i64)] = &[
+    ("web-1", "red", Some("h1"), "active", None, "small", r#"["a"]"#, 1),
+    ("web-2", "red", Some("h2"), "stopped", None, "large", r#"["a","b"]"#, 2),
+    ("DB_1", "red", Some("h1"), "active", Some("rebooting"), "small", "[]", 3),
+    ("db-x", "red", None, "error", None, "large", r#"["b"]"#, 4),
+    ("blue", "blue", Some("h1"), "active", None, "small", "[]", 5),
+];
+
+async fn fill(api: &Api) {
+    for host in ["h1", "h2"] {
+        api.host(host, 1).await;
+    }
+    for (name, project, host, state, task, flavor, tags, at) in SERVERS {
+        let spec = json!({
+            "flavor": {"id": flavor, "name": flavor, "vcpus": 1, "ram": at * 10, "disk": 1,
+                "ephemeral": 0, "swap": 0, "extra_specs": {}},
+            "image": null, "image_properties": {}, "key_name": null, "hostname": name,
+            "config_drive": false, "user_data": null, "availability_zone": null,
+            "wanted_host": null, "hints": {}, "reservation_id": "r-1", "launch_index": 0,
+            "access": ["", ""], "disk_config": "MANUAL",
+        })
+        .to_string();
+        api.store
+            .write(move |tx| {
+                tx.execute(
+                    "INSERT INTO servers (id, project_id, user_id, name, host, vm_state, task_state,
+                        power_state, vcpus, memory_mb, spec, metadata, tags, created_at, updated_at)
+                     VALUES (?1, ?2, 'u', ?3, ?4, ?5, ?6, 1, 1, 64, ?7, '{}', ?8, ?9, ?9)",
+                    params![
+                        ServerId::new_v4(),
+                        *project,
+                        *name,
+                        *host,
+                        *state,
+                        *task,
+                        &spec,
+                        *tags,
+                        *at * 1_000_000
+                    ],
+                )
+            })
+            .await
+            .expect("inserts");
+    }
+}
+
+async fn names(api: &Api, token: &str, query: &str) -> Vec<String> {
+    let list = api.get(token, "2.100", &format!("/servers{query}")).await.expect(200);
+    let name = |server: &Value| server["name"].as_str().expect("a name").to_owned();
+    list["servers"].as_array().expect("a list").iter().map(name).collect()
+}
+
+async fn remove(api: &Api, name: &str) {
+    let name = name.to_owned();
+    api.store
+        .write(move |tx| {
+            let row = tx.row("SELECT id FROM servers WHERE name = ?1", params![name.as_str()])?;
+            servers::delete(tx, row.expect("a server").id(0)?)
+        })
+        .await
+        .expect("deletes");
+}
+
+#[tokio::test]
+async fn each_filter_keeps_what_it_should() {
+    for api in apis().await {
+        fill(&api).await;
+        for (query, want) in [
+            ("", vec!["db-x", "DB_1", "web-2", "web-1"]),
+            ("?name=DB", vec!["db-x", "DB_1"]),
+            ("?name=db_", vec!["DB_1"]),
+            ("?name=^web-%5B12%5D$", vec!["web-2", "web-1"]),
+            ("?status=ACTIVE", vec!["web-1"]),
+            ("?status=active&status=SHUTOFF", vec!["web-2", "web-1"]),
+            ("?status=REBOOT", vec!["DB_1"]),
+            ("?flavor=small", vec!["DB_1", "web-1"]),
+            ("?tags=a", vec!["web-2", "web-1"]),
+            ("?tags=a,b", vec!["web-2"]),
+            ("?tags-any=a,b", vec!["db-x", "web-2", "web-1"]),
+            ("?not-tags=a,b", vec!["db-x", "DB_1", "web-1"]),
+            ("?not-tags-any=a,b", vec!["DB_1"]),
+            ("?vm_state=error", vec!["db-x"]),
+            ("?task_state=rebooting", vec!["DB_1"]),
+            ("?changes-since=1970-01-01T00:00:03Z", vec!["db-x", "DB_1"]),
+            ("?changes-before=1970-01-01T00:00:02Z", vec!["web-2", "web-1"]),
+            ("?created_at=1970-01-01T00:00:03", vec!["DB_1"]),
+            ("?ip=10.0.0.1", vec![]),
+            ("?locked=true", vec![]),
+        ] {
+            assert_eq!(names(&api, ANN, query).await, want, "{query}");
+        }
+        let hosts = "?all_tenants=1&host=h1";
+        assert_eq!(names(&api, ADMIN, hosts).await, ["blue", "DB_1", "web-1"]);
+        assert_eq!(names(&api, ADMIN, "?project_id=blue").await, ["blue"]);
+        assert_eq!(names(&api, ANN, "?host=h2").await.len(), 4, "a filter of admins");
+        assert_eq!(names(&api, BOB, "?all_tenants=0").await, ["blue"]);
+    }
+}
+
+#[tokio::test]
+async fn pages_follow_each_other_in_every_order() {
+    for api in apis().await {
+        fill(&api).await;
+        for (sort, want) in [
+            ("", ["db-x", "DB_1", "web-2", "web-1"]),
+            ("sort_key=created_at&sort_dir=asc&", ["web-1", "web-2", "DB_1", "db-x"]),
+            ("sort_key=vm_state&sort_dir=asc&", ["DB_1", "web-1", "db-x", "web-2"]),
+            (
+                "sort_key=vm_state&sort_key=created_at&sort_dir=desc&sort_dir=asc&",
+                ["web-2", "db-x", "web-1", "DB_1"],
+            ),
+            ("sort_key=task_state&", ["DB_1", "db-x", "web-2", "web-1"]),
+            ("sort_key=memory_mb&sort_dir=asc&", ["web-1", "web-2", "DB_1", "db-x"]),
+            ("sort_key=progress&", ["db-x", "DB_1", "web-2", "web-1"]),
+        ] {
+            let mut path = format!("/servers?{sort}limit=1");
+            let mut seen = Vec::new();
+            loop {
+                let page = api.get(ANN, "2.100", &path).await.expect(200);
+                let Some(server) = page["servers"][0]["name"].as_str() else { break };
+                seen.push(server.to_owned());
+                let Some(next) = page["servers_links"][0]["href"].as_str() else { break };
+                path = next.split_once("/v2.1").expect("a link").1.to_owned();
+            }
+            assert_eq!(seen, want, "{sort}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_means_nothing_is_refused_by_name() {
+    for api in apis().await {
+        for (query, part) in [
+            ("?sort_key=colour", "sort_key"),
+            ("?sort_key=created_at&sort_dir=up", "sort_dir"),
+            ("?limit=-1", "limit"),
+            ("?marker=nobody", "marker [nobody] not found"),
+            ("?name=(", "name"),
+            ("?status=WELL", "Invalid status value"),
+            ("?changes-since=today", "changes-since"),
+            ("?changes-since=2020-01-02&changes-before=2020-01-01", "changes-before"),
+            ("?all_tenants=perhaps", "all_tenants"),
+            ("?colour=red", "colour"),
+            ("?locked=perhaps", "locked"),
+        ] {
+            api.get(ANN, "2.100", &format!("/servers{query}")).await.refused(400, part);
+        }
+        api.get(ANN, "2.74", "/servers?colour=red").await.expect(200);
+        api.get(ANN, "2.100", "/servers?all_tenants=1").await.refused(403, "all_tenants");
+        api.get(ANN, "2.100", "/servers?sort_key=host").await.refused(403, "host");
+        api.get(ANN, "2.100", "/servers?status=deleted").await.refused(403, "administrators");
+    }
+}
+
+#[tokio::test]
+async fn deleted_servers_are_shown_to_who_asks_for_them() {
+    for api in apis().await {
+        fill(&api).await;
+        remove(&api, "web-2").await;
+        assert_eq!(names(&api, ANN, "").await, ["db-x", "DB_1", "web-1"]);
+        let gone = "?all_tenants=1&deleted=True";
+        assert_eq!(names(&api, ADMIN, gone).await, ["web-2"]);
+        assert_eq!(names(&api, ADMIN, "?all_tenants=1&status=DELETED").await, ["web-2"]);
+        assert_eq!(names(&api, ANN, "?deleted=True").await.len(), 3, "not for users");
+        let since = "?changes-since=2020-01-01T00:00:00Z";
+        assert_eq!(names(&api, ANN, since).await, ["web-2"]);
+        assert!(
+            names(&api, ADMIN, &format!("{since}&deleted=False&project_id=red")).await.is_empty()
+        );
+        let list = api.get(ANN, "2.100", &format!("/servers/detail{since}")).await.expect(200);
+        let server = &list["servers"][0];
+        assert_eq!(
+            (&server["status"], &server["OS-EXT-STS:vm_state"]),
+            (&json!("DELETED"), &json!("deleted"))
+        );
+        assert!(server["OS-SRV-USG:terminated_at"].is_string(), "{server}");
+    }
+}
