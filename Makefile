@@ -12,7 +12,7 @@ ARGS ?=
 CASES := $(if $(wildcard ../shared/peers/placement/conformance.py),conformance)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test placement-conformance placement-differential run bench bench-placement bench-accelerators build fmt lint deny
+.PHONY: help demo test placement-conformance placement-differential run bench bench-placement bench-accelerators wire-compute build fmt lint deny
 
 help: ## Lists these commands
 	@echo "Kilonova: servers with GPUs, vGPUs and FPGAs, for the unchanged OpenStack clients."
@@ -33,6 +33,10 @@ test: ## Runs every test, on SQLite and on PostgreSQL, then the demo and the kil
 placement-conformance: ## Runs upstream's Placement cases on both databases, and every osc-placement command
 	@scripts/bootstrap.sh build postgres clients $(CASES)
 	@scripts/test.sh placement
+
+wire-compute: ## Checks every compute operation against upstream's OpenAPI document
+	@scripts/bootstrap.sh build nextest
+	@cargo nextest run --locked -p kilonova-wire-tests --success-output immediate --no-tests fail $(ARGS)
 
 placement-differential: build ## Compares candidates with upstream Placement's on random forests; not part of test
 	@scripts/placement_differential.sh $(KILONOVA) $(ARGS)

@@ -1,0 +1,306 @@
+//! An OpenAPI document: which operations there are, and which schema holds at which microversion.
+//!
+//! The document lists the schemas of all microversions side by side, each with the range in which
+//! it holds; its status codes are not to be relied on, so answers are judged by their bodies.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jsonschema::Validator;
+use kilonova_wire::time;
+use serde_json::Value;
+
+use crate::yaml;
+
+const METHODS: [&str; 6] = ["get", "post", "put", "delete", "patch", "head"];
+
+/// Whether a schema is of requests or of answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Side {
+    /// What clients send.
+    Request,
+    /// What they get.
+    Answer,
+}
+
+/// A schema and where it holds.
+#[derive(Debug, Clone)]
+struct Leaf {
+    schema: Arc<Value>,
+    name: String,
+    first: u32,
+    last: u32,
+    action: Option<String>,
+}
+
+/// A method on a path.
+#[derive(Debug, Clone)]
+pub struct Operation {
+    /// `GET`, …
+    pub method: String,
+    /// `/v2.1/servers/{id}`
+    pub path: String,
+    requests: Vec<Leaf>,
+    answers: Vec<Leaf>,
+    /// Minor versions at which something about it changes.
+    pub boundaries: BTreeSet<u32>,
+}
+
+impl Operation {
+    /// `GET /v2.1/servers/{id}`
+    pub fn name(&self) -> String {
+        format!("{} {}", self.method, self.path)
+    }
+
+    /// Names of the actions that its bodies may hold.
+    pub fn actions(&self) -> BTreeSet<String> {
+        self.requests.iter().filter_map(|leaf| leaf.action.clone()).collect()
+    }
+
+    /// The schema that holds at a minor version, if the document has one.
+    fn leaf(&self, side: Side, minor: u32, action: Option<&str>) -> Option<&Leaf> {
+        let leaves = match side {
+            Side::Request => &self.requests,
+            Side::Answer => &self.answers,
+        };
+        leaves
+            .iter()
+            .filter(|leaf| leaf.action.as_deref() == action)
+            .filter(|leaf| (leaf.first..=leaf.last).contains(&minor))
+            .max_by_key(|leaf| leaf.first)
+    }
+
+    /// The schema that holds at a minor version, if the document has one.
+    pub fn schema(&self, side: Side, minor: u32, action: Option<&str>) -> Option<&Value> {
+        self.leaf(side, minor, action).map(|leaf| &*leaf.schema)
+    }
+}
+
+/// The operations of a service.
+pub struct Document {
+    /// In the order of their paths.
+    pub operations: Vec<Operation>,
+    validators: Mutex<BTreeMap<String, Arc<Validator>>>,
+}
+
+impl Document {
+    /// The compute API.
+    ///
+    /// # Errors
+    /// When the document cannot be read.
+    pub fn compute() -> Result<Self, String> {
+        Self::read(openstack_types::compute::get_openapi_spec())
+    }
+
+    /// Reads a document.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn read(text: &str) -> Result<Self, String> {
+        let root = yaml::read(text)?;
+        let paths = root["paths"].as_object().ok_or("no paths")?;
+        let mut operations = Vec::new();
+        for (path, item) in paths {
+            for method in METHODS {
+                if let Some(found) = item.get(method) {
+                    operations.push(operation(&root, method, path, found));
+                }
+            }
+        }
+        operations.sort_by_key(|operation| (operation.path.clone(), operation.method.clone()));
+        Ok(Self { operations, validators: Mutex::default() })
+    }
+
+    /// The operation that a request is for.
+    pub fn find(&self, method: &str, path: &str) -> Option<&Operation> {
+        let parts: Vec<&str> = path.split('/').collect();
+        let fits = |operation: &&Operation| {
+            let template: Vec<&str> = operation.path.split('/').collect();
+            operation.method == method
+                && template.len() == parts.len()
+                && template.iter().zip(&parts).all(|(t, part)| t.starts_with('{') || t == part)
+        };
+        let literal =
+            |operation: &&Operation| std::cmp::Reverse(operation.path.matches('{').count());
+        self.operations.iter().filter(fits).max_by_key(literal)
+    }
+
+    /// Why a body is not what the document says; `None` when it is, or when it says nothing.
+    pub fn objection(
+        &self,
+        operation: &Operation,
+        side: Side,
+        minor: u32,
+        action: Option<&str>,
+        body: &Value,
+    ) -> Option<String> {
+        let leaf = operation.leaf(side, minor, action)?;
+        let validator = self.validator(leaf);
+        let error = validator.iter_errors(body).next()?;
+        Some(format!("{}: {} at {}", leaf.name, error, error.instance_path()))
+    }
+
+    fn validator(&self, leaf: &Leaf) -> Arc<Validator> {
+        let mut known = self.validators.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(validator) = known.get(&leaf.name) {
+            return Arc::clone(validator);
+        }
+        let built = jsonschema::options()
+            .with_draft(jsonschema::Draft::Draft202012)
+            .should_validate_formats(true)
+            .with_format("date-time", |text| time::parse(text).is_some())
+            .build(&leaf.schema);
+        let built = built.unwrap_or_else(|error| panic!("{} is no schema: {error}", leaf.name));
+        let validator = Arc::new(built);
+        known.insert(leaf.name.clone(), Arc::clone(&validator));
+        validator
+    }
+}
+
+fn operation(root: &Value, method: &str, path: &str, found: &Value) -> Operation {
+    let mut requests = Vec::new();
+    let mut answers = Vec::new();
+    let at = |content: &Value| content["content"]["application/json"]["schema"].clone();
+    let method = method.to_uppercase();
+    let inline = format!("{method} {path}");
+    leaves(root, &inline, &at(&found["requestBody"]), None, &mut requests);
+    for (status, answer) in found["responses"].as_object().into_iter().flatten() {
+        if status.starts_with('2') {
+            leaves(root, &format!("{inline} {status}"), &at(answer), None, &mut answers);
+        }
+    }
+    let mut boundaries = BTreeSet::from([1, 104]);
+    let mut note = |first: u32, last: u32| {
+        for minor in [first, last, last.saturating_add(1)] {
+            boundaries.insert(minor.clamp(1, 104));
+        }
+    };
+    let (first, last) = range(found);
+    note(first, last);
+    for leaf in requests.iter().chain(&answers) {
+        note(leaf.first, leaf.last);
+    }
+    for parameter in found["parameters"].as_array().into_iter().flatten() {
+        let parameter = resolved(root, parameter);
+        let (first, last) = range(&parameter);
+        note(first, last);
+        for part in parameter["schema"]["oneOf"].as_array().into_iter().flatten() {
+            let (first, last) = range(part);
+            note(first, last);
+        }
+    }
+    Operation { method, path: path.to_owned(), requests, answers, boundaries }
+}
+
+/// Follows references and alternatives down to schemas that hold in one range.
+fn leaves(root: &Value, name: &str, schema: &Value, action: Option<&str>, found: &mut Vec<Leaf>) {
+    if schema.is_null() {
+        return;
+    }
+    if let Some(target) = schema["$ref"].as_str() {
+        let name = target.rsplit('/').next().unwrap_or(target);
+        return leaves(root, name, &resolved(root, schema), action, found);
+    }
+    let extra = &schema["x-openstack"];
+    let action = extra["action-name"].as_str().or(action);
+    let by = extra["discriminator"].as_str();
+    let alternatives = schema["oneOf"].as_array();
+    let named = alternatives.is_some_and(|all| all.iter().all(|one| one.get("$ref").is_some()));
+    if let Some(all) = alternatives.filter(|_| named || by.is_some()) {
+        for (index, one) in all.iter().enumerate() {
+            leaves(root, &format!("{name}#{index}"), one, action, found);
+        }
+        return;
+    }
+    let (first, last) = range(schema);
+    found.push(Leaf {
+        schema: Arc::new(inlined(root, schema)),
+        name: name.to_owned(),
+        first,
+        last,
+        action: action.map(str::to_owned).or_else(|| action_of(name)),
+    });
+}
+
+/// Answers to actions whose schema does not say of which.
+fn action_of(name: &str) -> Option<String> {
+    let known = [
+        ("ServersActionEvacuateResponse", "evacuate"),
+        ("ServersAction_RescueResponse", "rescue"),
+        ("ServersActionGet_Console_OutputResponse", "os-getConsoleOutput"),
+    ];
+    known.iter().find(|(have, _)| *have == name).map(|(_, action)| (*action).to_owned())
+}
+
+fn resolved(root: &Value, value: &Value) -> Value {
+    match value["$ref"].as_str().and_then(|target| target.strip_prefix('#')) {
+        Some(pointer) => root.pointer(pointer).cloned().unwrap_or(Value::Null),
+        None => value.clone(),
+    }
+}
+
+fn inlined(root: &Value, value: &Value) -> Value {
+    match value {
+        Value::Object(map) if map.contains_key("$ref") => inlined(root, &resolved(root, value)),
+        Value::Object(map) => {
+            map.iter().map(|(key, value)| (key.clone(), inlined(root, value))).collect()
+        }
+        Value::Array(items) => items.iter().map(|item| inlined(root, item)).collect(),
+        other => other.clone(),
+    }
+}
+
+/// The minor versions at which something holds, the last one included.
+fn range(value: &Value) -> (u32, u32) {
+    let minor =
+        |key: &str| value["x-openstack"][key].as_str()?.strip_prefix("2.")?.parse::<u32>().ok();
+    let first = minor("min-ver").unwrap_or(0);
+    // Some last versions in the document lie before the first one; they say nothing.
+    (first, minor("max-ver").filter(|last| *last >= first).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const TEXT: &str = "
+paths:
+  /v2.1/things/{id}:
+    put:
+      requestBody: {content: {application/json: {schema: {$ref: '#/components/schemas/Put'}}}}
+      responses:
+        '200': {content: {application/json: {schema: {oneOf: [
+          {$ref: '#/components/schemas/Old'}, {$ref: '#/components/schemas/New'}]}}}}
+  /v2.1/things/detail:
+    put: {responses: {}}
+components:
+  schemas:
+    Put:
+      oneOf: [{$ref: '#/components/schemas/PutA'}]
+      x-openstack: {discriminator: microversion}
+    PutA: {type: object, required: [a], x-openstack: {min-ver: '2.1'}}
+    Old: {type: object, additionalProperties: false, x-openstack: {min-ver: '2.1', max-ver: '2.4'}}
+    New: {type: object, required: [n], x-openstack: {min-ver: '2.5'}}
+";
+
+    #[test]
+    fn a_schema_holds_in_its_range() {
+        let document = Document::read(TEXT).expect("reads");
+        let operation = document.find("PUT", "/v2.1/things/x").expect("is there");
+        assert_eq!(operation.path, "/v2.1/things/{id}");
+        let object = |side, minor, body: &Value| {
+            document.objection(operation, side, minor, None, body).is_some()
+        };
+        assert!(!object(Side::Answer, 4, &json!({})) && object(Side::Answer, 4, &json!({"n": 1})));
+        assert!(object(Side::Answer, 5, &json!({})) && !object(Side::Answer, 5, &json!({"n": 1})));
+        assert!(
+            object(Side::Request, 1, &json!({})) && !object(Side::Request, 1, &json!({"a": 1}))
+        );
+        assert_eq!(operation.boundaries, [1, 4, 5, 104].into());
+        assert_eq!(
+            document.find("PUT", "/v2.1/things/detail").map(|found| found.path.as_str()),
+            Some("/v2.1/things/detail")
+        );
+    }
+}

@@ -1,0 +1,213 @@
+//! A client that judges every answer by the document, and notes what it called.
+
+use std::ops::RangeInclusive;
+use std::sync::{Mutex, PoisonError};
+
+use axum::body::Body;
+use axum::http::Request;
+use http_body_util::BodyExt;
+use kilonova_wire_tests::{Coverage, Document, Side};
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+use crate::cloud::Cloud;
+
+pub const ADMIN: &str = "admin";
+/// Every microversion.
+pub const ALL: RangeInclusive<u32> = 1..=104;
+
+/// A request that was taken, for the making of wrong ones.
+pub struct Taken {
+    pub method: String,
+    pub path: String,
+    pub minor: u32,
+    pub body: Value,
+}
+
+/// What all calls of a test share.
+pub struct Notes {
+    pub document: Document,
+    pub coverage: Mutex<Coverage>,
+    pub objections: Mutex<Vec<String>>,
+    pub taken: Mutex<Vec<Taken>>,
+}
+
+impl Notes {
+    pub fn new() -> Self {
+        Self {
+            document: Document::compute().expect("the document reads"),
+            coverage: Mutex::default(),
+            objections: Mutex::default(),
+            taken: Mutex::default(),
+        }
+    }
+
+    pub fn object(&self, text: String) {
+        self.objections.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+    }
+}
+
+/// A microversion's client.
+#[derive(Clone, Copy)]
+pub struct Api<'a> {
+    pub cloud: &'a Cloud,
+    pub notes: &'a Notes,
+    pub minor: u32,
+}
+
+impl Api<'_> {
+    /// A call without a body that answers `status` in the versions that have the operation, and 404
+    /// in the others. `None` then.
+    pub async fn ask(&self, what: &str, within: RangeInclusive<u32>, status: u16) -> Option<Value> {
+        self.call(what, None, within, status).await
+    }
+
+    /// [`Api::ask`] with a body.
+    pub async fn send(
+        &self,
+        what: &str,
+        body: Value,
+        within: RangeInclusive<u32>,
+        status: u16,
+    ) -> Option<Value> {
+        self.call(what, Some(body), within, status).await
+    }
+
+    async fn call(
+        &self,
+        what: &str,
+        body: Option<Value>,
+        within: RangeInclusive<u32>,
+        status: u16,
+    ) -> Option<Value> {
+        let (method, path) = what.split_once(' ').expect("a method and a path");
+        let path = format!("/v2.1{path}");
+        let bare = path.split('?').next().unwrap_or(&path);
+        let shown = format!("{} {method} {path} at 2.{}", self.cloud.store, self.minor);
+        let operation = self.notes.document.find(method, bare);
+        let operation = operation.unwrap_or_else(|| panic!("{shown}: not in the document"));
+        let (got, answer) = exchange(self.cloud, ADMIN, self.minor, method, &path, &body).await;
+        let mut coverage = self.notes.coverage.lock().unwrap_or_else(PoisonError::into_inner);
+        if !within.contains(&self.minor) {
+            coverage.absent(&operation.name(), self.minor);
+            drop(coverage);
+            if got != 404 {
+                self.notes.object(format!("{shown}: {got}, not 404: {answer}"));
+            }
+            return None;
+        }
+        if got != status {
+            drop(coverage);
+            eprintln!("{shown}: {got}, not {status}: {answer}");
+            self.notes.object(format!("{shown}: {got}, not {status}: {answer}"));
+            return None;
+        }
+        if !(200..300).contains(&got) {
+            return Some(answer);
+        }
+        coverage.done(&operation.name(), self.minor);
+        let action = body
+            .as_ref()
+            .filter(|_| bare.ends_with("/action") && bare.contains("/servers/"))
+            .and_then(Value::as_object)
+            .and_then(|body| body.keys().next().cloned());
+        if let Some(action) = &action {
+            coverage.action(action);
+        }
+        drop(coverage);
+        let action = action.as_deref();
+        let judge = |side, body: &Value| {
+            self.notes.document.objection(operation, side, self.minor, action, body)
+        };
+        if let Some(why) = judge(Side::Answer, &answer).filter(|_| !answer.is_null()) {
+            self.notes.object(format!("{shown}: {why}"));
+        }
+        if answer.is_null() && operation.schema(Side::Answer, self.minor, action).is_some() {
+            self.notes.object(format!("{shown}: no body"));
+        }
+        if let Some(body) = body {
+            if let Some(why) = judge(Side::Request, &body) {
+                self.notes.object(format!("{shown}: upstream would refuse {body}: {why}"));
+            }
+            let taken = Taken { method: method.into(), path, minor: self.minor, body };
+            self.notes.taken.lock().unwrap_or_else(PoisonError::into_inner).push(taken);
+        }
+        Some(answer)
+    }
+
+    /// A flavor of an id of its own.
+    pub async fn flavor(&self, id: &str) -> String {
+        let id = format!("{id}-{}", self.minor);
+        let flavor = json!({"id": id, "name": id, "ram": 64, "vcpus": 1, "disk": 1});
+        self.send("POST /flavors", json!({"flavor": flavor}), ALL, 200).await;
+        id
+    }
+
+    /// A server that is `ACTIVE`.
+    pub async fn server(&self, name: &str, flavor: &str) -> String {
+        let mut wish = json!({
+            "name": name, "flavorRef": flavor, "imageRef": self.cloud.image,
+            "metadata": {"k": "v"},
+        });
+        if self.minor >= 37 {
+            wish["networks"] = json!("none");
+        }
+        if self.minor >= 52 {
+            wish["tags"] = json!(["red"]);
+        }
+        let made = self.send("POST /servers", json!({"server": wish}), ALL, 202).await;
+        let made = made.expect("a server is accepted");
+        let id = made["server"]["id"].as_str().expect("an id").to_owned();
+        self.becomes(&id, "ACTIVE").await;
+        id
+    }
+
+    /// Waits until nothing is being done to a server and checks what it is.
+    pub async fn becomes(&self, id: &str, status: &str) {
+        let path = format!("/v2.1/servers/{id}");
+        for _ in 0..4000 {
+            let (_, answer) = exchange(self.cloud, ADMIN, 1, "GET", &path, &None).await;
+            let server = &answer["server"];
+            if server["status"] == status && server["OS-EXT-STS:task_state"].is_null() {
+                return;
+            }
+            assert!(server["status"] != "ERROR" || status == "ERROR", "{answer}");
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        panic!("server {id} is not {status} in time");
+    }
+}
+
+/// One request and its answer; faults are checked for their form.
+pub async fn exchange(
+    cloud: &Cloud,
+    token: &str,
+    minor: u32,
+    method: &str,
+    path: &str,
+    body: &Option<Value>,
+) -> (u16, Value) {
+    let bytes = body.as_ref().map_or_else(Body::empty, |body| Body::from(body.to_string()));
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("host", "cloud:1234")
+        .header("x-auth-token", token)
+        .header("openstack-api-version", format!("compute 2.{minor}"))
+        .body(bytes)
+        .expect("a request");
+    let response = cloud.router.clone().oneshot(request).await.expect("infallible");
+    let status = response.status().as_u16();
+    let bytes = response.into_body().collect().await.expect("a body").to_bytes();
+    let answer = match bytes.is_empty() {
+        true => Value::Null,
+        false => serde_json::from_slice(&bytes).expect("JSON"),
+    };
+    if status >= 400 {
+        let fault = answer.as_object().and_then(|fault| fault.values().next());
+        let fault = fault.unwrap_or_else(|| panic!("{method} {path}: {status} without a fault"));
+        assert_eq!(fault["code"], status, "{method} {path}: {answer}");
+        assert!(fault["message"].as_str().is_some_and(|text| !text.is_empty()), "{answer}");
+    }
+    (status, answer)
+}

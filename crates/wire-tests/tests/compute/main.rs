@@ -1,0 +1,9 @@
+//! The compute API against upstream's OpenAPI document: every operation at every microversion at
+//! which it changes. Prints what is covered; an operation without a row fails.
+
+mod api;
+mod bad;
+mod cloud;
+mod outside;
+mod rows;
+mod table;

@@ -1,0 +1,146 @@
+//! The operations that are not served, with the reason and what is answered at 2.1 and at 2.104.
+
+/// An operation, or all below a path that ends with `*`.
+pub struct Outside {
+    pub methods: &'static [&'static str],
+    pub path: &'static str,
+    pub why: &'static str,
+    pub first: u16,
+    pub last: u16,
+}
+
+const ANY: &[&str] = &["GET", "POST", "PUT", "DELETE"];
+
+const fn out(path: &'static str, why: &'static str) -> Outside {
+    Outside { methods: ANY, path, why, first: 404, last: 404 }
+}
+
+const fn gone(methods: &'static [&'static str], path: &'static str) -> Outside {
+    Outside { methods, path, why: "upstream took it away: 410", first: 410, last: 410 }
+}
+
+pub const OUTSIDE: &[Outside] = &[
+    gone(ANY, "/os-agents*"),
+    gone(ANY, "/os-cells*"),
+    gone(ANY, "/os-certificates*"),
+    gone(ANY, "/os-cloudpipe*"),
+    gone(ANY, "/os-fixed-ips*"),
+    gone(ANY, "/os-floating-ip-dns*"),
+    gone(ANY, "/os-floating-ips-bulk*"),
+    gone(ANY, "/os-fping*"),
+    gone(ANY, "/os-security-group-default-rules*"),
+    gone(&["POST", "DELETE"], "/os-networks*"),
+    gone(&["POST", "DELETE"], "/os-tenant-networks*"),
+    gone(ANY, "/servers/{server_id}/os-virtual-interfaces"),
+    gone(ANY, "/servers/{server_id}/consoles*"),
+    out("/images*", "a proxy of the image service, below 2.36; no client uses it"),
+    out("/os-networks*", "a proxy of Neutron, below 2.36"),
+    out("/os-tenant-networks*", "a proxy of Neutron, below 2.36"),
+    out("/os-floating-ip-pools", "a proxy of Neutron, below 2.36"),
+    out("/os-floating-ips*", "a proxy of Neutron, below 2.36"),
+    out("/os-security-group*", "a proxy of Neutron, below 2.36"),
+    out("/os-volumes*", "needs Cinder"),
+    out("/os-snapshots*", "needs Cinder"),
+    out("/os-assisted-volume-snapshots*", "needs Cinder"),
+    out("/os-baremetal-nodes*", "a proxy of Ironic, below 2.36"),
+    out("/os-aggregates/{id}/images", "hosts fetch an image when a server needs it, not before"),
+    out("/os-hypervisors/{id}/uptime", "nodes do not say since when their host is up: 501"),
+    out("/os-hosts*", "below 2.43; /os-services and /os-hypervisors say the same"),
+    out(
+        "/os-instance_usage_audit_log*",
+        "there is no periodic audit of usage; /os-simple-tenant-usage is exact",
+    ),
+    out("/os-console-auth-tokens/{id}", "there is no console proxy"),
+    Outside {
+        methods: &["POST"],
+        path: "/servers/{server_id}/remote-consoles",
+        why: "there is no console proxy; 400 for a server that is there",
+        first: 404,
+        last: 404,
+    },
+    Outside {
+        methods: &["POST", "DELETE"],
+        path: "/servers/{server_id}/os-interface*",
+        why: "needs Neutron; a server has no interfaces",
+        first: 404,
+        last: 404,
+    },
+    Outside {
+        methods: &["GET"],
+        path: "/servers/{server_id}/os-interface/{id}",
+        why: "needs Neutron; a server has no interfaces",
+        first: 404,
+        last: 404,
+    },
+    Outside {
+        methods: &["GET"],
+        path: "/servers/{server_id}/ips/{id}",
+        why: "needs Neutron; a server has no addresses",
+        first: 404,
+        last: 404,
+    },
+    Outside {
+        methods: &["POST", "PUT", "DELETE"],
+        path: "/servers/{server_id}/os-volume_attachments*",
+        why: "needs Cinder; a server has no volumes",
+        first: 404,
+        last: 404,
+    },
+    Outside {
+        methods: &["GET"],
+        path: "/servers/{server_id}/os-volume_attachments/{id}",
+        why: "needs Cinder; a server has no volumes",
+        first: 404,
+        last: 404,
+    },
+    out(
+        "/servers/{server_id}/migrations/*",
+        "needs a live migration under way: kilonova-compute's tests",
+    ),
+    out("/servers/{server_id}/shares*", "needs Manila"),
+];
+
+const MATRIX: &str = "the matrix of operations in kilonova-compute's tests";
+const NETWORK: &str = "needs Neutron";
+
+/// Actions of `POST /servers/{id}/action` that the rows here do not carry out.
+pub const ACTIONS: &[(&str, &str)] = &[
+    ("addFixedIp", NETWORK),
+    ("removeFixedIp", NETWORK),
+    ("addFloatingIp", NETWORK),
+    ("removeFloatingIp", NETWORK),
+    ("addSecurityGroup", NETWORK),
+    ("removeSecurityGroup", NETWORK),
+    ("resetNetwork", NETWORK),
+    ("injectNetworkInfo", NETWORK),
+    ("changePassword", "needs a guest agent"),
+    ("os-getRDPConsole", "there is no console proxy"),
+    ("os-getSerialConsole", "there is no console proxy"),
+    ("os-getSPICEConsole", "there is no console proxy"),
+    ("os-getVNCConsole", "there is no console proxy"),
+    ("confirmResize", MATRIX),
+    ("createBackup", MATRIX),
+    ("createImage", MATRIX),
+    ("evacuate", MATRIX),
+    ("forceDelete", MATRIX),
+    ("lock", MATRIX),
+    ("migrate", MATRIX),
+    ("os-getConsoleOutput", MATRIX),
+    ("os-migrateLive", MATRIX),
+    ("os-resetState", MATRIX),
+    ("pause", MATRIX),
+    ("rebuild", MATRIX),
+    ("rescue", MATRIX),
+    ("resize", MATRIX),
+    ("restore", MATRIX),
+    ("resume", MATRIX),
+    ("revertResize", MATRIX),
+    ("shelve", MATRIX),
+    ("shelveOffload", MATRIX),
+    ("suspend", MATRIX),
+    ("trigger_crash_dump", MATRIX),
+    ("unlock", MATRIX),
+    ("unpause", MATRIX),
+    ("unrescue", MATRIX),
+    ("unshelve", MATRIX),
+];

@@ -1,0 +1,41 @@
+//! One row per resource: the calls that a client makes of it, at one microversion.
+
+mod events;
+mod flavors;
+mod hosts;
+mod keypairs;
+mod limits;
+mod server_groups;
+mod server_parts;
+mod servers;
+mod usage;
+mod versions;
+
+use std::future::Future;
+use std::pin::Pin;
+
+use crate::api::Api;
+
+/// Makes the calls of a resource.
+pub type Row = for<'a> fn(Api<'a>) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+macro_rules! row {
+    ($path:path) => {
+        |api| Box::pin($path(api))
+    };
+}
+
+/// Rows, with the paths whose boundaries they are carried out at.
+pub const ROWS: &[(&[&str], Row)] = &[
+    (&["/", "/versions", "/extensions"], row!(versions::row)),
+    (&["/flavors"], row!(flavors::row)),
+    (&["/os-keypairs"], row!(keypairs::row)),
+    (&["/limits", "/os-quota-sets", "/os-quota-class-sets"], row!(limits::row)),
+    (&["/os-aggregates"], row!(hosts::aggregates)),
+    (&["/os-services", "/os-hypervisors", "/os-availability-zone"], row!(hosts::row)),
+    (&["/os-server-groups"], row!(server_groups::row)),
+    (&["/os-server-external-events"], row!(events::row)),
+    (&["/os-simple-tenant-usage", "/os-migrations"], row!(usage::row)),
+    (&["/servers"], row!(servers::row)),
+    (&["/servers/{server_id}"], row!(server_parts::row)),
+];

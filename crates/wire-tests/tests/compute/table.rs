@@ -1,0 +1,120 @@
+//! The table: every operation has a row, every row holds.
+
+use std::collections::BTreeSet;
+use std::sync::PoisonError;
+
+use kilonova_wire_tests::Operation;
+
+use crate::api::{ADMIN, Api, Notes, exchange};
+use crate::cloud::{Cloud, clouds};
+use crate::outside::{ACTIONS, OUTSIDE, Outside};
+use crate::rows;
+
+#[tokio::test]
+async fn every_operation_at_every_version_where_it_changes() {
+    let notes = Notes::new();
+    for cloud in clouds(true).await {
+        for (prefixes, row) in rows::ROWS {
+            for minor in versions(&notes, prefixes) {
+                row(Api { cloud: &cloud, notes: &notes, minor }).await;
+            }
+        }
+        outside(&cloud, &notes).await;
+    }
+    let failures = report(&notes);
+    assert!(failures.is_empty(), "{} faults:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// The boundaries of all operations below the prefixes.
+fn versions(notes: &Notes, prefixes: &[&str]) -> BTreeSet<u32> {
+    let below = |operation: &&Operation| {
+        prefixes.iter().any(|prefix| {
+            operation
+                .path
+                .strip_prefix("/v2.1")
+                .and_then(|path| path.strip_prefix(prefix))
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
+    };
+    let all = notes.document.operations.iter().filter(below);
+    all.flat_map(|operation| operation.boundaries.iter().copied()).collect()
+}
+
+fn row_of(operation: &Operation) -> Option<&'static Outside> {
+    let path = operation.path.strip_prefix("/v2.1").unwrap_or(&operation.path);
+    OUTSIDE.iter().find(|row| {
+        row.methods.contains(&operation.method.as_str())
+            && (row.path == path
+                || row.path.strip_suffix('*').is_some_and(|prefix| path.starts_with(prefix)))
+    })
+}
+
+/// What is not served says so, at both ends.
+async fn outside(cloud: &Cloud, notes: &Notes) {
+    for operation in &notes.document.operations {
+        let Some(row) = row_of(operation) else { continue };
+        let path: Vec<&str> =
+            operation
+                .path
+                .split('/')
+                .map(|part| {
+                    if part.starts_with('{') {
+                        "c0ffee00-0000-4000-8000-000000000000"
+                    } else {
+                        part
+                    }
+                })
+                .collect();
+        let path = path.join("/");
+        let body =
+            matches!(operation.method.as_str(), "POST" | "PUT").then(|| serde_json::json!({}));
+        for (minor, want) in [(1, row.first), (104, row.last)] {
+            let (got, answer) =
+                exchange(cloud, ADMIN, minor, &operation.method, &path, &body).await;
+            if got != want {
+                let name = operation.name();
+                notes.object(format!("{name} at 2.{minor}: {got}, not {want}: {answer}"));
+            }
+        }
+    }
+}
+
+/// Prints the table and returns what is wrong.
+fn report(notes: &Notes) -> Vec<String> {
+    let coverage = notes.coverage.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut failures = notes.objections.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    failures.dedup();
+    let (mut covered, mut left_out) = (0, 0);
+    for operation in &notes.document.operations {
+        let name = operation.name();
+        if let Some(row) = row_of(operation) {
+            left_out += 1;
+            println!("  not served  {name:<74} {}", row.why);
+            continue;
+        }
+        match coverage.gaps(operation) {
+            None => failures.push(format!("{name}: no row ({})", coverage.shown(operation))),
+            Some(gaps) if !gaps.is_empty() => {
+                failures.push(format!("{name}: not called at 2.x for x in {gaps:?}"));
+            }
+            Some(_) => {
+                covered += 1;
+                println!("  covered     {name:<74} {}", coverage.shown(operation));
+            }
+        }
+        for action in
+            operation.actions().iter().filter(|_| name == "POST /v2.1/servers/{id}/action")
+        {
+            let row = ACTIONS.iter().find(|(known, _)| known == action);
+            match (coverage.has_action(action), row) {
+                (true, _) => println!("  covered     {:<74}", format!("    {action}")),
+                (false, Some((_, why))) => {
+                    println!("  elsewhere   {:<74} {why}", format!("    {action}"));
+                }
+                (false, None) => failures.push(format!("action {action}: no row")),
+            }
+        }
+    }
+    println!("{covered} operations covered, {left_out} not served, {} faults", failures.len());
+    failures
+}
