@@ -4,7 +4,7 @@
 //! An order is written down once it has ended. One that broke off is not in it and is begun again,
 //! so the tools must bear that.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -123,11 +123,6 @@ impl Book {
     /// Told of each order that ends.
     pub(super) fn turned(&self) -> watch::Receiver<()> {
         self.turned.subscribe()
-    }
-
-    /// Orders that the agent is at.
-    pub(super) fn at_work(&self) -> HashSet<OperationId> {
-        self.pages().open.keys().copied().collect()
     }
 
     fn write(&self, ended: &VecDeque<Entry>) -> io::Result<()> {
