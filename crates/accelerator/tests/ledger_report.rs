@@ -7,7 +7,8 @@ use kilonova_accelerator::{Error, ledger};
 use kilonova_ids::{ConsumerId, ServerId};
 use kilonova_node_api::{DeviceKind, HandleSlot};
 use kilonova_placement::World;
-use kilonova_store::Store;
+use kilonova_store::testing::Meter;
+use kilonova_store::{Store, params};
 
 const HANDLES: &str = "SELECT COUNT(*) FROM attach_handles";
 const FREE: &str = "SELECT COUNT(*) FROM attach_handles WHERE state = 'free' AND present = 1";
@@ -65,6 +66,49 @@ async fn the_same_report_writes_nothing() {
         assert_eq!(format!("{first:?}"), format!("{again:?}"), "{name}");
         assert_eq!(before, everything(&store).await, "{name}");
         assert_eq!(count(&store, HANDLES).await, 7);
+    }
+}
+
+/// What a report costs, in statements.
+async fn cost(store: &Store, devices: &[kilonova_node_api::Device]) -> u64 {
+    let meter = Meter::counting();
+    report(&store.with_meter(meter.clone()), devices.to_vec()).await.unwrap();
+    meter.take()
+}
+
+#[tokio::test]
+async fn the_same_report_is_two_statements_while_there_is_nothing_to_do() {
+    for (name, store, _guard) in stores().await {
+        let both = [fake(3), vgpu("0000:84:00.0", 4)];
+        let specs = report(&store, both.to_vec()).await.unwrap();
+        assert_eq!(cost(&store, &both).await, 2, "{name}");
+        let consumer = hold(&store, specs[0].id, 2).await;
+        assert_eq!(cost(&store, &both).await, 2, "{name}: who holds what is no matter");
+
+        for change in [
+            "UPDATE devices SET health = 'failed'",
+            "UPDATE devices SET health = 'healthy', updated_at = 1",
+            "UPDATE attributes SET value = 'X', updated_at = 9000000000000000 WHERE name = 'rc'",
+            "DELETE FROM attach_handles WHERE id IN (SELECT MAX(id) FROM attach_handles)",
+        ] {
+            store.write(move |tx| tx.execute(change, params![])).await.expect(change);
+            assert!(cost(&store, &both).await > 2, "{name}: {change}");
+        }
+        assert_eq!(
+            format!("{specs:?}"),
+            format!("{:?}", report(&store, both.to_vec()).await.unwrap())
+        );
+        assert_eq!(cost(&store, &both).await, 2, "{name}: all is as the host says again");
+
+        let less = [vgpu("0000:84:00.0", 4)];
+        for _ in 0..2 {
+            assert!(cost(&store, &less).await > 2, "{name}: a card is gone and held");
+        }
+        let_go(&store, consumer).await;
+        report(&store, less.to_vec()).await.unwrap();
+        assert_eq!((count(&store, DEVICES).await, count(&store, HANDLES).await), (1, 4), "{name}");
+        assert_eq!(cost(&store, &less).await, 2, "{name}: it is given back and forgotten");
+        assert_eq!(audit(&store).await, Vec::<String>::new(), "{name}");
     }
 }
 
