@@ -1,0 +1,141 @@
+//! Machines and the names that they register under.
+
+use kilonova_accelerator::ledger;
+use kilonova_compute::{Compute, Link, attention};
+use kilonova_ids::{ConsumerId, ProviderId, ServerId};
+use kilonova_node_api::{
+    ControlPlane, Deployable, Device, DeviceKind, HandleSlot, Health, Refusal, Registration,
+};
+use kilonova_placement::World;
+use kilonova_store::{Store, params};
+use kilonova_testkit::Guard;
+
+struct Cloud {
+    name: &'static str,
+    store: Store,
+    link: Link,
+    _guard: Guard,
+}
+
+async fn clouds() -> Vec<Cloud> {
+    let mut migrations = vec![
+        kilonova_flow::MIGRATIONS,
+        kilonova_placement::MIGRATIONS,
+        kilonova_accelerator::MIGRATIONS,
+    ];
+    migrations.extend(kilonova_compute::MIGRATIONS);
+    let mut clouds = Vec::new();
+    for (name, store, _guard) in kilonova_testkit::stores(&migrations).await {
+        let compute = Compute::open(store.clone(), World::new()).await.expect("opens");
+        clouds.push(Cloud { name, store, link: Link(compute), _guard });
+    }
+    clouds
+}
+
+fn gpu() -> Device {
+    Device {
+        address: "0000:84:00.0".into(),
+        card: None,
+        kind: DeviceKind::Gpu,
+        vendor_id: "10de".into(),
+        product_id: "13bd".into(),
+        model: String::new(),
+        numa_node: 0,
+        health: Health::Healthy,
+        deployables: vec![Deployable {
+            name: "pci_0000_84_00_0".into(),
+            resource_class: "VGPU".into(),
+            traits: Vec::new(),
+            driver: "nvidia".into(),
+            facts: Default::default(),
+            slots: vec![HandleSlot::Mdev { mdev_type: "nvidia-35".into(), count: 4 }],
+        }],
+    }
+}
+
+impl Cloud {
+    async fn register(&self, host: &str, machine_id: &str) -> Result<i64, Refusal> {
+        let registration = Registration {
+            host: host.into(),
+            machine_id: machine_id.into(),
+            hypervisor_type: "simulated".into(),
+            hypervisor_version: 1000,
+            host_ip: "127.0.0.1".into(),
+            vcpus: 4,
+            memory_mb: 4096,
+            disk_gb: 10,
+            ratios: [1.0; 3],
+            reserved_memory_mb: 0,
+            traits: Vec::new(),
+            devices: vec![gpu()],
+        };
+        self.link.register(registration).await.map(|session| session.epoch)
+    }
+
+    /// The provider of a host's GPU, and how much of it is reserved.
+    async fn gpu_of(&self, host: &str) -> (ProviderId, i64) {
+        let name = format!("{host}_pci_0000_84_00_0");
+        let sql = "SELECT p.id, i.reserved FROM resource_providers p
+            JOIN inventories i ON i.provider_id = p.id WHERE p.name = ?1";
+        self.store
+            .read(move |tx| {
+                let row = tx.row(sql, params![name.as_str()])?.expect("a provider");
+                Ok::<_, kilonova_store::Error>((row.id(0)?, row.int(1)?))
+            })
+            .await
+            .expect("readable")
+    }
+
+    async fn notices(&self) -> String {
+        let all = attention::look(&self.store).await.expect("readable");
+        all.iter().map(|one| format!("{}\n{}\n", one.what, one.remedy)).collect()
+    }
+}
+
+#[tokio::test]
+async fn a_second_machine_of_a_name_is_refused_while_the_first_is_at_work() {
+    for cloud in clouds().await {
+        assert_eq!(cloud.register("a", "m1").await, Ok(1), "{}", cloud.name);
+        let refused = cloud.register("a", "m2").await;
+        let Err(Refusal::Rejected(why)) = refused else { panic!("{refused:?}") };
+        for part in ["Host a is another machine", "machine id m1", "this one has m2", "force"] {
+            assert!(why.contains(part), "{part}: {why}");
+        }
+        assert_eq!(cloud.register("a", "m1").await, Ok(2), "{}: it was not fenced", cloud.name);
+        assert_eq!(cloud.register("b", "").await, Ok(1), "{}: no id, no check", cloud.name);
+        assert_eq!(cloud.register("b", "m3").await, Ok(2), "{}: the first id", cloud.name);
+    }
+}
+
+#[tokio::test]
+async fn a_renamed_machine_gives_out_nothing_that_its_old_name_holds() {
+    for cloud in clouds().await {
+        cloud.register("old", "m1").await.expect("taken in");
+        let (provider, _) = cloud.gpu_of("old").await;
+        let consumer = ConsumerId::new_v4();
+        let want = ledger::Want { provider, count: 1, group: 0, profile: None };
+        cloud
+            .store
+            .write(move |tx| {
+                let want = std::slice::from_ref(&want);
+                let server = ServerId::new_v4();
+                ledger::bind(tx, &World::new(), server, consumer, "p1", "old", want)
+            })
+            .await
+            .expect("bound");
+        cloud.register("new", "m1").await.expect("taken in");
+        assert_eq!(cloud.gpu_of("new").await.1, 4, "{}: nothing of it", cloud.name);
+        let text = cloud.notices().await;
+        for part in [
+            "host new is the machine that was host old (machine id m1)",
+            "of host new",
+            "1 accelerators are held",
+        ] {
+            assert!(text.contains(part), "{}: {part}: {text}", cloud.name);
+        }
+        let world = World::new();
+        cloud.store.write(move |tx| ledger::release(tx, &world, consumer)).await.expect("released");
+        cloud.register("new", "m1").await.expect("taken in");
+        assert_eq!(cloud.gpu_of("new").await.1, 0, "{}", cloud.name);
+    }
+}
