@@ -12,8 +12,8 @@
 #
 # KILONOVA_KILLS (200) is the number of kills of the whole system on each database; half as many more
 # than that hit control plane or hosts apart, as processes, and half as many hit both while devices are
-# bound. A failed step does not keep the
-# later ones from running. The last line sums up; the exit code is 1 when anything failed.
+# bound. A failed step does not keep the later ones from running. The last line sums up; the exit code is
+# 1 when anything failed.
 # KILONOVA names a program to use instead of building it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
