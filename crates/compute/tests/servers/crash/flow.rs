@@ -3,7 +3,7 @@
 use kilonova_node::topology::Topology;
 use serde_json::{Value, json};
 
-use crate::kit::{ANN, Answer, Cloud, Up};
+use crate::kit::{ADMIN, ANN, Answer, Cloud, Up};
 
 /// A server that is there before.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -11,6 +11,10 @@ pub enum Before {
     Nothing,
     Active,
     Stopped,
+    /// Migrated from host `a`, and not confirmed.
+    Moved,
+    /// On host `a`.
+    OnA,
 }
 
 /// What is done.
@@ -24,6 +28,12 @@ pub enum Act {
     DeleteOnLostHost(&'static str),
     /// One after the other, whatever the one before has come to.
     Actions(&'static [&'static str]),
+    /// The same by an admin.
+    Operate(&'static [&'static str]),
+    /// An admin does something to a server, and it is deleted.
+    OperateAndDelete(&'static str),
+    /// Host `a` is declared dead, which it is not, and its server is evacuated.
+    Evacuate,
 }
 
 pub struct Flow {
@@ -48,6 +58,14 @@ impl Flow {
         if self.before == Before::Nothing {
             return None;
         }
+        if matches!(self.before, Before::Moved | Before::OnA) {
+            let id = up.active_on(cloud, "a", self.flavor).await;
+            if self.before == Before::Moved {
+                taken(&operate(up, &id, r#"{"migrate": null}"#).await);
+                up.becomes(&id, "VERIFY_RESIZE").await;
+            }
+            return Some(id);
+        }
         let id = up.active(cloud, "before", self.flavor).await;
         if self.before == Before::Stopped {
             up.act(&id, json!({"os-stop": null})).await;
@@ -69,6 +87,21 @@ impl Flow {
             Act::Delete => delete(up, id).await,
             Act::DeleteOnLostHost(host) => {
                 taken(&up.try_force_down(host, true).await) && delete(up, id).await
+            }
+            Act::Operate(bodies) => {
+                let mut all = true;
+                for body in bodies {
+                    all = all && taken(&operate(up, id, body).await);
+                }
+                all
+            }
+            Act::OperateAndDelete(body) => {
+                taken(&operate(up, id, body).await)
+                    && taken(&up.call(ADMIN, "2.90", &format!("DELETE /servers/{id}"), None).await)
+            }
+            Act::Evacuate => {
+                taken(&up.try_force_down("a", true).await)
+                    && taken(&operate(up, id, r#"{"evacuate": {}}"#).await)
             }
             Act::Actions(bodies) => {
                 let mut all = true;
@@ -92,6 +125,9 @@ impl Flow {
         if let Act::DeleteOnLostHost(host) = self.act {
             up.force_down(host, false).await;
         }
+        if let Act::Evacuate = self.act {
+            up.force_down("a", false).await;
+        }
     }
 
     /// Checks how all servers ended.
@@ -104,6 +140,11 @@ impl Flow {
             assert!(!crate::kit::fault(server).is_empty(), "{when}: no reason: {server}");
         }
     }
+}
+
+async fn operate(up: &Up, id: &str, body: &str) -> Answer {
+    let body = serde_json::from_str(body).expect("JSON");
+    up.call(ADMIN, "2.90", &format!("POST /servers/{id}/action"), Some(body)).await
 }
 
 async fn delete(up: &Up, id: &str) -> bool {

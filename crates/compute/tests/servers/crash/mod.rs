@@ -9,6 +9,7 @@ mod matrix;
 mod boots;
 mod device_orders;
 mod deletes;
+mod moves;
 mod powers;
 
 use flow::{Act, Before, Flow};

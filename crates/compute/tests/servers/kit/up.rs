@@ -143,6 +143,16 @@ impl Up {
         id
     }
 
+    /// A server that is `ACTIVE` on a host that an admin named.
+    pub async fn active_on(&self, cloud: &Cloud, host: &str, flavor: &str) -> String {
+        let mut wish = self.wish(cloud, "one", flavor);
+        wish["server"]["host"] = json!(host);
+        let made = self.admin("2.90", "POST /servers", wish).await.expect(202);
+        let id = made["server"]["id"].as_str().expect("an id").to_owned();
+        self.becomes(&id, "ACTIVE").await;
+        id
+    }
+
     pub async fn act(&self, id: &str, action: Value) {
         self.try_act(id, action).await.expect(202);
     }

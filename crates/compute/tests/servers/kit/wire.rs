@@ -1,11 +1,12 @@
 //! The way from the nodes to the services. Services may die and come back while the nodes live on:
 //! calls on their way to dead ones break off, as connections do.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use kilonova_ids::ImageId;
 use kilonova_node_api::{
-    Answer, Batch, Carried, Chunk, ControlPlane, Observation, Refusal, Registration, Session,
+    Answer, Batch, Carried, Chunk, ControlPlane, Observation, Refusal, Registration, Reply, Session,
 };
 use tokio::sync::watch;
 
@@ -78,5 +79,21 @@ impl ControlPlane for Wire {
     ) -> Answer<'a, Chunk> {
         let (services, end) = self.line();
         Box::pin(async move { until(end, services.image(host, epoch, image, offset)).await })
+    }
+
+    fn keep_image<'a>(
+        &'a self,
+        host: &'a str,
+        epoch: i64,
+        image: ImageId,
+        file: PathBuf,
+    ) -> Answer<'a, ()> {
+        let (services, end) = self.line();
+        Box::pin(async move { until(end, services.keep_image(host, epoch, image, file)).await })
+    }
+
+    fn replied<'a>(&'a self, host: &'a str, epoch: i64, replies: Vec<Reply>) -> Answer<'a, ()> {
+        let (services, end) = self.line();
+        Box::pin(async move { until(end, services.replied(host, epoch, replies)).await })
     }
 }

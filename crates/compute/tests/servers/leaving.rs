@@ -1,0 +1,235 @@
+//! Live migration: the guest goes over while it runs, is called off, hurried, refused.
+
+use serde_json::{Value, json};
+
+use crate::kit::{ADMIN, Cloud, FPGA, GPU, Up, cards, hosts, patiently};
+use crate::moving::admin;
+
+const LASTING: &str = "times_ms = { migrate = 60000 }";
+
+fn live(host: Option<&str>) -> Value {
+    json!({"os-migrateLive": {"host": host, "block_migration": "auto"}})
+}
+
+async fn host_of(up: &Up, id: &str) -> Value {
+    up.server(id).await["OS-EXT-SRV-ATTR:host"].clone()
+}
+
+/// The live migrations under way of a server.
+async fn under_way(up: &Up, id: &str) -> Vec<Value> {
+    let list = up.get(ADMIN, "2.80", &format!("/servers/{id}/migrations")).await.expect(200);
+    list["migrations"].as_array().expect("a list").clone()
+}
+
+/// Waits until the guest is on its way, and returns the number of its migration.
+async fn on_its_way(up: &Up, id: &str) -> i64 {
+    let mut number = 0;
+    patiently("a guest on its way", async || {
+        let found = under_way(up, id).await;
+        let running = found.iter().find(|one| {
+            one["status"] == "running" && one["memory_processed_bytes"].as_i64() > Some(0)
+        });
+        number = running.and_then(|one| one["id"].as_i64()).unwrap_or_default();
+        number > 0
+    })
+    .await;
+    number
+}
+
+async fn events(up: &Up, id: &str) -> Vec<String> {
+    let path = format!("/servers/{id}/os-instance-actions");
+    let list = up.get(ADMIN, "2.90", &path).await.expect(200);
+    let all = list["instanceActions"].as_array().expect("a list");
+    let live = all.iter().find(|one| one["action"] == "live-migration").expect("one");
+    let request = live["request_id"].as_str().expect("an id");
+    let shown = up.get(ADMIN, "2.90", &format!("{path}/{request}")).await.expect(200);
+    let events = shown["instanceAction"]["events"].as_array().expect("events");
+    events.iter().map(|event| event["event"].as_str().expect("a name").to_owned()).collect()
+}
+
+async fn status(cloud: &Cloud) -> String {
+    let all = cloud.column("SELECT status FROM moves ORDER BY number DESC LIMIT 1").await;
+    all.into_iter().next().unwrap_or_default()
+}
+
+#[tokio::test]
+async fn guests_go_over_with_their_devices() {
+    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        for flavor in ["plain", "vgpu", "vgpu-pair", "profile"] {
+            let id = up.active_on(&cloud, "a", flavor).await;
+            for (version, there) in [("2.30", "b"), ("2.90", "a")] {
+                admin(&up, version, &id, live(None)).await.expect(202);
+                up.becomes(&id, "ACTIVE").await;
+                assert_eq!(host_of(&up, &id).await, there);
+                assert_eq!(status(&cloud).await, "completed");
+                up.hosts_have_dropped(&cloud).await;
+                cloud.sound(&up, flavor).await;
+            }
+            let all = [
+                "conductor_live_migrate_instance",
+                "compute_check_can_live_migrate_destination",
+                "compute_check_can_live_migrate_source",
+                "compute_pre_live_migration",
+                "compute_live_migration",
+                "compute_post_live_migration_at_destination",
+            ];
+            assert_eq!(events(&up, &id).await, all);
+            cloud.sweep(&up, flavor).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn it_is_called_off() {
+    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU, LASTING]), ("b", &[GPU])])).await {
+        let id = up.active_on(&cloud, "a", "vgpu").await;
+        admin(&up, "2.90", &id, live(None)).await.expect(202);
+        let number = on_its_way(&up, &id).await;
+        assert_eq!(up.server(&id).await["status"], "MIGRATING");
+        let path = format!("/servers/{id}/migrations/{number}");
+        let shown = up.get(ADMIN, "2.80", &path).await.expect(200);
+        assert_eq!(shown["migration"]["memory_total_bytes"], 64 * 1024 * 1024);
+        let list = up.get(ADMIN, "2.80", "/os-migrations").await.expect(200);
+        assert!(list["migrations"][0]["links"].is_array(), "{list}");
+        cloud.audit("on its way").await;
+        let what = format!("DELETE {path}");
+        up.call(ADMIN, "2.23", &what, None).await.refused(404, "is not supported");
+        up.call("ann:red", "2.80", &what, None).await.refused(403, "migrations:delete");
+        up.call(ADMIN, "2.80", &what, None).await.expect(202);
+        up.becomes(&id, "ACTIVE").await;
+        assert_eq!(
+            (host_of(&up, &id).await, status(&cloud).await),
+            (json!("a"), "cancelled".into())
+        );
+        up.get(ADMIN, "2.80", &path).await.refused(404, "is not in progress");
+        cloud.sound(&up, "called off").await;
+        assert!(events(&up, &id).await.contains(&"compute_live_migration_abort".to_owned()));
+        admin(&up, "2.90", &id, live(None)).await.expect(202);
+        on_its_way(&up, &id).await;
+        up.call(ADMIN, "2.90", &format!("DELETE /servers/{id}"), None).await.expect(204);
+        up.goes(&id).await;
+        cloud.empty(&up, "deleted on its way").await;
+    }
+}
+
+#[tokio::test]
+async fn it_is_hurried() {
+    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU, LASTING]), ("b", &[GPU])])).await {
+        let id = up.active_on(&cloud, "a", "vgpu-pair").await;
+        admin(&up, "2.90", &id, live(Some("b"))).await.expect(202);
+        let number = on_its_way(&up, &id).await;
+        let what = format!("POST /servers/{id}/migrations/{number}/action");
+        let wrong = up.call(ADMIN, "2.80", &what, Some(json!({"hurry": null}))).await;
+        wrong.refused(400, "force_complete");
+        up.call(ADMIN, "2.80", &what, Some(json!({"force_complete": null}))).await.expect(202);
+        up.becomes(&id, "ACTIVE").await;
+        assert_eq!(
+            (host_of(&up, &id).await, status(&cloud).await),
+            (json!("b"), "completed".into())
+        );
+        up.hosts_have_dropped(&cloud).await;
+        cloud.sound(&up, "hurried").await;
+        cloud.sweep(&up, "hurried").await;
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_starts_anew_sends_it_again() {
+    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU, LASTING]), ("b", &[GPU])])).await {
+        let id = up.active_on(&cloud, "a", "vgpu").await;
+        admin(&up, "2.90", &id, live(None)).await.expect(202);
+        let number = on_its_way(&up, &id).await;
+        up.nodes.kill("a").await;
+        up.start_node(&cloud, "a").await;
+        let what = format!("POST /servers/{id}/migrations/{number}/action");
+        up.call(ADMIN, "2.80", &what, Some(json!({"force_complete": null}))).await.expect(202);
+        up.becomes(&id, "ACTIVE").await;
+        assert_eq!(host_of(&up, &id).await, "b");
+        up.hosts_have_dropped(&cloud).await;
+        cloud.sound(&up, "sent again").await;
+        cloud.sweep(&up, "sent again").await;
+    }
+}
+
+#[tokio::test]
+async fn one_that_fails_goes_on_where_it_was() {
+    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        for (host, step, ends) in
+            [("b", "create_mdev", "error"), ("b", "receive", "error"), ("a", "migrate", "failed")]
+        {
+            let id = up.active_on(&cloud, "a", "vgpu").await;
+            up.restart_failing(&cloud, host, &[(step, None)]).await;
+            admin(&up, "2.90", &id, live(None)).await.expect(202);
+            up.becomes(&id, "ACTIVE").await;
+            assert_eq!(host_of(&up, &id).await, "a", "{step}");
+            assert_eq!(status(&cloud).await, ends, "{step}");
+            cloud.sound(&up, step).await;
+            up.restart_failing(&cloud, host, &[]).await;
+            cloud.sweep(&up, step).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn one_that_fails_there_goes_to_the_next() {
+    for (cloud, mut up) in
+        Cloud::all_up(hosts(&[("a", &[GPU]), ("b", &[GPU]), ("c", &[GPU])])).await
+    {
+        up.restart_failing(&cloud, "b", &[("receive", None)]).await;
+        for _ in 0..3 {
+            let id = up.active_on(&cloud, "a", "vgpu").await;
+            admin(&up, "2.90", &id, live(None)).await.expect(202);
+            up.becomes(&id, "ACTIVE").await;
+            assert_eq!(host_of(&up, &id).await, "c");
+            up.hosts_have_dropped(&cloud).await;
+            cloud.sound(&up, "the next").await;
+            cloud.sweep(&up, "the next").await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_given_whole_stays() {
+    let whole = cards(1);
+    let topology = hosts(&[("a", &[FPGA, &whole]), ("b", &[FPGA, &whole])]);
+    for (cloud, up) in Cloud::all_up(topology).await {
+        up.flavor("whole", json!({})).await;
+        let specs = json!({"extra_specs": {"resources:CUSTOM_X710": "1"}});
+        up.admin("2.61", "POST /flavors/whole/os-extra_specs", specs).await.expect(200);
+        for flavor in ["fpga", "whole"] {
+            let id = up.active_on(&cloud, "a", flavor).await;
+            let refused = admin(&up, "2.90", &id, live(None)).await;
+            refused.refused(400, "cannot be moved while the server runs");
+            assert_eq!(cloud.column("SELECT id FROM moves").await, Vec::<String>::new());
+            cloud.sound(&up, flavor).await;
+            cloud.sweep(&up, flavor).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn refusals() {
+    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU]), ("b", &[])])).await {
+        let id = up.active_on(&cloud, "a", "vgpu").await;
+        let same = admin(&up, "2.90", &id, live(Some("a"))).await;
+        same.refused(400, &format!("Unable to migrate instance ({id}) to current host (a)."));
+        let none = admin(&up, "2.90", &id, live(Some("x"))).await;
+        none.refused(400, "Compute host x could not be found.");
+        admin(&up, "2.30", &id, live(None)).await.refused(400, "No valid host was found.");
+        admin(&up, "2.34", &id, live(None)).await.expect(202);
+        assert_eq!(up.becomes(&id, "ACTIVE").await["OS-EXT-SRV-ATTR:host"], "a");
+        assert_eq!(status(&cloud).await, "error");
+        let short = admin(&up, "2.24", &id, json!({"os-migrateLive": {"host": null}})).await;
+        short.refused(400, "'block_migration' is a required property");
+        admin(&up, "2.24", &id, live(None)).await.refused(400, "disk_over_commit");
+        let what = format!("DELETE /servers/{id}/migrations/1");
+        let idle = up.call(ADMIN, "2.80", &what, None).await;
+        idle.refused(409, "Cannot 'abort live migration' instance");
+        admin(&up, "2.90", &id, json!({"os-stop": null})).await.expect(202);
+        up.becomes(&id, "SHUTOFF").await;
+        let off = admin(&up, "2.90", &id, live(None)).await;
+        off.refused(409, "Cannot 'os-migrateLive' instance");
+        cloud.sound(&up, "refused").await;
+        cloud.sweep(&up, "refused").await;
+    }
+}
