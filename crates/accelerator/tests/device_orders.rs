@@ -228,6 +228,39 @@ async fn a_card_in_use_is_not_programmed() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_bind_and_a_bitstream_at_once_one_gets_the_card() {
+    for (name, store, _guard) in stores().await {
+        let specs = report_host(&store, &World::new(), vec![fpga("intel", None)]).await;
+        let image = bitstream(None);
+        let api = api(&store, std::slice::from_ref(&image));
+        for round in 0..10 {
+            let arqs = requests(&api, json!({}), 1).await;
+            let asking = tokio::spawn({
+                let (api, image) = (api.clone(), image.image);
+                async move { program(&api, image).await.status }
+            });
+            let bound = api.patch(PATH, bind(&arqs, specs[0].id, SERVER)).await.status;
+            let mut ordered = false;
+            while !ordered && !asking.is_finished() {
+                ordered = !open_orders(&store).await.is_empty();
+            }
+            sound(&store, name).await;
+            assert_eq!(ordered, bound == StatusCode::NOT_FOUND, "{name} {round}: {bound}");
+            if ordered {
+                node(store.clone(), done()).await;
+                assert_eq!(asking.await.unwrap(), StatusCode::OK, "{name} {round}");
+            } else {
+                assert_eq!(bound, StatusCode::ACCEPTED, "{name} {round}");
+                assert_eq!(asking.await.unwrap(), StatusCode::CONFLICT, "{name} {round}");
+            }
+            api.delete(&format!("{PATH}?instance={SERVER}")).await;
+            api.delete(&format!("{PATH}?arqs={}", arqs[0])).await;
+        }
+        sound(&store, name).await;
+    }
+}
+
 /// A Nova that remembers.
 #[derive(Clone, Default)]
 struct Listener(Arc<std::sync::Mutex<Vec<(String, String)>>>);
