@@ -93,6 +93,13 @@ pub const OUTSIDE: &[Outside] = &[
         first: 404,
         last: 404,
     },
+    Outside {
+        methods: &["POST"],
+        path: "/servers/{server_id}/migrations/{id}/action",
+        why: "needs a live migration under way: kilonova-compute's tests",
+        first: 404,
+        last: 400,
+    },
     out(
         "/servers/{server_id}/migrations/*",
         "needs a live migration under way: kilonova-compute's tests",
