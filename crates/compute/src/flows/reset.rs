@@ -43,6 +43,7 @@ pub fn reset(
         stay::call_off(tx, compute, &open)?;
         flow::finish(tx, &open, End::Cancelled, Some("An operator reset the state."), now)?;
     }
+    moving::stay_there(tx, compute, server.id, now)?;
     servers::set_state(tx, server.id, state, None, server.power_state, now)?;
     note(tx, context, server, "resetState", now)
 }

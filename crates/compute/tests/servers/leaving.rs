@@ -80,6 +80,27 @@ async fn guests_go_over_with_their_devices() {
 }
 
 #[tokio::test]
+async fn one_that_is_paused_arrives_so() {
+    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let id = up.active_on(&cloud, "a", "vgpu").await;
+        admin(&up, "2.90", &id, json!({"pause": null})).await.expect(202);
+        up.becomes(&id, "PAUSED").await;
+        admin(&up, "2.90", &id, live(None)).await.expect(202);
+        assert_eq!(up.becomes(&id, "PAUSED").await["OS-EXT-STS:power_state"], 3);
+        assert_eq!(
+            (host_of(&up, &id).await, status(&cloud).await),
+            (json!("b"), "completed".into())
+        );
+        up.hosts_have_dropped(&cloud).await;
+        cloud.sound(&up, "paused").await;
+        admin(&up, "2.90", &id, json!({"unpause": null})).await.expect(202);
+        up.becomes(&id, "ACTIVE").await;
+        cloud.sound(&up, "goes on").await;
+        cloud.sweep(&up, "goes on").await;
+    }
+}
+
+#[tokio::test]
 async fn it_is_called_off() {
     for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU, LASTING]), ("b", &[GPU])])).await {
         let id = up.active_on(&cloud, "a", "vgpu").await;

@@ -270,6 +270,24 @@ async fn nobody_confirms() {
 }
 
 #[tokio::test]
+async fn an_operator_says_that_it_is_fine_where_it_is() {
+    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let id = up.active_on(&cloud, "a", "vgpu").await;
+        for host in ["b", "a"] {
+            migrate(&up, &id).await;
+            up.becomes(&id, "VERIFY_RESIZE").await;
+            let reset = json!({"os-resetState": {"state": "active"}});
+            admin(&up, "2.90", &id, reset).await.expect(202);
+            up.becomes(&id, "ACTIVE").await;
+            assert_eq!(host_of(&up, &id).await, host);
+            up.hosts_have_dropped(&cloud).await;
+            cloud.sound(&up, "reset").await;
+        }
+        cloud.sweep(&up, "reset").await;
+    }
+}
+
+#[tokio::test]
 async fn refusals() {
     for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
         let id = up.active(&cloud, "one", "vgpu").await;

@@ -92,18 +92,46 @@ fn stays(
     let source = &migration.source;
     let state = undo::state_by_power(server.power_state);
     servers::set_state(tx, server.id, state, None, server.power_state, now)?;
-    moves::close(tx, migration.id, "confirmed", now)?;
-    if migration.same_host() {
-        claims::drop_held(tx, compute, server.id, source)?;
-    } else {
-        put(tx, compute, source, server.id, &Desired::Absent)?;
-        if compute.host_is_lost(source, now) {
-            claims::abandon_held(tx, compute, server.id, source)?;
-        }
-    }
+    leave_for_good(tx, compute, server.id, migration, now)?;
     flow::record(tx, operation, End::Done, now)?;
     let done = start::event("compute_confirm_resize", source, None, now, now);
     Ok(flow::event(tx, operation.id, &done)?)
+}
+
+/// The move is over, and the old place is given up.
+fn leave_for_good(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    migration: &Move,
+    now: i64,
+) -> Result<(), Error> {
+    let source = &migration.source;
+    moves::close(tx, migration.id, "confirmed", now)?;
+    if migration.same_host() {
+        return claims::drop_held(tx, compute, server, source);
+    }
+    put(tx, compute, source, server, &Desired::Absent)?;
+    if compute.host_is_lost(source, now) {
+        claims::abandon_held(tx, compute, server, source)?;
+    }
+    Ok(())
+}
+
+/// An operator says what the server is: if it waited to be confirmed, it stays where it is.
+///
+/// # Errors
+/// The database's.
+pub fn stay_there(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    now: i64,
+) -> Result<(), Error> {
+    match moves::open_of(tx, server)?.filter(|open| open.status == "finished") {
+        Some(migration) => leave_for_good(tx, compute, server, &migration, now),
+        None => Ok(()),
+    }
 }
 
 /// The server goes back: it holds its old place and flavor from now on, and the guest is started

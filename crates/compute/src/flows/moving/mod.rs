@@ -32,7 +32,7 @@ use crate::db::servers::{self, Server};
 use crate::{Compute, Error};
 
 pub use cold::{Cold, move_cold};
-pub use confirm::{confirm, confirm_unasked, revert};
+pub use confirm::{confirm, confirm_unasked, revert, stay_there};
 pub use evacuate::{Evacuation, evacuate};
 pub use live::{Live, abort, force_complete, migrate_live, no_progress};
 pub use undo::{call_off, give_up_dest};
