@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use kilonova_ids::{OperationId, ServerId};
-use kilonova_node_api::{Desired, Domain, Outcome, Power, Verb};
+use kilonova_ids::{ImageId, OperationId, ServerId};
+use kilonova_node_api::{Desired, Domain, Outcome, Power, Rescue, Verb};
 
 use crate::control::Control;
 use crate::fragile::{Death, Doom};
@@ -15,6 +15,26 @@ fn wishes() -> Vec<(Desired, Outcome, Option<Domain>)> {
     let mut domain = guest("db", vec![vgpu(GPUS[0]), vgpu(GPUS[1])]);
     let mut wishes = vec![(present(&domain), Outcome::Running, Some(domain.clone()))];
     for verb in [Verb::RebootSoft, Verb::RebootHard] {
+        domain.verb = Some((OperationId::new_v4(), verb));
+        wishes.push((present(&domain), Outcome::Running, Some(domain.clone())));
+    }
+    for (power, outcome) in [
+        (Power::Paused, Outcome::Paused),
+        (Power::On, Outcome::Running),
+        (Power::Suspended, Outcome::Suspended),
+        (Power::On, Outcome::Running),
+    ] {
+        domain.power = power;
+        wishes.push((present(&domain), outcome, Some(domain.clone())));
+    }
+    let image = ImageId::new_v4();
+    for rescue in [Some(Rescue { image: Some(image) }), None] {
+        domain.rescue = rescue;
+        wishes.push((present(&domain), Outcome::Running, Some(domain.clone())));
+    }
+    domain.boot.rebuilt = Some(OperationId::new_v4());
+    wishes.push((present(&domain), Outcome::Running, Some(domain.clone())));
+    for verb in [Verb::Snapshot { image }, Verb::CrashDump] {
         domain.verb = Some((OperationId::new_v4(), verb));
         wishes.push((present(&domain), Outcome::Running, Some(domain.clone())));
     }
@@ -74,6 +94,8 @@ async fn check(node: &Running, server: ServerId, domain: Option<&Domain>, death:
     assert_eq!(is.is_some(), domain.is_some(), "{death:?}");
     if let (Some((definition, running)), Some(domain)) = (is, domain) {
         assert_eq!(definition.devices, domain.devices, "{death:?}");
+        assert_eq!(definition.rescue, domain.rescue, "{death:?}");
+        assert_eq!(definition.boot, domain.boot, "{death:?}");
         assert_eq!(definition.done, domain.verb.map(|(operation, _)| operation), "{death:?}");
         assert_eq!(running, domain.power == Power::On, "{death:?}");
     }

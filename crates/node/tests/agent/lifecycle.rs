@@ -1,7 +1,9 @@
 //! The life of a guest without trouble.
 
-use kilonova_ids::{OperationId, ServerId};
-use kilonova_node_api::{Attachment, Desired, HandleSlot, Outcome, Power, Verb};
+use kilonova_ids::{ImageId, OperationId, ServerId};
+use kilonova_node_api::{
+    Attachment, Desired, HandleSlot, Outcome, Power, Question, Rescue, Said, Topic, Verb,
+};
 
 use crate::control::Control;
 use crate::fragile::Doom;
@@ -146,4 +148,66 @@ async fn what_an_idle_node_waits_in_is_small() {
     let (_stop, stopped) = tokio::sync::watch::channel(false);
     let size = std::mem::size_of_val(&host.node().run(control, stopped));
     assert!(size <= 1024, "a thousand hosts in a process would hold {size} kB for it");
+}
+
+#[tokio::test]
+async fn paused_suspended_mended_rebuilt_and_copied() {
+    let (host, control) = (Host::new(""), Control::new());
+    let doom = Doom::new(None);
+    let node = host.run_doomed(&control, &doom);
+    let steps = || std::mem::take(&mut *doom.log.lock().expect("no panic before"));
+    let server = ServerId::new_v4();
+    let mut domain = guest("db", vec![vgpu(GPUS[0])]);
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+    steps();
+    for (power, outcome, expected) in [
+        (Power::Paused, Outcome::Paused, &["pause"][..]),
+        (Power::On, Outcome::Running, &["unpause"]),
+        (Power::Suspended, Outcome::Suspended, &["suspend"]),
+        (Power::On, Outcome::Running, &["resume"]),
+        (Power::Suspended, Outcome::Suspended, &["suspend"]),
+        (Power::Off, Outcome::Stopped, &["destroy"]),
+        (Power::Suspended, Outcome::Stopped, &[]),
+        (Power::On, Outcome::Running, &["start"]),
+    ] {
+        domain.power = power;
+        for expected in [expected, &[]] {
+            control.expect(control.want(server, present(&domain)), outcome.clone()).await;
+            assert_eq!(steps(), expected, "{power:?}");
+            assert_eq!(node.mdevs(), uuids(&domain.devices), "it keeps its devices");
+        }
+    }
+    let image = ImageId::new_v4();
+    domain.rescue = Some(Rescue { image: Some(image) });
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+    assert_eq!(steps(), ["destroy", "rescue", "define", "start"]);
+    domain.rescue = None;
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+    assert_eq!(steps(), ["destroy", "define", "start"]);
+    domain.boot.rebuilt = Some(OperationId::new_v4());
+    for expected in [&["destroy", "image", "define", "start"][..], &[]] {
+        control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+        assert_eq!(steps(), expected, "the disk is made anew once");
+    }
+    for (verb, expected) in [
+        (Verb::Snapshot { image }, &["snapshot", "define"][..]),
+        (Verb::CrashDump, &["crash_dump", "define"]),
+    ] {
+        domain.verb = Some((OperationId::new_v4(), verb));
+        for expected in [expected, &[]] {
+            control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+            assert_eq!(steps(), expected, "once per operation");
+        }
+    }
+    let disk = control.with(|state| state.images.get(&image).cloned()).expect("sent");
+    assert!(String::from_utf8_lossy(&disk).contains(&format!("server={server}")));
+    assert_eq!(host.files("snapshots"), Vec::<String>::new(), "nothing is left over");
+    let id = uuid::Uuid::new_v4();
+    control.ask(Question { id, server, topic: Topic::Console { lines: Some(1) } });
+    let reply = control.until("an answer", |state| state.replies.first().cloned()).await;
+    assert_eq!(reply.id, id);
+    assert!(matches!(reply.said, Said::Console { text } if text.contains("crash dump")));
+    control.expect(control.want(server, Desired::Absent), Outcome::Absent).await;
+    node.stop().await;
+    host.assert_empty("after deletion");
 }

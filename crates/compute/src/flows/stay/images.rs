@@ -103,6 +103,17 @@ pub(super) fn discard(tx: &mut Tx<'_>, compute: &Compute, image: ImageId) -> Res
     Ok(kilonova_image::discard(tx, compute.images.as_ref(), image)?)
 }
 
+/// Whether the image has its bytes, or none is awaited. A host that has tried does not try again when
+/// it, or we, have died since: that it failed is then seen by the image alone. An image that the
+/// user has deleted meanwhile is missed only by a server that is to be made from it again.
+pub(super) fn has_come(tx: &mut Tx<'_>, scene: &Scene<'_>) -> Result<bool, Error> {
+    let Some(image) = scene.course.image else { return Ok(true) };
+    Ok(match kilonova_image::find(tx, image)? {
+        Some(image) => image.status == "active",
+        None => scene.operation.kind != "shelve",
+    })
+}
+
 /// A backup is there: those of its type that are too many go, the oldest first.
 pub(super) fn rotate(tx: &mut Tx<'_>, scene: &Scene<'_>) -> Result<(), Error> {
     let (Some((backup_type, kept)), Some(image)) = (&scene.course.backup, scene.course.image)

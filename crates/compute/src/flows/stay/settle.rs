@@ -46,6 +46,10 @@ pub(super) fn settled(tx: &mut Tx<'_>, scene: &Scene<'_>, outcome: &Outcome) -> 
     if *outcome == Outcome::Absent {
         return Ok(());
     }
+    if !images::has_come(tx, scene)? {
+        let why = format!("{}: snapshot: what is on the disk was not sent", scene.host);
+        return failed(tx, scene, &why);
+    }
     if only_looks(kind) {
         return looked(tx, scene);
     }

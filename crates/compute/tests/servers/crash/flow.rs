@@ -15,6 +15,8 @@ pub enum Before {
     Moved,
     /// On host `a`.
     OnA,
+    /// Active first, then these actions, each until it has this status.
+    Did(&'static [(&'static str, &'static str)]),
 }
 
 /// What is done.
@@ -67,6 +69,13 @@ impl Flow {
             return Some(id);
         }
         let id = up.active(cloud, "before", self.flavor).await;
+        if let Before::Did(actions) = self.before {
+            for (body, status) in actions {
+                let body = serde_json::from_str(body).expect("JSON");
+                assert!(taken(&up.try_act(&id, body).await));
+                up.becomes(&id, status).await;
+            }
+        }
         if self.before == Before::Stopped {
             up.act(&id, json!({"os-stop": null})).await;
             up.becomes(&id, "SHUTOFF").await;

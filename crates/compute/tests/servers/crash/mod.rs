@@ -7,9 +7,10 @@ mod flow;
 mod matrix;
 
 mod boots;
-mod device_orders;
 mod deletes;
+mod device_orders;
 mod moves;
 mod powers;
+mod stays;
 
 use flow::{Act, Before, Flow};

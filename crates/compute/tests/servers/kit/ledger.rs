@@ -80,13 +80,14 @@ impl Cloud {
             let unknown = here(&["ERROR"]);
             let running: Vec<_> =
                 files("running").into_iter().filter(|id| !unknown.contains(id)).collect();
-            let mut runs = here(&["ACTIVE"]);
+            let mut runs = here(&["ACTIVE", "PAUSED", "RESCUE"]);
             runs.extend(here(&["VERIFY_RESIZE"]).into_iter().filter(|id| {
                 let server = servers.iter().find(|server| server["id"] == id.as_str());
                 server.is_some_and(|server| server["OS-EXT-STS:power_state"] == 1)
             }));
             runs.sort();
             assert_eq!(running, runs, "{} {} {when}", self.name, host.name);
+            assert_eq!(files("saved"), here(&["SUSPENDED"]), "{} {} {when}", self.name, host.name);
             let mdevs = self.mdevs_of(&host.name).await;
             assert_eq!(files("mdevs"), mdevs, "{} {} {when}", self.name, host.name);
         }
@@ -162,11 +163,14 @@ impl Cloud {
             "SELECT i.provider_id FROM inventories i JOIN deployables d
                 ON d.provider_id = i.provider_id WHERE i.reserved <> 0",
             "SELECT id FROM operations WHERE outcome = 'open'",
+            "SELECT server_id FROM resting",
+            "SELECT id FROM images WHERE status <> 'active'",
         ] {
             assert_eq!(self.column(sql).await, Vec::<String>::new(), "{} {when}: {sql}", self.name);
         }
         for host in &self.topology.hosts {
-            for folder in ["domains", "running", "mdevs", "notes"] {
+            for folder in ["domains", "running", "saved", "console", "snapshots", "mdevs", "notes"]
+            {
                 let left = self.files(&host.name, folder);
                 assert!(left.is_empty(), "{} {when}: {} {folder} {left:?}", self.name, host.name);
             }

@@ -1,0 +1,111 @@
+//! Operations that leave a server where it is, and die on their way.
+
+use super::{Act, Before, Flow, matrix};
+use crate::kit::{GPU, hosts};
+
+const PAUSE: &str = r#"{"pause": null}"#;
+const UNPAUSE: &str = r#"{"unpause": null}"#;
+const SUSPEND: &str = r#"{"suspend": null}"#;
+const RESUME: &str = r#"{"resume": null}"#;
+const RESCUE: &str = r#"{"rescue": {}}"#;
+const UNRESCUE: &str = r#"{"unrescue": null}"#;
+const SHELVE: &str = r#"{"shelve": null}"#;
+const UNSHELVE: &str = r#"{"unshelve": null}"#;
+const IMAGE: &str = r#"{"createImage": {"name": "picture"}}"#;
+const BACKUP: &str =
+    r#"{"createBackup": {"name": "daily", "backup_type": "daily", "rotation": 1}}"#;
+const DUMP: &str = r#"{"trigger_crash_dump": null}"#;
+const HARD: &str = r#"{"reboot": {"type": "HARD"}}"#;
+
+fn flow(
+    name: &'static str,
+    before: Before,
+    actions: &'static [&'static str],
+    done: &'static [&'static str],
+    otherwise: &'static [&'static [&'static str]],
+) -> Flow {
+    let topology = || hosts(&[("a", &[GPU])]);
+    Flow { name, topology, flavor: "vgpu", before, act: Act::Actions(actions), done, otherwise }
+}
+
+#[tokio::test]
+async fn pause() {
+    matrix::run(flow("pause", Before::Active, &[PAUSE], &["PAUSED"], &[&["ACTIVE"]])).await;
+}
+
+#[tokio::test]
+async fn unpause() {
+    let before = Before::Did(&[(PAUSE, "PAUSED")]);
+    matrix::run(flow("unpause", before, &[UNPAUSE], &["ACTIVE"], &[&["PAUSED"]])).await;
+}
+
+#[tokio::test]
+async fn suspend() {
+    matrix::run(flow("suspend", Before::Active, &[SUSPEND], &["SUSPENDED"], &[&["ACTIVE"]])).await;
+}
+
+#[tokio::test]
+async fn resume() {
+    let before = Before::Did(&[(SUSPEND, "SUSPENDED")]);
+    matrix::run(flow("resume", before, &[RESUME], &["ACTIVE"], &[&["SUSPENDED"]])).await;
+}
+
+#[tokio::test]
+async fn rescue() {
+    matrix::run(flow("rescue", Before::Active, &[RESCUE], &["RESCUE"], &[&["ACTIVE"]])).await;
+}
+
+#[tokio::test]
+async fn unrescue() {
+    let before = Before::Did(&[(RESCUE, "RESCUE")]);
+    matrix::run(flow("unrescue", before, &[UNRESCUE], &["ACTIVE"], &[&["RESCUE"]])).await;
+}
+
+#[tokio::test]
+async fn image() {
+    matrix::run(flow("image", Before::Active, &[IMAGE], &["ACTIVE"], &[])).await;
+}
+
+#[tokio::test]
+async fn backup() {
+    let before = Before::Did(&[(BACKUP, "ACTIVE")]);
+    matrix::run(flow("backup", before, &[BACKUP], &["ACTIVE"], &[])).await;
+}
+
+#[tokio::test]
+async fn crash_dump() {
+    matrix::run(flow("crash dump", Before::Active, &[DUMP], &["ACTIVE"], &[])).await;
+}
+
+#[tokio::test]
+async fn shelve() {
+    let done = &["SHELVED_OFFLOADED"];
+    matrix::run(flow("shelve", Before::Active, &[SHELVE], done, &[&["ACTIVE"]])).await;
+}
+
+#[tokio::test]
+async fn unshelve() {
+    let before = Before::Did(&[(SHELVE, "SHELVED_OFFLOADED")]);
+    let otherwise: &[&[&str]] = &[&["SHELVED_OFFLOADED"]];
+    matrix::run(flow("unshelve", before, &[UNSHELVE], &["ACTIVE"], otherwise)).await;
+}
+
+#[tokio::test]
+async fn hard_reboot_of_a_suspended_one() {
+    let before = Before::Did(&[(SUSPEND, "SUSPENDED")]);
+    matrix::run(flow("reboot suspended", before, &[HARD], &["ACTIVE"], &[&["SUSPENDED"]])).await;
+}
+
+#[tokio::test]
+async fn a_pause_that_fails() {
+    let topology = || hosts(&[("a", &[GPU, "fail = [{ step = \"pause\" }]"])]);
+    let pause = flow("pause that fails", Before::Active, &[PAUSE], &["ACTIVE"], &[]);
+    matrix::run(Flow { topology, ..pause }).await;
+}
+
+#[tokio::test]
+async fn an_image_that_fails() {
+    let topology = || hosts(&[("a", &[GPU, "fail = [{ step = \"snapshot\" }]"])]);
+    let image = flow("image that fails", Before::Active, &[IMAGE], &["ACTIVE"], &[]);
+    matrix::run(Flow { topology, ..image }).await;
+}

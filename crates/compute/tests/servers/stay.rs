@@ -1,0 +1,209 @@
+//! Every operation that leaves a server where it is, with every kind of accelerator: what the user
+//! sees, and that the guest keeps its devices throughout.
+
+use serde_json::{Value, json};
+
+use crate::kit::{ANN, Cloud, FPGA, GPU, Up, fault, hosts, patiently};
+
+/// What the server has been given, by the device ledger.
+async fn devices(cloud: &Cloud) -> Vec<String> {
+    let sql =
+        "SELECT h.uuid FROM attach_handles h JOIN arqs a ON a.uuid = h.arq_id ORDER BY h.uuid";
+    cloud.column(sql).await
+}
+
+/// Waits until nothing is being done; a crash dump shows no task.
+async fn over(cloud: &Cloud) {
+    let open = "SELECT id FROM operations WHERE outcome = 'open'";
+    patiently("the operation", async || cloud.column(open).await.is_empty()).await;
+}
+
+async fn does(cloud: &Cloud, up: &Up, id: &str, action: &Value, status: &str, power: i64) {
+    let before = devices(cloud).await;
+    let answer = up.try_act(id, action.clone()).await;
+    let code = if action.get("rescue").is_some() { 200 } else { 202 };
+    let body = answer.expect(code);
+    assert_eq!(body["adminPass"].is_string(), code == 200, "{body}");
+    over(cloud).await;
+    let server = up.becomes(id, status).await;
+    assert_eq!(server["OS-EXT-STS:power_state"], power, "{action} {server}");
+    assert_eq!(devices(cloud).await, before, "{action}: the devices are the same");
+    cloud.sound(up, &action.to_string()).await;
+}
+
+#[tokio::test]
+async fn every_operation_with_every_accelerator() {
+    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU, FPGA])])).await {
+        for flavor in ["plain", "vgpu", "profile", "vgpu-pair", "fpga", "both"] {
+            let id = up.active(&cloud, "one", flavor).await;
+            assert_eq!(devices(&cloud).await.is_empty(), flavor == "plain", "{flavor}");
+            let rebuild = json!({"rebuild": {"imageRef": cloud.image}});
+            let hard = json!({"reboot": {"type": "HARD"}});
+            for (action, status, power) in [
+                (json!({"pause": null}), "PAUSED", 3),
+                (json!({"unpause": null}), "ACTIVE", 1),
+                (json!({"suspend": null}), "SUSPENDED", 7),
+                (json!({"resume": null}), "ACTIVE", 1),
+                (json!({"rescue": {}}), "RESCUE", 1),
+                (json!({"unrescue": null}), "ACTIVE", 1),
+                (json!({"createImage": {"name": "picture"}}), "ACTIVE", 1),
+                (json!({"trigger_crash_dump": null}), "ACTIVE", 1),
+                (json!({"pause": null}), "PAUSED", 3),
+                (hard.clone(), "ACTIVE", 1),
+                (json!({"suspend": null}), "SUSPENDED", 7),
+                (hard, "ACTIVE", 1),
+                (json!({"os-stop": null}), "SHUTOFF", 4),
+                (json!({"rescue": {}}), "RESCUE", 1),
+                (json!({"unrescue": null}), "ACTIVE", 1),
+            ] {
+                does(&cloud, &up, &id, &action, status, power).await;
+            }
+            for (before, status) in [(None, "ACTIVE"), (Some("os-stop"), "SHUTOFF")] {
+                if let Some(before) = before {
+                    up.act(&id, json!({before: null})).await;
+                    up.becomes(&id, status).await;
+                }
+                let had = devices(&cloud).await;
+                up.act(&id, rebuild.clone()).await;
+                up.becomes(&id, status).await;
+                assert_eq!(devices(&cloud).await, had, "{flavor}: a rebuild keeps the devices");
+                cloud.sound(&up, "rebuilt").await;
+            }
+            cloud.sweep(&up, flavor).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_is_deleted_from_every_state() {
+    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU])])).await {
+        for (action, status) in [
+            (json!({"pause": null}), "PAUSED"),
+            (json!({"suspend": null}), "SUSPENDED"),
+            (json!({"rescue": {}}), "RESCUE"),
+            (json!({"os-stop": null}), "SHUTOFF"),
+            (json!({"shelve": null}), "SHELVED_OFFLOADED"),
+        ] {
+            let id = up.active(&cloud, "one", "vgpu").await;
+            assert!(up.try_act(&id, action).await.status.is_success());
+            up.becomes(&id, status).await;
+            up.delete(&id).await;
+            up.goes(&id).await;
+            cloud.empty(&up, status).await;
+        }
+    }
+}
+
+/// A step fails once: the server is as before, keeps its device, and the action says why.
+#[tokio::test]
+async fn what_fails_leaves_the_server_as_it_was() {
+    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU])])).await {
+        let id = up.active(&cloud, "one", "vgpu").await;
+        for (action, step, done, undone) in [
+            (json!({"pause": null}), "pause", "PAUSED", "ACTIVE"),
+            (json!({"unpause": null}), "unpause", "ACTIVE", "PAUSED"),
+            (json!({"suspend": null}), "suspend", "SUSPENDED", "ACTIVE"),
+            (json!({"resume": null}), "resume", "ACTIVE", "SUSPENDED"),
+            (json!({"createImage": {"name": "p"}}), "snapshot", "ACTIVE", "ACTIVE"),
+            (json!({"trigger_crash_dump": null}), "crash_dump", "ACTIVE", "ACTIVE"),
+            (json!({"shelve": null}), "snapshot", "SHELVED_OFFLOADED", "ACTIVE"),
+        ] {
+            up.restart_failing(&cloud, "a", &[(step, Some(1))]).await;
+            up.act(&id, action.clone()).await;
+            over(&cloud).await;
+            up.becomes(&id, undone).await;
+            let sql = "SELECT message FROM operations ORDER BY created_at DESC, id LIMIT 1";
+            let why = cloud.column(sql).await.remove(0);
+            assert!(why.contains(&format!("a: {step}: ")), "{action}: {why}");
+            cloud.sound(&up, step).await;
+            assert_eq!(cloud.used("VGPU").await, 1, "{step}: it keeps its device");
+            let left = "SELECT id FROM images WHERE status <> 'active'";
+            assert_eq!(cloud.column(left).await, Vec::<String>::new(), "{action}");
+            up.act(&id, action.clone()).await;
+            over(&cloud).await;
+            up.becomes(&id, done).await;
+        }
+        cloud.sweep(&up, "failed and done").await;
+    }
+}
+
+#[tokio::test]
+async fn a_rescue_that_fails_is_undone_and_a_rebuild_is_not() {
+    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU])])).await {
+        let id = up.active(&cloud, "one", "vgpu").await;
+        up.restart_failing(&cloud, "a", &[("image", Some(1))]).await;
+        up.try_act(&id, json!({"rescue": {}})).await.expect(200);
+        up.becomes(&id, "ACTIVE").await;
+        cloud.sound(&up, "not rescued").await;
+        up.restart_failing(&cloud, "a", &[("image", Some(1))]).await;
+        up.act(&id, json!({"rebuild": {"imageRef": cloud.image}})).await;
+        let server = up.becomes(&id, "ERROR").await;
+        assert!(fault(&server).contains("a: image: "), "{server}");
+        assert_eq!(cloud.used("VGPU").await, 1);
+        up.act(&id, json!({"rebuild": {"imageRef": cloud.image}})).await;
+        up.becomes(&id, "ACTIVE").await;
+        cloud.sound(&up, "rebuilt").await;
+        cloud.sweep(&up, "rebuilt").await;
+    }
+}
+
+/// A device that cannot be given back keeps a suspended server suspended, with its memory.
+#[tokio::test]
+async fn a_device_that_cannot_be_restored_fails_the_resume() {
+    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU])])).await {
+        let id = up.active(&cloud, "one", "vgpu").await;
+        up.act(&id, json!({"suspend": null})).await;
+        up.becomes(&id, "SUSPENDED").await;
+        up.nodes.kill("a").await;
+        std::fs::remove_dir_all(cloud.nodes().join("a/mdevs")).expect("the host has restarted");
+        up.restart_failing(&cloud, "a", &[("create_mdev", Some(3))]).await;
+        up.act(&id, json!({"resume": null})).await;
+        up.becomes(&id, "SUSPENDED").await;
+        assert_eq!(cloud.files("a", "saved"), vec![id.clone()], "its memory is kept");
+        up.restart_failing(&cloud, "a", &[]).await;
+        up.act(&id, json!({"resume": null})).await;
+        up.becomes(&id, "ACTIVE").await;
+        cloud.sound(&up, "resumed").await;
+        cloud.sweep(&up, "resumed").await;
+    }
+}
+
+#[tokio::test]
+async fn a_rebuild_makes_the_disk_anew_once_and_changes_what_was_asked() {
+    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU])])).await {
+        let id = up.active(&cloud, "one", "vgpu").await;
+        let path = format!("POST /servers/{id}/action");
+        let wish = json!({"rebuild": {
+            "imageRef": cloud.image, "name": "two", "metadata": {"a": "b"}, "hostname": "second",
+            "description": "new", "user_data": "aGk=", "adminPass": "geheim",
+        }});
+        let answer = up.call(ANN, "2.90", &path, Some(wish)).await;
+        let place = answer.headers.get("location").expect("a place").to_str().expect("text");
+        assert!(place.ends_with(&format!("/v2.1/servers/{id}")), "{place}");
+        let shown = answer.expect(202)["server"].take();
+        assert_eq!(
+            [&shown["status"], &shown["adminPass"], &shown["name"], &shown["user_data"]],
+            [&json!("REBUILD"), &json!("geheim"), &json!("two"), &json!("aGk=")]
+        );
+        let server = up.becomes(&id, "ACTIVE").await;
+        assert_eq!(server["metadata"], json!({"a": "b"}));
+        assert_eq!(server["OS-EXT-SRV-ATTR:hostname"], "second");
+        let xml = cloud.nodes().join(format!("a/domains/{id}.xml"));
+        let xml = std::fs::read_to_string(xml).expect("a domain");
+        let sql = "SELECT id FROM operations WHERE kind = 'rebuild'";
+        let operation = cloud.column(sql).await.remove(0);
+        assert!(xml.contains(&format!("rebuilt='{operation}'")), "{xml}");
+        for (wish, part) in [
+            (json!({}), "imageRef"),
+            (json!({"imageRef": "x"}), "not a uuid"),
+            (json!({"imageRef": cloud.image, "colour": 1}), "colour"),
+            (json!({"imageRef": cloud.image, "preserve_ephemeral": true}), "ephemeral"),
+            (json!({"imageRef": cloud.image, "key_name": "none"}), "key_name"),
+        ] {
+            up.try_act(&id, json!({"rebuild": wish})).await.refused(400, part);
+        }
+        let early = json!({"rebuild": {"imageRef": cloud.image, "hostname": "h"}});
+        up.call(ANN, "2.89", &path, Some(early)).await.refused(400, "hostname");
+        cloud.sweep(&up, "rebuilt").await;
+    }
+}
