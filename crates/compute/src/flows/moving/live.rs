@@ -322,7 +322,8 @@ pub fn abort(
     states::check(context, server, "abort live migration")?;
     let (operation, migration) = under_way(tx, server, number, "abort")?;
     let running = operation.step == "transfer";
-    if !running && !(early && operation.step == "receive") {
+    let prepared = early && operation.step == "receive";
+    if !(running || prepared) {
         return Err(not_in(server, &migration, "abort"));
     }
     start::note(tx, context, server, "live_migration_cancel", now)?;
