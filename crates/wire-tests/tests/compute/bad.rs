@@ -79,10 +79,9 @@ async fn attack(
     let all = wrong::all(&one.body, schema);
     let count = all.len();
     for wrong in all {
-        let body = Some(wrong.body);
+        let body = wrong.body;
         let (status, answer) =
-            exchange(cloud, ADMIN, one.minor, &one.method, &one.path, &body).await;
-        let body = body.unwrap_or_default();
+            exchange(cloud, ADMIN, one.minor, &one.method, &one.path, &Some(body.clone())).await;
         let name = format!("{} 2.{} {}", operation.name(), one.minor, wrong.how);
         let objection =
             notes.document.objection(operation, Side::Request, one.minor, action, &body);

@@ -6,6 +6,7 @@ mod create;
 mod delete;
 mod diagnostics;
 mod filter;
+mod filter_keys;
 mod find;
 mod list;
 mod metadata;
