@@ -11,7 +11,8 @@ kilonova_store::statements! {
     /// A project's, or one user's part of it.
     OF_PROJECT = "SELECT COUNT(*), CAST(COALESCE(SUM(vcpus), 0) AS BIGINT),
         CAST(COALESCE(SUM(memory_mb), 0) AS BIGINT) FROM servers
-        WHERE project_id = ?1 AND (CAST(?2 AS TEXT) IS NULL OR user_id = ?2)";
+        WHERE project_id = ?1 AND (CAST(?2 AS TEXT) IS NULL OR user_id = ?2)
+        AND vm_state <> 'soft-delete'";
     /// Whether a host has any server.
     ANY_ON = "SELECT 1 FROM servers WHERE host = ?1 LIMIT 1";
     /// Whether a move still holds something on a host.

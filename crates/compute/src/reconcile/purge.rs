@@ -10,6 +10,9 @@ const KEPT: i64 = 30 * 24 * 3600 * 1_000_000;
 /// Microseconds that a deleted server is kept for lists and accounts: 90 days.
 const DELETED_KEPT: i64 = 90 * 24 * 3600 * 1_000_000;
 
+/// Microseconds after which nobody waits for an answer any more: an hour.
+const ASKED_KEPT: i64 = 3600 * 1_000_000;
+
 pub(super) async fn run(compute: Compute) -> Result<(), Error> {
     let before = now_micros() - KEPT;
     let purged = compute
@@ -18,6 +21,8 @@ pub(super) async fn run(compute: Compute) -> Result<(), Error> {
         .await?;
     let before = now_micros() - DELETED_KEPT;
     compute.store.write(move |tx| crate::db::servers::deleted::purge(tx, before)).await?;
+    let before = now_micros() - ASKED_KEPT;
+    compute.store.write(move |tx| crate::db::questions::purge(tx, before)).await?;
     if purged > 0 {
         tracing::info!(purged, "forgot old operations");
     }
