@@ -13,8 +13,8 @@ use serde_json::{Map, Value};
 use crate::{Error, PciAddress};
 use address::AddressMatch;
 pub use address::MatchOf;
-pub use nvme::NvmeSpec;
 pub(crate) use class::{custom, resource_class, trait_name};
+pub use nvme::NvmeSpec;
 
 const KEYS: [&str; 13] = [
     "vendor_id",
