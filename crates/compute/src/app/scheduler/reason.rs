@@ -21,7 +21,7 @@ pub(super) enum Obstacle {
     NotUp,
     OtherHost,
     OtherZone,
-    /// Tried before, or being left.
+    /// It failed before, or is the one that the server leaves.
     Excluded,
     /// One of upstream's pre-filters, in words.
     Kept(&'static str),
@@ -80,7 +80,7 @@ pub(super) fn reason(world: &Snapshot, scene: &Scene<'_>, query: &Query) -> Stri
     if !scene.excluded.is_empty() {
         let mut names: Vec<&str> = scene.excluded.iter().map(String::as_str).collect();
         names.sort_unstable();
-        reason.push_str(&format!(" Tried and failed: {}.", names.join(", ")));
+        reason.push_str(&format!(" Left out: {}.", names.join(", ")));
     }
     reason
 }
