@@ -8,7 +8,17 @@ use serde_json::{Value, json};
 use crate::kit::{ADMIN, ANN, Api, BOB, apis};
 
 /// Servers by name: project, host, state, task, flavor, tags, memory, time of creation.
-const SERVERS: &[(&str, &str, Option<&str>, &str, Option<&str>, &str, &str, i64)] = &[
+type Row = (
+    &'static str,
+    &'static str,
+    Option<&'static str>,
+    &'static str,
+    Option<&'static str>,
+    &'static str,
+    &'static str,
+    i64,
+);
+const SERVERS: &[Row] = &[
     ("web-1", "red", Some("h1"), "active", None, "small", r#"["a"]"#, 1),
     ("web-2", "red", Some("h2"), "stopped", None, "large", r#"["a","b"]"#, 2),
     ("DB_1", "red", Some("h1"), "active", Some("rebooting"), "small", "[]", 3),
