@@ -10,7 +10,7 @@ use axum::{Json, Router};
 use common::arqs::{ABSENT, PATH, SERVER, bind, request, unbind};
 use common::{Api, count, fake, report, stores};
 use http::{HeaderMap, StatusCode};
-use kilonova_accelerator::nova::{Credentials, Event, HttpNova, Nova, Telling, Trouble};
+use kilonova_accelerator::nova::{Address, Credentials, Event, HttpNova, Nova, Telling, Trouble};
 use kilonova_accelerator::reconcile::{Delivered, deliver};
 use kilonova_keystone::Login;
 use kilonova_store::Store;
@@ -139,6 +139,7 @@ async fn nobody_is_told_of_what_is_unbound_again_or_where_nobody_listens() {
 /// What a real Nova and its Keystone would get.
 #[derive(Clone, Default)]
 struct Cloud {
+    catalog: Arc<Mutex<Value>>,
     requests: Arc<Mutex<Vec<(HeaderMap, Value)>>>,
     tokens: Arc<Mutex<u32>>,
     answer: Arc<Mutex<(u16, Value)>>,
@@ -165,7 +166,8 @@ async fn tokens(
     assert_eq!(body["auth"]["identity"]["password"]["user"]["name"], "cyborg");
     let mut count = cloud.tokens.lock().unwrap();
     *count += 1;
-    let body = json!({"token": {"expires_at": "2999-01-01T00:00:00.000000Z"}});
+    let catalog = cloud.catalog.lock().unwrap().clone();
+    let body = json!({"token": {"expires_at": "2999-01-01T00:00:00.000000Z", "catalog": catalog}});
     (StatusCode::CREATED, [("x-subject-token", format!("t{count}"))], Json(body))
 }
 
@@ -185,7 +187,7 @@ async fn over_http_nova_gets_its_form_and_its_answers_are_understood() {
     let cloud = Cloud::default();
     let root = serve(&cloud).await;
     let nova = HttpNova::new(
-        &format!("{root}/v2.1/"),
+        Address::at(&format!("{root}/v2.1/")),
         Credentials::Password(Login {
             auth_url: root.clone(),
             username: "cyborg".into(),
@@ -229,7 +231,63 @@ async fn over_http_nova_gets_its_form_and_its_answers_are_understood() {
             "status": "completed",
         }]})
     );
-    let nobody = HttpNova::new("http://127.0.0.1:1/v2.1", Credentials::None, None).unwrap();
+    let nobody =
+        HttpNova::new(Address::at("http://127.0.0.1:1/v2.1"), Credentials::None, None).unwrap();
     let told = nobody.tell(&[event]).await;
     assert!(matches!(told, Err(Trouble::Later(_))), "{told:?}");
+}
+
+#[tokio::test]
+async fn the_catalog_says_where_nova_is() {
+    let cloud = Cloud::default();
+    let root = serve(&cloud).await;
+    let endpoint = |region: &str, interface: &str, url: &str| json!({"region_id": region, "interface": interface, "url": url});
+    let right = format!("{root}/v2.1");
+    *cloud.answer.lock().unwrap() = (200, json!({"events": []}));
+    let event = Event {
+        server: SERVER.parse().unwrap(),
+        arq: ABSENT.parse().unwrap(),
+        status: "completed".into(),
+    };
+    for (endpoints, found) in [
+        (vec![endpoint("one", "internal", &right)], true),
+        (vec![endpoint("one", "public", &right)], true),
+        (
+            vec![
+                endpoint("two", "internal", "http://127.0.0.1:1"),
+                endpoint("one", "public", &right),
+            ],
+            true,
+        ),
+        (vec![endpoint("one", "admin", &right)], false),
+        (vec![endpoint("two", "public", &right)], false),
+        (vec![], false),
+    ] {
+        *cloud.catalog.lock().unwrap() = json!([
+            {"type": "image", "endpoints": [endpoint("one", "internal", "http://127.0.0.1:1")]},
+            {"type": "compute", "endpoints": endpoints},
+        ]);
+        *cloud.tokens.lock().unwrap() = 1;
+        let address = Address::Catalog {
+            interfaces: vec!["internal".into(), "public".into()],
+            region: Some("one".into()),
+        };
+        let login = Login {
+            auth_url: root.clone(),
+            username: "cyborg".into(),
+            password: "secret".into(),
+            project_name: "service".into(),
+            user_domain_name: "Default".into(),
+            project_domain_name: "Default".into(),
+        };
+        let nova = HttpNova::new(address, Credentials::Password(login), None).unwrap();
+        match nova.tell(std::slice::from_ref(&event)).await {
+            Ok(()) => assert!(found, "{endpoints:?}"),
+            Err(Trouble::Later(why)) => {
+                assert!(!found && why.contains("no endpoint of type compute"), "{why}");
+                assert!(why.contains("in one"), "{why}");
+            }
+            Err(Trouble::Never(why)) => panic!("{why}"),
+        }
+    }
 }

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use kilonova_accelerator::nova::{Credentials, Event, HttpNova, Nova, Trouble};
+use kilonova_accelerator::nova::{Address, Credentials, Event, HttpNova, Nova, Trouble};
 use kilonova_keystone::Login;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -104,10 +104,12 @@ async fn a_named_authority_is_believed_and_no_other() {
     let url = serve();
     let endpoint = format!("{url}/v2.1");
     let cafile = file("certificate.pem");
-    let nova = HttpNova::new(&endpoint, login(&url), Some(&cafile)).expect("a client");
+    let nova = HttpNova::new(Address::at(&endpoint), login(&url), Some(&cafile)).expect("a client");
     assert_eq!(nova.tell(&[event()]).await, Ok(()), "Keystone and Nova by TLS");
     // The system's authorities do not vouch for it; without any, there is no client at all.
-    if let Ok(stranger) = HttpNova::new(&endpoint, Credentials::Token("by-tls".into()), None) {
+    if let Ok(stranger) =
+        HttpNova::new(Address::at(&endpoint), Credentials::Token("by-tls".into()), None)
+    {
         let told = stranger.tell(&[event()]).await;
         let Err(Trouble::Later(why)) = told else { panic!("{told:?}") };
         assert!(why.contains("certificate"), "{why}");
@@ -122,7 +124,7 @@ fn what_cannot_work_is_refused_at_once() {
         ("ftp://nova/v2.1", None, "must begin with http:// or https://"),
         ("nova", None, "nova"),
     ] {
-        let refused = HttpNova::new(endpoint, Credentials::None, cafile.as_deref());
+        let refused = HttpNova::new(Address::at(endpoint), Credentials::None, cafile.as_deref());
         let said = refused.err().unwrap_or_else(|| panic!("{endpoint} was taken"));
         assert!(said.contains(why), "{said}");
     }

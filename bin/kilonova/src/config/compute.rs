@@ -33,7 +33,9 @@ pub(super) fn read(file: &File) -> Result<Options, Failure> {
         )?,
         scheduler: scheduler::read(file)?,
         max_attempts: number(file, "scheduler", "max_attempts", 1, usual.max_attempts)?,
-        nova_elsewhere: file.get("nova", "endpoint_override").is_some(),
+        nova_elsewhere: ["endpoint_override", "auth_url"]
+            .iter()
+            .any(|option| file.get("nova", option).is_some()),
     })
 }
 

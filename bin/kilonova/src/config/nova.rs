@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use kilonova_accelerator::nova::{Credentials, HttpNova};
+use kilonova_accelerator::nova::{Address, Credentials, HttpNova};
 use kilonova_keystone::Login;
 
 use super::File;
 use crate::failure::Failure;
 
-const OPTIONS: [&str; 11] = [
+const OPTIONS: [&str; 14] = [
     "endpoint_override",
     "auth_type",
     "auth_url",
@@ -21,18 +21,26 @@ const OPTIONS: [&str; 11] = [
     "token",
     "cafile",
     "insecure",
+    "valid_interfaces",
+    "interface",
+    "region_name",
 ];
 
 pub(super) fn read(file: &File) -> Result<Option<Arc<HttpNova>>, Failure> {
     let get = |option: &str| file.get("nova", option);
-    let Some(endpoint) = get("endpoint_override") else {
-        return match OPTIONS.into_iter().find(|option| get(option).is_some()) {
-            Some(option) => {
-                let why = "it says nothing without endpoint_override, the URL of the Nova";
-                Err(file.wrong("nova", option, why))
-            }
-            None => Ok(None),
-        };
+    let address = match (get("endpoint_override"), get("auth_url")) {
+        (Some(endpoint), _) => Address::at(endpoint),
+        (None, Some(_)) => listed(file),
+        (None, None) => {
+            return match OPTIONS.into_iter().find(|option| get(option).is_some()) {
+                Some(option) => {
+                    let why = "it says nothing without the Nova's URL in endpoint_override, or that \
+                               of the Keystone whose catalog has it in auth_url";
+                    Err(file.wrong("nova", option, why))
+                }
+                None => Ok(None),
+            };
+        }
     };
     let needed = |option: &str| match get(option) {
         Some(text) => Ok(text.to_owned()),
@@ -65,8 +73,27 @@ pub(super) fn read(file: &File) -> Result<Option<Arc<HttpNova>>, Failure> {
         return Err(file.wrong("nova", "insecure", why));
     }
     let cafile = file.path("nova", "cafile");
-    match HttpNova::new(endpoint, credentials, cafile.as_deref()) {
+    if let (Address::Catalog { .. }, Credentials::None | Credentials::Token(_)) =
+        (&address, &credentials)
+    {
+        let why = "a catalog comes with a login by password only; name the Nova's URL in \
+                   endpoint_override";
+        return Err(file.wrong("nova", "auth_type", why));
+    }
+    let said = if get("endpoint_override").is_some() { "endpoint_override" } else { "auth_url" };
+    match HttpNova::new(address, credentials, cafile.as_deref()) {
         Ok(nova) => Ok(Some(Arc::new(nova))),
-        Err(why) => Err(file.wrong("nova", "endpoint_override", &why)),
+        Err(why) => Err(file.wrong("nova", said, &why)),
+    }
+}
+
+/// By the catalog, as keystoneauth's options say.
+fn listed(file: &File) -> Address {
+    let get = |option: &str| file.get("nova", option);
+    let interfaces = get("valid_interfaces").or(get("interface")).unwrap_or("internal, public");
+    let interfaces = interfaces.split(',').map(str::trim).filter(|name| !name.is_empty());
+    Address::Catalog {
+        interfaces: interfaces.map(|name| name.trim_end_matches("URL").to_owned()).collect(),
+        region: get("region_name").map(str::to_owned),
     }
 }

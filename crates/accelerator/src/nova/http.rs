@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
+use http::{HeaderName, HeaderValue, Method, StatusCode};
 use kilonova_keystone::{Answer, Error, Http};
 use serde_json::{Value, json};
 
+use super::address::{Address, is_tls};
 use super::token::{Credentials, Tokens};
 use super::{Event, Nova, Telling, Trouble};
 
@@ -18,34 +19,36 @@ const VERSION: &str = "2.82";
 
 /// Somebody's Nova.
 pub struct HttpNova {
-    url: String,
+    address: Address,
     http: Http,
     tokens: Tokens,
 }
 
 impl HttpNova {
-    /// At an endpoint such as `http://controller:8774/v2.1`. With `https`, who answers there and at the
-    /// credentials' Keystone has to be vouched for by an authority in `cafile`, or by one of the system's.
+    /// With `https`, who answers there and at the credentials' Keystone has to be vouched for by an
+    /// authority in `cafile`, or by one of the system's.
     ///
     /// # Errors
     /// What is wrong with a URL or with the authorities, for the operator.
     pub fn new(
-        endpoint: &str,
+        address: Address,
         credentials: Credentials,
         cafile: Option<&Path>,
     ) -> Result<Self, String> {
-        let url = format!("{}/os-server-external-events", endpoint.trim_end_matches('/'));
-        let mut tls = is_tls(&url)?;
+        let known = address.is_tls()?;
+        let mut tls = known.unwrap_or_default();
         if let Credentials::Password(login) = &credentials {
             tls |= is_tls(&login.auth_url)?;
         }
+        let plain = || Http::plain(PATIENCE, MOST_BYTES);
         let http = match tls || cafile.is_some() {
             true => Http::new(cafile, PATIENCE, MOST_BYTES),
-            false => Http::plain(PATIENCE, MOST_BYTES),
+            false if known.is_none() => Http::new(None, PATIENCE, MOST_BYTES).or_else(|_| plain()),
+            false => plain(),
         };
         let http = http.map_err(|error| error.to_string())?;
         let tokens = Tokens::new(credentials, &http)?;
-        Ok(Self { url, http, tokens })
+        Ok(Self { address, http, tokens })
     }
 
     async fn deliver(&self, events: &[Event]) -> Result<(), Trouble> {
@@ -60,11 +63,13 @@ impl HttpNova {
                     headers.push((HeaderName::from_static(name), value));
                 }
             }
-            if let Some(token) = self.tokens.get(refused).await? {
+            let (token, held) = self.tokens.get(refused).await?;
+            if let Some(token) = token {
                 headers.push((HeaderName::from_static("x-auth-token"), token));
             }
+            let url = self.address.events(held.as_deref())?;
             let sent = Some(body.clone().into());
-            let answer = self.http.send(Method::POST, &self.url, &headers, sent).await;
+            let answer = self.http.send(Method::POST, &url, &headers, sent).await;
             let answer = answer.map_err(later)?;
             if answer.status != StatusCode::UNAUTHORIZED || refused {
                 return judge(&answer);
@@ -76,7 +81,7 @@ impl HttpNova {
 
 impl std::fmt::Debug for HttpNova {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("HttpNova").field("url", &self.url).finish_non_exhaustive()
+        f.debug_struct("HttpNova").field("address", &self.address).finish_non_exhaustive()
     }
 }
 
@@ -126,19 +131,6 @@ fn judge(reply: &Answer) -> Result<(), Trouble> {
 
 fn shown(body: &[u8]) -> String {
     String::from_utf8_lossy(&body[..body.len().min(300)]).escape_debug().to_string()
-}
-
-/// Whether a URL asks for TLS.
-fn is_tls(url: &str) -> Result<bool, String> {
-    let uri: Uri = url.parse().map_err(|_| format!("{url} is no URL"))?;
-    if uri.host().is_none_or(str::is_empty) {
-        return Err(format!("{url} names no host"));
-    }
-    match uri.scheme_str() {
-        Some("http") => Ok(false),
-        Some("https") => Ok(true),
-        _ => Err(format!("{url} must begin with http:// or https://")),
-    }
 }
 
 /// What went wrong on the way may go better later.

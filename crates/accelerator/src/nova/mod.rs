@@ -1,6 +1,7 @@
 //! What a Nova of somebody else is told: that a request is bound. Our own compute service binds
 //! within its own transaction and needs no telling.
 
+mod address;
 mod http;
 mod token;
 
@@ -9,6 +10,7 @@ use std::pin::Pin;
 
 use kilonova_ids::{ArqId, ServerId};
 
+pub use self::address::Address;
 pub use self::http::HttpNova;
 pub use self::token::Credentials;
 

@@ -46,11 +46,14 @@ impl Tokens {
         })
     }
 
-    /// The token; another one if the last was refused.
-    pub async fn get(&self, refused: bool) -> Result<Option<HeaderValue>, Trouble> {
+    /// The token, and the login that it came with; another one if the last was refused.
+    pub async fn get(
+        &self,
+        refused: bool,
+    ) -> Result<(Option<HeaderValue>, Option<Arc<Held>>), Trouble> {
         match self {
-            Self::None => Ok(None),
-            Self::Fixed(value) => Ok(Some(value.clone())),
+            Self::None => Ok((None, None)),
+            Self::Fixed(value) => Ok((Some(value.clone()), None)),
             Self::Login { session, last } => {
                 let mut last = last.lock().await;
                 let held = match last.as_ref().filter(|_| refused) {
@@ -59,8 +62,8 @@ impl Tokens {
                 };
                 let held = held.map_err(later)?;
                 let text = held.text.clone();
-                *last = Some(held);
-                Ok(Some(text))
+                *last = Some(Arc::clone(&held));
+                Ok((Some(text), Some(held)))
             }
         }
     }

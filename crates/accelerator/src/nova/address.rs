@@ -1,0 +1,88 @@
+//! Where Nova is: where the operator says, or where the catalog of its Keystone says.
+
+use http::Uri;
+use kilonova_keystone::Held;
+
+use super::Trouble;
+
+const RESOURCE: &str = "os-server-external-events";
+
+/// Where Nova is.
+#[derive(Debug, Clone)]
+pub enum Address {
+    /// An endpoint such as `http://controller:8774/v2.1`.
+    Endpoint(String),
+    /// What the catalog has for the service type `compute`.
+    Catalog {
+        /// Interfaces, the most wanted first (`valid_interfaces`).
+        interfaces: Vec<String>,
+        /// The region, where there are several (`region_name`).
+        region: Option<String>,
+    },
+}
+
+impl Address {
+    /// At an endpoint.
+    pub fn at(endpoint: &str) -> Self {
+        Self::Endpoint(endpoint.to_owned())
+    }
+
+    /// Whether it is known to need TLS; a catalog is not known before it is read.
+    pub(super) fn is_tls(&self) -> Result<Option<bool>, String> {
+        match self {
+            Self::Endpoint(url) => is_tls(url).map(Some),
+            Self::Catalog { .. } => Ok(None),
+        }
+    }
+
+    /// The URL that events are sent to.
+    pub(super) fn events(&self, held: Option<&Held>) -> Result<String, Trouble> {
+        let endpoint = match self {
+            Self::Endpoint(url) => url,
+            Self::Catalog { interfaces, region } => {
+                let listed = held.and_then(|held| find(held, interfaces, region.as_deref()));
+                return match listed {
+                    Some(url) => Ok(below(&url)),
+                    None => Err(Trouble::Later(format!(
+                        "Keystone's catalog has no endpoint of type compute with interface {}{}; \
+                         add one there, or name it in [nova] endpoint_override",
+                        interfaces.join(" or "),
+                        region.as_ref().map(|name| format!(" in {name}")).unwrap_or_default()
+                    ))),
+                };
+            }
+        };
+        Ok(below(endpoint))
+    }
+}
+
+fn below(endpoint: &str) -> String {
+    format!("{}/{RESOURCE}", endpoint.trim_end_matches('/'))
+}
+
+fn find(held: &Held, interfaces: &[String], region: Option<&str>) -> Option<String> {
+    let services = held.catalog.as_array()?.iter().filter(|service| service["type"] == "compute");
+    let endpoints: Vec<_> =
+        services.filter_map(|service| service["endpoints"].as_array()).flatten().collect();
+    interfaces.iter().find_map(|interface| {
+        let fits = |endpoint: &&&serde_json::Value| {
+            endpoint["interface"] == interface.as_str()
+                && region
+                    .is_none_or(|name| endpoint["region_id"] == name || endpoint["region"] == name)
+        };
+        endpoints.iter().find(fits)?["url"].as_str().map(str::to_owned)
+    })
+}
+
+/// Whether a URL asks for TLS.
+pub(super) fn is_tls(url: &str) -> Result<bool, String> {
+    let uri: Uri = url.parse().map_err(|_| format!("{url} is no URL"))?;
+    if uri.host().is_none_or(str::is_empty) {
+        return Err(format!("{url} names no host"));
+    }
+    match uri.scheme_str() {
+        Some("http") => Ok(false),
+        Some("https") => Ok(true),
+        _ => Err(format!("{url} must begin with http:// or https://")),
+    }
+}
