@@ -73,7 +73,7 @@ impl Inventory {
             tokio::time::sleep_until(next).await;
             *self.listen.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now() + LISTEN;
             if !self.watch.is_quiet() {
-                self.listen().await;
+                Box::pin(self.listen()).await;
             }
         }
     }

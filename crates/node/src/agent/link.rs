@@ -70,7 +70,7 @@ impl Link {
                 }
                 Err(refusal) => refusal,
             };
-            self.wait_or_stop(refusal).await?;
+            Box::pin(self.wait_or_stop(refusal)).await?;
         }
     }
 

@@ -181,11 +181,11 @@ impl Agent {
     async fn poll(&self, workers: &mut Workers, orders: &mut Orders) -> Error {
         loop {
             match self.round(workers, orders).await {
-                Ok(()) => self.link.pause().await,
+                Ok(()) => Box::pin(self.link.pause()).await,
                 Err(error @ (Error::Fenced { .. } | Error::Rejected { .. })) => return error,
                 Err(error) => {
                     tracing::error!(host = self.link.host(), %error, "the node starts over");
-                    tokio::time::sleep(TROUBLE_PAUSE).await;
+                    Box::pin(tokio::time::sleep(TROUBLE_PAUSE)).await;
                 }
             }
         }
@@ -200,7 +200,7 @@ impl Agent {
         loop {
             if since == 0 {
                 // Asking for everything is answered at once, so an empty host must not ask in a rush.
-                tokio::time::sleep(EMPTY_PAUSE).await;
+                Box::pin(tokio::time::sleep(EMPTY_PAUSE)).await;
             }
             let batch = tokio::select! {
                 biased;
@@ -215,19 +215,24 @@ impl Agent {
                 batch = self.batch(since) => batch?,
             };
             let Some(batch) = batch else { return Ok(()) };
-            since = since.max(batch.generation);
-            for order in batch.orders {
-                orders.dispatch(order);
-            }
-            for document in batch.documents {
-                workers.dispatch(document);
-            }
-            answers::answer(&self.work, batch.questions);
+            since = since.max(self.take_in(batch, workers, orders));
             if scanned.elapsed() >= self.inventory.rescan() {
                 scanned = Instant::now();
                 Box::pin(self.tell_changes()).await?;
             }
         }
+    }
+
+    /// Hands out what there is to do and returns how new it is.
+    fn take_in(&self, batch: Batch, workers: &mut Workers, orders: &mut Orders) -> i64 {
+        for order in batch.orders {
+            orders.dispatch(order);
+        }
+        for document in batch.documents {
+            workers.dispatch(document);
+        }
+        answers::answer(&self.work, batch.questions);
+        batch.generation
     }
 
     /// Registers, takes in all documents and clears what none of them names. Returns the newest

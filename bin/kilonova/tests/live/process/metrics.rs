@@ -55,7 +55,10 @@ fn it_counts_answers_devices_and_servers() {
         let text = scraper.get("/metrics").text();
         for (start, wanted) in [
             ("kilonova_servers{state=\"active\"}", 1.0),
-            ("kilonova_devices{kind=\"GPU\",status=\"enabled\",present=\"yes\"}", 4.0),
+            (
+                "kilonova_devices{kind=\"GPU\",status=\"enabled\",health=\"healthy\",present=\"yes\"}",
+                4.0,
+            ),
             ("kilonova_attach_handles{attach_type=\"MDEV\",state=\"free\"}", 64.0),
             ("kilonova_binds_total{road=\"server\",outcome=\"bound\"}", 0.0),
             ("kilonova_nova_events_waiting", 0.0),

@@ -321,9 +321,8 @@ pub fn abort(
 ) -> Result<(), Error> {
     states::check(context, server, "abort live migration")?;
     let (operation, migration) = under_way(tx, server, number, "abort")?;
-    let running = operation.step == "transfer";
-    let prepared = early && operation.step == "receive";
-    if !(running || prepared) {
+    let step = operation.step.as_str();
+    if step != "transfer" && (step != "receive" || !early) {
         return Err(not_in(server, &migration, "abort"));
     }
     start::note(tx, context, server, "live_migration_cancel", now)?;
