@@ -332,7 +332,7 @@ pub fn abort(
     let mut course = Course::of(&operation)?;
     course.cancelled = true;
     let scene = Scene { compute, operation: &operation, server: server.clone(), migration, now };
-    if !running {
+    if step != "transfer" {
         course.reason = Some("The live migration was aborted.".to_owned());
         return undo::drop_dest(tx, &scene, course);
     }
