@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::Connection;
+use rusqlite::config::DbConfig;
 
 use crate::Error;
 
@@ -12,6 +13,9 @@ pub(super) fn connect(path: &Path) -> Result<Connection, Error> {
     let connection = Connection::open(path)
         .map_err(|e| Error::Open(format!("cannot open the database {}: {e}", path.display())))?;
     connection.set_prepared_statement_cache_capacity(512);
+    // Without it SQLite looks at the bound values when it plans, and prepares a statement anew each
+    // time that others are bound: the cache above would be for nothing.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     connection.busy_timeout(Duration::from_secs(10))?;
     connection.execute_batch(
         "PRAGMA foreign_keys=ON; PRAGMA temp_store=MEMORY; PRAGMA cache_size=-8192;",
