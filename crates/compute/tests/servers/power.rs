@@ -113,7 +113,7 @@ async fn while_something_else_is_done() {
 /// A guest that does not answer a soft reboot is why hard ones exist.
 #[tokio::test]
 async fn a_hard_reboot_takes_the_place_of_a_running_reboot() {
-    let slow = "times_ms = { reboot = 300 }";
+    let slow = "times_ms = { reboot = 300, start = 700 }";
     for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU, slow])])).await {
         let id = up.active(&cloud, "one", "vgpu").await;
         up.act(&id, reboot("SOFT")).await;
