@@ -59,14 +59,14 @@ impl Link {
         }
     }
 
-    /// Waits for documents newer than `since`.
-    pub(super) async fn desired(&self, since: i64) -> Result<Batch, Stop> {
+    /// Waits for documents newer than `since`. They are boxed: waiting for them is what a node does.
+    pub(super) async fn desired(&self, since: i64) -> Result<Box<Batch>, Stop> {
         let epoch = *self.epoch.read().await;
         loop {
             let refusal = match self.control.desired(&self.host, epoch, since).await {
                 Ok(batch) => {
                     self.pauses.store(0, Ordering::Relaxed);
-                    return Ok(batch);
+                    return Ok(Box::new(batch));
                 }
                 Err(refusal) => refusal,
             };

@@ -169,9 +169,10 @@ struct Agent {
 
 impl Agent {
     async fn follow(&self) -> Error {
-        let (mut workers, reports) = Workers::new(Arc::clone(&self.work));
+        let (workers, reports) = Workers::new(Arc::clone(&self.work));
+        let mut workers = Box::new(workers);
         let (work, link) = (Arc::clone(&self.work), Arc::clone(&self.link));
-        let mut orders = Orders::new(work, link, Arc::clone(&self.tools));
+        let mut orders = Box::new(Orders::new(work, link, Arc::clone(&self.tools)));
         tokio::select! {
             stop = self.link.report(reports) => self.stopped(stop),
             error = self.poll(&mut workers, &mut orders) => error,
@@ -182,7 +183,9 @@ impl Agent {
         loop {
             match self.round(workers, orders).await {
                 Ok(()) => Box::pin(self.link.pause()).await,
-                Err(error @ (Error::Fenced { .. } | Error::Rejected { .. })) => return error,
+                Err(error) if matches!(*error, Error::Fenced { .. } | Error::Rejected { .. }) => {
+                    return *error;
+                }
                 Err(error) => {
                     tracing::error!(host = self.link.host(), %error, "the node starts over");
                     Box::pin(tokio::time::sleep(TROUBLE_PAUSE)).await;
@@ -193,7 +196,7 @@ impl Agent {
 
     /// Registers, recovers and follows the documents until the control plane no longer knows the
     /// registration.
-    async fn round(&self, workers: &mut Workers, orders: &mut Orders) -> Result<(), Error> {
+    async fn round(&self, workers: &mut Workers, orders: &mut Orders) -> Result<(), Box<Error>> {
         let begun = Box::pin(self.begin(workers, orders)).await?;
         let Some(mut since) = begun else { return Ok(()) };
         let mut scanned = Instant::now();
@@ -215,7 +218,7 @@ impl Agent {
                 batch = self.batch(since) => batch?,
             };
             let Some(batch) = batch else { return Ok(()) };
-            since = since.max(self.take_in(batch, workers, orders));
+            since = since.max(self.take_in(*batch, workers, orders));
             if scanned.elapsed() >= self.inventory.rescan() {
                 scanned = Instant::now();
                 Box::pin(self.tell_changes()).await?;
@@ -248,7 +251,8 @@ impl Agent {
         }
         let registration = self.inventory.first().await?;
         self.link.register(registration).await.map_err(|stop| self.stopped(stop))?;
-        let Some(batch) = self.batch(0).await? else { return Ok(None) };
+        let batch = self.batch(0).await.map_err(|error| *error)?;
+        let Some(batch) = batch.map(|batch| *batch) else { return Ok(None) };
         for stray in recovery::recover(&self.work, &batch).await? {
             workers.report(stray).await;
         }
@@ -269,14 +273,14 @@ impl Agent {
     }
 
     /// The documents newer than `since`; `None` if the control plane no longer knows this node.
-    async fn batch(&self, since: i64) -> Result<Option<Batch>, Error> {
+    async fn batch(&self, since: i64) -> Result<Option<Box<Batch>>, Box<Error>> {
         match self.link.desired(since).await {
             Ok(batch) => Ok(Some(batch)),
             Err(Stop::Rejected(why)) => {
                 tracing::warn!(host = self.link.host(), %why, "the control plane no longer knows this node; it registers again");
                 Ok(None)
             }
-            Err(stop) => Err(self.stopped(stop)),
+            Err(stop) => Err(Box::new(self.stopped(stop))),
         }
     }
 

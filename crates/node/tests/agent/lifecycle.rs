@@ -147,7 +147,7 @@ async fn what_an_idle_node_waits_in_is_small() {
     let (host, control) = (Host::new(""), Control::new());
     let (_stop, stopped) = tokio::sync::watch::channel(false);
     let size = std::mem::size_of_val(&host.node().run(control, stopped));
-    assert!(size <= 1280, "a thousand hosts in a process would hold {size} kB for it");
+    assert!(size <= 1024, "a thousand hosts in a process would hold {size} kB for it");
 }
 
 #[tokio::test]
