@@ -59,6 +59,7 @@ pub struct Host {
     enabled: AtomicBool,
     forced_down: AtomicBool,
     last_seen: AtomicI64,
+    reported_at: AtomicI64,
     newest: watch::Sender<i64>,
 }
 
@@ -127,6 +128,11 @@ impl Host {
         self.last_seen.load(Ordering::Relaxed)
     }
 
+    /// When it last said what it has: at its start, and whenever that changed.
+    pub fn reported_at(&self) -> i64 {
+        self.reported_at.load(Ordering::Relaxed)
+    }
+
     /// The newest generation of its documents, to wait on.
     pub fn newest(&self) -> watch::Receiver<i64> {
         self.newest.subscribe()
@@ -183,6 +189,7 @@ impl Fleet {
         host.enabled.store(row.enabled, Ordering::Relaxed);
         host.forced_down.store(row.forced_down, Ordering::Relaxed);
         host.seen(row.last_seen);
+        host.reported_at.fetch_max(row.reported_at, Ordering::Relaxed);
         *host.availability_zone.write().unwrap_or_else(PoisonError::into_inner) =
             row.availability_zone.clone();
         *host.about.write().unwrap_or_else(PoisonError::into_inner) = row.about.clone();
@@ -222,6 +229,7 @@ impl Fleet {
             enabled: AtomicBool::new(row.enabled),
             forced_down: AtomicBool::new(row.forced_down),
             last_seen: AtomicI64::new(row.last_seen),
+            reported_at: AtomicI64::new(row.reported_at),
             newest: watch::Sender::new(row.generation),
         });
         let mut maps = self.0.write().unwrap_or_else(PoisonError::into_inner);

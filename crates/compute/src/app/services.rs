@@ -162,6 +162,7 @@ pub(crate) fn row_of(host: &Host) -> HostRow {
         forced_down: host.forced_down,
         availability_zone: host.availability_zone.clone(),
         last_seen: host.last_seen,
+        reported_at: 0,
         about: About {
             hypervisor_type: host.hypervisor_type.clone(),
             hypervisor_version: host.hypervisor_version,

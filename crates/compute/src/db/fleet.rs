@@ -8,7 +8,8 @@ use crate::Error;
 kilonova_store::statements! {
     /// Every host.
     ALL = "SELECT host, id, root_provider, epoch, generation, status, forced_down, availability_zone,
-        last_seen, hypervisor_type, hypervisor_version, vcpus, memory_mb FROM hosts";
+        last_seen, hypervisor_type, hypervisor_version, vcpus, memory_mb,
+        reported_at FROM hosts";
     /// The epoch of a host.
     EPOCH = "SELECT epoch FROM hosts WHERE host = ?1";
     /// It was heard of; another replica may have heard of it later.
@@ -36,6 +37,8 @@ pub struct HostRow {
     pub availability_zone: String,
     /// Microseconds since 1970.
     pub last_seen: i64,
+    /// When it last said what it has, microseconds since 1970; 0 where that is not known.
+    pub reported_at: i64,
     /// What it is.
     pub about: About,
 }
@@ -71,6 +74,7 @@ pub fn all(tx: &mut Tx<'_>) -> Result<Vec<HostRow>, Error> {
                 forced_down: row.bool(6)?,
                 availability_zone: row.string(7)?,
                 last_seen: row.int(8)?,
+                reported_at: row.int(13)?,
                 about: About {
                     hypervisor_type: row.string(9)?,
                     hypervisor_version: row.int(10)?,

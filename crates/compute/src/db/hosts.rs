@@ -20,13 +20,13 @@ kilonova_store::statements! {
     /// A registration: a new row, or the next epoch of the one that is there.
     REGISTER = "INSERT INTO hosts (id, host, root_provider, hypervisor_type, hypervisor_version,
         host_ip, vcpus, memory_mb, disk_gb, epoch, generation, status, forced_down, last_seen,
-        created_at)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 1, 1, 'enabled', 0, ?10, ?10)
+        reported_at, created_at)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 1, 1, 'enabled', 0, ?10, ?10, ?10)
         ON CONFLICT (host) DO UPDATE SET epoch = hosts.epoch + 1,
             hypervisor_type = excluded.hypervisor_type,
             hypervisor_version = excluded.hypervisor_version, host_ip = excluded.host_ip,
             vcpus = excluded.vcpus, memory_mb = excluded.memory_mb, disk_gb = excluded.disk_gb,
-            last_seen = excluded.last_seen
+            last_seen = excluded.last_seen, reported_at = excluded.reported_at
         RETURNING epoch";
     /// It goes.
     DELETE = "DELETE FROM hosts WHERE host = ?1";

@@ -62,6 +62,7 @@ CREATE TABLE hosts (
     disabled_reason TEXT,
     forced_down BIGINT NOT NULL,
     last_seen BIGINT NOT NULL,
+    reported_at BIGINT NOT NULL,
     availability_zone TEXT NOT NULL DEFAULT 'nova',
     created_at BIGINT NOT NULL,
     updated_at BIGINT

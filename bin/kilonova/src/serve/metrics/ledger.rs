@@ -127,9 +127,14 @@ fn hosts(registry: &mut Registry, compute: &Compute) {
     set(&states, &State { state: "down".into() }, all.len() as i64 - up);
     let ages: Family<Host, Seconds> = Family::default();
     registry.register("host_silence_seconds", "Time since a host was heard of", ages.clone());
+    let reports: Family<Host, Seconds> = Family::default();
+    let help = "Time since a host last said what it has: at its start, and whenever that changed";
+    registry.register("host_report_age_seconds", help, reports.clone());
     for host in all {
-        let silence = (now - host.last_seen()).max(0) as f64 / 1e6;
-        ages.get_or_create(&Host { host: host.name.to_string() }).set(silence);
+        let label = Host { host: host.name.to_string() };
+        let since = |at: i64| (now - at).max(0) as f64 / 1e6;
+        ages.get_or_create(&label).set(since(host.last_seen()));
+        reports.get_or_create(&label).set(since(host.reported_at()));
     }
 }
 

@@ -69,7 +69,9 @@ fn it_counts_answers_devices_and_servers() {
         ] {
             assert_eq!(value(&text, start), Some(wanted), "{start}\n{text}");
         }
-        let silence = value(&text, "kilonova_host_silence_seconds{host=\"virtlab606\"}");
-        assert!(silence.is_some_and(|seconds| (0.0..60.0).contains(&seconds)), "{text}");
+        for name in ["kilonova_host_silence_seconds", "kilonova_host_report_age_seconds"] {
+            let age = value(&text, &format!("{name}{{host=\"virtlab606\"}}"));
+            assert!(age.is_some_and(|seconds| (0.0..60.0).contains(&seconds)), "{name}: {text}");
+        }
     }
 }

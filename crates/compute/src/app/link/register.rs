@@ -77,6 +77,7 @@ fn take_in(
         forced_down: host.is_some_and(|host| host.forced_down),
         availability_zone: host.map_or("nova".into(), |host| host.availability_zone.clone()),
         last_seen: now,
+        reported_at: now,
         about: fleet::About {
             hypervisor_type: registration.hypervisor_type.clone(),
             hypervisor_version: registration.hypervisor_version,
