@@ -152,14 +152,12 @@ fn together(
 ) -> Result<Plan, NoHost> {
     let mut best = Plan::new();
     let mut tried = HashSet::new();
-    let wide = super::Rules { hosts_weighed: usize::MAX, ..scene.rules.clone() };
-    let all = Scene { rules: &wide, ..scene.clone() };
     let search = world.search(query).map_err(|error| NoHost(error.to_string()))?;
     for candidate in search.take(LOOKED_AT) {
         if !tried.insert(candidate.root) {
             break;
         }
-        if obstacle(&all, &candidate).is_some() {
+        if obstacle(scene, &candidate).is_some() {
             continue;
         }
         let here = confined(query, candidate.root);
