@@ -8,7 +8,7 @@ use kilonova_wire::query::Query;
 use kilonova_wire::{Base, Context, Fault, time};
 use serde_json::{Value, json};
 
-use super::request::{check, invalid, uuid};
+use super::request::{check, invalid, next_page, uuid};
 use super::{State, access, collection};
 use crate::Error;
 use crate::db::changes::{self, ChangeRow, Filter};
@@ -46,11 +46,7 @@ async fn list(
         state.store.read(move |tx| changes::list(tx, &filter, limit).map_err(Error::from)).await?;
     let mut body = json!({"handle_changes": rows.iter().map(view).collect::<Vec<_>>()});
     if let Some(last) = rows.last().filter(|_| rows.len() as i64 == limit) {
-        let path = format!("{base}/v2/kilonova/handle_changes");
-        let kept = query.0.iter().filter(|(key, _)| key != "marker" && key != "limit");
-        let kept: String = kept.map(|(key, value)| format!("&{key}={value}")).collect();
-        let next = format!("{path}?limit={limit}&marker={}{kept}", last.id);
-        body["links"] = json!([{"rel": "next", "href": next}]);
+        body["links"] = next_page(&base, "handle_changes", &query, limit, last.id);
     }
     Ok(Json(body))
 }

@@ -9,7 +9,7 @@ use kilonova_wire::{Base, Context, Fault, time};
 use serde_json::{Value, json};
 
 use super::changes::number;
-use super::request::{check, invalid};
+use super::request::{check, invalid, next_page};
 use super::{State, access, collection};
 use crate::Error;
 use crate::db::orders::{self, Filter, OrderRow};
@@ -42,11 +42,7 @@ async fn list(
         state.store.read(move |tx| orders::list(tx, &filter, limit).map_err(Error::from)).await?;
     let mut body = json!({"device_orders": rows.iter().map(view).collect::<Vec<_>>()});
     if let Some(last) = rows.last().filter(|_| rows.len() as i64 == limit) {
-        let path = format!("{base}/v2/kilonova/device_orders");
-        let kept = query.0.iter().filter(|(key, _)| key != "marker" && key != "limit");
-        let kept: String = kept.map(|(key, value)| format!("&{key}={value}")).collect();
-        let next = format!("{path}?limit={limit}&marker={}{kept}", last.id);
-        body["links"] = json!([{"rel": "next", "href": next}]);
+        body["links"] = next_page(&base, "device_orders", &query, limit, last.id);
     }
     Ok(Json(body))
 }

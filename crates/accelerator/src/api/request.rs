@@ -7,7 +7,7 @@ use kilonova_ids::parse_uuid_like;
 use kilonova_wire::query::Query;
 use kilonova_wire::{Body, Fault};
 use newtype_uuid::GenericUuid;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::app::grammar::shown;
 
@@ -34,6 +34,14 @@ pub(super) fn check(query: &Query, known: &[&str]) -> Result<(), Fault> {
         Some((key, value)) => Err(invalid(key, value, "The value holds control characters.")),
         None => Ok(()),
     }
+}
+
+/// The links of a page after which there may be more: the same query, from the last row on.
+pub(super) fn next_page(base: &str, list: &str, query: &Query, limit: i64, last: i64) -> Value {
+    let kept = query.0.iter().filter(|(key, _)| key != "marker" && key != "limit");
+    let kept: String = kept.map(|(key, value)| format!("&{key}={value}")).collect();
+    let next = format!("{base}/v2/kilonova/{list}?limit={limit}&marker={last}{kept}");
+    json!([{"rel": "next", "href": next}])
 }
 
 pub(super) fn invalid(field: &str, value: &str, why: &str) -> Fault {
