@@ -3,7 +3,7 @@
 use kilonova_node::topology::Topology;
 use serde_json::{Value, json};
 
-use crate::kit::{ADMIN, ANN, Answer, Cloud, Up};
+use crate::kit::{ADMIN, ANN, Answer, Cloud, GPU, Up, hosts};
 
 /// A server that is there before.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,6 +48,18 @@ pub struct Flow {
     pub done: &'static [&'static str],
     /// What else they may be when there was no answer.
     pub otherwise: &'static [&'static [&'static str]],
+}
+
+/// Actions on a server with a vGPU, on the only host.
+pub fn flow(
+    name: &'static str,
+    before: Before,
+    actions: &'static [&'static str],
+    done: &'static [&'static str],
+    otherwise: &'static [&'static [&'static str]],
+) -> Flow {
+    let topology = || hosts(&[("a", &[GPU])]);
+    Flow { name, topology, flavor: "vgpu", before, act: Act::Actions(actions), done, otherwise }
 }
 
 impl Flow {

@@ -13,4 +13,4 @@ mod moves;
 mod powers;
 mod stays;
 
-use flow::{Act, Before, Flow};
+use flow::{Act, Before, Flow, flow};

@@ -1,23 +1,12 @@
 //! Power operations that die on their way.
 
-use super::{Act, Before, Flow, matrix};
+use super::{Before, Flow, flow, matrix};
 use crate::kit::{GPU, hosts};
 
 const STOP: &str = r#"{"os-stop": null}"#;
 const START: &str = r#"{"os-start": null}"#;
 const SOFT: &str = r#"{"reboot": {"type": "SOFT"}}"#;
 const HARD: &str = r#"{"reboot": {"type": "HARD"}}"#;
-
-fn flow(
-    name: &'static str,
-    before: Before,
-    actions: &'static [&'static str],
-    done: &'static [&'static str],
-    otherwise: &'static [&'static [&'static str]],
-) -> Flow {
-    let topology = || hosts(&[("a", &[GPU])]);
-    Flow { name, topology, flavor: "vgpu", before, act: Act::Actions(actions), done, otherwise }
-}
 
 #[tokio::test]
 async fn stop() {

@@ -1,6 +1,6 @@
 //! Operations that leave a server where it is, and die on their way.
 
-use super::{Act, Before, Flow, matrix};
+use super::{Before, Flow, flow, matrix};
 use crate::kit::{GPU, hosts};
 
 const PAUSE: &str = r#"{"pause": null}"#;
@@ -16,17 +16,6 @@ const BACKUP: &str =
     r#"{"createBackup": {"name": "daily", "backup_type": "daily", "rotation": 1}}"#;
 const DUMP: &str = r#"{"trigger_crash_dump": null}"#;
 const HARD: &str = r#"{"reboot": {"type": "HARD"}}"#;
-
-fn flow(
-    name: &'static str,
-    before: Before,
-    actions: &'static [&'static str],
-    done: &'static [&'static str],
-    otherwise: &'static [&'static [&'static str]],
-) -> Flow {
-    let topology = || hosts(&[("a", &[GPU])]);
-    Flow { name, topology, flavor: "vgpu", before, act: Act::Actions(actions), done, otherwise }
-}
 
 #[tokio::test]
 async fn pause() {
