@@ -7,12 +7,14 @@ KILONOVA := target/release/kilonova
 STATE ?= state
 LISTEN ?= 127.0.0.1:8774
 NODES ?= examples/nodes/demo.toml
+BODIES ?= 1000000
+SEED ?=
 ARGS ?=
 # What runs upstream's cases lies beside this repository; without it they are skipped.
 CASES := $(if $(wildcard ../shared/peers/placement/conformance.py),conformance)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test placement-conformance placement-differential run bench bench-placement bench-accelerators wire-compute build fmt lint deny
+.PHONY: help demo test placement-conformance placement-differential run bench bench-placement bench-accelerators wire-compute fuzz lab lab-up lab-down build deb fmt lint deny
 
 help: ## Lists these commands
 	@echo "Kilonova: servers with GPUs, vGPUs and FPGAs, for the unchanged OpenStack clients."
@@ -38,6 +40,10 @@ wire-compute: ## Checks every compute operation against upstream's OpenAPI docum
 	@scripts/bootstrap.sh build nextest
 	@cargo nextest run --locked -p kilonova-wire-tests --success-output immediate --no-tests fail $(ARGS)
 
+fuzz: ## Sends BODIES (a million) random bodies to every service on each store, SEED says which
+	@scripts/bootstrap.sh build postgres
+	@scripts/fuzz.sh $(BODIES) $(SEED)
+
 placement-differential: build ## Compares candidates with upstream Placement's on random forests; not part of test
 	@scripts/placement_differential.sh $(KILONOVA) $(ARGS)
 
@@ -55,9 +61,28 @@ bench-accelerators: build ## Prints what the accelerator API and devices' report
 	@scripts/bootstrap.sh postgres
 	@scripts/accelerator_bench.sh $(KILONOVA) $(ARGS)
 
+lab: lab-programs ## Two virtual hosts with real devices, the scenarios on them by the stock client, teardown
+	@python3 lab/lab.py run $(ARGS)
+
+lab-up: lab-programs ## Starts the lab and leaves it up; says how to enter
+	@python3 lab/lab.py up $(ARGS)
+
+lab-down: ## Ends the lab
+	@python3 lab/lab.py down
+
+.PHONY: lab-programs
+lab-programs: deb
+	@scripts/bootstrap.sh clients
+
 build: ## Builds target/release/kilonova
 	@scripts/bootstrap.sh build
 	@cargo build --release --locked -p kilonova
+
+deb: ## Builds Debian packages of kilonova and kilonova-agent into target/debian
+	@scripts/bootstrap.sh build deb
+	@cargo build --release --locked -p kilonova -p kilonova-agent
+	@cargo deb --locked --no-build -p kilonova
+	@cargo deb --locked --no-build -p kilonova-agent
 
 fmt: ## Formats the Rust code
 	@cargo fmt --all
@@ -67,7 +92,8 @@ lint: ## Checks formatting, clippy and the scripts' syntax
 	@cargo fmt --all --check
 	@cargo clippy --workspace --all-targets --locked -- -D warnings
 	@for script in .ci/run scripts/*.sh; do bash -n $$script || exit 1; done
-	@python3 -m compileall -q scripts
+	@bash -n lab/files/lab-node && bash -n lab/files/lab-ready && sh -n lab/files/node-early && sh -n lab/files/guest-init
+	@python3 -m compileall -q scripts lab
 
 deny: ## Checks the dependencies' licences and duplicates (installs cargo-deny once)
 	@scripts/bootstrap.sh build deny

@@ -2,12 +2,13 @@
 # Installs what the project's commands need and this machine lacks.
 #
 #   scripts/bootstrap.sh build clients postgres nextest     (any of them; none means these four)
-#   scripts/bootstrap.sh conformance deny
+#   scripts/bootstrap.sh conformance deny deb lab
 #
 # Safe to run again: what is there is left alone, and then nothing is printed. It never asks. It
 # says what it installs and why. Debian packages come by apt-get (through sudo when not root), the
 # Python clients go into .venv, upstream's Placement cases into .venv-conformance, and cargo-nextest
-# into cargo's own bin folder.
+# into cargo's own bin folder. The lab's QEMU and kernels come from Debian's backports, which `lab`
+# adds to apt's sources where they are missing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -62,6 +63,17 @@ build() {
     command -v make >/dev/null || missing+=(make)
     command -v pkg-config >/dev/null || missing+=(pkg-config)
     [ ${#missing[@]} -eq 0 ] || apt_install "SQLite is compiled from C, and Rust links with cc" "${missing[@]}"
+    missing=()
+    command -v nft >/dev/null || [ -x /usr/sbin/nft ] || missing+=(nftables)
+    command -v dnsmasq >/dev/null || [ -x /usr/sbin/dnsmasq ] || missing+=(dnsmasq-base)
+    command -v ip >/dev/null || [ -x /usr/sbin/ip ] || missing+=(iproute2)
+    [ ${#missing[@]} -eq 0 ] || apt_install "the networks of hosts are tested in network namespaces" "${missing[@]}"
+    pkg-config --exists libvirt || apt_install "the agent of a real host speaks to libvirt" libvirt-dev
+    missing=()
+    command -v qemu-img >/dev/null || missing+=(qemu-utils)
+    command -v genisoimage >/dev/null || missing+=(genisoimage)
+    command -v rsync >/dev/null || missing+=(rsync)
+    [ ${#missing[@]} -eq 0 ] || apt_install "tests of guests' disks run them" "${missing[@]}"
 }
 
 # A Python that can make virtual environments.
@@ -133,10 +145,58 @@ deny() {
     cargo install --locked --quiet cargo-deny || die "cargo install cargo-deny failed"
 }
 
+# The suite of the lab's QEMU and kernels, for this Debian.
+BACKPORTS=$(. /etc/os-release 2>/dev/null; echo "${VERSION_CODENAME:-none}-backports")
+
+# backports_source: adds the suite from the mirror that this machine's own packages come from.
+backports_source() {
+    [ -z "$(apt-get indextargets --format '$(CODENAME)' "Codename: $BACKPORTS" 2>/dev/null)" ] || return 0
+    local mirror
+    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Origin: Debian' 'Component: main' | head -1)
+    [ -n "$mirror" ] || die "apt knows no Debian mirror; add $BACKPORTS to its sources by hand"
+    say "adding $BACKPORTS to apt's sources: the lab's QEMU and kernels come from there"
+    printf 'Types: deb\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: %s\n' \
+        "$mirror" "$BACKPORTS" /usr/share/keyrings/debian-archive-keyring.gpg \
+        | as_root tee /etc/apt/sources.list.d/kilonova-lab.sources >/dev/null
+}
+
+# The first QEMU that gives a node's network a way to come back after the other node was off.
+QEMU_NEEDED=9.2
+
+lab() {
+    local missing=() tool have
+    [ "$(dpkg --print-architecture 2>/dev/null)" = amd64 ] || die "the lab is for amd64 alone"
+    local -A package=(
+        [mmdebstrap]=mmdebstrap [cpio]=cpio [mke2fs]=e2fsprogs [modprobe]=kmod [xz]=xz-utils
+        [gcc]=gcc [make]=make [ssh]=openssh-client [qemu-img]=qemu-utils [openssl]=openssl
+    )
+    for tool in "${!package[@]}"; do
+        command -v "$tool" >/dev/null || [ -x "/sbin/$tool" ] || missing+=("${package[$tool]}")
+    done
+    [ -x /bin/busybox ] && ldd /bin/busybox >/dev/null 2>&1 && missing+=(busybox-static)
+    [ -x /bin/busybox ] || missing+=(busybox-static)
+    backports_source
+    [ ${#missing[@]} -eq 0 ] || apt_install "the lab's virtual hosts are made with them" "${missing[@]}"
+    have=$(qemu-system-x86_64 --version 2>/dev/null | grep -oE '[0-9]+\.[0-9]+' | head -1 || true)
+    [ "$(printf '%s\n%s\n' "$QEMU_NEEDED" "${have:-0}" | sort -V | head -1)" = "$QEMU_NEEDED" ] \
+        || apt_install "the lab's virtual hosts run in it" -t "$BACKPORTS" qemu-system-x86 qemu-utils
+    # The kernels are read from apt's lists, which must be there.
+    [ -n "$(apt-cache madison linux-image-amd64 2>/dev/null | grep -F "$BACKPORTS" || true)" ] \
+        || as_root apt-get -q update >/dev/null
+}
+
+deb() {
+    need_cargo
+    cargo deb --version >/dev/null 2>&1 && return
+    command -v dpkg-deb >/dev/null || apt_install "packages are put together by its tools" dpkg-dev
+    say "installing cargo-deb (some minutes, once): it makes the Debian packages"
+    cargo install --locked --quiet cargo-deb || die "cargo install cargo-deb failed"
+}
+
 [ $# -gt 0 ] || set -- build clients postgres nextest
 for part in "$@"; do
     case $part in
-        build | clients | conformance | postgres | nextest | deny) "$part" ;;
-        *) die "unknown part $part; there are build, clients, conformance, postgres, nextest and deny" ;;
+        build | clients | conformance | postgres | nextest | deny | deb | lab) "$part" ;;
+        *) die "unknown part $part; there are build, clients, conformance, postgres, nextest, deny, deb and lab" ;;
     esac
 done

@@ -220,11 +220,15 @@ class Api:
         return found
 
 
+# Where a server can stay for as long as it likes.
+RESTING = {"ACTIVE", "SHUTOFF", "ERROR", "PAUSED", "SUSPENDED", "RESCUE", "SHELVED",
+           "SHELVED_OFFLOADED", "VERIFY_RESIZE", "SOFT_DELETED"}
+
+
 def unsettled(servers):
     """The servers on which something is still to happen."""
     return [server for server in servers.values()
-            if server["status"] not in ("ACTIVE", "SHUTOFF", "ERROR")
-            or server.get("OS-EXT-STS:task_state")]
+            if server["status"] not in RESTING or server.get("OS-EXT-STS:task_state")]
 
 
 def without_fault(servers):
@@ -233,8 +237,8 @@ def without_fault(servers):
             if server["status"] == "ERROR" and not (server.get("fault") or {}).get("message")]
 
 
-def settle(api, timeout=60):
-    """Waits until nothing is under way, and returns the servers then."""
+def settle(api, timeout=60, reasons=True):
+    """Waits until nothing is under way, and returns the servers then; those in ERROR must say why."""
     deadline = time.monotonic() + timeout
     while True:
         servers = api.servers()
@@ -247,6 +251,6 @@ def settle(api, timeout=60):
             raise Wrong(f"{len(busy)} server(s) still under way after {timeout} s: {states}")
         time.sleep(0.05)
     mute = without_fault(servers)
-    if mute:
+    if mute and reasons:
         raise Wrong(f"server {mute[0]['id']} is in ERROR and does not say why")
     return servers

@@ -6,11 +6,18 @@
 #   placement   upstream's own Placement cases, on both databases, and every osc-placement command;
 #               the cases are skipped where what runs them is not there (see the script)
 #   accelerator every accelerator command of both client packages, all methods of openstacksdk
+#   compute     every compute command of the stock client and its requests against recordings (skipped where
+#               they are not there), all methods of openstacksdk; on both databases
+#   network     the network commands of the client and servers on networks, on both databases
 #   demo        the main job by the stock clients, on both databases
-#   chaos       random kill -9 of a real `kilonova serve` under load, on both databases, also while a
-#               Nova of somebody else binds devices and hosts report devices that come and go
+#   operators   server explain, host drain and doctor, on both databases
+#   chaos       random kill -9 of a real `kilonova serve` under the load of every server operation, on
+#               both databases, also while a Nova of somebody else binds devices and hosts report
+#               devices that come and go
+#   lab         the virtual hosts of docs/lab.md; skipped, with the reason, where the machine cannot
+#               have them, and when it is not named, where they are not built yet
 #
-# KILONOVA_KILLS (200) is the number of kills of the whole system on each database; half as many more
+# KILONOVA_KILLS (30) is the number of kills of the whole system on each database; half as many more
 # than that hit control plane or hosts apart, as processes, and half as many hit both while devices are
 # bound. A failed step does not keep the later ones from running. The last line sums up; the exit code is
 # 1 when anything failed.
@@ -20,7 +27,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/postgres.sh
 
 export PATH="$PATH:$HOME/.cargo/bin" CARGO_TERM_COLOR=never
-KILLS=${KILONOVA_KILLS:-200}
+KILLS=${KILONOVA_KILLS:-30}
 # A program named by the environment is taken as it is; otherwise it is built.
 release_built=${KILONOVA:+yes}
 KILONOVA=${KILONOVA:-target/release/kilonova}
@@ -29,7 +36,7 @@ passed=0 failed=0 skipped=0
 
 finish() {
     pg_stop
-    rm -rf "$SCRATCH"
+    rm -rf "$SCRATCH" "/dev/shm/kilonova-test.$$"
 }
 trap finish EXIT
 
@@ -38,10 +45,23 @@ add() { passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3)
 # number TEXT WORD: the number that stands before the word, or 0.
 number() { grep -oE "[0-9]+ $2" <<<"$1" | head -1 | cut -d' ' -f1 || true; }
 
+# A folder for the tests' databases, none of which need reach a disk: in memory, where there is enough
+# and programs may lie there, as some tests write some.
+memory() {
+    local folder=/dev/shm/kilonova-test.$$ free
+    free=$(df --output=avail -k /dev/shm 2>/dev/null | tail -1 || true)
+    if [ "${free:-0}" -gt 2000000 ] && mkdir -m 0755 "$folder" \
+        && printf '#!/bin/sh\n' >"$folder/runs" && chmod +x "$folder/runs" && "$folder/runs" 2>/dev/null; then
+        echo "$folder"
+    else
+        echo "${TMPDIR:-/tmp}"
+    fi
+}
+
 unit() {
     title "unit: the workspace's tests on SQLite and PostgreSQL"
     local log=$SCRATCH/unit.log ok=yes line
-    KILONOVA_TEST_POSTGRES=$PG_URL cargo nextest run --locked --workspace --profile ci \
+    TMPDIR=$(memory) KILONOVA_TEST_POSTGRES=$PG_URL cargo nextest run --locked --workspace --profile ci \
         --no-tests fail 2>&1 | tee "$log" || ok=no
     line=$(grep -E '^ *Summary \[' "$log" | tail -1 || true)
     count "$line" "$ok" "$(number "$line" passed)" "$(number "$line" failed)" "$(number "$line" skipped)"
@@ -113,12 +133,36 @@ accelerator() {
     script accelerator_clients --sdk --database "$(pg_database accelerator_clients)"
 }
 
+compute() {
+    release || return 0
+    title "compute: every command and method of the clients, on SQLite"
+    script compute_clients
+    title "compute: the same on PostgreSQL"
+    script compute_clients --database "$(pg_database compute_clients)"
+}
+
+network() {
+    release || return 0
+    title "network: networks, ports and servers on them by the client, on SQLite"
+    script network_clients
+    title "network: the same on PostgreSQL"
+    script network_clients --database "$(pg_database network_clients)"
+}
+
 demo() {
     release || return 0
     title "demo on SQLite"
     script demo
     title "demo on PostgreSQL"
     script demo --brief --database "$(pg_database demo)"
+}
+
+operators() {
+    release || return 0
+    title "operators: explain, drain and doctor on SQLite"
+    script operators
+    title "operators: explain, drain and doctor on PostgreSQL"
+    script operators --database "$(pg_database operators)"
 }
 
 chaos() {
@@ -138,11 +182,34 @@ chaos() {
     script chaos "$devices" --split --accelerators --database "$(pg_database chaos_devices)"
 }
 
-[ $# -gt 0 ] || set -- unit docs placement accelerator demo chaos
+lab() {
+    # To build the virtual hosts takes time and the network, so that has to be asked for.
+    if [ "$asked" = no ] && ! python3 lab/lab.py built; then
+        title "lab: skipped: its virtual hosts are not built here; make lab builds and runs them"
+        add 0 0 1
+        return 0
+    fi
+    release || return 0
+    title "lab: servers with real devices on two virtual hosts"
+    if ! make --no-print-directory deb; then
+        add 0 1 0
+        return 0
+    fi
+    script ../lab/lab run
+}
+
+asked=yes
+if [ $# -eq 0 ]; then
+    asked=no
+    set -- unit docs placement accelerator compute network demo operators chaos lab
+fi
 for step in "$@"; do
     case $step in
-        unit | docs | placement | accelerator | demo | chaos) ;;
-        *) echo "unknown step $step; there are unit, docs, placement, accelerator, demo and chaos" >&2; exit 2 ;;
+        unit | docs | placement | accelerator | compute | network | demo | operators | chaos | lab) ;;
+        *)
+            echo "unknown step $step; there are unit, docs, placement, accelerator, compute, network, demo, operators, chaos and lab" >&2
+            exit 2
+            ;;
     esac
 done
 

@@ -5,9 +5,12 @@
 
 mod bench;
 mod cli;
+mod cloud;
 mod config;
+mod doctor;
 mod failure;
 mod import;
+mod operate;
 mod serve;
 mod state;
 

@@ -110,6 +110,7 @@ CREATE TABLE arqs (
     consumer_id TEXT,
     ordinal BIGINT,
     awaits TEXT,
+    port_id TEXT,
     created_at BIGINT NOT NULL,
     updated_at BIGINT,
     UNIQUE (consumer_id, ordinal)
@@ -117,7 +118,7 @@ CREATE TABLE arqs (
 CREATE INDEX arqs_server ON arqs (server_id);
 CREATE INDEX arqs_project ON arqs (project_id);
 CREATE INDEX arqs_profile ON arqs (profile_id);
-CREATE INDEX arqs_awaits ON arqs (awaits);
+CREATE INDEX arqs_awaits ON arqs (awaits) WHERE awaits IS NOT NULL;
 CREATE TABLE attach_handles (
     id {serial},
     uuid TEXT NOT NULL UNIQUE,
@@ -128,16 +129,17 @@ CREATE TABLE attach_handles (
     slot BIGINT NOT NULL,
     state TEXT NOT NULL,
     present BIGINT NOT NULL,
-    arq_id TEXT UNIQUE REFERENCES arqs (uuid),
+    arq_id TEXT REFERENCES arqs (uuid),
     dirty_of TEXT,
     parked TEXT,
     created_at BIGINT NOT NULL,
     updated_at BIGINT,
     UNIQUE (deployable_id, attach_type, address, mdev_type, slot)
 );
+CREATE UNIQUE INDEX attach_handles_arq ON attach_handles (arq_id) WHERE arq_id IS NOT NULL;
 CREATE INDEX attach_handles_free ON attach_handles (deployable_id, state);
-CREATE INDEX attach_handles_dirty ON attach_handles (dirty_of);
-CREATE INDEX attach_handles_parked ON attach_handles (parked);
+CREATE INDEX attach_handles_dirty ON attach_handles (dirty_of) WHERE dirty_of IS NOT NULL;
+CREATE INDEX attach_handles_parked ON attach_handles (parked) WHERE parked IS NOT NULL;
 CREATE TABLE handle_changes (
     id {serial},
     at BIGINT NOT NULL,

@@ -6,6 +6,8 @@
 
 use kilonova_store::{Error, Store, params};
 
+use crate::db::counted;
+
 /// Rules across services.
 const ACROSS: &[(&str, &str)] = &[
     (
@@ -23,12 +25,12 @@ const ACROSS: &[(&str, &str)] = &[
              SELECT 1 FROM arqs a WHERE a.consumer_id = c.id AND a.internal = 1))",
     ),
     (
-        "what a migration that is over holds waits for its host to drop the server",
+        "what a migration that is over holds waits for its host to drop the server, or to undo it",
         "SELECT m.id FROM moves m JOIN consumers c ON c.id = m.id
          LEFT JOIN documents d ON d.server_id = m.server_id AND d.host = m.held_on
-         LEFT JOIN servers s ON s.id = m.server_id
          WHERE m.open_server IS NULL AND (d.server_id IS NULL
-             OR (d.body <> '{\"state\":\"absent\"}' AND s.vm_state <> 'error'))",
+             OR (d.body <> '{\"state\":\"absent\"}'
+                 AND (m.dest_host IS NULL OR m.dest_host <> m.source_host)))",
     ),
     (
         "every accelerator request of a server belongs to one that exists, or to a move of it",
@@ -92,6 +94,23 @@ const ACROSS: &[(&str, &str)] = &[
          WHERE s.id IS NULL",
     ),
     (
+        "a server's port belongs to one that exists, and is where that is",
+        "SELECT p.id FROM ports p LEFT JOIN servers s ON s.id = p.server_id
+         WHERE p.server_id IS NOT NULL AND (s.id IS NULL OR COALESCE(s.host, '') <> p.host)",
+    ),
+    (
+        "a port's device is an accelerator request for it, of its server, on its host",
+        "SELECT p.id FROM ports p LEFT JOIN arqs a ON a.uuid = p.arq_id
+         WHERE p.arq_id IS NOT NULL AND (a.uuid IS NULL OR a.port_id <> p.id
+             OR a.server_id <> p.server_id OR a.host <> p.host)",
+    ),
+    (
+        "an accelerator request for a port is for one of its server's",
+        "SELECT a.uuid FROM arqs a LEFT JOIN ports p ON p.id = a.port_id
+         JOIN servers s ON s.id = a.server_id
+         WHERE a.port_id IS NOT NULL AND (p.id IS NULL OR p.server_id <> a.server_id)",
+    ),
+    (
         "an open operation belongs to a server that exists",
         "SELECT o.id FROM operations o LEFT JOIN servers s ON s.id = o.open_subject
          WHERE o.open_subject IS NOT NULL AND s.id IS NULL",
@@ -131,7 +150,13 @@ pub async fn run(store: &Store) -> Result<Vec<Finding>, Error> {
     store
         .read(|tx| {
             let mut findings = Vec::new();
-            for rules in [kilonova_placement::AUDIT, kilonova_accelerator::ledger::AUDIT, ACROSS] {
+            for rules in [
+                kilonova_placement::AUDIT,
+                kilonova_accelerator::ledger::AUDIT,
+                kilonova_network::ledger::AUDIT,
+                ACROSS,
+                &[counted::AUDIT],
+            ] {
                 for (rule, sql) in rules {
                     let rows = tx.rows(sql, params![])?;
                     let rows = rows.iter().map(|row| row.string(0)).collect::<Result<_, _>>()?;

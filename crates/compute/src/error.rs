@@ -24,6 +24,9 @@ pub enum Error {
     /// The image service failed.
     #[error(transparent)]
     Image(#[from] kilonova_image::Error),
+    /// The network service refused.
+    #[error(transparent)]
+    Network(#[from] kilonova_network::Error),
     /// What was planned is taken; plan again.
     #[error("the planned places were taken meanwhile")]
     Aged,
@@ -46,6 +49,7 @@ impl Error {
                 matches!(
                     error,
                     Refusal::NoHandle(_)
+                        | Refusal::NoDeployable(_)
                         | Refusal::DeviceInUse { .. }
                         | Refusal::NoBitstream(_)
                         | Refusal::NotProgrammable { .. }
@@ -69,6 +73,7 @@ impl From<Error> for Fault {
             Error::Placement(error) => error.into(),
             Error::Accelerator(error) => error.into(),
             Error::Image(error) => error.into(),
+            Error::Network(error) => error.into(),
             Error::Flow(kilonova_flow::Error::Busy(server)) => Self::conflict(format!(
                 "Cannot act on instance {server} while another operation on it is in progress"
             )),

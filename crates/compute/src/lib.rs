@@ -17,7 +17,7 @@ pub mod state;
 pub use api::{routes, service};
 pub use app::link::Link;
 pub use error::Error;
-pub use options::Options;
+pub use options::{Options, Orphans};
 pub use state::Compute;
 
 /// The schema of the service, in order.
@@ -29,6 +29,8 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
     vec![
         db::aggregates::STATEMENTS,
         db::census::STATEMENTS,
+        db::clock::STATEMENTS,
+        db::counted::STATEMENTS,
         db::documents::STATEMENTS,
         db::fleet::STATEMENTS,
         db::flavors::STATEMENTS,
@@ -37,11 +39,13 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         db::machines::STATEMENTS,
         db::moves::STATEMENTS,
         db::questions::STATEMENTS,
+        db::queue::STATEMENTS,
         db::quotas::STATEMENTS,
         db::resting::STATEMENTS,
         db::server_groups::STATEMENTS,
         db::servers::deleted::STATEMENTS,
         db::servers::statements::STATEMENTS,
+        db::slow::STATEMENTS,
         db::stuck::STATEMENTS,
         db::tenant_usage::STATEMENTS,
         db::usage::STATEMENTS,

@@ -73,6 +73,17 @@ impl Compute {
         self.fleet.by_name(host).is_some_and(|host| !host.is_up(now))
     }
 
+    /// Whether an operator said that a host is dead: nothing runs there.
+    pub(crate) fn host_is_declared_dead(&self, host: &str) -> bool {
+        self.fleet.by_name(host).is_some_and(|host| host.is_declared_dead())
+    }
+
+    /// The zone of a server's host; empty for one that is on none.
+    pub fn zone_of(&self, host: Option<&str>) -> String {
+        let host = host.and_then(|host| self.fleet.by_name(host));
+        host.map(|host| host.zone()).unwrap_or_default()
+    }
+
     /// Whether a host was heard of lately.
     pub fn host_is_up(&self, host: &str) -> bool {
         self.fleet.by_name(host).is_some_and(|host| host.is_up(now_micros()))

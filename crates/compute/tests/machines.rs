@@ -87,7 +87,8 @@ impl Cloud {
     }
 
     async fn notices(&self) -> String {
-        let all = attention::look(&self.store).await.expect("readable");
+        let all =
+            attention::look(&self.store, &attention::Bounds::default()).await.expect("readable");
         all.iter().map(|one| format!("{}\n{}\n", one.what, one.remedy)).collect()
     }
 }

@@ -14,6 +14,9 @@ pub enum Error {
     /// An entry of `[nvme] device_spec` means nothing.
     #[error("Invalid [nvme]device_spec config: {0}")]
     NvmeSpec(String),
+    /// An entry of `[pci] alias` means nothing.
+    #[error("Invalid PCI alias definition: {0}")]
+    Alias(String),
     /// `[agent] enabled_drivers` names what is no driver.
     #[error("{0}")]
     Driver(String),

@@ -30,7 +30,7 @@ mod vgpu;
 pub use bitstream::{BITSTREAM_HEAD, Bitstream, hex_id};
 pub use cleanup::Cleanup;
 pub use config::{MdevConfig, MdevGroup, MdevOptions, WrongOption};
-pub use device_spec::{DeviceSpec, MatchOf, NvmeSpec};
+pub use device_spec::{DeviceSpec, MatchOf, NvmeSpec, PciAlias};
 pub use discovery::Discovery;
 pub use disk::Disk;
 pub use driver::Driver;

@@ -32,6 +32,19 @@ impl Made {
         }
     }
 
+    /// Whether it could be made: a mediated device of that uuid that is another one is in the way.
+    pub fn check(&self, sysfs: &dyn Sysfs) -> Result<(), Error> {
+        let Self::Mdev(mdev) = self else { return Ok(()) };
+        match crate::find(sysfs, mdev.uuid)? {
+            Some(found) if found != *mdev => Err(Error::Conflict {
+                uuid: mdev.uuid,
+                parent: found.parent,
+                mdev_type: found.mdev_type,
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// Makes it, unless it is there.
     pub fn make(&self, sysfs: &dyn Sysfs) -> Result<(), Error> {
         match self {

@@ -6,6 +6,38 @@ use crate::PciFunction;
 use crate::device_spec::custom;
 use crate::kinds::OWNER_NOVA;
 
+/// Of every function that `[pci] device_spec` names, as upstream's Nova reports it, whoever binds it.
+pub(crate) const MANAGED: &str = "COMPUTE_MANAGED_PCI_DEVICE";
+/// Of one whose entry says that guests with it can be migrated live.
+pub(crate) const LIVE_MIGRATABLE: &str = "HW_PCI_LIVE_MIGRATABLE";
+
+/// What upstream's `device_type` tells apart. Upstream keeps it beside Placement; here it is a trait,
+/// as Placement alone decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PciType {
+    /// `type-PCI`: without SR-IOV.
+    Plain,
+    /// `type-PF`: may have virtual functions.
+    Physical,
+    /// `type-VF`: a virtual function.
+    Virtual,
+}
+
+impl PciType {
+    pub(crate) fn trait_name(self) -> &'static str {
+        match self {
+            Self::Plain => "CUSTOM_PCI_TYPE_PCI",
+            Self::Physical => "CUSTOM_PCI_TYPE_PF",
+            Self::Virtual => "CUSTOM_PCI_TYPE_VF",
+        }
+    }
+}
+
+/// The trait of a function's own vendor and product, whatever its class is called.
+pub(crate) fn of_ids(vendor_id: &str, product_id: &str) -> String {
+    custom(&format!("PCI_{vendor_id}_{product_id}"))
+}
+
 /// Traits and facts of a vGPU or mdev type: the type's own trait (`CUSTOM_NVIDIA_35`), for NVIDIA
 /// the one that Cyborg gives (`CUSTOM_NVIDIA_13BD_M10_0B`, product id and second word of the type's
 /// name), and for a MIG-backed one the slice (`CUSTOM_NVIDIA_MIG_1G_5GB`).

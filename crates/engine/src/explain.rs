@@ -163,7 +163,7 @@ fn words(query: &Query, plan: &Plan, rank: Rank) -> String {
             let part = &plan.parts[index];
             alone(&query.groups[part.group], part, resources(query, plan, index), TESTS[number])
         }
-        (_, 0, _) => "required traits that no combination of providers has".into(),
+        (_, 0, _) => spread(query),
         (_, 1, _) => "room for all groups at once".into(),
         (_, 2, _) => "group_policy=isolate".into(),
         _ => "same_subtree".into(),
@@ -180,6 +180,14 @@ fn resources(query: &Query, plan: &Plan, index: usize) -> String {
     }
     let first = plan.parts.iter().position(|other| other.group == part.group).unwrap_or(index);
     group.resources.get(index - first).map(show).unwrap_or_default()
+}
+
+/// The traits that the providers of the unsuffixed group must have between them.
+fn spread(query: &Query) -> String {
+    let groups = query.groups.iter().filter(|group| group.suffix.is_empty());
+    let wanted = groups.flat_map(|group| &group.required).map(|list| list.join("|"));
+    let wanted = wanted.collect::<Vec<_>>().join(",");
+    format!("required={wanted}: no combination of providers has them")
 }
 
 fn alone(group: &Group, part: &Part, resources: String, test: Test) -> String {

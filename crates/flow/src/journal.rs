@@ -1,6 +1,6 @@
 //! Begin, move on, end; always inside the caller's transaction.
 
-use kilonova_ids::ServerId;
+use kilonova_ids::{OperationId, ServerId};
 use kilonova_store::{Row, Tx, params};
 use serde_json::Value;
 
@@ -102,11 +102,7 @@ pub fn finish(
 ///
 /// # Errors
 /// The database's.
-pub fn event(
-    tx: &mut Tx<'_>,
-    operation: kilonova_ids::OperationId,
-    event: &Event,
-) -> Result<(), Error> {
+pub fn event(tx: &mut Tx<'_>, operation: OperationId, event: &Event) -> Result<(), Error> {
     let params = params![
         operation,
         &event.name,
@@ -139,8 +135,16 @@ pub fn one(
 ) -> Result<Option<(Operation, Vec<Event>)>, Error> {
     let Some(row) = tx.row(sql::ONE, params![subject, request_id])? else { return Ok(None) };
     let operation = read(&row)?;
-    let events = tx
-        .rows(sql::EVENTS, params![operation.id])?
+    let events = events(tx, operation.id)?;
+    Ok(Some((operation, events)))
+}
+
+/// What happened in an operation, in order.
+///
+/// # Errors
+/// The database's.
+pub fn events(tx: &mut Tx<'_>, operation: OperationId) -> Result<Vec<Event>, Error> {
+    tx.rows(sql::EVENTS, params![operation])?
         .iter()
         .map(|row| {
             Ok(Event {
@@ -152,8 +156,15 @@ pub fn one(
                 finished_at: row.int_opt(5)?,
             })
         })
-        .collect::<Result<_, Error>>()?;
-    Ok(Some((operation, events)))
+        .collect()
+}
+
+/// Open operations that have not moved since `before`, the one that waits longest first.
+///
+/// # Errors
+/// The database's.
+pub fn open_since(tx: &mut Tx<'_>, before: i64, limit: i64) -> Result<Vec<Operation>, Error> {
+    tx.rows(sql::OPEN_SINCE, params![before, limit])?.iter().map(read).collect()
 }
 
 /// How many operations of each kind are under way.

@@ -19,7 +19,8 @@ mod statements;
 
 pub use error::Error;
 pub use journal::{
-    advance, begin, event, finish, history, one, open_by_kind, open_of, purge, record,
+    advance, begin, event, events, finish, history, one, open_by_kind, open_of, open_since, purge,
+    record,
 };
 pub use migrations::MIGRATIONS;
 pub use operation::{Event, NewOperation, Operation, Outcome};

@@ -23,15 +23,16 @@ CREATE TABLE operations (
     updated_at BIGINT NOT NULL
 );
 CREATE INDEX operations_by_subject ON operations (subject, created_at);
+CREATE INDEX operations_open ON operations (step, updated_at) WHERE outcome = 'open';
 CREATE TABLE operation_events (
+    seq {serial},
     operation_id TEXT NOT NULL REFERENCES operations (id) ON DELETE CASCADE,
-    position BIGINT NOT NULL,
     name TEXT NOT NULL,
     host TEXT,
     result TEXT,
     details TEXT,
     started_at BIGINT NOT NULL,
-    finished_at BIGINT,
-    PRIMARY KEY (operation_id, position)
-);",
+    finished_at BIGINT
+);
+CREATE INDEX operation_events_operation ON operation_events (operation_id, seq);",
 }];

@@ -26,17 +26,18 @@ kilonova_store::statements! {
     ONE = "SELECT id, kind, subject, request_id, project_id, user_id, step, version, data, outcome,
         message, created_at, updated_at FROM operations WHERE subject = ?1 AND request_id = ?2";
     /// Adds an event.
-    EVENT = "INSERT INTO operation_events (operation_id, position, name, host, result, details,
-        started_at, finished_at)
-        SELECT CAST(?1 AS TEXT), (SELECT COUNT(*) FROM operation_events WHERE operation_id = ?1),
-        CAST(?2 AS TEXT), CAST(?3 AS TEXT), CAST(?4 AS TEXT), CAST(?5 AS TEXT), CAST(?6 AS BIGINT),
-        CAST(?7 AS BIGINT)";
+    EVENT = "INSERT INTO operation_events (operation_id, name, host, result, details, started_at,
+        finished_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     /// The events of an operation.
     EVENTS = "SELECT name, host, result, details, started_at, finished_at FROM operation_events
-        WHERE operation_id = ?1 ORDER BY position";
+        WHERE operation_id = ?1 ORDER BY seq";
     /// Operations under way.
     OPEN_BY_KIND = "SELECT kind, COUNT(*) FROM operations WHERE open_subject IS NOT NULL
         GROUP BY kind ORDER BY kind";
+    /// Operations that have not moved for long.
+    OPEN_SINCE = "SELECT id, kind, subject, request_id, project_id, user_id, step, version, data, outcome,
+        message, created_at, updated_at FROM operations WHERE open_subject IS NOT NULL
+        AND updated_at <= ?1 ORDER BY updated_at, id LIMIT ?2";
     /// Ended operations that nobody will ask for.
     PURGE = "DELETE FROM operations WHERE outcome <> 'open' AND updated_at < ?1";
 }

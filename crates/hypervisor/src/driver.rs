@@ -6,7 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use kilonova_ids::ServerId;
-use kilonova_node_api::{Boot, Departure, Peer, Progress, Rescue, Usage};
+use kilonova_node_api::{Departure, DiskFormat, Peer, Progress, Usage};
+use uuid::Uuid;
 
 use crate::{Definition, Error};
 
@@ -14,12 +15,15 @@ use crate::{Definition, Error};
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
 
 /// What kind of hypervisor it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct About {
     /// `QEMU`, `simulated`.
     pub hypervisor_type: String,
     /// major * 1000000 + minor * 1000 + release.
     pub version: i64,
+    /// Traits that the host has because of it, such as
+    /// [`VGPU_LIVE_MIGRATION`](kilonova_node_api::VGPU_LIVE_MIGRATION).
+    pub traits: Vec<String>,
 }
 
 /// What a domain is doing.
@@ -73,36 +77,51 @@ impl Found {
     }
 }
 
+/// Mediated devices that a hypervisor keeps, so that they are there again after the host was
+/// restarted. Making one that is there, and removing one that is not, succeed.
+pub trait Mdevs: Send + Sync {
+    /// Makes a mediated device of the given uuid. One of that uuid with another parent or of another
+    /// type is not touched, and is an error.
+    fn create<'a>(&'a self, uuid: Uuid, parent: &'a str, mdev_type: &'a str) -> Answer<'a, ()>;
+    /// Removes a mediated device, if it is the one meant.
+    fn remove<'a>(&'a self, uuid: Uuid, parent: &'a str, mdev_type: &'a str) -> Answer<'a, ()>;
+}
+
 /// A hypervisor. Dropping an answer half-way may leave the step done or not done, nothing between.
 pub trait Hypervisor: Send + Sync + 'static {
     /// What it is.
     fn about(&self) -> About;
+    /// Its mediated devices; without, the node makes them in sysfs.
+    fn mdevs(&self) -> Option<&dyn Mdevs> {
+        None
+    }
+    /// Waits until a guest may have changed, by itself or by a step. A hypervisor that does not tell
+    /// of it keeps whoever asks waiting, and is looked at now and then.
+    fn changed(&self) -> Answer<'_, ServerId> {
+        Box::pin(std::future::pending())
+    }
     /// Servers whose domains are defined, running or not.
     fn servers(&self) -> Answer<'_, Vec<ServerId>>;
+    /// Servers whose guests run, of all those there are: one question, where `domain` is one for each.
+    fn running(&self) -> Answer<'_, Vec<ServerId>>;
     /// The domain of a server, if it is defined.
     fn domain(&self, server: ServerId) -> Answer<'_, Option<Found>>;
-    /// Brings the disks into place; those of another rebuild are thrown away.
-    fn prepare<'a>(
+    /// Brings the disks of a shut off guest into place; those of another rebuild are thrown away,
+    /// those that are too small grow.
+    fn prepare<'a>(&'a self, definition: &'a Definition) -> Answer<'a, ()>;
+    /// Fetches the disks from the host that has them, and lets those that are too small grow.
+    fn fetch<'a>(&'a self, definition: &'a Definition, from: &'a Peer) -> Answer<'a, ()>;
+    /// Gets disks ready that a guest fills which comes running from another host; what it does not
+    /// bring, such as its config drive, is fetched from there.
+    fn prepare_arrival<'a>(
         &'a self,
-        server: ServerId,
-        display_name: &'a str,
-        boot: &'a Boot,
-    ) -> Answer<'a, ()>;
-    /// Fetches the disks from the host that has them.
-    fn fetch<'a>(
-        &'a self,
-        server: ServerId,
-        display_name: &'a str,
-        boot: &'a Boot,
-        from: &'a Peer,
-    ) -> Answer<'a, ()>;
-    /// Brings the disk into place that a guest to be mended starts from.
-    fn prepare_rescue<'a>(
-        &'a self,
-        server: ServerId,
-        display_name: &'a str,
-        rescue: &'a Rescue,
-    ) -> Answer<'a, ()>;
+        definition: &'a Definition,
+        _from: &'a Peer,
+    ) -> Answer<'a, ()> {
+        self.prepare(definition)
+    }
+    /// Brings the disk into place that the guest is to be mended from, if it is to be.
+    fn prepare_rescue<'a>(&'a self, definition: &'a Definition) -> Answer<'a, ()>;
     /// Makes the domain known, or replaces what is known of it as a whole.
     fn define<'a>(&'a self, definition: &'a Definition) -> Answer<'a, ()>;
     /// Powers on.
@@ -133,15 +152,16 @@ pub trait Hypervisor: Send + Sync + 'static {
     fn stay(&self, server: ServerId) -> Answer<'_, ()>;
     /// Interrupts the guest so that it writes down what it was doing.
     fn crash_dump(&self, server: ServerId) -> Answer<'_, ()>;
-    /// Writes what is on the root disk, raw, to a file, which is made or replaced. The guest may
-    /// run.
-    fn snapshot(&self, server: ServerId, file: PathBuf) -> Answer<'_, ()>;
+    /// Writes what is on the root disk to a file, which is made or replaced and points at no other
+    /// file, and says of which format it is. The guest may run.
+    fn snapshot(&self, server: ServerId, file: PathBuf) -> Answer<'_, DiskFormat>;
     /// The console log that is kept.
     fn console(&self, server: ServerId) -> Answer<'_, String>;
     /// What a running guest uses.
     fn usage(&self, server: ServerId) -> Answer<'_, Usage>;
-    /// Powers off at once and throws away memory on disk; domain and disks stay.
+    /// Powers off at once and throws away memory on disk; domain and disks stay. Nothing is to do
+    /// where there is no domain.
     fn destroy(&self, server: ServerId) -> Answer<'_, ()>;
-    /// Removes the shut off domain and its disks.
+    /// Removes the shut off domain and its disks, as far as they are there.
     fn undefine(&self, server: ServerId) -> Answer<'_, ()>;
 }

@@ -10,6 +10,8 @@ pub enum Step {
     Image,
     /// Making the domain known.
     Define,
+    /// Making a mediated device, or removing one.
+    CreateMdev,
     /// Powering on.
     Start,
     /// Powering off by asking the guest.
@@ -44,6 +46,7 @@ impl Step {
         match self {
             Self::Image => "image",
             Self::Define => "define",
+            Self::CreateMdev => "create_mdev",
             Self::Start => "start",
             Self::Stop => "stop",
             Self::Reboot => "reboot",

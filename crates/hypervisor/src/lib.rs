@@ -13,5 +13,6 @@ mod xml;
 
 pub use atomic::{list_whole, write_atomically};
 pub use definition::Definition;
-pub use driver::{About, Answer, Found, Hypervisor, Life, Transfer};
+pub use driver::{About, Answer, Found, Hypervisor, Life, Mdevs, Transfer};
 pub use error::{Error, Step};
+pub use xml::NAMESPACE;

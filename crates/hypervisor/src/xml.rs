@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use kilonova_node_api::{Attachment, Boot, Rescue};
+use kilonova_node_api::{Attachment, Boot, Guest, Interface, Machine};
 use roxmltree::{Document, Node};
 
 use crate::{Definition, Error, Step};
@@ -23,13 +23,18 @@ impl Definition {
         xml
     }
 
-    fn write(&self, xml: &mut String) -> std::fmt::Result {
-        let Self { server, name, display_name, vcpus, memory_mb, boot, devices, rescue, done } =
+    /// The element below `<metadata>` that says what libvirt has no words for. Whoever writes the
+    /// rest of the XML in another way puts it there: [`Self::from_xml`] reads it.
+    pub fn to_metadata(&self) -> String {
+        let mut xml = String::with_capacity(1024);
+        // Writing to a string cannot fail.
+        let _ = self.write_metadata(&mut xml);
+        xml
+    }
+
+    fn write_metadata(&self, xml: &mut String) -> std::fmt::Result {
+        let Self { display_name, boot, machine, guest, devices, interfaces, rescue, done, .. } =
             self;
-        writeln!(xml, "<domain type='kvm'>")?;
-        writeln!(xml, "  <uuid>{server}</uuid>")?;
-        writeln!(xml, "  <name>{}</name>", Text(name))?;
-        writeln!(xml, "  <metadata>")?;
         writeln!(xml, "    <kilonova:server xmlns:kilonova='{NAMESPACE}'>")?;
         writeln!(xml, "      <kilonova:name>{}</kilonova:name>", Text(display_name))?;
         write!(xml, "      <kilonova:boot")?;
@@ -44,12 +49,14 @@ impl Definition {
             " root_gb='{}' ephemeral_gb='{}' swap_mb='{}'/>",
             boot.root_gb, boot.ephemeral_gb, boot.swap_mb
         )?;
+        if *machine != Machine::default() {
+            said(xml, "machine", machine)?;
+        }
+        if *guest != Guest::default() {
+            said(xml, "guest", guest)?;
+        }
         if let Some(rescue) = rescue {
-            write!(xml, "      <kilonova:rescue")?;
-            if let Some(image) = rescue.image {
-                write!(xml, " image='{image}'")?;
-            }
-            writeln!(xml, "/>")?;
+            said(xml, "rescue", rescue)?;
         }
         if let Some(done) = done {
             writeln!(xml, "      <kilonova:done operation='{done}'/>")?;
@@ -84,7 +91,19 @@ impl Definition {
                 }
             }
         }
-        writeln!(xml, "    </kilonova:server>")?;
+        for interface in interfaces {
+            said(xml, "interface", interface)?;
+        }
+        writeln!(xml, "    </kilonova:server>")
+    }
+
+    fn write(&self, xml: &mut String) -> std::fmt::Result {
+        let Self { server, name, vcpus, memory_mb, devices, interfaces, .. } = self;
+        writeln!(xml, "<domain type='kvm'>")?;
+        writeln!(xml, "  <uuid>{server}</uuid>")?;
+        writeln!(xml, "  <name>{}</name>", Text(name))?;
+        writeln!(xml, "  <metadata>")?;
+        self.write_metadata(xml)?;
         writeln!(xml, "  </metadata>")?;
         writeln!(xml, "  <memory unit='MiB'>{memory_mb}</memory>")?;
         writeln!(xml, "  <vcpu>{vcpus}</vcpu>")?;
@@ -93,7 +112,14 @@ impl Definition {
         writeln!(xml, "    <boot dev='hd'/>")?;
         writeln!(xml, "  </os>")?;
         writeln!(xml, "  <devices>")?;
-        for device in devices {
+        for interface in interfaces {
+            connection(xml, interface, devices)?;
+        }
+        let is_connection = |device: &Attachment| {
+            let address = network_address(device);
+            address.is_some() && interfaces.iter().any(|i| i.device.as_deref() == address)
+        };
+        for device in devices.iter().filter(|device| !is_connection(device)) {
             match device {
                 Attachment::Mdev { uuid, .. } => {
                     writeln!(
@@ -114,7 +140,8 @@ impl Definition {
         writeln!(xml, "</domain>")
     }
 
-    /// Reads what [`Self::to_xml`] wrote.
+    /// Reads what [`Self::to_xml`] wrote, or any other XML with [`Self::to_metadata`] in it, as it
+    /// was written or as libvirt gives it back.
     pub fn from_xml(xml: &str) -> Result<Self, Error> {
         let document = Document::parse(xml).map_err(|error| unreadable(&error.to_string()))?;
         let domain = document.root_element();
@@ -131,7 +158,7 @@ impl Definition {
             name: text(child(domain, "name")?).to_owned(),
             display_name: ours("name").next().map(text).unwrap_or_default().to_owned(),
             vcpus: parse(text(child(domain, "vcpu")?))?,
-            memory_mb: parse(text(child(domain, "memory")?))?,
+            memory_mb: mebibytes(child(domain, "memory")?)?,
             boot: Boot {
                 image: boot.attribute("image").map(parse).transpose()?,
                 root_gb: parse(attribute(boot, "root_gb")?)?,
@@ -139,14 +166,11 @@ impl Definition {
                 swap_mb: parse(attribute(boot, "swap_mb")?)?,
                 rebuilt: boot.attribute("rebuilt").map(parse).transpose()?,
             },
-            rescue: ours("rescue")
-                .next()
-                .map(|rescue| {
-                    let image = rescue.attribute("image").map(parse).transpose()?;
-                    Ok::<_, Error>(Rescue { image })
-                })
-                .transpose()?,
+            machine: ours("machine").next().map(heard).transpose()?.unwrap_or_default(),
+            guest: ours("guest").next().map(heard).transpose()?.unwrap_or_default(),
+            rescue: ours("rescue").next().map(heard).transpose()?,
             devices: ours("device").map(device).collect::<Result<_, _>>()?,
+            interfaces: ours("interface").map(heard).collect::<Result<_, _>>()?,
             done: ours("done")
                 .next()
                 .map(|done| parse(attribute(done, "operation")?))
@@ -155,22 +179,90 @@ impl Definition {
     }
 }
 
-fn pci(xml: &mut String, address: &str, managed: &str) -> std::fmt::Result {
+/// What libvirt has no words for, as a document says it.
+fn said(xml: &mut String, name: &str, value: &impl serde::Serialize) -> std::fmt::Result {
+    let said = serde_json::to_string(value).map_err(|_| std::fmt::Error)?;
+    writeln!(xml, "      <kilonova:{name}>{}</kilonova:{name}>", Text(&said))
+}
+
+fn heard<T: serde::de::DeserializeOwned>(node: Node<'_, '_>) -> Result<T, Error> {
+    serde_json::from_str(text(node)).map_err(|error| unreadable(&error.to_string()))
+}
+
+/// The address of a device that can be a connection to a network by itself: a whole function.
+fn network_address(device: &Attachment) -> Option<&str> {
+    match device {
+        Attachment::Pci { address } | Attachment::Vfio { address, .. } => Some(address),
+        Attachment::Mdev { .. } | Attachment::TestPci { .. } => None,
+    }
+}
+
+/// A connection: a function of the host's that is passed through, or a tap on the network's bridge.
+/// One that is a test's function is in no XML, as such functions are.
+fn connection(xml: &mut String, interface: &Interface, devices: &[Attachment]) -> std::fmt::Result {
+    let device = match &interface.device {
+        None => None,
+        Some(address) => {
+            let of = |device: &&Attachment| network_address(device) == Some(address.as_str());
+            match devices.iter().find(of) {
+                Some(device) => Some((device, address)),
+                None => return Ok(()),
+            }
+        }
+    };
+    match device {
+        Some((device, address)) => {
+            let managed = if matches!(device, Attachment::Vfio { .. }) { "no" } else { "yes" };
+            writeln!(xml, "    <interface type='hostdev' managed='{managed}'>")?;
+            writeln!(xml, "      <mac address='{}'/>", Text(&interface.mac))?;
+            writeln!(xml, "      <source>")?;
+            writeln!(xml, "        {}", pci_address(address, " type='pci'"))?;
+            writeln!(xml, "      </source>")?;
+            if let Some(vlan) = interface.vlan {
+                writeln!(xml, "      <vlan><tag id='{vlan}'/></vlan>")?;
+            }
+        }
+        None => {
+            writeln!(xml, "    <interface type='bridge'>")?;
+            writeln!(xml, "      <mac address='{}'/>", Text(&interface.mac))?;
+            writeln!(xml, "      <source bridge='{}'/>", Text(&interface.bridge()))?;
+            writeln!(xml, "      <target dev='{}'/>", Text(&interface.tap()))?;
+            writeln!(xml, "      <model type='virtio'/>")?;
+            writeln!(xml, "      <mtu size='{}'/>", interface.mtu)?;
+        }
+    }
+    writeln!(xml, "    </interface>")
+}
+
+fn pci_address(address: &str, kind: &str) -> String {
     let mut parts = address.split([':', '.']);
     let mut part = || parts.next().unwrap_or_default();
     let (domain, bus, slot, function) = (part(), part(), part(), part());
-    writeln!(xml, "    <hostdev mode='subsystem' type='pci' managed='{managed}'>")?;
-    writeln!(xml, "      <source>")?;
-    writeln!(
-        xml,
-        "        <address domain='0x{}' bus='0x{}' slot='0x{}' function='0x{}'/>",
+    format!(
+        "<address{kind} domain='0x{}' bus='0x{}' slot='0x{}' function='0x{}'/>",
         Text(domain),
         Text(bus),
         Text(slot),
         Text(function)
-    )?;
+    )
+}
+
+fn pci(xml: &mut String, address: &str, managed: &str) -> std::fmt::Result {
+    writeln!(xml, "    <hostdev mode='subsystem' type='pci' managed='{managed}'>")?;
+    writeln!(xml, "      <source>")?;
+    writeln!(xml, "        {}", pci_address(address, ""))?;
     writeln!(xml, "      </source>")?;
     writeln!(xml, "    </hostdev>")
+}
+
+/// Memory in MiB. libvirt gives it back in KiB.
+fn mebibytes(node: Node<'_, '_>) -> Result<i64, Error> {
+    let amount: i64 = parse(text(node))?;
+    match node.attribute("unit").unwrap_or("KiB") {
+        "MiB" => Ok(amount),
+        "KiB" => Ok(amount / 1024),
+        other => Err(unreadable(&format!("memory is in {other}"))),
+    }
 }
 
 fn device(node: Node<'_, '_>) -> Result<Attachment, Error> {

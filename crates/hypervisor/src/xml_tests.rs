@@ -1,7 +1,10 @@
 //! Golden XML and the way back.
 
 use kilonova_ids::{ImageId, OperationId, ServerId};
-use kilonova_node_api::{Attachment, Boot, Rescue};
+use kilonova_node_api::{
+    Address, Attachment, Boot, Bus, Firmware, Guest, Interface, Key, Machine, Medium, Rescue,
+    RescueDevice,
+};
 
 use crate::Definition;
 
@@ -29,6 +32,9 @@ fn definition() -> Definition {
             Attachment::Vfio { address: "0000:25:00.4".into(), vgpu_type: "nvidia-558".into() },
             Attachment::TestPci { address: "0000:0c:00.1".into() },
         ],
+        interfaces: Vec::new(),
+        machine: Machine::default(),
+        guest: Guest::default(),
         rescue: None,
         done: Some("44444444-4444-4444-8444-444444444444".parse::<OperationId>().expect("a uuid")),
     }
@@ -58,14 +64,57 @@ fn what_is_written_is_read_back() {
     let written = definition();
     let image = written.boot.image;
     let mended = Definition {
-        rescue: Some(Rescue { image }),
+        rescue: Some(Rescue { image, ..Rescue::default() }),
         boot: Boot { rebuilt: written.done, ..written.boot.clone() },
         ..definition()
     };
-    let empty = Definition { rescue: Some(Rescue { image: None }), ..definition() };
-    for written in [written, mended, empty] {
+    let empty = Definition { rescue: Some(Rescue::default()), ..definition() };
+    let machine = Machine {
+        machine_type: Some("q35".into()),
+        firmware: Some(Firmware::Uefi),
+        disk_bus: Some(Bus::Scsi),
+        kernel: image,
+        command_line: Some("console=ttyS0 a='<b>' \"c\" & d".into()),
+        config_drive: true,
+        ..Machine::default()
+    };
+    let device = RescueDevice { medium: Medium::Cdrom, bus: Some(Bus::Usb) };
+    let told = Definition {
+        machine: machine.clone(),
+        guest: Guest {
+            hostname: "db".into(),
+            keys: vec![Key {
+                name: "me & you".into(),
+                kind: "ssh".into(),
+                public_key: "ssh-ed25519 AAAA me@here".into(),
+            }],
+            user_data: Some("IyEvYmluL3NoCg==".into()),
+            metadata: [("a<b".into(), "line\nline".into())].into(),
+            ..Guest::default()
+        },
+        rescue: Some(Rescue { image, device: Some(device), machine }),
+        ..definition()
+    };
+    for written in [written, mended, empty, told] {
         assert_eq!(Definition::from_xml(&written.to_xml()), Ok(written));
     }
+}
+
+#[test]
+fn what_libvirt_gives_back_is_read() {
+    let written = definition();
+    let kept = format!(
+        "<domain type='qemu' id='3'>\n  <name>{}</name>\n  <uuid>{}</uuid>\n  <metadata>\n{}  \
+         </metadata>\n  <memory unit='KiB'>{}</memory>\n  <vcpu placement='static'>{}</vcpu>\n</domain>",
+        written.name,
+        written.server,
+        written.to_metadata(),
+        written.memory_mb * 1024,
+        written.vcpus
+    );
+    assert_eq!(Definition::from_xml(&kept), Ok(written.clone()));
+    let odd = kept.replace("unit='KiB'", "unit='GiB'");
+    assert!(Definition::from_xml(&odd).is_err(), "half of a machine must not be guessed");
 }
 
 #[test]
@@ -90,4 +139,49 @@ fn foreign_and_broken_domains_are_refused() {
         let error = Definition::from_xml(xml).expect_err("refused");
         assert!(error.message.contains(part), "{error}");
     }
+}
+
+#[test]
+fn connections_are_taps_or_functions_of_the_host() {
+    let plugged = Interface {
+        port: "55555555-5555-4555-8555-555555555555".parse().expect("a uuid"),
+        mac: "fa:16:3e:00:00:01".into(),
+        network: "66666666-6666-4666-8666-666666666666".parse().expect("a uuid"),
+        network_type: "vlan".into(),
+        physical_network: "physnet1".into(),
+        vlan: Some(100),
+        mtu: 1500,
+        addresses: vec![Address {
+            address: "10.0.0.2".parse().expect("an address"),
+            prefix: 24,
+            gateway: Some("10.0.0.1".parse().expect("an address")),
+            dns: Vec::new(),
+            routes: Vec::new(),
+            dhcp: true,
+            dhcp_server: None,
+        }],
+        device: None,
+        tag: None,
+        dhcp_mac: None,
+    };
+    let passed = Interface {
+        port: "77777777-7777-4777-8777-777777777777".parse().expect("a uuid"),
+        mac: "fa:16:3e:00:00:02".into(),
+        addresses: Vec::new(),
+        device: Some("0000:0c:1f.3".into()),
+        tag: Some("fast & 'good'".into()),
+        ..plugged.clone()
+    };
+    let connected = Definition {
+        display_name: "plain".into(),
+        devices: vec![Attachment::Pci { address: "0000:0c:1f.3".into() }],
+        interfaces: vec![plugged, passed],
+        done: None,
+        boot: Boot { image: None, root_gb: 1, ephemeral_gb: 0, swap_mb: 0, rebuilt: None },
+        ..definition()
+    };
+    assert_eq!(connected.to_xml(), include_str!("../tests/golden/connected.xml"));
+    assert_eq!(Definition::from_xml(&connected.to_xml()), Ok(connected.clone()));
+    let alone = Definition { interfaces: Vec::new(), ..connected.clone() };
+    assert!(alone.same_machine(&connected), "they are plugged into a running guest");
 }

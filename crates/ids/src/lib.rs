@@ -44,10 +44,27 @@ kinds! {
     HostId, HostKind, "host";
     /// A group of servers that are placed together or apart.
     ServerGroupId, ServerGroupKind, "server_group";
+    /// A network that guests are connected to.
+    NetworkId, NetworkKind, "network";
+    /// A range of addresses on a network.
+    SubnetId, SubnetKind, "subnet";
+    /// A connection to a network.
+    PortId, PortKind, "port";
+    /// Rules for what may reach a port.
+    SecurityGroupId, SecurityGroupKind, "security_group";
+    /// One of these rules.
+    SecurityGroupRuleId, SecurityGroupRuleKind, "security_group_rule";
     /// A durable operation.
     OperationId, OperationKind, "operation";
     /// An HTTP request, shown as `req-<uuid>`.
     RequestId, RequestKind, "request";
+}
+
+/// A new identifier that is greater than those before it: version 7 of RFC 9562, which begins with the
+/// time. In the indexes of a large table what is made together is together, where random ones would
+/// each dirty a page of its own. Not for what is told by its first letters (a port's device is).
+pub fn ascending<T: GenericUuid>() -> T {
+    T::from_untyped_uuid(uuid::Uuid::now_v7())
 }
 
 /// Parses the forms that OpenStack calls "uuid-like": 32 hex digits, with or without dashes, in
@@ -64,6 +81,15 @@ pub fn parse_uuid_like<T: GenericUuid>(text: &str) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ascending_ones_ascend() {
+        let mut ids: Vec<ServerId> = (0..1000).map(|_| ascending()).collect();
+        let made = ids.clone();
+        ids.sort_by_key(ToString::to_string);
+        ids.dedup();
+        assert_eq!(ids, made);
+    }
 
     #[test]
     fn uuid_like_accepts_both_spellings_and_nothing_else() {

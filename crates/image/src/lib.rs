@@ -26,6 +26,7 @@ use kilonova_ids::ImageId;
 use kilonova_store::{Store, Tx};
 
 pub use api::{routes, service};
+pub use app::Piece;
 pub use db::{MIGRATIONS, statements};
 pub use error::Error;
 pub use files::body_of;

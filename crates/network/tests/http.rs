@@ -1,71 +1,385 @@
-//! The network service over HTTP, in process.
+//! The network service over HTTP, in process, on both stores.
 
-use std::sync::Arc;
+mod kit;
 
-use axum::Router;
-use axum::body::Body;
-use axum::http::Request;
-use http_body_util::BodyExt as _;
-use kilonova_network::{routes, service};
-use kilonova_wire::noauth::NoAuth;
+use kit::{Api, apis};
 use serde_json::{Value, json};
-use tower::ServiceExt as _;
-
-async fn call(method: &str, path: &str, token: Option<&str>) -> (u16, Value) {
-    let service = kilonova_wire::mount(routes(), service(), "/network", Arc::new(NoAuth));
-    let router = Router::new().nest("/network", service);
-    let mut request = Request::builder().method(method).uri(format!("/network{path}"));
-    if let Some(token) = token {
-        request = request.header("x-auth-token", token);
-    }
-    let response = router.oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
-    let status = response.status().as_u16();
-    let bytes = response.into_body().collect().await.unwrap().to_bytes();
-    (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
-}
 
 #[tokio::test]
 async fn the_version_documents_need_no_token_and_the_rest_does() {
-    let (status, body) = call("GET", "", None).await;
-    assert_eq!(status, 200);
-    assert_eq!(body["versions"][0]["links"][0]["href"], "http://localhost/network/v2.0/");
-    assert_eq!(call("GET", "/v2.0", None).await.0, 200);
-    for path in ["/v2.0/networks", "/v2.0/networks/x", "/v2.0/quotas/p", "/v2.0/nothing"] {
-        assert_eq!(call("GET", path, None).await.0, 401, "{path}");
+    for api in apis().await {
+        let (status, body) = api.anonymous("/").await;
+        assert_eq!(status, 200);
+        assert_eq!(body["versions"][0]["links"][0]["href"], "http://localhost/network/v2.0/");
+        assert_eq!(api.anonymous("/v2.0").await.0, 200);
+        for path in ["/v2.0/networks", "/v2.0/networks/x", "/v2.0/quotas/p", "/v2.0/nothing"] {
+            assert_eq!(api.anonymous(path).await.0, 401, "{path}");
+        }
     }
 }
 
 #[tokio::test]
-async fn collections_are_empty_and_their_members_not_found() {
-    for name in ["networks", "ports", "subnets", "security-groups", "extensions", "agents"] {
-        let (status, body) = call("GET", &format!("/v2.0/{name}?name=x"), Some("u:p")).await;
-        assert_eq!((status, body), (200, json!({name.replace('-', "_"): []})));
-        let (status, body) = call("GET", &format!("/v2.0/{name}/a%20b"), Some("u:p")).await;
-        assert_eq!(status, 404);
-        assert!(body["NeutronError"]["message"].as_str().unwrap().contains("a b"));
+async fn what_is_not_managed_is_empty_and_says_so() {
+    for api in apis().await {
+        for name in ["routers", "floatingips", "subnetpools", "agents"] {
+            let (status, body) = api.call("u:p", &format!("GET /{name}"), None).await;
+            assert_eq!((status, body), (200, json!({name.replace('-', "_"): []})));
+            let (status, body) = api.call("u:p", &format!("GET /{name}/a%20b"), None).await;
+            assert_eq!(status, 404);
+            assert!(body["NeutronError"]["message"].as_str().unwrap().contains("a b"));
+        }
+        let (status, body) = api.call("admin", "POST /routers", Some(json!({"router": {}}))).await;
+        assert_eq!(status, 501, "{body}");
+        assert_eq!(api.call("u:p", "GET /nothing", None).await.0, 404);
+        let (_, body) = api.call("u:p", "GET /extensions/security-group", None).await;
+        assert_eq!(body["extension"]["alias"], "security-group");
+        api.refused("u:p", "GET /extensions/bgp", None, 404, "ExtensionNotFound").await;
     }
-    assert_eq!(call("GET", "/v2.0/nothing", Some("u:p")).await.0, 404);
 }
 
 #[tokio::test]
-async fn making_something_is_refused_with_advice() {
-    for path in ["/v2.0/networks", "/v2.0/ports", "/v2.0/security-groups"] {
-        let (status, body) = call("POST", path, Some("admin")).await;
-        assert_eq!(status, 501);
-        assert!(body["NeutronError"]["message"].as_str().unwrap().contains("--nic none"));
+async fn every_statement_is_understood() {
+    for api in apis().await {
+        for statements in kilonova_network::statements() {
+            assert_eq!(api.store.refused(statements).await, Vec::<String>::new());
+        }
     }
-    assert_eq!(call("DELETE", "/v2.0/networks/x", Some("admin")).await.0, 404);
-    assert_eq!(call("PUT", "/v2.0/quotas/p", Some("admin")).await.0, 501);
 }
 
 #[tokio::test]
-async fn quotas_are_without_limit_and_of_the_own_project() {
-    for path in ["/v2.0/quotas/p", "/v2.0/quotas/p/default"] {
-        assert_eq!(call("GET", path, Some("u:p")).await.1["quota"]["network"], -1);
+async fn networks_are_flat_or_vlans_and_have_their_segment_alone() {
+    for api in apis().await {
+        let net = api.make("ann:red", "network", json!({"name": "n"})).await;
+        assert_eq!(net["status"], "ACTIVE");
+        assert_eq!((&net["mtu"], &net["shared"]), (&json!(1500), &json!(false)));
+        assert!(net.get("provider:network_type").is_none(), "it is for administrators");
+        let path = format!("GET /networks/{}", net["id"].as_str().unwrap());
+        let seen = api.ok("admin", &path, None).await["network"].clone();
+        assert_eq!(seen["provider:network_type"], "vlan");
+        assert_eq!(seen["provider:segmentation_id"], 100);
+        let second = api.make("ann:red", "network", json!({})).await;
+        let path = format!("GET /networks/{}", second["id"].as_str().unwrap());
+        assert_eq!(api.ok("admin", &path, None).await["network"]["provider:segmentation_id"], 101);
+        let flat = json!({"provider:network_type": "flat", "provider:physical_network": "p",
+            "shared": true});
+        api.make("admin", "network", flat.clone()).await;
+        let post = |body| Some(json!({"network": body}));
+        api.refused("admin", "POST /networks", post(flat), 409, "FlatNetworkInUse").await;
+        let vlan = json!({"provider:network_type": "vlan", "provider:physical_network": "physnet1",
+            "provider:segmentation_id": 100});
+        api.refused("admin", "POST /networks", post(vlan.clone()), 409, "VlanIdInUse").await;
+        api.refused("ann:red", "POST /networks", post(vlan), 403, "PolicyNotAuthorized").await;
+        for (wrong, code) in [
+            (json!({"provider:network_type": "flat"}), "InvalidInput"),
+            (json!({"provider:segmentation_id": 7}), "InvalidInput"),
+            (json!({"colour": "red"}), "HTTPBadRequest"),
+            (json!({"mtu": 20}), "HTTPBadRequest"),
+            (json!({"mtu": 9000}), "InvalidInput"),
+            (json!({"name": 7}), "HTTPBadRequest"),
+            (json!({"name": "x".repeat(256)}), "HTTPBadRequest"),
+        ] {
+            api.refused("admin", "POST /networks", post(wrong), 400, code).await;
+        }
+        let blue = api.ok("bob:blue", "GET /networks", None).await;
+        assert_eq!(blue["networks"].as_array().unwrap().len(), 1, "only the shared one");
+        api.refused(
+            "bob:blue",
+            &format!("DELETE /networks/{}", net["id"].as_str().unwrap()),
+            None,
+            404,
+            "NetworkNotFound",
+        )
+        .await;
     }
-    let (_, body) = call("GET", "/v2.0/quotas/p/details", Some("u:p")).await;
-    assert_eq!(body["quota"]["port"], json!({"limit": -1, "used": 0, "reserved": 0}));
-    assert_eq!(call("GET", "/v2.0/quotas/other", Some("u:p")).await.0, 403);
-    assert_eq!(call("GET", "/v2.0/quotas/other", Some("admin")).await.0, 200);
-    assert_eq!(call("GET", "/v2.0/quotas", Some("admin")).await.1, json!({"quotas": []}));
+}
+
+#[tokio::test]
+async fn subnets_of_both_families() {
+    for api in apis().await {
+        let net = api.make("ann:red", "network", json!({"name": "n"})).await["id"].clone();
+        let four = json!({"network_id": net, "ip_version": 4, "cidr": "10.0.0.0/24",
+            "dns_nameservers": ["9.9.9.9"],
+            "host_routes": [{"destination": "10.9.0.0/16", "nexthop": "10.0.0.254"}]});
+        let subnet = api.make("ann:red", "subnet", four).await;
+        assert_eq!(subnet["gateway_ip"], "10.0.0.1");
+        assert_eq!(subnet["allocation_pools"], json!([{"start": "10.0.0.2", "end": "10.0.0.254"}]));
+        let six = json!({"network_id": net, "ip_version": 6, "cidr": "fd00::/64"});
+        let six = api.make("ann:red", "subnet", six).await;
+        assert_eq!(six["gateway_ip"], "fd00::1");
+        let post = |more: serde_json::Value| {
+            let mut body = json!({"network_id": net, "ip_version": 4, "cidr": "10.1.0.0/24"});
+            body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            Some(json!({"subnet": body}))
+        };
+        let pool = |start: &str, end: &str| json!([{"start": start, "end": end}]);
+        for (more, status, code) in [
+            (json!({"cidr": "10.0.0.128/25"}), 400, "InvalidInput"),
+            (json!({"cidr": "fd01::/64"}), 400, "InvalidInput"),
+            (json!({"cidr": "10.1.0.0"}), 400, "HTTPBadRequest"),
+            (json!({"gateway_ip": "fd00::1"}), 400, "InvalidInput"),
+            (json!({"gateway_ip": "10.1.0.0"}), 400, "InvalidInput"),
+            (
+                json!({"allocation_pools": pool("10.1.0.9", "10.1.0.4")}),
+                400,
+                "InvalidAllocationPool",
+            ),
+            (
+                json!({"allocation_pools": pool("10.1.0.9", "10.2.0.4")}),
+                400,
+                "OutOfBoundsAllocationPool",
+            ),
+            (
+                json!({"allocation_pools": pool("10.1.0.1", "10.1.0.4")}),
+                409,
+                "GatewayConflictWithAllocationPools",
+            ),
+            (json!({"dns_nameservers": ["fd00::5"]}), 400, "InvalidInput"),
+        ] {
+            api.refused("ann:red", "POST /subnets", post(more), status, code).await;
+        }
+        let path = format!("PUT /subnets/{}", subnet["id"].as_str().unwrap());
+        let set = json!({"subnet": {"gateway_ip": null, "enable_dhcp": false}});
+        let changed = api.ok("ann:red", &path, Some(set)).await;
+        assert_eq!(changed["subnet"]["gateway_ip"], json!(null));
+        assert_eq!(changed["subnet"]["revision_number"], 2);
+        let cidr = json!({"subnet": {"cidr": "10.7.0.0/24"}});
+        api.refused("ann:red", &path, Some(cidr), 400, "HTTPBadRequest").await;
+    }
+}
+
+#[tokio::test]
+async fn ports_have_addresses_of_their_own() {
+    for api in apis().await {
+        let net = api.network("ann:red", &["10.0.0.0/29", "fd00::/64"]).await;
+        let mut seen = Vec::new();
+        for _ in 0..5 {
+            let port = api.make("ann:red", "port", json!({"network_id": net})).await;
+            let ips = port["fixed_ips"].as_array().unwrap().clone();
+            assert_eq!(ips.len(), 2, "one of each family");
+            seen.push(ips[0]["ip_address"].as_str().unwrap().to_owned());
+            assert_eq!(port["security_groups"].as_array().unwrap().len(), 1);
+            assert!(port["mac_address"].as_str().unwrap().starts_with("fa:16:3e:"));
+            assert!(port.get("binding:host_id").is_none());
+        }
+        let expected = ["10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"];
+        assert_eq!(seen, expected);
+        let post = |more: serde_json::Value| {
+            let mut body = json!({"network_id": net});
+            body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            Some(json!({"port": body}))
+        };
+        let ip = |ip: &str| json!({"fixed_ips": [{"ip_address": ip}]});
+        for (more, status, code) in [
+            (json!({}), 409, "IpAddressGenerationFailure"),
+            (ip("10.0.0.3"), 409, "IpAddressAlreadyAllocated"),
+            (ip("10.0.0.7"), 400, "InvalidIpForNetwork"),
+            (ip("10.9.0.7"), 400, "InvalidIpForNetwork"),
+            (json!({"fixed_ips": [{"subnet_id": net}]}), 404, "SubnetNotFound"),
+            (json!({"mac_address": "01:00:00:00:00:01"}), 400, "HTTPBadRequest"),
+            (json!({"security_groups": [net]}), 404, "SecurityGroupNotFound"),
+            (json!({"network_id": "11111111-1111-4111-8111-111111111111"}), 404, "NetworkNotFound"),
+        ] {
+            api.refused("ann:red", "POST /ports", post(more), status, code).await;
+        }
+        let found = api.ok("ann:red", "GET /ports?fixed_ips=ip_address%3D10.0.0.4", None).await;
+        let port = found["ports"][0].clone();
+        let path = |verb: &str| format!("{verb} /ports/{}", port["id"].as_str().unwrap());
+        api.none("ann:red", &path("DELETE")).await;
+        let again = api.make("ann:red", "port", json!({"network_id": net})).await;
+        assert_eq!(again["fixed_ips"][0]["ip_address"], "10.0.0.4", "it goes round");
+        api.refused("bob:blue", &path("GET"), None, 404, "PortNotFound").await;
+        let bare = json!({"network_id": net, "fixed_ips": [], "port_security_enabled": false});
+        let bare = api.make("ann:red", "port", bare).await;
+        assert_eq!((&bare["fixed_ips"], &bare["security_groups"]), (&json!([]), &json!([])));
+        api.refused("ann:red", &format!("DELETE /networks/{net}"), None, 409, "NetworkInUse").await;
+        api.audit().await;
+    }
+}
+
+#[tokio::test]
+async fn ports_made_at_once_never_share_an_address() {
+    for api in apis().await {
+        let net = api.network("ann:red", &["10.0.0.0/27"]).await;
+        let tasks: Vec<_> = (0..40)
+            .map(|_| {
+                let (api, net) = (api.clone(), net.clone());
+                tokio::spawn(async move {
+                    let body = json!({"port": {"network_id": net}});
+                    api.call("ann:red", "POST /ports", Some(body)).await
+                })
+            })
+            .collect();
+        let (mut made, mut full) = (Vec::new(), 0);
+        for task in tasks {
+            let (status, body) = task.await.unwrap();
+            match status {
+                201 => made.push(body["port"]["fixed_ips"][0]["ip_address"].to_string()),
+                409 => full += 1,
+                other => panic!("{other} {body}"),
+            }
+        }
+        made.sort();
+        made.dedup();
+        assert_eq!((made.len(), full), (29, 11));
+        api.audit().await;
+    }
+}
+
+#[tokio::test]
+async fn each_project_has_a_default_group() {
+    for api in apis().await {
+        let list = api.ok("ann:red", "GET /security-groups", None).await;
+        let groups = list["security_groups"].as_array().unwrap().clone();
+        assert_eq!(groups.len(), 1);
+        assert_eq!(groups[0]["name"], "default");
+        assert_eq!(groups[0]["security_group_rules"].as_array().unwrap().len(), 4);
+        let id = groups[0]["id"].as_str().unwrap().to_owned();
+        let delete = format!("DELETE /security-groups/{id}");
+        api.refused("ann:red", &delete, None, 409, "SecurityGroupCannotRemoveDefault").await;
+        let web = api.make("ann:red", "security_group", json!({"name": "web"})).await;
+        assert_eq!(web["security_group_rules"].as_array().unwrap().len(), 2, "all may go out");
+        let rule = json!({"security_group_id": web["id"], "direction": "ingress",
+            "protocol": "tcp", "port_range_min": 80, "port_range_max": 80,
+            "remote_ip_prefix": "10.0.0.0/8"});
+        let made = api.make("ann:red", "security_group_rule", rule.clone()).await;
+        let post = |body| Some(json!({"security_group_rule": body}));
+        let path = "POST /security-group-rules";
+        api.refused("ann:red", path, post(rule.clone()), 409, "SecurityGroupRuleExists").await;
+        for (key, value, code) in [
+            ("port_range_max", json!(70), "SecurityGroupInvalidPortRange"),
+            ("protocol", json!(null), "SecurityGroupProtocolRequiredWithPorts"),
+            ("protocol", json!("nonsense"), "HTTPBadRequest"),
+            ("ethertype", json!("IPv6"), "SecurityGroupRuleParameterConflict"),
+            ("remote_group_id", web["id"].clone(), "SecurityGroupMultipleRemoteEntites"),
+        ] {
+            let mut wrong = rule.clone();
+            wrong[key] = value;
+            api.refused("ann:red", path, post(wrong), 400, code).await;
+        }
+        let net = api.network("ann:red", &["10.0.0.0/24"]).await;
+        let port = json!({"network_id": net, "security_groups": [web["id"]]});
+        let port = api.make("ann:red", "port", port).await;
+        let delete = format!("DELETE /security-groups/{}", web["id"].as_str().unwrap());
+        api.refused("ann:red", &delete, None, 409, "SecurityGroupInUse").await;
+        api.none("ann:red", &format!("DELETE /ports/{}", port["id"].as_str().unwrap())).await;
+        let rule = format!("DELETE /security-group-rules/{}", made["id"].as_str().unwrap());
+        api.none("ann:red", &rule).await;
+        api.none("ann:red", &delete).await;
+    }
+}
+
+#[tokio::test]
+async fn lists_are_filtered_sorted_trimmed_and_paged() {
+    for api in apis().await {
+        for name in ["c", "a", "b", "a"] {
+            api.make("ann:red", "network", json!({"name": name, "tags": [name]})).await;
+        }
+        let names = async |api: &Api, query: &str| -> Vec<String> {
+            let list = api.ok("ann:red", &format!("GET /networks?{query}"), None).await;
+            let list = list["networks"].as_array().unwrap().clone();
+            list.iter().map(|net| net["name"].as_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!(names(&api, "name=a").await, ["a", "a"]);
+        assert_eq!(names(&api, "name=a&name=b").await, ["a", "b", "a"]);
+        assert_eq!(names(&api, "sort_key=name&sort_dir=desc").await, ["c", "b", "a", "a"]);
+        assert_eq!(names(&api, "tags=b").await, ["b"]);
+        assert_eq!(names(&api, "not-tags=a").await, ["c", "b"]);
+        assert_eq!(names(&api, "admin_state_up=False").await, Vec::<String>::new());
+        let page = api.ok("ann:red", "GET /networks?limit=2&fields=id", None).await;
+        assert_eq!(page["networks"][0].as_object().unwrap().len(), 1);
+        let next = page["networks_links"][0]["href"].as_str().unwrap();
+        let (_, query) = next.split_once('?').unwrap();
+        let rest = api.ok("ann:red", &format!("GET /networks?{query}"), None).await;
+        assert_eq!(rest["networks"].as_array().unwrap().len(), 2);
+        for wrong in ["colour=red", "sort_key=colour", "limit=x", "marker=x"] {
+            let path = format!("GET /networks?{wrong}");
+            api.refused("ann:red", &path, None, 400, "HTTPBadRequest").await;
+        }
+        let id = rest["networks"][0]["id"].as_str().unwrap();
+        let tags = format!("PUT /networks/{id}/tags");
+        let set = api.ok("ann:red", &tags, Some(json!({"tags": ["x", "y"]}))).await;
+        assert_eq!(set, json!({"tags": ["x", "y"]}));
+        let bulk = json!({"networks": [{"name": "d"}, {"name": "e"}]});
+        let (status, made) = api.call("ann:red", "POST /networks", Some(bulk)).await;
+        assert_eq!((status, made["networks"].as_array().unwrap().len()), (201, 2));
+    }
+}
+
+#[tokio::test]
+async fn quotas_hold() {
+    for api in apis().await {
+        let (_, body) = api.call("u:p", "GET /quotas/p/details", None).await;
+        assert_eq!(body["quota"]["port"], json!({"limit": 500, "used": 0, "reserved": 0}));
+        assert_eq!(api.call("u:p", "GET /quotas/other", None).await.0, 403);
+        assert_eq!(api.ok("admin", "GET /quotas", None).await, json!({"quotas": []}));
+        let set = json!({"quota": {"network": 1}});
+        assert_eq!(api.call("u:p", "PUT /quotas/p", Some(set.clone())).await.0, 403);
+        let set = api.ok("admin", "PUT /quotas/p", Some(set)).await;
+        assert_eq!(set["quota"]["network"], 1);
+        api.make("u:p", "network", json!({})).await;
+        let body = Some(json!({"network": {}}));
+        api.refused("u:p", "POST /networks", body, 409, "OverQuota").await;
+        api.none("admin", "DELETE /quotas/p").await;
+        api.make("u:p", "network", json!({})).await;
+    }
+}
+
+#[tokio::test]
+async fn somebody_answers_where_guests_ask() {
+    for api in apis().await {
+        let net = api.network("ann:red", &[]).await;
+        let list = format!("GET /ports?network_id={net}");
+        let answering = async || {
+            let ports = api.ok("ann:red", &list, None).await["ports"].clone();
+            let ports = ports.as_array().unwrap().clone();
+            let owners: Vec<_> = ports.iter().map(|port| port["device_owner"].clone()).collect();
+            let ips = ports.iter().flat_map(|port| port["fixed_ips"].as_array().unwrap().clone());
+            let ips: Vec<_> = ips.map(|ip| ip["ip_address"].clone()).collect();
+            assert!(owners.iter().all(|owner| owner == "network:dhcp"), "{owners:?}");
+            assert!(ports.len() < 2, "one for all subnets");
+            (ports.first().cloned().unwrap_or(Value::Null), json!(ips))
+        };
+        assert_eq!(answering().await.1, json!([]));
+        let subnet = async |cidr: &str, dhcp: bool| {
+            let version = if cidr.contains(':') { 6 } else { 4 };
+            let body = json!({"network_id": net, "cidr": cidr, "ip_version": version,
+                "enable_dhcp": dhcp});
+            api.make("ann:red", "subnet", body).await["id"].as_str().unwrap().to_owned()
+        };
+        let four = subnet("10.0.0.0/24", true).await;
+        let six = subnet("fd00::/64", true).await;
+        subnet("10.1.0.0/24", false).await;
+        subnet("10.2.0.0/32", true).await;
+        let (port, ips) = answering().await;
+        assert_eq!(ips, json!(["10.0.0.254", "fd00::ffff:ffff:ffff:ffff"]));
+        assert_eq!(port["status"], "ACTIVE");
+        let quota = api.ok("ann:red", "GET /quotas/red/details", None).await;
+        assert_eq!(quota["quota"]["port"]["used"], 0, "it is nobody's");
+        let at = |verb: &str| format!("{verb} /ports/{}", port["id"].as_str().unwrap());
+        api.refused("ann:red", &at("DELETE"), None, 409, "ServicePortInUse").await;
+        let body = json!({"port": {"fixed_ips": []}});
+        api.refused("admin", &at("PUT"), Some(body), 409, "ServicePortInUse").await;
+
+        let taken = json!({"network_id": net, "fixed_ips": [{"ip_address": "10.0.0.254"}]});
+        let body = Some(json!({"port": taken}));
+        api.refused("ann:red", "POST /ports", body, 409, "IpAddressAlreadyAllocated").await;
+        let set = |dhcp: bool| Some(json!({"subnet": {"enable_dhcp": dhcp}}));
+        let path = format!("PUT /subnets/{four}");
+        api.ok("ann:red", &path, set(false)).await;
+        assert_eq!(answering().await.1, json!(["fd00::ffff:ffff:ffff:ffff"]));
+        let last = api.make("ann:red", "port", taken).await;
+        api.ok("ann:red", &path, set(true)).await;
+        api.audit().await;
+        api.none("ann:red", &format!("DELETE /ports/{}", last["id"].as_str().unwrap())).await;
+        let ips = answering().await.1;
+        assert_eq!(ips, json!(["fd00::ffff:ffff:ffff:ffff", "10.0.0.253"]), "the next to last");
+        api.none("ann:red", &format!("DELETE /subnets/{six}")).await;
+        assert_eq!(answering().await.1, json!(["10.0.0.253"]));
+        api.none("ann:red", &format!("DELETE /subnets/{four}")).await;
+        assert_eq!(answering().await.0, Value::Null, "nobody asks any more");
+        subnet("10.3.0.0/24", true).await;
+        api.audit().await;
+        api.none("ann:red", &format!("DELETE /networks/{net}")).await;
+        api.audit().await;
+    }
 }

@@ -6,7 +6,7 @@ use std::pin::Pin;
 
 use kilonova_ids::ImageId;
 
-use crate::{Batch, Carried, Chunk, Observation, Registration, Reply, Session};
+use crate::{Batch, Carried, Chunk, DiskFormat, Observation, Registration, Reply, Session};
 
 /// A boxed answer.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Refusal>> + Send + 'a>>;
@@ -68,13 +68,14 @@ pub trait ControlPlane: Send + Sync + 'static {
         offset: u64,
     ) -> Answer<'a, Chunk>;
 
-    /// Takes the bytes of an image that a document's snapshot names, from a file. Sending again what
-    /// has been taken does no harm.
+    /// Takes the bytes of an image that a document's snapshot names, from a file of this format.
+    /// Sending again what has been taken does no harm.
     fn keep_image<'a>(
         &'a self,
         host: &'a str,
         epoch: i64,
         image: ImageId,
+        format: DiskFormat,
         file: PathBuf,
     ) -> Answer<'a, ()>;
 

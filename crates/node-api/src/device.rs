@@ -4,6 +4,14 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+/// Trait of a host whose hypervisor takes mediated devices along when a running guest goes to another
+/// host, and takes them in when one comes (libvirt 8.6.0 and QEMU 8.1.0, or newer).
+pub const VGPU_LIVE_MIGRATION: &str = "CUSTOM_VGPU_LIVE_MIGRATION";
+
+/// The same of PCI functions that stay with a driver of their kind (libvirt 10.0.0 and QEMU 8.2.2, or
+/// newer).
+pub const VARIANT_LIVE_MIGRATION: &str = "CUSTOM_VFIO_VARIANT_LIVE_MIGRATION";
+
 /// What a node says when it starts and whenever its devices change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Registration {

@@ -3,7 +3,9 @@
 use kilonova_ids::{ImageId, OperationId, ServerId};
 use serde::{Deserialize, Serialize};
 
-use crate::{Attachment, Order, Question};
+use crate::{
+    Attachment, Bus, Filters, Guest, Interface, Machine, Medium, Order, Question, is_default,
+};
 
 /// The desired state of one server on one host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -39,13 +41,23 @@ pub struct Domain {
     pub memory_mb: i64,
     /// Disks, if any.
     pub boot: Boot,
+    /// What the machine is like beyond its size.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub machine: Machine,
+    /// What the guest is told of itself.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub guest: Guest,
     /// Running or not.
     pub power: Power,
     /// The last one-shot verb; carried out once per operation id.
     pub verb: Option<(OperationId, Verb)>,
     /// The devices, whole.
     pub devices: Vec<Attachment>,
-    /// The host that has the guest's disks; they are fetched from there before it is first defined.
+    /// Its connections to networks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub interfaces: Vec<Interface>,
+    /// The host that has the guest, or its disks; they are fetched from there before it is first
+    /// defined, as far as the guest does not bring them itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Peer>,
     /// Where the guest is to go. Without it a departure that is under way is called off.
@@ -58,10 +70,27 @@ pub struct Domain {
 }
 
 /// A guest that is being mended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rescue {
     /// The image it starts from.
     pub image: Option<ImageId>,
+    /// How that image is plugged in, where it says so: the guest's own disks stay in their places,
+    /// and it comes behind them. Without, it takes the place of the root disk, which comes second.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub device: Option<RescueDevice>,
+    /// The machine while it is being mended.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub machine: Machine,
+}
+
+/// How a disk to be mended from is plugged in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RescueDevice {
+    /// What it looks like (`hw_rescue_device`).
+    pub medium: Medium,
+    /// What it is plugged into, where that is said (`hw_rescue_bus`).
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub bus: Option<Bus>,
 }
 
 /// Where the guest boots from.
@@ -94,6 +123,9 @@ pub enum Power {
     Off,
     /// All of it is there but the guest, which comes from another host.
     Incoming,
+    /// It is as it is. A departure that is under way is called off; nothing else is done, and what
+    /// the guest does is said. Where there is no domain, that is [`Absent`](crate::Outcome::Absent).
+    AsIs,
 }
 
 /// Another host.
@@ -149,4 +181,7 @@ pub struct Batch {
     /// What somebody waits to hear about guests.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<Question>,
+    /// The security groups of the host's guests, whole, where they or the guests have changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filters: Option<Box<Filters>>,
 }

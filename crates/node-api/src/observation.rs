@@ -14,6 +14,29 @@ pub struct Observation {
     pub generation: i64,
     /// What came of it.
     pub outcome: Outcome,
+    /// Whether this is how a guest, which once was as the document says, was found when the node
+    /// started: nothing was done to it since. Its host may have been restarted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub at_start: bool,
+}
+
+impl Observation {
+    /// What came of a document.
+    pub fn new(server: ServerId, generation: i64, outcome: Outcome) -> Self {
+        Self { server, generation, outcome, at_start: false }
+    }
+}
+
+/// What a node is at, where that takes long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// It copies the disk for an image.
+    Copying,
+    /// It sends the copy to the image service.
+    Sending,
+    /// The disks are there; it makes the guest.
+    Spawning,
 }
 
 /// The result of carrying a document out.
@@ -30,6 +53,11 @@ pub enum Outcome {
     Stopped,
     /// Everything is there with exactly the document's devices, and waits for the guest.
     Ready,
+    /// It is being made so; this is said now and then, and may be lost.
+    Working {
+        /// What the node is at.
+        phase: Phase,
+    },
     /// The guest is leaving; this is said now and then, and more is to come.
     Departing(Progress),
     /// The guest runs on the other host and no longer here.
@@ -38,7 +66,7 @@ pub enum Outcome {
     Absent,
     /// It could not be made so. What was half made is undone, as far as the node can.
     Failed {
-        /// The step that failed: `create_mdev`, `image`, `define`, `start`, `reboot`, `stop`,
+        /// The step that failed: `create_mdev`, `network`, `image`, `define`, `start`, `reboot`, `stop`,
         /// `destroy`, `pause`, `unpause`, `suspend`, `resume`, `snapshot`, `crash_dump`.
         step: String,
         /// Why, for people.

@@ -82,10 +82,14 @@ pub enum End {
 }
 
 /// Some bytes of an image.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Chunk {
     /// Bytes of the whole image.
     pub size: u64,
+    /// Format of the image: `raw`, `qcow2`, `iso`, …
+    pub format: Option<String>,
+    /// SHA-512 of the whole image, in hex.
+    pub sha512: Option<String>,
     /// Those from where it was asked for; none at the end.
     pub bytes: Vec<u8>,
 }

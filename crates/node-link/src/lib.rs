@@ -4,21 +4,31 @@
 //! decides how patient it is, and the same way for every kind of control plane.
 
 mod file;
+mod identity;
+mod join;
 mod refusal;
+mod renewal;
+mod trouble;
 mod url;
 
 use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use kilonova_ids::ImageId;
 use kilonova_node_api::{
-    Answer, Batch, Carried, Chunk, ControlPlane, Observation, Refusal, Registration, Reply, Session,
+    Answer, Batch, Carried, Chunk, Clock, ControlPlane, Credential, DiskFormat, Observation,
+    Refusal, Registration, Renewal, Reply, Session,
 };
 use reqwest::header::HeaderMap;
 use reqwest::{Client, Method, RequestBuilder};
+use rustls::ClientConfig;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+pub use identity::{Identity, Known};
+pub use join::join;
+pub use renewal::keep_certified;
 pub use url::Error;
 
 /// Longer than a long poll lasts.
@@ -28,13 +38,20 @@ const UPLOAD: Duration = Duration::from_secs(6 * 3600);
 const CONNECT: Duration = Duration::from_secs(5);
 /// Says how large the image is of which an answer holds some bytes.
 const SIZE: &str = "x-image-size";
+/// Says of which format it is.
+const FORMAT: &str = "x-image-format";
+/// Says the hash of the whole of it.
+const SHA512: &str = "x-image-sha512";
+/// Says what our clock shows, in microseconds since 1970.
+const CLOCK: &str = "x-kilonova-clock";
 
 /// A control plane at a URL.
 #[derive(Clone)]
 pub struct Remote {
-    client: Client,
+    client: Arc<RwLock<Client>>,
     base: String,
-    token: String,
+    /// What it knows us by where it does not know us by a certificate.
+    token: Option<String>,
 }
 
 impl std::fmt::Debug for Remote {
@@ -44,28 +61,64 @@ impl std::fmt::Debug for Remote {
 }
 
 impl Remote {
-    /// A control plane at `url` (`http://ADDRESS:PORT`), whose word for nodes is `token`.
+    /// A control plane at `url` (`http://ADDRESS:PORT`), whose word for nodes is `token`. The word
+    /// goes over the wire as it is: this is for one machine, and for tests.
     ///
     /// # Errors
     /// A URL or token that cannot be one, or a system without sockets.
     pub fn new(url: &str, token: &str) -> Result<Self, Error> {
-        let base = url::base(url)?;
-        let token = url::token(token)?;
-        let client = Client::builder()
-            .connect_timeout(CONNECT)
-            .timeout(PATIENCE)
-            .tcp_nodelay(true)
-            .build()
-            .map_err(|error| Error::Client(error.to_string()))?;
-        Ok(Self { client, base, token })
+        let base = url::base(url, "http")?;
+        let token = Some(url::token(token)?);
+        let config = kilonova_pki::anonymous().map_err(|error| Error::Client(error.to_string()))?;
+        Ok(Self { client: Arc::new(RwLock::new(client(config)?)), base, token })
+    }
+
+    /// A control plane at `url` (`https://ADDRESS:PORT`), which knows us by our certificate.
+    ///
+    /// # Errors
+    /// A URL that cannot be one, or a system without sockets.
+    pub fn certified(url: &str, config: ClientConfig) -> Result<Self, Error> {
+        let base = url::base(url, "https")?;
+        Ok(Self { client: Arc::new(RwLock::new(client(config)?)), base, token: None })
+    }
+
+    /// Speaks by another certificate from now on. What is under way ends as it began.
+    ///
+    /// # Errors
+    /// A system without sockets.
+    pub fn speak_by(&self, config: ClientConfig) -> Result<(), Error> {
+        *self.client.write().unwrap_or_else(PoisonError::into_inner) = client(config)?;
+        Ok(())
+    }
+
+    /// What the control plane's clock shows.
+    ///
+    /// # Errors
+    /// When it does not say.
+    pub async fn clock(&self) -> Result<Clock, Refusal> {
+        self.ask(self.request(Method::GET, "/v1/clock").timeout(CONNECT * 2)).await
+    }
+
+    /// A new certificate for the host that the present one names.
+    ///
+    /// # Errors
+    /// When there is none to be had.
+    pub async fn renew(&self, host: &str, renewal: &Renewal) -> Result<Credential, Refusal> {
+        let path = format!("/v1/hosts/{}/certificate", url::segment(host));
+        self.ask(with_body(self.request(Method::POST, &path), renewal)?).await
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        self.client.request(method, format!("{}{path}", self.base)).bearer_auth(&self.token)
+        let client = self.client.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let request = client.request(method, format!("{}{path}", self.base));
+        match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        }
     }
 
     async fn send(&self, request: RequestBuilder) -> Result<(HeaderMap, Vec<u8>), Refusal> {
-        let unavailable = |error: reqwest::Error| Refusal::Unavailable(causes(&error));
+        let unavailable = |error: reqwest::Error| Refusal::Unavailable(trouble::told(&error));
         let answer = request.send().await.map_err(unavailable)?;
         let status = answer.status();
         let headers = answer.headers().clone();
@@ -92,7 +145,8 @@ impl ControlPlane for Remote {
         Box::pin(async move {
             let path =
                 format!("/v1/hosts/{}/desired?epoch={epoch}&since={since}", url::segment(host));
-            self.ask(self.request(Method::GET, &path)).await
+            let request = self.request(Method::GET, &path).header(CLOCK, now().to_string());
+            self.ask(request).await
         })
     }
 
@@ -137,7 +191,8 @@ impl ControlPlane for Remote {
             let size = size.ok_or_else(|| {
                 Refusal::Unavailable(format!("{} sends bytes without {SIZE}", self.base))
             })?;
-            Ok(Chunk { size, bytes })
+            let said = |name| Some(headers.get(name)?.to_str().ok()?.to_owned());
+            Ok(Chunk { size, bytes, format: said(FORMAT), sha512: said(SHA512) })
         })
     }
 
@@ -146,11 +201,13 @@ impl ControlPlane for Remote {
         host: &'a str,
         epoch: i64,
         image: ImageId,
+        format: DiskFormat,
         file: PathBuf,
     ) -> Answer<'a, ()> {
         Box::pin(async move {
             let host = url::segment(host);
-            let path = format!("/v1/hosts/{host}/images/{image}?epoch={epoch}");
+            let said = format.as_str();
+            let path = format!("/v1/hosts/{host}/images/{image}?epoch={epoch}&format={said}");
             let body = file::body(&file).map_err(|error| {
                 Refusal::Rejected(format!("{} cannot be read: {error}", file.display()))
             })?;
@@ -168,20 +225,24 @@ impl ControlPlane for Remote {
     }
 }
 
+/// Microseconds since 1970.
+fn now() -> i64 {
+    let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}
+
 fn with_body<T: Serialize>(request: RequestBuilder, body: &T) -> Result<RequestBuilder, Refusal> {
     let bytes = serde_json::to_vec(body)
         .map_err(|error| Refusal::Rejected(format!("the message cannot be written: {error}")))?;
     Ok(request.header("content-type", "application/json").body(bytes))
 }
 
-/// The whole chain: the outermost sentence alone says only that a request failed.
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        next = cause.source();
-    }
-    text
+fn client(config: ClientConfig) -> Result<Client, Error> {
+    Client::builder()
+        .connect_timeout(CONNECT)
+        .timeout(PATIENCE)
+        .tcp_nodelay(true)
+        .tls_backend_preconfigured(config)
+        .build()
+        .map_err(|error| Error::Client(error.to_string()))
 }

@@ -6,22 +6,36 @@ use std::fmt::Write;
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Error {
     /// The URL is none.
-    #[error("{0:?} is no URL of a control plane; it looks like http://192.0.2.1:8774")]
-    Url(String),
+    #[error("{0:?} is no URL of a control plane; it looks like {1}://192.0.2.1:8774")]
+    Url(String, &'static str),
     /// The token cannot be sent.
     #[error("the token is empty or holds what no token holds; copy the file node.token again")]
     Token,
+    /// What the host keeps of itself cannot be used.
+    #[error("{file}: {why}", file = .file.display())]
+    Identity {
+        /// Which file.
+        file: std::path::PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// A certificate or a key is not as it should be.
+    #[error(transparent)]
+    Pki(#[from] kilonova_pki::Error),
+    /// The control plane did not do it.
+    #[error("{0}")]
+    Refused(kilonova_node_api::Refusal),
     /// No client can be made.
     #[error("cannot make an HTTP client: {0}")]
     Client(String),
 }
 
-/// Where the routes for nodes are.
-pub(super) fn base(url: &str) -> Result<String, Error> {
-    let wrong = || Error::Url(url.to_owned());
+/// Where the routes for nodes are, at a URL with the scheme `http` or `https`.
+pub(super) fn base(url: &str, scheme: &'static str) -> Result<String, Error> {
+    let wrong = || Error::Url(url.to_owned(), scheme);
     let parsed = reqwest::Url::parse(url.trim()).map_err(|_| wrong())?;
     let bare = parsed.query().is_none() && parsed.fragment().is_none();
-    if parsed.scheme() != "http" || !parsed.has_host() || !parsed.username().is_empty() || !bare {
+    if parsed.scheme() != scheme || !parsed.has_host() || !parsed.username().is_empty() || !bare {
         return Err(wrong());
     }
     Ok(format!("{}/node", parsed.as_str().trim_end_matches('/')))
@@ -56,11 +70,17 @@ mod tests {
 
     #[test]
     fn a_url_needs_scheme_and_host() {
-        assert_eq!(base("http://127.0.0.1:8774"), Ok("http://127.0.0.1:8774/node".into()));
-        assert_eq!(base(" http://cloud/x/ "), Ok("http://cloud/x/node".into()));
-        for wrong in ["", "127.0.0.1:8774", "ftp://cloud", "http://u:p@cloud", "http://c/?a=1"] {
-            assert_eq!(base(wrong), Err(Error::Url(wrong.into())), "{wrong}");
+        let plain = |url| base(url, "http");
+        assert_eq!(plain("http://127.0.0.1:8774"), Ok("http://127.0.0.1:8774/node".into()));
+        assert_eq!(plain(" http://cloud/x/ "), Ok("http://cloud/x/node".into()));
+        assert_eq!(base("https://cloud:8775", "https"), Ok("https://cloud:8775/node".into()));
+        for wrong in
+            ["", "127.0.0.1:8774", "ftp://cloud", "http://u:p@cloud", "http://c/?a=1", "https://c"]
+        {
+            assert_eq!(plain(wrong), Err(Error::Url(wrong.into(), "http")), "{wrong}");
         }
+        let wrong = base("http://cloud", "https").expect_err("no TLS");
+        assert!(wrong.to_string().contains("https://192"), "{wrong}");
     }
 
     #[test]

@@ -110,6 +110,14 @@ impl Store {
         migrate::run(self, migrations).await
     }
 
+    /// The migrations that this database has had, in order.
+    ///
+    /// # Errors
+    /// The database's; one that never had any has no table for them.
+    pub async fn applied(&self) -> Result<Vec<String>, Error> {
+        migrate::applied(self).await
+    }
+
     /// Runs `work` as one transaction. An error from it, or a panic, rolls everything back.
     ///
     /// # Errors

@@ -21,9 +21,7 @@ const RECORD: &str = "INSERT INTO schema_migrations (name, position) VALUES (?1,
 
 pub(crate) async fn run(store: &Store, migrations: &[Migration]) -> Result<(), Error> {
     store.write(|tx| tx.batch(TABLE)).await?;
-    let applied: Vec<String> = store
-        .read(|tx| tx.rows(APPLIED, params![])?.iter().map(|row| row.string(0)).collect())
-        .await?;
+    let applied = applied(store).await?;
     if let Some(unknown) = applied.iter().find(|name| !migrations.iter().any(|m| m.name == *name)) {
         return Err(Error::Migration {
             name: unknown.clone(),
@@ -38,6 +36,10 @@ pub(crate) async fn run(store: &Store, migrations: &[Migration]) -> Result<(), E
         })?;
     }
     Ok(())
+}
+
+pub(crate) async fn applied(store: &Store) -> Result<Vec<String>, Error> {
+    store.read(|tx| tx.rows(APPLIED, params![])?.iter().map(|row| row.string(0)).collect()).await
 }
 
 fn apply(tx: &mut Tx<'_>, migration: Migration, position: i64) -> Result<(), Error> {

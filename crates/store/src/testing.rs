@@ -5,7 +5,7 @@
 //! was told). From then on every use of the store fails, as it would for a dead process. The plan
 //! counts across all clones of a store, so the n-th write of a whole scenario can be named.
 //!
-//! A [`Meter`] counts statements, for tests of what an operation costs.
+//! A [`Meter`] counts statements, for tests and metrics of what an operation costs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,6 +26,11 @@ impl Meter {
     /// Statements since the last call.
     pub fn take(&self) -> u64 {
         self.0.as_ref().map_or(0, |count| count.swap(0, Ordering::SeqCst))
+    }
+
+    /// Statements since the last [`Meter::take`], which go on being counted.
+    pub fn count(&self) -> u64 {
+        self.0.as_ref().map_or(0, |count| count.load(Ordering::SeqCst))
     }
 
     pub(crate) fn add(&self, tx: &Tx<'_>) {

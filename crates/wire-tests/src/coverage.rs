@@ -17,7 +17,7 @@ struct Seen {
 #[derive(Debug, Default)]
 pub struct Coverage {
     seen: BTreeMap<String, BTreeMap<u32, Seen>>,
-    actions: BTreeSet<String>,
+    actions: BTreeMap<String, BTreeMap<u32, BTreeSet<u16>>>,
 }
 
 impl Coverage {
@@ -31,14 +31,29 @@ impl Coverage {
         self.at(operation, minor).absent = true;
     }
 
-    /// An action of `POST /servers/{id}/action` was carried out.
-    pub fn action(&mut self, name: &str) {
-        self.actions.insert(name.to_owned());
+    /// An action of `POST /servers/{id}/action` was carried out, or refused as it should be.
+    pub fn action(&mut self, name: &str, minor: u32, refused: Option<u16>) {
+        let at = self.actions.entry(name.to_owned()).or_default().entry(minor).or_default();
+        at.extend(refused.into_iter().chain(refused.is_none().then_some(0)));
     }
 
-    /// Whether an action was carried out.
-    pub fn has_action(&self, name: &str) -> bool {
-        self.actions.contains(name)
+    /// The minor versions at which an action was called.
+    pub fn action_versions(&self, name: &str) -> BTreeSet<u32> {
+        self.actions.get(name).into_iter().flat_map(BTreeMap::keys).copied().collect()
+    }
+
+    /// At how many versions an action was carried out, and with what it was refused.
+    pub fn action_shown(&self, name: &str) -> String {
+        let Some(at) = self.actions.get(name) else { return "never called".into() };
+        let done = at.values().filter(|codes| codes.contains(&0)).count();
+        let codes: BTreeSet<String> =
+            at.values().flatten().filter(|code| **code != 0).map(u16::to_string).collect();
+        let codes: Vec<String> = codes.into_iter().collect();
+        match (done, codes.is_empty()) {
+            (_, true) => format!("at {done} versions"),
+            (0, false) => format!("refused as upstream does: {}", codes.join(", ")),
+            (_, false) => format!("at {done} versions; refused with {}", codes.join(", ")),
+        }
     }
 
     fn at(&mut self, operation: &str, minor: u32) -> &mut Seen {

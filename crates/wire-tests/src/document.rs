@@ -44,6 +44,8 @@ pub struct Operation {
     answers: Vec<Leaf>,
     /// Minor versions at which something about it changes.
     pub boundaries: BTreeSet<u32>,
+    /// Keys that its query string may have.
+    pub queries: Vec<String>,
 }
 
 impl Operation {
@@ -55,6 +57,18 @@ impl Operation {
     /// Names of the actions that its bodies may hold.
     pub fn actions(&self) -> BTreeSet<String> {
         self.requests.iter().filter_map(|leaf| leaf.action.clone()).collect()
+    }
+
+    /// Minor versions at which something about one of its actions changes.
+    pub fn boundaries_of(&self, action: &str) -> BTreeSet<u32> {
+        let mut found = BTreeSet::from([1, 104]);
+        let all = self.requests.iter().chain(&self.answers);
+        for leaf in all.filter(|leaf| leaf.action.as_deref() == Some(action)) {
+            for minor in [leaf.first, leaf.last, leaf.last.saturating_add(1)] {
+                found.insert(minor.clamp(1, 104));
+            }
+        }
+        found
     }
 
     /// The schema that holds at a minor version, if the document has one.
@@ -180,8 +194,12 @@ fn operation(root: &Value, method: &str, path: &str, found: &Value) -> Operation
     for leaf in requests.iter().chain(&answers) {
         note(leaf.first, leaf.last);
     }
+    let mut queries = Vec::new();
     for parameter in found["parameters"].as_array().into_iter().flatten() {
         let parameter = resolved(root, parameter);
+        if parameter["in"] == "query" {
+            queries.extend(parameter["name"].as_str().map(str::to_owned));
+        }
         let (first, last) = range(&parameter);
         note(first, last);
         for part in parameter["schema"]["oneOf"].as_array().into_iter().flatten() {
@@ -189,7 +207,7 @@ fn operation(root: &Value, method: &str, path: &str, found: &Value) -> Operation
             note(first, last);
         }
     }
-    Operation { method, path: path.to_owned(), requests, answers, boundaries }
+    Operation { method, path: path.to_owned(), requests, answers, boundaries, queries }
 }
 
 /// Follows references and alternatives down to schemas that hold in one range.

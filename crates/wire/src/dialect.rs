@@ -65,7 +65,7 @@ impl Dialect {
                 "code": format!("{status} {title}"), "title": title, "message": fault.message,
             }),
             Self::Network => json!({"NeutronError": {
-                "type": title.replace(' ', ""), "message": fault.message, "detail": "",
+                "type": network_type(fault, title), "message": fault.message, "detail": "",
             }}),
         }
     }
@@ -102,6 +102,15 @@ fn escaped(text: &str) -> String {
 
 fn title(status: StatusCode) -> &'static str {
     status.canonical_reason().unwrap_or("Error")
+}
+
+/// Neutron names its own errors, and what the framework below it refuses after the status.
+fn network_type(fault: &Fault, title: &str) -> String {
+    if fault.code == crate::fault::UNDEFINED_CODE {
+        format!("HTTP{}", title.replace(' ', ""))
+    } else {
+        fault.code.to_owned()
+    }
 }
 
 fn compute_name(status: StatusCode) -> &'static str {

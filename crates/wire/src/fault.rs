@@ -11,7 +11,8 @@ pub struct Fault {
     pub status: StatusCode,
     /// The sentence that the user reads: it names the thing and says what to do.
     pub message: String,
-    /// Placement's machine-readable code; other dialects do not show it.
+    /// Placement's machine-readable code, and Neutron's type of the error; other dialects do not
+    /// show it.
     pub code: &'static str,
     /// What the operator's log gets and the user does not.
     pub internal: Option<String>,
@@ -82,7 +83,7 @@ impl Fault {
         fault
     }
 
-    /// Sets Placement's error code.
+    /// Sets Placement's error code, or Neutron's type.
     #[must_use]
     pub fn with_code(mut self, code: &'static str) -> Self {
         self.code = code;

@@ -17,6 +17,7 @@ pub mod noauth;
 pub mod paging;
 pub mod query;
 pub mod schema;
+pub mod speaker;
 pub mod text;
 pub mod time;
 
@@ -28,3 +29,4 @@ pub use dialect::Dialect;
 pub use fault::Fault;
 pub use microversion::{Microversion, Negotiate};
 pub use mount::{Service, mount};
+pub use speaker::Speaker;

@@ -31,9 +31,44 @@ impl Query {
         self.0.iter().filter(move |(have, _)| have == key).map(|(_, value)| value.as_str())
     }
 
+    /// The same query, escaped, with one value each for the given keys in place of those it has.
+    pub fn with(&self, pairs: &[(&str, &str)]) -> String {
+        let pairs = || pairs.iter().copied();
+        let kept = self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let kept = kept.filter(|(key, _)| pairs().all(|(other, _)| other != *key));
+        kept.chain(pairs()).fold(String::new(), |mut out, (key, value)| {
+            if !out.is_empty() {
+                out.push('&');
+            }
+            escape(key, &mut out);
+            out.push('=');
+            escape(value, &mut out);
+            out
+        })
+    }
+
+    /// The same query without a key.
+    pub fn without(&self, key: &str) -> Self {
+        Self(self.0.iter().filter(|(have, _)| have != key).cloned().collect())
+    }
+
     /// The first key that is not among `known`.
     pub fn unknown(&self, known: &[&str]) -> Option<&str> {
         self.0.iter().map(|(key, _)| key.as_str()).find(|key| !known.contains(key))
+    }
+}
+
+/// Writes `%xx` for what may not stand in a query as it is.
+fn escape(text: &str, out: &mut String) {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~:".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push('%');
+            out.push(char::from(HEX[usize::from(byte >> 4)]));
+            out.push(char::from(HEX[usize::from(byte & 15)]));
+        }
     }
 }
 
@@ -99,6 +134,16 @@ mod tests {
         assert_eq!(query.get("b"), Some("%zz%4"));
         assert_eq!(query.get("c"), Some("% 1"));
         assert_eq!(query.get("d"), Some(""));
+    }
+
+    #[test]
+    fn a_query_is_written_again_with_other_values() {
+        let query = Query::parse("limit=1&name=a%20b&uuid%=%21&marker=old&marker=older&since=1:2");
+        assert_eq!(
+            query.with(&[("marker", "é&")]),
+            "limit=1&name=a%20b&uuid%25=%21&since=1:2&marker=%C3%A9%26"
+        );
+        assert_eq!(Query::default().with(&[]), "");
     }
 
     #[test]

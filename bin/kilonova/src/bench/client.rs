@@ -1,4 +1,4 @@
-//! A client for measuring: one keep-alive connection, one request at a time, no retries.
+//! A client for measuring: one keep-alive connection, one request at a time, no request twice.
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -16,6 +16,7 @@ pub struct Client {
     token: String,
     version: &'static str,
     headers: Vec<(&'static str, &'static str)>,
+    bearer: Option<String>,
     sender: SendRequest<Full<Bytes>>,
 }
 
@@ -37,24 +38,36 @@ fn failed(error: impl std::fmt::Display) -> Failure {
     Failure::failed("the measured server does not answer", error)
 }
 
+async fn open(address: &str) -> Result<SendRequest<Full<Bytes>>, Failure> {
+    let stream = TcpStream::connect(address).await.map_err(failed)?;
+    stream.set_nodelay(true).map_err(failed)?;
+    let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(failed)?;
+    tokio::spawn(connection);
+    Ok(sender)
+}
+
 impl Client {
     /// Connects.
     ///
     /// # Errors
     /// When the server does not answer.
     pub async fn connect(address: &str, token: &str) -> Result<Self, Failure> {
-        let stream = TcpStream::connect(address).await.map_err(failed)?;
-        stream.set_nodelay(true).map_err(failed)?;
-        let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(failed)?;
-        tokio::spawn(connection);
+        let sender = open(address).await?;
         let (address, token) = (address.to_owned(), token.to_owned());
-        Ok(Self { address, token, version: "compute 2.100", headers: Vec::new(), sender })
+        let (version, headers) = ("compute 2.100", Vec::new());
+        Ok(Self { address, token, version, headers, bearer: None, sender })
     }
 
     /// The same with another microversion.
     #[must_use]
     pub fn speaking(self, version: &'static str) -> Self {
         Self { version, ..self }
+    }
+
+    /// The same with another kind of token.
+    #[must_use]
+    pub fn bearing(self, bearer: String) -> Self {
+        Self { bearer: Some(bearer), ..self }
     }
 
     /// The same with further headers.
@@ -84,8 +97,14 @@ impl Client {
         for (name, value) in &self.headers {
             request = request.header(*name, *value);
         }
+        if let Some(bearer) = &self.bearer {
+            request = request.header("authorization", bearer);
+        }
         let request = request.body(Full::new(body.into())).map_err(failed)?;
-        self.sender.ready().await.map_err(failed)?;
+        if self.sender.ready().await.is_err() {
+            // The server closes what has been idle for long.
+            self.sender = open(&self.address).await?;
+        }
         let reply = self.sender.send_request(request).await.map_err(failed)?;
         let status = reply.status().as_u16();
         let token = reply

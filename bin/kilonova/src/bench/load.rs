@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::client::Client;
+use super::progress::Progress;
 use crate::failure::Failure;
 
 /// How often a client looks whether its server is ACTIVE.
@@ -23,6 +24,26 @@ pub struct Measured {
     pub posts: Vec<Duration>,
     /// From the request to the wished end.
     pub ends: Vec<Duration>,
+    /// How often clients looked whether it was there.
+    pub looks: usize,
+}
+
+impl Measured {
+    /// How many came to their end in a second.
+    pub fn per_second(&self) -> f64 {
+        self.ends.len() as f64 / self.wall.as_secs_f64()
+    }
+}
+
+/// A server to speak to, and how.
+#[derive(Clone, Copy)]
+pub struct Door<'a> {
+    /// `127.0.0.1:1234`.
+    pub address: &'a str,
+    /// An admin's.
+    pub token: &'a str,
+    /// Clients at once.
+    pub clients: usize,
 }
 
 /// Logs in as the admin of a state directory.
@@ -46,18 +67,17 @@ pub async fn log_in(address: &str, password: &str) -> Result<String, Failure> {
 /// # Errors
 /// When one does not become ACTIVE.
 pub async fn boot(
-    address: &str,
-    token: &str,
-    clients: usize,
+    Door { address, token, clients }: Door<'_>,
     count: usize,
     body: &Value,
+    progress: &Arc<Progress>,
 ) -> Result<(Measured, Vec<String>), Failure> {
     let next = Arc::new(AtomicUsize::new(0));
     let begun = Instant::now();
     let mut tasks = Vec::new();
     for _ in 0..clients {
         let mut client = Client::connect(address, token).await?;
-        let (next, body) = (Arc::clone(&next), body.clone());
+        let (next, body, progress) = (Arc::clone(&next), body.clone(), Arc::clone(progress));
         tasks.push(tokio::spawn(async move {
             let (mut result, mut ids) = (Measured::default(), Vec::new());
             while next.fetch_add(1, Ordering::Relaxed) < count {
@@ -68,6 +88,7 @@ pub async fn boot(
                 let path = format!("/compute/v2.1/servers/{id}");
                 loop {
                     let server = client.get(&path).await?.json();
+                    result.looks += 1;
                     match server["server"]["status"].as_str() {
                         Some("ACTIVE") => break,
                         Some("BUILD") if sent.elapsed() < PATIENCE => {}
@@ -76,6 +97,7 @@ pub async fn boot(
                     tokio::time::sleep(LOOK).await;
                 }
                 result.ends.push(sent.elapsed());
+                progress.one();
                 ids.push(id);
             }
             Ok((result, ids))
@@ -89,10 +111,9 @@ pub async fn boot(
 /// # Errors
 /// When one stays.
 pub async fn delete(
-    address: &str,
-    token: &str,
-    clients: usize,
+    Door { address, token, clients }: Door<'_>,
     ids: Vec<String>,
+    progress: &Arc<Progress>,
 ) -> Result<Measured, Failure> {
     let ids = Arc::new(ids);
     let next = Arc::new(AtomicUsize::new(0));
@@ -100,7 +121,7 @@ pub async fn delete(
     let mut tasks = Vec::new();
     for _ in 0..clients {
         let mut client = Client::connect(address, token).await?;
-        let (next, ids) = (Arc::clone(&next), Arc::clone(&ids));
+        let (next, ids, progress) = (Arc::clone(&next), Arc::clone(&ids), Arc::clone(progress));
         tasks.push(tokio::spawn(async move {
             let mut result = Measured::default();
             while let Some(id) = ids.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -109,12 +130,14 @@ pub async fn delete(
                 client.send(hyper::Method::DELETE, &path, "application/json", "").await?;
                 result.posts.push(sent.elapsed());
                 while client.get(&path).await?.status != 404 {
+                    result.looks += 1;
                     if sent.elapsed() > PATIENCE {
                         return Err(Failure::Failed(format!("server {id} is not deleted")));
                     }
                     tokio::time::sleep(LOOK).await;
                 }
                 result.ends.push(sent.elapsed());
+                progress.one();
             }
             Ok((result, Vec::new()))
         }));
@@ -130,10 +153,28 @@ async fn collect(tasks: Vec<Task>, begun: Instant) -> Result<(Measured, Vec<Stri
         let (result, more) = task.await.map_err(|e| Failure::failed("a client broke", e))??;
         all.posts.extend(result.posts);
         all.ends.extend(result.ends);
+        all.looks += result.looks;
         ids.extend(more);
     }
     all.wall = begun.elapsed();
     Ok((all, ids))
+}
+
+/// Lists 1,000 servers with all that is known of them, again and again.
+///
+/// # Errors
+/// When the answer is not 200.
+pub async fn list(admin: &mut Client) -> Result<Vec<Duration>, Failure> {
+    let mut times = Vec::new();
+    for _ in 0..21 {
+        let begun = Instant::now();
+        let reply = admin.get("/compute/v2.1/servers/detail?limit=1000").await?;
+        times.push(begun.elapsed());
+        if reply.status != 200 {
+            return Err(Failure::Failed(format!("GET /servers/detail: {}", reply.status)));
+        }
+    }
+    Ok(times)
 }
 
 /// The `quantile` of some durations, in milliseconds.

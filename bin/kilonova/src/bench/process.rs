@@ -23,9 +23,15 @@ impl Server {
     ///
     /// # Errors
     /// When it does not get ready.
-    pub fn start(state: &Path, nodes: &Path, database: Option<&str>) -> Result<Self, Failure> {
+    pub fn start(
+        state: &Path,
+        nodes: Option<&Path>,
+        database: Option<&str>,
+    ) -> Result<Self, Failure> {
         Self::run(state, |command| {
-            command.arg("--nodes").arg(nodes);
+            if let Some(nodes) = nodes {
+                command.arg("--nodes").arg(nodes);
+            }
             if let Some(url) = database {
                 command.args(["--database", url]);
             }
@@ -43,11 +49,9 @@ impl Server {
     }
 
     fn run(state: &Path, with: impl FnOnce(&mut Command)) -> Result<Self, Failure> {
-        let program =
-            std::env::current_exe().map_err(|e| Failure::failed("cannot find this program", e))?;
         let log = std::fs::File::create(state.join("serve.log"))
             .map_err(|e| Failure::failed("cannot write the log", e))?;
-        let mut command = Command::new(program);
+        let mut command = Command::new(program()?);
         command.arg("serve").args(["--listen", "127.0.0.1:0"]);
         command.arg("--state-dir").arg(state.join("state"));
         with(&mut command);
@@ -90,13 +94,7 @@ impl Server {
     }
 
     fn terminate(&mut self) {
-        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
-            && matches!(self.child.try_wait(), Ok(None))
-            && let Err(error) = kill_process(pid, Signal::TERM)
-        {
-            eprintln!("kilonova bench: cannot end the server: {error}");
-        }
-        drop(self.child.wait());
+        terminate(&mut self.child);
     }
 }
 
@@ -104,6 +102,56 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.terminate();
     }
+}
+
+/// Simulated hosts in a process of their own; they are ended with this value.
+pub struct Nodes(Child);
+
+impl Nodes {
+    /// Starts the hosts of a topology against a control plane whose state is below `directory`.
+    ///
+    /// # Errors
+    /// When the process cannot be started.
+    pub fn start(directory: &Path, control: &str, nodes: &Path) -> Result<Self, Failure> {
+        let log = std::fs::File::create(directory.join("node.log"))
+            .map_err(|e| Failure::failed("cannot write the log", e))?;
+        let mut command = Command::new(program()?);
+        command.args(["node", "--control", &format!("http://{control}"), "--token-file"]);
+        command.arg(directory.join("state/node.token")).arg("--nodes").arg(nodes);
+        command.arg("--state-dir").arg(directory.join("hosts")).env("RUST_LOG", "warn");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        command.spawn().map(Self).map_err(|e| Failure::failed("cannot start the hosts", e))
+    }
+
+    /// CPU milliseconds used so far, user and system.
+    pub fn cpu_ms(&self) -> f64 {
+        cpu_ms(self.0.id())
+    }
+
+    /// Resident memory, MB.
+    pub fn resident_mb(&self) -> f64 {
+        resident_mb(self.0.id())
+    }
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        terminate(&mut self.0);
+    }
+}
+
+fn program() -> Result<std::path::PathBuf, Failure> {
+    std::env::current_exe().map_err(|e| Failure::failed("cannot find this program", e))
+}
+
+fn terminate(child: &mut Child) {
+    if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw)
+        && matches!(child.try_wait(), Ok(None))
+        && let Err(error) = kill_process(pid, Signal::TERM)
+    {
+        eprintln!("kilonova bench: cannot end process {}: {error}", child.id());
+    }
+    drop(child.wait());
 }
 
 /// CPU milliseconds that a process has used so far, user and system.

@@ -5,9 +5,13 @@ mod bench_accelerators;
 mod bench_placement;
 mod discover;
 mod doctor;
+mod host;
 mod node;
+mod node_join;
 mod placement;
 mod serve;
+mod server;
+mod thrift;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,6 +19,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::bench::Piece;
 use crate::failure::Failure;
 
 /// Servers with accelerators, spoken to by the OpenStack clients.
@@ -29,15 +34,20 @@ pub struct Arguments {
 enum Command {
     /// Run the services until SIGTERM or Ctrl-C.
     Serve(Serve),
-    /// Check the ledger of a state directory; exit 1 when a rule is broken.
+    /// Look at everything: configuration, files, database, nodes, clocks, operations, devices, ledger.
+    /// Exit 0 when all is well, 1 when something is wrong, 2 when it could not look.
     Doctor(Doctor),
+    /// Have a server explained.
+    Server(server::Options),
+    /// Empty a host, or let it have servers again.
+    Host(host::Options),
     /// Show which devices this machine could give to guests, and which of them the options offer.
     Discover(discover::Options),
-    /// Run simulated hosts against a control plane in another process.
+    /// Let hosts join, see which have, send one away; or run simulated hosts in another process.
     Node(node::Options),
     /// Take over an existing Placement.
     Placement(placement::Options),
-    /// Measure boots, lists and deletes on simulated hosts.
+    /// Measure servers on simulated hosts: boots, moves, lists, deletes, and how they grow.
     Bench(Bench),
 }
 
@@ -48,15 +58,32 @@ pub struct Bench {
     /// Something else than boots.
     #[command(subcommand)]
     pub part: Option<bench::Part>,
-    /// Simulated hosts.
-    #[arg(long, default_value_t = 1000)]
-    pub hosts: usize,
-    /// Servers to boot.
-    #[arg(long, default_value_t = 4000)]
-    pub servers: usize,
+    /// What to measure; everything on SQLite. Another database holds one cloud: the first of these,
+    /// otherwise `growth`.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub only: Vec<Piece>,
+    /// Simulated hosts, each number by itself; on another database the last [default:
+    /// 100,1000,10000, and 1000 on another database].
+    #[arg(long, value_delimiter = ',')]
+    pub hosts: Vec<usize>,
+    /// Servers to boot [default: 4000].
+    #[arg(long)]
+    pub servers: Option<usize>,
+    /// Operations of the mixed load [default: 3000].
+    #[arg(long)]
+    pub operations: Option<usize>,
+    /// Servers with the hosts in a process of their own [default: 10000].
+    #[arg(long)]
+    pub servers_apart: Option<usize>,
+    /// Less of everything: 100 and 1,000 hosts, 500 servers.
+    #[arg(long)]
+    pub quick: bool,
     /// Clients at once.
     #[arg(long, default_value_t = 32)]
     pub clients: usize,
+    /// No further part is begun after so many minutes.
+    #[arg(long, default_value_t = 10)]
+    pub minutes: u64,
     /// An empty PostgreSQL database; SQLite otherwise.
     #[arg(long, value_name = "URL")]
     pub database: Option<String>,
@@ -86,6 +113,13 @@ pub struct Serve {
     /// Topology of simulated hosts.
     #[arg(long, value_name = "FILE")]
     pub nodes: Option<PathBuf>,
+    /// Address and port for hosts that join, over TLS; without it none can.
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub node_listen: Option<SocketAddr>,
+    /// Names or addresses by which hosts call this machine, the one to tell them first; its own
+    /// name, and the address of --node-listen, when left out.
+    #[arg(long = "node-name", value_name = "NAME")]
+    pub node_names: Vec<String>,
 }
 
 /// Options of `doctor`.
@@ -100,6 +134,12 @@ pub struct Doctor {
     /// The database, where it is not in the state directory.
     #[arg(long, value_name = "URL")]
     pub database: Option<String>,
+    /// For how long an operation may stand still.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1800)]
+    pub stuck_after: u32,
+    /// Exit 1 for warnings too.
+    #[arg(long)]
+    pub strict: bool,
     /// How to print.
     #[arg(long, value_enum, default_value = "table")]
     pub format: Format,
@@ -122,11 +162,20 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     match arguments.command {
         Command::Serve(options) => serve::run(options),
         Command::Doctor(options) => doctor::run(options),
+        Command::Server(options) => server::run(options),
+        Command::Host(options) => host::run(options),
         Command::Discover(options) => discover::run(options),
         Command::Node(options) => node::run(options),
         Command::Placement(options) => placement::run(options),
         Command::Bench(options) => bench::run(options),
     }
+}
+
+/// Prints a text. Whoever reads it may have seen enough and be gone.
+fn say(text: &str) {
+    use std::io::Write;
+    let mut out = std::io::stdout().lock();
+    drop(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
 }
 
 /// Threads for what blocks: above the connections of a database with some for the rest. More of them

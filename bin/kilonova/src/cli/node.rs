@@ -1,9 +1,11 @@
-//! `kilonova node`: simulated hosts in a process of their own, against a control plane elsewhere.
-//! The same agent as inside `serve`, so that either side can be killed alone.
+//! `kilonova node`: hosts that join, in `node_join`; and, without a further word, simulated hosts in a
+//! process of their own, against a control plane elsewhere. These are for tests and for one machine:
+//! the same agent as inside `serve`, so that either side can be killed alone.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use kilonova_node::Node;
@@ -11,15 +13,27 @@ use kilonova_node::topology::Topology;
 use kilonova_node_api::ControlPlane;
 use kilonova_node_link::Remote;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
+use super::node_join;
 use crate::failure::Failure;
+use crate::serve::STARTS;
 use crate::state::StateDir;
 
 /// Options of `node`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Options {
+    #[command(subcommand)]
+    command: Option<node_join::Command>,
+    #[command(flatten)]
+    simulated: Option<Simulated>,
+}
+
+/// Simulated hosts in this process.
+#[derive(Debug, Args)]
+struct Simulated {
     /// The control plane.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8774")]
     control: String,
@@ -32,12 +46,25 @@ pub struct Options {
     /// Only this host of the topology.
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
+    /// How often guests are looked at that may have changed by themselves; 0 never.
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    sync_power_state_interval: u64,
     /// Where the hosts keep their guests and what they noted.
     #[arg(long, value_name = "DIR", default_value = "kilonova-node-state")]
     state_dir: PathBuf,
 }
 
 pub(super) fn run(options: Options) -> Result<ExitCode, Failure> {
+    match (options.command, options.simulated) {
+        (Some(command), _) => node_join::run(command),
+        (None, Some(simulated)) => simulate(simulated),
+        (None, None) => Err(Failure::Refused(
+            "say enroll, list or revoke; or, for simulated hosts, --nodes and --token-file".into(),
+        )),
+    }
+}
+
+fn simulate(options: Simulated) -> Result<ExitCode, Failure> {
     let refused = |error: &dyn std::fmt::Display| Failure::Refused(error.to_string());
     let mut topology = Topology::read(&options.nodes).map_err(|e| refused(&e))?;
     if let Some(name) = &options.host {
@@ -52,8 +79,11 @@ pub(super) fn run(options: Options) -> Result<ExitCode, Failure> {
     })?;
     let control = Remote::new(&options.control, &token).map_err(|e| refused(&e))?;
     let directory = StateDir::take(&options.state_dir)?;
-    crate::serve::logs::start(false);
-    super::runtime()?.block_on(follow(&topology, &directory, Arc::new(control)))?;
+    kilonova_program::logs::start(false);
+    let power_sync = Some(options.sync_power_state_interval)
+        .filter(|seconds| *seconds > 0)
+        .map(Duration::from_secs);
+    super::runtime()?.block_on(follow(&topology, &directory, Arc::new(control), power_sync))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -62,14 +92,17 @@ async fn follow(
     topology: &Topology,
     directory: &StateDir,
     control: Arc<dyn ControlPlane>,
+    power_sync: Option<Duration>,
 ) -> Result<(), Failure> {
     let mut terminate = signal(SignalKind::terminate())
         .map_err(|e| Failure::failed("cannot wait for SIGTERM", e))?;
     let (stop, stopped) = watch::channel(false);
     let folder = directory.join("nodes");
+    let starts = Arc::new(Semaphore::new(STARTS));
     let mut hosts = JoinSet::new();
     for host in &topology.hosts {
         let node = Node::simulated(host, &folder).map_err(|e| Failure::Failed(e.to_string()))?;
+        let node = node.syncing_power(power_sync).starting_with(Arc::clone(&starts));
         hosts.spawn(node.run(Arc::clone(&control), stopped.clone()));
     }
     println!("kilonova: {} simulated host(s) started", hosts.len());

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use kilonova_store::{DatabaseUrl, Store};
 
-use crate::config::Settings;
+use crate::cloud::default_clouds;
+use crate::config::{Settings, Told};
 use crate::failure::Failure;
 use crate::import::{self, From};
 use crate::serve::migrations;
@@ -59,8 +60,8 @@ struct Import {
 
 pub(super) fn run(options: Options) -> Result<ExitCode, Failure> {
     let Command::Import(options) = options.command;
-    let settings =
-        Settings::read(options.config.as_deref(), options.state_dir, None, options.database, None)?;
+    let told = Told { state_dir: options.state_dir, database: options.database, ..Told::default() };
+    let settings = Settings::read(options.config.as_deref(), told)?;
     let url = settings.database_url()?;
     let named = options.token.or(options.noauth);
     let from_environment = || {
@@ -71,7 +72,7 @@ pub(super) fn run(options: Options) -> Result<ExitCode, Failure> {
         url: options.from,
         token: named.or_else(from_environment),
         cloud: options.cloud.clone(),
-        clouds: options.clouds.unwrap_or_else(import::default_clouds),
+        clouds: options.clouds.unwrap_or_else(default_clouds),
         cafile: options.cafile,
     };
     // A server on SQLite would not see what another process writes.

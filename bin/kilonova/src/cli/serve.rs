@@ -4,20 +4,23 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use super::Serve;
-use crate::config::Settings;
+use crate::config::{Settings, Told};
 use crate::failure::Failure;
 
 const SHUTDOWN: Duration = Duration::from_millis(300);
 
 pub(super) fn run(options: Serve) -> Result<ExitCode, Failure> {
-    let settings = Settings::read(
-        options.config.as_deref(),
-        options.state_dir,
-        options.listen,
-        options.database,
-        options.nodes,
-    )?;
-    crate::serve::logs::start(settings.debug);
+    super::thrift::begin();
+    let told = Told {
+        state_dir: options.state_dir,
+        listen: options.listen,
+        database: options.database,
+        nodes: options.nodes,
+        node_listen: options.node_listen,
+        node_names: options.node_names,
+    };
+    let settings = Settings::read(options.config.as_deref(), told)?;
+    kilonova_program::logs::start(settings.debug);
     let runtime = super::runtime()?;
     let ended = runtime.block_on(crate::serve::run(settings));
     // What still computes on a thread of its own (a password's hash, a file) must not hold the end.

@@ -1,11 +1,12 @@
-//! What nova.conf says of servers: `[DEFAULT]` and `[scheduler]`.
+//! What nova.conf says of servers: `[DEFAULT]`, `[scheduler]` and `[pci] alias`.
 
 use std::fmt::Display;
 use std::str::FromStr;
 
-use kilonova_compute::Options;
+use kilonova_compute::app::aliases::{Alias, Aliases};
+use kilonova_compute::{Options, Orphans};
 
-use super::{File, scheduler};
+use super::{File, scheduler, sources};
 use crate::failure::Failure;
 
 pub(super) fn read(file: &File) -> Result<Options, Failure> {
@@ -26,17 +27,62 @@ pub(super) fn read(file: &File) -> Result<Options, Failure> {
             usual.reclaim_instance_interval,
         )?,
         shelved_offload_time: seconds("shelved_offload_time", -1, usual.shelved_offload_time)?,
+        shelved_poll_interval: seconds("shelved_poll_interval", 0, usual.shelved_poll_interval)?,
+        reboot_timeout: seconds("reboot_timeout", 0, usual.reboot_timeout)?,
+        rescue_timeout: seconds("rescue_timeout", 0, usual.rescue_timeout)?,
+        max_concurrent_live_migrations: seconds(
+            "max_concurrent_live_migrations",
+            0,
+            usual.max_concurrent_live_migrations,
+        )?,
+        sync_power_state_interval: seconds(
+            "sync_power_state_interval",
+            -1,
+            usual.sync_power_state_interval,
+        )?,
+        running_deleted_instance_action: orphans(file)?,
+        running_deleted_instance_timeout: seconds(
+            "running_deleted_instance_timeout",
+            0,
+            usual.running_deleted_instance_timeout,
+        )?,
         instance_build_timeout: seconds("instance_build_timeout", 0, usual.instance_build_timeout)?,
         resume_guests_state_on_host_boot: yes(
             "resume_guests_state_on_host_boot",
             usual.resume_guests_state_on_host_boot,
         )?,
         scheduler: scheduler::read(file)?,
+        pci_aliases: aliases(file)?,
         max_attempts: number(file, "scheduler", "max_attempts", 1, usual.max_attempts)?,
         nova_elsewhere: ["endpoint_override", "auth_url"]
             .iter()
             .any(|option| file.get("nova", option).is_some()),
     })
+}
+
+fn aliases(file: &File) -> Result<Aliases, Failure> {
+    let each = sources::aliases(file)?.into_iter().map(|one| {
+        let (resource_class, required, forbidden) =
+            (one.resource_class, one.required, one.forbidden);
+        (one.name, Alias { resource_class, required, forbidden })
+    });
+    Ok(each.collect())
+}
+
+fn orphans(file: &File) -> Result<Orphans, Failure> {
+    const OPTION: &str = "running_deleted_instance_action";
+    match file.get("DEFAULT", OPTION) {
+        None | Some("reap") => Ok(Orphans::Reap),
+        Some("log") => Ok(Orphans::Log),
+        Some("noop") => Ok(Orphans::Noop),
+        Some(other) => {
+            let why = format!(
+                "{other} is not a value for it; expected reap, log or noop (a guest whose server is \
+                 deleted holds devices, so shutdown is not enough)"
+            );
+            Err(file.wrong("DEFAULT", OPTION, &why))
+        }
+    }
 }
 
 pub(super) fn number<T>(

@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderName, HeaderValue, Method};
 
-use super::file::File;
+use super::File;
 use crate::failure::Failure;
 
 const GROUP: &str = "cors";
@@ -86,7 +86,9 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("kilonova.conf");
         std::fs::write(&path, format!("[cors]\n{options}\n")).expect("written");
-        File::read(&path).and_then(|file| read(&file)).map_err(|failure| failure.to_string())
+        File::read(&path, crate::config::KNOWN)
+            .and_then(|file| read(&file))
+            .map_err(|failure| failure.to_string())
     }
 
     #[test]

@@ -1,34 +1,30 @@
 //! The options that this version knows. One that is not here is refused: a misspelt option that is
 //! silently ignored costs its operator a night.
 
-use super::{devices, scheduler, sources};
+use kilonova_program::config::Options;
 
-/// Whether there is such a group.
-pub(super) fn is_known_group(group: &str) -> bool {
-    KNOWN.iter().chain(&sources::KNOWN).chain(&scheduler::KNOWN).any(|(known, _)| *known == group)
-        || devices::is_known_group(group)
-}
+use super::scheduler;
 
-/// Whether the group has such an option.
-pub(super) fn is_known(group: &str, option: &str) -> bool {
-    KNOWN
-        .iter()
-        .chain(&sources::KNOWN)
-        .chain(&scheduler::KNOWN)
-        .any(|known| *known == (group, option))
-        || devices::is_known(group, option)
-}
+/// All of them.
+pub(super) const KNOWN: &[&Options] = &[OPTIONS, &scheduler::KNOWN];
 
 /// Group and option.
-const KNOWN: &[(&str, &str)] = &[
+const OPTIONS: &Options = &[
     ("DEFAULT", "state_path"),
     ("DEFAULT", "debug"),
     ("DEFAULT", "allow_resize_to_same_host"),
     ("DEFAULT", "instance_build_timeout"),
+    ("DEFAULT", "max_concurrent_live_migrations"),
+    ("DEFAULT", "reboot_timeout"),
     ("DEFAULT", "reclaim_instance_interval"),
+    ("DEFAULT", "rescue_timeout"),
     ("DEFAULT", "resize_confirm_window"),
     ("DEFAULT", "resume_guests_state_on_host_boot"),
+    ("DEFAULT", "running_deleted_instance_action"),
+    ("DEFAULT", "running_deleted_instance_timeout"),
     ("DEFAULT", "shelved_offload_time"),
+    ("DEFAULT", "shelved_poll_interval"),
+    ("DEFAULT", "sync_power_state_interval"),
     ("api", "services"),
     ("api", "auth_strategy"),
     ("api", "listen"),
@@ -39,6 +35,10 @@ const KNOWN: &[(&str, &str)] = &[
     ("cors", "allow_methods"),
     ("cors", "allow_headers"),
     ("database", "connection"),
+    ("node", "certificate_days"),
+    ("node", "listen"),
+    ("node", "names"),
+    ("node", "url"),
     ("nova", "endpoint_override"),
     ("nova", "auth_type"),
     ("nova", "auth_url"),

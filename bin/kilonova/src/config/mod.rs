@@ -2,14 +2,13 @@
 
 mod compute;
 mod cors;
-mod devices;
-mod file;
 mod keystone;
 mod known;
+mod node;
 mod nova;
 mod policy;
+mod problems;
 mod scheduler;
-mod sources;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -23,7 +22,11 @@ use kilonova_store::DatabaseUrl;
 
 use crate::failure::Failure;
 pub use cors::Cors;
-pub use file::File;
+pub use kilonova_program::config::File;
+use kilonova_program::config::{devices, sources};
+use known::KNOWN;
+pub use node::NodeDoor;
+pub use problems::{holds_secrets, places, problems};
 
 /// A service that this process can run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +89,8 @@ pub struct Settings {
     pub database: Option<String>,
     /// Topology of simulated hosts.
     pub nodes: Option<PathBuf>,
+    /// The door for hosts that have joined.
+    pub node_door: Option<NodeDoor>,
     /// What to run.
     pub services: Vec<ServiceName>,
     /// How callers prove who they are.
@@ -108,19 +113,31 @@ pub struct Settings {
     pub debug: bool,
 }
 
+/// What the command line says; it counts more than the file.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// Keys, images, database.
+    pub state_dir: Option<PathBuf>,
+    /// Where to answer.
+    pub listen: Option<SocketAddr>,
+    /// Where the data is.
+    pub database: Option<String>,
+    /// Topology of simulated hosts.
+    pub nodes: Option<PathBuf>,
+    /// Where to answer hosts that have joined.
+    pub node_listen: Option<SocketAddr>,
+    /// How they call us.
+    pub node_names: Vec<String>,
+}
+
 impl Settings {
     /// Reads the file, if one is named, and lays the command line over it.
     ///
     /// # Errors
     /// A sentence that names file, line, group and option.
-    pub fn read(
-        config: Option<&Path>,
-        state_dir: Option<PathBuf>,
-        listen: Option<SocketAddr>,
-        database: Option<String>,
-        nodes: Option<PathBuf>,
-    ) -> Result<Self, Failure> {
-        let file = config.map(File::read).transpose()?.unwrap_or_default();
+    pub fn read(config: Option<&Path>, told: Told) -> Result<Self, Failure> {
+        let Told { state_dir, listen, database, nodes, node_listen, node_names } = told;
+        let file = config.map(|path| File::read(path, KNOWN)).transpose()?.unwrap_or_default();
         let keystone = keystone::read(&file)?;
         let auth = auth(&file)?;
         let settings = Self {
@@ -135,6 +152,7 @@ impl Settings {
             },
             database: database_of(&file, database)?,
             nodes: nodes.or(file.path("simulated", "nodes")),
+            node_door: node::read(&file, node_listen, node_names)?,
             services: services(&file, auth, keystone.is_some())?,
             auth,
             keystone,
@@ -254,8 +272,5 @@ fn auth(file: &File) -> Result<AuthStrategy, Failure> {
 /// # Errors
 /// A sentence that names file, line, group and option.
 pub fn devices_of(config: &Path) -> Result<Option<(MdevOptions, Discovery)>, Failure> {
-    let file = File::read(config)?;
-    let (options, sources) = (devices::options(&file)?, sources::read(&file)?);
-    let nothing = options == MdevOptions::default() && sources == Discovery::default();
-    Ok((!nothing).then_some((options, sources)))
+    kilonova_program::config::devices_of(config, KNOWN)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kilonova_policy::{Defaults, Override, Policy};
 
-use super::file::File;
+use super::File;
 use crate::failure::Failure;
 
 const GROUP: &str = "oslo_policy";
@@ -66,7 +66,7 @@ mod tests {
         }
         let path = folder.path().join("kilonova.conf");
         std::fs::write(&path, format!("[oslo_policy]\n{config}\n")).expect("written");
-        File::read(&path).and_then(|file| read(&file)).map_err(|failure| {
+        File::read(&path, crate::config::KNOWN).and_then(|file| read(&file)).map_err(|failure| {
             assert!(matches!(failure, Failure::Refused(_)), "{failure}");
             failure.to_string().replace(&format!("{}/", folder.path().display()), "")
         })

@@ -3,12 +3,11 @@
 //! It may be run again: what is the same is not written. It removes nothing that only we have.
 //! While it runs nobody should write over there; whether somebody did is looked at in the end.
 
-mod clouds;
 mod picture;
 mod progress;
 mod source;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use http::HeaderValue;
@@ -17,6 +16,7 @@ use kilonova_placement::app::import;
 use kilonova_placement::{Error, World};
 use kilonova_store::Store;
 
+use crate::cloud::clouds;
 use crate::failure::Failure;
 use picture::Picture;
 use progress::Progress;
@@ -164,17 +164,4 @@ async fn write(there: &Picture, store: &Store, progress: &mut Progress) -> Resul
         work.await.map_err(cannot)?;
     }
     Ok(written)
-}
-
-/// Where `clouds.yaml` is unless told otherwise.
-pub fn default_clouds() -> PathBuf {
-    if let Some(named) = std::env::var_os("OS_CLIENT_CONFIG_FILE") {
-        return named.into();
-    }
-    let here = Path::new("clouds.yaml");
-    if here.exists() {
-        return here.to_owned();
-    }
-    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-    home.join(".config/openstack/clouds.yaml")
 }

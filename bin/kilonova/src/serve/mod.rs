@@ -6,9 +6,9 @@
 mod cors;
 mod edge;
 mod listen;
-pub mod logs;
 mod metrics;
 mod node_door;
+mod node_tls;
 mod nodes;
 mod replica;
 mod router;
@@ -18,12 +18,14 @@ mod unreadable;
 use std::sync::Arc;
 use std::time::Instant;
 
+use kilonova_compute::Compute;
 use kilonova_store::Store;
 use tokio::net::TcpListener;
 
 use crate::config::{AuthStrategy, ServiceName, Settings};
 use crate::failure::Failure;
 use crate::state::{Credentials, StateDir};
+pub use nodes::STARTS;
 pub use services::migrations;
 
 /// Runs the services until a signal.
@@ -40,6 +42,10 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
             settings.listen
         ))
     })?;
+    let node_listener = match &settings.node_door {
+        Some(door) => Some(node_tls::bind(door).await?),
+        None => None,
+    };
     let directory = StateDir::take(&settings.state_dir)?;
     let address =
         listener.local_addr().map_err(|e| Failure::failed("cannot read the own address", e))?;
@@ -56,29 +62,49 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
         }
         _ => None,
     };
+    let node_door = match (&settings.node_door, node_listener) {
+        (Some(door), Some(listener)) => {
+            Some(node_tls::open(door, listener, &directory, &store).await?)
+        }
+        _ => None,
+    };
+    let statements = metrics::Statements::counting();
+    let (store, own) = (statements.of_requests(&store), statements.of_loops(&store));
     let services = services::open(&settings, &directory, store, credentials.as_ref()).await?;
-    replica::start(&services.store, &services.world);
+    replica::start(&own, &services.world);
     let compute = services.compute.clone();
     let metrics = metrics::Metrics::new(
-        services.store.clone(),
+        own.clone(),
         compute.clone(),
         Arc::clone(&services.auth),
         directory.secret("metrics.token")?,
+        statements,
     );
     if settings.runs(ServiceName::Accelerator) {
-        kilonova_accelerator::reconcile::start(&services.accelerator);
+        let loops = services.accelerator.clone().with_store(own.clone());
+        kilonova_accelerator::reconcile::start(&loops);
     }
-    let mut router = router::build(&settings, services, metrics);
+    let enrollment = node_door.as_ref().map(|open| open.enrollment.clone());
+    let mut router = router::build(&settings, services, metrics, enrollment);
     if let Some(compute) = &compute {
         router = router.merge(node_door::routes(compute, directory.secret("node.token")?));
-        kilonova_compute::reconcile::start(compute);
+        kilonova_compute::reconcile::start(&Compute { store: own, ..compute.clone() });
     }
+    let hosts = match (node_door, &compute) {
+        (Some(open), Some(compute)) => {
+            println!("kilonova: hosts join at {}", open.enrollment.url());
+            let routes = node_tls::routes(compute, &open.enrollment);
+            Some(listen::Hosts::new(open.listener, open.acceptor, routes))
+        }
+        _ => None,
+    };
     let nodes = match (topology, compute) {
-        (Some(topology), Some(compute)) => Some(nodes::start(topology, &directory, compute)?),
+        (Some(topology), Some(compute)) => Some(nodes::start(topology, &directory, compute)),
         _ => None,
     };
     announce(address, begun, &directory, credentials.as_ref());
-    listen::serve(listener, router).await?;
+    kilonova_program::systemd::ready(&format!("answering on {address}"));
+    listen::serve(listener, router, hosts).await?;
     drop(nodes);
     Ok(())
 }

@@ -8,6 +8,7 @@ use kilonova_node::Node;
 use kilonova_node::devices::{Cleanup, Discovery};
 use kilonova_node::topology::{MdevOptions, Topology};
 use kilonova_node_api::ControlPlane;
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 
 use super::StateDir;
@@ -37,28 +38,38 @@ pub(super) fn read(settings: &Settings) -> Result<Option<Topology>, Failure> {
 }
 
 /// Hosts that start at once.
-const STARTS: usize = 32;
+pub const STARTS: usize = 32;
 
-/// Starts them; they stop when the returned sender is dropped.
+/// Starts them; they stop when the returned sender is dropped. They come up one after the other, as
+/// hosts of their own would, and nobody who asks for something else waits for them.
 pub(super) fn start(
     topology: Topology,
     directory: &StateDir,
     compute: Compute,
-) -> Result<watch::Sender<bool>, Failure> {
+) -> watch::Sender<bool> {
     let (stop, stopped) = watch::channel(false);
+    let power_sync = compute.options.power_sync();
     let control: Arc<dyn ControlPlane> = Arc::new(Link(compute));
     let folder = directory.join("nodes");
     let starts = Arc::new(Semaphore::new(STARTS));
-    for host in &topology.hosts {
-        let node = Node::simulated(host, &folder).map_err(|e| Failure::Failed(e.to_string()))?;
-        let node = node.starting_with(Arc::clone(&starts));
-        let (control, stopped) = (Arc::clone(&control), stopped.clone());
-        let name = host.name.clone();
-        tokio::spawn(async move {
-            if let Err(error) = node.run(control, stopped).await {
-                tracing::error!(host = name, %error, "a simulated host has stopped");
-            }
-        });
-    }
-    Ok(stop)
+    let runtime = Handle::current();
+    tokio::task::spawn_blocking(move || {
+        for host in topology.hosts.iter().take_while(|_| stopped.has_changed().is_ok()) {
+            let name = host.name.clone();
+            let node = match Node::simulated(host, &folder) {
+                Ok(node) => node.starting_with(Arc::clone(&starts)).syncing_power(power_sync),
+                Err(error) => {
+                    tracing::error!(host = name, %error, "a simulated host cannot start");
+                    continue;
+                }
+            };
+            let (control, stopped) = (Arc::clone(&control), stopped.clone());
+            runtime.spawn(async move {
+                if let Err(error) = node.run(control, stopped).await {
+                    tracing::error!(host = name, %error, "a simulated host has stopped");
+                }
+            });
+        }
+    });
+    stop
 }

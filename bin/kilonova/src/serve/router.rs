@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use axum::routing::get;
 use axum::{Json, Router};
+use kilonova_enroll::Enrollment;
 use kilonova_wire::{Dialect, Fault, Service, mount};
 use serde_json::json;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -14,10 +15,15 @@ use super::metrics::{Metrics, watch};
 use super::services::Services;
 use crate::config::{ServiceName, Settings};
 
-pub(super) fn build(settings: &Settings, services: Services, metrics: Metrics) -> Router {
+pub(super) fn build(
+    settings: &Settings,
+    services: Services,
+    metrics: Metrics,
+    enrollment: Option<Enrollment>,
+) -> Router {
     let traffic = metrics.traffic();
     let mounted = |service: ServiceName, prefix: &str| {
-        let routes = mounted(service, settings, &services, prefix);
+        let routes = mounted(service, settings, &services, prefix, enrollment.clone());
         watch(routes, service.as_str(), traffic.clone())
     };
     let below = |service: ServiceName| format!("/{}", service.as_str());
@@ -60,7 +66,13 @@ fn guarded(routes: Router) -> Router {
     }))
 }
 
-fn mounted(service: ServiceName, settings: &Settings, services: &Services, prefix: &str) -> Router {
+fn mounted(
+    service: ServiceName,
+    settings: &Settings,
+    services: &Services,
+    prefix: &str,
+    enrollment: Option<Enrollment>,
+) -> Router {
     let auth = services.auth.clone();
     let put = |routes: Router, service| mount(guarded(routes), service, prefix, auth);
     match service {
@@ -72,7 +84,9 @@ fn mounted(service: ServiceName, settings: &Settings, services: &Services, prefi
         },
         ServiceName::Compute => match &services.compute {
             Some(compute) => {
-                put(kilonova_compute::routes(compute.clone()), kilonova_compute::service())
+                let operators = kilonova_enroll::operator_routes(enrollment);
+                let routes = kilonova_compute::routes(compute.clone()).merge(operators);
+                put(routes, kilonova_compute::service())
             }
             None => Router::new(),
         },
@@ -90,7 +104,10 @@ fn mounted(service: ServiceName, settings: &Settings, services: &Services, prefi
             kilonova_accelerator::routes(services.accelerator.clone()),
             kilonova_accelerator::service(),
         ),
-        ServiceName::Network => put(kilonova_network::routes(), kilonova_network::service()),
+        ServiceName::Network => {
+            let networks = kilonova_network::Networks::new(services.store.clone());
+            put(kilonova_network::routes(networks), kilonova_network::service())
+        }
     }
 }
 

@@ -32,8 +32,10 @@ pub fn migrations() -> Vec<Migration> {
     [
         kilonova_identity::MIGRATIONS,
         kilonova_image::MIGRATIONS,
+        kilonova_network::MIGRATIONS,
         kilonova_placement::MIGRATIONS,
         kilonova_accelerator::MIGRATIONS,
+        kilonova_enroll::MIGRATIONS,
         kilonova_flow::MIGRATIONS,
         kilonova_compute::MIGRATIONS[0],
         kilonova_compute::MIGRATIONS[1],

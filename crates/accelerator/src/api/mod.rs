@@ -52,6 +52,12 @@ impl State {
         Self { store, world, outbox: None, nodes: None, bitstreams: None }
     }
 
+    /// Over another handle of the same database.
+    #[must_use]
+    pub fn with_store(self, store: Store) -> Self {
+        Self { store, ..self }
+    }
+
     /// With who speaks to the nodes. Without, somebody else tells them of orders.
     #[must_use]
     pub fn with_nodes(mut self, nodes: Arc<dyn Nodes>) -> Self {

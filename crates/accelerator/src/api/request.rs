@@ -38,9 +38,8 @@ pub(super) fn check(query: &Query, known: &[&str]) -> Result<(), Fault> {
 
 /// The links of a page after which there may be more: the same query, from the last row on.
 pub(super) fn next_page(base: &str, list: &str, query: &Query, limit: i64, last: i64) -> Value {
-    let kept = query.0.iter().filter(|(key, _)| key != "marker" && key != "limit");
-    let kept: String = kept.map(|(key, value)| format!("&{key}={value}")).collect();
-    let next = format!("{base}/v2/kilonova/{list}?limit={limit}&marker={last}{kept}");
+    let query = query.with(&[("limit", &limit.to_string()), ("marker", &last.to_string())]);
+    let next = format!("{base}/v2/kilonova/{list}?{query}");
     json!([{"rel": "next", "href": next}])
 }
 

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use kilonova_ids::{ArqId, ConsumerId, ServerId};
+use kilonova_ids::{ArqId, ConsumerId, ServerId, ascending};
 use kilonova_placement::World;
 use kilonova_store::{Tx, params};
 use kilonova_wire::time::now_micros;
@@ -66,7 +66,7 @@ pub(crate) fn create(
     let mut made = Vec::new();
     for (group, at) in profile.groups.iter().zip(0_i64..) {
         for _ in 0..grammar::amount(group) {
-            let uuid = ArqId::new_v4();
+            let uuid = ascending::<ArqId>();
             arqs::insert(tx, uuid, project_id, profile.uuid, at, now)?;
             made.push(get(tx, &Scope::All, uuid)?);
         }

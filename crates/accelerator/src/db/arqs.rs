@@ -76,6 +76,13 @@ statements! {
     INSERT_BOUND = "INSERT INTO arqs (uuid, project_id, state, profile_id, group_id, internal,
         host, provider_id, server_id, consumer_id, ordinal, created_at)
         VALUES (?1, ?2, 'Bound', ?3, ?4, 1, ?5, ?6, ?7, ?8, ?9, ?10)";
+    /// The request is a server's connection to a network.
+    SET_PORT = "UPDATE arqs SET port_id = ?2 WHERE uuid = ?1";
+    /// Requests of a server on a host that are connections to networks; its own first.
+    OF_PORTS = "SELECT a.port_id, a.uuid, h.uuid, h.attach_type, h.address, h.mdev_type
+        FROM arqs a JOIN attach_handles h ON h.arq_id = a.uuid
+        WHERE a.server_id = ?1 AND a.host = ?2 AND a.port_id IS NOT NULL
+        ORDER BY CASE WHEN a.consumer_id = ?1 THEN 0 ELSE 1 END, a.ordinal";
     /// Binds a request that waits.
     BIND = "UPDATE arqs SET state = 'Bound', host = ?2, provider_id = ?3, server_id = ?4,
         consumer_id = ?5, ordinal = ?6, project_id = COALESCE(CAST(?7 AS TEXT), project_id),

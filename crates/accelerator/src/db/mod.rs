@@ -28,5 +28,6 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         crate::ledger::CENSUS,
         crate::ledger::EXCLUDED,
         crate::ledger::HEALTH,
+        crate::ledger::STORY,
     ]
 }

@@ -5,7 +5,9 @@
 //! after the other; should a caller not have, the handle's own row is the point where one of two
 //! transactions has to run again.
 
-use kilonova_ids::{ArqId, AttachHandleId, ConsumerId, DeviceProfileId, ProviderId, ServerId};
+use kilonova_ids::{
+    ArqId, AttachHandleId, ConsumerId, DeviceProfileId, ProviderId, ServerId, ascending,
+};
 use kilonova_node_api::Attachment;
 use kilonova_placement::World;
 use kilonova_store::{Tx, params};
@@ -108,7 +110,7 @@ fn bind_all(
     let mut cards = Vec::new();
     for want in wants {
         for free in choose(tx, want.provider, host, want.count)? {
-            let arq = ArqId::new_v4();
+            let arq = ascending::<ArqId>();
             let place = Place { host, provider: want.provider, server, consumer, ordinal };
             arqs::insert_bound(tx, arq, project_id, want.profile, want.group, &place, now)?;
             bindings.push(own(tx, arq, &free, want.provider, host, now)?);
@@ -157,11 +159,15 @@ pub(crate) fn choose(
     host: &str,
     count: i64,
 ) -> Result<Vec<handles::FreeHandle>, Error> {
-    let actual = deployables::host_of(tx, provider)?.ok_or(Error::NoDeployable(provider))?;
+    let free = handles::free(tx, provider, count)?;
+    // All are on one device; a provider without any may be none of a device.
+    let actual = match free.first() {
+        Some(first) => first.host.clone(),
+        None => deployables::host_of(tx, provider)?.ok_or(Error::NoDeployable(provider))?,
+    };
     if actual != host {
         return Err(Error::OtherHost { provider, actual, named: host.to_owned() });
     }
-    let free = handles::free(tx, provider, count)?;
     if (free.len() as i64) < count {
         return Err(Error::NoHandle(provider));
     }
@@ -180,7 +186,7 @@ pub(crate) fn own(
     if let Some(card) = &free.mixed_card {
         tx.execute(handles::TOUCH_CARD, params![host, card])?;
     }
-    let handle = if free.key.attach_type == "MDEV" { AttachHandleId::new_v4() } else { free.uuid };
+    let handle = if free.key.attach_type == "MDEV" { ascending() } else { free.uuid };
     if !handles::take(tx, free.id, arq, handle, now)? {
         return Err(Error::NoHandle(provider));
     }
@@ -188,7 +194,7 @@ pub(crate) fn own(
 }
 
 /// What the node attaches for a handle.
-fn attachment(key: &HandleKey, handle: AttachHandleId) -> Attachment {
+pub(super) fn attachment(key: &HandleKey, handle: AttachHandleId) -> Attachment {
     let address = key.address.clone();
     match key.attach_type.as_str() {
         "MDEV" => Attachment::Mdev {

@@ -19,7 +19,9 @@ mod hand_over;
 mod health;
 pub mod orders;
 mod plan;
+mod ports;
 mod report;
+mod story;
 pub(crate) mod tally;
 mod unchanged;
 
@@ -40,7 +42,10 @@ pub use excluded::excluded;
 pub use hand_over::hand_over;
 pub(crate) use health::STATEMENTS as HEALTH;
 pub use health::{Checked, Question, health, held_on};
+pub use ports::{PortDevice, is_port, of_ports};
 pub use report::report;
+pub(crate) use story::STATEMENTS as STORY;
+pub use story::{Change, Handle, Held, Left, held_for, left_by, past_of};
 pub use tally::{Binds, binds};
 
 use crate::{Error, db};

@@ -282,7 +282,7 @@ fn take_attributes(
                 tx.execute(attributes::UPDATE, params![row.id, value, now])?;
             }
             None => {
-                let uuid = uuid::Uuid::new_v4().to_string();
+                let uuid = uuid::Uuid::now_v7().to_string();
                 tx.execute(
                     attributes::INSERT,
                     params![uuid, deployable_id, name, value, true, now],
@@ -328,9 +328,8 @@ fn take_handles(
             }
         }
         let free_slots = (0..).filter(|slot| !taken.contains(slot));
-        for slot in free_slots.take(count.saturating_sub(rows.len())) {
-            handles::insert(tx, deployable_id, key, slot, now)?;
-        }
+        let new: Vec<i64> = free_slots.take(count.saturating_sub(rows.len())).collect();
+        handles::insert(tx, deployable_id, key, &new, now)?;
     }
     Ok(held)
 }

@@ -42,6 +42,21 @@ pub fn wrong_query(key: &str, value: &str, why: &str) -> Fault {
     Fault::bad_request(format!("Invalid input for query parameters {key}. Value: {value}. {why}"))
 }
 
+/// Refuses a body with a field besides the one that it is about.
+///
+/// # Errors
+/// 400 naming that field.
+pub fn alone(body: &Value, key: &str) -> Result<(), Fault> {
+    let fields = body.as_object().into_iter().flat_map(serde_json::Map::keys);
+    match fields.into_iter().find(|field| *field != key) {
+        None => Ok(()),
+        Some(other) => Err(Fault::bad_request(format!(
+            "Invalid input for body. Additional properties are not allowed ('{}' was unexpected)",
+            other.escape_debug()
+        ))),
+    }
+}
+
 /// The schema of a boolean: `true`, or one of many words for it.
 pub fn boolean_schema() -> Value {
     let words = YES.iter().chain(NO).map(|word| json!(word));

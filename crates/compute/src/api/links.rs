@@ -14,26 +14,8 @@ pub fn of(base: &Base, collection: &str, id: &str) -> Value {
 
 /// The link to the page after the one that ends with `last`.
 pub fn next(base: &Base, path: &str, query: &Query, last: &str) -> Value {
-    let pairs = query
-        .0
-        .iter()
-        .filter(|(key, _)| key != "marker")
-        .map(|(key, value)| (key.as_str(), value.as_str()))
-        .chain([("marker", last)])
-        .map(|(key, value)| format!("{}={}", encode(key), encode(value)))
-        .collect::<Vec<_>>();
-    json!([{"rel": "next", "href": format!("{}/v2.1/{path}?{}", base.0, pairs.join("&"))}])
-}
-
-fn encode(text: &str) -> String {
-    text.bytes().fold(String::with_capacity(text.len()), |mut out, byte| {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-        out
-    })
+    let query = query.with(&[("marker", last)]);
+    json!([{"rel": "next", "href": format!("{}/v2.1/{path}?{query}", base.0)}])
 }
 
 #[cfg(test)]

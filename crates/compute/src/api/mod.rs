@@ -13,6 +13,7 @@ mod links;
 mod migrations;
 mod negotiation;
 pub mod nodes;
+mod operators;
 mod quota_classes;
 mod quota_limits;
 mod quotas;
@@ -48,6 +49,7 @@ pub fn routes(state: Compute) -> Router {
         .merge(server_groups::routes())
         .merge(external_events::routes())
         .merge(tenant_usage::routes())
+        .merge(operators::routes())
         .merge(removed::routes())
         .merge(servers::routes())
         .with_state(state)

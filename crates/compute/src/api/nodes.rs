@@ -2,8 +2,10 @@
 //! Nova's API, with a door of its own; tenants' tokens open nothing here.
 //!
 //! ```text
+//! GET  /v1/clock                                            -> Clock: what ours shows
 //! POST /v1/register                             Registration   -> Session
 //! GET  /v1/hosts/{host}/desired?epoch=&since=                  -> Batch (a long poll)
+//!      X-Kilonova-Clock: what the node's clock shows, microseconds since 1970
 //! POST /v1/hosts/{host}/observed?epoch=         [Observation]  -> 204
 //! POST /v1/hosts/{host}/carried_out?epoch=      [Carried]      -> 204
 //! GET  /v1/hosts/{host}/images/{image}?epoch=&offset=          -> some bytes; X-Image-Size: of how many
@@ -11,20 +13,23 @@
 //! POST /v1/hosts/{host}/replies?epoch=          [Reply]        -> 204
 //! ```
 //!
-//! 409 fences the caller, 422 refuses what it said, 503 asks it to try again.
+//! Whose connection has a certificate speaks for the host in it alone ([`Speaker`]). 409 fences the caller, 422 refuses what it said, 503 asks it to try again.
 
 use axum::extract::{Path, Request, State};
-use axum::http::{HeaderName, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kilonova_ids::ImageId;
 use kilonova_node_api::{
-    Batch, Carried, ControlPlane, Observation, Refusal, Registration, Reply, Session,
+    Batch, Carried, Clock, ControlPlane, DiskFormat, Observation, Refusal, Registration, Reply,
+    Session,
 };
 use kilonova_wire::query::Query;
-use kilonova_wire::{Dialect, Fault, Service};
+use kilonova_wire::speaker::only_itself;
+use kilonova_wire::time::now_micros;
+use kilonova_wire::{Dialect, Fault, Service, Speaker};
 use serde::de::DeserializeOwned;
 
 use crate::Link;
@@ -34,16 +39,25 @@ use crate::app::link::keep;
 const LIMIT: usize = 16 * 1024 * 1024;
 /// Says how large the image is of which an answer holds some bytes.
 const SIZE: HeaderName = HeaderName::from_static("x-image-size");
+/// Says of which format it is.
+const FORMAT: HeaderName = HeaderName::from_static("x-image-format");
+/// Says the hash of the whole of it.
+const SHA512: HeaderName = HeaderName::from_static("x-image-sha512");
+
+/// What the caller's clock shows, in microseconds since 1970.
+const CLOCK: HeaderName = HeaderName::from_static("x-kilonova-clock");
 
 /// The routes that nodes call.
 pub fn routes(link: Link) -> Router {
     Router::new()
+        .route("/v1/clock", get(clock))
         .route("/v1/register", post(register))
         .route("/v1/hosts/{host}/desired", get(desired))
         .route("/v1/hosts/{host}/observed", post(observed))
         .route("/v1/hosts/{host}/carried_out", post(carried_out))
         .route("/v1/hosts/{host}/images/{image}", get(image).put(keep_image))
         .route("/v1/hosts/{host}/replies", post(replied))
+        .route_layer(axum::middleware::from_fn(only_itself))
         .with_state(link)
 }
 
@@ -52,8 +66,19 @@ pub fn service() -> Service {
     Service { name: "node", dialect: Dialect::Compute, versions: None, public: |_| false }
 }
 
-async fn register(State(link): State<Link>, request: Request) -> Result<Json<Session>, Fault> {
+async fn clock() -> Json<Clock> {
+    Json(Clock { micros: now_micros() })
+}
+
+async fn register(
+    State(link): State<Link>,
+    speaker: Option<Extension<Speaker>>,
+    request: Request,
+) -> Result<Json<Session>, Fault> {
     let registration: Registration = message(request).await?;
+    if let Some(Extension(speaker)) = speaker {
+        speaker.check(&registration.host)?;
+    }
     link.register(registration).await.map(Json).map_err(refused)
 }
 
@@ -61,8 +86,13 @@ async fn desired(
     State(link): State<Link>,
     Path(host): Path<String>,
     query: Query,
+    headers: HeaderMap,
 ) -> Result<Json<Batch>, Fault> {
     let (epoch, since) = (number(&query, "epoch")?, number(&query, "since")?);
+    let clock = headers.get(CLOCK).and_then(|value| value.to_str().ok()?.parse().ok());
+    if let (Some(clock), Some(entry)) = (clock, link.0.fleet.by_name(&host)) {
+        entry.told_time(clock, now_micros());
+    }
     link.desired(&host, epoch, since).await.map(Json).map_err(refused)
 }
 
@@ -101,8 +131,15 @@ async fn image(
     let offset =
         u64::try_from(offset).map_err(|_| Fault::bad_request("offset must not be negative."))?;
     let chunk = link.image(&host, epoch, image, offset).await.map_err(refused)?;
-    let kind = (header::CONTENT_TYPE, "application/octet-stream".to_owned());
-    Ok(([kind, (SIZE, chunk.size.to_string())], chunk.bytes))
+    let mut headers = HeaderMap::new();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(SIZE, chunk.size.into());
+    for (name, said) in [(FORMAT, chunk.format), (SHA512, chunk.sha512)] {
+        if let Some(value) = said.and_then(|said| HeaderValue::from_str(&said).ok()) {
+            headers.insert(name, value);
+        }
+    }
+    Ok((headers, chunk.bytes))
 }
 
 async fn keep_image(
@@ -114,8 +151,13 @@ async fn keep_image(
     let epoch = number(&query, "epoch")?;
     let image: ImageId =
         image.parse().map_err(|_| Fault::bad_request("The image must be a uuid."))?;
+    let format = match query.get("format") {
+        None => DiskFormat::Raw,
+        Some(said) => DiskFormat::parse(said)
+            .ok_or_else(|| Fault::bad_request("format must be raw or qcow2."))?,
+    };
     let body = request.into_body();
-    keep::body(&link.0, &host, epoch, image, || body).await.map_err(refused)?;
+    keep::body(&link.0, &host, epoch, image, format, || body).await.map_err(refused)?;
     Ok(StatusCode::NO_CONTENT)
 }
 

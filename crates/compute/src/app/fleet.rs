@@ -16,6 +16,9 @@ use crate::db::fleet::{About, HostRow};
 /// Microseconds after which a silent host counts as down (Nova's `service_down_time`, 60 s).
 pub const DOWN_AFTER: i64 = 60_000_000;
 
+/// A clock that has not been told of.
+const UNTOLD: i64 = i64::MIN;
+
 /// The metadata of the aggregates that a host is in.
 #[derive(Debug, Clone, Default)]
 pub struct Metadata(Arc<[Arc<BTreeMap<String, String>>]>);
@@ -59,7 +62,10 @@ pub struct Host {
     enabled: AtomicBool,
     forced_down: AtomicBool,
     last_seen: AtomicI64,
+    noted: AtomicI64,
     reported_at: AtomicI64,
+    clock_skew: AtomicI64,
+    noted_skew: AtomicI64,
     newest: watch::Sender<i64>,
 }
 
@@ -75,9 +81,19 @@ impl Host {
             && now - self.last_seen.load(Ordering::Relaxed) < DOWN_AFTER
     }
 
+    /// Whether somebody declared it dead.
+    pub fn is_declared_dead(&self) -> bool {
+        self.forced_down.load(Ordering::Relaxed)
+    }
+
     /// Whether it is in that zone.
     pub fn is_in(&self, zone: &str) -> bool {
         *self.availability_zone.read().unwrap_or_else(PoisonError::into_inner) == *zone
+    }
+
+    /// The zone that it is in.
+    pub fn zone(&self) -> String {
+        self.availability_zone.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// What `capabilities:…` and images can ask for: `hypervisor_type`, `hypervisor_version`,
@@ -128,9 +144,36 @@ impl Host {
         self.last_seen.load(Ordering::Relaxed)
     }
 
+    /// The sign of life that the database knows of.
+    pub fn noted(&self) -> i64 {
+        self.noted.load(Ordering::Relaxed)
+    }
+
     /// When it last said what it has: at its start, and whenever that changed.
     pub fn reported_at(&self) -> i64 {
         self.reported_at.load(Ordering::Relaxed)
+    }
+
+    /// By how much its clock differs, where the database is to be told: a tenth of a second more or
+    /// less is not worth it.
+    pub fn new_skew(&self) -> Option<i64> {
+        let noted = self.noted_skew.load(Ordering::Relaxed);
+        self.clock_skew().filter(|skew| noted == UNTOLD || skew.abs_diff(noted) >= 100_000)
+    }
+
+    /// The database has been told.
+    pub fn skew_is_noted(&self, skew: i64) {
+        self.noted_skew.store(skew, Ordering::Relaxed);
+    }
+
+    /// Microseconds by which its clock is ahead of ours, as far as it has told this process.
+    pub fn clock_skew(&self) -> Option<i64> {
+        Some(self.clock_skew.load(Ordering::Relaxed)).filter(|skew| *skew != UNTOLD)
+    }
+
+    /// Notes what its clock shows; the word was a little on its way.
+    pub fn told_time(&self, clock: i64, now: i64) {
+        self.clock_skew.store(clock.saturating_sub(now), Ordering::Relaxed);
     }
 
     /// The newest generation of its documents, to wait on.
@@ -189,6 +232,7 @@ impl Fleet {
         host.enabled.store(row.enabled, Ordering::Relaxed);
         host.forced_down.store(row.forced_down, Ordering::Relaxed);
         host.seen(row.last_seen);
+        host.noted.fetch_max(row.last_seen, Ordering::Relaxed);
         host.reported_at.fetch_max(row.reported_at, Ordering::Relaxed);
         *host.availability_zone.write().unwrap_or_else(PoisonError::into_inner) =
             row.availability_zone.clone();
@@ -217,6 +261,15 @@ impl Fleet {
         }
     }
 
+    /// Takes over which aggregates one host is in: a host that joins a large fleet costs no look at
+    /// the others.
+    pub fn group(&self, host: &str, aggregates: &[Aggregate]) {
+        let Some(host) = self.by_name(host) else { return };
+        let metadata = aggregates.iter().map(|aggregate| Arc::new(aggregate.metadata.clone()));
+        let metadata = Metadata(metadata.collect());
+        *host.aggregates.write().unwrap_or_else(PoisonError::into_inner) = metadata;
+    }
+
     fn add(&self, row: &HostRow) -> Arc<Host> {
         let host = Arc::new(Host {
             name: Arc::from(row.host.as_str()),
@@ -229,7 +282,10 @@ impl Fleet {
             enabled: AtomicBool::new(row.enabled),
             forced_down: AtomicBool::new(row.forced_down),
             last_seen: AtomicI64::new(row.last_seen),
+            noted: AtomicI64::new(row.last_seen),
             reported_at: AtomicI64::new(row.reported_at),
+            clock_skew: AtomicI64::new(UNTOLD),
+            noted_skew: AtomicI64::new(UNTOLD),
             newest: watch::Sender::new(row.generation),
         });
         let mut maps = self.0.write().unwrap_or_else(PoisonError::into_inner);

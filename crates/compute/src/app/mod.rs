@@ -1,14 +1,17 @@
 //! What the service does, without HTTP and without SQL.
 pub mod aggregates;
+pub mod aliases;
 pub mod ask;
 pub mod bitstreams;
 pub mod boot;
+pub mod explain;
 pub mod extra_specs;
 pub mod flavors;
 pub mod fleet;
 pub mod keypairs;
 pub mod link;
 pub mod moves;
+pub mod nics;
 pub(crate) mod owners;
 pub mod quotas;
 pub mod resolve;

@@ -45,13 +45,25 @@ pub(crate) fn of_profile(group: &mut Group) {
     group.required.push(vec![CYBORG.to_owned()]);
 }
 
+/// Whether units of the class are always devices: what somebody put on another provider by hand is given
+/// to no server, which would be without one.
+pub(crate) fn only_devices_have(class: &str) -> bool {
+    CLASSES.contains(&class)
+}
+
 /// A group of a flavor that is for a device takes what flavors may take. The group without suffix
 /// may be spread over providers, and the root's own trait would do for all of it.
 pub(crate) fn of_flavor(group: &mut Group) {
-    let for_device = |(class, _): &(String, i64)| CLASSES.contains(&class.as_str());
+    let for_device = |(class, _): &(String, i64)| only_devices_have(class);
     if !group.suffix.is_empty() && group.resources.iter().any(for_device) {
         group.required.push(vec![NOVA.to_owned()]);
     }
+}
+
+/// A group of an alias takes what a host reported, and that flavors may take: a server must get a device
+/// and not the units that somebody wrote down.
+pub(crate) fn of_alias(group: &mut Group) {
+    group.required.extend([NOVA, CYBORG].map(|owner| vec![owner.to_owned()]));
 }
 
 #[cfg(test)]

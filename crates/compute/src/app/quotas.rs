@@ -6,6 +6,7 @@ use kilonova_wire::Fault;
 
 use crate::Error;
 use crate::db::quotas::{self as rows, Limits};
+use crate::db::{counted, usage};
 
 /// The class whose limits are everybody's defaults.
 pub const DEFAULT_CLASS: &str = "default";
@@ -28,30 +29,46 @@ pub const RESOURCES: &[(&str, i64)] = &[
     ("server_groups", 10),
 ];
 
+fn built_in() -> Limits {
+    RESOURCES.iter().map(|(name, limit)| ((*name).to_owned(), *limit)).collect()
+}
+
 /// The limits of a class.
 ///
 /// # Errors
 /// The database's; so for all functions here, with the refusals that they name.
 pub fn of_class(tx: &mut Tx<'_>, class: &str) -> Result<Limits, Error> {
-    let mut limits: Limits =
-        RESOURCES.iter().map(|(name, limit)| ((*name).to_owned(), *limit)).collect();
+    let mut limits = built_in();
     limits.extend(rows::of_class(tx, class)?);
     Ok(limits)
 }
 
 /// The limits that hold for a project, or for a user in it.
 pub fn limits(tx: &mut Tx<'_>, project_id: &str, user_id: Option<&str>) -> Result<Limits, Error> {
-    let mut limits = of_class(tx, DEFAULT_CLASS)?;
-    limits.extend(rows::of(tx, project_id, None)?);
-    if user_id.is_some() {
-        limits.extend(rows::of(tx, project_id, user_id)?);
-    }
+    let (mut limits, own) = both(tx, project_id, user_id)?;
+    limits.extend(own);
     Ok(limits)
+}
+
+/// The limits that hold for a project, and those that are set for a user in it.
+pub fn both(
+    tx: &mut Tx<'_>,
+    project_id: &str,
+    user_id: Option<&str>,
+) -> Result<(Limits, Limits), Error> {
+    let levels = rows::all(tx, DEFAULT_CLASS, project_id, user_id)?;
+    let mut limits = built_in();
+    limits.extend(levels.class);
+    limits.extend(levels.project);
+    Ok((limits, levels.user))
 }
 
 /// How much of each resource is used; what is not in it has no count.
 pub fn used(tx: &mut Tx<'_>, project_id: &str, user_id: Option<&str>) -> Result<Limits, Error> {
-    let used = crate::db::usage::of_project(tx, project_id, user_id)?;
+    let used = match user_id {
+        None => counted::of_project(tx, project_id)?,
+        Some(user_id) => usage::of_user(tx, project_id, user_id)?,
+    };
     let groups = crate::db::server_groups::count(tx, project_id, user_id)?;
     let counts = [
         ("instances", used.instances),

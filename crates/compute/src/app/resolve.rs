@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use kilonova_ids::ImageId;
+use kilonova_node_api::Key;
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Fault};
 
 use crate::Error;
+use crate::app::boot::machine;
 use crate::db::{self, servers::FlavorOf};
 
 /// What stands in a request until its flavor is looked up.
@@ -79,20 +81,35 @@ pub fn image(
         ))
         .into());
     }
-    Ok(image.properties.into_iter().collect())
+    machine::check(&image.properties, flavor)?;
+    for part in ["kernel_id", "ramdisk_id"] {
+        let Some(named) = image.properties.get(part).filter(|named| is_named(named)) else {
+            continue;
+        };
+        let missing =
+            || Fault::bad_request(format!("Image {} could not be found.", named.escape_debug()));
+        let id = machine::kernel(&image.properties, part).ok_or_else(missing)?;
+        let found = kilonova_image::find(tx, id)?.filter(|image| image.visible_to(context));
+        if found.ok_or_else(missing)?.status != "active" {
+            return Err(Fault::bad_request(format!("Image {id} is not active.")).into());
+        }
+    }
+    Ok(image.properties)
 }
 
-/// Checks that the caller has the key pair.
+/// Whether a property names an image: an empty one, and `nokernel`, do not.
+fn is_named(id: &str) -> bool {
+    !["", "nokernel", "noramdisk"].contains(&id)
+}
+
+/// The user's key pair.
 ///
 /// # Errors
-/// 400 when not.
-pub fn key_pair(tx: &mut Tx<'_>, context: &Context, name: &str) -> Result<(), Error> {
-    match db::keypairs::by_name(tx, &context.user_id, name)? {
-        Some(_) => Ok(()),
-        None => Err(Fault::bad_request(format!(
-            "Invalid key_name provided: {} could not be found.",
-            name.escape_debug()
-        ))
-        .into()),
-    }
+/// 400 when there is none of this name.
+pub fn key_pair(tx: &mut Tx<'_>, user_id: &str, name: &str) -> Result<Key, Error> {
+    let found = db::keypairs::by_name(tx, user_id, name)?.ok_or_else(|| {
+        let name = name.escape_debug();
+        Fault::bad_request(format!("Invalid key_name provided: {name} could not be found."))
+    })?;
+    Ok(Key { name: found.name, kind: found.kind, public_key: found.public_key })
 }

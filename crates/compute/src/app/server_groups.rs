@@ -29,8 +29,7 @@ pub fn find(tx: &mut Tx<'_>, caller: &Context, id: &str) -> Result<Group, Error>
 /// 403 when the project, or the user in it, has as many as it may; the database's.
 pub fn create(tx: &mut Tx<'_>, group: &Group) -> Result<(), Error> {
     let project = &group.project_id;
-    let own = crate::db::quotas::of(tx, project, Some(&group.user_id))?;
-    let limits = quotas::limits(tx, project, None)?;
+    let (limits, own) = quotas::both(tx, project, Some(&group.user_id))?;
     crate::db::quotas::guard(tx, &format!("server_groups/{project}"))?;
     for (limits, user) in [(&limits, None), (&own, Some(group.user_id.as_str()))] {
         let Some(limit) = limits.get("server_groups").copied().filter(|limit| *limit >= 0) else {

@@ -73,6 +73,8 @@ const RULES: &[Rule] = &[
     Rule { key: "resume", states: &[Suspended], ..USUAL },
     Rule { key: "rescue", states: &[Active, Stopped, Failed], ..USUAL },
     Rule { key: "unrescue", states: &[Rescued], ..USUAL },
+    Rule { key: "attach_interface", states: &[Active, Paused, Stopped], host: true, ..USUAL },
+    Rule { key: "detach_interface", states: &[Active, Paused, Stopped], host: true, ..USUAL },
     Rule { key: "rebuild", states: &[Active, Stopped, Failed], ..USUAL },
     Rule { key: "resize", states: &[Active, Stopped], host: true, ..USUAL },
     Rule { key: "migrate", states: &[Active, Stopped], host: true, ..USUAL },
@@ -116,6 +118,14 @@ const RULES: &[Rule] = &[
         tasks: Tasks::Any,
         ..USUAL
     },
+    Rule {
+        key: "tags",
+        states: &[Active, Paused, Suspended, Stopped],
+        tasks: Tasks::Any,
+        launched: false,
+        lock: false,
+        ..USUAL
+    },
     Rule { key: "delete", tasks: Tasks::Any, launched: false, ..USUAL },
     Rule { key: "get_console_output", tasks: Tasks::Any, lock: false, host: true, ..USUAL },
 ];
@@ -126,11 +136,18 @@ const RULES: &[Rule] = &[
 /// # Errors
 /// 409 in Nova's words.
 pub fn check(context: &Context, server: &Server, key: &str) -> Result<(), Error> {
+    check_as(context, server, key, if key == "reboot_hard" { "reboot" } else { key })
+}
+
+/// [`check`] of something that refusals call `named`.
+///
+/// # Errors
+/// 409 in Nova's words.
+pub fn check_as(context: &Context, server: &Server, key: &str, named: &str) -> Result<(), Error> {
     let Some(rule) = RULES.iter().find(|rule| rule.key == key) else {
         return Err(Fault::bad_request(format!("There is no such action: {key}")).into());
     };
-    let key = if key == "reboot_hard" { "reboot" } else { key };
-    let id = server.id;
+    let (key, id) = (named, server.id);
     let refuse = |attribute: &str, state: &str| {
         Err(Fault::conflict(format!(
             "Cannot '{key}' instance {id} while it is in {attribute} {state}"

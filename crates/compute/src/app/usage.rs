@@ -4,66 +4,79 @@ use kilonova_store::Tx;
 use kilonova_wire::Fault;
 
 use crate::Error;
-use crate::app::boot::BootRequest;
 use crate::app::quotas;
-use crate::db;
+use crate::db::quotas::Limits;
+use crate::db::{counted, usage};
 
-pub use db::usage::ProjectUsage;
+pub use crate::db::counted::scope;
+pub use crate::db::usage::ProjectUsage;
 
-/// What a project's servers use.
+/// Refuses what would lead a project, or the user in it, over a limit, and counts it in. To be
+/// called in the transaction that adds the servers, before it adds them.
 ///
 /// # Errors
-/// The database's.
-pub fn of_project(tx: &mut Tx<'_>, project_id: &str) -> Result<ProjectUsage, Error> {
-    db::usage::of_project(tx, project_id, None)
+/// 403 naming the limits, or the database's. The caller must then give the transaction up.
+pub fn take(
+    tx: &mut Tx<'_>,
+    project_id: &str,
+    user_id: &str,
+    wanted: ProjectUsage,
+) -> Result<(), Error> {
+    let (project, own) = quotas::both(tx, project_id, Some(user_id))?;
+    let used = counted::count(tx, project_id, wanted)?;
+    let before = ProjectUsage {
+        instances: used.instances - wanted.instances,
+        cores: used.cores - wanted.cores,
+        ram: used.ram - wanted.ram,
+    };
+    compare(&project, before, wanted)?;
+    check_own(tx, project_id, user_id, &own, wanted)
 }
 
-/// Refuses what would lead a project, or the user in it, over a limit. To be called in the
-/// transaction that adds the servers, before it adds them.
+/// As [`take`], of what is counted when it is there.
 ///
 /// # Errors
-/// 403 naming the limits, or the database's.
+/// As [`take`].
 pub fn check(
     tx: &mut Tx<'_>,
     project_id: &str,
     user_id: &str,
     wanted: ProjectUsage,
 ) -> Result<(), Error> {
-    let project = quotas::limits(tx, project_id, None)?;
-    check_against(tx, project_id, None, &project, wanted)?;
-    let own = db::quotas::of(tx, project_id, Some(user_id))?;
-    check_against(tx, project_id, Some(user_id), &own, wanted)
+    let (project, own) = quotas::both(tx, project_id, Some(user_id))?;
+    if any(&project) || any(&own) {
+        let used = counted::count(tx, project_id, ProjectUsage::default())?;
+        compare(&project, used, wanted)?;
+    }
+    check_own(tx, project_id, user_id, &own, wanted)
 }
 
-/// Refuses a boot of `count` servers that would lead its project or user over a limit.
-///
-/// # Errors
-/// As [`check`].
-pub fn check_quota(tx: &mut Tx<'_>, request: &BootRequest, count: usize) -> Result<(), Error> {
-    let count = i64::try_from(count).unwrap_or(i64::MAX);
-    let flavor = &request.spec.flavor;
-    let wanted = ProjectUsage {
-        instances: count,
-        cores: flavor.vcpus.saturating_mul(count),
-        ram: flavor.ram.saturating_mul(count),
-    };
-    check(tx, &request.project_id, &request.user_id, wanted)
-}
-
-fn check_against(
+fn check_own(
     tx: &mut Tx<'_>,
     project_id: &str,
-    user_id: Option<&str>,
-    limits: &db::quotas::Limits,
+    user_id: &str,
+    own: &Limits,
     wanted: ProjectUsage,
 ) -> Result<(), Error> {
-    let limit = |resource: &str| limits.get(resource).copied().filter(|limit| *limit >= 0);
-    let bounds = [limit("instances"), limit("cores"), limit("ram")];
-    if bounds.iter().all(Option::is_none) {
-        return Ok(());
+    if any(own) {
+        let used = usage::of_user(tx, project_id, user_id)?;
+        compare(own, used, wanted)?;
     }
-    db::quotas::guard(tx, &format!("servers/{project_id}"))?;
-    let used = db::usage::of_project(tx, project_id, user_id)?;
+    Ok(())
+}
+
+/// The limits on instances, cores and memory, where there are any.
+fn bounds(limits: &Limits) -> [Option<i64>; 3] {
+    ["instances", "cores", "ram"]
+        .map(|resource| limits.get(resource).copied().filter(|limit| *limit >= 0))
+}
+
+fn any(limits: &Limits) -> bool {
+    bounds(limits).iter().any(Option::is_some)
+}
+
+fn compare(limits: &Limits, used: ProjectUsage, wanted: ProjectUsage) -> Result<(), Error> {
+    let bounds = bounds(limits);
     let mut over = Vec::new();
     for (name, wanted, used, limit) in [
         ("instances", wanted.instances, used.instances, bounds[0]),

@@ -1,9 +1,11 @@
 //! The documents for the nodes. A host's generation is a counter in its row: bumping it in the same
 //! transaction orders the documents of a host as they were committed, on PostgreSQL too.
 
+use std::collections::BTreeSet;
+
 use kilonova_ids::ServerId;
-use kilonova_node_api::{Batch, Desired, Document};
-use kilonova_store::{Row, Tx, params};
+use kilonova_node_api::{Batch, Desired, Document, Filters};
+use kilonova_store::{Row, Tx, Value, params};
 
 use super::servers::shape;
 use crate::Error;
@@ -11,8 +13,12 @@ use crate::Error;
 kilonova_store::statements! {
     /// The next generation of a host.
     NEXT = "UPDATE hosts SET generation = generation + 1 WHERE host = ?1 RETURNING generation";
-    /// The newest generation of a host.
-    NEWEST = "SELECT generation FROM hosts WHERE host = ?1";
+    /// The newest generation of a host, and whether it has not answered something since another.
+    NEWEST = "SELECT generation, filtered, EXISTS (SELECT 1 FROM questions q
+        WHERE q.host = ?1 AND q.generation > ?2 AND q.answer IS NULL) FROM hosts WHERE host = ?1";
+    /// The next generation of a host, which hears of its guests' security groups with it.
+    FILTER = "UPDATE hosts SET generation = generation + 1, filtered = generation + 1
+        WHERE host = ?1 RETURNING generation";
     /// What should be of a server on a host.
     PUT = "INSERT INTO documents (host, server_id, generation, body) VALUES (?1, ?2, ?3, ?4)
         ON CONFLICT (host, server_id) DO UPDATE SET generation = excluded.generation, body = excluded.body";
@@ -21,6 +27,8 @@ kilonova_store::statements! {
     /// All of a server.
     OF_SERVER = "SELECT server_id, generation, body, host FROM documents WHERE server_id = ?1
         ORDER BY host";
+    /// The servers that a host has one of.
+    SERVERS_ON = "SELECT server_id FROM documents WHERE host = ?1 ORDER BY server_id";
     /// Those newer than a generation.
     SINCE = "SELECT server_id, generation, body FROM documents WHERE host = ?1 AND generation > ?2
         ORDER BY generation";
@@ -65,17 +73,82 @@ pub fn of_server(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<(String, Docum
     rows.iter().map(|row| Ok((row.string(3)?, read(row)?))).collect()
 }
 
+/// The servers of which a host is told something.
+///
+/// # Errors
+/// The database's.
+pub fn servers_on(tx: &mut Tx<'_>, host: &str) -> Result<Vec<ServerId>, Error> {
+    let rows = tx.rows(SERVERS_ON, params![host])?;
+    Ok(rows.iter().map(|row| row.id(0)).collect::<Result<_, kilonova_store::Error>>()?)
+}
+
 /// What changed since a generation; all of it for 0.
 ///
 /// # Errors
 /// The database's.
 pub fn since(tx: &mut Tx<'_>, host: &str, since: i64) -> Result<Batch, Error> {
-    let newest = tx.row(NEWEST, params![host])?.map_or(Ok(0), |row| row.int(0))?;
-    let documents =
+    let (newest, filtered, asked) = match tx.row(NEWEST, params![host, since])? {
+        Some(row) => (row.int(0)?, row.int(1)?, row.bool(2)?),
+        None => (0, 0, true),
+    };
+    let documents: Vec<Document> =
         tx.rows(SINCE, params![host, since])?.iter().map(read).collect::<Result<_, _>>()?;
-    let questions = super::questions::open_since(tx, host, since)?;
+    let questions = if asked { super::questions::open_since(tx, host, since)? } else { Vec::new() };
     let orders = kilonova_accelerator::ledger::orders::since(tx, host, since)?;
-    Ok(Batch { generation: newest, complete: since == 0, documents, orders, questions })
+    let filters = filters(tx, host, since, filtered > since, &documents)?;
+    Ok(Batch { generation: newest, complete: since == 0, documents, orders, questions, filters })
+}
+
+/// The security groups of a host's guests, where it has to hear of them; nothing is read for one
+/// without guests on networks.
+fn filters(
+    tx: &mut Tx<'_>,
+    host: &str,
+    since: i64,
+    told: bool,
+    documents: &[Document],
+) -> Result<Option<Box<Filters>>, Error> {
+    let connected = |document: &Document| match &document.desired {
+        Desired::Present(domain) => !domain.interfaces.is_empty(),
+        Desired::Absent => false,
+    };
+    let any = documents.iter().any(connected);
+    let servers = match (any || told, since) {
+        (false, 0) => return Ok(Some(Box::default())),
+        (false, _) => return Ok(None),
+        (true, 0) => documents.iter().map(|document| document.server).collect(),
+        (true, _) => servers_on(tx, host)?,
+    };
+    Ok(Some(Box::new(kilonova_network::ledger::filters(tx, &servers)?)))
+}
+
+/// The host hears of its guests' security groups, with the generation that is returned.
+///
+/// # Errors
+/// The database's.
+pub fn filter(tx: &mut Tx<'_>, host: &str) -> Result<Option<i64>, Error> {
+    tx.row(FILTER, params![host])?.map(|row| Ok(row.int(0)?)).transpose()
+}
+
+/// The hosts that are told something of one of these servers.
+///
+/// # Errors
+/// The database's.
+pub fn hosts_of(tx: &mut Tx<'_>, servers: &BTreeSet<ServerId>) -> Result<BTreeSet<String>, Error> {
+    let servers: Vec<&ServerId> = servers.iter().collect();
+    let mut hosts = BTreeSet::new();
+    for some in servers.chunks(100) {
+        let places: Vec<String> = (1..=some.len()).map(|place| format!("?{place}")).collect();
+        let sql = format!(
+            "SELECT DISTINCT host FROM documents WHERE server_id IN ({})",
+            places.join(", ")
+        );
+        let values: Vec<Value> = some.iter().map(|id| Value::from(**id)).collect();
+        for row in tx.rows(&sql, &values)? {
+            hosts.insert(row.string(0)?);
+        }
+    }
+    Ok(hosts)
 }
 
 /// Forgets a document once nothing of the server is on the host.

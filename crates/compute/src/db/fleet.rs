@@ -1,7 +1,7 @@
 //! The hosts as the scheduler and the node link need them; what operators see is in `hosts`.
 
 use kilonova_ids::{HostId, ProviderId};
-use kilonova_store::{Tx, params};
+use kilonova_store::{Tx, Value, params};
 
 use crate::Error;
 
@@ -12,8 +12,13 @@ kilonova_store::statements! {
         reported_at FROM hosts";
     /// The epoch of a host.
     EPOCH = "SELECT epoch FROM hosts WHERE host = ?1";
-    /// It was heard of; another replica may have heard of it later.
-    SEEN = "UPDATE hosts SET last_seen = ?2 WHERE host = ?1 AND last_seen < ?2";
+    /// Some were heard of; another replica may have heard of them later.
+    SEEN = "UPDATE hosts SET last_seen = ?1 WHERE last_seen < ?1 AND host IN (
+            ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20,
+            ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35, ?36, ?37,
+            ?38, ?39, ?40, ?41, ?42, ?43, ?44, ?45, ?46, ?47, ?48, ?49, ?50, ?51)";
+    /// How much its clock differs.
+    SKEW = "UPDATE hosts SET clock_skew = ?2 WHERE host = ?1";
 }
 
 /// A host's row, as far as the fleet needs it.
@@ -94,13 +99,29 @@ pub fn epoch(tx: &mut Tx<'_>, host: &str) -> Result<Option<i64>, Error> {
     tx.row(EPOCH, params![host])?.map(|row| row.int(0)).transpose().map_err(Error::from)
 }
 
-/// Notes when hosts were last heard of.
+/// Hosts that one statement takes.
+pub const TOGETHER: usize = 50;
+
+/// Notes when hosts were last heard of, [`TOGETHER`] at most.
 ///
 /// # Errors
 /// The database's.
-pub fn seen(tx: &mut Tx<'_>, hosts: &[(String, i64)]) -> Result<(), Error> {
-    for (host, at) in hosts {
-        tx.execute(SEEN, params![host, *at])?;
+pub fn seen(tx: &mut Tx<'_>, hosts: &[String], at: i64) -> Result<(), Error> {
+    let Some(last) = hosts.last() else { return Ok(()) };
+    let mut params = vec![Value::from(at)];
+    params.extend(hosts.iter().map(Value::from));
+    params.resize(TOGETHER + 1, Value::from(last));
+    tx.execute(SEEN, &params)?;
+    Ok(())
+}
+
+/// Notes by how many microseconds the clocks of some hosts differ.
+///
+/// # Errors
+/// The database's.
+pub fn skewed(tx: &mut Tx<'_>, hosts: &[(String, i64)]) -> Result<(), Error> {
+    for (host, skew) in hosts {
+        tx.execute(SKEW, params![host, *skew])?;
     }
     Ok(())
 }

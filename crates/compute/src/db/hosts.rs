@@ -12,11 +12,13 @@ kilonova_store::statements! {
     /// Every host, oldest first.
     ALL = "SELECT number, id, host, root_provider, hypervisor_type, hypervisor_version, host_ip,
         vcpus, memory_mb, disk_gb, epoch, generation, status, disabled_reason, forced_down,
-        last_seen, availability_zone, created_at, updated_at FROM hosts ORDER BY number";
+        last_seen, availability_zone, created_at, updated_at, reported_at, clock_skew
+        FROM hosts ORDER BY number";
     /// One host.
     BY_NAME = "SELECT number, id, host, root_provider, hypervisor_type, hypervisor_version, host_ip,
         vcpus, memory_mb, disk_gb, epoch, generation, status, disabled_reason, forced_down,
-        last_seen, availability_zone, created_at, updated_at FROM hosts WHERE host = ?1";
+        last_seen, availability_zone, created_at, updated_at, reported_at, clock_skew
+        FROM hosts WHERE host = ?1";
     /// A registration: a new row, or the next epoch of the one that is there.
     REGISTER = "INSERT INTO hosts (id, host, root_provider, hypervisor_type, hypervisor_version,
         host_ip, vcpus, memory_mb, disk_gb, epoch, generation, status, forced_down, last_seen,
@@ -76,6 +78,10 @@ pub struct Host {
     pub created_at: i64,
     /// Microseconds since 1970.
     pub updated_at: Option<i64>,
+    /// When it last said what it has, microseconds since 1970.
+    pub reported_at: i64,
+    /// Microseconds by which its clock is ahead of ours, where it has told.
+    pub clock_skew: Option<i64>,
 }
 
 /// What a node says of its host when it registers.
@@ -122,6 +128,8 @@ fn host(row: &Row) -> Result<Host, Error> {
         availability_zone: row.string(16)?,
         created_at: row.int(17)?,
         updated_at: row.int_opt(18)?,
+        reported_at: row.int(19)?,
+        clock_skew: row.int_opt(20)?,
     })
 }
 

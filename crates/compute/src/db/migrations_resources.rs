@@ -58,11 +58,13 @@ CREATE TABLE hosts (
     disk_gb BIGINT NOT NULL,
     epoch BIGINT NOT NULL,
     generation BIGINT NOT NULL,
+    filtered BIGINT NOT NULL DEFAULT 0,
     status TEXT NOT NULL,
     disabled_reason TEXT,
     forced_down BIGINT NOT NULL,
     last_seen BIGINT NOT NULL,
     reported_at BIGINT NOT NULL,
+    clock_skew BIGINT,
     availability_zone TEXT NOT NULL DEFAULT 'nova',
     created_at BIGINT NOT NULL,
     updated_at BIGINT

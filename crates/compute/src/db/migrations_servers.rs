@@ -8,6 +8,7 @@ pub const SERVERS: &[Migration] = &[
     super::migrations_aggregates::AGGREGATES,
     super::migrations_moves::MOVES,
     super::migrations_actions::ACTIONS,
+    super::counted::COUNTED,
 ];
 
 const BASE: Migration = Migration {
@@ -38,6 +39,7 @@ CREATE TABLE servers (
 );
 CREATE INDEX servers_by_project ON servers (project_id, seq);
 CREATE INDEX servers_by_host ON servers (host);
+CREATE INDEX servers_used ON servers (project_id, user_id, vm_state, vcpus, memory_mb);
 CREATE TABLE documents (
     host TEXT NOT NULL,
     server_id TEXT NOT NULL,

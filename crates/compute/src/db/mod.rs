@@ -1,6 +1,8 @@
 //! The tables of the compute service and the statements on them.
 pub mod aggregates;
 pub mod census;
+pub mod clock;
+pub mod counted;
 pub mod documents;
 pub mod flavors;
 pub mod fleet;
@@ -16,10 +18,12 @@ pub mod migrations_resources;
 pub mod migrations_servers;
 pub mod moves;
 pub mod questions;
+pub mod queue;
 pub mod quotas;
 pub mod resting;
 pub mod server_groups;
 pub mod servers;
+pub mod slow;
 pub mod stuck;
 pub mod tenant_usage;
 pub mod usage;

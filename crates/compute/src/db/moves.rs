@@ -24,6 +24,8 @@ kilonova_store::statements! {
     HELD_ON = "SELECT number, id, server_id, open_server, kind, status, source_host, dest_host,
         held_on, was, old_flavor, new_flavor, old_domain, progress, user_id, project_id, created_at,
         updated_at FROM moves WHERE server_id = ?1 AND held_on = ?2 ORDER BY number";
+    /// The servers whose moves hold something on a host.
+    SERVERS_HELD_ON = "SELECT DISTINCT server_id FROM moves WHERE held_on = ?1 ORDER BY server_id";
     /// A page, newest first, older than a number.
     PAGE = "SELECT number, id, server_id, open_server, kind, status, source_host, dest_host,
         held_on, was, old_flavor, new_flavor, old_domain, progress, user_id, project_id, created_at,
@@ -186,6 +188,12 @@ pub fn of_server(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<Move>, Error> 
 /// The moves of a server whose consumers hold something on a host, or have left it dirty there.
 pub fn held_on(tx: &mut Tx<'_>, server: ServerId, host: &str) -> Result<Vec<Move>, Error> {
     tx.rows(HELD_ON, params![server, host])?.iter().map(read).collect()
+}
+
+/// The servers whose moves hold something on a host.
+pub fn servers_held_on(tx: &mut Tx<'_>, host: &str) -> Result<Vec<ServerId>, Error> {
+    let rows = tx.rows(SERVERS_HELD_ON, params![host])?;
+    Ok(rows.iter().map(|row| row.id(0)).collect::<Result<_, kilonova_store::Error>>()?)
 }
 
 /// Up to `limit` moves older than a number, newest first.

@@ -7,8 +7,11 @@ use kilonova_store::{Tx, params};
 use crate::Error;
 
 kilonova_store::statements! {
-    /// The limits of a project, or of a user in it (`''`: the project itself).
-    OF = "SELECT resource, hard_limit FROM quotas WHERE project_id = ?1 AND user_id = ?2";
+    /// The limits of a class, of a project (user `''`), and of a user in it.
+    ALL = "SELECT 0, resource, hard_limit FROM quota_classes WHERE class = ?1
+        UNION ALL SELECT 1, resource, hard_limit FROM quotas WHERE project_id = ?2 AND user_id = ''
+        UNION ALL SELECT 2, resource, hard_limit FROM quotas WHERE project_id = ?2 AND user_id = ?3
+            AND user_id <> ''";
     /// Sets one.
     PUT = "INSERT INTO quotas (project_id, user_id, resource, hard_limit) VALUES (?1, ?2, ?3, ?4)
         ON CONFLICT (project_id, user_id, resource) DO UPDATE SET hard_limit = excluded.hard_limit";
@@ -29,16 +32,37 @@ kilonova_store::statements! {
 /// Limits by resource name.
 pub type Limits = BTreeMap<String, i64>;
 
-fn limits(tx: &mut Tx<'_>, sql: &str, params: &[kilonova_store::Value]) -> Result<Limits, Error> {
-    tx.rows(sql, params)?.iter().map(|row| Ok((row.string(0)?, row.int(1)?))).collect()
+/// What is set at each level; the later override the earlier.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Levels {
+    /// For a class.
+    pub class: Limits,
+    /// For a project.
+    pub project: Limits,
+    /// For a user in it.
+    pub user: Limits,
 }
 
-/// What is set for a project, or for a user in it.
+/// What is set for a class, a project, and a user in it.
 ///
 /// # Errors
 /// The database's; so for all functions here.
-pub fn of(tx: &mut Tx<'_>, project_id: &str, user_id: Option<&str>) -> Result<Limits, Error> {
-    limits(tx, OF, params![project_id, user_id.unwrap_or_default()])
+pub fn all(
+    tx: &mut Tx<'_>,
+    class: &str,
+    project_id: &str,
+    user_id: Option<&str>,
+) -> Result<Levels, Error> {
+    let mut levels = Levels::default();
+    for row in tx.rows(ALL, params![class, project_id, user_id.unwrap_or_default()])? {
+        let level = match row.int(0)? {
+            0 => &mut levels.class,
+            1 => &mut levels.project,
+            _ => &mut levels.user,
+        };
+        level.insert(row.string(1)?, row.int(2)?);
+    }
+    Ok(levels)
 }
 
 /// Sets a limit of a project, or of a user in it.
@@ -64,7 +88,8 @@ pub fn reset(tx: &mut Tx<'_>, project_id: &str, user_id: Option<&str>) -> Result
 
 /// What is set for a class.
 pub fn of_class(tx: &mut Tx<'_>, class: &str) -> Result<Limits, Error> {
-    limits(tx, OF_CLASS, params![class])
+    let rows = tx.rows(OF_CLASS, params![class])?;
+    rows.iter().map(|row| Ok((row.string(0)?, row.int(1)?))).collect()
 }
 
 /// Sets a limit of a class.

@@ -1,5 +1,5 @@
-//! Servers that are shelved, or deleted but can be had back: since when, and the image that a shelved
-//! one is made from again.
+//! Servers that are shelved, in rescue, or deleted but can be had back: since when, and the image that
+//! a shelved one is made from again.
 
 use kilonova_ids::{ImageId, ServerId};
 use kilonova_store::{Tx, params};
@@ -28,6 +28,8 @@ pub enum Why {
     Shelved,
     /// It is deleted and can be restored.
     Deleted,
+    /// It is in rescue.
+    Rescued,
 }
 
 impl Why {
@@ -35,6 +37,7 @@ impl Why {
         match self {
             Self::Shelved => "shelved",
             Self::Deleted => "deleted",
+            Self::Rescued => "rescued",
         }
     }
 
@@ -43,6 +46,7 @@ impl Why {
         match self {
             Self::Shelved => "shelved",
             Self::Deleted => "soft-delete",
+            Self::Rescued => "rescued",
         }
     }
 }

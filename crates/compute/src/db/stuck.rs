@@ -16,6 +16,9 @@ kilonova_store::statements! {
     /// Moves that wait for their new host.
     AWAITED = "SELECT subject FROM operations WHERE outcome = 'open'
         AND step IN ('make_dest', 'receive', 'drop_dest') AND updated_at < ?1 LIMIT 200";
+    /// Live migrations whose guest may be on either host.
+    LEAVING = "SELECT subject FROM operations WHERE outcome = 'open' AND kind = 'live-migration'
+        AND step IN ('transfer', 'abort', 'find') AND updated_at < ?1 LIMIT 200";
 }
 
 /// Hosts and servers whose operation has not moved since `before`.
@@ -32,6 +35,15 @@ pub fn clearing(tx: &mut Tx<'_>, before: i64) -> Result<Vec<(String, ServerId)>,
 /// The database's.
 pub fn awaited(tx: &mut Tx<'_>, before: i64) -> Result<Vec<ServerId>, Error> {
     let rows = tx.rows(AWAITED, params![before])?;
+    Ok(rows.iter().map(|row| row.id(0)).collect::<Result<_, kilonova_store::Error>>()?)
+}
+
+/// Servers whose guest has been on its way to another host, and this has not changed, since `before`.
+///
+/// # Errors
+/// The database's.
+pub fn leaving(tx: &mut Tx<'_>, before: i64) -> Result<Vec<ServerId>, Error> {
+    let rows = tx.rows(LEAVING, params![before])?;
     Ok(rows.iter().map(|row| row.id(0)).collect::<Result<_, kilonova_store::Error>>()?)
 }
 

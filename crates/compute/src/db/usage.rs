@@ -1,4 +1,5 @@
-//! What servers use, summed: by project for quotas, by host for operators.
+//! What servers use, summed: by user for quotas, by host for operators. What projects use is counted
+//! ([`super::counted`]).
 
 use std::collections::HashMap;
 
@@ -8,11 +9,10 @@ use serde::Deserialize;
 use crate::Error;
 
 kilonova_store::statements! {
-    /// A project's, or one user's part of it.
-    OF_PROJECT = "SELECT COUNT(*), CAST(COALESCE(SUM(vcpus), 0) AS BIGINT),
+    /// One user's part of a project.
+    OF_USER = "SELECT COUNT(*), CAST(COALESCE(SUM(vcpus), 0) AS BIGINT),
         CAST(COALESCE(SUM(memory_mb), 0) AS BIGINT) FROM servers
-        WHERE project_id = ?1 AND (CAST(?2 AS TEXT) IS NULL OR user_id = ?2)
-        AND vm_state <> 'soft-delete'";
+        WHERE project_id = ?1 AND user_id = ?2 AND vm_state <> 'soft-delete'";
     /// Whether a host has any server.
     ANY_ON = "SELECT 1 FROM servers WHERE host = ?1 LIMIT 1";
     /// Whether a move still holds something on a host.
@@ -60,16 +60,12 @@ struct Disks {
     swap: i64,
 }
 
-/// What a project uses, or one user in it.
+/// What one user uses in a project.
 ///
 /// # Errors
 /// The database's; so for all functions here.
-pub fn of_project(
-    tx: &mut Tx<'_>,
-    project_id: &str,
-    user_id: Option<&str>,
-) -> Result<ProjectUsage, Error> {
-    let Some(row) = tx.row(OF_PROJECT, params![project_id, user_id])? else {
+pub fn of_user(tx: &mut Tx<'_>, project_id: &str, user_id: &str) -> Result<ProjectUsage, Error> {
+    let Some(row) = tx.row(OF_USER, params![project_id, user_id])? else {
         return Ok(ProjectUsage::default());
     };
     Ok(ProjectUsage { instances: row.int(0)?, cores: row.int(1)?, ram: row.int(2)? })

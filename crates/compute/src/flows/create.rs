@@ -6,15 +6,17 @@
 use std::collections::HashSet;
 
 use kilonova_flow::{self as flow, Operation, Outcome as End};
-use kilonova_node_api::{Desired, Observation, Outcome, Power};
+use kilonova_ids::ServerId;
+use kilonova_node_api::{Desired, Observation, Outcome};
 use kilonova_store::Tx;
 use serde_json::json;
 
 use super::start::event;
-use crate::app::boot::{self, ProfileGroups};
+use crate::app::boot;
+use crate::app::nics;
 use crate::app::scheduler::{Wanted, choose};
 use crate::db::documents;
-use crate::db::servers::{self, Fault, Server, VmState};
+use crate::db::servers::{self, Fault, Server};
 use crate::{Compute, Error};
 
 const EVENT: &str = "compute__do_build_and_run_instance";
@@ -44,8 +46,7 @@ fn spawned(
     match &observation.outcome {
         Outcome::Running => {
             let id = observation.server;
-            servers::set_state(tx, id, VmState::Active, None, super::power::RUNNING, now)?;
-            servers::set_launched(tx, id, now)?;
+            servers::set_built(tx, id, super::power::RUNNING, now)?;
             compute.note_build(tx, host, true);
             flow::event(tx, operation.id, &event(EVENT, host, None, operation.updated_at, now))?;
             Ok(flow::finish(tx, operation, End::Done, None, now)?)
@@ -59,6 +60,7 @@ fn spawned(
             tried.push(host.to_owned());
             let data = json!({"tried": tried, "reason": why});
             flow::advance(tx, operation, "clear", &data, now)?;
+            servers::set_task(tx, observation.server, Some("scheduling"), now)?;
             let generation = documents::put(tx, host, observation.server, &Desired::Absent)?;
             compute.wake_on_commit(tx, host, generation);
             Ok(())
@@ -99,10 +101,45 @@ fn cleared(
             server.id
         )
     };
-    servers::set_host(tx, server.id, None, now)?;
+    nics::set_host(tx, server.id, None, now)?;
+    nics::give_up(tx, &server, now)?;
     let fault = Fault { code: 500, message: message.clone(), created: now, details: None };
     servers::set_error(tx, server.id, &fault, now)?;
     Ok(flow::finish(tx, operation, End::Failed, Some(&message), now)?)
+}
+
+/// Gives up a build that takes too long (`instance_build_timeout`): the server is in `ERROR` and holds
+/// nothing. What it had is given to nobody before its host has dropped it.
+///
+/// # Errors
+/// The database's.
+pub fn give_up_build(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    now: i64,
+) -> Result<(), Error> {
+    let Some(operation) = flow::open_of(tx, server)?.filter(|open| open.kind == "create") else {
+        return Ok(());
+    };
+    let message = format!(
+        "The build took longer than {} s (instance_build_timeout).",
+        compute.options.instance_build_timeout
+    );
+    tracing::warn!(%server, "{message}");
+    let host = servers::host_of(tx, server)?.unwrap_or_default();
+    let fault = Fault { code: 500, message: message.clone(), created: now, details: None };
+    servers::set_error(tx, server, &fault, now)?;
+    nics::set_host(tx, server, None, now)?;
+    compute.note_build(tx, &host, false);
+    boot::abandon(tx, compute, server)?;
+    for (host, _) in documents::of_server(tx, server)? {
+        let generation = documents::put(tx, &host, server, &Desired::Absent)?;
+        compute.wake_on_commit(tx, &host, generation);
+    }
+    let failed = event(EVENT, &host, Some(&message), operation.updated_at, now);
+    flow::event(tx, operation.id, &failed)?;
+    Ok(flow::finish(tx, &operation, End::Failed, Some(&message), now)?)
 }
 
 /// Claims a place on a host that was not tried yet; says whether there was one.
@@ -114,35 +151,36 @@ fn elsewhere(
     tried: &[String],
     now: i64,
 ) -> Result<bool, Error> {
-    let profile = match server.spec.flavor.extra_specs.get("accel:device_profile") {
-        None => None,
-        Some(name) => match kilonova_accelerator::ledger::profile_by_name(tx, name)? {
-            None => return Ok(false),
-            Some(profile) => Some(ProfileGroups { id: profile.id, groups: profile.groups }),
-        },
+    let Ok(profiles) = nics::profiles_of(tx, server, &server.spec.flavor)? else {
+        return Ok(false);
     };
-    let Ok(query) = boot::query_of(&server.spec.flavor, profile.as_ref(), rand::random()) else {
+    let aliases = &compute.options.pci_aliases;
+    let Ok(query) = boot::query_of(&server.spec.flavor, &profiles, aliases, rand::random()) else {
         return Ok(false);
     };
     let excluded: HashSet<String> = tried.iter().cloned().collect();
     let wanted = Wanted { server, spec: &server.spec, excluded: &excluded, forced: false };
     let Ok(mut planned) = choose(tx, compute, wanted, &query, now)? else { return Ok(false) };
-    let candidates = planned.pop().unwrap_or_default();
+    let choice = planned.pop().unwrap_or_default();
     let placed = boot::claim(
         tx,
         compute,
         server.id,
         &server.project_id,
         boot::Who { user_id: &server.user_id, request_id: &operation.request_id },
-        profile.as_ref(),
-        &candidates,
+        &profiles,
+        &choice,
     )?;
     let Some(place) = placed else { return Ok(false) };
-    servers::set_host(tx, server.id, Some(&place.host), now)?;
-    let document =
-        boot::desired(server.seq, &server.name, &server.spec, place.devices, Power::On, None);
+    nics::set_host(tx, server.id, Some(&place.host), now)?;
+    servers::set_task(tx, server.id, Some("spawning"), now)?;
+    let zone = compute.zone_of(Some(&place.host));
+    let nics = nics::of_guest(tx, server, &place.host)?;
+    let document = boot::desired(&boot::Whole::of(server, &zone), place.devices, nics);
     let generation = documents::put(tx, &place.host, server.id, &document)?;
-    flow::advance(tx, operation, "spawn", &operation.data, now)?;
+    let mut data = operation.data.clone();
+    data["chosen"] = place.how.into();
+    flow::advance(tx, operation, "spawn", &data, now)?;
     compute.wake_on_commit(tx, &place.host, generation);
     Ok(true)
 }

@@ -15,7 +15,7 @@ use kilonova_wire::Context;
 use serde_json::json;
 
 use super::{moving, start, stay};
-use crate::app::{boot, moves as claims};
+use crate::app::{boot, moves as claims, nics};
 use crate::db::documents;
 use crate::db::moves::{self, Move};
 use crate::db::servers::{self, Server};
@@ -146,7 +146,7 @@ pub(super) fn destroyed(
             }
             if servers::host_of(tx, server)?.as_deref() == Some(host) {
                 boot::release(tx, compute, server)?;
-                servers::set_host(tx, server, None, now)?;
+                nics::set_host(tx, server, None, now)?;
             }
             give_up(tx, compute, server, now)?;
             Ok(())
@@ -172,7 +172,7 @@ fn gone(
     remark: Option<&str>,
     now: i64,
 ) -> Result<(), Error> {
-    servers::delete(tx, operation.subject)?;
+    nics::delete(tx, operation.subject, now)?;
     let done = start::event("compute_terminate_instance", host, None, operation.created_at, now);
     flow::event(tx, operation.id, &flow::Event { details: remark.map(str::to_owned), ..done })?;
     Ok(flow::finish(tx, operation, End::Done, None, now)?)

@@ -8,11 +8,14 @@
 //!   power:   settle ──as asked──► done │ Failed ──► ERROR with the reason
 //!   stay:    see there; what is done to a server where it is
 //!   moving:  see there; the only ones that hear two hosts
+//!   by_itself: what happens to a guest while nothing is done to it
 //! ```
 //!
 //! Each step is one transaction, started by what a node observed. A step never waits and never
 //! calls out; the node learns of it from the next document.
 
+mod as_wanted;
+mod by_itself;
 mod create;
 mod delete;
 mod moving;
@@ -20,25 +23,27 @@ mod power;
 mod reset;
 mod start;
 mod stay;
+mod working;
 
 use kilonova_flow as flow;
-use kilonova_node_api::{Desired, Domain, Observation, Outcome, Power};
+use kilonova_node_api::{Desired, Observation, Outcome};
 use kilonova_store::Tx;
 
 use crate::db::{documents, servers};
 use crate::{Compute, Error};
 
+pub use create::give_up_build;
 pub use delete::{delete, give_up};
 pub use moving::{
-    Cold, Evacuation, Live, abort, confirm, confirm_unasked, evacuate, force_complete,
-    give_up_dest, migrate_live, move_cold, no_progress, revert,
+    Cold, Evacuation, Live, abort, address_of, confirm, confirm_unasked, evacuate, find_guest,
+    force_complete, give_up_dest, let_next_go, migrate_live, move_cold, no_progress, revert, stays,
 };
-pub use power::{Change, change_power};
+pub use power::{Change, change_power, force_reboot};
 pub use reset::reset;
 pub use start::{note, note_failed};
 pub use stay::{
-    Destination, Picture, Wish, ask, offload, offload_unasked, reclaim, restore, shelve,
-    soft_delete, take, unshelve,
+    Destination, Picture, Rebuild, Wish, ask, offload, offload_unasked, reclaim, restore, shelve,
+    soft_delete, take, unrescue_unasked, unshelve,
 };
 
 /// Takes one observation into account. An old one changes nothing; one that fits no open operation
@@ -53,14 +58,26 @@ pub fn observe(
     observation: &Observation,
     now: i64,
 ) -> Result<(), Error> {
-    let Some(document) = documents::get(tx, host, observation.server)? else { return Ok(()) };
+    let Some(document) = documents::get(tx, host, observation.server)? else {
+        return match observation.generation {
+            0 => by_itself::stranger(tx, compute, host, observation, now),
+            _ => Ok(()),
+        };
+    };
     if document.generation != observation.generation {
         return Ok(());
     }
-    let Some(operation) = flow::open_of(tx, observation.server)? else {
+    let open = flow::open_of(tx, observation.server)?;
+    if let Desired::Present(domain) = &document.desired {
+        let word = as_wanted::Word { host, domain, observation, operation: open.as_ref() };
+        as_wanted::look(tx, compute, &word, now)?;
+    }
+    let Some(operation) = open else {
         return match document.desired {
             Desired::Absent => delete::dropped(tx, compute, host, observation),
-            Desired::Present(domain) => settle(tx, compute, host, *domain, observation, now),
+            Desired::Present(domain) => {
+                by_itself::settle(tx, compute, host, *domain, observation, now)
+            }
         };
     };
     let kind = operation.kind.as_str();
@@ -69,6 +86,9 @@ pub fn observe(
         && servers::host_of(tx, observation.server)?.as_deref() != Some(host)
     {
         return left_behind(tx, compute, host, &document.desired, observation);
+    }
+    if let Outcome::Working { phase } = observation.outcome {
+        return working::working(tx, &operation, phase, now);
     }
     if stay::is_one(&operation) {
         return stay::observed(tx, compute, host, &operation, observation, now);
@@ -97,43 +117,5 @@ fn left_behind(
     match desired {
         Desired::Absent => delete::dropped(tx, compute, host, observation),
         Desired::Present(_) => Ok(()),
-    }
-}
-
-/// What a guest does by itself (it shuts down, somebody pauses it) becomes the server's state, as
-/// Nova's power sync does it. One that has shut down is to stay so.
-fn settle(
-    tx: &mut Tx<'_>,
-    compute: &Compute,
-    host: &str,
-    domain: Domain,
-    observation: &Observation,
-    now: i64,
-) -> Result<(), Error> {
-    use servers::VmState::{Active, Paused, Stopped, Suspended};
-    let Some(server) = servers::find(tx, observation.server)? else { return Ok(()) };
-    if server.host.as_deref() != Some(host) {
-        return Ok(());
-    }
-    let id = server.id;
-    match (&observation.outcome, server.vm_state) {
-        (Outcome::Stopped, Active | Paused | Suspended) => {
-            if domain.power != Power::Off {
-                let off = Domain { power: Power::Off, verb: None, ..domain };
-                let generation = documents::put(tx, host, id, &Desired::Present(Box::new(off)))?;
-                compute.wake_on_commit(tx, host, generation);
-            }
-            servers::set_state(tx, id, Stopped, None, power::SHUTDOWN, now)
-        }
-        (Outcome::Running, Stopped) => {
-            servers::set_state(tx, id, Active, None, power::RUNNING, now)
-        }
-        (Outcome::Paused, Active) if server.power_state != stay::PAUSED => {
-            servers::set_state(tx, id, Active, None, stay::PAUSED, now)
-        }
-        (Outcome::Running, Active) if server.power_state != power::RUNNING => {
-            servers::set_state(tx, id, Active, None, power::RUNNING, now)
-        }
-        _ => Ok(()),
     }
 }

@@ -1,6 +1,7 @@
 //! Stop, start, reboot: the same document with another power state or a new verb.
 
 use kilonova_flow::{self as flow, Operation, Outcome as End};
+use kilonova_ids::ServerId;
 use kilonova_node_api::{Desired, Observation, Outcome, Power, Verb};
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Fault};
@@ -48,6 +49,16 @@ impl Change {
         }
     }
 
+    /// Why what was under way is called off.
+    fn instead(self) -> &'static str {
+        match self {
+            Self::Start => "The server was started.",
+            Self::Stop => "The server was stopped.",
+            Self::RebootSoft => "The server was rebooted.",
+            Self::RebootHard => "The server was rebooted hard.",
+        }
+    }
+
     /// The row of the table of states.
     fn rule(self) -> &'static str {
         match self {
@@ -78,7 +89,7 @@ pub fn change_power(
         return Err(Fault::conflict(format!("Instance {} is being removed", server.id)).into());
     };
     if let Some(open) = flow::open_of(tx, server.id)? {
-        flow::finish(tx, &open, End::Cancelled, Some("The server was rebooted hard."), now)?;
+        flow::finish(tx, &open, End::Cancelled, Some(change.instead()), now)?;
     }
     let operation =
         start::begin(tx, context, server, change.action(), "settle", change.task(), now)?;
@@ -86,11 +97,37 @@ pub fn change_power(
     domain.verb = match change {
         Change::RebootSoft => Some((operation, Verb::RebootSoft)),
         Change::RebootHard => Some((operation, Verb::RebootHard)),
-        Change::Start | Change::Stop => domain.verb,
+        // What was called off is not to be done to a guest in another state.
+        Change::Start | Change::Stop => None,
     };
+    if change == Change::RebootHard {
+        // One that was being rescued when it failed boots from its own disk again.
+        domain.rescue = None;
+    }
     let generation = documents::put(tx, host, server.id, &Desired::Present(domain))?;
     compute.wake_on_commit(tx, host, generation);
     Ok(())
+}
+
+/// Has a server rebooted hard whose soft reboot takes too long (`reboot_timeout`).
+///
+/// # Errors
+/// The database's.
+pub fn force_reboot(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    now: i64,
+) -> Result<(), Error> {
+    let Some(server) = servers::find(tx, server)? else { return Ok(()) };
+    let nobody = start::nobody(&server);
+    if server.task_state.as_deref() != Some("rebooting")
+        || states::check(&nobody, &server, Change::RebootHard.rule()).is_err()
+    {
+        return Ok(());
+    }
+    tracing::info!(server = %server.id, "a soft reboot takes too long and becomes a hard one");
+    change_power(tx, compute, &nobody, &server, Change::RebootHard, now)
 }
 
 pub(super) fn settled(

@@ -1,7 +1,8 @@
 //! `os-resetState`: the row says what an operator says, and nothing is being done any more.
 //!
 //! What is half way between two hosts, or is being removed from one, cannot be declared done: its
-//! devices would be nobody's.
+//! devices would be nobody's. A deletion that was answered is not called off either, one that can be
+//! taken back included: `restore` is for that.
 
 use kilonova_flow::{self as flow, Outcome as End};
 use kilonova_node_api::Desired;
@@ -31,7 +32,7 @@ pub fn reset(
             Some(host) => documents::get(tx, host, server.id)?
                 .is_none_or(|document| document.desired == Desired::Absent),
         };
-        if removed || moving::is_move(&open.kind) {
+        if removed || open.kind == "delete" || moving::is_move(&open.kind) {
             let task = server.task_state.as_deref().unwrap_or("None");
             return Err(Fault::conflict(format!(
                 "Cannot 'resetState' instance {} while it is in task_state {task}: it is being moved, \

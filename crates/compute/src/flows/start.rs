@@ -4,7 +4,7 @@
 //! PostgreSQL runs the later one again on what the first left, instead of breaking the unique key.
 
 use kilonova_flow::{self as flow, NewOperation};
-use kilonova_ids::OperationId;
+use kilonova_ids::{OperationId, RequestId, ascending};
 use kilonova_store::Tx;
 use kilonova_wire::Context;
 use serde_json::json;
@@ -55,7 +55,7 @@ pub(super) fn begin_with(
 ) -> Result<OperationId, Error> {
     let Begin { kind, step, task, data } = how;
     servers::set_task(tx, server.id, task, now)?;
-    let id = OperationId::new_v4();
+    let id: OperationId = ascending();
     let operation = NewOperation {
         id,
         kind,
@@ -82,7 +82,7 @@ pub fn note(
     now: i64,
 ) -> Result<(), Error> {
     let operation = NewOperation {
-        id: OperationId::new_v4(),
+        id: ascending(),
         kind,
         subject: server.id,
         request_id: context.request_id_text(),
@@ -107,7 +107,7 @@ pub fn note_failed(
     now: i64,
 ) -> Result<(), Error> {
     let operation = NewOperation {
-        id: OperationId::new_v4(),
+        id: ascending(),
         kind,
         subject: server.id,
         request_id: context.request_id_text(),
@@ -149,6 +149,7 @@ pub(super) fn nobody(server: &Server) -> Context {
         user_id: server.user_id.clone(),
         project_id: server.project_id.clone(),
         roles: vec!["admin".to_owned()],
+        request_id: Some(RequestId::new_v4()),
         ..Context::default()
     }
 }

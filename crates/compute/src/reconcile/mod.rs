@@ -3,9 +3,11 @@
 
 pub mod confirm;
 mod fleet;
+pub mod networks;
 pub mod nudge;
 mod purge;
 pub mod rest;
+pub mod slow;
 
 use std::time::Duration;
 
@@ -14,10 +16,16 @@ use crate::Compute;
 /// Starts the loops; they end with the runtime.
 pub fn start(compute: &Compute) {
     every(compute, Duration::from_secs(10), "fleet", fleet::run);
+    every(compute, Duration::from_secs(1), "networks", networks::run);
     every(compute, Duration::from_secs(5), "nudge", nudge::run);
     every(compute, Duration::from_secs(10), "confirm", confirm::run);
     every(compute, Duration::from_secs(3600), "purge", purge::run);
+    every(compute, Duration::from_secs(10), "slow", slow::run);
     every(compute, Duration::from_secs(30), "rest", rest::run);
+    let shelved = u64::try_from(compute.options.shelved_poll_interval).unwrap_or_default();
+    if shelved > 0 {
+        every(compute, Duration::from_secs(shelved), "shelved", rest::shelved);
+    }
 }
 
 fn every<F, R>(compute: &Compute, period: Duration, name: &'static str, run: F)

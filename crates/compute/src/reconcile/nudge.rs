@@ -1,12 +1,13 @@
 //! A host that could not destroy a guest is asked again after a while, by a new generation of the
 //! same document. Deletions that wait for a host which is lost are ended without it, and moves go on
-//! without it.
+//! without it. Live migrations that wait for others go on when there is room for them; where a guest
+//! has gone that left is asked again.
 
 use kilonova_node_api::Desired;
 use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 
-use crate::db::{documents, stuck};
+use crate::db::{documents, queue, stuck};
 use crate::{Compute, Error, flows};
 
 /// Microseconds between two tries.
@@ -21,6 +22,16 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
     for server in compute.store.read(move |tx| stuck::awaited(tx, before)).await? {
         let compute_ = compute.clone();
         let write = move |tx: &mut Tx<'_>| flows::give_up_dest(tx, &compute_, server, now_micros());
+        compute.store.write(write).await?;
+    }
+    for server in compute.store.read(move |tx| stuck::leaving(tx, before)).await? {
+        let compute_ = compute.clone();
+        let write = move |tx: &mut Tx<'_>| flows::find_guest(tx, &compute_, server, now_micros());
+        compute.store.write(write).await?;
+    }
+    for host in compute.store.read(queue::hosts).await? {
+        let compute_ = compute.clone();
+        let write = move |tx: &mut Tx<'_>| flows::let_next_go(tx, &compute_, &host, now_micros());
         compute.store.write(write).await?;
     }
     let stuck = compute.store.read(move |tx| stuck::clearing(tx, before)).await?;

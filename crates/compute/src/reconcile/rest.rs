@@ -1,29 +1,40 @@
-//! Servers that have rested long enough: deleted ones go for good, shelved ones leave their hosts.
+//! Servers that have rested long enough: deleted ones go for good, those in rescue come out of it,
+//! shelved ones leave their hosts.
 
 use kilonova_ids::ServerId;
+use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 
 use crate::db::resting::{self, Why};
 use crate::{Compute, Error, flows};
 
-/// Goes over all of them once.
+/// Goes over the deleted ones and those in rescue once.
 ///
 /// # Errors
 /// The database's.
 pub async fn run(compute: Compute) -> Result<(), Error> {
-    for server in due(&compute, Why::Deleted, compute.options.reclaim_instance_interval).await? {
+    let options = compute.options.clone();
+    over(&compute, Why::Deleted, options.reclaim_instance_interval, flows::reclaim).await?;
+    over(&compute, Why::Rescued, options.rescue_timeout, flows::unrescue_unasked).await
+}
+
+/// Goes over the shelved ones once.
+///
+/// # Errors
+/// The database's.
+pub async fn shelved(compute: Compute) -> Result<(), Error> {
+    let seconds = compute.options.shelved_offload_time;
+    over(&compute, Why::Shelved, seconds, flows::offload_unasked).await
+}
+
+type End = fn(&mut Tx<'_>, &Compute, ServerId, i64) -> Result<(), Error>;
+
+async fn over(compute: &Compute, why: Why, seconds: i64, end: End) -> Result<(), Error> {
+    for server in due(compute, why, seconds).await? {
         let own = compute.clone();
-        let write = compute.store.write(move |tx| flows::reclaim(tx, &own, server, now_micros()));
+        let write = compute.store.write(move |tx| end(tx, &own, server, now_micros()));
         if let Err(error) = write.await {
-            tracing::warn!(%server, %error, "a deleted server is not gone yet");
-        }
-    }
-    for server in due(&compute, Why::Shelved, compute.options.shelved_offload_time).await? {
-        let own = compute.clone();
-        let write =
-            compute.store.write(move |tx| flows::offload_unasked(tx, &own, server, now_micros()));
-        if let Err(error) = write.await {
-            tracing::warn!(%server, %error, "a shelved server has not left its host yet");
+            tracing::warn!(%server, ?why, %error, "a server rests longer than it should");
         }
     }
     Ok(())

@@ -1,9 +1,11 @@
 //! The service over each store, with hosts and servers as bare rows.
 
-use kilonova_compute::Compute;
+use kilonova_compute::app::usage::ProjectUsage;
+use kilonova_compute::db::counted;
+use kilonova_compute::{Compute, Error};
 use kilonova_ids::{HostId, ProviderId};
 use kilonova_placement::World;
-use kilonova_store::{Error, Store, params};
+use kilonova_store::{Store, Tx, params};
 use kilonova_testkit::Guard;
 use kilonova_wire::noauth::NoAuth;
 use serde_json::json;
@@ -35,6 +37,7 @@ pub async fn apis() -> Vec<Api> {
     migrations.extend([
         kilonova_accelerator::MIGRATIONS,
         kilonova_flow::MIGRATIONS,
+        kilonova_network::MIGRATIONS,
         kilonova_placement::MIGRATIONS,
     ]);
     for (_, store, guard) in kilonova_testkit::stores(&migrations).await {
@@ -69,28 +72,51 @@ impl Api {
 
     /// A server's row, as far as sums over servers look at it.
     pub async fn server(&self, project: &str, user: &str, host: &str, vcpus: i64, memory_mb: i64) {
-        let id = kilonova_ids::ServerId::new_v4();
         let (project, user, host) = (project.to_owned(), user.to_owned(), host.to_owned());
         self.store
             .write(move |tx| {
-                let spec = json!({
-                    "flavor": {"id": "f", "name": "f", "vcpus": vcpus, "ram": memory_mb, "disk": 5,
-                        "ephemeral": 1, "swap": 1, "extra_specs": {}},
-                    "image": null, "image_properties": {}, "key_name": null, "hostname": "s",
-                    "config_drive": false, "user_data": null, "availability_zone": null,
-                    "wanted_host": null, "hints": {}, "reservation_id": "r-1", "launch_index": 0,
-                    "access": ["", ""], "disk_config": "MANUAL",
-                })
-                .to_string();
-                tx.execute(
-                    "INSERT INTO servers (id, project_id, user_id, name, host, vm_state,
-                        power_state, vcpus, memory_mb, spec, metadata, tags, created_at, updated_at)
-                     VALUES (?1, ?2, ?3, 's', ?4, 'active', 1, ?5, ?6, ?7, '{}', '[]', 0, 0)",
-                    params![id, &project, &user, &host, vcpus, memory_mb, spec],
-                )?;
-                Ok::<_, Error>(())
+                let more = ProjectUsage { instances: 1, cores: vcpus, ram: memory_mb };
+                counted::count(tx, &project, more)?;
+                insert_on(tx, &project, &user, Some(&host), vcpus, memory_mb)
             })
             .await
             .expect("inserts");
     }
+}
+
+/// A server's row on no host, which somebody has counted.
+pub fn insert(
+    tx: &mut Tx<'_>,
+    project: &str,
+    user: &str,
+    vcpus: i64,
+    memory_mb: i64,
+) -> Result<(), Error> {
+    insert_on(tx, project, user, None, vcpus, memory_mb)
+}
+
+fn insert_on(
+    tx: &mut Tx<'_>,
+    project: &str,
+    user: &str,
+    host: Option<&str>,
+    vcpus: i64,
+    memory_mb: i64,
+) -> Result<(), Error> {
+    let spec = json!({
+        "flavor": {"id": "f", "name": "f", "vcpus": vcpus, "ram": memory_mb, "disk": 5,
+            "ephemeral": 1, "swap": 1, "extra_specs": {}},
+        "image": null, "image_properties": {}, "key_name": null, "hostname": "s",
+        "config_drive": false, "user_data": null, "availability_zone": null,
+        "wanted_host": null, "hints": {}, "reservation_id": "r-1", "launch_index": 0,
+        "access": ["", ""], "disk_config": "MANUAL",
+    });
+    let id = kilonova_ids::ServerId::new_v4();
+    tx.execute(
+        "INSERT INTO servers (id, project_id, user_id, name, host, vm_state,
+            power_state, vcpus, memory_mb, spec, metadata, tags, created_at, updated_at)
+         VALUES (?1, ?2, ?3, 's', ?4, 'active', 1, ?5, ?6, ?7, '{}', '[]', 0, 0)",
+        params![id, project, user, host, vcpus, memory_mb, spec.to_string()],
+    )?;
+    Ok(())
 }

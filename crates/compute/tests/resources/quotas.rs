@@ -1,11 +1,15 @@
 //! Limits and quotas.
 
+use kilonova_compute::Error;
 use kilonova_compute::app::usage::{self, ProjectUsage};
-use kilonova_compute::db;
+use kilonova_compute::db::servers::{self, VmState};
+use kilonova_compute::db::{self, counted};
+use kilonova_ids::ServerId;
+use kilonova_store::{Tx, params};
 use kilonova_wire::Fault;
 use serde_json::json;
 
-use crate::kit::{ADMIN, ANN, Api, apis};
+use crate::kit::{ADMIN, ANN, Api, apis, insert};
 
 #[tokio::test]
 async fn defaults_are_novas() {
@@ -177,5 +181,105 @@ async fn boots_over_a_limit_are_refused_with_all_of_them() {
             .await
             .expect("sets");
         assert!(check(&api, 1, 1).await.is_err_and(|why| why.contains("instances")));
+    }
+}
+
+/// Whatever is done to servers, and whatever of it is undone, the count of a project is what its
+/// servers use.
+#[tokio::test]
+async fn what_is_counted_is_what_servers_use() {
+    for api in apis().await {
+        for size in 1..=6 {
+            api.server("red", "ann", "h", size, 64 * size).await;
+        }
+        api.server("blue", "bob", "h", 3, 64).await;
+        for step in 0..200_usize {
+            let done = api.store.write(move |tx| change(tx, step)).await;
+            assert_eq!(done.is_err(), step % 5 == 4, "{step}");
+            if step % 40 == 0 {
+                api.server("red", "eve", "h", 2, 128).await;
+            }
+            let (rule, sql) = counted::AUDIT;
+            let wrong = api.store.read(move |tx| tx.rows(sql, params![])).await;
+            let wrong: Vec<_> = wrong.expect("a query");
+            assert!(wrong.is_empty(), "after step {step} it is not so that {rule}: {wrong:?}");
+        }
+        let uses = |sql: &'static str| api.store.read(move |tx| tx.row(sql, params![]));
+        let rows = uses(
+            "SELECT CAST(SUM(vcpus) AS BIGINT) FROM servers WHERE project_id = 'red' AND vm_state
+             <> 'soft-delete'",
+        );
+        let real = rows.await.expect("a query").and_then(|row| row.int_opt(0).expect("a number"));
+        let limits = api.get(ANN, "2.57", "/limits").await.expect(200);
+        assert_eq!(limits["limits"]["absolute"]["totalCoresUsed"], real.unwrap_or(0));
+    }
+}
+
+/// Something is done to one of the servers; every fifth time it comes to nothing.
+fn change(tx: &mut Tx<'_>, step: usize) -> Result<(), Error> {
+    let ids = tx.rows("SELECT id FROM servers ORDER BY seq", params![])?;
+    let Some(row) = ids.get((step * 7) % ids.len().max(1)) else { return Err(Error::Aged) };
+    let server = servers::find(tx, row.id(0)?)?.expect("it is there");
+    let (id, now) = (server.id, 1);
+    match (step * 13) % 8 {
+        0 | 1 => servers::set_state(tx, id, VmState::SoftDeleted, None, 4, now)?,
+        2 => servers::set_state(tx, id, VmState::Active, None, 1, now)?,
+        3 => {
+            let fault =
+                db::servers::Fault { code: 500, message: "no".into(), created: now, details: None };
+            servers::set_error(tx, id, &fault, now)?;
+        }
+        4 | 5 => {
+            let more = (step % 9) as i64;
+            let flavor =
+                db::servers::FlavorOf { vcpus: more, ram: 10 * more, ..server.spec.flavor.clone() };
+            servers::set_flavor(tx, &server, &flavor, now)?;
+        }
+        6 => usage::check(tx, "red", "ann", ProjectUsage::default())?,
+        _ if ids.len() > 4 => {
+            servers::delete(tx, id)?;
+        }
+        _ => servers::set_built(tx, id, 1, now)?,
+    }
+    if step % 5 == 4 { Err(Error::Aged) } else { Ok(()) }
+}
+
+/// Many who take at once, and others who go meanwhile: never more than the limit, and no room lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn at_once_no_more_is_taken_than_there_is() {
+    for api in apis().await {
+        for _ in 0..6 {
+            api.server("red", "ann", "h", 1, 1).await;
+        }
+        let ids = api.store.read(|tx| tx.rows("SELECT id FROM servers ORDER BY seq", params![]));
+        let ids = ids.await.expect("a query");
+        let mut tasks = Vec::new();
+        for task in 0..12 {
+            let store = api.store.clone();
+            let id: ServerId = ids[task / 3].id(0).expect("an id");
+            tasks.push(tokio::spawn(async move {
+                if task % 3 == 0 {
+                    let gone = store.write(move |tx| servers::delete(tx, id));
+                    gone.await.expect("it goes");
+                    return 0;
+                }
+                let wanted = ProjectUsage { instances: 1, cores: 1, ram: 1 };
+                let taken = store.write(move |tx| {
+                    usage::take(tx, "red", "ann", wanted)?;
+                    insert(tx, "red", "ann", 1, 1)
+                });
+                i64::from(taken.await.is_ok())
+            }));
+        }
+        let mut taken = 0;
+        for task in tasks {
+            taken += task.await.expect("ends");
+        }
+        let used = api.store.read(|tx| counted::of_project(tx, "red")).await.expect("counted");
+        assert!((4..=8).contains(&taken), "{taken} were let in");
+        assert_eq!(used.instances, 6 - 4 + taken);
+        let (_, sql) = counted::AUDIT;
+        let wrong = api.store.read(move |tx| tx.rows(sql, params![])).await.expect("a query");
+        assert!(wrong.is_empty(), "{wrong:?}");
     }
 }

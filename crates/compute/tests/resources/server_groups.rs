@@ -1,6 +1,7 @@
 //! Server groups: what each microversion says, who sees which, and how many there may be.
 
-use axum::http::StatusCode;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
 use kilonova_compute::app::server_groups::join;
 use kilonova_ids::ServerId;
 use kilonova_store::params;
@@ -63,6 +64,20 @@ async fn a_group_is_its_projects_and_the_admins() {
         assert_eq!(gone.status, StatusCode::NO_CONTENT);
         api.call(ANN, "2.64", &delete, None).await.refused(404, "could not be found");
         api.get(ANN, "2.64", "/os-server-groups/g").await.refused(404, "g");
+    }
+}
+
+#[tokio::test]
+async fn a_group_needs_a_project() {
+    for api in apis().await {
+        let body = json!({"server_group": {"name": "g", "policies": ["affinity"]}});
+        let request = Request::post("/v2.1/os-server-groups")
+            .header("host", "cloud:1234")
+            .header("x-auth-token", ADMIN)
+            .header("openstack-system-scope", "all")
+            .body(Body::from(body.to_string()))
+            .expect("a request");
+        api.send(request).await.refused(403, "project-scoped token");
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::kit::{ADMIN, ANN, Cloud, FPGA, GPU, Up, hosts};
 
 /// Names of a server's actions, oldest first, each with the names and results of its events.
-async fn actions(up: &Up, id: &str) -> Vec<(String, Value, Vec<(String, String)>)> {
+pub async fn actions(up: &Up, id: &str) -> Vec<(String, Value, Vec<(String, String)>)> {
     let path = format!("/servers/{id}/os-instance-actions");
     let list = up.get(ADMIN, "2.90", &path).await.expect(200);
     let mut found = Vec::new();
@@ -20,7 +20,7 @@ async fn actions(up: &Up, id: &str) -> Vec<(String, Value, Vec<(String, String)>
     found
 }
 
-fn fine(action: &str, event: &str) -> (String, Value, Vec<(String, String)>) {
+pub fn fine(action: &str, event: &str) -> (String, Value, Vec<(String, String)>) {
     (action.into(), Value::Null, vec![(event.into(), "Success".into())])
 }
 

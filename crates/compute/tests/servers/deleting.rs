@@ -37,14 +37,17 @@ async fn at_rest() {
 
 #[tokio::test]
 async fn while_it_is_built() {
-    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU, SLOW])])).await {
-        for wait in [0, 20, 60, 100] {
-            let id = up.boot(&cloud, "one", "vgpu").await;
-            tokio::time::sleep(std::time::Duration::from_millis(wait)).await;
-            gone(&up, &cloud, &id, &format!("BUILD for {wait} ms")).await;
+    for step in ["image", "define", "start"] {
+        let lasting = format!("times_ms = {{ {step} = 1000 }}");
+        for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU, &lasting])])).await {
+            for wait in [0, 100] {
+                let id = up.boot(&cloud, "one", "vgpu").await;
+                tokio::time::sleep(std::time::Duration::from_millis(wait)).await;
+                gone(&up, &cloud, &id, &format!("{step} of a BUILD for {wait} ms")).await;
+            }
+            let ends = "SELECT DISTINCT outcome FROM operations WHERE kind = 'create'";
+            assert_eq!(cloud.column(ends).await, ["cancelled"]);
         }
-        let ends = "SELECT DISTINCT outcome FROM operations WHERE kind = 'create'";
-        assert_eq!(cloud.column(ends).await, ["cancelled"]);
     }
 }
 
@@ -85,8 +88,9 @@ async fn while_a_failed_boot_is_cleared() {
 
 #[tokio::test]
 async fn twice_is_once() {
-    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU, SLOW])])).await {
+    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU])])).await {
         let id = up.active(&cloud, "one", "vgpu").await;
+        up.nodes.kill("a").await;
         up.delete(&id).await;
         let server = up.server(&id).await;
         assert_eq!(server["OS-EXT-STS:task_state"], "deleting");
@@ -95,6 +99,7 @@ async fn twice_is_once() {
         up.try_act(&id, json!({"forceDelete": null})).await.expect(202);
         let stop = up.try_act(&id, json!({"os-stop": null})).await;
         stop.refused(409, "while it is in task_state deleting");
+        up.start_node(&cloud, "a").await;
         up.goes(&id).await;
         let deletes = "SELECT id FROM operations WHERE kind = 'delete'";
         assert_eq!(cloud.column(deletes).await.len(), 1);

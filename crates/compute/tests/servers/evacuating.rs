@@ -70,7 +70,11 @@ async fn it_runs_again_or_not() {
 #[tokio::test]
 async fn what_was_being_done_on_the_lost_host_ends() {
     for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
-        for action in [json!({"os-stop": null}), json!({"migrate": null})] {
+        for action in [
+            json!({"os-stop": null}),
+            json!({"migrate": null}),
+            json!({"createImage": {"name": "picture"}}),
+        ] {
             let id = up.active_on(&cloud, "a", "vgpu").await;
             up.nodes.kill("a").await;
             admin(&up, "2.90", &id, action.clone()).await.expect(202);
@@ -116,6 +120,27 @@ async fn one_that_fails_there_stays() {
             .await;
         cloud.sound(&up, "stays").await;
         cloud.sweep(&up, "stays").await;
+    }
+}
+
+#[tokio::test]
+async fn one_that_cannot_run_again_where_it_was_says_so() {
+    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let id = up.active_on(&cloud, "a", "vgpu").await;
+        up.restart_failing(&cloud, "a", &[("start", Some(1))]).await;
+        up.restart_failing(&cloud, "b", &[("start", None)]).await;
+        up.force_down("a", true).await;
+        evacuate(&up, "2.90", &id).await;
+        patiently("the failure", async || up.server(&id).await["status"] == "ERROR").await;
+        let server = up.server(&id).await;
+        assert!(crate::kit::fault(&server).contains("a: start: "), "{server}");
+        assert_eq!(host_of(&up, &id).await, "a");
+        up.force_down("a", false).await;
+        cloud.sound(&up, "stays").await;
+        admin(&up, "2.90", &id, json!({"reboot": {"type": "HARD"}})).await.expect(202);
+        up.becomes(&id, "ACTIVE").await;
+        cloud.sound(&up, "runs again").await;
+        cloud.sweep(&up, "runs again").await;
     }
 }
 

@@ -50,7 +50,7 @@ async fn a_report_of_an_old_session_changes_nothing() {
             let generation = generation(&cloud, server).await;
             let failed = || Outcome::Failed { step: "start".into(), message: "old".into() };
             for outcome in [Outcome::Stopped, Outcome::Running, Outcome::Absent, failed()] {
-                let report = vec![Observation { server, generation, outcome }];
+                let report = vec![Observation::new(server, generation, outcome)];
                 assert_eq!(link.observed("a", old, report).await, Err(Refusal::Fenced));
             }
             assert_eq!(link.desired("a", old, 0).await, Err(Refusal::Fenced));
@@ -73,7 +73,7 @@ async fn a_report_on_an_older_document_changes_nothing() {
         up.delete(&id).await;
         let before = rows(&cloud).await;
         for outcome in [Outcome::Stopped, Outcome::Running, Outcome::Absent] {
-            let report = vec![Observation { server, generation: old, outcome }];
+            let report = vec![Observation::new(server, old, outcome)];
             assert_eq!(link.observed("a", epoch(&up, "a"), report).await, Ok(()));
         }
         assert_eq!(rows(&cloud).await, before);
@@ -95,7 +95,7 @@ async fn reports_on_what_is_unknown_change_nothing() {
         let before = rows(&cloud).await;
         for (host, server) in [(other, server), ("a", ServerId::new_v4())] {
             let outcome = Outcome::Absent;
-            let report = vec![Observation { server, generation, outcome }];
+            let report = vec![Observation::new(server, generation, outcome)];
             assert_eq!(link.observed(host, epoch(&up, host), report).await, Ok(()));
         }
         let stranger = link.observed("stranger", 1, Vec::new()).await;

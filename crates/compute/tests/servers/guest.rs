@@ -3,7 +3,7 @@
 use kilonova_node_api::Outcome;
 use serde_json::json;
 
-use crate::kit::{Cloud, FPGA, GPU, hosts};
+use crate::kit::{Cloud, GPU, hosts};
 
 #[tokio::test]
 async fn a_guest_that_shuts_down_is_shut_off() {
@@ -20,35 +20,6 @@ async fn a_guest_that_shuts_down_is_shut_off() {
     }
 }
 
-/// A power cut: guests stop and mediated devices are gone, the folders of domains are not.
-#[tokio::test]
-async fn a_host_that_was_rebooted_runs_what_it_ran() {
-    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU, FPGA])])).await {
-        let runs = up.active(&cloud, "runs", "vgpu-pair").await;
-        let stopped = up.active(&cloud, "stopped", "vgpu").await;
-        up.active(&cloud, "other", "fpga").await;
-        up.act(&stopped, json!({"os-stop": null})).await;
-        up.becomes(&stopped, "SHUTOFF").await;
-        let before = cloud.files("a", "mdevs");
-        up.nodes.kill("a").await;
-        for folder in ["running", "mdevs"] {
-            for file in cloud.files("a", folder) {
-                let path = cloud.nodes().join("a").join(folder).join(file);
-                std::fs::remove_file(path).expect("removed");
-            }
-        }
-        up.start_node(&cloud, "a").await;
-        crate::kit::patiently("the guests to run", async || {
-            cloud.files("a", "running").len() == 2 && cloud.files("a", "mdevs") == before
-        })
-        .await;
-        up.becomes(&runs, "ACTIVE").await;
-        up.becomes(&stopped, "SHUTOFF").await;
-        cloud.sound(&up, "rebooted").await;
-        cloud.sweep(&up, "rebooted").await;
-    }
-}
-
 /// What keeps failing is told once, not at each try.
 #[tokio::test]
 async fn a_delete_that_keeps_failing_is_noted_once() {
@@ -61,7 +32,7 @@ async fn a_delete_that_keeps_failing_is_noted_once() {
             up.report(&cloud, "a", &id, Outcome::Failed { step, message }).await;
         }
         let details = "SELECT e.details FROM operation_events e
-            JOIN operations o ON o.id = e.operation_id WHERE o.kind = 'delete' ORDER BY e.position";
+            JOIN operations o ON o.id = e.operation_id WHERE o.kind = 'delete' ORDER BY e.seq";
         assert_eq!(cloud.column(details).await, ["a: destroy: busy", "a: destroy: locked"]);
         up.start_node(&cloud, "a").await;
         up.goes(&id).await;

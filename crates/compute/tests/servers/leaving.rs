@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::kit::{ADMIN, Cloud, FPGA, GPU, Up, cards, hosts, patiently};
+use crate::kit::{ADMIN, Cloud, FPGA, GPU, TYPED, Up, cards, hosts, patiently};
 use crate::moving::admin;
 
 const LASTING: &str = "times_ms = { migrate = 60000 }";
@@ -22,7 +22,7 @@ async fn under_way(up: &Up, id: &str) -> Vec<Value> {
 }
 
 /// Waits until the guest is on its way, and returns the number of its migration.
-async fn on_its_way(up: &Up, id: &str) -> i64 {
+pub async fn on_its_way(up: &Up, id: &str) -> i64 {
     let mut number = 0;
     patiently("a guest on its way", async || {
         let found = under_way(up, id).await;
@@ -252,5 +252,39 @@ async fn refusals() {
         off.refused(409, "Cannot 'os-migrateLive' instance");
         cloud.sound(&up, "refused").await;
         cloud.sweep(&up, "refused").await;
+    }
+}
+
+/// Virtual functions with a type go between hosts whose libvirt and QEMU can, which is more than mediated
+/// devices need.
+#[tokio::test]
+async fn typed_functions_go_between_hosts_that_can() {
+    const LESS: &str =
+        "traits = [\"COMPUTE_NODE\", \"COMPUTE_ACCELERATORS\", \"CUSTOM_VGPU_LIVE_MIGRATION\"]";
+    let all = hosts(&[("a", &[TYPED]), ("b", &[TYPED]), ("c", &[TYPED, LESS])]);
+    for (cloud, up) in Cloud::all_up(all).await {
+        let id = up.active_on(&cloud, "c", "vgpu").await;
+        let refused = admin(&up, "2.90", &id, live(Some("a"))).await;
+        refused.refused(400, "too old than the supported ones : (QEMU: 8.2.2, libvirt: 10.0.0)");
+        assert_eq!(cloud.column("SELECT id FROM moves").await, Vec::<String>::new());
+        cloud.sweep(&up, "an old source").await;
+
+        let id = up.active_on(&cloud, "a", "vgpu").await;
+        let why = "c cannot take in PCI functions with a driver of their kind of a running guest";
+        let refused = admin(&up, "2.30", &id, live(Some("c"))).await;
+        assert!(refused.body.to_string().contains(why), "{}", refused.body);
+        refused.refused(400, "No valid host was found.");
+        assert_eq!(cloud.column("SELECT id FROM moves").await, Vec::<String>::new());
+        admin(&up, "2.90", &id, live(Some("c"))).await.expect(202);
+        assert_eq!(up.becomes(&id, "ACTIVE").await["OS-EXT-SRV-ATTR:host"], "a");
+        cloud.audit("an old destination").await;
+        admin(&up, "2.90", &id, live(None)).await.expect(202);
+        up.becomes(&id, "ACTIVE").await;
+        assert_eq!(
+            (host_of(&up, &id).await, status(&cloud).await),
+            (json!("b"), "completed".into())
+        );
+        up.hosts_have_dropped(&cloud).await;
+        cloud.sweep(&up, "it went").await;
     }
 }

@@ -58,6 +58,7 @@ async fn cold_migration_is_confirmed_or_reverted() {
                 let first = host_of(&up, &id).await;
                 migrate(&up, &id).await;
                 let moved = up.becomes(&id, "VERIFY_RESIZE").await;
+                assert_eq!(moved["progress"], 0, "{moved}");
                 assert_ne!(moved["OS-EXT-SRV-ATTR:host"], first.as_str());
                 assert_eq!(moved["OS-EXT-STS:power_state"], if stopped { 4 } else { 1 });
                 cloud.sound(&up, "moved").await;
@@ -144,6 +145,28 @@ async fn on_the_same_host_where_that_is_allowed() {
 }
 
 #[tokio::test]
+async fn what_could_not_be_undone_at_first_is_released_once_it_is() {
+    for mut cloud in Cloud::all(hosts(&[("a", &[GPU])])).await {
+        cloud.options.allow_resize_to_same_host = true;
+        let mut up = cloud.start().await;
+        up.hosts_are_there().await;
+        let id = up.active(&cloud, "one", "vgpu").await;
+        up.act(&id, resize("vgpu-pair")).await;
+        up.becomes(&id, "VERIFY_RESIZE").await;
+        up.restart_failing(&cloud, "a", &[("start", Some(1))]).await;
+        up.act(&id, json!({"revertResize": null})).await;
+        up.becomes(&id, "ERROR").await;
+        cloud.audit("not undone").await;
+        assert_eq!(cloud.used("VGPU").await, 3);
+        up.act(&id, json!({"reboot": {"type": "HARD"}})).await;
+        up.becomes(&id, "ACTIVE").await;
+        assert_eq!(cloud.used("VGPU").await, 1);
+        cloud.sound(&up, "undone").await;
+        cloud.sweep(&up, "undone").await;
+    }
+}
+
+#[tokio::test]
 async fn a_host_that_fails_is_left_for_the_next_or_for_the_old() {
     let topology = hosts(&[("a", &[GPU]), ("b", &[GPU]), ("c", &[GPU])]);
     for (cloud, mut up) in Cloud::all_up(topology).await {
@@ -188,17 +211,29 @@ async fn a_guest_that_cannot_be_stopped_stays() {
 
 #[tokio::test]
 async fn deletes_in_every_phase() {
-    let slow = "times_ms = { stop = 60, start = 60 }";
-    let topology = hosts(&[("a", &[GPU, slow]), ("b", &[GPU, slow])]);
-    for (cloud, up) in Cloud::all_up(topology).await {
-        for phase in ["stop_source", "make_dest", "finished", "drop_dest", "restore"] {
+    let topology = hosts(&[("a", &[GPU]), ("b", &[GPU])]);
+    for (cloud, mut up) in Cloud::all_up(topology).await {
+        for (phase, new_side) in [
+            ("stop_source", false),
+            ("make_dest", true),
+            ("finished", true),
+            ("drop_dest", true),
+            ("restore", false),
+        ] {
             let id = up.active(&cloud, "one", "vgpu-pair").await;
-            migrate(&up, &id).await;
-            if matches!(phase, "finished" | "drop_dest" | "restore") {
+            let old = up.server(&id).await["OS-EXT-SRV-ATTR:host"] == "a";
+            // What a host that is away was to do next is what the move waits for.
+            let away = if old == new_side { "b" } else { "a" };
+            let moved = matches!(phase, "finished" | "drop_dest" | "restore");
+            if moved {
+                migrate(&up, &id).await;
                 up.becomes(&id, "VERIFY_RESIZE").await;
             }
-            if matches!(phase, "drop_dest" | "restore") {
-                up.act(&id, json!({"revertResize": null})).await;
+            up.nodes.kill(away).await;
+            match phase {
+                "drop_dest" | "restore" => up.act(&id, json!({"revertResize": null})).await,
+                "finished" => {}
+                _ => migrate(&up, &id).await,
             }
             if phase != "finished" {
                 crate::kit::patiently(phase, async || {
@@ -210,6 +245,7 @@ async fn deletes_in_every_phase() {
             cloud.audit(phase).await;
             up.delete(&id).await;
             cloud.audit(phase).await;
+            up.start_node(&cloud, away).await;
             up.goes(&id).await;
             cloud.empty(&up, phase).await;
         }
@@ -317,5 +353,33 @@ async fn refusals() {
         assert_eq!(up.rest(&id).await["status"], "ACTIVE");
         cloud.sound(&up, "refused").await;
         cloud.sweep(&up, "refused").await;
+    }
+}
+
+/// An operator who says that a server is active says nothing of what its guest does.
+#[tokio::test]
+async fn what_an_operator_calls_active_moves_whatever_its_guest_does() {
+    for mut cloud in Cloud::all(hosts(&[("a", &[GPU, FPGA]), ("b", &[GPU, FPGA])])).await {
+        cloud.options.allow_resize_to_same_host = true;
+        let up = cloud.start().await;
+        up.hosts_are_there().await;
+        for (action, rests) in [("pause", "PAUSED"), ("suspend", "SUSPENDED")] {
+            for moved in [json!({"migrate": null}), resize("fpga")] {
+                let id = up.active(&cloud, "one", "vgpu").await;
+                up.act(&id, json!({action: null})).await;
+                up.becomes(&id, rests).await;
+                let state = json!({"os-resetState": {"state": "active"}});
+                admin(&up, "2.90", &id, state).await.expect(202);
+                admin(&up, "2.90", &id, moved.clone()).await.expect(202);
+                let server = up.becomes(&id, "VERIFY_RESIZE").await;
+                assert_eq!(server["OS-EXT-STS:power_state"], 1, "{action} {moved}");
+                cloud.sound(&up, "moved").await;
+                admin(&up, "2.90", &id, json!({"revertResize": null})).await.expect(202);
+                up.becomes(&id, "ACTIVE").await;
+                cloud.sound(&up, "reverted").await;
+                up.delete(&id).await;
+                up.goes(&id).await;
+            }
+        }
     }
 }

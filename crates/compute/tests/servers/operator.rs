@@ -115,7 +115,7 @@ async fn what_no_server_here_can_do() {
             ("2.5", vnc.clone(), 400, "Unavailable console type novnc."),
             ("2.6", vnc, 404, "not supported"),
             ("2.16", json!({"trigger_crash_dump": null}), 404, "not supported"),
-            ("2.43", json!({"addFixedIp": {"networkId": "n"}}), 400, "no networks"),
+            ("2.43", json!({"addFixedIp": {"networkId": "n"}}), 400, "network service"),
             ("2.44", json!({"addFixedIp": {"networkId": "n"}}), 404, "not supported"),
             ("2.90", json!({"addSecurityGroup": {"name": "web"}}), 404, "Security group web"),
         ] {

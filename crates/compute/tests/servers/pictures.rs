@@ -1,10 +1,17 @@
 //! Images of servers' disks: where their bytes come from, what they say of themselves, and which
 //! backups are kept.
 
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::Request;
+use kilonova_compute::Link;
+use kilonova_compute::api::nodes;
 use kilonova_ids::ImageId;
+use kilonova_wire::noauth::NoAuth;
 use serde_json::{Value, json};
 
-use crate::kit::{ANN, Cloud, GPU, Up, hosts};
+use crate::kit::{ANN, Answer, Client, Cloud, GPU, Up, hosts};
 
 async fn take(up: &Up, id: &str, action: Value) -> ImageId {
     let image = up.try_act(id, action).await.expect(202)["image_id"].take();
@@ -25,6 +32,7 @@ async fn an_image_has_the_bytes_of_the_disk() {
         let found = image(&cloud, taken).await.expect("an image");
         assert_eq!(found.status.as_str(), "active");
         assert_eq!(found.name.as_deref(), Some("picture"));
+        assert_eq!(found.disk_format.as_deref(), Some("raw"), "a simulated host's disks are");
         let says = |key: &str| found.properties.get(key).map(String::as_str);
         assert_eq!(says("image_type"), Some("snapshot"));
         assert_eq!(says("instance_uuid"), Some(id.as_str()));
@@ -94,9 +102,91 @@ async fn a_server_that_goes_takes_the_image_in_the_making_with_it() {
     for (cloud, up) in Cloud::all_up(hosts(&[("a", &[slow])])).await {
         let id = up.active(&cloud, "one", "plain").await;
         up.try_act(&id, json!({"createImage": {"name": "late"}})).await.expect(202);
-        assert_eq!(up.server(&id).await["OS-EXT-STS:task_state"], "image_snapshot_pending");
+        let task = up.server(&id).await["OS-EXT-STS:task_state"].clone();
+        assert!(task.as_str().is_some_and(|task| task.starts_with("image_")), "{task}");
         up.delete(&id).await;
         up.goes(&id).await;
         cloud.empty(&up, "gone with its image").await;
+    }
+}
+
+/// The beginning of a qcow2 file of 5 GiB, over a file whose name is at that place, if it is over one.
+fn qcow2(backing: u64) -> Vec<u8> {
+    let mut header = vec![0; 512];
+    header[..4].copy_from_slice(b"QFI\xfb");
+    header[4..8].copy_from_slice(&3_u32.to_be_bytes());
+    header[8..16].copy_from_slice(&backing.to_be_bytes());
+    header[24..32].copy_from_slice(&(5_u64 << 30).to_be_bytes());
+    header
+}
+
+/// Sends a disk as the agent of host `a` does.
+async fn send(up: &Up, image: ImageId, format: &str, bytes: Vec<u8>) -> Answer {
+    let routes = nodes::routes(Link(up.compute.clone()));
+    let router = kilonova_wire::mount(routes, nodes::service(), "/node", Arc::new(NoAuth));
+    let epoch = up.compute.fleet.by_name("a").expect("a host").epoch();
+    let request = Request::put(format!("/v1/hosts/a/images/{image}?epoch={epoch}{format}"))
+        .header("host", "cloud:1234")
+        .header("x-auth-token", "admin")
+        .body(Body::from(bytes))
+        .expect("a request");
+    (Client { router }).send(request).await
+}
+
+#[tokio::test]
+async fn an_image_is_of_the_format_that_its_host_says() {
+    let slow = "times_ms = { snapshot = 4000 }";
+    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[slow])])).await {
+        let mut servers = Vec::new();
+        for name in ["one", "two", "three"] {
+            servers.push(up.active(&cloud, name, "plain").await);
+        }
+        let backup = json!({"name": "b", "backup_type": "daily", "rotation": 1});
+        up.try_act(&servers[0], json!({"createImage": {"name": "i"}})).await.expect(202);
+        up.try_act(&servers[1], json!({"createBackup": backup})).await.expect(202);
+        up.try_act(&servers[2], json!({"shelve": null})).await.expect(202);
+        let owner = up.server(&servers[0]).await["tenant_id"].as_str().expect("one").to_owned();
+        let asked = cloud.store.read(move |tx| kilonova_image::of_owner(tx, &owner, 10)).await;
+        let asked = asked.expect("a query");
+        let of = |server: &String| {
+            let is = |id: &String| id == server;
+            let mut asked = asked.iter();
+            let found = asked.find(|image| image.properties.get("instance_uuid").is_some_and(is));
+            found.expect("an image").id
+        };
+        let [picture, backup, shelved] = [0, 1, 2].map(|at| of(&servers[at]));
+        assert_eq!(image(&cloud, picture).await.expect("it").disk_format, None, "not known yet");
+
+        let why = "format must be raw or qcow2";
+        send(&up, picture, "&format=tape", qcow2(0)).await.refused(400, why);
+        for (format, bytes, why) in [
+            ("&format=qcow2", b"plain".to_vec(), "is not qcow2"),
+            ("&format=qcow2", qcow2(104), "has a backing file"),
+            ("&format=raw", qcow2(0), "is qcow2, not raw"),
+        ] {
+            send(&up, picture, format, bytes).await.refused(422, why);
+            let left = image(&cloud, picture).await.expect("it");
+            assert_eq!((left.status.as_str(), left.disk_format), ("queued", None), "{why}");
+        }
+        for (image, format, bytes) in [
+            (picture, "&format=qcow2", qcow2(0)),
+            (backup, "", b"of an agent that says nothing".to_vec()),
+            (shelved, "&format=qcow2", qcow2(0)),
+        ] {
+            assert_eq!(send(&up, image, format, bytes).await.status, 204);
+        }
+        for id in &servers[..2] {
+            up.becomes(id, "ACTIVE").await;
+        }
+        up.becomes(&servers[2], "SHELVED_OFFLOADED").await;
+        for (id, format, size) in
+            [(picture, "qcow2", 5 << 30), (backup, "raw", 29), (shelved, "qcow2", 5 << 30)]
+        {
+            let found = image(&cloud, id).await.expect("it");
+            assert_eq!(found.status.as_str(), "active");
+            let said = (found.disk_format.as_deref(), found.virtual_size);
+            assert_eq!(said, (Some(format), Some(size)));
+        }
+        cloud.sweep(&up, "formats").await;
     }
 }

@@ -116,6 +116,24 @@ async fn an_admin_names_the_host() {
         let made = up.admin("2.90", "POST /servers", wish).await.expect(202);
         let id = made["server"]["id"].as_str().expect("an id").to_owned();
         assert!(fault(&up.becomes(&id, "ERROR").await).starts_with("No valid host was found."));
+        for named in [
+            json!({"host": "x"}),
+            json!({"hypervisor_hostname": "x"}),
+            json!({"host": "x", "hypervisor_hostname": "a"}),
+            json!({"host": "x", "hypervisor_hostname": "x"}),
+        ] {
+            let mut wish = up.wish(&cloud, "two", "vgpu");
+            for (key, value) in named.as_object().expect("an object") {
+                wish["server"][key] = value.clone();
+            }
+            let refused = up.admin("2.90", "POST /servers", wish).await;
+            refused.refused(400, "Compute host x could not be found.");
+        }
+        let mut wish = up.wish(&cloud, "two", "vgpu");
+        wish["server"]["host"] = json!("a");
+        wish["server"]["hypervisor_hostname"] = json!("b");
+        let refused = up.admin("2.90", "POST /servers", wish).await;
+        refused.refused(400, "Compute host a could not be found.");
         cloud.sound(&up, "named hosts").await;
         cloud.sweep(&up, "named hosts").await;
     }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::kit::{ANN, BOB, Cloud, hosts};
+use crate::kit::{ADMIN, ANN, BOB, Cloud, hosts};
 
 const KEY: &str = "ssh-ed25519 \
     AAAAC3NzaC1lZDI1NTE5AAAAIJWc1kE6mXIGl7z1d2yyv4MyEYrWyCkjQk5hBV3xkLd1 ann@home";
@@ -32,6 +32,18 @@ async fn key_metadata_and_tags_are_kept() {
         up.call(ANN, "2.90", &format!("DELETE {path}/tags/old"), None).await.expect(204);
         let tags = up.get(ANN, "2.90", &format!("{path}/tags")).await.expect(200);
         assert_eq!(tags["tags"], json!(["blue", "new"]));
+        for (what, field, value) in [
+            ("POST", "metadata", json!({"metadata": {}, "METADATA": {}})),
+            ("PUT", "metadata", json!({"metadata": {}, "METADATA": {}})),
+            ("PUT", "metadata/more", json!({"meta": {"more": "x"}, "META": 1})),
+            ("PUT", "tags", json!({"tags": [], "TAGS": []})),
+        ] {
+            let answer = up.call(ANN, "2.90", &format!("{what} {path}/{field}"), Some(value)).await;
+            answer.refused(400, "was unexpected");
+        }
+        let many = json!({"tags": vec!["same"; 51]});
+        let answer = up.call(ANN, "2.90", &format!("PUT {path}/tags"), Some(many)).await;
+        answer.refused(400, "exceeded the per-server limit 50");
         up.get(BOB, "2.90", &path).await.refused(404, "could not be found");
         let gone = up.call(BOB, "2.90", &format!("DELETE {path}"), None).await;
         gone.refused(404, "could not be found");
@@ -70,5 +82,25 @@ async fn names_that_are_not_there_are_refused_and_leave_nothing() {
             "Device profile name nowhere: Expected 1 device profile but got nothing.",
         );
         cloud.empty(&up, "after refusals").await;
+    }
+}
+
+/// A server is never made without devices that its flavor asks for.
+#[tokio::test]
+async fn a_pci_alias_that_nobody_defined_is_refused() {
+    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[])])).await {
+        let flavor = json!({"id": "alias", "name": "alias", "ram": 64, "vcpus": 1, "disk": 1});
+        up.admin("2.61", "POST /flavors", json!({"flavor": flavor})).await.expect(200);
+        let specs = json!({"extra_specs": {"pci_passthrough:alias": "a1:1, b2:2"}});
+        up.admin("2.61", "POST /flavors/alias/os-extra_specs", specs).await.expect(200);
+        let wish = up.wish(&cloud, "one", "alias");
+        let answer = up.call(ANN, "2.90", "POST /servers", Some(wish)).await;
+        answer.refused(400, "PCI alias a1 is not defined");
+        let id = up.active(&cloud, "one", "plain").await;
+        let resize = json!({"resize": {"flavorRef": "alias"}});
+        up.try_act(&id, resize).await.refused(400, "PCI alias a1 is not defined");
+        assert_eq!(up.get(ADMIN, "2.90", &format!("/servers/{id}")).await.status, 200);
+        up.becomes(&id, "ACTIVE").await;
+        cloud.sweep(&up, "refused").await;
     }
 }

@@ -127,10 +127,10 @@ async fn shelved_on_its_host_until_it_is_offloaded() {
 
         up.act(&id, shelve()).await;
         up.becomes(&id, "SHELVED").await;
-        rest::run(up.compute.clone()).await.expect("looks");
+        rest::shelved(up.compute.clone()).await.expect("looks");
         up.becomes(&id, "SHELVED").await;
         cloud.execute("UPDATE resting SET since = since - 4000000000").await;
-        rest::run(up.compute.clone()).await.expect("looks");
+        rest::shelved(up.compute.clone()).await.expect("looks");
         up.becomes(&id, "SHELVED_OFFLOADED").await;
         cloud.sound(&up, "its time is over").await;
 
@@ -171,6 +171,49 @@ async fn a_deleted_server_can_be_restored_until_its_time_is_over() {
         let id = up.active(&cloud, "two", "vgpu").await;
         up.delete(&id).await;
         up.act(&id, json!({"forceDelete": null})).await;
+        up.goes(&id).await;
+        cloud.empty(&up, "for good").await;
+    }
+}
+
+#[tokio::test]
+async fn a_deletion_does_not_wait_for_an_image_that_nobody_wants_any_more() {
+    for mut cloud in Cloud::all(hosts(&[("a", &[GPU])])).await {
+        cloud.options.reclaim_instance_interval = 3600;
+        let mut up = cloud.start().await;
+        up.hosts_are_there().await;
+        for action in [json!({"createImage": {"name": "picture"}}), json!({"shelve": null})] {
+            let id = up.active(&cloud, "one", "vgpu").await;
+            up.nodes.kill("a").await;
+            up.act(&id, action.clone()).await;
+            up.delete(&id).await;
+            up.start_node(&cloud, "a").await;
+            up.becomes(&id, "SOFT_DELETED").await;
+            cloud.sound(&up, &action.to_string()).await;
+            up.act(&id, json!({"restore": null})).await;
+            up.becomes(&id, "ACTIVE").await;
+            cloud.sound(&up, "restored").await;
+        }
+        cloud.sweep(&up, "restored").await;
+    }
+}
+
+#[tokio::test]
+async fn a_deletion_that_waits_for_its_host_is_not_called_off() {
+    let options = Options { reclaim_instance_interval: 3600, ..Options::default() };
+    for (cloud, mut up) in clouds(options).await {
+        let id = up.active(&cloud, "one", "vgpu").await;
+        up.restart_nodes(&cloud, async |up| {
+            up.delete(&id).await;
+            for state in ["active", "error"] {
+                let answer = admin(up, &id, json!({"os-resetState": {"state": state}})).await;
+                answer.refused(409, "removed from its host");
+            }
+        })
+        .await;
+        up.becomes(&id, "SOFT_DELETED").await;
+        cloud.sound(&up, "deleted").await;
+        assert_eq!(admin(&up, &id, json!({"forceDelete": null})).await.status, 202);
         up.goes(&id).await;
         cloud.empty(&up, "for good").await;
     }

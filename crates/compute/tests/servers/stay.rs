@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::kit::{ANN, Cloud, FPGA, GPU, Up, fault, hosts, patiently};
+use crate::kit::{ADMIN, ANN, Cloud, FPGA, GPU, Up, fault, hosts, patiently};
 
 /// What the server has been given, by the device ledger.
 async fn devices(cloud: &Cloud) -> Vec<String> {
@@ -127,6 +127,25 @@ async fn what_fails_leaves_the_server_as_it_was() {
     }
 }
 
+/// A crash dump is no task: the server can be stopped meanwhile, and the dump is not written of a guest
+/// that is shut off.
+#[tokio::test]
+async fn a_stop_calls_off_a_crash_dump() {
+    let slow = "times_ms = { start = 1000, crash_dump = 1000 }";
+    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU, slow])])).await {
+        let id = up.active(&cloud, "one", "vgpu").await;
+        up.act(&id, json!({"trigger_crash_dump": null})).await;
+        up.act(&id, json!({"os-stop": null})).await;
+        over(&cloud).await;
+        up.becomes(&id, "SHUTOFF").await;
+        let sql =
+            "SELECT kind || ' ' || outcome FROM operations ORDER BY created_at DESC, id LIMIT 2";
+        let told = cloud.column(sql).await;
+        assert_eq!(told, ["stop done", "trigger_crash_dump cancelled"]);
+        cloud.sweep(&up, "stopped").await;
+    }
+}
+
 #[tokio::test]
 async fn a_rescue_that_fails_is_undone_and_a_rebuild_is_not() {
     for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU])])).await {
@@ -169,6 +188,26 @@ async fn a_device_that_cannot_be_restored_fails_the_resume() {
 }
 
 #[tokio::test]
+async fn a_rebuild_refuses_what_would_have_no_effect() {
+    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[])])).await {
+        let id = up.active(&cloud, "one", "plain").await;
+        let path = format!("POST /servers/{id}/action");
+        for (version, field, value, part) in [
+            ("2.56", "personality", json!([{"path": "/a", "contents": "eA=="}]), "not injected"),
+            ("2.56", "personality", json!([{"path": "/a", "(": "x"}]), "Additional properties"),
+            ("2.63", "trusted_image_certificates", json!(["a"]), "not checked"),
+        ] {
+            let body = json!({"rebuild": {"imageRef": cloud.image, field: value}});
+            up.call(ANN, version, &path, Some(body)).await.refused(400, part);
+        }
+        let body = json!({"rebuild": {"imageRef": cloud.image, "personality": []}});
+        up.call(ANN, "2.56", &path, Some(body)).await.expect(202);
+        up.becomes(&id, "ACTIVE").await;
+        cloud.sweep(&up, "made anew").await;
+    }
+}
+
+#[tokio::test]
 async fn a_rebuild_makes_the_disk_anew_once_and_changes_what_was_asked() {
     for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU])])).await {
         let id = up.active(&cloud, "one", "vgpu").await;
@@ -202,6 +241,12 @@ async fn a_rebuild_makes_the_disk_anew_once_and_changes_what_was_asked() {
         ] {
             up.try_act(&id, json!({"rebuild": wish})).await.refused(400, part);
         }
+        let again = json!({"rebuild": {"imageRef": cloud.image}});
+        let shown = up.call(ADMIN, "2.100", &path, Some(again)).await.expect(202)["server"].take();
+        assert_eq!((&shown["progress"], &shown["user_data"]), (&json!(0), &json!("aGk=")));
+        assert!(shown.get("OS-EXT-SRV-ATTR:host").is_some(), "{shown}");
+        assert!(shown.get("OS-EXT-SRV-ATTR:user_data").is_none(), "{shown}");
+        up.becomes(&id, "ACTIVE").await;
         let early = json!({"rebuild": {"imageRef": cloud.image, "hostname": "h"}});
         up.call(ANN, "2.89", &path, Some(early)).await.refused(400, "hostname");
         cloud.sweep(&up, "rebuilt").await;

@@ -5,6 +5,7 @@
 //! card. Unlike upstream, an entry may name a physical function and its virtual functions at once.
 
 mod address;
+mod alias;
 mod class;
 mod nvme;
 
@@ -13,6 +14,7 @@ use serde_json::{Map, Value};
 use crate::{Error, PciAddress};
 use address::AddressMatch;
 pub use address::MatchOf;
+pub use alias::PciAlias;
 pub(crate) use class::{custom, resource_class, trait_name};
 pub use nvme::NvmeSpec;
 

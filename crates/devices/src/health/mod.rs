@@ -9,7 +9,7 @@ mod now;
 mod xid;
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -162,7 +162,7 @@ impl Watch {
     }
 
     /// Writes the memory down if it has changed. What cannot be written is told and not fatal: the
-    /// kernel's own log is read again.
+    /// kernel's own log is read again. Nothing but how far the log was read is not worth a folder.
     fn keep(&self, state: &mut State) {
         let Some(file) = &self.file else { return };
         if state.memory == state.kept {
@@ -170,6 +170,11 @@ impl Watch {
         }
         match write(file, &state.memory) {
             Ok(()) => state.kept = state.memory.clone(),
+            Err(error)
+                if error.kind() == ErrorKind::NotFound && state.memory.devices.is_empty() =>
+            {
+                state.kept = state.memory.clone();
+            }
             Err(error) => {
                 tracing::warn!(file = %file.display(), %error, "the health of devices cannot be noted");
             }
@@ -253,6 +258,9 @@ fn read(file: &Path) -> Memory {
 }
 
 fn write(file: &Path, memory: &Memory) -> io::Result<()> {
+    if let (Some(folder), false) = (file.parent(), memory.devices.is_empty()) {
+        std::fs::create_dir_all(folder)?;
+    }
     let whole = file.with_extension("new");
     std::fs::write(&whole, serde_json::to_vec(memory)?)?;
     std::fs::rename(&whole, file)

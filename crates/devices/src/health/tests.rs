@@ -150,6 +150,27 @@ fn a_function_that_vfio_could_not_be_bound_to_has_failed() {
 }
 
 #[test]
+fn a_host_to_which_nothing_happened_gets_no_folder() {
+    let host = Host::new();
+    let folder = host.kept.path().join("state");
+    let options = HealthOptions { kernel_log: Some(host.log()), xid_policy: XidPolicy::default() };
+    let start = || {
+        let watch = Watch::open(&options, Some(folder.join("health")), "a");
+        listen(&watch);
+        watch
+    };
+    let watch = start();
+    assert_eq!(host.health(&watch), Health::Healthy);
+    assert!(!folder.exists());
+
+    host.say("NVRM: Xid (PCI:0000:84:00): 79, GPU has fallen off the bus.");
+    assert!(listen(&watch));
+    assert!(matches!(host.health(&watch), Health::Failed { .. }));
+    std::fs::remove_file(host.log()).expect("removed");
+    assert!(matches!(host.health(&start()), Health::Failed { .. }), "it was noted");
+}
+
+#[test]
 fn a_spoilt_note_is_as_good_as_none() {
     let host = Host::new();
     std::fs::write(host.kept.path().join("health"), "{\"boot\": 7").expect("written");

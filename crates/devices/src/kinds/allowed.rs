@@ -9,9 +9,9 @@ use kilonova_node_api::{Deployable, HandleSlot};
 
 use super::{Host, OWNER_NOVA};
 use crate::bus::OnBus;
-use crate::device_spec::custom;
 use crate::harvest::{Harvest, Named, Offer, Trouble};
 use crate::health::is_vfio;
+use crate::traits::{LIVE_MIGRATABLE, MANAGED, PciType, of_ids};
 use crate::{DeviceSpec, MatchOf};
 
 const OPTION: &str = "[pci] device_spec";
@@ -53,7 +53,7 @@ pub(crate) fn find(specs: &[DeviceSpec], host: Host<'_>, harvest: &mut Harvest) 
             );
             harvest.unusable.insert(on_bus.address.clone(), why);
         }
-        let offer = offer(spec, on_bus);
+        let offer = offer(spec, on_bus, type_of(host, on_bus));
         let same = |other: &&mut Offer| {
             other.named == Named::ByCard
                 && other.device == offer.device
@@ -73,26 +73,40 @@ pub(crate) fn find(specs: &[DeviceSpec], host: Host<'_>, harvest: &mut Harvest) 
     harvest.offers.append(&mut groups);
 }
 
-fn offer(spec: &DeviceSpec, on_bus: &OnBus) -> Offer {
+/// A card counts as one that may have virtual functions whether or not it has any now.
+fn type_of(host: Host<'_>, on_bus: &OnBus) -> PciType {
+    if on_bus.physical.is_some() {
+        return PciType::Virtual;
+    }
+    let most = host.sysfs.read(&format!("bus/pci/devices/{}/sriov_totalvfs", on_bus.address));
+    let could = most.ok().and_then(|text| text.trim().parse::<u32>().ok()).unwrap_or(0) > 0;
+    if could || host.bus.virtuals(on_bus.place).next().is_some() {
+        PciType::Physical
+    } else {
+        PciType::Plain
+    }
+}
+
+fn offer(spec: &DeviceSpec, on_bus: &OnBus, pci_type: PciType) -> Offer {
     let function = &on_bus.function;
     let address = on_bus.address.clone();
     let mut facts = BTreeMap::new();
     if let Some(network) = &spec.physical_network {
         facts.insert("physical_network".to_owned(), network.clone());
     }
-    let virtual_function = on_bus.physical.is_some();
-    let class = spec
-        .resource_class
-        .clone()
-        .unwrap_or_else(|| custom(&format!("PCI_{}_{}", function.vendor_id, function.product_id)));
+    let by_ids = of_ids(&function.vendor_id, &function.product_id);
+    let class = spec.resource_class.clone().unwrap_or_else(|| by_ids.clone());
     Offer {
         device: on_bus.card().to_string(),
         kind: function.kind(),
-        named: if virtual_function { Named::ByCard } else { Named::So(address.clone()) },
+        named: match pci_type {
+            PciType::Virtual => Named::ByCard,
+            PciType::Plain | PciType::Physical => Named::So(address.clone()),
+        },
         part: Deployable {
             name: String::new(),
             resource_class: class,
-            traits: traits(spec),
+            traits: traits(spec, pci_type, by_ids),
             driver: function.driver.clone(),
             facts,
             slots: vec![if spec.managed {
@@ -104,15 +118,17 @@ fn offer(spec: &DeviceSpec, on_bus: &OnBus) -> Offer {
     }
 }
 
-fn traits(spec: &DeviceSpec) -> Vec<String> {
+fn traits(spec: &DeviceSpec, pci_type: PciType, by_ids: String) -> Vec<String> {
     let implied = [
         (true, OWNER_NOVA),
-        (spec.managed, "COMPUTE_MANAGED_PCI_DEVICE"),
-        (spec.live_migratable == Some(true), "HW_PCI_LIVE_MIGRATABLE"),
+        (true, MANAGED),
+        (true, pci_type.trait_name()),
+        (spec.live_migratable == Some(true), LIVE_MIGRATABLE),
         (spec.one_time_use == Some(true), "HW_PCI_ONE_TIME_USE"),
     ];
     let implied = implied.iter().filter(|(so, _)| *so).map(|(_, name)| (*name).to_owned());
     let mut traits: Vec<String> = spec.traits.iter().cloned().chain(implied).collect();
+    traits.push(by_ids);
     traits.sort_unstable();
     traits.dedup();
     traits

@@ -12,6 +12,7 @@ use kilonova_ids::ServerId;
 use crate::{Life, list_whole, write_atomically};
 
 pub(super) struct Files {
+    folder: PathBuf,
     domains: PathBuf,
     running: PathBuf,
     saved: PathBuf,
@@ -33,7 +34,14 @@ impl Files {
             left: folder.join("left"),
             incoming: folder.join("incoming"),
             console: folder.join("console"),
+            folder,
         }
+    }
+
+    /// Those of another host, if the name is one of a folder.
+    pub(super) fn beside(&self, host: &str) -> Option<Self> {
+        let folder = self.folder.parent()?.join(host);
+        (folder.file_name()?.to_str() == Some(host)).then(|| Self::new(folder))
     }
 
     pub(super) fn load(&self) -> io::Result<Vec<(ServerId, String)>> {

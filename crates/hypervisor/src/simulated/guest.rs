@@ -126,7 +126,7 @@ fn boot_lines(definition: &Definition) -> String {
     // Writing to a string cannot fail.
     let _ = writeln!(said, "[kilonova] simulated guest {} starts", definition.name);
     let _ = writeln!(said, "[kilonova] {} cpus, {} MiB", definition.vcpus, definition.memory_mb);
-    let _ = match (definition.rescue, definition.boot.image) {
+    let _ = match (&definition.rescue, definition.boot.image) {
         (Some(rescue), _) => match rescue.image {
             Some(image) => {
                 writeln!(said, "[kilonova] rescue disk of image {image}, root disk beside")

@@ -1,5 +1,6 @@
 //! How a simulated guest goes to another host: it is on its way for as long as the step takes, and
-//! then gone. That it arrived there is for the other host to believe.
+//! then gone. That it arrived there is for the other host to believe, unless it goes unheard: then it
+//! is put into the other host's folder, which lies beside this one's.
 //!
 //! A departure under way is in memory only, as that of a real hypervisor ends with its process.
 
@@ -8,7 +9,8 @@ use std::time::Instant;
 use kilonova_ids::ServerId;
 use kilonova_node_api::{Departure, Progress};
 
-use super::{Simulated, failed, unknown};
+use super::files::Files;
+use super::{Fate, Simulated, failed, unknown};
 use crate::{Error, Life, Step, Transfer};
 
 impl Simulated {
@@ -28,12 +30,37 @@ impl Simulated {
             return Ok(Transfer::Going(self.progress(server, share)?));
         }
         self.leaving().remove(&server);
-        self.plan.check(step, &name)?;
+        if let Some((fate, error)) = self.plan.due(step, &name) {
+            if fate != Fate::Stays {
+                self.go_unheard(server, &departure.to.host, fate)?;
+            }
+            return Err(error);
+        }
         let mut guests = self.guests();
         let guest = guests.get_mut(&server).ok_or_else(|| unknown(step, server))?;
         self.files.set_life(server, life, Life::Left).map_err(failed(step))?;
         guest.life = Life::Left;
         Ok(Transfer::Gone)
+    }
+
+    /// The guest goes on at the other host, which waits for it, and runs on one of them at most
+    /// meanwhile.
+    fn go_unheard(&self, server: ServerId, host: &str, fate: Fate) -> Result<(), Error> {
+        let step = Step::Migrate;
+        let there = self
+            .files
+            .beside(host)
+            .filter(|there| matches!(there.life(server), Ok(Life::Incoming)));
+        let there: Files =
+            there.ok_or_else(|| Error::new(step, format!("nobody waits for it on {host}")))?;
+        let mut guests = self.guests();
+        let guest = guests.get_mut(&server).ok_or_else(|| unknown(step, server))?;
+        let left = if fate == Fate::Stands { Life::Paused } else { Life::Off };
+        self.files.set_life(server, guest.life, Life::Paused).map_err(failed(step))?;
+        there.set_life(server, Life::Incoming, guest.life).map_err(failed(step))?;
+        self.files.set_life(server, Life::Paused, left).map_err(failed(step))?;
+        guest.life = left;
+        Ok(())
     }
 
     fn progress(&self, server: ServerId, share: f64) -> Result<Progress, Error> {

@@ -15,9 +15,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use kilonova_ids::ServerId;
-use kilonova_node_api::{Boot, Departure, Peer, Rescue, Usage};
+use kilonova_node_api::{Departure, DiskFormat, Peer, Usage};
 
-pub use plan::{Failure, Plan};
+pub use plan::{Failure, Fate, Plan};
 
 use crate::{About, Answer, Definition, Error, Found, Hypervisor, Life, Step, Transfer};
 use files::Files;
@@ -71,56 +71,55 @@ impl Simulated {
         self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Name and state of a defined domain.
+    /// Name and state of a defined domain. One that is awaited may have come: whoever had it puts it
+    /// here.
     fn guest(&self, server: ServerId) -> Option<(Box<str>, Life)> {
-        self.guests().get(&server).map(|guest| (guest.display_name.clone(), guest.life))
+        let mut guests = self.guests();
+        let guest = guests.get_mut(&server)?;
+        if guest.life == Life::Incoming
+            && let Ok(life) = self.files.life(server)
+        {
+            guest.life = life;
+        }
+        Some((guest.display_name.clone(), guest.life))
     }
 }
 
 impl Hypervisor for Simulated {
     fn about(&self) -> About {
-        About { hypervisor_type: "simulated".to_owned(), version: 1_000_000 }
+        About { hypervisor_type: "simulated".to_owned(), version: 1_000_000, traits: Vec::new() }
     }
 
     fn servers(&self) -> Answer<'_, Vec<ServerId>> {
         Box::pin(async { Ok(self.guests().keys().copied().collect()) })
     }
 
-    fn domain(&self, server: ServerId) -> Answer<'_, Option<Found>> {
-        Box::pin(async move {
+    fn running(&self) -> Answer<'_, Vec<ServerId>> {
+        Box::pin(async {
             let guests = self.guests();
-            let Some(guest) = guests.get(&server) else { return Ok(None) };
-            let xml: Arc<str> = self.files.read(server).map_err(failed(Step::Define))?.into();
-            Ok(Some(Found { server, life: guest.life, xml }))
+            let running = guests.iter().filter(|(_, guest)| guest.life == Life::Running);
+            Ok(running.map(|(server, _)| *server).collect())
         })
     }
 
-    fn prepare<'a>(
-        &'a self,
-        _server: ServerId,
-        display_name: &'a str,
-        _boot: &'a Boot,
-    ) -> Answer<'a, ()> {
-        Box::pin(self.plan.step(Step::Image, display_name))
+    fn domain(&self, server: ServerId) -> Answer<'_, Option<Found>> {
+        Box::pin(async move {
+            let Some((_, life)) = self.guest(server) else { return Ok(None) };
+            let xml: Arc<str> = self.files.read(server).map_err(failed(Step::Define))?.into();
+            Ok(Some(Found { server, life, xml }))
+        })
     }
 
-    fn fetch<'a>(
-        &'a self,
-        _server: ServerId,
-        display_name: &'a str,
-        _boot: &'a Boot,
-        _from: &'a Peer,
-    ) -> Answer<'a, ()> {
-        Box::pin(self.plan.step(Step::Image, display_name))
+    fn prepare<'a>(&'a self, definition: &'a Definition) -> Answer<'a, ()> {
+        Box::pin(self.plan.step(Step::Image, &definition.display_name))
     }
 
-    fn prepare_rescue<'a>(
-        &'a self,
-        _server: ServerId,
-        display_name: &'a str,
-        _rescue: &'a Rescue,
-    ) -> Answer<'a, ()> {
-        Box::pin(self.plan.step(Step::Image, display_name))
+    fn fetch<'a>(&'a self, definition: &'a Definition, _from: &'a Peer) -> Answer<'a, ()> {
+        Box::pin(self.plan.step(Step::Image, &definition.display_name))
+    }
+
+    fn prepare_rescue<'a>(&'a self, definition: &'a Definition) -> Answer<'a, ()> {
+        Box::pin(self.plan.step(Step::Image, &definition.display_name))
     }
 
     fn define<'a>(&'a self, definition: &'a Definition) -> Answer<'a, ()> {
@@ -187,8 +186,11 @@ impl Hypervisor for Simulated {
         Box::pin(self.interrupt(server))
     }
 
-    fn snapshot(&self, server: ServerId, file: PathBuf) -> Answer<'_, ()> {
-        Box::pin(self.copy_disk(server, file))
+    fn snapshot(&self, server: ServerId, file: PathBuf) -> Answer<'_, DiskFormat> {
+        Box::pin(async move {
+            self.copy_disk(server, file).await?;
+            Ok(DiskFormat::Raw)
+        })
     }
 
     fn console(&self, server: ServerId) -> Answer<'_, String> {
@@ -202,7 +204,12 @@ impl Hypervisor for Simulated {
     fn destroy(&self, server: ServerId) -> Answer<'_, ()> {
         let from = &[Life::Running, Life::Paused, Life::Saved, Life::Left, Life::Incoming];
         self.leaving().remove(&server);
-        Box::pin(self.change(Step::Destroy, server, from, Life::Off))
+        Box::pin(async move {
+            match self.guest(server) {
+                None => Ok(()),
+                Some(_) => self.change(Step::Destroy, server, from, Life::Off).await,
+            }
+        })
     }
 
     fn undefine(&self, server: ServerId) -> Answer<'_, ()> {

@@ -6,6 +6,18 @@ use std::time::Duration;
 
 use crate::{Error, Step};
 
+/// What becomes of a guest whose departure is said to have failed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Fate {
+    /// It stays.
+    #[default]
+    Stays,
+    /// It goes all the same.
+    Goes,
+    /// It goes all the same, and what is left behind of it stands still.
+    Stands,
+}
+
 /// A failure to come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
@@ -15,6 +27,8 @@ pub struct Failure {
     pub server_name: String,
     /// How often; `None` is always.
     pub times: Option<u32>,
+    /// Where the guest is afterwards, when it was to leave.
+    pub fate: Fate,
 }
 
 /// Times and failures of one host.
@@ -51,15 +65,21 @@ impl Plan {
 
     /// Fails if a failure is due.
     pub(super) fn check(&self, step: Step, display_name: &str) -> Result<(), Error> {
+        self.due(step, display_name).map_or(Ok(()), |(_, error)| Err(error))
+    }
+
+    /// The failure that is due, and what becomes of a guest that was to leave.
+    pub(super) fn due(&self, step: Step, display_name: &str) -> Option<(Fate, Error)> {
         let mut failures = self.failures.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let due = failures.iter_mut().find(|failure| {
             failure.step == step
                 && failure.times != Some(0)
                 && matches(&failure.server_name, display_name)
         });
-        let Some(due) = due else { return Ok(()) };
+        let due = due?;
         due.times = due.times.map(|times| times - 1);
-        Err(Error::new(step, format!("simulated failure of step {step} for {display_name}")))
+        let why = format!("simulated failure of step {step} for {display_name}");
+        Some((due.fate, Error::new(step, why)))
     }
 }
 

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use kilonova_ids::ServerId;
-use kilonova_node_api::Boot;
+use kilonova_node_api::{Boot, Departure, Peer};
 
-use super::{Failure, Plan, Simulated};
+use super::{Failure, Fate, Plan, Simulated};
 use crate::{Definition, Hypervisor, Life, Step};
 
 fn definition(name: &str) -> Definition {
@@ -18,6 +18,9 @@ fn definition(name: &str) -> Definition {
         memory_mb: 64,
         boot: Boot { image: None, root_gb: 1, ephemeral_gb: 0, swap_mb: 0, rebuilt: None },
         devices: Vec::new(),
+        interfaces: Vec::new(),
+        machine: Default::default(),
+        guest: Default::default(),
         rescue: None,
         done: None,
     }
@@ -39,6 +42,7 @@ async fn domains_and_their_power_survive_a_restart() {
     drop(first);
     let second = open(folder.path());
     assert_eq!(second.servers().await.expect("listed").len(), 2);
+    assert_eq!(second.running().await.expect("listed"), [on.server]);
     for (one, life) in [(&on, Life::Running), (&off, Life::Off)] {
         let found = second.domain(one.server).await.expect("answers").expect("there");
         assert_eq!(found.life, life);
@@ -48,6 +52,7 @@ async fn domains_and_their_power_survive_a_restart() {
     second.destroy(on.server).await.expect("destroyed");
     second.undefine(on.server).await.expect("undefined");
     second.undefine(on.server).await.expect("undefined twice");
+    second.destroy(on.server).await.expect("there is nothing to destroy");
     assert_eq!(open(folder.path()).servers().await.expect("listed"), vec![off.server]);
 }
 
@@ -63,7 +68,8 @@ async fn a_file_that_is_no_domain_is_left_alone() {
 #[tokio::test]
 async fn failures_come_at_the_named_step_for_the_named_servers_and_then_stop() {
     let folder = tempfile::tempdir().expect("a folder");
-    let failure = Failure { step: Step::Start, server_name: "bad*".into(), times: Some(1) };
+    let (step, fate) = (Step::Start, Fate::Stays);
+    let failure = Failure { step, server_name: "bad*".into(), times: Some(1), fate };
     let plan = Plan::new(BTreeMap::new(), vec![failure]);
     let hypervisor = Simulated::open(folder.path().join("host"), plan).expect("opens");
     let (good, bad) = (definition("good"), definition("bad-1"));
@@ -139,4 +145,43 @@ async fn a_snapshot_tells_what_the_disk_is_of() {
     hypervisor.snapshot(one.server, file.clone()).await.expect("written");
     let disk = std::fs::read_to_string(file).expect("readable");
     assert!(disk.contains(&format!("server={}\nimage=none", one.server)), "{disk}");
+}
+
+#[tokio::test]
+async fn a_guest_that_leaves_unheard_is_where_it_went() {
+    for (fate, left) in [(Fate::Goes, Life::Off), (Fate::Stands, Life::Paused)] {
+        for was in [Life::Running, Life::Paused] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let (step, times) = (Step::Migrate, None);
+            let failure = Failure { step, server_name: "*".into(), times, fate };
+            let plan = Plan::new(BTreeMap::new(), vec![failure]);
+            let here = Simulated::open(folder.path().join("here"), plan).expect("opens");
+            let there = Simulated::open(folder.path().join("there"), Plan::default());
+            let (there, one) = (there.expect("opens"), definition("one"));
+            here.define(&one).await.expect("defined");
+            here.start(one.server).await.expect("started");
+            if was == Life::Paused {
+                here.pause(one.server).await.expect("paused");
+            }
+            let to = |host: &str| {
+                let to = Peer { host: host.into(), address: String::new() };
+                Departure { to, devices: Vec::new(), force: false }
+            };
+            for nobody in ["there", "..", "", "/"] {
+                let refused = here.depart(one.server, &to(nobody)).await.expect_err("refused");
+                assert!(refused.message.contains("nobody waits"), "{refused}");
+            }
+            there.define(&one).await.expect("defined");
+            there.receive(one.server).await.expect("awaited");
+            let error = here.depart(one.server, &to("there")).await.expect_err("it says so");
+            assert!(error.message.contains("simulated failure"), "{error}");
+            for (host, life) in [(&here, left), (&there, was)] {
+                let found = host.domain(one.server).await.expect("answers").expect("there");
+                assert_eq!(found.life, life, "{fate:?}");
+            }
+            let again = Simulated::open(folder.path().join("there"), Plan::default());
+            let found = again.expect("opens").domain(one.server).await.expect("answers");
+            assert_eq!(found.expect("there").life, was);
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! `GET /v2/images`.
 
 use axum::Router;
-use axum::extract::{RawQuery, State};
+use axum::extract::State;
 use axum::response::IntoResponse as _;
 use axum::routing::get;
 use kilonova_ids::{ImageId, parse_uuid_like};
@@ -21,12 +21,7 @@ pub(super) fn routes() -> Router<Images> {
 /// Keys that order the answer; the order here is always the newest first.
 const IGNORED: [&str; 5] = ["limit", "marker", "sort", "sort_key", "sort_dir"];
 
-async fn list(
-    State(images): State<Images>,
-    context: Context,
-    RawQuery(raw): RawQuery,
-    query: Query,
-) -> Answer {
+async fn list(State(images): State<Images>, context: Context, query: Query) -> Answer {
     let page = Page::read(&query)?;
     let marker = match page.marker.as_deref().filter(|marker| !marker.is_empty()) {
         None => None,
@@ -40,25 +35,23 @@ async fn list(
     };
     let mut body = json!({
         "images": found.iter().map(view).collect::<Vec<_>>(),
-        "first": path(raw.as_deref(), None),
+        "first": path(&query, None),
         "schema": "/v2/schemas/images",
     });
     if let Some(last) = found.last().filter(|_| more) {
-        body["next"] = path(raw.as_deref(), Some(last.id)).into();
+        body["next"] = path(&query, Some(last.id)).into();
     }
     Ok(axum::Json(body).into_response())
 }
 
 /// The caller's own query with another marker.
-fn path(raw: Option<&str>, marker: Option<ImageId>) -> String {
-    let mut pairs: Vec<String> = raw
-        .unwrap_or_default()
-        .split('&')
-        .filter(|pair| !pair.is_empty() && !pair.starts_with("marker="))
-        .map(str::to_owned)
-        .collect();
-    pairs.extend(marker.map(|id| format!("marker={id}")));
-    if pairs.is_empty() { "/v2/images".into() } else { format!("/v2/images?{}", pairs.join("&")) }
+fn path(query: &Query, marker: Option<ImageId>) -> String {
+    let query = query.without("marker");
+    let query = match marker {
+        Some(id) => query.with(&[("marker", &id.to_string())]),
+        None => query.with(&[]),
+    };
+    if query.is_empty() { "/v2/images".into() } else { format!("/v2/images?{query}") }
 }
 
 /// The filters; `None` when nothing can match.

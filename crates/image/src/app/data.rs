@@ -22,6 +22,19 @@ use crate::db::images::{self, Arrived};
 use crate::files::{Directory, Writer, format};
 use crate::{Error, ImageRecord, Images, Status};
 
+/// Some bytes of an image, and what is known of all of them.
+#[derive(Debug, Clone)]
+pub struct Piece {
+    /// Bytes of the whole image.
+    pub size: u64,
+    /// `raw`, `qcow2`, …
+    pub format: Option<String>,
+    /// SHA-512 of the whole image.
+    pub hash: Option<String>,
+    /// Those from where it was asked for; none at the end.
+    pub bytes: Vec<u8>,
+}
+
 /// How long the next bytes may take: an upload that stands still must not hold its connection and
 /// its file forever.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -49,24 +62,40 @@ impl Images {
         self.upload(id, body).await
     }
 
-    /// Takes the bytes of an image, whoever it belongs to: what a node sends of a snapshot.
+    /// Takes the bytes of an image, whoever it belongs to.
     ///
     /// # Errors
     /// [`Error::Conflict`] when the image has bytes or gets them already, [`Error::Unsupported`]
     /// when they are not of the image's format, [`Error::TooLarge`], [`Error::Gone`].
     pub async fn upload(&self, id: ImageId, body: Body) -> Result<(), Error> {
+        self.spawn(id, None, body).await
+    }
+
+    /// Takes the bytes of an image that are of this format, whatever it was said to be before: what a
+    /// node sends of a snapshot. With its bytes the image gets the format.
+    ///
+    /// # Errors
+    /// Those of [`Images::upload`].
+    pub async fn keep(&self, id: ImageId, format: &str, body: Body) -> Result<(), Error> {
+        self.spawn(id, Some(format.to_owned()), body).await
+    }
+
+    async fn spawn(&self, id: ImageId, format: Option<String>, body: Body) -> Result<(), Error> {
         let images = self.clone();
-        tokio::spawn(async move { images.take(id, body).await })
+        tokio::spawn(async move { images.take(id, format, body).await })
             .await
             .map_err(|e| Error::Io(std::io::Error::other(e)))?
     }
 
-    async fn take(&self, id: ImageId, body: Body) -> Result<(), Error> {
+    async fn take(&self, id: ImageId, format: Option<String>, body: Body) -> Result<(), Error> {
         let name = Directory::name(id);
         let (directory, own) = (self.directory.clone(), name.clone());
         let file = blocking(move || directory.create(&own)).await??;
         let settled = match self.begin(id, &name).await {
-            Ok(image) => self.fill(&image, &name, file, body).await,
+            Ok(image) => {
+                let format = format.or(image.disk_format);
+                self.fill(id, format, &name, file, body).await
+            }
             Err(error) => Err(error),
         };
         if settled.is_err() {
@@ -102,7 +131,8 @@ impl Images {
 
     async fn fill(
         &self,
-        image: &ImageRecord,
+        id: ImageId,
+        format: Option<String>,
         name: &str,
         file: std::fs::File,
         mut body: Body,
@@ -125,15 +155,16 @@ impl Images {
             }
         }
         let (file, mut arrived) = writer.end().await?;
-        let format = image.disk_format.clone().unwrap_or_default();
         let directory = self.directory.clone();
         let (file, arrived) = blocking(move || {
-            arrived.virtual_size = format::inspect(&file, &format, arrived.size)?;
+            arrived.virtual_size =
+                format::inspect(&file, format.as_deref().unwrap_or_default(), arrived.size)?;
+            arrived.format = format;
             directory.sync()?;
             Ok::<_, Error>((file, arrived))
         })
         .await??;
-        let finished = self.finish(image.id, name, arrived).await;
+        let finished = self.finish(id, name, arrived).await;
         drop(file);
         finished
     }
@@ -176,17 +207,11 @@ impl Images {
         Some(self.directory.path(name))
     }
 
-    /// Up to `most` bytes of an image from a place on, whoever it belongs to, and how many it has in
-    /// all: what a node fetches.
+    /// Up to `most` bytes of an image from a place on, whoever it belongs to: what a node fetches.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::Conflict`] for one without bytes.
-    pub async fn read(
-        &self,
-        id: ImageId,
-        offset: u64,
-        most: usize,
-    ) -> Result<(u64, Vec<u8>), Error> {
+    pub async fn read(&self, id: ImageId, offset: u64, most: usize) -> Result<Piece, Error> {
         let found = self.store.read(move |tx| Ok::<_, Error>(images::by_id(tx, id)?)).await?;
         let image = found.ok_or_else(|| Error::NotFound(id.to_string()))?;
         let path = self.path(&image).ok_or_else(|| {
@@ -198,7 +223,7 @@ impl Images {
             file.seek(SeekFrom::Start(offset))?;
             let mut bytes = Vec::new();
             file.take(most as u64).read_to_end(&mut bytes)?;
-            Ok((size, bytes))
+            Ok(Piece { size, format: image.disk_format, hash: image.hash, bytes })
         })
         .await?
     }

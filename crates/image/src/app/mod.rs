@@ -13,6 +13,7 @@ use kilonova_wire::Context;
 use crate::db::images;
 use crate::{Error, ImageRecord};
 
+pub use data::Piece;
 pub(crate) use listing::Filters;
 pub(crate) use rules::apply;
 

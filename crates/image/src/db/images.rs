@@ -37,7 +37,7 @@ statements! {
         WHERE id = ?1 AND status = 'queued'";
     /// The bytes are there.
     FINISH = "UPDATE images SET status = 'active', size = ?3, virtual_size = ?4, checksum = ?5,
-        hash = ?6, updated_at = ?7 WHERE id = ?1 AND status = 'saving' AND data = ?2";
+        hash = ?6, disk_format = ?7, updated_at = ?8 WHERE id = ?1 AND status = 'saving' AND data = ?2";
     /// The bytes will not come.
     GIVE_UP = "UPDATE images SET status = 'queued', data = NULL
         WHERE id = ?1 AND status = 'saving' AND data = ?2";
@@ -162,6 +162,8 @@ pub(crate) fn begin(tx: &mut Tx<'_>, id: ImageId, data: &str, now: i64) -> Resul
 pub(crate) struct Arrived {
     pub size: i64,
     pub virtual_size: i64,
+    /// What the data is of.
+    pub format: Option<String>,
     pub checksum: String,
     pub hash: String,
 }
@@ -180,6 +182,7 @@ pub(crate) fn finish(
         arrived.virtual_size,
         &arrived.checksum,
         &arrived.hash,
+        arrived.format.clone(),
         now,
     ];
     Ok(tx.execute(FINISH, values)? > 0)

@@ -51,6 +51,7 @@ fn write(mut file: File, mut chunks: mpsc::Receiver<Bytes>) -> Result<(File, Arr
     let arrived = Arrived {
         size,
         virtual_size: size,
+        format: None,
         checksum: hex(&md5.finalize()),
         hash: hex(&sha512.finalize()),
     };

@@ -1,6 +1,9 @@
-//! HTTP: the version documents, the empty collections, the quotas.
+//! HTTP: the version documents, the collections, the quotas.
 
 mod collections;
+mod extensions;
+mod kinds;
+mod listing;
 mod quotas;
 mod versions;
 
@@ -10,9 +13,16 @@ use axum::response::{IntoResponse, Response};
 use kilonova_wire::{Dialect, Fault, Service};
 use serde_json::Value;
 
+use crate::Networks;
+
 /// The routes, relative to the mount.
-pub fn routes() -> Router {
-    Router::new().merge(versions::routes()).merge(quotas::routes()).merge(collections::routes())
+pub fn routes(networks: Networks) -> Router {
+    Router::new()
+        .merge(versions::routes())
+        .merge(extensions::routes())
+        .merge(quotas::routes())
+        .merge(collections::routes())
+        .with_state(networks)
 }
 
 /// What [`kilonova_wire::mount`] needs to know.
@@ -30,10 +40,10 @@ fn ok(body: Value) -> Answer {
     Ok(axum::Json(body).into_response())
 }
 
-/// The answer to whoever wants to make or change something.
+/// The answer to whoever wants to make what is not managed here.
 fn unmanaged() -> Fault {
     Fault::new(
         StatusCode::NOT_IMPLEMENTED,
-        "Networks are not managed by this cloud. Create servers with --nic none.",
+        "This cloud manages networks, subnets, ports and security groups, and nothing else of Neutron.",
     )
 }

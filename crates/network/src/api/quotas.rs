@@ -1,39 +1,28 @@
-//! Quotas: nothing is limited, since nothing is managed.
+//! `/v2.0/quotas`.
+
+use std::collections::BTreeMap;
 
 use axum::Router;
-use axum::extract::Path;
+use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 use axum::routing::get;
-use kilonova_wire::{Context, Fault};
-use serde_json::{Map, Value, json};
+use kilonova_wire::{Context, Fault, JsonBody};
+use serde_json::{Value, json};
 
-use super::{Answer, ok, unmanaged};
+use super::{Answer, ok};
+use crate::app::quotas;
+use crate::db::quotas as rows;
+use crate::error::{invalid_value, malformed};
+use crate::{Error, Networks};
 
-const RESOURCES: [&str; 9] = [
-    "floatingip",
-    "network",
-    "port",
-    "rbac_policy",
-    "router",
-    "security_group",
-    "security_group_rule",
-    "subnet",
-    "subnetpool",
-];
-
-pub(super) fn routes() -> Router {
+pub(super) fn routes() -> Router<Networks> {
     Router::new()
         .route("/v2.0/quotas", get(list))
         .route("/v2.0/quotas/{project}", get(limits).put(set).delete(reset))
-        .route("/v2.0/quotas/{project}/default", get(limits))
+        .route("/v2.0/quotas/{project}/default", get(default))
         .route("/v2.0/quotas/{project}/details", get(details))
-}
-
-fn each(value: &Value) -> Value {
-    let quota: Map<String, Value> =
-        RESOURCES.iter().map(|name| ((*name).to_owned(), value.clone())).collect();
-    json!({"quota": quota})
+        .route("/v2.0/quotas/{project}/details.json", get(details))
 }
 
 fn visible(context: &Context, project: &str) -> Result<(), Fault> {
@@ -43,28 +32,104 @@ fn visible(context: &Context, project: &str) -> Result<(), Fault> {
     Err(Fault::forbidden("The quotas of another project are for administrators only."))
 }
 
-/// Projects whose quota differs from the default: none.
-async fn list(context: Context) -> Answer {
+/// Projects whose quota differs from the default.
+async fn list(State(networks): State<Networks>, context: Context) -> Answer {
     context.require_admin("get_quotas")?;
-    ok(json!({"quotas": []}))
+    let all = networks.store.read(|tx| Ok::<_, Error>(rows::all(tx)?)).await?;
+    let quotas: Vec<Value> = all
+        .into_iter()
+        .map(|(project, own)| {
+            let mut limits = quotas::defaults();
+            limits.extend(own);
+            let mut view = json!(limits);
+            view["project_id"] = json!(project);
+            view["tenant_id"] = json!(project);
+            view
+        })
+        .collect();
+    ok(json!({"quotas": quotas}))
 }
 
-async fn limits(context: Context, Path(project): Path<String>) -> Answer {
+async fn read(networks: &Networks, project: String) -> Result<BTreeMap<String, i64>, Fault> {
+    Ok(networks.store.read(move |tx| quotas::limits(tx, &project)).await?)
+}
+
+async fn limits(
+    State(networks): State<Networks>,
+    context: Context,
+    Path(project): Path<String>,
+) -> Answer {
     visible(&context, &project)?;
-    ok(each(&json!(-1)))
+    ok(json!({"quota": read(&networks, project).await?}))
 }
 
-async fn details(context: Context, Path(project): Path<String>) -> Answer {
+async fn default(context: Context, Path(project): Path<String>) -> Answer {
     visible(&context, &project)?;
-    ok(each(&json!({"limit": -1, "used": 0, "reserved": 0})))
+    ok(json!({"quota": quotas::defaults()}))
 }
 
-async fn set(_: Context) -> Answer {
-    Err(unmanaged())
+async fn details(
+    State(networks): State<Networks>,
+    context: Context,
+    Path(project): Path<String>,
+) -> Answer {
+    visible(&context, &project)?;
+    let limits = read(&networks, project.clone()).await?;
+    let used = networks.store.read(move |tx| quotas::used(tx, &project)).await?;
+    let detail = |(name, limit): (&String, &i64)| {
+        let used = used.get(name).copied().unwrap_or(0);
+        (name.clone(), json!({"limit": limit, "used": used, "reserved": 0}))
+    };
+    let details: serde_json::Map<String, Value> = limits.iter().map(detail).collect();
+    ok(json!({"quota": details}))
 }
 
-/// They are at their defaults already.
-async fn reset(context: Context) -> Answer {
+async fn set(
+    State(networks): State<Networks>,
+    context: Context,
+    Path(project): Path<String>,
+    JsonBody(body): JsonBody,
+) -> Answer {
+    context.require_admin("update_quota")?;
+    let Some(sent) = body["quota"].as_object() else {
+        return Err(malformed("Unable to find 'quota' in request body"));
+    };
+    let mut limits = Vec::new();
+    for (name, value) in sent {
+        if ["project_id", "tenant_id", "force", "check_limit"].contains(&name.as_str()) {
+            continue;
+        }
+        if !quotas::RESOURCES.iter().any(|(known, _)| known == name) {
+            return Err(malformed(format!("Unrecognized attribute(s) '{}'", name.escape_debug())));
+        }
+        let most = match value {
+            Value::String(text) => text.parse().ok(),
+            other => other.as_i64(),
+        };
+        let most = most.filter(|most| (-1..=i64::from(i32::MAX)).contains(most));
+        let most =
+            most.ok_or_else(|| invalid_value(name, format!("'{value}' is no limit; -1 is none")))?;
+        limits.push((name.clone(), most));
+    }
+    let of = project.clone();
+    networks
+        .store
+        .write(move |tx| {
+            for (name, most) in &limits {
+                rows::put(tx, &of, name, *most)?;
+            }
+            Ok::<_, Error>(())
+        })
+        .await?;
+    ok(json!({"quota": read(&networks, project).await?}))
+}
+
+async fn reset(
+    State(networks): State<Networks>,
+    context: Context,
+    Path(project): Path<String>,
+) -> Answer {
     context.require_admin("delete_quota")?;
+    networks.store.write(move |tx| Ok::<_, Error>(rows::delete(tx, &project)?)).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -6,8 +6,9 @@ use kilonova_wire::Base;
 use serde_json::json;
 
 use super::{Answer, ok};
+use crate::Networks;
 
-pub(super) fn routes() -> Router {
+pub(super) fn routes() -> Router<Networks> {
     Router::new()
         .route("/", get(list))
         .route("/v2.0", get(resources))
@@ -22,6 +23,11 @@ async fn list(base: Base) -> Answer {
     }]}))
 }
 
-async fn resources() -> Answer {
-    ok(json!({"resources": []}))
+async fn resources(base: Base) -> Answer {
+    let resource = |name: &str| {
+        json!({"name": name.trim_end_matches('s'), "collection": name,
+            "links": [{"rel": "self", "href": format!("{}/v2.0/{name}", base.0)}]})
+    };
+    let resources = ["networks", "subnets", "ports"].map(resource);
+    ok(json!({"resources": resources}))
 }

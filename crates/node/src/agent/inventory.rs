@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kilonova_devices::{Trouble, Watch};
+use kilonova_hypervisor::About;
 use kilonova_node_api::{Device, Registration};
 
 use tokio::sync::SemaphorePermit;
@@ -26,23 +27,24 @@ pub(super) struct Inventory {
     watch: Arc<Watch>,
     /// When the kernel log is looked at next.
     listen: Mutex<Instant>,
-    /// Fingerprint of the devices as they were last told.
+    /// Fingerprint of devices and hypervisor as they were last told.
     told: AtomicU64,
     /// What is wrong with devices and has been said.
     said: Mutex<Vec<Trouble>>,
 }
 
 impl Inventory {
-    pub(super) fn new(mut parts: Parts, work: Arc<Work>, watch: Arc<Watch>) -> Self {
-        let about = parts.hypervisor.about();
-        parts.registration.hypervisor_type = about.hypervisor_type;
-        parts.registration.hypervisor_version = about.version;
+    pub(super) fn new(parts: Parts, work: Arc<Work>, watch: Arc<Watch>) -> Self {
         let listen = Mutex::new(Instant::now() + LISTEN);
         Self { parts, work, watch, listen, told: AtomicU64::new(0), said: Mutex::default() }
     }
 
     pub(super) fn rescan(&self) -> Duration {
         self.parts.settings.rescan
+    }
+
+    pub(super) fn power_sync(&self) -> Option<Duration> {
+        self.parts.settings.power_sync
     }
 
     /// Waits until it is this node's turn to start.
@@ -53,16 +55,18 @@ impl Inventory {
     /// The registration, whatever was told before.
     pub(super) async fn first(&self) -> Result<Registration, Error> {
         let devices = self.scan().await?;
-        self.told.store(fingerprint(&devices), Ordering::Relaxed);
-        Ok(self.registration(devices))
+        let about = self.parts.hypervisor.about();
+        self.told.store(fingerprint(&devices, &about), Ordering::Relaxed);
+        Ok(self.registration(devices, about))
     }
 
-    /// The registration, if the devices are not as they were last told.
+    /// The registration, if devices or hypervisor are not as they were last told.
     pub(super) async fn changed(&self) -> Result<Option<Registration>, Error> {
         let devices = self.scan().await?;
-        let seen = fingerprint(&devices);
+        let about = self.parts.hypervisor.about();
+        let seen = fingerprint(&devices, &about);
         let told = self.told.swap(seen, Ordering::Relaxed);
-        Ok((seen != told).then(|| self.registration(devices)))
+        Ok((seen != told).then(|| self.registration(devices, about)))
     }
 
     /// Waits until the kernel log says something of a device's health that has not been told. It may
@@ -87,8 +91,19 @@ impl Inventory {
         }
     }
 
-    fn registration(&self, devices: Vec<Device>) -> Registration {
-        Registration { devices, ..self.parts.registration.clone() }
+    fn registration(&self, devices: Vec<Device>, about: About) -> Registration {
+        let mut registration = Registration {
+            devices,
+            hypervisor_type: about.hypervisor_type,
+            hypervisor_version: about.version,
+            ..self.parts.registration.clone()
+        };
+        for name in about.traits {
+            if !registration.traits.contains(&name) {
+                registration.traits.push(name);
+            }
+        }
+        registration
     }
 
     /// What of the options has no effect on this host.
@@ -124,8 +139,8 @@ impl Inventory {
     }
 }
 
-fn fingerprint(devices: &[Device]) -> u64 {
+fn fingerprint(devices: &[Device], about: &About) -> u64 {
     let mut hasher = DefaultHasher::new();
-    devices.hash(&mut hasher);
+    (devices, about).hash(&mut hasher);
     hasher.finish()
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use kilonova_ids::ImageId;
 use kilonova_node_api::{
-    Batch, Carried, Chunk, ControlPlane, Observation, Refusal, Registration, Reply,
+    Batch, Carried, Chunk, ControlPlane, DiskFormat, Observation, Refusal, Registration, Reply,
 };
 use tokio::sync::{RwLock, mpsc};
 
@@ -135,10 +135,15 @@ impl Link {
     }
 
     /// Sends the bytes of an image, however long it takes; an error is final.
-    pub(super) async fn keep_image(&self, image: ImageId, file: &Path) -> Result<(), String> {
+    pub(super) async fn keep_image(
+        &self,
+        image: ImageId,
+        format: DiskFormat,
+        file: &Path,
+    ) -> Result<(), String> {
         loop {
             let epoch = *self.epoch.read().await;
-            match self.control.keep_image(&self.host, epoch, image, file.to_owned()).await {
+            match self.control.keep_image(&self.host, epoch, image, format, file.to_owned()).await {
                 Ok(()) => return Ok(()),
                 Err(Refusal::Unavailable(why)) => {
                     tracing::warn!(host = %self.host, %image, %why, "the image is not taken; trying again");

@@ -6,6 +6,7 @@
 
 mod answers;
 mod book;
+mod connections;
 mod inventory;
 mod link;
 mod make;
@@ -14,19 +15,23 @@ mod once;
 mod orders;
 mod recovery;
 mod simulate;
+mod sync;
 mod work;
 mod workers;
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use kilonova_devices::{Discovery, Sysfs, Watch};
 use kilonova_hypervisor::Hypervisor;
-use kilonova_node_api::{Batch, Carried, ControlPlane, Desired, Registration};
-use tokio::sync::{Semaphore, watch};
+use kilonova_ids::ServerId;
+use kilonova_node_api::{Batch, Carried, ControlPlane, Desired, Observation, Registration};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::Error;
+use crate::network::Network;
 use crate::tools::Tools;
 use book::Book;
 use inventory::Inventory;
@@ -55,6 +60,8 @@ pub struct Parts {
     pub hypervisor: Arc<dyn Hypervisor>,
     /// What changes the host's devices.
     pub tools: Arc<dyn Tools>,
+    /// What plugs the guests into networks.
+    pub network: Arc<dyn Network>,
     /// Folder for what the agent must remember.
     pub state: PathBuf,
     /// How it works.
@@ -68,8 +75,12 @@ pub struct Settings {
     pub concurrency: usize,
     /// How often the devices are looked at again.
     pub rescan: Duration,
+    /// How often guests are looked at that may have changed by themselves; never without.
+    pub power_sync: Option<Duration>,
     /// How long a guest may take to restart by itself.
     pub soft_reboot: Duration,
+    /// How often the host's networks are looked at, where guests are on them.
+    pub network_look: Duration,
     /// Nodes that share it start so many at once: a process with a thousand simulated hosts then
     /// does not hold what they all say of themselves at the same time.
     pub starts: Arc<Semaphore>,
@@ -80,7 +91,9 @@ impl Default for Settings {
         Self {
             concurrency: 10,
             rescan: Duration::from_secs(60),
+            power_sync: Some(Duration::from_secs(600)),
             soft_reboot: Duration::from_secs(120),
+            network_look: Duration::from_secs(10),
             starts: Arc::new(Semaphore::new(1)),
         }
     }
@@ -116,6 +129,12 @@ impl Node {
         self
     }
 
+    /// The same node, which looks so often at guests that may have changed by themselves.
+    pub fn syncing_power(mut self, every: Option<Duration>) -> Self {
+        self.parts.settings.power_sync = every;
+        self
+    }
+
     /// The same node, which starts when it is its turn.
     pub fn starting_with(mut self, starts: Arc<Semaphore>) -> Self {
         self.parts.settings.starts = starts;
@@ -135,7 +154,8 @@ impl Node {
         let work = Arc::new(Work::new(&self.parts, self.notes, self.book, Arc::clone(&link)));
         let tools = Arc::clone(&self.parts.tools);
         let inventory = Inventory::new(self.parts, Arc::clone(&work), self.watch);
-        let agent = Box::new(Agent { inventory, link, work, tools });
+        let (begun, synced) = (AtomicBool::new(false), Mutex::new(Instant::now()));
+        let agent = Box::new(Agent { inventory, link, work, tools, begun, synced });
         async move {
             let result = tokio::select! {
                 biased;
@@ -165,6 +185,10 @@ struct Agent {
     link: Arc<Link>,
     work: Arc<Work>,
     tools: Arc<dyn Tools>,
+    /// Whether this process has begun to follow the documents.
+    begun: AtomicBool,
+    /// When guests were last looked at that may have changed by themselves.
+    synced: Mutex<Instant>,
 }
 
 impl Agent {
@@ -174,8 +198,16 @@ impl Agent {
         let (work, link) = (Arc::clone(&self.work), Arc::clone(&self.link));
         let mut orders = Box::new(Orders::new(work, link, Arc::clone(&self.tools)));
         tokio::select! {
-            stop = self.link.report(reports) => self.stopped(stop),
+            stop = Box::pin(self.beside(reports)) => self.stopped(stop),
             error = self.poll(&mut workers, &mut orders) => error,
+        }
+    }
+
+    /// Says what was seen, and looks after the host's networks.
+    async fn beside(&self, reports: mpsc::Receiver<Box<Observation>>) -> Stop {
+        tokio::select! {
+            stop = self.link.report(reports) => stop,
+            never = self.work.connections.follow() => match never {},
         }
     }
 
@@ -211,6 +243,14 @@ impl Agent {
                     Box::pin(self.say(carried)).await?;
                     continue;
                 }
+                () = Box::pin(self.time_to_sync()) => {
+                    Box::pin(self.sync(workers)).await;
+                    continue;
+                }
+                Ok(server) = self.work.hypervisor.changed() => {
+                    Box::pin(self.look_again(workers, server)).await;
+                    continue;
+                }
                 () = self.inventory.news() => {
                     Box::pin(self.tell_changes()).await?;
                     continue;
@@ -226,8 +266,37 @@ impl Agent {
         }
     }
 
+    async fn time_to_sync(&self) {
+        let since = *self.synced.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.inventory.power_sync() {
+            Some(pause) => tokio::time::sleep_until((since + pause).into()).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn sync(&self, workers: &Workers) {
+        let begun = Instant::now();
+        *self.synced.lock().unwrap_or_else(PoisonError::into_inner) = begun;
+        let seen = sync::look(&self.work, workers).await;
+        let (changed, took_us) = (seen.len(), begun.elapsed().as_secs_f64() * 1e6);
+        tracing::debug!(host = self.work.host(), changed, took_us, "looked at all guests");
+        for seen in seen {
+            workers.report(seen).await;
+        }
+    }
+
+    /// Tells of a guest that may have changed by itself.
+    async fn look_again(&self, workers: &Workers, server: ServerId) {
+        if let Some(seen) = sync::look_again(&self.work, workers, server).await {
+            workers.report(seen).await;
+        }
+    }
+
     /// Hands out what there is to do and returns how new it is.
     fn take_in(&self, batch: Batch, workers: &mut Workers, orders: &mut Orders) -> i64 {
+        if let Some(filters) = batch.filters {
+            self.work.connections.filter(*filters);
+        }
         for order in batch.orders {
             orders.dispatch(order);
         }
@@ -253,9 +322,14 @@ impl Agent {
         self.link.register(registration).await.map_err(|stop| self.stopped(stop))?;
         let batch = self.batch(0).await.map_err(|error| *error)?;
         let Some(batch) = batch.map(|batch| *batch) else { return Ok(None) };
+        if !self.begun.swap(true, Ordering::Relaxed) {
+            self.work.unseen_are(&batch.documents);
+        }
+        self.work.connections.begin(&batch);
         for stray in recovery::recover(&self.work, &batch).await? {
             workers.report(stray).await;
         }
+        self.work.connections.look().await;
         let generation = batch.generation;
         for order in batch.orders {
             orders.dispatch(order);

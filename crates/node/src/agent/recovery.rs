@@ -2,14 +2,17 @@
 //!
 //! A domain that no document names may be somebody's: it is reported and left, with its devices; the
 //! control plane says by a document if it has to go. A mediated device or a type that we noted, that
-//! no document names and no domain uses, is taken back.
+//! no document names and no domain uses, is taken back. So is the copy of a disk that was to become an
+//! image when the last process ended, unless a document still asks for that image.
 
 use std::collections::HashSet;
 
 use kilonova_devices::Made;
+use kilonova_hypervisor::list_whole;
 use kilonova_ids::ServerId;
-use kilonova_node_api::{Batch, Observation};
+use kilonova_node_api::{Batch, Desired, Observation, Verb};
 
+use super::once::COPIES;
 use super::work::Work;
 use crate::Error;
 
@@ -19,6 +22,8 @@ pub(super) async fn recover(work: &Work, batch: &Batch) -> Result<Vec<Observatio
     if !batch.complete {
         return Ok(strays);
     }
+    clear_copies(work, batch)
+        .map_err(|source| Error::State { folder: work.state.clone(), source })?;
     let hypervisor = |source| Error::Hypervisor { host: work.host().to_owned(), source };
     let named: HashSet<ServerId> = batch.documents.iter().map(|document| document.server).collect();
     let domains: HashSet<ServerId> =
@@ -27,9 +32,13 @@ pub(super) async fn recover(work: &Work, batch: &Batch) -> Result<Vec<Observatio
         tracing::warn!(host = work.host(), %server, "a domain that no document names is left as it is");
         if let Some(found) = work.hypervisor.domain(*server).await.map_err(hypervisor)? {
             let outcome = super::make::outcome(found.life);
-            strays.push(Observation { server: *server, generation: 0, outcome });
+            if let Ok(definition) = found.definition() {
+                work.connections.keep(*server, &definition.interfaces);
+            }
+            strays.push(Observation::new(*server, 0, outcome));
         }
     }
+    work.strangers_are(&strays);
     let unnamed: Vec<ServerId> =
         work.notes.servers().into_iter().filter(|server| !named.contains(server)).collect();
     if unnamed.is_empty() {
@@ -57,6 +66,33 @@ pub(super) async fn recover(work: &Work, batch: &Batch) -> Result<Vec<Observatio
         }
     }
     Ok(strays)
+}
+
+/// Removes copies of disks that nobody will send any more.
+fn clear_copies(work: &Work, batch: &Batch) -> std::io::Result<()> {
+    let wanted: HashSet<String> = batch
+        .documents
+        .iter()
+        .filter_map(|document| match &document.desired {
+            Desired::Present(domain) => domain.verb,
+            Desired::Absent => None,
+        })
+        .filter_map(|(_, verb)| match verb {
+            Verb::Snapshot { image } => Some(image.to_string()),
+            _ => None,
+        })
+        .collect();
+    for file in list_whole(&work.state.join(COPIES))? {
+        let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if !wanted.contains(name) {
+            tracing::info!(host = work.host(), file = %file.display(), "a copy of a disk is removed that nobody waits for");
+            match std::fs::remove_file(&file) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
 }
 
 /// What the domains use; `None` if one of them cannot be read, so that it may be anything.

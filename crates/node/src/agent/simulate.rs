@@ -8,7 +8,7 @@ use kilonova_hypervisor::simulated::{Plan, Simulated};
 use kilonova_node_api::Registration;
 
 use super::{Node, Parts, Settings};
-use crate::simulated::{Pretence, SimulatedSysfs};
+use crate::simulated::{Paper, Pretence, SimulatedSysfs};
 use crate::{Error, topology};
 
 impl Node {
@@ -54,6 +54,7 @@ impl Node {
             sysfs,
             hypervisor: Arc::new(hypervisor),
             tools: Arc::new(tools),
+            network: Arc::new(Paper::new(&state)),
             state,
             settings: Settings { concurrency: like.concurrency, ..Settings::default() },
         })?;

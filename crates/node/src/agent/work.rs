@@ -5,14 +5,15 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use kilonova_devices::{Discovery, Found, Made, Sysfs, Watch};
+use kilonova_devices::{Discovery, Found, Made, Mdev, Sysfs, Watch};
 use kilonova_hypervisor::Hypervisor;
 use kilonova_ids::ServerId;
-use kilonova_node_api::{Desired, Document, Outcome};
+use kilonova_node_api::{Desired, Document, Observation, Outcome, Phase};
 use tokio::sync::{RwLock, Semaphore, watch};
 
 use super::Parts;
 use super::book::{Book, Verdict};
+use super::connections::Connections;
 use super::link::Link;
 use super::notes::{Note, Notes};
 
@@ -24,12 +25,41 @@ pub(super) enum Halt {
     /// A newer document is there.
     Superseded,
     /// A step failed.
-    Failed { step: &'static str, message: String },
+    Failed { step: String, message: String },
+}
+
+/// The carrying out of one document.
+pub(super) struct Turn<'a> {
+    pub generation: i64,
+    newest: &'a watch::Receiver<Arc<Document>>,
+    say: &'a (dyn Fn(Phase) + Send + Sync),
+}
+
+impl Turn<'_> {
+    /// Ends it when a newer document is there.
+    pub(super) fn current(&self) -> Result<(), Halt> {
+        match self.newest.has_changed() {
+            Ok(true) => Err(Halt::Superseded),
+            Ok(false) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Says what it is at.
+    pub(super) fn say(&self, phase: Phase) {
+        (self.say)(phase);
+    }
+}
+
+/// What came of a document.
+pub(super) struct Came {
+    pub outcome: Outcome,
+    /// The guest once was as it says, and was only looked at.
+    pub found: bool,
 }
 
 impl Halt {
-    pub(super) fn failed(step: &'static str, message: impl ToString) -> Self {
-        Self::Failed { step, message: message.to_string() }
+    pub(super) fn failed(step: &str, message: impl ToString) -> Self {
+        Self::Failed { step: step.to_owned(), message: message.to_string() }
     }
 }
 
@@ -44,6 +74,7 @@ pub(super) struct Work {
     pub(super) state: PathBuf,
     pub(super) sysfs: Arc<dyn Sysfs>,
     pub(super) hypervisor: Arc<dyn Hypervisor>,
+    pub(super) connections: Connections,
     pub(super) notes: Notes,
     pub(super) book: Book,
     pub(super) link: Arc<Link>,
@@ -53,6 +84,10 @@ pub(super) struct Work {
     devices: Arc<RwLock<()>>,
     /// Servers with notes that no document names.
     strays: Mutex<HashSet<ServerId>>,
+    /// Servers with domains that no document names.
+    strangers: Mutex<HashSet<ServerId>>,
+    /// Servers that have not been looked at since this process started.
+    unseen: Mutex<HashSet<ServerId>>,
 }
 
 impl Work {
@@ -62,6 +97,11 @@ impl Work {
             state: parts.state.clone(),
             sysfs: Arc::clone(&parts.sysfs),
             hypervisor: Arc::clone(&parts.hypervisor),
+            connections: Connections::new(
+                parts.registration.host.clone(),
+                Arc::clone(&parts.network),
+                parts.settings.network_look,
+            ),
             notes,
             book,
             link,
@@ -69,6 +109,8 @@ impl Work {
             permits: Semaphore::new(parts.settings.concurrency.max(1)),
             devices: Arc::default(),
             strays: Mutex::default(),
+            strangers: Mutex::default(),
+            unseen: Mutex::default(),
         }
     }
 
@@ -81,19 +123,19 @@ impl Work {
         &self,
         document: &Document,
         newest: &watch::Receiver<Arc<Document>>,
-    ) -> Result<Outcome, Halt> {
+        say: &(dyn Fn(Phase) + Send + Sync),
+    ) -> Result<Came, Halt> {
         if matches!(document.desired, Desired::Present(_)) {
             self.orders_are_done(document.server, newest).await?;
         }
         let Ok(_permit) = self.permits.acquire().await else { return Err(Halt::Superseded) };
-        let current = || match newest.has_changed() {
-            Ok(true) => Err(Halt::Superseded),
-            Ok(false) | Err(_) => Ok(()),
-        };
-        current()?;
+        let turn = Turn { generation: document.generation, newest, say };
+        turn.current()?;
         match &document.desired {
-            Desired::Present(domain) => self.present(document.server, domain, &current).await,
-            Desired::Absent => self.absent(document.server).await,
+            Desired::Present(domain) => self.present(document.server, domain, &turn).await,
+            Desired::Absent => {
+                Ok(Came { outcome: self.absent(document.server).await?, found: false })
+            }
         }
     }
 
@@ -120,6 +162,26 @@ impl Work {
     /// A document names the server.
     pub(super) fn adopt(&self, server: ServerId) {
         self.strays().remove(&server);
+        lock(&self.strangers).remove(&server);
+    }
+
+    /// Domains that no document names.
+    pub(super) fn strangers_are(&self, strays: &[Observation]) {
+        *lock(&self.strangers) = strays.iter().map(|stray| stray.server).collect();
+    }
+
+    pub(super) fn strangers(&self) -> Vec<ServerId> {
+        lock(&self.strangers).iter().copied().collect()
+    }
+
+    /// The process has just started: these were not looked at yet.
+    pub(super) fn unseen_are(&self, documents: &[Document]) {
+        *lock(&self.unseen) = documents.iter().map(|document| document.server).collect();
+    }
+
+    /// Whether it is looked at for the first time.
+    pub(super) fn is_first_look(&self, server: ServerId) -> bool {
+        lock(&self.unseen).remove(&server)
     }
 
     /// No document names the server.
@@ -128,7 +190,7 @@ impl Work {
     }
 
     fn strays(&self) -> MutexGuard<'_, HashSet<ServerId>> {
-        self.strays.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.strays)
     }
 
     /// Reads the devices of the host while none is being made.
@@ -150,26 +212,35 @@ impl Work {
     }
 
     /// Makes a mediated device or gives a function its type, unless it is so.
-    pub(super) async fn make(&self, made: Made) -> Result<(), kilonova_devices::Error> {
+    pub(super) async fn make(&self, made: Made) -> Result<(), String> {
         let shared = Arc::clone(&self.devices).read_owned().await;
         let sysfs = Arc::clone(&self.sysfs);
+        if let (Made::Mdev(mdev), Some(mdevs)) = (&made, self.hypervisor.mdevs()) {
+            let Mdev { uuid, parent, mdev_type } = mdev.clone();
+            blocking(move || made.check(&*sysfs)).await.map_err(text)?;
+            let result = mdevs.create(uuid, &parent, &mdev_type).await.map_err(text);
+            drop(shared);
+            return result;
+        }
         blocking(move || {
             let _shared = shared;
             made.make(&*sysfs)
         })
         .await
+        .map_err(text)
     }
 
     /// Takes back what was made for a server, if it is there and is the one meant. What has been
     /// made anew for another server since is that one's.
-    pub(super) async fn unmake(
-        &self,
-        server: ServerId,
-        made: Made,
-    ) -> Result<(), kilonova_devices::Error> {
+    pub(super) async fn unmake(&self, server: ServerId, made: Made) -> Result<(), String> {
         let shared = Arc::clone(&self.devices).read_owned().await;
         if self.notes.names_elsewhere(server, &made) {
             return Ok(());
+        }
+        if let (Made::Mdev(Mdev { uuid, parent, mdev_type }), Some(mdevs)) =
+            (&made, self.hypervisor.mdevs())
+        {
+            mdevs.remove(*uuid, parent, mdev_type).await.map_err(text)?;
         }
         let sysfs = Arc::clone(&self.sysfs);
         blocking(move || {
@@ -177,6 +248,7 @@ impl Work {
             made.unmake(&*sysfs)
         })
         .await
+        .map_err(text)
     }
 
     /// Waits until the kernel has answered what was asked of it.
@@ -184,16 +256,19 @@ impl Work {
         drop(self.devices.write().await);
     }
 
-    pub(super) fn note(
-        &self,
-        server: ServerId,
-        note: Note,
-        step: &'static str,
-    ) -> Result<(), Halt> {
+    pub(super) fn note(&self, server: ServerId, note: Note, step: &str) -> Result<(), Halt> {
         self.notes
             .put(server, note)
             .map_err(|error| Halt::failed(step, format!("{}: {error}", self.state.display())))
     }
+}
+
+fn text(error: impl ToString) -> String {
+    error.to_string()
+}
+
+fn lock(servers: &Mutex<HashSet<ServerId>>) -> MutexGuard<'_, HashSet<ServerId>> {
+    servers.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs a step of the kernel's where it may take its time.

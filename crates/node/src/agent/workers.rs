@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use kilonova_ids::ServerId;
-use kilonova_node_api::{Desired, Document, Observation, Outcome};
+use kilonova_node_api::{Desired, Document, Observation, Outcome, Phase};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::work::{Halt, Work};
+use super::work::{Came, Halt, Work};
 
 const QUEUE: usize = 1024;
 const FIRST_RETRY: Duration = Duration::from_secs(1);
@@ -45,6 +45,11 @@ impl Workers {
     pub(super) async fn report(&self, observation: Observation) {
         // The other end is gone only when the node stops.
         let _ = self.reports.send(Box::new(observation)).await;
+    }
+
+    /// Whether something is being done to the server.
+    pub(super) fn is_busy(&self, server: ServerId) -> bool {
+        lock(&self.slots).get(&server).is_some_and(|slot| slot.receiver_count() > 0)
     }
 
     /// Hands a document to its server's worker.
@@ -98,21 +103,30 @@ async fn serve(
     let mut told: Option<Instant> = None;
     loop {
         let document = Arc::clone(&newest.borrow_and_update());
-        let outcome = match work.carry_out(&document, &newest).await {
-            Ok(outcome) => outcome,
+        let say = |phase: Phase| {
+            let outcome = Outcome::Working { phase };
+            // Whoever does not hear of it misses nothing but that.
+            let _ =
+                reports.try_send(Box::new(Observation::new(server, document.generation, outcome)));
+        };
+        let came = match work.carry_out(&document, &newest, &say).await {
+            Ok(came) => came,
             Err(Halt::Superseded) => {
                 retry = FIRST_RETRY;
                 continue;
             }
             Err(Halt::Failed { step, message }) => {
                 tracing::warn!(host = work.host(), %server, step, %message, "a document could not be carried out");
-                Outcome::Failed { step: step.to_owned(), message }
+                Came { outcome: Outcome::Failed { step, message }, found: false }
             }
         };
+        let at_start = work.is_first_look(server) && came.found;
+        let outcome = came.outcome;
         let unfinished =
             matches!((&document.desired, &outcome), (Desired::Absent, Outcome::Failed { .. }));
         let departs = matches!(outcome, Outcome::Departing(_));
-        let observation = Observation { server, generation: document.generation, outcome };
+        let generation = document.generation;
+        let observation = Observation { at_start, ..Observation::new(server, generation, outcome) };
         if departs {
             // A guest on its way is looked at often and told of now and then.
             if told.is_none_or(|told| told.elapsed() >= TELL) {

@@ -4,10 +4,12 @@
 
 mod faults;
 mod loaded;
+mod network;
 mod render;
 mod state;
 mod sysfs;
 mod tools;
 
+pub(crate) use network::Paper;
 pub use sysfs::SimulatedSysfs;
 pub(crate) use tools::Pretence;

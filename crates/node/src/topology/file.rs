@@ -215,4 +215,5 @@ pub(super) struct FailEntry {
     pub step: String,
     pub server_name: Option<String>,
     pub times: Option<u32>,
+    pub guest: Option<String>,
 }

@@ -10,8 +10,8 @@ use kilonova_devices::{
     NicOptions, NvmeSpec, PciAddress, XidPolicy,
 };
 use kilonova_hypervisor::Step;
-use kilonova_hypervisor::simulated::Failure;
-use kilonova_node_api::DeviceKind;
+use kilonova_hypervisor::simulated::{Failure, Fate};
+use kilonova_node_api::{DeviceKind, VARIANT_LIVE_MIGRATION, VGPU_LIVE_MIGRATION};
 
 use super::cards::{KnownCard, card_of, tree};
 use super::file::{FailEntry, FakeEntry, File, HostEntry};
@@ -188,9 +188,7 @@ fn like(
         disk_gb: entry.disk_gb,
         ratios,
         reserved_memory_mb: entry.reserved_host_memory_mb,
-        traits: entry
-            .traits
-            .unwrap_or_else(|| vec!["COMPUTE_NODE".to_owned(), "COMPUTE_ACCELERATORS".to_owned()]),
+        traits: entry.traits.unwrap_or_else(|| TRAITS.map(str::to_owned).to_vec()),
         concurrency: entry.max_concurrent_builds,
         tree,
         discovery: Arc::new(Discovery {
@@ -228,6 +226,10 @@ fn fake_of(key: &str, entry: &FakeEntry) -> Result<Fake, Refusal> {
         handles,
     })
 }
+
+/// Traits of a host that says nothing of them.
+const TRAITS: [&str; 4] =
+    ["COMPUTE_NODE", "COMPUTE_ACCELERATORS", VGPU_LIVE_MIGRATION, VARIANT_LIVE_MIGRATION];
 
 const STEPS: &[Step] = &[
     Step::Image,
@@ -285,13 +287,27 @@ fn failures(key: &str, entries: Vec<FailEntry>) -> Result<(Vec<Failure>, Option<
             create_mdev = entry.times;
             continue;
         }
+        let step = step(&format!("{key}.step"), &entry.step)?;
         failures.push(Failure {
-            step: step(&format!("{key}.step"), &entry.step)?,
+            step,
             server_name: entry.server_name.unwrap_or_else(|| "*".to_owned()),
             times: entry.times,
+            fate: fate(&format!("{key}.guest"), step, entry.guest.as_deref())?,
         });
     }
     Ok((failures, create_mdev))
+}
+
+fn fate(key: &str, step: Step, written: Option<&str>) -> Result<Fate, Refusal> {
+    let wrong = |why: &str| Err((key.to_owned(), why.to_owned()));
+    match (written, step) {
+        (None, _) => Ok(Fate::Stays),
+        (Some(_), step) if step != Step::Migrate => wrong("it goes with step migrate alone"),
+        (Some("stays"), _) => Ok(Fate::Stays),
+        (Some("goes"), _) => Ok(Fate::Goes),
+        (Some("stands"), _) => Ok(Fate::Stands),
+        (Some(other), _) => wrong(&format!("'{other}' is none of stays, goes, stands")),
+    }
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use kilonova_ids::{ImageId, ServerId};
 use kilonova_node_api::{
-    Answer, Batch, Carried, Chunk, ControlPlane, Desired, Document, Observation, Order, Outcome,
-    Question, Refusal, Registration, Reply, Session,
+    Answer, Batch, Carried, Chunk, ControlPlane, Desired, DiskFormat, Document, Filters,
+    Observation, Order, Outcome, Question, Refusal, Registration, Reply, Session,
 };
 use tokio::sync::watch;
 
@@ -27,6 +27,8 @@ pub struct State {
     pub questions: Vec<(i64, Question)>,
     /// What was answered.
     pub replies: Vec<Reply>,
+    /// The security groups of its guests, with every answer.
+    pub filters: Option<Filters>,
     /// The bytes of images.
     pub images: BTreeMap<ImageId, Vec<u8>>,
     /// Calls that are still answered with `Unavailable`.
@@ -105,7 +107,10 @@ impl Control {
     /// What came of a generation; an absence that failed first is waited for.
     pub async fn outcome(&self, generation: i64) -> Outcome {
         self.until(&format!("generation {generation}"), |state| {
-            let seen = state.observations.iter().rev().find(|one| one.generation == generation);
+            let ended = |one: &&Observation| {
+                one.generation == generation && !matches!(one.outcome, Outcome::Working { .. })
+            };
+            let seen = state.observations.iter().rev().find(ended);
             seen.map(|one| one.outcome.clone())
         })
         .await
@@ -183,6 +188,7 @@ impl ControlPlane for Control {
                                 .filter(|(generation, _)| *generation > since)
                                 .map(|(_, question)| question.clone())
                                 .collect(),
+                            filters: state.filters.clone().map(Box::new),
                         });
                     }
                 }
@@ -239,7 +245,8 @@ impl ControlPlane for Control {
                 };
                 let rest = bytes.iter().skip(usize::try_from(offset).unwrap_or(usize::MAX));
                 let size = bytes.len() as u64;
-                Ok(Chunk { size, bytes: rest.take(PIECE).copied().collect() })
+                let bytes = rest.take(PIECE).copied().collect();
+                Ok(Chunk { size, bytes, ..Chunk::default() })
             })
         })
     }
@@ -249,6 +256,7 @@ impl ControlPlane for Control {
         _host: &'a str,
         epoch: i64,
         image: ImageId,
+        _format: DiskFormat,
         file: PathBuf,
     ) -> Answer<'a, ()> {
         Box::pin(async move {

@@ -28,7 +28,7 @@ fn wishes() -> Vec<(Desired, Outcome, Option<Domain>)> {
         wishes.push((present(&domain), outcome, Some(domain.clone())));
     }
     let image = ImageId::new_v4();
-    for rescue in [Some(Rescue { image: Some(image) }), None] {
+    for rescue in [Some(Rescue { image: Some(image), ..Rescue::default() }), None] {
         domain.rescue = rescue;
         wishes.push((present(&domain), Outcome::Running, Some(domain.clone())));
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use kilonova_devices::Sysfs;
 use kilonova_hypervisor::{About, Answer, Definition, Error, Found, Hypervisor, Life, Transfer};
 use kilonova_ids::ServerId;
-use kilonova_node_api::{Boot, Departure, Peer, Rescue, Usage};
+use kilonova_node_api::{Departure, DiskFormat, Peer, Usage};
 use tokio::sync::watch;
 
 /// When the host dies: before or after its n-th step that changes something.
@@ -24,6 +24,8 @@ pub struct Doom {
     steps: AtomicUsize,
     pub log: Mutex<Vec<String>>,
     dead: watch::Sender<bool>,
+    /// The guest that last changed by itself.
+    changed: watch::Sender<Option<ServerId>>,
     buried: (Mutex<bool>, Condvar),
 }
 
@@ -40,12 +42,18 @@ impl Doom {
             steps: AtomicUsize::new(0),
             log: Mutex::default(),
             dead: watch::Sender::new(false),
+            changed: watch::Sender::new(None),
             buried: (Mutex::new(false), Condvar::new()),
         })
     }
 
     pub async fn died(&self) {
         let _ = self.dead.subscribe().wait_for(|dead| *dead).await;
+    }
+
+    /// Tells that a guest has changed by itself.
+    pub fn tell(&self, server: ServerId) {
+        self.changed.send_replace(Some(server));
     }
 
     /// Lets threads that hang in the dead kernel go.
@@ -139,28 +147,31 @@ impl Hypervisor for Fragile<dyn Hypervisor> {
     fn about(&self) -> About {
         self.inner.about()
     }
+    fn changed(&self) -> Answer<'_, ServerId> {
+        Box::pin(async {
+            loop {
+                let mut changed = self.doom.changed.subscribe();
+                let _ = changed.wait_for(Option::is_some).await;
+                if let Some(server) = self.doom.changed.send_replace(None) {
+                    return Ok(server);
+                }
+            }
+        })
+    }
     fn servers(&self) -> Answer<'_, Vec<ServerId>> {
         self.inner.servers()
+    }
+    fn running(&self) -> Answer<'_, Vec<ServerId>> {
+        self.inner.running()
     }
     fn domain(&self, server: ServerId) -> Answer<'_, Option<Found>> {
         self.inner.domain(server)
     }
-    fn prepare<'a>(
-        &'a self,
-        server: ServerId,
-        display_name: &'a str,
-        boot: &'a Boot,
-    ) -> Answer<'a, ()> {
-        Box::pin(self.doom.run("image", self.inner.prepare(server, display_name, boot)))
+    fn prepare<'a>(&'a self, definition: &'a Definition) -> Answer<'a, ()> {
+        Box::pin(self.doom.run("image", self.inner.prepare(definition)))
     }
-    fn prepare_rescue<'a>(
-        &'a self,
-        server: ServerId,
-        display_name: &'a str,
-        rescue: &'a Rescue,
-    ) -> Answer<'a, ()> {
-        let work = self.inner.prepare_rescue(server, display_name, rescue);
-        Box::pin(self.doom.run("rescue", work))
+    fn prepare_rescue<'a>(&'a self, definition: &'a Definition) -> Answer<'a, ()> {
+        Box::pin(self.doom.run("rescue", self.inner.prepare_rescue(definition)))
     }
     fn pause(&self, server: ServerId) -> Answer<'_, ()> {
         Box::pin(self.doom.run("pause", self.inner.pause(server)))
@@ -174,14 +185,8 @@ impl Hypervisor for Fragile<dyn Hypervisor> {
     fn resume(&self, server: ServerId) -> Answer<'_, ()> {
         Box::pin(self.doom.run("resume", self.inner.resume(server)))
     }
-    fn fetch<'a>(
-        &'a self,
-        server: ServerId,
-        display_name: &'a str,
-        boot: &'a Boot,
-        from: &'a Peer,
-    ) -> Answer<'a, ()> {
-        Box::pin(self.doom.run("fetch", self.inner.fetch(server, display_name, boot, from)))
+    fn fetch<'a>(&'a self, definition: &'a Definition, from: &'a Peer) -> Answer<'a, ()> {
+        Box::pin(self.doom.run("fetch", self.inner.fetch(definition, from)))
     }
     fn receive(&self, server: ServerId) -> Answer<'_, ()> {
         Box::pin(self.doom.run("receive", self.inner.receive(server)))
@@ -198,7 +203,7 @@ impl Hypervisor for Fragile<dyn Hypervisor> {
     fn crash_dump(&self, server: ServerId) -> Answer<'_, ()> {
         Box::pin(self.doom.run("crash_dump", self.inner.crash_dump(server)))
     }
-    fn snapshot(&self, server: ServerId, file: PathBuf) -> Answer<'_, ()> {
+    fn snapshot(&self, server: ServerId, file: PathBuf) -> Answer<'_, DiskFormat> {
         Box::pin(self.doom.run("snapshot", self.inner.snapshot(server, file)))
     }
     fn console(&self, server: ServerId) -> Answer<'_, String> {

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use kilonova_devices::{Sysfs, mdevs};
 use kilonova_hypervisor::{Definition, Hypervisor, Life};
@@ -55,6 +56,11 @@ impl Host {
 
     pub fn run(&self, control: &Arc<Control>) -> Running {
         Running::start(self.node(), control)
+    }
+
+    /// Runs an agent that looks so often at guests that may have changed by themselves.
+    pub fn run_syncing(&self, control: &Arc<Control>, every: Option<Duration>) -> Running {
+        Running::start(self.node().syncing_power(every), control)
     }
 
     /// Runs an agent on a host that dies as `doom` says.
@@ -152,12 +158,15 @@ pub fn guest(name: &str, devices: Vec<Attachment>) -> Domain {
         vcpus: 1,
         memory_mb: 512,
         boot: Boot { image: None, root_gb: 1, ephemeral_gb: 0, swap_mb: 0, rebuilt: None },
+        machine: Default::default(),
+        guest: Default::default(),
         power: Power::On,
         verb: None,
         devices,
         rescue: None,
         from: None,
         departure: None,
+        interfaces: Vec::new(),
     }
 }
 

@@ -178,7 +178,7 @@ async fn paused_suspended_mended_rebuilt_and_copied() {
         }
     }
     let image = ImageId::new_v4();
-    domain.rescue = Some(Rescue { image: Some(image) });
+    domain.rescue = Some(Rescue { image: Some(image), ..Rescue::default() });
     control.expect(control.want(server, present(&domain)), Outcome::Running).await;
     assert_eq!(steps(), ["destroy", "rescue", "define", "start"]);
     domain.rescue = None;
@@ -210,4 +210,32 @@ async fn paused_suspended_mended_rebuilt_and_copied() {
     control.expect(control.want(server, Desired::Absent), Outcome::Absent).await;
     node.stop().await;
     host.assert_empty("after deletion");
+}
+
+#[tokio::test]
+async fn a_guest_that_is_asked_for_is_told_of_and_left_as_it_is() {
+    let (host, control) = (Host::new(""), Control::new());
+    let doom = Doom::new(None);
+    let node = host.run_doomed(&control, &doom);
+    let done = || doom.log.lock().expect("no panic before").len();
+    let server = ServerId::new_v4();
+    let mut domain = guest("db", vec![vgpu(GPUS[0])]);
+    let mut as_is = domain.clone();
+    as_is.power = Power::AsIs;
+    control.expect(control.want(server, present(&as_is)), Outcome::Absent).await;
+    assert!(node.domain(server).await.is_none() && node.mdevs().is_empty(), "nothing is made");
+    for (power, outcome) in [
+        (Power::On, Outcome::Running),
+        (Power::Paused, Outcome::Paused),
+        (Power::Suspended, Outcome::Suspended),
+        (Power::Off, Outcome::Stopped),
+    ] {
+        domain.power = power;
+        control.expect(control.want(server, present(&domain)), outcome.clone()).await;
+        let before = done();
+        as_is.name = "another machine".into();
+        control.expect(control.want(server, present(&as_is)), outcome).await;
+        assert_eq!(done(), before, "{power:?}");
+    }
+    node.stop().await;
 }

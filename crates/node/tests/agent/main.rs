@@ -6,5 +6,6 @@ mod host;
 
 mod crash;
 mod lifecycle;
+mod networks;
 mod recovery;
 mod trouble;

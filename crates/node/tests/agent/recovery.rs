@@ -1,7 +1,7 @@
 //! What a start does with what it finds.
 
 use kilonova_devices::{Mdev, create};
-use kilonova_ids::{OperationId, ServerId};
+use kilonova_ids::{ImageId, OperationId, ServerId};
 use kilonova_node_api::{Desired, HandleSlot, Observation, Outcome, Registration, Verb};
 use uuid::Uuid;
 
@@ -41,6 +41,35 @@ async fn satisfied_documents_are_observed_at_once_and_nothing_is_done() {
 }
 
 #[tokio::test]
+async fn copies_of_disks_that_no_document_asks_for_are_removed() {
+    let (host, control) = (Host::new(""), Control::new());
+    let node = host.run(&control);
+    let server = ServerId::new_v4();
+    let mut domain = guest("db", vec![]);
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+    node.stop().await;
+
+    let (asked, forgotten) = (ImageId::new_v4(), ImageId::new_v4());
+    std::fs::create_dir_all(host.folder("snapshots")).expect("made");
+    for image in [asked, forgotten] {
+        std::fs::write(host.folder("snapshots").join(image.to_string()), b"half").expect("written");
+    }
+    let node = host.run(&control);
+    let other = control.want(ServerId::new_v4(), present(&guest("new", vec![])));
+    control.expect(other, Outcome::Running).await;
+    assert_eq!(host.files("snapshots"), Vec::<String>::new());
+    node.stop().await;
+
+    std::fs::write(host.folder("snapshots").join(asked.to_string()), b"half").expect("written");
+    domain.verb = Some((OperationId::new_v4(), Verb::Snapshot { image: asked }));
+    let generation = control.want(server, present(&domain));
+    let node = host.run(&control);
+    control.expect(generation, Outcome::Running).await;
+    assert_eq!(host.files("snapshots"), Vec::<String>::new(), "sent, and then removed");
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn domains_that_no_document_names_are_left_and_their_devices_are_not_offered() {
     let (host, control) = (Host::new(""), Control::new());
     let node = host.run(&control);
@@ -56,7 +85,7 @@ async fn domains_that_no_document_names_are_left_and_their_devices_are_not_offer
     assert_eq!(count(&second, GPUS[0]), 3);
     let (_, running) = node.domain(server).await.expect("left as it is");
     assert!(running);
-    let stray = Observation { server, generation: 0, outcome: Outcome::Running };
+    let stray = Observation::new(server, 0, Outcome::Running);
     control
         .until("report of the stray", |state| state.observations.contains(&stray).then_some(()))
         .await;
@@ -145,5 +174,90 @@ async fn a_device_that_vanished_under_a_guest_is_made_again() {
     let node = host.run(&control);
     control.expect(generation, Outcome::Running).await;
     assert_eq!(node.mdevs(), uuids(&domain.devices));
+    node.stop().await;
+}
+
+/// A power cut: guests stop and mediated devices are gone, the files of domains are not. The devices
+/// are made again; that the guest is to run again is for the control plane to say.
+#[tokio::test]
+async fn after_a_power_cut_devices_are_made_and_guests_are_told_of() {
+    let (host, control) = (Host::new(""), Control::new());
+    let node = host.run(&control);
+    let server = ServerId::new_v4();
+    let domain = guest("db", vec![vgpu(GPUS[0])]);
+    let generation = control.want(server, present(&domain));
+    control.expect(generation, Outcome::Running).await;
+    node.stop().await;
+    for folder in ["running", "mdevs"] {
+        for file in host.files(folder) {
+            std::fs::remove_file(host.folder(folder).join(file)).expect("removed");
+        }
+    }
+    let node = host.run(&control);
+    let found =
+        Observation { at_start: true, ..Observation::new(server, generation, Outcome::Stopped) };
+    control
+        .until("a guest that is off", |state| state.observations.contains(&found).then_some(()))
+        .await;
+    assert_eq!(node.mdevs(), uuids(&domain.devices));
+    assert!(!node.domain(server).await.expect("defined").1);
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_guest_that_stops_by_itself_is_told_of_and_left() {
+    let (host, control) = (Host::new(""), Control::new());
+    let every = Some(std::time::Duration::from_millis(10));
+    let node = host.run_syncing(&control, every);
+    let server = ServerId::new_v4();
+    let domain = guest("db", vec![vgpu(GPUS[0])]);
+    let generation = control.want(server, present(&domain));
+    control.expect(generation, Outcome::Running).await;
+    node.parts.hypervisor.stop(server).await.expect("stops");
+    control.expect(generation, Outcome::Stopped).await;
+    assert!(!node.domain(server).await.expect("defined").1);
+    let first = |one: &Observation| one.at_start;
+    assert!(!control.with(|state| state.observations.iter().any(first)));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_hypervisor_that_tells_of_a_stop_is_believed_at_once() {
+    let (host, control) = (Host::new(""), Control::new());
+    let doom = Doom::new(None);
+    let node = host.run_doomed(&control, &doom);
+    let server = ServerId::new_v4();
+    let domain = guest("db", vec![vgpu(GPUS[0])]);
+    let generation = control.want(server, present(&domain));
+    control.expect(generation, Outcome::Running).await;
+    doom.tell(server);
+    doom.tell(ServerId::new_v4());
+    node.parts.hypervisor.stop(server).await.expect("stops");
+    let started = std::time::Instant::now();
+    doom.tell(server);
+    control.expect(generation, Outcome::Stopped).await;
+    assert!(started.elapsed() < std::time::Duration::from_secs(60), "not by the next look round");
+    node.stop().await;
+}
+
+/// Dies between having noted that a reboot failed and having said so.
+#[tokio::test]
+async fn a_reboot_that_failed_is_not_done_after_a_death() {
+    let host = Host::new("fail = [{ step = \"reboot\", times = 1 }]");
+    let control = Control::new();
+    let node = host.run(&control);
+    let server = ServerId::new_v4();
+    let mut domain = guest("db", vec![vgpu(GPUS[0])]);
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+    domain.verb = Some((OperationId::new_v4(), Verb::RebootSoft));
+    let generation = control.want(server, present(&domain));
+    let failed = control.outcome(generation).await;
+    assert!(matches!(failed, Outcome::Failed { .. }), "{failed:?}");
+    node.kill().await;
+    control.with(|state| state.observations.clear());
+    let node = host.run(&control);
+    assert_eq!(control.outcome(generation).await, failed, "said again, and not as done");
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
     node.stop().await;
 }

@@ -57,11 +57,14 @@ fn guest(devices: Vec<Attachment>) -> Desired {
         vcpus: 1,
         memory_mb: 512,
         boot: Boot { image: None, root_gb: 1, ephemeral_gb: 0, swap_mb: 0, rebuilt: None },
+        machine: Default::default(),
+        guest: Default::default(),
         power: Power::On,
         verb: None,
         devices,
         rescue: None,
         departure: None,
+        interfaces: Vec::new(),
         from: None,
     }))
 }

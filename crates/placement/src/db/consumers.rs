@@ -24,9 +24,25 @@ statements! {
     /// What a consumer holds.
     HELD = "SELECT provider_id, class, used, updated_at FROM allocations WHERE consumer_id = ?1
         ORDER BY provider_id, class";
+    /// What a consumer holds, with the providers' names; roots first.
+    NAMED = "SELECT a.provider_id, p.name, a.class, a.used FROM allocations a
+        JOIN resource_providers p ON p.id = a.provider_id WHERE a.consumer_id = ?1
+        ORDER BY CASE WHEN p.id = p.root_id THEN 0 ELSE 1 END, p.name, a.class";
     /// One amount held.
     HOLD = "INSERT INTO allocations (consumer_id, provider_id, class, used, updated_at)
         VALUES (?1, ?2, ?3, ?4, ?5)";
+    /// Four amounts held.
+    HOLD_FOUR = "INSERT INTO allocations (consumer_id, provider_id, class, used, updated_at)
+        VALUES (?1, ?3, ?4, ?5, ?2), (?1, ?6, ?7, ?8, ?2), (?1, ?9, ?10, ?11, ?2),
+        (?1, ?12, ?13, ?14, ?2)";
+    /// One amount more, on top of what is held there.
+    ADD = "INSERT INTO allocations (consumer_id, provider_id, class, used, updated_at)
+        VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (consumer_id, provider_id, class)
+        DO UPDATE SET used = allocations.used + excluded.used, updated_at = excluded.updated_at";
+    /// Lets go of one amount.
+    DROP = "DELETE FROM allocations WHERE consumer_id = ?1 AND provider_id = ?2 AND class = ?3";
+    /// What it holds has changed.
+    BUMP = "UPDATE consumers SET generation = generation + 1, updated_at = ?2 WHERE id = ?1";
     /// Lets go of everything.
     LET_GO = "DELETE FROM allocations WHERE consumer_id = ?1";
     /// What is held on a provider, by whom.
@@ -74,6 +90,32 @@ pub struct HeldRow {
     pub updated_at: i64,
 }
 
+/// One amount that a consumer holds, with the name of the provider.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Named {
+    /// On which provider.
+    pub provider: ProviderId,
+    /// Its name.
+    pub name: String,
+    /// Of which class.
+    pub class: String,
+    /// How much.
+    pub amount: i64,
+}
+
+/// What a consumer holds, its host's own first.
+pub fn named(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Vec<Named>, Error> {
+    let read = |row: &Row| {
+        Ok(Named {
+            provider: row.id(0)?,
+            name: row.string(1)?,
+            class: row.string(2)?,
+            amount: row.int(3)?,
+        })
+    };
+    tx.rows(NAMED, params![id])?.iter().map(read).collect()
+}
+
 /// One consumer.
 pub fn get(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Option<ConsumerRow>, Error> {
     let read = |row: Row| {
@@ -99,6 +141,27 @@ pub fn held(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Vec<HeldRow>, Error> {
         })
     };
     tx.rows(HELD, params![id])?.iter().map(read).collect()
+}
+
+/// Writes down what a consumer holds now of what it did not hold before.
+pub fn hold(
+    tx: &mut Tx<'_>,
+    id: ConsumerId,
+    amounts: &[(ProviderId, &str, i64)],
+    now: i64,
+) -> Result<(), Error> {
+    let (fours, rest) = amounts.as_chunks::<4>();
+    for four in fours {
+        let mut values = params![id, now].to_vec();
+        for (provider, class, amount) in four {
+            values.extend(params![*provider, *class, *amount].iter().cloned());
+        }
+        tx.execute(HOLD_FOUR, &values)?;
+    }
+    for (provider, class, amount) in rest {
+        tx.execute(HOLD, params![id, *provider, *class, *amount, now])?;
+    }
+    Ok(())
 }
 
 /// Whether anything is held on a provider.

@@ -24,10 +24,13 @@ statements! {
     WITHHOLD = "UPDATE inventories SET reserved = reported_reserved WHERE provider_id = ?1
         AND reported_reserved > reserved AND EXISTS (SELECT 1 FROM resource_providers p
         WHERE p.id = ?1 AND p.parent_id IS NOT NULL)";
-    /// Takes an amount if it fits; no row when it does not.
-    TAKE = "UPDATE inventories SET used = used + ?3
-        WHERE provider_id = ?1 AND class = ?2 AND used + ?3 <= (total - reserved) * allocation_ratio
-        AND ?3 >= min_unit AND ?3 <= max_unit AND ?3 % step_size = 0 RETURNING used";
+    /// Takes amounts of up to four classes and says what every row is then, so that one look tells
+    /// whether they fit and what to tell of the provider.
+    TAKE = "UPDATE inventories SET used = used + CASE class WHEN ?2 THEN CAST(?3 AS BIGINT)
+        WHEN ?4 THEN CAST(?5 AS BIGINT) WHEN ?6 THEN CAST(?7 AS BIGINT)
+        WHEN ?8 THEN CAST(?9 AS BIGINT) ELSE 0 END WHERE provider_id = ?1
+        RETURNING class, total, reserved, min_unit, max_unit, step_size, allocation_ratio, used,
+        reported_reserved, operator_reserved, updated_at";
     /// Gives an amount back, or takes it when the capacity has been checked already.
     SHIFT = "UPDATE inventories SET used = used + ?3 WHERE provider_id = ?1 AND class = ?2";
     /// Removes one that is not used.
@@ -108,14 +111,23 @@ pub fn put(
     Ok(())
 }
 
-/// Takes an amount; false when it does not fit or there is no such inventory.
+/// Takes amounts, whether they fit or not, and returns all inventories of the provider as they are
+/// then. Whoever calls looks at them, and gives the transaction up where something does not fit.
 pub fn take(
     tx: &mut Tx<'_>,
     provider: ProviderId,
-    class: &str,
-    amount: i64,
-) -> Result<bool, Error> {
-    Ok(tx.row(TAKE, params![provider, class, amount])?.is_some())
+    amounts: &[(&str, i64)],
+) -> Result<Vec<InventoryRow>, Error> {
+    let mut rows = Vec::new();
+    for four in amounts.chunks(4) {
+        let mut values = params![provider].to_vec();
+        for at in 0..4 {
+            values.push(four.get(at).map(|(class, _)| *class).into());
+            values.push(four.get(at).map(|(_, amount)| *amount).into());
+        }
+        rows = tx.rows(TAKE, &values)?;
+    }
+    rows.iter().map(read).collect()
 }
 
 /// Changes the usage without a check.

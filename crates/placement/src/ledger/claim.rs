@@ -1,5 +1,5 @@
-//! Claim and release. A claim checks capacity in the same statement that takes it, so a stale
-//! snapshot can cost a try but never an over-commit. The consumer's row is written first, then the
+//! Claim and release. A claim takes first and then looks at what the rows have become, which are its
+//! own by then: a stale snapshot can cost a try but never an over-commit. The consumer's row is written first, then the
 //! providers' in the order of their ids: two claims can wait for each other but not in a circle.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,8 @@ use kilonova_store::{Tx, params};
 use kilonova_wire::time::now_micros;
 
 use super::Claim;
-use crate::db::{changes, consumers, inventories, providers};
+use crate::db::inventories::{self, InventoryRow};
+use crate::db::{changes, consumers, providers};
 use crate::{Error, World};
 
 /// Gives a new consumer what it asks for, all or nothing.
@@ -30,9 +31,6 @@ pub fn claim(tx: &mut Tx<'_>, world: &World, claim: &Claim) -> Result<(), Error>
     if wanted.is_empty() {
         return Err(Error::BadClaim(claim.consumer));
     }
-    if consumers::get(tx, claim.consumer)?.is_some() {
-        return Err(Error::ConsumerExists(claim.consumer));
-    }
     let now = now_micros();
     let inserted = tx.execute(
         consumers::INSERT,
@@ -48,17 +46,21 @@ pub fn claim(tx: &mut Tx<'_>, world: &World, claim: &Claim) -> Result<(), Error>
         return Err(Error::ConsumerExists(claim.consumer));
     }
     let mut roots = BTreeSet::new();
-    for (provider, classes) in wanted {
+    let mut held = Vec::new();
+    for (provider, classes) in &wanted {
+        let provider = *provider;
         let counters = providers::bump(tx, provider, now)?.ok_or(Error::NoProvider(provider))?;
-        for (class, amount) in classes {
-            if !inventories::take(tx, provider, class, amount)? {
-                return Err(why_not(tx, provider, class, amount)?);
-            }
-            tx.execute(consumers::HOLD, params![claim.consumer, provider, class, amount, now])?;
+        let amounts: Vec<(&str, i64)> = classes.iter().map(|(class, n)| (*class, *n)).collect();
+        let rows = inventories::take(tx, provider, &amounts)?;
+        for (class, amount) in amounts {
+            fits(&rows, provider, class, amount)?;
+            held.push((provider, class, amount));
         }
         roots.insert(counters.root);
-        tell_usage(tx, world, provider, counters.version)?;
+        let used = rows.into_iter().map(|row| (row.class, row.inventory.used)).collect();
+        tell(tx, world, provider, counters.version, used);
     }
+    consumers::hold(tx, claim.consumer, &held, now)?;
     note(tx, world, roots, now)
 }
 
@@ -93,9 +95,19 @@ pub(crate) fn tell_usage(
     version: i64,
 ) -> Result<(), Error> {
     let used = inventories::used(tx, provider)?;
+    tell(tx, world, provider, version, used);
+    Ok(())
+}
+
+fn tell(
+    tx: &mut Tx<'_>,
+    world: &World,
+    provider: ProviderId,
+    version: i64,
+    used: Vec<(String, i64)>,
+) {
     let world = world.clone();
     tx.on_commit(move || world.set_usage(provider, version, &used));
-    Ok(())
 }
 
 /// Notes the trees on which something is held or given back; after [`tell_usage`].
@@ -113,20 +125,22 @@ pub(crate) fn note(
     Ok(())
 }
 
-pub(crate) fn why_not(
-    tx: &mut Tx<'_>,
+/// Whether an amount that was taken may be, by what the provider's inventories are since.
+fn fits(
+    rows: &[InventoryRow],
     provider: ProviderId,
     class: &str,
     amount: i64,
-) -> Result<Error, Error> {
-    let class = class.to_owned();
-    let rows = inventories::of_provider(tx, provider)?;
+) -> Result<(), Error> {
     let Some(row) = rows.iter().find(|row| row.class == class) else {
-        return Ok(Error::NoInventory { provider, class });
+        return Err(Error::NoInventory { provider, class: class.to_owned() });
     };
     let inv = &row.inventory;
     if amount < inv.min_unit || amount > inv.max_unit || amount % inv.step_size != 0 {
-        return Ok(Error::Constraint { provider, class });
+        return Err(Error::Constraint { provider, class: class.to_owned() });
     }
-    Ok(Error::Capacity { provider, class })
+    if inv.used as f64 > (inv.total - inv.reserved) as f64 * inv.allocation_ratio {
+        return Err(Error::Capacity { provider, class: class.to_owned() });
+    }
+    Ok(())
 }

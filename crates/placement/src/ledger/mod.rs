@@ -8,6 +8,7 @@ mod claim;
 mod drain;
 mod hand_over;
 mod membership;
+mod move_down;
 mod report;
 mod reserve;
 mod traits;
@@ -24,6 +25,8 @@ pub(crate) use report::delete as delete_provider;
 pub use report::report_host;
 pub use reserve::{forget_said, reserve, reserve_anew, said_by_operator};
 pub use traits::only_trait;
+
+pub use crate::db::consumers::{Named as Held, named as held_by};
 
 use crate::{Error, db};
 

@@ -6,7 +6,8 @@
 //! What is drained stays so. Operators' hands are respected: traits that they added stay, and a `reserved` that they set
 //! stays. Of a device it is the least: what the host cannot give out is reserved whatever an
 //! operator says. A device that vanished while somebody holds it keeps its provider, fully reserved, until
-//! it is drained. Children that no host reported (made through the API) are nobody's business here.
+//! it is drained. What the root had of a class that its children offer now moves to them
+//! ([`super::move_down`]). Children that no host reported (made through the API) are nobody's business here.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,6 +17,7 @@ use kilonova_store::{Tx, params};
 use kilonova_wire::time::now_micros;
 
 use super::ProviderSpec;
+use super::move_down::move_down;
 use crate::db::inventories::InventoryRow;
 use crate::db::providers::ProviderRow;
 use crate::db::{aggregates, classes, consumers, drains, inventories, providers, traits};
@@ -52,6 +54,7 @@ pub fn report_host(
         let rule = Reserved { drained, device: parent.is_some() };
         changed |= placed | describe_all(tx, spec, rule, now)?;
     }
+    changed |= moved_down(tx, root, children, now)?;
     let reported: HashSet<ProviderId> = children.iter().map(|child| child.id).collect();
     for row in known.values() {
         if row.id != root.id && row.reported && !reported.contains(&row.id) {
@@ -67,6 +70,24 @@ pub fn report_host(
         tx.execute(providers::SET_REPORT, params![root.id, mark])?;
     }
     Ok(())
+}
+
+/// What the root had of classes that its children offer now is theirs.
+fn moved_down(
+    tx: &mut Tx<'_>,
+    root: &ProviderSpec,
+    children: &[ProviderSpec],
+    now: i64,
+) -> Result<bool, Error> {
+    let (old, moved) = move_down(tx, root, children, now)?;
+    let mut changed = moved;
+    for row in old {
+        changed |= withdraw(tx, root.id, row, now)?;
+    }
+    if changed {
+        providers::bump(tx, root.id, now)?;
+    }
+    Ok(changed)
 }
 
 /// What tells one report from another.

@@ -6,34 +6,32 @@ use std::time::Duration;
 
 use axum::Router;
 use kilonova_compute::db::hosts::{NewHost, register};
-use kilonova_compute::{Compute, Link};
+use kilonova_compute::{Compute, Link, Options};
 use kilonova_ids::{HostId, ImageId, ProviderId};
-use kilonova_image::{ImageRecord, Status, Visibility};
+use kilonova_image::{ImageRecord, Images, Status, Visibility};
 use kilonova_node::Node;
 use kilonova_node::topology::Topology;
 use kilonova_placement::World;
-use kilonova_store::Store;
+use kilonova_store::{Store, params};
 use kilonova_testkit::Guard;
 use kilonova_wire::noauth::NoAuth;
 use kilonova_wire::time::now_micros;
 use tokio::sync::watch;
 
-const HOSTS: &str = r#"
-[[host]]
-name = "h1"
-vcpus = 64
-memory_mb = 65536
-disk_gb = 1000
-[[host]]
-name = "h2"
-vcpus = 64
-memory_mb = 65536
-disk_gb = 1000
-"#;
+/// As many hosts as there are names.
+fn topology(names: &[&str]) -> Topology {
+    let entry = |name: &&str| {
+        format!("[[host]]\nname = \"{name}\"\nvcpus = 64\nmemory_mb = 65536\ndisk_gb = 1000\n")
+    };
+    let text: String = names.iter().map(entry).collect();
+    Topology::parse(&text, Path::new("test.toml")).expect("a topology")
+}
 
 pub struct Cloud {
     pub store: &'static str,
     pub router: Router,
+    /// The same service, keeping what is deleted for a while.
+    pub keeping: Router,
     pub compute: Compute,
     pub image: ImageId,
     _stop: watch::Sender<bool>,
@@ -43,8 +41,14 @@ pub struct Cloud {
 
 /// One on each store; `hosts` says whether any host is there.
 pub async fn clouds(hosts: bool) -> Vec<Cloud> {
+    clouds_of(if hosts { &["h1", "h2"] } else { &[] }).await
+}
+
+/// One on each store, with hosts of these names.
+pub async fn clouds_of(hosts: &[&str]) -> Vec<Cloud> {
     let migrations = [
         kilonova_image::MIGRATIONS,
+        kilonova_network::MIGRATIONS,
         kilonova_placement::MIGRATIONS,
         kilonova_accelerator::MIGRATIONS,
         kilonova_flow::MIGRATIONS,
@@ -54,15 +58,20 @@ pub async fn clouds(hosts: bool) -> Vec<Cloud> {
     let mut clouds = Vec::new();
     for (name, store, guard) in kilonova_testkit::stores(&migrations).await {
         let image = image(&store).await;
-        let compute = Compute::open(store, World::new()).await.expect("opens");
         let folder = tempfile::tempdir().expect("a folder");
+        let images = folder.path().join("images");
+        let images = Images::open(store.clone(), &images).await.expect("opens");
+        let compute = Compute::open(store, World::new()).await.expect("opens");
+        let stays = Options { shelved_offload_time: -1, ..Options::default() };
+        let compute = compute.with_images(images).with_options(stays);
         let stop = nodes(&compute, folder.path(), hosts).await;
-        let routes = kilonova_compute::routes(compute.clone());
-        let service = kilonova_compute::service();
-        let router = kilonova_wire::mount(routes, service, "", Arc::new(NoAuth));
+        let router = mounted(compute.clone());
+        let keeping = Options { reclaim_instance_interval: 3600, ..Options::default() };
+        let keeping = mounted(compute.clone().with_options(keeping));
         clouds.push(Cloud {
             store: name,
             router,
+            keeping,
             compute,
             image,
             _stop: stop,
@@ -71,6 +80,11 @@ pub async fn clouds(hosts: bool) -> Vec<Cloud> {
         });
     }
     clouds
+}
+
+fn mounted(compute: Compute) -> Router {
+    let (routes, service) = (kilonova_compute::routes(compute), kilonova_compute::service());
+    kilonova_wire::mount(routes, service, "", Arc::new(NoAuth))
 }
 
 async fn image(store: &Store) -> ImageId {
@@ -83,10 +97,12 @@ async fn image(store: &Store) -> ImageId {
     id
 }
 
-async fn nodes(compute: &Compute, folder: &Path, hosts: bool) -> watch::Sender<bool> {
+async fn nodes(compute: &Compute, folder: &Path, hosts: &[&str]) -> watch::Sender<bool> {
     let (stop, _) = watch::channel(false);
-    let topology = Topology::parse(HOSTS, Path::new("test.toml")).expect("a topology");
-    for host in topology.hosts.iter().filter(|_| hosts) {
+    if hosts.is_empty() {
+        return stop;
+    }
+    for host in &topology(hosts).hosts {
         let node = Node::simulated(host, folder).expect("a node");
         tokio::spawn(node.run(Arc::new(Link(compute.clone())), stop.subscribe()));
         while compute.fleet.by_name(&host.name).is_none() {
@@ -97,6 +113,19 @@ async fn nodes(compute: &Compute, folder: &Path, hosts: bool) -> watch::Sender<b
 }
 
 impl Cloud {
+    /// Waits until every host has dropped the servers that have left it.
+    pub async fn hosts_have_dropped(&self) {
+        const SQL: &str = "SELECT server_id FROM documents WHERE body = '{\"state\":\"absent\"}'";
+        for _ in 0..4000 {
+            let left = self.compute.store.read(|tx| tx.rows(SQL, params![]));
+            if left.await.expect("a query").is_empty() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("hosts still have servers that have left");
+    }
+
     /// A host that registered and was never heard of again.
     pub async fn spare_host(&self, name: &str) {
         let host = NewHost {

@@ -5,5 +5,7 @@ mod api;
 mod bad;
 mod cloud;
 mod outside;
+mod recording;
+mod replay;
 mod rows;
 mod table;

@@ -6,6 +6,7 @@
 
 mod http;
 mod ledger;
+mod statements;
 
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 
 pub(super) use http::{Traffic, watch};
+pub(super) use statements::Statements;
 
 use crate::state::same;
 
@@ -31,6 +33,7 @@ const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 pub(super) struct Metrics {
     traffic: Traffic,
     lasting: Arc<Registry>,
+    statements: Statements,
     store: Store,
     compute: Option<Compute>,
     auth: Arc<dyn Authenticator>,
@@ -43,10 +46,12 @@ impl Metrics {
         compute: Option<Compute>,
         auth: Arc<dyn Authenticator>,
         token: String,
+        statements: Statements,
     ) -> Self {
         let mut lasting = Registry::with_prefix("kilonova");
         let traffic = Traffic::register(&mut lasting);
-        Self { traffic, lasting: Arc::new(lasting), store, compute, auth, token: token.into() }
+        let (lasting, token) = (Arc::new(lasting), token.into());
+        Self { traffic, lasting, statements, store, compute, auth, token }
     }
 
     /// The counters that the layer around each service feeds.
@@ -86,9 +91,10 @@ async fn show(State(metrics): State<Metrics>, headers: HeaderMap) -> Result<Resp
         fault.internal = Some(cause);
         fault
     };
-    let registry = ledger::count(&metrics.store, metrics.compute.as_ref())
+    let mut registry = ledger::count(&metrics.store, metrics.compute.as_ref())
         .await
         .map_err(|error| unreadable(error.to_string()))?;
+    metrics.statements.show(&mut registry);
     let mut body = String::new();
     text::encode_registry(&mut body, &metrics.lasting)
         .and_then(|()| text::encode_registry(&mut body, &registry))

@@ -13,14 +13,22 @@ fn a_clean_ledger_is_told_in_both_forms_while_the_server_runs() {
         let table = cloud.place.run("doctor", &[]);
         assert_eq!(table.status.code(), Some(0), "{}", stderr(&table));
         let text = String::from_utf8(table.stdout).expect("text");
-        let rules = text.lines().count();
-        assert!(rules > 5, "{text}");
-        assert!(text.lines().all(|line| line.ends_with("  ok")), "{text}");
+        let areas = ["configuration", "store", "nodes", "clock", "operations", "devices", "ledger"];
+        for area in areas {
+            let ok = |line: &str| {
+                let mut words = line.split_whitespace();
+                words.next() == Some(area) && words.next() == Some("ok")
+            };
+            assert!(text.lines().any(ok), "{area}: {text}");
+        }
         let output = cloud.place.run("doctor", &["--format", "json"]);
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
         assert_eq!(told["clean"], true);
-        assert_eq!(told["rules"].as_array().map(Vec::len), Some(rules));
+        assert!(told["rules"].as_array().is_some_and(|rules| rules.len() > 30), "{told}");
+        assert_eq!(told["hosts"][0]["up"], true, "{told}");
+        let quiet = |area: &Value| area["name"] == "files" || area["state"] == "ok";
+        assert!(told["areas"].as_array().is_some_and(|areas| areas.iter().all(quiet)), "{told}");
     }
 }
 
@@ -55,6 +63,14 @@ fn no_database_is_told_apart_from_a_broken_one() {
     let said = stderr(&output);
     assert!(said.contains("no database at") && said.contains("kilonova.db"), "{said}");
     assert!(!place.state().exists(), "it only reads");
+
+    let broken = place.write("broken.db", "this is no database, whatever it is called");
+    let mut command = place.command("doctor");
+    let output = command.args(["--database", &format!("sqlite:///{}", broken.display())]).output();
+    let output = output.expect("it runs");
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(told.contains("ERROR (store)") && told.contains("last good backup"), "{told}");
 
     let empty = place.write("empty.db", "");
     let url = format!("sqlite:///{}", empty.display());

@@ -1,9 +1,11 @@
 //! The process: how it starts, what it refuses, what it writes and says, and how it ends.
 
 mod doctor;
+mod joining;
 mod logs;
 mod metrics;
 mod nodes;
+mod operators;
 mod refusals;
 mod services;
 mod starts;

@@ -49,6 +49,11 @@ async fn create(
     JsonBody(body): JsonBody,
 ) -> Result<Json<Value>, Fault> {
     let wish = request::read(&body, version)?;
+    if caller.project_id.is_empty() {
+        return Err(Fault::forbidden(
+            "A server group needs a project: use a project-scoped token.",
+        ));
+    }
     let group = Group {
         id: ServerGroupId::new_v4(),
         project_id: caller.project_id,

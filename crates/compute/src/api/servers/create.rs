@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 
 use super::{metadata, schema, tags};
 use crate::app::bitstreams::ImageBitstreams;
-use crate::app::boot::{self, BootRequest, ProfileGroups};
+use crate::app::boot::{self, BootRequest, ProfileGroups, Profiles};
+use crate::app::nics::{self, Nics};
 use crate::app::{resolve, server_groups};
 use crate::db::servers::Spec;
 use crate::{Compute, Error};
@@ -32,6 +33,7 @@ pub(super) async fn create(
         return Err(Fault::forbidden("A server needs a project: use a project-scoped token."));
     }
     let wish = Wish::read(&body, &context, version)?;
+    named_host_is_there(&compute, &body["server"])?;
     let request = compute.store.read(move |tx| wish.resolve(tx, &context)).await?;
     let by_reservation = truth(&body["server"]["return_reservation_id"]);
     let reservation_id = request.spec.reservation_id.clone();
@@ -47,10 +49,18 @@ pub(super) async fn create(
         "id": id,
         "links": super::view::links(&base, id),
         "OS-DCF:diskConfig": body["server"].get("OS-DCF:diskConfig").unwrap_or(&json!("MANUAL")),
-        "security_groups": [{"name": "default"}],
+        "security_groups": shown_groups(&body["server"]),
         "adminPass": body["server"].get("adminPass").cloned().unwrap_or_else(|| password().into()),
     }});
     Ok(answer(body, Some(&location)))
+}
+
+fn shown_groups(server: &Value) -> Value {
+    let mut names = groups(server);
+    if names.is_empty() {
+        names.push("default".into());
+    }
+    names.into_iter().map(|name| json!({"name": name})).collect()
 }
 
 fn answer(body: Value, location: Option<&str>) -> Response {
@@ -76,6 +86,8 @@ struct Wish {
     flavor: String,
     image: Option<ImageId>,
     key_name: Option<String>,
+    networks: nics::Wish,
+    groups: Vec<String>,
     request: BootRequest,
 }
 
@@ -85,7 +97,6 @@ impl Wish {
         let string = |key: &str| server[key].as_str().map(str::to_owned);
         let name = server["name"].as_str().unwrap_or_default().trim().to_owned();
         text::check_name("name", &name, 255)?;
-        networks(server)?;
         let image = image(server)?;
         let (min_count, max_count) = counts(server)?;
         let user_data = string("user_data");
@@ -113,6 +124,8 @@ impl Wish {
             },
             image,
             key_name: string("key_name"),
+            networks: nics::Wish::read(server.get("networks"))?,
+            groups: groups(server),
             request: BootRequest {
                 project_id: context.project_id.clone(),
                 user_id: context.user_id.clone(),
@@ -124,6 +137,7 @@ impl Wish {
                     image,
                     image_properties: Default::default(),
                     key_name: string("key_name"),
+                    key: None,
                     hostname,
                     config_drive: truth(&server["config_drive"]),
                     user_data,
@@ -137,10 +151,12 @@ impl Wish {
                         string("accessIPv6").unwrap_or_default(),
                     ],
                     disk_config: string("OS-DCF:diskConfig").unwrap_or_else(|| "MANUAL".into()),
+                    networked: false,
                 },
                 metadata: items,
                 tags: server.get("tags").map(tags::parse).transpose()?.unwrap_or_default(),
-                profile: None,
+                profiles: Profiles::default(),
+                nics: Nics::default(),
                 forced,
                 min_count,
                 max_count,
@@ -154,13 +170,25 @@ impl Wish {
         if let Some(image) = self.image {
             request.spec.image_properties =
                 resolve::image(tx, context, image, &request.spec.flavor)?;
+            request.spec.config_drive |=
+                boot::machine::needs_config_drive(&request.spec.image_properties);
         }
         if let Some(name) = &self.key_name {
-            resolve::key_pair(tx, context, name)?;
+            request.spec.key = Some(resolve::key_pair(tx, &context.user_id, name)?);
         }
         group(tx, context, &request.spec.hints)?;
         if let Some(name) = request.spec.flavor.extra_specs.get("accel:device_profile") {
-            request.profile = Some(profile(tx, name)?);
+            request.profiles.flavor = Some(profile(tx, name)?);
+        }
+        let count = request.max_count;
+        request.nics = nics::resolve(tx, context, &self.networks, &self.groups, count)?;
+        request.profiles.ports = request.nics.profiles();
+        for profile in &request.profiles.ports {
+            kilonova_accelerator::ledger::orders::check(
+                tx,
+                Some(&ImageBitstreams),
+                &profile.groups,
+            )?;
         }
         Ok(request)
     }
@@ -182,7 +210,7 @@ fn profile(tx: &mut Tx<'_>, name: &str) -> Result<ProfileGroups, Error> {
     match ledger::profile_by_name(tx, name)? {
         Some(profile) => {
             ledger::orders::check(tx, Some(&ImageBitstreams), &profile.groups)?;
-            Ok(ProfileGroups { id: profile.id, groups: profile.groups })
+            Ok(ProfileGroups { id: profile.id, groups: profile.groups, port: None })
         }
         None => Err(Fault::bad_request(format!(
             "Device profile name {name}: Expected 1 device profile but got nothing."
@@ -191,19 +219,16 @@ fn profile(tx: &mut Tx<'_>, name: &str) -> Result<ProfileGroups, Error> {
     }
 }
 
-/// There are no networks here; `none`, `auto` and an empty list all mean a server without one.
-fn networks(server: &Value) -> Result<(), Fault> {
-    match server.get("networks").and_then(Value::as_array) {
-        Some(list) if !list.is_empty() => {
-            let asked = list[0]["uuid"].as_str().or(list[0]["port"].as_str()).unwrap_or("?");
-            Err(Fault::bad_request(format!(
-                "Network {} could not be found: this cloud manages no networks yet. Ask for none, \
-                 with --nic none.",
-                asked.escape_debug()
-            )))
+/// Names of security groups, each once.
+fn groups(server: &Value) -> Vec<String> {
+    let list = server["security_groups"].as_array().into_iter().flatten();
+    let mut names: Vec<String> = Vec::new();
+    for name in list.filter_map(|group| group["name"].as_str()) {
+        if !names.iter().any(|have| have == name) {
+            names.push(name.to_owned());
         }
-        _ => Ok(()),
     }
+    names
 }
 
 /// The image, named by `imageRef`, by one boot entry of `block_device_mapping_v2`, or by both.
@@ -291,6 +316,18 @@ fn destination(
         context.require_admin("os_compute_api:servers:create:forced_host")?;
     }
     Ok((zone, host, forced))
+}
+
+/// Refuses a `host` or `hypervisor_hostname` that is not there, or two that are not one. A host after a
+/// zone's name is the scheduler's business.
+fn named_host_is_there(compute: &Compute, server: &Value) -> Result<(), Fault> {
+    let (host, node) = (server["host"].as_str(), server["hypervisor_hostname"].as_str());
+    let Some(name) = host.or(node) else { return Ok(()) };
+    if compute.fleet.by_name(name).is_some() && node.is_none_or(|node| node == name) {
+        return Ok(());
+    }
+    let name = name.escape_debug();
+    Err(Fault::bad_request(format!("Compute host {name} could not be found.")))
 }
 
 fn host_name_asked(name: String, version: Microversion) -> Result<String, Fault> {

@@ -11,6 +11,7 @@ use regex::{Regex, RegexBuilder};
 use super::filter_keys::{ADMINS, EVERYBODYS, check_keys};
 use super::view::{self, status};
 use crate::api::input;
+use crate::app::fleet::Fleet;
 use crate::db::servers::Server;
 use crate::db::servers::listing::{Condition, Which};
 
@@ -27,6 +28,10 @@ pub(super) struct Filter {
     tags_any: Vec<String>,
     not_tags: Vec<String>,
     not_tags_any: Vec<String>,
+    /// Texts, one of which a server has in an address.
+    pub addresses: Vec<String>,
+    /// Which zone a host is in.
+    fleet: Fleet,
     /// Nothing can match.
     pub nothing: bool,
 }
@@ -40,11 +45,12 @@ impl Filter {
         query: &Query,
         context: &Context,
         version: Microversion,
+        fleet: &Fleet,
     ) -> Result<Self, Fault> {
         if version >= Microversion(2, 75) {
             check_keys(query)?;
         }
-        let mut filter = Self::default();
+        let mut filter = Self { fleet: fleet.clone(), ..Self::default() };
         filter.of_project(query, context)?;
         filter.by_name(query)?;
         filter.by_status(query, context, version)?;
@@ -205,6 +211,10 @@ impl Filter {
         let Some(value) = query.get(field).filter(|value| !value.is_empty()) else {
             return Ok(());
         };
+        if matches!(field, "ip" | "ip6") {
+            self.addresses.push(value.to_owned());
+            return Ok(());
+        }
         let is = |column: &'static str| Condition::Is(column, value.into());
         let column = match field {
             "host" | "node" => Some(is("host")),
@@ -264,7 +274,15 @@ impl Filter {
             && (self.tags_any.is_empty() || self.tags_any.iter().any(has))
             && (self.not_tags.is_empty() || !self.not_tags.iter().all(has))
             && !self.not_tags_any.iter().any(has)
-            && self.fields.iter().all(|(field, value)| matches(server, field, value))
+            && self.fields.iter().all(|(field, value)| self.matches(server, field, value))
+    }
+
+    fn matches(&self, server: &Server, field: &str, value: &str) -> bool {
+        if field != "availability_zone" {
+            return matches(server, field, value);
+        }
+        let host = server.host.as_deref().and_then(|host| self.fleet.by_name(host));
+        host.is_some_and(|host| host.is_in(value))
     }
 }
 
@@ -292,7 +310,6 @@ fn matches(server: &Server, field: &str, value: &str) -> bool {
     match field {
         "flavor" => spec.flavor.id == value,
         "image" => spec.image.is_some_and(|id| id.to_string() == value.to_lowercase()),
-        "availability_zone" => spec.availability_zone.as_deref().unwrap_or("nova") == value,
         "key_name" => spec.key_name.as_deref() == Some(value),
         "hostname" => spec.hostname == value,
         "reservation_id" => spec.reservation_id == value,
@@ -303,7 +320,7 @@ fn matches(server: &Server, field: &str, value: &str) -> bool {
         "access_ip_v6" => spec.access[1] == value,
         "progress" => value == "0",
         "root_device_name" => value == "/dev/vda",
-        // No server has an address, a kernel or a RAM disk of its own.
+        // No server has a kernel or a RAM disk of its own.
         _ => false,
     }
 }

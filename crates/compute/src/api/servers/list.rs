@@ -1,29 +1,47 @@
 //! `GET /servers` and `GET /servers/detail`: filtered, sorted, in pages.
 
-use axum::extract::{RawQuery, State};
+use std::collections::HashSet;
+
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use kilonova_ids::{ServerId, parse_uuid_like};
 use kilonova_store::{Tx, Value};
 use kilonova_wire::paging::Page;
 use kilonova_wire::query::Query;
 use kilonova_wire::{Base, Context, Fault, Microversion};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::filter::Filter;
 use super::sort::Sort;
 use super::view::{Brief, Detail, Scene};
+use crate::app::nics::{self, Connections};
 use crate::db::servers::Server;
-use crate::db::servers::listing::{self, Listing};
+use crate::db::servers::listing::{self, Condition, Listing};
 use crate::{Compute, Error};
 
 /// Rows read at a time while filters throw some away.
 const CHUNK: i64 = 1001;
+/// Servers that the database is asked for by their ids, at most.
+const MOST_BY_ID: usize = 500;
 
 #[derive(Serialize)]
 struct Answer<T> {
-    servers: Vec<T>,
+    servers: T,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     servers_links: Vec<Next>,
+}
+
+/// Servers of which one is seen at a time.
+struct Each<'a, V> {
+    all: &'a [Server],
+    view: V,
+}
+
+impl<'a, V: Fn(&'a Server) -> T, T: Serialize> Serialize for Each<'a, V> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.all.iter().map(&self.view))
+    }
 }
 
 #[derive(Serialize)]
@@ -37,13 +55,12 @@ pub(super) async fn brief(
     context: Context,
     base: Base,
     version: Microversion,
-    RawQuery(raw): RawQuery,
+    query: Query,
 ) -> Result<Response, Fault> {
-    let raw = raw.unwrap_or_default();
-    let (servers, next) = page(&compute, &context, version, &raw).await?;
+    let (servers, next, _) = page(&compute, &context, version, &query, false).await?;
     let servers_links = links(&base, "servers", next);
-    let servers = servers.iter().map(|server| Brief::of(server, &base)).collect();
-    Ok(axum::Json(Answer { servers, servers_links }).into_response())
+    let (all, view) = (&servers[..], |server| Brief::of(server, &base));
+    answer(&Answer { servers: Each { all, view }, servers_links }, all.len() * 400)
 }
 
 pub(super) async fn detail(
@@ -51,16 +68,21 @@ pub(super) async fn detail(
     context: Context,
     base: Base,
     version: Microversion,
-    RawQuery(raw): RawQuery,
+    query: Query,
 ) -> Result<Response, Fault> {
-    let raw = raw.unwrap_or_default();
-    let (servers, next) = page(&compute, &context, version, &raw).await?;
+    let (servers, next, nics) = page(&compute, &context, version, &query, true).await?;
     let servers_links = links(&base, "servers/detail", next);
-    let host_up = |host: &str| compute.host_is_up(host);
-    let scene =
-        Scene { base: &base, version, admin: context.is_admin(), host_up: &host_up, group: None };
-    let servers = servers.iter().map(|server| Detail::of(server, &scene)).collect();
-    Ok(axum::Json(Answer { servers, servers_links }).into_response())
+    let (admin, group) = (context.is_admin(), None);
+    let scene = Scene { base: &base, version, admin, compute: &compute, group, nics: &nics };
+    let (all, view) = (&servers[..], |server| Detail::of(server, &scene));
+    answer(&Answer { servers: Each { all, view }, servers_links }, all.len() * 2000)
+}
+
+/// The answer, of which it is known about how many bytes it has.
+fn answer(answer: &impl Serialize, about: usize) -> Result<Response, Fault> {
+    let mut bytes = Vec::with_capacity(about);
+    serde_json::to_writer(&mut bytes, answer).map_err(Fault::internal)?;
+    Ok(([(CONTENT_TYPE, "application/json")], bytes).into_response())
 }
 
 fn links(base: &Base, path: &str, next: Option<String>) -> Vec<Next> {
@@ -74,26 +96,31 @@ async fn page(
     compute: &Compute,
     context: &Context,
     version: Microversion,
-    raw: &str,
-) -> Result<(Vec<Server>, Option<String>), Fault> {
-    let query = Query::parse(raw);
-    let page = Page::read(&query)?;
+    query: &Query,
+    whole: bool,
+) -> Result<(Vec<Server>, Option<String>, Connections), Fault> {
+    let page = Page::read(query)?;
     let asked = Asked {
-        filter: Filter::read(&query, context, version)?,
-        sort: Sort::read(&query, context)?,
+        filter: Filter::read(query, context, version, &compute.fleet)?,
+        sort: Sort::read(query, context, &compute.fleet)?,
         limit: page.limit,
         marker: page.marker,
     };
     let limit = asked.limit;
     let caller = context.clone();
-    let mut servers = compute.store.read(move |tx| asked.collect(tx, &caller)).await?;
+    let (mut servers, nics) = compute
+        .store
+        .read(move |tx| {
+            let servers = asked.collect(tx, &caller)?;
+            let nics = if whole { nics::look(tx, &servers)? } else { Connections::default() };
+            Ok::<_, Error>((servers, nics))
+        })
+        .await?;
     let more = servers.len() > limit;
     servers.truncate(limit);
-    let next = servers.last().filter(|_| more && limit > 0).map(|last| {
-        let kept = raw.split('&').filter(|pair| !pair.is_empty() && !pair.starts_with("marker="));
-        kept.map(str::to_owned).chain([format!("marker={}", last.id)]).collect::<Vec<_>>().join("&")
-    });
-    Ok((servers, next))
+    let last = servers.last().filter(|_| more && limit > 0);
+    let next = last.map(|last| query.with(&[("marker", &last.id.to_string())]));
+    Ok((servers, next, nics))
 }
 
 /// What a query asks for.
@@ -113,16 +140,22 @@ impl Asked {
             return Ok(Vec::new());
         }
         let order = self.sort.in_database();
-        let listing = Listing {
+        let mut listing = Listing {
             which: self.filter.which,
             conditions: self.filter.conditions.clone(),
             order: order.clone().unwrap_or_default(),
         };
+        let there = self.at_addresses(tx)?;
+        if let Some(there) = there.as_ref().filter(|there| there.len() <= MOST_BY_ID) {
+            let ids = there.iter().map(|id| Value::from(*id)).collect();
+            listing.conditions.push(Condition::Among("id", ids));
+        }
+        let there = there.as_ref();
         if order.is_some() {
             let after = marker.map(|marker| listing.place(&marker));
-            return self.passing(tx, &listing, after, self.limit.saturating_add(1));
+            return self.passing(tx, &listing, there, after, self.limit.saturating_add(1));
         }
-        let mut all = self.passing(tx, &listing, None, usize::MAX)?;
+        let mut all = self.passing(tx, &listing, there, None, usize::MAX)?;
         if let Some(marker) = marker {
             all.retain(|server| self.sort.compare(&marker, server).is_lt());
         }
@@ -130,15 +163,26 @@ impl Asked {
         Ok(all)
     }
 
+    /// The servers at the addresses that are asked for; `None` when no address is.
+    fn at_addresses(&self, tx: &mut Tx<'_>) -> Result<Option<HashSet<ServerId>>, Error> {
+        let mut found = None;
+        for text in &self.filter.addresses {
+            let there = kilonova_network::ledger::at_address(tx, text)?;
+            found.get_or_insert_with(HashSet::new).extend(there);
+        }
+        Ok(found)
+    }
+
     /// Up to `most` servers that pass, in the order of the listing.
     fn passing(
         &self,
         tx: &mut Tx<'_>,
         listing: &Listing,
+        there: Option<&HashSet<ServerId>>,
         mut after: Option<Vec<Value>>,
         most: usize,
     ) -> Result<Vec<Server>, Error> {
-        let exact = self.filter.is_exact();
+        let exact = self.filter.is_exact() && there.is_none();
         let step = if exact { i64::try_from(most).unwrap_or(CHUNK).min(CHUNK) } else { CHUNK };
         let mut found = Vec::new();
         loop {
@@ -146,7 +190,8 @@ impl Asked {
             let full = i64::try_from(rows.len()) == Ok(step);
             after = rows.last().map(|last| listing.place(last));
             for server in rows {
-                if self.filter.passes(&server) {
+                let is_there = there.is_none_or(|there| there.contains(&server.id));
+                if is_there && self.filter.passes(&server) {
                     found.push(server);
                     if found.len() >= most {
                         return Ok(found);

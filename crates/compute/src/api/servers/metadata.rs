@@ -9,6 +9,8 @@ use kilonova_wire::time::now_micros;
 use kilonova_wire::{Context, Fault, JsonBody};
 use serde_json::{Value, json};
 
+use crate::api::input;
+use crate::app::states;
 use crate::db::servers;
 use crate::{Compute, Error};
 
@@ -62,20 +64,27 @@ async fn read(compute: &Compute, context: Context, id: String) -> Result<Metadat
     Ok(compute.store.read(move |tx| super::find::find(tx, &context, &id)).await?.metadata)
 }
 
+/// What refusals call a change, and a removal.
+const UPDATE: &str = "update metadata";
+const DELETE: &str = "delete metadata";
+
 async fn change(
     compute: &Compute,
     context: Context,
     id: String,
+    named: &'static str,
     mut change: impl FnMut(&mut Metadata) -> Result<(), Fault> + Send + 'static,
 ) -> Result<Metadata, Fault> {
     Ok(compute
         .store
         .write(move |tx| {
-            let mut metadata = super::find::find(tx, &context, &id)?;
-            change(&mut metadata.metadata)?;
-            check_count(&metadata.metadata)?;
-            servers::set_metadata(tx, metadata.id, &metadata.metadata, now_micros())?;
-            Ok::<_, Error>(metadata.metadata)
+            let server = super::find::find(tx, &context, &id)?;
+            let mut metadata = server.metadata.clone();
+            change(&mut metadata)?;
+            states::check_as(&context, &server, "update_instance_metadata", named)?;
+            check_count(&metadata)?;
+            servers::set_metadata(tx, server.id, &metadata, now_micros())?;
+            Ok::<_, Error>(metadata)
         })
         .await?)
 }
@@ -94,8 +103,9 @@ pub(super) async fn update(
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
 ) -> Result<Json<Value>, Fault> {
+    input::alone(&body, "metadata")?;
     let new = parse(&body["metadata"])?;
-    let all = change(&compute, context, id, move |metadata| {
+    let all = change(&compute, context, id, UPDATE, move |metadata| {
         metadata.extend(new.clone());
         Ok(())
     });
@@ -108,8 +118,9 @@ pub(super) async fn replace(
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
 ) -> Result<Json<Value>, Fault> {
+    input::alone(&body, "metadata")?;
     let new = parse(&body["metadata"])?;
-    let all = change(&compute, context, id, move |metadata| {
+    let all = change(&compute, context, id, UPDATE, move |metadata| {
         metadata.clone_from(&new);
         Ok(())
     });
@@ -133,12 +144,13 @@ pub(super) async fn set(
     Path((id, key)): Path<(String, String)>,
     JsonBody(body): JsonBody,
 ) -> Result<Json<Value>, Fault> {
+    input::alone(&body, "meta")?;
     let new = parse(&body["meta"])?;
     if new.len() != 1 || !new.contains_key(&key) {
         return Err(Fault::bad_request("Request body and URI mismatch"));
     }
     let answer = json!({"meta": new});
-    change(&compute, context, id, move |metadata| {
+    change(&compute, context, id, UPDATE, move |metadata| {
         metadata.extend(new.clone());
         Ok(())
     })
@@ -151,7 +163,7 @@ pub(super) async fn delete(
     context: Context,
     Path((id, key)): Path<(String, String)>,
 ) -> Result<StatusCode, Fault> {
-    change(&compute, context, id, move |metadata| match metadata.remove(&key) {
+    change(&compute, context, id, DELETE, move |metadata| match metadata.remove(&key) {
         Some(_) => Ok(()),
         None => Err(Fault::not_found("Metadata item was not found")),
     })

@@ -5,9 +5,11 @@ mod actions;
 mod create;
 mod delete;
 mod diagnostics;
+mod extra;
 mod filter;
 mod filter_keys;
 mod find;
+mod interfaces;
 mod list;
 mod metadata;
 mod migrations;
@@ -17,7 +19,7 @@ mod show;
 mod sort;
 mod tags;
 mod update;
-mod view;
+pub(super) mod view;
 
 use axum::Router;
 use axum::routing::{get, post};
@@ -60,13 +62,13 @@ fn hanging() -> Router<Compute> {
     Router::new()
         .route("/v2.1/servers/{id}/diagnostics", get(diagnostics::show))
         .route("/v2.1/servers/{id}/topology", get(parts::topology))
-        .route("/v2.1/servers/{id}/ips", get(parts::addresses))
-        .route("/v2.1/servers/{id}/ips/{network}", get(parts::address))
-        .route("/v2.1/servers/{id}/os-security-groups", get(parts::security_groups))
-        .route("/v2.1/servers/{id}/os-interface", get(parts::interfaces).post(parts::add_interface))
+        .route("/v2.1/servers/{id}/ips", get(interfaces::addresses))
+        .route("/v2.1/servers/{id}/ips/{network}", get(interfaces::address))
+        .route("/v2.1/servers/{id}/os-security-groups", get(interfaces::security_groups))
+        .route("/v2.1/servers/{id}/os-interface", get(interfaces::list).post(interfaces::attach))
         .route(
             "/v2.1/servers/{id}/os-interface/{port}",
-            get(parts::interface).delete(parts::interface),
+            get(interfaces::show).delete(interfaces::detach),
         )
         .route(
             "/v2.1/servers/{id}/os-volume_attachments",

@@ -1,5 +1,5 @@
-//! What hangs on a server and is empty here, as there are no networks, no volumes, no shares and no
-//! console proxy: each list is there, and each member of it is not.
+//! What hangs on a server and is empty here, as there are no volumes, no shares and no console proxy:
+//! each list is there, and each member of it is not.
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -24,28 +24,6 @@ fn no_query(query: &Query, version: Microversion, from: u32) -> Result<(), Fault
 
 type Shown = Result<Json<Value>, Fault>;
 
-pub(super) async fn addresses(
-    State(compute): State<Compute>,
-    caller: Context,
-    version: Microversion,
-    query: Query,
-    Path(id): Path<String>,
-) -> Shown {
-    no_query(&query, version, 102)?;
-    exists(&compute, caller, id).await?;
-    Ok(Json(json!({"addresses": {}})))
-}
-
-pub(super) async fn address(
-    State(compute): State<Compute>,
-    caller: Context,
-    Path((id, network)): Path<(String, String)>,
-) -> Shown {
-    exists(&compute, caller, id).await?;
-    let network = network.escape_debug();
-    Err(Fault::not_found(format!("Instance is not a member of specified network: {network}.")))
-}
-
 pub(super) async fn topology(
     State(compute): State<Compute>,
     caller: Context,
@@ -57,52 +35,6 @@ pub(super) async fn topology(
     no_query(&query, version, 102)?;
     exists(&compute, caller, id).await?;
     Ok(Json(json!({"nodes": [], "pagesize_kb": null})))
-}
-
-pub(super) async fn security_groups(
-    State(compute): State<Compute>,
-    caller: Context,
-    version: Microversion,
-    query: Query,
-    Path(id): Path<String>,
-) -> Shown {
-    no_query(&query, version, 102)?;
-    exists(&compute, caller, id).await?;
-    Ok(Json(json!({"security_groups": []})))
-}
-
-pub(super) async fn interfaces(
-    State(compute): State<Compute>,
-    caller: Context,
-    version: Microversion,
-    query: Query,
-    Path(id): Path<String>,
-) -> Shown {
-    no_query(&query, version, 102)?;
-    exists(&compute, caller, id).await?;
-    Ok(Json(json!({"interfaceAttachments": []})))
-}
-
-pub(super) async fn add_interface(
-    State(compute): State<Compute>,
-    caller: Context,
-    Path(id): Path<String>,
-    JsonBody(_): JsonBody,
-) -> Shown {
-    exists(&compute, caller, id).await?;
-    Err(Fault::bad_request(
-        "Failed to attach an interface: this cloud manages no networks yet, so a server cannot have \
-         interfaces.",
-    ))
-}
-
-pub(super) async fn interface(
-    State(compute): State<Compute>,
-    caller: Context,
-    Path((id, port)): Path<(String, String)>,
-) -> Shown {
-    exists(&compute, caller, id).await?;
-    Err(Fault::not_found(format!("Port id {} could not be found.", port.escape_debug())))
 }
 
 pub(super) async fn volumes(

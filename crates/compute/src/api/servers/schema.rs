@@ -29,6 +29,14 @@ pub(super) fn check_create(body: &Value, version: Microversion) -> Result<(), Fa
             input::name(field, name.trim())?;
         }
     }
+    check_effect(server)
+}
+
+/// Checks that nothing is asked for that would have no effect, of a server that is made or made anew.
+///
+/// # Errors
+/// 400 naming the field.
+pub(super) fn check_effect(server: &Value) -> Result<(), Fault> {
     let unsupported = |field: &str, why: &str| {
         Err(Fault::bad_request(format!(
             "Invalid input for field/attribute {field}. {why} Leave it out."
@@ -155,7 +163,8 @@ fn networks(minor: u32) -> Value {
     json!({"oneOf": [list, {"enum": ["none", "auto"]}]})
 }
 
-fn file() -> Value {
+/// A file to put into a guest.
+pub(super) fn file() -> Value {
     json!({
         "type": "object",
         "properties": {"path": {"type": "string"}, "contents": {"type": "string"}},

@@ -7,6 +7,7 @@ use kilonova_wire::query::Query;
 use kilonova_wire::{Context, Fault};
 
 use crate::api::input;
+use crate::app::fleet::Fleet;
 use crate::db::servers::Server;
 use crate::db::servers::listing::Key;
 
@@ -17,6 +18,8 @@ enum By {
     Column(&'static str, fn(&Server) -> Value),
     /// What stands in the JSON of a row.
     Inside(fn(&Server) -> Value),
+    /// The zone of its host.
+    Zone,
     /// The same for every server here.
     Nothing,
 }
@@ -34,7 +37,7 @@ const KEYS: &[(&str, By)] = &[
     ("access_ip_v6", By::Inside(|s| s.spec.access[1].as_str().into())),
     nothing("architecture"),
     ("auto_disk_config", By::Inside(|s| s.spec.disk_config.as_str().into())),
-    ("availability_zone", By::Inside(|s| text(s.spec.availability_zone.as_deref()))),
+    ("availability_zone", By::Zone),
     nothing("cell_name"),
     nothing("cleaned"),
     ("config_drive", By::Inside(|s| s.spec.config_drive.into())),
@@ -97,14 +100,18 @@ const ADMINS: &[&str] = &["host", "node", "launched_on"];
 
 /// What a list is sorted by.
 #[derive(Default, Clone)]
-pub(super) struct Sort(Vec<(By, bool)>);
+pub(super) struct Sort {
+    keys: Vec<(By, bool)>,
+    /// Which zone a host is in.
+    fleet: Fleet,
+}
 
 impl Sort {
     /// Reads the query: as many directions as there are keys, or fewer; the rest is descending.
     ///
     /// # Errors
     /// 400 for a key or a direction that is none, 403 for keys that are the admins'.
-    pub(super) fn read(query: &Query, context: &Context) -> Result<Self, Fault> {
+    pub(super) fn read(query: &Query, context: &Context, fleet: &Fleet) -> Result<Self, Fault> {
         let mut directions = query.all("sort_dir");
         let mut keys = Vec::new();
         for name in query.all("sort_key").filter(|name| !name.is_empty()) {
@@ -122,12 +129,12 @@ impl Sort {
         for left in directions {
             direction(Some(left))?;
         }
-        Ok(Self(keys))
+        Ok(Self { keys, fleet: fleet.clone() })
     }
 
     /// The order as the database takes it; `None` when it cannot.
     pub(super) fn in_database(&self) -> Option<Vec<Key>> {
-        self.0
+        self.keys
             .iter()
             .filter(|(by, _)| !matches!(by, By::Nothing))
             .map(|(by, descending)| match by {
@@ -139,17 +146,22 @@ impl Sort {
 
     /// The order of two servers.
     pub(super) fn compare(&self, a: &Server, b: &Server) -> Ordering {
-        for (by, descending) in &self.0 {
-            let of = match by {
-                By::Column(_, of) | By::Inside(of) => of,
+        for (by, descending) in &self.keys {
+            let order = match by {
+                By::Column(_, of) | By::Inside(of) => compare(&of(a), &of(b)),
+                By::Zone => self.zone(a).cmp(&self.zone(b)),
                 By::Nothing => continue,
             };
-            let order = compare(&of(a), &of(b));
             if order != Ordering::Equal {
                 return if *descending { order.reverse() } else { order };
             }
         }
         b.seq.cmp(&a.seq)
+    }
+
+    fn zone(&self, server: &Server) -> String {
+        let host = server.host.as_deref().and_then(|host| self.fleet.by_name(host));
+        host.map(|host| host.zone()).unwrap_or_default()
     }
 }
 

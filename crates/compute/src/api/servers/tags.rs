@@ -8,6 +8,8 @@ use kilonova_wire::time::now_micros;
 use kilonova_wire::{Base, Context, Fault, JsonBody, Microversion};
 use serde_json::{Value, json};
 
+use crate::api::input;
+use crate::app::states;
 use crate::db::servers;
 use crate::{Compute, Error};
 
@@ -24,6 +26,7 @@ pub(super) fn parse(value: &Value) -> Result<Vec<String>, Fault> {
             "Invalid input for field/attribute tags. Value: {value}. It is not a list."
         ))
     })?;
+    check_count(list.len())?;
     let mut tags: Vec<String> = Vec::new();
     for tag in list {
         let text = tag.as_str().ok_or_else(|| {
@@ -36,7 +39,6 @@ pub(super) fn parse(value: &Value) -> Result<Vec<String>, Fault> {
             tags.push(text.to_owned());
         }
     }
-    check_count(&tags)?;
     Ok(tags)
 }
 
@@ -54,8 +56,8 @@ fn check_tag(tag: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-fn check_count(tags: &[String]) -> Result<(), Fault> {
-    if tags.len() > MOST {
+fn check_count(count: usize) -> Result<(), Fault> {
+    if count > MOST {
         return Err(Fault::bad_request(format!(
             "The number of tags exceeded the per-server limit {MOST}"
         )));
@@ -70,18 +72,21 @@ fn since_2_26(version: Microversion) -> Result<(), Fault> {
     Ok(())
 }
 
+/// `named` is what refusals call it.
 async fn change(
     compute: &Compute,
     context: Context,
     id: String,
+    named: &'static str,
     mut change: impl FnMut(&mut Vec<String>) -> Result<bool, Fault> + Send + 'static,
 ) -> Result<bool, Fault> {
     Ok(compute
         .store
         .write(move |tx| {
             let mut server = super::find::find(tx, &context, &id)?;
+            states::check_as(&context, &server, "tags", named)?;
             let changed = change(&mut server.tags)?;
-            check_count(&server.tags)?;
+            check_count(server.tags.len())?;
             if changed {
                 servers::set_tags(tx, server.id, &server.tags, now_micros())?;
             }
@@ -109,9 +114,10 @@ pub(super) async fn replace(
     JsonBody(body): JsonBody,
 ) -> Result<Json<Value>, Fault> {
     since_2_26(version)?;
+    input::alone(&body, "tags")?;
     let new = parse(&body["tags"])?;
     let answer = json!({"tags": new});
-    change(&compute, context, id, move |tags| {
+    change(&compute, context, id, "update tags", move |tags| {
         tags.clone_from(&new);
         Ok(true)
     })
@@ -126,7 +132,7 @@ pub(super) async fn clear(
     Path(id): Path<String>,
 ) -> Result<StatusCode, Fault> {
     since_2_26(version)?;
-    change(&compute, context, id, |tags| {
+    change(&compute, context, id, "delete tags", |tags| {
         tags.clear();
         Ok(true)
     })
@@ -159,7 +165,7 @@ pub(super) async fn add(
     since_2_26(version)?;
     check_tag(&tag)?;
     let location = format!("{}/v2.1/servers/{id}/tags/{tag}", base.0);
-    let added = change(&compute, context, id, move |tags| {
+    let added = change(&compute, context, id, "update tag", move |tags| {
         let new = !tags.contains(&tag);
         if new {
             tags.push(tag.clone());
@@ -185,7 +191,7 @@ pub(super) async fn delete(
 ) -> Result<StatusCode, Fault> {
     since_2_26(version)?;
     let server = id.clone();
-    change(&compute, context, id, move |tags| {
+    change(&compute, context, id, "delete tag", move |tags| {
         let before = tags.len();
         tags.retain(|have| *have != tag);
         if tags.len() == before { Err(absent(&server, &tag)) } else { Ok(true) }

@@ -12,7 +12,6 @@ use serde_json::{Map, Value, json};
 
 use crate::api::input;
 use crate::app::fleet::Fleet;
-use crate::db::server_groups;
 use crate::db::servers::{self, Server};
 use crate::{Compute, Error};
 
@@ -66,7 +65,7 @@ pub(super) async fn update(
         input::name("name", name.trim())?;
     }
     let (caller, fleet) = (context.clone(), compute.fleet.clone());
-    let (server, group) = compute
+    let (server, more) = compute
         .store
         .write(move |tx| {
             let mut server = super::find::find(tx, &caller, &id)?;
@@ -80,11 +79,11 @@ pub(super) async fn update(
                 &server.spec,
                 server.updated_at,
             )?;
-            let group = server_groups::of_server(tx, server.id)?;
-            Ok::<_, Error>((server, group))
+            let more = super::show::More::of(tx, &server)?;
+            Ok::<_, Error>((server, more))
         })
         .await?;
-    super::show::answer_to_change(&compute, &context, &base, version, &server, group)
+    super::show::answer_to_change(&compute, &context, &base, version, &server, more)
 }
 
 fn apply(server: &mut Server, wish: &Value, fleet: &Fleet) -> Result<(), Fault> {

@@ -1,15 +1,17 @@
 //! A server as clients see it, by microversion. Written straight to bytes: a list of a thousand is
 //! an everyday request.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use kilonova_ids::ServerGroupId;
+use kilonova_ids::{ImageId, ServerGroupId};
 use kilonova_wire::{Base, Microversion, time};
 use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha224};
 
+use super::extra::Extra;
+use crate::Compute;
+use crate::app::nics::Connections;
 use crate::db::servers::{Server, VmState};
 
 /// What the view needs besides the server.
@@ -20,14 +22,16 @@ pub(super) struct Scene<'a> {
     pub version: Microversion,
     /// Admins see where a server runs.
     pub admin: bool,
-    /// Whether a host is up, for `host_status`.
-    pub host_up: &'a dyn Fn(&str) -> bool,
+    /// Tells of hosts whether they are up and which zone they are in.
+    pub compute: &'a Compute,
     /// The group it is in, which a list does not say.
     pub group: Option<Option<ServerGroupId>>,
+    /// How the servers are connected.
+    pub nics: &'a Connections,
 }
 
 /// Nova's `status` (`api/openstack/common.py`).
-pub(super) fn status(server: &Server) -> &'static str {
+pub(in crate::api) fn status(server: &Server) -> &'static str {
     const REBUILD: &[&str] = &["rebuilding", "rebuild_block_device_mapping", "rebuild_spawning"];
     const RESIZE: &[&str] =
         &["resize_prep", "resize_migrating", "resize_migrated", "resize_finish"];
@@ -114,10 +118,12 @@ pub(super) struct Link {
 }
 
 pub(super) fn links(base: &Base, id: impl std::fmt::Display) -> [Link; 2] {
-    [
-        Link { rel: "self", href: format!("{}/v2.1/servers/{id}", base.0) },
-        Link { rel: "bookmark", href: format!("{}/servers/{id}", base.0) },
-    ]
+    let itself = Link { rel: "self", href: format!("{}/v2.1/servers/{id}", base.0) };
+    [itself, bookmark(base, "servers", id)]
+}
+
+fn bookmark(base: &Base, of: &str, id: impl std::fmt::Display) -> Link {
+    Link { rel: "bookmark", href: format!("{}/{of}/{id}", base.0) }
 }
 
 /// Id, name, links.
@@ -145,11 +151,11 @@ pub(super) struct Detail<'a> {
     metadata: &'a BTreeMap<String, String>,
     #[serde(rename = "hostId")]
     host_id: String,
-    image: Value,
-    flavor: Value,
+    image: Image<'a>,
+    flavor: Flavor<'a>,
     created: String,
     updated: String,
-    addresses: BTreeMap<String, String>,
+    addresses: BTreeMap<String, Vec<Value>>,
     #[serde(rename = "accessIPv4")]
     access_v4: &'a str,
     #[serde(rename = "accessIPv6")]
@@ -162,7 +168,7 @@ pub(super) struct Detail<'a> {
     #[serde(rename = "OS-DCF:diskConfig")]
     disk_config: &'a str,
     #[serde(rename = "OS-EXT-AZ:availability_zone")]
-    availability_zone: Cow<'a, str>,
+    availability_zone: String,
     config_drive: &'static str,
     key_name: Option<&'a str>,
     #[serde(rename = "OS-SRV-USG:launched_at")]
@@ -178,7 +184,7 @@ pub(super) struct Detail<'a> {
     #[serde(rename = "os-extended-volumes:volumes_attached")]
     volumes: [String; 0],
     #[serde(flatten)]
-    extra: BTreeMap<&'static str, Value>,
+    extra: Extra<'a>,
 }
 
 impl<'a> Detail<'a> {
@@ -193,16 +199,15 @@ impl<'a> Detail<'a> {
             user_id: &server.user_id,
             metadata: &server.metadata,
             host_id: host_id(&server.project_id, server.host.as_deref()),
-            image: image(server, scene),
-            flavor: flavor(server, scene),
+            image: Image::of(server, scene),
+            flavor: Flavor::of(server, scene),
             created: time::zulu(server.created_at),
             updated: time::zulu(server.updated_at),
-            addresses: BTreeMap::new(),
+            addresses: scene.nics.addresses(server.id, true),
             access_v4: &spec.access[0],
             access_v6: &spec.access[1],
             links: links(scene.base, server.id),
-            progress: matches!(status, "ACTIVE" | "BUILD" | "REBOOT" | "HARD_REBOOT")
-                .then_some(if server.vm_state == VmState::Building { 0 } else { progress(status) }),
+            progress: shows_progress(status).then_some(0),
             fault: server.fault.as_ref().filter(|_| matches!(status, "ERROR" | "DELETED")).map(
                 |fault| {
                     let mut shown = json!({
@@ -217,11 +222,7 @@ impl<'a> Detail<'a> {
                 },
             ),
             disk_config: &spec.disk_config,
-            availability_zone: spec
-                .availability_zone
-                .as_deref()
-                .unwrap_or(if server.host.is_some() { "nova" } else { "" })
-                .into(),
+            availability_zone: scene.compute.zone_of(server.host.as_deref()),
             config_drive: if spec.config_drive { "True" } else { "" },
             key_name: spec.key_name.as_deref(),
             launched_at: server.launched_at.map(time::naive),
@@ -230,13 +231,14 @@ impl<'a> Detail<'a> {
             vm_state: server.vm_state.as_str(),
             power_state: server.power_state,
             volumes: [],
-            extra: extra(server, scene),
+            extra: Extra::of(server, scene),
         }
     }
 }
 
-fn progress(status: &str) -> i64 {
-    if status == "ACTIVE" { 0 } else { 100 }
+/// The statuses that come with a `progress`, which no driver of upstream's raises above 0.
+fn shows_progress(status: &str) -> bool {
+    matches!(status, "ACTIVE" | "BUILD" | "REBUILD" | "RESIZE" | "VERIFY_RESIZE" | "MIGRATING")
 }
 
 /// A host without its name: the same for all servers that a project has on it.
@@ -246,73 +248,65 @@ pub(super) fn host_id(project: &str, host: Option<&str>) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn image(server: &Server, scene: &Scene<'_>) -> Value {
-    let Some(id) = server.spec.image else { return "".into() };
-    let mut image = json!({
-        "id": id,
-        "links": [{"rel": "bookmark", "href": format!("{}/images/{id}", scene.base.0)}],
-    });
-    if scene.version >= Microversion(2, 98) {
-        image["properties"] = json!(server.spec.image_properties);
-    }
-    image
+/// An image as a server shows it; empty text for a server that is not made of one.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Image<'a> {
+    None(&'static str),
+    Of {
+        id: ImageId,
+        links: [Link; 1],
+        #[serde(skip_serializing_if = "Option::is_none")]
+        properties: Option<&'a BTreeMap<String, String>>,
+    },
 }
 
-fn flavor(server: &Server, scene: &Scene<'_>) -> Value {
-    let flavor = &server.spec.flavor;
-    if scene.version < Microversion(2, 47) {
-        return json!({
-            "id": flavor.id,
-            "links": [{"rel": "bookmark",
-                "href": format!("{}/flavors/{}", scene.base.0, flavor.id)}],
-        });
-    }
-    json!({
-        "vcpus": flavor.vcpus, "ram": flavor.ram, "disk": flavor.disk,
-        "ephemeral": flavor.ephemeral, "swap": flavor.swap,
-        "original_name": flavor.name, "extra_specs": flavor.extra_specs,
-    })
-}
-
-/// The keys that came with later microversions, or that only admins see.
-fn extra(server: &Server, scene: &Scene<'_>) -> BTreeMap<&'static str, Value> {
-    let (spec, version) = (&server.spec, scene.version);
-    let mut extra = BTreeMap::new();
-    let mut add = |from: u32, key: &'static str, value: Value| {
-        if version >= Microversion(2, from) {
-            extra.insert(key, value);
+impl<'a> Image<'a> {
+    fn of(server: &'a Server, scene: &Scene<'_>) -> Self {
+        let Some(id) = server.spec.image else { return Self::None("") };
+        let shown = scene.version >= Microversion(2, 98);
+        Self::Of {
+            id,
+            links: [bookmark(scene.base, "images", id)],
+            properties: shown.then_some(&server.spec.image_properties),
         }
-    };
-    if server.host.is_some() {
-        add(1, "security_groups", json!([{"name": "default"}]));
     }
-    add(9, "locked", json!(server.lock.is_some()));
-    add(19, "description", json!(server.description));
-    add(26, "tags", json!(server.tags));
-    add(63, "trusted_image_certificates", Value::Null);
-    if let Some(group) = &scene.group {
-        add(71, "server_groups", json!(group.iter().collect::<Vec<_>>()));
+}
+
+/// A flavor as a server shows it: where it is, and from 2.47 on what it was.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Flavor<'a> {
+    At {
+        id: &'a str,
+        links: [Link; 1],
+    },
+    Was {
+        vcpus: i64,
+        ram: i64,
+        disk: i64,
+        ephemeral: i64,
+        swap: i64,
+        original_name: &'a str,
+        extra_specs: &'a BTreeMap<String, String>,
+    },
+}
+
+impl<'a> Flavor<'a> {
+    fn of(server: &'a Server, scene: &Scene<'_>) -> Self {
+        let flavor = &server.spec.flavor;
+        if scene.version < Microversion(2, 47) {
+            let links = [bookmark(scene.base, "flavors", &flavor.id)];
+            return Self::At { id: &flavor.id, links };
+        }
+        Self::Was {
+            vcpus: flavor.vcpus,
+            ram: flavor.ram,
+            disk: flavor.disk,
+            ephemeral: flavor.ephemeral,
+            swap: flavor.swap,
+            original_name: &flavor.name,
+            extra_specs: &flavor.extra_specs,
+        }
     }
-    add(73, "locked_reason", json!(server.lock.as_ref().and_then(|lock| lock.reason.as_ref())));
-    add(90, "OS-EXT-SRV-ATTR:hostname", json!(spec.hostname));
-    add(96, "pinned_availability_zone", json!(spec.availability_zone));
-    add(100, "scheduler_hints", spec.hints.clone());
-    if scene.admin {
-        add(1, "OS-EXT-SRV-ATTR:host", json!(server.host));
-        add(1, "OS-EXT-SRV-ATTR:hypervisor_hostname", json!(server.host));
-        add(1, "OS-EXT-SRV-ATTR:instance_name", json!(server.instance_name()));
-        add(3, "OS-EXT-SRV-ATTR:hostname", json!(spec.hostname));
-        add(3, "OS-EXT-SRV-ATTR:reservation_id", json!(spec.reservation_id));
-        add(3, "OS-EXT-SRV-ATTR:launch_index", json!(spec.launch_index));
-        add(3, "OS-EXT-SRV-ATTR:kernel_id", json!(""));
-        add(3, "OS-EXT-SRV-ATTR:ramdisk_id", json!(""));
-        add(3, "OS-EXT-SRV-ATTR:root_device_name", json!("/dev/vda"));
-        add(3, "OS-EXT-SRV-ATTR:user_data", json!(spec.user_data));
-        let host_status = server
-            .host
-            .as_deref()
-            .map_or("", |host| if (scene.host_up)(host) { "UP" } else { "DOWN" });
-        add(16, "host_status", json!(host_status));
-    }
-    extra
 }

@@ -3,15 +3,20 @@
 
 use kilonova_accelerator::ledger as devices;
 use kilonova_engine::Candidate;
-use kilonova_ids::{ConsumerId, OperationId, ServerId};
-use kilonova_node_api::{Attachment, Boot, Desired, Domain, Power, Verb};
+use kilonova_ids::{ConsumerId, PortId, ServerId};
+use kilonova_node_api::{Attachment, Boot, Desired, Domain, Interface, Power};
 use kilonova_placement::ledger as placement;
 use kilonova_store::Tx;
 use newtype_uuid::GenericUuid;
 
+use super::super::aliases;
 use super::super::bitstreams::ImageBitstreams;
-use super::query::{ProfileGroups, profile_suffix};
-use crate::db::servers::{Spec, instance_name};
+use super::super::owners;
+use super::super::scheduler::Choice;
+use super::Whole;
+use super::machine;
+use super::query::{ProfileGroups, Profiles};
+use crate::db::servers::instance_name;
 use crate::{Compute, Error};
 
 /// A claimed place.
@@ -21,6 +26,8 @@ pub struct Placement {
     pub host: String,
     /// The devices that the guest gets.
     pub devices: Vec<Attachment>,
+    /// How it was chosen, for operators.
+    pub how: String,
 }
 
 /// Who asked for a claim, for the records of both ledgers.
@@ -46,7 +53,7 @@ pub(crate) fn consumer_of(server: ServerId) -> ConsumerId {
     ConsumerId::from_untyped_uuid(server.into_untyped_uuid())
 }
 
-/// Takes the first of `candidates` that still fits; `None` when none does.
+/// Takes the first of the candidates that still fits; `None` when none does.
 ///
 /// # Errors
 /// The database's. Lack of room is not an error.
@@ -56,14 +63,14 @@ pub fn claim(
     server: ServerId,
     project_id: &str,
     who: Who<'_>,
-    profile: Option<&ProfileGroups>,
-    candidates: &[Candidate],
+    profiles: &Profiles,
+    choice: &Choice,
 ) -> Result<Option<Placement>, Error> {
     let actor = devices::Actor {
         user_id: Some(who.user_id.to_owned()),
         request_id: Some(who.request_id.to_owned()),
     };
-    for candidate in candidates {
+    for candidate in &choice.candidates {
         let Some(host) = compute.fleet.by_root(candidate.root) else { continue };
         let taken = tx.attempt(|tx| {
             let claim = placement::Claim {
@@ -82,7 +89,7 @@ pub fn claim(
                     .collect(),
             };
             placement::claim(tx, &compute.world, &claim)?;
-            let wants = wants(tx, candidate, profile)?;
+            let (wants, ports) = wants(tx, candidate, profiles)?;
             let bindings = if wants.is_empty() {
                 Vec::new()
             } else {
@@ -98,7 +105,12 @@ pub fn claim(
                     &wants,
                 )?
             };
-            if profile.is_some_and(ProfileGroups::may_program) {
+            for (binding, port) in bindings.iter().zip(ports) {
+                if let Some(port) = port {
+                    devices::is_port(tx, binding.arq, port)?;
+                }
+            }
+            if profiles.may_program() {
                 let consumer = consumer_of(server);
                 devices::orders::prepare(tx, Some(&ImageBitstreams), &actor, consumer)?;
                 devices::orders::announce(tx, compute)?;
@@ -106,7 +118,10 @@ pub fn claim(
             Ok::<_, Error>(bindings.into_iter().map(|binding| binding.attachment).collect())
         });
         match taken {
-            Ok(devices) => return Ok(Some(Placement { host: host.name.to_string(), devices })),
+            Ok(devices) => {
+                let (host, how) = (host.name.to_string(), choice.how.clone());
+                return Ok(Some(Placement { host, devices, how }));
+            }
             Err(error) if error.is_lack_of_room() => {}
             Err(error) => return Err(error),
         }
@@ -189,30 +204,28 @@ fn reserve(
     Ok(())
 }
 
-/// Which accelerator requests a candidate stands for: those of the profile's groups by the
-/// mapping, and what else it takes from device providers.
+/// Which accelerator requests a candidate stands for: those of the profiles' groups by the
+/// mapping, and what else it takes from device providers. Beside them, for each request in order,
+/// the port that it is for.
 fn wants(
     tx: &mut Tx<'_>,
     candidate: &Candidate,
-    profile: Option<&ProfileGroups>,
-) -> Result<Vec<devices::Want>, Error> {
-    let mut wants = Vec::new();
+    profiles: &Profiles,
+) -> Result<(Vec<devices::Want>, Vec<Option<PortId>>), Error> {
+    let (mut wants, mut ports) = (Vec::new(), Vec::new());
     let mut by_profile: Vec<(kilonova_ids::ProviderId, i64)> = Vec::new();
-    if let Some(profile) = profile {
+    for profile in profiles.iter() {
         for (index, group) in profile.groups.iter().enumerate() {
-            let suffix = profile_suffix(index);
+            let suffix = profile.suffix(index);
             let provider = candidate
                 .mappings
                 .iter()
                 .find(|(name, _)| *name == suffix)
                 .and_then(|(_, providers)| providers.first().copied());
-            let count: i64 = group
-                .iter()
-                .filter(|(key, _)| key.starts_with("resources"))
-                .filter_map(|(_, value)| value.trim().parse::<i64>().ok())
-                .sum();
+            let count = ProfileGroups::count_of(group);
             if let Some(provider) = provider.filter(|_| count > 0) {
                 by_profile.push((provider, count));
+                ports.extend((0..count).map(|_| profile.port));
                 wants.push(devices::Want {
                     provider,
                     count,
@@ -222,8 +235,10 @@ fn wants(
             }
         }
     }
-    for (provider, _, amount) in &candidate.allocations {
-        if *provider == candidate.root || !devices::is_device_provider(tx, *provider)? {
+    for (provider, class, amount) in &candidate.allocations {
+        let device = owners::only_devices_have(class)
+            || (*provider != candidate.root && devices::is_device_provider(tx, *provider)?);
+        if !device {
             continue;
         }
         let of_profile: i64 =
@@ -237,18 +252,19 @@ fn wants(
             });
         }
     }
-    Ok(wants)
+    for (provider, count) in aliases::taken(candidate) {
+        // What is no device has no handle, and this candidate then does not fit.
+        if wants.iter().all(|want| want.provider != provider) {
+            wants.push(devices::Want { provider, count, group: 0, profile: None });
+        }
+    }
+    Ok((wants, ports))
 }
 
 /// The document of a server that should be there.
-pub fn desired(
-    seq: i64,
-    name: &str,
-    spec: &Spec,
-    devices: Vec<Attachment>,
-    power: Power,
-    verb: Option<(OperationId, Verb)>,
-) -> Desired {
+/// It is new on its host, and is to run.
+pub fn desired(whole: &Whole<'_>, devices: Vec<Attachment>, interfaces: Vec<Interface>) -> Desired {
+    let Whole { seq, name, spec, .. } = *whole;
     Desired::Present(Box::new(Domain {
         name: instance_name(seq),
         display_name: name.to_owned(),
@@ -261,9 +277,12 @@ pub fn desired(
             swap_mb: spec.flavor.swap,
             rebuilt: None,
         },
-        power,
-        verb,
+        machine: machine::of(spec, &spec.flavor),
+        guest: whole.told(),
+        power: Power::On,
+        verb: None,
         devices,
+        interfaces,
         rescue: None,
         from: None,
         departure: None,

@@ -7,12 +7,17 @@
 //! ```
 
 mod claim;
+pub(crate) mod machine;
 mod query;
 mod request;
 mod run;
+mod told;
+mod topology;
 
 pub use claim::{Placement, Who, abandon, claim, desired, release};
 pub(crate) use claim::{abandon_of, consumer_of, reclaim, release_of};
-pub use query::{ProfileGroups, query_of};
+pub use query::{ProfileGroups, Profiles, query_of};
 pub use request::BootRequest;
 pub use run::boot;
+pub use told::Whole;
+pub(crate) use told::told;

@@ -1,13 +1,14 @@
-//! From a flavor and a device profile to a candidates query (facts of Nova's
+//! From a flavor, what its aliases mean, and a device profile to a candidates query (facts of Nova's
 //! `scheduler/utils.py`: `resources[S]:*`, `trait[S]:*`, `group_policy`, profile groups as
 //! `device_profile_<n>`).
 
 use std::collections::BTreeMap;
 
 use kilonova_engine::{Group, Query};
-use kilonova_ids::DeviceProfileId;
+use kilonova_ids::{DeviceProfileId, PortId};
 
 use crate::Error;
+use crate::app::aliases::{self, Aliases};
 use crate::app::owners;
 use crate::db::servers::FlavorOf;
 use kilonova_wire::Fault;
@@ -19,18 +20,58 @@ pub struct ProfileGroups {
     pub id: DeviceProfileId,
     /// Its groups, in order.
     pub groups: Vec<BTreeMap<String, String>>,
+    /// The port that it is for; a flavor's profile is for none.
+    pub port: Option<PortId>,
+}
+
+/// The profiles of a server: its flavor's, and those of its ports.
+#[derive(Debug, Clone, Default)]
+pub struct Profiles {
+    /// The flavor's.
+    pub flavor: Option<ProfileGroups>,
+    /// One for each port that is a device.
+    pub ports: Vec<ProfileGroups>,
+}
+
+impl Profiles {
+    /// All of them, the flavor's first.
+    pub fn iter(&self) -> impl Iterator<Item = &ProfileGroups> {
+        self.flavor.iter().chain(&self.ports)
+    }
+
+    /// Whether one of them speaks of bitstreams.
+    pub(crate) fn may_program(&self) -> bool {
+        self.iter().any(ProfileGroups::may_program)
+    }
 }
 
 impl ProfileGroups {
+    /// How many devices a group asks for.
+    pub(crate) fn count_of(group: &BTreeMap<String, String>) -> i64 {
+        group
+            .iter()
+            .filter(|(key, _)| key.starts_with("resources"))
+            .filter_map(|(_, value)| value.trim().parse::<i64>().ok())
+            .sum()
+    }
+
+    /// How many devices it asks for.
+    pub fn count(&self) -> i64 {
+        self.groups.iter().map(Self::count_of).sum()
+    }
+
+    /// The suffix of a group, as upstream calls it.
+    pub(crate) fn suffix(&self, index: usize) -> String {
+        match self.port {
+            None => format!("device_profile_{index}"),
+            Some(port) => format!("device_profile_{index}{port}"),
+        }
+    }
+
     /// Whether it speaks of bitstreams, which devices may have to be programmed with.
     pub(crate) fn may_program(&self) -> bool {
         self.groups.iter().flat_map(|group| group.keys()).any(|key| key.starts_with("accel:"))
     }
-}
-
-/// The suffix of a profile's group.
-pub fn profile_suffix(index: usize) -> String {
-    format!("device_profile_{index}")
 }
 
 fn empty(suffix: &str) -> Group {
@@ -48,10 +89,11 @@ fn empty(suffix: &str) -> Group {
 /// Builds the query for one server.
 ///
 /// # Errors
-/// 400 for an extra spec whose amount is not a number.
+/// 400 for an extra spec whose amount is not a number, and for an alias that is not defined.
 pub fn query_of(
     flavor: &FlavorOf,
-    profile: Option<&ProfileGroups>,
+    profiles: &Profiles,
+    aliases: &Aliases,
     seed: u64,
 ) -> Result<Query, Error> {
     let disk = flavor.disk + flavor.ephemeral + (flavor.swap + 1023) / 1024;
@@ -84,11 +126,14 @@ pub fn query_of(
     let mut all = vec![unsuffixed];
     all.extend(groups.into_values());
     all.iter_mut().for_each(owners::of_flavor);
+    all.extend(aliases::groups(aliases, flavor)?);
     let mut root_required = vec![owners::of_root()];
-    if let Some(profile) = profile {
+    if profiles.flavor.is_some() {
         root_required.push("COMPUTE_ACCELERATORS".to_owned());
+    }
+    for profile in profiles.iter() {
         for (index, spec) in profile.groups.iter().enumerate() {
-            let mut group = empty(&profile_suffix(index));
+            let mut group = empty(&profile.suffix(index));
             for (key, value) in spec {
                 if let Some((_, class)) = split(key, "resources") {
                     group.resources.push((class.to_owned(), amount(key, value)?));

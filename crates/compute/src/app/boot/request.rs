@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::db::servers::Spec;
 
-use super::query::ProfileGroups;
+use super::query::Profiles;
+use crate::app::nics::Nics;
 
 /// A resolved `POST /servers`.
 #[derive(Debug, Clone)]
@@ -25,8 +26,10 @@ pub struct BootRequest {
     pub metadata: BTreeMap<String, String>,
     /// Tags.
     pub tags: Vec<String>,
-    /// The flavor's device profile.
-    pub profile: Option<ProfileGroups>,
+    /// The device profiles of the flavor and of the ports.
+    pub profiles: Profiles,
+    /// The connections to networks.
+    pub nics: Nics,
     /// Whether the host was named in the old way, `zone:host`, which passes over filters.
     pub forced: bool,
     /// At least so many.

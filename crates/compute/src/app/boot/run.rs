@@ -4,28 +4,20 @@ use std::collections::{BTreeSet, HashSet};
 
 use kilonova_engine::Query;
 use kilonova_flow::{self as flow, Event, NewOperation, Outcome};
-use kilonova_ids::{OperationId, ServerId};
-use kilonova_node_api::Power;
+use kilonova_ids::{ServerId, ascending};
 use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 use serde_json::json;
 
-use super::{BootRequest, Who, claim, desired, query_of};
+use super::{BootRequest, Who, Whole, claim, desired, query_of};
 use crate::app::scheduler::{self, Facts, For, NoHost, Plan, Scene, places};
-use crate::app::{server_groups, usage};
+use crate::app::{nics, server_groups, usage};
 use crate::db::documents;
 use crate::db::servers::{self, Fault, NewServer, VmState};
 use crate::{Compute, Error};
 
 /// Plans made before the request is answered with "no valid host".
 const ROUNDS: usize = 12;
-
-/// What the transaction came to.
-enum Commit {
-    Booted(Vec<ServerId>),
-    /// Every planned place of some server was taken meanwhile.
-    Aged,
-}
 
 /// Boots `request.min_count` to `request.max_count` servers and returns their ids. When there is no
 /// room the servers exist in `ERROR` with the reason, as upstream's do.
@@ -40,7 +32,8 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
         let why = "The requested availability zone is not available";
         return Err(kilonova_wire::Fault::bad_request(why).into());
     }
-    let query = query_of(&spec.flavor, request.profile.as_ref(), rand::random())?;
+    let aliases = &compute.options.pci_aliases;
+    let query = query_of(&spec.flavor, &request.profiles, aliases, rand::random())?;
     for _ in 0..ROUNDS {
         let facts = look(compute, &request).await?;
         let scene = Scene {
@@ -70,10 +63,14 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
             Err(reason) => return refuse(compute, request, &query, reason).await,
         };
         let (compute_, request_) = (compute.clone(), request.clone());
-        let commit =
-            compute.store.write(move |tx| commit(tx, &compute_, &request_, &planned)).await?;
-        if let Commit::Booted(ids) = commit {
-            return Ok(ids);
+        let rows = request.nics.rows().into_iter().chain([usage::scope(&request.project_id)]);
+        let booted = compute
+            .store
+            .write_on(rows, move |tx| commit(tx, &compute_, &request_, &planned))
+            .await;
+        match booted {
+            Err(Error::Aged) => {}
+            ended => return ended,
         }
     }
     let reason = NoHost("Every host that had room was taken by other requests; try again.".into());
@@ -109,49 +106,51 @@ fn enter(
     }
 }
 
+/// Writes the servers of a plan; [`Error::Aged`] where every planned place of some server was taken
+/// meanwhile.
 fn commit(
     tx: &mut Tx<'_>,
     compute: &Compute,
     request: &BootRequest,
     plan: &Plan,
-) -> Result<Commit, Error> {
+) -> Result<Vec<ServerId>, Error> {
     let now = now_micros();
-    let outcome = tx.attempt(|tx| {
-        check_quota(tx, request, plan.len())?;
-        let mut ids = Vec::with_capacity(plan.len());
-        for (index, candidates) in plan.iter().enumerate() {
-            let id = ServerId::new_v4();
-            let placed = claim(
-                tx,
-                compute,
-                id,
-                &request.project_id,
-                Who { user_id: &request.user_id, request_id: &request.request_id },
-                request.profile.as_ref(),
-                candidates,
-            )?;
-            let Some(place) = placed else { return Err(Error::Aged) };
-            enter(tx, request, id, &place.host)?;
-            let server = NewServer {
-                host: Some(place.host.clone()),
-                vm_state: VmState::Building,
-                task_state: Some("spawning"),
-                ..new_server(request, id, index, plan.len())
-            };
-            let seq = servers::insert(tx, &server, now)?;
-            let document = desired(seq, &server.name, &server.spec, place.devices, Power::On, None);
-            let generation = documents::put(tx, &place.host, id, &document)?;
-            begin(tx, request, id, now)?;
-            compute.wake_on_commit(tx, &place.host, generation);
-            ids.push(id);
-        }
-        Ok(ids)
-    });
-    match outcome {
-        Ok(ids) => Ok(Commit::Booted(ids)),
-        Err(Error::Aged) => Ok(Commit::Aged),
-        Err(error) => Err(error),
+    take_quota(tx, request, plan.len())?;
+    let mut ids = Vec::with_capacity(plan.len());
+    for (index, choice) in plan.iter().enumerate() {
+        let id = ascending::<ServerId>();
+        let placed = claim(
+            tx,
+            compute,
+            id,
+            &request.project_id,
+            Who { user_id: &request.user_id, request_id: &request.request_id },
+            &request.profiles,
+            choice,
+        )?;
+        let Some(place) = placed else { return Err(Error::Aged) };
+        enter(tx, request, id, &place.host)?;
+        let mut server = NewServer {
+            host: Some(place.host.clone()),
+            vm_state: VmState::Building,
+            task_state: Some("spawning"),
+            ..new_server(request, id, index, plan.len())
+        };
+        server.spec.networked = !request.nics.list.is_empty();
+        let seq = servers::insert(tx, &server, now)?;
+        let (project, spec, host) = (&*request.project_id, &server.spec, &*place.host);
+        let one = nics::One { id, project, spec, host };
+        let nics = nics::attach(tx, one, &request.nics, now)?;
+        let name = &server.name;
+        let (zone, metadata) = (&*compute.zone_of(Some(host)), &server.metadata);
+        let whole = Whole { seq, name, project, spec, metadata, zone };
+        let document = desired(&whole, place.devices, nics);
+        let generation = documents::put(tx, &place.host, id, &document)?;
+        begin(tx, request, id, json!({"chosen": place.how}), now)?;
+        compute.wake_on_commit(tx, &place.host, generation);
+        ids.push(id);
     }
+    Ok(ids)
 }
 
 async fn refuse(
@@ -166,7 +165,7 @@ async fn refuse(
         .store
         .write(move |tx| {
             let now = now_micros();
-            check_quota(tx, &request, request.min_count)?;
+            take_quota(tx, &request, request.min_count)?;
             let mut message = message.clone();
             for class in &classes {
                 let cards = kilonova_accelerator::ledger::excluded(tx, class)?;
@@ -177,7 +176,7 @@ async fn refuse(
             tracing::info!(request = %request.request_id, "{message}");
             let mut ids = Vec::with_capacity(request.min_count);
             for index in 0..request.min_count {
-                let id = ServerId::new_v4();
+                let id = ascending::<ServerId>();
                 let fault =
                     Fault { code: 500, message: message.clone(), created: now, details: None };
                 let server = NewServer {
@@ -186,7 +185,7 @@ async fn refuse(
                     ..new_server(&request, id, index, request.min_count)
                 };
                 servers::insert(tx, &server, now)?;
-                begin(tx, &request, id, now)?;
+                begin(tx, &request, id, json!({}), now)?;
                 let Some(operation) = flow::open_of(tx, id)? else { continue };
                 flow::event(tx, operation.id, &failed_to_schedule(&message, now))?;
                 flow::finish(tx, &operation, Outcome::Failed, Some(&message), now)?;
@@ -203,14 +202,15 @@ fn classes(query: &Query) -> BTreeSet<String> {
     resources.map(|(class, _)| class.clone()).collect()
 }
 
-fn check_quota(tx: &mut Tx<'_>, request: &BootRequest, count: usize) -> Result<(), Error> {
-    let count = count as i64;
+fn take_quota(tx: &mut Tx<'_>, request: &BootRequest, count: usize) -> Result<(), Error> {
+    let count = i64::try_from(count).unwrap_or(i64::MAX);
+    let flavor = &request.spec.flavor;
     let wanted = usage::ProjectUsage {
         instances: count,
-        cores: count * request.spec.flavor.vcpus,
-        ram: count * request.spec.flavor.ram,
+        cores: flavor.vcpus.saturating_mul(count),
+        ram: flavor.ram.saturating_mul(count),
     };
-    usage::check(tx, &request.project_id, &request.user_id, wanted)
+    usage::take(tx, &request.project_id, &request.user_id, wanted)
 }
 
 fn failed_to_schedule(message: &str, now: i64) -> Event {
@@ -224,16 +224,22 @@ fn failed_to_schedule(message: &str, now: i64) -> Event {
     }
 }
 
-fn begin(tx: &mut Tx<'_>, request: &BootRequest, server: ServerId, now: i64) -> Result<(), Error> {
+fn begin(
+    tx: &mut Tx<'_>,
+    request: &BootRequest,
+    server: ServerId,
+    data: serde_json::Value,
+    now: i64,
+) -> Result<(), Error> {
     let operation = NewOperation {
-        id: OperationId::new_v4(),
+        id: ascending(),
         kind: "create",
         subject: server,
         request_id: request.request_id.clone(),
         project_id: request.project_id.clone(),
         user_id: request.user_id.clone(),
         step: "spawn",
-        data: json!({}),
+        data,
     };
     Ok(flow::begin(tx, &operation, now)?)
 }

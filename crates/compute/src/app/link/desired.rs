@@ -25,7 +25,17 @@ pub(super) async fn desired(
         .ok_or_else(|| Refusal::Rejected(format!("host {host} has not registered")))?;
     let check = || {
         entry.seen(now_micros());
-        if entry.epoch() == epoch { Ok(()) } else { Err(Refusal::Fenced) }
+        if entry.epoch() == epoch {
+            return Ok(());
+        }
+        tracing::warn!(
+            host,
+            epoch,
+            newest = entry.epoch(),
+            "an earlier agent of this host still asked, and is told to stop; if this comes again, two \
+             agents run as this host: stop one of them"
+        );
+        Err(Refusal::Fenced)
     };
     check()?;
     let mut newest = entry.newest();
@@ -39,6 +49,7 @@ pub(super) async fn desired(
                 documents: Vec::new(),
                 orders: Vec::new(),
                 questions: Vec::new(),
+                filters: None,
             });
         }
         check()?;

@@ -25,9 +25,9 @@ pub(super) async fn image(
     let Some(images) = &compute.images else {
         return Err(Refusal::Rejected("this control plane has no image service".into()));
     };
-    use kilonova_image::Error;
+    use kilonova_image::{Error, Piece};
     match images.read(image, offset, PIECE).await {
-        Ok((size, bytes)) => Ok(Chunk { size, bytes }),
+        Ok(Piece { size, format, hash, bytes }) => Ok(Chunk { size, format, sha512: hash, bytes }),
         Err(error @ (Error::NotFound(_) | Error::Conflict(_))) => {
             Err(Refusal::Rejected(error.to_string()))
         }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use axum::body::Body;
 use kilonova_ids::ImageId;
 use kilonova_image::Error as Failure;
-use kilonova_node_api::{Desired, Refusal, Verb};
+use kilonova_node_api::{Desired, DiskFormat, Refusal, Verb};
 use kilonova_wire::time::now_micros;
 
 use super::unavailable;
@@ -18,6 +18,7 @@ pub(super) async fn file(
     host: &str,
     epoch: i64,
     image: ImageId,
+    format: DiskFormat,
     file: PathBuf,
 ) -> Result<(), Refusal> {
     let opened = tokio::task::spawn_blocking(move || {
@@ -26,7 +27,7 @@ pub(super) async fn file(
     .await;
     let opened = opened.map_err(|error| Refusal::Unavailable(error.to_string()))?;
     let opened = opened.map_err(Refusal::Rejected)?;
-    body(compute, host, epoch, image, || kilonova_image::body_of(opened)).await
+    body(compute, host, epoch, image, format, || kilonova_image::body_of(opened)).await
 }
 
 /// Takes the bytes as they come. Only what a document of the host asks for is taken.
@@ -35,6 +36,7 @@ pub(crate) async fn body(
     host: &str,
     epoch: i64,
     image: ImageId,
+    format: DiskFormat,
     bytes: impl FnOnce() -> Body,
 ) -> Result<(), Refusal> {
     if let Some(entry) = compute.fleet.by_name(host) {
@@ -64,7 +66,7 @@ pub(crate) async fn body(
         Some(kilonova_image::Status::Active) => return Ok(()),
         Some(_) => {}
     }
-    match images.upload(image, bytes()).await {
+    match images.keep(image, format.as_str(), bytes()).await {
         Ok(()) => Ok(()),
         Err(error @ (Failure::Conflict(_) | Failure::BrokenOff(_) | Failure::Store(_))) => {
             Err(Refusal::Unavailable(error.to_string()))

@@ -16,7 +16,8 @@ use std::path::PathBuf;
 
 use kilonova_ids::ImageId;
 use kilonova_node_api::{
-    Answer, Batch, Carried, Chunk, ControlPlane, Observation, Refusal, Registration, Reply, Session,
+    Answer, Batch, Carried, Chunk, ControlPlane, DiskFormat, Observation, Refusal, Registration,
+    Reply, Session,
 };
 
 use crate::{Compute, Error};
@@ -67,9 +68,10 @@ impl ControlPlane for Link {
         host: &'a str,
         epoch: i64,
         image: ImageId,
+        format: DiskFormat,
         file: PathBuf,
     ) -> Answer<'a, ()> {
-        Box::pin(keep::file(&self.0, host, epoch, image, file))
+        Box::pin(keep::file(&self.0, host, epoch, image, format, file))
     }
 
     fn replied<'a>(&'a self, host: &'a str, epoch: i64, replies: Vec<Reply>) -> Answer<'a, ()> {

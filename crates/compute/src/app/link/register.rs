@@ -12,7 +12,7 @@ use kilonova_wire::time::now_micros;
 use super::machine::identify;
 use super::unavailable;
 use crate::app::owners;
-use crate::db::{fleet, hosts};
+use crate::db::{aggregates, fleet, hosts};
 use crate::{Compute, Error};
 
 /// Nova's biggest unit.
@@ -26,15 +26,20 @@ pub(super) async fn register(
         return Err(Refusal::Rejected(format!("{:?} is no host name", registration.host)));
     }
     let compute_ = compute.clone();
+    let before = compute.fleet.by_name(&registration.host).map(|host| host.root);
     let row = compute
         .store
         .write(move |tx| take_in(tx, &compute_, &registration))
         .await
         .map_err(unavailable)?;
-    if compute.fleet.refresh(&row) {
-        let aggregates =
-            compute.store.read(crate::db::aggregates::all).await.map_err(unavailable)?;
-        compute.fleet.regroup(&aggregates);
+    if before != Some(row.root) {
+        let name = row.host.clone();
+        let aggregates = compute
+            .store
+            .read(move |tx| aggregates::of_host(tx, &name))
+            .await
+            .map_err(unavailable)?;
+        compute.fleet.group(&row.host, &aggregates);
     }
     Ok(Session { epoch: row.epoch })
 }
@@ -67,7 +72,7 @@ fn take_in(
     };
     let epoch = hosts::register(tx, &new, now)?;
     let host = known.as_ref();
-    Ok(fleet::HostRow {
+    let row = fleet::HostRow {
         host: registration.host.clone(),
         id: host.map_or(new.id, |host| host.id),
         root,
@@ -84,7 +89,13 @@ fn take_in(
             vcpus: registration.vcpus,
             memory_mb: registration.memory_mb,
         },
-    })
+    };
+    // With the commit, so that what an operator says after it is not taken back here.
+    let (fleet, said) = (compute.fleet.clone(), row.clone());
+    tx.on_commit(move || {
+        fleet.refresh(&said);
+    });
+    Ok(row)
 }
 
 /// The root provider: processors, memory, disk.

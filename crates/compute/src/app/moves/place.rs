@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
-use kilonova_accelerator::ledger::profile_by_name;
 use kilonova_node_api::Attachment;
 use kilonova_store::Tx;
 
-use crate::app::boot::{self, Placement, ProfileGroups};
+use crate::app::boot::{self, Placement};
+use crate::app::nics;
 use crate::app::scheduler::{NoHost, Wanted, choose};
 use crate::db::servers::{FlavorOf, Server, Spec};
 use crate::{Compute, Error};
@@ -25,6 +25,8 @@ pub struct Search<'a> {
     pub excluded: HashSet<String>,
     /// What asked for it.
     pub request_id: &'a str,
+    /// Traits that it must have.
+    pub root_required: &'a [&'static str],
     /// Whether devices will do in place of those that it has.
     pub fits: &'a dyn Fn(&[Attachment]) -> bool,
 }
@@ -40,18 +42,18 @@ pub fn place(
     now: i64,
 ) -> Result<Result<Placement, String>, Error> {
     let server = search.server;
-    let profile = match search.flavor.extra_specs.get("accel:device_profile") {
-        None => None,
-        Some(name) => match profile_by_name(tx, name)? {
-            Some(profile) => Some(ProfileGroups { id: profile.id, groups: profile.groups }),
-            None => return Ok(Err(format!("Device profile {name} could not be found."))),
-        },
+    let profiles = match nics::profiles_of(tx, server, search.flavor)? {
+        Ok(profiles) => profiles,
+        Err(why) => return Ok(Err(why)),
     };
-    let query = match boot::query_of(search.flavor, profile.as_ref(), rand::random()) {
+    let aliases = &compute.options.pci_aliases;
+    let mut query = match boot::query_of(search.flavor, &profiles, aliases, rand::random()) {
         Ok(query) => query,
         Err(Error::Refused(fault)) => return Ok(Err(fault.message)),
         Err(error) => return Err(error),
     };
+    query.root_required.extend(search.root_required.iter().map(|name| (*name).to_owned()));
+    query.root_required.sort_unstable();
     let zone = server.spec.availability_zone.clone().filter(|_| !search.force);
     let spec = Spec {
         flavor: search.flavor.clone(),
@@ -63,13 +65,12 @@ pub fn place(
     let mut excluded = search.excluded;
     loop {
         let wanted = Wanted { server, spec: &spec, excluded: &excluded, forced: search.force };
-        let candidates = match choose(tx, compute, wanted, &query, now)? {
+        let choice = match choose(tx, compute, wanted, &query, now)? {
             Ok(mut plan) => plan.pop().unwrap_or_default(),
             Err(NoHost(reason)) => return Ok(Err(reason)),
         };
         let project = &server.project_id;
-        let placed =
-            boot::claim(tx, compute, server.id, project, who, profile.as_ref(), &candidates)?;
+        let placed = boot::claim(tx, compute, server.id, project, who, &profiles, &choice)?;
         let Some(place) = placed else {
             let taken = "Every host that had room was taken by other requests; try again.";
             return Ok(Err(taken.to_owned()));

@@ -23,6 +23,6 @@ mod weighers;
 pub use choose::{Wanted, choose};
 pub use facts::{Facts, For, are_needed, facts, group_facts, group_hint};
 pub use filters::Filter;
-pub use place::{NoHost, Plan, places};
+pub use place::{Choice, NoHost, Plan, places};
 pub use rules::{Rules, Weights};
 pub use scene::{GroupFacts, Load, Scene};

@@ -6,13 +6,13 @@
 //! out before all have a place, the rest is not given up: [`Snapshot::pack`] tries the choices that
 //! were made too early. What it finds is used when it is more.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use kilonova_engine::{Candidate, Query, Snapshot};
 use kilonova_ids::ProviderId;
 
-use super::reason::{LOOKED_AT, obstacle, reason};
+use super::reason::{LOOKED_AT, Obstacle, obstacle, passed_over, reason};
 use super::scene::{GroupFacts, Scene};
 use super::weighers::weigh;
 use crate::app::fleet::Host;
@@ -21,8 +21,20 @@ use crate::db::server_groups::Policy;
 /// Candidates kept for each server in case the first is taken when the claim comes.
 const ALTERNATES: usize = 8;
 
-/// For each server that has a place, its candidates, best first.
-pub type Plan = Vec<Vec<Candidate>>;
+/// Hosts that are named with their weights.
+const NAMED: usize = 3;
+
+/// Where one server may go.
+#[derive(Debug, Clone, Default)]
+pub struct Choice {
+    /// The candidates, best first.
+    pub candidates: Vec<Candidate>,
+    /// How the first of them was chosen, for operators.
+    pub how: String,
+}
+
+/// A choice for each server that has a place.
+pub type Plan = Vec<Choice>;
 
 /// Why a server has no place.
 #[derive(Debug, Clone)]
@@ -69,7 +81,7 @@ fn one_by_one(
     let mut plan = Plan::new();
     for _ in 0..count {
         let found = ranked(&world, &scene, query)?;
-        let Some(first) = found.first() else { break };
+        let Some(first) = found.candidates.first() else { break };
         if count > 1 {
             world.take(first);
             join(&mut scene, first.root);
@@ -88,13 +100,14 @@ fn join(scene: &mut Scene<'_>, root: ProviderId) {
 }
 
 /// Candidates of one server: of the hosts looked at the best first.
-fn ranked(world: &Snapshot, scene: &Scene<'_>, query: &Query) -> Result<Vec<Candidate>, NoHost> {
+fn ranked(world: &Snapshot, scene: &Scene<'_>, query: &Query) -> Result<Choice, NoHost> {
     let search = world.search(query).map_err(|error| NoHost(error.to_string()))?;
     let wanted = scene.rules.hosts_weighed.max(scene.rules.host_subset_size).max(1);
-    let mut roots = HashSet::new();
+    let (mut roots, mut met) = (HashSet::new(), HashMap::new());
     let (mut found, mut hosts): (Vec<Candidate>, Vec<Arc<Host>>) = (Vec::new(), Vec::new());
     for candidate in search.take(LOOKED_AT) {
-        if obstacle(scene, &candidate).is_some() {
+        if let Some(one) = obstacle(scene, &candidate) {
+            met.insert(candidate.root, one);
             continue;
         }
         if !roots.insert(candidate.root) {
@@ -111,7 +124,8 @@ fn ranked(world: &Snapshot, scene: &Scene<'_>, query: &Query) -> Result<Vec<Cand
         }
     }
     if found.len() < 2 {
-        return Ok(found);
+        let how = said(scene, &hosts, &[], &met);
+        return Ok(Choice { candidates: found, how });
     }
     let weights = weigh(world, scene, query, &hosts);
     let mut order: Vec<usize> = (0..found.len()).collect();
@@ -121,7 +135,33 @@ fn ranked(world: &Snapshot, scene: &Scene<'_>, query: &Query) -> Result<Vec<Cand
         let chosen = usize::try_from(query.seed % subset as u64).unwrap_or(0);
         order[..=chosen].rotate_right(1);
     }
-    Ok(order.into_iter().take(ALTERNATES).filter_map(|at| found.get(at).cloned()).collect())
+    let ranking: Vec<(&str, f64)> =
+        order.iter().map(|at| (&*hosts[*at].name, weights[*at])).collect();
+    let how = said(scene, &hosts, &ranking, &met);
+    let candidates =
+        order.into_iter().take(ALTERNATES).filter_map(|at| found.get(at).cloned()).collect();
+    Ok(Choice { candidates, how })
+}
+
+/// What was compared, and what was not.
+fn said(
+    scene: &Scene<'_>,
+    hosts: &[Arc<Host>],
+    ranking: &[(&str, f64)],
+    met: &HashMap<ProviderId, Obstacle>,
+) -> String {
+    let mut seen = HashSet::new();
+    let mut named: Vec<String> = Vec::new();
+    for (host, weight) in ranking.iter().filter(|(host, _)| seen.insert(*host)).take(NAMED) {
+        named.push(format!("{host} ({weight:.2})"));
+    }
+    let distinct = hosts.iter().map(|host| &*host.name).collect::<HashSet<_>>().len();
+    let mut how = match (distinct, hosts.first()) {
+        (1, Some(only)) => format!("{} was the only host with room that may be used.", only.name),
+        _ => format!("Of {distinct} hosts with room, by weight: {}.", named.join(", ")),
+    };
+    how.push_str(&passed_over(scene, met));
+    how
 }
 
 /// The most that fit in any way.
@@ -140,7 +180,9 @@ fn packed(
     };
     let places =
         world.pack(query, count, share, usable).map_err(|error| NoHost(error.to_string()))?;
-    Ok(places.into_iter().map(|place| vec![place]).collect())
+    let how = "Placed together with the other servers of the request.";
+    let one = |place| Choice { candidates: vec![place], how: how.to_owned() };
+    Ok(places.into_iter().map(one).collect())
 }
 
 /// All on one host: the first of the ranked hosts that holds them all, or the one that holds most.

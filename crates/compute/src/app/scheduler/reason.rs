@@ -1,13 +1,15 @@
 //! What keeps a server off a host that has room, and why a server has no place at all, with the
 //! names of what stood in the way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use kilonova_engine::{Candidate, Query, Snapshot};
 use kilonova_ids::ProviderId;
 
 use super::filters::{Filter, prefilter};
 use super::scene::Scene;
+use crate::app::owners;
 
 /// Candidates looked at for one server before the request counts as impossible.
 pub(super) const LOOKED_AT: usize = 200_000;
@@ -23,6 +25,8 @@ pub(super) enum Obstacle {
     OtherZone,
     /// It failed before, or is the one that the server leaves.
     Excluded,
+    /// What it would get there is no device: somebody gave the host's own provider units by hand.
+    NoDevice,
     /// One of upstream's pre-filters, in words.
     Kept(&'static str),
     /// A filter.
@@ -44,6 +48,12 @@ pub(super) fn obstacle(scene: &Scene<'_>, candidate: &Candidate) -> Option<Obsta
     }
     if scene.excluded.contains(&*host.name) {
         return Some(Obstacle::Excluded);
+    }
+    let by_hand = |(provider, class, _): &(ProviderId, Arc<str>, i64)| {
+        *provider == candidate.root && owners::only_devices_have(class)
+    };
+    if candidate.allocations.iter().any(by_hand) {
+        return Some(Obstacle::NoDevice);
     }
     if scene.forced {
         return None;
@@ -85,6 +95,24 @@ pub(super) fn reason(world: &Snapshot, scene: &Scene<'_>, query: &Query) -> Stri
     reason
 }
 
+/// Of the hosts with room, how many each obstacle kept from being compared.
+pub(super) fn passed_over(scene: &Scene<'_>, met: &HashMap<ProviderId, Obstacle>) -> String {
+    let mut counts: BTreeMap<Obstacle, usize> = BTreeMap::new();
+    met.values().for_each(|obstacle| *counts.entry(*obstacle).or_default() += 1);
+    let mut reasons = Vec::new();
+    for (obstacle, hosts) in counts {
+        let why = match obstacle {
+            Obstacle::Excluded => "left out, as the server is there or failed there".to_owned(),
+            other => said(scene, other).unwrap_or_default(),
+        };
+        reasons.push(format!("{hosts} {why}"));
+    }
+    if reasons.is_empty() {
+        return String::new();
+    }
+    format!(" Passed over: {}.", reasons.join("; "))
+}
+
 /// Of the hosts that have room, how many each obstacle removed. A host counts by the last obstacle
 /// that one of its candidates met.
 fn obstacles(world: &Snapshot, scene: &Scene<'_>, query: &Query) -> BTreeMap<Obstacle, usize> {
@@ -115,6 +143,10 @@ fn said(scene: &Scene<'_>, obstacle: Obstacle) -> Option<String> {
         Obstacle::OtherZone => {
             let zone = spec.availability_zone.as_deref().unwrap_or_default();
             format!("not in availability zone {zone}")
+        }
+        Obstacle::NoDevice => {
+            "left with VGPU, PGPU or FPGA that somebody put on the host itself and that are no devices"
+                .to_owned()
         }
         Obstacle::Kept(words) => words.to_owned(),
         Obstacle::Filter(filter) => format!("turned down by {}", filter.name()),

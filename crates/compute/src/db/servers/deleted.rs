@@ -13,6 +13,8 @@ kilonova_store::statements! {
         SELECT seq, id, project_id, user_id, name, description, host, 'deleted', NULL, 0, vcpus,
         memory_mb, spec, metadata, tags, fault, created_at, CAST(?2 AS BIGINT), launched_at,
         locked_by, locked_reason, CAST(?2 AS BIGINT) FROM servers WHERE id = ?1";
+    /// When one went.
+    SINCE = "SELECT deleted_at FROM deleted_servers WHERE id = ?1";
     /// Those that nobody will ask for.
     PURGE = "DELETE FROM deleted_servers WHERE deleted_at < ?1";
 }
@@ -24,6 +26,11 @@ kilonova_store::statements! {
 pub(super) fn keep(tx: &mut Tx<'_>, id: ServerId, now: i64) -> Result<(), Error> {
     tx.execute(KEEP, params![id, now])?;
     Ok(())
+}
+
+/// When a server went, if it was one of ours.
+pub fn since(tx: &mut Tx<'_>, id: ServerId) -> Result<Option<i64>, Error> {
+    Ok(tx.row(SINCE, params![id])?.map(|row| row.int(0)).transpose()?)
 }
 
 /// Forgets servers that went before `before`, and says how many.

@@ -11,10 +11,12 @@ pub(crate) use model::{from_text, to_text};
 use kilonova_ids::ServerId;
 use kilonova_store::{Row, Tx, params};
 
+use super::counted;
 use crate::Error;
 use statements as sql;
 
-/// Adds a server and returns its number, of which the libvirt name is made.
+/// Adds a server and returns its number, of which the libvirt name is made. Whoever calls has counted
+/// it ([`counted::count`]).
 ///
 /// # Errors
 /// The database's.
@@ -78,8 +80,31 @@ pub fn set_state(
     power_state: i64,
     now: i64,
 ) -> Result<(), Error> {
+    if vm_state == VmState::SoftDeleted {
+        counted::leaves(tx, id)?;
+    } else {
+        counted::returns(tx, id)?;
+    }
     let params = params![id, vm_state.as_str(), task_state, power_state, now];
     tx.execute(sql::SET_STATE, params)?;
+    Ok(())
+}
+
+/// A server that is being built runs.
+///
+/// # Errors
+/// The database's.
+pub fn set_built(tx: &mut Tx<'_>, id: ServerId, power_state: i64, now: i64) -> Result<(), Error> {
+    tx.execute(sql::SET_BUILT, params![id, power_state, now])?;
+    Ok(())
+}
+
+/// Sets only what its guest does.
+///
+/// # Errors
+/// The database's.
+pub fn set_power(tx: &mut Tx<'_>, id: ServerId, power_state: i64, now: i64) -> Result<(), Error> {
+    tx.execute(sql::SET_POWER, params![id, power_state, now])?;
     Ok(())
 }
 
@@ -101,12 +126,31 @@ pub fn set_launched(tx: &mut Tx<'_>, id: ServerId, now: i64) -> Result<(), Error
     Ok(())
 }
 
-/// Sets or clears the host.
+/// Sets or clears the host, and says whether the server has connections to networks, which have to
+/// follow ([`crate::app::nics::set_host`]).
 ///
 /// # Errors
 /// The database's.
-pub fn set_host(tx: &mut Tx<'_>, id: ServerId, host: Option<&str>, now: i64) -> Result<(), Error> {
-    tx.execute(sql::SET_HOST, params![id, host, now])?;
+pub(crate) fn set_host(
+    tx: &mut Tx<'_>,
+    id: ServerId,
+    host: Option<&str>,
+    now: i64,
+) -> Result<bool, Error> {
+    let row = tx.row(sql::SET_HOST, params![id, host, now])?;
+    row.map_or(Ok(false), |row| networked(&row))
+}
+
+fn networked(row: &Row) -> Result<bool, Error> {
+    Ok(model::from_text::<model::Networked>(row.text(0)?)?.networked)
+}
+
+/// Replaces what the server was asked to be.
+///
+/// # Errors
+/// The database's.
+pub fn set_spec(tx: &mut Tx<'_>, id: ServerId, spec: &Spec, now: i64) -> Result<(), Error> {
+    tx.execute(sql::SET_SPEC, params![id, model::to_text(spec)?, now])?;
     Ok(())
 }
 
@@ -116,6 +160,15 @@ pub fn set_host(tx: &mut Tx<'_>, id: ServerId, host: Option<&str>, now: i64) -> 
 /// The database's.
 pub fn host_of(tx: &mut Tx<'_>, id: ServerId) -> Result<Option<String>, Error> {
     Ok(tx.row(sql::HOST_OF, params![id])?.map_or(Ok(None), |row| row.string_opt(0))?)
+}
+
+/// The servers on a host.
+///
+/// # Errors
+/// The database's.
+pub fn ids_on(tx: &mut Tx<'_>, host: &str) -> Result<Vec<ServerId>, Error> {
+    let rows = tx.rows(sql::IDS_ON, params![host])?;
+    Ok(rows.iter().map(|row| row.id(0)).collect::<Result<_, kilonova_store::Error>>()?)
 }
 
 /// Gives the server another size.
@@ -128,6 +181,7 @@ pub fn set_flavor(
     flavor: &FlavorOf,
     now: i64,
 ) -> Result<(), Error> {
+    counted::resizes(tx, server.id, flavor.vcpus, flavor.ram)?;
     let spec = Spec { flavor: flavor.clone(), ..server.spec.clone() };
     let params = params![server.id, model::to_text(&spec)?, flavor.vcpus, flavor.ram, now];
     tx.execute(sql::SET_FLAVOR, params)?;
@@ -139,6 +193,7 @@ pub fn set_flavor(
 /// # Errors
 /// The database's.
 pub fn set_error(tx: &mut Tx<'_>, id: ServerId, fault: &Fault, now: i64) -> Result<(), Error> {
+    counted::returns(tx, id)?;
     tx.execute(sql::SET_ERROR, params![id, model::to_text(fault)?, now])?;
     Ok(())
 }
@@ -203,15 +258,17 @@ pub fn loads(tx: &mut Tx<'_>) -> Result<Vec<(String, i64, i64)>, Error> {
 }
 
 /// Removes the row; whoever calls has released what the server held. What it was is kept among the
-/// deleted ones, and its place in a server group is free.
+/// deleted ones, and its place in a server group is free. Says whether the server has connections to
+/// networks, which have to go too ([`crate::app::nics::delete`]).
 ///
 /// # Errors
 /// The database's.
-pub fn delete(tx: &mut Tx<'_>, id: ServerId) -> Result<(), Error> {
+pub fn delete(tx: &mut Tx<'_>, id: ServerId) -> Result<bool, Error> {
+    counted::leaves(tx, id)?;
     deleted::keep(tx, id, kilonova_wire::time::now_micros())?;
     super::server_groups::leave(tx, id)?;
-    tx.execute(sql::DELETE, params![id])?;
-    Ok(())
+    let row = tx.row(sql::DELETE, params![id])?;
+    row.map_or(Ok(false), |row| networked(&row))
 }
 
 pub(crate) fn shape(text: impl Into<String>) -> Error {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use kilonova_ids::{ImageId, ServerId};
+use kilonova_node_api::Key;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -105,6 +106,9 @@ pub struct Spec {
     pub image_properties: BTreeMap<String, String>,
     /// Key pair name.
     pub key_name: Option<String>,
+    /// The key pair as it was then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<Key>,
     /// Host name inside the guest.
     pub hostname: String,
     /// Whether a config drive was asked for.
@@ -125,6 +129,16 @@ pub struct Spec {
     pub access: [String; 2],
     /// `AUTO` or `MANUAL`.
     pub disk_config: String,
+    /// Whether it has, or has had, connections to networks. Nobody looks for those of others.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub networked: bool,
+}
+
+/// What of a [`Spec`] says whether ports have to be looked for.
+#[derive(Deserialize)]
+pub(super) struct Networked {
+    #[serde(default)]
+    pub networked: bool,
 }
 
 /// Why a server is in `ERROR`.

@@ -21,12 +21,22 @@ kilonova_store::statements! {
     /// Life.
     SET_STATE = "UPDATE servers SET vm_state = ?2, task_state = ?3, power_state = ?4, updated_at = ?5,
         fault = NULL WHERE id = ?1";
+    /// Built, and running for the first time; a server that is deleted is not being built.
+    SET_BUILT = "UPDATE servers SET vm_state = 'active', task_state = NULL, power_state = ?2,
+        updated_at = ?3, launched_at = COALESCE(launched_at, ?3), fault = NULL
+        WHERE id = ?1 AND vm_state <> 'soft-delete'";
+    /// What the guest does.
+    SET_POWER = "UPDATE servers SET power_state = ?2, updated_at = ?3 WHERE id = ?1";
     /// Work in progress.
     SET_TASK = "UPDATE servers SET task_state = ?2, updated_at = ?3 WHERE id = ?1";
     /// First start.
     SET_LAUNCHED = "UPDATE servers SET launched_at = ?2 WHERE id = ?1 AND launched_at IS NULL";
     /// Place.
-    SET_HOST = "UPDATE servers SET host = ?2, updated_at = ?3 WHERE id = ?1";
+    SET_HOST = "UPDATE servers SET host = ?2, updated_at = ?3 WHERE id = ?1 RETURNING spec";
+    /// What it is to be.
+    SET_SPEC = "UPDATE servers SET spec = ?2, updated_at = ?3 WHERE id = ?1";
+    /// Those on a host.
+    IDS_ON = "SELECT id FROM servers WHERE host = ?1 ORDER BY seq";
     /// Where it is.
     HOST_OF = "SELECT host FROM servers WHERE id = ?1";
     /// Size.
@@ -45,9 +55,10 @@ kilonova_store::statements! {
     SET_LOCK = "UPDATE servers SET locked_by = ?2, locked_reason = ?3 WHERE id = ?1";
     /// How many each host has, and how many of them are being built, moved or imaged.
     LOADS = "SELECT host, COUNT(*), CAST(SUM(CASE WHEN vm_state = 'building' OR task_state IN
-        ('rebuilding', 'resize_prep', 'resize_migrating', 'resize_finish', 'migrating',
-        'image_snapshot', 'image_snapshot_pending', 'image_backup', 'image_uploading', 'unshelving')
+        ('rebuilding', 'rebuild_spawning', 'resize_prep', 'resize_migrating', 'resize_migrated',
+        'resize_finish', 'migrating', 'image_snapshot', 'image_snapshot_pending', 'image_backup',
+        'image_uploading', 'unshelving')
         THEN 1 ELSE 0 END) AS BIGINT) FROM servers WHERE host IS NOT NULL GROUP BY host";
     /// Gone.
-    DELETE = "DELETE FROM servers WHERE id = ?1";
+    DELETE = "DELETE FROM servers WHERE id = ?1 RETURNING spec";
 }

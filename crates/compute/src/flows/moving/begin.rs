@@ -5,12 +5,13 @@ use std::collections::HashSet;
 
 use kilonova_flow::{self as flow, Operation, Outcome as End};
 use kilonova_ids::ConsumerId;
-use kilonova_node_api::{Attachment, Desired, Domain};
+use kilonova_node_api::{Attachment, Desired, Domain, Power};
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Fault};
 
 use super::super::start;
 use super::Scene;
+use super::along;
 use super::course::Course;
 use crate::app::boot::Placement;
 use crate::app::moves::{self as claims, Search};
@@ -56,7 +57,11 @@ pub(super) fn begin(
     now: i64,
 ) -> Result<(Operation, Move), Error> {
     let server = start.server;
-    let (source, domain) = guest_of(tx, server)?;
+    let (source, mut domain) = guest_of(tx, server)?;
+    if start.kind != Kind::Live && matches!(domain.power, Power::Paused | Power::Suspended) {
+        // Its row says otherwise, by an operator's word: what is in memory cannot come along.
+        domain.power = Power::On;
+    }
     start::begin(tx, context, server, start.action, "begin", start.task, now)?;
     let new = NewMove {
         id: ConsumerId::new_v4(),
@@ -94,6 +99,7 @@ pub(super) fn settle_on(
         excluded.remove(&migration.source);
     }
     claims::leave(tx, server.id, migration.id, &migration.source)?;
+    let required = along::required(migration);
     let search = Search {
         server,
         flavor: &migration.new_flavor,
@@ -101,6 +107,7 @@ pub(super) fn settle_on(
         force: course.force,
         excluded,
         request_id: &scene.operation.request_id,
+        root_required: &required,
         fits,
     };
     let found = claims::place(tx, scene.compute, search, scene.now)?;

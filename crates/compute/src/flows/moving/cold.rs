@@ -10,8 +10,8 @@ use super::super::{power, start};
 use super::begin::{self, Start};
 use super::course::Course;
 use super::{Scene, evacuate, undo};
-use crate::app::states;
 use crate::app::usage::{self, ProjectUsage};
+use crate::app::{aliases, boot, nics, states};
 use crate::db::hosts;
 use crate::db::moves::{self, Kind};
 use crate::db::servers::{self, FlavorOf, Server, VmState};
@@ -29,7 +29,8 @@ pub enum Cold {
 /// Begins it; 202. That there is no place is for the action to tell.
 ///
 /// # Errors
-/// 409 in Nova's words when the server is not in a state for it, 403 for a size over the limits.
+/// 409 in Nova's words when the server is not in a state for it, 403 for a size over the limits, 400 for
+/// a size whose devices nobody can name.
 pub fn move_cold(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -46,7 +47,9 @@ pub fn move_cold(
     begin::host_is_up(compute, server, now)?;
     if let Cold::Resize(flavor) = cold {
         may_grow(tx, server, flavor)?;
+        boot::machine::check(&server.spec.image_properties, flavor)?;
     }
+    aliases::check(&compute.options.pci_aliases, flavor)?;
     let status = "pre-migrating";
     let start = Start { server, kind, action, task: "resize_prep", status, flavor };
     let (operation, migration) = begin::begin(tx, context, &start, now)?;
@@ -68,6 +71,7 @@ pub fn move_cold(
         &start::event("compute_prep_resize", &place.host, None, now, now),
     )?;
     course.devices = place.devices;
+    course.chosen = Some(place.how);
     scene.migration.dest = Some(place.host.clone());
     moves::set_status(tx, scene.migration.id, "migrating", now)?;
     let same_host = place.host == scene.migration.source;
@@ -138,8 +142,12 @@ pub(super) fn make_dest(
     course: &Course,
     dest: &str,
 ) -> Result<(), Error> {
-    let task =
-        if scene.operation.kind == "evacuate" { "rebuild_spawning" } else { "resize_finish" };
+    // The host says when the disk is there; where it is already, the guest is made at once.
+    let task = match (scene.operation.kind.as_str(), scene.migration.same_host()) {
+        ("evacuate", _) => "rebuild_spawning",
+        (_, true) => "resize_finish",
+        (_, false) => "resize_migrated",
+    };
     servers::set_task(tx, scene.server.id, Some(task), scene.now)?;
     let power = course.power.unwrap_or(Power::On);
     let document = guest(tx, scene, course.devices.clone(), power)?;
@@ -163,8 +171,15 @@ fn guest(
     domain.boot.root_gb = flavor.disk;
     domain.boot.ephemeral_gb = flavor.ephemeral;
     domain.boot.swap_mb = flavor.swap;
+    domain.machine = boot::machine::of(&scene.server.spec, flavor);
     domain.power = power;
     domain.devices = devices;
+    if let Some(dest) = &migration.dest {
+        domain.interfaces = nics::of_guest(tx, &scene.server, dest)?;
+        if migration.kind == Kind::Evacuation {
+            domain.guest = boot::told(scene.compute, &scene.server, dest);
+        }
+    }
     // A verb that was carried out on the old host is not one for the new.
     domain.verb = domain.verb.filter(|_| migration.same_host());
     domain.from = None;
@@ -195,7 +210,7 @@ pub(super) fn dest_made(tx: &mut Tx<'_>, scene: Scene<'_>, outcome: &Outcome) ->
     };
     let (id, now) = (scene.server.id, scene.now);
     flow::event(tx, scene.operation.id, &start::event(name, &dest, None, since, now))?;
-    servers::set_host(tx, id, Some(&dest), now)?;
+    nics::set_host(tx, id, Some(&dest), now)?;
     if evacuated {
         evacuate::arrived(tx, &scene, power_state)?;
     } else {

@@ -1,7 +1,7 @@
 //! What becomes of a server in its new place or size: it stays, or goes back.
 
 use kilonova_flow::{self as flow, NewOperation, Outcome as End};
-use kilonova_ids::{OperationId, RequestId, ServerId};
+use kilonova_ids::{RequestId, ServerId, ascending};
 use kilonova_node_api::Desired;
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Fault};
@@ -11,6 +11,7 @@ use super::super::start;
 use super::course::Course;
 use super::{Scene, put, undo};
 use crate::app::moves as claims;
+use crate::app::nics;
 use crate::app::states;
 use crate::db::moves::{self, Move};
 use crate::db::servers::{self, Server, VmState, shape};
@@ -37,7 +38,7 @@ pub fn confirm(
     states::check(context, server, "confirmResize")?;
     let migration = finished(tx, server)?;
     let operation = NewOperation {
-        id: OperationId::new_v4(),
+        id: ascending(),
         kind: "confirmResize",
         subject: server.id,
         request_id: context.request_id_text(),
@@ -68,7 +69,7 @@ pub fn confirm_unasked(
         return Ok(false);
     }
     let operation = NewOperation {
-        id: OperationId::new_v4(),
+        id: ascending(),
         kind: "confirmResize",
         subject: server.id,
         request_id: format!("req-{}", RequestId::new_v4()),
@@ -155,10 +156,15 @@ pub fn revert(
     let operation = flow::open_of(tx, server.id)?.ok_or_else(|| shape("no operation"))?;
     moves::set_status(tx, migration.id, "reverting", now)?;
     servers::set_flavor(tx, server, &migration.old_flavor, now)?;
-    servers::set_host(tx, server.id, Some(&migration.source), now)?;
+    nics::set_host(tx, server.id, Some(&migration.source), now)?;
     let server = server.clone();
     let scene = Scene { compute, operation: &operation, server, migration, now };
-    undo::drop_dest(tx, &scene, Course::default())
+    undo::drop_dest(tx, &scene, Course::default())?;
+    // The server holds its old place again only now: its ports are the devices that it has there.
+    if scene.server.spec.networked {
+        nics::bind(tx, scene.server.id, Some(&scene.migration.source), now)?;
+    }
+    Ok(())
 }
 
 /// Notes how going back went.

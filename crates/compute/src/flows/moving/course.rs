@@ -5,6 +5,7 @@ use kilonova_node_api::{Attachment, Power};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::whereabouts::Has;
 use crate::Error;
 use crate::db::servers::shape;
 
@@ -19,6 +20,8 @@ pub(super) struct Course {
     pub host: Option<String>,
     /// Whether that one is taken whatever its zone.
     pub force: bool,
+    /// How the new place was chosen, for operators.
+    pub chosen: Option<String>,
     /// Hosts that failed.
     pub tried: Vec<String>,
     /// Why the last one did.
@@ -27,6 +30,15 @@ pub(super) struct Course {
     pub cancelled: bool,
     /// Whether the running guest was on its way.
     pub sent: bool,
+    /// What its old host has of it, if that was asked and is known.
+    pub source: Option<Has>,
+    /// Since when its new host is asked for it, microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked: Option<i64>,
+    /// Whether its user was told that nobody knows where it is.
+    pub told: bool,
+    /// Whether it does not run on its old host, which is to go on with it.
+    pub stopped: bool,
 }
 
 impl Course {

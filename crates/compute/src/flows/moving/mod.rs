@@ -4,7 +4,7 @@
 //! ```text
 //!   resize, migrate:  stop_source ─► make_dest ─► VERIFY_RESIZE ─► confirmed │ revert: drop_dest ─► restore
 //!   evacuate:                        make_dest ─► on the new host
-//!   live:             receive ─► transfer ─► arrive
+//!   live:             queued ─► receive ─► transfer ─► arrive; in doubt abort, find
 //!   any of them:      … fails ─► drop_dest ─► the next host │ restore ─► as it was before
 //! ```
 //!
@@ -14,15 +14,19 @@
 //!
 //! Who reports counts: each step hears one of the two hosts only.
 
+mod along;
 mod begin;
 mod cold;
 mod confirm;
 mod course;
 mod evacuate;
 mod live;
+mod meddle;
 mod undo;
+mod whereabouts;
 
 use kilonova_flow::{self as flow, Operation, Outcome as End};
+use kilonova_ids::ServerId;
 use kilonova_node_api::{Desired, Observation};
 use kilonova_store::Tx;
 
@@ -31,11 +35,14 @@ use crate::db::moves::{self, Move};
 use crate::db::servers::{self, Server};
 use crate::{Compute, Error};
 
+pub use along::{address_of, stays};
 pub use cold::{Cold, move_cold};
 pub use confirm::{confirm, confirm_unasked, revert, stay_there};
 pub use evacuate::{Evacuation, evacuate};
-pub use live::{Live, abort, force_complete, migrate_live, no_progress};
+pub use live::{Live, let_next_go, migrate_live};
+pub use meddle::{abort, force_complete, no_progress};
 pub use undo::{call_off, give_up_dest};
+pub use whereabouts::find_guest;
 
 /// What a step of a move looks at.
 struct Scene<'a> {
@@ -53,11 +60,22 @@ impl Scene<'_> {
     }
 }
 
+/// What a server's open operation does to it, where that is a move of this sort.
+fn open_move(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    is_one: impl FnOnce(&Operation) -> bool,
+) -> Result<Option<(Operation, Server, Move)>, Error> {
+    let Some(operation) = flow::open_of(tx, server)?.filter(is_one) else { return Ok(None) };
+    let (server, migration) = (servers::find(tx, server)?, moves::open_of(tx, server)?);
+    Ok(server.zip(migration).map(|(server, migration)| (operation, server, migration)))
+}
+
 fn put(
     tx: &mut Tx<'_>,
     compute: &Compute,
     host: &str,
-    server: kilonova_ids::ServerId,
+    server: ServerId,
     desired: &Desired,
 ) -> Result<(), Error> {
     let generation = documents::put(tx, host, server, desired)?;
@@ -97,7 +115,10 @@ pub(super) fn observed(
         "stop_source" if source => cold::source_stopped(tx, scene, &observation.outcome),
         "make_dest" if dest => cold::dest_made(tx, scene, &observation.outcome),
         "receive" if dest => live::received(tx, scene, &observation.outcome),
-        "transfer" | "abort" if source => live::sent(tx, scene, &observation.outcome),
+        "transfer" | "abort" | "find" if source => {
+            whereabouts::source_said(tx, scene, &observation.outcome)
+        }
+        "find" if dest => whereabouts::dest_said(tx, scene, &observation.outcome),
         "arrive" if dest => live::arrived(tx, scene, &observation.outcome),
         "drop_dest" if dest => undo::dest_dropped(tx, scene, host, &observation.outcome),
         "restore" if source => undo::restored(tx, scene, &observation.outcome),

@@ -5,17 +5,19 @@
 //! the new host says that nothing is left there.
 
 use kilonova_flow::{self as flow, Operation, Outcome as End};
-use kilonova_ids::ServerId;
+use kilonova_ids::{ConsumerId, ServerId};
 use kilonova_node_api::{Desired, Outcome, Power};
 use kilonova_store::Tx;
+use kilonova_wire::Fault;
 
+use super::super::stay::PAUSED;
 use super::super::{power, start};
 use super::course::Course;
-use super::{Scene, begin, cold, confirm, live};
+use super::{Scene, begin, cold, confirm, live, open_move};
 use crate::app::moves as claims;
 use crate::db::documents;
-use crate::db::moves::{self, Kind, Move};
-use crate::db::servers::{self, Fault, Server, VmState};
+use crate::db::moves::{self, Kind, Move, NewMove};
+use crate::db::servers::{self, Server, VmState};
 use crate::{Compute, Error};
 
 /// Clears the new place.
@@ -79,27 +81,10 @@ fn go_on(tx: &mut Tx<'_>, mut scene: Scene<'_>) -> Result<(), Error> {
     if kind == "revertResize" || course.cancelled || course.sent {
         return restore(tx, &scene, &course);
     }
-    let live = scene.migration.kind == Kind::Live;
     if course.tried.len() < scene.compute.options.max_attempts {
-        let found = if live {
-            match live::next_host(tx, &scene, &mut course)? {
-                Ok(()) => return Ok(()),
-                Err(why) => Err(why),
-            }
-        } else {
-            begin::settle_on(tx, &scene, &course, &|_| true)?
-        };
-        match found {
-            Ok(place) => {
-                course.devices = place.devices;
-                scene.migration.dest = Some(place.host.clone());
-                return cold::make_dest(tx, &scene, &course, &place.host);
-            }
-            Err(why) => {
-                let reason = course.reason().to_owned();
-                course.reason =
-                    Some(format!("No valid host was found. {why} Last failure: {reason}"));
-            }
+        match next_place(tx, &mut scene, &mut course)? {
+            Ok(()) => return Ok(()),
+            Err(why) => course.reason = Some(no_other(&course, &why)),
         }
     } else {
         course.reason = Some(format!(
@@ -112,9 +97,36 @@ fn go_on(tx: &mut Tx<'_>, mut scene: Scene<'_>) -> Result<(), Error> {
     restore(tx, &scene, &course)
 }
 
+fn no_other(course: &Course, why: &str) -> String {
+    match &course.reason {
+        Some(reason) => format!("No valid host was found. {why} Last failure: {reason}"),
+        None => format!("No valid host was found. {why}"),
+    }
+}
+
+/// Claims another place and begins there, or says why there is none.
+fn next_place(
+    tx: &mut Tx<'_>,
+    scene: &mut Scene<'_>,
+    course: &mut Course,
+) -> Result<Result<(), String>, Error> {
+    if scene.migration.kind == Kind::Live {
+        return live::next_host(tx, scene, course);
+    }
+    Ok(match begin::settle_on(tx, scene, course, &|_| true)? {
+        Ok(place) => {
+            course.devices = place.devices;
+            course.chosen = Some(place.how);
+            scene.migration.dest = Some(place.host.clone());
+            Ok(cold::make_dest(tx, scene, course, &place.host)?)
+        }
+        Err(why) => Err(why),
+    })
+}
+
 /// The guest is to be on its old host as it was.
 pub(super) fn restore(tx: &mut Tx<'_>, scene: &Scene<'_>, course: &Course) -> Result<(), Error> {
-    if scene.migration.kind == Kind::Live {
+    if scene.migration.kind == Kind::Live && !course.stopped {
         // The guest has never stopped.
         return as_before(tx, scene, course);
     }
@@ -137,6 +149,7 @@ pub(super) fn restored(tx: &mut Tx<'_>, scene: Scene<'_>, outcome: &Outcome) -> 
     let power_state = match (outcome, scene.migration.old_domain.power) {
         (Outcome::Running, Power::On) => power::RUNNING,
         (Outcome::Stopped, Power::Off) => power::SHUTDOWN,
+        (Outcome::Paused, Power::Paused) => PAUSED,
         (Outcome::Failed { step, message }, _) => {
             let why = format!("{source}: {step}: {message}");
             let message = match &course.reason {
@@ -146,7 +159,8 @@ pub(super) fn restored(tx: &mut Tx<'_>, scene: Scene<'_>, outcome: &Outcome) -> 
             if reverted {
                 confirm::note_reverted(tx, &scene, Some(&message))?;
             }
-            let fault = Fault { code: 500, message: message.clone(), created: now, details: None };
+            let fault =
+                servers::Fault { code: 500, message: message.clone(), created: now, details: None };
             moves::close(tx, scene.migration.id, "error", now)?;
             servers::set_error(tx, id, &fault, now)?;
             return Ok(flow::finish(tx, scene.operation, End::Failed, Some(&message), now)?);
@@ -185,7 +199,11 @@ fn end(tx: &mut Tx<'_>, scene: &Scene<'_>, course: &Course) -> Result<(), Error>
     };
     flow::event(tx, operation.id, &begin::conductor(name, Some(reason), now))?;
     moves::close(tx, scene.migration.id, status, now)?;
-    Ok(flow::finish(tx, operation, End::Failed, Some(reason), now)?)
+    flow::finish(tx, operation, End::Failed, Some(reason), now)?;
+    if operation.kind == "live-migration" {
+        live::let_next_go(tx, scene.compute, &scene.migration.source, now)?;
+    }
+    Ok(())
 }
 
 /// A move whose new host is lost goes on without it. Says whether it was one.
@@ -198,15 +216,10 @@ pub fn give_up_dest(
     server: ServerId,
     now: i64,
 ) -> Result<bool, Error> {
-    let Some(operation) = flow::open_of(tx, server)? else { return Ok(false) };
+    let making = ["make_dest", "receive", "drop_dest"];
+    let open = open_move(tx, server, |open| making.contains(&open.step.as_str()))?;
+    let Some((operation, server, migration)) = open else { return Ok(false) };
     let step = operation.step.as_str();
-    if !matches!(step, "make_dest" | "receive" | "drop_dest") {
-        return Ok(false);
-    }
-    let (Some(server), Some(migration)) = (servers::find(tx, server)?, moves::open_of(tx, server)?)
-    else {
-        return Ok(false);
-    };
     let lost = |host: &String| compute.host_is_lost(host, now);
     let Some(dest) = migration.dest.clone().filter(lost).filter(|_| !migration.same_host()) else {
         return Ok(false);
@@ -219,11 +232,49 @@ pub fn give_up_dest(
         drop_dest(tx, &scene, course)?;
     }
     claims::abandon_held(tx, compute, scene.server.id, &dest)?;
-    // No third host is tried: the migration has to remember what is dirty on the second.
     let Some(operation) = flow::open_of(tx, scene.server.id)? else { return Ok(true) };
-    let course = Course::of(&operation)?;
-    restore(tx, &Scene { operation: &operation, ..scene }, &course)?;
+    let mut course = Course::of(&operation)?;
+    let scene = Scene { operation: &operation, ..scene };
+    let back = operation.kind == "revertResize" || course.cancelled || course.sent;
+    if !back && course.tried.len() < compute.options.max_attempts {
+        match tx.attempt(|tx| anew(tx, &scene, course.clone())) {
+            Ok(()) => return Ok(true),
+            Err(Error::Refused(why)) => course.reason = Some(no_other(&course, &why.message)),
+            Err(error) => return Err(error),
+        }
+    }
+    restore(tx, &scene, &course)?;
     Ok(true)
+}
+
+/// Tries a third host. The migration to the second is over, and remembers what is dirty there; it is
+/// another one that goes on.
+fn anew(tx: &mut Tx<'_>, scene: &Scene<'_>, mut course: Course) -> Result<(), Error> {
+    let (old, now) = (&scene.migration, scene.now);
+    moves::close(tx, old.id, "error", now)?;
+    let new = NewMove {
+        id: ConsumerId::new_v4(),
+        server: old.server,
+        kind: old.kind,
+        status: if old.kind == Kind::Live { "preparing" } else { "migrating" },
+        source: old.source.clone(),
+        was: old.was,
+        old_flavor: old.old_flavor.clone(),
+        new_flavor: old.new_flavor.clone(),
+        old_domain: old.old_domain.clone(),
+        user_id: old.user_id.clone(),
+        project_id: old.project_id.clone(),
+    };
+    moves::insert(tx, &new, now)?;
+    let Some(migration) = moves::open_of(tx, old.server)? else { return Ok(()) };
+    let mut scene = Scene {
+        compute: scene.compute,
+        operation: scene.operation,
+        server: scene.server.clone(),
+        migration,
+        now,
+    };
+    next_place(tx, &mut scene, &mut course)?.map_err(|why| Fault::conflict(why).into())
 }
 
 /// Ends a move that somebody steps over (a delete, an evacuation): the server holds the place that it
@@ -241,7 +292,8 @@ pub fn call_off(
 ) -> Result<(), Error> {
     let Some(migration) = moves::open_of(tx, server.id)? else { return Ok(()) };
     let step = operation.map_or("", |operation| operation.step.as_str());
-    if matches!(step, "stop_source" | "make_dest" | "receive" | "transfer" | "abort") {
+    let holds_dest = ["stop_source", "make_dest", "queued", "receive", "transfer", "abort", "find"];
+    if holds_dest.contains(&step) {
         untangle(tx, compute, server.id, &migration)?;
     }
     moves::close(tx, migration.id, status, now)

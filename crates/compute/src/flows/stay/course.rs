@@ -25,6 +25,15 @@ pub(super) struct Course {
     /// Of a backup: its type, and how many of them are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<(String, i64)>,
+    /// How the new place was chosen, for operators.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<String>,
+    /// Hosts that failed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tried: Vec<String>,
+    /// The host that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// Why it is given up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,

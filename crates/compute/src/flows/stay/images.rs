@@ -52,7 +52,7 @@ pub fn take(
 }
 
 /// A new image for the server's disk. It belongs to whoever asks for it, and says of itself what the
-/// server's own image does.
+/// server's own image does. Of which format it is, its host says with the bytes.
 pub(super) fn reserve(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -74,7 +74,6 @@ pub(super) fn reserve(
     let mut image = ImageRecord::new(ImageId::new_v4(), owner.clone(), now);
     image.name = Some(picture.name.clone());
     image.visibility = Visibility::Private;
-    image.disk_format = Some("raw".to_owned());
     image.container_format = Some("bare".to_owned());
     image.min_disk = server.spec.flavor.disk;
     if let Some(base) = base {

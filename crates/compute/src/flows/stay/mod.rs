@@ -24,11 +24,13 @@ mod unshelve;
 mod wish;
 
 use kilonova_flow::{self as flow, Operation, Outcome as End};
-use kilonova_node_api::{Desired, Domain, Observation};
+use kilonova_ids::{ImageId, ServerId};
+use kilonova_node_api::{Desired, Domain, Observation, Rescue};
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Fault};
 
 use super::start;
+use crate::app::boot::machine;
 use crate::app::states;
 use crate::db::documents;
 use crate::db::servers::{self, Server};
@@ -39,9 +41,9 @@ pub use images::{Picture, take};
 pub use shelve::{offload, offload_unasked, shelve};
 pub use soft_delete::{reclaim, restore, soft_delete};
 pub use unshelve::{Destination, unshelve};
-pub use wish::Wish;
+pub use wish::{Rebuild, Wish};
 
-pub(super) use settle::PAUSED;
+pub(super) use settle::{PAUSED, SUSPENDED};
 pub(super) use shelve::drop_image;
 pub(super) use soft_delete::SOFT;
 
@@ -107,6 +109,24 @@ pub fn ask(
     begin(tx, compute, context, server, wish, course, now)
 }
 
+/// Takes a server out of rescue that is in it for too long (`rescue_timeout`), if it still is.
+///
+/// # Errors
+/// The database's.
+pub fn unrescue_unasked(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    now: i64,
+) -> Result<(), Error> {
+    let Some(server) = servers::find(tx, server)? else { return Ok(()) };
+    let nobody = start::nobody(&server);
+    if states::check(&nobody, &server, "unrescue").is_err() {
+        return Ok(());
+    }
+    ask(tx, compute, &nobody, &server, &Wish::Unrescue, now)
+}
+
 /// [`ask`], of a server that was found to be in a state for it.
 fn begin(
     tx: &mut Tx<'_>,
@@ -132,9 +152,24 @@ fn begin(
     };
     let operation = start::begin_with(tx, context, server, how, now)?;
     wish.apply(&mut domain, operation);
+    if let Wish::Rescue(image) = wish {
+        domain.rescue = Some(rescue(tx, server, *image)?);
+    }
     let generation = documents::put(tx, &host, server.id, &Desired::Present(Box::new(domain)))?;
     compute.wake_on_commit(tx, &host, generation);
     Ok(())
+}
+
+/// How a server is mended from an image: as that image says of itself.
+fn rescue(tx: &mut Tx<'_>, server: &Server, image: Option<ImageId>) -> Result<Rescue, Error> {
+    let spec = &server.spec;
+    let other = match image.filter(|_| image != spec.image) {
+        Some(id) => kilonova_image::find(tx, id)?,
+        None => None,
+    };
+    let properties = other.map_or_else(|| spec.image_properties.clone(), |image| image.properties);
+    machine::check(&properties, &spec.flavor)?;
+    Ok(machine::rescue(spec, image, &properties))
 }
 
 /// Whether an operation of this kind is one of these.
@@ -145,7 +180,7 @@ pub(super) fn is_one(operation: &Operation) -> bool {
 }
 
 /// The server goes, or something else takes the operation's place: an image that it was to make will
-/// not come.
+/// not come, and its host is not asked for it any more.
 ///
 /// # Errors
 /// The database's.
@@ -154,8 +189,23 @@ pub(super) fn call_off(
     compute: &Compute,
     operation: &Operation,
 ) -> Result<(), Error> {
-    match Course::of(operation).ok().and_then(|course| course.image) {
-        Some(image) if is_one(operation) => images::discard(tx, compute, image),
+    if !is_one(operation) {
+        return Ok(());
+    }
+    if let Some(image) = Course::of(operation)?.image {
+        images::discard(tx, compute, image)?;
+    }
+    let id = operation.subject;
+    let Some(host) = servers::host_of(tx, id)? else { return Ok(()) };
+    match documents::get(tx, &host, id)?.map(|document| document.desired) {
+        Some(Desired::Present(domain))
+            if domain.verb.is_some_and(|(asked_by, _)| asked_by == operation.id) =>
+        {
+            let quiet = Desired::Present(Box::new(Domain { verb: None, ..*domain }));
+            let generation = documents::put(tx, &host, id, &quiet)?;
+            compute.wake_on_commit(tx, &host, generation);
+            Ok(())
+        }
         _ => Ok(()),
     }
 }

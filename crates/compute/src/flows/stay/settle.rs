@@ -8,8 +8,9 @@ use super::super::power::{RUNNING, SHUTDOWN};
 use super::wish::event_of;
 use super::{Scene, images, shelve, soft_delete, undo};
 use crate::Error;
+use crate::db::documents;
+use crate::db::resting::{self, Why};
 use crate::db::servers::{self, Fault, VmState};
-use crate::db::{documents, resting};
 
 /// Nova's power states.
 pub(in crate::flows) const PAUSED: i64 = 3;
@@ -65,7 +66,8 @@ pub(super) fn settled(tx: &mut Tx<'_>, scene: &Scene<'_>, outcome: &Outcome) -> 
     match kind {
         "delete" => soft_delete::rests(tx, scene)?,
         "unshelve" => shelve::forget_image(tx, scene)?,
-        "restore" => resting::end(tx, id)?,
+        "restore" | "unrescue" => resting::end(tx, id)?,
+        "rescue" => resting::put(tx, id, Why::Rescued, None, now)?,
         "rebuild" if vm_state == VmState::Active => servers::set_launched(tx, id, now)?,
         _ => {}
     }

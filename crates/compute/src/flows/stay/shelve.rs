@@ -10,7 +10,7 @@ use super::super::start;
 use super::course::Course;
 use super::wish::event_of;
 use super::{Picture, Scene, Wish, images};
-use crate::app::{boot, states};
+use crate::app::{boot, nics, states};
 use crate::db::documents;
 use crate::db::resting::{self, Why};
 use crate::db::servers::{self, Server, VmState};
@@ -108,7 +108,7 @@ pub(super) fn cleared(tx: &mut Tx<'_>, scene: &Scene<'_>, outcome: &Outcome) -> 
         Outcome::Absent => {
             documents::forget(tx, scene.host, id)?;
             boot::release(tx, scene.compute, id)?;
-            servers::set_host(tx, id, None, now)?;
+            nics::set_host(tx, id, None, now)?;
             servers::set_state(tx, id, VmState::ShelvedOffloaded, None, SHUTDOWN, now)?;
             scene.event(tx, &event_of("shelveOffload"), None)?;
             scene.finish(tx, End::Done, None)

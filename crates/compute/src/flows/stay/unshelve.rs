@@ -1,10 +1,8 @@
 //! A server comes back from the shelf: started where it is, or made anew from its image wherever
 //! there is room for it and its devices.
 
-use std::collections::HashSet;
-
 use kilonova_flow::{self as flow, Outcome as End};
-use kilonova_node_api::{Desired, Outcome, Power};
+use kilonova_node_api::{Desired, Outcome};
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Fault};
 
@@ -13,8 +11,10 @@ use super::super::start;
 use super::course::Course;
 use super::wish::event_of;
 use super::{Scene, Wish, shelve};
+use crate::app::aliases;
 use crate::app::boot;
 use crate::app::moves::{self, Search};
+use crate::app::nics;
 use crate::app::states;
 use crate::db::servers::{self, Server, Spec, VmState, shape};
 use crate::db::{documents, resting};
@@ -58,6 +58,7 @@ pub fn unshelve(
         }
         return super::begin(tx, compute, context, server, &Wish::Unshelve, Course::default(), now);
     }
+    aliases::check(&compute.options.pci_aliases, &server.spec.flavor)?;
     elsewhere(tx, compute, context, server, to, now)
 }
 
@@ -78,6 +79,7 @@ fn elsewhere(
     let course = Course {
         vm_state: server.vm_state.as_str().to_owned(),
         power_state: server.power_state,
+        host: to.host.clone(),
         ..Course::default()
     };
     let how = start::Begin {
@@ -88,37 +90,55 @@ fn elsewhere(
     };
     start::begin_with(tx, context, &server, how, now)?;
     let operation = flow::open_of(tx, server.id)?.ok_or_else(|| shape("no operation"))?;
+    let Err(reason) = place(tx, compute, &server, &operation, &course, now)? else { return Ok(()) };
+    let message = format!("No valid host was found. {reason}");
+    tracing::info!(server = %server.id, "{message}");
+    flow::event(tx, operation.id, &scheduled(Some(&message), now))?;
+    servers::set_task(tx, server.id, None, now)?;
+    Ok(flow::finish(tx, &operation, End::Failed, Some(&message), now)?)
+}
+
+fn scheduled(failure: Option<&str>, now: i64) -> flow::Event {
+    flow::Event { host: None, ..start::event("schedule_instances", "", failure, now, now) }
+}
+
+/// Claims a place on a host that has not failed yet and has the guest made there; or says why there
+/// is none.
+fn place(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: &Server,
+    operation: &flow::Operation,
+    course: &Course,
+    now: i64,
+) -> Result<Result<(), String>, Error> {
     let search = Search {
-        server: &server,
+        server,
         flavor: &server.spec.flavor,
-        host: to.host.as_deref(),
+        host: course.host.as_deref(),
         force: false,
-        excluded: HashSet::new(),
+        excluded: course.tried.iter().cloned().collect(),
         request_id: &operation.request_id,
+        root_required: &[],
         fits: &|_| true,
-    };
-    let schedule = |failure: Option<&str>| flow::Event {
-        host: None,
-        ..start::event("schedule_instances", "", failure, now, now)
     };
     let place = match moves::place(tx, compute, search, now)? {
         Ok(place) => place,
-        Err(reason) => {
-            let message = format!("No valid host was found. {reason}");
-            tracing::info!(server = %server.id, "{message}");
-            flow::event(tx, operation.id, &schedule(Some(&message)))?;
-            servers::set_task(tx, server.id, None, now)?;
-            return Ok(flow::finish(tx, &operation, End::Failed, Some(&message), now)?);
-        }
+        Err(reason) => return Ok(Err(reason)),
     };
-    flow::event(tx, operation.id, &schedule(None))?;
+    flow::event(tx, operation.id, &scheduled(None, now))?;
+    let course = Course { chosen: Some(place.how), ..course.clone() };
+    flow::advance(tx, operation, SPAWN, &course.to_data()?, now)?;
     let image = resting::image(tx, server.id)?.or(server.spec.image);
     let spec = Spec { image, ..server.spec.clone() };
-    let document = boot::desired(server.seq, &server.name, &spec, place.devices, Power::On, None);
-    servers::set_host(tx, server.id, Some(&place.host), now)?;
+    let nics = nics::of_guest(tx, server, &place.host)?;
+    let zone = compute.zone_of(Some(&place.host));
+    let whole = boot::Whole { spec: &spec, ..boot::Whole::of(server, &zone) };
+    let document = boot::desired(&whole, place.devices, nics);
+    nics::set_host(tx, server.id, Some(&place.host), now)?;
     let generation = documents::put(tx, &place.host, server.id, &document)?;
     compute.wake_on_commit(tx, &place.host, generation);
-    Ok(())
+    Ok(Ok(()))
 }
 
 pub(super) fn spawned(tx: &mut Tx<'_>, scene: &Scene<'_>, outcome: &Outcome) -> Result<(), Error> {
@@ -133,7 +153,8 @@ pub(super) fn spawned(tx: &mut Tx<'_>, scene: &Scene<'_>, outcome: &Outcome) -> 
         Outcome::Failed { step, message } => {
             let why = format!("{}: {step}: {message}", scene.host);
             scene.event(tx, &event_of("unshelve"), Some(&why))?;
-            let course = Course { reason: Some(why), ..scene.course.clone() };
+            let mut course = Course { reason: Some(why), ..scene.course.clone() };
+            course.tried.push(scene.host.to_owned());
             scene.advance(tx, CLEAR, &course)?;
             scene.put(tx, &Desired::Absent)
         }
@@ -141,7 +162,8 @@ pub(super) fn spawned(tx: &mut Tx<'_>, scene: &Scene<'_>, outcome: &Outcome) -> 
     }
 }
 
-/// Nothing is left of the try: the server is on its shelf as before, and holds nothing.
+/// Nothing is left of the try: another host is tried, or the server is on its shelf as before, and
+/// holds nothing.
 pub(super) fn cleared(tx: &mut Tx<'_>, scene: &Scene<'_>, outcome: &Outcome) -> Result<(), Error> {
     if *outcome != Outcome::Absent {
         return Ok(());
@@ -149,8 +171,19 @@ pub(super) fn cleared(tx: &mut Tx<'_>, scene: &Scene<'_>, outcome: &Outcome) -> 
     let (id, now) = (scene.server.id, scene.now);
     documents::forget(tx, scene.host, id)?;
     boot::release(tx, scene.compute, id)?;
-    servers::set_host(tx, id, None, now)?;
+    nics::set_host(tx, id, None, now)?;
     let course = &scene.course;
+    let reason = course.reason.as_deref().unwrap_or_default();
+    let message = if course.tried.len() < scene.compute.options.max_attempts {
+        let found = place(tx, scene.compute, &scene.server, scene.operation, course, now)?;
+        let Err(why) = found else { return Ok(()) };
+        format!("No valid host was found. {why} Last failure: {reason}")
+    } else {
+        format!(
+            "Exceeded maximum number of retries. Exhausted all hosts available for retrying the \
+             unshelve of instance {id}. Last failure: {reason}"
+        )
+    };
     servers::set_state(tx, id, course.was(), None, course.power_state, now)?;
-    scene.finish(tx, End::Failed, course.reason.as_deref())
+    scene.finish(tx, End::Failed, Some(&message))
 }

@@ -1,7 +1,7 @@
 //! What can be asked for: its words in Nova, and what it changes in the document.
 
 use kilonova_ids::{ImageId, OperationId};
-use kilonova_node_api::{Domain, Power, Rescue, Verb};
+use kilonova_node_api::{Domain, Guest, Machine, Power, Rescue, Verb};
 
 /// Kinds of operations that are carried out here. A deletion that can be taken back is told from
 /// one that cannot by its step.
@@ -37,8 +37,8 @@ pub enum Wish {
     Rescue(Option<ImageId>),
     /// `unrescue`.
     Unrescue,
-    /// `rebuild`, from this image; one that was shut off stays so.
-    Rebuild(Option<ImageId>),
+    /// `rebuild`, like this; one that was shut off stays so.
+    Rebuild(Box<Rebuild>),
     /// `createImage`, into this image.
     CreateImage(ImageId),
     /// `createBackup`, into this image.
@@ -53,6 +53,19 @@ pub enum Wish {
     SoftDelete,
     /// `restore`.
     Restore,
+}
+
+/// What a server is made anew with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rebuild {
+    /// What the user calls it now.
+    pub name: String,
+    /// The image.
+    pub image: Option<ImageId>,
+    /// What the image says of the machine.
+    pub machine: Machine,
+    /// What the guest is told.
+    pub guest: Guest,
 }
 
 impl Wish {
@@ -104,25 +117,27 @@ impl Wish {
         })
     }
 
-    /// Makes the document say it.
+    /// Makes the document say it, and nothing that was called off.
     pub(super) fn apply(&self, domain: &mut Domain, operation: OperationId) {
+        domain.verb = None;
         match self {
             Self::Pause => domain.power = Power::Paused,
             Self::Suspend => domain.power = Power::Suspended,
-            Self::Unpause | Self::Resume | Self::Unshelve | Self::Restore => {
-                domain.power = Power::On;
-            }
+            Self::Unpause | Self::Resume | Self::Unshelve => domain.power = Power::On,
             Self::Rescue(image) => {
-                domain.rescue = Some(Rescue { image: *image });
+                domain.rescue = Some(Rescue { image: *image, ..Rescue::default() });
                 domain.power = Power::On;
             }
-            Self::Unrescue => {
+            Self::Unrescue | Self::Restore => {
                 domain.rescue = None;
                 domain.power = Power::On;
             }
-            Self::Rebuild(image) => {
-                domain.boot.image = *image;
+            Self::Rebuild(rebuild) => {
+                domain.display_name.clone_from(&rebuild.name);
+                domain.boot.image = rebuild.image;
                 domain.boot.rebuilt = Some(operation);
+                domain.machine = rebuild.machine.clone();
+                domain.guest = rebuild.guest.clone();
                 domain.rescue = None;
                 if domain.power != Power::Off {
                     domain.power = Power::On;

@@ -48,6 +48,20 @@ async fn three_at_once() {
 }
 
 #[tokio::test]
+async fn as_many_as_fit() {
+    matrix::run(Flow {
+        name: "boot of one to four",
+        topology: || hosts(&[("a", &[GPU])]),
+        flavor: "vgpu4",
+        before: Before::Nothing,
+        act: Act::BootSome,
+        done: &["ACTIVE", "ACTIVE"],
+        otherwise: &[&[]],
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_boot_that_fails_on_its_only_host() {
     matrix::run(Flow {
         name: "boot that fails",

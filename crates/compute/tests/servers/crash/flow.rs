@@ -1,9 +1,12 @@
 //! What is done to a cloud, and what it may be like afterwards.
 
+use kilonova_compute::reconcile::rest;
 use kilonova_node::topology::Topology;
 use serde_json::{Value, json};
 
-use crate::kit::{ADMIN, ANN, Answer, Cloud, GPU, Up, hosts};
+use crate::kit::{ADMIN, ANN, Answer, Cloud, GPU, Up, hosts, patiently};
+
+const LIVE: &str = r#"{"os-migrateLive": {"host": null, "block_migration": "auto"}}"#;
 
 /// A server that is there before.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -17,6 +20,10 @@ pub enum Before {
     OnA,
     /// Active first, then these actions, each until it has this status.
     Did(&'static [(&'static str, &'static str)]),
+    /// The same by an admin, on host `a`.
+    DidOnA(&'static [(&'static str, &'static str)]),
+    /// Deleted, and to be restored or reclaimed.
+    Deleted,
 }
 
 /// What is done.
@@ -24,6 +31,8 @@ pub enum Before {
 pub enum Act {
     Boot,
     BootThree,
+    /// One server at least, four at most.
+    BootSome,
     BootAndDelete,
     Delete,
     /// A host is declared dead, which it is not, and a server on it is deleted.
@@ -36,6 +45,12 @@ pub enum Act {
     OperateAndDelete(&'static str),
     /// Host `a` is declared dead, which it is not, and its server is evacuated.
     Evacuate,
+    /// An admin has the server migrate while it runs, and calls that off.
+    Abort,
+    /// The same, and hurries it.
+    Hurry,
+    /// Everything that was deleted long ago goes for good.
+    Reclaim,
 }
 
 pub struct Flow {
@@ -75,18 +90,30 @@ impl Flow {
         if matches!(self.before, Before::Moved | Before::OnA) {
             let id = up.active_on(cloud, "a", self.flavor).await;
             if self.before == Before::Moved {
-                taken(&operate(up, &id, r#"{"migrate": null}"#).await);
+                taken(&operate(cloud, up, &id, r#"{"migrate": null}"#).await);
                 up.becomes(&id, "VERIFY_RESIZE").await;
+            }
+            return Some(id);
+        }
+        if let Before::DidOnA(actions) = self.before {
+            let id = up.active_on(cloud, "a", self.flavor).await;
+            for (body, status) in actions {
+                assert!(taken(&operate(cloud, up, &id, body).await));
+                up.becomes(&id, status).await;
             }
             return Some(id);
         }
         let id = up.active(cloud, "before", self.flavor).await;
         if let Before::Did(actions) = self.before {
             for (body, status) in actions {
-                let body = serde_json::from_str(body).expect("JSON");
-                assert!(taken(&up.try_act(&id, body).await));
+                assert!(taken(&up.try_act(&id, parse(cloud, body)).await));
                 up.becomes(&id, status).await;
             }
+        }
+        if self.before == Before::Deleted {
+            up.delete(&id).await;
+            up.becomes(&id, "SOFT_DELETED").await;
+            cloud.execute("UPDATE resting SET since = 0").await;
         }
         if self.before == Before::Stopped {
             up.act(&id, json!({"os-stop": null})).await;
@@ -99,9 +126,10 @@ impl Flow {
     pub async fn act(&self, cloud: &Cloud, up: &Up, id: Option<&str>) -> bool {
         let id = id.unwrap_or_default();
         match self.act {
-            Act::Boot => made(self.boot(cloud, up, 1).await).is_some(),
-            Act::BootThree => made(self.boot(cloud, up, 3).await).is_some(),
-            Act::BootAndDelete => match made(self.boot(cloud, up, 1).await) {
+            Act::Boot => made(self.boot(cloud, up, 1, 1).await).is_some(),
+            Act::BootThree => made(self.boot(cloud, up, 3, 3).await).is_some(),
+            Act::BootSome => made(self.boot(cloud, up, 1, 4).await).is_some(),
+            Act::BootAndDelete => match made(self.boot(cloud, up, 1, 1).await) {
                 Some(id) => delete(up, &id).await,
                 None => false,
             },
@@ -112,42 +140,72 @@ impl Flow {
             Act::Operate(bodies) => {
                 let mut all = true;
                 for body in bodies {
-                    all = all && taken(&operate(up, id, body).await);
+                    all = all && taken(&operate(cloud, up, id, body).await);
                 }
                 all
             }
             Act::OperateAndDelete(body) => {
-                taken(&operate(up, id, body).await)
+                taken(&operate(cloud, up, id, body).await)
                     && taken(&up.call(ADMIN, "2.90", &format!("DELETE /servers/{id}"), None).await)
             }
             Act::Evacuate => {
                 taken(&up.try_force_down("a", true).await)
-                    && taken(&operate(up, id, r#"{"evacuate": {}}"#).await)
+                    && taken(&operate(cloud, up, id, r#"{"evacuate": {}}"#).await)
             }
+            Act::Abort | Act::Hurry => {
+                taken(&operate(cloud, up, id, LIVE).await) && self.meddle(up, id).await
+            }
+            Act::Reclaim => rest::run(up.compute.clone()).await.is_ok() && !up.plan.is_dead(),
             Act::Actions(bodies) => {
                 let mut all = true;
                 for body in bodies {
-                    let body = serde_json::from_str(body).expect("JSON");
-                    all = all && taken(&up.try_act(id, body).await);
+                    all = all && taken(&up.try_act(id, parse(cloud, body)).await);
                 }
                 all
             }
         }
     }
 
-    async fn boot(&self, cloud: &Cloud, up: &Up, count: usize) -> Answer {
+    /// Has a hand in the live migration once the guest is on its way. Whether it came in time.
+    async fn meddle(&self, up: &Up, id: &str) -> bool {
+        let path = format!("/servers/{id}/migrations");
+        let mut number = None;
+        patiently("a guest on its way", async || {
+            let list = up.get(ADMIN, "2.80", &path).await;
+            let found = list.body["migrations"].as_array().cloned().unwrap_or_default();
+            let running = found.iter().find(|one| one["status"] == "running");
+            number = running.and_then(|one| one["id"].as_i64());
+            let nobody = up.plan.is_dead() || up.nodes.names().is_empty();
+            number.is_some() || nobody || up.is_quiet().await
+        })
+        .await;
+        let Some(number) = number else { return false };
+        let (what, body) = match self.act {
+            Act::Abort => (format!("DELETE {path}/{number}"), None),
+            _ => (format!("POST {path}/{number}/action"), Some(json!({"force_complete": null}))),
+        };
+        up.call(ADMIN, "2.80", &what, body).await.status.is_success()
+    }
+
+    async fn boot(&self, cloud: &Cloud, up: &Up, least: usize, most: usize) -> Answer {
         let mut wish = up.wish(cloud, "one", self.flavor);
-        wish["server"]["min_count"] = json!(count);
+        wish["server"]["min_count"] = json!(least);
+        wish["server"]["max_count"] = json!(most);
         up.call(ANN, "2.90", "POST /servers", Some(wish)).await
     }
 
     /// What has to be undone after all.
-    pub async fn restore(&self, up: &Up) {
+    pub async fn restore(&self, cloud: &Cloud, up: &Up, servers: &[Value]) {
         if let Act::DeleteOnLostHost(host) = self.act {
             up.force_down(host, false).await;
         }
         if let Act::Evacuate = self.act {
             up.force_down("a", false).await;
+            // Nobody waited for the host that counted as dead to start its guest again.
+            let on_a = |server: &&Value| server["OS-EXT-SRV-ATTR:host"] == "a";
+            let stays = servers.iter().filter(on_a).count();
+            patiently("guests to run again", async || cloud.files("a", "running").len() == stays)
+                .await;
         }
     }
 
@@ -163,9 +221,14 @@ impl Flow {
     }
 }
 
-async fn operate(up: &Up, id: &str, body: &str) -> Answer {
-    let body = serde_json::from_str(body).expect("JSON");
-    up.call(ADMIN, "2.90", &format!("POST /servers/{id}/action"), Some(body)).await
+async fn operate(cloud: &Cloud, up: &Up, id: &str, body: &str) -> Answer {
+    let body = parse(cloud, body);
+    up.call(ADMIN, "2.91", &format!("POST /servers/{id}/action"), Some(body)).await
+}
+
+/// A body in which `IMAGE` stands for the image that every server is made from.
+fn parse(cloud: &Cloud, body: &str) -> Value {
+    serde_json::from_str(&body.replace("IMAGE", &cloud.image.to_string())).expect("JSON")
 }
 
 async fn delete(up: &Up, id: &str) -> bool {

@@ -5,6 +5,7 @@
 //! allows, the rules must hold, hosts and memory must be as the ledger says, and once all servers
 //! are deleted nothing may be left.
 
+use kilonova_compute::Options;
 use kilonova_store::testing::{CrashPlan, Death};
 
 use super::Flow;
@@ -15,7 +16,15 @@ const MOST: u64 = 60;
 const DEATHS: [Death; 2] = [Death::BeforeCommit, Death::AfterCommit];
 
 pub async fn run(flow: Flow) {
-    for (cloud, mut up) in Cloud::all_up((flow.topology)()).await {
+    run_with(flow, Options::default()).await;
+}
+
+/// [`run`], with what an operator decided.
+pub async fn run_with(flow: Flow, options: Options) {
+    for mut cloud in Cloud::all((flow.topology)()).await {
+        cloud.options = options.clone();
+        let mut up = cloud.start().await;
+        up.hosts_are_there().await;
         let mut points = 0;
         for whole in [true, false] {
             for at in 0.. {
@@ -105,7 +114,7 @@ async fn finish(flow: &Flow, cloud: &Cloud, up: &Up, answered: bool, when: &str)
     up.hosts_have_dropped(cloud).await;
     // The last commit of the dead may be later than the start of their successors, who follow.
     up.compute.world.follow(&cloud.store).await.expect("follows");
-    flow.restore(up).await;
+    flow.restore(cloud, up, &servers).await;
     flow.judge(&servers, answered, when);
     cloud.sound(up, when).await;
     cloud.sweep(up, when).await;

@@ -1,6 +1,8 @@
 //! Operations that leave a server where it is, and die on their way.
 
-use super::{Before, Flow, flow, matrix};
+use kilonova_compute::Options;
+
+use super::{Act, Before, Flow, flow, matrix};
 use crate::kit::{GPU, hosts};
 
 const PAUSE: &str = r#"{"pause": null}"#;
@@ -15,6 +17,8 @@ const IMAGE: &str = r#"{"createImage": {"name": "picture"}}"#;
 const BACKUP: &str =
     r#"{"createBackup": {"name": "daily", "backup_type": "daily", "rotation": 1}}"#;
 const DUMP: &str = r#"{"trigger_crash_dump": null}"#;
+const REBUILD: &str = r#"{"rebuild": {"imageRef": "IMAGE"}}"#;
+const RESTORE: &str = r#"{"restore": null}"#;
 const HARD: &str = r#"{"reboot": {"type": "HARD"}}"#;
 
 #[tokio::test]
@@ -77,6 +81,41 @@ async fn unshelve() {
     let before = Before::Did(&[(SHELVE, "SHELVED_OFFLOADED")]);
     let otherwise: &[&[&str]] = &[&["SHELVED_OFFLOADED"]];
     matrix::run(flow("unshelve", before, &[UNSHELVE], &["ACTIVE"], otherwise)).await;
+}
+
+#[tokio::test]
+async fn rebuild() {
+    matrix::run(flow("rebuild", Before::Active, &[REBUILD], &["ACTIVE"], &[])).await;
+}
+
+#[tokio::test]
+async fn rebuild_of_a_stopped_one() {
+    let rebuild = flow("rebuild stopped", Before::Stopped, &[REBUILD], &["SHUTOFF"], &[]);
+    matrix::run(rebuild).await;
+}
+
+#[tokio::test]
+async fn a_deletion_that_can_be_taken_back() {
+    let delete = flow("soft delete", Before::Active, &[], &["SOFT_DELETED"], &[&["ACTIVE"]]);
+    restorable(Flow { act: Act::Delete, ..delete }).await;
+}
+
+#[tokio::test]
+async fn a_restoration() {
+    let otherwise: &[&[&str]] = &[&["SOFT_DELETED"]];
+    restorable(flow("restore", Before::Deleted, &[RESTORE], &["ACTIVE"], otherwise)).await;
+}
+
+#[tokio::test]
+async fn a_reclamation() {
+    let reclaim = flow("reclaim", Before::Deleted, &[], &[], &[&["SOFT_DELETED"]]);
+    restorable(Flow { act: Act::Reclaim, ..reclaim }).await;
+}
+
+/// Where the operator lets deletions be taken back for an hour.
+async fn restorable(flow: Flow) {
+    let options = Options { reclaim_instance_interval: 3600, ..Options::default() };
+    matrix::run_with(flow, options).await;
 }
 
 #[tokio::test]

@@ -19,6 +19,7 @@ use kilonova_wire::noauth::NoAuth;
 use kilonova_wire::time::now_micros;
 use serde_json::{Value, json};
 
+use super::topology::aliases;
 use super::up::Up;
 use crate::common::Client;
 
@@ -40,6 +41,9 @@ const FLAVORS: &[(&str, &[(&str, &str)])] = &[
     ("once", &[("resources:CUSTOM_ONCE", "1")]),
 ];
 
+/// The alias that every cloud has: a network card whole.
+const WHOLE: &str = r#"{"name": "x710", "resource_class": "X710", "device_type": "type-PF"}"#;
+
 pub struct Cloud {
     /// The store's name, for messages.
     pub name: &'static str,
@@ -58,6 +62,7 @@ impl Cloud {
     pub async fn all(topology: Topology) -> Vec<Self> {
         let migrations = [
             kilonova_image::MIGRATIONS,
+            kilonova_network::MIGRATIONS,
             kilonova_placement::MIGRATIONS,
             kilonova_accelerator::MIGRATIONS,
             kilonova_flow::MIGRATIONS,
@@ -71,7 +76,7 @@ impl Cloud {
                 store,
                 image: ImageId::new_v4(),
                 topology: topology.clone(),
-                options: Options::default(),
+                options: Options { pci_aliases: aliases(&[WHOLE]), ..Options::default() },
                 folder: tempfile::tempdir().expect("a folder"),
                 _guard: guard,
             };
@@ -172,13 +177,25 @@ impl Cloud {
 
     /// A public image with these bytes, whose property `accel:function_id` is its name.
     async fn bitstream(&self, name: &str, bytes: Vec<u8>) -> ImageId {
+        self.image_with(name, &[("accel:function_id", name)], bytes).await
+    }
+
+    /// A public image with these properties and bytes.
+    pub async fn image_with(
+        &self,
+        name: &str,
+        properties: &[(&str, &str)],
+        bytes: Vec<u8>,
+    ) -> ImageId {
         let id = ImageId::new_v4();
         let mut image = ImageRecord::new(id, "admin".into(), now_micros());
         image.name = Some(name.into());
         image.visibility = Visibility::Public;
         image.disk_format = Some("raw".into());
         image.container_format = Some("bare".into());
-        image.properties.insert("accel:function_id".into(), name.into());
+        let properties = properties.iter();
+        let properties = properties.map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        image.properties = properties.collect();
         let reserved = self.store.write(move |tx| kilonova_image::reserve(tx, &image));
         reserved.await.expect("an image is added");
         self.images().await.upload(id, Body::from(bytes)).await.expect("its bytes are taken");

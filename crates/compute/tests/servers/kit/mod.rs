@@ -2,6 +2,7 @@
 
 mod cloud;
 mod ledger;
+mod nets;
 mod nodes;
 mod topology;
 mod up;
@@ -9,8 +10,8 @@ mod wait;
 mod wire;
 
 pub use crate::common::{ADMIN, ANN, Answer, BOB, Client};
-pub use cloud::Cloud;
+pub use cloud::{Cloud, client};
 pub use ledger::fault;
-pub use topology::{DISK, FPGA, GPU, GPUS, INTEL, ONCE, cards, hosts};
+pub use topology::{DISK, FPGA, GPU, GPUS, INTEL, ONCE, TYPED, aliases, cards, hosts};
 pub use up::Up;
 pub use wait::patiently;

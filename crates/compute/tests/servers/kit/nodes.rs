@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
+use kilonova_hypervisor::Hypervisor;
 use kilonova_node::topology::Host;
-use kilonova_node::{Error, Node};
+use kilonova_node::{Error, Node, Parts};
 use kilonova_node_api::ControlPlane;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -16,16 +18,19 @@ pub struct Nodes {
     control: Arc<dyn ControlPlane>,
     folder: PathBuf,
     running: BTreeMap<String, Running>,
+    /// How often those that start from now on look at guests that may have changed by themselves.
+    pub power_sync: Option<Duration>,
 }
 
 struct Running {
+    parts: Parts,
     stop: watch::Sender<bool>,
     task: JoinHandle<Result<(), Error>>,
 }
 
 impl Nodes {
     pub fn new(control: Arc<dyn ControlPlane>, folder: PathBuf) -> Self {
-        Self { control, folder, running: BTreeMap::new() }
+        Self { control, folder, running: BTreeMap::new(), power_sync: None }
     }
 
     /// Nodes of the same hosts, none of which runs yet.
@@ -36,9 +41,11 @@ impl Nodes {
     /// Starts a host's agent. One that runs for the host already goes on beside it.
     pub fn start(&mut self, host: &Host) {
         let node = Node::simulated(host, &self.folder).expect("a node");
+        let node = node.syncing_power(self.power_sync);
+        let parts = node.parts().clone();
         let (stop, stopped) = watch::channel(false);
         let task = tokio::spawn(node.run(Arc::clone(&self.control), stopped));
-        self.running.insert(host.name.clone(), Running { stop, task });
+        self.running.insert(host.name.clone(), Running { parts, stop, task });
     }
 
     /// [`Nodes::start`] with steps that fail so many times, or always.
@@ -67,6 +74,11 @@ impl Nodes {
     pub async fn end_of(&mut self, host: &str) -> Error {
         let running = self.running.remove(host).expect("it was started");
         running.task.await.expect("no panic").expect_err("it ended for a reason")
+    }
+
+    /// What runs the guests of a host, as somebody at the host reaches it.
+    pub fn hypervisor(&self, host: &str) -> &dyn Hypervisor {
+        &*self.running.get(host).expect("it was started").parts.hypervisor
     }
 
     pub fn names(&self) -> Vec<String> {

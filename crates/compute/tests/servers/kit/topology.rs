@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use kilonova_compute::app::aliases::{Alias, Aliases};
+use kilonova_node::devices::PciAlias;
 use kilonova_node::topology::{Like, Topology};
 
 /// A host with two GPUs of four vGPUs each.
@@ -11,6 +13,11 @@ devices = { enabled_mdev_types = ["nvidia-35"] }
 "#;
 /// vGPUs on such a host.
 pub const GPUS: i64 = 8;
+/// A host with four vGPUs that are virtual functions with a type of their own.
+pub const TYPED: &str = r#"
+card = [{ card = "a40", addresses = ["0000:25:00.0"], vfs = 4 }]
+devices = { enabled_mdev_types = ["nvidia-558"] }
+"#;
 /// A host with sixteen FPGAs.
 pub const FPGA: &str = "fake = [{}]";
 
@@ -56,6 +63,15 @@ driver = "nvidia"
 exclusive_types = true
 types = [{ id = "nvidia-35", name = "GRID M10-0B", available_instances = 4 }]
 
+[card.a40]
+vendor = "10de"
+product = "2235"
+class = "030200"
+driver = "nvidia"
+exclusive_types = true
+vfio_types = true
+types = [{ id = "nvidia-558", name = "NVIDIA A40-2Q", available_instances = 4 }]
+
 [card.x710]
 vendor = "8086"
 product = "158b"
@@ -84,7 +100,30 @@ vendor = "8086"
 product = "37c8"
 class = "0b4000"
 driver = "c6xx"
+
+[card.twins]
+vendor = "1b36"
+product = "0010"
+vf_product = "0010"
+class = "120000"
+driver = "twins"
+
+[card.a16]
+vendor = "10de"
+product = "25b6"
+class = "030200"
+driver = "nvidia-vfio-pci"
 "#;
+
+/// Aliases as `[pci] alias` has them.
+pub fn aliases(texts: &[&str]) -> Aliases {
+    let each = texts.iter().flat_map(|text| PciAlias::parse(text).expect("an alias"));
+    let each = each.map(|one| {
+        let PciAlias { name, resource_class, required, forbidden } = one;
+        (name, Alias { resource_class, required, forbidden })
+    });
+    each.collect()
+}
 
 /// Hosts by name, with what goes into their entries.
 pub fn hosts(entries: &[(&str, &[&str])]) -> Topology {

@@ -200,7 +200,7 @@ impl Up {
         let row = cloud.store.read(move |tx| tx.row(sql, params![server])).await.expect("a query");
         let generation = row.expect("a document").int(0).expect("a number");
         let epoch = self.compute.fleet.by_name(host).expect("a host").epoch();
-        let report = vec![Observation { server, generation, outcome }];
+        let report = vec![Observation::new(server, generation, outcome)];
         Link(self.compute.clone()).observed(host, epoch, report).await.expect("taken in");
     }
 

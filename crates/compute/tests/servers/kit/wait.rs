@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use kilonova_compute::db::fleet;
+use kilonova_store::{Error, Tx, params};
 use serde_json::Value;
 
 use super::{Cloud, Up};
@@ -9,6 +11,8 @@ use super::{Cloud, Up};
 /// How long anything may take; only a failed test ever waits so long.
 const PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(3);
+/// How often what others wrote is looked at.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Waits until `done`, for as long as anything may take.
 pub async fn patiently(what: &str, mut done: impl AsyncFnMut() -> bool) {
@@ -54,13 +58,49 @@ impl Up {
 
     /// Waits until nothing is being done to any server, and returns all.
     pub async fn settle(&self) -> Vec<Value> {
-        let mut servers = Vec::new();
-        patiently("all servers at rest", async || {
-            servers = self.servers().await;
-            servers.iter().all(at_rest)
-        })
-        .await;
-        servers
+        let begun = tokio::time::Instant::now();
+        let mut looked = begun;
+        loop {
+            let servers = self.servers().await;
+            if servers.iter().all(at_rest) {
+                return servers;
+            }
+            if looked.elapsed() > LOOK {
+                self.look_around().await;
+                looked = tokio::time::Instant::now();
+            }
+            if begun.elapsed() > PATIENCE {
+                panic!("servers at rest: not in time: {servers:#?} {:#?}", self.unfinished().await);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// What services do every ten seconds: by this they see what others wrote, such as a process that
+    /// died while its last commit was under way.
+    async fn look_around(&self) {
+        let rows = self.compute.store.read(fleet::all).await.expect("a query");
+        for row in rows {
+            self.compute.fleet.refresh(&row);
+        }
+    }
+
+    /// What is under way, and what hosts should do; for a test that waits in vain.
+    async fn unfinished(&self) -> Vec<String> {
+        let read = |tx: &mut Tx<'_>| {
+            let mut lines = Vec::new();
+            for sql in [
+                "SELECT kind || ' ' || step || ' ' || data FROM operations WHERE outcome = 'open'",
+                "SELECT host || ' ' || CAST(generation AS TEXT) || ' ' || body FROM documents",
+                "SELECT server_id || ' ' || status || ' to ' || COALESCE(dest_host, '') FROM moves",
+            ] {
+                for row in tx.rows(sql, params![])? {
+                    lines.push(row.string(0)?);
+                }
+            }
+            Ok::<_, Error>(lines)
+        };
+        self.compute.store.read(read).await.expect("a query")
     }
 
     /// Waits until no host has anything left to drop of servers that are gone, or gone elsewhere.
@@ -84,10 +124,15 @@ impl Up {
         list.body["servers"].as_array().is_some_and(|all| all.iter().all(at_rest))
     }
 
-    /// Deletes every server and waits for the end of the last.
+    /// Deletes every server, for good, and waits for the end of the last.
     pub async fn clear(&self) {
         for server in self.servers().await {
             let id = server["id"].as_str().expect("an id");
+            if self.compute.options.reclaim_instance_interval > 0 {
+                let body = serde_json::json!({"forceDelete": null});
+                self.admin("2.90", &format!("POST /servers/{id}/action"), body).await.expect(202);
+                continue;
+            }
             self.call("admin", "2.90", &format!("DELETE /servers/{id}"), None).await.expect(204);
         }
         patiently("no server left", async || self.servers().await.is_empty()).await;

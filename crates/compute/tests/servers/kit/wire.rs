@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use kilonova_ids::ImageId;
 use kilonova_node_api::{
-    Answer, Batch, Carried, Chunk, ControlPlane, Observation, Refusal, Registration, Reply, Session,
+    Answer, Batch, Carried, Chunk, ControlPlane, DiskFormat, Observation, Refusal, Registration,
+    Reply, Session,
 };
 use tokio::sync::watch;
 
@@ -86,10 +87,13 @@ impl ControlPlane for Wire {
         host: &'a str,
         epoch: i64,
         image: ImageId,
+        format: DiskFormat,
         file: PathBuf,
     ) -> Answer<'a, ()> {
         let (services, end) = self.line();
-        Box::pin(async move { until(end, services.keep_image(host, epoch, image, file)).await })
+        Box::pin(
+            async move { until(end, services.keep_image(host, epoch, image, format, file)).await },
+        )
     }
 
     fn replied<'a>(&'a self, host: &'a str, epoch: i64, replies: Vec<Reply>) -> Answer<'a, ()> {

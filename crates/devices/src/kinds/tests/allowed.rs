@@ -24,7 +24,10 @@ fn a_whole_function_is_one_provider_by_its_address() {
     assert_eq!(short(&found.devices), ["0000:03:00.0 CUSTOM_PCI_144D_A808 [0000:03:00.0]"]);
     let device = &found.devices[0];
     assert_eq!((device.kind, device.numa_node), (DeviceKind::Ssd, 0));
-    assert_eq!(device.deployables[0].traits, ["COMPUTE_MANAGED_PCI_DEVICE", "OWNER_NOVA"]);
+    assert_eq!(
+        device.deployables[0].traits,
+        ["COMPUTE_MANAGED_PCI_DEVICE", "CUSTOM_PCI_144D_A808", "CUSTOM_PCI_TYPE_PCI", "OWNER_NOVA"]
+    );
     assert_eq!(found.troubles, []);
 }
 
@@ -70,7 +73,45 @@ fn virtual_functions_of_one_card_may_differ_in_class() {
         short(&found.devices),
         ["0000:81:00.0 CUSTOM_A [0000:81:02.0=]", "0000:81:00.0_CUSTOM_B CUSTOM_B [0000:81:02.1]"]
     );
-    assert_eq!(found.devices[0].deployables[0].traits, ["OWNER_NOVA"]);
+    let managed = |part: &kilonova_node_api::Deployable| {
+        part.traits.contains(&"COMPUTE_MANAGED_PCI_DEVICE".to_owned())
+    };
+    assert!(found.devices[0].deployables.iter().all(managed), "whoever binds it: {found:?}");
+}
+
+/// A card and its functions may have the same ids, so that nothing else tells them apart.
+#[test]
+fn traits_say_what_upstreams_device_type_tells_apart() {
+    let ids = ("1b36", "0010", "010802");
+    let fixture = Fixture::new();
+    for (bus, most) in [("81", Some("8")), ("82", Some("0")), ("83", None)] {
+        let path = fixture.function(&format!("0000:{bus}:00.0"), ids, 0, "nvme");
+        if let Some(most) = most {
+            fixture.write(&format!("{path}/sriov_totalvfs"), &format!("{most}\n"));
+        }
+    }
+    fixture.function("0000:84:00.0", ids, 0, "nvme");
+    fixture.virtual_functions("0000:84:00.0", "0000:84:00.1", 2, ids, "vfio-pci");
+    let spec = r#"{"vendor_id": "1b36", "product_id": "0010", "resource_class": "DISK"}"#;
+    let found = look(&fixture, &allowed(&[spec]));
+    let parts = found.devices.iter().flat_map(|device| &device.deployables);
+    let types: Vec<_> = parts
+        .map(|part| {
+            assert!(part.traits.contains(&"CUSTOM_PCI_1B36_0010".to_owned()), "{part:?}");
+            let of_type = part.traits.iter().find(|name| name.contains("_TYPE_")).expect("one");
+            (part.name.as_str(), of_type.as_str())
+        })
+        .collect();
+    assert_eq!(
+        types,
+        [
+            ("0000:81:00.0", "CUSTOM_PCI_TYPE_PF"),
+            ("0000:82:00.0", "CUSTOM_PCI_TYPE_PCI"),
+            ("0000:83:00.0", "CUSTOM_PCI_TYPE_PCI"),
+            ("0000:84:00.0", "CUSTOM_PCI_TYPE_PF"),
+            ("0000:84:00.0_CUSTOM_DISK", "CUSTOM_PCI_TYPE_VF"),
+        ]
+    );
 }
 
 #[test]

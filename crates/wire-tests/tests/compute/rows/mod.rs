@@ -1,5 +1,6 @@
 //! One row per resource: the calls that a client makes of it, at one microversion.
 
+pub mod actions;
 mod events;
 mod flavors;
 mod hosts;
@@ -38,4 +39,10 @@ pub const ROWS: &[(&[&str], Row)] = &[
     (&["/os-simple-tenant-usage", "/os-migrations"], row!(usage::row)),
     (&["/servers"], row!(servers::row)),
     (&["/servers/{server_id}"], row!(server_parts::row)),
+    (&["/servers/{id}/action"], row!(actions::stay)),
+    (&["/servers/{id}/action"], row!(actions::moves)),
+    (&["/servers/{id}/action"], row!(actions::shelve)),
+    (&["/servers/{id}/action"], row!(actions::evacuate)),
+    (&["/servers/{id}/action"], row!(actions::delete)),
+    (&["/servers/{id}/action"], row!(actions::refusals)),
 ];

@@ -22,7 +22,7 @@ pub async fn row(api: Api<'_>) {
     api.ask(&format!("DELETE {path}/os-server-password"), ALL, 204).await;
     let console = json!({"remote_console": {"protocol": "vnc", "type": "novnc"}});
     api.send(&format!("POST {path}/remote-consoles"), console, 6..=104, 400).await;
-    api.ask(&format!("DELETE {path}"), ALL, 204).await;
+    api.gone(&id).await;
 }
 
 async fn metadata(api: Api<'_>, path: &str) {

@@ -44,5 +44,5 @@ pub async fn row(api: Api<'_>) {
         api.send(&act, action, ALL, 202).await;
         api.becomes(&id, status).await;
     }
-    api.ask(&format!("DELETE /servers/{id}"), ALL, 204).await;
+    api.gone(&id).await;
 }

@@ -39,8 +39,8 @@ pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
             Wish::CrashDump
         }
     };
-    if wish == Wish::CrashDump {
-        asked.nothing()?;
+    if wish == Wish::CrashDump && !asked.argument.is_null() {
+        return Err(asked.wrong("The action takes null."));
     }
     asked
         .begin(move |tx, asked, server, now| {

@@ -1,4 +1,4 @@
-//! Actions that no cloud without volumes, networks, agents and console proxies can carry out, and
+//! Actions that no cloud without agents in guests and console proxies can carry out, security groups, and
 //! those that Nova itself has taken away: each with the answer that a client expects.
 
 use axum::response::Response;
@@ -7,7 +7,7 @@ use kilonova_wire::Fault;
 
 use super::Asked;
 use crate::api::input;
-use crate::app::states;
+use crate::app::{nics, states};
 use crate::flows;
 
 pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
@@ -17,16 +17,24 @@ pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
         "addFixedIp" | "removeFixedIp" | "addFloatingIp" | "removeFloatingIp" => {
             input::within(asked.version, 1, 43)?;
             exists(asked).await?;
-            Err(Fault::bad_request("There are no networks here, and so no addresses."))
+            Err(Fault::bad_request(
+                "Addresses are changed on the server's ports, by the network service.",
+            ))
         }
-        "addSecurityGroup" | "removeSecurityGroup" => {
-            let name = asked.argument["name"].as_str().map(str::to_owned);
-            let name = name.ok_or_else(|| asked.wrong("It takes `name`."))?;
-            exists(asked).await?;
-            Err(Fault::not_found(format!("Security group {} not found.", name.escape_debug())))
-        }
+        "addSecurityGroup" | "removeSecurityGroup" => groups(asked).await,
         _ => console(asked).await,
     }
+}
+
+/// A security group on all ports of the server, or on none of them.
+async fn groups(asked: Asked) -> Result<Response, Fault> {
+    let name = asked.argument["name"].as_str().map(str::to_owned);
+    let name = name.ok_or_else(|| asked.wrong("It takes `name`."))?;
+    asked
+        .begin(move |tx, asked, server, now| {
+            nics::set_group(tx, server, &name, asked.name == "addSecurityGroup", now)
+        })
+        .await
 }
 
 /// Upstream's answer to what it no longer does.

@@ -1,11 +1,27 @@
 //! `os-start`, `os-stop`, `reboot`.
 
+use std::sync::LazyLock;
+
 use axum::response::Response;
 use kilonova_wire::Fault;
-use serde_json::Value;
+use kilonova_wire::schema::Schema;
+use serde_json::{Value, json};
 
 use super::Asked;
 use crate::flows::{Change, change_power};
+
+static REBOOT: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::new(&json!({
+        "properties": {"reboot": {
+            "type": "object",
+            "properties": {
+                "type": {"type": "string", "enum": ["HARD", "Hard", "hard", "SOFT", "Soft", "soft"]},
+            },
+            "required": ["type"],
+            "additionalProperties": false,
+        }},
+    }))
+});
 
 pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
     let change = match asked.name.as_str() {
@@ -23,12 +39,27 @@ pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
 }
 
 fn reboot(argument: &Value) -> Result<Change, Fault> {
-    match argument.get("type").and_then(Value::as_str) {
-        Some(kind) if kind.eq_ignore_ascii_case("SOFT") => Ok(Change::RebootSoft),
-        Some(kind) if kind.eq_ignore_ascii_case("HARD") => Ok(Change::RebootHard),
-        _ => Err(Fault::bad_request(format!(
-            "Invalid input for field/attribute type. Value: {}. It must be SOFT or HARD.",
-            argument.get("type").unwrap_or(&Value::Null)
-        ))),
+    REBOOT.check(&json!({"reboot": argument}))?;
+    let is_hard = argument["type"].as_str().is_some_and(|kind| kind.eq_ignore_ascii_case("HARD"));
+    Ok(if is_hard { Change::RebootHard } else { Change::RebootSoft })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reboot_names_its_type_and_nothing_else() {
+        assert!(matches!(reboot(&json!({"type": "Hard"})), Ok(Change::RebootHard)));
+        assert!(matches!(reboot(&json!({"type": "SOFT"})), Ok(Change::RebootSoft)));
+        for wrong in [
+            json!(null),
+            json!({}),
+            json!({"type": "warm"}),
+            json!({"type": "hArD"}),
+            json!({"type": "SOFT", "wait": true}),
+        ] {
+            assert!(reboot(&wrong).is_err_and(|fault| fault.status == 400), "{wrong}");
+        }
     }
 }

@@ -14,15 +14,17 @@ use kilonova_wire::schema::Schema;
 use kilonova_wire::{Fault, Microversion};
 use serde_json::{Map, Value, json};
 
+use super::super::schema::{check_effect, file};
+use super::super::show::without_extensions;
 use super::super::view::{Detail, Scene};
 use super::super::{create, metadata};
 use super::Asked;
 use crate::Error;
 use crate::api::input;
-use crate::app::{resolve, states};
+use crate::app::{boot, nics, resolve, states};
+use crate::db::server_groups;
 use crate::db::servers::{self, Server};
-use crate::db::{keypairs, server_groups};
-use crate::flows::{self, Wish};
+use crate::flows::{self, Rebuild, Wish};
 
 static SCHEMAS: LazyLock<Vec<(u32, Schema)>> =
     LazyLock::new(|| [1, 19, 54, 57, 63, 90, 94].map(|minor| (minor, schema(minor))).into());
@@ -42,7 +44,7 @@ fn schema(minor: u32) -> Schema {
         (1, 104, "OS-DCF:diskConfig", json!({"type": "string", "enum": ["AUTO", "MANUAL"]})),
         (1, 104, "accessIPv4", json!({"type": "string", "format": "ipv4"})),
         (1, 104, "accessIPv6", json!({"type": "string", "format": "ipv6"})),
-        (1, 56, "personality", json!({"type": "array", "items": {"type": "object"}})),
+        (1, 56, "personality", json!({"type": "array", "items": file()})),
         (19, 104, "description", input::description_schema()),
         (
             54,
@@ -87,25 +89,32 @@ pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
     let given = wanted.fields["adminPass"].as_str().map(str::to_owned);
     let password = given.unwrap_or_else(create::password);
     let scene = (asked.compute.clone(), asked.context.clone(), asked.base.clone(), asked.version);
-    let (server, group) = asked
+    let (server, group, nics) = asked
         .write(move |tx, asked, server, now| {
             states::check(&asked.context, server, "rebuild")?;
             let server = renew(tx, asked, server, &wanted, now)?;
-            let wish = Wish::Rebuild(wanted.image);
+            let host = server.host.as_deref().unwrap_or_default();
+            let wish = Wish::Rebuild(Box::new(Rebuild {
+                name: server.name.clone(),
+                image: wanted.image,
+                machine: boot::machine::of(&server.spec, &server.spec.flavor),
+                guest: boot::told(&asked.compute, &server, host),
+            }));
             flows::ask(tx, &asked.compute, &asked.context, &server, &wish, now)?;
             let group = server_groups::of_server(tx, server.id)?;
             let begun = servers::find(tx, server.id)?.unwrap_or(server);
-            Ok((begun, group))
+            let nics = nics::look(tx, [&begun])?;
+            Ok((begun, group, nics))
         })
         .await?;
     let (compute, context, base, version) = scene;
-    let host_up = |host: &str| compute.host_is_up(host);
     let scene = Scene {
         base: &base,
         version,
         admin: context.is_admin(),
-        host_up: &host_up,
+        compute: &compute,
         group: Some(group),
+        nics: &nics,
     };
     let mut shown = shown(&server, &scene)?;
     shown["adminPass"] = password.into();
@@ -143,12 +152,7 @@ fn read(asked: &Asked) -> Result<Wanted, Fault> {
             "The current driver does not support preserving ephemeral partitions.",
         ));
     }
-    if fields["trusted_image_certificates"].is_array() {
-        return Err(Fault::bad_request(
-            "Invalid input for field/attribute trusted_image_certificates. Images are not verified by \
-             certificates here; leave it out.",
-        ));
-    }
+    check_effect(&fields)?;
     let metadata = fields.get("metadata").map(metadata::parse).transpose()?;
     metadata.as_ref().map_or(Ok(()), metadata::check_count)?;
     Ok(Wanted { fields, image: Some(image), metadata })
@@ -169,6 +173,8 @@ fn renew(
         let flavor = server.spec.flavor.clone();
         server.spec.image_properties = resolve::image(tx, &asked.context, image, &flavor)?;
         server.spec.image = Some(image);
+        server.spec.config_drive |=
+            boot::machine::needs_config_drive(&server.spec.image_properties);
     }
     if let Some(name) = text("name") {
         name.trim().clone_into(&mut server.name);
@@ -178,13 +184,10 @@ fn renew(
     }
     if fields.get("key_name").is_some() {
         server.spec.key_name = text("key_name");
-        if let Some(name) = &server.spec.key_name
-            && keypairs::by_name(tx, &server.user_id, name)?.is_none()
-        {
-            let name = name.escape_debug();
-            let why = format!("Invalid key_name provided: {name} could not be found.");
-            return Err(Fault::bad_request(why).into());
-        }
+        server.spec.key = match &server.spec.key_name {
+            Some(name) => Some(resolve::key_pair(tx, &server.user_id, name)?),
+            None => None,
+        };
     }
     if fields.get("user_data").is_some() {
         server.spec.user_data = text("user_data");
@@ -210,6 +213,7 @@ fn renew(
     )?;
     if let Some(metadata) = &wanted.metadata {
         servers::set_metadata(tx, server.id, metadata, now)?;
+        server.metadata.clone_from(metadata);
     }
     Ok(server)
 }
@@ -219,16 +223,12 @@ fn shown(server: &Server, scene: &Scene<'_>) -> Result<Value, Fault> {
     let mut shown = serde_json::to_value(Detail::of(server, scene)).map_err(Fault::internal)?;
     let Some(keys) = shown.as_object_mut() else { return Ok(shown) };
     if scene.version < Microversion(2, 75) {
-        keys.retain(|key, _| {
-            !key.starts_with("OS-EXT-")
-                && !key.starts_with("OS-SRV-USG:")
-                && !key.starts_with("os-extended-volumes:")
-                && !["config_drive", "host_status", "security_groups"].contains(&key.as_str())
-        });
+        without_extensions(keys);
         if scene.version < Microversion(2, 54) {
             keys.remove("key_name");
         }
     }
+    keys.remove("OS-EXT-SRV-ATTR:user_data");
     if scene.version >= Microversion(2, 57) {
         keys.insert("user_data".to_owned(), json!(server.spec.user_data));
     }

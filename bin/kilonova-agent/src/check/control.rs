@@ -1,0 +1,120 @@
+//! Whether the control plane is there, lets this host in, and has the same time.
+
+use kilonova_node_link::{Identity, Known, Remote};
+
+use super::{Report, now};
+use crate::settings::Settings;
+
+/// More than this is wrong: certificates and logs go by it.
+const FAR: i64 = 60_000_000;
+/// More than this is worth a word.
+const OFF: i64 = 2_000_000;
+const DAY: i64 = 24 * 3600 * 1_000_000;
+
+pub(super) async fn look(settings: &Settings, report: &mut Report) {
+    let remote = match &settings.by_token {
+        Some((url, file)) => {
+            report.warn(
+                "identity",
+                format!("this host speaks by the word in {}, which any host could", file.display()),
+                "this is for tests; join the cloud instead: kilonova-agent join",
+            );
+            let token =
+                std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()));
+            token.and_then(|token| Remote::new(url, &token).map_err(|e| e.to_string()))
+        }
+        None => match Identity::at(&settings.state_dir).read() {
+            Ok(Some(known)) => {
+                certificate(settings, &known, report);
+                known.remote().map_err(|error| error.to_string())
+            }
+            Ok(None) => {
+                return report.wrong(
+                    "identity",
+                    "this host has not joined a cloud",
+                    "type `kilonova node enroll` where the control plane is, and what it prints here",
+                );
+            }
+            Err(error) => Err(error.to_string()),
+        },
+    };
+    match remote {
+        Ok(remote) => clock(&remote, report).await,
+        Err(why) => report.wrong("identity", why, "join the cloud again: kilonova node enroll"),
+    }
+}
+
+fn certificate(settings: &Settings, known: &Known, report: &mut Report) {
+    let again = format!("have a token made: kilonova node enroll --host {}", known.host);
+    if let Some(host) = settings.host.as_ref().filter(|host| **host != known.host) {
+        report.wrong(
+            "identity",
+            format!("this host joined as {}, and is told to be {host}", known.host),
+            "change [DEFAULT] host back, or join again under the new name",
+        );
+    }
+    match known.said() {
+        Err(error) => report.wrong("identity", error.to_string(), again),
+        Ok(said) if said.has_expired(now()) => {
+            report.wrong("identity", "the certificate of this host has expired", again);
+        }
+        Ok(said) if now() > said.renew_at() + (said.not_after - said.renew_at()) / 2 => report
+            .warn(
+                "identity",
+                format!(
+                    "the certificate ends in {} day(s) and is not renewed",
+                    (said.not_after - now()) / DAY
+                ),
+                "look at the agent's log: journalctl -u kilonova-agent",
+            ),
+        Ok(said) => report.fine(
+            "identity",
+            format!("{}, certified for {} more days", known.host, (said.not_after - now()) / DAY),
+        ),
+    }
+}
+
+async fn clock(remote: &Remote, report: &mut Report) {
+    let asked = now();
+    let theirs = match remote.clock().await {
+        Ok(clock) => clock.micros,
+        Err(error) => {
+            return report.wrong(
+                "control plane",
+                error.to_string(),
+                "is it running, and is its port open for this host? Guests go on without it",
+            );
+        }
+    };
+    report.fine("control plane", "answers");
+    // The answer is from somewhere between.
+    judge(asked + (now() - asked) / 2 - theirs, report);
+}
+
+fn judge(ahead: i64, report: &mut Report) {
+    let (by, which) = (ahead.abs() / 1_000_000, if ahead > 0 { "ahead of" } else { "behind" });
+    let what = format!("{by} s {which} the control plane's");
+    let remedy = "set it by NTP on both: apt install chrony, and see `chronyc tracking`";
+    match ahead.abs() {
+        far if far > FAR => report.wrong("clock", what, remedy),
+        off if off > OFF => report.warn("clock", what, remedy),
+        _ => report.fine("clock", "as the control plane's"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_minutes_are_wrong_and_some_seconds_a_warning() {
+        let mut report = Report::default();
+        judge(-1_000_000, &mut report);
+        judge(5_000_000, &mut report);
+        assert_eq!(report.exit_code(), 0, "{}", report.text());
+        judge(-600_000_000, &mut report);
+        assert!(report.exit_code() == 1, "{}", report.text());
+        assert!(report.text().contains("600 s behind the control plane's"), "{}", report.text());
+        assert!(report.text().contains("5 s ahead of the control plane's"), "{}", report.text());
+    }
+}

@@ -1,0 +1,124 @@
+//! Whether the devices that the configuration names are on this host.
+
+use kilonova_node::devices::{Directory, Discovery, MdevConfig, Sysfs, parents};
+
+use super::Report;
+use crate::settings::Settings;
+
+const AREA: &str = "devices";
+
+pub(super) fn look(settings: &Settings, report: &mut Report) {
+    let sysfs = Directory(settings.sysfs.clone());
+    let mdev = match MdevConfig::new(&settings.mdev, &sysfs) {
+        Ok(mdev) => mdev,
+        Err(error) => {
+            return report.wrong(AREA, error.to_string(), offered(&sysfs));
+        }
+    };
+    let discovery = Discovery { mdev, ..settings.sources.clone() };
+    match discovery.doubts(&sysfs) {
+        Ok(doubts) if doubts.is_empty() => {}
+        Ok(doubts) => {
+            for doubt in doubts {
+                report.wrong(AREA, doubt, offered(&sysfs));
+            }
+        }
+        Err(error) => report.wrong(AREA, error.to_string(), "look at `kilonova discover`"),
+    }
+    let found = match discovery.look(&sysfs, &|_| false) {
+        Ok(found) => found,
+        Err(error) => {
+            return report.wrong(
+                AREA,
+                format!("they cannot be read: {error}"),
+                "is sysfs mounted, and readable for the agent?",
+            );
+        }
+    };
+    for trouble in &found.troubles {
+        let what = format!("{}: {}", trouble.address, trouble.reason);
+        let remedy = "guests cannot be given it; see `kilonova discover` for what there is";
+        report.warn(AREA, what, remedy);
+    }
+    let slots: usize = found
+        .devices
+        .iter()
+        .flat_map(|device| &device.deployables)
+        .map(|one| one.slots.len())
+        .sum();
+    match found.devices.len() {
+        0 => report.warn(
+            AREA,
+            "none is offered to guests",
+            "see `kilonova discover` for what there is, and name it in [devices], [pci] or [agent]",
+        ),
+        many => report.fine(AREA, format!("{many} offered, with {slots} kinds of parts")),
+    }
+}
+
+/// What could be written instead.
+fn offered(sysfs: &dyn Sysfs) -> String {
+    let mut types = Vec::new();
+    for parent in parents(sysfs).unwrap_or_default() {
+        types.push(format!("{} ({})", parent.address, parent.types(sysfs).join(", ")));
+    }
+    if types.is_empty() {
+        "this host has no parent of mediated devices: is the card's driver loaded?".to_owned()
+    } else {
+        format!("this host has {}", types.join("; "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Told;
+
+    /// A host with one parent of mediated devices, and what a configuration of it comes to.
+    fn looked(devices: &str) -> Report {
+        let folder = tempfile::tempdir().expect("a folder");
+        let parent = folder.path().join("sys/devices/virtual/mtty/mtty");
+        let kind = parent.join("mdev_supported_types/mtty-1");
+        std::fs::create_dir_all(&kind).expect("made");
+        std::fs::create_dir_all(folder.path().join("sys/bus/pci/devices")).expect("made");
+        for (name, text) in [
+            ("available_instances", "24"),
+            ("device_api", "vfio-pci"),
+            ("name", "Single port serial"),
+        ] {
+            std::fs::write(kind.join(name), text).expect("written");
+        }
+        let class = folder.path().join("sys/class/mdev_bus");
+        std::fs::create_dir_all(&class).expect("made");
+        std::os::unix::fs::symlink("../../devices/virtual/mtty/mtty", class.join("mtty"))
+            .expect("linked");
+        let config = folder.path().join("agent.conf");
+        let sysfs = folder.path().join("sys");
+        std::fs::write(&config, format!("[node]\nsysfs = {}\n{devices}", sysfs.display()))
+            .expect("written");
+        let settings = Settings::read(Some(&config), Told::default()).expect("it is read");
+        let mut report = Report::default();
+        look(&settings, &mut report);
+        report
+    }
+
+    #[test]
+    fn what_the_host_lacks_is_told_with_what_it_has() {
+        let good = looked("[devices]\nenabled_mdev_types = mtty-1\n");
+        assert_eq!(good.exit_code(), 0, "{}", good.text());
+        assert!(good.text().contains("1 offered"), "{}", good.text());
+        for wrong in [
+            "[devices]\nenabled_mdev_types = nvidia-35\n",
+            "[devices]\nenabled_mdev_types = mtty-1\n[mdev_mtty-1]\ndevice_addresses = other_other\n",
+        ] {
+            let report = looked(wrong);
+            assert_eq!(report.exit_code(), 1, "{}", report.text());
+            assert!(
+                report.text().contains("this host has mtty_mtty (mtty-1)"),
+                "{}",
+                report.text()
+            );
+        }
+        assert_eq!(looked("").exit_code(), 0, "none is wanted");
+    }
+}

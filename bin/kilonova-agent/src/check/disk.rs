@@ -1,0 +1,61 @@
+//! Whether the agent's folders can be written, and how much room there is.
+
+use std::path::Path;
+
+use super::Report;
+use crate::facts;
+use crate::settings::Settings;
+
+const GIB: u64 = 1024 * 1024 * 1024;
+/// Below that the agent cannot note what it does.
+const NOTES: u64 = 64 * 1024 * 1024;
+
+pub(super) fn look(settings: &Settings, report: &mut Report) {
+    folder("state", &settings.state_dir, NOTES, report);
+    folder("instances", &settings.files.instances_path, 5 * GIB, report);
+}
+
+fn folder(area: &'static str, folder: &Path, room: u64, report: &mut Report) {
+    let shown = folder.display();
+    let there = folder.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+    let allowed =
+        rustix::fs::access(there, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK);
+    if let Err(error) = allowed {
+        return report.wrong(
+            area,
+            format!("{shown} cannot be written: {error}"),
+            "run the agent as root, and see that the file system is not mounted read-only",
+        );
+    }
+    match facts::space(folder) {
+        Err(error) => report.wrong(area, error.to_string(), "is the file system mounted?"),
+        Ok(space) if space.free < NOTES => report.wrong(
+            area,
+            format!("{shown} is full: {} MiB free", space.free / 1024 / 1024),
+            "make room there; guests run on, and nothing new can be begun",
+        ),
+        Ok(space) if space.free < room => report.warn(
+            area,
+            format!("{shown} has {} MiB free", space.free / 1024 / 1024),
+            "make room there, or put it on a larger disk with [DEFAULT] instances_path",
+        ),
+        Ok(space) => report
+            .fine(area, format!("{shown}, {} of {} GiB free", space.free / GIB, space.total / GIB)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_written_is_wrong_and_little_room_a_warning() {
+        let mut report = Report::default();
+        folder("state", Path::new("/proc/nothing"), 0, &mut report);
+        assert_eq!(report.exit_code(), 1, "{}", report.text());
+        let there = tempfile::tempdir().expect("a folder");
+        let mut report = Report::default();
+        folder("state", there.path(), u64::MAX, &mut report);
+        assert!(report.exit_code() == 0 && report.text().contains("WARNING"), "{}", report.text());
+    }
+}

@@ -1,0 +1,128 @@
+//! What the machine and its kernel bring: KVM, IOMMU, vfio.
+
+use std::path::Path;
+
+use kilonova_libvirt::VirtType;
+use kilonova_node::devices::Driver;
+
+use super::Report;
+use crate::settings::Settings;
+
+pub(super) fn look(settings: &Settings, report: &mut Report) {
+    match settings.libvirt.virt_type {
+        VirtType::Kvm => kvm(Path::new("/dev/kvm"), report),
+        VirtType::Qemu => report.warn(
+            "kvm",
+            "not used: [libvirt] virt_type = qemu emulates the processors of guests",
+            "leave virt_type out where there is /dev/kvm",
+        ),
+    }
+    let sources = &settings.sources;
+    let drives = sources.drivers.iter().any(|driver| *driver != Driver::Fake);
+    let passes_through = drives || !sources.specs.is_empty() || !sources.nvme.is_empty();
+    iommu(&settings.sysfs, passes_through, report);
+    let needed = passes_through || !settings.mdev.enabled.is_empty();
+    vfio(&settings.sysfs, needed, settings.mdev.enabled.is_empty(), report);
+    address(settings, report);
+}
+
+fn kvm(device: &Path, report: &mut Report) {
+    let opened = std::fs::OpenOptions::new().read(true).write(true).open(device);
+    match opened {
+        Ok(_) => report.fine("kvm", format!("{} can be opened", device.display())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => report.wrong(
+            "kvm",
+            format!(
+                "there is no {}: guests would be emulated, a hundred times slower",
+                device.display()
+            ),
+            "turn on virtualization (VT-x, AMD-V) in the firmware, then: modprobe kvm_intel, or \
+             kvm_amd",
+        ),
+        Err(error) => report.wrong(
+            "kvm",
+            format!("{} cannot be opened: {error}", device.display()),
+            "run the agent as root, or as a member of the group kvm",
+        ),
+    }
+}
+
+fn iommu(sysfs: &Path, needed: bool, report: &mut Report) {
+    let groups = std::fs::read_dir(sysfs.join("kernel/iommu_groups")).map_or(0, Iterator::count);
+    if groups > 0 {
+        return report.fine("iommu", format!("on, {groups} groups"));
+    }
+    let remedy = "turn on VT-d or AMD-Vi in the firmware, and add intel_iommu=on (on AMD it is on by \
+                  itself) and iommu=pt to the kernel's command line";
+    if needed {
+        report.wrong("iommu", "off: no PCI function can be given to a guest", remedy);
+    } else {
+        report.warn("iommu", "off: PCI functions could not be given to guests", remedy);
+    }
+}
+
+fn vfio(sysfs: &Path, needed: bool, only_functions: bool, report: &mut Report) {
+    let loaded = |module: &str| sysfs.join("module").join(module).exists();
+    let wanted: &[&str] = if only_functions { &["vfio", "vfio_pci"] } else { &["vfio", "mdev"] };
+    let missing: Vec<&str> = wanted.iter().copied().filter(|module| !loaded(module)).collect();
+    if missing.is_empty() {
+        return report.fine("vfio", format!("{} loaded", wanted.join(", ")));
+    }
+    let what = format!("not loaded: {}", missing.join(", "));
+    let names = missing.join(" ").replace("vfio_pci", "vfio-pci");
+    let remedy = format!("modprobe -a {names}, and name them in /etc/modules-load.d/kilonova.conf");
+    if needed {
+        report.wrong("vfio", what, remedy);
+    } else {
+        report.warn("vfio", format!("{what} (no device is offered yet)"), remedy);
+    }
+}
+
+fn address(settings: &Settings, report: &mut Report) {
+    let Some(address) = settings.my_ip else { return };
+    match std::net::UdpSocket::bind((address, 0)) {
+        Ok(_) => report.fine("address", address.to_string()),
+        Err(error) => report.wrong(
+            "address",
+            format!("[DEFAULT] my_ip = {address} is no address of this host: {error}"),
+            "write one of those that `ip -brief address` shows",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(paths: &[&str]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().expect("a folder");
+        for path in paths {
+            std::fs::create_dir_all(folder.path().join(path)).expect("made");
+        }
+        folder
+    }
+
+    #[test]
+    fn what_no_device_needs_is_a_warning() {
+        for (needed, code) in [(true, 1), (false, 0)] {
+            let bare = folder(&["kernel/iommu_groups", "module/vfio"]);
+            let mut report = Report::default();
+            iommu(bare.path(), needed, &mut report);
+            vfio(bare.path(), needed, true, &mut report);
+            assert_eq!(report.exit_code(), code);
+            let text = report.text();
+            assert!(text.contains("intel_iommu=on"), "{text}");
+            assert!(
+                text.contains("not loaded: vfio_pci") && text.contains("-a vfio-pci,"),
+                "{text}"
+            );
+        }
+        let good = folder(&["kernel/iommu_groups/0", "module/vfio", "module/mdev"]);
+        let mut report = Report::default();
+        iommu(good.path(), true, &mut report);
+        vfio(good.path(), true, false, &mut report);
+        kvm(&good.path().join("none"), &mut report);
+        assert_eq!(report.findings.len(), 3);
+        assert!(report.text().contains("ERROR (kvm): there is no"), "{}", report.text());
+    }
+}

@@ -1,0 +1,31 @@
+//! `check`: whether this machine can be a compute host, and how to mend what it lacks. It changes
+//! nothing.
+
+mod control;
+mod devices;
+mod disk;
+mod host;
+mod libvirt;
+mod programs;
+mod report;
+
+use crate::settings::Settings;
+pub use report::Report;
+
+/// Looks at everything.
+pub async fn check(settings: &Settings) -> Report {
+    let mut report = Report::default();
+    host::look(settings, &mut report);
+    libvirt::look_at(settings, &mut report).await;
+    devices::look(settings, &mut report);
+    programs::look(&mut report);
+    disk::look(settings, &mut report);
+    control::look(settings, &mut report).await;
+    report
+}
+
+/// Microseconds since 1970.
+pub fn now() -> i64 {
+    let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,60 @@
+//! The programs that a host needs.
+
+use std::path::PathBuf;
+
+use super::Report;
+
+/// Program, package, what for, and whether guests cannot run without it.
+const NEEDED: &[(&str, &str, &str, bool)] = &[
+    ("qemu-img", "qemu-utils", "disks of guests", true),
+    ("genisoimage", "genisoimage", "config drives", true),
+    ("ip", "iproute2", "bridges and VLANs", true),
+    ("nft", "nftables", "security groups", true),
+    ("dnsmasq", "dnsmasq-base", "networks with DHCP", false),
+    ("mdevctl", "mdevctl", "mediated devices that survive a reboot of the host", false),
+    ("rsync", "rsync", "disks that move to another host", false),
+];
+
+pub(super) fn look(report: &mut Report) {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    folders.extend(["/usr/sbin", "/sbin", "/usr/bin"].map(PathBuf::from));
+    judge(&|program| folders.iter().any(|folder| folder.join(program).is_file()), report);
+}
+
+fn judge(is_there: &dyn Fn(&str) -> bool, report: &mut Report) {
+    let mut all = true;
+    for (program, package, what_for, needed) in NEEDED {
+        if is_there(program) {
+            continue;
+        }
+        all = false;
+        let what = format!("{program} is missing: it is for {what_for}");
+        let remedy = format!("apt install {package}");
+        if *needed {
+            report.wrong("programs", what, remedy);
+        } else {
+            report.warn("programs", what, remedy);
+        }
+    }
+    if all {
+        report.fine("programs", "all there");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_guests_need_is_wrong_and_the_rest_a_warning() {
+        let mut report = Report::default();
+        judge(&|_| true, &mut report);
+        assert_eq!((report.findings.len(), report.exit_code()), (1, 0));
+        let mut report = Report::default();
+        judge(&|program| program != "dnsmasq", &mut report);
+        assert_eq!((report.findings.len(), report.exit_code()), (1, 0));
+        judge(&|program| program != "qemu-img", &mut report);
+        assert!(report.exit_code() == 1 && report.text().contains("apt install qemu-utils"));
+    }
+}

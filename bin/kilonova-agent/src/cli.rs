@@ -1,0 +1,159 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use kilonova_program::Failure;
+
+use crate::settings::{Settings, Told};
+use crate::{check, join, run};
+
+/// Where the configuration is unless told otherwise.
+const CONFIG: &str = "/etc/kilonova/agent.conf";
+/// For what still blocks when the agent ends.
+const SHUTDOWN: Duration = Duration::from_secs(1);
+
+/// Makes this machine a compute host of a Kilonova cloud.
+#[derive(Debug, Parser)]
+#[command(name = "kilonova-agent", version)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the agent until SIGTERM or Ctrl-C.
+    Run(Run),
+    /// Join a cloud by the command that `kilonova node enroll` printed there, then check this host.
+    Join(Join),
+    /// Look at everything that this host needs, and say how to mend what is missing. Exit 0 when
+    /// guests can run, 1 when something is wrong.
+    Check(Check),
+    /// Print the version.
+    Version,
+}
+
+#[derive(Debug, Args)]
+struct Common {
+    /// Configuration with nova.conf's groups and options [default: /etc/kilonova/agent.conf, if it
+    /// is there].
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where the agent keeps who it is and what it noted [default: /var/lib/kilonova-agent].
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+    /// What this host is called [default: what the machine is called].
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+}
+
+impl Common {
+    fn settings(
+        self,
+        control: Option<String>,
+        token: Option<PathBuf>,
+    ) -> Result<Settings, Failure> {
+        let usual = PathBuf::from(CONFIG);
+        let config = self.config.or_else(|| usual.exists().then_some(usual));
+        let told = Told { state_dir: self.state_dir, host: self.host, control, token_file: token };
+        Settings::read(config.as_deref(), told)
+    }
+}
+
+#[derive(Debug, Args)]
+struct Run {
+    #[command(flatten)]
+    common: Common,
+    /// The control plane, for a host that has not joined it; with --token-file.
+    #[arg(long, value_name = "URL")]
+    control: Option<String>,
+    /// The file with the word for nodes: node.token of the control plane's state directory. Whoever
+    /// has it can speak for any host: for tests and for one machine.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Join {
+    /// The control plane, as `kilonova node enroll` printed it.
+    #[arg(value_name = "URL")]
+    url: String,
+    /// The token, as it printed it.
+    #[arg(value_name = "TOKEN")]
+    token: String,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, Args)]
+struct Check {
+    #[command(flatten)]
+    common: Common,
+    /// How to print.
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+}
+
+/// For people or for programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Lines.
+    Table,
+    /// One JSON document.
+    Json,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// What ends it.
+pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+    match arguments.command {
+        Command::Run(options) => {
+            let settings = options.common.settings(options.control, options.token_file)?;
+            kilonova_program::logs::start(settings.debug);
+            let runtime = runtime()?;
+            let ended = runtime.block_on(run::run(settings));
+            runtime.shutdown_timeout(SHUTDOWN);
+            ended
+        }
+        Command::Join(options) => {
+            let settings = options.common.settings(None, None)?;
+            let report =
+                runtime()?.block_on(join::join(&settings, &options.url, &options.token))?;
+            say(&report.text());
+            Ok(ExitCode::from(report.exit_code()))
+        }
+        Command::Check(options) => {
+            let settings = options.common.settings(None, None)?;
+            let report = runtime()?.block_on(check::check(&settings));
+            match options.format {
+                Format::Table => say(&report.text()),
+                Format::Json => say(&format!("{}\n", report.json())),
+            }
+            Ok(ExitCode::from(report.exit_code()))
+        }
+        Command::Version => {
+            say(concat!("kilonova-agent ", env!("CARGO_PKG_VERSION"), "\n"));
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// Prints a text. Whoever reads it may have seen enough and be gone.
+pub fn say(text: &str) {
+    use std::io::Write;
+    let mut out = std::io::stdout().lock();
+    drop(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::failed("cannot start the runtime", error))
+}

@@ -1,0 +1,124 @@
+//! What the host is: processors, memory, disk, name, address.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::Path;
+
+use kilonova_node_api::Registration;
+use kilonova_program::Failure;
+
+use crate::settings::Settings;
+
+const MIB: u64 = 1024 * 1024;
+const GIB: u64 = 1024 * MIB;
+
+/// What the host says of itself; hypervisor and devices are for the node to fill in.
+///
+/// # Errors
+/// When the kernel does not say.
+pub fn registration(
+    settings: &Settings,
+    host: &str,
+    address: IpAddr,
+) -> Result<Registration, Failure> {
+    let read = |path: &str| {
+        std::fs::read_to_string(path)
+            .map_err(|e| Failure::failed(&format!("cannot read {path}"), e))
+    };
+    let meminfo = read("/proc/meminfo")?;
+    let memory_mb = memory_mb(&meminfo)
+        .ok_or_else(|| Failure::Failed("/proc/meminfo does not say MemTotal".into()))?;
+    let online = std::fs::read_to_string(settings.sysfs.join("devices/system/cpu/online"));
+    let counted = online.ok().and_then(|text| processors(&text));
+    let vcpus = match counted {
+        Some(count) => count,
+        None => std::thread::available_parallelism()
+            .map_err(|e| Failure::failed("cannot count the processors", e))?
+            .get(),
+    };
+    let space = space(&settings.files.instances_path)?;
+    Ok(Registration {
+        host: host.to_owned(),
+        machine_id: read("/etc/machine-id").unwrap_or_default().trim().to_owned(),
+        hypervisor_type: String::new(),
+        hypervisor_version: 0,
+        host_ip: address.to_string(),
+        vcpus: i64::try_from(vcpus).unwrap_or(i64::MAX),
+        memory_mb,
+        disk_gb: i64::try_from(space.total / GIB).unwrap_or(i64::MAX),
+        ratios: settings.ratios,
+        reserved_memory_mb: settings.reserved_memory_mb,
+        traits: vec!["COMPUTE_NODE".into()],
+        devices: Vec::new(),
+    })
+}
+
+/// Room on a file system, bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    /// All.
+    pub total: u64,
+    /// What may be written.
+    pub free: u64,
+}
+
+/// Room where a folder is, or would be.
+///
+/// # Errors
+/// When the system does not say.
+pub fn space(folder: &Path) -> Result<Space, Failure> {
+    let there = folder.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+    let said = rustix::fs::statvfs(there)
+        .map_err(|e| Failure::failed(&format!("cannot look at {}", there.display()), e))?;
+    Ok(Space { total: said.f_blocks * said.f_frsize, free: said.f_bavail * said.f_frsize })
+}
+
+fn memory_mb(meminfo: &str) -> Option<i64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: i64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib / 1024)
+}
+
+/// How many there are in `0-3,8`.
+fn processors(text: &str) -> Option<usize> {
+    text.trim().split(',').try_fold(0, |sum: usize, part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        Some(sum + last.checked_sub(first)? + 1)
+    })
+}
+
+/// The address by which the control plane is reached; nothing is sent.
+pub fn address_towards(url: &str) -> Option<IpAddr> {
+    use std::net::ToSocketAddrs;
+    let rest = url.split_once("://")?.1;
+    let place = rest.split('/').next()?;
+    let there: SocketAddr = match place.to_socket_addrs() {
+        Ok(mut found) => found.next()?,
+        Err(_) => (place, 443).to_socket_addrs().ok()?.next()?,
+    };
+    let any: IpAddr = match there {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect(there).ok()?;
+    Some(socket.local_addr().ok()?.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_is_understood() {
+        assert_eq!(memory_mb("MemTotal:       16384000 kB\nMemFree: 1 kB\n"), Some(16000));
+        assert_eq!(memory_mb("MemFree: 1 kB\n"), None);
+        assert_eq!(processors("0-3,8\n"), Some(5));
+        assert_eq!(processors("0"), Some(1));
+        assert_eq!((processors(""), processors("3-1")), (None, None));
+        assert_eq!(address_towards("http://127.0.0.1:9/x"), Some(Ipv4Addr::LOCALHOST.into()));
+        assert_eq!(address_towards("nothing"), None);
+        let here = space(Path::new("/nowhere/at/all")).expect("the root is there");
+        assert!(here.total >= here.free && here.total > 0);
+    }
+}

@@ -1,0 +1,74 @@
+//! The host's certificate where libvirt looks for it, for `qemu+tls` between hosts: CA, certificate
+//! and key in libvirt's own layout below one folder (libvirt's default is /etc/pki).
+
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use kilonova_node_link::Known;
+
+/// Writes all of it; what is there already and right is left alone.
+///
+/// # Errors
+/// A sentence that names the file.
+pub fn write(folder: &Path, known: &Known) -> Result<(), String> {
+    for (name, text, mode) in [
+        ("CA/cacert.pem", &known.authority, 0o644),
+        ("libvirt/private/serverkey.pem", &known.key, 0o600),
+        ("libvirt/private/clientkey.pem", &known.key, 0o600),
+        ("libvirt/servercert.pem", &known.certificate, 0o644),
+        ("libvirt/clientcert.pem", &known.certificate, 0o644),
+    ] {
+        let path = folder.join(name);
+        if std::fs::read_to_string(&path).is_ok_and(|there| there == *text) {
+            continue;
+        }
+        put(&path, text, mode).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn put(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    let draft = path.with_extension("new");
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options.create(true).truncate(true).write(true).mode(mode).open(&draft)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(&draft, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn it_lies_as_libvirt_wants_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let text = |name: &str| name.to_owned();
+        let known = Known {
+            control: text("https://c"),
+            host: text("h"),
+            authority: text("ca"),
+            certificate: text("cert"),
+            key: text("key"),
+        };
+        write(folder.path(), &known).expect("written");
+        let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).expect("there");
+        assert_eq!(read("CA/cacert.pem"), "ca");
+        assert_eq!(read("libvirt/servercert.pem"), read("libvirt/clientcert.pem"));
+        let key = folder.path().join("libvirt/private/clientkey.pem");
+        let mode = std::fs::metadata(&key).expect("there").permissions().mode();
+        assert_eq!((read("libvirt/private/serverkey.pem").as_str(), mode & 0o777), ("key", 0o600));
+        write(folder.path(), &Known { key: text("new"), ..known.clone() }).expect("written");
+        assert_eq!(std::fs::read_to_string(key).expect("there"), "new");
+        let file = folder.path().join("file");
+        std::fs::write(&file, "").expect("written");
+        let said = write(&file, &known).expect_err("no folder");
+        assert!(said.contains("file/CA/cacert.pem"), "{said}");
+    }
+}

@@ -1,0 +1,258 @@
+//! `run`: the service. It puts a node together from the real parts of this host and lets it follow the
+//! control plane.
+//!
+//! What is missing (libvirt, the control plane, a certificate, a device that the configuration names)
+//! is waited for, with words in the log and for systemd: guests run on meanwhile. Only two things end
+//! it: a signal, and another agent that speaks for this host.
+
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kilonova_disks::Disks;
+use kilonova_hypervisor::Hypervisor;
+use kilonova_libvirt::Driver;
+use kilonova_node::devices::{Directory, Discovery, MdevConfig};
+use kilonova_node::{Commands, Error, Network, Node, Parts};
+use kilonova_node_api::ControlPlane;
+use kilonova_program::state::StateDir;
+use kilonova_program::{Failure, systemd};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::control::Shared;
+use crate::settings::Settings;
+use crate::way::{self, Way};
+use crate::{facts, vigil};
+
+/// Before the next try, when something is missing.
+const PAUSE: Duration = Duration::from_secs(10);
+/// How often it is looked whether a device has come that the configuration names.
+const LOOK: Duration = Duration::from_secs(30);
+/// Another agent speaks for this host; systemd must not start this one again.
+const FENCED: u8 = 3;
+
+/// Why one go is over.
+enum Over {
+    Told,
+    Fenced,
+    Again(String),
+}
+
+/// Runs until a signal.
+///
+/// # Errors
+/// When it cannot begin.
+pub async fn run(settings: Settings) -> Result<ExitCode, Failure> {
+    let guests = folder(&settings.state_dir, 0o711);
+    let directory = guests.and_then(|()| StateDir::take(&settings.state_dir))?;
+    folder(&directory.join("node"), 0o700)?;
+    let stop = stop()?;
+    systemd::ready("starting");
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), "the agent starts");
+    let mut said = String::new();
+    let code = loop {
+        let over = once(&settings, &directory, stop.clone()).await;
+        let why = match over {
+            Over::Told => break ExitCode::SUCCESS,
+            Over::Fenced => break ExitCode::from(FENCED),
+            Over::Again(why) => why,
+        };
+        systemd::status(&why);
+        if why == said {
+            tracing::debug!("{why}");
+        } else {
+            tracing::error!("{why}");
+            said = why;
+        }
+        let mut told = stop.clone();
+        if tokio::time::timeout(PAUSE, told.wait_for(|stop| *stop)).await.is_ok() {
+            break ExitCode::SUCCESS;
+        }
+    };
+    systemd::stopping();
+    Ok(code)
+}
+
+/// Makes a folder. QEMU walks through that of the agent to the guests' disks; what guests are told is
+/// in that of the node, and nobody else's.
+fn folder(path: &Path, mode: u32) -> Result<(), Failure> {
+    let made = std::fs::DirBuilder::new().recursive(true).mode(mode).create(path);
+    made.map_err(|error| {
+        Failure::Refused(format!(
+            "cannot use the state directory {}: {error}; name another with --state-dir, or make it \
+             writable for root",
+            path.display()
+        ))
+    })
+}
+
+/// Turns true with SIGTERM or Ctrl-C.
+fn stop() -> Result<watch::Receiver<bool>, Failure> {
+    let mut terminate = signal(SignalKind::terminate())
+        .map_err(|e| Failure::failed("cannot wait for SIGTERM", e))?;
+    let (stop, stopped) = watch::channel(false);
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = tokio::signal::ctrl_c() => {}
+        }
+        stop.send_replace(true);
+        // Whoever listens may still begin to.
+        std::future::pending::<()>().await;
+    });
+    Ok(stopped)
+}
+
+async fn once(settings: &Settings, directory: &StateDir, mut stop: watch::Receiver<bool>) -> Over {
+    let begun = tokio::select! {
+        biased;
+        _ = stop.wait_for(|stop| *stop) => return Over::Told,
+        begun = begin(settings, directory) => begun,
+    };
+    let Begun { way, node, control, driver, lacking, _tasks } = match begun {
+        Ok(begun) => begun,
+        Err(why) => return Over::Again(why),
+    };
+    let host = way.host.clone();
+    let (halt, halted) = watch::channel(false);
+    let mut running = Box::pin(node.run(control, halted));
+    let vigil = vigil::keep(&way, &driver, lacking.as_deref());
+    let came = lacking.is_some();
+    let ended = tokio::select! {
+        ended = &mut running => ended,
+        _ = stop.wait_for(|stop| *stop) => {
+            halt.send_replace(true);
+            return match running.await {
+                Err(Error::Fenced { .. }) => Over::Fenced,
+                _ => Over::Told,
+            };
+        }
+        () = devices_come(settings), if came => {
+            halt.send_replace(true);
+            drop(running.await);
+            return Over::Again("a device that the configuration names has come".into());
+        }
+        never = vigil => match never {},
+    };
+    match ended {
+        Ok(()) => Over::Told,
+        Err(Error::Fenced { .. }) => {
+            tracing::error!(
+                host,
+                "another agent has registered for this host and speaks for it now, so this one ends; \
+                 if that was not you, two machines have one identity: stop one of them, and have it \
+                 join under a name of its own"
+            );
+            Over::Fenced
+        }
+        Err(error) => Over::Again(error.to_string()),
+    }
+}
+
+struct Begun {
+    way: Way,
+    node: Node,
+    control: Arc<dyn ControlPlane>,
+    driver: Arc<Driver>,
+    /// What of the configured devices is not there.
+    lacking: Option<String>,
+    /// They end with it.
+    _tasks: JoinSet<()>,
+}
+
+/// The error says what is missing.
+async fn begin(settings: &Settings, directory: &StateDir) -> Result<Begun, String> {
+    let way = way::find(settings)?;
+    let control = Arc::new(Shared::new(way.remote.clone(), way.host.clone()));
+    let disks = Disks::open(settings.files.clone(), Arc::clone(&control) as _);
+    let disks = disks.map_err(|error| error.to_string())?;
+    let sysfs = Arc::new(Directory(settings.sysfs.clone()));
+    let driver =
+        Driver::open(settings.libvirt.clone(), disks.clone(), Arc::clone(&sysfs) as _).await;
+    let driver = Arc::new(driver.map_err(|error| error.message)?);
+    let (mdev, lacking) = match MdevConfig::new(&settings.mdev, &*sysfs) {
+        Ok(mdev) => (mdev, None),
+        Err(error) => {
+            let why = format!("{error}; no mediated devices are offered until it is mended");
+            tracing::error!("{why}");
+            (MdevConfig::default(), Some(why))
+        }
+    };
+    let registration = facts::registration(settings, &way.host, way.address);
+    let cleanup = settings.sources.cleanup.clone();
+    let node = Node::new(Parts {
+        registration: registration.map_err(|error| error.to_string())?,
+        discovery: Arc::new(Discovery { mdev, ..settings.sources.clone() }),
+        sysfs: Arc::clone(&sysfs) as _,
+        hypervisor: Arc::clone(&driver) as Arc<dyn Hypervisor>,
+        tools: Arc::new(Commands::new(way.host.clone(), sysfs, cleanup)),
+        network: network(settings),
+        state: directory.join("node"),
+        settings: kilonova_node::Settings {
+            concurrency: settings.concurrency,
+            power_sync: settings.power_sync,
+            ..kilonova_node::Settings::default()
+        },
+    });
+    let node = node.map_err(|error| error.to_string())?;
+    let mut tasks = JoinSet::new();
+    tasks.spawn(disks.look_after());
+    Ok(Begun { way, node, control, driver, lacking, _tasks: tasks })
+}
+
+fn network(settings: &Settings) -> Arc<dyn Network> {
+    Arc::new(kilonova_host_network::HostNetwork::new(settings.network.clone()))
+}
+
+/// Returns when the devices that the configuration names are there.
+async fn devices_come(settings: &Settings) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let sysfs = Directory(settings.sysfs.clone());
+        if MdevConfig::new(&settings.mdev, &sysfs).is_ok() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Told;
+
+    fn settings(state: &Path) -> Settings {
+        let told = Told { state_dir: Some(state.to_owned()), ..Told::default() };
+        Settings::read(None, told).expect("nothing is wrong")
+    }
+
+    #[tokio::test]
+    async fn a_state_folder_that_cannot_be_written_is_refused() {
+        let said = run(settings(Path::new("/proc/nothing"))).await.expect_err("no folder");
+        let said = said.to_string();
+        assert!(said.contains("/proc/nothing") && said.contains("--state-dir"), "{said}");
+        let there = tempfile::tempdir().expect("a folder");
+        let _owned = StateDir::take(there.path()).expect("it is free");
+        let said = run(settings(there.path())).await.expect_err("it is owned").to_string();
+        assert!(said.contains("owned by a running instance"), "{said}");
+    }
+
+    #[tokio::test]
+    async fn a_host_that_has_not_joined_is_told_how_and_waits() {
+        let there = tempfile::tempdir().expect("a folder");
+        let directory = StateDir::take(there.path()).expect("it is free");
+        let (stop, stopped) = watch::channel(false);
+        let over = once(&settings(there.path()), &directory, stopped.clone()).await;
+        let Over::Again(why) = over else { panic!("it waits") };
+        assert!(why.contains("kilonova node enroll"), "{why}");
+        std::fs::write(there.path().join("identity.json"), "{").expect("written");
+        let over = once(&settings(there.path()), &directory, stopped.clone()).await;
+        let Over::Again(why) = over else { panic!("it waits") };
+        assert!(why.contains("remove it and join again"), "{why}");
+        stop.send_replace(true);
+        assert!(matches!(once(&settings(there.path()), &directory, stopped).await, Over::Told));
+    }
+}

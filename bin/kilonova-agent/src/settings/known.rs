@@ -1,0 +1,30 @@
+//! The options that this version knows, besides those of devices. One that is not here is refused: a
+//! misspelt option that is silently ignored costs its operator a night.
+
+use kilonova_program::config::Options;
+
+/// All of them.
+pub(super) const KNOWN: &[&Options] = &[OPTIONS, super::files::KNOWN, super::libvirt::KNOWN];
+
+/// Group and option.
+const OPTIONS: &Options = &[
+    ("DEFAULT", "cpu_allocation_ratio"),
+    ("DEFAULT", "debug"),
+    ("DEFAULT", "disk_allocation_ratio"),
+    ("DEFAULT", "host"),
+    ("DEFAULT", "initial_cpu_allocation_ratio"),
+    ("DEFAULT", "initial_disk_allocation_ratio"),
+    ("DEFAULT", "initial_ram_allocation_ratio"),
+    ("DEFAULT", "max_concurrent_builds"),
+    ("DEFAULT", "my_ip"),
+    ("DEFAULT", "ram_allocation_ratio"),
+    ("DEFAULT", "reserved_host_memory_mb"),
+    ("DEFAULT", "state_path"),
+    ("DEFAULT", "sync_power_state_interval"),
+    ("linux_bridge", "bridge_mappings"),
+    ("linux_bridge", "physical_interface_mappings"),
+    ("node", "control"),
+    ("node", "pki_dir"),
+    ("node", "sysfs"),
+    ("node", "token_file"),
+];

@@ -1,0 +1,189 @@
+//! What the agent is told: defaults, then the file, then the command line. Groups and options are
+//! nova.conf's, but for `[node]`, which upstream does not have.
+
+mod files;
+mod known;
+mod libvirt;
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use kilonova_node::devices::{Discovery, MdevOptions};
+use kilonova_program::Failure;
+use kilonova_program::config::{File, devices, sources};
+
+use known::KNOWN;
+
+/// Everything, checked.
+#[derive(Debug)]
+pub struct Settings {
+    /// Where the agent keeps who it is and what it noted.
+    pub state_dir: PathBuf,
+    /// What the host is called; what it joined as, or the machine's name, when it is not told.
+    pub host: Option<String>,
+    /// Its address; the one that reaches the control plane when it is not told.
+    pub my_ip: Option<IpAddr>,
+    /// What the guests' files are like, and where.
+    pub files: kilonova_disks::Config,
+    /// `[libvirt]`.
+    pub libvirt: kilonova_libvirt::Config,
+    /// `[linux_bridge]`.
+    pub network: kilonova_host_network::Config,
+    /// Memory kept for the host itself, MiB.
+    pub reserved_memory_mb: i64,
+    /// Overcommit ratios: VCPU, MEMORY_MB, DISK_GB.
+    pub ratios: [f64; 3],
+    /// How often guests are looked at that may have changed by themselves.
+    pub power_sync: Option<Duration>,
+    /// Servers that are worked on at once.
+    pub concurrency: usize,
+    /// `[node] control`, with `token_file`: for tests and for one machine.
+    pub by_token: Option<(String, PathBuf)>,
+    /// Where libvirt looks for certificates; nothing is written where it is not told.
+    pub pki_dir: Option<PathBuf>,
+    /// Where sysfs is.
+    pub sysfs: PathBuf,
+    /// `[devices]` and `[mdev_*]`.
+    pub mdev: MdevOptions,
+    /// `[pci]`, `[agent]` and the like.
+    pub sources: Discovery,
+    /// More logs.
+    pub debug: bool,
+}
+
+/// What the command line says; it counts more than the file.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// Where the agent keeps who it is and what it noted.
+    pub state_dir: Option<PathBuf>,
+    /// What the host is called.
+    pub host: Option<String>,
+    /// The control plane, for a host that has not joined.
+    pub control: Option<String>,
+    /// The file with the word for nodes.
+    pub token_file: Option<PathBuf>,
+}
+
+impl Settings {
+    /// Reads the file, if one is named, and lays the command line over it.
+    ///
+    /// # Errors
+    /// A sentence that names file, line, group and option.
+    pub fn read(config: Option<&Path>, told: Told) -> Result<Self, Failure> {
+        let file = config.map(|path| File::read(path, KNOWN)).transpose()?.unwrap_or_default();
+        let state_dir = told.state_dir.or(file.path("DEFAULT", "state_path"));
+        let state_dir = state_dir.unwrap_or_else(|| PathBuf::from("/var/lib/kilonova-agent"));
+        let host = told.host.or_else(|| file.get("DEFAULT", "host").map(str::to_owned));
+        if let Some(host) = &host {
+            kilonova_pki::check_host(host).map_err(|error| match file.get("DEFAULT", "host") {
+                Some(_) => file.wrong("DEFAULT", "host", &error.to_string()),
+                None => Failure::Refused(format!("--host: {error}")),
+            })?;
+        }
+        // The control plane goes by them; a nova.conf of a compute host has them too.
+        sources::aliases(&file)?;
+        Ok(Self {
+            files: files::read(&file, state_dir.join("instances"))?,
+            libvirt: libvirt::read(&file)?,
+            network: network(&file)?,
+            state_dir,
+            host,
+            my_ip: file.parse("DEFAULT", "my_ip", "an address")?,
+            reserved_memory_mb: least(&file, "reserved_host_memory_mb", 512)?,
+            ratios: [
+                ratio(&file, "cpu_allocation_ratio", 4.0)?,
+                ratio(&file, "ram_allocation_ratio", 1.0)?,
+                ratio(&file, "disk_allocation_ratio", 1.0)?,
+            ],
+            power_sync: power_sync(&file)?,
+            concurrency: concurrency(&file)?,
+            by_token: by_token(&file, told.control, told.token_file)?,
+            pki_dir: file.path("node", "pki_dir"),
+            sysfs: sysfs(&file),
+            mdev: devices::options(&file)?,
+            sources: sources::read(&file)?,
+            debug: file.parse("DEFAULT", "debug", "true or false")?.unwrap_or(false),
+        })
+    }
+}
+
+/// Where sysfs is.
+fn sysfs(file: &File) -> PathBuf {
+    file.path("node", "sysfs").unwrap_or_else(|| PathBuf::from("/sys"))
+}
+
+fn network(file: &File) -> Result<kilonova_host_network::Config, Failure> {
+    const GROUP: &str = "linux_bridge";
+    let text = |option| file.get(GROUP, option).unwrap_or_default();
+    let read = kilonova_host_network::Config::from_options(
+        text("physical_interface_mappings"),
+        text("bridge_mappings"),
+    );
+    read.map_err(|why| {
+        let option = why.split(':').next().unwrap_or_default();
+        file.wrong(GROUP, option, why.split_once(": ").map_or(&*why, |(_, why)| why))
+    })
+}
+
+fn least(file: &File, option: &str, usual: i64) -> Result<i64, Failure> {
+    match file.parse("DEFAULT", option, "a whole number, 0 or more")? {
+        None => Ok(usual),
+        Some(value) if value >= 0 => Ok(value),
+        Some(_) => Err(file.wrong("DEFAULT", option, "it must be 0 or more")),
+    }
+}
+
+/// `initial_…` is upstream's name where Placement is given the first word.
+fn ratio(file: &File, option: &str, usual: f64) -> Result<f64, Failure> {
+    let initial = format!("initial_{option}");
+    for option in [option, &initial] {
+        match file.parse::<f64>("DEFAULT", option, "a number above 0")? {
+            None => {}
+            Some(value) if value.is_finite() && value > 0.0 => return Ok(value),
+            Some(_) => return Err(file.wrong("DEFAULT", option, "it must be above 0")),
+        }
+    }
+    Ok(usual)
+}
+
+fn power_sync(file: &File) -> Result<Option<Duration>, Failure> {
+    let seconds = file.parse::<i64>("DEFAULT", "sync_power_state_interval", "seconds")?;
+    Ok(match seconds.unwrap_or(600) {
+        never if never < 0 => None,
+        0 => Some(Duration::from_secs(60)),
+        seconds => Some(Duration::from_secs(seconds.unsigned_abs())),
+    })
+}
+
+fn concurrency(file: &File) -> Result<usize, Failure> {
+    const OPTION: &str = "max_concurrent_builds";
+    match file.parse("DEFAULT", OPTION, "a whole number, 0 or more")? {
+        None => Ok(10),
+        Some(0) => Ok(256),
+        Some(many) => Ok(many),
+    }
+}
+
+fn by_token(
+    file: &File,
+    control: Option<String>,
+    token: Option<PathBuf>,
+) -> Result<Option<(String, PathBuf)>, Failure> {
+    let control = control.or_else(|| file.get("node", "control").map(str::to_owned));
+    match (control, token.or_else(|| file.path("node", "token_file"))) {
+        (Some(control), Some(token)) => Ok(Some((control, token))),
+        (None, None) => Ok(None),
+        (Some(_), None) => Err(Failure::Refused(
+            "a control plane goes with --token-file ([node] token_file), for tests and for one \
+             machine; a host of a cloud joins it: kilonova-agent join"
+                .into(),
+        )),
+        (None, Some(_)) => Err(Failure::Refused(
+            "--token-file ([node] token_file) goes with --control ([node] control)".into(),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests;

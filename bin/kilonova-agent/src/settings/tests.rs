@@ -1,0 +1,53 @@
+//! What a file may say.
+
+use super::*;
+
+fn settings(text: &str) -> Result<Settings, String> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("agent.conf");
+    std::fs::write(&path, text).expect("written");
+    Settings::read(Some(&path), Told::default()).map_err(|failure| failure.to_string())
+}
+
+#[test]
+fn sections_of_a_nova_conf_carry_over() {
+    let text = "[DEFAULT]\nhost = gpu-1\nmy_ip = 192.0.2.7\nstate_path = /s\n\
+                reserved_host_memory_mb = 2048\ninitial_cpu_allocation_ratio = 16\n\
+                sync_power_state_interval = -1\n[devices]\nenabled_mdev_types = nvidia-35\n\
+                [pci]\ndevice_spec = {\"vendor_id\": \"10de\"}\n\
+                alias = {\"name\": \"gpu\", \"resource_class\": \"GPU\"}\n";
+    let read = settings(text).expect("fine");
+    assert_eq!(read.host.as_deref(), Some("gpu-1"));
+    assert_eq!(read.files.instances_path, PathBuf::from("/s/instances"));
+    assert_eq!((read.reserved_memory_mb, read.ratios), (2048, [16.0, 1.0, 1.0]));
+    assert_eq!((read.power_sync, read.concurrency), (None, 10));
+    assert_eq!((read.mdev.enabled.len(), read.sources.specs.len()), (1, 1));
+    assert_eq!(settings("").expect("nothing").state_dir, PathBuf::from("/var/lib/kilonova-agent"));
+}
+
+#[test]
+fn refusals_name_the_line() {
+    for (text, part) in [
+        ("[DEFAULT]\nhost = a/b\n", "agent.conf:2: [DEFAULT] host: \"a/b\" is no host name"),
+        ("[DEFAULT]\nmy_ip = here\n", "agent.conf:2: [DEFAULT] my_ip: here is not a value"),
+        ("[DEFAULT]\ncpu_allocation_ratio = 0\n", "it must be above 0"),
+        ("[DEFAULT]\nreserved_host_memory_mb = -1\n", "it must be 0 or more"),
+        ("[DEFAULT]\nhosts = a\n", "this option is not known"),
+        ("[libvirt]\nvirt_type = xen\n", "agent.conf:2: [libvirt] virt_type: xen is not known"),
+        (
+            "[libvirt]\nsnapshot_image_format = vmdk\n",
+            "[libvirt] snapshot_image_format: vmdk is not known; choose one of raw, qcow2",
+        ),
+        ("[libvirt]\nlive_migration_downtime = 9\n", "live_migration_downtime = 9 must be"),
+        (
+            "[linux_bridge]\nphysical_interface_mappings = eth1\n",
+            "agent.conf:2: [linux_bridge] physical_interface_mappings: 'eth1' is not like",
+        ),
+        ("[pci]\nalias = {\"name\": \"gpu\"}\n", "agent.conf:2: [pci] alias: Invalid PCI alias"),
+        ("[node]\ncontrol = http://127.0.0.1:1\n", "kilonova-agent join"),
+        ("[node]\ntoken_file = /x\n", "goes with --control"),
+    ] {
+        let said = settings(text).expect_err(text);
+        assert!(said.contains(part), "{said}");
+    }
+}

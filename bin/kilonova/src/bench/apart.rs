@@ -1,0 +1,79 @@
+//! What the control plane alone needs: the same hosts in a process beside it, over HTTP, as real
+//! ones are.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::cloud::{Cloud, Plan};
+use super::load::{self, Door, quantile};
+use super::progress::Progress;
+use super::table::{Aim, Table};
+use super::{Size, capped};
+use crate::failure::Failure;
+
+/// Measures it with `hosts` hosts and `servers` servers.
+///
+/// # Errors
+/// When the measured server misbehaves.
+pub async fn run(
+    directory: &Path,
+    size: &Size<'_>,
+    store: &str,
+    hosts: usize,
+    servers: usize,
+) -> Result<Table, Failure> {
+    let servers = capped(servers, hosts, 16);
+    let plan = Plan { hosts, vgpus: 16, apart: true, database: size.database };
+    let mut cloud = Cloud::start(directory, "hosts-apart", &plan).await?;
+    let wish = cloud.furnish().await?;
+    let empty = cloud.server.resident_mb();
+    cloud.start_hosts()?;
+    cloud.registered().await?;
+    cloud.settled().await?;
+    let idle = cloud.server.resident_mb();
+    let rest = cloud.at_rest(10).await;
+    let (address, token) = (cloud.server.address.clone(), cloud.token.clone());
+    let door = Door { address: &address, token: &token, clients: size.clients };
+    let what = format!("{hosts} hosts in a process of their own: boots");
+    let progress = Arc::new(Progress::begin(what, servers));
+    let hosts_cpu = |cloud: &Cloud| cloud.apart.as_ref().map_or(0.0, |hosts| hosts.cpu_ms());
+    let (cpu, cpu_of_hosts) = (cloud.server.cpu_ms(), hosts_cpu(&cloud));
+    let (boots, ids) = load::boot(door, servers, &wish.0, &progress).await?;
+    let count = boots.ends.len() as f64;
+    let cpu = (cloud.server.cpu_ms() - cpu) / count;
+    let cpu_of_hosts = (hosts_cpu(&cloud) - cpu_of_hosts) / count;
+    let full = cloud.server.resident_mb();
+    let list = quantile(&load::list(&mut cloud.admin).await?, 0.5);
+    let known = cloud.known_hosts().await?;
+    let listed = cloud.server.resident_mb();
+    let of_hosts = cloud.apart.as_ref().map_or(0.0, |hosts| hosts.resident_mb());
+    drop(ids);
+    cloud.end();
+    if known != hosts {
+        return Err(Failure::Failed(format!("{known} of {hosts} hosts have registered")));
+    }
+    let title = format!(
+        "{store}: the control plane alone, {hosts} hosts of 8 GPUs in a process of their own, \
+         {servers} servers"
+    );
+    let mut table = Table::new(title, ["".to_owned()]);
+    let mut row = |what, unit, aim, figure| table.row(what, unit, aim, [Some(figure)]);
+    row("resident, no host", "MB", None, empty);
+    row("resident, all hosts registered", "MB", None, idle);
+    row("resident, all servers booted", "MB", Some(Aim::Most(400.0)), full);
+    row(
+        "resident, after lists of 1000 servers and all hosts",
+        "MB",
+        Some(Aim::Most(400.0)),
+        listed,
+    );
+    row("resident, the hosts", "MB", None, of_hosts);
+    row("CPU per second at rest", "ms", None, rest);
+    row("boots", "/s", None, boots.per_second());
+    row("POST to ACTIVE p50", "ms", None, quantile(&boots.ends, 0.5));
+    row("POST to ACTIVE p99", "ms", None, quantile(&boots.ends, 0.99));
+    row("CPU per boot, control plane, looks included", "ms", None, cpu);
+    row("CPU per boot, hosts", "ms", None, cpu_of_hosts);
+    row("GET /servers/detail of 1000 servers p50", "ms", Some(Aim::Most(30.0)), list);
+    Ok(table)
+}

@@ -1,0 +1,267 @@
+//! A running cloud: `kilonova serve` on a directory of its own, simulated hosts inside it or in a
+//! process beside it, an admin who has logged in, and what a boot asks for.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use hyper::Method;
+use serde_json::{Value, json};
+
+use super::client::Client;
+use super::load;
+use super::process::{Nodes, Server};
+use super::progress::Progress;
+use crate::failure::Failure;
+
+const TOPOLOGY: &str = include_str!("../../../../examples/nodes/bench.toml");
+/// Hosts that may still register when the last one has.
+const TAIL: usize = 64;
+/// How long all hosts may take to register.
+const REGISTER: Duration = Duration::from_secs(480);
+
+/// What a cloud is to be.
+#[derive(Debug, Clone, Copy)]
+pub struct Plan<'a> {
+    /// Hosts of eight GPUs.
+    pub hosts: usize,
+    /// vGPUs of each GPU.
+    pub vgpus: usize,
+    /// Whether the hosts are in a process of their own.
+    pub apart: bool,
+    /// The database, where it is not SQLite.
+    pub database: Option<&'a str>,
+}
+
+/// The cloud.
+pub struct Cloud {
+    directory: PathBuf,
+    nodes: PathBuf,
+    database: Option<String>,
+    /// The control plane, with the hosts unless they are apart.
+    pub server: Server,
+    /// The hosts, where they are apart.
+    pub apart: Option<Nodes>,
+    /// An admin's token.
+    pub token: String,
+    /// An admin's connection.
+    pub admin: Client,
+    /// What it was to be.
+    pub hosts: usize,
+    metrics: String,
+}
+
+impl Cloud {
+    /// Starts one in an empty folder below `directory`. Hosts that are apart do not run yet.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub async fn start(directory: &Path, name: &str, plan: &Plan<'_>) -> Result<Self, Failure> {
+        let directory = directory.join(name);
+        let nodes = directory.join("nodes.toml");
+        std::fs::create_dir_all(&directory)
+            .and_then(|()| std::fs::write(&nodes, topology(plan)))
+            .map_err(|e| Failure::failed("cannot write the topology", e))?;
+        let inside = (!plan.apart).then_some(nodes.as_path());
+        let server = Server::start(&directory, inside, plan.database)?;
+        let password = password(&directory)?;
+        let token = load::log_in(&server.address, &password).await?;
+        let admin = Client::connect(&server.address, &token).await?;
+        let metrics = directory.join("state/metrics.token");
+        let metrics = std::fs::read_to_string(&metrics)
+            .map_err(|e| Failure::failed(&format!("cannot read {}", metrics.display()), e))?;
+        let database = plan.database.map(str::to_owned);
+        let (hosts, metrics) = (plan.hosts, metrics.trim().to_owned());
+        Ok(Self { directory, nodes, database, server, apart: None, token, admin, hosts, metrics })
+    }
+
+    /// Starts the hosts in a process of their own.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start_hosts(&mut self) -> Result<(), Failure> {
+        self.apart = Some(Nodes::start(&self.directory, &self.server.address, &self.nodes)?);
+        Ok(())
+    }
+
+    /// Waits until all hosts have registered. The list of all of them is asked for once, at the end.
+    ///
+    /// # Errors
+    /// When they do not within [`REGISTER`].
+    pub async fn registered(&mut self) -> Result<Duration, Failure> {
+        let progress = Progress::begin(format!("{} hosts register", self.hosts), 1);
+        let begun = Instant::now();
+        let width = self.hosts.to_string().len();
+        for number in self.hosts.saturating_sub(TAIL) + 1..=self.hosts {
+            let host = format!("bench{number:0width$}");
+            let path = format!("/compute/v2.1/os-services?binary=nova-compute&host={host}");
+            while self.admin.get(&path).await?.json()["services"]
+                .as_array()
+                .is_none_or(Vec::is_empty)
+            {
+                if begun.elapsed() > REGISTER {
+                    return Err(Failure::Failed(format!("host {host} did not register")));
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+        progress.one();
+        Ok(begun.elapsed())
+    }
+
+    /// How many hosts are known.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub async fn known_hosts(&mut self) -> Result<usize, Failure> {
+        let reply = self.admin.get("/compute/v2.1/os-services?binary=nova-compute").await?;
+        Ok(reply.json()["services"].as_array().map_or(0, Vec::len))
+    }
+
+    /// Waits until the server has nothing left to do, for two minutes at most; returns the CPU
+    /// milliseconds that it had used by then.
+    ///
+    /// # Errors
+    /// When the metrics cannot be read.
+    pub async fn settled(&self) -> Result<f64, Failure> {
+        let _progress = Progress::begin("waiting until the server rests", 1);
+        let begun = Instant::now();
+        loop {
+            let before = self.server.cpu_ms();
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let used = self.server.cpu_ms();
+            let late = begun.elapsed() > Duration::from_secs(120);
+            if used - before > 150.0 && !late {
+                continue;
+            }
+            // A busy machine may only have kept it from working.
+            let statements = self.statements().await?;
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            if late || self.statements().await? <= statements {
+                return Ok(used);
+            }
+        }
+    }
+
+    /// CPU milliseconds that each of some idle seconds takes.
+    pub async fn at_rest(&self, seconds: u64) -> f64 {
+        let _progress = Progress::begin("the server rests", 1);
+        let before = self.server.cpu_ms();
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        (self.server.cpu_ms() - before) / seconds as f64
+    }
+
+    /// Statements that callers and nodes have had run so far.
+    ///
+    /// # Errors
+    /// When the metrics cannot be read.
+    pub async fn statements(&self) -> Result<f64, Failure> {
+        let bearer = format!("Bearer {}", self.metrics);
+        let mut client = Client::connect(&self.server.address, "").await?.bearing(bearer);
+        let reply = client.get("/metrics").await?;
+        let text = String::from_utf8_lossy(&reply.body);
+        let count = text
+            .lines()
+            .find_map(|line| line.strip_prefix("kilonova_statements_total{whose=\"requests\"} "))
+            .and_then(|count| count.parse().ok());
+        count.ok_or_else(|| {
+            Failure::Failed(format!("/metrics ({}) has no statements", reply.status))
+        })
+    }
+
+    /// Statements of one look at a server.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub async fn statements_of_look(&mut self, server: &str) -> Result<f64, Failure> {
+        const LOOKS: usize = 20;
+        let path = format!("/compute/v2.1/servers/{server}");
+        let before = self.statements().await?;
+        for _ in 0..LOOKS {
+            self.admin.get(&path).await?;
+        }
+        Ok((self.statements().await? - before) / LOOKS as f64)
+    }
+
+    /// Ends the server and starts it again on what is there; returns the seconds that it says it
+    /// needed to get ready.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub async fn start_again(self) -> Result<(Self, f64), Failure> {
+        let Self { directory, nodes, database, server, apart, token, hosts, metrics, .. } = self;
+        server.stop();
+        let inside = apart.is_none().then_some(nodes.as_path());
+        let server = Server::start(&directory, inside, database.as_deref())?;
+        let ready = server.ready.trim_end_matches(" s").parse().unwrap_or(f64::NAN);
+        let admin = Client::connect(&server.address, &token).await?;
+        Ok((
+            Self { directory, nodes, database, server, apart, token, admin, hosts, metrics },
+            ready,
+        ))
+    }
+
+    /// Ends it and removes what it made.
+    pub fn end(self) {
+        let directory = self.directory.clone();
+        drop(self);
+        if let Err(error) = std::fs::remove_dir_all(&directory) {
+            eprintln!("kilonova bench: cannot remove {}: {error}", directory.display());
+        }
+    }
+
+    /// An image, two flavors with a vGPU, a quota that is counted and never reached.
+    ///
+    /// # Errors
+    /// When one of them is refused.
+    pub async fn furnish(&mut self) -> Result<Wish, Failure> {
+        let admin = &mut self.admin;
+        let image = json!({"name": "bench", "disk_format": "raw", "container_format": "bare"});
+        let image = admin.post("/image/v2/images", &image).await?.json();
+        let image = image["id"].as_str().unwrap_or_default().to_owned();
+        let path = format!("/image/v2/images/{image}/file");
+        admin.send(Method::PUT, &path, "application/octet-stream", vec![7; 4096]).await?;
+        for (name, ram) in [(Wish::SMALL, 64), (Wish::LARGE, 128)] {
+            let flavor = json!({"name": name, "id": name, "ram": ram, "vcpus": 1, "disk": 1});
+            admin.post("/compute/v2.1/flavors", &json!({"flavor": flavor})).await?;
+            let specs = json!({"extra_specs": {"resources:VGPU": "1"}});
+            let path = format!("/compute/v2.1/flavors/{name}/os-extra_specs");
+            admin.post(&path, &specs).await?;
+        }
+        let most = 1_000_000_000;
+        let class = json!({"instances": most, "cores": most, "ram": most});
+        let class = json!({"quota_class_set": class}).to_string();
+        let path = "/compute/v2.1/os-quota-class-sets/default";
+        let reply = admin.send(Method::PUT, path, "application/json", class).await?;
+        if reply.status != 200 {
+            return Err(Failure::Failed(format!("the quota cannot be lifted: {}", reply.status)));
+        }
+        Ok(Wish(json!({"server": {
+            "name": "bench", "imageRef": image, "flavorRef": Wish::SMALL, "networks": "none",
+        }})))
+    }
+}
+
+/// The body of a boot.
+pub struct Wish(pub Value);
+
+impl Wish {
+    /// The flavor that servers are booted with.
+    pub const SMALL: &str = "bench";
+    /// One that they are resized to.
+    pub const LARGE: &str = "bench-large";
+}
+
+fn topology(plan: &Plan<'_>) -> String {
+    let Plan { hosts, vgpus, .. } = plan;
+    TOPOLOGY
+        .replace("count = 1000", &format!("count = {hosts}"))
+        .replace("available_instances = 16", &format!("available_instances = {vgpus}"))
+}
+
+fn password(directory: &Path) -> Result<String, Failure> {
+    let path = directory.join("state/openrc");
+    let text = std::fs::read_to_string(&path)
+        .map_err(|e| Failure::failed(&format!("cannot read {}", path.display()), e))?;
+    let password = text.lines().find_map(|line| line.strip_prefix("export OS_PASSWORD="));
+    Ok(password.unwrap_or_default().to_owned())
+}

@@ -1,0 +1,191 @@
+//! `kilonova node enroll`, `list` and `revoke`: which machines are hosts of this cloud. All of it goes
+//! over the API, with an administrator's credentials.
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use http::Method;
+use serde_json::{Value, json};
+
+use super::Format;
+use crate::cloud::{Asked, Compute, Door};
+use crate::failure::Failure;
+use crate::operate::text::{plain, segment};
+
+const PATH: &str = "/kilonova/enrollments";
+
+/// Commands of `node`.
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Make a token with which one machine may join, and print the command to type there.
+    Enroll(Enroll),
+    /// Show which hosts have a certificate, and which tokens are open.
+    List(List),
+    /// Let a host's certificates and tokens count no more.
+    Revoke(Revoke),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Enroll {
+    /// The only host that may use it; needed for one that has joined before.
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+    /// For how long it may be used: 90s, 30m, 1h, 2d.
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = seconds)]
+    valid: i64,
+    #[command(flatten)]
+    door: Door,
+    /// How to print.
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct List {
+    #[command(flatten)]
+    door: Door,
+    /// How to print.
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Revoke {
+    /// The host.
+    #[arg(value_name = "HOST", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    host: String,
+    #[command(flatten)]
+    door: Door,
+}
+
+fn seconds(text: &str) -> Result<i64, String> {
+    let wrong = || "it is a number with s, m, h or d, such as 1h".to_owned();
+    let (number, unit) =
+        text.split_at(text.len() - text.chars().next_back().map_or(0, char::len_utf8));
+    let factor = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 24 * 3600,
+        _ => return Err(wrong()),
+    };
+    let number: i64 = number.parse().map_err(|_| wrong())?;
+    number.checked_mul(factor).filter(|seconds| *seconds > 0).ok_or_else(wrong)
+}
+
+pub(super) fn run(command: Command) -> Result<ExitCode, Failure> {
+    let said = super::runtime()?.block_on(async {
+        match command {
+            Command::Enroll(options) => enroll(options).await,
+            Command::List(options) => list(options).await,
+            Command::Revoke(options) => revoke(options).await,
+        }
+    })?;
+    super::say(&said);
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn enroll(options: Enroll) -> Result<String, Failure> {
+    let compute = Compute::open(&options.door).await?;
+    let body = json!({"enrollment": {"host": options.host, "valid": options.valid}});
+    let made = compute.ask(Method::POST, PATH, Some(&body)).await.map_err(Asked::fatal)?;
+    let made = &made["enrollment"];
+    if options.format == Format::Json {
+        return Ok(format!("{made}\n"));
+    }
+    let text = |key: &str| made[key].as_str().unwrap_or_default();
+    let whose =
+        options.host.map_or_else(|| "one machine".to_owned(), |host| format!("host {host}"));
+    Ok(format!(
+        "Type this as root on the machine that is to join. It is good for {whose}, once, until {}:\n\n    \
+         kilonova-agent join {} {}\n",
+        text("expires_at"),
+        text("url"),
+        text("token")
+    ))
+}
+
+async fn list(options: List) -> Result<String, Failure> {
+    let compute = Compute::open(&options.door).await?;
+    let all = compute.get(PATH).await.map_err(Asked::fatal)?;
+    match options.format {
+        Format::Json => Ok(format!("{all}\n")),
+        Format::Table => Ok(table(&all)),
+    }
+}
+
+fn table(all: &Value) -> String {
+    let text = |value: &Value| plain(value.as_str().unwrap_or_default());
+    let mut said = format!(
+        "Hosts join at {}; the authority is {}.\n",
+        text(&all["url"]),
+        text(&all["authority"])
+    );
+    let certificates = all["certificates"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if certificates.is_empty() {
+        said.push_str("No host has a certificate.\n");
+    } else {
+        let longest = certificates.iter().map(|one| text(&one["host"]).len()).max().unwrap_or(0);
+        let width = longest.max(4);
+        said.push_str(&format!("\n{:width$}  {:7}  {:20}  addresses\n", "host", "state", "until"));
+        for one in certificates {
+            let addresses = one["addresses"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let addresses: Vec<String> = addresses.iter().map(text).collect();
+            let line = format!(
+                "{:width$}  {:7}  {:20}  {}",
+                text(&one["host"]),
+                text(&one["state"]),
+                text(&one["expires_at"]),
+                addresses.join(" ")
+            );
+            said.push_str(line.trim_end());
+            said.push('\n');
+        }
+    }
+    for token in all["tokens"].as_array().map(Vec::as_slice).unwrap_or_default() {
+        let host = token["host"].as_str().map_or_else(|| "any host".to_owned(), plain);
+        said.push_str(&format!(
+            "\nA token for {host} is open until {}.\n",
+            text(&token["expires_at"])
+        ));
+    }
+    said
+}
+
+async fn revoke(options: Revoke) -> Result<String, Failure> {
+    let compute = Compute::open(&options.door).await?;
+    let path = format!("{PATH}/{}", segment(&options.host));
+    let done = compute.ask(Method::DELETE, &path, None).await.map_err(Asked::fatal)?;
+    let count = done["revoked"]["certificates"].as_i64().unwrap_or_default();
+    let host = plain(&options.host);
+    Ok(format!(
+        "Host {host} is not let in any more ({count} certificate(s)). Its guests go on; to let it in \
+         again: kilonova node enroll --host {host}\n"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        for (text, is) in [("90s", 90), ("30m", 1800), ("1h", 3600), ("2d", 172_800)] {
+            assert_eq!(seconds(text), Ok(is));
+        }
+        for wrong in ["", "h", "1", "0s", "-1h", "1w", "1ü", "99999999999999999d"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_list_is_for_people() {
+        let all = json!({"url": "https://c:1", "authority": "ab", "tokens": [
+            {"host": null, "expires_at": "T"}], "certificates": [
+            {"host": "gpu-1", "state": "valid", "expires_at": "2027", "addresses": ["192.0.2.1"]}]});
+        let said = table(&all);
+        assert!(said.contains("gpu-1  valid    2027                  192.0.2.1\n"), "{said}");
+        assert!(said.contains("A token for any host is open until T."), "{said}");
+        assert!(table(&json!({})).contains("No host has a certificate."));
+    }
+}

@@ -1,0 +1,156 @@
+//! A configuration file that may be wrong: all that is wrong with it at once, and what it says all the
+//! same of where everything is. A start is refused at the first problem; an operator wants all of them.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use super::{
+    File, KNOWN, auth, compute, cors, database_of, devices, keystone, nova, policy, services,
+};
+use super::{Settings, Told, node, sources};
+use crate::failure::Failure;
+
+/// Options that are secrets, or have one in them.
+const SECRETS: [(&str, &str); 3] =
+    [("keystone_authtoken", "password"), ("nova", "password"), ("database", "connection")];
+
+/// Where a file says that everything is.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    /// Keys, images, credentials.
+    pub state_dir: Option<PathBuf>,
+    /// The data.
+    pub database: Option<String>,
+}
+
+/// Every problem of a file, in words, those that name a line in the order of the lines.
+pub fn problems(path: &Path) -> Vec<String> {
+    let (file, strange) = match File::look(path, KNOWN) {
+        Ok(read) => read,
+        Err(failure) => return vec![failure.to_string()],
+    };
+    let mut all: Vec<String> = strange.iter().map(ToString::to_string).collect();
+    let mut note = |read: Result<(), Failure>| {
+        if let Err(failure) = read {
+            all.push(failure.to_string());
+        }
+    };
+    let keystone = keystone::read(&file);
+    let auth = auth(&file);
+    if let (Ok(keystone), Ok(auth)) = (&keystone, &auth) {
+        note(services(&file, *auth, keystone.is_some()).map(drop));
+    }
+    note(keystone.map(drop));
+    note(auth.map(drop));
+    note(file.parse::<SocketAddr>("api", "listen", "ADDRESS:PORT").map(drop));
+    note(database_of(&file, None).map(drop));
+    note(policy::read(&file).map(drop));
+    note(cors::read(&file).map(drop));
+    note(devices::options(&file).map(drop));
+    note(sources::read(&file).map(drop));
+    note(sources::aliases(&file).map(drop));
+    note(nova::read(&file).map(drop));
+    note(node::read(&file, None, Vec::new()).map(drop));
+    note(compute::read(&file).map(drop));
+    note(file.parse::<bool>("DEFAULT", "debug", "true or false").map(drop));
+    if all.is_empty() {
+        // What only shows when all of it is put together.
+        if let Err(failure) = Settings::read(Some(path), Told::default()) {
+            all.push(failure.to_string());
+        }
+    }
+    let prefix = format!("{}:", path.display());
+    let line = |text: &String| -> Option<usize> {
+        text.strip_prefix(&prefix)?.split(':').next()?.trim().parse().ok()
+    };
+    all.sort_by_key(line);
+    all.dedup();
+    all
+}
+
+/// What a file says of where everything is, whatever else it says.
+pub fn places(path: &Path) -> Places {
+    let Ok((file, _)) = File::look(path, KNOWN) else { return Places::default() };
+    Places {
+        state_dir: file.path("DEFAULT", "state_path"),
+        database: file.get("database", "connection").map(str::to_owned),
+    }
+}
+
+/// Whether there is a password in a file.
+pub fn holds_secrets(path: &Path) -> bool {
+    let Ok((file, _)) = File::look(path, KNOWN) else { return false };
+    SECRETS.iter().any(|(group, option)| {
+        let text = file.get(group, option).unwrap_or_default();
+        match *option {
+            // postgresql://user:password@host/…
+            "connection" => text.split_once("://").is_some_and(|(_, rest)| {
+                let user = rest.split('/').next().unwrap_or_default();
+                user.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'))
+                    || rest.contains("password=")
+            }),
+            _ => !text.is_empty(),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("k.conf");
+        std::fs::write(&path, text).expect("written");
+        (folder, path)
+    }
+
+    #[test]
+    fn every_problem_is_named_in_the_order_of_the_lines() {
+        let text = "[DEFAULT]\ndebug = perhaps\nstate_path = /s\n[api]\nlisten = here\n\
+                    auth_strategy = none\nlissten = x\n[pci]\ndevice_spec = {\"vendor\": \"1\"}\n\
+                    alias = {\"name\": \"a\"}\n[gpus]\nmany = yes\n";
+        let (_folder, path) = file(text);
+        let found = problems(&path);
+        let parts = [
+            "k.conf:2: [DEFAULT] debug",
+            "k.conf:5: [api] listen",
+            "k.conf:6: [api] auth_strategy",
+            "k.conf:7: [api] lissten: this option is not known",
+            "k.conf:9: [pci] device_spec",
+            "k.conf:10: [pci] alias: Invalid PCI alias definition: alias \"a\": it names no device",
+            "k.conf:12: [gpus] many: this group is not known",
+        ];
+        assert_eq!(found.len(), parts.len(), "{found:#?}");
+        for (said, part) in found.iter().zip(parts) {
+            assert!(said.contains(part), "{part}: {found:#?}");
+        }
+        assert_eq!(places(&path).state_dir, Some("/s".into()));
+        let (_folder, path) = file("[DEFAULT]\ndebug = true\n");
+        assert_eq!(problems(&path), Vec::<String>::new());
+        let said = problems(Path::new("/nowhere/k.conf"));
+        assert!(said.len() == 1 && said[0].contains("cannot read /nowhere/k.conf"), "{said:?}");
+    }
+
+    #[test]
+    fn what_only_shows_in_the_whole_is_a_problem_too() {
+        let text = "[api]\nauth_strategy = noauth2\nlisten = 0.0.0.0:1\n";
+        let (_folder, path) = file(text);
+        let found = problems(&path);
+        assert!(found.len() == 1 && found[0].contains("only listens on a loopback"), "{found:?}");
+    }
+
+    #[test]
+    fn passwords_are_found_in_urls_too() {
+        for (text, secret) in [
+            ("[nova]\npassword = x\n", true),
+            ("[database]\nconnection = postgresql://kn:pw@h/d\n", true),
+            ("[database]\nconnection = postgresql://kn@h/d\n", false),
+            ("[database]\nconnection = postgresql://h/d?user=kn&password=x\n", true),
+            ("[database]\nconnection = sqlite:////var/k.db\n", false),
+        ] {
+            let (_folder, path) = file(text);
+            assert_eq!(holds_secrets(&path), secret, "{text}");
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! The door for hosts that have joined: TLS by the system's own authority.
+//!
+//! A connection that shows no certificate may join and read the clock, nothing else. One that shows
+//! one is looked at with each request: whether it is revoked, or has ended since the handshake.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use kilonova_compute::api::nodes;
+use kilonova_compute::{Compute, Link};
+use kilonova_enroll::{Enrollment, Options};
+use kilonova_pki::{Authority, Own};
+use kilonova_store::Store;
+use kilonova_wire::auth::Authentication;
+use kilonova_wire::time::now_micros;
+use kilonova_wire::{Authenticator, Context, Fault, Speaker, mount};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use super::node_door::PATH;
+use crate::config::NodeDoor;
+use crate::failure::Failure;
+use crate::state::{StateDir, write_secret};
+
+/// How often the list of revoked certificates is read again: other controllers add to it too.
+const REFRESH: Duration = Duration::from_secs(5);
+/// How often the control plane gets itself a new certificate.
+const RENEW: Duration = Duration::from_secs(24 * 3600);
+
+/// A door that is open.
+pub(super) struct Open {
+    pub listener: TcpListener,
+    pub acceptor: TlsAcceptor,
+    pub enrollment: Enrollment,
+}
+
+/// What a connection's certificate says.
+#[derive(Debug, Clone)]
+pub(super) struct Peer {
+    host: Arc<str>,
+    serial: Arc<str>,
+    not_after: i64,
+}
+
+impl Peer {
+    /// Of a certificate that the handshake has accepted.
+    pub(super) fn read(der: &[u8]) -> Result<Self, kilonova_pki::Error> {
+        let said = kilonova_pki::read_der(der)?;
+        let (host, serial) = (said.name.into(), said.serial.into());
+        Ok(Self { host, serial, not_after: said.not_after })
+    }
+}
+
+/// Listens before anything is written.
+pub(super) async fn bind(door: &NodeDoor) -> Result<TcpListener, Failure> {
+    TcpListener::bind(door.listen).await.map_err(|e| {
+        Failure::Refused(format!(
+            "cannot listen on {} for hosts: {e}; stop what listens there, or choose another address \
+             with --node-listen",
+            door.listen
+        ))
+    })
+}
+
+/// Takes up the authority, or makes it, and opens the door.
+pub(super) async fn open(
+    door: &NodeDoor,
+    listener: TcpListener,
+    directory: &StateDir,
+    store: &Store,
+) -> Result<Open, Failure> {
+    let failed = |e: &dyn std::fmt::Display| Failure::failed("cannot open the door for hosts", e);
+    let address = listener.local_addr().map_err(|e| failed(&e))?;
+    let authority = Arc::new(authority(directory, store).await?);
+    let names = names(door, address);
+    let url = door.url.clone().unwrap_or_else(|| url(&names, address.port()));
+    let shown = Shown::new(&authority, &names).map_err(|e| failed(&e))?;
+    let config = kilonova_pki::server(authority.certificate(), Arc::clone(&shown) as _);
+    let acceptor = TlsAcceptor::from(Arc::new(config.map_err(|e| failed(&e))?));
+    let options = Options { url, valid: door.valid };
+    let enrollment = Enrollment::new(store.clone(), Arc::clone(&authority), options);
+    enrollment.refresh().await.map_err(|e| failed(&e))?;
+    keep_fresh(enrollment.clone(), authority, shown, names);
+    Ok(Open { listener, acceptor, enrollment })
+}
+
+async fn authority(directory: &StateDir, store: &Store) -> Result<Authority, Failure> {
+    let folder = directory.join("ca");
+    let (certificate, key) = (folder.join("ca.crt"), folder.join("ca.key"));
+    let refused = |error: kilonova_enroll::Error| Failure::Refused(error.to_string());
+    if !certificate.exists() && !key.exists() {
+        kilonova_enroll::agree(store, None).await.map_err(refused)?;
+        let failed = |e: &dyn std::fmt::Display| Failure::failed("cannot make the authority", e);
+        let (pem, secret) = Authority::make(now_micros()).map_err(|e| failed(&e))?;
+        std::fs::create_dir_all(&folder).map_err(|e| failed(&e))?;
+        write_secret(&key, &secret).map_err(|e| failed(&e))?;
+        write_secret(&certificate, &pem).map_err(|e| failed(&e))?;
+    }
+    let read = |path: &std::path::Path| {
+        std::fs::read_to_string(path)
+            .map_err(|e| Failure::failed(&format!("cannot read {}", path.display()), e))
+    };
+    let loaded = Authority::load(&read(&certificate)?, &read(&key)?);
+    let loaded = loaded.map_err(|e| Failure::Refused(format!("{}: {e}", folder.display())))?;
+    kilonova_enroll::agree(store, Some(loaded.fingerprint())).await.map_err(refused)?;
+    Ok(loaded)
+}
+
+fn names(door: &NodeDoor, address: SocketAddr) -> Vec<String> {
+    if !door.names.is_empty() {
+        return door.names.clone();
+    }
+    let own = kilonova_program::host_name();
+    match address.ip() {
+        any if any.is_unspecified() => vec![own],
+        ip => vec![ip.to_string(), own],
+    }
+}
+
+fn url(names: &[String], port: u16) -> String {
+    let name = names.first().map_or("localhost", String::as_str);
+    match name.parse::<std::net::Ipv6Addr>() {
+        Ok(address) => format!("https://[{address}]:{port}"),
+        Err(_) => format!("https://{name}:{port}"),
+    }
+}
+
+/// The certificate that the control plane shows.
+#[derive(Debug)]
+struct Shown(std::sync::RwLock<Own>);
+
+impl Shown {
+    fn new(authority: &Authority, names: &[String]) -> Result<Arc<Self>, kilonova_pki::Error> {
+        Ok(Arc::new(Self(std::sync::RwLock::new(Self::made(authority, names)?))))
+    }
+
+    fn made(authority: &Authority, names: &[String]) -> Result<Own, kilonova_pki::Error> {
+        let (pem, key) = authority.control_plane(names, now_micros())?;
+        kilonova_pki::own(&pem, &key, authority.certificate())
+    }
+}
+
+impl ResolvesServerCert for Shown {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Own> {
+        let own = self.0.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        Some(Arc::clone(&own))
+    }
+}
+
+fn keep_fresh(
+    enrollment: Enrollment,
+    authority: Arc<Authority>,
+    shown: Arc<Shown>,
+    names: Vec<String>,
+) {
+    tokio::spawn(async move {
+        let mut made = tokio::time::Instant::now();
+        loop {
+            tokio::time::sleep(REFRESH).await;
+            if let Err(error) = enrollment.refresh().await {
+                tracing::warn!(%error, "the list of revoked certificates cannot be read");
+            }
+            if made.elapsed() < RENEW {
+                continue;
+            }
+            made = tokio::time::Instant::now();
+            match Shown::made(&authority, &names) {
+                Ok(own) => {
+                    *shown.0.write().unwrap_or_else(std::sync::PoisonError::into_inner) = own;
+                }
+                Err(error) => tracing::error!(%error, "the control plane has no new certificate"),
+            }
+        }
+    });
+}
+
+/// The routes that hosts call, behind the door.
+pub(super) fn routes(compute: &Compute, enrollment: &Enrollment) -> Router {
+    let routes = nodes::routes(Link(compute.clone()))
+        .merge(kilonova_enroll::node_routes(enrollment.clone()));
+    let below = mount(routes, nodes::service(), PATH, Arc::new(ByCertificate));
+    let below = below.layer(middleware::from_fn_with_state(enrollment.clone(), look));
+    Router::new().nest(PATH, below)
+}
+
+/// Whoever came through [`look`].
+struct ByCertificate;
+
+impl Authenticator for ByCertificate {
+    fn authenticate<'a>(&'a self, _: &'a http::HeaderMap) -> Authentication<'a> {
+        Box::pin(async { Ok(Context::default()) })
+    }
+}
+
+async fn look(State(enrollment): State<Enrollment>, mut request: Request, next: Next) -> Response {
+    // As the nested routers see it; a path that is longer is another.
+    let open = matches!(request.uri().path(), "/v1/join" | "/v1/clock");
+    let Some(peer) = request.extensions().get::<Peer>().cloned() else {
+        if open {
+            return next.run(request).await;
+        }
+        return refused(Fault::unauthorized(
+            "This is for hosts that have joined, and this connection shows no certificate: have a \
+             token made by `kilonova node enroll`, and join with it.",
+        ));
+    };
+    let host = &peer.host;
+    if enrollment.revoked().has(&peer.serial) {
+        return refused(Fault::forbidden(format!(
+            "The certificate of host {host} was revoked: have a token made by `kilonova node enroll \
+             --host {host}`, and join again."
+        )));
+    }
+    if now_micros() > peer.not_after {
+        return refused(Fault::unauthorized(format!(
+            "The certificate of host {host} has expired: have a token made by `kilonova node enroll \
+             --host {host}`, and join again."
+        )));
+    }
+    request.extensions_mut().insert(Speaker(peer.host));
+    next.run(request).await
+}
+
+/// Outside of the layers that know how a fault is worded.
+fn refused(fault: Fault) -> Response {
+    let name =
+        if fault.status == http::StatusCode::FORBIDDEN { "forbidden" } else { "unauthorized" };
+    let code = fault.status.as_u16();
+    let body = serde_json::json!({name: {"code": code, "message": fault.message}});
+    (fault.status, axum::Json(body)).into_response()
+}

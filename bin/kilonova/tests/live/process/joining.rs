@@ -1,0 +1,246 @@
+//! Hosts that join: a real `serve` with a door for them, spoken to by what the agent speaks with.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kilonova_node::Node;
+use kilonova_node::topology::Topology;
+use kilonova_node_api::{ControlPlane, Refusal, Registration};
+use kilonova_node_link::{Error, Identity, Known, Remote, keep_certified};
+use kilonova_pki::{Authority, Token, Wanted};
+use kilonova_wire::time::now_micros;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use crate::kit::place::{repository, stderr};
+use crate::kit::{Cloud, Place, cloud};
+
+const DAY: i64 = 24 * 3600 * 1_000_000;
+/// A host of the demo's topology.
+const HOST: &str = "virtlab606";
+
+/// A cloud with a door for hosts, and the URL of the door.
+fn open(place: Place) -> (Cloud, String) {
+    let serve = place.start_with(|command| {
+        command.args(["--node-listen", "127.0.0.1:0"]);
+    });
+    let line = serve.said.lines().find_map(|line| line.strip_prefix("kilonova: hosts join at "));
+    let url = line.expect("the door is told").to_owned();
+    let admin = cloud::admin(&place, &serve);
+    (Cloud { serve, place, admin }, url)
+}
+
+fn node(cloud: &Cloud, words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kilonova"));
+    command.arg("node").args(words).args(["--os-cloud", "kilonova", "--clouds"]);
+    command.arg(cloud.place.state().join("clouds.yaml")).stdin(Stdio::null());
+    let output = command.output().expect("it runs");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    output
+}
+
+fn token(cloud: &Cloud, host: &str) -> Token {
+    let made = node(cloud, &["enroll", "--host", host, "--format", "json"]);
+    let made: Value = serde_json::from_slice(&made.stdout).expect("JSON");
+    assert_eq!(made["host"], host);
+    made["token"].as_str().expect("a token").parse().expect("one of ours")
+}
+
+fn addresses(last: u8) -> Vec<IpAddr> {
+    vec![IpAddr::from([192, 0, 2, last])]
+}
+
+async fn joined(cloud: &Cloud, url: &str, host: &str, last: u8) -> (Identity, Known) {
+    let identity = Identity::at(&cloud.place.file(host));
+    let known = identity.join(url, &token(cloud, host), host, addresses(last)).await;
+    (identity.clone(), known.expect("it joins"))
+}
+
+fn registration(host: &str) -> Registration {
+    Registration {
+        host: host.into(),
+        machine_id: String::new(),
+        hypervisor_type: "simulated".into(),
+        hypervisor_version: 1,
+        host_ip: "192.0.2.1".into(),
+        vcpus: 1,
+        memory_mb: 1,
+        disk_gb: 1,
+        ratios: [1.0; 3],
+        reserved_memory_mb: 0,
+        traits: Vec::new(),
+        devices: Vec::new(),
+    }
+}
+
+/// The same host with a certificate that an authority made for other times.
+fn at(authority: &Authority, known: &Known, now: i64, valid: i64) -> Known {
+    let request = kilonova_pki::Request::new(&known.host).expect("a request");
+    let wanted = Wanted { host: &known.host, addresses: &[], valid };
+    let (certificate, _) = authority.sign(&request.csr, &wanted, now).expect("it is signed");
+    Known { certificate, key: request.key, ..known.clone() }
+}
+
+fn authority(place: &Place) -> Authority {
+    let read = |name: &str| std::fs::read_to_string(place.state().join("ca").join(name));
+    let (certificate, key) = (read("ca.crt").expect("it is there"), read("ca.key"));
+    Authority::load(&certificate, &key.expect("it is there")).expect("it is read")
+}
+
+async fn refused(remote: &Remote, words: &str) {
+    let said = remote.register(registration(HOST)).await.expect_err("it is not let in");
+    assert!(said.to_string().contains(words), "{words:?} is not in: {said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_boot_on_a_host_that_has_joined() {
+    // They are made by a runtime of their own.
+    let places = std::thread::spawn(Place::all).join().expect("places");
+    for place in places {
+        let (cloud, url) = open(place);
+        let (identity, known) = joined(&cloud, &url, HOST, 1).await;
+        assert_eq!(identity.read().expect("it is kept"), Some(known.clone()));
+        let topology = Topology::read(&repository().join("examples/nodes/demo.toml"));
+        let topology = topology.expect("it is read");
+        let host = topology.hosts.iter().find(|host| host.name == HOST).expect("it is there");
+        let node = Node::simulated(host, &cloud.place.file("nodes")).expect("a node");
+        let (stop, stopped) = watch::channel(false);
+        let remote = known.remote().expect("a way");
+        let clock = remote.clock().await.expect("it says").micros;
+        assert!((clock - now_micros()).abs() < 5_000_000, "{clock}");
+        let running = tokio::spawn(node.run(Arc::new(remote), stopped));
+        let (flavor, image) = (cloud.flavor("small"), cloud.image("tiny"));
+        let begun = std::time::Instant::now();
+        while cloud.admin.get("/compute/v2.1/os-hypervisors").ok(200)["hypervisors"][0].is_null() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "the host is not there");
+            tokio::time::sleep(Duration::from_millis(30)).await;
+        }
+        cloud.server(&cloud.admin, "one", &flavor, &image);
+        drop(stop);
+        running.await.expect("no panic").expect("it was told to stop");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_is_used_by_one_host_once() {
+    let (cloud, url) = open(Place::new());
+    let token = token(&cloud, "a");
+    let identity = Identity::at(&cloud.place.file("a"));
+    let said = identity.join(&url, &token, "b", addresses(1)).await.expect_err("another host");
+    assert!(said.to_string().contains("for host a, and this is host b"), "{said}");
+    let other = Token { authority: kilonova_pki::Fingerprint::of(b"x"), ..token.clone() };
+    let said = identity.join(&url, &other, "a", addresses(1)).await.expect_err("a stranger");
+    assert!(said.to_string().contains("of another authority than the token names"), "{said}");
+    let full = Identity::at(Path::new("/proc/nothing"));
+    let said = full.join(&url, &token, "a", addresses(1)).await.expect_err("no room");
+    assert!(matches!(said, Error::Identity { .. }), "{said}");
+    identity.join(&url, &token, "a", addresses(1)).await.expect("nothing used it up");
+    let said = identity.join(&url, &token, "a", addresses(1)).await.expect_err("a second time");
+    assert!(said.to_string().contains("was used by host a"), "{said}");
+    use std::os::unix::fs::PermissionsExt;
+    for file in [cloud.place.file("a/identity.json"), cloud.place.state().join("ca/ca.key")] {
+        let mode = std::fs::metadata(&file).expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{}", file.display());
+    }
+    let plain = url.replace("https", "http");
+    let said = identity.join(&plain, &token, "a", addresses(1)).await.expect_err("no TLS");
+    assert!(said.to_string().contains("looks like https://"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_speaks_for_itself_alone() {
+    let (cloud, url) = open(Place::new());
+    let (_, a) = joined(&cloud, &url, "a", 1).await;
+    let remote = a.remote().expect("a way");
+    let said = remote.register(registration("b")).await.expect_err("another host");
+    let words = "of host a, which cannot speak for host b";
+    assert!(matches!(&said, Refusal::Rejected(why) if why.contains(words)), "{said}");
+    let said = remote.desired("b", 1, 0).await.expect_err("another host");
+    assert!(matches!(&said, Refusal::Rejected(why) if why.contains(words)), "{said}");
+    let epoch = remote.register(registration("a")).await.expect("itself").epoch;
+    remote.desired("a", epoch, 0).await.expect("itself");
+    // Without a certificate nothing is to be had but joining.
+    let nobody = kilonova_pki::trusting(&a.authority).expect("settings");
+    let nobody = Remote::certified(&url, nobody).expect("a way");
+    let said = nobody.register(registration("a")).await.expect_err("nobody");
+    assert!(matches!(&said, Refusal::Rejected(why) if why.contains("no certificate")), "{said}");
+    nobody.clock().await.expect("everyone may know the time");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_that_do_not_count_are_told_with_a_way_back() {
+    let (cloud, url) = open(Place::new());
+    let (_, known) = joined(&cloud, &url, HOST, 1).await;
+    let ours = authority(&cloud.place);
+    let (made, key) = Authority::make(now_micros()).expect("it is made");
+    let foreign = Authority::load(&made, &key).expect("it is read");
+    let of_another = at(&foreign, &known, now_micros(), DAY).remote().expect("a way");
+    refused(&of_another, "is not of the control plane's authority").await;
+    let old = at(&ours, &known, now_micros() - 100 * DAY, 90 * DAY).remote().expect("a way");
+    refused(&old, "takes the certificate of this host for expired").await;
+    let believes = Known { authority: made, ..known.clone() }.remote().expect("a way");
+    refused(&believes, "not the control plane that this host joined").await;
+    let remote = known.remote().expect("a way");
+    remote.register(registration(HOST)).await.expect("it is let in");
+    let said = node(&cloud, &["revoke", HOST]);
+    assert!(String::from_utf8_lossy(&said.stdout).contains("is not let in any more"));
+    refused(
+        &remote,
+        &format!("was revoked: have a token made by `kilonova node enroll --host {HOST}`"),
+    )
+    .await;
+    let (_, again) = joined(&cloud, &url, HOST, 1).await;
+    again.remote().expect("a way").register(registration(HOST)).await.expect("it is back");
+    refused(&remote, "was revoked").await;
+    let listed = node(&cloud, &["list"]);
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert!(listed.contains("revoked") && listed.contains("valid"), "{listed}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_is_renewed_in_time() {
+    let (cloud, url) = open(Place::new());
+    let (identity, known) = joined(&cloud, &url, HOST, 1).await;
+    let due = at(&authority(&cloud.place), &known, now_micros() - 70 * DAY, 90 * DAY);
+    let text = serde_json::to_vec(&due).expect("it is written");
+    std::fs::write(cloud.place.file(HOST).join("identity.json"), text).expect("it is written");
+    let remote = due.remote().expect("a way");
+    let (told, mut heard) = watch::channel(None);
+    let keeping = tokio::spawn(keep_certified(
+        remote.clone(),
+        identity.clone(),
+        due.clone(),
+        addresses(1),
+        Duration::from_millis(50),
+        move |known: &Known| drop(told.send_replace(Some(known.clone()))),
+    ));
+    let soon = Duration::from_secs(20);
+    let new = tokio::time::timeout(soon, heard.wait_for(Option::is_some)).await;
+    let new = new.expect("in time").expect("it is told").clone().expect("a certificate");
+    assert_eq!(identity.read().expect("it is kept"), Some(new.clone()));
+    assert!(new.said().expect("it is read").not_after > now_micros() + 80 * DAY);
+    assert!(new.key != due.key && new.certificate != due.certificate);
+    remote.register(registration(HOST)).await.expect("it is let in by the new one");
+    // What an operator puts in place by joining again is taken up.
+    let (_, again) = joined(&cloud, &url, HOST, 1).await;
+    let taken = heard.wait_for(|known| known.as_ref() == Some(&again));
+    tokio::time::timeout(soon, taken).await.expect("in time").expect("it is told");
+    remote.register(registration(HOST)).await.expect("it is let in by that one");
+    keeping.abort();
+}
+
+#[test]
+fn a_controller_without_the_clouds_authority_is_refused() {
+    let (cloud, _) = open(Place::new());
+    let Cloud { mut serve, place, .. } = cloud;
+    serve.terminate();
+    std::fs::remove_dir_all(place.state().join("ca")).expect("it was there");
+    let output = place.run("serve", &["--listen", "127.0.0.1:0", "--node-listen", "127.0.0.1:0"]);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("copy the folder ca from the controller that has it"), "{said}");
+    assert!(!place.state().join("ca").exists());
+}

@@ -1,0 +1,51 @@
+//! Requests that are a server's connections to networks. This service knows no network: it keeps
+//! which port a request is for, and finds it again where the server is.
+
+use kilonova_ids::{ArqId, PortId, ServerId};
+use kilonova_node_api::Attachment;
+use kilonova_store::{Tx, params};
+
+use super::bind::attachment;
+use crate::Error;
+use crate::db::arqs;
+use crate::db::handles::HandleKey;
+
+/// The device that a port is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortDevice {
+    /// The port.
+    pub port: PortId,
+    /// The request.
+    pub arq: ArqId,
+    /// What the node attaches.
+    pub attachment: Attachment,
+}
+
+/// Notes that a request is for a port.
+///
+/// # Errors
+/// Only the store's; so for all functions here.
+pub fn is_port(tx: &mut Tx<'_>, arq: ArqId, port: PortId) -> Result<(), Error> {
+    tx.execute(arqs::SET_PORT, params![arq, port])?;
+    Ok(())
+}
+
+/// The devices of a server's ports on a host, one of each port: what the server itself holds goes
+/// before what a migration of it does.
+pub fn of_ports(tx: &mut Tx<'_>, server: ServerId, host: &str) -> Result<Vec<PortDevice>, Error> {
+    let mut found: Vec<PortDevice> = Vec::new();
+    for row in tx.rows(arqs::OF_PORTS, params![server, host])? {
+        let port = row.id(0)?;
+        if found.iter().any(|device| device.port == port) {
+            continue;
+        }
+        let key = HandleKey {
+            attach_type: row.string(3)?,
+            address: row.string(4)?,
+            mdev_type: row.string(5)?,
+        };
+        let attachment = attachment(&key, row.id(2)?);
+        found.push(PortDevice { port, arq: row.id(1)?, attachment });
+    }
+    Ok(found)
+}

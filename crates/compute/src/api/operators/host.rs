@@ -1,0 +1,95 @@
+//! `/kilonova/hosts/{host}`: what is still on a host, and what can move while it runs.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use kilonova_flow::Operation;
+use kilonova_wire::time::{now_micros, zulu};
+use kilonova_wire::{Context, Fault};
+use serde_json::{Value, json};
+
+use crate::Compute;
+use crate::api::servers::view::status;
+use crate::app::explain::{Awaited, Guest, HostNow, HostStory, tell_host};
+use crate::db::moves::Move;
+
+pub(super) async fn show(
+    State(compute): State<Compute>,
+    caller: Context,
+    Path(name): Path<String>,
+) -> Result<Json<Value>, Fault> {
+    caller.require_admin("kilonova:hosts:show")?;
+    let wanted = name.clone();
+    let told = compute.store.read(move |tx| tell_host(tx, &wanted, now_micros())).await?;
+    let told = told.ok_or_else(|| {
+        Fault::not_found(format!("Compute host {} could not be found.", name.escape_debug()))
+    })?;
+    Ok(Json(json!({"host": view(&told)})))
+}
+
+fn view(story: &HostStory) -> Value {
+    let mut shown = host(&story.host);
+    shown["accelerators_not_free"] = story.devices_held.into();
+    shown["guests"] = story.guests.iter().map(guest).collect();
+    shown
+}
+
+/// A host as it is now.
+pub(super) fn host(host: &HostNow) -> Value {
+    let row = &host.row;
+    json!({
+        "name": row.host,
+        "service_id": row.id,
+        "state": if host.up { "up" } else { "down" },
+        "forced_down": row.forced_down,
+        "status": if row.enabled { "enabled" } else { "disabled" },
+        "disabled_reason": row.disabled_reason,
+        "last_heard_of": zulu(row.last_seen),
+        "epoch": row.epoch,
+    })
+}
+
+/// What is under way.
+pub(super) fn operation(operation: &Operation, awaited: Option<&Awaited>) -> Value {
+    json!({
+        "action": operation.kind,
+        "request_id": operation.request_id,
+        "user_id": operation.user_id,
+        "step": operation.step,
+        "since": zulu(operation.updated_at),
+        "started_at": zulu(operation.created_at),
+        "waits_for": awaited.map(Awaited::text),
+        "waits_for_host": awaited.and_then(|one| one.host.as_deref()),
+    })
+}
+
+/// A move.
+pub(super) fn a_move(one: &Move) -> Value {
+    json!({
+        "id": one.number,
+        "uuid": one.id,
+        "type": one.kind.as_str(),
+        "status": one.status,
+        "source": one.source,
+        "destination": one.dest,
+        "holds_on": one.held_on,
+        "open": one.open,
+        "updated_at": zulu(one.updated_at),
+    })
+}
+
+fn guest(guest: &Guest) -> Value {
+    let server = guest.server.as_ref();
+    json!({
+        "id": guest.id,
+        "name": server.map(|server| server.name.as_str()),
+        "status": server.map(status),
+        "vm_state": server.map(|server| server.vm_state.as_str()),
+        "task_state": server.and_then(|server| server.task_state.as_deref()),
+        "host": server.and_then(|server| server.host.as_deref()),
+        "guest_here": guest.present,
+        "devices": guest.devices,
+        "cannot_move_running": guest.stays,
+        "operation": guest.operation.as_ref().map(|one| operation(one, guest.awaited.as_ref())),
+        "move": guest.open.as_ref().map(a_move),
+    })
+}

@@ -1,0 +1,220 @@
+//! `/kilonova/servers/{id}`: all that is kept of a server, also of one that is no more, and what to do
+//! next.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use kilonova_accelerator::ledger::{Change, Held, Left};
+use kilonova_flow::{Event, Operation, Outcome};
+use kilonova_ids::{ServerId, parse_uuid_like};
+use kilonova_wire::time::{now_micros, zulu};
+use kilonova_wire::{Context, Fault};
+use serde_json::{Value, json};
+
+use super::host::{a_move, host, operation};
+use crate::Compute;
+use crate::api::servers::view::status;
+use crate::app::explain::{Account, Room, Story, next, summary, tell};
+use crate::db::servers::{Fault as WhyFailed, Server};
+
+pub(super) async fn show(
+    State(compute): State<Compute>,
+    caller: Context,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, Fault> {
+    caller.require_admin("kilonova:servers:show")?;
+    let missing =
+        || Fault::not_found(format!("Instance {} could not be found.", id.escape_debug()));
+    let server: ServerId = parse_uuid_like(&id).ok_or_else(missing)?;
+    let own = compute.clone();
+    let story = compute
+        .store
+        .read(move |tx| tell(tx, &own, server, now_micros()))
+        .await?
+        .ok_or_else(missing)?;
+    Ok(Json(json!({"server": view(&story)})))
+}
+
+fn view(story: &Story) -> Value {
+    let mut shown = about(&story.server);
+    shown["summary"] = summary(story).into();
+    shown["next"] = json!(next(story));
+    shown["hosts"] = story.hosts.iter().map(host).collect();
+    shown["operation"] =
+        json!(story.operation.as_ref().map(|one| operation(one, story.awaited.as_ref())));
+    shown["moves"] = story.moves.iter().map(a_move).collect();
+    shown["devices"] = story.held.iter().map(|held| device(story, held)).collect();
+    shown["left_behind"] = story.left.iter().map(left).collect();
+    shown["claims"] = story.accounts.iter().map(claim).collect();
+    shown["actions"] = story.actions.iter().map(|(one, events)| action(one, events)).collect();
+    shown["device_changes"] = story.past.iter().map(change).collect();
+    shown["room_now"] = json!(story.room.as_ref().map(room));
+    shown
+}
+
+fn about(server: &Server) -> Value {
+    let lock = |lock: &crate::db::servers::Lock| json!({"by": lock.by, "reason": lock.reason});
+    let status = if server.deleted_at.is_some() { "DELETED" } else { status(server) };
+    json!({
+        "id": server.id,
+        "name": server.name,
+        "project_id": server.project_id,
+        "user_id": server.user_id,
+        "status": status,
+        "vm_state": server.vm_state.as_str(),
+        "task_state": server.task_state,
+        "power_state": server.power_state,
+        "host": server.host,
+        "instance_name": server.instance_name(),
+        "flavor": server.spec.flavor.name,
+        "extra_specs": server.spec.flavor.extra_specs,
+        "image": server.spec.image,
+        "availability_zone": server.spec.availability_zone,
+        "locked": server.lock.as_ref().map(lock),
+        "created_at": zulu(server.created_at),
+        "updated_at": zulu(server.updated_at),
+        "launched_at": server.launched_at.map(zulu),
+        "deleted_at": server.deleted_at.map(zulu),
+        "fault": server.fault.as_ref().map(fault),
+    })
+}
+
+fn fault(fault: &WhyFailed) -> Value {
+    json!({
+        "code": fault.code,
+        "message": fault.message,
+        "created_at": zulu(fault.created),
+        "details": fault.details,
+    })
+}
+
+fn device(story: &Story, held: &Held) -> Value {
+    let migration = held.consumer.and_then(|consumer| {
+        story.moves.iter().find(|one| one.id == consumer).map(|one| one.number)
+    });
+    let asked_by = match &held.profile {
+        Some((name, group)) => json!({"device_profile": name, "group": group}),
+        None => json!({"flavor": story.server.spec.flavor.name}),
+    };
+    let mut shown = json!({
+        "arq": held.arq,
+        "state": held.state,
+        "host": held.host,
+        "provider": held.provider,
+        "held_by": if migration.is_some() { "migration" } else { "server" },
+        "migration": migration,
+        "asked_by": asked_by,
+        "attached": story.is_wanted_there(held),
+    });
+    if let Some(handle) = &held.handle {
+        let is_mdev = handle.attach_type == "MDEV";
+        shown["handle"] = json!({
+            "id": handle.id,
+            "type": handle.attach_type,
+            "address": handle.address,
+            "mdev_uuid": is_mdev.then_some(handle.id),
+            "mdev_type": (!handle.mdev_type.is_empty()).then_some(&handle.mdev_type),
+            "present": handle.present,
+        });
+        shown["resource_class"] = json!(handle.resource_class);
+        shown["provider_name"] = json!(handle.deployable);
+        shown["device"] = json!({
+            "uuid": handle.device,
+            "address": handle.device_address,
+            "kind": handle.kind,
+            "model": handle.model,
+            "status": handle.status,
+            "health": handle.health,
+            "health_reason": handle.health_reason,
+        });
+    }
+    shown
+}
+
+fn left(left: &Left) -> Value {
+    json!({"address": left.address, "host": left.host, "device_address": left.device_address})
+}
+
+fn claim(account: &Account) -> Value {
+    let amounts: Vec<Value> = account
+        .amounts
+        .iter()
+        .map(|held| {
+            json!({
+                "provider": held.provider,
+                "name": held.name,
+                "class": held.class,
+                "amount": held.amount,
+            })
+        })
+        .collect();
+    json!({
+        "consumer": account.consumer,
+        "held_by": if account.migration.is_some() { "migration" } else { "server" },
+        "migration": account.migration,
+        "allocations": amounts,
+    })
+}
+
+fn action(operation: &Operation, events: &[Event]) -> Value {
+    let outcome = match operation.outcome {
+        Outcome::Open => "under way",
+        Outcome::Done => "done",
+        Outcome::Failed => "failed",
+        Outcome::Cancelled => "cancelled",
+    };
+    json!({
+        "action": operation.kind,
+        "request_id": operation.request_id,
+        "user_id": operation.user_id,
+        "started_at": zulu(operation.created_at),
+        "updated_at": zulu(operation.updated_at),
+        "outcome": outcome,
+        "message": operation.message,
+        "host_chosen": operation.data["chosen"],
+        "hosts_tried": operation.data["tried"],
+        "events": events.iter().map(event).collect::<Vec<_>>(),
+    })
+}
+
+fn event(event: &Event) -> Value {
+    json!({
+        "event": event.name,
+        "host": event.host,
+        "result": event.result,
+        "details": event.details,
+        "started_at": zulu(event.started_at),
+        "finished_at": event.finished_at.map(zulu),
+    })
+}
+
+fn change(change: &Change) -> Value {
+    json!({
+        "at": zulu(change.at),
+        "change": change.change,
+        "handle": change.handle,
+        "type": change.attach_type,
+        "address": change.address,
+        "mdev_type": (!change.mdev_type.is_empty()).then_some(&change.mdev_type),
+        "host": change.host,
+        "request_id": change.request_id,
+    })
+}
+
+fn room(room: &Room) -> Value {
+    let steps: Vec<Value> = room
+        .steps
+        .iter()
+        .map(|step| {
+            json!({"constraint": step.constraint, "removed": step.removed, "left": step.left})
+        })
+        .collect();
+    json!({
+        "is_there": room.is_there,
+        "text": room.text,
+        "hosts": room.hosts,
+        "steps": steps,
+        "nearest": room.nearest.as_ref().map(|(name, constraint)| {
+            json!({"host": name, "constraint": constraint})
+        }),
+    })
+}

@@ -1,0 +1,231 @@
+//! A server's connections to networks: addresses, interfaces, security groups.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use kilonova_ids::{PortId, parse_uuid_like};
+use kilonova_network::ledger::ServerPort;
+use kilonova_wire::query::Query;
+use kilonova_wire::time::now_micros;
+use kilonova_wire::{Context, Fault, JsonBody, Microversion};
+use serde_json::{Value, json};
+
+use super::find::find;
+use crate::api::input;
+use crate::app::nics::{self, Connections, Line};
+use crate::app::states;
+use crate::db::servers::Server;
+use crate::{Compute, Error, flows};
+
+type Shown = Result<Json<Value>, Fault>;
+
+/// The first version whose interfaces have tags in what is shown of them.
+const TAGS_SHOWN: Microversion = Microversion(2, 70);
+
+async fn connections(
+    compute: &Compute,
+    caller: Context,
+    id: String,
+) -> Result<(Server, Connections), Fault> {
+    let found = compute.store.read(move |tx| {
+        let server = find(tx, &caller, &id)?;
+        let nics = nics::look(tx, [&server])?;
+        Ok::<_, Error>((server, nics))
+    });
+    Ok(found.await?)
+}
+
+fn no_query(query: &Query, version: Microversion) -> Result<(), Fault> {
+    if version >= Microversion(2, 102) { input::only(query, &[]) } else { Ok(()) }
+}
+
+pub(super) async fn addresses(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    query: Query,
+    Path(id): Path<String>,
+) -> Shown {
+    no_query(&query, version)?;
+    let (server, nics) = connections(&compute, caller, id).await?;
+    Ok(Json(json!({"addresses": nics.addresses(server.id, false)})))
+}
+
+pub(super) async fn address(
+    State(compute): State<Compute>,
+    caller: Context,
+    Path((id, network)): Path<(String, String)>,
+) -> Shown {
+    let (server, nics) = connections(&compute, caller, id).await?;
+    let mut all = nics.addresses(server.id, false);
+    match all.remove(&network) {
+        Some(list) => Ok(Json(json!({network: list}))),
+        None => {
+            let network = network.escape_debug();
+            let words = format!("Instance is not a member of specified network: {network}.");
+            Err(Fault::not_found(words))
+        }
+    }
+}
+
+pub(super) async fn security_groups(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    query: Query,
+    Path(id): Path<String>,
+) -> Shown {
+    no_query(&query, version)?;
+    let found = compute.store.read(move |tx| {
+        let server = find(tx, &caller, &id)?;
+        let ids = nics::look(tx, [&server])?.group_ids(server.id);
+        Ok::<_, Error>(kilonova_network::ledger::group_views(tx, &ids)?)
+    });
+    let groups: Vec<Value> = found
+        .await?
+        .into_iter()
+        .map(|group| {
+            json!({"id": group.id, "name": group.name, "description": group.description,
+                "tenant_id": group.project, "rules": []})
+        })
+        .collect();
+    Ok(Json(json!({"security_groups": groups})))
+}
+
+pub(super) async fn list(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    query: Query,
+    Path(id): Path<String>,
+) -> Shown {
+    no_query(&query, version)?;
+    let (server, nics) = connections(&compute, caller, id).await?;
+    let view = |port: &ServerPort| Connections::interface(port, version >= TAGS_SHOWN);
+    let list: Vec<Value> = nics.of(server.id).iter().map(view).collect();
+    Ok(Json(json!({"interfaceAttachments": list})))
+}
+
+fn no_port(port: &str, server: &Server) -> Fault {
+    Fault::not_found(format!(
+        "Instance {} does not have a port with id {}",
+        server.id,
+        port.escape_debug()
+    ))
+}
+
+pub(super) async fn show(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    Path((id, port)): Path<(String, String)>,
+) -> Shown {
+    let (server, nics) = connections(&compute, caller, id).await?;
+    one(&nics, &server, &port, version)
+}
+
+fn one(nics: &Connections, server: &Server, port: &str, version: Microversion) -> Shown {
+    let id = parse_uuid_like::<PortId>(port);
+    let found = nics.of(server.id).iter().find(|known| Some(known.id) == id);
+    let found = found.ok_or_else(|| no_port(port, server))?;
+    let view = Connections::interface(found, version >= TAGS_SHOWN);
+    Ok(Json(json!({"interfaceAttachment": view})))
+}
+
+fn wrong(field: &str, why: &str) -> Fault {
+    Fault::bad_request(format!("Invalid input for field/attribute {field}. {why}"))
+}
+
+/// What is to be attached.
+fn line(body: &Value, version: Microversion) -> Result<Line, Fault> {
+    let asked = match body.as_object() {
+        Some(fields) if fields.is_empty() => return Ok(Line::default()),
+        Some(fields) if fields.len() == 1 => &body["interfaceAttachment"],
+        _ => return Err(wrong("interfaceAttachment", "The body names it and nothing else.")),
+    };
+    let fields = asked.as_object();
+    let fields = fields.ok_or_else(|| wrong("interfaceAttachment", "It is an object."))?;
+    let mut line = Line::default();
+    for (name, value) in fields {
+        let text = value.as_str();
+        match name.as_str() {
+            "net_id" => {
+                let id = text.and_then(parse_uuid_like);
+                line.network = Some(id.ok_or_else(|| wrong(name, "It is the id of a network."))?);
+            }
+            "port_id" => {
+                let id = text.and_then(parse_uuid_like);
+                line.port = Some(id.ok_or_else(|| wrong(name, "It is the id of a port."))?);
+            }
+            "fixed_ips" => {
+                let ip = value.as_array().filter(|ips| ips.len() == 1).and_then(|ips| {
+                    ips[0].as_object().filter(|ip| ip.len() == 1)?;
+                    ips[0]["ip_address"].as_str()?.parse().ok()
+                });
+                line.fixed_ip = Some(ip.ok_or_else(|| wrong(name, "It names one ip_address."))?);
+            }
+            "tag" if version >= Microversion(2, 49) => {
+                let tag =
+                    text.filter(|tag| (1..=60).contains(&tag.len()) && !tag.contains([',', '/']));
+                let tag =
+                    tag.ok_or_else(|| wrong(name, "It is 1 to 60 letters, no , and no /."))?;
+                line.tag = Some(tag.to_owned());
+            }
+            other => return Err(wrong(other, "It is not known.")),
+        }
+    }
+    if line.network.is_some() && line.port.is_some() {
+        return Err(Fault::bad_request("Must not input both network_id and port_id"));
+    }
+    if line.fixed_ip.is_some() && line.network.is_none() {
+        return Err(Fault::bad_request("Must input network_id when request IP address"));
+    }
+    Ok(line)
+}
+
+pub(super) async fn attach(
+    State(compute): State<Compute>,
+    caller: Context,
+    version: Microversion,
+    Path(id): Path<String>,
+    JsonBody(body): JsonBody,
+) -> Shown {
+    let line = line(&body, version)?;
+    let (service, context) = (compute.clone(), caller.clone());
+    let asked = id.clone();
+    let port = compute
+        .store
+        .write(move |tx| {
+            let server = find(tx, &context, &asked)?;
+            let now = now_micros();
+            states::check(&context, &server, "attach_interface")?;
+            let port = nics::add(tx, &service, &context, &server, &line, now)?;
+            flows::note(tx, &context, &server, "attach_interface", now)?;
+            Ok::<_, Error>(port)
+        })
+        .await?;
+    let (server, nics) = connections(&compute, caller, id).await?;
+    one(&nics, &server, &port.to_string(), version)
+}
+
+pub(super) async fn detach(
+    State(compute): State<Compute>,
+    caller: Context,
+    Path((id, port)): Path<(String, String)>,
+) -> Result<StatusCode, Fault> {
+    let service = compute.clone();
+    compute
+        .store
+        .write(move |tx| {
+            let server = find(tx, &caller, &id)?;
+            let now = now_micros();
+            states::check(&caller, &server, "detach_interface")?;
+            let known = parse_uuid_like::<PortId>(&port);
+            let known = known.ok_or_else(|| no_port(&port, &server))?;
+            nics::remove(tx, &service, &server, known, now)?;
+            flows::note(tx, &caller, &server, "detach_interface", now)?;
+            Ok::<_, Error>(())
+        })
+        .await?;
+    Ok(StatusCode::ACCEPTED)
+}

@@ -1,0 +1,97 @@
+//! What is still on a host, for whoever empties it: guests, what is to be removed, what moves hold.
+
+use std::collections::BTreeSet;
+
+use kilonova_accelerator::ledger as devices;
+use kilonova_flow::{self as flow, Operation};
+use kilonova_ids::ServerId;
+use kilonova_node_api::Desired;
+use kilonova_store::Tx;
+
+use super::story::HostNow;
+use super::words::{Awaited, awaited};
+use crate::app::services;
+use crate::db::moves::{self, Move};
+use crate::db::servers::{self, Server};
+use crate::db::{documents, hosts};
+use crate::{Error, flows};
+
+/// A server that has something on the host.
+#[derive(Debug, Clone)]
+pub struct Guest {
+    /// Which.
+    pub id: ServerId,
+    /// The server; none of one that is no more.
+    pub server: Option<Server>,
+    /// Whether a guest should be on this host; else what is left of it is being removed.
+    pub present: bool,
+    /// Addresses of its devices here.
+    pub devices: Vec<String>,
+    /// A device that keeps it from moving while it runs.
+    pub stays: Option<String>,
+    /// What is under way.
+    pub operation: Option<Operation>,
+    /// What that waits for.
+    pub awaited: Option<Awaited>,
+    /// Its move that can still be undone.
+    pub open: Option<Move>,
+}
+
+/// A host and all that is on it.
+#[derive(Debug, Clone)]
+pub struct HostStory {
+    /// The host.
+    pub host: HostNow,
+    /// Who has something there.
+    pub guests: Vec<Guest>,
+    /// Accelerators there that are not free.
+    pub devices_held: i64,
+}
+
+/// Reads it; nothing when there is no such host.
+///
+/// # Errors
+/// The database's.
+pub fn tell_host(tx: &mut Tx<'_>, name: &str, now: i64) -> Result<Option<HostStory>, Error> {
+    let Some(row) = hosts::by_name(tx, name)? else { return Ok(None) };
+    let up = services::is_up(&row, now);
+    let mut ids: BTreeSet<ServerId> = servers::ids_on(tx, name)?.into_iter().collect();
+    ids.extend(documents::servers_on(tx, name)?);
+    ids.extend(moves::servers_held_on(tx, name)?);
+    let mut guests = Vec::with_capacity(ids.len());
+    for id in ids {
+        guests.push(guest(tx, name, id)?);
+    }
+    let devices_held = devices::held_on(tx, name)?;
+    Ok(Some(HostStory { host: HostNow { row, up }, guests, devices_held }))
+}
+
+fn guest(tx: &mut Tx<'_>, host: &str, id: ServerId) -> Result<Guest, Error> {
+    let server = servers::find(tx, id)?;
+    let operation = flow::open_of(tx, id)?;
+    let open = moves::open_of(tx, id)?;
+    let documents = documents::of_server(tx, id)?;
+    let here = documents.iter().find(|(name, _)| name == host).map(|(_, one)| &one.desired);
+    let domain = match here {
+        Some(Desired::Present(domain)) => Some(domain),
+        Some(Desired::Absent) | None => None,
+    };
+    let removing: Vec<String> = documents
+        .iter()
+        .filter(|(_, one)| one.desired == Desired::Absent)
+        .map(|(name, _)| name.clone())
+        .collect();
+    let own = server.as_ref().and_then(|server| server.host.as_deref());
+    let awaited = operation.as_ref().map(|one| awaited(one, own, open.as_ref(), &removing));
+    let devices = domain.map(|domain| domain.devices.as_slice()).unwrap_or_default();
+    Ok(Guest {
+        id,
+        present: domain.is_some(),
+        devices: devices.iter().map(flows::address_of).map(str::to_owned).collect(),
+        stays: flows::stays(devices).map(str::to_owned),
+        server,
+        operation,
+        awaited,
+        open,
+    })
+}

@@ -1,0 +1,69 @@
+//! Where a server that is nowhere could go now, and what stands in its way.
+
+use std::collections::HashSet;
+
+use kilonova_engine::Step;
+use kilonova_store::Tx;
+
+use crate::app::scheduler::{NoHost, Wanted, choose};
+use crate::app::{boot, nics};
+use crate::db::servers::Server;
+use crate::{Compute, Error};
+
+/// What a choice would come to now.
+#[derive(Debug, Clone)]
+pub struct Room {
+    /// Whether there is a place.
+    pub is_there: bool,
+    /// Why, in words.
+    pub text: String,
+    /// Hosts there are.
+    pub hosts: usize,
+    /// The conditions on resources and traits that removed hosts, in the order in which they were tried.
+    pub steps: Vec<Step>,
+    /// The host that came nearest, and what removed it.
+    pub nearest: Option<(String, String)>,
+}
+
+impl Room {
+    fn refused(text: String) -> Self {
+        Self { is_there: false, text, hosts: 0, steps: Vec::new(), nearest: None }
+    }
+}
+
+/// Looks for a place as a boot does, and takes none.
+///
+/// # Errors
+/// The database's.
+pub(super) fn room(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: &Server,
+    now: i64,
+) -> Result<Room, Error> {
+    let flavor = &server.spec.flavor;
+    let profiles = match nics::profiles_of(tx, server, flavor)? {
+        Ok(profiles) => profiles,
+        Err(why) => return Ok(Room::refused(why)),
+    };
+    let query = match boot::query_of(flavor, &profiles, &compute.options.pci_aliases, 0) {
+        Ok(query) => query,
+        Err(Error::Refused(fault)) => return Ok(Room::refused(fault.message)),
+        Err(error) => return Err(error),
+    };
+    let nobody = HashSet::new();
+    let wanted = Wanted { server, spec: &server.spec, excluded: &nobody, forced: false };
+    let (is_there, text) = match choose(tx, compute, wanted, &query, now)? {
+        Ok(plan) => (true, plan.into_iter().next().map(|choice| choice.how).unwrap_or_default()),
+        Err(NoHost(reason)) => (false, reason),
+    };
+    let told = compute.world.snapshot().explain(&query);
+    let nearest = told.nearest.filter(|_| told.left == 0);
+    Ok(Room {
+        is_there,
+        text,
+        hosts: told.hosts,
+        steps: told.steps,
+        nearest: nearest.map(|nearest| (nearest.name.to_string(), nearest.constraint)),
+    })
+}

@@ -1,0 +1,197 @@
+//! All that is kept of a server, read on one snapshot.
+
+use kilonova_accelerator::ledger as devices;
+use kilonova_flow::{self as flow, Event, Operation};
+use kilonova_ids::{ConsumerId, ServerId};
+use kilonova_node_api::{Attachment, Desired, Document};
+use kilonova_placement::ledger as placement;
+use kilonova_store::Tx;
+
+use super::room::{Room, room};
+use super::words::{Awaited, awaited};
+use crate::app::boot::consumer_of;
+use crate::app::services;
+use crate::db::hosts::Host;
+use crate::db::moves::{self, Move};
+use crate::db::servers::{Server, VmState, listing};
+use crate::db::{documents, hosts};
+use crate::{Compute, Error};
+
+/// Actions that are told, the newest.
+const ACTIONS: i64 = 10;
+/// Changes of devices that are told, the newest.
+const CHANGES: i64 = 20;
+
+/// A host, as it is now.
+#[derive(Debug, Clone)]
+pub struct HostNow {
+    /// Its row.
+    pub row: Host,
+    /// Whether it was heard of lately and nobody declared it dead.
+    pub up: bool,
+}
+
+/// What a consumer holds.
+#[derive(Debug, Clone)]
+pub struct Account {
+    /// Whose.
+    pub consumer: ConsumerId,
+    /// The number of the migration, where it is one's.
+    pub migration: Option<i64>,
+    /// The amounts.
+    pub amounts: Vec<placement::Held>,
+}
+
+/// All of it.
+#[derive(Debug, Clone)]
+pub struct Story {
+    /// The server; one that is no more has the time at which it went.
+    pub server: Server,
+    /// Microseconds since 1970, when it was read.
+    pub now: i64,
+    /// The hosts that have a part in it; its own first.
+    pub hosts: Vec<HostNow>,
+    /// What is under way.
+    pub operation: Option<Operation>,
+    /// What that waits for.
+    pub awaited: Option<Awaited>,
+    /// Its moves, oldest first.
+    pub moves: Vec<Move>,
+    /// What should be of it, by host.
+    pub documents: Vec<(String, Document)>,
+    /// Its devices, and those that its migrations hold.
+    pub held: Vec<devices::Held>,
+    /// What it left on hosts that have not cleaned it up.
+    pub left: Vec<devices::Left>,
+    /// What is claimed.
+    pub accounts: Vec<Account>,
+    /// The newest actions, with what happened in them.
+    pub actions: Vec<(Operation, Vec<Event>)>,
+    /// What it came to hold and gave up, newest first.
+    pub past: Vec<devices::Change>,
+    /// Where it could go now, of one that is nowhere.
+    pub room: Option<Room>,
+}
+
+impl Story {
+    /// A host that has a part in it.
+    pub fn host(&self, name: &str) -> Option<&HostNow> {
+        self.hosts.iter().find(|host| host.row.host == name)
+    }
+
+    /// The host that the server is on.
+    pub fn own_host(&self) -> Option<&HostNow> {
+        self.server.host.as_deref().and_then(|name| self.host(name))
+    }
+
+    /// The move that can still be undone.
+    pub fn open_move(&self) -> Option<&Move> {
+        self.moves.iter().find(|one| one.open)
+    }
+
+    /// Whether the guest on the device's host is to have it.
+    pub fn is_wanted_there(&self, held: &devices::Held) -> bool {
+        let (Some(host), Some(handle)) = (&held.host, &held.handle) else { return false };
+        let document = self.documents.iter().find(|(name, _)| name == host);
+        let Some(Desired::Present(domain)) = document.map(|(_, document)| &document.desired) else {
+            return false;
+        };
+        domain.devices.iter().any(|device| match device {
+            Attachment::Mdev { uuid, .. } => uuid.to_string() == handle.id.to_string(),
+            Attachment::Pci { address }
+            | Attachment::Vfio { address, .. }
+            | Attachment::TestPci { address } => *address == handle.address,
+        })
+    }
+}
+
+/// Reads it; nothing when there is no such server and none is remembered.
+///
+/// # Errors
+/// The database's.
+pub fn tell(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    id: ServerId,
+    now: i64,
+) -> Result<Option<Story>, Error> {
+    let Some(server) = listing::find(tx, id)? else { return Ok(None) };
+    let operation = flow::open_of(tx, id)?;
+    let moves = moves::of_server(tx, id)?;
+    let documents = documents::of_server(tx, id)?;
+    let held = devices::held_for(tx, id)?;
+    let mut left = devices::left_by(tx, consumer_of(id))?;
+    let mut accounts = vec![account(tx, consumer_of(id), None)?];
+    for one in &moves {
+        left.extend(devices::left_by(tx, one.id)?);
+        accounts.push(account(tx, one.id, Some(one.number))?);
+    }
+    accounts.retain(|account| !account.amounts.is_empty());
+    let mut actions = Vec::new();
+    for one in flow::history(tx, id, ACTIONS)? {
+        let events = flow::events(tx, one.id)?;
+        actions.push((one, events));
+    }
+    let open = moves.iter().find(|one| one.open);
+    let hosts = hosts_of(tx, &server, open, &documents, &left, now)?;
+    let absent = |(host, document): &(String, Document)| {
+        (document.desired == Desired::Absent).then(|| host.clone())
+    };
+    let removing: Vec<String> = documents.iter().filter_map(absent).collect();
+    let awaited =
+        operation.as_ref().map(|one| awaited(one, server.host.as_deref(), open, &removing));
+    let nowhere = server.host.is_none()
+        && operation.is_none()
+        && matches!(server.vm_state, VmState::Error | VmState::ShelvedOffloaded);
+    let room = if nowhere { Some(room(tx, compute, &server, now)?) } else { None };
+    let past = devices::past_of(tx, id, CHANGES)?;
+    Ok(Some(Story {
+        server,
+        now,
+        hosts,
+        operation,
+        awaited,
+        moves,
+        documents,
+        held,
+        left,
+        accounts,
+        actions,
+        past,
+        room,
+    }))
+}
+
+fn account(
+    tx: &mut Tx<'_>,
+    consumer: ConsumerId,
+    migration: Option<i64>,
+) -> Result<Account, Error> {
+    Ok(Account { consumer, migration, amounts: placement::held_by(tx, consumer)? })
+}
+
+fn hosts_of(
+    tx: &mut Tx<'_>,
+    server: &Server,
+    open: Option<&Move>,
+    documents: &[(String, Document)],
+    left: &[devices::Left],
+    now: i64,
+) -> Result<Vec<HostNow>, Error> {
+    let mut names: Vec<&str> = server.host.as_deref().into_iter().collect();
+    names.extend(open.map(|one| one.source.as_str()));
+    names.extend(open.and_then(|one| one.dest.as_deref()));
+    names.extend(documents.iter().map(|(host, _)| host.as_str()));
+    names.extend(left.iter().map(|left| left.host.as_str()));
+    let mut hosts: Vec<HostNow> = Vec::new();
+    for name in names {
+        if hosts.iter().any(|host| host.row.host == name) {
+            continue;
+        }
+        if let Some(row) = hosts::by_name(tx, name)? {
+            let up = services::is_up(&row, now);
+            hosts.push(HostNow { row, up });
+        }
+    }
+    Ok(hosts)
+}

@@ -1,0 +1,87 @@
+//! What a request says of networks, read and not yet looked up.
+
+use std::net::IpAddr;
+
+use kilonova_ids::{NetworkId, PortId, parse_uuid_like};
+use kilonova_wire::Fault;
+use serde_json::Value;
+
+/// What is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Wish {
+    /// Whatever there is: `auto`, or nothing said.
+    #[default]
+    Auto,
+    /// No network.
+    None,
+    /// These.
+    These(Vec<Line>),
+}
+
+/// One connection that is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Line {
+    /// By a new port on this network.
+    pub network: Option<NetworkId>,
+    /// By this port.
+    pub port: Option<PortId>,
+    /// With this address.
+    pub fixed_ip: Option<IpAddr>,
+    /// What the guest is told of it.
+    pub tag: Option<String>,
+}
+
+impl Wish {
+    /// Reads `networks` of `POST /servers`.
+    ///
+    /// # Errors
+    /// 400 in Nova's words for what does not go together.
+    pub fn read(value: Option<&Value>) -> Result<Self, Fault> {
+        match value {
+            None => Ok(Self::Auto),
+            Some(Value::String(word)) if word == "none" => Ok(Self::None),
+            Some(Value::String(_)) => Ok(Self::Auto),
+            Some(value) => {
+                let list = value.as_array().map(Vec::as_slice).unwrap_or_default();
+                if list.is_empty() {
+                    return Ok(Self::Auto);
+                }
+                Ok(Self::These(list.iter().map(Line::read).collect::<Result<_, _>>()?))
+            }
+        }
+    }
+}
+
+impl Line {
+    fn read(value: &Value) -> Result<Self, Fault> {
+        let text = |key: &str| value[key].as_str();
+        let fixed_ip = text("fixed_ip").and_then(|ip| ip.parse::<IpAddr>().ok());
+        let tag = text("tag").map(str::to_owned);
+        if let Some(port) = text("port") {
+            let id = parse_uuid_like(port).ok_or_else(|| no_port(port))?;
+            if let Some(ip) = fixed_ip {
+                return Err(Fault::bad_request(format!(
+                    "Specified Fixed IP '{ip}' cannot be used with port '{port}': the two cannot be \
+                     specified together."
+                )));
+            }
+            return Ok(Self { network: None, port: Some(id), fixed_ip: None, tag });
+        }
+        let network = text("uuid").unwrap_or_default();
+        let id = parse_uuid_like(network).ok_or_else(|| {
+            Fault::bad_request(format!(
+                "Bad networks format: network uuid is not in proper format ({})",
+                network.escape_debug()
+            ))
+        })?;
+        Ok(Self { network: Some(id), port: None, fixed_ip, tag })
+    }
+}
+
+pub(super) fn no_port(id: impl std::fmt::Display) -> Fault {
+    Fault::bad_request(format!("Port id {id} could not be found."))
+}
+
+pub(super) fn no_network(id: impl std::fmt::Display) -> Fault {
+    Fault::bad_request(format!("Network {id} could not be found."))
+}

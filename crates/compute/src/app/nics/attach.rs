@@ -1,0 +1,244 @@
+//! Ports for servers: with a boot, and later one by one.
+
+use kilonova_ids::{PortId, SecurityGroupId, ServerId};
+use kilonova_network::ledger::{self as networks, Attach, Nic};
+use kilonova_node_api::{Desired, Interface, Power};
+use kilonova_store::Tx;
+use kilonova_wire::{Context, Fault};
+
+use super::resolve::{Nics, Wanted, no_group, one, whatever_there_is};
+use super::{Line, bind, interfaces};
+use crate::db::documents;
+use crate::db::servers::{self, Server, Spec};
+use crate::{Compute, Error};
+
+/// The server that connections are for.
+#[derive(Debug, Clone, Copy)]
+pub struct One<'a> {
+    /// Its id.
+    pub id: ServerId,
+    /// Its project.
+    pub project: &'a str,
+    /// What it is to be.
+    pub spec: &'a Spec,
+    /// Where it is.
+    pub host: &'a str,
+}
+
+/// Gives a new server its ports, in the transaction that makes it.
+///
+/// # Errors
+/// In Nova's words what the network service refuses.
+pub fn attach(
+    tx: &mut Tx<'_>,
+    one: One<'_>,
+    nics: &Nics,
+    now: i64,
+) -> Result<Vec<Interface>, Error> {
+    if nics.list.is_empty() {
+        return Ok(Vec::new());
+    }
+    let secure = |wanted: &Wanted| matches!(wanted.nic, Nic::New { secure: true, .. });
+    let groups = if nics.list.iter().any(secure) {
+        networks::groups_by_name(tx, one.project, &nics.groups, now).map_err(no_group)?
+    } else {
+        Vec::new()
+    };
+    for (ordinal, wanted) in nics.list.iter().enumerate() {
+        let ordinal = i64::try_from(ordinal).unwrap_or(i64::MAX);
+        plug(tx, one, wanted, ordinal, &groups, now)?;
+    }
+    if nics.list.iter().any(|wanted| wanted.profile.is_some()) {
+        bind(tx, one.id, Some(one.host), now)?;
+    }
+    interfaces(tx, one.id, one.host)
+}
+
+fn plug(
+    tx: &mut Tx<'_>,
+    one: One<'_>,
+    wanted: &Wanted,
+    ordinal: i64,
+    groups: &[SecurityGroupId],
+    now: i64,
+) -> Result<PortId, Error> {
+    let owner = format!("compute:{}", one.spec.availability_zone.as_deref().unwrap_or("nova"));
+    let attach = Attach {
+        server: one.id,
+        project: one.project,
+        host: Some(one.host),
+        owner: &owner,
+        hostname: &one.spec.hostname,
+        nic: wanted.nic,
+        tag: wanted.tag.as_deref(),
+        ordinal,
+        groups,
+    };
+    networks::attach(tx, &attach, now).map_err(|error| in_novas_words(error, wanted.nic))
+}
+
+fn in_novas_words(error: kilonova_network::Error, nic: Nic) -> Error {
+    let kilonova_network::Error::Refused(fault) = error else { return error.into() };
+    let words = match (fault.code, nic) {
+        ("PortInUse", _) => return Fault::conflict(fault.message).into(),
+        ("PortNotFound", Nic::Existing(id)) => format!("Port id {id} could not be found."),
+        ("IpAddressGenerationFailure", Nic::New { network, .. }) => {
+            format!("No fixed IP addresses available for network: {network}")
+        }
+        ("IpAddressAlreadyAllocated", Nic::New { fixed_ip: Some(ip), .. }) => {
+            format!("Fixed IP address {ip} is already in use.")
+        }
+        _ => fault.message,
+    };
+    Fault::bad_request(words).into()
+}
+
+/// Connects a server that is there, and has its guest told.
+///
+/// # Errors
+/// 400 and 409 in Nova's words.
+pub fn add(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    context: &Context,
+    server: &Server,
+    line: &Line,
+    now: i64,
+) -> Result<PortId, Error> {
+    let host = server.host.clone().ok_or_else(|| crate::app::states::not_ready(server))?;
+    let owner = Context { project_id: server.project_id.clone(), ..context.clone() };
+    let wanted = if line.network.is_none() && line.port.is_none() {
+        any(tx, &owner, line)?
+    } else {
+        one(tx, &owner, line)?
+    };
+    if wanted.profile.is_some() {
+        return Err(with_accelerator());
+    }
+    let groups = match wanted.nic {
+        Nic::New { secure: true, .. } => {
+            networks::groups_by_name(tx, &server.project_id, &[], now).map_err(no_group)?
+        }
+        _ => Vec::new(),
+    };
+    let spec = Spec { networked: true, ..server.spec.clone() };
+    servers::set_spec(tx, server.id, &spec, now)?;
+    let has = networks::of_server(tx, server.id)?;
+    let place = One { id: server.id, project: &server.project_id, spec: &spec, host: &host };
+    let ordinal = i64::try_from(has.len()).unwrap_or(i64::MAX);
+    let id = plug(tx, place, &wanted, ordinal, &groups, now)?;
+    tell(tx, compute, server.id, &host)?;
+    Ok(id)
+}
+
+/// The one network that there is.
+fn any(tx: &mut Tx<'_>, owner: &Context, line: &Line) -> Result<Wanted, Error> {
+    let only = whatever_there_is(tx, owner)?.pop();
+    let only = only.ok_or_else(|| {
+        Fault::bad_request(format!(
+            "No specific network was requested and none are available for project '{}'.",
+            owner.project_id
+        ))
+    })?;
+    Ok(Wanted { tag: line.tag.clone(), ..only })
+}
+
+/// Upstream's words; a device cannot be given to a guest that is there, nor taken from it.
+fn with_accelerator() -> Error {
+    Fault::bad_request("Feature not supported with Ports that have accelerators.").into()
+}
+
+/// Takes a connection away.
+///
+/// # Errors
+/// 404 for a port that is not the server's, 400 for one that is a device.
+pub fn remove(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: &Server,
+    id: PortId,
+    now: i64,
+) -> Result<(), Error> {
+    let found = networks::of_server(tx, server.id)?.into_iter().find(|port| port.id == id);
+    let port =
+        found.ok_or_else(|| Fault::not_found(format!("Port id {id} could not be found.")))?;
+    if port.is_accelerator() {
+        return Err(with_accelerator());
+    }
+    servers::set_spec(tx, server.id, &server.spec, now)?;
+    networks::detach(tx, server.id, id, now)?;
+    match &server.host {
+        Some(host) => tell(tx, compute, server.id, host),
+        None => Ok(()),
+    }
+}
+
+/// The guest's connections are others now.
+fn tell(tx: &mut Tx<'_>, compute: &Compute, server: ServerId, host: &str) -> Result<(), Error> {
+    let document = documents::get(tx, host, server)?;
+    let Some(Desired::Present(mut domain)) = document.map(|document| document.desired) else {
+        return Ok(());
+    };
+    domain.interfaces = interfaces(tx, server, host)?;
+    let generation = documents::put(tx, host, server, &Desired::Present(domain))?;
+    compute.wake_on_commit(tx, host, generation);
+    Ok(())
+}
+
+/// What a port or a network says has changed: documents say it too, if they did not.
+///
+/// Says no where the guest is on its way between hosts: its documents are to be looked at again.
+///
+/// # Errors
+/// The database's.
+pub fn refresh(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<bool, Error> {
+    let mut told = Vec::new();
+    for (host, document) in documents::of_server(tx, server)? {
+        let Desired::Present(domain) = document.desired else { continue };
+        let on_its_way = matches!(domain.power, Power::Incoming | Power::AsIs);
+        if domain.departure.is_some() || on_its_way {
+            return Ok(false);
+        }
+        told.push((host, domain));
+    }
+    for (host, mut domain) in told {
+        let now = interfaces(tx, server, &host)?;
+        if domain.interfaces != now {
+            domain.interfaces = now;
+            let generation = documents::put(tx, &host, server, &Desired::Present(domain))?;
+            compute.wake_on_commit(tx, &host, generation);
+        }
+    }
+    Ok(true)
+}
+
+/// Puts a security group on all ports of a server, or takes it off.
+///
+/// # Errors
+/// 404 for a group that is not there, or not on the server.
+pub fn set_group(
+    tx: &mut Tx<'_>,
+    server: &Server,
+    name: &str,
+    add: bool,
+    now: i64,
+) -> Result<(), Error> {
+    let named = [name.to_owned()];
+    let missing = || Fault::not_found(format!("Security group {} not found.", name.escape_debug()));
+    let found = networks::groups_by_name(tx, &server.project_id, &named, now);
+    let found = found.map_err(|error| match error {
+        kilonova_network::Error::Refused(fault) if fault.status == 404 => missing().into(),
+        other => Error::from(other),
+    })?;
+    let Some(group) = found.first() else { return Err(missing().into()) };
+    let changed = networks::set_groups(tx, server.id, *group, add, now)?;
+    if changed == 0 && !add {
+        return Err(Fault::not_found(format!(
+            "Security group {} not associated with the instance {}",
+            name.escape_debug(),
+            server.id
+        ))
+        .into());
+    }
+    Ok(())
+}

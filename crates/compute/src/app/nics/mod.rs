@@ -1,0 +1,125 @@
+//! Servers' connections to networks: what is asked for, what it means, and that they follow the server.
+//!
+//! Ports are the network service's. It is called with the transaction that claims, moves or deletes,
+//! so that no port is left behind or somewhere else. A server without connections costs no
+//! statement: its row says so (`Spec::networked`).
+
+mod asked;
+mod attach;
+mod resolve;
+mod show;
+
+use kilonova_accelerator::ledger as devices;
+use kilonova_ids::ServerId;
+use kilonova_network::ledger as networks;
+use kilonova_node_api::{Address, Attachment, Interface};
+use kilonova_store::Tx;
+
+pub use asked::{Line, Wish};
+pub use attach::{One, add, attach, refresh, remove, set_group};
+pub use resolve::{Nics, Wanted, profiles_of, resolve};
+pub use show::{Connections, look};
+
+use crate::Error;
+use crate::db::servers;
+
+/// What a node attaches, by the name that an interface calls it.
+fn name_of(device: &Attachment) -> String {
+    match device {
+        Attachment::Pci { address }
+        | Attachment::Vfio { address, .. }
+        | Attachment::TestPci { address } => address.clone(),
+        Attachment::Mdev { uuid, .. } => uuid.to_string(),
+    }
+}
+
+/// The connections of a server's guest on a host, where it holds its devices already.
+///
+/// # Errors
+/// The database's; so for all functions here.
+pub fn interfaces(tx: &mut Tx<'_>, server: ServerId, host: &str) -> Result<Vec<Interface>, Error> {
+    let ports = networks::of_server(tx, server)?;
+    let held = if ports.iter().any(networks::ServerPort::is_accelerator) {
+        devices::of_ports(tx, server, host)?
+    } else {
+        Vec::new()
+    };
+    let interface = |port: networks::ServerPort| {
+        let device = held.iter().find(|device| device.port == port.id);
+        Interface {
+            device: device.map(|device| name_of(&device.attachment)),
+            port: port.id,
+            mac: port.mac,
+            network: port.network,
+            network_type: port.network_type,
+            physical_network: port.physical_network,
+            vlan: port.segmentation_id,
+            mtu: port.mtu,
+            addresses: port.fixed.into_iter().map(address).collect(),
+            tag: port.tag,
+            dhcp_mac: port.dhcp_mac,
+        }
+    };
+    Ok(ports.into_iter().map(interface).collect())
+}
+
+/// [`interfaces`], for a server that may have none.
+pub fn of_guest(
+    tx: &mut Tx<'_>,
+    server: &servers::Server,
+    host: &str,
+) -> Result<Vec<Interface>, Error> {
+    if server.spec.networked { interfaces(tx, server.id, host) } else { Ok(Vec::new()) }
+}
+
+fn address(fixed: networks::Fixed) -> Address {
+    Address {
+        address: fixed.address,
+        prefix: fixed.prefix,
+        gateway: fixed.gateway,
+        dns: fixed.dns,
+        routes: fixed.routes,
+        dhcp: fixed.dhcp,
+        dhcp_server: fixed.dhcp_server,
+    }
+}
+
+/// Sets or clears the server's host; its ports are bound there, or nowhere.
+pub fn set_host(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    host: Option<&str>,
+    now: i64,
+) -> Result<(), Error> {
+    if servers::set_host(tx, server, host, now)? {
+        bind(tx, server, host, now)?;
+    }
+    Ok(())
+}
+
+/// Binds the ports where the server is, with the devices that it holds there.
+pub fn bind(tx: &mut Tx<'_>, server: ServerId, host: Option<&str>, now: i64) -> Result<(), Error> {
+    networks::bind(tx, server, host, now)?;
+    let Some(host) = host else { return Ok(()) };
+    for device in devices::of_ports(tx, server, host)? {
+        let slot = name_of(&device.attachment);
+        networks::set_device(tx, server, device.port, device.arq, &slot)?;
+    }
+    Ok(())
+}
+
+/// The server will not be: its ports go, or are nobody's.
+pub fn give_up(tx: &mut Tx<'_>, server: &servers::Server, now: i64) -> Result<(), Error> {
+    if server.spec.networked {
+        networks::leave(tx, server.id, now)?;
+    }
+    Ok(())
+}
+
+/// Removes the server's row, and its ports with it.
+pub fn delete(tx: &mut Tx<'_>, server: ServerId, now: i64) -> Result<(), Error> {
+    if servers::delete(tx, server)? {
+        networks::leave(tx, server, now)?;
+    }
+    Ok(())
+}

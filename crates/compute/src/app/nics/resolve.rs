@@ -1,0 +1,267 @@
+//! From what is asked for to what there is, as far as the caller may use it.
+
+use kilonova_accelerator::ledger as devices;
+use kilonova_ids::PortId;
+use kilonova_network::ledger::{self as networks, NetworkFacts, Nic};
+use kilonova_store::Tx;
+use kilonova_wire::{Context, Fault};
+
+use super::asked::{Line, Wish, no_network, no_port};
+use crate::Error;
+use crate::app::boot::{ProfileGroups, Profiles};
+use crate::db::servers::{FlavorOf, Server};
+
+/// The connections that servers of a request get.
+#[derive(Debug, Clone, Default)]
+pub struct Nics {
+    /// One after the other.
+    pub list: Vec<Wanted>,
+    /// Security groups by name or id; the project's default where none is named.
+    pub groups: Vec<String>,
+}
+
+/// One connection.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// How.
+    pub nic: Nic,
+    /// What the guest is told of it.
+    pub tag: Option<String>,
+    /// What the port is made of, if it is a device of its own.
+    pub profile: Option<ProfileGroups>,
+}
+
+impl Nics {
+    /// The device profiles of the ports.
+    pub fn profiles(&self) -> Vec<ProfileGroups> {
+        self.list.iter().filter_map(|wanted| wanted.profile.clone()).collect()
+    }
+
+    /// The rows that two boots at once meet on.
+    pub fn rows(&self) -> Vec<String> {
+        let row = |wanted: &Wanted| match wanted.nic {
+            Nic::New { network, .. } => network.to_string(),
+            Nic::Existing(port) => port.to_string(),
+        };
+        self.list.iter().map(row).collect()
+    }
+}
+
+/// Looks up what a request for `count` servers asks for.
+///
+/// # Errors
+/// 400, 403 and 409 in Nova's words.
+pub fn resolve(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    wish: &Wish,
+    groups: &[String],
+    count: usize,
+) -> Result<Nics, Error> {
+    let list = match wish {
+        Wish::None => Vec::new(),
+        Wish::Auto => whatever_there_is(tx, context)?,
+        Wish::These(lines) => {
+            let mut list = Vec::with_capacity(lines.len());
+            let mut ports: Vec<PortId> = Vec::new();
+            for line in lines {
+                if count > 1 {
+                    alone(line)?;
+                }
+                if let Some(port) = line.port {
+                    if ports.contains(&port) {
+                        return Err(in_use(port).into());
+                    }
+                    ports.push(port);
+                }
+                list.push(one(tx, context, line)?);
+            }
+            list
+        }
+    };
+    let new = list.iter().filter(|wanted| matches!(wanted.nic, Nic::New { .. })).count();
+    if new > 0 {
+        let more = i64::try_from(new.saturating_mul(count)).unwrap_or(i64::MAX);
+        networks::check_quota(tx, &context.project_id, more).map_err(|error| match error {
+            kilonova_network::Error::Refused(_) => {
+                Error::from(Fault::forbidden("Maximum number of ports exceeded"))
+            }
+            other => other.into(),
+        })?;
+    }
+    let others: Vec<String> = groups.iter().filter(|name| *name != "default").cloned().collect();
+    if !others.is_empty() {
+        networks::groups_by_name(tx, &context.project_id, &others, 0).map_err(no_group)?;
+    }
+    Ok(Nics { list, groups: groups.to_vec() })
+}
+
+/// The fault of a group that is not there, in Nova's words.
+pub(super) fn no_group(error: kilonova_network::Error) -> Error {
+    match error {
+        kilonova_network::Error::Refused(fault) => {
+            let name = fault
+                .message
+                .strip_prefix("Security group ")
+                .and_then(|rest| rest.strip_suffix(" does not exist"));
+            let words = name.map_or_else(
+                || fault.message.clone(),
+                |name| format!("Security group {name} not found."),
+            );
+            Fault::bad_request(words).into()
+        }
+        other => other.into(),
+    }
+}
+
+fn in_use(port: PortId) -> Fault {
+    Fault::conflict(format!("Port {port} is still in use."))
+}
+
+/// What can be given to one server only.
+fn alone(line: &Line) -> Result<(), Fault> {
+    if line.port.is_some() {
+        return Err(Fault::bad_request(
+            "Unable to launch multiple instances with a single configured port ID. Please launch \
+             your instance one by one with different ports.",
+        ));
+    }
+    if line.fixed_ip.is_some() {
+        return Err(Fault::bad_request(
+            "Failed to launch instances: max_count cannot be greater than 1 if an fixed_ip is \
+             specified.",
+        ));
+    }
+    Ok(())
+}
+
+/// The network of the project, if it has one.
+pub(super) fn whatever_there_is(tx: &mut Tx<'_>, context: &Context) -> Result<Vec<Wanted>, Error> {
+    let mut all = networks::available(tx, &context.project_id)?;
+    all.retain(|network| !network.external || context.is_admin());
+    if all.len() > 1 {
+        return Err(Fault::conflict(
+            "Multiple possible networks found, use a Network ID to be more specific.",
+        )
+        .into());
+    }
+    let only = all.pop().filter(|network| network.has_subnets);
+    Ok(only.map(|network| wanted(&network, None, None)).into_iter().collect())
+}
+
+fn wanted(
+    network: &NetworkFacts,
+    fixed_ip: Option<std::net::IpAddr>,
+    tag: Option<String>,
+) -> Wanted {
+    let nic = Nic::New { network: network.id, fixed_ip, secure: network.secure };
+    Wanted { nic, tag, profile: None }
+}
+
+/// One line of a request.
+///
+/// # Errors
+/// As [`resolve`].
+pub(super) fn one(tx: &mut Tx<'_>, context: &Context, line: &Line) -> Result<Wanted, Error> {
+    if let Some(port) = line.port {
+        return existing(tx, context, port, line.tag.clone());
+    }
+    let id = line.network.ok_or_else(|| no_network("None"))?;
+    let may_use = |network: &NetworkFacts| {
+        network.shared || context.is_admin() || network.project == context.project_id
+    };
+    let network = networks::network(tx, id)?.filter(may_use).ok_or_else(|| no_network(id))?;
+    if network.external && !context.is_admin() {
+        return Err(Fault::forbidden(format!(
+            "It is not allowed to create an interface on external network {id}"
+        ))
+        .into());
+    }
+    if !network.has_subnets {
+        return Err(Fault::bad_request(format!(
+            "Network {id} requires a subnet in order to boot instances on."
+        ))
+        .into());
+    }
+    Ok(wanted(&network, line.fixed_ip, line.tag.clone()))
+}
+
+fn existing(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    id: PortId,
+    tag: Option<String>,
+) -> Result<Wanted, Error> {
+    let port = networks::port(tx, id)?.filter(|port| context.may_see(&port.project));
+    let port = port.ok_or_else(|| no_port(id))?;
+    if port.taken {
+        return Err(in_use(id).into());
+    }
+    if !port.has_address {
+        let words = format!("Port {id} requires a FixedIP in order to be used.");
+        return Err(Fault::bad_request(words).into());
+    }
+    let profile = if port.accelerator {
+        let name = port.device_profile.as_deref();
+        Some(profile(tx, id, name)?.map_err(Fault::bad_request)?)
+    } else {
+        None
+    };
+    Ok(Wanted { nic: Nic::Existing(id), tag, profile })
+}
+
+/// The profile of a port's device, which is one device; or what is wrong with it.
+fn profile(
+    tx: &mut Tx<'_>,
+    port: PortId,
+    name: Option<&str>,
+) -> Result<Result<ProfileGroups, String>, Error> {
+    let Some(name) = name else {
+        let words = format!("Device profile name None: No device profile for port {port}.");
+        return Ok(Err(words));
+    };
+    let Some(profile) = devices::profile_by_name(tx, name)? else {
+        let words =
+            format!("Device profile name {name}: Expected 1 device profile but got nothing.");
+        return Ok(Err(words));
+    };
+    let found = ProfileGroups { id: profile.id, groups: profile.groups, port: Some(port) };
+    if found.count() != 1 {
+        let words =
+            format!("Device profile name {name}: request multiple devices for single port.");
+        return Ok(Err(words));
+    }
+    Ok(Ok(found))
+}
+
+/// The profiles of a server that is there: its size's, and its ports'; or what is wrong with them.
+///
+/// # Errors
+/// The database's.
+pub fn profiles_of(
+    tx: &mut Tx<'_>,
+    server: &Server,
+    flavor: &FlavorOf,
+) -> Result<Result<Profiles, String>, Error> {
+    let mut profiles = Profiles::default();
+    if let Some(name) = flavor.extra_specs.get("accel:device_profile") {
+        match devices::profile_by_name(tx, name)? {
+            Some(found) => {
+                profiles.flavor =
+                    Some(ProfileGroups { id: found.id, groups: found.groups, port: None });
+            }
+            None => return Ok(Err(format!("Device profile {name} could not be found."))),
+        }
+    }
+    if server.spec.networked {
+        for port in networks::of_server(tx, server.id)? {
+            if port.is_accelerator() {
+                match profile(tx, port.id, port.device_profile.as_deref())? {
+                    Ok(found) => profiles.ports.push(found),
+                    Err(why) => return Ok(Err(why)),
+                }
+            }
+        }
+    }
+    Ok(Ok(profiles))
+}

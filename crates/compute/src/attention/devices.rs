@@ -1,0 +1,40 @@
+//! Devices that are not in health, and the servers on them.
+
+use kilonova_accelerator::ledger::{self as devices, Question};
+use kilonova_store::Tx;
+use kilonova_wire::time::offset;
+
+use super::{Level, Notice};
+use crate::Error;
+
+pub(super) fn unhealthy(tx: &mut Tx<'_>) -> Result<Vec<Notice>, Error> {
+    let all = devices::health(tx, &Question::default())?;
+    Ok(all
+        .into_iter()
+        .map(|one| {
+            let servers: Vec<String> = one.servers.iter().map(ToString::to_string).collect();
+            let held = match servers.len() {
+                0 => "no server is on it".to_owned(),
+                1 => format!("server {} is on it", servers[0]),
+                _ => format!("servers {} are on it", servers.join(", ")),
+            };
+            let since = one.since.map(offset).unwrap_or_default();
+            Notice {
+                area: "devices",
+                level: Level::Warning,
+                what: format!(
+                    "device {} of host {} ({}) is {} since {since}: {}; {held}",
+                    one.address,
+                    one.host,
+                    one.device,
+                    one.health,
+                    one.reason.unwrap_or_default()
+                ),
+                remedy: format!(
+                    "see to it, then: openstack accelerator device enable {}",
+                    one.device
+                ),
+            }
+        })
+        .collect())
+}

@@ -1,0 +1,35 @@
+//! What takes too long: builds fail, soft reboots become hard ones.
+
+use kilonova_store::Tx;
+use kilonova_wire::time::now_micros;
+
+use crate::db::slow;
+use crate::{Compute, Error, flows};
+
+/// Goes over all of them once.
+///
+/// # Errors
+/// The database's.
+pub async fn run(compute: Compute) -> Result<(), Error> {
+    let options = compute.options.clone();
+    if let Some(before) = before(options.instance_build_timeout) {
+        for server in compute.store.read(move |tx| slow::builds(tx, before)).await? {
+            let own = compute.clone();
+            let write = move |tx: &mut Tx<'_>| flows::give_up_build(tx, &own, server, now_micros());
+            compute.store.write(write).await?;
+        }
+    }
+    if let Some(before) = before(options.reboot_timeout) {
+        for server in compute.store.read(move |tx| slow::reboots(tx, before)).await? {
+            let own = compute.clone();
+            let write = move |tx: &mut Tx<'_>| flows::force_reboot(tx, &own, server, now_micros());
+            compute.store.write(write).await?;
+        }
+    }
+    Ok(())
+}
+
+/// What began before this takes too long; nothing does where there is no limit.
+fn before(seconds: i64) -> Option<i64> {
+    (seconds > 0).then(|| now_micros() - seconds.saturating_mul(1_000_000))
+}

@@ -1,0 +1,157 @@
+//! The hosts of upstream's vGPU tests: two GPUs, by what they can be cut into.
+
+use std::path::Path;
+
+use kilonova_node::topology::Topology;
+use serde_json::json;
+
+use super::eyes::{devices, holds, used, used_on};
+use crate::kit::{Cloud, Up};
+use crate::moving::admin;
+
+pub const FIRST: &str = "0000:81:00.0";
+pub const SECOND: &str = "0000:81:01.0";
+
+/// The cards: `one` can be cut into nvidia-11, `scarce` once only, `both` into nvidia-11 or nvidia-12, `generic` into
+/// something that is no vGPU or into nvidia-12.
+const CARDS: &str = r#"
+[card.one]
+vendor = "10de"
+product = "13bd"
+driver = "nvidia"
+exclusive_types = true
+types = [{ id = "nvidia-11", name = "GRID M60-0B", available_instances = 16 }]
+
+[card.scarce]
+vendor = "10de"
+product = "13bd"
+driver = "nvidia"
+exclusive_types = true
+types = [{ id = "nvidia-11", name = "GRID M60-0B", available_instances = 1 }]
+
+[card.both]
+vendor = "10de"
+product = "13bd"
+driver = "nvidia"
+exclusive_types = true
+types = [
+    { id = "nvidia-11", name = "GRID M60-0B", available_instances = 16 },
+    { id = "nvidia-12", name = "GRID M60-0Q", available_instances = 8 },
+]
+
+[card.generic]
+vendor = "15b3"
+product = "a2d6"
+class = "020000"
+driver = "mlx5_core"
+exclusive_types = true
+types = [
+    { id = "mlx5_core", name = "mlx5_core", available_instances = 16 },
+    { id = "nvidia-12", name = "GRID M60-0Q", available_instances = 8 },
+]
+"#;
+
+/// Only nvidia-11, on every GPU.
+pub const NVIDIA_11: &str = r#"devices = { enabled_mdev_types = ["nvidia-11"] }"#;
+/// Only nvidia-12, on every GPU.
+pub const NVIDIA_12: &str = r#"devices = { enabled_mdev_types = ["nvidia-12"] }"#;
+/// The first GPU for nvidia-11, the second for nvidia-12.
+pub const ONE_EACH: &str = r#"
+devices = { enabled_mdev_types = ["nvidia-11", "nvidia-12"] }
+mdev.nvidia-11 = { device_addresses = ["0000:81:00.0"] }
+mdev.nvidia-12 = { device_addresses = ["0000:81:01.0"] }
+"#;
+/// The same, of the first type two at most.
+pub const TWO_AT_MOST: &str = r#"
+devices = { enabled_mdev_types = ["nvidia-11", "nvidia-12"] }
+mdev.nvidia-11 = { device_addresses = ["0000:81:00.0"], max_instances = 2 }
+mdev.nvidia-12 = { device_addresses = ["0000:81:01.0"] }
+"#;
+/// The first device for units of another class, the second for vGPUs.
+pub const NOT_VGPU: &str = r#"
+devices = { enabled_mdev_types = ["mlx5_core", "nvidia-12"] }
+mdev.mlx5_core = { device_addresses = ["0000:81:00.0"], mdev_class = "CUSTOM_NOTVGPU" }
+mdev.nvidia-12 = { device_addresses = ["0000:81:01.0"] }
+"#;
+
+/// Hosts by name, each with its two cards and what else goes into its entry.
+pub fn hosts(entries: &[(&str, &str, &str)]) -> Topology {
+    hosts_at(&[FIRST, SECOND], entries)
+}
+
+/// [`hosts`], with cards at these addresses.
+pub fn hosts_at(addresses: &[&str], entries: &[(&str, &str, &str)]) -> Topology {
+    let mut text = CARDS.to_owned();
+    for (name, card, lines) in entries {
+        text.push_str(&format!(
+            "[[host]]\nname = \"{name}\"\nvcpus = 64\nmemory_mb = 65536\ndisk_gb = 1000\n\
+             card = [{{ card = \"{card}\", addresses = {addresses:?} }}]\n{lines}\n"
+        ));
+    }
+    Topology::parse(&text, Path::new("test.toml")).expect("a topology")
+}
+
+/// Name of the provider of a GPU.
+pub fn gpu(host: &str, address: &str) -> String {
+    format!("{host}_pci_{}", address.replace([':', '.'], "_"))
+}
+
+/// Ends a host's agent and starts it with another configuration.
+pub async fn restart_as(cloud: &mut Cloud, up: &mut Up, topology: Topology) {
+    for host in topology.hosts {
+        let name = host.name.clone();
+        up.nodes.kill(&name).await;
+        let known = cloud.topology.hosts.iter_mut().find(|known| known.name == name);
+        *known.expect("a host") = host;
+        up.start_node(cloud, &name).await;
+    }
+}
+
+/// A flavor with these extra specs, which is as large as that.
+pub async fn flavor(up: &Up, id: &str, ram: i64, specs: serde_json::Value) {
+    up.flavor(id, json!({"ram": ram})).await;
+    let path = format!("POST /flavors/{id}/os-extra_specs");
+    up.admin("2.61", &path, json!({"extra_specs": specs})).await.expect(200);
+}
+
+/// So many units of a class are in use on a host, and so many mediated devices are there.
+pub async fn mdev_usage(cloud: &Cloud, up: &Up, host: &str, class: &str, expected: usize) {
+    assert_eq!(used_on(up, host, class).await, expected as i64, "{host}");
+    assert_eq!(cloud.files(host, "mdevs").len(), expected, "{host}");
+}
+
+/// The guest has one mediated device, made on that GPU, whose provider says so.
+pub async fn is_on(cloud: &Cloud, up: &Up, id: &str, host: &str, address: &str, class: &str) {
+    let seen = devices(cloud, host, id);
+    assert_eq!(seen.iter().map(|one| one.parent.as_str()).collect::<Vec<_>>(), [address]);
+    assert_eq!(used(up, &gpu(host, address), class).await, 1);
+}
+
+/// A server goes from `host1` to `host2` by a resize that is reverted, and again by one that is
+/// confirmed: both hosts hold a device until then.
+pub async fn resized_twice(cloud: &Cloud, up: &Up, id: &str, flavor: &str, class: &str) {
+    let both = async |first: usize, second: usize| {
+        mdev_usage(cloud, up, "host1", class, first).await;
+        mdev_usage(cloud, up, "host2", class, second).await;
+    };
+    both(1, 0).await;
+    let before = devices(cloud, "host1", id);
+    for (end, code) in [("revertResize", 202), ("confirmResize", 204)] {
+        let resize = json!({"resize": {"flavorRef": flavor}});
+        admin(up, "2.90", id, resize).await.expect(202);
+        up.becomes(id, "VERIFY_RESIZE").await;
+        both(1, 1).await;
+        admin(up, "2.90", id, json!({end: null})).await.expect(code);
+        up.becomes(id, "ACTIVE").await;
+        up.hosts_have_dropped(cloud).await;
+        if end == "revertResize" {
+            both(1, 0).await;
+            assert_eq!(devices(cloud, "host1", id), before);
+        } else {
+            both(0, 1).await;
+        }
+        holds(cloud, up, id, &[(class, 1)]).await;
+        cloud.sound(up, end).await;
+    }
+    cloud.sweep(up, "resized").await;
+}

@@ -1,0 +1,41 @@
+//! The checklist: upstream's functional tests of servers with accelerators and with vGPUs, each as a
+//! test here, in a file named as its class and under its own name without `test_`. What a test
+//! asserts is translated: by the Placement API, the accelerator API and the guest's domain ([`eyes`]).
+//! What upstream refuses works here, and the test says so.
+//!
+//! The tests of servers whose accelerators come by ports need ports with device profiles.
+//!
+//! Scenarios that exist only because of what upstream is made of, and what there is instead:
+//!
+//! | upstream | there | here |
+//! |---|---|---|
+//! | `AcceleratorServerOpsTest.test_evacuate_old_compute`, `test_rebuild_old_compute`, `test_shelve_old_compute` | a service version below 53 or 54 anywhere refuses the action | a host's agent gets documents, not calls: an action is the same to each. [`old_computes`]: an agent that says less is served, one of another protocol is refused |
+//! | `test_shelve_with_compute_rpc_pin_5_0` | an RPC pin refuses to shelve | no pins: `shelve_and_unshelve_ok` |
+//! | `test_shelve_instance_5_13` | with this pin it works | `shelve_and_unshelve_ok` |
+//! | `test_shelve_offload_instance_5_0`, `_5_13` | with either pin it works | `shelve_offload_and_unshelve_ok` |
+//! | `test_unshelve_instance_5_0`, `_5_2`, `_5_13` | with each pin it works | `shelve_offload_and_unshelve_ok` |
+//! | `TestCreateServerVgpuVolume` (bug 2074219): attach and detach of a volume | a device alias in the XML of a guest with a vGPU | there are no volumes |
+//! | bug 2098892: `test_update_available_resource` | the periodic pass through libvirt's proxies | `vgpu_tests::update_available_resource`: a host that reports again changes nothing |
+
+mod accelerator_server_ops_test;
+mod accelerator_server_resched_test;
+mod accelerator_server_test;
+mod different_mdev_classes_tests;
+pub mod eyes;
+mod gpus;
+mod old_computes;
+mod vgpu_live_migration_tests;
+mod vgpu_multiple_types_tests;
+mod vgpu_reshape_tests;
+mod vgpu_tests;
+
+/// The devices of upstream's first host: three FPGAs of two units each.
+const FIRST: &str = r#"fake = [
+    { name = "FakeDevice0", address = "0000:0c:00.0", count = 2 },
+    { name = "FakeDevice1", address = "0000:0d:00.0", count = 2 },
+    { name = "FakeDevice2", address = "0000:0e:00.0", count = 2 },
+]"#;
+/// Of the second: one.
+const SECOND: &str = r#"fake = [{ name = "FakeDevice3", address = "0000:0c:00.0", count = 2 }]"#;
+/// What the flavor `fpga` asks for.
+const ONE: &[(&str, i64)] = &[("FPGA", 1)];

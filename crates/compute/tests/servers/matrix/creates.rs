@@ -1,0 +1,148 @@
+//! How servers come to be, one or several, and how they go.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::{ALL, flavors, print, row};
+use crate::checklist::eyes::devices;
+use crate::kit::{ADMIN, Cloud, Up, hosts};
+
+const OPERATIONS: &[&str] = &[
+    "create and delete",
+    "create two",
+    "create as many as fit, of ten",
+    "create two in a group, apart",
+    "create two in a group, together",
+    "create in a zone",
+    "create on a host",
+    "create on a host by the zone",
+    "delete while the node is down",
+];
+
+/// How many of ten servers fit on both hosts.
+fn fitting(flavor: &str) -> usize {
+    match flavor {
+        "vgpu-pair" => 8,
+        "whole" | "aliased" => 4,
+        _ => 10,
+    }
+}
+
+/// Devices in a guest of the flavor.
+fn of(flavor: &str) -> usize {
+    match flavor {
+        "plain" => 0,
+        "vgpu-pair" => 2,
+        _ => 1,
+    }
+}
+
+/// Asks for servers as an admin, and returns how many came to be on each host.
+async fn ask(
+    cloud: &Cloud,
+    up: &Up,
+    flavor: &str,
+    more: Value,
+    hints: Value,
+) -> BTreeMap<String, usize> {
+    let mut wish = up.wish(cloud, "some", flavor);
+    if let (Some(server), Value::Object(more)) = (wish["server"].as_object_mut(), more) {
+        server.extend(more);
+    }
+    wish["os:scheduler_hints"] = hints;
+    up.admin("2.90", "POST /servers", wish).await.expect(202);
+    let mut spread = BTreeMap::new();
+    for server in up.settle().await {
+        assert_eq!(server["status"], "ACTIVE", "{server}");
+        let host = server["OS-EXT-SRV-ATTR:host"].as_str().expect("a host").to_owned();
+        let id = server["id"].as_str().expect("an id");
+        assert_eq!(devices(cloud, &host, id).len(), of(flavor), "{server}");
+        *spread.entry(host).or_default() += 1;
+    }
+    spread
+}
+
+async fn group(up: &Up, policy: &str) -> Value {
+    let body = json!({"server_group": {"name": policy, "policy": policy}});
+    let made = up.admin("2.64", "POST /os-server-groups", body).await.expect(200);
+    json!({"group": made["server_group"]["id"]})
+}
+
+async fn perform(cloud: &Cloud, up: &mut Up, flavor: &str, operation: &str) -> String {
+    let none = json!({});
+    match operation {
+        "create and delete" => {
+            let id = up.active(cloud, "one", flavor).await;
+            cloud.sound(up, operation).await;
+            up.delete(&id).await;
+            up.goes(&id).await;
+            cloud.empty(up, operation).await;
+        }
+        "create two" => {
+            let spread = ask(cloud, up, flavor, json!({"min_count": 2}), none).await;
+            assert_eq!(spread.values().sum::<usize>(), 2);
+        }
+        "create as many as fit, of ten" => {
+            let wish = json!({"min_count": 2, "max_count": 10});
+            let spread = ask(cloud, up, flavor, wish, none).await;
+            assert_eq!(spread.values().sum::<usize>(), fitting(flavor), "{spread:?}");
+        }
+        "create two in a group, apart" => {
+            let hints = group(up, "anti-affinity").await;
+            let spread = ask(cloud, up, flavor, json!({"min_count": 2}), hints).await;
+            assert_eq!(spread, [("a".into(), 1), ("b".into(), 1)].into());
+        }
+        "create two in a group, together" => {
+            let hints = group(up, "affinity").await;
+            let spread = ask(cloud, up, flavor, json!({"min_count": 2}), hints).await;
+            assert_eq!(spread.into_values().collect::<Vec<_>>(), [2]);
+        }
+        "create in a zone" => {
+            let spread = ask(cloud, up, flavor, json!({"availability_zone": "nova"}), none).await;
+            assert_eq!(spread.len(), 1);
+        }
+        "create on a host" => {
+            let spread = ask(cloud, up, flavor, json!({"host": "b"}), none).await;
+            assert_eq!(spread, [("b".into(), 1)].into());
+        }
+        "create on a host by the zone" => {
+            let wish = json!({"availability_zone": "nova:b"});
+            let spread = ask(cloud, up, flavor, wish, none).await;
+            assert_eq!(spread, [("b".into(), 1)].into());
+        }
+        "delete while the node is down" => {
+            let id = up.active_on(cloud, "a", flavor).await;
+            up.nodes.kill("a").await;
+            up.force_down("a", true).await;
+            up.call(ADMIN, "2.90", &format!("DELETE /servers/{id}"), None).await.expect(204);
+            assert!(up.server(&id).await.is_null(), "it does not wait for the host");
+            cloud.audit(operation).await;
+            up.start_node(cloud, "a").await;
+            up.force_down("a", false).await;
+        }
+        other => panic!("no such operation: {other}"),
+    }
+    "works".into()
+}
+
+#[tokio::test]
+async fn every_create_with_every_accelerator() {
+    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[ALL]), ("b", &[ALL])])).await {
+        let quota = json!({"quota_set": {
+            "instances": -1, "cores": -1, "ram": -1, "server_groups": -1,
+        }});
+        up.admin("2.90", "PUT /os-quota-sets/admin", quota).await.expect(200);
+        flavors(&up).await;
+        let mut table = Vec::new();
+        for operation in OPERATIONS {
+            let perform = async |cloud: &Cloud, up: &mut Up, flavor: &str| {
+                perform(cloud, up, flavor, operation).await
+            };
+            table.push((*operation, row(&cloud, &mut up, operation, perform).await));
+        }
+        print(cloud.name, &table);
+        let left = up.get(ADMIN, "2.90", "/servers").await.expect(200);
+        assert_eq!(left["servers"], json!([]));
+    }
+}

@@ -1,0 +1,103 @@
+//! Every operation with every kind of accelerator; prints the matrix, a part in each file.
+//!
+//! To add an operation: a line in the `OPERATIONS` of a file and an arm in its `perform`, which ends
+//! when every server is at rest. After each the guests have exactly the devices that the ledger gives
+//! them, the audit is clean, and once the servers are deleted nothing is left.
+
+mod creates;
+mod live;
+mod moves;
+mod stays;
+
+use serde_json::{Value, json};
+
+use crate::kit::{ADMIN, Cloud, Up};
+use crate::moving::admin;
+
+/// Name, and flavor.
+const KINDS: &[(&str, &str)] = &[
+    ("none", "plain"),
+    ("vGPU by resources", "vgpu"),
+    ("vGPU by profile", "profile"),
+    ("two vGPUs apart", "vgpu-pair"),
+    ("whole PCI function", "whole"),
+    ("whole by alias", "aliased"),
+    ("FPGA", "fpga"),
+];
+
+/// A host with everything.
+const ALL: &str = r#"
+card = [
+    { card = "m10", addresses = ["0000:84:00.0", "0000:85:00.0"] },
+    { card = "x710", addresses = ["0000:40:00.0", "0000:41:00.0"], vfs = 1 },
+]
+devices = { enabled_mdev_types = ["nvidia-35"] }
+fake = [{}]
+pci.device_spec = ['{"vendor_id": "8086", "product_id": "158b", "resource_class": "X710"}']
+"#;
+
+/// What cannot be done, and is refused in words.
+fn refused(kind: &str, operation: &str) -> bool {
+    matches!(kind, "whole PCI function" | "whole by alias" | "FPGA")
+        && operation.starts_with("live migrate")
+}
+
+/// The flavors of all kinds, and larger ones.
+async fn flavors(up: &Up) {
+    for (flavor, key, value) in
+        [("whole", "resources:CUSTOM_X710", "1"), ("aliased", "pci_passthrough:alias", "x710:1")]
+    {
+        up.flavor(flavor, json!({})).await;
+        let path = format!("POST /flavors/{flavor}/os-extra_specs");
+        up.admin("2.61", &path, json!({"extra_specs": {key: value}})).await.expect(200);
+    }
+    for (_, flavor) in KINDS {
+        let shown = up.get(ADMIN, "2.61", &format!("/flavors/{flavor}")).await.expect(200);
+        let specs = shown["flavor"]["extra_specs"].clone();
+        let large = format!("{flavor}-large");
+        up.flavor(&large, json!({"vcpus": 2, "ram": 128, "disk": 2})).await;
+        if specs.as_object().is_some_and(|specs| !specs.is_empty()) {
+            let path = format!("POST /flavors/{large}/os-extra_specs");
+            up.admin("2.61", &path, json!({"extra_specs": specs})).await.expect(200);
+        }
+    }
+}
+
+async fn act(up: &Up, id: &str, action: Value) {
+    let answer = admin(up, "2.91", id, action).await;
+    assert!(answer.status.is_success(), "{}", answer.body);
+}
+
+/// An operation with every kind, one after the other.
+async fn row(
+    cloud: &Cloud,
+    up: &mut Up,
+    operation: &str,
+    perform: impl AsyncFn(&Cloud, &mut Up, &str) -> String,
+) -> Vec<String> {
+    let mut row = Vec::new();
+    for (kind, flavor) in KINDS {
+        let when = format!("{operation} with {kind}");
+        let came = perform(cloud, up, flavor).await;
+        let expected = if refused(kind, operation) { "refused" } else { "works" };
+        assert_eq!(came, expected, "{when}");
+        up.hosts_have_dropped(cloud).await;
+        cloud.sound(up, &when).await;
+        cloud.sweep(up, &when).await;
+        row.push(came);
+    }
+    row
+}
+
+fn print(store: &str, table: &[(&str, Vec<String>)]) {
+    let heads: Vec<&str> = KINDS.iter().map(|(kind, _)| *kind).collect();
+    println!("| on {store:42} | {} |", heads.join(" | "));
+    for (operation, row) in table {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(&heads)
+            .map(|(cell, head)| format!("{cell:width$}", width = head.len()))
+            .collect();
+        println!("| {operation:45} | {} |", cells.join(" | "));
+    }
+}

@@ -1,0 +1,134 @@
+//! Operations after which a server is, or may be, elsewhere.
+
+use serde_json::{Value, json};
+
+use super::{ALL, act, flavors, print, row};
+use crate::kit::{Cloud, Up, hosts};
+use crate::moving::admin;
+
+const OPERATIONS: &[&str] = &[
+    "resize to a larger flavor, confirm",
+    "resize to a larger flavor, revert",
+    "resize to a flavor without, confirm",
+    "resize to a flavor without, revert",
+    "resize to a flavor with another, confirm",
+    "resize on one host, confirm",
+    "resize on one host, revert",
+    "cold migrate, confirm",
+    "cold migrate to a host, revert",
+    "cold migrate while stopped, confirm",
+    "live migrate",
+    "live migrate to a host",
+    "evacuate",
+    "evacuate to a host, 2.95",
+    "delete while resized",
+];
+
+/// Resizes and then confirms or reverts.
+async fn resize(cloud: &Cloud, up: &Up, id: &str, flavor: &str, end: &str) {
+    act(up, id, json!({"resize": {"flavorRef": flavor}})).await;
+    up.becomes(id, "VERIFY_RESIZE").await;
+    cloud.sound(up, flavor).await;
+    finish(up, id, end).await;
+}
+
+async fn finish(up: &Up, id: &str, end: &str) {
+    let verb = if end == "confirm" { "confirmResize" } else { "revertResize" };
+    act(up, id, json!({verb: null})).await;
+}
+
+async fn perform(cloud: &Cloud, up: &Up, flavor: &str, operation: &str) -> String {
+    let id = &up.active_on(cloud, "a", flavor).await;
+    let (what, end) = operation.split_once(", ").unwrap_or((operation, ""));
+    let mut rests = "ACTIVE";
+    match what {
+        "resize to a larger flavor" | "resize on one host" => {
+            resize(cloud, up, id, &format!("{flavor}-large"), end).await;
+        }
+        "resize to a flavor without" => {
+            let plain = if flavor == "plain" { "plain-large" } else { "plain" };
+            resize(cloud, up, id, plain, end).await;
+        }
+        "resize to a flavor with another" => {
+            let other = if flavor == "fpga" { "vgpu" } else { "fpga" };
+            resize(cloud, up, id, other, end).await;
+        }
+        "cold migrate" | "cold migrate while stopped" | "cold migrate to a host" => {
+            if what.ends_with("stopped") {
+                act(up, id, json!({"os-stop": null})).await;
+                up.becomes(id, "SHUTOFF").await;
+                rests = "SHUTOFF";
+            }
+            let host = if what.ends_with("host") { json!({"host": "b"}) } else { Value::Null };
+            act(up, id, json!({"migrate": host})).await;
+            up.becomes(id, "VERIFY_RESIZE").await;
+            cloud.sound(up, what).await;
+            finish(up, id, end).await;
+        }
+        "live migrate" | "live migrate to a host" => {
+            let host = what.ends_with("host").then_some("b");
+            let body = json!({"os-migrateLive": {"host": host, "block_migration": "auto"}});
+            let answer = admin(up, "2.90", id, body).await;
+            if answer.status == 400 {
+                assert!(answer.message().contains("cannot be moved"), "{}", answer.body);
+                return "refused".into();
+            }
+            answer.expect(202);
+            up.becomes(id, "ACTIVE").await;
+            assert_eq!(up.server(id).await["OS-EXT-SRV-ATTR:host"], "b");
+        }
+        "evacuate" | "evacuate to a host" => {
+            up.force_down("a", true).await;
+            let (version, body) = match end {
+                "2.95" => ("2.95", json!({"host": "b"})),
+                _ => ("2.94", json!({})),
+            };
+            rests = if end == "2.95" { "SHUTOFF" } else { "ACTIVE" };
+            admin(up, version, id, json!({"evacuate": body})).await.expect(200);
+            up.rest(id).await;
+            up.force_down("a", false).await;
+        }
+        "delete while resized" => {
+            act(up, id, json!({"resize": {"flavorRef": format!("{flavor}-large")}})).await;
+            up.becomes(id, "VERIFY_RESIZE").await;
+            rests = "VERIFY_RESIZE";
+        }
+        other => panic!("no such operation: {other}"),
+    }
+    let server = up.becomes(id, rests).await;
+    assert_ne!(server["OS-EXT-STS:vm_state"], "error", "{server}");
+    "works".into()
+}
+
+#[tokio::test]
+async fn every_move_with_every_accelerator() {
+    for mut cloud in Cloud::all(hosts(&[("a", &[ALL]), ("b", &[ALL])])).await {
+        let mut table = Vec::new();
+        let mut up = cloud.start().await;
+        up.hosts_are_there().await;
+        flavors(&up).await;
+        for operation in OPERATIONS {
+            let alone = operation.contains("on one host");
+            if cloud.options.allow_resize_to_same_host != alone {
+                up.kill().await;
+                cloud.options.allow_resize_to_same_host = alone;
+                up = cloud.start().await;
+                up.hosts_are_there().await;
+            }
+            // With the other host disabled, a resize has but one place.
+            enable(&up, "b", !alone).await;
+            let perform = async |cloud: &Cloud, up: &mut Up, flavor: &str| {
+                perform(cloud, up, flavor, operation).await
+            };
+            table.push((*operation, row(&cloud, &mut up, operation, perform).await));
+        }
+        print(cloud.name, &table);
+        up.kill().await;
+    }
+}
+
+async fn enable(up: &Up, host: &str, on: bool) {
+    let verb = if on { "enable" } else { "disable" };
+    let body = json!({"host": host, "binary": "nova-compute"});
+    up.admin("2.1", &format!("PUT /os-services/{verb}"), body).await.expect(200);
+}

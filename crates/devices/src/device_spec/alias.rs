@@ -1,0 +1,173 @@
+//! The option `[pci] alias`: names by which flavors ask for functions that `[pci] device_spec` names,
+//! in upstream's grammar.
+//!
+//! Owns what an alias asks of a resource provider, without looking at any host. What cannot be asked of
+//! one is refused: a server must not get another card than its alias says.
+
+use serde_json::{Map, Value};
+
+use super::{flag, id, resource_class, text, traits};
+use crate::Error;
+use crate::traits::{LIVE_MIGRATABLE, MANAGED, PciType, of_ids};
+
+const KEYS: [&str; 9] = [
+    "name",
+    "capability_type",
+    "vendor_id",
+    "product_id",
+    "device_type",
+    "numa_policy",
+    "resource_class",
+    "traits",
+    "live_migratable",
+];
+const LONGEST_NAME: usize = 256;
+
+/// What one device of an alias asks of its provider.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PciAlias {
+    /// What flavors call it.
+    pub name: String,
+    /// The class that one unit is taken of.
+    pub resource_class: String,
+    /// Traits that the provider has.
+    pub required: Vec<String>,
+    /// Traits that it does not have.
+    pub forbidden: Vec<String>,
+}
+
+impl PciAlias {
+    /// The aliases of one value of the option: a JSON object, or a list of them, on any number of
+    /// lines.
+    ///
+    /// # Errors
+    /// What is wrong with the text.
+    pub fn parse(text: &str) -> Result<Vec<Self>, Error> {
+        let entries = match serde_json::from_str(text) {
+            Ok(Value::Array(entries)) => entries,
+            Ok(entry) => vec![entry],
+            Err(error) => return Err(wrong(format!("it is not JSON: {error}"))),
+        };
+        let each = entries.iter().map(|entry| match entry {
+            Value::Object(entry) => Self::entry(entry),
+            other => Err(wrong(format!("{other} is no JSON object"))),
+        });
+        each.collect()
+    }
+
+    fn entry(entry: &Map<String, Value>) -> Result<Self, Error> {
+        let name = name(entry)?;
+        Self::named(&name, entry).map_err(|error| match error {
+            Error::Spec(why) => wrong(format!("alias {name:?}: {why}")),
+            other => other,
+        })
+    }
+
+    fn named(name: &str, entry: &Map<String, Value>) -> Result<Self, Error> {
+        if let Some(key) = entry.keys().find(|key| !KEYS.contains(&key.as_str())) {
+            let known = KEYS.join(", ");
+            return Err(Error::Spec(format!("the key {key} is not known; known are {known}")));
+        }
+        choice(entry, "capability_type", &["pci"])?;
+        without_numa(entry)?;
+        let mut required = traits(entry)?;
+        let mut forbidden = Vec::new();
+        required.push(MANAGED.to_owned());
+        let ids = ids(entry)?;
+        required.extend(ids.as_ref().map(|(vendor, product)| of_ids(vendor, product)));
+        let class = match (text(entry, "resource_class")?, &ids) {
+            (Some(given), _) => resource_class(&given).map_err(Error::Spec)?,
+            (None, Some((vendor, product))) => of_ids(vendor, product),
+            (None, None) => {
+                let why = "it names no device; say vendor_id and product_id, or resource_class";
+                return Err(Error::Spec(why.to_owned()));
+            }
+        };
+        match choice(entry, "device_type", &["type-PCI", "type-PF", "type-VF"])?.as_deref() {
+            Some("type-PCI") => required.push(PciType::Plain.trait_name().to_owned()),
+            Some("type-PF") => required.push(PciType::Physical.trait_name().to_owned()),
+            Some(_) => required.push(PciType::Virtual.trait_name().to_owned()),
+            None => forbidden.push(PciType::Physical.trait_name().to_owned()),
+        }
+        match flag(entry, "live_migratable")? {
+            Some(true) => required.push(LIVE_MIGRATABLE.to_owned()),
+            Some(false) => forbidden.push(LIVE_MIGRATABLE.to_owned()),
+            None => {}
+        }
+        for list in [&mut required, &mut forbidden] {
+            list.sort_unstable();
+            list.dedup();
+        }
+        if let Some(both) = required.iter().find(|name| forbidden.contains(name)) {
+            let why =
+                format!("it asks for the trait {both} and against it: no device is like that");
+            return Err(Error::Spec(why));
+        }
+        Ok(Self { name: name.to_owned(), resource_class: class, required, forbidden })
+    }
+}
+
+fn wrong(why: String) -> Error {
+    Error::Alias(why)
+}
+
+fn name(entry: &Map<String, Value>) -> Result<String, Error> {
+    let shown = || Value::Object(entry.clone());
+    let given = match entry.get("name") {
+        Some(Value::String(name)) => name.trim(),
+        None => return Err(wrong(format!("{} has no name", shown()))),
+        Some(other) => return Err(wrong(format!("name is {other} and must be a text in quotes"))),
+    };
+    if given.is_empty() || given.chars().count() > LONGEST_NAME {
+        let length = format!("1 to {LONGEST_NAME} characters");
+        return Err(wrong(format!("the name of {} must have {length}", shown())));
+    }
+    if given.contains([':', ',']) {
+        let why = "has a ':' or a ',' in its name, and flavors write NAME:COUNT,NAME:COUNT";
+        return Err(wrong(format!("alias {given:?} {why}")));
+    }
+    Ok(given.to_owned())
+}
+
+fn choice(entry: &Map<String, Value>, key: &str, known: &[&str]) -> Result<Option<String>, Error> {
+    let given = text(entry, key)?;
+    if let Some(other) = given.as_deref().filter(|given| !known.contains(given)) {
+        let known = known.join(", ");
+        return Err(Error::Spec(format!("{key} is {other:?} and must be one of {known}")));
+    }
+    Ok(given)
+}
+
+/// Guests have no NUMA topology, and without one every policy comes to the same upstream too; but who
+/// asks for nearness is not to believe that it is there.
+fn without_numa(entry: &Map<String, Value>) -> Result<(), Error> {
+    let policies = ["legacy", "preferred", "required", "socket"];
+    match choice(entry, "numa_policy", &policies)?.as_deref() {
+        Some(policy @ ("required" | "socket")) => Err(Error::Spec(format!(
+            "numa_policy {policy} cannot be promised, as guests have no NUMA topology here; take \
+             preferred, or leave it out"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Vendor and product, both or neither: a provider is known by both.
+fn ids(entry: &Map<String, Value>) -> Result<Option<(String, String)>, Error> {
+    match (id(entry, "vendor_id")?, id(entry, "product_id")?) {
+        (Some(vendor), Some(product)) => Ok(Some((vendor, product))),
+        (None, None) => Ok(None),
+        (one, _) => {
+            let (there, missing) = match one {
+                Some(_) => ("vendor_id", "product_id"),
+                None => ("product_id", "vendor_id"),
+            };
+            Err(Error::Spec(format!(
+                "{there} goes with {missing}; say both, or neither and a resource_class"
+            )))
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "alias_tests.rs"]
+mod tests;

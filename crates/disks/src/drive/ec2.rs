@@ -1,0 +1,70 @@
+//! `ec2/<version>/…`: the same in another cloud's words, for guests that know only those.
+
+use kilonova_hypervisor::Definition;
+use serde_json::{Map, Value, json};
+
+pub(super) fn files(
+    want: &Definition,
+    hostname: &str,
+    user_data: Option<&[u8]>,
+) -> Vec<(String, Vec<u8>)> {
+    let mut files = Vec::new();
+    for version in ["2009-04-04", "latest"] {
+        let data = meta_data(want, hostname).to_string().into_bytes();
+        files.push((format!("ec2/{version}/meta-data.json"), data));
+        if let Some(user_data) = user_data {
+            files.push((format!("ec2/{version}/user-data"), user_data.to_owned()));
+        }
+    }
+    files
+}
+
+fn meta_data(want: &Definition, hostname: &str) -> Value {
+    let guest = &want.guest;
+    let number = want.name.rsplit('-').next().unwrap_or_default();
+    let address = want.interfaces.iter().flat_map(|interface| &interface.addresses);
+    let mut addresses = address.map(|address| address.address).filter(|one| one.is_ipv4());
+    let mut data = json!({
+        "ami-launch-index": guest.launch_index,
+        "block-device-mapping": {"ami": "vda", "root": "/dev/vda"},
+        "hostname": hostname,
+        "instance-action": "none",
+        "instance-id": format!("i-{number}"),
+        "instance-type": guest.flavor,
+        "local-hostname": hostname,
+        "local-ipv4": addresses.next(),
+        "placement": {"availability-zone": guest.availability_zone},
+        "public-hostname": hostname,
+        "public-ipv4": null,
+        "reservation-id": guest.reservation,
+        "security-groups": [],
+    });
+    let short =
+        |image: kilonova_ids::ImageId| image.to_string().chars().take(8).collect::<String>();
+    let images = [
+        ("ami-id", "ami", want.boot.image),
+        ("kernel-id", "aki", want.machine.kernel),
+        ("ramdisk-id", "ari", want.machine.ramdisk),
+    ];
+    for (key, kind, image) in images {
+        if let Some(image) = image {
+            data[key] = format!("{kind}-{}", short(image)).into();
+        }
+    }
+    if !guest.keys.is_empty() {
+        let keys: Map<String, Value> = guest
+            .keys
+            .iter()
+            .enumerate()
+            .map(|(number, key)| {
+                let said = json!({
+                    "_name": format!("{number}={}", key.name),
+                    "openssh-key": key.public_key,
+                });
+                (number.to_string(), said)
+            })
+            .collect();
+        data["public-keys"] = keys.into();
+    }
+    data
+}

@@ -1,0 +1,89 @@
+//! `network_data.json`: links, the networks on them, name servers.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use kilonova_node_api::{Address, Interface};
+use serde_json::{Value, json};
+
+/// What a guest is told of its connections.
+pub(super) fn data(interfaces: &[Interface]) -> Value {
+    let (mut links, mut networks) = (Vec::new(), Vec::new());
+    let mut servers: Vec<IpAddr> = Vec::new();
+    for interface in interfaces {
+        let id = interface.tap();
+        links.push(json!({
+            "id": id,
+            "vif_id": interface.port,
+            "type": if interface.device.is_some() { "phy" } else { "bridge" },
+            "mtu": interface.mtu,
+            "ethernet_mac_address": interface.mac,
+        }));
+        for address in &interface.addresses {
+            let number = networks.len();
+            networks.push(network(number, &id, interface, address));
+            for server in &address.dns {
+                if !servers.contains(server) {
+                    servers.push(*server);
+                }
+            }
+        }
+    }
+    json!({"links": links, "networks": networks, "services": services(&servers)})
+}
+
+/// The connections that have tags.
+pub(super) fn tagged(interfaces: &[Interface]) -> Value {
+    let tagged = interfaces.iter().filter_map(|interface| {
+        let tag = interface.tag.as_ref()?;
+        let mut said = json!({"type": "nic", "bus": "none", "mac": interface.mac, "tags": [tag]});
+        if let (Some(vlan), Some(_)) = (interface.vlan, &interface.device) {
+            said["vlan"] = vlan.into();
+        }
+        Some(said)
+    });
+    tagged.collect()
+}
+
+fn network(number: usize, link: &str, interface: &Interface, address: &Address) -> Value {
+    let v4 = address.address.is_ipv4();
+    let mut said = json!({
+        "id": format!("network{number}"),
+        "link": link,
+        "network_id": interface.network,
+        "type": match (v4, address.dhcp) {
+            (true, true) => "ipv4_dhcp",
+            (true, false) => "ipv4",
+            (false, _) => "ipv6",
+        },
+    });
+    if v4 && address.dhcp {
+        return said;
+    }
+    said["ip_address"] = json!(address.address);
+    said["netmask"] = json!(mask(v4, address.prefix));
+    let any: IpAddr = if v4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let gateway =
+        address.gateway.map(|gateway| json!({"network": any, "netmask": any, "gateway": gateway}));
+    let routes = address.routes.iter().filter_map(|(to, by)| {
+        let (network, prefix) = to.split_once('/')?;
+        let network: IpAddr = network.parse().ok()?;
+        let mask = mask(network.is_ipv4(), prefix.parse().ok()?);
+        Some(json!({"network": network, "netmask": mask, "gateway": by}))
+    });
+    said["routes"] = gateway.into_iter().chain(routes).collect();
+    said["services"] = services(&address.dns);
+    said
+}
+
+fn services(servers: &[IpAddr]) -> Value {
+    servers.iter().map(|server| json!({"type": "dns", "address": server})).collect()
+}
+
+fn mask(v4: bool, prefix: u8) -> IpAddr {
+    let prefix = u32::from(prefix);
+    if v4 {
+        Ipv4Addr::from(u32::MAX.checked_shl(32_u32.saturating_sub(prefix)).unwrap_or(0)).into()
+    } else {
+        Ipv6Addr::from(u128::MAX.checked_shl(128_u32.saturating_sub(prefix)).unwrap_or(0)).into()
+    }
+}

@@ -1,0 +1,132 @@
+//! What is on the disc, by a golden file; and that each version says what was known at its date.
+
+use std::collections::BTreeMap;
+
+use kilonova_hypervisor::Definition;
+use kilonova_node_api::{Boot, Domain, Guest, Key, Machine, Power};
+use serde_json::{Value, json};
+
+use super::*;
+
+fn definition() -> Definition {
+    let interfaces = json!([
+        {
+            "port": "aaaaaaaa-0000-4000-8000-000000000001", "mac": "fa:16:3e:00:00:01",
+            "network": "bbbbbbbb-0000-4000-8000-000000000001", "network_type": "flat",
+            "physical_network": "physnet1", "mtu": 1500, "tag": "front",
+            "addresses": [
+                {
+                    "address": "10.0.0.5", "prefix": 24, "gateway": "10.0.0.1", "dhcp": false,
+                    "dns": ["10.0.0.2"], "routes": [["192.168.0.0/16", "10.0.0.9"]],
+                },
+                {"address": "fd00::5", "prefix": 64, "gateway": "fd00::1", "dhcp": true},
+            ],
+        },
+        {
+            "port": "dddddddd-0000-4000-8000-000000000002", "mac": "fa:16:3e:00:00:02",
+            "network": "bbbbbbbb-0000-4000-8000-000000000002", "network_type": "vlan", "vlan": 7,
+            "physical_network": "physnet2", "mtu": 9000, "device": "0000:02:10.1", "tag": "back",
+            "addresses": [{"address": "10.1.0.5", "prefix": 24, "dhcp": true, "dns": ["10.0.0.2"]}],
+        },
+    ]);
+    let domain = Domain {
+        name: "instance-0000001a".into(),
+        display_name: "Front One".into(),
+        vcpus: 1,
+        memory_mb: 512,
+        boot: Boot {
+            image: "22222222-2222-4222-8222-222222222222".parse().ok(),
+            root_gb: 1,
+            ephemeral_gb: 0,
+            swap_mb: 0,
+            rebuilt: None,
+        },
+        machine: Machine::default(),
+        guest: Guest {
+            hostname: "front-one".into(),
+            project: "cccccccccccc4000800000000000000c".into(),
+            keys: vec![Key {
+                name: "mine".into(),
+                kind: "ssh".into(),
+                public_key: "ssh-ed25519 AAAA me@here".into(),
+            }],
+            user_data: Some("I2Nsb3VkLWNvbmZpZwo=".into()),
+            metadata: [("role".to_owned(), "front".to_owned())].into(),
+            availability_zone: "nova".into(),
+            launch_index: 2,
+            reservation: "r-12345678".into(),
+            flavor: "m1.small".into(),
+        },
+        power: Power::On,
+        verb: None,
+        devices: Vec::new(),
+        interfaces: serde_json::from_value(interfaces).expect("interfaces"),
+        from: None,
+        departure: None,
+        rescue: None,
+    };
+    let server = "11111111-1111-4111-8111-111111111111".parse().expect("a uuid");
+    Definition::of(server, &domain)
+}
+
+fn said(definition: &Definition) -> BTreeMap<String, Vec<u8>> {
+    files(definition, "novalocal", "c2VlZA==").expect("it can be told").into_iter().collect()
+}
+
+fn read(files: &BTreeMap<String, Vec<u8>>, name: &str) -> Value {
+    serde_json::from_slice(&files[name]).expect(name)
+}
+
+#[test]
+fn the_newest_files_are_as_guests_know_them() {
+    let files = said(&definition());
+    let newest: Value = files
+        .keys()
+        .filter(|name| name.contains("/latest/") && name.ends_with(".json"))
+        .map(|name| (name.clone(), read(&files, name)))
+        .collect::<serde_json::Map<_, _>>()
+        .into();
+    let golden: Value =
+        serde_json::from_str(include_str!("../../tests/golden/config-drive.json")).expect("JSON");
+    assert_eq!(newest, golden, "{newest:#}");
+    assert_eq!(files["openstack/latest/user_data"], b"#cloud-config\n");
+    assert_eq!(files["ec2/latest/user-data"], b"#cloud-config\n");
+}
+
+#[test]
+fn each_version_says_what_was_known_at_its_date() {
+    let files = said(&definition());
+    let has =
+        |version: &str, name: &str| files.contains_key(&format!("openstack/{version}/{name}"));
+    assert!(has("2012-08-10", "meta_data.json") && has("2012-08-10", "user_data"));
+    assert!(!has("2013-04-04", "vendor_data.json") && has("2013-10-17", "vendor_data.json"));
+    assert!(!has("2013-10-17", "network_data.json") && has("2015-10-15", "network_data.json"));
+    assert!(!has("2016-06-30", "vendor_data2.json") && has("2016-10-06", "vendor_data2.json"));
+    for (key, before, since) in [
+        ("random_seed", "2012-08-10", "2013-04-04"),
+        ("project_id", "2013-10-17", "2015-10-15"),
+        ("devices", "2015-10-15", "2016-06-30"),
+        ("dedicated_cpus", "2018-08-27", "2020-10-14"),
+    ] {
+        let of = |version: &str| read(&files, &format!("openstack/{version}/meta_data.json"));
+        assert!(of(before).get(key).is_none() && of(since).get(key).is_some(), "{key}");
+    }
+}
+
+#[test]
+fn a_guest_with_nothing_special_is_told_little() {
+    let mut plain = definition();
+    plain.guest = Guest { hostname: "db.example.org".into(), ..Guest::default() };
+    plain.interfaces.clear();
+    let files = said(&plain);
+    assert!(files.keys().all(|name| !name.ends_with("user_data") && !name.ends_with("user-data")));
+    let told = read(&files, "openstack/latest/meta_data.json");
+    assert_eq!(told["hostname"], "db.example.org", "it has a domain");
+    assert!(told.get("meta").is_none() && told.get("public_keys").is_none());
+    let network = read(&files, "openstack/latest/network_data.json");
+    assert_eq!(network, json!({"links": [], "networks": [], "services": []}));
+    assert_eq!(hostname("db", ""), "db");
+    plain.guest.user_data = Some("not base64!".into());
+    let wrong = super::files(&plain, "", "").expect_err("it cannot be told");
+    assert!(wrong.to_string().contains("is not base64"), "{wrong}");
+}

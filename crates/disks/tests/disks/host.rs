@@ -1,0 +1,193 @@
+//! A host with an image service that is a table.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use kilonova_disks::{Config, Disks, Images, Reading};
+use kilonova_hypervisor::Definition;
+use kilonova_ids::{ImageId, OperationId, ServerId};
+use kilonova_node_api::{Boot, Chunk, Domain, Guest, Machine, Power};
+use serde_json::Value;
+use sha2::{Digest as _, Sha512};
+use tempfile::TempDir;
+
+/// Bytes of one answer: images come in pieces.
+const PIECE: usize = 100_000;
+
+/// Whether these programs are here; says which is not.
+pub fn have(programs: &[&str]) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let missing = programs
+        .iter()
+        .find(|program| !std::env::split_paths(&path).any(|folder| folder.join(program).is_file()));
+    if let Some(missing) = missing {
+        println!("skipped: {missing} is not on this machine");
+    }
+    missing.is_none()
+}
+
+/// An image as the service has it.
+#[derive(Clone)]
+pub struct Stored {
+    pub bytes: Vec<u8>,
+    pub format: Option<&'static str>,
+    pub sha512: Option<String>,
+}
+
+#[derive(Default)]
+pub struct Table {
+    pub images: Mutex<HashMap<ImageId, Stored>>,
+    /// How often somebody began to read an image.
+    pub begun: AtomicUsize,
+}
+
+impl Images for Table {
+    fn read(&self, image: ImageId, offset: u64) -> Reading<'_> {
+        Box::pin(async move {
+            if offset == 0 {
+                self.begun.fetch_add(1, Ordering::Relaxed);
+            }
+            tokio::task::yield_now().await;
+            let images = self.images.lock().expect("whole");
+            let stored = images.get(&image).ok_or("the image service does not know it")?;
+            let rest = stored.bytes.iter().skip(usize::try_from(offset).expect("small"));
+            Ok(Chunk {
+                size: stored.bytes.len() as u64,
+                format: stored.format.map(str::to_owned),
+                sha512: stored.sha512.clone(),
+                bytes: rest.take(PIECE).copied().collect(),
+            })
+        })
+    }
+}
+
+pub struct Host {
+    pub folder: TempDir,
+    pub table: Arc<Table>,
+    pub disks: Disks,
+}
+
+impl Host {
+    pub fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    pub fn with(choose: impl FnOnce(&mut Config)) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut config = Config {
+            instances_path: folder.path().join("instances"),
+            force_config_drive: false,
+            ..Config::default()
+        };
+        choose(&mut config);
+        let table = Arc::new(Table::default());
+        let disks = Disks::open(config, Arc::clone(&table) as Arc<dyn Images>).expect("a folder");
+        Self { folder, table, disks }
+    }
+
+    /// Adds an image.
+    pub fn image(&self, bytes: Vec<u8>, format: &'static str) -> ImageId {
+        let sha512 = Sha512::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        self.store(Stored { bytes, format: Some(format), sha512: Some(sha512) })
+    }
+
+    pub fn store(&self, stored: Stored) -> ImageId {
+        let id = ImageId::new_v4();
+        self.table.images.lock().expect("whole").insert(id, stored);
+        id
+    }
+
+    /// Adds a qcow2 image of these bytes, made by `qemu-img` with more arguments.
+    pub fn qcow2(&self, bytes: &[u8], arguments: &[&str]) -> ImageId {
+        self.image(self.as_qcow2(bytes, arguments), "qcow2")
+    }
+
+    pub fn as_qcow2(&self, bytes: &[u8], arguments: &[&str]) -> Vec<u8> {
+        let (raw, made) = (self.folder.path().join("raw"), self.folder.path().join("qcow2"));
+        std::fs::write(&raw, bytes).expect("written");
+        let mut convert = Command::new("qemu-img");
+        convert.args(["convert", "-f", "raw", "-O", "qcow2"]).args(arguments);
+        let done = convert.arg(&raw).arg(&made).output().expect("qemu-img");
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        std::fs::read(made).expect("made")
+    }
+
+    pub fn base(&self) -> PathBuf {
+        self.disks.folder().join("_base")
+    }
+
+    /// Names of the files in the cache.
+    pub fn cached(&self) -> Vec<String> {
+        names(&self.base())
+    }
+}
+
+pub fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).expect("a folder");
+    let name = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.expect("an entry").file_name().to_string_lossy().into_owned()
+    };
+    let mut names: Vec<String> = entries.map(name).collect();
+    names.sort();
+    names
+}
+
+/// A guest of an image with 1 GiB of disk.
+pub fn guest(image: ImageId) -> Definition {
+    let domain = Domain {
+        name: "instance-00000001".into(),
+        display_name: "one".into(),
+        vcpus: 1,
+        memory_mb: 64,
+        boot: Boot { image: Some(image), root_gb: 1, ephemeral_gb: 0, swap_mb: 0, rebuilt: None },
+        machine: Machine::default(),
+        guest: Guest { hostname: "one".into(), ..Guest::default() },
+        power: Power::On,
+        verb: None,
+        devices: Vec::new(),
+        interfaces: Vec::new(),
+        from: None,
+        departure: None,
+        rescue: None,
+    };
+    Definition::of(ServerId::new_v4(), &domain)
+}
+
+pub fn rebuilt(of: &Definition, image: ImageId) -> Definition {
+    let mut anew = of.clone();
+    anew.boot.image = Some(image);
+    anew.boot.rebuilt = Some(OperationId::new_v4());
+    anew
+}
+
+pub fn info(path: &Path) -> Value {
+    let run = Command::new("qemu-img").args(["info", "--output=json", "-U"]).arg(path).output();
+    serde_json::from_slice(&run.expect("qemu-img").stdout).expect("JSON")
+}
+
+/// What a guest would see of the beginning of a disk.
+pub fn seen(path: &Path, bytes: usize) -> Vec<u8> {
+    let raw = path.with_extension("seen");
+    let run = Command::new("qemu-img")
+        .args(["dd", "-f", "qcow2", "-O", "raw", "bs=65536", "count=8"])
+        .arg(format!("if={}", path.display()))
+        .arg(format!("of={}", raw.display()))
+        .output()
+        .expect("qemu-img");
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let mut seen = std::fs::read(&raw).expect("made");
+    std::fs::remove_file(raw).expect("removed");
+    seen.truncate(bytes);
+    seen
+}
+
+/// Writes to a disk as its guest would.
+pub fn write(path: &Path, at: u64, byte: u8) {
+    let command = format!("write -P {byte} {at} 512");
+    let run = Command::new("qemu-io").args(["-f", "qcow2", "-c", &command]).arg(path).output();
+    let run = run.expect("qemu-io");
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+}

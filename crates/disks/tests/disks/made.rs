@@ -1,0 +1,268 @@
+//! Disks that are made, grow, are made anew, and go.
+
+use std::io::Read as _;
+use std::process::Command;
+
+use kilonova_disks::Format;
+use kilonova_ids::ImageId;
+use kilonova_node_api::{Machine, Rescue};
+
+use super::host::{Host, guest, have, info, names, rebuilt, seen, write};
+
+const GIB: u64 = 1 << 30;
+
+fn image() -> Vec<u8> {
+    (0..300_000_u32).map(|n| (n % 251) as u8).collect()
+}
+
+#[tokio::test]
+async fn a_root_disk_is_over_the_image() {
+    if !have(&["qemu-img", "qemu-io", "prlimit"]) {
+        return;
+    }
+    let host = Host::new();
+    for id in [host.image(image(), "raw"), host.qcow2(&image(), &["-c"])] {
+        let want = guest(id);
+        host.disks.prepare(&want).await.expect("prepared");
+        let volumes = host.disks.volumes(want.server);
+        let root = volumes.root.expect("a root disk");
+        assert_eq!(root.format, Format::Qcow2);
+        let about = info(&root.path);
+        assert_eq!(about["virtual-size"], GIB);
+        assert_eq!(about["backing-filename-format"], "raw");
+        let base = host.base().join(format!("{id}.raw"));
+        assert_eq!(about["full-backing-filename"], base.to_str().expect("text"));
+        assert_eq!(seen(&root.path, 300_000), image());
+        write(&root.path, 0, 7);
+        host.disks.prepare(&want).await.expect("again");
+        assert_eq!(seen(&root.path, 1), [7], "what the guest wrote stays");
+        assert_eq!(std::fs::read(&base).expect("a base")[0], 0, "and is not in the image");
+        assert!(volumes.ephemeral.is_none() && volumes.swap.is_none() && volumes.config.is_none());
+        host.disks.remove(want.server).expect("removed");
+        assert!(!volumes.folder.exists());
+        host.disks.remove(want.server).expect("again");
+    }
+}
+
+#[tokio::test]
+async fn an_image_may_be_kept_as_it_came() {
+    if !have(&["qemu-img", "prlimit"]) {
+        return;
+    }
+    let host = Host::with(|config| config.force_raw_images = false);
+    let id = host.qcow2(&image(), &[]);
+    let want = guest(id);
+    host.disks.prepare(&want).await.expect("prepared");
+    assert_eq!(host.cached(), [format!("{id}.qcow2")]);
+    let root = host.disks.volumes(want.server).root.expect("a root disk");
+    assert_eq!(info(&root.path)["backing-filename-format"], "qcow2");
+    assert_eq!(seen(&root.path, 300_000), image());
+}
+
+#[tokio::test]
+async fn ephemeral_and_swap_disks_are_formatted() {
+    if !have(&["qemu-img", "mkfs.ext4", "mkswap", "prlimit"]) {
+        return;
+    }
+    let host = Host::new();
+    let mut want = guest(host.image(image(), "raw"));
+    (want.boot.ephemeral_gb, want.boot.swap_mb) = (1, 64);
+    host.disks.prepare(&want).await.expect("prepared");
+    let volumes = host.disks.volumes(want.server);
+    let (ephemeral, swap) = (volumes.ephemeral.expect("one"), volumes.swap.expect("one"));
+    let head = seen(&ephemeral.path, 4096);
+    assert_eq!(head[0x438..0x43a], [0x53, 0xef], "ext4");
+    assert_eq!(&head[0x478..0x482], b"ephemeral0");
+    assert_eq!(&seen(&swap.path, 4096)[4086..], b"SWAPSPACE2");
+    assert_eq!(info(&swap.path)["virtual-size"], 64 << 20);
+    let before = std::fs::read(&ephemeral.path).expect("it");
+
+    (want.boot.root_gb, want.boot.ephemeral_gb, want.boot.swap_mb) = (3, 2, 32);
+    host.disks.prepare(&want).await.expect("grown");
+    let root = host.disks.volumes(want.server).root.expect("a root disk");
+    assert_eq!(info(&root.path)["virtual-size"], 3 * GIB);
+    assert_eq!(info(&ephemeral.path)["virtual-size"], 2 * GIB);
+    assert_eq!(info(&swap.path)["virtual-size"], 32 << 20);
+    assert!(before.len() > 4096 && seen(&ephemeral.path, 4096) == head, "it keeps what is on it");
+
+    (want.boot.root_gb, want.boot.swap_mb) = (1, 0);
+    host.disks.prepare(&want).await.expect("as it is");
+    assert_eq!(info(&root.path)["virtual-size"], 3 * GIB, "nothing shrinks");
+    assert!(!swap.path.exists());
+    let left = names(&volumes.folder);
+    assert_eq!(left, ["disk", "disk.eph0", "kilonova.json"]);
+}
+
+#[tokio::test]
+async fn a_rebuild_throws_away_once() {
+    if !have(&["qemu-img", "qemu-io", "prlimit"]) {
+        return;
+    }
+    let host = Host::new();
+    let first = guest(host.image(image(), "raw"));
+    host.disks.prepare(&first).await.expect("prepared");
+    let volumes = host.disks.volumes(first.server);
+    std::fs::write(&volumes.console, "it has spoken").expect("written");
+    let root = volumes.root.expect("a root disk").path;
+    write(&root, 0, 7);
+    let anew = rebuilt(&first, host.image(vec![9; 300_000], "raw"));
+    host.disks.prepare(&anew).await.expect("anew");
+    assert_eq!(seen(&root, 2), [9, 9]);
+    assert!(volumes.console.exists());
+    write(&root, 0, 8);
+    host.disks.prepare(&anew).await.expect("again");
+    assert_eq!(seen(&root, 2), [8, 8], "once");
+}
+
+#[tokio::test]
+async fn what_was_left_half_made_is_made_anew() {
+    if !have(&["qemu-img", "prlimit"]) {
+        return;
+    }
+    let host = Host::new();
+    let want = guest(host.image(image(), "raw"));
+    host.disks.prepare(&want).await.expect("prepared");
+    let volumes = host.disks.volumes(want.server);
+    let root = volumes.root.expect("a root disk").path;
+    std::fs::remove_file(volumes.folder.join("kilonova.json")).expect("removed");
+    std::fs::write(&root, "half").expect("written");
+    std::fs::write(volumes.folder.join(".new-disk"), "less").expect("written");
+    host.disks.prepare(&want).await.expect("prepared");
+    assert_eq!(seen(&root, 300_000), image());
+    assert_eq!(names(&volumes.folder), ["disk", "kilonova.json"]);
+}
+
+#[tokio::test]
+async fn kernel_and_ramdisk_lie_beside_the_disk() {
+    if !have(&["qemu-img", "prlimit"]) {
+        return;
+    }
+    let host = Host::new();
+    let mut want = guest(host.image(image(), "raw"));
+    want.machine = Machine {
+        kernel: Some(host.image(b"kernel".repeat(1000), "aki")),
+        ramdisk: Some(host.image(b"ramdisk".to_vec(), "ari")),
+        ..Machine::default()
+    };
+    host.disks.prepare(&want).await.expect("prepared");
+    let volumes = host.disks.volumes(want.server);
+    assert_eq!(std::fs::read(volumes.kernel.expect("one")).expect("it"), b"kernel".repeat(1000));
+    assert_eq!(std::fs::read(volumes.ramdisk.expect("one")).expect("it"), b"ramdisk");
+}
+
+#[tokio::test]
+async fn a_guest_is_mended_from_another_disk() {
+    if !have(&["qemu-img", "qemu-io", "prlimit"]) {
+        return;
+    }
+    let host = Host::new();
+    let mut want = guest(host.image(image(), "raw"));
+    host.disks.prepare(&want).await.expect("prepared");
+    let root = host.disks.volumes(want.server).root.expect("one");
+    write(&root.path, 0, 7);
+    let kernel: ImageId = host.image(b"mends".to_vec(), "aki");
+    want.rescue = Some(Rescue {
+        image: Some(host.image(vec![5; 1 << 20], "raw")),
+        machine: Machine { kernel: Some(kernel), ..Machine::default() },
+        ..Rescue::default()
+    });
+    for _ in 0..2 {
+        host.disks.prepare_rescue(&want).await.expect("prepared");
+        let rescue = host.disks.volumes(want.server).rescue.expect("one");
+        assert_eq!(seen(&rescue.root.path, 2), [5, 5], "new each time");
+        write(&rescue.root.path, 0, 6);
+        assert_eq!(std::fs::read(rescue.kernel.expect("one")).expect("it"), b"mends");
+    }
+    let mut bare = guest(want.boot.image.expect("one"));
+    bare.rescue.clone_from(&want.rescue);
+    let bare = host.disks.prepare_rescue(&bare).await.expect_err("it has nothing to mend");
+    assert!(bare.to_string().contains("has no disk on this host"), "{bare}");
+    host.disks.end_rescue(want.server).expect("ended");
+    let volumes = host.disks.volumes(want.server);
+    assert!(volumes.rescue.is_none());
+    assert_eq!(seen(&root.path, 1), [7], "its own disk is as it was");
+    host.disks.prepare(&want).await.expect("as it is");
+    assert_eq!(seen(&root.path, 1), [7]);
+}
+
+#[tokio::test]
+async fn a_snapshot_is_the_whole_disk() {
+    if !have(&["qemu-img", "qemu-io", "prlimit"]) {
+        return;
+    }
+    let host = Host::new();
+    let want = guest(host.image(image(), "raw"));
+    host.disks.prepare(&want).await.expect("prepared");
+    let root = host.disks.volumes(want.server).root.expect("one");
+    write(&root.path, 512, 7);
+    let file = host.folder.path().join("copies/one");
+    for _ in 0..2 {
+        let format = host.disks.snapshot(want.server, Some(Format::Raw), &file).await;
+        assert_eq!(format.expect("a copy"), Format::Raw);
+    }
+    assert_eq!(std::fs::metadata(&file).expect("it").len(), GIB);
+    let mut copy = [0; 4096];
+    std::fs::File::open(&file).expect("it").read_exact(&mut copy).expect("read");
+    assert_eq!((copy[511], copy[512], copy[1023]), (image()[511], 7, 7));
+    let nobody = guest(ImageId::new_v4()).server;
+    let absent = host.disks.snapshot(nobody, None, &file).await.expect_err("it has none");
+    assert!(absent.to_string().contains("has no disk on this host"), "{absent}");
+    let space = host.disks.space().expect("said");
+    assert!(space.total >= space.free && space.total > GIB);
+}
+
+#[tokio::test]
+async fn a_snapshot_is_as_small_as_what_is_on_the_disk_and_makes_guests() {
+    if !have(&["qemu-img", "qemu-io", "prlimit"]) {
+        return;
+    }
+    let host = Host::new();
+    let mut want = guest(host.image(image(), "raw"));
+    want.boot.root_gb = 40;
+    host.disks.prepare(&want).await.expect("prepared");
+    write(&host.disks.volumes(want.server).root.expect("one").path, 512, 7);
+    let file = host.folder.path().join("copies/one");
+    let format = host.disks.snapshot(want.server, None, &file).await.expect("a copy");
+    assert_eq!(format, Format::Qcow2, "the disk's own");
+    let about = info(&file);
+    assert_eq!((&about["format"], &about["virtual-size"]), (&"qcow2".into(), &(40 * GIB).into()));
+    assert!(about["backing-filename"].is_null(), "{about}");
+    let bytes = std::fs::read(&file).expect("it");
+    assert!(bytes.len() < 2 << 20, "{} bytes of 300000", bytes.len());
+    let mut another = guest(host.image(bytes, format.as_str()));
+    another.boot.root_gb = 40;
+    host.disks.prepare(&another).await.expect("what we write we take");
+    let is = seen(&host.disks.volumes(another.server).root.expect("one").path, 300_000);
+    assert_eq!((is[511], is[512], is[1023]), (image()[511], 7, 7));
+    assert_eq!(is[1024..], image()[1024..]);
+}
+
+#[tokio::test]
+async fn a_config_drive_is_a_disc_that_can_be_read() {
+    if !have(&["qemu-img", "genisoimage", "isoinfo", "prlimit"]) {
+        return;
+    }
+    let host = Host::new();
+    let mut want = guest(host.image(image(), "raw"));
+    want.machine.config_drive = true;
+    want.guest.user_data = Some("aGVsbG8K".into());
+    host.disks.prepare(&want).await.expect("prepared");
+    let volumes = host.disks.volumes(want.server);
+    let disc = volumes.config.expect("a config drive");
+    assert_eq!(disc.format, Format::Raw);
+    let isoinfo = |arguments: &[&str]| {
+        let run = Command::new("isoinfo").args(["-i"]).arg(&disc.path).args(arguments).output();
+        String::from_utf8(run.expect("isoinfo").stdout).expect("text")
+    };
+    assert!(isoinfo(&["-d"]).contains("Volume id: config-2"));
+    let told = isoinfo(&["-R", "-x", "/openstack/latest/meta_data.json"]);
+    let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!(told["uuid"], want.server.to_string());
+    assert_eq!(told["hostname"], "one.novalocal");
+    assert_eq!(isoinfo(&["-J", "-x", "/openstack/2018-08-27/user_data"]), "hello\n");
+    assert_eq!(isoinfo(&["-R", "-x", "/ec2/latest/user-data"]), "hello\n");
+    let before = std::fs::read(&disc.path).expect("it");
+    host.disks.prepare(&want).await.expect("again");
+    assert!(std::fs::read(&disc.path).expect("it") == before, "it is made once");
+    assert_eq!(names(&volumes.folder), ["disk", "disk.config", "kilonova.json"]);
+}

@@ -1,0 +1,264 @@
+//! Disks that come from another host, which is a folder beside this one; what speaks to it is a
+//! script in the place of `ssh`.
+
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
+
+use kilonova_hypervisor::Definition;
+use kilonova_node_api::{Machine, Peer};
+
+use super::host::{Host, guest, have, info, names, rebuilt, seen, write};
+
+fn peer() -> Peer {
+    Peer { host: "other".into(), address: "127.0.0.1".into() }
+}
+
+/// What stands for `ssh` writes down whom it is to speak to, and speaks to this machine.
+fn shell(folder: &Path) -> Vec<String> {
+    let script = folder.join("shell");
+    let said = folder.join("said");
+    let text = format!("#!/bin/sh\necho \"$1\" >> {}\nshift\nexec sh -c \"$*\"\n", said.display());
+    std::fs::write(&script, text).expect("written");
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("set");
+    vec![script.to_str().expect("text").to_owned()]
+}
+
+/// A host that fetches from `other`.
+fn beside(other: &Host) -> Host {
+    let shell = shell(other.folder.path());
+    let there = other.disks.folder();
+    Host::with(|config| {
+        config.remote_shell = shell;
+        config.remote_instances_path = Some(there);
+        config.machine_id = Some("beside".into());
+    })
+}
+
+fn image() -> Vec<u8> {
+    (0..300_000_u32).map(|n| (n % 251) as u8).collect()
+}
+
+/// A guest on a host, which has written to its disk.
+async fn on(host: &Host) -> Definition {
+    let mut want = guest(host.image(image(), "raw"));
+    want.machine.kernel = Some(host.image(b"kernel".to_vec(), "aki"));
+    want.boot.swap_mb = 8;
+    host.disks.prepare(&want).await.expect("prepared");
+    let volumes = host.disks.volumes(want.server);
+    write(&volumes.root.expect("one").path, 512, 7);
+    std::fs::write(&volumes.console, "it has spoken").expect("written");
+    want
+}
+
+fn give(from: &Host, to: &Host) {
+    let images = from.table.images.lock().expect("whole").clone();
+    to.table.images.lock().expect("whole").extend(images);
+}
+
+#[tokio::test]
+async fn a_disk_comes_with_all_that_is_on_it_and_grows() {
+    if !have(&["qemu-img", "qemu-io", "rsync", "prlimit", "mkswap"]) {
+        return;
+    }
+    let old = Host::new();
+    let new = beside(&old);
+    let mut want = on(&old).await;
+    give(&old, &new);
+    want.boot.root_gb = 2;
+    for _ in 0..2 {
+        new.disks.fetch(&want, &peer()).await.expect("fetched");
+        let volumes = new.disks.volumes(want.server);
+        let root = volumes.root.expect("one").path;
+        let about = info(&root);
+        assert_eq!(about["virtual-size"], 2_u64 << 30);
+        let base = new.base().join(format!("{}.raw", want.boot.image.expect("one")));
+        assert_eq!(about["full-backing-filename"], base.to_str().expect("text"));
+        let is = seen(&root, 300_000);
+        assert_eq!((is[511], is[512], is[1023], is[1024]), (image()[511], 7, 7, image()[1024]));
+        assert_eq!(std::fs::read(volumes.kernel.expect("one")).expect("it"), b"kernel");
+        assert!(volumes.swap.is_some() && !volumes.console.exists());
+        write(&root, 0, 9);
+    }
+    let left = names(&new.disks.folder());
+    assert!(left.len() == 2 && left.contains(&want.server.to_string()), "{left:?}");
+    let said = std::fs::read_to_string(old.folder.path().join("said")).expect("it");
+    assert_eq!(said, "127.0.0.1\n127.0.0.1\n", "the image came from the image service");
+    let there = old.disks.volumes(want.server).root.expect("it is there still");
+    assert_eq!(seen(&there.path, 1), image()[..1]);
+}
+
+#[tokio::test]
+async fn a_key_that_may_only_read_guests_files_is_enough() {
+    if !have(&["qemu-img", "qemu-io", "rsync", "rrsync", "prlimit", "mkswap"]) {
+        return;
+    }
+    let old = Host::new();
+    let shell = shell(old.folder.path());
+    let guarded = old.folder.path().join("guarded");
+    let may = old.disks.folder();
+    let text = format!(
+        "#!/bin/sh\nshift\nSSH_CONNECTION='127.0.0.1 1 127.0.0.1 22' SSH_ORIGINAL_COMMAND=\"$*\" \
+         exec rrsync -ro {}\n",
+        may.display()
+    );
+    std::fs::write(&guarded, text).expect("written");
+    let mode = std::fs::metadata(&shell[0]).expect("it").permissions();
+    std::fs::set_permissions(&guarded, mode).expect("set");
+    let new = Host::with(|config| {
+        config.remote_shell = vec![guarded.to_str().expect("text").to_owned()];
+        config.remote_instances_path = Some("/".into());
+    });
+    let want = on(&old).await;
+    new.disks.fetch(&want, &peer()).await.expect("fetched");
+    let root = new.disks.volumes(want.server).root.expect("one").path;
+    assert_eq!(seen(&root, 300_000)[1024..], image()[1024..]);
+}
+
+#[tokio::test]
+async fn an_image_that_is_no_more_comes_from_the_other_host_too() {
+    if !have(&["qemu-img", "qemu-io", "rsync", "prlimit", "mkswap"]) {
+        return;
+    }
+    let old = Host::new();
+    let new = beside(&old);
+    let mut want = on(&old).await;
+    want.machine = Machine::default();
+    new.disks.fetch(&want, &peer()).await.expect("fetched");
+    let root = new.disks.volumes(want.server).root.expect("one").path;
+    assert_eq!(seen(&root, 300_000)[1024..], image()[1024..]);
+    assert_eq!(new.cached(), [format!("{}.raw", want.boot.image.expect("one"))]);
+}
+
+#[tokio::test]
+async fn holes_cost_neither_the_network_nor_the_disk() {
+    const GIB: u64 = 1 << 30;
+    if !have(&["qemu-img", "qemu-io", "rsync", "prlimit"]) {
+        return;
+    }
+    let old = Host::new();
+    let shell = shell(old.folder.path());
+    let counted = old.folder.path().join("counted");
+    let sent = counted.with_extension("sent");
+    let text = format!(
+        "#!/bin/sh\n{} \"$@\"\ncame=$?\ngrep wchar /proc/$$/io > {}\nexit $came\n",
+        shell[0],
+        sent.display()
+    );
+    std::fs::write(&counted, text).expect("written");
+    let mode = std::fs::metadata(&shell[0]).expect("it").permissions();
+    std::fs::set_permissions(&counted, mode).expect("set");
+    let there = old.disks.folder();
+    let new = Host::with(|config| {
+        config.remote_shell = vec![counted.to_str().expect("text").to_owned()];
+        config.remote_instances_path = Some(there);
+    });
+    let want = guest(kilonova_ids::ImageId::new_v4());
+    let name = format!("{}.raw", want.boot.image.expect("one"));
+    let large = std::fs::File::create(old.base().join(&name)).expect("made");
+    large.set_len(GIB).expect("set");
+    large.write_all_at(&image(), GIB / 2).expect("written");
+    old.disks.prepare(&want).await.expect("prepared");
+    write(&old.disks.volumes(want.server).root.expect("one").path, 512, 7);
+
+    new.disks.fetch(&want, &peer()).await.expect("fetched");
+    let came = std::fs::File::open(new.base().join(&name)).expect("it");
+    let about = came.metadata().expect("known");
+    assert_eq!(about.len(), GIB);
+    assert!(about.blocks() * 512 < 4 << 20, "{} blocks of 512 bytes", about.blocks());
+    let mut bytes = vec![0; image().len()];
+    came.read_exact_at(&mut bytes, GIB / 2).expect("read");
+    assert_eq!(bytes, image());
+    let sent = std::fs::read_to_string(sent).expect("it");
+    let sent: u64 = sent.trim().trim_start_matches("wchar: ").parse().expect("a number");
+    assert!((300_000 / 4..16 << 20).contains(&sent), "{sent} bytes for 300000");
+}
+
+#[tokio::test]
+async fn a_guest_that_comes_running_finds_room_and_its_config_drive() {
+    if !have(&["qemu-img", "qemu-io", "rsync", "prlimit", "mkswap", "genisoimage"]) {
+        return;
+    }
+    let old = Host::new();
+    let new = beside(&old);
+    let mut want = on(&old).await;
+    want.machine.config_drive = true;
+    old.disks.prepare(&want).await.expect("told");
+    give(&old, &new);
+    new.disks.prepare_arrival(&want, &peer()).await.expect("ready");
+    let (here, there) = (new.disks.volumes(want.server), old.disks.volumes(want.server));
+    let read = |volume: &kilonova_disks::Volume| std::fs::read(&volume.path).expect("it");
+    assert!(read(&here.config.expect("one")) == read(&there.config.expect("one")));
+    let root = here.root.expect("one").path;
+    assert_eq!(seen(&root, 300_000), image(), "what the guest wrote it brings itself");
+    assert_eq!(info(&root)["virtual-size"], 1_u64 << 30);
+    assert!(here.swap.is_some() && here.kernel.is_some());
+
+    // A disk that has grown and was not made smaller again.
+    want.boot.root_gb = 3;
+    old.disks.prepare(&want).await.expect("grown");
+    want.boot.root_gb = 1;
+    new.disks.prepare_arrival(&want, &peer()).await.expect("ready");
+    assert_eq!(info(&root)["virtual-size"], 3_u64 << 30, "as large as there");
+
+    let away = Peer { address: "no host".into(), ..peer() };
+    new.disks.prepare_arrival(&want, &away).await.expect("it goes without the other host too");
+    assert_eq!(info(&root)["virtual-size"], 1_u64 << 30);
+    assert!(new.disks.volumes(want.server).config.is_some());
+}
+
+/// Two hosts with one folder would each take the other's files for its own.
+#[tokio::test]
+async fn a_folder_that_hosts_share_is_refused_and_nothing_in_it_is_lost() {
+    if !have(&["qemu-img", "qemu-io", "rsync", "prlimit", "mkswap"]) {
+        return;
+    }
+    let old = Host::new();
+    let shell = shell(old.folder.path());
+    let want = on(&old).await;
+    let folder = old.disks.folder();
+    let new = Host::with(|config| {
+        config.remote_shell = shell;
+        config.machine_id = Some("another".into());
+        config.instances_path = folder;
+    });
+    give(&old, &new);
+    for refused in [
+        new.disks.fetch(&want, &peer()).await,
+        new.disks.prepare_arrival(&want, &peer()).await,
+        new.disks.prepare(&want).await,
+    ] {
+        let why = refused.expect_err("refused").to_string();
+        assert!(why.contains("a folder that hosts share is not supported"), "{why}");
+    }
+    new.disks.remove(want.server).expect("it is left alone");
+    let root = old.disks.volumes(want.server).root.expect("it is there").path;
+    assert_eq!(seen(&root, 1024)[512..], [7; 512]);
+    old.disks.prepare(&want).await.expect("it is its own");
+}
+
+#[tokio::test]
+async fn what_cannot_be_fetched_is_told_and_leaves_nothing() {
+    if !have(&["qemu-img", "qemu-io", "rsync", "prlimit", "mkswap"]) {
+        return;
+    }
+    let old = Host::new();
+    let new = beside(&old);
+    let want = on(&old).await;
+    give(&old, &new);
+    let refusal = async |want: &Definition, from: &Peer| {
+        let error = new.disks.fetch(want, from).await.expect_err("refused").to_string();
+        assert!(new.disks.volumes(want.server).root.is_none());
+        error
+    };
+    let nobody = refusal(&guest(want.boot.image.expect("one")), &peer()).await;
+    assert!(nobody.contains("cannot be fetched from other: rsync: failed"), "{nobody}");
+    let another = refusal(&rebuilt(&want, want.boot.image.expect("one")), &peer()).await;
+    assert!(another.ends_with("what is there is of another rebuild"), "{another}");
+    let sly = Peer { address: "-oProxyCommand=touch".into(), ..peer() };
+    let sly = refusal(&want, &sly).await;
+    assert!(sly.contains("is no address of a host"), "{sly}");
+    let half = old.disks.volumes(want.server).folder.join("kilonova.json");
+    std::fs::remove_file(half).expect("removed");
+    let half = refusal(&want, &peer()).await;
+    assert!(half.ends_with("it has no whole disks of it"), "{half}");
+}

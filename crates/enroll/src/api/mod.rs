@@ -1,0 +1,7 @@
+//! The HTTP face.
+
+mod nodes;
+mod operators;
+
+pub use nodes::node_routes;
+pub use operators::operator_routes;

@@ -1,0 +1,58 @@
+//! What hosts call, below `/node`.
+//!
+//! ```text
+//! POST /v1/join                         Join    -> Credential; no certificate is needed
+//! POST /v1/hosts/{host}/certificate     Renewal -> Credential
+//! ```
+
+use axum::extract::{Path, State};
+use axum::routing::post;
+use axum::{Extension, Json, Router};
+use http::StatusCode;
+use kilonova_node_api::{Credential, Join, Renewal};
+use kilonova_wire::speaker::only_itself;
+use kilonova_wire::{Body, Fault, Speaker};
+use serde::de::DeserializeOwned;
+
+use crate::Enrollment;
+use crate::app::give;
+
+/// The routes for hosts that are known by their certificates, and for those that join.
+pub fn node_routes(enrollment: Enrollment) -> Router {
+    Router::new()
+        .route("/v1/join", post(join))
+        .route("/v1/hosts/{host}/certificate", post(renew))
+        .route_layer(axum::middleware::from_fn(only_itself))
+        .with_state(enrollment)
+}
+
+async fn join(
+    State(enrollment): State<Enrollment>,
+    Body(bytes): Body,
+) -> Result<Json<Credential>, Fault> {
+    let join: Join = message(&bytes)?;
+    Ok(Json(give::first(&enrollment, join).await?))
+}
+
+async fn renew(
+    State(enrollment): State<Enrollment>,
+    speaker: Option<Extension<Speaker>>,
+    Path(host): Path<String>,
+    Body(bytes): Body,
+) -> Result<Json<Credential>, Fault> {
+    let Some(Extension(speaker)) = speaker else {
+        return Err(Fault::unauthorized("A new certificate needs the one before."));
+    };
+    speaker.check(&host)?;
+    let renewal: Renewal = message(&bytes)?;
+    Ok(Json(give::next(&enrollment, &host, &renewal).await?))
+}
+
+fn message<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        Fault::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            format!("This is no message of a host: {error}"),
+        )
+    })
+}

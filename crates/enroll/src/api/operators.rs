@@ -1,0 +1,124 @@
+//! What operators call, among the routes of the compute API. Administrators only.
+//!
+//! ```text
+//! POST   /v2.1/kilonova/enrollments          {"enrollment": {"host": …, "valid": seconds}}
+//! GET    /v2.1/kilonova/enrollments
+//! DELETE /v2.1/kilonova/enrollments/{host}   its certificates count no more
+//! ```
+
+use axum::extract::{Path, State};
+use axum::routing::{delete, post};
+use axum::{Json, Router};
+use http::StatusCode;
+use kilonova_wire::time::{now_micros, zulu};
+use kilonova_wire::{Context, Fault, JsonBody};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::Enrollment;
+use crate::app::{revoke, tokens};
+use crate::db::certificates::Given;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    enrollment: Wish,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wish {
+    #[serde(default)]
+    host: Option<String>,
+    valid: i64,
+}
+
+/// The routes; without a door for hosts they say that there is none.
+pub fn operator_routes(enrollment: Option<Enrollment>) -> Router {
+    Router::new()
+        .route("/v2.1/kilonova/enrollments", post(make).get(list))
+        .route("/v2.1/kilonova/enrollments/{host}", delete(revoke_host))
+        .with_state(Door(enrollment))
+}
+
+#[derive(Clone)]
+struct Door(Option<Enrollment>);
+
+impl Door {
+    fn open(&self) -> Result<&Enrollment, Fault> {
+        self.0.as_ref().ok_or_else(|| {
+            Fault::conflict(
+                "This control plane has no door for hosts: give it one with [node] listen, or \
+                 --node-listen ADDRESS:PORT.",
+            )
+        })
+    }
+}
+
+async fn make(
+    State(door): State<Door>,
+    caller: Context,
+    JsonBody(body): JsonBody,
+) -> Result<(StatusCode, Json<Value>), Fault> {
+    caller.require_admin("kilonova:enrollments:create")?;
+    let enrollment = door.open()?;
+    let Asked { enrollment: wish } =
+        serde_json::from_value(body).map_err(|error| Fault::bad_request(error.to_string()))?;
+    let made = tokens::make(enrollment, wish.host, wish.valid).await?;
+    let shown = json!({
+        "token": made.token.to_string(),
+        "host": made.host,
+        "url": enrollment.options.url,
+        "authority": made.token.authority.to_string(),
+        "expires_at": zulu(made.expires_at),
+    });
+    Ok((StatusCode::CREATED, Json(json!({"enrollment": shown}))))
+}
+
+async fn list(State(door): State<Door>, caller: Context) -> Result<Json<Value>, Fault> {
+    caller.require_admin("kilonova:enrollments:index")?;
+    let enrollment = door.open()?;
+    let listing = tokens::list(enrollment).await?;
+    let open =
+        |(host, until): &(Option<String>, i64)| json!({"host": host, "expires_at": zulu(*until)});
+    Ok(Json(json!({
+        "authority": enrollment.authority().fingerprint().to_string(),
+        "url": enrollment.options.url,
+        "certificates": listing.given.iter().map(given).collect::<Vec<_>>(),
+        "tokens": listing.open.iter().map(open).collect::<Vec<_>>(),
+    })))
+}
+
+fn given(one: &Given) -> Value {
+    let addresses: Vec<&str> = one.addresses.split_whitespace().collect();
+    let state = match one.revoked_at {
+        Some(_) => "revoked",
+        None if one.expires_at <= now_micros() => "expired",
+        None => "valid",
+    };
+    json!({
+        "host": one.host,
+        "serial": one.serial,
+        "addresses": addresses,
+        "made_at": zulu(one.made_at),
+        "expires_at": zulu(one.expires_at),
+        "revoked_at": one.revoked_at.map(zulu),
+        "state": state,
+    })
+}
+
+async fn revoke_host(
+    State(door): State<Door>,
+    caller: Context,
+    Path(host): Path<String>,
+) -> Result<Json<Value>, Fault> {
+    caller.require_admin("kilonova:enrollments:delete")?;
+    let count = revoke::revoke(door.open()?, &host).await?;
+    if count == 0 {
+        return Err(Fault::not_found(format!(
+            "Host {} has no certificate that counts.",
+            host.escape_debug()
+        )));
+    }
+    Ok(Json(json!({"revoked": {"host": host, "certificates": count}})))
+}

@@ -1,0 +1,139 @@
+//! Giving certificates: the first for a token, later ones for the one before.
+//!
+//! A token that names no host is not enough to become a host that has joined already: it would let
+//! whoever holds it speak for that host's guests. No two hosts have one address in their certificates.
+
+use std::net::IpAddr;
+
+use kilonova_node_api::{Credential, Join, Renewal};
+use kilonova_pki::{Secret, Wanted, check_host};
+use kilonova_store::Tx;
+use kilonova_wire::time::{now_micros, zulu};
+
+use crate::db::certificates::{self, Given};
+use crate::db::{authority, tokens};
+use crate::{Enrollment, Error};
+
+/// Addresses of a host at most.
+const ADDRESSES: usize = 16;
+
+pub(crate) async fn first(enrollment: &Enrollment, join: Join) -> Result<Credential, Error> {
+    let unknown = "This token is not known here; have a new one made by `kilonova node enroll`.";
+    let secret: Secret = join.secret.parse().map_err(|_| Error::forbidden(unknown))?;
+    check_host(&join.host)?;
+    let (hash, host, now) = (secret.hash(), join.host.clone(), now_micros());
+    let asked = (hash.clone(), host.clone());
+    enrollment.store.read(move |tx| may_join(tx, &asked.0, &asked.1, now).map(|_| ())).await?;
+    let (credential, given) = sign(enrollment, &host, &join.request, now)?;
+    let (revoked, given) = (enrollment.revoked.clone(), std::sync::Arc::new(given));
+    let joined = host.clone();
+    enrollment
+        .store
+        .write(move |tx| {
+            let bound = may_join(tx, &hash, &host, now)?;
+            if !tokens::use_up(tx, &hash, now, &host)? {
+                return Err(Error::forbidden(unknown));
+            }
+            if bound {
+                let before = certificates::revoke(tx, &host, now)?;
+                let revoked = revoked.clone();
+                tx.on_commit(move || revoked.add(before));
+            }
+            own_addresses(tx, &given, now)?;
+            Ok(certificates::add(tx, &given)?)
+        })
+        .await?;
+    tracing::info!(host = joined, "a host has joined");
+    Ok(credential)
+}
+
+/// `host` is known by its certificate.
+pub(crate) async fn next(
+    enrollment: &Enrollment,
+    host: &str,
+    renewal: &Renewal,
+) -> Result<Credential, Error> {
+    let now = now_micros();
+    let (credential, given) = sign(enrollment, host, renewal, now)?;
+    let given = std::sync::Arc::new(given);
+    enrollment
+        .store
+        .write(move |tx| {
+            own_addresses(tx, &given, now)?;
+            Ok::<_, Error>(certificates::add(tx, &given)?)
+        })
+        .await?;
+    tracing::info!(host, "a host has a new certificate");
+    Ok(credential)
+}
+
+fn sign(
+    enrollment: &Enrollment,
+    host: &str,
+    asked: &Renewal,
+    now: i64,
+) -> Result<(Credential, Given), Error> {
+    if asked.addresses.len() > ADDRESSES {
+        return Err(Error::forbidden(format!("A host has {ADDRESSES} addresses at most.")));
+    }
+    let wanted = Wanted { host, addresses: &asked.addresses, valid: enrollment.options.valid };
+    let (certificate, said) = enrollment.authority.sign(&asked.csr, &wanted, now)?;
+    let authority = enrollment.authority.pem().to_owned();
+    let addresses: Vec<String> = asked.addresses.iter().map(IpAddr::to_string).collect();
+    let given = Given {
+        serial: said.serial,
+        host: host.to_owned(),
+        addresses: addresses.join(" "),
+        made_at: now,
+        expires_at: said.not_after,
+        revoked_at: None,
+    };
+    Ok((Credential { certificate, authority }, given))
+}
+
+/// Whether the token names the host.
+fn may_join(tx: &mut Tx<'_>, hash: &str, host: &str, now: i64) -> Result<bool, Error> {
+    let again = "have a new one made by `kilonova node enroll`";
+    let kept = tokens::read(tx, hash)?
+        .ok_or_else(|| Error::forbidden(format!("This token is not known here; {again}.")))?;
+    if let (Some(at), Some(by)) = (kept.used_at, kept.used_by) {
+        let at = zulu(at);
+        return Err(Error::forbidden(format!(
+            "This token was used by host {by} at {at}, and is good once; {again}."
+        )));
+    }
+    if kept.expires_at <= now {
+        let at = zulu(kept.expires_at);
+        return Err(Error::forbidden(format!("This token has expired at {at}; {again}.")));
+    }
+    match kept.host {
+        Some(bound) if bound == host => Ok(true),
+        Some(bound) => Err(Error::forbidden(format!(
+            "This token is for host {bound}, and this is host {host}; give that name with --host, or \
+             {again}."
+        ))),
+        None if certificates::of_host(tx, host, now)?.is_empty() => Ok(false),
+        None => Err(Error::forbidden(format!(
+            "Host {host} has joined before; to join again it needs a token of its own: `kilonova node \
+             enroll --host {host}`."
+        ))),
+    }
+}
+
+fn own_addresses(tx: &mut Tx<'_>, given: &Given, now: i64) -> Result<(), Error> {
+    authority::touch(tx)?;
+    let ours: Vec<&str> = given.addresses.split_whitespace().collect();
+    for other in certificates::live(tx, now)? {
+        if other.host == given.host || other.revoked_at.is_some() {
+            continue;
+        }
+        if let Some(both) = other.addresses.split_whitespace().find(|one| ours.contains(one)) {
+            return Err(Error::forbidden(format!(
+                "Address {both} is in the certificate of host {}; give this host one of its own with \
+                 [DEFAULT] my_ip, or revoke that host first.",
+                other.host
+            )));
+        }
+    }
+    Ok(())
+}

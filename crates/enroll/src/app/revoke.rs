@@ -1,0 +1,31 @@
+//! Taking back: no certificate of the host counts any more, no token for it either.
+
+use kilonova_wire::time::now_micros;
+
+use crate::db::{certificates, tokens};
+use crate::{Enrollment, Error};
+
+/// How many certificates that was.
+pub(crate) async fn revoke(enrollment: &Enrollment, host: &str) -> Result<usize, Error> {
+    let (name, now) = (host.to_owned(), now_micros());
+    let revoked = enrollment.revoked.clone();
+    let count = enrollment
+        .store
+        .write(move |tx| {
+            tokens::end(tx, &name)?;
+            let serials = certificates::revoke(tx, &name, now)?;
+            let (revoked, count) = (revoked.clone(), serials.len());
+            tx.on_commit(move || revoked.add(serials));
+            Ok::<_, Error>(count)
+        })
+        .await?;
+    tracing::info!(host, certificates = count, "the certificates of a host count no more");
+    Ok(count)
+}
+
+pub(crate) async fn refresh(enrollment: &Enrollment) -> Result<(), Error> {
+    let now = now_micros();
+    let serials = enrollment.store.read(move |tx| certificates::revoked(tx, now)).await?;
+    enrollment.revoked.add(serials);
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! Making tokens, and what there is of them and of certificates.
+
+use http::StatusCode;
+use kilonova_pki::{Secret, Token, check_host};
+use kilonova_wire::time::now_micros;
+
+use crate::db::certificates::{self, Given};
+use crate::db::tokens;
+use crate::{Enrollment, Error};
+
+const SECOND: i64 = 1_000_000;
+const DAY: i64 = 24 * 3600 * SECOND;
+/// For how long a token may be good.
+const LONGEST: i64 = 30 * DAY;
+/// For how long what has ended is kept, so that it can be told.
+const KEPT: i64 = 30 * DAY;
+
+/// A token that was just made.
+pub(crate) struct Made {
+    pub token: Token,
+    pub host: Option<String>,
+    pub expires_at: i64,
+}
+
+pub(crate) async fn make(
+    enrollment: &Enrollment,
+    host: Option<String>,
+    seconds: i64,
+) -> Result<Made, Error> {
+    if let Some(host) = &host {
+        check_host(host)?;
+    }
+    let valid = seconds.saturating_mul(SECOND);
+    if !(1..=LONGEST).contains(&valid) {
+        return Err(Error::Refused(
+            StatusCode::BAD_REQUEST,
+            format!("A token is good for 1 to {} seconds.", LONGEST / SECOND),
+        ));
+    }
+    let secret = Secret::new();
+    let (hash, now) = (secret.hash(), now_micros());
+    let (bound, expires_at) = (host.clone(), now + valid);
+    enrollment
+        .store
+        .write(move |tx| {
+            tokens::forget(tx, now - KEPT)?;
+            certificates::forget(tx, now - KEPT)?;
+            tokens::add(tx, &hash, bound.as_deref(), now, expires_at)
+        })
+        .await?;
+    tracing::info!(host = host.as_deref().unwrap_or("any"), valid_s = seconds, "a token to join");
+    let token = Token { secret, authority: enrollment.authority.fingerprint() };
+    Ok(Made { token, host, expires_at })
+}
+
+/// What there is.
+pub(crate) struct Listing {
+    /// Certificates that have not expired.
+    pub given: Vec<Given>,
+    /// Host and end of each token that may still be used.
+    pub open: Vec<(Option<String>, i64)>,
+}
+
+pub(crate) async fn list(enrollment: &Enrollment) -> Result<Listing, Error> {
+    let now = now_micros();
+    enrollment
+        .store
+        .read(move |tx| {
+            Ok(Listing { given: certificates::live(tx, now)?, open: tokens::open(tx, now)? })
+        })
+        .await
+}

@@ -1,0 +1,72 @@
+//! Rows of `enroll_certificates`: what hosts were given.
+
+use kilonova_store::{Error, Row, Tx, params, statements};
+
+statements! {
+    /// A new one.
+    ADD = "INSERT INTO enroll_certificates (serial, host, addresses, made_at, expires_at)
+        VALUES (?1, ?2, ?3, ?4, ?5)";
+    /// Those that have not expired.
+    LIVE = "SELECT serial, host, addresses, made_at, expires_at, revoked_at
+        FROM enroll_certificates WHERE expires_at > ?1 ORDER BY host, made_at, serial";
+    /// Those of a host that count.
+    OF_HOST = "SELECT serial, host, addresses, made_at, expires_at, revoked_at
+        FROM enroll_certificates WHERE host = ?1 AND expires_at > ?2 AND revoked_at IS NULL";
+    /// Makes all of a host count no more.
+    REVOKE = "UPDATE enroll_certificates SET revoked_at = ?2
+        WHERE host = ?1 AND revoked_at IS NULL RETURNING serial";
+    /// Those that count no more, and would still.
+    REVOKED = "SELECT serial FROM enroll_certificates
+        WHERE revoked_at IS NOT NULL AND expires_at > ?1";
+    /// Forgets what ended long ago.
+    FORGET = "DELETE FROM enroll_certificates WHERE expires_at < ?1";
+}
+
+/// A certificate that was given.
+pub(crate) struct Given {
+    pub serial: String,
+    pub host: String,
+    /// Separated by spaces.
+    pub addresses: String,
+    pub made_at: i64,
+    pub expires_at: i64,
+    pub revoked_at: Option<i64>,
+}
+
+fn given(row: &Row) -> Result<Given, Error> {
+    Ok(Given {
+        serial: row.string(0)?,
+        host: row.string(1)?,
+        addresses: row.string(2)?,
+        made_at: row.int(3)?,
+        expires_at: row.int(4)?,
+        revoked_at: row.int_opt(5)?,
+    })
+}
+
+pub(crate) fn add(tx: &mut Tx<'_>, one: &Given) -> Result<(), Error> {
+    let (serial, host) = (one.serial.as_str(), one.host.as_str());
+    let addresses = one.addresses.as_str();
+    tx.execute(ADD, params![serial, host, addresses, one.made_at, one.expires_at]).map(|_| ())
+}
+
+pub(crate) fn live(tx: &mut Tx<'_>, now: i64) -> Result<Vec<Given>, Error> {
+    tx.rows(LIVE, params![now])?.iter().map(given).collect()
+}
+
+pub(crate) fn of_host(tx: &mut Tx<'_>, host: &str, now: i64) -> Result<Vec<Given>, Error> {
+    tx.rows(OF_HOST, params![host, now])?.iter().map(given).collect()
+}
+
+/// The serial numbers of what counts no more from now on.
+pub(crate) fn revoke(tx: &mut Tx<'_>, host: &str, now: i64) -> Result<Vec<String>, Error> {
+    tx.rows(REVOKE, params![host, now])?.iter().map(|row| row.string(0)).collect()
+}
+
+pub(crate) fn revoked(tx: &mut Tx<'_>, now: i64) -> Result<Vec<String>, Error> {
+    tx.rows(REVOKED, params![now])?.iter().map(|row| row.string(0)).collect()
+}
+
+pub(crate) fn forget(tx: &mut Tx<'_>, before: i64) -> Result<(), Error> {
+    tx.execute(FORGET, params![before]).map(|_| ())
+}

@@ -1,0 +1,29 @@
+//! The SQL of joining.
+
+pub(crate) mod authority;
+pub(crate) mod certificates;
+pub(crate) mod tokens;
+
+use kilonova_store::Migration;
+
+/// The schema, step by step.
+pub const MIGRATIONS: &[Migration] = &[Migration {
+    name: "enroll-1-tables",
+    sql: "
+CREATE TABLE enroll_authority (one BIGINT PRIMARY KEY, fingerprint TEXT NOT NULL);
+CREATE TABLE enroll_tokens (
+    hash TEXT NOT NULL PRIMARY KEY, host TEXT, made_at BIGINT NOT NULL,
+    expires_at BIGINT NOT NULL, used_at BIGINT, used_by TEXT
+);
+CREATE TABLE enroll_certificates (
+    serial TEXT NOT NULL PRIMARY KEY, host TEXT NOT NULL, addresses TEXT NOT NULL,
+    made_at BIGINT NOT NULL, expires_at BIGINT NOT NULL, revoked_at BIGINT
+);
+CREATE INDEX enroll_certificates_host ON enroll_certificates (host);
+",
+}];
+
+/// Every statement of this crate, to be prepared on each database in a test.
+pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
+    vec![authority::STATEMENTS, certificates::STATEMENTS, tokens::STATEMENTS]
+}

@@ -1,0 +1,70 @@
+//! Rows of `enroll_tokens`: what hosts may join with, by hash.
+
+use kilonova_store::{Error, Tx, params, statements};
+
+statements! {
+    /// One by its hash.
+    READ = "SELECT host, expires_at, used_at, used_by FROM enroll_tokens WHERE hash = ?1";
+    /// A new one.
+    ADD = "INSERT INTO enroll_tokens (hash, host, made_at, expires_at) VALUES (?1, ?2, ?3, ?4)";
+    /// Uses one up.
+    USE = "UPDATE enroll_tokens SET used_at = ?2, used_by = ?3 WHERE hash = ?1 AND used_at IS NULL";
+    /// Those that may still be used.
+    OPEN = "SELECT host, expires_at FROM enroll_tokens
+        WHERE used_at IS NULL AND expires_at > ?1 ORDER BY expires_at, hash";
+    /// Ends those for a host that nobody has used.
+    END = "DELETE FROM enroll_tokens WHERE host = ?1 AND used_at IS NULL";
+    /// Forgets what ended long ago.
+    FORGET = "DELETE FROM enroll_tokens WHERE expires_at < ?1";
+}
+
+/// A token as it is kept.
+pub(crate) struct Kept {
+    /// The only host that may use it.
+    pub host: Option<String>,
+    pub expires_at: i64,
+    pub used_at: Option<i64>,
+    pub used_by: Option<String>,
+}
+
+pub(crate) fn read(tx: &mut Tx<'_>, hash: &str) -> Result<Option<Kept>, Error> {
+    let row = tx.row(READ, params![hash])?;
+    let kept = |row: kilonova_store::Row| {
+        Ok(Kept {
+            host: row.string_opt(0)?,
+            expires_at: row.int(1)?,
+            used_at: row.int_opt(2)?,
+            used_by: row.string_opt(3)?,
+        })
+    };
+    row.map(kept).transpose()
+}
+
+pub(crate) fn add(
+    tx: &mut Tx<'_>,
+    hash: &str,
+    host: Option<&str>,
+    now: i64,
+    expires_at: i64,
+) -> Result<(), Error> {
+    tx.execute(ADD, params![hash, host.map(str::to_owned), now, expires_at]).map(|_| ())
+}
+
+/// Whether it was there to be used.
+pub(crate) fn use_up(tx: &mut Tx<'_>, hash: &str, now: i64, host: &str) -> Result<bool, Error> {
+    tx.execute(USE, params![hash, now, host]).map(|rows| rows == 1)
+}
+
+/// Host and end of each that may still be used.
+pub(crate) fn open(tx: &mut Tx<'_>, now: i64) -> Result<Vec<(Option<String>, i64)>, Error> {
+    let rows = tx.rows(OPEN, params![now])?;
+    rows.iter().map(|row| Ok((row.string_opt(0)?, row.int(1)?))).collect()
+}
+
+pub(crate) fn end(tx: &mut Tx<'_>, host: &str) -> Result<(), Error> {
+    tx.execute(END, params![host]).map(|_| ())
+}
+
+pub(crate) fn forget(tx: &mut Tx<'_>, before: i64) -> Result<(), Error> {
+    tx.execute(FORGET, params![before]).map(|_| ())
+}

@@ -1,0 +1,37 @@
+//! What can go wrong with joining.
+
+use http::StatusCode;
+use kilonova_wire::Fault;
+
+/// A failure of this crate.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The database failed.
+    #[error(transparent)]
+    Store(#[from] kilonova_store::Error),
+    /// What was asked is not done, in a sentence for the caller.
+    #[error("{1}")]
+    Refused(StatusCode, String),
+    /// A certificate cannot be read or made.
+    #[error(transparent)]
+    Pki(#[from] kilonova_pki::Error),
+    /// The authority in the state directory is not that of the database.
+    #[error("{0}")]
+    Authority(String),
+}
+
+impl Error {
+    pub(crate) fn forbidden(why: impl Into<String>) -> Self {
+        Self::Refused(StatusCode::FORBIDDEN, why.into())
+    }
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Refused(status, why) => Self::new(status, why),
+            Error::Pki(error) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string()),
+            Error::Store(_) | Error::Authority(_) => Self::internal(error),
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Joining over HTTP, in process, on both stores.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use http_body_util::BodyExt as _;
+use kilonova_enroll::{Enrollment, MIGRATIONS, Options, VALID, agree, statements};
+use kilonova_pki::{Authority, Fingerprint, Token};
+use kilonova_store::Store;
+use kilonova_testkit::Guard;
+use kilonova_wire::noauth::NoAuth;
+use kilonova_wire::time::now_micros;
+use kilonova_wire::{Dialect, Service, Speaker, mount};
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+
+struct Cloud {
+    enrollment: Enrollment,
+    store: Store,
+    router: Router,
+    _guard: Guard,
+}
+
+async fn clouds() -> Vec<Cloud> {
+    let mut clouds = Vec::new();
+    for (_, store, guard) in kilonova_testkit::stores(&[MIGRATIONS]).await {
+        let (certificate, key) = Authority::make(now_micros()).expect("it is made");
+        let authority = Arc::new(Authority::load(&certificate, &key).expect("it is read"));
+        agree(&store, Some(authority.fingerprint())).await.expect("the first one counts");
+        let options = Options { url: "https://cloud:8775".into(), valid: VALID };
+        let enrollment = Enrollment::new(store.clone(), authority, options);
+        let service =
+            |public| Service { name: "t", dialect: Dialect::Compute, versions: None, public };
+        let routes = kilonova_enroll::node_routes(enrollment.clone());
+        let node = mount(routes, service(|_| true), "/node", Arc::new(NoAuth));
+        let routes = kilonova_enroll::operator_routes(Some(enrollment.clone()));
+        let compute = mount(routes, service(|_| false), "", Arc::new(NoAuth));
+        let router = Router::new().nest("/node", node).fallback_service(compute);
+        clouds.push(Cloud { enrollment, store, router, _guard: guard });
+    }
+    clouds
+}
+
+impl Cloud {
+    async fn send(&self, what: &str, speaker: Option<&str>, body: &Value) -> (u16, Value) {
+        self.send_as("admin", what, speaker, body).await
+    }
+
+    async fn send_as(
+        &self,
+        who: &str,
+        what: &str,
+        speaker: Option<&str>,
+        body: &Value,
+    ) -> (u16, Value) {
+        let (method, path) = what.split_once(' ').expect("method and path");
+        let request = Request::builder().method(method).uri(path).header("x-auth-token", who);
+        let mut request = request.body(Body::from(body.to_string())).expect("a request");
+        if let Some(host) = speaker {
+            request.extensions_mut().insert(Speaker(host.into()));
+        }
+        let answer = self.router.clone().oneshot(request).await.expect("an answer");
+        let status = answer.status().as_u16();
+        let bytes = answer.into_body().collect().await.expect("a body").to_bytes();
+        (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
+    }
+
+    /// The secret of a new token.
+    async fn token(&self, host: Option<&str>, valid: i64) -> String {
+        let body = json!({"enrollment": {"host": host, "valid": valid}});
+        let (status, made) = self.send("POST /v2.1/kilonova/enrollments", None, &body).await;
+        assert_eq!(status, 201, "{made}");
+        let made = &made["enrollment"];
+        assert_eq!(made["url"], "https://cloud:8775");
+        let token: Token = made["token"].as_str().expect("a token").parse().expect("one of ours");
+        assert_eq!(token.authority, self.enrollment.authority().fingerprint());
+        token.secret.to_string()
+    }
+
+    async fn join(&self, secret: &str, host: &str, address: &str) -> (u16, Value) {
+        let csr = kilonova_pki::Request::new("whoever").expect("a request").csr;
+        let request = json!({"csr": csr, "addresses": [address]});
+        let body = json!({"secret": secret, "host": host, "request": request});
+        self.send("POST /node/v1/join", None, &body).await
+    }
+
+    async fn refused(&self, secret: &str, host: &str, address: &str, words: &str) {
+        let (status, body) = self.join(secret, host, address).await;
+        let said = body["forbidden"]["message"].as_str().unwrap_or_default();
+        assert!(status == 403 && said.contains(words), "{status} {body}");
+    }
+}
+
+fn serial(credential: &Value) -> String {
+    let pem = credential["certificate"].as_str().expect("a certificate");
+    kilonova_pki::read(pem).expect("it is read").serial
+}
+
+#[tokio::test]
+async fn a_token_is_good_once_and_for_one_host() {
+    for cloud in clouds().await {
+        let secret = cloud.token(Some("a"), 3600).await;
+        cloud.refused(&secret, "b", "192.0.2.1", "for host a, and this is host b").await;
+        let (status, given) = cloud.join(&secret, "a", "192.0.2.1").await;
+        assert_eq!(status, 200, "{given}");
+        let said = kilonova_pki::read(given["certificate"].as_str().expect("PEM")).expect("read");
+        assert_eq!(said.name, "a", "what the request calls itself does not count");
+        assert_eq!(given["authority"], cloud.enrollment.authority().pem());
+        cloud.refused(&secret, "a", "192.0.2.1", "was used by host a at 20").await;
+        cloud.refused("x", "a", "192.0.2.1", "not known here").await;
+        let other = kilonova_pki::Secret::new().to_string();
+        cloud.refused(&other, "a", "192.0.2.1", "not known here").await;
+        let (status, _) = cloud.join(&secret, "a/b", "192.0.2.1").await;
+        assert_eq!(status, 422);
+    }
+}
+
+#[tokio::test]
+async fn a_token_ends() {
+    for cloud in clouds().await {
+        let secret = cloud.token(None, 1).await;
+        tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+        cloud.refused(&secret, "a", "192.0.2.1", "has expired at 20").await;
+        for valid in [0, -1, 31 * 24 * 3600, i64::MAX] {
+            let body = json!({"enrollment": {"valid": valid}});
+            let (status, _) = cloud.send("POST /v2.1/kilonova/enrollments", None, &body).await;
+            assert_eq!(status, 400, "{valid}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn nobody_becomes_a_host_that_is_there_by_a_token_for_any() {
+    for cloud in clouds().await {
+        let (one, two) = (cloud.token(None, 60).await, cloud.token(None, 60).await);
+        let (_, first) = cloud.join(&one, "a", "192.0.2.1").await;
+        cloud.refused(&two, "a", "192.0.2.2", "enroll --host a").await;
+        cloud
+            .refused(&two, "b", "192.0.2.1", "Address 192.0.2.1 is in the certificate of host a")
+            .await;
+        assert_eq!(
+            cloud.join(&two, "b", "192.0.2.2").await.0,
+            200,
+            "what was refused used nothing up"
+        );
+        // By name it may, and what it had before counts no more.
+        let bound = cloud.token(Some("a"), 60).await;
+        let (status, second) = cloud.join(&bound, "a", "192.0.2.1").await;
+        assert_eq!(status, 200, "{second}");
+        assert!(cloud.enrollment.revoked().has(&serial(&first)));
+        assert!(!cloud.enrollment.revoked().has(&serial(&second)));
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_is_renewed_by_its_host_alone() {
+    for cloud in clouds().await {
+        let csr = kilonova_pki::Request::new("a").expect("a request").csr;
+        let body = json!({"csr": csr, "addresses": ["192.0.2.1"]});
+        let what = "POST /node/v1/hosts/a/certificate";
+        assert_eq!(cloud.send(what, None, &body).await.0, 401);
+        let (status, said) = cloud.send(what, Some("b"), &body).await;
+        assert_eq!(status, 403, "{said}");
+        assert!(said.to_string().contains("of host b, which cannot speak for host a"), "{said}");
+        let (status, given) = cloud.send(what, Some("a"), &body).await;
+        assert_eq!(status, 200, "{given}");
+        let said = kilonova_pki::read(given["certificate"].as_str().expect("PEM")).expect("read");
+        let days = (said.not_after - now_micros()) / (24 * 3600 * 1_000_000);
+        assert!(said.name == "a" && (89..=90).contains(&days), "{said:?}");
+        assert_eq!(cloud.send(what, Some("a"), &json!({"csr": "x"})).await.0, 422);
+    }
+}
+
+#[tokio::test]
+async fn what_is_taken_back_is_known_to_every_controller() {
+    for cloud in clouds().await {
+        let secret = cloud.token(None, 60).await;
+        let (_, given) = cloud.join(&secret, "a", "192.0.2.1").await;
+        let open = cloud.token(Some("a"), 60).await;
+        let (_, listed) = cloud.send("GET /v2.1/kilonova/enrollments", None, &Value::Null).await;
+        assert_eq!(listed["certificates"][0]["state"], "valid", "{listed}");
+        assert_eq!(listed["tokens"][0]["host"], "a", "{listed}");
+        let what = "DELETE /v2.1/kilonova/enrollments/a";
+        let (status, said) = cloud.send(what, None, &Value::Null).await;
+        assert_eq!((status, &said["revoked"]["certificates"]), (200, &json!(1)), "{said}");
+        assert_eq!(cloud.send(what, None, &Value::Null).await.0, 404);
+        cloud.refused(&open, "a", "192.0.2.1", "not known here").await;
+        let (_, listed) = cloud.send("GET /v2.1/kilonova/enrollments", None, &Value::Null).await;
+        assert_eq!(listed["certificates"][0]["state"], "revoked", "{listed}");
+        let authority = Authority::make(now_micros()).expect("it is made");
+        let authority = Authority::load(&authority.0, &authority.1).expect("it is read");
+        let options = Options { url: String::new(), valid: VALID };
+        let other = Enrollment::new(cloud.store.clone(), Arc::new(authority), options);
+        assert!(!other.revoked().has(&serial(&given)));
+        other.refresh().await.expect("it is read");
+        assert!(other.revoked().has(&serial(&given)));
+    }
+}
+
+#[tokio::test]
+async fn only_administrators_and_only_with_a_door() {
+    for cloud in clouds().await {
+        for (what, body) in [
+            ("POST /v2.1/kilonova/enrollments", json!({"enrollment": {"valid": 60}})),
+            ("GET /v2.1/kilonova/enrollments", Value::Null),
+            ("DELETE /v2.1/kilonova/enrollments/a", Value::Null),
+        ] {
+            assert_eq!(cloud.send_as("u:p", what, None, &body).await.0, 403, "{what}");
+            let routes = kilonova_enroll::operator_routes(None);
+            let service =
+                Service { name: "t", dialect: Dialect::Compute, versions: None, public: |_| false };
+            let router = mount(routes, service, "", Arc::new(NoAuth));
+            let cloud = Cloud {
+                enrollment: cloud.enrollment.clone(),
+                store: cloud.store.clone(),
+                router,
+                _guard: kilonova_testkit::stores(&[]).await.remove(0).2,
+            };
+            let (status, said) = cloud.send(what, None, &body).await;
+            assert!(status == 409 && said.to_string().contains("--node-listen"), "{said}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_cloud_has_one_authority_and_good_statements() {
+    for cloud in clouds().await {
+        let ours = cloud.enrollment.authority().fingerprint();
+        agree(&cloud.store, Some(ours)).await.expect("it is the cloud's");
+        let said = agree(&cloud.store, None).await.expect_err("there is one").to_string();
+        assert!(said.contains("copy the folder ca") && said.contains(&ours.to_string()), "{said}");
+        let other = Fingerprint::of(b"another");
+        let said = agree(&cloud.store, Some(other)).await.expect_err("another").to_string();
+        assert!(said.contains(&other.to_string()), "{said}");
+        for list in statements() {
+            assert_eq!(cloud.store.refused(list).await, Vec::<String>::new());
+        }
+    }
+}

@@ -1,0 +1,49 @@
+use kilonova_node_api::Filters;
+
+use super::*;
+use crate::nets::Nets;
+use crate::testing::{config, interface, network, wanted};
+
+#[test]
+fn only_those_who_are_named_are_answered() {
+    let mut bare = interface(3);
+    bare.addresses[0].dhcp = false;
+    let mut other = interface(4);
+    let second = kilonova_node_api::Address {
+        address: "10.1.0.4".parse().expect("an address"),
+        gateway: None,
+        dns: Vec::new(),
+        routes: Vec::new(),
+        dhcp_server: Some("10.1.0.254".parse().expect("an address")),
+        ..other.addresses[0].clone()
+    };
+    other.addresses = vec![second];
+    let wanted = wanted(vec![interface(2), bare, other], Filters::default());
+    let nets = Nets::of(&wanted, &config());
+    let net = &nets.all[&network(1)];
+    let dhcp = net.dhcp.as_ref().expect("somebody asks");
+    assert_eq!(hosts(dhcp), "fa:16:3e:00:00:02,10.0.0.2\nfa:16:3e:00:00:04,10.1.0.4\n");
+    assert_eq!(
+        options(net, dhcp),
+        "tag:subnet-10-0-0-0,option:router,10.0.0.1\n\
+         tag:subnet-10-0-0-0,option:dns-server,10.0.0.53,10.0.0.54\n\
+         tag:subnet-10-0-0-0,option:mtu,1450\n\
+         tag:subnet-10-0-0-0,option:classless-static-route,192.168.7.0/24,10.0.0.9,0.0.0.0/0,10.0.0.1\n\
+         tag:subnet-10-0-0-0,249,192.168.7.0/24,10.0.0.9,0.0.0.0/0,10.0.0.1\n\
+         tag:subnet-10-1-0-0,option:router\n\
+         tag:subnet-10-1-0-0,option:dns-server\n\
+         tag:subnet-10-1-0-0,option:mtu,1450\n"
+    );
+    let line = arguments(Path::new("/run/x"), dhcp);
+    assert!(line.contains(&"--conf-file=/dev/null".to_owned()));
+    assert!(line.contains(&"--pid-file=/run/x/pid".to_owned()));
+    let ranges: Vec<&str> =
+        line.iter().filter_map(|word| word.strip_prefix("--dhcp-range=")).collect();
+    assert_eq!(
+        ranges,
+        [
+            "set:subnet-10-0-0-0,10.0.0.0,static,255.255.255.0,86400s",
+            "set:subnet-10-1-0-0,10.1.0.0,static,255.255.255.0,86400s"
+        ]
+    );
+}

@@ -1,0 +1,379 @@
+//! A host in a network namespace: its links, its rules and its dnsmasq are real.
+//!
+//! The test runs itself again: as the host, and as what its guests do. It says why it does not run
+//! where it cannot: not as root, without the programs, or on a kernel that lacks what it needs.
+
+use std::net::{Ipv4Addr, UdpSocket};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use kilonova_node::Network;
+use kilonova_node_api::{Direction, Filters, Interface, Rule};
+
+use super::*;
+use crate::run::words;
+use crate::testing::{config, filters, interface, wanted};
+
+const ROLE: &str = "KILONOVA_TEST_ROLE";
+const NAME: &str = "kernel_tests::guests_are_on_their_networks";
+
+#[test]
+fn guests_are_on_their_networks() {
+    match std::env::var(ROLE).ok().as_deref() {
+        None => outside(),
+        Some("host") => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime").block_on(host());
+        }
+        Some("echo") => echo(),
+        Some("dhcp") => println!("got {}", lease()),
+        Some(role) => ask(role),
+    }
+}
+
+fn outside() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root makes network namespaces");
+        return;
+    }
+    for program in ["ip", "nft", "dnsmasq", "unshare", "nsenter"] {
+        if matches!(Command::new(program).arg("--version").output(), Err(error)
+            if error.kind() == std::io::ErrorKind::NotFound)
+        {
+            println!("skipped: {program} is not on this machine");
+            return;
+        }
+    }
+    if !Command::new("unshare").args(["--net", "true"]).status().is_ok_and(|s| s.success()) {
+        println!("skipped: no network namespace can be made here");
+        return;
+    }
+    let status = again("host", &["unshare", "--net", "--"]).status().expect("it runs");
+    assert!(status.success(), "in the namespace: {status}");
+}
+
+/// This test in another role.
+fn again(role: &str, before: &[&str]) -> Command {
+    let own = std::env::current_exe().expect("a path");
+    let mut line = words(before);
+    line.push(own.display().to_string());
+    line.extend(words(&["--exact", NAME, "--nocapture", "--test-threads=1"]));
+    let mut command = Command::new(&line[0]);
+    command.args(&line[1..]).env(ROLE, role);
+    command
+}
+
+fn ip(line: &str) {
+    let done = Command::new("ip").args(line.split(' ')).output().expect("it runs");
+    assert!(done.status.success(), "ip {line}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// A namespace that lasts as long as this.
+struct Space(Child);
+
+impl Space {
+    fn new() -> Self {
+        let own = std::fs::read_link("/proc/self/ns/net").expect("a namespace");
+        let child = Command::new("unshare").args(["--net", "--", "sleep", "600"]).spawn();
+        let child = child.expect("it runs");
+        let begun = Instant::now();
+        while std::fs::read_link(format!("/proc/{}/ns/net", child.id())).ok() == Some(own.clone()) {
+            assert!(begun.elapsed() < Duration::from_secs(20), "no namespace");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Self(child)
+    }
+
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+
+    fn ip(&self, line: &str) {
+        let net = format!("--net=/proc/{}/ns/net", self.0.id());
+        let done = Command::new("nsenter").args([&net, "--", "ip"]).args(line.split(' ')).output();
+        let done = done.expect("it runs");
+        assert!(done.status.success(), "ip {line}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+
+    fn run(&self, role: &str) -> Command {
+        run_in(self.0.id(), role)
+    }
+
+    /// Whether it is answered by who echoes at an address.
+    fn reaches(&self, from: &str, to: &str) -> bool {
+        reaches(self.0.id(), from, to)
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn run_in(pid: u32, role: &str) -> Command {
+    again(role, &["nsenter", &format!("--net=/proc/{pid}/ns/net"), "--"])
+}
+
+fn reaches(pid: u32, from: &str, to: &str) -> bool {
+    let mut run = run_in(pid, &format!("{from} {to}"));
+    run.stdout(Stdio::null()).stderr(Stdio::null()).status().expect("it runs").success()
+}
+
+/// A guest: what would be its tap, and a namespace for what is in it.
+fn guest(interface: &Interface) -> Space {
+    let space = Space::new();
+    let (tap, mac) = (interface.tap(), &interface.mac);
+    ip(&format!("link add name {tap} type veth peer name eth0 netns {}", space.pid()));
+    ip(&format!("link set dev {tap} addrgenmode none"));
+    ip(&format!("link set dev {tap} up"));
+    space.ip(&format!("link set dev eth0 address {mac} up"));
+    space
+}
+
+async fn host() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = Config { folder: folder.path().join("network"), ..config() };
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).expect("set");
+    let network = HostNetwork::new(config.clone());
+    let far = Space::new();
+    ip("link set dev lo up");
+    ip(&format!("link add name up0 type veth peer name eth0 netns {}", far.pid()));
+    ip("link add name br-own type bridge");
+    far.ip("link set dev eth0 up");
+    far.ip("address add 10.0.0.1/24 dev eth0");
+    let (two, three) = (interface(2), interface(3));
+    let (a, b) = (guest(&two), guest(&three));
+    let both = || vec![two.clone(), three.clone()];
+
+    let lacking = network.make(&wanted(both(), filters(&[2, 3]))).await;
+    let ruled = match &lacking.all {
+        None => true,
+        Some(why) if why.contains("nf_conntrack_bridge") => {
+            println!("without rules: {why}");
+            let nets = Nets::of(&wanted(both(), Filters::default()), &config);
+            let mut lacking = Lacking::default();
+            network.links(&nets, &mut lacking).await.expect("links");
+            network.answer(&nets, &mut lacking).await;
+            assert_eq!(lacking, Lacking::default());
+            false
+        }
+        Some(why) => panic!("{why}"),
+    };
+    assert_eq!(lacking.networks, BTreeMap::new());
+    for (space, last) in [(&a, "2"), (&b, "3")] {
+        let got = space.run("dhcp").output().expect("it runs");
+        let said = String::from_utf8_lossy(&got.stdout).into_owned();
+        let expected = format!("got 10.0.0.{last} router 10.0.0.1 mtu 1450 server 10.0.0.254");
+        assert!(said.contains(&expected), "{said} {}", String::from_utf8_lossy(&got.stderr));
+        space.ip(&format!("address add 10.0.0.{last}/24 dev eth0"));
+    }
+    let mut echoes: Vec<Child> = [&far, &a, &b]
+        .iter()
+        .map(|space| space.run("echo").stdout(Stdio::null()).spawn().expect("it runs"))
+        .collect();
+    let pid_file = config.folder.join(two.network.to_string()).join("pid");
+    let pid = || -> u32 {
+        let text = std::fs::read_to_string(&pid_file).expect("a pid file");
+        text.trim().parse().expect("a pid")
+    };
+    let dnsmasq = pid();
+    assert!(patiently(|| a.reaches("10.0.0.2", "10.0.0.3")), "members reach each other");
+    assert!(a.reaches("10.0.0.2", "10.0.0.1"), "all out");
+    if ruled {
+        assert!(!far.reaches("10.0.0.1", "10.0.0.2"), "nobody else in");
+        assert!(!reaches(dnsmasq, "10.0.0.254", "10.0.0.2"), "not even the host");
+        a.ip("address add 10.0.0.66/24 dev eth0");
+        assert!(!a.reaches("10.0.0.66", "10.0.0.1"), "an address that is not its own");
+        a.ip("link set dev eth0 address fa:16:3e:00:00:77");
+        assert!(!a.reaches("10.0.0.2", "10.0.0.1"), "a hardware address that is not its own");
+        a.ip("link set dev eth0 address fa:16:3e:00:00:02");
+        assert!(patiently(|| a.reaches("10.0.0.2", "10.0.0.1")));
+
+        let mut open = filters(&[2, 3]);
+        open.groups[0].rules.push(Rule {
+            direction: Direction::Ingress,
+            six: false,
+            protocol: Some(17),
+            first: Some(PORT),
+            last: Some(PORT),
+            remote: None,
+        });
+        assert_eq!(network.make(&wanted(both(), open.clone())).await, Lacking::default());
+        assert!(patiently(|| far.reaches("10.0.0.1", "10.0.0.2")), "what a rule lets in");
+        assert!(reaches(dnsmasq, "10.0.0.254", "10.0.0.3"), "and the host with it");
+        assert!(!far.reaches("10.0.0.1", "10.0.0.254"), "the host's own is for its guests");
+        assert_eq!(network.make(&wanted(both(), filters(&[2]))).await, Lacking::default());
+        assert!(!far.reaches("10.0.0.1", "10.0.0.2"), "once more closed");
+        assert!(!a.reaches("10.0.0.2", "10.0.0.3"), "a port of which nothing is said");
+        assert_eq!(network.make(&wanted(both(), filters(&[2, 3]))).await, Lacking::default());
+
+        let flushed = Command::new("nft").args(["flush", "ruleset"]).status();
+        assert!(flushed.expect("it runs").success());
+        assert!(patiently(|| far.reaches("10.0.0.1", "10.0.0.2")), "without rules all is open");
+        assert_eq!(network.make(&wanted(both(), filters(&[2, 3]))).await, Lacking::default());
+        assert!(!far.reaches("10.0.0.1", "10.0.0.2"), "lost rules are loaded again");
+
+        // Another process finds all as it is, and what was lost is made again.
+        let next = HostNetwork::new(config.clone());
+        assert_eq!(next.make(&wanted(both(), filters(&[2, 3]))).await, Lacking::default());
+        assert_eq!(pid(), dnsmasq, "who answers goes on");
+        end_process(dnsmasq);
+        ip(&format!("link delete dev {}", "brq01111111-22"));
+        assert_eq!(next.make(&wanted(both(), filters(&[2, 3]))).await, Lacking::default());
+        assert_ne!(pid(), dnsmasq);
+        assert!(patiently(|| a.reaches("10.0.0.2", "10.0.0.3")), "the taps are back");
+        vlans(&next).await;
+    }
+    assert_eq!(network.make(&wanted(vec![three.clone()], filters(&[3]))).await.networks.len(), 0);
+    echoes.iter_mut().for_each(|echo| {
+        let _ = echo.kill();
+        let _ = echo.wait();
+    });
+    drop((a, b));
+    assert!(
+        patiently(|| !tap_is_there(&two) && !tap_is_there(&three)),
+        "as a guest takes its tap along"
+    );
+    let answering = pid();
+    let done = network.make(&wanted(Vec::new(), Filters::default())).await;
+    assert_eq!(done, Lacking::default());
+    assert!(patiently(|| !std::path::Path::new(&format!("/proc/{answering}")).exists()));
+    let left = links::read().await.expect("links");
+    assert_eq!(left.values().filter(|link| link.is_ours()).count(), 0, "{left:?}");
+    assert!(left.contains_key("br-own") && left.contains_key("up0"), "others' stay");
+    assert!(!config.folder.join(two.network.to_string()).exists());
+}
+
+/// A second network, with the same addresses, on a VLAN of the same interface.
+async fn vlans(network: &HostNetwork) {
+    let probe = "link add link br-own name probe type vlan id 7".split(' ');
+    if !Command::new("ip").args(probe).output().is_ok_and(|done| done.status.success()) {
+        println!("without VLANs: this kernel has none");
+        return;
+    }
+    ip("link delete dev probe");
+    let far = Space::new();
+    ip(&format!("link add name up1 type veth peer name eth0 netns {}", far.pid()));
+    far.ip("link set dev eth0 up");
+    far.ip("link add link eth0 name eth0.7 type vlan id 7");
+    far.ip("link set dev eth0.7 up");
+    far.ip("address add 10.0.0.1/24 dev eth0.7");
+    let mut config = network.config.clone();
+    config.uplinks.insert("physnet2".into(), Uplink::Interface("up1".into()));
+    let network = HostNetwork::new(config);
+    let mut four = interface(4);
+    four.network = testing::network(2);
+    four.physical_network = "physnet2".into();
+    four.vlan = Some(7);
+    let c = guest(&four);
+    let all = wanted(vec![interface(2), interface(3), four], filters(&[2, 3, 4]));
+    assert_eq!(network.make(&all).await, Lacking::default());
+    c.ip("address add 10.0.0.4/24 dev eth0");
+    let mut echo = far.run("echo").stdout(Stdio::null()).spawn().expect("it runs");
+    assert!(patiently(|| c.reaches("10.0.0.4", "10.0.0.1")), "tagged, there and back");
+    assert!(!c.reaches("10.0.0.4", "10.0.0.2"), "another network");
+    let _ = echo.kill();
+    let _ = echo.wait();
+}
+
+fn tap_is_there(interface: &Interface) -> bool {
+    let tap = interface.tap();
+    Command::new("ip")
+        .args(["link", "show", "dev", &tap])
+        .output()
+        .expect("it runs")
+        .status
+        .success()
+}
+
+fn end_process(pid: u32) {
+    let id = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).expect("a pid");
+    rustix::process::kill_process(id, rustix::process::Signal::KILL).expect("it is there");
+    assert!(patiently(|| !std::path::Path::new(&format!("/proc/{pid}/ns/net")).exists()));
+}
+
+fn patiently(is_so: impl Fn() -> bool) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(20) {
+        if is_so() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    false
+}
+
+const PORT: u16 = 7777;
+
+fn echo() {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT)).expect("a socket");
+    let mut bytes = [0; 64];
+    while let Ok((count, from)) = socket.recv_from(&mut bytes) {
+        let _ = socket.send_to(&bytes[..count], from);
+    }
+}
+
+fn ask(role: &str) {
+    let (from, to) = role.split_once(' ').expect("from and to");
+    let socket = UdpSocket::bind((from, 0)).expect("a socket");
+    socket.set_read_timeout(Some(Duration::from_millis(400))).expect("set");
+    let mut bytes = [0; 64];
+    for _ in 0..4 {
+        let _ = socket.send_to(b"ping", (to, PORT));
+        if socket.recv_from(&mut bytes).is_ok() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("{to} does not answer");
+}
+
+/// Asks for an address as a guest does that has none, and says what is offered.
+fn lease() -> String {
+    for line in ["address flush dev eth0", "route add default dev eth0"] {
+        let _ = Command::new("ip").args(line.split(' ')).output();
+    }
+    let mac = std::fs::read_to_string("/sys/class/net/eth0/address").ok();
+    let mac = mac.filter(|mac| mac.starts_with("fa:16:3e")).unwrap_or_else(own_mac);
+    let mac: Vec<u8> =
+        mac.trim().split(':').map(|part| u8::from_str_radix(part, 16).expect("hex")).collect();
+    let mut packet = vec![1, 1, 6, 0, 1, 2, 3, 4, 0, 0, 0x80, 0];
+    packet.resize(28, 0);
+    packet.extend(&mac);
+    packet.resize(236, 0);
+    packet.extend([99, 130, 83, 99, 53, 1, 1, 55, 4, 1, 3, 26, 121, 255]);
+    packet.resize(300, 0);
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 68)).expect("a socket");
+    socket.set_broadcast(true).expect("set");
+    socket.set_read_timeout(Some(Duration::from_secs(2))).expect("set");
+    let mut answer = [0; 1500];
+    for _ in 0..10 {
+        socket.send_to(&packet, (Ipv4Addr::BROADCAST, 67)).expect("sent");
+        if let Ok((count, _)) = socket.recv_from(&mut answer) {
+            let four = |bytes: &[u8]| Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]);
+            let mut text = four(&answer[16..20]).to_string();
+            let mut found = BTreeMap::new();
+            let mut at = 240;
+            while at + 1 < count && answer[at] != 255 {
+                let length = usize::from(answer[at + 1]);
+                found.insert(answer[at], answer[at + 2..at + 2 + length].to_vec());
+                at += 2 + length;
+            }
+            text.push_str(&format!(" router {}", four(&found[&3])));
+            text.push_str(&format!(" mtu {}", u16::from_be_bytes([found[&26][0], found[&26][1]])));
+            text.push_str(&format!(" server {}", four(&found[&54])));
+            return text;
+        }
+    }
+    panic!("nobody offers an address");
+}
+
+/// The hardware address as `ip` says it; what is in `/sys` may be of another namespace.
+fn own_mac() -> String {
+    let said = Command::new("ip").args(["-brief", "link", "show", "dev", "eth0"]).output();
+    let said = String::from_utf8_lossy(&said.expect("it runs").stdout).into_owned();
+    said.split_whitespace().find(|word| word.len() == 17).expect("an address").to_owned()
+}

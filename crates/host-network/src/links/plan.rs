@@ -1,0 +1,264 @@
+//! The steps from the links that are there to those that are wanted. Pure.
+//!
+//! What is there and right is left alone, so nothing is done to a host that is as wanted. A bridge
+//! that nobody wants but that something is still plugged into stays until that is gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kilonova_ids::NetworkId;
+
+use super::{Link, Links, OURS};
+use crate::config::{Config, Uplink};
+use crate::nets::{Net, Nets};
+use crate::run::words;
+
+/// What is to be done, as arguments of `ip`.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// What goes.
+    pub gone: Vec<Vec<String>>,
+    /// What is made, for each network in this order; a step that fails ends its network's.
+    pub steps: Vec<(NetworkId, Vec<Vec<String>>)>,
+    /// Networks that cannot be.
+    pub lacking: BTreeMap<NetworkId, String>,
+}
+
+pub(crate) fn plan(nets: &Nets, config: &Config, there: &Links) -> Plan {
+    let mut plan = Plan::default();
+    let mut wanted = BTreeSet::new();
+    for net in nets.all.values() {
+        let (ours, theirs) = net.pair();
+        wanted.extend([net.bridge(), net.dhcp_link(), ours, theirs]);
+        if net.vlan.is_some() {
+            wanted.insert(net.vlan_link());
+        }
+    }
+    plan.gone = gone(&wanted, config, there);
+    for net in nets.all.values() {
+        match one(net, there) {
+            Ok(steps) if steps.is_empty() => {}
+            Ok(steps) => plan.steps.push((net.id, steps)),
+            Err(why) => {
+                plan.lacking.insert(net.id, why);
+            }
+        }
+    }
+    plan
+}
+
+/// What is ours and nobody wants.
+fn gone(wanted: &BTreeSet<String>, config: &Config, there: &Links) -> Vec<Vec<String>> {
+    let is_uplink = |name: &str| {
+        config.uplinks.values().any(|uplink| *uplink == Uplink::Interface(name.to_owned()))
+    };
+    let plugged = |bridge: &str| -> Vec<&Link> {
+        there.values().filter(|link| link.master.as_deref() == Some(bridge)).collect()
+    };
+    let mut steps = Vec::new();
+    let unwanted = |link: &&Link| link.is_ours() && !wanted.contains(&link.name);
+    let mut kept: BTreeSet<&str> = BTreeSet::new();
+    let bridges: Vec<&Link> = there.values().filter(unwanted).filter(|l| l.is("bridge")).collect();
+    for bridge in &bridges {
+        let members = plugged(&bridge.name);
+        if members.iter().any(|member| !member.is_ours() && !is_uplink(&member.name)) {
+            kept.insert(&bridge.name);
+            kept.extend(members.iter().map(|member| member.name.as_str()));
+            kept.extend(members.iter().filter_map(|member| member.lower.as_deref()));
+        }
+    }
+    let mut lost: BTreeSet<&str> = BTreeSet::new();
+    for link in there.values().filter(unwanted).filter(|link| !kept.contains(link.name.as_str())) {
+        // The second end of a pair goes with the first.
+        let with_other = link.lower.as_deref().is_some_and(|other| lost.contains(other));
+        if !(with_other && link.is("veth")) {
+            steps.push(words(&["link", "delete", "dev", &link.name]));
+        }
+        lost.insert(&link.name);
+    }
+    steps
+}
+
+/// The steps for one network.
+fn one(net: &Net, there: &Links) -> Result<Vec<Vec<String>>, String> {
+    let physical = &net.physical;
+    let mut steps = Steps { there, list: Vec::new() };
+    let mtu = net.mtu.to_string();
+    match &net.uplink {
+        None => {
+            return Err(format!(
+                "physical network {physical} begins nowhere on this host; name its interface in \
+                 [linux_bridge] physical_interface_mappings"
+            ));
+        }
+        Some(Uplink::Interface(name)) => steps.interface(net, name)?,
+        Some(Uplink::Bridge(name)) => steps.pair(net, name)?,
+    }
+    let lower = net.lower().unwrap_or_default();
+    let bridge = net.bridge();
+    if let Some(vlan) = net.vlan {
+        let name = net.vlan_link();
+        let id = vlan.to_string();
+        let mut is = steps.ours(&name)?;
+        let right =
+            |link: &Link| link.lower.as_ref() == Some(&lower) && link.info.data.id == Some(vlan);
+        if is.is_some_and(|link| !right(link)) {
+            steps.push(&["link", "delete", "dev", &name]);
+            is = None;
+        }
+        if is.is_none() {
+            steps.push(&["link", "add", "link", &lower, "name", &name, "type", "vlan", "id", &id]);
+            steps.push(&["link", "set", "dev", &name, "alias", OURS]);
+        }
+        steps.mtu(is, &name, net.mtu);
+    }
+    let is = steps.ours(&bridge)?;
+    if is.is_some_and(|link| !link.is("bridge")) {
+        return Err(format!("{bridge} is no bridge"));
+    }
+    if is.is_none() {
+        steps.push(&[
+            "link",
+            "add",
+            "name",
+            &bridge,
+            "type",
+            "bridge",
+            "stp_state",
+            "0",
+            "forward_delay",
+            "0",
+            "mcast_snooping",
+            "0",
+        ]);
+        steps.push(&["link", "set", "dev", &bridge, "alias", OURS]);
+        // The host itself has no address there, not even one that it makes up.
+        steps.push(&["link", "set", "dev", &bridge, "addrgenmode", "none"]);
+    }
+    if is.is_none_or(|link| link.mtu != net.mtu) {
+        steps.push(&["link", "set", "dev", &bridge, "mtu", &mtu]);
+    }
+    if let Some(out) = net.out() {
+        steps.plug(&out, &bridge);
+    }
+    for tap in &net.taps {
+        if there.get(tap).is_some_and(|link| link.master.is_none()) {
+            steps.push(&["link", "set", "dev", tap, "master", &bridge]);
+        }
+    }
+    if is.is_none_or(|link| !link.is_up()) {
+        steps.push(&["link", "set", "dev", &bridge, "up"]);
+    }
+    Ok(steps.list)
+}
+
+struct Steps<'a> {
+    there: &'a Links,
+    list: Vec<Vec<String>>,
+}
+
+impl<'a> Steps<'a> {
+    fn push(&mut self, step: &[&str]) {
+        self.list.push(words(step));
+    }
+
+    /// The link of that name, which has to be ours if it is there.
+    fn ours(&self, name: &str) -> Result<Option<&'a Link>, String> {
+        match self.there.get(name) {
+            Some(link) if !link.is_ours() => {
+                Err(format!("{name} is on this host and was not made by Kilonova; remove it"))
+            }
+            other => Ok(other),
+        }
+    }
+
+    fn mtu(&mut self, is: Option<&Link>, name: &str, mtu: i64) {
+        if is.is_none_or(|link| link.mtu != mtu) {
+            self.push(&["link", "set", "dev", name, "mtu", &mtu.to_string()]);
+        }
+    }
+
+    fn plug(&mut self, name: &str, bridge: &str) {
+        let is = self.there.get(name);
+        if is.is_none_or(|link| link.master.as_deref() != Some(bridge)) {
+            self.push(&["link", "set", "dev", name, "master", bridge]);
+        }
+        if is.is_none_or(|link| !link.is_up()) {
+            self.push(&["link", "set", "dev", name, "up"]);
+        }
+    }
+
+    /// An interface that is there, and may be used so.
+    fn interface(&mut self, net: &Net, name: &str) -> Result<(), String> {
+        let physical = &net.physical;
+        let Some(link) = self.there.get(name) else {
+            return Err(format!(
+                "{name}, where physical_interface_mappings says that {physical} begins, is not on \
+                 this host"
+            ));
+        };
+        if link.mtu < net.mtu {
+            return Err(format!(
+                "{name} carries {} bytes and the network wants {}; raise the MTU of {name}, or \
+                 lower the network's",
+                link.mtu, net.mtu
+            ));
+        }
+        let master = link.master.as_deref().filter(|master| *master != net.bridge());
+        if let Some(master) = master {
+            return Err(format!(
+                "{name} is plugged into {master}; name {master} in bridge_mappings instead, or free \
+                 {name}"
+            ));
+        }
+        if net.vlan.is_none() {
+            if let Some(address) = link.own_address() {
+                return Err(format!(
+                    "{name} has the host's address {address}, which it would lose with a flat \
+                     network; give {physical} an interface of its own, or put {name} into a bridge \
+                     and name that in bridge_mappings"
+                ));
+            }
+            return Ok(());
+        }
+        if !link.is_up() {
+            self.push(&["link", "set", "dev", name, "up"]);
+        }
+        Ok(())
+    }
+
+    /// A pair that leads to a bridge of the operator's.
+    fn pair(&mut self, net: &Net, bridge: &str) -> Result<(), String> {
+        let Some(link) = self.there.get(bridge).filter(|link| link.is("bridge")) else {
+            return Err(format!(
+                "{bridge}, which bridge_mappings names for {}, is no bridge of this host",
+                net.physical
+            ));
+        };
+        if link.mtu < net.mtu {
+            return Err(format!(
+                "{bridge} carries {} bytes and the network wants {}",
+                link.mtu, net.mtu
+            ));
+        }
+        let (ours, theirs) = net.pair();
+        let (mut one, other) = (self.ours(&ours)?, self.ours(&theirs)?);
+        if one.is_some() != other.is_some() {
+            let left = if one.is_some() { &ours } else { &theirs };
+            self.push(&["link", "delete", "dev", left]);
+            one = None;
+        }
+        if one.is_none() {
+            self.push(&["link", "add", "name", &ours, "type", "veth", "peer", "name", &theirs]);
+            for name in [&ours, &theirs] {
+                self.push(&["link", "set", "dev", name, "alias", OURS]);
+                self.push(&["link", "set", "dev", name, "addrgenmode", "none"]);
+                self.push(&["link", "set", "dev", name, "mtu", &link.mtu.to_string()]);
+            }
+        }
+        self.plug(&theirs, bridge);
+        if self.there.get(&ours).is_none_or(|link| !link.is_up()) {
+            self.push(&["link", "set", "dev", &ours, "up"]);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,91 @@
+//! What `ip -json` says of the links of a host.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::OURS;
+use crate::run::{run, words};
+
+/// Links by name.
+pub(crate) type Links = BTreeMap<String, Link>;
+
+/// A link, as far as it matters here.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub(crate) struct Link {
+    #[serde(rename = "ifname")]
+    pub name: String,
+    #[serde(default)]
+    pub mtu: i64,
+    #[serde(default)]
+    pub flags: Vec<String>,
+    /// The bridge that it is plugged into.
+    #[serde(default)]
+    pub master: Option<String>,
+    /// What it sits on.
+    #[serde(default, rename = "link")]
+    pub lower: Option<String>,
+    #[serde(default, rename = "ifalias")]
+    pub alias: Option<String>,
+    #[serde(default, rename = "linkinfo")]
+    pub info: Info,
+    #[serde(default, rename = "addr_info")]
+    pub addresses: Vec<Address>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub(crate) struct Info {
+    #[serde(default, rename = "info_kind")]
+    pub kind: Option<String>,
+    #[serde(default, rename = "info_data")]
+    pub data: Data,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub(crate) struct Data {
+    /// Of a VLAN.
+    #[serde(default)]
+    pub id: Option<i64>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub(crate) struct Address {
+    #[serde(default)]
+    pub local: Option<String>,
+    #[serde(default)]
+    pub prefixlen: Option<u8>,
+    #[serde(default)]
+    pub scope: Option<String>,
+}
+
+impl Link {
+    pub fn is_ours(&self) -> bool {
+        self.alias.as_deref() == Some(OURS)
+    }
+
+    pub fn is_up(&self) -> bool {
+        self.flags.iter().any(|flag| flag == "UP")
+    }
+
+    pub fn is(&self, kind: &str) -> bool {
+        self.info.kind.as_deref() == Some(kind)
+    }
+
+    /// An address by which the host itself is spoken to.
+    pub fn own_address(&self) -> Option<&str> {
+        let of_host = |address: &&Address| address.scope.as_deref() != Some("link");
+        self.addresses.iter().filter(of_host).find_map(|address| address.local.as_deref())
+    }
+}
+
+/// All links of the host.
+pub(crate) async fn read() -> Result<Links, String> {
+    let said = run("ip", &words(&["-json", "-details", "address", "show"]), b"").await?;
+    parse(&said)
+}
+
+pub(crate) fn parse(said: &[u8]) -> Result<Links, String> {
+    let all: Vec<Link> =
+        serde_json::from_slice(said).map_err(|error| format!("what ip says: {error}"))?;
+    Ok(all.into_iter().map(|link| (link.name.clone(), link)).collect())
+}

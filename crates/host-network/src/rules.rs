@@ -1,0 +1,381 @@
+//! What may pass, as one table of nftables in the family `bridge`, and its loading.
+//!
+//! ```text
+//!   zone    connections of one network are no others' business
+//!   own     a guest is who its port says, before the bridge learns where it is
+//!   local   who answers for addresses is there for this host's guests only
+//!   sent    what guests' groups let out        got    what they let in
+//!   host    nothing from guests reaches the host itself
+//! ```
+//!
+//! The table is written as text, as `nft` itself prints it, and replaces the one before as a whole:
+//! there is no moment without rules, and connections that are known stay known. All that goes into it
+//! is a number, an address, or a name that this host made.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{Result as Written, Write};
+use std::net::IpAddr;
+
+use kilonova_ids::NetworkId;
+use kilonova_node_api::{Direction, Filters, Interface, PortFilter, Prefix, Remote, Rule};
+
+use crate::nets::{Net, Nets};
+use crate::run::{run, words};
+
+const TABLE: &str = "bridge kilonova";
+/// What each guest may say and hear to find its neighbours on IPv6.
+const NEIGHBOURS: &str = "nd-router-solicit, nd-neighbor-solicit, nd-neighbor-advert, \
+                          mld-listener-query, mld-listener-report, mld-listener-done, \
+                          mld2-listener-report";
+
+/// Has the kernel apply the rules, unless it does. `last` is what was loaded, and what the kernel then
+/// showed of it.
+pub(crate) async fn load(
+    nets: &Nets,
+    filters: &Filters,
+    last: &mut Option<(String, Vec<u8>)>,
+) -> Result<(), String> {
+    let text = table(nets, filters).map_err(|error| error.to_string())?;
+    if let Some((before, shown)) = last
+        && *before == text
+        && show().await.is_ok_and(|now| now == *shown)
+    {
+        return Ok(());
+    }
+    *last = None;
+    let whole = format!("table {TABLE}\ndelete table {TABLE}\n{text}");
+    run("nft", &words(&["-f", "-"]), whole.as_bytes()).await.map_err(|why| {
+        if why.contains("Protocol error") {
+            format!(
+                "this kernel cannot follow connections on bridges; it needs nf_conntrack_bridge: {why}"
+            )
+        } else {
+            why
+        }
+    })?;
+    *last = Some((text, show().await?));
+    Ok(())
+}
+
+async fn show() -> Result<Vec<u8>, String> {
+    run("nft", &words(&["--stateless", "list", "table", "bridge", "kilonova"]), b"").await
+}
+
+/// Takes the table away, if it is there.
+pub(crate) async fn clear() -> Result<(), String> {
+    let none = format!("table {TABLE}\ndelete table {TABLE}\n");
+    run("nft", &words(&["-f", "-"]), none.as_bytes()).await.map(drop)
+}
+
+/// The whole table.
+pub(crate) fn table(nets: &Nets, filters: &Filters) -> Result<String, std::fmt::Error> {
+    let set: BTreeMap<_, &PortFilter> = filters.ports.iter().map(|one| (one.port, one)).collect();
+    let closed = |interface: &&Interface| {
+        set.get(&interface.port).is_none_or(|filter| filter.secure || !filter.up)
+    };
+    let guarded: Vec<&Interface> = nets.interfaces.iter().filter(closed).collect();
+    let mut text = String::new();
+    let out = &mut text;
+    writeln!(out, "table {TABLE} {{")?;
+    members(out, filters)?;
+    for group in &filters.groups {
+        for direction in [Direction::Ingress, Direction::Egress] {
+            writeln!(out, "\tchain {} {{", chain(direction, group.id))?;
+            let mut rules: Vec<&Rule> =
+                group.rules.iter().filter(|rule| rule.direction == direction).collect();
+            rules.sort_unstable();
+            for rule in rules {
+                writeln!(out, "\t\t{}accept", matching(rule))?;
+            }
+            writeln!(out, "\t}}")?;
+        }
+    }
+    for interface in &guarded {
+        let filter = set.get(&interface.port).copied();
+        port(out, interface, filter, filters, nets.all.get(&interface.network))?;
+    }
+    zone(out, nets)?;
+    local(out, nets)?;
+    let jump = |out: &mut String, name: &str, hook: &str, key: &str, to: &str| -> Written {
+        writeln!(out, "\tchain {name} {{")?;
+        writeln!(out, "\t\ttype filter hook {hook}; policy accept;")?;
+        if !guarded.is_empty() {
+            let all: Vec<String> = guarded
+                .iter()
+                .map(|interface| format!("\"{0}\" : jump {to}_{0}", interface.tap()))
+                .collect();
+            writeln!(out, "\t\t{key} vmap {{ {} }}", all.join(", "))?;
+        }
+        writeln!(out, "\t}}")
+    };
+    jump(out, "own", "prerouting priority -300", "iifname", "own")?;
+    jump(out, "sent", "forward priority 0", "iifname", "sent")?;
+    jump(out, "got", "forward priority 10", "oifname", "got")?;
+    writeln!(out, "\tchain host {{")?;
+    writeln!(out, "\t\ttype filter hook input priority 0; policy accept;")?;
+    let taps: BTreeSet<String> = nets.interfaces.iter().map(Interface::tap).collect();
+    if !taps.is_empty() {
+        writeln!(out, "\t\tiifname {{ {} }} drop", quoted(taps))?;
+    }
+    writeln!(out, "\t}}")?;
+    writeln!(out, "}}")?;
+    Ok(text)
+}
+
+fn quoted(names: impl IntoIterator<Item = String>) -> String {
+    names.into_iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ")
+}
+
+fn chain(direction: Direction, group: impl std::fmt::Display) -> String {
+    let way = if direction == Direction::Ingress { "in" } else { "out" };
+    format!("{way}_{group}").replace('-', "_")
+}
+
+fn set_of(group: impl std::fmt::Display, six: bool) -> String {
+    format!("members{}_{group}", if six { 6 } else { 4 }).replace('-', "_")
+}
+
+/// The addresses of groups' members.
+fn members(out: &mut String, filters: &Filters) -> Written {
+    for members in &filters.members {
+        for six in [false, true] {
+            let of_family = |prefix: &&Prefix| prefix.address.is_ipv6() == six;
+            let all: BTreeSet<String> =
+                members.addresses.iter().filter(of_family).map(Prefix::to_string).collect();
+            writeln!(out, "\tset {} {{", set_of(members.group, six))?;
+            writeln!(out, "\t\ttype {}", if six { "ipv6_addr" } else { "ipv4_addr" })?;
+            writeln!(out, "\t\tflags interval")?;
+            writeln!(out, "\t\tauto-merge")?;
+            if !all.is_empty() {
+                let all: Vec<String> = all.into_iter().collect();
+                writeln!(out, "\t\telements = {{ {} }}", all.join(", "))?;
+            }
+            writeln!(out, "\t}}")?;
+        }
+    }
+    Ok(())
+}
+
+/// What a rule lets through, up to its verdict.
+fn matching(rule: &Rule) -> String {
+    let family = if rule.six { "ip6" } else { "ip" };
+    let mut text = format!("meta protocol {family} ");
+    let side = if rule.direction == Direction::Ingress { "saddr" } else { "daddr" };
+    match &rule.remote {
+        Some(Remote::Prefix(prefix)) if prefix.length > 0 => {
+            text.push_str(&format!("{family} {side} {prefix} "));
+        }
+        Some(Remote::Group(group)) => {
+            text.push_str(&format!("{family} {side} @{} ", set_of(group, rule.six)));
+        }
+        _ => {}
+    }
+    let Some(protocol) = rule.protocol else { return text };
+    // On IPv6 the protocol of ICMP is the one of IPv6, whichever is named.
+    let protocol = if rule.six && protocol == 1 { 58 } else { protocol };
+    text.push_str(&format!("meta l4proto {protocol} "));
+    match (protocol, rule.first, rule.last) {
+        (1 | 58, Some(kind), code) => {
+            let name = if protocol == 1 { "icmp" } else { "icmpv6" };
+            text.push_str(&format!("{name} type {kind} "));
+            if let Some(code) = code {
+                text.push_str(&format!("{name} code {code} "));
+            }
+        }
+        (1 | 58, ..) => {}
+        (_, Some(first), Some(last)) if first == last => {
+            text.push_str(&format!("th dport {first} "));
+        }
+        (_, Some(first), Some(last)) => text.push_str(&format!("th dport {first}-{last} ")),
+        _ => {}
+    }
+    text
+}
+
+/// The chains of a guest's port.
+fn port(
+    out: &mut String,
+    interface: &Interface,
+    filter: Option<&PortFilter>,
+    filters: &Filters,
+    net: Option<&Net>,
+) -> Written {
+    let tap = interface.tap();
+    let up = filter.is_none_or(|filter| filter.up);
+    let answers = net.filter(|net| net.dhcp.is_some()).map(Net::dhcp_link);
+    writeln!(out, "\tchain own_{tap} {{")?;
+    if up {
+        own(out, interface, filter)?;
+    }
+    writeln!(out, "\t\tdrop")?;
+    writeln!(out, "\t}}")?;
+    let jumps = |out: &mut String, direction: Direction| -> Written {
+        for group in filter.map(|filter| filter.groups.as_slice()).unwrap_or_default() {
+            if filters.groups.iter().any(|known| known.id == *group) {
+                writeln!(out, "\t\tjump {}", chain(direction, group))?;
+            }
+        }
+        Ok(())
+    };
+    writeln!(out, "\tchain sent_{tap} {{")?;
+    if up {
+        writeln!(out, "\t\tether type arp accept")?;
+        writeln!(out, "\t\ticmpv6 type {{ {NEIGHBOURS} }} accept")?;
+        if let Some(answers) = &answers {
+            writeln!(out, "\t\toifname \"{answers}\" udp sport 68 udp dport 67 accept")?;
+            writeln!(out, "\t\tudp sport 68 udp dport 67 drop")?;
+        }
+        writeln!(out, "\t\tct state established,related accept")?;
+        writeln!(out, "\t\tct state invalid drop")?;
+        jumps(out, Direction::Egress)?;
+    }
+    writeln!(out, "\t\tdrop")?;
+    writeln!(out, "\t}}")?;
+    writeln!(out, "\tchain got_{tap} {{")?;
+    if up {
+        writeln!(out, "\t\tether type arp accept")?;
+        writeln!(out, "\t\ticmpv6 type {{ nd-router-advert, {NEIGHBOURS} }} accept")?;
+        if let Some(answers) = &answers {
+            writeln!(out, "\t\tiifname \"{answers}\" udp sport 67 udp dport 68 accept")?;
+        }
+        writeln!(out, "\t\tct state established,related accept")?;
+        writeln!(out, "\t\tct state invalid drop")?;
+        jumps(out, Direction::Ingress)?;
+    }
+    writeln!(out, "\t\tdrop")?;
+    writeln!(out, "\t}}")
+}
+
+/// Whether it is a hardware address; what is not one is in no rule.
+fn is_mac(text: &str) -> bool {
+    let parts: Vec<&str> = text.split(':').collect();
+    let byte = |part: &&str| part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit());
+    parts.len() == 6 && parts.iter().all(byte)
+}
+
+/// The address that a link of IPv6 makes up from its hardware address.
+fn link_local(mac: &str) -> Option<Prefix> {
+    let bytes: Vec<u8> =
+        mac.split(':').map(|part| u8::from_str_radix(part, 16)).collect::<Result<_, _>>().ok()?;
+    let [a, b, c, d, e, f] = bytes.try_into().ok()?;
+    let address = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f];
+    Some(Prefix::one(IpAddr::from(address)))
+}
+
+/// Who a guest may say that it is.
+fn own(out: &mut String, interface: &Interface, filter: Option<&PortFilter>) -> Written {
+    let mut whose: Vec<(&str, Prefix)> = interface
+        .addresses
+        .iter()
+        .map(|address| (interface.mac.as_str(), Prefix::one(address.address)))
+        .collect();
+    for pair in filter.map(|filter| filter.pairs.as_slice()).unwrap_or_default() {
+        whose.push((pair.mac.as_deref().unwrap_or(&interface.mac), pair.prefix));
+    }
+    whose.retain(|(mac, _)| is_mac(mac));
+    let mut macs: BTreeSet<&str> = whose.iter().map(|(mac, _)| *mac).collect();
+    if is_mac(&interface.mac) {
+        macs.insert(&interface.mac);
+    }
+    if macs.is_empty() {
+        return Ok(());
+    }
+    whose.extend(macs.iter().filter_map(|mac| Some((*mac, link_local(mac)?))));
+    let all: Vec<&str> = macs.iter().copied().collect();
+    writeln!(out, "\t\tether type {{ 8021q, 8021ad }} drop")?;
+    writeln!(out, "\t\tether saddr != {{ {} }} drop", all.join(", "))?;
+    writeln!(out, "\t\tudp sport {{ 67, 547 }} udp dport {{ 68, 546 }} drop")?;
+    writeln!(out, "\t\ticmpv6 type nd-router-advert drop")?;
+    for mac in &macs {
+        let from = format!("ether saddr {mac}");
+        writeln!(out, "\t\t{from} arp saddr ether {mac} arp saddr ip 0.0.0.0 return")?;
+        writeln!(
+            out,
+            "\t\t{from} ip saddr 0.0.0.0 ip daddr 255.255.255.255 udp sport 68 udp dport 67 return"
+        )?;
+        writeln!(
+            out,
+            "\t\t{from} ip6 saddr :: icmpv6 type {{ nd-router-solicit, nd-neighbor-solicit, \
+             mld-listener-report, mld2-listener-report }} return"
+        )?;
+    }
+    for (mac, prefix) in &whose {
+        let from = format!("ether saddr {mac}");
+        match prefix.address {
+            IpAddr::V4(_) => {
+                writeln!(out, "\t\t{from} arp saddr ether {mac} arp saddr ip {prefix} return")?;
+                writeln!(out, "\t\t{from} ip saddr {prefix} return")?;
+            }
+            IpAddr::V6(six) => {
+                let length = u32::from(prefix.length);
+                if length > 0 {
+                    let target = u128::from(six) >> (128 - length);
+                    writeln!(
+                        out,
+                        "\t\t{from} icmpv6 type nd-neighbor-advert @th,64,{length} {target:#x} return"
+                    )?;
+                } else {
+                    writeln!(out, "\t\t{from} icmpv6 type nd-neighbor-advert return")?;
+                }
+            }
+        }
+    }
+    writeln!(out, "\t\ticmpv6 type nd-neighbor-advert drop")?;
+    for (mac, prefix) in whose.iter().filter(|(_, prefix)| prefix.address.is_ipv6()) {
+        writeln!(out, "\t\tether saddr {mac} ip6 saddr {prefix} return")?;
+    }
+    Ok(())
+}
+
+/// A number for the connections of each network; those that are there keep theirs.
+fn zones(nets: &Nets) -> BTreeMap<NetworkId, u16> {
+    let mut zones = BTreeMap::new();
+    let mut taken = BTreeSet::new();
+    for id in nets.all.keys() {
+        let text = id.to_string();
+        let begin = text.get(..4).and_then(|text| u16::from_str_radix(text, 16).ok());
+        let mut zone = begin.unwrap_or(1).max(1);
+        while !taken.insert(zone) {
+            zone = zone.checked_add(1).unwrap_or(1);
+        }
+        zones.insert(*id, zone);
+    }
+    zones
+}
+
+fn zone(out: &mut String, nets: &Nets) -> Written {
+    let zones = zones(nets);
+    let mut ports: BTreeMap<String, u16> = BTreeMap::new();
+    for net in nets.all.values() {
+        let zone = zones.get(&net.id).copied().unwrap_or(1);
+        let mut names: Vec<String> = net.taps.iter().cloned().collect();
+        names.extend(net.out());
+        names.push(net.dhcp_link());
+        ports.extend(names.into_iter().map(|name| (name, zone)));
+    }
+    writeln!(out, "\tchain zone {{")?;
+    writeln!(out, "\t\ttype filter hook prerouting priority -310; policy accept;")?;
+    if !ports.is_empty() {
+        let all: Vec<String> =
+            ports.iter().map(|(name, zone)| format!("\"{name}\" : {zone}")).collect();
+        writeln!(out, "\t\tct zone set iifname map {{ {} }}", all.join(", "))?;
+    }
+    writeln!(out, "\t}}")
+}
+
+/// Who answers for addresses speaks with this host's guests and with nobody else.
+fn local(out: &mut String, nets: &Nets) -> Written {
+    writeln!(out, "\tchain local {{")?;
+    writeln!(out, "\t\ttype filter hook forward priority -10; policy accept;")?;
+    let serving = nets.all.values().filter(|net| net.dhcp.is_some());
+    let names = quoted(serving.map(Net::dhcp_link));
+    if !names.is_empty() {
+        writeln!(out, "\t\tiifname {{ {names} }} oifname != \"tap*\" drop")?;
+        writeln!(out, "\t\toifname {{ {names} }} iifname != \"tap*\" drop")?;
+    }
+    writeln!(out, "\t}}")
+}
+
+#[cfg(test)]
+#[path = "rules_tests.rs"]
+mod tests;

@@ -1,0 +1,43 @@
+//! Connections to networks that come and go while a guest runs.
+
+use kilonova_hypervisor::Definition;
+use roxmltree::Document;
+use virt::domain::Domain;
+use virt::error::Error as VirtError;
+use virt_sys as sys;
+
+use crate::xml;
+
+/// Plugs in what a running guest lacks, and unplugs what it is not to have.
+pub(super) fn plug(domain: &Domain, definition: &Definition) -> Result<(), VirtError> {
+    let running = domain.get_xml_desc(0)?;
+    let there = taps(&running);
+    for (tap, xml) in &there {
+        if !definition.interfaces.iter().any(|one| one.tap() == *tap) {
+            domain.detach_device_flags(xml, sys::VIR_DOMAIN_AFFECT_LIVE)?;
+        }
+    }
+    for interface in &definition.interfaces {
+        let tap = interface.tap();
+        if there.iter().any(|(known, _)| *known == tap) {
+            continue;
+        }
+        if let Some(xml) = xml::plug(definition, interface) {
+            domain.attach_device_flags(&xml, sys::VIR_DOMAIN_AFFECT_LIVE)?;
+        }
+    }
+    Ok(())
+}
+
+/// Taps of ours in a running domain, with the XML of each.
+fn taps(xml: &str) -> Vec<(String, String)> {
+    let Ok(document) = Document::parse(xml) else { return Vec::new() };
+    document
+        .descendants()
+        .filter(|node| node.has_tag_name("interface") && node.attribute("type") == Some("bridge"))
+        .filter_map(|node| {
+            let target = node.children().find(|child| child.has_tag_name("target"))?;
+            Some((target.attribute("dev")?.to_owned(), xml[node.range()].to_owned()))
+        })
+        .collect()
+}

@@ -1,0 +1,38 @@
+//! How a guest's files are plugged into it.
+
+use kilonova_disks::{Volume, Volumes};
+use kilonova_hypervisor::Definition;
+use kilonova_node_api::Medium;
+
+use crate::xml::{Disk, Layout};
+
+/// How a guest's files are plugged into it.
+pub(crate) fn layout(definition: &Definition, volumes: Volumes) -> Layout {
+    let disk = |volume: Volume, medium| Disk {
+        path: volume.path,
+        format: volume.format,
+        medium,
+        bus: None,
+        boots: false,
+    };
+    let own = [volumes.root, volumes.ephemeral, volumes.swap];
+    let mut disks: Vec<Disk> =
+        own.into_iter().flatten().map(|volume| disk(volume, Medium::Disk)).collect();
+    disks.extend(volumes.config.map(|volume| disk(volume, Medium::Cdrom)));
+    let (mut kernel, mut ramdisk) = (volumes.kernel, volumes.ramdisk);
+    let mut first = 0;
+    if let (Some(rescue), Some(mending)) = (&definition.rescue, volumes.rescue) {
+        (kernel, ramdisk) = (mending.kernel, mending.ramdisk);
+        match rescue.device {
+            Some(device) => {
+                first = disks.len();
+                disks.push(Disk { bus: device.bus, ..disk(mending.root, device.medium) });
+            }
+            None => disks.insert(0, disk(mending.root, Medium::Disk)),
+        }
+    }
+    if let Some(disk) = disks.get_mut(first) {
+        disk.boots = true;
+    }
+    Layout { disks, kernel, ramdisk, console: volumes.console }
+}

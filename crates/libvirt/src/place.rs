@@ -1,0 +1,78 @@
+//! Where on a host of several NUMA nodes a guest is near its devices.
+
+use std::collections::BTreeSet;
+
+use kilonova_devices::Sysfs;
+use kilonova_hypervisor::Definition;
+use kilonova_node_api::Attachment;
+
+use crate::xml::Place;
+
+const NODES: &str = "devices/system/node";
+
+/// The processors and the memory near a guest's devices; nothing to say of a host with one node, or
+/// of devices that are near none.
+pub(crate) fn place(sysfs: &dyn Sysfs, definition: &Definition) -> Place {
+    let is_node = |name: &&String| name.strip_prefix("node").is_some_and(is_number);
+    if sysfs.list(NODES).unwrap_or_default().iter().filter(is_node).count() < 2 {
+        return Place::default();
+    }
+    let near: BTreeSet<i64> =
+        definition.devices.iter().filter_map(|device| node(sysfs, device)).collect();
+    let cpus: Option<Vec<String>> =
+        near.iter().map(|node| sysfs.read(&format!("{NODES}/node{node}/cpulist")).ok()).collect();
+    let cpus = cpus.map(|lists| lists.join(",")).filter(|list| !list.is_empty());
+    let only = if near.len() == 1 { near.first().copied() } else { None };
+    Place { node: only.filter(|_| cpus.is_some()), cpus }
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn node(sysfs: &dyn Sysfs, device: &Attachment) -> Option<i64> {
+    let address = match device {
+        Attachment::Mdev { parent, .. } => parent,
+        Attachment::Pci { address } | Attachment::Vfio { address, .. } => address,
+        Attachment::TestPci { .. } => return None,
+    };
+    let node = sysfs.read(&format!("bus/pci/devices/{address}/numa_node")).ok()?;
+    node.trim().parse().ok().filter(|node| *node >= 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use kilonova_devices::Directory;
+
+    use super::*;
+    use crate::xml::tests::definition;
+
+    #[test]
+    fn guests_are_put_near_their_devices() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let write = |path: &str, text: &str| {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().expect("a parent")).expect("made");
+            std::fs::write(path, text).expect("written");
+        };
+        let sysfs = Directory(folder.path().to_owned());
+        let mut guest = definition();
+        guest.devices = vec![Attachment::Pci { address: "0000:0c:00.0".into() }];
+        write("bus/pci/devices/0000:0c:00.0/numa_node", "1\n");
+        write("bus/pci/devices/0000:84:00.0/numa_node", "0\n");
+        write("bus/pci/devices/0000:85:00.0/numa_node", "-1\n");
+        write("devices/system/node/node0/cpulist", "0-7\n");
+        assert_eq!(place(&sysfs, &guest), Place::default(), "there is one node");
+        write("devices/system/node/node1/cpulist", "8-15\n");
+        write("devices/system/node/possible", "0-1\n");
+        let near = Place { cpus: Some("8-15".into()), node: Some(1) };
+        assert_eq!(place(&sysfs, &guest), near);
+        guest.devices.push(Attachment::Pci { address: "0000:85:00.0".into() });
+        assert_eq!(place(&sysfs, &guest), near, "a device that is near no node");
+        guest.devices.push(Attachment::Pci { address: "0000:84:00.0".into() });
+        let both = Place { cpus: Some("0-7,8-15".into()), node: None };
+        assert_eq!(place(&sysfs, &guest), both);
+        guest.devices.clear();
+        assert_eq!(place(&sysfs, &guest), Place::default());
+    }
+}

@@ -1,0 +1,165 @@
+//! The XML of a running domain as the other host is to have it.
+//!
+//! libvirt compares it with the domain that runs: only what the guest cannot see may differ. So it is
+//! libvirt's own XML with the devices' names exchanged, and without what belongs to this host's
+//! processors.
+
+use std::ops::Range;
+
+use kilonova_node_api::Attachment;
+use roxmltree::{Document, Node};
+
+/// Rewrites a domain's XML for another host. Each device must have one that takes its place.
+pub(crate) fn leaving(xml: &str, devices: &[(Attachment, Attachment)]) -> Result<String, String> {
+    let document =
+        Document::parse(xml).map_err(|error| format!("libvirt's XML cannot be read: {error}"))?;
+    let domain = document.root_element();
+    let mut edits: Vec<(Range<usize>, String)> = Vec::new();
+    for node in domain.children() {
+        if node.has_tag_name("numatune") {
+            edits.push((node.range(), String::new()));
+        }
+        if node.has_tag_name("vcpu") {
+            let cpuset = node.attributes().find(|attribute| attribute.name() == "cpuset");
+            edits.extend(cpuset.map(|attribute| (attribute.range(), String::new())));
+        }
+    }
+    let sources = domain
+        .children()
+        .filter(|node| node.has_tag_name("devices"))
+        .flat_map(|node| node.children())
+        .filter(|node| is_of_host(*node))
+        .filter_map(|node| node.children().find(|child| child.has_tag_name("source")))
+        .filter_map(|node| node.children().find(|child| child.has_tag_name("address")));
+    for address in sources {
+        match address.attribute("uuid") {
+            Some(uuid) => {
+                let new = mdev(uuid, devices).ok_or_else(|| {
+                    format!(
+                        "Unable to find the destination mediated device UUID to use for this \
+                         source mdev UUID : {uuid}"
+                    )
+                })?;
+                edits.extend(change(address, "uuid", &new));
+            }
+            None => {
+                let old = pci_address(address);
+                let new = function(&old, devices).ok_or_else(|| {
+                    format!(
+                        "the host's PCI function {old} has none on the other host to take its place"
+                    )
+                })?;
+                let mut parts = new.split([':', '.']);
+                for name in ["domain", "bus", "slot", "function"] {
+                    let part = format!("0x{}", parts.next().unwrap_or_default());
+                    edits.extend(change(address, name, &part));
+                }
+            }
+        }
+    }
+    edits.sort_by_key(|(range, _)| std::cmp::Reverse(range.start));
+    let mut rewritten = xml.to_owned();
+    for (range, text) in edits {
+        rewritten.replace_range(range, &text);
+    }
+    Ok(rewritten)
+}
+
+fn is_of_host(node: Node<'_, '_>) -> bool {
+    node.has_tag_name("hostdev")
+        || (node.has_tag_name("interface") && node.attribute("type") == Some("hostdev"))
+}
+
+fn change(node: Node<'_, '_>, name: &str, value: &str) -> Option<(Range<usize>, String)> {
+    let attribute = node.attributes().find(|attribute| attribute.name() == name)?;
+    Some((attribute.range_value(), value.to_owned()))
+}
+
+fn mdev(old: &str, devices: &[(Attachment, Attachment)]) -> Option<String> {
+    devices.iter().find_map(|pair| match pair {
+        (Attachment::Mdev { uuid, .. }, Attachment::Mdev { uuid: new, .. }) => {
+            (uuid.to_string() == old).then(|| new.to_string())
+        }
+        _ => None,
+    })
+}
+
+fn function<'a>(old: &str, devices: &'a [(Attachment, Attachment)]) -> Option<&'a str> {
+    let address = |device: &'a Attachment| match device {
+        Attachment::Pci { address } | Attachment::Vfio { address, .. } => Some(address.as_str()),
+        Attachment::Mdev { .. } | Attachment::TestPci { .. } => None,
+    };
+    let (_, new) = devices.iter().find(|(from, _)| address(from) == Some(old))?;
+    address(new)
+}
+
+/// The four attributes as `0000:0c:1f.3`.
+fn pci_address(node: Node<'_, '_>) -> String {
+    let part = |name| node.attribute(name).unwrap_or_default().trim_start_matches("0x");
+    format!("{}:{}:{}.{}", part("domain"), part("bus"), part("slot"), part("function"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const XML: &str = "<domain type='kvm' id='4'>
+  <vcpu placement='static' cpuset='0-3'>2</vcpu>
+  <numatune><memory mode='preferred' nodeset='0'/></numatune>
+  <devices>
+    <interface type='hostdev' managed='yes'>
+      <source><address type='pci' domain='0x0000' bus='0x25' slot='0x00' function='0x4'/></source>
+      <address type='pci' domain='0x0000' bus='0x01' slot='0x00' function='0x0'/>
+    </interface>
+    <hostdev mode='subsystem' type='mdev' managed='no' model='vfio-pci'>
+      <source><address uuid='83b8f4f2-509f-382f-3c1e-e6bfe0fa1001'/></source>
+      <address type='pci' domain='0x0000' bus='0x02' slot='0x00' function='0x0'/>
+    </hostdev>
+  </devices>
+</domain>";
+
+    fn vfio(address: &str) -> Attachment {
+        Attachment::Vfio { address: address.into(), vgpu_type: "nvidia-558".into() }
+    }
+
+    fn mdev(uuid: &str) -> Attachment {
+        Attachment::Mdev {
+            uuid: uuid.parse().expect("a uuid"),
+            parent: "mtty_mtty".into(),
+            mdev_type: "mtty-1".into(),
+        }
+    }
+
+    #[test]
+    fn only_what_the_guest_cannot_see_changes() {
+        let devices = [
+            (vfio("0000:25:00.4"), vfio("0001:84:01.2")),
+            (
+                mdev("83b8f4f2-509f-382f-3c1e-e6bfe0fa1001"),
+                mdev("11111111-2222-4333-8444-555555555555"),
+            ),
+        ];
+        let rewritten = leaving(XML, &devices).expect("rewritten");
+        let wanted = XML
+            .replace(" cpuset='0-3'", " ")
+            .replace("<numatune><memory mode='preferred' nodeset='0'/></numatune>", "")
+            .replace(
+                "domain='0x0000' bus='0x25' slot='0x00' function='0x4'",
+                "domain='0x0001' bus='0x84' slot='0x01' function='0x2'",
+            )
+            .replace(
+                "83b8f4f2-509f-382f-3c1e-e6bfe0fa1001",
+                "11111111-2222-4333-8444-555555555555",
+            );
+        assert_eq!(rewritten, wanted);
+    }
+
+    #[test]
+    fn a_device_without_another_in_its_place_stays() {
+        let said = leaving(XML, &[(vfio("0000:25:00.4"), vfio("0001:84:01.2"))]);
+        assert!(said.expect_err("refused").contains("83b8f4f2"));
+        let said = leaving(XML, &[]).expect_err("refused");
+        assert!(said.contains("0000:25:00.4"), "{said}");
+        assert!(leaving("<domain", &[]).is_err());
+    }
+}

@@ -1,0 +1,231 @@
+//! Golden XML per kind of device and machine, and the way back.
+
+use kilonova_disks::{Format, Mending, Volume, Volumes};
+use kilonova_ids::{ImageId, OperationId, ServerId};
+use kilonova_node_api::{
+    Attachment, Boot, Bus, Firmware, Guest, Interface, Machine, Medium, Rescue, RescueDevice,
+    SecureBoot, Topology,
+};
+
+use super::*;
+use crate::config::{CpuMode, VirtType};
+use crate::files::layout;
+
+pub(crate) fn definition() -> Definition {
+    Definition {
+        server: "11111111-1111-4111-8111-111111111111".parse::<ServerId>().expect("a uuid"),
+        name: "instance-0000001a".into(),
+        display_name: "db & <cache>".into(),
+        vcpus: 2,
+        memory_mb: 512,
+        boot: Boot {
+            image: Some("22222222-2222-4222-8222-222222222222".parse::<ImageId>().expect("a uuid")),
+            root_gb: 1,
+            ephemeral_gb: 0,
+            swap_mb: 0,
+            rebuilt: None,
+        },
+        machine: Machine::default(),
+        guest: Guest::default(),
+        devices: Vec::new(),
+        interfaces: Vec::new(),
+        rescue: None,
+        done: Some("44444444-4444-4444-8444-444444444444".parse::<OperationId>().expect("a uuid")),
+    }
+}
+
+pub(crate) fn volumes() -> Volumes {
+    let file = |name: &str, format| {
+        Some(Volume { path: format!("/instances/11111111/{name}").into(), format })
+    };
+    Volumes {
+        folder: "/instances/11111111".into(),
+        root: file("disk", Format::Qcow2),
+        ephemeral: None,
+        swap: None,
+        config: file("disk.config", Format::Raw),
+        kernel: None,
+        ramdisk: None,
+        rescue: None,
+        console: "/instances/11111111/console.log".into(),
+    }
+}
+
+#[test]
+fn a_disk_is_copied_alone_and_in_the_format_asked_for() {
+    let others = ["vdb".to_owned(), "sda".to_owned()];
+    for format in [Format::Raw, Format::Qcow2] {
+        let xml = backup("vda", &others, format, "/instances/11111111/disk.snapshot".as_ref());
+        insta::assert_snapshot!(format!("backup_{}", format.as_str()), xml);
+    }
+}
+
+pub(crate) fn host(config: Config) -> Host {
+    Host { config, arch: "x86_64".into(), emulator: None, cpu_model: None }
+}
+
+fn devices() -> Vec<Attachment> {
+    let mdev = |uuid: &str| Attachment::Mdev {
+        uuid: uuid.parse().expect("a uuid"),
+        parent: "0000:84:00.0".into(),
+        mdev_type: "nvidia-35".into(),
+    };
+    vec![
+        mdev("33333333-3333-4333-8333-333333333333"),
+        mdev("33333333-3333-4333-8333-333333333334"),
+        Attachment::Pci { address: "0000:0c:1f.3".into() },
+        Attachment::Vfio { address: "0000:25:00.4".into(), vgpu_type: "nvidia-558".into() },
+        Attachment::TestPci { address: "0000:0c:00.1".into() },
+    ]
+}
+
+fn interface(id: char, device: Option<&str>) -> Interface {
+    let id = |tail: &str| format!("{}{tail}", id.to_string().repeat(8));
+    serde_json::from_value(serde_json::json!({
+        "port": id("-5555-4555-8555-555555555555"),
+        "mac": "fa:16:3e:00:00:01",
+        "network": "66666666-6666-4666-8666-666666666666",
+        "network_type": "vlan",
+        "physical_network": "physnet1",
+        "vlan": 100,
+        "mtu": 1450,
+        "addresses": [],
+        "device": device,
+    }))
+    .expect("an interface")
+}
+
+/// The XML, which must give back what it was written from.
+fn written(host: &Host, definition: &Definition, volumes: Volumes, place: &Place) -> String {
+    let xml = domain(host, definition, &layout(definition, volumes), place, None);
+    assert_eq!(Definition::from_xml(&xml).as_ref(), Ok(definition));
+    xml
+}
+
+#[test]
+fn a_plain_guest() {
+    let xml = written(&host(Config::default()), &definition(), volumes(), &Place::default());
+    insta::assert_snapshot!("plain", xml);
+}
+
+#[test]
+fn every_kind_of_device_near_its_node() {
+    let guest = Definition { devices: devices(), ..definition() };
+    let place = Place { cpus: Some("0-7,16-23".into()), node: Some(1) };
+    let xml = written(&host(Config::default()), &guest, volumes(), &place);
+    insta::assert_snapshot!("devices", xml);
+}
+
+#[test]
+fn connections_are_taps_or_functions() {
+    let guest = Definition {
+        devices: devices(),
+        interfaces: vec![
+            interface('a', None),
+            interface('b', Some("0000:25:00.4")),
+            interface('c', Some("0000:0c:00.1")),
+        ],
+        machine: Machine {
+            vif_model: Some("virtio".into()),
+            vif_multiqueue: true,
+            ..Machine::default()
+        },
+        ..definition()
+    };
+    let xml = written(&host(Config::default()), &guest, volumes(), &Place::default());
+    insta::assert_snapshot!("connections", xml);
+    assert_eq!(hostdevs(&guest).len(), 3, "a connection is no device to take away");
+}
+
+#[test]
+fn a_machine_that_its_image_describes() {
+    let machine = Machine {
+        machine_type: Some("q35".into()),
+        firmware: Some(Firmware::Uefi),
+        secure_boot: Some(SecureBoot::Required),
+        disk_bus: Some(Bus::Scsi),
+        cdrom_bus: Some(Bus::Scsi),
+        scsi_model: Some("virtio-scsi".into()),
+        video_model: Some("virtio".into()),
+        video_ram_mb: Some(16),
+        rng: true,
+        watchdog: Some("reset".into()),
+        guest_agent: true,
+        boot_menu: true,
+        hide_hypervisor: true,
+        topology: Some(Topology { sockets: 1, cores: 1, threads: 2 }),
+        os_type: Some("windows".into()),
+        ..Machine::default()
+    };
+    let config = Config {
+        cpu_mode: Some(CpuMode::HostPassthrough),
+        cpu_model_extra_flags: vec!["+vmx".into(), "-MTRR".into(), "pcid".into()],
+        disk_cache: Some("none".into()),
+        num_pcie_ports: 2,
+        ..Config::default()
+    };
+    let guest = Definition { machine, ..definition() };
+    let xml = written(&host(config), &guest, volumes(), &Place::default());
+    insta::assert_snapshot!("described", xml);
+}
+
+#[test]
+fn a_kernel_without_a_boot_loader_on_an_old_machine_without_kvm() {
+    let config = Config {
+        virt_type: VirtType::Qemu,
+        cpu_mode: Some(CpuMode::Custom),
+        cpu_models: vec!["Nehalem".into()],
+        ..Config::default()
+    };
+    let host = Host { cpu_model: Some("Nehalem".into()), ..host(config) };
+    let machine = Machine {
+        machine_type: Some("pc".into()),
+        command_line: Some("console=ttyS0 quiet 'x' & y".into()),
+        ..Machine::default()
+    };
+    let guest = Definition { machine, ..definition() };
+    let files = Volumes {
+        kernel: Some("/instances/11111111/kernel".into()),
+        ramdisk: Some("/instances/11111111/ramdisk".into()),
+        ..volumes()
+    };
+    let xml = written(&host, &guest, files, &Place::default());
+    insta::assert_snapshot!("kernel", xml);
+}
+
+#[test]
+fn a_guest_that_is_being_mended() {
+    let rescue = Volume { path: "/instances/11111111/disk.rescue".into(), format: Format::Qcow2 };
+    let mending = Some(Mending { root: rescue, kernel: None, ramdisk: None });
+    let files = || Volumes { rescue: mending.clone(), ..volumes() };
+    let old = Definition { rescue: Some(Rescue::default()), ..definition() };
+    let disks = layout(&old, files()).disks;
+    let names: Vec<_> = disks.iter().map(|disk| (disk.path.clone(), disk.boots)).collect();
+    assert_eq!(names[0], ("/instances/11111111/disk.rescue".into(), true));
+    assert_eq!(names[1], ("/instances/11111111/disk".into(), false));
+    let device = RescueDevice { medium: Medium::Cdrom, bus: Some(Bus::Usb) };
+    let stable = Rescue { device: Some(device), ..Rescue::default() };
+    let guest = Definition { rescue: Some(stable), ..definition() };
+    let xml = written(&host(Config::default()), &guest, files(), &Place::default());
+    insta::assert_snapshot!("mended", xml);
+}
+
+#[test]
+fn what_libvirt_cannot_know_is_marked() {
+    let guest = definition();
+    let layout = layout(&guest, volumes());
+    for mark in [Mark::Incoming, Mark::Leaving, Mark::Left] {
+        let host = host(Config::default());
+        let xml = domain(&host, &guest, &layout, &Place::default(), Some(mark));
+        assert_eq!(Mark::of(&xml), Some(mark));
+        assert_eq!(Definition::from_xml(&xml), Ok(guest.clone()));
+    }
+}
+
+#[test]
+fn processors_that_the_host_can_be() {
+    let said = "<domainCapabilities><cpu><mode name='custom' supported='yes'>
+        <model usable='yes'>Nehalem</model><model usable='no'>EPYC</model></mode></cpu></domainCapabilities>";
+    assert_eq!(usable_models(said), ["Nehalem"]);
+    assert!(usable_models("no XML").is_empty());
+}

@@ -1,0 +1,215 @@
+//! Addresses as numbers: prefixes, ranges, and the next free one. Pure.
+//!
+//! A key of an address sorts as the address does, in any database.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use kilonova_store::Error;
+use serde_json::{Value, json};
+
+/// Addresses looked at in one query.
+pub(crate) const WINDOW: usize = 256;
+
+/// A prefix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cidr {
+    base: IpAddr,
+    pub prefix: u8,
+}
+
+/// Addresses from one to another, both included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Range {
+    pub first: u128,
+    pub last: u128,
+}
+
+pub(crate) fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u128::from(u32::from(address)),
+        IpAddr::V6(address) => u128::from(address),
+    }
+}
+
+/// The address of a number, of the family of `like`.
+pub(crate) fn address(like: IpAddr, number: u128) -> IpAddr {
+    match like {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::from(u32::try_from(number).unwrap_or(u32::MAX))),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::from(number)),
+    }
+}
+
+/// Text that sorts as the number does.
+pub(crate) fn key(number: u128) -> String {
+    format!("{number:032x}")
+}
+
+pub(crate) fn number_of(key: &str) -> Result<u128, Error> {
+    u128::from_str_radix(key, 16).map_err(|_| Error::Shape(format!("address key {key}")))
+}
+
+impl Cidr {
+    /// Reads `10.0.0.0/24`; bits of the host are cleared.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (base, prefix) = text.split_once('/')?;
+        let (base, prefix) = (base.parse::<IpAddr>().ok()?, prefix.parse::<u8>().ok()?);
+        let bits = if base.is_ipv4() { 32 } else { 128 };
+        if prefix > bits {
+            return None;
+        }
+        let mut cidr = Self { base, prefix };
+        cidr.base = address(base, number(base) & !cidr.mask());
+        Some(cidr)
+    }
+
+    /// The bits of the host.
+    fn mask(&self) -> u128 {
+        let bits = if self.base.is_ipv4() { 32 } else { 128 };
+        let free = u32::from(bits - self.prefix);
+        if free == 128 { u128::MAX } else { (1 << free) - 1 }
+    }
+
+    pub fn base(&self) -> IpAddr {
+        self.base
+    }
+
+    pub fn version(&self) -> i64 {
+        if self.base.is_ipv4() { 4 } else { 6 }
+    }
+
+    pub fn whole(&self) -> Range {
+        let first = number(self.base);
+        Range { first, last: first | self.mask() }
+    }
+
+    pub fn contains(&self, ip: IpAddr) -> bool {
+        ip.is_ipv4() == self.base.is_ipv4() && self.whole().contains(number(ip))
+    }
+
+    /// What a port may have: not the network's own address nor IPv4's broadcast.
+    pub fn usable(&self) -> Range {
+        let Range { first, last } = self.whole();
+        match (self.base, last - first) {
+            (_, 0 | 1) => Range { first, last },
+            (IpAddr::V4(_), _) => Range { first: first + 1, last: last - 1 },
+            (IpAddr::V6(_), _) => Range { first: first + 1, last },
+        }
+    }
+
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.base.is_ipv4() == other.base.is_ipv4() && self.whole().overlaps(other.whole())
+    }
+}
+
+impl std::fmt::Display for Cidr {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.base, self.prefix)
+    }
+}
+
+impl Range {
+    pub fn contains(self, number: u128) -> bool {
+        (self.first..=self.last).contains(&number)
+    }
+
+    pub fn overlaps(self, other: Self) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+
+    pub fn view(self, like: IpAddr) -> Value {
+        json!({"start": address(like, self.first), "end": address(like, self.last)})
+    }
+}
+
+/// The lowest free address after `cursor`, going round. `taken` gives the first [`WINDOW`] addresses
+/// in use of a range, lowest first.
+pub(crate) fn next_free<E>(
+    pools: &[Range],
+    cursor: u128,
+    mut taken: impl FnMut(Range) -> Result<Vec<u128>, E>,
+) -> Result<Option<u128>, E> {
+    let after = pools
+        .iter()
+        .filter(|pool| pool.last > cursor)
+        .map(|pool| Range { first: pool.first.max(cursor.saturating_add(1)), last: pool.last });
+    let before = pools
+        .iter()
+        .filter(|pool| pool.first <= cursor)
+        .map(|pool| Range { first: pool.first, last: pool.last.min(cursor) });
+    for part in after.chain(before) {
+        let mut at = part.first;
+        'part: loop {
+            let used = taken(Range { first: at, last: part.last })?;
+            let full = used.len() >= WINDOW;
+            for number in used {
+                if number > at {
+                    return Ok(Some(at));
+                }
+                if number == part.last {
+                    break 'part;
+                }
+                at = number + 1;
+            }
+            if !full {
+                return Ok(Some(at));
+            }
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::convert::Infallible;
+
+    use super::*;
+
+    fn search(pools: &[(u128, u128)], cursor: u128, used: &BTreeSet<u128>) -> Option<u128> {
+        let pools: Vec<_> =
+            pools.iter().map(|(first, last)| Range { first: *first, last: *last }).collect();
+        let taken = |range: Range| {
+            Ok::<_, Infallible>(
+                used.range(range.first..=range.last).take(WINDOW).copied().collect(),
+            )
+        };
+        next_free(&pools, cursor, taken).unwrap()
+    }
+
+    #[test]
+    fn the_next_free_one_goes_round_and_ends() {
+        let mut used = BTreeSet::new();
+        assert_eq!(search(&[(5, 9)], 0, &used), Some(5));
+        assert_eq!(search(&[(5, 9)], 7, &used), Some(8));
+        assert_eq!(search(&[(5, 9)], 9, &used), Some(5));
+        used.extend([8, 9, 5]);
+        assert_eq!(search(&[(5, 9)], 7, &used), Some(6));
+        assert_eq!(search(&[(5, 9), (20, 21)], 7, &used), Some(20));
+        used.extend([6, 7]);
+        assert_eq!(search(&[(5, 9)], 7, &used), None);
+        assert_eq!(search(&[], 7, &used), None);
+    }
+
+    #[test]
+    fn more_than_a_window_in_use_is_passed_over() {
+        let used: BTreeSet<u128> = (1..=1000).collect();
+        assert_eq!(search(&[(1, 2000)], 0, &used), Some(1001));
+        assert_eq!(search(&[(1, 1000)], 400, &used), None);
+    }
+
+    #[test]
+    fn prefixes_know_their_ends() {
+        let cidr = Cidr::parse("10.0.0.77/24").unwrap();
+        assert_eq!(cidr.to_string(), "10.0.0.0/24");
+        let usable = cidr.usable().view(cidr.base());
+        assert_eq!(usable, json!({"start": "10.0.0.1", "end": "10.0.0.254"}));
+        let six = Cidr::parse("fd00::/64").unwrap();
+        assert_eq!(six.usable().view(six.base())["end"], "fd00::ffff:ffff:ffff:ffff");
+        assert_eq!(Cidr::parse("0.0.0.0/0").unwrap().whole().last, u128::from(u32::MAX));
+        assert_eq!(Cidr::parse("::/0").unwrap().whole().last, u128::MAX);
+        for wrong in ["10.0.0.0", "10.0.0.0/33", "x/8", "::/129", ""] {
+            assert_eq!(Cidr::parse(wrong), None, "{wrong}");
+        }
+        assert!(!cidr.overlaps(&six) && !cidr.contains("10.0.1.0".parse().unwrap()));
+    }
+}

@@ -1,0 +1,222 @@
+//! What every collection does alike: filters, fields, order and pages, over things as they are shown.
+
+use axum::response::{IntoResponse as _, Response};
+use kilonova_wire::query::Query;
+use kilonova_wire::{Base, Fault};
+use serde_json::{Map, Value, json};
+
+use crate::error::malformed;
+use crate::record::Body;
+
+/// A collection in a path and in a body.
+pub(super) struct Collection {
+    pub path: &'static str,
+    pub key: &'static str,
+}
+
+/// Keys of a query that are no filters.
+const NO_FILTERS: [&str; 6] = ["fields", "limit", "marker", "page_reverse", "sort_key", "sort_dir"];
+/// Filters that are no attributes.
+const TAGS: [&str; 4] = ["tags", "tags-any", "not-tags", "not-tags-any"];
+
+/// One thing with the fields that are asked for.
+pub(super) fn trim(mut view: Body, query: &Query) -> Body {
+    let fields: Vec<&str> = query.all("fields").filter(|field| !field.is_empty()).collect();
+    if !fields.is_empty() {
+        view.retain(|key, _| fields.contains(&key.as_str()));
+    }
+    view
+}
+
+/// The whole answer to a list.
+pub(super) fn answer(
+    collection: &Collection,
+    known: &[&str],
+    mut views: Vec<Body>,
+    query: &Query,
+    base: &Base,
+) -> Result<Response, Fault> {
+    check(known, query)?;
+    views.retain(|view| passes(view, query));
+    sort(&mut views, known, query)?;
+    let limit = limit(query)?;
+    let reverse = query.get("page_reverse").is_some_and(is_true);
+    let (first, last) = page(&views, query, limit, reverse)?;
+    let mut links = Vec::new();
+    let mut link = |rel: &str, view: Option<&Body>, backwards: bool| {
+        let Some(marker) = view.and_then(|view| view.get("id")).and_then(Value::as_str) else {
+            return;
+        };
+        let reversed: &[_] = if backwards { &[("page_reverse", "True")] } else { &[] };
+        let query = query.without("page_reverse").with(&[&[("marker", marker)], reversed].concat());
+        let href = format!("{}/v2.0/{}?{query}", base.0, collection.path);
+        links.push(json!({"rel": rel, "href": href}));
+    };
+    if limit.is_some() {
+        if last < views.len() {
+            link("next", last.checked_sub(1).and_then(|at| views.get(at)), false);
+        }
+        if first > 0 {
+            link("previous", views.get(first), true);
+        }
+    }
+    let page: Vec<Body> = views.drain(first..last).map(|view| trim(view, query)).collect();
+    let mut body = Map::new();
+    body.insert(collection.key.to_owned(), json!(page));
+    if !links.is_empty() {
+        body.insert(format!("{}_links", collection.key), links.into());
+    }
+    Ok(axum::Json(body).into_response())
+}
+
+fn is_true(text: &str) -> bool {
+    matches!(text.to_ascii_lowercase().as_str(), "true" | "1")
+}
+
+/// Refuses filters that nothing of the kind has.
+fn check(known: &[&str], query: &Query) -> Result<(), Fault> {
+    let good = |key: &str| known.contains(&key) || NO_FILTERS.contains(&key) || TAGS.contains(&key);
+    let wrong: Vec<&str> =
+        query.0.iter().map(|(key, _)| key.as_str()).filter(|key| !good(key)).collect();
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<String> = wrong.iter().map(|key| format!("'{}'", key.escape_debug())).collect();
+    Err(malformed(format!("[{}] is invalid attribute for filtering", names.join(", "))))
+}
+
+fn passes(view: &Body, query: &Query) -> bool {
+    let mut keys: Vec<&str> = query.0.iter().map(|(key, _)| key.as_str()).collect();
+    keys.retain(|key| !NO_FILTERS.contains(key));
+    keys.dedup();
+    keys.into_iter().all(|key| {
+        if TAGS.contains(&key) {
+            return query.all(key).all(|wanted| tagged(view, key, wanted));
+        }
+        let has = view.get(key).unwrap_or(&Value::Null);
+        if key == "fixed_ips" {
+            return query.all(key).all(|wanted| with_address(has, wanted));
+        }
+        query.all(key).any(|wanted| is(has, wanted))
+    })
+}
+
+/// Whether a value is what a filter says.
+fn is(has: &Value, wanted: &str) -> bool {
+    match has {
+        Value::Null => wanted.is_empty() || wanted == "None" || wanted == "null",
+        Value::Bool(has) => match wanted.to_ascii_lowercase().as_str() {
+            "true" | "1" => *has,
+            "false" | "0" => !has,
+            _ => false,
+        },
+        Value::String(has) => has == wanted,
+        Value::Array(all) => all.iter().any(|one| is(one, wanted)),
+        other => {
+            let has = other.to_string();
+            has == wanted
+        }
+    }
+}
+
+/// `ip_address=10.0.0.3`, `subnet_id=…`, `ip_address_substr=10.0`.
+fn with_address(has: &Value, wanted: &str) -> bool {
+    let Some((key, wanted)) = wanted.split_once('=').or_else(|| wanted.split_once(':')) else {
+        return false;
+    };
+    has.as_array().into_iter().flatten().any(|fixed| match key {
+        "ip_address_substr" => {
+            fixed["ip_address"].as_str().is_some_and(|address| address.contains(wanted))
+        }
+        key => fixed[key] == wanted,
+    })
+}
+
+fn tagged(view: &Body, key: &str, wanted: &str) -> bool {
+    let has = |tag: &str| view.get("tags").is_some_and(|tags| is(tags, tag));
+    let mut tags = wanted.split(',');
+    match key {
+        "tags" => tags.all(has),
+        "tags-any" => tags.any(has),
+        "not-tags" => !tags.all(has),
+        _ => !tags.any(has),
+    }
+}
+
+fn sort(views: &mut [Body], known: &[&str], query: &Query) -> Result<(), Fault> {
+    let keys: Vec<&str> = query.all("sort_key").collect();
+    let directions: Vec<&str> = query.all("sort_dir").collect();
+    if !directions.is_empty() && directions.len() != keys.len() {
+        return Err(malformed("The number of sort_keys and sort_dirs must be same"));
+    }
+    if let Some(wrong) = keys.iter().find(|key| !known.contains(key)) {
+        return Err(malformed(format!(
+            "['{}'] is invalid attribute for sort_keys",
+            wrong.escape_debug()
+        )));
+    }
+    if let Some(wrong) = directions.iter().find(|way| !["asc", "desc"].contains(way)) {
+        return Err(malformed(format!(
+            "{} is invalid attribute for sort_dirs, valid value is 'asc' and 'desc'",
+            wrong.escape_debug()
+        )));
+    }
+    views.sort_by(|a, b| {
+        let by = |(at, key): (usize, &&str)| {
+            let way = compare(a.get(*key), b.get(*key));
+            if directions.get(at) == Some(&"desc") { way.reverse() } else { way }
+        };
+        keys.iter().enumerate().map(by).find(|way| way.is_ne()).unwrap_or(std::cmp::Ordering::Equal)
+    });
+    Ok(())
+}
+
+fn compare(a: Option<&Value>, b: Option<&Value>) -> std::cmp::Ordering {
+    match (a, b) {
+        (Some(Value::Number(a)), Some(Value::Number(b))) => a.as_i64().cmp(&b.as_i64()),
+        (Some(Value::String(a)), Some(Value::String(b))) => a.cmp(b),
+        (a, b) => {
+            let text = |value: Option<&Value>| value.map(Value::to_string);
+            text(a).cmp(&text(b))
+        }
+    }
+}
+
+fn limit(query: &Query) -> Result<Option<usize>, Fault> {
+    match query.get("limit") {
+        None | Some("") => Ok(None),
+        Some(text) => match text.parse::<i64>() {
+            Ok(0) => Ok(None),
+            Ok(number) if number > 0 => Ok(usize::try_from(number).ok()),
+            _ => Err(malformed(format!(
+                "Limit must be an integer 0 or greater and not '{}'",
+                text.escape_debug()
+            ))),
+        },
+    }
+}
+
+/// Where the page begins and ends.
+fn page(
+    views: &[Body],
+    query: &Query,
+    limit: Option<usize>,
+    reverse: bool,
+) -> Result<(usize, usize), Fault> {
+    let at = match query.get("marker") {
+        None | Some("") => None,
+        Some(marker) => {
+            let at = views.iter().position(|view| view.get("id").is_some_and(|id| id == marker));
+            Some(at.ok_or_else(|| {
+                malformed(format!("The marker '{}' could not be found", marker.escape_debug()))
+            })?)
+        }
+    };
+    let limit = limit.unwrap_or(usize::MAX);
+    if reverse {
+        let last = at.unwrap_or(views.len());
+        return Ok((last.saturating_sub(limit), last));
+    }
+    let first = at.map_or(0, |at| at + 1);
+    Ok((first, first.saturating_add(limit).min(views.len())))
+}

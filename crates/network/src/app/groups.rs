@@ -1,0 +1,217 @@
+//! Security groups. Each project has one called `default`, made when it is first looked for, that
+//! lets all out and its own members in.
+
+use kilonova_ids::SecurityGroupId;
+use kilonova_store::Tx;
+use kilonova_wire::{Context, Fault};
+use serde_json::{Value, json};
+
+use super::{quotas, rules, viewer};
+use crate::attributes::{Attribute, empty, nothing, of_change, of_new, owner, yes};
+use crate::db::groups::{self as rows, Group, Rule};
+use crate::db::ports;
+use crate::error::{malformed, not_found, refused};
+use crate::record::{Body, Record};
+use crate::{Error, values};
+
+pub(crate) const KIND: &str = "security_group";
+
+/// What may be set.
+pub(crate) const ATTRIBUTES: &[Attribute] = &[
+    Attribute::new("name", values::text, empty),
+    Attribute::new("description", values::text, empty),
+    Attribute::new("stateful", values::flag, yes),
+    Attribute::new("tags", values::tags, nothing),
+];
+
+/// The default group of a project; made if it is not there.
+pub(crate) fn default_of(
+    tx: &mut Tx<'_>,
+    project: &str,
+    now: i64,
+) -> Result<SecurityGroupId, Error> {
+    if let Some(id) = rows::default_of(tx, project)? {
+        return Ok(id);
+    }
+    let body = json!({"name": "default", "description": "Default security group",
+        "stateful": true, "tags": []});
+    let group = Record::new(project, body.as_object().cloned().unwrap_or_default(), now);
+    if !rows::insert(tx, &group, Some(project))? {
+        let there = rows::default_of(tx, project)?;
+        return Ok(there.ok_or_else(|| not_found(KIND, "default"))?);
+    }
+    for version in ["IPv4", "IPv6"] {
+        rules::allow(tx, &group, "ingress", version, Some(group.id), now)?;
+    }
+    for version in ["IPv4", "IPv6"] {
+        rules::allow(tx, &group, "egress", version, None, now)?;
+    }
+    Ok(group.id)
+}
+
+/// [`default_of`] the caller's own project, so that it is in every list.
+pub(crate) fn ensure(tx: &mut Tx<'_>, context: &Context, now: i64) -> Result<(), Error> {
+    if !context.project_id.is_empty() {
+        default_of(tx, &context.project_id, now)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn seen(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    id: SecurityGroupId,
+) -> Result<Group, Error> {
+    let group = rows::find(tx, id)?.filter(|group| context.may_see(&group.project));
+    Ok(group.ok_or_else(|| not_found(KIND, id))?)
+}
+
+/// Whether a port of the project may have the group; nobody removes it meanwhile.
+pub(crate) fn usable(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    project: &str,
+    id: SecurityGroupId,
+) -> Result<(), Error> {
+    let group = rows::find(tx, id)?;
+    let group = group.filter(|group| group.project == project || context.is_admin());
+    if group.is_none() {
+        return Err(not_found(KIND, id).into());
+    }
+    Ok(rows::touch(tx, id)?)
+}
+
+fn is_default(group: &Group) -> bool {
+    group.text("name") == "default"
+}
+
+pub(crate) fn create(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    sent: &Body,
+    now: i64,
+) -> Result<Group, Error> {
+    let project = owner(context, sent)?;
+    let body = of_new(ATTRIBUTES, KIND, context, sent)?;
+    default_of(tx, &project, now)?;
+    if body["name"] == "default" {
+        return Err(refused(
+            409,
+            "SecurityGroupDefaultAlreadyExists",
+            "Default security group already exists.",
+        )
+        .into());
+    }
+    quotas::check(tx, &project, quotas::GROUP, 1)?;
+    quotas::check(tx, &project, quotas::RULE, 2)?;
+    let group = Record::new(&project, body, now);
+    rows::insert(tx, &group, None)?;
+    for version in ["IPv4", "IPv6"] {
+        rules::allow(tx, &group, "egress", version, None, now)?;
+    }
+    Ok(group)
+}
+
+pub(crate) fn update(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    id: SecurityGroupId,
+    sent: &Body,
+    now: i64,
+) -> Result<Group, Error> {
+    let mut group = seen(tx, context, id)?;
+    let set = of_change(ATTRIBUTES, KIND, context, sent)?;
+    if set.contains_key("name") && (is_default(&group) || set["name"] == "default") {
+        return Err(refused(
+            409,
+            "SecurityGroupCannotUpdateDefault",
+            "Updating default security group not allowed.",
+        )
+        .into());
+    }
+    if set.contains_key("stateful") && ports::has_group(tx, id)? {
+        return Err(in_use(id).into());
+    }
+    group.change(set, now);
+    rows::update(tx, &group)?;
+    Ok(group)
+}
+
+fn in_use(id: SecurityGroupId) -> Fault {
+    refused(409, "SecurityGroupInUse", format!("Security Group {id} in use."))
+}
+
+pub(crate) fn delete(tx: &mut Tx<'_>, context: &Context, id: SecurityGroupId) -> Result<(), Error> {
+    let group = seen(tx, context, id)?;
+    if is_default(&group) {
+        return Err(refused(
+            409,
+            "SecurityGroupCannotRemoveDefault",
+            "Insufficient rights for removing default security group.",
+        )
+        .into());
+    }
+    rows::touch(tx, id)?;
+    if ports::has_group(tx, id)? || rules::name_it(tx, id)? {
+        return Err(in_use(id).into());
+    }
+    Ok(rows::delete(tx, id)?)
+}
+
+pub(crate) fn views(tx: &mut Tx<'_>, context: &Context) -> Result<Vec<Body>, Error> {
+    let viewer = viewer(context);
+    let all = rows::list_rules(tx, viewer.as_deref())?;
+    let groups = rows::list(tx, viewer.as_deref())?;
+    Ok(groups.iter().map(|group| view(group, all.iter().filter(|r| r.group == group.id))).collect())
+}
+
+pub(crate) fn shown(tx: &mut Tx<'_>, group: &Group) -> Result<Body, Error> {
+    let all = rows::rules_of(tx, group.id)?;
+    Ok(view(group, all.iter()))
+}
+
+fn view<'a>(group: &Group, all: impl Iterator<Item = &'a Rule>) -> Body {
+    let mut view = group.view();
+    view.insert("shared".into(), json!(false));
+    let all: Vec<Value> = all.map(|rule| rules::view(rule).into()).collect();
+    view.insert("security_group_rules".into(), all.into());
+    view
+}
+
+/// Groups of a project by name or id, for a server's ports.
+pub(crate) fn named(
+    tx: &mut Tx<'_>,
+    project: &str,
+    names: &[String],
+    now: i64,
+) -> Result<Vec<SecurityGroupId>, Error> {
+    let mut ids = Vec::new();
+    let mut all = None;
+    for name in names {
+        let id = if name == "default" {
+            default_of(tx, project, now)?
+        } else {
+            let all = match &mut all {
+                Some(all) => all,
+                none => none.insert(rows::list(tx, Some(project))?),
+            };
+            let by_id = all.iter().find(|group| group.id.to_string() == *name);
+            let mut by_name = all.iter().filter(|group| group.text("name") == name);
+            match (by_id, by_name.next(), by_name.next()) {
+                (Some(group), ..) | (None, Some(group), None) => group.id,
+                (None, Some(_), Some(_)) => {
+                    return Err(malformed(format!(
+                        "Multiple security groups found matching '{}'. Use an ID to be more specific.",
+                        name.escape_debug()
+                    ))
+                    .into());
+                }
+                (None, None, _) => return Err(not_found(KIND, name.escape_debug()).into()),
+            }
+        };
+        if !ids.contains(&id) {
+            ids.push(id);
+        }
+    }
+    Ok(ids)
+}

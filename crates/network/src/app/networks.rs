@@ -1,0 +1,255 @@
+//! Networks: flat or VLAN, on a physical network that hosts are plugged into.
+
+use kilonova_ids::NetworkId;
+use kilonova_store::Tx;
+use kilonova_wire::{Context, Fault};
+use serde_json::{Value, json};
+
+use super::{dhcp, quotas, viewer};
+use crate::attributes::{Attribute, empty, no, none, nothing, of_change, of_new, owner, yes};
+use crate::db::changes::{self, Change};
+use crate::db::networks::{self as rows, Network};
+use crate::db::{ports, subnets};
+use crate::error::{invalid, not_allowed, not_found, refused};
+use crate::record::{Body, Record};
+use crate::{Error, Options, values};
+
+pub(crate) const KIND: &str = "network";
+
+/// What may be set.
+pub(crate) const ATTRIBUTES: &[Attribute] = &[
+    Attribute::new("name", values::text, empty),
+    Attribute::new("description", values::text, empty),
+    Attribute::new("admin_state_up", values::flag, yes),
+    Attribute::new("shared", values::flag, no).admin(),
+    Attribute::new("mtu", values::mtu, || json!(1500)),
+    Attribute::new("port_security_enabled", values::flag, yes),
+    Attribute::new("router:external", values::flag, no).admin(),
+    Attribute::new("is_default", values::flag, no).admin(),
+    Attribute::new("dns_domain", values::dns_name, empty),
+    Attribute::new("provider:network_type", values::network_type, none).admin().fixed(),
+    Attribute::new("provider:physical_network", values::text_or_none, none).admin().fixed(),
+    Attribute::new("provider:segmentation_id", values::vlan, none).admin().fixed(),
+    Attribute::new("availability_zone_hints", values::only_empty, nothing).fixed(),
+    Attribute::new("vlan_transparent", values::only_none, none).fixed(),
+    Attribute::new("qos_policy_id", values::only_none, none),
+    Attribute::new("tags", values::tags, nothing),
+];
+
+/// What only administrators see.
+pub(crate) const HIDDEN: &[&str] =
+    &["provider:network_type", "provider:physical_network", "provider:segmentation_id"];
+
+pub(crate) fn may_see(context: &Context, network: &Network) -> bool {
+    context.may_see(&network.project) || network.flag("shared") || network.flag("router:external")
+}
+
+/// The network, if the caller may know of it.
+pub(crate) fn seen(tx: &mut Tx<'_>, context: &Context, id: NetworkId) -> Result<Network, Error> {
+    let network = rows::find(tx, id)?.filter(|network| may_see(context, network));
+    Ok(network.ok_or_else(|| not_found(KIND, id))?)
+}
+
+/// The network, if the caller may change it.
+pub(crate) fn owned(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    id: NetworkId,
+    rule: &str,
+) -> Result<Network, Error> {
+    let network = seen(tx, context, id)?;
+    if context.may_see(&network.project) { Ok(network) } else { Err(not_allowed(rule).into()) }
+}
+
+pub(crate) fn create(
+    tx: &mut Tx<'_>,
+    options: &Options,
+    context: &Context,
+    sent: &Body,
+    now: i64,
+) -> Result<Network, Error> {
+    let project = owner(context, sent)?;
+    let mut body = of_new(ATTRIBUTES, KIND, context, sent)?;
+    if !sent.contains_key("mtu") {
+        body.insert("mtu".into(), json!(options.mtu));
+    }
+    if body["mtu"].as_u64() > Some(options.mtu.into()) {
+        let most = options.mtu;
+        return Err(refused(
+            400,
+            "InvalidInput",
+            format!("Invalid input for operation: Requested MTU is too big, maximum is {most}."),
+        )
+        .into());
+    }
+    quotas::check(tx, &project, quotas::NETWORK, 1)?;
+    let segment = segment(tx, options, &mut body)?;
+    let network = Record::new(&project, body, now);
+    rows::insert(tx, &network, &segment).map_err(|error| match error {
+        kilonova_store::Error::Unique(_) => in_use(&network).into(),
+        other => Error::Store(other),
+    })?;
+    Ok(network)
+}
+
+/// What the network takes of the physical one: what is asked for, or a VLAN that is free.
+fn segment(tx: &mut Tx<'_>, options: &Options, body: &mut Body) -> Result<String, Error> {
+    let physical = body["provider:physical_network"].as_str().map(str::to_owned);
+    let vlan = body["provider:segmentation_id"].as_i64();
+    match (body["provider:network_type"].as_str(), physical, vlan) {
+        (None, None, None) => {}
+        (None, ..) => return Err(invalid("network_type required").into()),
+        (Some(_), Some(name), _) if name.is_empty() || name.contains([':', '%']) => {
+            return Err(invalid("physical_network is no name of a network").into());
+        }
+        (Some("flat"), Some(name), None) => return Ok(format!("flat:{name}")),
+        (Some("flat"), Some(_), Some(_)) => {
+            return Err(invalid("segmentation_id prohibited for flat provider network").into());
+        }
+        (Some("flat"), None, _) => {
+            return Err(invalid("physical_network required for flat provider network").into());
+        }
+        (Some(_), Some(name), Some(vlan)) => return Ok(format!("vlan:{name}:{vlan}")),
+        (Some(_), Some(name), None) => {
+            let mut ranges: Vec<_> =
+                options.vlan_ranges.iter().filter(|(of, ..)| *of == name).cloned().collect();
+            if ranges.is_empty() {
+                ranges = vec![(name, 1, 4094)];
+            }
+            return free_vlan(tx, &ranges, body);
+        }
+        (Some(_), None, Some(_)) => {
+            return Err(invalid(
+                "segmentation_id requires physical_network for VLAN provider \
+                                network",
+            )
+            .into());
+        }
+        (Some(_), None, None) => {}
+    }
+    free_vlan(tx, &options.vlan_ranges, body)
+}
+
+fn free_vlan(
+    tx: &mut Tx<'_>,
+    ranges: &[(String, u16, u16)],
+    body: &mut Body,
+) -> Result<String, Error> {
+    for (physical, first, last) in ranges {
+        let prefix = format!("vlan:{physical}:");
+        let taken = rows::segments(tx, &prefix)?;
+        let free = (*first..=*last).find(|vlan| !taken.contains(&format!("{prefix}{vlan}")));
+        if let Some(vlan) = free {
+            body.insert("provider:network_type".into(), json!("vlan"));
+            body.insert("provider:physical_network".into(), json!(physical));
+            body.insert("provider:segmentation_id".into(), json!(vlan));
+            return Ok(format!("{prefix}{vlan}"));
+        }
+    }
+    Err(refused(
+        503,
+        "NoNetworkAvailable",
+        "Unable to create the network. No tenant network is available for allocation.",
+    )
+    .into())
+}
+
+fn in_use(network: &Network) -> Fault {
+    let physical = network.text("provider:physical_network");
+    match network.body["provider:segmentation_id"].as_i64() {
+        Some(vlan) => refused(
+            409,
+            "VlanIdInUse",
+            format!(
+                "Unable to create the network. The VLAN {vlan} on physical network {physical} is in use."
+            ),
+        ),
+        None => refused(
+            409,
+            "FlatNetworkInUse",
+            format!("Unable to create the flat network. Physical network {physical} is in use."),
+        ),
+    }
+}
+
+pub(crate) fn update(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    id: NetworkId,
+    sent: &Body,
+    now: i64,
+) -> Result<Network, Error> {
+    let mut network = owned(tx, context, id, "update_network")?;
+    let set = of_change(ATTRIBUTES, KIND, context, sent)?;
+    let hidden = set.get("shared") == Some(&json!(false)) && network.flag("shared");
+    if hidden && foreign_ports(tx, &network)? {
+        return Err(refused(409, "InvalidSharedSetting", format!(
+            "Unable to reconfigure sharing settings for network {}. Multiple tenants are using it.",
+            network.text("name")
+        )).into());
+    }
+    network.change(set, now);
+    rows::update(tx, &network)?;
+    changes::note(tx, Change::Network(network.id))?;
+    Ok(network)
+}
+
+fn foreign_ports(tx: &mut Tx<'_>, network: &Network) -> Result<bool, Error> {
+    let wanted = ports::Wanted { network: Some(network.id.to_string()), ..Default::default() };
+    let foreign = |port: &ports::Port| {
+        !port.record.project.is_empty() && port.record.project != network.project
+    };
+    Ok(ports::list(tx, &wanted)?.iter().any(foreign))
+}
+
+pub(crate) fn delete(tx: &mut Tx<'_>, context: &Context, id: NetworkId) -> Result<(), Error> {
+    let network = owned(tx, context, id, "delete_network")?;
+    dhcp::leave(tx, &network)?;
+    let used = ports::on_network(tx, network.id)?;
+    if !used.is_empty() {
+        return Err(refused(409, "NetworkInUse", format!(
+            "Unable to complete operation on network {id}. There are one or more ports still in use \
+             on the network, id for these ports: {}.",
+            used.join(",")
+        )).into());
+    }
+    for subnet in subnets::of_network(tx, id)? {
+        subnets::delete(tx, subnet.record.id)?;
+    }
+    Ok(rows::delete(tx, id)?)
+}
+
+/// The networks that the caller sees, as they are shown.
+pub(crate) fn views(tx: &mut Tx<'_>, context: &Context) -> Result<Vec<Body>, Error> {
+    let viewer = viewer(context);
+    let all = subnets::list(tx, viewer.as_deref())?;
+    let networks = rows::list(tx, viewer.as_deref())?;
+    let subnets_of = |id: NetworkId| -> Vec<_> {
+        all.iter().filter(|subnet| subnet.network == id).map(|subnet| subnet.record.id).collect()
+    };
+    Ok(networks.iter().map(|network| view(network, subnets_of(network.id), context)).collect())
+}
+
+/// One, as it is shown.
+pub(crate) fn shown(tx: &mut Tx<'_>, network: &Network, context: &Context) -> Result<Body, Error> {
+    let subnets = subnets::of_network(tx, network.id)?;
+    Ok(view(network, subnets.iter().map(|subnet| subnet.record.id).collect(), context))
+}
+
+fn view(network: &Network, subnets: Vec<kilonova_ids::SubnetId>, context: &Context) -> Body {
+    let mut view = network.view();
+    for (key, value) in [
+        ("status", json!("ACTIVE")),
+        ("subnets", json!(subnets)),
+        ("availability_zones", json!(["nova"])),
+        ("ipv4_address_scope", Value::Null),
+        ("ipv6_address_scope", Value::Null),
+        ("l2_adjacency", json!(true)),
+    ] {
+        view.insert(key.to_owned(), value);
+    }
+    if !context.is_admin() {
+        view.retain(|key, _| !HIDDEN.contains(&key.as_str()));
+    }
+    view
+}

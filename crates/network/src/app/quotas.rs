@@ -1,0 +1,69 @@
+//! How much of the network a project may have.
+
+use std::collections::BTreeMap;
+
+use kilonova_store::Tx;
+
+use crate::Error;
+use crate::db::quotas as rows;
+use crate::error::refused;
+
+/// A resource by its place in [`RESOURCES`] and in what [`rows::used`] counts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Resource(usize);
+
+pub(crate) const NETWORK: Resource = Resource(0);
+pub(crate) const SUBNET: Resource = Resource(1);
+pub(crate) const PORT: Resource = Resource(2);
+pub(crate) const GROUP: Resource = Resource(3);
+pub(crate) const RULE: Resource = Resource(4);
+
+/// Names and Neutron's defaults; those that are counted come first.
+pub(crate) const RESOURCES: [(&str, i64); 9] = [
+    ("network", 100),
+    ("subnet", 100),
+    ("port", 500),
+    ("security_group", 10),
+    ("security_group_rule", 100),
+    ("floatingip", 50),
+    ("router", 10),
+    ("subnetpool", -1),
+    ("rbac_policy", 10),
+];
+
+/// A project's limits, by name.
+pub(crate) fn limits(tx: &mut Tx<'_>, project: &str) -> Result<BTreeMap<String, i64>, Error> {
+    let mut limits = defaults();
+    limits.extend(rows::of_project(tx, project)?);
+    Ok(limits)
+}
+
+pub(crate) fn defaults() -> BTreeMap<String, i64> {
+    RESOURCES.iter().map(|(name, most)| ((*name).to_owned(), *most)).collect()
+}
+
+/// What a project has, by name.
+pub(crate) fn used(tx: &mut Tx<'_>, project: &str) -> Result<BTreeMap<String, i64>, Error> {
+    let counted = rows::used(tx, project)?;
+    let of = |(at, (name, _)): (usize, &(&str, i64))| {
+        ((*name).to_owned(), counted.get(at).copied().unwrap_or(0))
+    };
+    Ok(RESOURCES.iter().enumerate().map(of).collect())
+}
+
+/// Refuses more than a project may have.
+pub(crate) fn check(
+    tx: &mut Tx<'_>,
+    project: &str,
+    resource: Resource,
+    more: i64,
+) -> Result<(), Error> {
+    let Some((name, default)) = RESOURCES.get(resource.0) else { return Ok(()) };
+    let most = rows::of_project(tx, project)?.get(*name).copied().unwrap_or(*default);
+    let used = rows::used(tx, project)?.get(resource.0).copied().unwrap_or(0);
+    if most < 0 || used + more <= most {
+        return Ok(());
+    }
+    let words = format!("Quota exceeded for resources: ['{name}'].");
+    Err(refused(409, "OverQuota", words).into())
+}

@@ -1,0 +1,250 @@
+//! Rules of security groups: each lets something through. They are made and removed, never changed.
+
+use kilonova_ids::{SecurityGroupId, SecurityGroupRuleId, parse_uuid_like};
+use kilonova_store::Tx;
+use kilonova_wire::{Context, Fault};
+use serde_json::{Value, json};
+
+use super::{groups, quotas, viewer};
+use crate::address::Cidr;
+use crate::attributes::{Attribute, empty, none, of_new};
+use crate::db::changes::{self, Change};
+use crate::db::groups::{self as rows, Group, Rule};
+use crate::error::{not_found, refused};
+use crate::record::{Body, Record};
+use crate::{Error, values};
+
+pub(crate) const KIND: &str = "security_group_rule";
+
+/// What may be set.
+pub(crate) const ATTRIBUTES: &[Attribute] = &[
+    Attribute::required("security_group_id", values::uuid),
+    Attribute::required("direction", values::direction),
+    Attribute::new("description", values::text, empty).fixed(),
+    Attribute::new("ethertype", values::ethertype, || json!("IPv4")).fixed(),
+    Attribute::new("protocol", values::protocol, none).fixed(),
+    Attribute::new("port_range_min", values::range_end, none).fixed(),
+    Attribute::new("port_range_max", values::range_end, none).fixed(),
+    Attribute::new("remote_ip_prefix", values::prefix_or_none, none).fixed(),
+    Attribute::new("remote_group_id", values::uuid_or_none, none).fixed(),
+    Attribute::new("remote_address_group_id", values::only_none, none).fixed(),
+];
+
+/// Adds a rule that lets through all of a family, from or to a group's members.
+pub(crate) fn allow(
+    tx: &mut Tx<'_>,
+    group: &Group,
+    direction: &str,
+    ethertype: &str,
+    remote: Option<SecurityGroupId>,
+    now: i64,
+) -> Result<(), Error> {
+    let body = json!({"description": "", "direction": direction, "ethertype": ethertype,
+        "protocol": null, "port_range_min": null, "port_range_max": null,
+        "remote_ip_prefix": null, "remote_group_id": remote, "remote_address_group_id": null});
+    let record = Record::new(&group.project, body.as_object().cloned().unwrap_or_default(), now);
+    Ok(rows::insert_rule(tx, &Rule { record, group: group.id })?)
+}
+
+pub(crate) fn create(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    sent: &Body,
+    now: i64,
+) -> Result<Rule, Error> {
+    let mut body = of_new(ATTRIBUTES, KIND, context, sent)?;
+    let id = parse_uuid_like(body["security_group_id"].as_str().unwrap_or_default());
+    let id = id.ok_or_else(|| not_found("security_group", &body["security_group_id"]))?;
+    let group = groups::seen(tx, context, id)?;
+    body.remove("security_group_id");
+    check(&body)?;
+    if let Some(remote) = body["remote_group_id"].as_str().and_then(parse_uuid_like) {
+        groups::usable(tx, context, &group.project, remote)?;
+    }
+    for rule in rows::rules_of(tx, id)? {
+        if same(&rule.record.body, &body) {
+            return Err(refused(
+                409,
+                "SecurityGroupRuleExists",
+                format!("Security group rule already exists. Rule id is {}.", rule.record.id),
+            )
+            .into());
+        }
+    }
+    quotas::check(tx, &group.project, quotas::RULE, 1)?;
+    // Two equal rules made at once meet on their group.
+    rows::touch(tx, id)?;
+    let rule = Rule { record: Record::new(&group.project, body, now), group: id };
+    rows::insert_rule(tx, &rule)?;
+    changes::note(tx, Change::Rules(id))?;
+    Ok(rule)
+}
+
+/// The number of a protocol that a rule names; none for any.
+pub(crate) fn protocol_number(name: &str) -> Option<Option<u8>> {
+    let number = match name {
+        "ip" => return Some(None),
+        "hopopt" => 0,
+        "icmp" => 1,
+        "igmp" => 2,
+        "ipip" => 4,
+        "tcp" => 6,
+        "egp" => 8,
+        "udp" => 17,
+        "dccp" => 33,
+        "ipv6-encap" => 41,
+        "ipv6-route" => 43,
+        "ipv6-frag" => 44,
+        "gre" => 47,
+        "esp" => 50,
+        "ah" => 51,
+        "icmpv6" | "ipv6-icmp" => 58,
+        "ipv6-nonxt" => 59,
+        "ipv6-opts" => 60,
+        "ospf" => 89,
+        "vrrp" => 112,
+        "pgm" => 113,
+        "sctp" => 132,
+        "udplite" => 136,
+        number => number.parse().ok()?,
+    };
+    Some(Some(number))
+}
+
+/// Whether two let the same through.
+fn same(one: &Body, other: &Body) -> bool {
+    let mut left = one.clone();
+    left.insert("description".into(), other["description"].clone());
+    left == *other
+}
+
+fn check(body: &Body) -> Result<(), Fault> {
+    let remote = body["remote_ip_prefix"].as_str().and_then(Cidr::parse);
+    if remote.is_some() && !body["remote_group_id"].is_null() {
+        return Err(refused(
+            400,
+            "SecurityGroupMultipleRemoteEntites",
+            "Only remote_ip_prefix or remote_group_id or remote_address_group_id may be provided.",
+        ));
+    }
+    let six = body["ethertype"] == "IPv6";
+    if let Some(remote) = remote.filter(|remote| (remote.version() == 6) != six) {
+        return Err(refused(
+            400,
+            "SecurityGroupRuleParameterConflict",
+            format!(
+                "Conflicting value ethertype {} for CIDR {remote}",
+                body["ethertype"].as_str().unwrap_or_default()
+            ),
+        ));
+    }
+    let (least, most) = (body["port_range_min"].as_i64(), body["port_range_max"].as_i64());
+    let protocol = body["protocol"].as_str();
+    if least.is_none() && most.is_none() {
+        return Ok(());
+    }
+    let no_range = || {
+        let shown = |end: Option<i64>| end.map_or("None".to_owned(), |end| end.to_string());
+        format!("port_range_min ({}) and port_range_max ({})", shown(least), shown(most))
+    };
+    match protocol {
+        None => Err(refused(
+            400,
+            "SecurityGroupProtocolRequiredWithPorts",
+            "Must also specify protocol if port range is given.",
+        )),
+        Some("icmp" | "icmpv6" | "ipv6-icmp" | "1" | "58") => {
+            let wrong = [("type", least), ("code", most)]
+                .into_iter()
+                .find(|(_, value)| value.is_some_and(|value| !(0..=255).contains(&value)));
+            if let Some((field, value)) = wrong {
+                return Err(refused(
+                    400,
+                    "SecurityGroupInvalidIcmpValue",
+                    format!(
+                        "Invalid value for ICMP {field} (port_range_{}) {}. It must be 0 to 255.",
+                        if field == "type" { "min" } else { "max" },
+                        value.unwrap_or_default()
+                    ),
+                ));
+            }
+            if least.is_none() {
+                return Err(refused(
+                    400,
+                    "SecurityGroupMissingIcmpType",
+                    format!(
+                        "ICMP code (port-range-max) {} is provided but ICMP type (port-range-min) is \
+                     missing.",
+                        most.unwrap_or_default()
+                    ),
+                ));
+            }
+            Ok(())
+        }
+        Some("tcp" | "udp" | "sctp" | "dccp" | "udplite" | "6" | "17" | "33" | "132" | "136") => {
+            match (least, most) {
+                (Some(0), _) | (_, Some(0)) => {
+                    Err(refused(400, "SecurityGroupInvalidPortValue", "Invalid value for port 0"))
+                }
+                (Some(least), Some(most)) if (1..=most).contains(&least) => Ok(()),
+                _ => Err(refused(
+                    400,
+                    "SecurityGroupInvalidPortRange",
+                    format!(
+                        "For TCP/UDP protocols, port_range_min must be <= port_range_max: {}",
+                        no_range()
+                    ),
+                )),
+            }
+        }
+        Some(other) => Err(refused(
+            400,
+            "SecurityGroupInvalidProtocolForPort",
+            format!(
+                "Invalid protocol {other} for port range, only supported for TCP, UDP, UDPLITE, SCTP and \
+             DCCP."
+            ),
+        )),
+    }
+}
+
+pub(crate) fn seen(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    id: SecurityGroupRuleId,
+) -> Result<Rule, Error> {
+    let missing = || not_found(KIND, id);
+    let rule = rows::find_rule(tx, id)?.ok_or_else(missing)?;
+    groups::seen(tx, context, rule.group).map_err(|_| missing())?;
+    Ok(rule)
+}
+
+pub(crate) fn delete(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    id: SecurityGroupRuleId,
+) -> Result<(), Error> {
+    let rule = seen(tx, context, id)?;
+    changes::note(tx, Change::Rules(rule.group))?;
+    Ok(rows::delete_rule(tx, rule.record.id)?)
+}
+
+/// Whether rules of other groups speak of the group.
+pub(crate) fn name_it(tx: &mut Tx<'_>, id: SecurityGroupId) -> Result<bool, Error> {
+    let text = json!(id);
+    let mut all = rows::list_rules(tx, None)?.into_iter();
+    Ok(all.any(|rule| rule.group != id && rule.record.body["remote_group_id"] == text))
+}
+
+pub(crate) fn views(tx: &mut Tx<'_>, context: &Context) -> Result<Vec<Body>, Error> {
+    Ok(rows::list_rules(tx, viewer(context).as_deref())?.iter().map(view).collect())
+}
+
+pub(crate) fn view(rule: &Rule) -> Body {
+    let mut view = rule.record.view();
+    view.insert("security_group_id".into(), json!(rule.group));
+    let prefix = rule.record.body.get("remote_ip_prefix").cloned().unwrap_or(Value::Null);
+    view.insert("normalized_cidr".into(), prefix);
+    view.insert("belongs_to_default_sg".into(), Value::Null);
+    view
+}

@@ -1,0 +1,277 @@
+//! Subnets: a prefix of a network, and which of its addresses ports are given.
+
+use std::net::IpAddr;
+
+use kilonova_ids::{NetworkId, SubnetId, SubnetKind, parse_uuid_like};
+use kilonova_store::{Error as StoreError, Tx};
+use kilonova_wire::time::now_micros;
+use kilonova_wire::{Context, Fault};
+use serde_json::{Value, json};
+
+use super::{dhcp, networks, quotas, viewer};
+use crate::address::{self, Cidr, Range, number};
+use crate::attributes::{Attribute, On, empty, none, nothing, of_change, of_new, owner, yes};
+use crate::db::changes::{self, Change};
+use crate::db::ports;
+use crate::db::subnets::{self as rows, Subnet};
+use crate::error::{invalid, not_allowed, not_found, refused};
+use crate::record::{Body, Record};
+use crate::{Error, values};
+
+pub(crate) const KIND: &str = "subnet";
+
+/// What may be set.
+pub(crate) const ATTRIBUTES: &[Attribute] = &[
+    Attribute::required("network_id", values::uuid),
+    Attribute::required("ip_version", values::version),
+    Attribute::required("cidr", values::cidr),
+    Attribute::new("name", values::text, empty),
+    Attribute::new("description", values::text, empty),
+    Attribute {
+        name: "gateway_ip",
+        check: values::ip_or_none,
+        on: On::Both,
+        default: Some(none),
+        admin: false,
+    },
+    Attribute::new("allocation_pools", values::pools, none),
+    Attribute::new("dns_nameservers", values::ips, nothing),
+    Attribute::new("host_routes", values::routes, nothing),
+    Attribute::new("enable_dhcp", values::flag, yes),
+    Attribute::new("ipv6_ra_mode", values::only_none, none).fixed(),
+    Attribute::new("ipv6_address_mode", values::only_none, none).fixed(),
+    Attribute::new("subnetpool_id", values::only_none, none).fixed(),
+    Attribute::new("prefixlen", values::only_none, none).fixed(),
+    Attribute::new("use_default_subnetpool", values::flag_or_none, none).fixed(),
+    Attribute::new("segment_id", values::only_none, none),
+    Attribute::new("service_types", values::only_empty, nothing),
+    Attribute::new("dns_publish_fixed_ip", values::flag, crate::attributes::no),
+    Attribute::new("tags", values::tags, nothing),
+];
+
+/// The prefix of a subnet that is kept.
+pub(crate) fn cidr(record: &Record<SubnetKind>) -> Result<Cidr, Error> {
+    let text = record.text("cidr");
+    Ok(Cidr::parse(text).ok_or_else(|| StoreError::Shape(format!("cidr {text}")))?)
+}
+
+/// The pools of a subnet that is kept.
+pub(crate) fn pools(record: &Record<SubnetKind>) -> Result<Vec<Range>, Error> {
+    let pools = record.body.get("allocation_pools").and_then(Value::as_array);
+    let range = |pool: &Value| -> Result<Range, Error> {
+        let end = |key: &str| pool[key].as_str().and_then(|text| text.parse::<IpAddr>().ok());
+        match (end("start"), end("end")) {
+            (Some(first), Some(last)) => Ok(Range { first: number(first), last: number(last) }),
+            _ => Err(StoreError::Shape(format!("pool {pool}")).into()),
+        }
+    };
+    pools.into_iter().flatten().map(range).collect()
+}
+
+/// The subnet, if the caller may know of it.
+pub(crate) fn seen(tx: &mut Tx<'_>, context: &Context, id: SubnetId) -> Result<Subnet, Error> {
+    let missing = || not_found(KIND, id);
+    let subnet = rows::find(tx, id)?.ok_or_else(missing)?;
+    if context.may_see(&subnet.record.project) {
+        return Ok(subnet);
+    }
+    networks::seen(tx, context, subnet.network).map_err(|_| missing())?;
+    Ok(subnet)
+}
+
+fn owned(tx: &mut Tx<'_>, context: &Context, id: SubnetId, rule: &str) -> Result<Subnet, Error> {
+    let subnet = seen(tx, context, id)?;
+    let network = networks::seen(tx, context, subnet.network)?;
+    if context.may_see(&subnet.record.project) || context.may_see(&network.project) {
+        return Ok(subnet);
+    }
+    Err(not_allowed(rule).into())
+}
+
+pub(crate) fn create(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    sent: &Body,
+    now: i64,
+) -> Result<Subnet, Error> {
+    let project = owner(context, sent)?;
+    let mut body = of_new(ATTRIBUTES, KIND, context, sent)?;
+    let id = parse_uuid_like::<NetworkId>(body["network_id"].as_str().unwrap_or_default());
+    let id = id.ok_or_else(|| not_found("network", &body["network_id"]))?;
+    let network = networks::owned(tx, context, id, "create_subnet")?;
+    quotas::check(tx, &project, quotas::SUBNET, 1)?;
+    for gone in ["prefixlen", "use_default_subnetpool", "network_id"] {
+        body.remove(gone);
+    }
+    let prefix = Cidr::parse(body["cidr"].as_str().unwrap_or_default())
+        .ok_or_else(|| invalid("the cidr is no prefix"))?;
+    if body["ip_version"].as_i64() != Some(prefix.version()) {
+        return Err(invalid(format!(
+            "The ip_version '{}' of the subnet does not match that of its cidr {prefix}",
+            body["ip_version"]
+        ))
+        .into());
+    }
+    if !sent.contains_key("gateway_ip") {
+        let first = prefix.usable().first;
+        body.insert("gateway_ip".into(), json!(address::address(prefix.base(), first)));
+    }
+    check(&prefix, &mut body)?;
+    for other in rows::of_network(tx, network.id)? {
+        if cidr(&other.record)?.overlaps(&prefix) {
+            return Err(invalid(format!(
+                "Requested subnet with cidr: {prefix} for network: {id} overlaps with another subnet"
+            ))
+            .into());
+        }
+    }
+    // Two that are made at once must not overlap: both write their network.
+    crate::db::networks::update(tx, &network)?;
+    let record = Record::new(&project, body, now);
+    let subnet = Subnet { record, network: id, cursor: address::key(0) };
+    rows::insert(tx, &subnet)?;
+    dhcp::settle(tx, &network, now)?;
+    Ok(subnet)
+}
+
+/// Gateway, pools and routes must go together; pools are made where none are named.
+fn check(prefix: &Cidr, body: &mut Body) -> Result<(), Fault> {
+    let like = prefix.base();
+    let family = |ip: &IpAddr| ip.is_ipv4() == like.is_ipv4();
+    let ip = |value: &Value| value.as_str().and_then(|text| text.parse::<IpAddr>().ok());
+    let gateway = ip(&body["gateway_ip"]);
+    if let Some(gateway) = gateway
+        && (!family(&gateway)
+            || (prefix.contains(gateway) && !prefix.usable().contains(number(gateway))))
+    {
+        return Err(invalid(format!("Gateway {gateway} is not valid on subnet {prefix}")));
+    }
+    for server in body["dns_nameservers"].as_array().into_iter().flatten().filter_map(ip) {
+        if !family(&server) {
+            return Err(invalid(format!(
+                "dns_nameserver '{server}' does not match the ip_version '{}'",
+                prefix.version()
+            )));
+        }
+    }
+    let ranges = match body["allocation_pools"].as_array() {
+        None => around(prefix.usable(), gateway.map(number)),
+        Some(pools) => {
+            let mut ranges = Vec::new();
+            for pool in pools {
+                ranges.push(one_pool(prefix, pool, (ip(&pool["start"]), ip(&pool["end"])))?);
+            }
+            ranges
+        }
+    };
+    for (at, range) in ranges.iter().enumerate() {
+        if let Some(gateway) = gateway.filter(|gateway| range.contains(number(*gateway))) {
+            return Err(refused(
+                409,
+                "GatewayConflictWithAllocationPools",
+                format!(
+                    "Gateway ip {gateway} conflicts with allocation pool {}.",
+                    named(*range, like)
+                ),
+            ));
+        }
+        if let Some(other) = ranges[..at].iter().find(|other| other.overlaps(*range)) {
+            return Err(refused(
+                409,
+                "OverlappingAllocationPools",
+                format!(
+                    "Found overlapping allocation pools: {} {} for subnet {prefix}.",
+                    named(*other, like),
+                    named(*range, like)
+                ),
+            ));
+        }
+    }
+    let views: Vec<Value> = ranges.into_iter().map(|range| range.view(like)).collect();
+    body.insert("allocation_pools".into(), views.into());
+    Ok(())
+}
+
+fn named(range: Range, like: IpAddr) -> String {
+    format!("{}-{}", address::address(like, range.first), address::address(like, range.last))
+}
+
+fn one_pool(
+    prefix: &Cidr,
+    pool: &Value,
+    ends: (Option<IpAddr>, Option<IpAddr>),
+) -> Result<Range, Fault> {
+    let (Some(first), Some(last)) = ends else {
+        return Err(invalid(format!("the allocation pool {pool} has no ends")));
+    };
+    let text = format!("{first}-{last}");
+    if number(first) > number(last) || first.is_ipv4() != last.is_ipv4() {
+        let words = format!("The allocation pool {text} is not valid.");
+        return Err(refused(400, "InvalidAllocationPool", words));
+    }
+    let inside = |ip: IpAddr| prefix.contains(ip) && prefix.usable().contains(number(ip));
+    if !inside(first) || !inside(last) {
+        let words = format!("The allocation pool {text} spans beyond the subnet cidr {prefix}.");
+        return Err(refused(400, "OutOfBoundsAllocationPool", words));
+    }
+    Ok(Range { first: number(first), last: number(last) })
+}
+
+/// All but the gateway.
+fn around(all: Range, gateway: Option<u128>) -> Vec<Range> {
+    match gateway.filter(|gateway| all.contains(*gateway)) {
+        None => vec![all],
+        Some(gateway) => {
+            let before =
+                (gateway > all.first).then(|| Range { first: all.first, last: gateway - 1 });
+            let after = (gateway < all.last).then(|| Range { first: gateway + 1, last: all.last });
+            before.into_iter().chain(after).collect()
+        }
+    }
+}
+
+pub(crate) fn update(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    id: SubnetId,
+    sent: &Body,
+    now: i64,
+) -> Result<Subnet, Error> {
+    let mut subnet = owned(tx, context, id, "update_subnet")?;
+    let set = of_change(ATTRIBUTES, KIND, context, sent)?;
+    subnet.record.change(set, now);
+    let prefix = cidr(&subnet.record)?;
+    check(&prefix, &mut subnet.record.body)?;
+    rows::update(tx, &subnet.record)?;
+    if let Some(network) = crate::db::networks::find(tx, subnet.network)? {
+        dhcp::settle(tx, &network, now)?;
+    }
+    changes::note(tx, Change::Network(subnet.network))?;
+    Ok(subnet)
+}
+
+pub(crate) fn delete(tx: &mut Tx<'_>, context: &Context, id: SubnetId) -> Result<(), Error> {
+    let subnet = owned(tx, context, id, "delete_subnet")?;
+    dhcp::leave_subnet(tx, &subnet)?;
+    if ports::on_subnet(tx, subnet.record.id)? {
+        return Err(refused(409, "SubnetInUse", format!(
+            "Unable to complete operation on subnet {id}: One or more ports have an IP allocation \
+             from this subnet."
+        )).into());
+    }
+    rows::delete(tx, id)?;
+    match crate::db::networks::find(tx, subnet.network)? {
+        Some(network) => dhcp::settle(tx, &network, now_micros()),
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn views(tx: &mut Tx<'_>, context: &Context) -> Result<Vec<Body>, Error> {
+    Ok(rows::list(tx, viewer(context).as_deref())?.iter().map(view).collect())
+}
+
+pub(crate) fn view(subnet: &Subnet) -> Body {
+    let mut view = subnet.record.view();
+    view.insert("network_id".into(), json!(subnet.network));
+    view
+}

@@ -1,0 +1,135 @@
+//! Rows of `security_groups` and of their rules. A project has one group that is its default.
+
+use kilonova_ids::{
+    SecurityGroupId, SecurityGroupKind, SecurityGroupRuleId, SecurityGroupRuleKind,
+};
+use kilonova_store::{Error, Row, Tx, params, statements};
+
+use super::{record, text};
+use crate::record::Record;
+
+pub(crate) type Group = Record<SecurityGroupKind>;
+
+/// A rule and whose it is.
+#[derive(Debug, Clone)]
+pub(crate) struct Rule {
+    pub record: Record<SecurityGroupRuleKind>,
+    pub group: SecurityGroupId,
+}
+
+statements! {
+    /// A new group; a second default of a project is none.
+    INSERT = "INSERT INTO security_groups (id, project_id, default_of, body, revision, created_at,
+        updated_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (default_of) DO NOTHING";
+    /// What a user may change.
+    UPDATE = "UPDATE security_groups SET body = ?2, revision = ?3, updated_at = ?4 WHERE id = ?1";
+    /// Whoever sets a group on a port touches it, so that nobody removes it meanwhile.
+    TOUCH = "UPDATE security_groups SET revision = revision WHERE id = ?1";
+    /// One.
+    FIND = "SELECT id, project_id, body, revision, created_at, updated_at FROM security_groups
+        WHERE id = ?1";
+    /// The default of a project.
+    DEFAULT = "SELECT id FROM security_groups WHERE default_of = ?1";
+    /// Those of a project; all without one.
+    LIST = "SELECT id, project_id, body, revision, created_at, updated_at FROM security_groups
+        WHERE CAST(?1 AS TEXT) IS NULL OR project_id = ?1 ORDER BY seq";
+    /// Gone.
+    DELETE = "DELETE FROM security_groups WHERE id = ?1";
+    /// A new rule.
+    INSERT_RULE = "INSERT INTO security_group_rules (id, project_id, security_group_id, body,
+        revision, created_at, updated_at, remote_group_id) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+    /// One rule.
+    FIND_RULE = "SELECT id, project_id, body, revision, created_at, updated_at, security_group_id
+        FROM security_group_rules WHERE id = ?1";
+    /// The rules of a group.
+    RULES_OF = "SELECT id, project_id, body, revision, created_at, updated_at, security_group_id
+        FROM security_group_rules WHERE security_group_id = ?1 ORDER BY seq";
+    /// The rules of a project's groups; all without one.
+    LIST_RULES = "SELECT r.id, r.project_id, r.body, r.revision, r.created_at, r.updated_at,
+        r.security_group_id FROM security_group_rules r
+        JOIN security_groups g ON g.id = r.security_group_id
+        WHERE CAST(?1 AS TEXT) IS NULL OR g.project_id = ?1 ORDER BY r.seq";
+    /// A rule goes.
+    DELETE_RULE = "DELETE FROM security_group_rules WHERE id = ?1";
+    /// The rules of a group go.
+    DELETE_RULES = "DELETE FROM security_group_rules WHERE security_group_id = ?1";
+}
+
+fn rule(row: &Row) -> Result<Rule, Error> {
+    Ok(Rule { record: record(row, 0)?, group: row.id(6)? })
+}
+
+/// Adds a group and says whether it is there: a project has one default only.
+pub(crate) fn insert(
+    tx: &mut Tx<'_>,
+    group: &Group,
+    default_of: Option<&str>,
+) -> Result<bool, Error> {
+    let values = params![
+        group.id,
+        &group.project,
+        default_of,
+        text(&group.body)?,
+        group.revision,
+        group.created_at,
+        group.updated_at,
+    ];
+    Ok(tx.execute(INSERT, values)? > 0)
+}
+
+pub(crate) fn update(tx: &mut Tx<'_>, group: &Group) -> Result<(), Error> {
+    let values = params![group.id, text(&group.body)?, group.revision, group.updated_at];
+    tx.execute(UPDATE, values).map(|_| ())
+}
+
+pub(crate) fn touch(tx: &mut Tx<'_>, id: SecurityGroupId) -> Result<(), Error> {
+    tx.execute(TOUCH, params![id]).map(|_| ())
+}
+
+pub(crate) fn find(tx: &mut Tx<'_>, id: SecurityGroupId) -> Result<Option<Group>, Error> {
+    tx.row(FIND, params![id])?.map(|row| record(&row, 0)).transpose()
+}
+
+pub(crate) fn default_of(tx: &mut Tx<'_>, project: &str) -> Result<Option<SecurityGroupId>, Error> {
+    tx.row(DEFAULT, params![project])?.map(|row| row.id(0)).transpose()
+}
+
+pub(crate) fn list(tx: &mut Tx<'_>, viewer: Option<&str>) -> Result<Vec<Group>, Error> {
+    tx.rows(LIST, params![viewer])?.iter().map(|row| record(row, 0)).collect()
+}
+
+pub(crate) fn delete(tx: &mut Tx<'_>, id: SecurityGroupId) -> Result<(), Error> {
+    tx.execute(DELETE_RULES, params![id])?;
+    tx.execute(DELETE, params![id]).map(|_| ())
+}
+
+pub(crate) fn insert_rule(tx: &mut Tx<'_>, rule: &Rule) -> Result<(), Error> {
+    let record = &rule.record;
+    let values = params![
+        record.id,
+        &record.project,
+        rule.group,
+        text(&record.body)?,
+        record.revision,
+        record.created_at,
+        record.updated_at,
+        record.body.get("remote_group_id").and_then(serde_json::Value::as_str),
+    ];
+    tx.execute(INSERT_RULE, values).map(|_| ())
+}
+
+pub(crate) fn find_rule(tx: &mut Tx<'_>, id: SecurityGroupRuleId) -> Result<Option<Rule>, Error> {
+    tx.row(FIND_RULE, params![id])?.as_ref().map(rule).transpose()
+}
+
+pub(crate) fn rules_of(tx: &mut Tx<'_>, group: SecurityGroupId) -> Result<Vec<Rule>, Error> {
+    tx.rows(RULES_OF, params![group])?.iter().map(rule).collect()
+}
+
+pub(crate) fn list_rules(tx: &mut Tx<'_>, viewer: Option<&str>) -> Result<Vec<Rule>, Error> {
+    tx.rows(LIST_RULES, params![viewer])?.iter().map(rule).collect()
+}
+
+pub(crate) fn delete_rule(tx: &mut Tx<'_>, id: SecurityGroupRuleId) -> Result<(), Error> {
+    tx.execute(DELETE_RULE, params![id]).map(|_| ())
+}

@@ -1,0 +1,89 @@
+//! Rows of `networks`. `segment` names what the network takes of the physical one, once.
+
+use kilonova_ids::{NetworkId, NetworkKind, PortId};
+use kilonova_store::{Error, Tx, params, statements};
+
+use super::{record, text};
+use crate::record::Record;
+
+pub(crate) type Network = Record<NetworkKind>;
+
+statements! {
+    /// A new one.
+    INSERT = "INSERT INTO networks (id, project_id, shared, segment, body, revision, created_at,
+        updated_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+    /// What a user may change.
+    UPDATE = "UPDATE networks SET shared = ?2, body = ?3, revision = ?4, updated_at = ?5
+        WHERE id = ?1";
+    /// One.
+    FIND = "SELECT id, project_id, body, revision, created_at, updated_at FROM networks
+        WHERE id = ?1";
+    /// Those that a project sees; all without one.
+    LIST = "SELECT id, project_id, body, revision, created_at, updated_at FROM networks
+        WHERE CAST(?1 AS TEXT) IS NULL OR project_id = ?1 OR shared = 1 ORDER BY seq";
+    /// VLANs in use, of a physical network.
+    SEGMENTS = "SELECT segment FROM networks WHERE segment LIKE ?1";
+    /// Who answers for addresses there.
+    DHCP_PORT = "SELECT dhcp_port FROM networks WHERE id = ?1";
+    /// Sets that.
+    SET_DHCP_PORT = "UPDATE networks SET dhcp_port = ?2 WHERE id = ?1";
+    /// Gone.
+    DELETE = "DELETE FROM networks WHERE id = ?1";
+}
+
+pub(crate) fn insert(tx: &mut Tx<'_>, network: &Network, segment: &str) -> Result<(), Error> {
+    let values = params![
+        network.id,
+        &network.project,
+        network.flag("shared"),
+        segment,
+        text(&network.body)?,
+        network.revision,
+        network.created_at,
+        network.updated_at,
+    ];
+    tx.execute(INSERT, values).map(|_| ())
+}
+
+pub(crate) fn update(tx: &mut Tx<'_>, network: &Network) -> Result<(), Error> {
+    let values = params![
+        network.id,
+        network.flag("shared"),
+        text(&network.body)?,
+        network.revision,
+        network.updated_at,
+    ];
+    tx.execute(UPDATE, values).map(|_| ())
+}
+
+pub(crate) fn find(tx: &mut Tx<'_>, id: NetworkId) -> Result<Option<Network>, Error> {
+    tx.row(FIND, params![id])?.map(|row| record(&row, 0)).transpose()
+}
+
+/// Those that a project sees; all without one.
+pub(crate) fn list(tx: &mut Tx<'_>, viewer: Option<&str>) -> Result<Vec<Network>, Error> {
+    tx.rows(LIST, params![viewer])?.iter().map(|row| record(row, 0)).collect()
+}
+
+/// Segments whose names begin so.
+pub(crate) fn segments(tx: &mut Tx<'_>, prefix: &str) -> Result<Vec<String>, Error> {
+    let rows = tx.rows(SEGMENTS, params![format!("{prefix}%")])?;
+    rows.iter().map(|row| row.string(0)).collect()
+}
+
+/// The port of who answers for addresses there.
+pub(crate) fn dhcp_port(tx: &mut Tx<'_>, id: NetworkId) -> Result<Option<PortId>, Error> {
+    tx.row(DHCP_PORT, params![id])?.map_or(Ok(None), |row| row.id_opt(0))
+}
+
+pub(crate) fn set_dhcp_port(
+    tx: &mut Tx<'_>,
+    id: NetworkId,
+    port: Option<PortId>,
+) -> Result<(), Error> {
+    tx.execute(SET_DHCP_PORT, params![id, port]).map(|_| ())
+}
+
+pub(crate) fn delete(tx: &mut Tx<'_>, id: NetworkId) -> Result<(), Error> {
+    tx.execute(DELETE, params![id]).map(|_| ())
+}

@@ -1,0 +1,270 @@
+//! Rows of `ports` and of `port_addresses`. `server_id` is set by the compute service alone, and so
+//! are `made_for` (the server that the port goes with) and `arq_id`.
+
+use std::net::IpAddr;
+
+use kilonova_ids::{ArqId, NetworkId, PortId, PortKind, ServerId, SubnetId};
+use kilonova_store::{Error, Row, Tx, params, statements};
+
+use super::{changes, record, text};
+use crate::address::{self, Range};
+use crate::record::Record;
+
+/// A port with its addresses.
+#[derive(Debug, Clone)]
+pub(crate) struct Port {
+    pub record: Record<PortKind>,
+    pub network: NetworkId,
+    pub mac: String,
+    pub device_id: String,
+    pub host: String,
+    pub server: Option<ServerId>,
+    pub made_for: Option<ServerId>,
+    /// Place among the ports of its server.
+    pub ordinal: i64,
+    pub arq: Option<ArqId>,
+    pub pci_slot: Option<String>,
+    /// What the guest is told of it.
+    pub tag: Option<String>,
+    pub addresses: Vec<(SubnetId, IpAddr)>,
+}
+
+/// Which ports a list is of; all must hold.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Wanted {
+    /// The project that looks; all without one.
+    pub viewer: Option<String>,
+    pub device: Option<String>,
+    pub network: Option<String>,
+}
+
+statements! {
+    /// A new one, if no other has its hardware address there.
+    INSERT = "INSERT INTO ports (id, project_id, network_id, mac, device_id, host, server_id,
+        made_for, ordinal, arq_id, pci_slot, tag, body, revision, created_at, updated_at)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
+        ON CONFLICT (network_id, mac) DO NOTHING";
+    /// All that can change.
+    UPDATE = "UPDATE ports SET mac = ?2, device_id = ?3, host = ?4, server_id = ?5, made_for = ?6,
+        ordinal = ?7, arq_id = ?8, pci_slot = ?9, tag = ?10, body = ?11, revision = ?12,
+        updated_at = ?13
+        WHERE id = ?1";
+    /// One.
+    FIND = "SELECT p.id, p.project_id, p.body, p.revision, p.created_at, p.updated_at, p.network_id,
+        p.mac, p.device_id, p.host, p.server_id, p.made_for, p.ordinal, p.arq_id, p.pci_slot,
+        a.subnet_id, a.address, p.tag FROM ports p LEFT JOIN port_addresses a ON a.port_id = p.id
+        WHERE p.id = ?1 ORDER BY a.ordinal";
+    /// Those of a server.
+    OF_SERVER = "SELECT p.id, p.project_id, p.body, p.revision, p.created_at, p.updated_at,
+        p.network_id, p.mac, p.device_id, p.host, p.server_id, p.made_for, p.ordinal, p.arq_id,
+        p.pci_slot, a.subnet_id, a.address, p.tag FROM ports p
+        LEFT JOIN port_addresses a ON a.port_id = p.id
+        WHERE p.server_id = ?1 ORDER BY p.ordinal, p.seq, a.ordinal";
+    /// Those that a project sees, of its own or on its networks.
+    LIST = "SELECT p.id, p.project_id, p.body, p.revision, p.created_at, p.updated_at, p.network_id,
+        p.mac, p.device_id, p.host, p.server_id, p.made_for, p.ordinal, p.arq_id, p.pci_slot,
+        a.subnet_id, a.address, p.tag FROM ports p JOIN networks n ON n.id = p.network_id
+        LEFT JOIN port_addresses a ON a.port_id = p.id
+        WHERE (CAST(?1 AS TEXT) IS NULL OR p.project_id = ?1 OR n.project_id = ?1)
+          AND (CAST(?2 AS TEXT) IS NULL OR p.device_id = ?2)
+          AND (CAST(?3 AS TEXT) IS NULL OR p.network_id = ?3)
+        ORDER BY p.seq, a.ordinal";
+    /// Servers with such an address.
+    SERVERS_AT = "SELECT DISTINCT p.server_id FROM port_addresses a JOIN ports p ON p.id = a.port_id
+        WHERE p.server_id IS NOT NULL AND a.address LIKE ?1 ESCAPE '\\'";
+    /// Ports of a network, some.
+    ON_NETWORK = "SELECT id FROM ports WHERE network_id = ?1 ORDER BY seq LIMIT 10";
+    /// A port that a security group is set on.
+    WITH_TEXT = "SELECT id FROM ports WHERE body LIKE ?1 LIMIT 1";
+    /// The addresses in use, from one to another.
+    TAKEN = "SELECT address_key FROM port_addresses WHERE subnet_id = ?1 AND address_key >= ?2
+        AND address_key <= ?3 ORDER BY address_key LIMIT 256";
+    /// Takes an address, if nobody has it.
+    TAKE = "INSERT INTO port_addresses (subnet_id, address_key, port_id, ordinal, address)
+        VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (subnet_id, address_key) DO NOTHING";
+    /// Whether a subnet is in use.
+    ON_SUBNET = "SELECT port_id FROM port_addresses WHERE subnet_id = ?1 LIMIT 1";
+    /// Gives the addresses of a port back.
+    FREE = "DELETE FROM port_addresses WHERE port_id = ?1";
+    /// Gives an address back.
+    FREE_ON = "DELETE FROM port_addresses WHERE port_id = ?1 AND subnet_id = ?2";
+    /// Gone.
+    DELETE = "DELETE FROM ports WHERE id = ?1";
+    /// The server's ports are where it is.
+    BIND = "UPDATE ports SET host = ?2, arq_id = NULL, pci_slot = NULL, updated_at = ?3,
+        revision = revision + 1 WHERE server_id = ?1";
+    /// The device of a port.
+    SET_DEVICE = "UPDATE ports SET arq_id = ?3, pci_slot = ?4 WHERE id = ?1 AND server_id = ?2";
+    /// Gives the addresses of the ports back that were made for a server.
+    FREE_OF_SERVER = "DELETE FROM port_addresses WHERE port_id IN
+        (SELECT id FROM ports WHERE made_for = ?1)";
+    /// Ports that were made for a server go with it.
+    DELETE_OF_SERVER = "DELETE FROM ports WHERE made_for = ?1";
+    /// Others stay, without it.
+    LEAVE_SERVER = "UPDATE ports SET server_id = NULL, device_id = '', host = '', arq_id = NULL,
+        pci_slot = NULL, tag = NULL, revision = revision + 1, updated_at = ?2 WHERE server_id = ?1";
+    /// How many a project has.
+    COUNT = "SELECT COUNT(*) FROM ports WHERE project_id = ?1";
+}
+
+fn fold(rows: &[Row]) -> Result<Vec<Port>, Error> {
+    let mut ports: Vec<Port> = Vec::new();
+    for row in rows {
+        let id: PortId = row.id(0)?;
+        if ports.last().is_none_or(|last| last.record.id != id) {
+            ports.push(Port {
+                record: record(row, 0)?,
+                network: row.id(6)?,
+                mac: row.string(7)?,
+                device_id: row.string(8)?,
+                host: row.string(9)?,
+                server: row.id_opt(10)?,
+                made_for: row.id_opt(11)?,
+                ordinal: row.int(12)?,
+                arq: row.id_opt(13)?,
+                pci_slot: row.string_opt(14)?,
+                tag: row.string_opt(17)?,
+                addresses: Vec::new(),
+            });
+        }
+        if let (Some(subnet), Some(address)) = (row.id_opt(15)?, row.text_opt(16)?) {
+            let address =
+                address.parse().map_err(|_| Error::Shape(format!("address {address}")))?;
+            if let Some(port) = ports.last_mut() {
+                port.addresses.push((subnet, address));
+            }
+        }
+    }
+    Ok(ports)
+}
+
+/// Adds the port, without its addresses; says whether its hardware address was free.
+pub(crate) fn insert(tx: &mut Tx<'_>, port: &Port) -> Result<bool, Error> {
+    let record = &port.record;
+    let values = params![
+        record.id,
+        &record.project,
+        port.network,
+        &port.mac,
+        &port.device_id,
+        &port.host,
+        port.server,
+        port.made_for,
+        port.ordinal,
+        port.arq,
+        port.pci_slot.clone(),
+        port.tag.clone(),
+        text(&record.body)?,
+        record.revision,
+        record.created_at,
+        record.updated_at,
+    ];
+    Ok(tx.execute(INSERT, values)? > 0)
+}
+
+/// Writes the row anew, without its addresses.
+pub(crate) fn update(tx: &mut Tx<'_>, port: &Port) -> Result<(), Error> {
+    let record = &port.record;
+    let values = params![
+        record.id,
+        &port.mac,
+        &port.device_id,
+        &port.host,
+        port.server,
+        port.made_for,
+        port.ordinal,
+        port.arq,
+        port.pci_slot.clone(),
+        port.tag.clone(),
+        text(&record.body)?,
+        record.revision,
+        record.updated_at,
+    ];
+    tx.execute(UPDATE, values).map(|_| ())
+}
+
+pub(crate) fn find(tx: &mut Tx<'_>, id: PortId) -> Result<Option<Port>, Error> {
+    Ok(fold(&tx.rows(FIND, params![id])?)?.pop())
+}
+
+pub(crate) fn of_server(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<Port>, Error> {
+    fold(&tx.rows(OF_SERVER, params![server])?)
+}
+
+pub(crate) fn list(tx: &mut Tx<'_>, wanted: &Wanted) -> Result<Vec<Port>, Error> {
+    let Wanted { viewer, device, network } = wanted.clone();
+    fold(&tx.rows(LIST, params![viewer, device, network])?)
+}
+
+pub(crate) fn on_network(tx: &mut Tx<'_>, network: NetworkId) -> Result<Vec<String>, Error> {
+    tx.rows(ON_NETWORK, params![network])?.iter().map(|row| row.string(0)).collect()
+}
+
+pub(crate) fn has_group(tx: &mut Tx<'_>, group: impl std::fmt::Display) -> Result<bool, Error> {
+    Ok(tx.row(WITH_TEXT, params![format!("%\"{group}\"%")])?.is_some())
+}
+
+pub(crate) fn taken(tx: &mut Tx<'_>, subnet: SubnetId, range: Range) -> Result<Vec<u128>, Error> {
+    let (first, last) = (address::key(range.first), address::key(range.last));
+    let rows = tx.rows(TAKEN, params![subnet, first, last])?;
+    rows.iter().map(|row| address::number_of(row.text(0)?)).collect()
+}
+
+/// Takes an address and says whether it was free.
+pub(crate) fn take(
+    tx: &mut Tx<'_>,
+    port: PortId,
+    ordinal: usize,
+    subnet: SubnetId,
+    ip: IpAddr,
+) -> Result<bool, Error> {
+    let key = address::key(address::number(ip));
+    let ordinal = i64::try_from(ordinal).unwrap_or(i64::MAX);
+    Ok(tx.execute(TAKE, params![subnet, key, port, ordinal, ip.to_string()])? > 0)
+}
+
+pub(crate) fn on_subnet(tx: &mut Tx<'_>, subnet: SubnetId) -> Result<bool, Error> {
+    Ok(tx.row(ON_SUBNET, params![subnet])?.is_some())
+}
+
+pub(crate) fn free(tx: &mut Tx<'_>, port: PortId) -> Result<(), Error> {
+    tx.execute(FREE, params![port]).map(|_| ())
+}
+
+pub(crate) fn free_on(tx: &mut Tx<'_>, port: PortId, subnet: SubnetId) -> Result<(), Error> {
+    tx.execute(FREE_ON, params![port, subnet]).map(|_| ())
+}
+
+pub(crate) fn delete(tx: &mut Tx<'_>, port: PortId) -> Result<(), Error> {
+    changes::note_port(tx, port)?;
+    free(tx, port)?;
+    tx.execute(DELETE, params![port]).map(|_| ())
+}
+
+/// The server's ports are on that host, or on none, and have no device yet.
+pub(crate) fn bind(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    host: Option<&str>,
+    now: i64,
+) -> Result<(), Error> {
+    tx.execute(BIND, params![server, host.unwrap_or_default(), now]).map(|_| ())
+}
+
+pub(crate) fn set_device(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    port: PortId,
+    arq: ArqId,
+    slot: &str,
+) -> Result<(), Error> {
+    tx.execute(SET_DEVICE, params![port, server, arq, slot]).map(|_| ())
+}
+
+/// Ports that were made for the server go; the others are nobody's.
+pub(crate) fn leave_server(tx: &mut Tx<'_>, server: ServerId, now: i64) -> Result<(), Error> {
+    changes::note_server(tx, server)?;
+    tx.execute(FREE_OF_SERVER, params![server])?;
+    tx.execute(DELETE_OF_SERVER, params![server])?;
+    tx.execute(LEAVE_SERVER, params![server, now]).map(|_| ())
+}

@@ -1,0 +1,51 @@
+//! Rows of `network_quotas`: limits of projects that differ from the defaults; and what is used.
+
+use std::collections::BTreeMap;
+
+use kilonova_store::{Error, Tx, params, statements};
+
+statements! {
+    /// A project's own limits.
+    OF_PROJECT = "SELECT resource, most FROM network_quotas WHERE project_id = ?1";
+    /// All of them.
+    ALL = "SELECT project_id, resource, most FROM network_quotas ORDER BY project_id, resource";
+    /// Sets one.
+    PUT = "INSERT INTO network_quotas (project_id, resource, most) VALUES (?1, ?2, ?3)
+        ON CONFLICT (project_id, resource) DO UPDATE SET most = excluded.most";
+    /// Back to the defaults.
+    DELETE = "DELETE FROM network_quotas WHERE project_id = ?1";
+    /// How much a project has.
+    USED = "SELECT (SELECT COUNT(*) FROM networks WHERE project_id = ?1),
+        (SELECT COUNT(*) FROM subnets WHERE project_id = ?1),
+        (SELECT COUNT(*) FROM ports WHERE project_id = ?1),
+        (SELECT COUNT(*) FROM security_groups WHERE project_id = ?1),
+        (SELECT COUNT(*) FROM security_group_rules WHERE project_id = ?1)";
+}
+
+pub(crate) fn of_project(tx: &mut Tx<'_>, project: &str) -> Result<BTreeMap<String, i64>, Error> {
+    let rows = tx.rows(OF_PROJECT, params![project])?;
+    rows.iter().map(|row| Ok((row.string(0)?, row.int(1)?))).collect()
+}
+
+pub(crate) fn all(tx: &mut Tx<'_>) -> Result<BTreeMap<String, BTreeMap<String, i64>>, Error> {
+    let mut all: BTreeMap<String, BTreeMap<String, i64>> = BTreeMap::new();
+    for row in tx.rows(ALL, params![])? {
+        all.entry(row.string(0)?).or_default().insert(row.string(1)?, row.int(2)?);
+    }
+    Ok(all)
+}
+
+pub(crate) fn put(tx: &mut Tx<'_>, project: &str, resource: &str, most: i64) -> Result<(), Error> {
+    tx.execute(PUT, params![project, resource, most]).map(|_| ())
+}
+
+pub(crate) fn delete(tx: &mut Tx<'_>, project: &str) -> Result<(), Error> {
+    tx.execute(DELETE, params![project]).map(|_| ())
+}
+
+/// Networks, subnets, ports, security groups and their rules of a project.
+pub(crate) fn used(tx: &mut Tx<'_>, project: &str) -> Result<[i64; 5], Error> {
+    let row = tx.row(USED, params![project])?;
+    let row = row.ok_or_else(|| Error::Shape("COUNT returned no row".into()))?;
+    Ok([row.int(0)?, row.int(1)?, row.int(2)?, row.int(3)?, row.int(4)?])
+}

@@ -1,0 +1,66 @@
+//! The tables of the network service.
+//!
+//! References keep what hangs on a row from outliving it, on both databases and whoever is at work
+//! at the same time; unique keys keep an address, a hardware address and a VLAN to one owner.
+
+use kilonova_store::Migration;
+
+/// The schema, step by step.
+pub const MIGRATIONS: &[Migration] = &[Migration {
+    name: "network-1-tables",
+    sql: "
+CREATE TABLE networks (
+    seq {serial}, id TEXT NOT NULL UNIQUE, project_id TEXT NOT NULL, shared BIGINT NOT NULL,
+    segment TEXT UNIQUE, dhcp_port TEXT, body TEXT NOT NULL, revision BIGINT NOT NULL,
+    created_at BIGINT NOT NULL, updated_at BIGINT NOT NULL
+);
+CREATE INDEX networks_project ON networks (project_id);
+CREATE TABLE subnets (
+    seq {serial}, id TEXT NOT NULL UNIQUE, project_id TEXT NOT NULL,
+    network_id TEXT NOT NULL REFERENCES networks (id), cursor TEXT NOT NULL, body TEXT NOT NULL,
+    revision BIGINT NOT NULL, created_at BIGINT NOT NULL, updated_at BIGINT NOT NULL
+);
+CREATE INDEX subnets_network ON subnets (network_id);
+CREATE TABLE ports (
+    seq {serial}, id TEXT NOT NULL UNIQUE, project_id TEXT NOT NULL,
+    network_id TEXT NOT NULL REFERENCES networks (id), mac TEXT NOT NULL, device_id TEXT NOT NULL,
+    host TEXT NOT NULL, server_id TEXT, made_for TEXT, ordinal BIGINT NOT NULL, arq_id TEXT,
+    pci_slot TEXT, tag TEXT, body TEXT NOT NULL, revision BIGINT NOT NULL,
+    created_at BIGINT NOT NULL, updated_at BIGINT NOT NULL,
+    UNIQUE (network_id, mac)
+);
+CREATE INDEX ports_project ON ports (project_id);
+CREATE INDEX ports_device ON ports (device_id);
+CREATE INDEX ports_server ON ports (server_id, ordinal);
+CREATE TABLE port_addresses (
+    subnet_id TEXT NOT NULL REFERENCES subnets (id), address_key TEXT NOT NULL,
+    port_id TEXT NOT NULL REFERENCES ports (id), ordinal BIGINT NOT NULL, address TEXT NOT NULL,
+    PRIMARY KEY (subnet_id, address_key)
+);
+CREATE INDEX port_addresses_port ON port_addresses (port_id, ordinal);
+CREATE TABLE security_groups (
+    seq {serial}, id TEXT NOT NULL UNIQUE, project_id TEXT NOT NULL, default_of TEXT UNIQUE,
+    body TEXT NOT NULL, revision BIGINT NOT NULL,
+    created_at BIGINT NOT NULL, updated_at BIGINT NOT NULL
+);
+CREATE INDEX security_groups_project ON security_groups (project_id);
+CREATE TABLE security_group_rules (
+    seq {serial}, id TEXT NOT NULL UNIQUE, project_id TEXT NOT NULL,
+    security_group_id TEXT NOT NULL REFERENCES security_groups (id), remote_group_id TEXT,
+    body TEXT NOT NULL, revision BIGINT NOT NULL, created_at BIGINT NOT NULL, updated_at BIGINT NOT NULL
+);
+CREATE INDEX security_group_rules_group ON security_group_rules (security_group_id);
+CREATE INDEX security_group_rules_remote ON security_group_rules (remote_group_id);
+CREATE TABLE port_groups (
+    group_id TEXT NOT NULL REFERENCES security_groups (id),
+    port_id TEXT NOT NULL REFERENCES ports (id) ON DELETE CASCADE,
+    PRIMARY KEY (group_id, port_id)
+);
+CREATE INDEX port_groups_port ON port_groups (port_id);
+CREATE TABLE network_changes (seq {serial}, kind TEXT NOT NULL, id TEXT NOT NULL);
+CREATE TABLE network_quotas (
+    project_id TEXT NOT NULL, resource TEXT NOT NULL, most BIGINT NOT NULL,
+    PRIMARY KEY (project_id, resource)
+);
+",
+}];

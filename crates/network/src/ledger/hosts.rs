@@ -1,0 +1,202 @@
+//! What hosts have to know of security groups, and who has to be told of what has changed.
+
+use std::collections::BTreeSet;
+
+use kilonova_ids::{SecurityGroupId, ServerId};
+use kilonova_node_api::{
+    Direction, Filters, Group, Members, Pair, PortFilter, Prefix, Remote, Rule,
+};
+use kilonova_store::{Row, Tx, Value};
+use serde_json::Value as Json;
+
+use super::show::{MOST, places, shape};
+use crate::Error;
+use crate::app::rules::protocol_number;
+use crate::db::changes;
+pub use crate::db::changes::Change;
+use crate::record::Body;
+
+/// Whether something has changed that hosts have not been told of.
+///
+/// # Errors
+/// The database's; so for all functions here.
+pub fn has_changed(tx: &mut Tx<'_>) -> Result<bool, Error> {
+    Ok(changes::any(tx)?)
+}
+
+/// What has changed; it is the caller's to tell from now on.
+pub fn take_changes(tx: &mut Tx<'_>) -> Result<Vec<Change>, Error> {
+    Ok(changes::take(tx)?)
+}
+
+/// Something is to be told later.
+pub fn put_back(tx: &mut Tx<'_>, change: Change) -> Result<(), Error> {
+    Ok(changes::note(tx, change)?)
+}
+
+/// Runs a query over ids, some at a time.
+fn over(tx: &mut Tx<'_>, sql: &str, ids: &BTreeSet<String>) -> Result<Vec<Row>, Error> {
+    let ids: Vec<&String> = ids.iter().collect();
+    let mut rows = Vec::new();
+    for some in ids.chunks(MOST) {
+        let sql = sql.replace("{}", &places(some.len()));
+        let values: Vec<Value> = some.iter().map(|id| Value::from(*id)).collect();
+        rows.extend(tx.rows(&sql, &values)?);
+    }
+    Ok(rows)
+}
+
+fn servers(rows: &[Row]) -> Result<BTreeSet<ServerId>, Error> {
+    Ok(rows.iter().map(|row| row.id(0)).collect::<Result<_, kilonova_store::Error>>()?)
+}
+
+/// The servers whose hosts have to know other security groups now.
+pub fn filtered_otherwise(
+    tx: &mut Tx<'_>,
+    changes: &[Change],
+) -> Result<BTreeSet<ServerId>, Error> {
+    let (mut groups, mut named) = (BTreeSet::new(), BTreeSet::new());
+    for change in changes {
+        match change {
+            Change::Rules(id) => groups.insert(id.to_string()),
+            Change::Members(id) => named.insert(id.to_string()),
+            Change::Port(_) | Change::Network(_) => false,
+        };
+    }
+    let naming = "SELECT DISTINCT security_group_id FROM security_group_rules
+        WHERE remote_group_id IN ({})";
+    for row in over(tx, naming, &named)? {
+        groups.insert(row.string(0)?);
+    }
+    let having = "SELECT DISTINCT p.server_id FROM port_groups g JOIN ports p ON p.id = g.port_id
+        WHERE g.group_id IN ({}) AND p.server_id IS NOT NULL";
+    let mut found = servers(&over(tx, having, &groups)?)?;
+    for change in changes {
+        if matches!(change, Change::Port(_)) {
+            found.extend(connected_otherwise(tx, *change)?);
+        }
+    }
+    Ok(found)
+}
+
+/// The servers whose guests may be connected otherwise now.
+pub fn connected_otherwise(tx: &mut Tx<'_>, change: Change) -> Result<BTreeSet<ServerId>, Error> {
+    let (sql, id) = match change {
+        Change::Port(id) => (
+            "SELECT server_id FROM ports WHERE id IN ({}) AND server_id IS NOT NULL",
+            id.to_string(),
+        ),
+        Change::Network(id) => (
+            "SELECT DISTINCT server_id FROM ports WHERE network_id IN ({})
+             AND server_id IS NOT NULL",
+            id.to_string(),
+        ),
+        Change::Rules(_) | Change::Members(_) => return Ok(BTreeSet::new()),
+    };
+    servers(&over(tx, sql, &BTreeSet::from([id]))?)
+}
+
+/// What is to be let through to these servers and from them, wherever they are.
+pub fn filters(tx: &mut Tx<'_>, of: &[ServerId]) -> Result<Filters, Error> {
+    let of: BTreeSet<String> = of.iter().map(ServerId::to_string).collect();
+    let mut filters = Filters::default();
+    let ports = "SELECT id, body FROM ports WHERE server_id IN ({}) ORDER BY seq";
+    for row in over(tx, ports, &of)? {
+        filters.ports.push(port(&row)?);
+    }
+    let groups: BTreeSet<SecurityGroupId> =
+        filters.ports.iter().flat_map(|port| port.groups.iter().copied()).collect();
+    filters.groups = groups.iter().map(|id| Group { id: *id, rules: Vec::new() }).collect();
+    let ids: BTreeSet<String> = groups.iter().map(SecurityGroupId::to_string).collect();
+    let rules = "SELECT security_group_id, body FROM security_group_rules
+        WHERE security_group_id IN ({}) ORDER BY seq";
+    let mut named = BTreeSet::new();
+    for row in over(tx, rules, &ids)? {
+        let id: SecurityGroupId = row.id(0)?;
+        let rule = rule(&serde_json::from_str(row.text(1)?).map_err(shape)?)?;
+        if let Some(Remote::Group(remote)) = rule.remote {
+            named.insert(remote);
+        }
+        if let Some(group) = filters.groups.iter_mut().find(|group| group.id == id) {
+            group.rules.push(rule);
+        }
+    }
+    filters.members =
+        named.iter().map(|id| Members { group: *id, addresses: Vec::new() }).collect();
+    let named: BTreeSet<String> = named.iter().map(SecurityGroupId::to_string).collect();
+    let members = "SELECT g.group_id, a.address, CASE
+            WHEN p.body LIKE '%\"allowed_address_pairs\":[]%' THEN NULL ELSE p.body END
+        FROM port_groups g JOIN ports p ON p.id = g.port_id
+        JOIN port_addresses a ON a.port_id = p.id WHERE g.group_id IN ({}) ORDER BY a.address";
+    for row in over(tx, members, &named)? {
+        let id: SecurityGroupId = row.id(0)?;
+        let Some(members) = filters.members.iter_mut().find(|one| one.group == id) else {
+            continue;
+        };
+        members.addresses.extend(Prefix::parse(row.text(1)?));
+        if let Some(body) = row.text_opt(2)? {
+            let body: Body = serde_json::from_str(body).map_err(shape)?;
+            members.addresses.extend(pairs(&body).into_iter().map(|pair| pair.prefix));
+        }
+    }
+    for members in &mut filters.members {
+        members.addresses.sort_unstable();
+        members.addresses.dedup();
+    }
+    Ok(filters)
+}
+
+fn port(row: &Row) -> Result<PortFilter, Error> {
+    let body: Body = serde_json::from_str(row.text(1)?).map_err(shape)?;
+    let flag = |key: &str| body.get(key).and_then(Json::as_bool).unwrap_or(true);
+    let groups = body.get("security_groups").and_then(Json::as_array).into_iter().flatten();
+    Ok(PortFilter {
+        port: row.id(0)?,
+        up: flag("admin_state_up"),
+        secure: flag("port_security_enabled"),
+        groups: groups.filter_map(|id| id.as_str()?.parse().ok()).collect(),
+        pairs: pairs(&body),
+    })
+}
+
+fn pairs(body: &Body) -> Vec<Pair> {
+    let pairs = body.get("allowed_address_pairs").and_then(Json::as_array);
+    let pair = |pair: &Json| {
+        Some(Pair {
+            mac: pair["mac_address"].as_str().map(str::to_owned),
+            prefix: Prefix::parse(pair["ip_address"].as_str()?)?,
+        })
+    };
+    pairs.into_iter().flatten().filter_map(pair).collect()
+}
+
+/// A rule as hosts apply it.
+fn rule(body: &Body) -> Result<Rule, Error> {
+    let text = |key: &str| body.get(key).and_then(Json::as_str);
+    let end = |key: &str| {
+        let end = body.get(key).and_then(Json::as_i64);
+        end.and_then(|end| u16::try_from(end).ok())
+    };
+    let protocol = match text("protocol") {
+        None => None,
+        Some(name) => protocol_number(name).ok_or_else(|| shape(format!("protocol {name}")))?,
+    };
+    let remote = match (text("remote_ip_prefix"), text("remote_group_id")) {
+        (Some(prefix), _) => Some(Remote::Prefix(
+            Prefix::parse(prefix).ok_or_else(|| shape(format!("prefix {prefix}")))?,
+        )),
+        (None, Some(group)) => Some(Remote::Group(group.parse().map_err(shape)?)),
+        (None, None) => None,
+    };
+    Ok(Rule {
+        direction: match text("direction") {
+            Some("ingress") => Direction::Ingress,
+            _ => Direction::Egress,
+        },
+        six: text("ethertype") == Some("IPv6"),
+        protocol,
+        first: end("port_range_min"),
+        last: end("port_range_max"),
+        remote,
+    })
+}

@@ -1,0 +1,156 @@
+//! What the compute service asks before it connects a server, and the groups of a server's ports.
+
+use kilonova_ids::{NetworkId, PortId, SecurityGroupId, ServerId};
+use kilonova_store::Tx;
+use serde_json::{Value, json};
+
+use crate::Error;
+use crate::app::{groups, quotas};
+use crate::db::networks::Network;
+use crate::db::{networks, ports, subnets};
+
+/// A network as far as a boot is concerned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetworkFacts {
+    /// Its id.
+    pub id: NetworkId,
+    /// Its name.
+    pub name: String,
+    /// Whose it is.
+    pub project: String,
+    /// Whether others may use it.
+    pub shared: bool,
+    /// Whether it leads outside; guests are not put there by themselves.
+    pub external: bool,
+    /// Whether security groups apply there.
+    pub secure: bool,
+    /// Whether there are addresses on it.
+    pub has_subnets: bool,
+}
+
+/// A port as far as a boot is concerned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortFacts {
+    /// Its id.
+    pub id: PortId,
+    /// Whose it is.
+    pub project: String,
+    /// Its network.
+    pub network: NetworkId,
+    /// Whether it is somebody's.
+    pub taken: bool,
+    /// Whether it has an address, or needs none.
+    pub has_address: bool,
+    /// Whether it is an accelerator of its own.
+    pub accelerator: bool,
+    /// The profile of its device.
+    pub device_profile: Option<String>,
+}
+
+fn facts(network: &Network, has_subnets: bool) -> NetworkFacts {
+    NetworkFacts {
+        id: network.id,
+        name: network.text("name").to_owned(),
+        project: network.project.clone(),
+        shared: network.flag("shared"),
+        external: network.flag("router:external"),
+        secure: network.flag("port_security_enabled"),
+        has_subnets,
+    }
+}
+
+/// One network, whosever it is.
+///
+/// # Errors
+/// The database's; so for all functions here.
+pub fn network(tx: &mut Tx<'_>, id: NetworkId) -> Result<Option<NetworkFacts>, Error> {
+    let Some(network) = networks::find(tx, id)? else { return Ok(None) };
+    let has_subnets = !subnets::of_network(tx, id)?.is_empty();
+    Ok(Some(facts(&network, has_subnets)))
+}
+
+/// The networks that a project's servers can be put on: its own, and the shared ones.
+pub fn available(tx: &mut Tx<'_>, project: &str) -> Result<Vec<NetworkFacts>, Error> {
+    let all = networks::list(tx, Some(project))?;
+    let mut found = Vec::with_capacity(all.len());
+    for network in &all {
+        let has_subnets = !subnets::of_network(tx, network.id)?.is_empty();
+        found.push(facts(network, has_subnets));
+    }
+    Ok(found)
+}
+
+/// One port, whosever it is.
+pub fn port(tx: &mut Tx<'_>, id: PortId) -> Result<Option<PortFacts>, Error> {
+    let Some(port) = ports::find(tx, id)? else { return Ok(None) };
+    let record = &port.record;
+    let profile = record.body.get("device_profile").and_then(Value::as_str);
+    Ok(Some(PortFacts {
+        id,
+        project: record.project.clone(),
+        network: port.network,
+        taken: !port.device_id.is_empty(),
+        has_address: !port.addresses.is_empty(),
+        accelerator: record.text("binding:vnic_type") == "accelerator-direct",
+        device_profile: profile.map(str::to_owned),
+    }))
+}
+
+/// Refuses more ports than the project may have.
+///
+/// # Errors
+/// 409 `OverQuota`.
+pub fn check_quota(tx: &mut Tx<'_>, project: &str, more: i64) -> Result<(), Error> {
+    quotas::check(tx, project, quotas::PORT, more)
+}
+
+/// Groups of a project by name or id; its default where none is named, made if need be.
+///
+/// # Errors
+/// 404 for one that is not there, 400 for a name that several have.
+pub fn groups_by_name(
+    tx: &mut Tx<'_>,
+    project: &str,
+    names: &[String],
+    now: i64,
+) -> Result<Vec<SecurityGroupId>, Error> {
+    if names.is_empty() {
+        return Ok(vec![groups::default_of(tx, project, now)?]);
+    }
+    groups::named(tx, project, names, now)
+}
+
+/// Adds a group to all ports of a server, or takes it away; says how many ports changed.
+pub fn set_groups(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    group: SecurityGroupId,
+    add: bool,
+    now: i64,
+) -> Result<usize, Error> {
+    crate::db::groups::touch(tx, group)?;
+    let mut changed = 0;
+    for mut port in ports::of_server(tx, server)? {
+        if !port.record.flag("port_security_enabled") {
+            continue;
+        }
+        let mut groups = port.record.texts("security_groups");
+        let name = group.to_string();
+        if groups.contains(&name) == add {
+            continue;
+        }
+        if add {
+            groups.push(name);
+        } else {
+            groups.retain(|other| *other != name);
+        }
+        let before = port.record.texts("security_groups");
+        let mut body = crate::record::Body::new();
+        body.insert("security_groups".into(), json!(groups));
+        port.record.change(body, now);
+        ports::update(tx, &port)?;
+        crate::app::ports::told(tx, &port, &before)?;
+        changed += 1;
+    }
+    Ok(changed)
+}

@@ -1,0 +1,387 @@
+//! The values that attributes take, in Neutron's words where they are wrong. Pure.
+
+use std::net::IpAddr;
+
+use kilonova_ids::{NetworkId, parse_uuid_like};
+use serde_json::{Value, json};
+
+use crate::address::Cidr;
+
+type Checked = Result<Value, String>;
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.escape_debug().to_string(),
+        other => other.to_string(),
+    }
+}
+
+pub(crate) fn text(value: &Value) -> Checked {
+    let Some(text) = value.as_str() else {
+        return Err(format!("'{}' is not a valid string", shown(value)));
+    };
+    if text.chars().count() > 255 {
+        return Err(format!("'{}' exceeds maximum length of 255", shown(value)));
+    }
+    if text.chars().any(char::is_control) {
+        return Err(format!("'{}' holds characters that cannot be shown", shown(value)));
+    }
+    Ok(value.clone())
+}
+
+pub(crate) fn text_or_none(value: &Value) -> Checked {
+    if value.is_null() { Ok(Value::Null) } else { text(value) }
+}
+
+pub(crate) fn flag(value: &Value) -> Checked {
+    let wrong = || Err(format!("'{}' cannot be converted to boolean", shown(value)));
+    match value {
+        Value::Bool(_) => Ok(value.clone()),
+        Value::Number(number) => match number.as_i64() {
+            Some(0) => Ok(json!(false)),
+            Some(1) => Ok(json!(true)),
+            _ => wrong(),
+        },
+        Value::String(text) => match text.to_ascii_lowercase().as_str() {
+            "true" | "1" => Ok(json!(true)),
+            "false" | "0" => Ok(json!(false)),
+            _ => wrong(),
+        },
+        _ => wrong(),
+    }
+}
+
+pub(crate) fn flag_or_none(value: &Value) -> Checked {
+    if value.is_null() { Ok(Value::Null) } else { flag(value) }
+}
+
+fn integer(value: &Value) -> Result<i64, String> {
+    let number = match value {
+        Value::String(text) => text.parse().ok(),
+        other => other.as_i64(),
+    };
+    number.ok_or_else(|| format!("'{}' is not an integer", shown(value)))
+}
+
+fn between(value: &Value, least: i64, most: i64) -> Checked {
+    let number = integer(value)?;
+    if number < least {
+        return Err(format!("'{number}' is too small - must be at least '{least}'"));
+    }
+    if number > most {
+        return Err(format!("'{number}' is too large - must be no larger than '{most}'"));
+    }
+    Ok(json!(number))
+}
+
+pub(crate) fn mtu(value: &Value) -> Checked {
+    between(value, 68, 65535)
+}
+
+pub(crate) fn version(value: &Value) -> Checked {
+    match integer(value) {
+        Ok(number @ (4 | 6)) => Ok(json!(number)),
+        _ => Err(format!("'{}' is not in [4, 6]", shown(value))),
+    }
+}
+
+pub(crate) fn vlan(value: &Value) -> Checked {
+    if value.is_null() { Ok(Value::Null) } else { between(value, 1, 4094) }
+}
+
+pub(crate) fn uuid(value: &Value) -> Checked {
+    let id = value.as_str().and_then(parse_uuid_like::<NetworkId>);
+    id.map(|id| json!(id)).ok_or_else(|| format!("'{}' is not a valid UUID", shown(value)))
+}
+
+pub(crate) fn uuid_or_none(value: &Value) -> Checked {
+    if value.is_null() { Ok(Value::Null) } else { uuid(value) }
+}
+
+pub(crate) fn uuids(value: &Value) -> Checked {
+    if value.is_null() {
+        return Ok(json!([]));
+    }
+    let mut ids: Vec<Value> = list(value)?.iter().map(uuid).collect::<Result<_, _>>()?;
+    let mut seen = Vec::new();
+    ids.retain(|id| {
+        if seen.contains(id) {
+            false
+        } else {
+            seen.push(id.clone());
+            true
+        }
+    });
+    Ok(ids.into())
+}
+
+fn list(value: &Value) -> Result<&Vec<Value>, String> {
+    value.as_array().ok_or_else(|| format!("'{}' is not a list", shown(value)))
+}
+
+fn parsed(value: &Value) -> Result<IpAddr, String> {
+    let ip = value.as_str().and_then(|text| text.parse::<IpAddr>().ok());
+    ip.ok_or_else(|| format!("'{}' is not a valid IP address", shown(value)))
+}
+
+/// Where an address is sent, null means none.
+pub(crate) fn ip_or_none(value: &Value) -> Checked {
+    if value.is_null() || value == "" { Ok(Value::Null) } else { Ok(json!(parsed(value)?)) }
+}
+
+pub(crate) fn ips(value: &Value) -> Checked {
+    if value.is_null() {
+        return Ok(json!([]));
+    }
+    let all = list(value)?.iter().map(parsed).collect::<Result<Vec<_>, _>>()?;
+    if all.len() > 5 {
+        return Err("at most 5 name servers can be set".into());
+    }
+    if (1..all.len()).any(|at| all[..at].contains(&all[at])) {
+        return Err(format!("Duplicate nameserver '{}'", shown(value)));
+    }
+    Ok(json!(all))
+}
+
+pub(crate) fn cidr(value: &Value) -> Checked {
+    let cidr = value.as_str().and_then(Cidr::parse);
+    cidr.map(|cidr| json!(cidr.to_string()))
+        .ok_or_else(|| format!("'{}' is not a valid IP subnet", shown(value)))
+}
+
+/// An address alone is a prefix of itself.
+pub(crate) fn prefix_or_none(value: &Value) -> Checked {
+    if value.is_null() || value == "" {
+        return Ok(Value::Null);
+    }
+    match parsed(value) {
+        Ok(ip) => Ok(json!(format!("{ip}/{}", if ip.is_ipv4() { 32 } else { 128 }))),
+        Err(_) => cidr(value),
+    }
+}
+
+pub(crate) fn routes(value: &Value) -> Checked {
+    if value.is_null() {
+        return Ok(json!([]));
+    }
+    let route = |value: &Value| -> Checked {
+        let fields = value.as_object().filter(|fields| fields.len() == 2);
+        let fields = fields.ok_or_else(|| format!("'{value}' is no route"))?;
+        let get = |key| fields.get(key).ok_or_else(|| format!("a route needs a {key}"));
+        Ok(json!({"destination": cidr(get("destination")?)?, "nexthop": parsed(get("nexthop")?)?}))
+    };
+    let routes = list(value)?;
+    if routes.len() > 20 {
+        return Err("at most 20 routes can be set".into());
+    }
+    Ok(routes.iter().map(route).collect::<Result<Vec<_>, _>>()?.into())
+}
+
+pub(crate) fn pools(value: &Value) -> Checked {
+    if value.is_null() {
+        return Ok(Value::Null);
+    }
+    let pool = |value: &Value| -> Checked {
+        let fields = value.as_object().filter(|fields| fields.len() == 2);
+        let fields = fields.ok_or_else(|| format!("'{value}' is no allocation pool"))?;
+        let get = |key| fields.get(key).ok_or_else(|| format!("a pool needs its {key}"));
+        Ok(json!({"start": parsed(get("start")?)?, "end": parsed(get("end")?)?}))
+    };
+    Ok(list(value)?.iter().map(pool).collect::<Result<Vec<_>, _>>()?.into())
+}
+
+pub(crate) fn fixed_ips(value: &Value) -> Checked {
+    let one = |value: &Value| -> Checked {
+        let fields = value.as_object().ok_or_else(|| format!("'{value}' is no fixed IP"))?;
+        let mut kept = serde_json::Map::new();
+        for (key, value) in fields {
+            match key.as_str() {
+                "subnet_id" => kept.insert(key.clone(), uuid(value)?),
+                "ip_address" => kept.insert(key.clone(), json!(parsed(value)?)),
+                _ => return Err(format!("'{}' is not known of a fixed IP", key.escape_debug())),
+            };
+        }
+        if kept.is_empty() {
+            return Err("a fixed IP needs subnet_id or ip_address".into());
+        }
+        Ok(kept.into())
+    };
+    if value.is_null() {
+        return Ok(Value::Null);
+    }
+    let all = list(value)?;
+    if all.len() > 50 {
+        return Err("at most 50 fixed IPs can be set".into());
+    }
+    Ok(all.iter().map(one).collect::<Result<Vec<_>, _>>()?.into())
+}
+
+pub(crate) fn mac(value: &Value) -> Checked {
+    let wrong = || format!("'{}' is not a valid MAC address", shown(value));
+    let text = value.as_str().ok_or_else(wrong)?.to_ascii_lowercase().replace('-', ":");
+    let parts: Vec<&str> = text.split(':').collect();
+    let byte = |part: &&str| part.len() == 2 && u8::from_str_radix(part, 16).is_ok();
+    let good = parts.len() == 6 && parts.iter().all(byte);
+    let first = parts.first().and_then(|part| u8::from_str_radix(part, 16).ok());
+    // A group address is nobody's own.
+    if good && first.is_some_and(|first| first & 1 == 0) && text != "00:00:00:00:00:00" {
+        return Ok(json!(text));
+    }
+    Err(wrong())
+}
+
+pub(crate) fn pairs(value: &Value) -> Checked {
+    if value.is_null() {
+        return Ok(json!([]));
+    }
+    let one = |value: &Value| -> Checked {
+        let fields = value.as_object().ok_or_else(|| format!("'{value}' is no address pair"))?;
+        let ip = fields.get("ip_address").ok_or("AllowedAddressPair must contain ip_address")?;
+        let text = ip.as_str().unwrap_or_default();
+        let ip = if text.contains('/') { cidr(ip)? } else { json!(parsed(ip)?) };
+        let mut kept = json!({"ip_address": ip});
+        if let Some(hardware) = fields.get("mac_address").filter(|value| !value.is_null()) {
+            kept["mac_address"] = mac(hardware)?;
+        }
+        Ok(kept)
+    };
+    let pairs = list(value)?;
+    if pairs.len() > 50 {
+        return Err("at most 50 address pairs can be set".into());
+    }
+    Ok(pairs.iter().map(one).collect::<Result<Vec<_>, _>>()?.into())
+}
+
+pub(crate) fn object(value: &Value) -> Checked {
+    match value {
+        Value::Null => Ok(json!({})),
+        Value::Object(_) if value.to_string().len() <= 4095 => Ok(value.clone()),
+        Value::Object(_) => Err("it has more than 4095 characters".into()),
+        _ => Err(format!("'{}' is not a dictionary", shown(value))),
+    }
+}
+
+fn one_of(value: &Value, all: &[&str]) -> Checked {
+    match value.as_str() {
+        Some(text) if all.contains(&text) => Ok(value.clone()),
+        _ => Err(format!("'{}' is not in {all:?}", shown(value))),
+    }
+}
+
+pub(crate) fn network_type(value: &Value) -> Checked {
+    if value.is_null() { Ok(Value::Null) } else { one_of(value, &["flat", "vlan"]) }
+}
+
+/// Upstream's kinds of ports that a Linux bridge or a passed-through function can be.
+pub(crate) fn vnic_type(value: &Value) -> Checked {
+    one_of(value, &["normal", "direct", "macvtap", "direct-physical", "accelerator-direct"])
+}
+
+pub(crate) fn direction(value: &Value) -> Checked {
+    one_of(value, &["ingress", "egress"])
+}
+
+pub(crate) fn ethertype(value: &Value) -> Checked {
+    match value.as_str().map(str::to_ascii_lowercase).as_deref() {
+        Some("ipv4") | None if value.is_null() || value.is_string() => Ok(json!("IPv4")),
+        Some("ipv6") => Ok(json!("IPv6")),
+        _ => Err(format!("'{}' is not in ['IPv4', 'IPv6']", shown(value))),
+    }
+}
+
+pub(crate) fn range_end(value: &Value) -> Checked {
+    if value.is_null() { Ok(Value::Null) } else { between(value, -1, 65535) }
+}
+
+const PROTOCOLS: &[&str] = &[
+    "ah",
+    "dccp",
+    "egp",
+    "esp",
+    "gre",
+    "hopopt",
+    "icmp",
+    "icmpv6",
+    "igmp",
+    "ip",
+    "ipip",
+    "ipv6-encap",
+    "ipv6-frag",
+    "ipv6-icmp",
+    "ipv6-nonxt",
+    "ipv6-opts",
+    "ipv6-route",
+    "ospf",
+    "pgm",
+    "rsvp",
+    "sctp",
+    "tcp",
+    "udp",
+    "udplite",
+    "vrrp",
+];
+
+pub(crate) fn protocol(value: &Value) -> Checked {
+    if value.is_null() || value == "any" || value == "" {
+        return Ok(Value::Null);
+    }
+    let name = match value {
+        Value::String(text) => text.to_ascii_lowercase(),
+        other => other.to_string(),
+    };
+    let number = name.parse::<i64>().is_ok_and(|number| (0..=255).contains(&number));
+    if number || PROTOCOLS.contains(&name.as_str()) {
+        return Ok(json!(name));
+    }
+    Err(format!(
+        "Security group rule protocol {} not supported. Only protocol values [{}] and integer \
+         representations [0 to 255] are supported",
+        shown(value),
+        PROTOCOLS.join(", ")
+    ))
+}
+
+pub(crate) fn tags(value: &Value) -> Checked {
+    let tags = list(value)?;
+    let good = |tag: &Value| {
+        tag.as_str().is_some_and(|tag| {
+            (1..=255).contains(&tag.chars().count()) && !tag.chars().any(char::is_control)
+        })
+    };
+    if tags.len() > 50 || !tags.iter().all(good) {
+        return Err("tags are up to 50 texts of 1 to 255 characters".into());
+    }
+    let mut tags: Vec<&str> = tags.iter().filter_map(Value::as_str).collect();
+    tags.sort_unstable();
+    tags.dedup();
+    Ok(json!(tags))
+}
+
+pub(crate) fn dns_name(value: &Value) -> Checked {
+    let text = value.as_str().ok_or_else(|| format!("'{}' is not a valid string", shown(value)))?;
+    let label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    if text.is_empty() || (text.len() <= 255 && text.trim_end_matches('.').split('.').all(label)) {
+        return Ok(json!(text));
+    }
+    Err(format!("'{}' not a valid PQDN or FQDN", shown(value)))
+}
+
+/// Nothing but what it is set to at the start.
+pub(crate) fn only_none(value: &Value) -> Checked {
+    match value {
+        Value::Null => Ok(Value::Null),
+        other => Err(format!("'{}' is not supported; leave it out", shown(other))),
+    }
+}
+
+pub(crate) fn only_empty(value: &Value) -> Checked {
+    match value {
+        Value::Array(list) if list.is_empty() => Ok(json!([])),
+        other => Err(format!("'{}' is not supported; leave it out", shown(other))),
+    }
+}

@@ -1,0 +1,111 @@
+//! The service over each database, and a client.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use http_body_util::BodyExt as _;
+use kilonova_network::{MIGRATIONS, Networks, ledger, routes, service};
+use kilonova_store::{Error, Store, params};
+use kilonova_testkit::Guard;
+use kilonova_wire::noauth::NoAuth;
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+
+#[derive(Clone)]
+pub struct Api {
+    pub store: Store,
+    router: Router,
+    _guard: Arc<Guard>,
+}
+
+pub async fn apis() -> Vec<Api> {
+    let api = |(_, store, guard): (&'static str, Store, Guard)| {
+        let routes = routes(Networks::new(store.clone()));
+        let service = kilonova_wire::mount(routes, service(), "/network", Arc::new(NoAuth));
+        let router = Router::new().nest("/network", service);
+        Api { store, router, _guard: Arc::new(guard) }
+    };
+    kilonova_testkit::stores(&[MIGRATIONS]).await.into_iter().map(api).collect()
+}
+
+impl Api {
+    async fn send(&self, request: Request<Body>) -> (u16, Value) {
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let status = response.status().as_u16();
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
+    }
+
+    pub async fn anonymous(&self, path: &str) -> (u16, Value) {
+        let path = format!("/network{}", path.trim_end_matches('/'));
+        self.send(Request::get(path).body(Body::empty()).unwrap()).await
+    }
+
+    /// Paths are below `/v2.0`.
+    pub async fn call(&self, token: &str, what: &str, body: Option<Value>) -> (u16, Value) {
+        let (method, path) = what.split_once(' ').unwrap();
+        let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("/network/v2.0{path}"))
+            .header("x-auth-token", token)
+            .body(body)
+            .unwrap();
+        self.send(request).await
+    }
+
+    pub async fn ok(&self, token: &str, what: &str, body: Option<Value>) -> Value {
+        let (status, body) = self.call(token, what, body).await;
+        assert_eq!(status, 200, "{what}: {body}");
+        body
+    }
+
+    pub async fn none(&self, token: &str, what: &str) {
+        let (status, body) = self.call(token, what, None).await;
+        assert_eq!(status, 204, "{what}: {body}");
+    }
+
+    pub async fn refused(
+        &self,
+        token: &str,
+        what: &str,
+        body: Option<Value>,
+        status: u16,
+        kind: &str,
+    ) {
+        let sent = body.clone();
+        let (got, body) = self.call(token, what, body).await;
+        let error = &body["NeutronError"];
+        assert_eq!((got, &error["type"]), (status, &json!(kind)), "{what} {sent:?}: {body}");
+        assert!(!error["message"].as_str().unwrap().is_empty());
+    }
+
+    /// Makes one and returns it.
+    pub async fn make(&self, token: &str, member: &str, body: Value) -> Value {
+        let what = format!("POST /{}s", member.replace('_', "-"));
+        let (status, mut body) = self.call(token, &what, Some(json!({member: body}))).await;
+        assert_eq!(status, 201, "{what}: {body}");
+        body[member].take()
+    }
+
+    /// A network with these subnets, and its id.
+    pub async fn network(&self, token: &str, cidrs: &[&str]) -> String {
+        let id = self.make(token, "network", json!({})).await["id"].as_str().unwrap().to_owned();
+        for cidr in cidrs {
+            let version = if cidr.contains(':') { 6 } else { 4 };
+            let subnet = json!({"network_id": id, "cidr": cidr, "ip_version": version,
+                "enable_dhcp": false});
+            self.make(token, "subnet", subnet).await;
+        }
+        id
+    }
+
+    pub async fn audit(&self) {
+        for (rule, sql) in ledger::AUDIT {
+            let found = self.store.read(move |tx| Ok::<_, Error>(tx.rows(sql, params![])?.len()));
+            assert_eq!(found.await.unwrap(), 0, "{rule}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Keeps a host's way to the control plane open: a new certificate in time, and the one that an
+//! operator has put in place by joining again.
+//!
+//! It never gives up: a host whose certificate has ended keeps its guests, and says what to do.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::{Identity, Known, Remote};
+
+/// Looks so often. `changed` is told of every new certificate.
+pub async fn keep_certified(
+    remote: Remote,
+    identity: Identity,
+    mut known: Known,
+    addresses: Vec<IpAddr>,
+    every: Duration,
+    changed: impl Fn(&Known) + Send,
+) -> std::convert::Infallible {
+    loop {
+        match look(&remote, &identity, &known, &addresses).await {
+            Ok(None) => {}
+            Ok(Some(new)) => {
+                changed(&new);
+                known = new;
+            }
+            Err(error) => tracing::error!(host = known.host, "{error}"),
+        }
+        tokio::time::sleep(every).await;
+    }
+}
+
+async fn look(
+    remote: &Remote,
+    identity: &Identity,
+    known: &Known,
+    addresses: &[IpAddr],
+) -> Result<Option<Known>, String> {
+    let text = |error: super::Error| error.to_string();
+    let host = &known.host;
+    if let Some(other) = identity.read().map_err(text)?.filter(|other| other != known) {
+        if other.control != known.control || other.host != *host {
+            return Err(format!(
+                "this host has joined {} as {}, and the agent still follows {} as {host}: restart it",
+                other.control, other.host, known.control
+            ));
+        }
+        remote.speak_by(other.settings().map_err(text)?).map_err(text)?;
+        tracing::info!(host, "another certificate of this host was put in place");
+        return Ok(Some(other));
+    }
+    let (said, now) = (known.said().map_err(text)?, super::now());
+    if said.has_expired(now) {
+        return Err(format!(
+            "the certificate of this host has expired, so the control plane does not let it in; its \
+             guests go on. Have a token made by `kilonova node enroll --host {host}`, and type the \
+             command that it prints"
+        ));
+    }
+    if now < said.renew_at() {
+        return Ok(None);
+    }
+    let renewed = identity.renew(remote, known, addresses.to_vec()).await;
+    let new = renewed.map_err(|error| {
+        let days = (said.not_after - now) / (24 * 3600 * 1_000_000);
+        format!("no new certificate yet, and the present one is good for {days} day(s): {error}")
+    })?;
+    remote.speak_by(new.settings().map_err(text)?).map_err(text)?;
+    tracing::info!(host, "the certificate of this host is renewed");
+    Ok(Some(new))
+}

@@ -1,0 +1,155 @@
+//! What the agent asks of the host's networks, and when.
+
+use std::sync::{Arc, Mutex};
+
+use kilonova_ids::{NetworkId, PortId, ServerId};
+use kilonova_node::{Lacking, Making, Network, Node, Wanted};
+use kilonova_node_api::{Desired, Domain, Filters, Interface, Outcome, PortFilter, Power};
+use serde_json::Value;
+
+use crate::control::Control;
+use crate::host::{Host, guest, present};
+
+fn interface(network: NetworkId) -> Interface {
+    Interface {
+        port: PortId::new_v4(),
+        mac: "fa:16:3e:00:00:01".into(),
+        network,
+        network_type: "vlan".into(),
+        physical_network: "physnet1".into(),
+        vlan: Some(100),
+        mtu: 1500,
+        addresses: Vec::new(),
+        device: None,
+        tag: None,
+        dhcp_mac: None,
+    }
+}
+
+fn connected(name: &str, interfaces: &[Interface]) -> Domain {
+    Domain { interfaces: interfaces.to_vec(), ..guest(name, Vec::new()) }
+}
+
+/// Ports by server, as the simulated host was last told.
+fn plugged(host: &Host) -> Vec<(String, usize)> {
+    let Ok(text) = std::fs::read_to_string(host.folder("network")) else { return Vec::new() };
+    let said: Value = serde_json::from_str(&text).expect("JSON");
+    let guests = said["guests"].as_object().expect("guests");
+    guests.iter().map(|(id, all)| (id.clone(), all.as_array().map_or(0, Vec::len))).collect()
+}
+
+#[tokio::test]
+async fn networks_come_before_guests_and_go_after_them() {
+    let (host, control) = (Host::new(""), Control::new());
+    let (one, other) = (ServerId::new_v4(), ServerId::new_v4());
+    let network = NetworkId::new_v4();
+    let (first, second) = (interface(network), interface(network));
+    let passed = Interface { device: Some("0000:0c:1f.3".into()), ..interface(network) };
+    let running = host.run(&control);
+    let plain = control.want(other, present(&guest("plain", Vec::new())));
+    control.expect(plain, Outcome::Running).await;
+    assert!(!host.folder("network").exists(), "a guest without networks asks for nothing");
+
+    let domain = connected("one", &[first.clone(), passed.clone()]);
+    control.expect(control.want(one, present(&domain)), Outcome::Running).await;
+    assert_eq!(plugged(&host), [(one.to_string(), 1)], "a device is no matter of bridges");
+    let domain = connected("one", &[first.clone(), second.clone()]);
+    control.expect(control.want(one, present(&domain)), Outcome::Running).await;
+    assert_eq!(plugged(&host), [(one.to_string(), 2)]);
+    let domain = connected("one", std::slice::from_ref(&second));
+    control.expect(control.want(one, present(&domain)), Outcome::Running).await;
+    assert_eq!(plugged(&host), [(one.to_string(), 1)]);
+
+    let filters = Filters {
+        ports: vec![PortFilter {
+            port: second.port,
+            up: true,
+            secure: true,
+            groups: Vec::new(),
+            pairs: Vec::new(),
+        }],
+        ..Filters::default()
+    };
+    control.with(|state| state.filters = Some(filters));
+    let generation = control.want(other, present(&connected("plain", &[first])));
+    control.expect(generation, Outcome::Running).await;
+    let said = std::fs::read_to_string(host.folder("network")).expect("it is there");
+    let said: Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!(said["filters"]["ports"][0]["port"], second.port.to_string());
+    assert_eq!(plugged(&host).len(), 2);
+
+    running.stop().await;
+    std::fs::remove_file(host.folder("network")).expect("it is there");
+    let running = host.run(&control);
+    control.until("a look", |_| (plugged(&host).len() == 2).then_some(())).await;
+    for server in [one, other] {
+        control.expect(control.want(server, Desired::Absent), Outcome::Absent).await;
+    }
+    assert!(!host.folder("network").exists());
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_host_that_cannot_be_plugged_in_fails_the_build_and_says_why() {
+    let (host, control) = (Host::new(""), Control::new());
+    let server = ServerId::new_v4();
+    let domain = connected("one", &[interface(NetworkId::new_v4())]);
+    let running = host.run(&control);
+    control.expect(control.want(ServerId::new_v4(), Desired::Absent), Outcome::Absent).await;
+    std::fs::create_dir_all(host.folder("")).expect("a folder");
+    std::fs::write(host.folder("network_fault"), "eth1 is not there\n").expect("written");
+    let failed = Outcome::Failed { step: "network".into(), message: "eth1 is not there".into() };
+    control.expect(control.want(server, present(&domain)), failed).await;
+    host.assert_empty("after a build that failed");
+    std::fs::remove_file(host.folder("network_fault")).expect("it is there");
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+
+    // What is lost under a guest leaves the guest as it is.
+    std::fs::write(host.folder("network_fault"), "eth1 is gone\n").expect("written");
+    running.stop().await;
+    let running = host.run(&control);
+    let off = Domain { power: Power::Off, ..domain };
+    let generation = control.want(server, present(&off));
+    assert!(matches!(control.outcome(generation).await, Outcome::Failed { .. }));
+    assert!(running.domain(server).await.is_some(), "it is not undone");
+    control.expect(control.want(server, Desired::Absent), Outcome::Absent).await;
+    running.stop().await;
+}
+
+/// Notes how often it was asked, for how many guests.
+#[derive(Default)]
+struct Counting(Mutex<Vec<usize>>);
+
+impl Network for Counting {
+    fn make<'a>(&'a self, wanted: &'a Wanted) -> Making<'a> {
+        Box::pin(async move {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            self.0.lock().expect("no panic before").push(wanted.guests.len());
+            Lacking::default()
+        })
+    }
+}
+
+#[tokio::test]
+async fn many_guests_are_served_by_few_looks() {
+    let (host, control) = (Host::new(""), Control::new());
+    let counting = Arc::new(Counting::default());
+    let mut parts = host.parts();
+    parts.network = Arc::clone(&counting) as Arc<dyn Network>;
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let network = NetworkId::new_v4();
+    let mut last = Vec::new();
+    for _ in 0..40 {
+        let domain = connected("one of many", &[interface(network)]);
+        last.push(control.want(ServerId::new_v4(), present(&domain)));
+    }
+    let node = Node::new(parts).expect("a node");
+    let task = tokio::spawn(node.run(control.clone(), stopped));
+    for generation in last {
+        control.expect(generation, Outcome::Running).await;
+    }
+    let asked = counting.0.lock().expect("no panic before").clone();
+    assert_eq!(asked, [40], "all came with the first documents");
+    stop.send_replace(true);
+    task.await.expect("no panic").expect("ends well");
+}

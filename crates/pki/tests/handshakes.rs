@@ -1,0 +1,163 @@
+//! Who believes whom, by real handshakes in memory.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use kilonova_pki::{Authority, Fingerprint, Request, Wanted};
+use rustls::pki_types::ServerName;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::{ClientConfig, ServerConfig};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+const DAY: i64 = 24 * 3600 * 1_000_000;
+
+fn now() -> i64 {
+    let since = std::time::UNIX_EPOCH.elapsed().expect("a clock");
+    i64::try_from(since.as_micros()).expect("a time")
+}
+
+#[derive(Debug)]
+struct Shown(kilonova_pki::Own);
+
+impl ResolvesServerCert for Shown {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<kilonova_pki::Own> {
+        Some(Arc::clone(&self.0))
+    }
+}
+
+fn authority() -> Authority {
+    let (certificate, key) = Authority::make(now()).expect("it is made");
+    Authority::load(&certificate, &key).expect("it is read")
+}
+
+fn control_plane(authority: &Authority, time: i64) -> ServerConfig {
+    let names = ["cloud.example".to_owned(), "192.0.2.1".to_owned()];
+    let (pem, key) = authority.control_plane(&names, time).expect("it is made");
+    shown(authority, &pem, &key)
+}
+
+fn shown(authority: &Authority, pem: &str, key: &str) -> ServerConfig {
+    let own = kilonova_pki::own(pem, key, authority.certificate()).expect("they fit");
+    kilonova_pki::server(authority.certificate(), Arc::new(Shown(own))).expect("settings")
+}
+
+/// A host's certificate and key.
+fn host(authority: &Authority, name: &str, time: i64) -> (String, String) {
+    let request = Request::new(name).expect("a request");
+    let addresses: [IpAddr; 1] = ["192.0.2.9".parse().expect("an address")];
+    let wanted = Wanted { host: name, addresses: &addresses, valid: 30 * DAY };
+    let (pem, said) = authority.sign(&request.csr, &wanted, time).expect("it is signed");
+    assert_eq!((said.name.as_str(), said.serial.len()), (name, 32));
+    assert_eq!(kilonova_pki::read(&pem).expect("it is read"), said);
+    (pem, request.key)
+}
+
+fn certified(authority: &Authority, name: &str, time: i64) -> ClientConfig {
+    let (pem, key) = host(authority, name, time);
+    kilonova_pki::certified(authority.pem(), &pem, &key).expect("settings")
+}
+
+/// Name in the client's certificate, as the server sees it; or what either side has to say.
+async fn meet(server: ServerConfig, client: ClientConfig) -> Result<Option<String>, String> {
+    let (near, far) = tokio::io::duplex(64 * 1024);
+    let serving = tokio::spawn(async move {
+        let mut stream = TlsAcceptor::from(Arc::new(server)).accept(far).await?;
+        let seen = stream.get_ref().1.peer_certificates().map(|chain| chain[0].to_vec());
+        stream.write_all(b"hello").await?;
+        stream.shutdown().await?;
+        Ok::<_, std::io::Error>(seen)
+    });
+    let dialled = ServerName::try_from("198.51.100.7").expect("an address");
+    let heard = async {
+        let mut stream = TlsConnector::from(Arc::new(client)).connect(dialled, near).await?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await?;
+        Ok::<_, std::io::Error>(text)
+    };
+    let heard = heard.await;
+    let seen = serving.await.expect("no panic");
+    assert_eq!(heard.as_ref().ok().map(String::as_str), seen.is_ok().then_some("hello"));
+    let heard = heard.map_err(|error| error.to_string())?;
+    assert_eq!(heard, "hello");
+    let seen = seen.map_err(|error| error.to_string())?;
+    Ok(seen.map(|der| kilonova_pki::read_der(&der).expect("it is read").name))
+}
+
+#[tokio::test]
+async fn a_host_and_its_control_plane_know_each_other_by_whatever_address() {
+    let ours = authority();
+    let met = meet(control_plane(&ours, now()), certified(&ours, "gpu-1", now())).await;
+    assert_eq!(met, Ok(Some("gpu-1".into())));
+    let joining = kilonova_pki::joining(ours.fingerprint()).expect("settings");
+    assert_eq!(meet(control_plane(&ours, now()), joining).await, Ok(None));
+    let trusting = kilonova_pki::trusting(ours.pem()).expect("settings");
+    assert_eq!(meet(control_plane(&ours, now()), trusting).await, Ok(None));
+    // Ten minutes are nothing.
+    let early = now() + 600 * 1_000_000;
+    let met = meet(control_plane(&ours, early), certified(&ours, "gpu-1", early)).await;
+    assert_eq!(met, Ok(Some("gpu-1".into())));
+}
+
+#[tokio::test]
+async fn strangers_are_refused_on_both_sides() {
+    let (ours, theirs) = (authority(), authority());
+    let said = meet(control_plane(&ours, now()), certified(&theirs, "gpu-1", now())).await;
+    assert!(said.as_ref().is_err_and(|said| said.contains("UnknownIssuer")), "{said:?}");
+    // It believes ours, and shows what is theirs.
+    let (pem, key) = host(&theirs, "gpu-1", now());
+    let mixed = kilonova_pki::certified(ours.pem(), &pem, &key).expect("settings");
+    let said = meet(control_plane(&ours, now()), mixed).await;
+    assert!(said.as_ref().is_err_and(|said| said.contains("UnknownCA")), "{said:?}");
+    let other = Fingerprint::of(b"another");
+    let joining = kilonova_pki::joining(other).expect("settings");
+    let said = meet(control_plane(&ours, now()), joining).await;
+    let words = format!("of another authority than the token names ({other})");
+    assert!(said.as_ref().is_err_and(|said| said.contains(&words)), "{said:?}");
+}
+
+#[tokio::test]
+async fn no_host_can_pass_for_the_control_plane() {
+    let ours = authority();
+    let (pem, key) = host(&ours, "gpu-1", now());
+    for client in [
+        certified(&ours, "gpu-2", now()),
+        kilonova_pki::joining(ours.fingerprint()).expect("settings"),
+    ] {
+        let said = meet(shown(&ours, &pem, &key), client).await;
+        assert!(said.as_ref().is_err_and(|said| said.contains("not valid for name")), "{said:?}");
+    }
+    let wanted = Wanted { host: kilonova_pki::CONTROL_PLANE, addresses: &[], valid: DAY };
+    let request = Request::new("gpu-1").expect("a request");
+    assert!(ours.sign(&request.csr, &wanted, now()).is_err());
+}
+
+#[tokio::test]
+async fn what_is_over_or_has_not_begun_does_not_count() {
+    let ours = authority();
+    let old = now() - 40 * DAY;
+    let said = meet(control_plane(&ours, now()), certified(&ours, "gpu-1", old)).await;
+    assert!(said.as_ref().is_err_and(|said| said.contains("CertificateExpired")), "{said:?}");
+    let coming = now() + 3 * DAY;
+    let said = meet(control_plane(&ours, coming), certified(&ours, "gpu-1", now())).await;
+    assert!(said.as_ref().is_err_and(|said| said.contains("not valid")), "{said:?}");
+    let (pem, _) = host(&ours, "gpu-1", old);
+    let said = kilonova_pki::read(&pem).expect("it is read");
+    assert!(said.has_expired(now()) && !said.has_expired(old));
+    assert!(said.renew_at() > old + 15 * DAY && said.renew_at() < said.not_after);
+}
+
+#[test]
+fn an_authority_is_its_own() {
+    let now = now();
+    let (certificate, key) = Authority::make(now).expect("it is made");
+    let (other, other_key) = Authority::make(now).expect("it is made");
+    assert!(Authority::load(&certificate, &other_key).is_err());
+    assert!(Authority::load("", &key).is_err() && Authority::load(&certificate, "").is_err());
+    let (one, two) = (Authority::load(&certificate, &key), Authority::load(&other, &other_key));
+    let (one, two) = (one.expect("it is read"), two.expect("it is read"));
+    assert_ne!(one.fingerprint(), two.fingerprint());
+    let wanted = Wanted { host: "h", addresses: &[], valid: DAY };
+    assert!(one.sign("no request", &wanted, now).is_err());
+    assert!(one.control_plane(&["ü".into()], now).is_err());
+}

@@ -1,0 +1,133 @@
+//! What a host's own provider had of a class that children of it offer now, as VGPU was before
+//! providers had children: what is held of it moves to the children with the report that first names
+//! them, and the old inventory goes. It would offer the same units twice.
+//!
+//! Each consumer moves whole or not at all: where the children have no room for all that it holds, it
+//! stays on the old inventory, which gives nothing out any more, until a later report finds room.
+
+use kilonova_ids::ProviderId;
+use kilonova_store::{Tx, params};
+
+use super::ProviderSpec;
+use crate::Error;
+use crate::db::consumers::{self, OnProviderRow};
+use crate::db::inventories::{self, InventoryRow};
+use crate::db::providers;
+
+/// A child with room of a class.
+struct Child {
+    id: ProviderId,
+    room: i64,
+    max_unit: i64,
+    min_unit: i64,
+    step_size: i64,
+}
+
+impl Child {
+    fn of(id: ProviderId, row: &InventoryRow) -> Self {
+        let inv = &row.inventory;
+        let capacity = ((inv.total - inv.reserved) as f64 * inv.allocation_ratio) as i64;
+        let (max_unit, min_unit, step_size) = (inv.max_unit, inv.min_unit, inv.step_size.max(1));
+        Self { id, room: (capacity - inv.used).max(0), max_unit, min_unit, step_size }
+    }
+
+    /// How much of an amount it can take at once.
+    fn share(&self, amount: i64) -> i64 {
+        let most = amount.min(self.room).min(self.max_unit);
+        let most = most - most % self.step_size;
+        if most >= self.min_unit { most } else { 0 }
+    }
+}
+
+/// Moves what is held on the root of classes that only its children offer now. The inventories that
+/// it returns are to go. Says whether something moved.
+///
+/// # Errors
+/// Only of the store.
+pub(super) fn move_down(
+    tx: &mut Tx<'_>,
+    root: &ProviderSpec,
+    reported: &[ProviderSpec],
+    now: i64,
+) -> Result<(Vec<InventoryRow>, bool), Error> {
+    let offers = |spec: &ProviderSpec, class: &str| spec.inventories.iter().any(|i| i.0 == class);
+    let mut old = inventories::of_provider(tx, root.id)?;
+    old.retain(|row| {
+        let below = reported.iter().any(|child| offers(child, &row.class));
+        below && !offers(root, &row.class)
+    });
+    if !old.is_empty() {
+        providers::lock_tree(tx, root.id)?;
+    }
+    let mut moved = false;
+    for row in &mut old {
+        let mut holders = consumers::on_provider(tx, root.id)?;
+        holders.retain(|held| held.class == row.class);
+        holders.sort_by_key(|held| (-held.used, held.consumer));
+        let mut children = Vec::new();
+        for child in reported.iter().filter(|child| offers(child, &row.class)) {
+            let rows = inventories::of_provider(tx, child.id)?;
+            let there = rows.iter().find(|there| there.class == row.class);
+            children.extend(there.map(|there| Child::of(child.id, there)));
+        }
+        for held in holders {
+            let Some(parts) = shares(&children, held.used) else {
+                tracing::warn!(
+                    "{} of {} that {} holds on {} find no room on its children and stay there.",
+                    held.used,
+                    held.class,
+                    held.consumer,
+                    root.name
+                );
+                continue;
+            };
+            hand_down(tx, root.id, &held, &mut children, &parts, now)?;
+            row.inventory.used -= held.used;
+            moved = true;
+        }
+    }
+    Ok((old, moved))
+}
+
+/// Which child takes how much: one all of it, and the one with the least room that can; else
+/// several.
+fn shares(children: &[Child], amount: i64) -> Option<Vec<(usize, i64)>> {
+    let whole = children.iter().enumerate().filter(|(_, child)| child.share(amount) == amount);
+    if let Some((at, _)) = whole.min_by_key(|(_, child)| child.room) {
+        return Some(vec![(at, amount)]);
+    }
+    let mut left = amount;
+    let mut parts = Vec::new();
+    for (at, child) in children.iter().enumerate() {
+        let share = child.share(left);
+        if share > 0 {
+            parts.push((at, share));
+            left -= share;
+        }
+    }
+    (left == 0).then_some(parts)
+}
+
+fn hand_down(
+    tx: &mut Tx<'_>,
+    root: ProviderId,
+    held: &OnProviderRow,
+    children: &mut [Child],
+    parts: &[(usize, i64)],
+    now: i64,
+) -> Result<(), Error> {
+    let (consumer, class) = (held.consumer, held.class.as_str());
+    tx.execute(consumers::DROP, params![consumer, root, class])?;
+    inventories::shift(tx, root, class, -held.used)?;
+    for (at, amount) in parts {
+        let Some(child) = children.get_mut(*at) else { continue };
+        tx.execute(consumers::ADD, params![consumer, child.id, class, *amount, now])?;
+        inventories::shift(tx, child.id, class, *amount)?;
+        child.room -= amount;
+    }
+    tx.execute(consumers::BUMP, params![consumer, now])?;
+    for id in parts.iter().filter_map(|(at, _)| children.get(*at).map(|child| child.id)) {
+        providers::bump(tx, id, now)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! A class that moves from a host's own provider to children of it, with what is held of it.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{audited, claim_of, inventory, room, spec, stores};
+use kilonova_ids::{ConsumerId, ProviderId};
+use kilonova_placement::ledger::{self, ProviderSpec};
+use kilonova_placement::{Error, World};
+use kilonova_store::{Store, params};
+
+struct Host {
+    store: Store,
+    world: World,
+    root: ProviderSpec,
+}
+
+impl Host {
+    async fn reports(&self, children: &[ProviderSpec]) {
+        let (world, root, children) = (self.world.clone(), self.root.clone(), children.to_vec());
+        self.store
+            .write(move |tx| ledger::report_host(tx, &world, &root, &children))
+            .await
+            .expect("the report is taken");
+        audited(&self.store).await;
+        let fresh = World::new();
+        fresh.load(&self.store).await.expect("loaded");
+        for units in 1..4 {
+            assert_eq!(room(&fresh, "VGPU", units), room(&self.world, "VGPU", units));
+        }
+    }
+
+    async fn claims(&self, units: i64) -> ConsumerId {
+        let (world, id) = (self.world.clone(), ConsumerId::new_v4());
+        let claim = claim_of(id, &[(self.root.id, "VCPU", 1), (self.root.id, "VGPU", units)]);
+        let done = self.store.write(move |tx| ledger::claim(tx, &world, &claim)).await;
+        done.unwrap_or_else(|error: Error| panic!("{error}"));
+        id
+    }
+
+    /// Of which provider a consumer holds how many VGPUs.
+    async fn vgpus(&self, id: ConsumerId) -> BTreeMap<ProviderId, i64> {
+        let sql = "SELECT provider_id, used FROM allocations WHERE consumer_id = ?1
+            AND class = 'VGPU'";
+        let read = move |tx: &mut kilonova_store::Tx<'_>| -> Result<_, Error> {
+            let rows = tx.rows(sql, params![id])?;
+            rows.iter().map(|row| Ok((row.id(0)?, row.int(1)?))).collect()
+        };
+        self.store.read(read).await.expect("a query")
+    }
+
+    /// Whether the host's own provider has VGPU, and how many of them are reserved.
+    async fn left(&self) -> Option<i64> {
+        let root = self.root.id;
+        let sql = "SELECT reserved FROM inventories WHERE provider_id = ?1 AND class = 'VGPU'";
+        let read = move |tx: &mut kilonova_store::Tx<'_>| -> Result<_, Error> {
+            Ok(tx.row(sql, params![root])?.map(|row| row.int(0)).transpose()?)
+        };
+        self.store.read(read).await.expect("a query")
+    }
+}
+
+/// A host that has reported so many VGPUs as its own, and now has none there.
+async fn hosts(units: i64) -> Vec<(Host, kilonova_testkit::Guard)> {
+    let mut all = Vec::new();
+    for (_, store, guard) in stores().await {
+        let (world, root) = (World::new(), spec("h1", &[("VCPU", 8), ("VGPU", units)], &[]));
+        let host = Host { store, world, root };
+        host.reports(&[]).await;
+        all.push((host, guard));
+    }
+    all
+}
+
+fn now_without(mut host: Host) -> Host {
+    host.root.inventories.retain(|(class, _)| class != "VGPU");
+    host
+}
+
+#[tokio::test]
+async fn allocations_follow_the_inventory_in_one_commit() {
+    for (host, _guard) in hosts(3).await {
+        let (one, two) = (host.claims(1).await, host.claims(1).await);
+        let host = now_without(host);
+        let gpus: Vec<ProviderSpec> =
+            (0..3).map(|n| spec(&format!("h1_gpu{n}"), &[("VGPU", 1)], &[])).collect();
+        host.reports(&gpus).await;
+        assert_eq!(host.left().await, None);
+        let (first, second) = (host.vgpus(one).await, host.vgpus(two).await);
+        assert_eq!((first.len(), second.len()), (1, 1));
+        assert_ne!(first, second, "a GPU of one vGPU is not given twice");
+        assert!(!first.contains_key(&host.root.id) && !second.contains_key(&host.root.id));
+        assert_eq!(room(&host.world, "VGPU", 1).len(), 1, "the third is free");
+        host.reports(&gpus).await;
+        assert_eq!((host.vgpus(one).await, host.vgpus(two).await), (first, second));
+    }
+}
+
+#[tokio::test]
+async fn who_finds_no_room_stays_until_there_is_some() {
+    for (host, _guard) in hosts(8).await {
+        let (large, small) = (host.claims(4).await, host.claims(1).await);
+        let host = now_without(host);
+        let mut gpu = spec("h1_gpu", &[("VGPU", 2)], &[]);
+        host.reports(std::slice::from_ref(&gpu)).await;
+        assert_eq!(host.vgpus(large).await, [(host.root.id, 4)].into());
+        assert_eq!(host.vgpus(small).await, [(gpu.id, 1)].into());
+        assert_eq!(host.left().await, Some(8), "what is left there is given to nobody");
+        assert_eq!(room(&host.world, "VGPU", 1), [gpu.id]);
+        gpu.inventories = vec![("VGPU".to_owned(), inventory(5))];
+        host.reports(std::slice::from_ref(&gpu)).await;
+        assert_eq!(host.vgpus(large).await, [(gpu.id, 4)].into());
+        assert_eq!(host.left().await, None);
+        assert_eq!(room(&host.world, "VGPU", 1), Vec::<ProviderId>::new());
+    }
+}
+
+#[tokio::test]
+async fn one_that_no_child_holds_alone_is_spread() {
+    for (host, _guard) in hosts(8).await {
+        let id = host.claims(3).await;
+        let host = now_without(host);
+        let gpus = [spec("h1_gpu0", &[("VGPU", 2)], &[]), spec("h1_gpu1", &[("VGPU", 2)], &[])];
+        host.reports(&gpus).await;
+        assert_eq!(host.vgpus(id).await, [(gpus[0].id, 2), (gpus[1].id, 1)].into());
+        assert_eq!(host.left().await, None);
+    }
+}
+
+/// Another class than the children's stays where it is.
+#[tokio::test]
+async fn what_the_children_do_not_offer_stays() {
+    for (host, _guard) in hosts(4).await {
+        let id = host.claims(2).await;
+        let host = now_without(host);
+        host.reports(&[spec("h1_fpga", &[("FPGA", 4)], &[])]).await;
+        assert_eq!(host.vgpus(id).await, [(host.root.id, 2)].into());
+        assert_eq!(host.left().await, Some(4));
+    }
+}

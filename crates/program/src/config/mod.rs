@@ -1,0 +1,47 @@
+//! A configuration file in oslo's INI form, and the groups that say which devices of a host guests
+//! may be given.
+
+pub mod devices;
+mod file;
+pub mod sources;
+
+use std::path::Path;
+
+use kilonova_devices::{Discovery, MdevOptions};
+
+use crate::Failure;
+pub use file::File;
+
+/// Options of a program: group and option.
+pub type Options = [(&'static str, &'static str)];
+
+fn is_known_group(known: &[&Options], group: &str) -> bool {
+    let listed = |options: &&Options| options.iter().any(|(name, _)| *name == group);
+    known.iter().any(listed)
+        || sources::KNOWN.iter().any(|(name, _)| *name == group)
+        || devices::is_known_group(group)
+}
+
+fn is_known(known: &[&Options], group: &str, option: &str) -> bool {
+    known.iter().any(|options| listed(options, group, option))
+        || listed(&sources::KNOWN, group, option)
+        || devices::is_known(group, option)
+}
+
+/// What of a real host's devices a configuration file offers; `None` where it says nothing of them.
+///
+/// # Errors
+/// A sentence that names file, line, group and option.
+pub fn devices_of(
+    path: &Path,
+    known: &[&Options],
+) -> Result<Option<(MdevOptions, Discovery)>, Failure> {
+    let file = File::read(path, known)?;
+    let (options, sources) = (devices::options(&file)?, sources::read(&file)?);
+    let nothing = options == MdevOptions::default() && sources == Discovery::default();
+    Ok((!nothing).then_some((options, sources)))
+}
+
+fn listed(options: &Options, group: &str, option: &str) -> bool {
+    options.iter().any(|(g, o)| *g == group && *o == option)
+}

@@ -1,0 +1,190 @@
+//! `[pci]` and `[nvme] device_spec`, `[agent] enabled_drivers` and `[x710_static]`: which devices of a
+//! host are offered, besides what is cut into mediated devices; and how their health is followed. And
+//! `[pci] alias`, by which flavors ask for them.
+//!
+//! Owns how they are read; what they mean is `kilonova_devices`' to know.
+
+use std::path::PathBuf;
+
+use kilonova_devices::{
+    DeviceSpec, Discovery, Driver, HealthOptions, NicOptions, NvmeSpec, PciAlias, XidPolicy,
+};
+
+use super::File;
+use crate::Failure;
+
+const PCI: &str = "pci";
+const SPEC: &str = "device_spec";
+const SPEC_OLD: &str = "passthrough_whitelist";
+const ALIAS: &str = "alias";
+const NICS: &str = "x710_static";
+const NVME: &str = "nvme";
+const DEVICES: &str = "devices";
+const LOG: &str = "kernel_log";
+const XIDS: &str = "xid_policy";
+
+/// Group and option.
+pub(super) const KNOWN: [(&str, &str); 10] = [
+    (PCI, SPEC),
+    (PCI, SPEC_OLD),
+    (PCI, ALIAS),
+    ("agent", "enabled_drivers"),
+    (NVME, SPEC),
+    (DEVICES, LOG),
+    (DEVICES, XIDS),
+    ("nic_devices", "enabled_nic_types"),
+    (NICS, "physical_device_mappings"),
+    (NICS, "function_device_mappings"),
+];
+
+/// Everything but the mediated devices.
+///
+/// # Errors
+/// A sentence that names file, line, group and option.
+pub fn read(file: &File) -> Result<Discovery, Failure> {
+    let mut specs = Vec::new();
+    for option in [SPEC, SPEC_OLD] {
+        for (line, text) in file.values(PCI, option) {
+            let entries = DeviceSpec::parse(&text)
+                .map_err(|error| file.wrong_at(line, PCI, option, &error.to_string()))?;
+            specs.extend(entries);
+        }
+    }
+    let mut nvme = Vec::new();
+    for (line, text) in file.values(NVME, SPEC) {
+        let entries = NvmeSpec::parse(&text)
+            .map_err(|error| file.wrong_at(line, NVME, SPEC, &error.to_string()))?;
+        nvme.extend(entries);
+    }
+    let xid_policy = XidPolicy::parse(file.get(DEVICES, XIDS).unwrap_or_default())
+        .map_err(|why| file.wrong(DEVICES, XIDS, &why))?;
+    let health =
+        HealthOptions { kernel_log: file.get(DEVICES, LOG).map(PathBuf::from), xid_policy };
+    let drivers = Driver::parse(file.get("agent", "enabled_drivers").unwrap_or_default())
+        .map_err(|error| file.wrong("agent", "enabled_drivers", &error.to_string()))?;
+    let types = file.get("nic_devices", "enabled_nic_types").unwrap_or_default();
+    if let Some(other) = types.split(',').map(str::trim).find(|one| !one.is_empty() && *one != NICS)
+    {
+        let why = format!("{other} is no type of network card; known is {NICS}");
+        return Err(file.wrong("nic_devices", "enabled_nic_types", &why));
+    }
+    let mapping = |option| file.get(NICS, option).unwrap_or_default();
+    let read = |option| {
+        NicOptions::new(mapping(option), "")
+            .map_err(|error| file.wrong(NICS, option, &error.to_string()))
+    };
+    read("physical_device_mappings")?;
+    read("function_device_mappings")?;
+    let nics =
+        NicOptions::new(mapping("physical_device_mappings"), mapping("function_device_mappings"))
+            .map_err(|error| file.wrong(NICS, "physical_device_mappings", &error.to_string()))?;
+    let cleanup = super::devices::cleanup(file)?;
+    Ok(Discovery { specs, nvme, drivers, nics, health, cleanup, ..Discovery::default() })
+}
+
+/// `[pci] alias`. The control plane goes by it; a host only sees to it that it means something.
+///
+/// # Errors
+/// A sentence that names file, line, group and option. A name may be there once: several entries mean
+/// one or the other, and no query to Placement says that.
+pub fn aliases(file: &File) -> Result<Vec<PciAlias>, Failure> {
+    let mut aliases: Vec<PciAlias> = Vec::new();
+    for (line, text) in file.values(PCI, ALIAS) {
+        let wrong = |why: &str| file.wrong_at(line, PCI, ALIAS, why);
+        for alias in PciAlias::parse(&text).map_err(|error| wrong(&error.to_string()))? {
+            if aliases.iter().any(|other| other.name == alias.name) {
+                return Err(wrong(&format!(
+                    "alias {:?} is there twice, and it cannot mean one device or another; give all of \
+                     them the same resource_class in device_spec, and name that in one alias",
+                    alias.name
+                )));
+            }
+            aliases.push(alias);
+        }
+    }
+    Ok(aliases)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sources(text: &str) -> Result<Discovery, String> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("k.conf");
+        std::fs::write(&path, text).expect("written");
+        let shown = format!("{}:", path.display());
+        let read = File::read(&path, &[]).and_then(|file| read(&file));
+        read.map_err(|failure| failure.to_string().replace(&shown, "k.conf:"))
+    }
+
+    #[test]
+    fn entries_may_come_several_times_and_on_several_lines() {
+        let text = "[pci]\ndevice_spec = {\"vendor_id\": \"8086\",\n    \"product_id\": \"154c\"}\n\
+                    device_spec = [{\"vendor_id\": \"10de\"}, {\"vendor_id\": \"10ee\"}]\n\
+                    [agent]\nenabled_drivers = intel_qat_driver, fake_driver\n";
+        let found = sources(text).expect("fine");
+        let specs: Vec<String> = found.specs.iter().map(ToString::to_string).collect();
+        assert_eq!(specs.len(), 3, "{specs:?}");
+        assert!(specs[0].contains("154c"), "{specs:?}");
+        assert_eq!(found.drivers, [Driver::IntelQat, Driver::Fake]);
+        assert_eq!(sources("").expect("nothing"), Discovery::default());
+    }
+
+    #[test]
+    fn an_alias_is_there_once_and_says_what_it_asks_for() {
+        let read = |text: &str| {
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("k.conf");
+            std::fs::write(&path, text).expect("written");
+            let shown = format!("{}:", path.display());
+            let read = File::read(&path, &[]).and_then(|file| aliases(&file));
+            read.map_err(|failure| failure.to_string().replace(&shown, "k.conf:"))
+        };
+        let text = "[pci]\nalias = {\"name\": \"a\",\n  \"resource_class\": \"A\"}\n\
+                    alias = [{\"name\": \"b\", \"resource_class\": \"B\"}]\n";
+        let names: Vec<_> = read(text).expect("fine").into_iter().map(|one| one.name).collect();
+        assert_eq!(names, ["a", "b"]);
+        assert_eq!(read("[pci]\ndevice_spec = {}\n").expect("none"), []);
+        for (text, part) in [
+            (
+                "[pci]\nalias = {\"name\": \"a\", \"resource_class\": \"A\"}\n\
+                 alias = {\"name\": \"a\", \"resource_class\": \"B\"}\n",
+                "k.conf:3: [pci] alias: alias \"a\" is there twice",
+            ),
+            (
+                "[pci]\n\nalias = {\"name\": \"a\"}\n",
+                "k.conf:3: [pci] alias: Invalid PCI alias definition: alias \"a\": it names no device",
+            ),
+        ] {
+            let said = read(text).expect_err(text);
+            assert!(said.contains(part), "{said}");
+        }
+    }
+
+    #[test]
+    fn refusals_name_the_line() {
+        for (text, part) in [
+            (
+                "[pci]\ndevice_spec = {\"vendor_id\": \"10de\"}\ndevice_spec = {\"vendor\": \"1\"}\n",
+                "k.conf:3: [pci] device_spec: Invalid [pci]device_spec config: the key vendor",
+            ),
+            ("[pci]\n\ndevice_spec = {\n  \"vendor_id\": 7}\n", "k.conf:3: [pci] device_spec:"),
+            ("[agent]\nenabled_drivers = nvidia\n", "k.conf:2: [agent] enabled_drivers: nvidia is"),
+            ("[nic_devices]\nenabled_nic_types = cx5\n", "k.conf:2: [nic_devices]"),
+            (
+                "[x710_static]\nphysical_device_mappings = eth2\n",
+                "k.conf:2: [x710_static] physical_device_mappings:",
+            ),
+            ("[pci]\ndevice_specs = {}\n", "this option is not known"),
+            (
+                "[nvme]\ndevice_spec = {\"vendor_id\": \"144d\",\n \"clear_action\": \"burn\"}\n",
+                "k.conf:2: [nvme] device_spec: Invalid [nvme]device_spec config: clear_action",
+            ),
+            ("[devices]\nxid_policy = 79:no\n", "k.conf:2: [devices] xid_policy: \"79:no\":"),
+        ] {
+            let said = sources(text).expect_err(text);
+            assert!(said.contains(part), "{said}");
+        }
+    }
+}

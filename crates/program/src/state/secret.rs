@@ -1,0 +1,56 @@
+//! Secrets that the first start makes up: one word in a file that only the owner can read.
+
+use super::{StateDir, write_secret};
+use crate::Failure;
+
+impl StateDir {
+    /// The word in the file `name`, made up if there is none.
+    ///
+    /// # Errors
+    /// When the file cannot be read or written.
+    pub fn secret(&self, name: &str) -> Result<String, Failure> {
+        let path = self.join(name);
+        match std::fs::read_to_string(&path) {
+            Ok(text) if !text.trim().is_empty() => return Ok(text.trim().to_owned()),
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => {
+                return Err(Failure::failed(&format!("cannot read {}", path.display()), error));
+            }
+        }
+        let secret = uuid::Uuid::new_v4().simple().to_string();
+        write_secret(&path, &secret)
+            .map_err(|e| Failure::failed(&format!("cannot write {}", path.display()), e))?;
+        Ok(secret)
+    }
+}
+
+/// Whether two secrets are the same, in a time that does not depend on where they differ.
+pub fn same(a: &str, b: &str) -> bool {
+    a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_made_once_and_kept() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let directory = StateDir::take(folder.path()).expect("is free");
+        let made = directory.secret("a.token").expect("is made");
+        assert_eq!(made.len(), 32);
+        assert_eq!(directory.secret("a.token").expect("is read"), made);
+        assert_ne!(directory.secret("b.token").expect("is made"), made);
+        use std::os::unix::fs::PermissionsExt;
+        let mode =
+            std::fs::metadata(folder.path().join("a.token")).expect("is there").permissions();
+        assert_eq!(mode.mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn secrets_are_compared_whole() {
+        assert!(same("abc", "abc"));
+        assert!(!same("abc", "abd") && !same("abc", "ab") && !same("", "a"));
+    }
+}

@@ -1,0 +1,65 @@
+//! What systemd is told of a service (`sd_notify`): one datagram to the socket that it names.
+//! Without systemd nothing is told.
+
+use std::ffi::OsStr;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+/// The service is ready; `status` is for people.
+pub fn ready(status: &str) {
+    tell(&format!("READY=1\nSTATUS={}", line(status)));
+}
+
+/// How it is, for people.
+pub fn status(status: &str) {
+    tell(&format!("STATUS={}", line(status)));
+}
+
+/// It ends.
+pub fn stopping() {
+    tell("STOPPING=1");
+}
+
+fn tell(text: &str) {
+    let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    if let Err(error) = send(&socket, text) {
+        tracing::debug!(%error, "systemd is not told");
+    }
+}
+
+fn send(socket: &OsStr, text: &str) -> std::io::Result<()> {
+    let address = match socket.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(socket)?,
+    };
+    UnixDatagram::unbound()?.send_to_addr(text.as_bytes(), &address).map(|_| ())
+}
+
+fn line(text: &str) -> String {
+    text.replace(['\n', '\r'], " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_arrives_by_path_and_by_name() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("notify");
+        let there = UnixDatagram::bind(&path).expect("a socket");
+        send(path.as_os_str(), "READY=1").expect("it is sent");
+        let mut heard = [0; 64];
+        let length = there.recv(&mut heard).expect("it arrives");
+        assert_eq!(&heard[..length], b"READY=1");
+
+        let name = format!("kilonova-test-{}", uuid::Uuid::new_v4());
+        let address = SocketAddr::from_abstract_name(&name).expect("a name");
+        let there = UnixDatagram::bind_addr(&address).expect("a socket");
+        send(OsStr::new(&format!("@{name}")), "STATUS=x").expect("it is sent");
+        let length = there.recv(&mut heard).expect("it arrives");
+        assert_eq!(&heard[..length], b"STATUS=x");
+        assert_eq!(line("a\nb"), "a b");
+    }
+}

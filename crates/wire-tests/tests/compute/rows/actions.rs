@@ -1,0 +1,239 @@
+//! Every action of `POST /servers/{id}/action` on servers that it can be asked of, at each
+//! microversion at which that action changes.
+
+use serde_json::{Value, json};
+
+use crate::api::{ADMIN, ALL, Api, exchange};
+use crate::cloud::Cloud;
+
+/// At rest again after an action.
+async fn act(api: Api<'_>, id: &str, action: Value, code: u16, then: &str) -> Value {
+    let answer = api.send(&format!("POST /servers/{id}/action"), action, ALL, code).await;
+    api.becomes(id, then).await;
+    api.cloud.hosts_have_dropped().await;
+    answer.unwrap_or_default()
+}
+
+/// A refusal that upstream gives too.
+async fn refused(api: Api<'_>, id: &str, action: Value, code: u16) {
+    api.refused(&format!("POST /servers/{id}/action"), action, code).await;
+}
+
+/// Actions on a server where it is.
+pub async fn stay(api: Api<'_>) {
+    let changing = ["lock", "unlock", "createImage", "createBackup", "rebuild", "rescue", "reboot"];
+    if !api.changes(&changing) && !api.changes(&["trigger_crash_dump", "pause", "suspend"]) {
+        return;
+    }
+    let flavor = api.flavor("stay").await;
+    let id = api.server("stay", &flavor).await;
+    for (action, then) in [
+        ("pause", "PAUSED"),
+        ("unpause", "ACTIVE"),
+        ("suspend", "SUSPENDED"),
+        ("resume", "ACTIVE"),
+        ("os-stop", "SHUTOFF"),
+        ("os-start", "ACTIVE"),
+    ] {
+        act(api, &id, json!({action: null}), 202, then).await;
+    }
+    for kind in ["SOFT", "HARD"] {
+        act(api, &id, json!({"reboot": {"type": kind}}), 202, "ACTIVE").await;
+    }
+    let why = if api.minor >= 73 { json!({"locked_reason": "a test"}) } else { Value::Null };
+    act(api, &id, json!({"lock": why}), 202, "ACTIVE").await;
+    act(api, &id, json!({"unlock": null}), 202, "ACTIVE").await;
+    let rescue = json!({"adminPass": "secret", "rescue_image_ref": api.cloud.image});
+    let answer = act(api, &id, json!({"rescue": rescue}), 200, "RESCUE").await;
+    api.expect(&answer["adminPass"] == "secret", "the password of a rescue");
+    act(api, &id, json!({"unrescue": null}), 202, "ACTIVE").await;
+    pictures(api, &id).await;
+    rebuild(api, &id).await;
+    let console = json!({"os-getConsoleOutput": {"length": 5}});
+    let answer = act(api, &id, console, 200, "ACTIVE").await;
+    api.expect(answer["output"].is_string(), "the console's lines");
+    if api.minor >= 17 {
+        act(api, &id, json!({"trigger_crash_dump": null}), 202, "ACTIVE").await;
+    } else {
+        refused(api, &id, json!({"trigger_crash_dump": null}), 404).await;
+    }
+    act(api, &id, json!({"os-resetState": {"state": "error"}}), 202, "ERROR").await;
+    act(api, &id, json!({"os-resetState": {"state": "active"}}), 202, "ACTIVE").await;
+    api.gone(&id).await;
+}
+
+async fn pictures(api: Api<'_>, id: &str) {
+    let image = json!({"createImage": {"name": "picture", "metadata": {"k": "v"}}});
+    let backup = json!({"createBackup": {"name": "b", "backup_type": "daily", "rotation": 1}});
+    for action in [image, backup] {
+        let answer = act(api, id, action, 202, "ACTIVE").await;
+        api.expect(answer["image_id"].is_string() == (api.minor >= 45), "image_id since 2.45");
+    }
+}
+
+async fn rebuild(api: Api<'_>, id: &str) {
+    let mut wish = json!({
+        "imageRef": api.cloud.image, "name": "rebuilt", "adminPass": "secret",
+        "metadata": {"a": "b"}, "OS-DCF:diskConfig": "AUTO", "accessIPv4": "192.0.2.1",
+        "accessIPv6": "2001:db8::1", "preserve_ephemeral": false,
+    });
+    for (first, key, value) in [
+        (19, "description", json!("d")),
+        (54, "key_name", Value::Null),
+        (57, "user_data", json!("Zm9v")),
+        (63, "trusted_image_certificates", Value::Null),
+        (90, "hostname", json!("rebuilt")),
+    ] {
+        if api.minor >= first {
+            wish[key] = value;
+        } else {
+            let mut early = json!({"imageRef": api.cloud.image});
+            early[key] = value;
+            refused(api, id, json!({"rebuild": early}), 400).await;
+        }
+    }
+    if api.minor == 94 {
+        wish["hostname"] = json!("rebuilt.example.com");
+    }
+    act(api, id, json!({"rebuild": wish}), 202, "ACTIVE").await;
+}
+
+/// Actions that take a server to another host.
+pub async fn moves(api: Api<'_>) {
+    let changing = ["resize", "confirmResize", "revertResize", "migrate", "os-migrateLive"];
+    if !api.changes(&changing) {
+        return;
+    }
+    let flavor = api.flavor("moves").await;
+    let larger = api.flavor("larger").await;
+    let id = api.server("moves", &flavor).await;
+    let resize = json!({"resize": {"flavorRef": larger, "OS-DCF:diskConfig": "AUTO"}});
+    act(api, &id, resize.clone(), 202, "VERIFY_RESIZE").await;
+    act(api, &id, json!({"revertResize": null}), 202, "ACTIVE").await;
+    act(api, &id, resize, 202, "VERIFY_RESIZE").await;
+    act(api, &id, json!({"confirmResize": null}), 204, "ACTIVE").await;
+    act(api, &id, json!({"migrate": null}), 202, "VERIFY_RESIZE").await;
+    act(api, &id, json!({"confirmResize": null}), 204, "ACTIVE").await;
+    if api.minor >= 56 {
+        let there = json!({"migrate": {"host": api.other_host(&id).await}});
+        act(api, &id, there, 202, "VERIFY_RESIZE").await;
+        act(api, &id, json!({"confirmResize": null}), 204, "ACTIVE").await;
+    }
+    live(api, &id).await;
+    api.gone(&id).await;
+}
+
+async fn live(api: Api<'_>, id: &str) {
+    let mut wish = json!({"host": null, "block_migration": false, "disk_over_commit": false});
+    if api.minor >= 25 {
+        wish = json!({"host": null, "block_migration": "auto"});
+    }
+    act(api, id, json!({"os-migrateLive": wish}), 202, "ACTIVE").await;
+    wish["host"] = json!(api.other_host(id).await);
+    if (30..=67).contains(&api.minor) {
+        wish["force"] = json!(true);
+    } else {
+        let mut forced = wish.clone();
+        forced["force"] = json!(true);
+        refused(api, id, json!({"os-migrateLive": forced}), 400).await;
+    }
+    act(api, id, json!({"os-migrateLive": wish}), 202, "ACTIVE").await;
+}
+
+/// Actions that give up a server's host for a time.
+pub async fn shelve(api: Api<'_>) {
+    if !api.changes(&["shelve", "shelveOffload", "unshelve"]) {
+        return;
+    }
+    let flavor = api.flavor("shelve").await;
+    let id = api.server("shelve", &flavor).await;
+    let mut wishes = vec![Value::Null];
+    if api.minor >= 77 {
+        wishes.push(json!({"availability_zone": "nova"}));
+    }
+    if api.minor >= 91 {
+        wishes.push(json!({"host": "h2"}));
+        wishes.push(json!({"availability_zone": null}));
+    }
+    for wish in wishes {
+        act(api, &id, json!({"shelve": null}), 202, "SHELVED").await;
+        act(api, &id, json!({"shelveOffload": null}), 202, "SHELVED_OFFLOADED").await;
+        act(api, &id, json!({"unshelve": wish}), 202, "ACTIVE").await;
+    }
+    api.gone(&id).await;
+}
+
+/// Actions for a server whose host is lost.
+pub async fn evacuate(api: Api<'_>) {
+    if !api.changes(&["evacuate"]) {
+        return;
+    }
+    let flavor = api.flavor("evacuate").await;
+    for with_host in [false, true] {
+        let id = api.server("evacuate", &flavor).await;
+        let from = api.host_of(&id).await;
+        let mut wish = json!({"adminPass": "secret"});
+        if api.minor < 14 {
+            wish["onSharedStorage"] = json!("False");
+        }
+        if with_host {
+            wish["host"] = json!(api.other_host(&id).await);
+            if (29..=67).contains(&api.minor) {
+                wish["force"] = json!(true);
+            }
+        }
+        refused(api, &id, json!({"evacuate": wish}), 400).await;
+        down(api.cloud, &from, true).await;
+        let then = if api.minor >= 95 { "SHUTOFF" } else { "ACTIVE" };
+        let answer = act(api, &id, json!({"evacuate": wish}), 200, then).await;
+        api.expect((answer["adminPass"] == "secret") == (api.minor < 14), "adminPass until 2.13");
+        down(api.cloud, &from, false).await;
+        api.gone(&id).await;
+    }
+}
+
+/// Says that a host is dead, or that it is not.
+pub async fn down(cloud: &Cloud, host: &str, is_down: bool) {
+    let body = json!({"host": host, "binary": "nova-compute", "forced_down": is_down});
+    let path = "/v2.1/os-services/force-down";
+    let (code, answer) = exchange(cloud, ADMIN, 11, "PUT", path, &Some(body)).await;
+    assert_eq!(code, 200, "{answer}");
+}
+
+/// Deletion, taken back and for good.
+pub async fn delete(api: Api<'_>) {
+    if !api.changes(&["restore", "forceDelete"]) {
+        return;
+    }
+    let flavor = api.flavor("delete").await;
+    let id = api.server("delete", &flavor).await;
+    let keeps = api.with(|cloud| &cloud.keeping);
+    keeps.ask(&format!("DELETE /servers/{id}"), ALL, 204).await;
+    api.becomes(&id, "SOFT_DELETED").await;
+    act(api, &id, json!({"restore": null}), 202, "ACTIVE").await;
+    let action = format!("POST /servers/{id}/action");
+    api.send(&action, json!({"forceDelete": null}), ALL, 202).await;
+}
+
+/// What upstream has taken away, or refuses where there is no agent and no console.
+pub async fn refusals(api: Api<'_>) {
+    let known = ["resetNetwork", "changePassword", "os-getVNCConsole", "injectNetworkInfo"];
+    if !api.changes(&known) {
+        return;
+    }
+    let flavor = api.flavor("refusals").await;
+    let id = api.server("refusals", &flavor).await;
+    refused(api, &id, json!({"resetNetwork": null}), 410).await;
+    refused(api, &id, json!({"injectNetworkInfo": null}), 410).await;
+    refused(api, &id, json!({"changePassword": {"adminPass": "secret"}}), 409).await;
+    for (action, kind) in [
+        ("os-getVNCConsole", "novnc"),
+        ("os-getSPICEConsole", "spice-html5"),
+        ("os-getRDPConsole", "rdp-html5"),
+        ("os-getSerialConsole", "serial"),
+    ] {
+        let code = if api.minor <= 5 { 400 } else { 404 };
+        refused(api, &id, json!({action: {"type": kind}}), code).await;
+    }
+    api.gone(&id).await;
+}

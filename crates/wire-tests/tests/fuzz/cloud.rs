@@ -1,0 +1,137 @@
+//! Every service of the program over each store, with two simulated hosts, in this process.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use kilonova_compute::app::bitstreams::ImageBitstreams;
+use kilonova_compute::{Compute, Link};
+use kilonova_identity::Identity;
+use kilonova_ids::ImageId;
+use kilonova_image::{ImageRecord, Images, Status, Visibility};
+use kilonova_node::Node;
+use kilonova_node::topology::Topology;
+use kilonova_placement::{Placement, World};
+use kilonova_store::Store;
+use kilonova_testkit::Guard;
+use kilonova_wire::noauth::NoAuth;
+use kilonova_wire::time::now_micros;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+const HOSTS: &str = r#"
+[card.m10]
+vendor = "10de"
+product = "13bd"
+driver = "nvidia"
+exclusive_types = true
+types = [{ id = "nvidia-35", name = "GRID M10-0B", available_instances = 4 }]
+[[host]]
+name = "h1"
+vcpus = 64
+memory_mb = 65536
+disk_gb = 1000
+card = [{ card = "m10", addresses = ["0000:84:00.0", "0000:85:00.0"] }]
+devices = { enabled_mdev_types = ["nvidia-35"] }
+[[host]]
+name = "h2"
+vcpus = 64
+memory_mb = 65536
+disk_gb = 1000
+fake = [{}]
+"#;
+
+pub struct Cloud {
+    pub store: &'static str,
+    pub routers: BTreeMap<&'static str, Router>,
+    pub compute: Compute,
+    pub image: ImageId,
+    /// What must not end while requests are answered.
+    pub nodes: Vec<JoinHandle<()>>,
+    _stop: watch::Sender<bool>,
+    _folder: tempfile::TempDir,
+    _guard: Guard,
+}
+
+pub async fn clouds() -> Vec<Cloud> {
+    let migrations = [
+        kilonova_identity::MIGRATIONS,
+        kilonova_image::MIGRATIONS,
+        kilonova_network::MIGRATIONS,
+        kilonova_placement::MIGRATIONS,
+        kilonova_accelerator::MIGRATIONS,
+        kilonova_flow::MIGRATIONS,
+        kilonova_compute::MIGRATIONS[0],
+        kilonova_compute::MIGRATIONS[1],
+    ];
+    let mut clouds = Vec::new();
+    for (name, store, guard) in kilonova_testkit::stores(&migrations).await {
+        clouds.push(open(name, store, guard).await);
+    }
+    clouds
+}
+
+async fn open(name: &'static str, store: Store, guard: Guard) -> Cloud {
+    let folder = tempfile::tempdir().expect("a folder");
+    let image = ImageId::new_v4();
+    let mut record = ImageRecord::new(image, "admin".into(), now_micros());
+    record.name = Some("cirros".into());
+    record.status = Status::Active;
+    record.visibility = Visibility::Public;
+    record.protected = true;
+    let reserved = store.write(move |tx| kilonova_image::reserve(tx, &record)).await;
+    reserved.expect("an image");
+    let world = World::new();
+    world.load(&store).await.expect("loads");
+    let images = Images::open(store.clone(), &folder.path().join("images")).await.expect("opens");
+    let compute = Compute::open(store.clone(), world.clone()).await.expect("opens");
+    let compute = compute.with_images(images.clone());
+    kilonova_compute::reconcile::start(&compute);
+    let cheap = argon2::Params::new(8, 1, 1, None).expect("parameters");
+    let options = kilonova_identity::Options { hash_cost: cheap, ..Default::default() };
+    let keys = folder.path().join("keys");
+    let identity = Identity::open(store.clone(), &keys, options).await.expect("opens");
+    identity.bootstrap("secret").await.expect("an admin");
+    let accelerator = kilonova_accelerator::State::new(store.clone(), world.clone())
+        .with_nodes(Arc::new(compute.clone()))
+        .with_bitstreams(Arc::new(ImageBitstreams));
+    let policy = kilonova_placement::policy(&[], Default::default()).expect("a policy");
+    let networks = kilonova_network::Networks::new(store.clone());
+    let placement = Placement { store, world, policy: Arc::new(policy) };
+    let auth = || Arc::new(NoAuth);
+    let mount = |routes, service| kilonova_wire::mount(routes, service, "", auth());
+    let routers = BTreeMap::from([
+        ("compute", mount(kilonova_compute::routes(compute.clone()), kilonova_compute::service())),
+        ("placement", mount(kilonova_placement::routes(placement), kilonova_placement::service())),
+        (
+            "accelerator",
+            mount(kilonova_accelerator::routes(accelerator), kilonova_accelerator::service()),
+        ),
+        ("identity", mount(kilonova_identity::routes(identity), kilonova_identity::service())),
+        ("image", mount(kilonova_image::routes(images), kilonova_image::service())),
+        ("network", mount(kilonova_network::routes(networks), kilonova_network::service())),
+    ]);
+    let (stop, _) = watch::channel(false);
+    let topology = Topology::parse(HOSTS, Path::new("test.toml")).expect("a topology");
+    let mut nodes = Vec::new();
+    for host in &topology.hosts {
+        let node = Node::simulated(host, folder.path()).expect("a node");
+        let run = node.run(Arc::new(Link(compute.clone())), stop.subscribe());
+        nodes.push(tokio::spawn(async move { drop(run.await) }));
+        while compute.fleet.by_name(&host.name).is_none() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    Cloud {
+        store: name,
+        routers,
+        compute,
+        image,
+        nodes,
+        _stop: stop,
+        _folder: folder,
+        _guard: guard,
+    }
+}

@@ -1,0 +1,151 @@
+//! Whether an answer is one that may be given to anything.
+
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use http_body_util::BodyExt;
+use kilonova_wire_tests::{Document, Side};
+use serde_json::Value;
+use tower::ServiceExt;
+
+use crate::compose::Sent;
+
+/// No answer may take longer, on a machine that does much else.
+const LONGEST: Duration = Duration::from_secs(20);
+
+/// Where upstream itself is not as its document says: how the objection begins, what is in it and how it
+/// ends, and why.
+const IMPRECISE: &[(&str, &str, &str)] = &[
+    // A group made at a later version is shown with its policy at every one.
+    ("Os_Server_Group", "is not one of \"affinity\" or \"anti-affinity\"", ""),
+    // What an operator with a token of the whole system did was done from no project.
+    ("ServersOs_Instance_Action", "\"\" is shorter than 1 character", ""),
+    // A guest that has just set out, or has no disk to copy, has moved nothing; upstream says 0 of
+    // it, and of its document that there is no such number.
+    ("ServersMigrations", "0 is less than the minimum of 1", ""),
+    // A network may have no name, and servers show their addresses by the names of networks.
+    ("Server", "('' was unexpected) at /server", "/addresses"),
+    // Upstream takes no letters beyond U+FFFF; they are letters all the same.
+    ("FlavorUpdate", "does not match \"^[\\", ""),
+];
+
+/// What came back.
+pub struct Answer {
+    pub status: u16,
+    pub body: Vec<u8>,
+    pub took: Duration,
+    /// What is wrong with it, in few words.
+    pub wrong: Option<String>,
+}
+
+/// Sends a request; `None` when it cannot be sent.
+pub async fn send(router: &Router, document: &Document, sent: &Sent) -> Option<Answer> {
+    let request = sent.request()?;
+    let begun = Instant::now();
+    let router = router.clone();
+    let mut task = tokio::spawn(async move {
+        let response = router.oneshot(request).await.unwrap_or_else(|never| match never {});
+        let (parts, body) = response.into_parts();
+        (parts, body.collect().await.map(http_body_util::Collected::to_bytes))
+    });
+    let broken = |wrong: String, took| {
+        Some(Answer { status: 0, body: Vec::new(), took, wrong: Some(wrong) })
+    };
+    let joined = match tokio::time::timeout(LONGEST, &mut task).await {
+        Ok(joined) => joined,
+        Err(_) => {
+            task.abort();
+            return broken("no answer in time".into(), LONGEST);
+        }
+    };
+    let took = begun.elapsed();
+    let (parts, body) = match joined {
+        Ok(done) => done,
+        Err(error) => return broken(format!("a panic: {error}"), took),
+    };
+    let Ok(body) = body else { return broken("a body that breaks off".into(), took) };
+    let status = parts.status.as_u16();
+    let is_json = parts
+        .headers
+        .get("content-type")
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+    let mut wrong = None;
+    if !parts.headers.contains_key("x-openstack-request-id") {
+        wrong = Some("no request id".to_owned());
+    }
+    let json = is_json.then(|| serde_json::from_slice::<Value>(&body).ok());
+    match json {
+        Some(None) if sent.method != "HEAD" => wrong = Some("a body that is no JSON".into()),
+        Some(Some(value)) if status >= 400 && !is_fault(sent.service, status, &value) => {
+            wrong = Some("a fault in another form".into());
+        }
+        Some(Some(value)) if status < 300 => wrong = wrong.or(objection(document, sent, &value)),
+        None if status >= 400 && sent.method != "HEAD" && !is_written(sent) => {
+            wrong = Some("a fault without a body".into());
+        }
+        _ => {}
+    }
+    if status >= 500 && !is_meant(sent, status, &body) {
+        wrong = Some("a fault of ours".into());
+    }
+    Some(Answer { status, body: body.to_vec(), took, wrong })
+}
+
+/// What upstream does not implement either, and what only a host that is down could say.
+fn is_meant(sent: &Sent, status: u16, body: &[u8]) -> bool {
+    let silent =
+        || String::from_utf8_lossy(body).contains("does not answer. Try again when it is up.");
+    sent.service == "compute"
+        && (status == 501 && sent.route.ends_with("/uptime") || status == 503 && silent())
+}
+
+/// Whether faults may be told otherwise than in JSON.
+fn is_written(sent: &Sent) -> bool {
+    sent.service == "placement" && sent.headers.iter().any(|(name, _)| name == "accept")
+}
+
+fn is_fault(service: &str, status: u16, body: &Value) -> bool {
+    let said = |text: &Value| text.as_str().is_some_and(|text| !text.is_empty());
+    match service {
+        "compute" => body.as_object().is_some_and(|map| {
+            map.len() == 1
+                && map.values().all(|fault| fault["code"] == status && said(&fault["message"]))
+        }),
+        "placement" => {
+            body["errors"][0]["status"] == status
+                && said(&body["errors"][0]["detail"])
+                && said(&body["errors"][0]["request_id"])
+        }
+        "accelerator" => said(&body["error_message"]),
+        "identity" => body["error"]["code"] == status && said(&body["error"]["message"]),
+        "network" => said(&body["NeutronError"]["type"]) && said(&body["NeutronError"]["message"]),
+        _ => said(&body["code"]) && said(&body["message"]),
+    }
+}
+
+/// Why upstream's document would not have this request taken, or not have it answered so.
+fn objection(document: &Document, sent: &Sent, answer: &Value) -> Option<String> {
+    let minor = sent.minor.filter(|_| sent.service == "compute")?;
+    let path = sent.uri.split('?').next()?;
+    let operation = document.find(&sent.method, path)?;
+    let body = sent.json();
+    let action = body
+        .as_ref()
+        .filter(|_| operation.path == "/v2.1/servers/{id}/action")
+        .and_then(Value::as_object)
+        .and_then(|body| body.keys().next().cloned());
+    let judge =
+        |side, body: &Value| document.objection(operation, side, minor, action.as_deref(), body);
+    let is_precise = |why: &String| {
+        !IMPRECISE.iter().any(|(schema, how, end)| {
+            why.starts_with(schema) && why.contains(how) && why.ends_with(end)
+        })
+    };
+    if let Some(why) = judge(Side::Answer, answer).filter(is_precise) {
+        return Some(format!("an answer that is not upstream's: {why}"));
+    }
+    let body = body.filter(|_| matches!(sent.method.as_str(), "POST" | "PUT"))?;
+    judge(Side::Request, &body)
+        .filter(is_precise)
+        .map(|why| format!("taken, upstream refuses: {why}"))
+}

@@ -1,0 +1,89 @@
+//! Who speaks on a connection that itself says so: the host that its certificate names.
+//!
+//! Such a host may speak for itself alone. A connection that names nobody is let through here:
+//! whoever opened the door has asked for something else.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::{RawPathParams, Request};
+use axum::middleware::Next;
+use axum::response::Response;
+
+use crate::Fault;
+
+/// The host that a connection's certificate names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Speaker(pub Arc<str>);
+
+impl Speaker {
+    /// Refuses to let it speak for another.
+    ///
+    /// # Errors
+    /// 403 that names both.
+    pub fn check(&self, host: &str) -> Result<(), Fault> {
+        if *self.0 == *host {
+            return Ok(());
+        }
+        Err(Fault::forbidden(format!(
+            "The certificate of this connection is of host {}, which cannot speak for host {}. Set \
+             [DEFAULT] host of the agent to the name that it joined by, or join again.",
+            self.0,
+            host.escape_debug()
+        )))
+    }
+}
+
+/// A layer for routes: a host that is known by its certificate is only let at its own `{host}`.
+///
+/// # Errors
+/// 403 that names both.
+pub async fn only_itself(
+    speaker: Option<Extension<Speaker>>,
+    params: RawPathParams,
+    request: Request,
+    next: Next,
+) -> Result<Response, Fault> {
+    if let Some(Extension(speaker)) = speaker {
+        for (name, value) in &params {
+            if name == "host" {
+                speaker.check(value)?;
+            }
+        }
+    }
+    Ok(next.run(request).await)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::Router;
+    use axum::body::Body;
+    use axum::routing::get;
+    use tower::ServiceExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_host_is_let_at_its_own_alone() {
+        let routes = Router::new()
+            .route("/hosts/{host}/x", get(|| async { "fine" }))
+            .route("/clock", get(|| async { "late" }))
+            .route_layer(axum::middleware::from_fn(only_itself));
+        let a = Speaker("a.b".into());
+        for (speaker, path, status) in [
+            (Some(&a), "/hosts/a.b/x", 200),
+            (Some(&a), "/hosts/a%2Eb/x", 200),
+            (Some(&a), "/hosts/b/x", 403),
+            (Some(&a), "/hosts/A.B/x", 403),
+            (Some(&a), "/clock", 200),
+            (None, "/hosts/b/x", 200),
+        ] {
+            let mut request = http::Request::get(path).body(Body::empty()).expect("a request");
+            if let Some(speaker) = speaker {
+                request.extensions_mut().insert(speaker.clone());
+            }
+            let answer = routes.clone().oneshot(request).await.expect("an answer");
+            assert_eq!(answer.status(), status, "{path}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+"""The lab's cache: one folder per thing, named by a digest of all that went into it.
+
+A thing is made in a folder that ends in `.part` and renamed when it is whole, so that a build which
+was cut short leaves nothing that looks finished. Older versions of a thing go when a new one is
+there. It lies outside the repository, shared by all checkouts: KILONOVA_LAB_CACHE says where.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import time
+
+from stack import Wrong
+
+CACHE = os.path.abspath(os.environ.get("KILONOVA_LAB_CACHE") or os.path.expanduser(
+    os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "kilonova-lab")))
+
+
+def digest(*parts):
+    """A short digest of texts and bytes."""
+    whole = hashlib.sha256()
+    for part in parts:
+        data = part if isinstance(part, bytes) else str(part).encode()
+        whole.update(f"{len(data)}:".encode() + data)
+    return whole.hexdigest()[:16]
+
+
+def text(path):
+    """A file's bytes, to be part of a digest."""
+    with open(path, "rb") as file:
+        return file.read()
+
+
+class Locked:
+    """One build at a time: a second one waits, and then finds everything made."""
+
+    def __enter__(self):
+        os.makedirs(CACHE, mode=0o755, exist_ok=True)
+        self.file = open(os.path.join(CACHE, "lock"), "w", encoding="utf-8")
+        fcntl.flock(self.file, fcntl.LOCK_EX)
+
+    def __exit__(self, *_):
+        self.file.close()
+
+
+def thing(name, parts, make, say=print):
+    """The folder of a thing; `make(folder)` fills it when it is not there yet."""
+    folder = os.path.join(CACHE, f"{name}-{digest(*parts)}")
+    if os.path.isdir(folder):
+        return folder
+    say(f"lab: making {name} ({folder})")
+    part, begun = f"{folder}.part", time.monotonic()
+    shutil.rmtree(part, ignore_errors=True)
+    os.makedirs(part)
+    make(part)
+    os.rename(part, folder)
+    for other in os.listdir(CACHE):
+        old = os.path.join(CACHE, other)
+        if other.rpartition("-")[0] == name and old != folder:
+            shutil.rmtree(old, ignore_errors=True)
+    say(f"lab: {name} is made, {time.monotonic() - begun:.0f} s")
+    return folder
+
+
+def run(*command, timeout=900, log=None, **more):
+    """Runs a program to its end; its output is in the error when it fails."""
+    with open(log or os.devnull, "ab") as kept:
+        try:
+            done = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  timeout=timeout, check=False, **more)
+        except subprocess.TimeoutExpired as error:
+            kept.write(error.output or b"")
+            raise Wrong(f"{command[0]} did not end within {timeout} s") from None
+        kept.write(done.stdout)
+    said = done.stdout.decode("utf-8", "replace")
+    if done.returncode:
+        raise Wrong(f"{' '.join(map(str, command))[:300]}: exit code {done.returncode}:\n{said[-2500:]}")
+    return said

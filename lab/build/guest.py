@@ -1,0 +1,68 @@
+"""What the guests start from: the cloud kernel, an initial RAM disk with files/guest-init, tiny root disks.
+
+The guests have no distribution: busybox, a dozen modules and one script. They boot in seconds where
+even the host's processor is emulated.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+
+from build.cache import run, text
+from build.debian import HERE, download, kernel, lines, unpack
+from build.kernel import copy_plain, files
+from stack import Wrong
+
+FLAVOUR = "cloud-amd64"
+BUSYBOX = "/bin/busybox"
+# Root disks by what they say of themselves, and their size in MiB.
+DISKS = {"lab": 16, "other": 16}
+
+
+def parts():
+    """What decides whether the guests' files have to be made again."""
+    return [kernel(FLAVOUR), lines("guest-modules"), DISKS, text(BUSYBOX),
+            text(os.path.join(HERE, "files", "guest-init"))]
+
+
+def make(folder):
+    """Fills a folder: `vmlinuz`, `initrd.gz` and one `<name>.raw` for each disk."""
+    package, release, version = kernel(FLAVOUR)
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        tree = os.path.join(work, "tree")
+        for deb in download(work, f"{package}={version}"):
+            unpack(deb, tree)
+        shutil.copy(os.path.join(tree, "boot", f"vmlinuz-{release}"),
+                    os.path.join(folder, "vmlinuz"))
+        run("depmod", "-b", tree, release)
+        inside = os.path.join(work, "initrd")
+        os.makedirs(os.path.join(inside, "bin"))
+        shutil.copy(BUSYBOX, os.path.join(inside, "bin/busybox"))
+        shutil.copy(os.path.join(HERE, "files", "guest-init"), os.path.join(inside, "init"))
+        os.chmod(os.path.join(inside, "init"), 0o755)
+        copy_plain(files(tree, release, lines("guest-modules")), os.path.join(inside, "modules"))
+        archive(inside, os.path.join(folder, "initrd.gz"))
+        for name, size in DISKS.items():
+            disk(work, name, size, os.path.join(folder, f"{name}.raw"))
+
+
+def archive(inside, target):
+    """An initial RAM disk from a folder."""
+    command = "find . | LC_ALL=C sort | cpio -o -H newc --quiet --owner 0:0 | gzip -1"
+    with open(target, "wb") as out:
+        done = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], cwd=inside, stdout=out,
+                              stderr=subprocess.PIPE, timeout=300, check=False)
+    if done.returncode:
+        raise Wrong(f"the initial RAM disk could not be packed: {done.stderr.decode()}")
+
+
+def disk(work, name, size, target):
+    """An ext4 disk without partitions that knows its name."""
+    inside = os.path.join(work, f"disk-{name}")
+    os.makedirs(inside)
+    with open(os.path.join(inside, "name"), "w", encoding="utf-8") as file:
+        file.write(f"{name}\n")
+    with open(target, "wb") as file:
+        file.truncate(size << 20)
+    run("mke2fs", "-q", "-t", "ext4", "-O", "^metadata_csum,^has_journal", "-m", "0", "-d", inside, target)

@@ -1,0 +1,182 @@
+"""The control plane of the lab, and the stock client against it.
+
+`kilonova serve` runs on the machine itself and listens on 127.0.0.1; the nodes reach it through QEMU's
+user network as 10.0.2.2. What the scenarios do, they do by the stock `openstack` client; what they
+wait for, they ask over HTTP, since each start of the client costs seconds on a busy machine.
+"""
+
+import os
+import time
+
+from cli import Clients, Lane
+from guest import Said
+from nodes.node import PATIENCE
+from stack import Api, Gone, Serve, Wrong, unsettled
+
+COMMAND_LINE = "console=ttyS0 panic=-1 quiet mitigations=off nokaslr tsc=reliable no_timer_check"
+# How the nodes see the machine's 127.0.0.1.
+GATEWAY = "10.0.2.2"
+RESOURCE = ["--vcpus", "1", "--ram", "192", "--disk", "1"]
+
+
+class Asked(Api):
+    """As `Api`, but with a connection of its own for each request: minutes may lie between two."""
+
+    def ask(self, *words, **more):
+        self.close()
+        return super().ask(*words, **more)
+
+
+class Cloud(Lane):
+    """A lane of the stock client, with the words that the scenarios need again and again."""
+
+    def __init__(self, program, openstack, folder, guest, config=None, brief=False):
+        state = os.path.join(folder, "cloud")
+        os.makedirs(state, exist_ok=True)
+        self.folder, self.guest = folder, guest
+        self.serve = Serve(os.path.abspath(program), state, config=config)
+        super().__init__(Clients(openstack, os.path.join(state, "clouds.yaml"), brief))
+        self.api = None
+
+    def start(self):
+        """Starts the control plane."""
+        said = self.serve.start(timeout=120 * PATIENCE)
+        with open(os.path.join(self.folder, "serve.pid"), "w", encoding="utf-8") as file:
+            file.write(str(self.serve.process.pid))
+        self.api = Asked(self.serve.url, timeout=60)
+        self.api.login(self.serve.openrc())
+        return said
+
+    def heading(self, text):
+        self.say(f"\n── {text} " + "─" * max(0, 88 - len(text)))
+
+    def images(self):
+        """Uploads kernel, RAM disk and the root disks that name them."""
+        self.heading("Images: a kernel, a RAM disk, and root disks that start with them")
+        found = {}
+        for name, file, kind in (("lab-kernel", "vmlinuz", "aki"), ("lab-ramdisk", "initrd.gz", "ari")):
+            found[name] = self.run("image", "create", name, "--disk-format", kind, "--container-format",
+                                   kind, "--file", os.path.join(self.guest, file),
+                                   "-c", "id", "-c", "status", "-c", "size").table["id"]
+        for name in ("lab", "other"):
+            made = self.run(
+                "image", "create", name, "--disk-format", "raw", "--container-format", "bare",
+                "--file", os.path.join(self.guest, f"{name}.raw"),
+                "--property", f"kernel_id={found['lab-kernel']}",
+                "--property", f"ramdisk_id={found['lab-ramdisk']}",
+                "--property", f"os_command_line={COMMAND_LINE}",
+                "--property", "hw_machine_type=q35", "-c", "id", "-c", "status", "-c", "size")
+            self.tick(f"the image {name} is active", made.table["status"] == "active")
+
+    def flavor(self, name, *properties):
+        """A flavor with these extra specs."""
+        words = [word for pair in properties for word in ("--property", pair)]
+        self.run("flavor", "create", name, *RESOURCE, *words, "-c", "id", "-c", "properties")
+
+    def boot(self, flavor, name, *more, image="lab", network="none", drive="true", status="ACTIVE",
+             timeout=300):
+        """Creates a server and waits for what becomes of it; returns it as the API shows it."""
+        where = [] if network is None else ["--nic", network]
+        made = self.run("server", "create", "--flavor", flavor, "--image", image, *where,
+                        "--config-drive", drive, *more, name, "-c", "id", "-c", "name")
+        return self.status(made.table["id"], status, timeout)
+
+    def server(self, ident):
+        """A server, as the API shows it."""
+        return self.api.expect(200, "GET", f"/compute/v2.1/servers/{ident}")["server"]
+
+    def find(self, name):
+        """A server by its name."""
+        found = [s for s in self.api.servers().values() if s["name"] == name]
+        if len(found) != 1:
+            raise Wrong(f"there are {len(found)} servers with the name {name}")
+        return found[0]
+
+    def status(self, ident, wanted, timeout=300):
+        """Waits until a server rests in a status."""
+        deadline = time.monotonic() + timeout * PATIENCE
+        while True:
+            server = self.server(ident)
+            state = f"{server['status']}/{server.get('OS-EXT-STS:task_state')}"
+            if server["status"] == wanted and not unsettled({ident: server}):
+                return server
+            if server["status"] == "ERROR" and wanted != "ERROR" and not unsettled({ident: server}):
+                raise Wrong(f"{server['name']} is in ERROR: {server.get('fault')}")
+            if time.monotonic() > deadline:
+                raise Wrong(f"{server['name']} is {state} after {timeout * PATIENCE:.0f} s, not {wanted}; "
+                            f"{server.get('fault', '')}")
+            time.sleep(0.5)
+
+    def console(self, ident):
+        """A server's console log."""
+        status, _, answer = self.api.ask("POST", f"/compute/v2.1/servers/{ident}/action",
+                                         {"os-getConsoleOutput": {}})
+        return Said(answer["output"] if status == 200 else "")
+
+    def said(self, ident, holds=lambda said: said.ready, what="its guest is up", timeout=240):
+        """Waits until a guest's console log shows something."""
+        deadline = time.monotonic() + timeout * PATIENCE
+        while True:
+            said = self.console(ident)
+            if holds(said):
+                return said
+            if time.monotonic() > deadline:
+                raise Wrong(f"{self.server(ident)['name']}: after {timeout * PATIENCE:.0f} s: {what}: it is "
+                            f"not so; the end of its console log:\n{said.whole[-1500:]}")
+            time.sleep(1)
+
+    def hosts(self, wanted, timeout=180):
+        """Waits until these hosts, and no others, are up as compute services."""
+        deadline = time.monotonic() + timeout * PATIENCE
+        while True:
+            rows = self.api.expect(200, "GET", "/compute/v2.1/os-services?binary=nova-compute")["services"]
+            up = {row["host"] for row in rows if row["state"] == "up"}
+            if up == set(wanted):
+                return rows
+            if time.monotonic() > deadline:
+                raise Wrong(f"after {timeout * PATIENCE:.0f} s the hosts {sorted(up)} are up, not {sorted(wanted)}")
+            time.sleep(0.5)
+
+    def devices(self, ident):
+        """By provider name, what a server holds of devices (everything but its host's own)."""
+        held = self.api.expect(200, "GET", f"/placement/allocations/{ident}")["allocations"]
+        found = {}
+        for provider, entry in held.items():
+            name = self.api.expect(200, "GET", f"/placement/resource_providers/{provider}")["name"]
+            rest = {kind: amount for kind, amount in entry["resources"].items()
+                    if kind not in ("VCPU", "MEMORY_MB", "DISK_GB", "PCPU")}
+            if rest:
+                found[name] = rest
+        return found
+
+    def delete(self, *idents, timeout=180):
+        """Deletes servers and waits until they are gone."""
+        self.run("server", "delete", *idents)
+        deadline = time.monotonic() + timeout * PATIENCE
+        while any(self.api.ask("GET", f"/compute/v2.1/servers/{ident}")[0] != 404 for ident in idents):
+            if time.monotonic() > deadline:
+                raise Wrong(f"{len(idents)} server(s) were not deleted within {timeout * PATIENCE:.0f} s")
+            time.sleep(0.5)
+
+    def clean(self):
+        """Deletes every server that is left, without a word, and waits for the end."""
+        deadline = time.monotonic() + 180 * PATIENCE
+        while left := self.api.servers():
+            for ident in left:
+                self.api.ask("DELETE", f"/compute/v2.1/servers/{ident}")
+            if time.monotonic() > deadline:
+                raise Wrong(f"{len(left)} server(s) of a scenario could not be deleted")
+            time.sleep(1)
+
+    def doctor(self):
+        """The ledger audit."""
+        _, code, said = self.serve.doctor()
+        self.tick("the doctor finds nothing", code == 0, said[-1500:])
+
+    def stop(self):
+        """Ends the control plane."""
+        if self.serve.running():
+            try:
+                self.serve.stop(timeout=20)
+            except (Wrong, Gone):
+                self.serve.kill()

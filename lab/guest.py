@@ -1,0 +1,58 @@
+"""What a guest of the lab says on its console (files/guest-init), read back."""
+
+import re
+
+
+class Said:
+    """A console log, from the guest's last boot on."""
+
+    def __init__(self, text):
+        self.whole = text or ""
+        begin = self.whole.rfind("guest: boot ")
+        self.booted = begin >= 0
+        self.text = self.whole[begin:] if self.booted else ""
+
+    def _all(self, pattern):
+        return re.findall(rf"^guest: {pattern}\s*$", self.text, re.M)
+
+    @property
+    def ready(self):
+        """It has said all that there is to say, and counts."""
+        return bool(self._all("ready")) and bool(self.ticks)
+
+    @property
+    def boots(self):
+        """How many boots the log holds."""
+        return self.whole.count("guest: boot ")
+
+    @property
+    def pci(self):
+        """`vendor:product` of each PCI device."""
+        return [ids for _, ids in self._all(r"pci (\S+) (\S+) \S+")]
+
+    @property
+    def disks(self):
+        """By name: sectors, the image's name for itself, how often it was booted from."""
+        found = {}
+        for name, sectors, image, boots in self._all(
+                r"disk (\S+) (\d+) sectors(?:, image (\S*), boots (\d+))?"):
+            found[name] = (int(sectors), image, int(boots or 0))
+        return found
+
+    @property
+    def hostname(self):
+        return next(iter(self._all(r"hostname (\S+)")), None)
+
+    @property
+    def addresses(self):
+        """`(mac, addresses)` of each card."""
+        return [(mac, words.split()) for mac, words in self._all(r"address \S+ (\S+) ?(.*)")]
+
+    @property
+    def ticks(self):
+        """The counter's values."""
+        return [int(number) for number in re.findall(r"^tick (\d+)\s*$", self.text or self.whole, re.M)]
+
+    def count(self, ids):
+        """How many PCI devices have these ids."""
+        return self.pci.count(ids)

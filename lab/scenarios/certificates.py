@@ -1,0 +1,133 @@
+"""Certificates of the cloud's own authority: hosts reach each other over TLS by them, and a host whose
+certificate has expired is let in again when it joined anew, with its guest unharmed."""
+
+import json
+import os
+import tempfile
+import textwrap
+
+import agent
+from build.cache import run as call
+from host import MTTY, clean, of, other
+from scenarios import hosts, live
+
+CONFIG = "/etc/kilonova/agent.conf"
+IDENTITY = "/var/lib/kilonova-agent/identity.json"
+OWN = "libvirtd.socket libvirtd-ro.socket libvirtd-admin.socket"
+# What openssl needs to sign something of last year.
+PAST = """\
+    [ca]
+    default_ca = own
+    [own]
+    database = {folder}/index.txt
+    new_certs_dir = {folder}
+    rand_serial = yes
+    default_md = sha256
+    policy = any
+    x509_extensions = host
+    [any]
+    commonName = optional
+    [host]
+    basicConstraints = critical,CA:FALSE
+    extendedKeyUsage = clientAuth,serverAuth
+    subjectAltName = DNS:{name}
+    """
+
+
+def listen(node, door, instead_of):
+    """Has libvirtd listen for other hosts by one socket and not by another."""
+    node.run(f"systemctl stop libvirtd {OWN} {instead_of}; systemctl start {door} {OWN} && systemctl start libvirtd",
+             timeout=180)
+
+
+def over_tls(lab):
+    """From now on guests are sent over TLS, by certificates that the agents lay down for libvirt."""
+    for node in lab.nodes:
+        node.run(f"cp {CONFIG} /root/agent.conf; mkdir -p /etc/pki; printf '[node]\\npki_dir = /etc/pki\\n' >>{CONFIG}; "
+                 f"sed -i 's/^live_migration_uri = .*/live_migration_scheme = tls/' {CONFIG}; "
+                 "systemctl restart kilonova-agent", timeout=180)
+        node.until("ls /etc/pki/libvirt/*.pem /etc/pki/libvirt/private/*.pem /etc/pki/CA/*.pem | wc -l",
+                   lambda said: said == "5", "the agent lays down its certificate for libvirt")
+        listen(node, "libvirtd-tls.socket", "libvirtd-tcp.socket")
+        modes = node.run("stat -c '%a %U' /etc/pki/libvirt/private/*.pem").split("\n")
+        lab.tick(f"{node.name}: its key is root's alone", set(modes) == {"600 root"}, str(modes))
+    lab.cloud.hosts([node.name for node in lab.nodes])
+    for node in lab.nodes:
+        code, said = node.attempt("kilonova-agent check", timeout=120)
+        lab.tick(f"{node.name}: its check finds nothing to mend", code == 0, said)
+        peer = other(lab, node.name)
+        uri = f"qemu+%s://10.98.0.{peer.number}/system"
+        node.run(f"virsh -q -c {uri % 'tls'} uri", timeout=180)
+        node.run(f"virsh -q -c {uri % 'tcp'} uri", fails=True)
+        lab.tick(f"{node.name} reaches libvirt of {peer.name} by TLS, and not without")
+
+
+def over_tcp(lab):
+    """As it was."""
+    for node in lab.nodes:
+        node.run(f"[ ! -e /root/agent.conf ] || mv /root/agent.conf {CONFIG}")
+        listen(node, "libvirtd-tcp.socket", "libvirtd-tls.socket")
+        node.run("systemctl restart kilonova-agent; rm -rf /etc/pki/libvirt /etc/pki/CA", timeout=180)
+    lab.cloud.hosts([node.name for node in lab.nodes])
+
+
+def expired(lab, node, folder):
+    """The host's identity with a certificate of the cloud's authority of which the time has passed."""
+    def path(name, content=None):
+        whole = os.path.join(folder, name)
+        if content is not None:
+            with open(whole, "w", encoding="utf-8") as file:
+                file.write(content)
+        return whole
+    known = json.loads(node.run(f"cat {IDENTITY}"))
+    authority = os.path.join(lab.cloud.serve.state, "ca")
+    path("index.txt", "")
+    config = path("past.cnf", textwrap.dedent(PAST).format(folder=folder, name=node.name))
+    call("openssl", "req", "-new", "-key", path("key", known["key"]), "-subj", f"/CN={node.name}", "-out", path("csr"))
+    call("openssl", "ca", "-batch", "-notext", "-config", config, "-cert", os.path.join(authority, "ca.crt"),
+         "-keyfile", os.path.join(authority, "ca.key"), "-startdate", "20250101000000Z", "-enddate", "20250401000000Z",
+         "-in", path("csr"), "-out", path("crt"))
+    with open(path("crt"), encoding="utf-8") as file:
+        known["certificate"] = file.read()
+    return json.dumps(known)
+
+
+def let_in_again(lab, node, ident):
+    """The host was off for long: it is not let in, says so, and joins anew under its running agent."""
+    before = lab.cloud.console(ident).ticks[-1]
+    with tempfile.TemporaryDirectory() as folder:
+        old = expired(lab, node, folder)
+    node.run("systemctl stop kilonova-agent", timeout=180)
+    node.write(IDENTITY, old, "0600")
+    node.run("systemctl start kilonova-agent", timeout=180)
+    node.until("journalctl -u kilonova-agent -o cat -n 100", lambda log: "has expired" in log and "node enroll" in log,
+               "its log says that the certificate has expired, and what to do")
+    code, said = node.attempt("kilonova-agent check", timeout=120)
+    lab.tick("the check says so too", code == 1 and "certificate of this host has expired" in said, said)
+    left = {one.name for one in lab.nodes if one is not node}
+    lab.cloud.hosts(left)
+    lab.tick("the host is down for the cloud, and its guest runs on", node.run(f"virsh -q domstate {ident}") == "running")
+    agent.join(node, *hosts.enroll(lab, node))
+    lab.cloud.hosts([one.name for one in lab.nodes])
+    lab.tick("it joined again, and the running agent was let in")
+    said = lab.cloud.said(ident, lambda said: said.ticks and said.ticks[-1] > before, "its guest counts on")
+    # What a guest said before it was sent here is not in the log.
+    lab.tick("its guest counts on, and was not booted again", said.boots <= 1, f"{said.boots} boots")
+    clean(lab, ident)
+
+
+def run(lab):
+    """One guest, over TLS to the other host and back; then an expired certificate under it."""
+    lab.heading("Certificates: live migration over TLS, and one that has expired")
+    ident = lab.cloud.boot("vgpu", "certified")["id"]
+    said = lab.cloud.said(ident)
+    lab.tick("the guest sees its device", said.count(MTTY) == 1)
+    try:
+        over_tls(lab)
+        live.there_and_back(lab, ident)
+    finally:
+        over_tcp(lab)
+    let_in_again(lab, of(lab, live.host_of(lab, ident)), ident)
+    lab.cloud.delete(ident)
+    clean(lab)
+    lab.cloud.doctor()

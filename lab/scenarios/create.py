@@ -1,0 +1,76 @@
+"""Servers with devices, by each way to ask for one; what their guests see, and what the ledger says."""
+
+import os
+import textwrap
+
+from host import IGB, MTTY, NVME, clean
+
+FLAVORS = {
+    "vgpu-two": ["resources:VGPU=2"],
+    "vgpu-profile": ["accel:device_profile=lab-vgpu"],
+    "nvme": ["resources:CUSTOM_PCI_1B36_0010=1"],
+    "nvme-alias": ["pci_passthrough:alias=nvme:1"],
+    "nic-profile": ["accel:device_profile=lab-nic"],
+}
+PROFILES = {
+    "lab-vgpu": '[{"resources:VGPU": "1"}]',
+    "lab-nic": '[{"resources:CUSTOM_PCI_8086_10CA": "1"}]',
+}
+
+
+def asked(lab, flavor, ids, count, provider, resources):
+    """One server: its guest sees the device, its allocation is where it should be; then it goes."""
+    cloud = lab.cloud
+    server = cloud.boot(flavor, f"lab-{flavor}")
+    ident = server["id"]
+    said = cloud.said(ident)
+    lab.tick(f"the guest sees {count} x {ids}", said.count(ids) == count, str(said.pci))
+    host = server["OS-EXT-SRV-ATTR:host"]
+    held = cloud.devices(ident)
+    lab.tick(f"it holds {resources} of {host}_{provider}",
+             held == {f"{host}_{provider}": resources}, str(held))
+    cloud.run("resource", "provider", "allocation", "show", ident)
+    clean(lab, ident)
+    cloud.delete(ident)
+    clean(lab)
+
+
+def told(lab):
+    """What the config drive tells a guest."""
+    cloud = lab.cloud
+    script = os.path.join(cloud.folder, "user-data.sh")
+    with open(script, "w", encoding="utf-8") as file:
+        file.write(textwrap.dedent("""\
+            #!/bin/sh
+            echo "user data ran as $(hostname)" >/dev/console
+            """))
+    key = os.path.join(cloud.folder, "key.pub")
+    cloud.run("keypair", "create", "--public-key", key, "lab", "-c", "name", "-c", "fingerprint")
+    server = cloud.boot("plain", "told", "--user-data", script, "--key-name", "lab")
+    said = cloud.said(server["id"], lambda s: s.ready and "user data ran" in s.whole, "its user data ran")
+    lab.tick("its name is what the config drive says", (said.hostname or "").partition(".")[0] == "told", str(said.hostname))
+    lab.tick("its user data ran", "user data ran as told" in said.text)
+    lab.tick("its key is there", "guest: keys 1" in said.text, said.text[-800:])
+    lab.tick("its root disk has the flavor's size and the image's files",
+             said.disks.get("vda", (0, "", 0))[:2] == ((1 << 30) // 512, "lab"), str(said.disks))
+    shown = cloud.run("console", "log", "show", "--lines", "5", server["id"])
+    lab.tick("the client shows its console log", "tick" in shown.out)
+    cloud.delete(server["id"])
+
+
+def run(lab):
+    """All ways, one after the other."""
+    lab.heading("Servers with devices")
+    cloud = lab.cloud
+    for name, groups in PROFILES.items():
+        cloud.run("accelerator", "device", "profile", "create", name, groups, "-c", "name", "-c", "groups")
+    for name, properties in FLAVORS.items():
+        cloud.flavor(name, *properties)
+    asked(lab, "vgpu", MTTY, 1, "mtty_mtty", {"VGPU": 1})
+    told(lab)
+    asked(lab, "vgpu-profile", MTTY, 1, "mtty_mtty", {"VGPU": 1})
+    asked(lab, "vgpu-two", MTTY, 2, "mtty_mtty", {"VGPU": 2})
+    for flavor in ("nvme", "nvme-alias"):
+        asked(lab, flavor, NVME, 1, "0000:02:00.0", {"CUSTOM_PCI_1B36_0010": 1})
+    asked(lab, "nic-profile", IGB, 1, "0000:01:00.0", {"CUSTOM_PCI_8086_10CA": 1})
+    cloud.doctor()

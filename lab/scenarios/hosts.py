@@ -1,0 +1,72 @@
+"""The control plane starts, both hosts join by a token that is good once, and their devices are there."""
+
+import json
+import os
+import subprocess
+
+import agent
+from cloud import GATEWAY
+from stack import Wrong, free_port
+
+ALIAS = {"name": "nvme", "vendor_id": "1b36", "product_id": "0010", "device_type": "type-VF"}
+
+
+def possible(options):
+    """Why there can be no control plane with real hosts, or None."""
+    for program in (options.kilonova, options.openstack):
+        if not os.path.exists(program):
+            return f"{program} is not there"
+    for name in ("kilonova", agent.UNIT):
+        if not agent.package(options, name):
+            return f"{options.packages} has no package {name}; make deb"
+    return None
+
+
+def configure(folder):
+    """The control plane's configuration: a door for hosts, guests that come back with theirs, an alias."""
+    path = os.path.join(folder, "kilonova.conf")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("[DEFAULT]\nresume_guests_state_on_host_boot = true\n"
+                   f"[node]\nlisten = 127.0.0.1:{free_port()}\nnames = {GATEWAY}\n"
+                   "[pci]\nalias = " + json.dumps(ALIAS) + "\n")
+    return path
+
+
+def enroll(lab, node):
+    """What `kilonova node enroll` says: where to join, and the token."""
+    serve = lab.cloud.serve
+    command = [serve.binary, "node", "enroll", "--host", node.name, "--format", "json"]
+    done = subprocess.run(command, env={**os.environ, **serve.openrc()}, stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode:
+        raise Wrong(f"{' '.join(command)}: {done.stderr}")
+    made = json.loads(done.stdout)
+    return made["url"], made["token"]
+
+
+def run(lab):
+    """From nothing to two hosts with devices."""
+    lab.heading("Two hosts join")
+    why = possible(lab.options)
+    if why:
+        raise Wrong(why)
+    cloud = lab.cloud
+    cloud.serve.config = configure(cloud.folder)
+    lab.say(cloud.start())
+    agent.offer(lab.options, cloud.folder)
+    for node in lab.nodes:
+        agent.configure(node)
+        lab.say(agent.join(node, *enroll(lab, node)))
+        agent.start(node)
+    cloud.hosts([node.name for node in lab.nodes])
+    shown = cloud.run("hypervisor", "list")
+    lab.tick("both hosts are up, under QEMU", sorted(
+        (row["Hypervisor Hostname"], row["Hypervisor Type"], row["State"]) for row in shown.table.rows)
+        == [(node.name, "QEMU", "up") for node in lab.nodes], str(shown.table.rows))
+    names = set(cloud.run("resource", "provider", "list").table.column("name"))
+    for node in lab.nodes:
+        for card in ("mtty_mtty", "0000:01:00.0", "0000:02:00.0"):
+            lab.tick(f"there is a provider {node.name}_{card}", f"{node.name}_{card}" in names, str(names))
+    cloud.images()
+    cloud.flavor("plain")
+    cloud.flavor("vgpu", "resources:VGPU=1")

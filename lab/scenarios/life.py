@@ -1,0 +1,163 @@
+"""Every verb on a server with a mediated device: the device is there after each."""
+
+import time
+
+from host import MTTY, clean
+from stack import Wrong
+
+
+class Life:
+    """One server, and what is known of its disk."""
+
+    def __init__(self, lab, ident):
+        self.lab, self.cloud, self.ident = lab, lab.cloud, ident
+        self.boots = 1
+
+    def do(self, *command):
+        """A verb of the client on the server."""
+        self.cloud.run("server", *command, self.ident)
+
+    def reaches(self, status):
+        return self.cloud.status(self.ident, status)
+
+    def has_device(self, after, image="lab", boots=None):
+        """The guest has booted anew, from the disk that it should, and has its device."""
+        wanted = self.boots if boots is None else boots
+        said = self.cloud.said(
+            self.ident, lambda s: s.ready and s.disks.get("vda", (0, "", 0))[1:] == (image, wanted),
+            f"it is up from the disk {image}, at its boot {wanted}, {after}")
+        self.lab.tick(f"{after}: the device is there, and the disk as it was",
+                      said.count(MTTY) == 1, str(said.pci))
+        held = self.cloud.devices(self.ident)
+        self.lab.tick("one VGPU is held", list(held.values()) == [{"VGPU": 1}], str(held))
+        return said
+
+    def goes_on(self, before, after):
+        """The guest counts on, and was not booted again."""
+        said = self.cloud.said(self.ident, lambda s: s.ticks and s.ticks[-1] > before.ticks[-1],
+                               f"its guest counts on {after}")
+        self.lab.tick(f"{after}: the guest counts on", said.boots == before.boots,
+                      f"{said.boots} boots, not {before.boots}")
+
+
+def power(life):
+    """Stop and start, both reboots, pause, suspend."""
+    life.do("stop")
+    life.reaches("SHUTOFF")
+    life.do("start")
+    life.reaches("ACTIVE")
+    life.boots += 1
+    life.has_device("stop and start")
+    for kind in ("--soft", "--hard"):
+        life.do("reboot", kind)
+        life.boots += 1
+        life.has_device(f"reboot {kind}")
+        life.reaches("ACTIVE")
+    before = life.cloud.console(life.ident)
+    life.do("pause")
+    life.reaches("PAUSED")
+    still = life.cloud.console(life.ident).ticks[-1]
+    time.sleep(3)
+    life.lab.tick("paused, it does not count", life.cloud.console(life.ident).ticks[-1] == still)
+    life.do("unpause")
+    life.reaches("ACTIVE")
+    life.goes_on(before, "unpaused")
+    suspend(life, life.cloud.console(life.ident))
+
+
+def suspend(life, before):
+    """Suspend and resume; or a clear refusal and an unharmed server."""
+    life.do("suspend")
+    deadline = time.monotonic() + 120
+    while True:
+        server = life.cloud.server(life.ident)
+        if server["status"] == "SUSPENDED" or not server["OS-EXT-STS:task_state"]:
+            break
+        if time.monotonic() > deadline:
+            raise Wrong("the server is still suspending after 120 s")
+        time.sleep(0.5)
+    if server["status"] == "SUSPENDED":
+        life.do("resume")
+        life.reaches("ACTIVE")
+        life.goes_on(before, "resumed")
+        return
+    events = life.cloud.run("server", "event", "list", life.ident, "-c", "Action", "-c", "Message")
+    life.lab.tick("suspend is refused, and the server is ACTIVE", server["status"] == "ACTIVE",
+                  server["status"] + events.out)
+    life.goes_on(before, "not suspended")
+
+
+def disks(life):
+    """Rescue, snapshot, rebuild, shelve."""
+    cloud = life.cloud
+    life.do("rescue", "--image", "other")
+    life.reaches("RESCUE")
+    said = life.has_device("rescue", image="other", boots=1)
+    life.lab.tick("its own disk is the second one, untouched",
+                  said.disks.get("vdb", (0, "", 0))[1:] == ("lab", life.boots), str(said.disks))
+    life.do("unrescue")
+    life.reaches("ACTIVE")
+    life.boots += 1
+    life.has_device("unrescue")
+    cloud.run("server", "image", "create", "--name", "kept", life.ident, "-c", "name")
+    deadline = time.monotonic() + 180
+    while cloud.api.expect(200, "GET", "/image/v2/images?name=kept")["images"][0]["status"] != "active":
+        if time.monotonic() > deadline:
+            raise Wrong("the snapshot is not active after 180 s")
+        time.sleep(1)
+    life.lab.tick("the snapshot is active")
+    life.reaches("ACTIVE")
+    copy = cloud.boot("plain", "copy", image="kept")
+    said = cloud.said(copy["id"])
+    life.lab.tick("a server from the snapshot has the disk's content",
+                  said.disks["vda"][1:] == ("lab", life.boots + 1), str(said.disks))
+    cloud.delete(copy["id"])
+    life.do("rebuild", "--image", "lab")
+    life.boots = 1
+    life.has_device("rebuild")
+    life.reaches("ACTIVE")
+    life.do("shelve")
+    life.reaches("SHELVED_OFFLOADED")
+    clean(life.lab)
+    life.do("unshelve")
+    life.reaches("ACTIVE")
+    life.boots += 1
+    life.has_device("shelve and unshelve")
+
+
+def moves(life):
+    """Resize and its way back, cold migration."""
+    life.cloud.flavor("vgpu-more", "resources:VGPU=1", "lab:more=yes")
+    for verb, flavor in (("revert", "vgpu-more"), ("confirm", "vgpu-more")):
+        life.do("resize", "--flavor", flavor)
+        life.reaches("VERIFY_RESIZE")
+        life.boots += 1
+        life.has_device(f"resize, before {verb}")
+        life.do("resize", verb)
+        life.reaches("ACTIVE")
+        if verb == "revert":
+            # The way back is another boot, of the disk as it was before the resize.
+            life.has_device("resize and back")
+    clean(life.lab, life.ident)
+    before = life.cloud.server(life.ident)["OS-EXT-SRV-ATTR:host"]
+    life.do("migrate")
+    life.reaches("VERIFY_RESIZE")
+    life.boots += 1
+    life.has_device("cold migration")
+    life.do("migrate", "confirm")
+    server = life.reaches("ACTIVE")
+    life.lab.tick("it is on the other host", server["OS-EXT-SRV-ATTR:host"] != before)
+    clean(life.lab, life.ident)
+
+
+def run(lab):
+    """The whole life of one server."""
+    lab.heading("Every verb on a server with a mediated device")
+    server = lab.cloud.boot("vgpu", "life")
+    life = Life(lab, server["id"])
+    life.has_device("boot")
+    for part in (power, disks, moves):
+        part(life)
+    lab.cloud.delete(life.ident)
+    clean(lab)
+    lab.cloud.doctor()

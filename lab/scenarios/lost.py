@@ -1,0 +1,87 @@
+"""Hosts that are reset, agents that are killed, and a host that is lost and comes back."""
+
+import time
+
+import agent
+from host import MTTY, attached, clean, domains, mdevs, of, other
+from nodes.node import PATIENCE
+from stack import Wrong
+
+
+def reset(lab, ident):
+    """The host's reset button: devices are made again, the guest is started with them."""
+    node = of(lab, lab.cloud.server(ident)["OS-EXT-SRV-ATTR:host"])
+    before = attached(node, ident)
+    boots = lab.cloud.console(ident).disks["vda"][2]
+    node.run("sync")
+    node.reboot()
+    lab.cloud.hosts([one.name for one in lab.nodes])
+    said = lab.cloud.said(ident, lambda s: s.ready and s.disks["vda"][2] > boots,
+                          "its guest is up again after the reset of its host")
+    lab.tick("after the reset of its host it is up with its device", said.count(MTTY) == 1, str(said.pci))
+    lab.tick("the device has the uuid that it had", attached(node, ident) == before and mdevs(node) == before,
+             f"{before}, then {attached(node, ident)}; on the host {mdevs(node)}")
+    lab.cloud.status(ident, "ACTIVE")
+    clean(lab, ident)
+
+
+def killed(lab, ident):
+    """The agent is killed in the middle of a boot, and the boot ends well."""
+    cloud = lab.cloud
+    made = cloud.run("server", "create", "--flavor", "vgpu", "--image", "lab", "--nic", "none",
+                     "--config-drive", "true", "killed", "-c", "id").table["id"]
+    deadline = time.monotonic() + 60 * PATIENCE
+    while not (host := cloud.server(made)["OS-EXT-SRV-ATTR:host"]):
+        if time.monotonic() > deadline:
+            raise Wrong("the server has no host after 60 s")
+        time.sleep(0.05)
+    node = of(lab, host)
+    for _ in range(2):
+        agent.kill(node)
+        time.sleep(1.5)
+    cloud.status(made, "ACTIVE")
+    said = cloud.said(made)
+    lab.tick("booted, with its device, though the agent was killed twice", said.count(MTTY) == 1)
+    clean(lab, ident, made)
+    cloud.delete(made)
+    clean(lab, ident)
+
+
+def gone(lab, ident):
+    """A host loses its power: declared down, the server evacuated; then it comes back and tidies up."""
+    cloud = lab.cloud
+    name = cloud.server(ident)["OS-EXT-SRV-ATTR:host"]
+    lost, left = of(lab, name), other(lab, name)
+    lost.run("sync")
+    lost.leave()
+    lost.kill()
+    cloud.hosts([left.name])
+    lab.tick(f"{lost.name} is down")
+    cloud.run("compute", "service", "list")
+    cloud.run("server", "evacuate", ident, "-c", "id")
+    # From 2.95 on what was evacuated is left stopped.
+    server = cloud.status(ident, "SHUTOFF")
+    cloud.run("server", "start", ident)
+    cloud.status(ident, "ACTIVE")
+    lab.tick(f"evacuated to {left.name}", server["OS-EXT-SRV-ATTR:host"] == left.name)
+    said = cloud.said(ident)
+    lab.tick("it has its device there", said.count(MTTY) == 1, str(said.pci))
+    lost.start()
+    lost.ready()
+    cloud.hosts([node.name for node in lab.nodes])
+    lost.until("true", lambda _: not domains(lost) and not mdevs(lost),
+               "the host that came back put away what is no longer its own")
+    clean(lab, ident)
+
+
+def run(lab):
+    """One server through it all."""
+    lab.heading("Hosts that are reset and lost")
+    ident = lab.cloud.boot("vgpu", "survivor")["id"]
+    lab.cloud.said(ident)
+    reset(lab, ident)
+    killed(lab, ident)
+    gone(lab, ident)
+    lab.cloud.delete(ident)
+    clean(lab)
+    lab.cloud.doctor()

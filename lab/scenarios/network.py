@@ -1,0 +1,128 @@
+"""Guests on a VLAN across both hosts: their addresses, what may pass, and the answer to a ping."""
+
+import os
+import textwrap
+
+from host import clean, of, other
+
+NET, RANGE, FIXED, BORROWED = "blue", "10.77.0.0/24", "10.77.0.50", "10.77.0.99"
+# Asks another guest for an answer, first with the guest's own address, then with one that is not its own.
+CALLER = """\
+    #!/bin/sh
+    until ping -c 1 -W 2 {there} >/dev/null 2>&1; do sleep 1; done
+    echo "caller: {there} answers" >/dev/console
+    card=$(ip -4 -o addr show | awk '$4 ~ /^10[.]77/ {{print $2; exit}}')
+    ip addr add {borrowed}/24 dev $card
+    if ping -c 3 -W 2 -I {borrowed} {there} >/dev/null 2>&1; then said=answers; else said="does not answer"; fi
+    echo "caller: as {borrowed}, {there} $said" >/dev/console
+    ip addr del {borrowed}/24 dev $card
+    """
+
+
+def ping(node, network, address):
+    """Whether a guest answers its host, asked from where the host's DHCP is."""
+    code, _ = node.attempt(f"nsenter --net=/proc/$(cat /run/kilonova/network/{network}/pid)/ns/net "
+                           f"ping -c 1 -W 3 {address}")
+    return code == 0
+
+
+def answers(node, network, address, what):
+    """Waits for the answer to a ping."""
+    node.until("true", lambda _: ping(node, network, address), f"{address} answers its host {what}", timeout=60)
+
+
+def left(node):
+    """What there is on a node of networks."""
+    return node.run("ip -o link | grep -oE '(brq|tap|kv|kd|ku|kp)[0-9a-f-]{8,}' | sort -u; "
+                    "nft list tables | grep kilonova; pgrep -a dnsmasq; true")
+
+
+def on(lab, name, node, network, *more, drive="true"):
+    """A server on a node and its address."""
+    server = lab.cloud.boot("plain", name, "--host", node.name, *more, network=network, drive=drive)
+    found = [entry["addr"] for entry in server["addresses"].get(NET, [])]
+    lab.tick(f"{name} is on {node.name} and has one address", len(found) == 1, str(server["addresses"]))
+    return server["id"], found[0]
+
+
+def made(lab):
+    """The network, its subnet and a port with an address of our choice; the network's id."""
+    cloud = lab.cloud
+    network = cloud.run("network", "create", "--provider-network-type", "vlan",
+                        "--provider-physical-network", "lan", "--provider-segment", "101", NET,
+                        "-c", "id", "-c", "name", "-c", "status").table["id"]
+    cloud.run("subnet", "create", "--network", NET, "--subnet-range", RANGE, f"{NET}-v4",
+              "-c", "cidr", "-c", "enable_dhcp", "-c", "gateway_ip")
+    cloud.run("port", "create", "--network", NET, "--fixed-ip", f"subnet={NET}-v4,ip-address={FIXED}", "kept",
+              "-c", "fixed_ips", "-c", "status")
+    return network
+
+
+def addressed(lab, ident, address, how):
+    """The guest has the address that the cloud says it has, and the hardware address of its port."""
+    said = lab.cloud.said(ident)
+    port = lab.cloud.run("port", "list", "--server", ident).table.rows[0]
+    wanted = (port["MAC Address"], [f"{address}/24"])
+    lab.tick(f"the guest has its address by {how}", wanted in said.addresses, f"{wanted}, {said.addresses}")
+
+
+def run(lab):
+    """Three guests: by config drive, by a port made before, by DHCP."""
+    lab.heading("Guests on a network across both hosts")
+    cloud, (here, there) = lab.cloud, lab.nodes
+    network = made(lab)
+    first, address = on(lab, "first", here, f"net-id={network}")
+    addressed(lab, first, address, "config drive")
+    third, leased = on(lab, "third", here, f"net-id={network}", drive="false")
+    addressed(lab, third, leased, "DHCP")
+    lab.tick("nobody lets a ping in, and there is no answer", not ping(here, network, address))
+    cloud.run("security", "group", "rule", "create", "--protocol", "icmp", "default", "-c", "protocol", "-c", "direction")
+    answers(here, network, address, "once a rule lets it in")
+    answers(here, network, leased, "too")
+    lab.tick("first and third answer a ping from their host")
+    script = os.path.join(cloud.folder, "caller.sh")
+    with open(script, "w", encoding="utf-8") as file:
+        file.write(textwrap.dedent(CALLER).format(there=address, borrowed=BORROWED))
+    second, fixed = on(lab, "second", there, "port-id=kept", "--user-data", script)
+    lab.tick("it has the address of the port that was made before", fixed == FIXED, fixed)
+    addressed(lab, second, fixed, "config drive")
+    said = cloud.said(second, lambda s: f"as {BORROWED}" in s.text, "it called first")
+    lab.tick("from the other host, first answers", f"caller: {address} answers" in said.text)
+    lab.tick("an address that is not the caller's own gets no answer",
+             f"as {BORROWED}, {address} does not answer" in said.text, said.text[-400:])
+    cloud.run("server", "delete", "third", "--wait")
+    moved(lab, first, network, address)
+    gone(lab, network, [first, second])
+
+
+def moved(lab, ident, network, address):
+    """After a live migration the guest answers over there, and nothing of the network stays here."""
+    here = of(lab, lab.cloud.server(ident)["OS-EXT-SRV-ATTR:host"])
+    there = other(lab, here.name)
+    lab.cloud.run("server", "migrate", "--live-migration", "--block-migration", "--host", there.name, ident)
+    server = lab.cloud.status(ident, "ACTIVE")
+    lab.tick(f"it is on {there.name}", server["OS-EXT-SRV-ATTR:host"] == there.name)
+    answers(there, network, address, "after a live migration")
+    lab.tick("after a live migration it answers its new host")
+    here.until("true", lambda _: not left(here), f"{here.name} has nothing left of the network", timeout=60)
+    lab.tick(f"{here.name} has nothing left of the network")
+
+
+def gone(lab, network, idents):
+    """Without guests there is nothing on the hosts, and the network can go."""
+    rule = [row["ID"] for row in lab.cloud.run("security", "group", "rule", "list", "default").table.rows
+            if row["IP Protocol"] == "icmp"]
+    lab.cloud.run("security", "group", "rule", "delete", *rule)
+    node = lab.nodes[1]
+    node.until("true", lambda _: not ping(node, network, FIXED), "without the rule there is no answer", timeout=60)
+    lab.tick("without the rule there is no answer any more")
+    lab.cloud.delete(*idents)
+    clean(lab)
+    for node in lab.nodes:
+        node.until("true", lambda _, node=node: not left(node), f"{node.name} has nothing left of the network", timeout=60)
+        lab.tick(f"{node.name} has nothing left of the network")
+    kept = lab.cloud.run("port", "list", "--network", NET).table.column("Name")
+    lab.tick("of the ports, the one that was made before is left", "kept" in kept, str(kept))
+    lab.cloud.run("port", "delete", "kept")
+    lab.cloud.run("network", "delete", NET)
+    lab.cloud.doctor()

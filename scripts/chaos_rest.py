@@ -1,0 +1,236 @@
+"""What must hold when nothing is under way, after `chaos.py` has killed things for a while.
+
+What was answered is in the server's history and is over; a server is what the last thing that worked
+made of it; every guest has exactly the devices that the ledger gives its server, every host exactly the
+guests; images are whole. Files of the simulated hosts are read where the hosts keep them.
+"""
+
+import glob
+import os
+import re
+import sqlite3
+import subprocess
+import time
+
+from chaos_compute import COMPUTE, HOST, IMAGES
+from stack import Wrong
+
+# What each action leaves when it works.
+LEAVES = {
+    "create": "ACTIVE", "start": "ACTIVE", "reboot": "ACTIVE", "unpause": "ACTIVE",
+    "resume": "ACTIVE", "unrescue": "ACTIVE", "stop": "SHUTOFF", "pause": "PAUSED",
+    "suspend": "SUSPENDED", "rescue": "RESCUE", "rebuild": "ACTIVE SHUTOFF",
+    "shelve": "SHELVED SHELVED_OFFLOADED", "shelveOffload": "SHELVED_OFFLOADED",
+    "unshelve": "ACTIVE", "resize": "VERIFY_RESIZE", "migrate": "VERIFY_RESIZE",
+    "confirmResize": "ACTIVE SHUTOFF", "revertResize": "ACTIVE SHUTOFF",
+    "live-migration": "ACTIVE PAUSED", "evacuate": "ACTIVE SHUTOFF", "resetState": "ACTIVE ERROR",
+    "delete": "SOFT_DELETED", "restore": "ACTIVE SHUTOFF PAUSED SUSPENDED",
+}
+# Why a server may be in ERROR: there was no room, or a host was told to fail.
+REASONS = re.compile(r"No valid host|simulated failure|Exceeded maximum number|went down|"
+                     r"mediated device|create_mdev")
+HERE = {"ACTIVE", "SHUTOFF", "PAUSED", "SUSPENDED", "RESCUE", "VERIFY_RESIZE", "SHELVED",
+        "SOFT_DELETED"}
+ROTATION = 2
+
+
+# The devices that the ledger gives servers on hosts, as a guest's definition names them.
+OWNED = """SELECT a.host, a.server_id,
+    CASE WHEN h.attach_type = 'MDEV' THEN h.uuid ELSE h.address END
+    FROM arqs a JOIN attach_handles h ON h.arq_id = a.uuid WHERE a.internal = 1"""
+OPEN = "SELECT kind, step, subject FROM operations WHERE outcome = 'open'"
+HISTORY = "SELECT subject, kind, request_id, outcome FROM operations ORDER BY created_at DESC"
+DOCUMENTS = "SELECT host, server_id FROM documents"
+
+
+class Ledger:
+    """The database, to be read beside the API: it shows requests of device profiles only."""
+
+    def __init__(self, state, url):
+        self.file, self.url = os.path.join(state, "kilonova.db"), url
+        self.psql = os.path.join(os.environ.get("KILONOVA_PG_BIN", "/usr/lib/postgresql/15/bin"),
+                                 "psql")
+
+    def query(self, sql):
+        """The rows as texts."""
+        if self.url:
+            said = subprocess.run([self.psql, "-X", "-A", "-t", "-d", self.url, "-c", sql],
+                                  stdout=subprocess.PIPE, text=True, check=True).stdout
+            return [tuple(line.split("|")) for line in said.splitlines()]
+        database = sqlite3.connect(f"file:{self.file}?mode=ro", uri=True, timeout=10)
+        try:
+            return [tuple(map(str, row)) for row in database.execute(sql)]
+        finally:
+            database.close()
+
+
+def histories(ledger):
+    """(action, request, outcome) of everything done to each server, newest first."""
+    found = {}
+    for server, *row in ledger.query(HISTORY):
+        found.setdefault(server, []).append(tuple(row))
+    return found
+
+
+def check(api, world, servers, ledger, folders):
+    """Everything of this file; waits for what hosts still have to drop."""
+    patiently(lambda: [f"an operation is open: {row}" for row in ledger.query(OPEN)])
+    patiently(lambda: guests(api, ledger, folders, world.reset))
+    actions = histories(ledger)
+    records(world, servers, actions)
+    images(api, world, actions)
+    for server, number in list(world.marks.items()):
+        if server in servers:
+            seen = int(servers[server]["metadata"].get("chaos", 0))
+            if seen < number:
+                raise Wrong(f"the metadata of {server} is {seen}; {number} was answered later")
+        else:
+            del world.marks[server]
+
+
+def patiently(complaints, seconds=20):
+    """Waits until there is nothing to complain of."""
+    deadline = time.monotonic() + seconds
+    while found := complaints():
+        if time.monotonic() > deadline:
+            raise Wrong(f"{len(found)} things are not as they should be at rest: {found[0]}")
+        time.sleep(0.1)
+
+
+def records(world, servers, actions):
+    """What was answered is written down and over, and has left what it should."""
+    said, world.said = world.said, []
+    for name, server, request in said:
+        ends = [end for _, asked_by, end in actions[server] if asked_by == request]
+        # A second deletion is none.
+        if not ends and not (name == "delete" and any(row[0] == "delete" for row in actions[server])):
+            raise Wrong(f"{name} of {server} was answered ({request}), and nothing tells of it")
+        for end in ends:
+            world.note(name, {"done": "finished"}.get(end, end))
+    for server, row in servers.items():
+        left(server, row, actions[server])
+    errors = [row for row in servers.values() if row["status"] == "ERROR"]
+    for row in errors:
+        why = (row.get("fault") or {}).get("message", "")
+        worked = [kind for kind, _, end in actions[row["id"]] if kind in LEAVES and end == "done"]
+        if not REASONS.search(why) and worked[:1] != ["resetState"]:
+            raise Wrong(f"server {row['id']} is in ERROR for no good reason: {why}")
+    if len(errors) > 5 + len(servers) / 2:
+        raise Wrong(f"{len(errors)} of {len(servers)} servers are in ERROR")
+
+
+def left(server, row, actions):
+    """The newest action that worked says what the server is, unless a newer one has not."""
+    for kind, _, end in actions:
+        if end != "done":
+            return
+        if kind in LEAVES:
+            # An operator may say of a server that has never come to a host that it is fine.
+            wrong = row[HOST] is None and row["status"] in HERE and kind != "resetState"
+            if wrong or row["status"] not in LEAVES[kind].split():
+                last = ", ".join(kind for kind, _, _ in actions[:4])
+                raise Wrong(f"server {server} is {row['status']} on {row[HOST]} after {last}")
+            return
+
+
+def guests(api, ledger, folders, reset):
+    """Complaints about guests and devices of hosts. Of a server whose state an operator has set, nobody knows what
+    its guest does."""
+    servers = api.servers()
+    owned = {}
+    for host, server, device in ledger.query(OWNED):
+        owned.setdefault((host, server), set()).add(device)
+    found, complaints = domains(folders), []
+    for server, row in servers.items():
+        if row["status"] not in HERE or row[HOST] is None:
+            continue
+        key = (row[HOST], server)
+        has, should = found.get(key), owned.get(key, set())
+        # After a resize on one host the old side is kept for the way back.
+        two = row["status"] == "VERIFY_RESIZE"
+        if has is None or not (has <= should if two else has == should):
+            complaints.append(f"{server}, {row['status']} on {key[0]}, has the devices {has} and "
+                              f"should have {should}")
+    for host, server in found:
+        row = servers.get(server)
+        if row is None or not (row[HOST] == host or row["status"] in ("VERIFY_RESIZE", "ERROR")):
+            complaints.append(f"{host} has a guest of {server}, which is "
+                              f"{row and (row['status'], row[HOST])}")
+    running = {key for key in named(folders, "running")}
+    for host, server in running:
+        row = servers.get(server)
+        if row and server not in reset and row["status"] in ("SHUTOFF", "SUSPENDED", "SHELVED", "SOFT_DELETED"):
+            complaints.append(f"{server} runs on {host}, but is {row['status']}")
+    for server, row in servers.items():
+        if (row["status"] in ("ACTIVE", "PAUSED", "RESCUE") and row[HOST] and server not in reset
+                and (row[HOST], server) not in running):
+            complaints.append(f"{server} is {row['status']}, but does not run on {row[HOST]}")
+    return complaints
+
+
+def named(folders, folder):
+    """(host, file name) of what lies in a folder of each host."""
+    for base in folders:
+        for path in glob.glob(f"{base}/**/{folder}/*", recursive=True):
+            yield os.path.basename(os.path.dirname(os.path.dirname(path))), os.path.basename(path)
+
+
+def domains(folders):
+    """The devices of each guest, by host and server."""
+    found = {}
+    for base in folders:
+        for path in glob.glob(f"{base}/**/domains/*.xml", recursive=True):
+            host = os.path.basename(os.path.dirname(os.path.dirname(path)))
+            try:
+                with open(path, encoding="utf-8") as file:
+                    text = file.read()
+            except FileNotFoundError:
+                continue
+            devices = re.findall(r"<kilonova:device kind='(\w+)' (?:uuid|address)='([^']*)'", text)
+            found[host, os.path.basename(path)[:-4]] = {name for _, name in devices}
+    return found
+
+
+def all_images(api):
+    found, path = {}, f"{IMAGES}?limit=1000"
+    while path:
+        answer = api.expect(200, "GET", path)
+        found.update((image["id"], image) for image in answer["images"])
+        path = answer.get("next")
+        path = path and (path if path.startswith("/image") else f"/image{path}")
+    return found
+
+
+def images(api, world, actions):
+    """Images are whole, and what worked has left one."""
+    found = all_images(api)
+    for image in found.values():
+        if image["status"] != "active":
+            raise Wrong(f"image {image['id']} ({image['name']}) is {image['status']} at rest")
+    daily = {}
+    for image in found.values():
+        if image.get("backup_type") == "daily":
+            daily[image.get("instance_uuid")] = daily.get(image.get("instance_uuid"), 0) + 1
+    most = max(daily.values(), default=0)
+    if most > ROTATION:
+        raise Wrong(f"a server has {most} daily backups; {ROTATION} were to be kept")
+    for image, (name, server, request) in list(world.kept.items()):
+        if image in found:
+            continue
+        del world.kept[image]
+        ends = [end for _, asked_by, end in actions[server] if asked_by == request]
+        if name == "image" and "done" in ends:
+            raise Wrong(f"{name} of {server} worked, and its image {image} is not there")
+
+
+def nothing_left(api, stage, ledger, folders, state):
+    """With all servers and their images deleted, no file is left of any."""
+    for image in all_images(api):
+        if image != stage.image:
+            api.expect(204, "DELETE", f"{IMAGES}/{image}")
+    kinds = ("domains", "running", "saved", "incoming", "left", "mdevs", "snapshots", "notes")
+    patiently(lambda: [f"{host} has {kind}/{name}" for kind in kinds
+                       for host, name in named(folders, kind)])
+    patiently(lambda: [f"the image store has {name}" for name in os.listdir(f"{state}/images")
+                       if not name.startswith(stage.image)])
+    patiently(lambda: [str(row) for row in ledger.query(OPEN) + ledger.query(DOCUMENTS)])

@@ -1,0 +1,239 @@
+#!/usr/bin/env python3
+"""The network commands of the stock client, and servers on networks, against `kilonova serve`.
+
+    scripts/network_clients.py [--kilonova PROGRAM] [--database URL] [--verbose]
+
+Networks, subnets, ports and security groups are made, listed, shown, changed and removed; servers
+get new and existing ports, interfaces come and go, a server moves with its port. Ends with exit code
+1 at the first thing that is not as it should be.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from cli import Clients, Lane
+from stack import Gone, Serve, Wrong
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+class Story:
+    """The client, with what it prints as JSON."""
+
+    def __init__(self, lane):
+        self.lane = lane
+
+    def json(self, *command):
+        """Runs a command and returns what it printed."""
+        return json.loads(self.lane.run(*command, "-f", "json").out)
+
+    def run(self, *commands):
+        """Runs commands that print nothing, one after the other."""
+        for command in commands:
+            self.lane.run(*command)
+
+    def refused(self, command, why):
+        """A command that has to be refused, with what the user has to read."""
+        answer = self.lane.run(*command, fails=True)
+        said = " ".join((answer.out + answer.err).split())
+        self.lane.tick(f"refused: {why}", why in said, said[-400:])
+
+    def check(self, text, found, wanted):
+        """A value is as it should be."""
+        self.lane.tick(text, found == wanted, f"it is {found}, not {wanted}")
+
+
+def step_networks(story):
+    """Networks and subnets."""
+    story.lane.say("\n== networks and subnets")
+    net = story.json("network", "create", "private")
+    story.check("made", (net["name"], net["status"]), ("private", "ACTIVE"))
+    flat = story.json("network", "create", "--share", "--provider-network-type", "flat",
+                      "--provider-physical-network", "lan", "outside")
+    story.check("flat and shared", (flat["provider:network_type"], flat["shared"]), ("flat", True))
+    subnet = story.json("subnet", "create", "--network", "private", "--subnet-range",
+                        "10.20.0.0/24", "--dns-nameserver", "9.9.9.9", "--allocation-pool",
+                        "start=10.20.0.10,end=10.20.0.99", "four")
+    story.check("with its gateway", subnet["gateway_ip"], "10.20.0.1")
+    story.json("subnet", "create", "--network", "private", "--ip-version", "6", "--subnet-range",
+               "fd20::/64", "six")
+    story.run(["network", "set", "--description", "ours", "--tag", "blue", "private"],
+              ["subnet", "set", "--no-dhcp", "four"],
+              ["subnet", "unset", "--dns-nameserver", "9.9.9.9", "four"])
+    shown = story.json("network", "show", "private")
+    story.check("changed", (shown["description"], shown["tags"], len(shown["subnets"])),
+                ("ours", ["blue"], 2))
+    shown = story.json("subnet", "show", "four")
+    story.check("the subnet too", (shown["enable_dhcp"], shown["dns_nameservers"]), (False, []))
+    story.run(["network", "unset", "--all-tag", "private"])
+    names = sorted(row["Name"] for row in story.json("network", "list"))
+    story.check("listed", names, ["outside", "private"])
+    names = sorted(row["Name"] for row in story.json("subnet", "list", "--network", "private"))
+    story.check("subnets too", names, ["four", "six"])
+    story.refused(["network", "show", "nowhere"], "No Network found for nowhere")
+    story.refused(["subnet", "create", "--network", "private", "--subnet-range", "10.20.0.0/25",
+                   "again"], "overlaps with another subnet")
+
+
+def step_groups(story):
+    """Security groups and their rules."""
+    story.lane.say("\n== security groups")
+    groups = story.json("security", "group", "list")
+    story.check("there is a default", [row["Name"] for row in groups], ["default"])
+    made = story.json("security", "group", "create", "--description", "web servers", "web")
+    story.check("made", made["name"], "web")
+    rule = story.json("security", "group", "rule", "create", "--protocol", "tcp", "--dst-port",
+                      "80:81", "--remote-ip", "10.0.0.0/8", "web")
+    story.check("with a rule", (rule["port_range_min"], rule["port_range_max"]), (80, 81))
+    rules = story.json("security", "group", "rule", "list", "web")
+    story.check("and two that let all out", len(rules), 3)
+    story.json("security", "group", "rule", "show", rule["id"])
+    story.refused(["security", "group", "rule", "create", "--protocol", "tcp", "--dst-port",
+                   "80:81", "--remote-ip", "10.0.0.0/8", "web"], "already exists")
+    story.run(["security", "group", "rule", "delete", rule["id"]],
+              ["security", "group", "set", "--description", "any", "web"])
+    story.check("changed", story.json("security", "group", "show", "web")["description"], "any")
+    story.refused(["security", "group", "delete", "default"], "default security group")
+
+
+def step_ports(story):
+    """Ports."""
+    story.lane.say("\n== ports")
+    port = story.json("port", "create", "--network", "private", "--fixed-ip",
+                      "ip-address=10.20.0.50", "--security-group", "web", "mine")
+    story.check("with its address", port["fixed_ips"][0]["ip_address"], "10.20.0.50")
+    story.run(["port", "set", "--name", "ours", "--description", "d", "mine"])
+    shown = story.json("port", "show", "ours")
+    story.check("changed", (shown["description"], shown["status"]), ("d", "DOWN"))
+    story.run(["port", "unset", "--security-group", "web", "ours"],
+              ["port", "set", "--allowed-address", "ip-address=10.20.0.60", "ours"])
+    rows = story.json("port", "list", "--network", "private", "--long")
+    story.check("listed, with who answers for addresses",
+                sorted((row["Name"], row["Device Owner"]) for row in rows),
+                [("", "network:dhcp"), ("ours", "")])
+    story.refused(["port", "create", "--network", "private", "--fixed-ip",
+                   "ip-address=10.20.0.50", "other"], "already allocated")
+    story.refused(["network", "delete", "private"], "ports still in use")
+
+
+def step_servers(story):
+    """Servers on networks."""
+    story.lane.say("\n== servers")
+    story.refused(["server", "create", "--flavor", "plain", "--image", "tiny", "s0"],
+                  "Multiple possible networks found")
+    server = story.json("server", "create", "--flavor", "plain", "--image", "tiny", "--network",
+                        "private", "--port", "ours", "--security-group", "web", "--wait", "s1")
+    addresses = server["addresses"]["private"]
+    story.check("three addresses", len(addresses), 3)
+    story.check("the port's among them", "10.20.0.50" in addresses, True)
+    listed = story.json("server", "list")
+    story.check("listed with them", len(listed[0]["Networks"]["private"]), 3)
+    ports = story.json("port", "list", "--server", "s1", "--long")
+    story.check("two ports", len(ports), 2)
+    story.check("which are up", {row["Status"] for row in ports}, {"ACTIVE"})
+    story.refused(["port", "delete", "ours"], "in use by server")
+    story.run(["server", "add", "network", "s1", "private"])
+    story.check("a third", len(story.json("port", "list", "--server", "s1")), 3)
+    story.run(["server", "remove", "port", "s1", "ours"],
+              ["server", "add", "port", "s1", "ours"],
+              ["server", "add", "fixed", "ip", "--fixed-ip-address", "10.20.0.77", "s1", "private"])
+    story.check("and a fourth", len(story.json("port", "list", "--server", "s1")), 4)
+    story.run(["server", "remove", "network", "s1", "private"])
+    story.check("all of the network are gone", story.json("port", "list", "--server", "s1"), [])
+    story.check("but the port that was there", story.json("port", "show", "ours")["status"], "DOWN")
+    story.run(["server", "add", "port", "s1", "ours"],
+              ["server", "add", "security", "group", "s1", "web"])
+    groups = {row["name"] for row in story.json("server", "show", "s1")["security_groups"]}
+    story.check("a group more", "web" in groups, True)
+    story.run(["server", "remove", "security", "group", "s1", "web"])
+    before = story.json("port", "show", "ours")["binding_host_id"]
+    story.run(["server", "migrate", "--wait", "s1"], ["server", "migrate", "confirm", "s1"])
+    after = story.json("port", "show", "ours")["binding_host_id"]
+    story.check("the port went along", (bool(after), after != before), (True, True))
+    story.run(["server", "delete", "--wait", "s1"])
+    story.check("the port is free", story.json("port", "show", "ours")["device_id"], "")
+
+
+def step_quotas_and_end(story):
+    """Quotas, and everything goes."""
+    story.lane.say("\n== quotas, and the end")
+    story.run(["quota", "set", "--ports", "1", "admin"])
+    story.refused(["port", "create", "--network", "private", "more"], "Quota exceeded")
+    limits = story.json("quota", "show", "--network", "admin")
+    story.check("the limit is shown", [row["Limit"] for row in limits
+                                       if row["Resource"] == "ports"], [1])
+    story.run(["quota", "delete", "--network", "admin"])
+    story.run(["port", "delete", "ours"], ["subnet", "delete", "six"],
+              ["network", "delete", "private", "outside"],
+              ["security", "group", "delete", "web"])
+    story.check("nothing is left", (story.json("network", "list"), story.json("subnet", "list"),
+                                    story.json("port", "list")), ([], [], []))
+
+
+def story_of(serve, clients):
+    """The whole run."""
+    lane = Lane(clients)
+    story = Story(lane)
+    image = os.path.join(serve.state, "..", "tiny.img")
+    with open(image, "wb") as file:
+        file.write(b"\0" * 1024 * 1024)
+    lane.run("image", "create", "--disk-format", "raw", "--container-format", "bare", "--public",
+             "--file", image, "tiny")
+    lane.run("flavor", "create", "--ram", "64", "--vcpus", "1", "--disk", "1", "plain")
+    for step in (step_networks, step_groups, step_ports, step_servers, step_quotas_and_end):
+        step(story)
+    _, code, said = serve.doctor()
+    lane.tick("the audit is clean", code == 0, said[-400:])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kilonova", default=os.path.join(ROOT, "target/release/kilonova"))
+    parser.add_argument("--openstack", default=os.path.join(ROOT, ".venv/bin/openstack"))
+    parser.add_argument("--nodes", default=os.path.join(ROOT, "examples/nodes/demo.toml"))
+    parser.add_argument("--database", help="PostgreSQL URL; SQLite when left out")
+    parser.add_argument("--verbose", action="store_true", help="what each command prints, too")
+    parser.add_argument("--counts", help="file to write `passed failed` to")
+    options = parser.parse_args()
+    for program in (options.kilonova, options.openstack):
+        if not os.path.exists(program):
+            parser.error(f"{program} is not there; `make test` sees to it")
+    begun = time.monotonic()
+    folder = tempfile.mkdtemp(prefix="kilonova-network-")
+    state = os.path.join(folder, "state")
+    os.mkdir(state)
+    serve = Serve(os.path.abspath(options.kilonova), state, options.nodes, options.database, port=0)
+    clients = Clients(options.openstack, os.path.join(state, "clouds.yaml"),
+                      brief=not options.verbose)
+    failed = 1
+    try:
+        serve.start()
+        story_of(serve, clients)
+        failed = 0
+        print(f"network clients: {clients.commands} commands, {clients.checks} checks, all as they "
+              f"should be, in {time.monotonic() - begun:.0f} s")
+    except (Wrong, Gone, OSError, KeyError, ValueError, IndexError, StopIteration,
+            subprocess.TimeoutExpired) as error:
+        print(f"  ✗ {type(error).__name__}: {error}", flush=True)
+        if serve.starts:
+            print(f"\nthe end of kilonova's log ({serve.log}):\n{serve.tail()}")
+    finally:
+        serve.kill()
+        if options.counts:
+            with open(options.counts, "w", encoding="utf-8") as file:
+                file.write(f"{clients.checks - failed} {failed}\n")
+    if failed:
+        print(f"network clients: failed; what it left is in {folder}")
+        return 1
+    shutil.rmtree(folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,470 @@
+#!/usr/bin/env python3
+"""What operators type, against a real `kilonova serve`: server explain, host drain, doctor.
+
+    scripts/operators.py [--kilonova PROGRAM] [--database URL]
+
+Simulated hosts: two with vGPUs and FPGAs inside the server, one in a process of its own. Explains a
+good, a failed, a waiting and a deleted server; empties a host while the drain is killed, interrupted
+and loses its cloud in between, and compares each guest's devices with the ledger afterwards; runs the
+doctor on a wrong configuration, a silent host, a wrong clock, an operation that stands still, and a
+ledger row that somebody has written by hand. Ends with exit code 1 at the first thing that is wrong.
+"""
+
+import argparse
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+
+from stack import Api, Gone, Serve, Wrong, free_port, settle
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+COMPUTE = "/compute/v2.1"
+CARDS = """
+[card.m10]
+vendor = "10de"
+product = "13bd"
+class = "030000"
+driver = "nvidia"
+types = [{ id = "nvidia-35", name = "GRID M10-0B", available_instances = 16 }]
+"""
+HOST = """
+[[host]]
+name = "%s"
+address = "192.0.2.%d"
+vcpus = 64
+memory_mb = 262144
+disk_gb = 2000
+times_ms = { migrate = 600, receive = 50 }
+devices = { enabled_mdev_types = ["nvidia-35"] }
+card = [{ card = "m10", addresses = ["0000:84:00.0", "0000:85:00.0"] }]
+fake = [{}]
+"""
+
+
+class Desk:
+    """An operator's desk: the program, the credentials, and a count of what was found right."""
+
+    def __init__(self, serve):
+        self.serve, self.checks = serve, 0
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("OS_")}
+        self.env = {**kept, **serve.openrc()}
+
+    def tick(self, text, holds=True, why=""):
+        self.checks += 1
+        if not holds:
+            raise Wrong(f"{text}: it is not so: {why}")
+        print(f"  ✓ {text}", flush=True)
+
+    def begin(self, *words):
+        """Starts a command of ours."""
+        return subprocess.Popen([self.serve.binary, *words], env=self.env,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True)
+
+    def run(self, *words, code=0):
+        """Runs a command of ours; its standard output, and its standard error."""
+        print(f"$ kilonova {' '.join(words)}", flush=True)
+        process = self.begin(*words)
+        out, err = process.communicate(timeout=120)
+        if process.returncode != code:
+            raise Wrong(f"exit code {process.returncode}, expected {code}:\n{out}{err}")
+        return out, err
+
+    def document(self, *words, code=0):
+        """As `run`, with `--format json`; what it printed."""
+        return json.loads(self.run(*words, "--format", "json", code=code)[0])
+
+
+class Cloud:
+    """What the steps ask of the API themselves."""
+
+    def __init__(self, serve):
+        self.api = Api(serve.url)
+        self.api.login(serve.openrc())
+        self.state, self.image = serve.state, None
+
+    def prepare(self):
+        ask = self.api.expect
+        project = ask(200, "GET", "/identity/v3/projects?name=admin")["projects"][0]["id"]
+        quota = {"quota_set": {"instances": -1, "cores": -1, "ram": -1}}
+        ask(200, "PUT", f"{COMPUTE}/os-quota-sets/{project}", quota)
+        body = {"name": "tiny", "disk_format": "raw", "container_format": "bare",
+                "visibility": "public"}
+        self.image = ask(201, "POST", "/image/v2/images", body)["id"]
+        ask(204, "PUT", f"/image/v2/images/{self.image}/file", b"x" * 4096,
+            {"Content-Type": "application/octet-stream"})
+        ask(201, "PUT", "/placement/traits/CUSTOM_GOLD")
+        profile = [{"name": "fpga", "groups": [{"resources:FPGA": "1"}]}]
+        ask(201, "POST", "/accelerator/v2/device_profiles", profile)
+        for name, specs in {"vgpu": {"resources:VGPU": "1"}, "fpga": {"accel:device_profile": "fpga"},
+                            "gold": {"resources:VGPU": "1", "trait:CUSTOM_GOLD": "required"}}.items():
+            flavor = {"flavor": {"id": name, "name": name, "vcpus": 1, "ram": 512, "disk": 1}}
+            ask(200, "POST", f"{COMPUTE}/flavors", flavor)
+            ask(200, "POST", f"{COMPUTE}/flavors/{name}/os-extra_specs", {"extra_specs": specs})
+
+    def boot(self, name, flavor, host=None, status="ACTIVE"):
+        server = {"name": name, "flavorRef": flavor, "imageRef": self.image, "networks": "none"}
+        if host:
+            server["host"] = host
+        made = self.api.expect(202, "POST", f"{COMPUTE}/servers", {"server": server})
+        self.until(made["server"]["id"], status)
+        return made["server"]["id"]
+
+    def until(self, server, status, timeout=60):
+        deadline = time.monotonic() + timeout
+        while True:
+            shown = self.show(server)
+            if shown["status"] == status and not shown["OS-EXT-STS:task_state"]:
+                return shown
+            if time.monotonic() > deadline:
+                raise Wrong(f"{server} is {shown['status']} and not {status} after {timeout} s")
+            time.sleep(0.1)
+
+    def show(self, server):
+        return self.api.expect(200, "GET", f"{COMPUTE}/servers/{server}")["server"]
+
+    def act(self, server, action):
+        self.api.expect(202, "POST", f"{COMPUTE}/servers/{server}/action", action)
+
+    def gone(self, server, timeout=60):
+        self.api.expect(204, "DELETE", f"{COMPUTE}/servers/{server}")
+        deadline = time.monotonic() + timeout
+        while self.api.ask("GET", f"{COMPUTE}/servers/{server}")[0] != 404:
+            if time.monotonic() > deadline:
+                raise Wrong(f"{server} is not gone after {timeout} s")
+            time.sleep(0.1)
+
+    def guest_devices(self, server, host):
+        """The mediated devices in the guest's definition on its host."""
+        path = os.path.join(self.state, "nodes", host, "domains", f"{server}.xml")
+        with open(path, encoding="utf-8") as file:
+            devices = file.read().split("<devices>")[1]
+        return sorted(re.findall(r"<hostdev [^>]*type='mdev'.*?<address uuid='([^']+)'", devices, re.S))
+
+    def made(self, host):
+        """The mediated devices that there are on a host."""
+        folder = os.path.join(self.state, "nodes", host, "mdevs")
+        return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+
+
+def step_explain(desk, cloud, edge):
+    print("\n── server explain")
+    good = cloud.boot("good", "vgpu", "gpu-1")
+    page, _ = desk.run("server", "explain", good)
+    told = desk.document("server", "explain", "good")
+    handle = told["devices"][0]["handle"]
+    desk.tick("by uuid and by name it is the same server", told["id"] == good)
+    for part in (f"({good}) is active, on host gpu-1, with 1 accelerator", "how the host was chosen",
+                 handle["mdev_uuid"], "nvidia-35", "gpu-1_pci_0000_8", "Nothing: it is as it should be"):
+        desk.tick(f"the page says: {part}", part in page, page)
+    desk.tick("the guest has just that device",
+              cloud.guest_devices(good, "gpu-1") == [handle["mdev_uuid"]],
+              str(cloud.guest_devices(good, "gpu-1")))
+
+    failed = cloud.boot("failed", "gold", status="ERROR")
+    page, _ = desk.run("server", "explain", failed)
+    told = desk.document("server", "explain", failed)
+    desk.tick("a failed one says which condition removed how many hosts",
+              re.search(r"CUSTOM_GOLD.* removed 3, leaving 0", page) is not None, page)
+    desk.tick("and that there is still no room, and what to type",
+              "still no room" in page and f"openstack server delete {failed}" in page, page)
+    desk.tick("programs get the conditions one by one",
+              any("CUSTOM_GOLD" in step["constraint"] and step["removed"] == 3
+                  for step in told["room_now"]["steps"]), str(told["room_now"]))
+
+    cloud.gone(good)
+    page, _ = desk.run("server", "explain", good)
+    desk.tick("a deleted one is told with the devices that it had",
+              "was deleted; it was last on host gpu-1" in page and handle["mdev_uuid"] in page
+              and "Nothing: it is gone and holds nothing" in page, page)
+
+    waiting = cloud.boot("waiting", "vgpu", "edge")
+    edge.send_signal(signal.SIGKILL)
+    edge.wait()
+    # It counts as up for a minute yet, and nobody is to be sent there.
+    services = cloud.api.expect(200, "GET", f"{COMPUTE}/os-services?host=edge")["services"]
+    cloud.api.expect(200, "PUT", f"{COMPUTE}/os-services/{services[0]['id']}", {"status": "disabled"})
+    cloud.act(waiting, {"pause": None})
+    page, _ = desk.run("server", "explain", waiting)
+    desk.tick("one that waits says for whom", "host edge to pause the guest" in page, page)
+    _, err = desk.run("server", "explain", "4f6a1a8e-3f3f-4f9a-9c3e-0d6f7e6f0a11", code=2)
+    desk.tick("one that never was is refused in words", "could not be found" in err, err)
+    return waiting
+
+
+def on(cloud, host):
+    """The guests that the cloud has on a host."""
+    api = cloud.api.clone()
+    return api.expect(200, "GET", f"{COMPUTE}/kilonova/hosts/{host}")["host"]["guests"]
+
+
+def at_rest(cloud, host):
+    """How many guests a host has, once what was asked for before has ended."""
+    wait_for("nothing is under way there",
+             lambda: not any(guest["operation"] for guest in on(cloud, host)))
+    return len(on(cloud, host))
+
+
+def wait_for(what, holds, timeout=30):
+    deadline = time.monotonic() + timeout
+    while not holds():
+        if time.monotonic() > deadline:
+            raise Wrong(f"after {timeout} s: {what}: it is not so")
+        time.sleep(0.05)
+
+
+def compare(desk, cloud, servers, host):
+    """Each guest has exactly the devices of the ledger, on the host."""
+    all_held = []
+    for server in servers:
+        told = desk.document("server", "explain", server)
+        held = told["devices"]
+        amounts = {one["class"]: one["amount"] for claim in told["claims"]
+                   for one in claim["allocations"]}
+        wanted = [one["handle"]["mdev_uuid"] for one in held if one["handle"]["mdev_uuid"]]
+        all_held += wanted
+        right = (told["host"] == host and len(held) == 1 and held[0]["attached"]
+                 and held[0]["host"] == host and held[0]["held_by"] == "server"
+                 and amounts.get(held[0]["resource_class"]) == 1 and not told["left_behind"])
+        if not right:
+            raise Wrong(f"{server} is not as it should be after the drain: {told}")
+        seen = cloud.guest_devices(server, host)
+        if seen != wanted:
+            raise Wrong(f"{server}: its guest has {seen}, the ledger says {wanted}")
+    made = cloud.made(host)
+    if made != sorted(all_held):
+        raise Wrong(f"{host} has the devices {made}, its guests {sorted(all_held)}")
+    desk.tick(f"{len(servers)} servers are on {host}, each with exactly its device")
+
+
+def step_drain(desk, cloud, serve):
+    print("\n── host drain")
+    guests = [cloud.boot(f"guest-{n}", "vgpu", "gpu-1") for n in range(8)]
+    stopped = cloud.boot("stopped", "vgpu", "gpu-1")
+    whole = cloud.boot("whole", "fpga", "gpu-1")
+    asleep = cloud.boot("asleep", "vgpu", "gpu-1")
+    cloud.act(stopped, {"os-stop": None})
+    cloud.act(asleep, {"suspend": None})
+    cloud.until(stopped, "SHUTOFF")
+    cloud.until(asleep, "SUSPENDED")
+    command = ["host", "drain", "gpu-1", "--parallel", "2"]
+    before = len(on(cloud, "gpu-1"))
+
+    print(f"$ kilonova {' '.join(command)}    # and kill -9 of it in the middle", flush=True)
+    process = desk.begin(*command)
+    wait_for("some have left", lambda: len(on(cloud, "gpu-1")) <= before - 2)
+    process.kill()
+    process.communicate()
+    desk.tick("a drain was killed in the middle", len(on(cloud, "gpu-1")) > 2)
+
+    print(f"$ kilonova {' '.join(command)}    # and Ctrl-C", flush=True)
+    left = at_rest(cloud, "gpu-1")
+    process = desk.begin(*command)
+    wait_for("more have left", lambda: len(on(cloud, "gpu-1")) <= left - 1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    desk.tick("Ctrl-C says what is still there and how to go on",
+              process.returncode == 130 and "still there" in out and "To go on: " in out
+              and "is disabled already" in err, out + err)
+
+    print(f"$ kilonova {' '.join(command)}    # and kill -9 of the cloud", flush=True)
+    left = at_rest(cloud, "gpu-1")
+    process = desk.begin(*command, "--format", "json")
+    wait_for("more have left", lambda: len(on(cloud, "gpu-1")) <= left - 1)
+    serve.kill()
+    time.sleep(1)
+    serve.start()
+    out, err = process.communicate(timeout=90)
+    if not out:
+        raise Wrong(f"the drain ended with exit code {process.returncode}: {err}")
+    report = json.loads(out)
+    desk.tick("it waits for its cloud and goes on", "Trying again" in err, err)
+    why = {one["id"]: one["why"] for one in report["remaining"]}
+    desk.tick("what cannot move stays, and it ends with 1",
+              process.returncode == 1 and set(why) == {whole, asleep} and not report["empty"], out)
+    desk.tick("with the reason of each", "given to it whole" in why[whole]
+              and "suspended" in why[asleep], str(why))
+    cloud.api.close()
+    compare(desk, cloud, [*guests, stopped], "gpu-2")
+    desk.tick("a stopped one is stopped", cloud.show(stopped)["status"] == "SHUTOFF")
+
+    cloud.act(asleep, {"resume": None})
+    cloud.until(asleep, "ACTIVE")
+    out, err = desk.run("host", "drain", "gpu-1", "--cold")
+    desk.tick("with --cold, and what it said was done, the host is empty", "is empty" in out, out)
+    desk.tick("off a terminal there are plain lines", "\r" not in err and "moves shut off" in err, err)
+    compare(desk, cloud, [*guests, stopped, whole, asleep], "gpu-2")
+    desk.tick("what had to stop runs again", cloud.show(whole)["status"] == "ACTIVE")
+    out, _ = desk.run("host", "drain", "gpu-1")
+    desk.tick("draining an empty host again does nothing", "0 server(s) left it" in out, out)
+    desk.tick("nothing is left on the host itself", cloud.made("gpu-1") == [], str(cloud.made("gpu-1")))
+    failed = cloud.boot("nowhere", "vgpu", "gpu-1", status="ERROR")
+    page, _ = desk.run("server", "explain", failed)
+    desk.tick("a drained host takes no servers", "down or disabled" in page, page)
+    out, _ = desk.run("host", "undrain", "gpu-1")
+    desk.tick("undrain says what was", "takes servers again" in out and "drained by" in out, out)
+    again = cloud.boot("again", "vgpu", "gpu-1")
+    desk.tick("and it takes servers again", cloud.show(again)["OS-EXT-SRV-ATTR:host"] == "gpu-1")
+    _, err = desk.run("host", "drain", "nobody", code=2)
+    desk.tick("a host that is not there is refused", "nobody could not be found" in err, err)
+    settle_all(cloud)
+
+
+def settle_all(cloud):
+    """Waits until nothing is under way but what waits for the host that is down."""
+    deadline = time.monotonic() + 60
+    while any(s["OS-EXT-STS:task_state"] and s["name"] != "waiting"
+              for s in cloud.api.servers().values()):
+        if time.monotonic() > deadline:
+            raise Wrong("something is still under way after 60 s")
+        time.sleep(0.1)
+
+
+def doctor(desk, *words, code):
+    where = ["--state-dir", desk.serve.state]
+    if desk.serve.database:
+        where += ["--database", desk.serve.database]
+    return desk.document("doctor", *where, *words, code=code)
+
+
+def found(report, area, level, *parts):
+    """Whether there is such a finding with a remedy."""
+    return any(one["area"] == area and one["level"] == level and one["remedy"]
+               and all(part in one["what"] for part in parts) for one in report["findings"])
+
+
+def step_doctor(desk, cloud, serve, folder, silent_since, waiting):
+    print("\n── doctor")
+    report = doctor(desk, code=0)
+    desk.tick("beside a running server nothing is wrong", report["clean"], str(report["findings"]))
+    desk.tick("it knows the hosts", {h["host"]: h["up"] for h in report["hosts"]}["gpu-1"] is True)
+
+    skew = int(time.time() * 1e6) + 3600 * 10**6
+    with open(os.path.join(serve.state, "node.token"), encoding="utf-8") as file:
+        token = file.read().strip()
+    epoch = next(h["epoch"] for h in report["hosts"] if h["host"] == "gpu-2")
+    node = Api(serve.url, timeout=60)
+    node.expect(200, "GET", f"/node/v1/hosts/gpu-2/desired?epoch={epoch}&since=0", None,
+                {"Authorization": f"Bearer {token}", "X-Kilonova-Clock": str(skew)})
+
+    def skewed():
+        nonlocal report
+        report = doctor(desk, code=0)
+        return found(report, "clock", "warning", "host gpu-2 is 3600.0 s ahead")
+    wait_for("a wrong clock of a host is found", skewed)
+    desk.tick("a wrong clock of a host is found")
+
+    time.sleep(max(0.0, 62 - (time.monotonic() - silent_since)))
+    report = doctor(desk, code=0)
+    desk.tick("a stopped node is found", found(report, "nodes", "warning", "host edge"),
+              str(report["findings"]))
+    doctor(desk, "--strict", code=1)
+    desk.tick("with --strict a warning is enough to fail")
+    report = doctor(desk, "--stuck-after", "5", code=1)
+    desk.tick("an operation that stands still is found, with whom it waits for",
+              found(report, "operations", "error", f"pause of server {waiting}", "host edge"),
+              str(report["findings"]))
+
+    config = os.path.join(folder, "wrong.conf")
+    with open(config, "w", encoding="utf-8") as file:
+        file.write("[DEFAULT]\ndebug = perhaps\n[api]\nlissten = x\n[gpus]\nmany = yes\n")
+    report = doctor(desk, "--config", config, code=1)
+    for line, part in ((2, "debug"), (4, "lissten"), (6, "gpus")):
+        desk.tick(f"line {line} of a wrong configuration is named",
+                  found(report, "configuration", "error", f"wrong.conf:{line}:", part),
+                  str(report["findings"]))
+    desk.tick("and the ledger is looked at all the same", len(report["rules"]) > 30)
+    out, _ = desk.run("doctor", "--state-dir", serve.state, "--config", config, code=1) \
+        if not serve.database else ("ERROR (configuration)", "")
+    desk.tick("people get the same", "ERROR (configuration)" in out, out)
+
+    code, _ = serve.stop()
+    desk.tick("the server stops", code == 0)
+    report = doctor(desk, code=0)
+    if serve.database:
+        return
+    desk.tick("on a stopped one it says that nobody listens",
+              found(report, "nodes", "note", "no server runs"), str(report["findings"]))
+    database = sqlite3.connect(os.path.join(serve.state, "kilonova.db"))
+    changed = database.execute("UPDATE attach_handles SET state = 'free' WHERE state = 'owned'")
+    desk.tick("somebody writes into the ledger", changed.rowcount > 5)
+    database.commit()
+    database.close()
+    report = doctor(desk, code=1)
+    desk.tick("a ledger row that was written by hand is found",
+              not report["clean"] and found(report, "ledger", "error", "BROKEN by"),
+              str(report["findings"]))
+    _, err = desk.run("doctor", "--state-dir", os.path.join(folder, "nothing"), code=2)
+    desk.tick("where there is nothing it could not look", "there is no database" in err, err)
+
+
+def story(serve, edge, folder):
+    desk, cloud = Desk(serve), Cloud(serve)
+    cloud.prepare()
+    wait_for("all hosts are there",
+             lambda: len(cloud.api.expect(200, "GET", f"{COMPUTE}/os-hypervisors")["hypervisors"]) == 3)
+    waiting = step_explain(desk, cloud, edge)
+    silent_since = time.monotonic()
+    step_drain(desk, cloud, serve)
+    step_doctor(desk, cloud, serve, folder, silent_since, waiting)
+    return desk.checks
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kilonova", default=os.path.join(ROOT, "target/release/kilonova"))
+    parser.add_argument("--database", help="PostgreSQL URL; SQLite when left out")
+    parser.add_argument("--counts", help="file to write `passed failed` to")
+    options = parser.parse_args()
+    if not os.path.exists(options.kilonova):
+        parser.error(f"{options.kilonova} is not there; `make build` builds it")
+    begun, checks, failed = time.monotonic(), 0, 1
+    folder = tempfile.mkdtemp(prefix="kilonova-operators-")
+    state = os.path.join(folder, "state")
+    os.mkdir(state)
+    topologies = {"two": HOST % ("gpu-1", 1) + HOST % ("gpu-2", 2), "edge": HOST % ("edge", 3)}
+    for name, hosts in topologies.items():
+        with open(os.path.join(folder, f"{name}.toml"), "w", encoding="utf-8") as file:
+            file.write(CARDS + hosts)
+    binary = os.path.abspath(options.kilonova)
+    serve = Serve(binary, state, os.path.join(folder, "two.toml"), options.database)
+    edge = None
+    try:
+        print(serve.start())
+        edge = subprocess.Popen(
+            [binary, "node", "--control", serve.url, "--nodes", os.path.join(folder, "edge.toml"),
+             "--token-file", os.path.join(state, "node.token"),
+             "--state-dir", os.path.join(folder, "edge")],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        checks = story(serve, edge, folder)
+        failed = 0
+        print(f"\noperators: {checks} checks, all as they should be, in "
+              f"{time.monotonic() - begun:.0f} s")
+    except (Wrong, Gone, OSError, KeyError, ValueError, subprocess.TimeoutExpired) as error:
+        print(f"  ✗ {error}", flush=True)
+        if serve.starts:
+            print(f"\nthe end of kilonova's log ({serve.log}):\n{serve.tail()}")
+    finally:
+        serve.kill()
+        if edge and edge.poll() is None:
+            edge.kill()
+        if options.counts:
+            with open(options.counts, "w", encoding="utf-8") as file:
+                file.write(f"{checks} {failed}\n")
+    if failed:
+        print(f"operators: failed; what it left is in {folder}")
+        return 1
+    shutil.rmtree(folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
