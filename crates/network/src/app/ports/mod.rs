@@ -1,0 +1,216 @@
+//! Ports: what connects a guest to a network.
+
+mod change;
+mod secure;
+mod view;
+
+use std::net::IpAddr;
+
+use kilonova_ids::{NetworkId, PortId, SubnetId, parse_uuid_like};
+use kilonova_store::Tx;
+use kilonova_wire::{Context, Fault};
+use serde_json::{Value, json};
+
+use super::addresses::{self, FixedIp};
+use super::{dhcp, networks, quotas};
+use crate::attributes::{Attribute, empty, none, nothing, of_new, owner, yes};
+use crate::db::changes::{self, Change};
+use crate::db::networks::Network;
+use crate::db::ports::{self as rows, Port};
+use crate::error::{not_allowed, not_found, refused};
+use crate::record::{Body, Record};
+use crate::{Error, values};
+
+pub(crate) use change::update;
+use secure::secure;
+pub(crate) use view::{view, views};
+
+pub(crate) const KIND: &str = "port";
+
+/// Hardware addresses that are tried before a port is refused.
+const TRIES: usize = 16;
+
+/// What may be set.
+pub(crate) const ATTRIBUTES: &[Attribute] = &[
+    Attribute::required("network_id", values::uuid),
+    Attribute::new("name", values::text, empty),
+    Attribute::new("description", values::text, empty),
+    Attribute::new("admin_state_up", values::flag, yes),
+    Attribute::new("mac_address", values::mac, none),
+    Attribute::new("fixed_ips", values::fixed_ips, none),
+    Attribute::new("device_id", values::text, empty),
+    Attribute::new("device_owner", values::text, empty),
+    Attribute::new("security_groups", values::uuids, none),
+    Attribute::new("allowed_address_pairs", values::pairs, nothing),
+    Attribute::new("extra_dhcp_opts", values::only_empty, nothing),
+    Attribute::new("port_security_enabled", values::flag, yes),
+    Attribute::new("binding:vnic_type", values::vnic_type, || json!("normal")),
+    Attribute::new("binding:host_id", values::text_or_none, empty).admin(),
+    Attribute::new("binding:profile", values::object, || json!({})).admin(),
+    Attribute::new("device_profile", values::text_or_none, none).fixed(),
+    Attribute::new("dns_name", values::dns_name, empty),
+    Attribute::new("dns_domain", values::dns_name, empty),
+    Attribute::new("numa_affinity_policy", values::only_none, none),
+    Attribute::new("qos_policy_id", values::only_none, none),
+    Attribute::new("propagate_uplink_status", values::flag, yes),
+    Attribute::new("hints", values::only_none, none),
+    Attribute::new("tags", values::tags, nothing),
+];
+
+/// Attributes that are columns and not in the body.
+const APART: &[&str] = &["network_id", "mac_address", "fixed_ips", "device_id", "binding:host_id"];
+
+pub(crate) fn seen(tx: &mut Tx<'_>, context: &Context, id: PortId) -> Result<Port, Error> {
+    let missing = || not_found(KIND, id);
+    let port = rows::find(tx, id)?.ok_or_else(missing)?;
+    if context.may_see(&port.record.project) {
+        return Ok(port);
+    }
+    let network = networks::seen(tx, context, port.network).map_err(|_| missing())?;
+    if context.may_see(&network.project) { Ok(port) } else { Err(missing().into()) }
+}
+
+fn fixed_ips(body: &Body) -> Option<Vec<FixedIp>> {
+    let list = body.get("fixed_ips")?.as_array()?;
+    let read = |value: &Value| FixedIp {
+        subnet: value["subnet_id"].as_str().and_then(parse_uuid_like::<SubnetId>),
+        address: value["ip_address"].as_str().and_then(|text| text.parse::<IpAddr>().ok()),
+    };
+    Some(list.iter().map(read).collect())
+}
+
+pub(crate) fn create(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    sent: &Body,
+    now: i64,
+) -> Result<Port, Error> {
+    let project = owner(context, sent)?;
+    let mut body = of_new(ATTRIBUTES, KIND, context, sent)?;
+    let id = parse_uuid_like::<NetworkId>(body["network_id"].as_str().unwrap_or_default());
+    let id = id.ok_or_else(|| not_found("network", &body["network_id"]))?;
+    let network = networks::seen(tx, context, id)?;
+    for special in ["mac_address", "fixed_ips", "allowed_address_pairs", "port_security_enabled"] {
+        if sent.get(special).is_some_and(|value| !value.is_null()) {
+            on_own_network(context, &network, &format!("create_port:{special}"))?;
+        }
+    }
+    quotas::check(tx, &project, quotas::PORT, 1)?;
+    if !sent.contains_key("port_security_enabled") {
+        body.insert("port_security_enabled".into(), json!(network.flag("port_security_enabled")));
+    }
+    secure(tx, context, &project, sent, &mut body, now)?;
+    let asked = fixed_ips(&body);
+    let mac = body["mac_address"].as_str().map(str::to_owned);
+    let text = |body: &Body, key: &str| body[key].as_str().unwrap_or_default().to_owned();
+    let port = Port {
+        network: id,
+        mac: mac.clone().unwrap_or_default(),
+        device_id: text(&body, "device_id"),
+        host: text(&body, "binding:host_id"),
+        server: None,
+        made_for: None,
+        ordinal: 0,
+        arq: None,
+        pci_slot: None,
+        tag: None,
+        addresses: Vec::new(),
+        record: Record::new(&project, kept(body), now),
+    };
+    insert(tx, port, mac.is_none(), asked.as_deref())
+}
+
+/// Adds a port, with a hardware address of ours where it brings none, and with its addresses.
+pub(crate) fn insert(
+    tx: &mut Tx<'_>,
+    mut port: Port,
+    any_mac: bool,
+    asked: Option<&[FixedIp]>,
+) -> Result<Port, Error> {
+    for _ in 0..TRIES {
+        if any_mac {
+            port.mac = random_mac();
+        }
+        if rows::insert(tx, &port)? {
+            port.addresses = addresses::give(tx, port.record.id, port.network, asked)?;
+            let groups = port.record.texts("security_groups");
+            changes::add_groups(tx, port.record.id, &groups)?;
+            members(tx, &groups)?;
+            return Ok(port);
+        }
+        if !any_mac {
+            break;
+        }
+    }
+    Err(mac_in_use(&port).into())
+}
+
+/// The members of groups have changed.
+fn members(tx: &mut Tx<'_>, groups: &[String]) -> Result<(), Error> {
+    for group in groups.iter().filter_map(|group| group.parse().ok()) {
+        changes::note(tx, Change::Members(group))?;
+    }
+    Ok(())
+}
+
+/// What is set on a port has changed: hosts are told, also those of who names its groups.
+pub(crate) fn told(tx: &mut Tx<'_>, port: &Port, before: &[String]) -> Result<(), Error> {
+    let mut groups = port.record.texts("security_groups");
+    if groups != before {
+        changes::set_groups(tx, port.record.id, &groups)?;
+        groups.extend(before.iter().cloned());
+        groups.sort_unstable();
+        groups.dedup();
+    }
+    members(tx, &groups)?;
+    if port.server.is_some() {
+        changes::note(tx, Change::Port(port.record.id))?;
+    }
+    Ok(())
+}
+
+fn mac_in_use(port: &Port) -> Fault {
+    refused(
+        409,
+        "MacAddressInUse",
+        format!(
+            "Unable to complete operation for network {}. The mac address {} is in use.",
+            port.network, port.mac
+        ),
+    )
+}
+
+fn random_mac() -> String {
+    let [a, b, c]: [u8; 3] = rand::random();
+    format!("fa:16:3e:{a:02x}:{b:02x}:{c:02x}")
+}
+
+fn kept(mut body: Body) -> Body {
+    body.retain(|key, _| !APART.contains(&key.as_str()));
+    body
+}
+
+/// What could harm others on the network is for its owner.
+fn on_own_network(context: &Context, network: &Network, rule: &str) -> Result<(), Fault> {
+    if context.may_see(&network.project) { Ok(()) } else { Err(not_allowed(rule)) }
+}
+
+pub(crate) fn delete(tx: &mut Tx<'_>, context: &Context, id: PortId) -> Result<(), Error> {
+    let port = seen(tx, context, id)?;
+    dhcp::check(&port)?;
+    if let Some(server) = port.server {
+        return Err(refused(409, "PortInUse", format!(
+            "Port {id} cannot be deleted: it is in use by server {server}. Remove it from the server \
+             first."
+        )).into());
+    }
+    Ok(rows::delete(tx, id)?)
+}
+
+/// The body of a port of which nothing is said.
+pub(crate) fn defaults() -> Body {
+    let of = |attribute: &Attribute| {
+        Some((attribute.name.to_owned(), attribute.default.map(|default| default())?))
+    };
+    kept(ATTRIBUTES.iter().filter_map(of).collect())
+}

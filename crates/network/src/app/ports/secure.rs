@@ -1,0 +1,59 @@
+//! The security groups of a port, and what may not be said without them.
+
+use kilonova_ids::{SecurityGroupId, parse_uuid_like};
+use kilonova_store::Tx;
+use kilonova_wire::Context;
+use serde_json::json;
+
+use super::super::groups;
+use crate::Error;
+use crate::error::{not_found, refused};
+use crate::record::Body;
+
+/// The groups of a port: those that are named, or the project's default; none without security.
+pub(super) fn secure(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    project: &str,
+    sent: &Body,
+    body: &mut Body,
+    now: i64,
+) -> Result<(), Error> {
+    let secure = body["port_security_enabled"] == true;
+    let named = sent.get("security_groups").is_some_and(|value| !value.is_null());
+    let has = body["security_groups"].as_array().is_some_and(|groups| !groups.is_empty());
+    let pairs = body["allowed_address_pairs"].as_array().is_some_and(|pairs| !pairs.is_empty());
+    if !secure {
+        if has && named {
+            return Err(refused(
+                409,
+                "PortSecurityAndIPRequiredForSecurityGroups",
+                "Port security must be enabled and port must have an IP address in order to use \
+                 security groups.",
+            )
+            .into());
+        }
+        if pairs {
+            return Err(refused(
+                409,
+                "AddressPairAndPortSecurityRequired",
+                "Port Security must be enabled in order to have allowed address pairs on a port.",
+            )
+            .into());
+        }
+        body.insert("security_groups".into(), json!([]));
+        return Ok(());
+    }
+    if named {
+        for id in body["security_groups"].as_array().into_iter().flatten() {
+            let text = id.as_str().unwrap_or_default();
+            let id = parse_uuid_like::<SecurityGroupId>(text);
+            let id = id.ok_or_else(|| not_found("security_group", text))?;
+            groups::usable(tx, context, project, id)?;
+        }
+    } else {
+        let default = groups::default_of(tx, project, now)?;
+        body.insert("security_groups".into(), json!([default]));
+    }
+    Ok(())
+}

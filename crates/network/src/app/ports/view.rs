@@ -1,0 +1,94 @@
+//! Ports as they are shown.
+
+use std::net::IpAddr;
+
+use kilonova_ids::SubnetId;
+use kilonova_store::Tx;
+use kilonova_wire::Context;
+use serde_json::{Value, json};
+
+use super::super::{dhcp, viewer};
+use crate::db::ports::{self as rows, Port};
+use crate::record::Body;
+use crate::{Error, Options};
+
+/// What only administrators see.
+const HIDDEN: &[&str] =
+    &["binding:host_id", "binding:profile", "binding:vif_type", "binding:vif_details"];
+
+/// The ports that the caller sees, as they are shown.
+pub(crate) fn views(
+    tx: &mut Tx<'_>,
+    options: &Options,
+    context: &Context,
+    device: Option<String>,
+    network: Option<String>,
+) -> Result<Vec<Body>, Error> {
+    let wanted = rows::Wanted { viewer: viewer(context), device, network };
+    let ports = rows::list(tx, &wanted)?;
+    Ok(ports.iter().map(|port| view(port, options, context)).collect())
+}
+
+/// A port as it is shown.
+pub(crate) fn view(port: &Port, options: &Options, context: &Context) -> Body {
+    let mut view = port.record.view();
+    let ips = port.addresses.iter();
+    let ips: Vec<Value> =
+        ips.map(|(subnet, ip)| json!({"subnet_id": subnet, "ip_address": ip})).collect();
+    let bound = !port.host.is_empty();
+    let answers = port.record.text("device_owner") == dhcp::OWNER;
+    let special = port.record.text("binding:vnic_type") != "normal";
+    let vif = if !bound {
+        "unbound"
+    } else if special {
+        "hostdev_physical"
+    } else {
+        "bridge"
+    };
+    let details =
+        if bound { json!({"port_filter": !special, "connectivity": "l2"}) } else { json!({}) };
+    for (key, value) in [
+        ("network_id", json!(port.network)),
+        ("mac_address", json!(port.mac)),
+        ("fixed_ips", json!(ips)),
+        ("device_id", json!(port.device_id)),
+        ("status", json!(if bound || answers { "ACTIVE" } else { "DOWN" })),
+        ("ip_allocation", json!(if ips.is_empty() { "none" } else { "immediate" })),
+        ("dns_assignment", names(port, options)),
+        ("resource_request", Value::Null),
+        ("qos_network_policy_id", Value::Null),
+        ("binding:host_id", json!(port.host)),
+        ("binding:vif_type", json!(vif)),
+        ("binding:vif_details", details),
+        ("binding:profile", profile(port)),
+    ] {
+        view.insert(key.to_owned(), value);
+    }
+    if !context.is_admin() {
+        view.retain(|key, _| !HIDDEN.contains(&key.as_str()));
+    }
+    view
+}
+
+/// What is known of the port's device, beside what was set.
+fn profile(port: &Port) -> Value {
+    let mut profile = port.record.body.get("binding:profile").cloned().unwrap_or(json!({}));
+    if let (Some(arq), Some(slot)) = (port.arq, &port.pci_slot) {
+        profile["arq_uuid"] = json!(arq);
+        profile["pci_slot"] = json!(slot);
+    }
+    profile
+}
+
+fn names(port: &Port, options: &Options) -> Value {
+    let name = port.record.text("dns_name");
+    let of = |(_, ip): &(SubnetId, IpAddr)| {
+        let host = if name.is_empty() {
+            format!("host-{}", ip.to_string().replace(['.', ':'], "-"))
+        } else {
+            name.to_owned()
+        };
+        json!({"hostname": host, "ip_address": ip, "fqdn": format!("{host}.{}", options.dns_domain)})
+    };
+    port.addresses.iter().map(of).collect()
+}
