@@ -15,109 +15,47 @@
 //! The mark outlives this process, and libvirt goes on without it: a departure that another process
 //! began is taken up by looking at libvirt's job and, when there is none, at where the guest is.
 
+mod calls;
 mod course;
+mod jobs;
 mod request;
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kilonova_hypervisor::{Definition, Error, Life, Step, Transfer};
 use kilonova_ids::ServerId;
 use kilonova_node_api::{Departure, Progress};
 use virt::connect::Connect;
-use virt::domain::{Domain, MigrateParameters};
-use virt::error::{Error as VirtError, ErrorNumber};
+use virt::domain::Domain;
+use virt::error::ErrorNumber;
 use virt_sys as sys;
 
-use crate::connection::{QUICK, is, said};
-use crate::driver::{Driver, life, lookup, mark, seen, unknown};
+use crate::connection::{QUICK, is};
+use crate::driver::{Driver, lookup, mark, seen, unknown};
 use crate::life::Mark;
+use calls::{carry_out, is_leaving, progress, send, settle};
 use course::{Act, Course, Sight};
+use jobs::Job;
+pub(crate) use jobs::Leaving;
 use request::Request;
 
 /// Between two questions to libvirt how far a guest is.
 const ASK: Duration = Duration::from_millis(250);
 /// How long a departure may take to be called off.
 const CALLED_OFF: Duration = Duration::from_secs(60);
-
-/// The departures of a host.
-#[derive(Default)]
-pub(crate) struct Leaving {
-    jobs: Mutex<HashMap<ServerId, Arc<Job>>>,
-    /// Servers that no process before this one was sending away, or no longer.
-    clear: Mutex<HashSet<ServerId>>,
-}
-
-/// A departure under way.
-struct Job {
-    began: Instant,
-    state: Mutex<State>,
-    /// Whether the guest may go before its memory has.
-    post_copy: bool,
-}
-
-struct State {
-    course: Course,
-    progress: Progress,
-    asked: Option<Instant>,
-    /// Why it was called off.
-    why: Option<String>,
-    /// How libvirt's call ended; nobody waits for it where another process made it.
-    end: Option<Result<(), String>>,
-    /// Whether libvirt's job is to be looked for, as no call of ours will end.
-    adopted: bool,
-    /// What is due because of what was seen last.
-    heeded: Option<Act>,
-}
-
-impl Job {
-    fn new(course: Course, post_copy: bool, adopted: bool) -> Self {
-        let state = State {
-            course,
-            progress: Progress::default(),
-            asked: None,
-            why: None,
-            end: None,
-            adopted,
-            heeded: None,
-        };
-        Self { began: Instant::now(), state: Mutex::new(state), post_copy }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Leaving {
-    fn job(&self, server: ServerId) -> Option<Arc<Job>> {
-        lock(&self.jobs).get(&server).cloned()
-    }
-
-    fn begin(&self, server: ServerId, job: Job) -> Arc<Job> {
-        let job = Arc::new(job);
-        lock(&self.jobs).insert(server, Arc::clone(&job));
-        job
-    }
-
-    /// Nothing of a departure is under way.
-    pub(crate) fn forget(&self, server: ServerId) {
-        lock(&self.jobs).remove(&server);
-        lock(&self.clear).insert(server);
-    }
-
-    fn is_clear(&self, server: ServerId) -> bool {
-        lock(&self.clear).contains(&server)
-    }
-}
+const ENDED: &str = "libvirt has ended the guest's departure; the guest is still here";
 
 /// What a look at a domain without a departure of ours finds.
 enum Begin {
     Gone,
     Refused(String),
-    /// Another process began it, and libvirt goes on; whether the guest has devices.
-    GoesOn(bool),
+    /// Another process began it, and libvirt goes on.
+    GoesOn {
+        gib: u64,
+        /// Whether the guest has devices.
+        devices: bool,
+    },
     Ask(Box<Request>),
 }
 
@@ -150,9 +88,9 @@ impl Driver {
             }
             if seen.mark == Some(Mark::Leaving) {
                 if is_leaving(domain)? {
-                    let devices = Definition::from_xml(&kept)
-                        .is_ok_and(|definition| !definition.devices.is_empty());
-                    return Ok(Begin::GoesOn(devices));
+                    let (gib, devices) = Definition::from_xml(&kept)
+                        .map_or((0, false), |of| (request::gib(&of), !of.devices.is_empty()));
+                    return Ok(Begin::GoesOn { gib, devices });
                 }
                 mark::set(domain, None)?;
                 return Ok(Begin::Refused(
@@ -177,8 +115,8 @@ impl Driver {
         match self.with(Step::Migrate, QUICK, server, begin).await? {
             Begin::Gone => return Ok(Transfer::Gone),
             Begin::Refused(why) => return Err(Error::new(Step::Migrate, why)),
-            Begin::GoesOn(devices) => {
-                let course = Course::new(&self.host.config, 0, devices);
+            Begin::GoesOn { gib, devices } => {
+                let course = Course::new(&self.host.config, gib, devices);
                 self.leaving.begin(server, Job::new(course, false, true));
             }
             Begin::Ask(request) => {
@@ -329,80 +267,4 @@ impl Driver {
             tokio::time::sleep(ASK).await;
         }
     }
-}
-
-const ENDED: &str = "libvirt has ended the guest's departure; the guest is still here";
-
-/// Makes libvirt's call, which ends when the guest has gone or stays.
-fn send(domain: &Domain, request: &Request) -> Result<(), VirtError> {
-    let parameters = MigrateParameters {
-        dest_xml: Some(request.xml.clone()),
-        uri: Some(request.data.clone()),
-        bandwidth: request.bandwidth,
-        parallel_connections: request.connections,
-        ..MigrateParameters::default()
-    };
-    domain.migrate_to_uri3(Some(&request.uri), parameters, request.flags)
-}
-
-/// Marks the domain by where its guest is after libvirt's call has ended so; nothing while libvirt is
-/// still at it.
-fn settle(
-    connect: &Connect,
-    server: ServerId,
-    end: &Result<(), String>,
-) -> Result<Option<Result<(), String>>, VirtError> {
-    let Some(domain) = lookup(connect, server)? else {
-        return Ok(Some(Err(unknown(Step::Migrate, server).message)));
-    };
-    if is_leaving(&domain)? {
-        return Ok(None);
-    }
-    let gone = end.is_ok() || life(&domain)? == Life::Left;
-    mark::set(&domain, gone.then_some(Mark::Left))?;
-    Ok(Some(if gone { Ok(()) } else { end.clone() }))
-}
-
-/// Whether libvirt is sending the guest away.
-fn is_leaving(domain: &Domain) -> Result<bool, VirtError> {
-    match crate::sys::job(domain, 0) {
-        Ok(job) => Ok(job.is(sys::VIR_DOMAIN_JOB_OPERATION_MIGRATION_OUT)),
-        // It is shut off, or the driver knows no jobs.
-        Err(error)
-            if is(&error, ErrorNumber::OperationInvalid) || is(&error, ErrorNumber::NoSupport) =>
-        {
-            Ok(false)
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// What cannot be done now is due again, or no longer matters.
-fn carry_out(domain: &Domain, act: Act, post_copy: bool) {
-    let done = match act {
-        Act::Downtime(milliseconds) => domain.migrate_set_max_downtime(milliseconds, 0).map(drop),
-        Act::Force if post_copy => crate::sys::start_post_copy(domain),
-        Act::Force => domain.suspend().map(drop),
-        Act::Abort => crate::sys::abort_job(domain),
-    };
-    match done {
-        Ok(()) => tracing::info!(?act, "a guest that leaves"),
-        Err(error) => tracing::warn!(?act, error = %said(&error), "a guest that leaves"),
-    }
-}
-
-fn progress(job: &crate::job::Job) -> Progress {
-    let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
-    Progress {
-        memory_total: bytes(job.memory_total),
-        memory_processed: bytes(job.memory_processed),
-        memory_remaining: bytes(job.memory_remaining),
-        disk_total: bytes(job.disk_total),
-        disk_processed: bytes(job.disk_processed),
-        disk_remaining: bytes(job.disk_remaining),
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -43,14 +43,11 @@ impl Request {
         let xml = xml::leaving(running, &departure.devices)?;
         let mut flags =
             sys::VIR_MIGRATE_LIVE | sys::VIR_MIGRATE_PEER2PEER | sys::VIR_MIGRATE_ABORT_ON_ERROR;
-        let mut gib = u64::try_from(definition.memory_mb / 1024).unwrap_or_default();
         flags |= match copied(running) {
             Copied::Nothing => 0,
             Copied::WhatGuestsWrote => sys::VIR_MIGRATE_NON_SHARED_INC,
             Copied::All => sys::VIR_MIGRATE_NON_SHARED_DISK,
         };
-        let boot = &definition.boot;
-        gib += u64::try_from(boot.root_gb + boot.ephemeral_gb).unwrap_or_default();
         let post_copy = config.live_migration_permit_post_copy && !vfio;
         if post_copy {
             flags |= sys::VIR_MIGRATE_POSTCOPY;
@@ -72,7 +69,7 @@ impl Request {
             xml,
             bandwidth: Some(config.live_migration_bandwidth).filter(|limit| *limit > 0),
             connections: Some(connections).filter(|count| *count > 1),
-            gib,
+            gib: gib(definition),
             post_copy,
             vfio,
         })
@@ -89,6 +86,13 @@ impl Request {
             _ => None,
         }
     }
+}
+
+/// GiB that a guest brings over: its memory and its disks.
+pub(super) fn gib(definition: &Definition) -> u64 {
+    let boot = &definition.boot;
+    u64::try_from(definition.memory_mb / 1024 + boot.root_gb + boot.ephemeral_gb)
+        .unwrap_or_default()
 }
 
 /// Whether the guest has devices whose state QEMU must fetch from the kernel; refuses where the
