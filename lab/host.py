@@ -1,7 +1,10 @@
 """What a node really holds, as its kernel and libvirt say: compared with what the cloud believes."""
 
 import re
+import time
+from concurrent.futures import ThreadPoolExecutor
 
+from nodes.node import PATIENCE
 from stack import Wrong
 
 # What a guest sees of an mtty, of an NVMe function and of an igb one.
@@ -25,8 +28,11 @@ def domains(node):
 
 def attached(node, ident):
     """The mediated devices in a domain's definition."""
-    said = node.run(f"virsh -q dumpxml {ident}")
-    devices = re.findall(r"<hostdev mode='subsystem' type='mdev'.*?</hostdev>", said, re.S)
+    return _mdevs(node.run(f"virsh -q dumpxml {ident}"))
+
+
+def _mdevs(xml):
+    devices = re.findall(r"<hostdev mode='subsystem' type='mdev'.*?</hostdev>", xml, re.S)
     return {re.search(r"<address uuid='([^']+)'", device).group(1) for device in devices}
 
 
@@ -43,18 +49,30 @@ def other(lab, name):
     return next(node for node in lab.nodes if node.name != name)
 
 
+def held(node):
+    """All domains, with the mediated devices in the definition of each; and all mediated devices."""
+    said = node.run("for d in $(virsh -q list --all --uuid); do echo $d; virsh -q dumpxml $d 2>/dev/null; done; "
+                    "echo devices; ls /sys/bus/mdev/devices")
+    definitions, _, devices = said.rpartition("devices")
+    found = re.split(r"(?m)^([0-9a-f]{8}-[0-9a-f-]{27})$", definitions)
+    return {ident: _mdevs(xml) for ident, xml in zip(found[1::2], found[2::2])}, set(devices.split())
+
+
 def clean(lab, *idents):
     """Checks that the nodes hold these servers' domains and devices, and nothing else."""
     where = {ident: lab.cloud.server(ident)["OS-EXT-SRV-ATTR:host"] for ident in idents}
-    for node in lab.nodes:
-        if not node.running():
-            continue
-        here = {ident for ident, host in where.items() if host == node.name}
 
-        def holds(_, node=node, here=here):
-            return set(domains(node)) == here and mdevs(node) == {
-                mdev for ident in here for mdev in attached(node, ident)}
-        # What is being put away may take a moment longer than the answer to the user.
-        node.until("true", holds, f"{node.name} holds its {len(here)} guest(s) and their devices alone; it has "
-                   f"domains {domains(node)} and devices {mdevs(node)}", timeout=30)
-        lab.tick(f"{node.name} holds {len(here)} guest(s), their devices, and nothing else")
+    def settled(node):
+        here, deadline = {ident for ident in idents if where[ident] == node.name}, time.monotonic() + 30 * PATIENCE
+        while True:
+            domains_, devices = held(node)
+            if set(domains_) == here and devices == set().union(*domains_.values()):
+                return f"{node.name} holds {len(here)} guest(s), their devices, and nothing else"
+            # What is being put away may take a moment longer than the answer to the user.
+            if time.monotonic() > deadline:
+                raise Wrong(f"{node.name} does not hold the guests {here or 'none'} and their devices alone; it has "
+                            f"the domains {domains_} and the devices {devices}")
+            time.sleep(0.5)
+    with ThreadPoolExecutor(len(lab.nodes)) as pool:
+        for said in pool.map(settled, [node for node in lab.nodes if node.running()]):
+            lab.tick(said)

@@ -2,7 +2,7 @@
 """The lab: two virtual compute hosts with real devices, and what is shown on them.
 
     lab/lab.py build                   make what the hosts start from (kept, see build/cache.py)
-    lab/lab.py built                   whether that is there (the exit code)
+    lab/lab.py able                    whether the machine can have a lab (the exit code), or why not
     lab/lab.py run [SCENARIO...]       start everything, run the scenarios, tear down
     lab/lab.py up | down               leave it up; end it
     lab/lab.py enter 1|2 [COMMAND]     enter a node
@@ -14,7 +14,6 @@ one goes on; the logs are kept and named. The exit code is 1 when anything faile
 """
 
 import argparse
-import glob
 import importlib
 import os
 import sys
@@ -129,7 +128,7 @@ def up(options):
 def main():
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("command", choices=["build", "built", "run", "up", "down", "enter"])
+    parser.add_argument("command", choices=["build", "able", "run", "up", "down", "enter"])
     parser.add_argument("scenarios", nargs="*", help=f"of {', '.join(SCENARIOS)}; or node and command")
     parser.add_argument("--kilonova", default=os.path.join(ROOT, "target/release/kilonova"))
     parser.add_argument("--packages", default=os.path.join(ROOT, "target/debian"), help="the folder of both packages")
@@ -139,8 +138,6 @@ def main():
     parser.add_argument("--again", action="store_true", help="use the nodes that are up, as they are")
     parser.add_argument("--keep", action="store_true", help="leave everything up at the end")
     options = parser.parse_args()
-    if options.command == "built":
-        return 0 if glob.glob(os.path.join(runs.CACHE, "seed-*/")) else 1
     if options.command == "down":
         runs.down()
         return 0
@@ -148,6 +145,9 @@ def main():
         words = runs.enter(options.scenarios[0] if options.scenarios else 1)
         os.execvp("sh", ["sh", "-c", words + "".join(f" '{w}'" for w in options.scenarios[1:])])
     why = runs.cannot()
+    if options.command == "able":
+        print(why or "")
+        return 1 if why else 0
     if why:
         print(f"lab: skipped: {why}")
         if options.counts:

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import agent
 from cloud import GATEWAY
@@ -44,6 +45,14 @@ def enroll(lab, node):
     return made["url"], made["token"]
 
 
+def join(lab, node):
+    """Installs the agent, lets it join and starts it; what it says of the host."""
+    agent.configure(node)
+    said = agent.join(node, *enroll(lab, node))
+    agent.start(node)
+    return said
+
+
 def run(lab):
     """From nothing to two hosts with devices."""
     lab.heading("Two hosts join")
@@ -54,10 +63,9 @@ def run(lab):
     cloud.serve.config = configure(cloud.folder)
     lab.say(cloud.start())
     agent.offer(lab.options, cloud.folder)
-    for node in lab.nodes:
-        agent.configure(node)
-        lab.say(agent.join(node, *enroll(lab, node)))
-        agent.start(node)
+    with ThreadPoolExecutor(len(lab.nodes)) as pool:
+        for said in pool.map(lambda node: join(lab, node), lab.nodes):
+            lab.say(said)
     cloud.hosts([node.name for node in lab.nodes])
     shown = cloud.run("hypervisor", "list")
     lab.tick("both hosts are up, under QEMU", sorted(
