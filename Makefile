@@ -7,6 +7,7 @@ KILONOVA := target/release/kilonova
 STATE ?= state
 LISTEN ?= 127.0.0.1:8774
 NODES ?= examples/nodes/demo.toml
+PROFILE ?= release
 BODIES ?= 1000000
 SEED ?=
 ARGS ?=
@@ -80,9 +81,9 @@ build: ## Builds target/release/kilonova
 
 deb: ## Builds Debian packages of kilonova and kilonova-agent into target/debian
 	@scripts/bootstrap.sh build deb
-	@cargo build --release --locked -p kilonova -p kilonova-agent
-	@cargo deb --locked --no-build -p kilonova
-	@cargo deb --locked --no-build -p kilonova-agent
+	@cargo build --profile $(PROFILE) --locked -p kilonova -p kilonova-agent
+	@cargo deb --locked --no-build --profile $(PROFILE) -p kilonova
+	@cargo deb --locked --no-build --profile $(PROFILE) -p kilonova-agent
 
 fmt: ## Formats the Rust code
 	@cargo fmt --all

@@ -15,7 +15,7 @@
 #               both databases, also while a Nova of somebody else binds devices and hosts report
 #               devices that come and go
 #   lab         the virtual hosts of docs/lab.md; skipped, with the reason, where the machine cannot
-#               have them, and when it is not named, where they are not built yet
+#               have them; all scenarios when it is named, otherwise those that say most in little time
 #
 # KILONOVA_KILLS (30) is the number of kills of the whole system on each database; half as many more
 # than that hit control plane or hosts apart, as processes, and half as many hit both while devices are
@@ -29,19 +29,24 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export PATH="$PATH:$HOME/.cargo/bin" CARGO_TERM_COLOR=never
 KILLS=${KILONOVA_KILLS:-30}
 # A program named by the environment is taken as it is; otherwise it is built.
-release_built=${KILONOVA:+yes}
-KILONOVA=${KILONOVA:-target/release/kilonova}
+program_built=${KILONOVA:+yes}
+KILONOVA=${KILONOVA:-target/quick/kilonova}
 SCRATCH=$(mktemp -d)
-passed=0 failed=0 skipped=0
+TALLY=$SCRATCH/tally WRONG=$SCRATCH/wrong
+second=
+: >"$TALLY" >"$WRONG"
 
 finish() {
+    # Its group: the step's own children end with it.
+    [ -z "$second" ] || { kill -INT -- "-$second" && wait "$second"; } 2>/dev/null || true
     pg_stop
     rm -rf "$SCRATCH" "/dev/shm/kilonova-test.$$"
 }
 trap finish EXIT
 
 title() { printf '\n== %s (%s s)\n' "$*" "$SECONDS"; }
-add() { passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3)); }
+# add PASSED FAILED SKIPPED: to a file, as some steps run beside others.
+add() { echo "$1 $2 $3" >>"$TALLY"; }
 # number TEXT WORD: the number that stands before the word, or 0.
 number() { grep -oE "[0-9]+ $2" <<<"$1" | head -1 | cut -d' ' -f1 || true; }
 
@@ -65,6 +70,7 @@ unit() {
         --no-tests fail 2>&1 | tee "$log" || ok=no
     line=$(grep -E '^ *Summary \[' "$log" | tail -1 || true)
     count "$line" "$ok" "$(number "$line" passed)" "$(number "$line" failed)" "$(number "$line" skipped)"
+    { grep -E -A 3 '^ +(FAIL|TIMEOUT|SIG[A-Z]+) \[|panicked at' "$log" || true; } | wrong "unit"
     # A test that was ended for taking too long is counted apart by nextest.
     add 0 "$(($(number "$line" 'timed out') + 0))" 0
 }
@@ -72,10 +78,11 @@ unit() {
 docs() {
     title "docs: the examples in the documentation"
     local log=$SCRATCH/docs.log ok=yes p f s
-    cargo test --locked --workspace --doc 2>&1 | tee "$log" | grep -vE '^$|^running 0|^test result: ok. 0' || true
+    cargo test --locked --workspace --exclude kilonova-wire-tests --doc 2>&1 | tee "$log" | grep -vE '^$|^running 0|^test result: ok. 0' || true
     grep -qE '^error' "$log" && ok=no
     p=$(total "$log" passed) f=$(total "$log" failed) s=$(total "$log" ignored)
     count "seen" "$ok" "$p" "$f" "$s"
+    { grep -E -A 3 '^test .* FAILED|panicked at|^error' "$log" || true; } | wrong "docs"
 }
 
 # total LOG WORD: the sum of the numbers before the word over all `test result` lines.
@@ -90,30 +97,53 @@ count() {
     add "${p:-0}" "${f:-0}" "${s:-0}"
 }
 
+# wrong STEP: of what went wrong in a step, the first lines, to be told again at the end, where they are seen.
+wrong() { cut -c1-400 | head -n 40 | sed "s/^/$1: /" >>"$WRONG"; }
+
 # script NAME ARGUMENTS...: a Python step that writes `passed failed [skipped]` to the file it is
 # given.
 script() {
-    local name=$1 counts=$SCRATCH/counts ok=yes p=0 f=0 s=0
+    local name=$1 counts log ok=yes p=0 f=0 s=0
     shift
-    rm -f "$counts"
-    python3 "scripts/$name.py" --kilonova "$KILONOVA" --counts "$counts" "$@" || ok=no
+    counts=$(mktemp "$SCRATCH/counts.XXXX")
+    log=$(mktemp "$SCRATCH/log.XXXX")
+    set -- python3 "scripts/$name.py" --kilonova "$KILONOVA" --counts "$counts" "$@"
+    # On a terminal it is seen as it goes.
+    if [ -t 1 ]; then "$@" || ok=no; else "$@" 2>&1 | tee "$log" || ok=no; fi
     [ -s "$counts" ] && read -r p f s <"$counts"
     count "$p" "$ok" "$p" "$f" "${s:-0}"
+    [ "$ok" = yes ] || { grep -A 5 '✗' "$log" || tail -n 20 "$log"; } | wrong "$name"
 }
 
-release() {
-    [ "$release_built" = yes ] && return
-    title "build: target/release/kilonova"
-    if ! cargo build --release --locked -p kilonova; then
+# beside NAME ARGUMENTS...: as `script`, in the background, as one step keeps hardly more than one core
+# busy; `told TITLE` waits for its end and prints what it said.
+beside() {
+    # With job control it is a group of its own and can be interrupted.
+    set -m
+    script "$@" >"$SCRATCH/beside" 2>&1 &
+    second=$!
+    set +m
+}
+told() {
+    wait "$second" || add 0 1 0
+    second=
+    title "$1"
+    cat "$SCRATCH/beside"
+}
+
+program() {
+    [ "$program_built" = yes ] && return
+    title "build: $KILONOVA"
+    if ! cargo build --profile quick --locked -p kilonova; then
         add 0 1 0
         return 1
     fi
-    release_built=yes
+    program_built=yes
 }
 
 placement() {
     local profile databases=()
-    release || return 0
+    program || return 0
     title "placement: upstream's cases on SQLite"
     script placement_conformance
     title "placement: upstream's cases on PostgreSQL"
@@ -126,76 +156,78 @@ placement() {
 }
 
 accelerator() {
-    release || return 0
+    program || return 0
+    beside accelerator_clients --sdk --database "$(pg_database accelerator_clients)"
     title "accelerator: every command and method of the clients, on SQLite"
     script accelerator_clients
-    title "accelerator: every method of openstacksdk on PostgreSQL"
-    script accelerator_clients --sdk --database "$(pg_database accelerator_clients)"
+    told "accelerator: every method of openstacksdk on PostgreSQL"
 }
 
 compute() {
-    release || return 0
+    program || return 0
+    beside compute_clients --database "$(pg_database compute_clients)"
     title "compute: every command and method of the clients, on SQLite"
     script compute_clients
-    title "compute: the same on PostgreSQL"
-    script compute_clients --database "$(pg_database compute_clients)"
+    told "compute: the same on PostgreSQL"
 }
 
 network() {
-    release || return 0
+    program || return 0
+    beside network_clients --database "$(pg_database network_clients)"
     title "network: networks, ports and servers on them by the client, on SQLite"
     script network_clients
-    title "network: the same on PostgreSQL"
-    script network_clients --database "$(pg_database network_clients)"
+    told "network: the same on PostgreSQL"
 }
 
 demo() {
-    release || return 0
+    program || return 0
+    beside demo --brief --database "$(pg_database demo)"
     title "demo on SQLite"
     script demo
-    title "demo on PostgreSQL"
-    script demo --brief --database "$(pg_database demo)"
+    told "demo on PostgreSQL"
 }
 
 operators() {
-    release || return 0
+    program || return 0
+    beside operators --database "$(pg_database operators)"
     title "operators: explain, drain and doctor on SQLite"
     script operators
-    title "operators: explain, drain and doctor on PostgreSQL"
-    script operators --database "$(pg_database operators)"
+    told "operators: explain, drain and doctor on PostgreSQL"
 }
 
 chaos() {
-    release || return 0
-    local apart=$((KILLS * 3 / 2)) devices=$((KILLS / 2))
-    title "chaos: $KILLS kills on SQLite"
-    script chaos "$KILLS"
-    title "chaos: $apart kills of control plane or hosts on SQLite"
-    script chaos "$apart" --split
-    title "chaos: $devices kills while devices are bound over the API on SQLite"
-    script chaos "$devices" --split --accelerators
-    title "chaos: $KILLS kills on PostgreSQL"
-    script chaos "$KILLS" --database "$(pg_database chaos)"
-    title "chaos: $apart kills of control plane or hosts on PostgreSQL"
-    script chaos "$apart" --split --database "$(pg_database chaos_apart)"
-    title "chaos: $devices kills while devices are bound over the API on PostgreSQL"
-    script chaos "$devices" --split --accelerators --database "$(pg_database chaos_devices)"
+    program || return 0
+    chaos_both chaos "$KILLS" "kills"
+    chaos_both chaos_apart $((KILLS * 3 / 2)) "kills of control plane or hosts" --split
+    chaos_both chaos_devices $((KILLS / 2)) "kills while devices are bound over the API" --split --accelerators
 }
 
+# chaos_both DATABASE KILLS WHAT ARGUMENTS...: on both databases.
+chaos_both() {
+    local database=$1 kills=$2 what=$3
+    shift 3
+    beside chaos "$kills" "$@" --database "$(pg_database "$database")"
+    title "chaos: $kills $what on SQLite"
+    script chaos "$kills" "$@"
+    told "chaos: $kills $what on PostgreSQL"
+}
+
+# In every run the ground, the hosts' joining and what moves; all scenarios when the step is named.
 lab() {
-    # To build the virtual hosts takes time and the network, so that has to be asked for.
-    if [ "$asked" = no ] && ! python3 lab/lab.py built; then
-        title "lab: skipped: its virtual hosts are not built here; make lab builds and runs them"
+    local scenarios=() why
+    [ "$asked" = yes ] || scenarios=(ground hosts live)
+    if ! why=$(python3 lab/lab.py able); then
+        title "lab: skipped: $why"
         add 0 0 1
         return 0
     fi
-    release || return 0
+    program || return 0
     title "lab: servers with real devices on two virtual hosts"
-    if ! make --no-print-directory deb; then
+    if ! make --no-print-directory deb PROFILE=quick; then
         add 0 1 0
         return 0
     fi
-    script ../lab/lab run
+    script ../lab/lab run --brief "${scenarios[@]}"
 }
 
 asked=yes
@@ -217,6 +249,11 @@ title "PostgreSQL 15 in a temporary folder"
 pg_start
 for step in "$@"; do "$step"; done
 
+read -r passed failed skipped < <(awk '{p += $1; f += $2; s += $3} END {print p + 0, f + 0, s + 0}' "$TALLY")
+if [ -s "$WRONG" ]; then
+    title "what went wrong"
+    cat "$WRONG"
+fi
 printf '\n%s s\n' "$SECONDS"
 printf '%s passed, %s failed, %s skipped\n' "$passed" "$failed" "$skipped"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
