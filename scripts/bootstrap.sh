@@ -190,7 +190,7 @@ deb() {
     cargo deb --version >/dev/null 2>&1 && return
     command -v dpkg-deb >/dev/null || apt_install "packages are put together by its tools" dpkg-dev
     say "installing cargo-deb (some minutes, once): it makes the Debian packages"
-    cargo install --locked --quiet cargo-deb || die "cargo install cargo-deb failed"
+    cargo install --locked --quiet cargo-deb --version '^3' || die "cargo install cargo-deb failed"
 }
 
 [ $# -gt 0 ] || set -- build clients postgres nextest
