@@ -340,7 +340,7 @@ def main():
         serve.kill()
         if options.counts:
             with open(options.counts, "w", encoding="utf-8") as file:
-                file.write(f"{clients.checks - failed} {failed}\n")
+                file.write(f"{max(0, clients.checks - failed)} {failed}\n")
     if failed:
         print(f"demo: failed; what it left is in {folder}")
         return 1

@@ -459,7 +459,7 @@ def main():
             edge.kill()
         if options.counts:
             with open(options.counts, "w", encoding="utf-8") as file:
-                file.write(f"{desk.checks - failed if desk else 0} {failed}\n")
+                file.write(f"{max(0, desk.checks - failed) if desk else 0} {failed}\n")
     if failed:
         print(f"operators: failed; what it left is in {folder}")
         return 1

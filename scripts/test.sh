@@ -99,7 +99,7 @@ count() {
 }
 
 # wrong STEP: of what went wrong in a step, the first lines, to be told again at the end, where they are seen.
-wrong() { cut -c1-400 | head -n 40 | sed "s/^/$1: /" >>"$WRONG"; }
+wrong() { grep -v "^ *$" | cut -c1-300 | head -n 12 | sed "s|^|$1: |" >>"$WRONG" || true; }
 
 # script NAME ARGUMENTS...: a Python step that writes `passed failed [skipped]` to the file it is
 # given.
