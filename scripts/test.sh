@@ -228,7 +228,7 @@ lab() {
         add 0 1 0
         return 0
     fi
-    script ../lab/lab run --brief "${scenarios[@]}"
+    script ../lab/lab --brief run "${scenarios[@]}"
 }
 
 asked=yes
