@@ -21,8 +21,8 @@
 # than that hit control plane or hosts apart, as processes, and half as many hit both while devices are
 # bound. A failed step does not keep the later ones from running. The last line sums up; the exit code is
 # 1 when anything failed.
-# KILONOVA names a program to use instead of building one. What is built is the tests' own build, without
-# optimization: it is there already, and its arithmetic is checked.
+# KILONOVA names a program to use instead of building one. What is built is, as the tests, without
+# optimization: most of it is there already, and its arithmetic is checked.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/postgres.sh
@@ -135,7 +135,8 @@ told() {
 program() {
     [ "$program_built" = yes ] && return
     title "build: $KILONOVA"
-    if ! cargo build --locked -p kilonova; then
+    # Both, as the lab's packages need them: one alone would have other features.
+    if ! cargo build --locked -p kilonova -p kilonova-agent; then
         add 0 1 0
         return 1
     fi
