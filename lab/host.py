@@ -65,13 +65,13 @@ def clean(lab, *idents):
     def settled(node):
         here, deadline = {ident for ident in idents if where[ident] == node.name}, time.monotonic() + 30 * PATIENCE
         while True:
-            domains_, devices = held(node)
-            if set(domains_) == here and devices == set().union(*domains_.values()):
+            guests, devices = held(node)
+            if set(guests) == here and devices == set().union(*guests.values()):
                 return f"{node.name} holds {len(here)} guest(s), their devices, and nothing else"
             # What is being put away may take a moment longer than the answer to the user.
             if time.monotonic() > deadline:
                 raise Wrong(f"{node.name} does not hold the guests {here or 'none'} and their devices alone; it has "
-                            f"the domains {domains_} and the devices {devices}")
+                            f"the domains {guests} and the devices {devices}")
             time.sleep(0.5)
     with ThreadPoolExecutor(len(lab.nodes)) as pool:
         for said in pool.map(settled, [node for node in lab.nodes if node.running()]):

@@ -15,7 +15,7 @@
 #               both databases, also while a Nova of somebody else binds devices and hosts report
 #               devices that come and go
 #   lab         the virtual hosts of docs/lab.md; skipped, with the reason, where the machine cannot
-#               have them; all scenarios when it is named, otherwise those that say most in little time
+#               have them; all scenarios when it is named, otherwise the three of docs/lab.md
 #
 # KILONOVA_KILLS (30) is the number of kills of the whole system on each database; half as many more
 # than that hit control plane or hosts apart, as processes, and half as many hit both while devices are
