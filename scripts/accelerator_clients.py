@@ -10,21 +10,19 @@ forgotten: the run fails when one was not used. Ends with exit code 1 at the fir
 as it should be.
 """
 
-import argparse
+import functools
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import uuid
 
-from cli import Clients, Lane
-from stack import Api, Gone, Serve, Wrong, settle
+from cli import Lane
+from frame import ROOT, options_of, parsed, tell
+from stack import Api, Wrong, settle
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # These print nothing, and do not know `-f`.
 SILENT = re.compile(r"\b(device (enable|disable)|(\w+ )*delete)\b")
 # The same program with python-cyborgclient's commands instead of python-openstackclient's own.
@@ -266,9 +264,10 @@ def sdk(lane, clients, python, image):
         raise Wrong("openstacksdk: see above")
 
 
-def story_of(serve, clients, openstack, folder, only_sdk):
+def story_of(only_sdk, serve, clients, folder):
     """The whole of it."""
-    lane = Lane(clients)
+    serve.start()
+    lane, openstack = Lane(clients), clients.program
     api = Api(serve.url)
     api.login(serve.openrc())
     guest, image = prepare(api)
@@ -290,47 +289,10 @@ def story_of(serve, clients, openstack, folder, only_sdk):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kilonova", default=os.path.join(ROOT, "target/release/kilonova"))
-    parser.add_argument("--openstack", default=os.path.join(ROOT, ".venv/bin/openstack"))
-    parser.add_argument("--nodes", default=os.path.join(ROOT, "examples/nodes/demo.toml"))
-    parser.add_argument("--database", help="PostgreSQL URL; SQLite when left out")
+    parser = options_of(__doc__, "examples/nodes/demo.toml")
     parser.add_argument("--sdk", action="store_true", help="openstacksdk alone")
-    parser.add_argument("--verbose", action="store_true", help="what each command prints, too")
-    parser.add_argument("--counts", help="file to write `passed failed` to")
-    options = parser.parse_args()
-    for program in (options.kilonova, options.openstack):
-        if not os.path.exists(program):
-            parser.error(f"{program} is not there; `make test` sees to it")
-    begun = time.monotonic()
-    folder = tempfile.mkdtemp(prefix="kilonova-accelerator-")
-    state = os.path.join(folder, "state")
-    os.mkdir(state)
-    serve = Serve(os.path.abspath(options.kilonova), state, options.nodes, options.database, port=0)
-    clients = Clients(options.openstack, os.path.join(state, "clouds.yaml"),
-                      brief=not options.verbose)
-    failed = 1
-    try:
-        serve.start()
-        story_of(serve, clients, os.path.abspath(options.openstack), folder, options.sdk)
-        failed = 0
-        print(f"accelerator clients: {clients.commands} commands, {clients.checks} checks, all as "
-              f"they should be, in {time.monotonic() - begun:.0f} s")
-    except (Wrong, Gone, OSError, KeyError, ValueError, IndexError, StopIteration,
-            subprocess.TimeoutExpired) as error:
-        print(f"  ✗ {type(error).__name__}: {error}", flush=True)
-        if serve.starts:
-            print(f"\nthe end of kilonova's log ({serve.log}):\n{serve.tail()}")
-    finally:
-        serve.kill()
-        if options.counts:
-            with open(options.counts, "w", encoding="utf-8") as file:
-                file.write(f"{max(0, clients.checks - failed)} {failed}\n")
-    if failed:
-        print(f"accelerator clients: failed; what it left is in {folder}")
-        return 1
-    shutil.rmtree(folder)
-    return 0
+    options = parsed(parser)
+    return tell("accelerator clients", options, functools.partial(story_of, options.sdk))
 
 
 if __name__ == "__main__":

@@ -10,19 +10,16 @@ accelerators) tell an operator to do. Prints each command, its table and a tick;
 in the middle of twenty requests is quicker than twenty client processes can start.
 """
 
-import argparse
 import os
 import random
-import shutil
 import sys
-import tempfile
 import threading
 import time
 
-from cli import Clients, Lane
-from stack import Api, Gone, Serve, Wrong, settle
+from cli import Lane
+from frame import options_of, parsed, tell
+from stack import Api, Gone, settle
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 GPU_HOST = "virtlab606"
 PGPU = GPU_HOST + "_pci_0000_{}_00_0"
 TRAIT = "CUSTOM_NVIDIA_11"
@@ -275,7 +272,9 @@ def prepare(lane, folder):
     lane.tick("the image is active", made.table["status"] == "active", made.table["status"])
 
 
-def story(clients, serve, folder):
+def story(serve, clients, folder):
+    print("$ " + " ".join(serve.command()))
+    print(serve.start())
     lane, cloud = Lane(clients), Cloud()
     prepare(lane, folder)
     # Steps 1 and 2 use the GPU host, step 3 the FPGA host: they run at the same time, since a
@@ -307,45 +306,9 @@ def story(clients, serve, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kilonova", default=os.path.join(ROOT, "target/release/kilonova"))
-    parser.add_argument("--openstack", default=os.path.join(ROOT, ".venv/bin/openstack"))
-    parser.add_argument("--nodes", default=os.path.join(ROOT, "examples/nodes/demo.toml"))
-    parser.add_argument("--database", help="PostgreSQL URL; SQLite when left out")
-    parser.add_argument("--brief", action="store_true", help="commands and ticks, no tables")
-    parser.add_argument("--counts", help="file to write `passed failed` to")
-    options = parser.parse_args()
-    for program in (options.kilonova, options.openstack):
-        if not os.path.exists(program):
-            parser.error(f"{program} is not there; `make demo` builds and installs what is needed")
-    begun = time.monotonic()
-    folder = tempfile.mkdtemp(prefix="kilonova-demo-")
-    state = os.path.join(folder, "state")
-    os.mkdir(state)
-    serve = Serve(os.path.abspath(options.kilonova), state, options.nodes, options.database)
-    clients = Clients(options.openstack, os.path.join(state, "clouds.yaml"), options.brief)
-    failed = 1
-    try:
-        print("$ " + " ".join(serve.command()))
-        print(serve.start())
-        story(clients, serve, folder)
-        failed = 0
-        print(f"\ndemo: {clients.commands} commands of the stock clients, {clients.checks} checks, "
-              f"all as they should be, in {time.monotonic() - begun:.0f} s")
-    except (Wrong, Gone, OSError, KeyError, ValueError) as error:
-        print(f"  ✗ {error}", flush=True)
-        if serve.starts:
-            print(f"\nthe end of kilonova's log ({serve.log}):\n{serve.tail()}")
-    finally:
-        serve.kill()
-        if options.counts:
-            with open(options.counts, "w", encoding="utf-8") as file:
-                file.write(f"{max(0, clients.checks - failed)} {failed}\n")
-    if failed:
-        print(f"demo: failed; what it left is in {folder}")
-        return 1
-    shutil.rmtree(folder)
-    return 0
+    parser = options_of(__doc__, "examples/nodes/demo.toml", brief=False)
+    options = parsed(parser, "`make demo` builds and installs what is needed")
+    return tell("demo", options, story, port=None)
 
 
 if __name__ == "__main__":

@@ -8,19 +8,12 @@ get new and existing ports, interfaces come and go, a server moves with its port
 1 at the first thing that is not as it should be.
 """
 
-import argparse
 import json
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
-import time
 
-from cli import Clients, Lane
-from stack import Gone, Serve, Wrong
-
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from cli import Lane
+from frame import options_of, parsed, tell
 
 
 class Story:
@@ -176,11 +169,12 @@ def step_quotas_and_end(story):
                                     story.json("port", "list")), ([], [], []))
 
 
-def story_of(serve, clients):
+def story_of(serve, clients, folder):
     """The whole run."""
+    serve.start()
     lane = Lane(clients)
     story = Story(lane)
-    image = os.path.join(serve.state, "..", "tiny.img")
+    image = os.path.join(folder, "tiny.img")
     with open(image, "wb") as file:
         file.write(b"\0" * 1024 * 1024)
     lane.run("image", "create", "--disk-format", "raw", "--container-format", "bare", "--public",
@@ -193,46 +187,8 @@ def story_of(serve, clients):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kilonova", default=os.path.join(ROOT, "target/release/kilonova"))
-    parser.add_argument("--openstack", default=os.path.join(ROOT, ".venv/bin/openstack"))
-    parser.add_argument("--nodes", default=os.path.join(ROOT, "examples/nodes/demo.toml"))
-    parser.add_argument("--database", help="PostgreSQL URL; SQLite when left out")
-    parser.add_argument("--verbose", action="store_true", help="what each command prints, too")
-    parser.add_argument("--counts", help="file to write `passed failed` to")
-    options = parser.parse_args()
-    for program in (options.kilonova, options.openstack):
-        if not os.path.exists(program):
-            parser.error(f"{program} is not there; `make test` sees to it")
-    begun = time.monotonic()
-    folder = tempfile.mkdtemp(prefix="kilonova-network-")
-    state = os.path.join(folder, "state")
-    os.mkdir(state)
-    serve = Serve(os.path.abspath(options.kilonova), state, options.nodes, options.database, port=0)
-    clients = Clients(options.openstack, os.path.join(state, "clouds.yaml"),
-                      brief=not options.verbose)
-    failed = 1
-    try:
-        serve.start()
-        story_of(serve, clients)
-        failed = 0
-        print(f"network clients: {clients.commands} commands, {clients.checks} checks, all as they "
-              f"should be, in {time.monotonic() - begun:.0f} s")
-    except (Wrong, Gone, OSError, KeyError, ValueError, IndexError, StopIteration,
-            subprocess.TimeoutExpired) as error:
-        print(f"  ✗ {type(error).__name__}: {error}", flush=True)
-        if serve.starts:
-            print(f"\nthe end of kilonova's log ({serve.log}):\n{serve.tail()}")
-    finally:
-        serve.kill()
-        if options.counts:
-            with open(options.counts, "w", encoding="utf-8") as file:
-                file.write(f"{max(0, clients.checks - failed)} {failed}\n")
-    if failed:
-        print(f"network clients: failed; what it left is in {folder}")
-        return 1
-    shutil.rmtree(folder)
-    return 0
+    options = parsed(options_of(__doc__, "examples/nodes/demo.toml"))
+    return tell("network clients", options, story_of)
 
 
 if __name__ == "__main__":

@@ -7,20 +7,16 @@ Which commands there are is read from the installed client, so that none can be 
 fails when one was not used. Ends with exit code 1 at the first thing that is not as it should be.
 """
 
-import argparse
 import json
 import os
 import re
-import shutil
 import sys
-import tempfile
-import time
 import uuid
 
-from cli import Clients, Lane
-from stack import Serve, Wrong
+from cli import Lane
+from frame import options_of, parsed, tell
+from stack import Wrong
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CONFIG = """[api]
 services = placement
 auth_strategy = noauth2
@@ -211,12 +207,20 @@ def forgotten(commands, used):
     return [command for command in commands if command not in seen]
 
 
-def story_of(lane, program):
+def story_of(serve, clients, folder):
     """The whole of it."""
+    serve.config, clouds = os.path.join(folder, "kilonova.conf"), os.path.join(folder, "clouds.yaml")
+    with open(serve.config, "w", encoding="utf-8") as file:
+        file.write(CONFIG)
+    serve.start()
+    with open(clouds, "w", encoding="utf-8") as file:
+        file.write(CLOUDS.format(url=serve.url))
+    clients.env["OS_CLIENT_CONFIG_FILE"] = clouds
+    lane = Lane(clients)
     story = Story(lane)
     for step in (step_names, step_providers, step_contents, step_claims, step_end):
         step(story)
-    commands = known_commands(program)
+    commands = known_commands(clients.program)
     missing = forgotten(commands, story.used)
     lane.say()
     lane.tick(f"all {len(commands)} commands of osc-placement were used", not missing,
@@ -224,49 +228,7 @@ def story_of(lane, program):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kilonova", default=os.path.join(ROOT, "target/release/kilonova"))
-    parser.add_argument("--openstack", default=os.path.join(ROOT, ".venv/bin/openstack"))
-    parser.add_argument("--database", help="PostgreSQL URL; SQLite when left out")
-    parser.add_argument("--verbose", action="store_true", help="what each command prints, too")
-    parser.add_argument("--counts", help="file to write `passed failed` to")
-    options = parser.parse_args()
-    for program in (options.kilonova, options.openstack):
-        if not os.path.exists(program):
-            parser.error(f"{program} is not there; `make placement-conformance` sees to it")
-    begun = time.monotonic()
-    folder = tempfile.mkdtemp(prefix="kilonova-placement-")
-    state = os.path.join(folder, "state")
-    os.mkdir(state)
-    config, clouds = os.path.join(folder, "kilonova.conf"), os.path.join(folder, "clouds.yaml")
-    with open(config, "w", encoding="utf-8") as file:
-        file.write(CONFIG)
-    serve = Serve(os.path.abspath(options.kilonova), state, database=options.database,
-                  config=config, port=0)
-    clients = Clients(options.openstack, clouds, brief=not options.verbose)
-    failed = 1
-    try:
-        serve.start()
-        with open(clouds, "w", encoding="utf-8") as file:
-            file.write(CLOUDS.format(url=serve.url))
-        story_of(Lane(clients), os.path.abspath(options.openstack))
-        failed = 0
-        print(f"placement clients: {clients.commands} commands, {clients.checks} checks, all as "
-              f"they should be, in {time.monotonic() - begun:.0f} s")
-    except (Wrong, OSError, KeyError, ValueError) as error:
-        print(f"  ✗ {error}", flush=True)
-        if serve.starts:
-            print(f"\nthe end of kilonova's log ({serve.log}):\n{serve.tail()}")
-    finally:
-        serve.kill()
-        if options.counts:
-            with open(options.counts, "w", encoding="utf-8") as file:
-                file.write(f"{max(0, clients.checks - failed)} {failed}\n")
-    if failed:
-        print(f"placement clients: failed; what it left is in {folder}")
-        return 1
-    shutil.rmtree(folder)
-    return 0
+    return tell("placement clients", parsed(options_of(__doc__), "`make placement-conformance` sees to it"), story_of)
 
 
 if __name__ == "__main__":

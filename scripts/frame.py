@@ -1,0 +1,74 @@
+"""The frame of a script that has the stock clients speak to a real `kilonova serve`.
+
+It takes the options that all such scripts have, gives each a folder that goes when all was well, ends the
+server, counts, and says what became of it. What is asked and what is right is the script's business.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+
+from cli import Clients
+from stack import Gone, Serve, Wrong
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+# What a story may end with.
+ENDS = (Wrong, Gone, OSError, KeyError, ValueError, IndexError, StopIteration, subprocess.TimeoutExpired)
+
+
+def options_of(text, nodes=None, brief=True):
+    """The parser of the options that all have; `brief`: whether tables are printed only with `--verbose`."""
+    parser = argparse.ArgumentParser(description=text.splitlines()[0])
+    parser.add_argument("--kilonova", default=os.path.join(ROOT, "target/release/kilonova"))
+    parser.add_argument("--openstack", default=os.path.join(ROOT, ".venv/bin/openstack"))
+    if nodes:
+        parser.add_argument("--nodes", default=os.path.join(ROOT, nodes))
+    parser.add_argument("--database", help="PostgreSQL URL; SQLite when left out")
+    if brief:
+        parser.add_argument("--verbose", dest="brief", action="store_false", help="what each command prints, too")
+    else:
+        parser.add_argument("--brief", action="store_true", help="commands and ticks, no tables")
+    parser.add_argument("--counts", help="file to write `passed failed` to")
+    return parser
+
+
+def parsed(parser, advice="`make test` sees to it"):
+    """The options, once the programs that they name are there."""
+    options = parser.parse_args()
+    for program in (options.kilonova, options.openstack):
+        if not os.path.exists(program):
+            parser.error(f"{program} is not there; {advice}")
+    return options
+
+
+def tell(what, options, story, port=0):
+    """Runs `story(serve, clients, folder)`, which starts the server; the exit code. Port 0: a new one each start."""
+    begun = time.monotonic()
+    folder = tempfile.mkdtemp(prefix=f"kilonova-{what.split()[0]}-")
+    state = os.path.join(folder, "state")
+    os.mkdir(state)
+    serve = Serve(os.path.abspath(options.kilonova), state, getattr(options, "nodes", None), options.database, port=port)
+    clients = Clients(os.path.abspath(options.openstack), os.path.join(state, "clouds.yaml"), options.brief)
+    failed = 1
+    try:
+        story(serve, clients, folder)
+        failed = 0
+        print(f"\n{what}: {clients.commands} commands of the stock clients, {clients.checks} checks, all as they should "
+              f"be, in {time.monotonic() - begun:.0f} s")
+    except ENDS as error:
+        print(f"  ✗ {type(error).__name__}: {error}", flush=True)
+        if serve.starts:
+            print(f"\nthe end of kilonova's log ({serve.log}):\n{serve.tail()}")
+    finally:
+        serve.kill()
+        if options.counts:
+            with open(options.counts, "w", encoding="utf-8") as file:
+                file.write(f"{max(0, clients.checks - failed)} {failed}\n")
+    if failed:
+        print(f"{what}: failed; what it left is in {folder}")
+        return 1
+    shutil.rmtree(folder)
+    return 0
