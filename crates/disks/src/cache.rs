@@ -111,7 +111,7 @@ impl Cache {
             let path = self.layout.base(image, format);
             if path.is_file() {
                 touch(&path)?;
-                let size = info::of(&path, format).await?.virtual_size;
+                let size = info::size(&path, format).await?;
                 return Ok(Some(Base { path, format, size }));
             }
         }

@@ -46,6 +46,17 @@ pub(crate) async fn of(path: &Path, format: Format) -> Result<Info, Error> {
     })
 }
 
+/// Bytes that a guest sees of a file that was looked at before. A raw one's length says it, without a
+/// process for each boot.
+pub(crate) async fn size(path: &Path, format: Format) -> Result<u64, Error> {
+    const SECTOR: u64 = 512;
+    if format != Format::Raw {
+        return of(path, format).await.map(|info| info.virtual_size);
+    }
+    let found = std::fs::metadata(path).map_err(|error| Error::file(path, error))?;
+    Ok(found.len().next_multiple_of(SECTOR))
+}
+
 /// Looks at an image as it came, and refuses one that is more than its own bytes.
 pub(crate) async fn checked(image: ImageId, path: &Path, format: Format) -> Result<Info, Error> {
     let info = of(path, format).await.map_err(|error| {
@@ -78,5 +89,34 @@ async fn sound(image: ImageId, path: &Path, format: Format) -> Result<(), Error>
     match check.arg(path).fine(&[0, LEAKS]).wait().await {
         Ok(_) => Ok(()),
         Err(error) => Err(Error::image(image, format!("it is corrupt; send it again: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_size_is_what_qemu_img_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let (raw, qcow2) = (folder.path().join("raw"), folder.path().join("qcow2"));
+        std::fs::write(&raw, vec![1; 1000]).unwrap();
+        Run::new("qemu-img")
+            .args(["create", "-q", "-f", "qcow2", "--"])
+            .arg(&qcow2)
+            .arg("3M")
+            .wait()
+            .await
+            .unwrap();
+        for (path, format, wanted) in [(&raw, Format::Raw, 1024), (&qcow2, Format::Qcow2, 3 << 20)]
+        {
+            assert_eq!(size(path, format).await.unwrap(), wanted);
+            assert_eq!(of(path, format).await.unwrap().virtual_size, wanted);
+        }
+        let absent = folder.path().join("absent");
+        let error = size(&absent, Format::Raw).await.unwrap_err();
+        assert!(error.to_string().contains("absent"), "{error}");
     }
 }

@@ -204,7 +204,7 @@ async fn overlay(path: &Path, base: &Base, size: u64) -> Result<(), Error> {
 
 /// Makes a disk larger, if it is too small; says how large it is.
 async fn grow(path: &Path, size: u64) -> Result<u64, Error> {
-    let has = info::of(path, Format::Qcow2).await?.virtual_size;
+    let has = info::size(path, Format::Qcow2).await?;
     if has >= size {
         return Ok(has);
     }
