@@ -23,8 +23,8 @@ type Zones = BTreeMap<String, Vec<Service>>;
 
 async fn zones(compute: &Compute) -> Result<Zones, Fault> {
     let now = time::now_micros();
-    let mut zones = Zones::new();
-    for service in compute.store.read(move |tx| services::all(tx, now)).await? {
+    let (mut zones, fleet) = (Zones::new(), compute.fleet.clone());
+    for service in compute.store.read(move |tx| services::all(tx, &fleet, now)).await? {
         zones.entry(service.zone.clone()).or_default().push(service);
     }
     Ok(zones)

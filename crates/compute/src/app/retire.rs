@@ -20,7 +20,7 @@ use crate::{Compute, Error};
 pub fn retire(tx: &mut Tx<'_>, compute: &Compute, host: &Host) -> Result<(), Error> {
     let name = &host.host;
     let now = time::now_micros();
-    if services::is_up(host, now) {
+    if services::is_up(&compute.fleet, host, now) {
         return Err(Fault::conflict(format!(
             "Unable to delete compute service of {name}: its node is up and would register again. Stop \
              the node first."

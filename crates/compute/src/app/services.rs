@@ -48,13 +48,19 @@ pub struct Service {
     pub updated_at: i64,
 }
 
-/// Whether a host lives: heard of lately, and not declared dead.
-pub fn is_up(host: &Host, now: i64) -> bool {
-    !host.forced_down && now - host.last_seen < DOWN_AFTER
+/// Whether a host lives: heard of lately, and not declared dead. The database is told of what was heard
+/// only now and then, and an evacuation goes by what was heard: nobody may read that a host is down
+/// of which an evacuation then says that it is in use.
+pub fn is_up(fleet: &Fleet, host: &Host, now: i64) -> bool {
+    !host.forced_down && now - last_seen(fleet, host) < DOWN_AFTER
+}
+
+fn last_seen(fleet: &Fleet, host: &Host) -> i64 {
+    fleet.by_name(&host.host).map_or(host.last_seen, |known| known.last_seen().max(host.last_seen))
 }
 
 /// The service of a compute host.
-pub fn of_host(host: &Host, now: i64) -> Service {
+pub fn of_host(fleet: &Fleet, host: &Host, now: i64) -> Service {
     Service {
         binary: "nova-compute",
         host: host.host.clone(),
@@ -64,8 +70,8 @@ pub fn of_host(host: &Host, now: i64) -> Service {
         enabled: host.enabled,
         disabled_reason: host.disabled_reason.clone(),
         forced_down: host.forced_down,
-        up: is_up(host, now),
-        updated_at: host.last_seen.max(host.updated_at.unwrap_or(0)),
+        up: is_up(fleet, host, now),
+        updated_at: last_seen(fleet, host).max(host.updated_at.unwrap_or(0)),
     }
 }
 
@@ -97,9 +103,9 @@ pub fn own(now: i64) -> [Service; 2] {
 ///
 /// # Errors
 /// The database's.
-pub fn all(tx: &mut Tx<'_>, now: i64) -> Result<Vec<Service>, Error> {
+pub fn all(tx: &mut Tx<'_>, fleet: &Fleet, now: i64) -> Result<Vec<Service>, Error> {
     let hosts = hosts::all(tx)?;
-    Ok(own(now).into_iter().chain(hosts.iter().map(|host| of_host(host, now))).collect())
+    Ok(own(now).into_iter().chain(hosts.iter().map(|host| of_host(fleet, host, now))).collect())
 }
 
 /// Whether a host may take new servers, and why not.
@@ -143,11 +149,11 @@ pub fn change(
     host.forced_down = change.forced_down.unwrap_or(host.forced_down);
     host.updated_at = Some(now);
     hosts::set_status(tx, &host, now)?;
-    let (fleet, row) = (fleet.clone(), row_of(&host));
+    let (known, row) = (fleet.clone(), row_of(&host));
     tx.on_commit(move || {
-        fleet.refresh(&row);
+        known.refresh(&row);
     });
-    Ok(Some(of_host(&host, now)))
+    Ok(Some(of_host(fleet, &host, now)))
 }
 
 /// The row as the fleet reads it.

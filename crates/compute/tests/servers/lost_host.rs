@@ -119,6 +119,29 @@ async fn a_host_that_is_silent_for_long_is_lost() {
     }
 }
 
+/// The database is told of what was heard of a host only now and then.
+#[tokio::test]
+async fn lists_and_evacuations_agree_on_who_is_up() {
+    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let id = up.active_on(&cloud, "a", "vgpu").await;
+        execute(&cloud, "UPDATE hosts SET last_seen = last_seen - 61000000").await;
+        for (path, list) in [
+            ("GET /os-services?binary=nova-compute", "services"),
+            ("GET /os-hypervisors/detail", "hypervisors"),
+        ] {
+            let shown = up.call("admin", "2.90", path, None).await.expect(200);
+            let states: Vec<_> = shown[list].as_array().expect(list).iter().collect();
+            assert_eq!(states.len(), 2, "{path}");
+            assert!(states.iter().all(|host| host["state"] == "up"), "{path}: {states:?}");
+        }
+        let body = Some(json!({"evacuate": {}}));
+        let path = format!("POST /servers/{id}/action");
+        let answer = up.call("admin", "2.90", &path, body).await;
+        answer.refused(400, "Compute service of a is still in use.");
+        cloud.sweep(&up, "both are up").await;
+    }
+}
+
 #[tokio::test]
 async fn a_delete_that_waits_ends_when_the_host_is_lost() {
     for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU])])).await {

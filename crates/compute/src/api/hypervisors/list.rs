@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::{POLICY, Used, all, view};
 use crate::Compute;
 use crate::api::{input, links};
+use crate::app::fleet::Fleet;
 
 const KNOWN: &[&str] = &["limit", "marker", "hypervisor_hostname_pattern", "with_servers"];
 
@@ -44,7 +45,7 @@ pub(super) async fn search(
     input::within(version, 1, 52)?;
     caller.require_admin(&format!("{POLICY}:search"))?;
     let hosts = matching(compute.store.read(all).await?, &pattern)?;
-    Ok(Json(json!({"hypervisors": shown(&hosts, version, false, false)})))
+    Ok(Json(json!({"hypervisors": shown(&compute.fleet, &hosts, version, false, false)})))
 }
 
 pub(super) async fn servers(
@@ -56,7 +57,7 @@ pub(super) async fn servers(
     input::within(version, 1, 52)?;
     caller.require_admin(&format!("{POLICY}:servers"))?;
     let hosts = matching(compute.store.read(all).await?, &pattern)?;
-    Ok(Json(json!({"hypervisors": shown(&hosts, version, false, true)})))
+    Ok(Json(json!({"hypervisors": shown(&compute.fleet, &hosts, version, false, true)})))
 }
 
 fn matching(mut hosts: Vec<Used>, pattern: &str) -> Result<Vec<Used>, Fault> {
@@ -68,14 +69,20 @@ fn matching(mut hosts: Vec<Used>, pattern: &str) -> Result<Vec<Used>, Fault> {
     Ok(hosts)
 }
 
-fn shown(hosts: &[Used], version: Microversion, detail: bool, servers: bool) -> Vec<Value> {
+fn shown(
+    fleet: &Fleet,
+    hosts: &[Used],
+    version: Microversion,
+    detail: bool,
+    servers: bool,
+) -> Vec<Value> {
     let now = time::now_micros();
     hosts
         .iter()
         .map(|(host, usage)| {
             let mut shown = match detail {
-                true => view::detail(host, usage, version, now),
-                false => view::brief(host, version, now),
+                true => view::detail(fleet, host, usage, version, now),
+                false => view::brief(fleet, host, version, now),
             };
             if servers {
                 view::add_servers(&mut shown, usage, version);
@@ -104,19 +111,24 @@ async fn list(
                 ));
             }
             let hosts = matching(compute.store.read(all).await?, pattern)?;
-            return Ok(Json(json!({"hypervisors": shown(&hosts, version, detail, with_servers)})));
+            return Ok(Json(
+                json!({"hypervisors": shown(&compute.fleet, &hosts, version, detail, with_servers)}),
+            ));
         }
     }
     let hosts = compute.store.read(all).await?;
     if version < Microversion(2, 33) {
-        return Ok(Json(json!({"hypervisors": shown(&hosts, version, detail, with_servers)})));
+        return Ok(Json(
+            json!({"hypervisors": shown(&compute.fleet, &hosts, version, detail, with_servers)}),
+        ));
     }
     let page = Page::read(query)?;
     let Some((hosts, more)) = page.cut(hosts, |(host, _)| view::id(host, version)) else {
         let marker = page.marker.unwrap_or_default();
         return Err(Fault::bad_request(format!("marker [{marker}] not found")));
     };
-    let mut answer = json!({"hypervisors": shown(&hosts, version, detail, with_servers)});
+    let mut answer =
+        json!({"hypervisors": shown(&compute.fleet, &hosts, version, detail, with_servers)});
     if let Some((last, _)) = hosts.last().filter(|_| more) {
         let path = if detail { "os-hypervisors/detail" } else { "os-hypervisors" };
         answer["hypervisors_links"] = links::next(base, path, query, &view::id(last, version));

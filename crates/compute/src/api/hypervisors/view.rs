@@ -3,6 +3,7 @@
 use kilonova_wire::Microversion;
 use serde_json::{Value, json};
 
+use crate::app::fleet::Fleet;
 use crate::app::services;
 use crate::db::hosts::Host;
 use crate::db::usage::HostUsage;
@@ -17,7 +18,7 @@ pub(super) fn id(host: &Host, version: Microversion) -> String {
 }
 
 /// The brief form.
-pub(super) fn brief(host: &Host, version: Microversion, now: i64) -> Value {
+pub(super) fn brief(fleet: &Fleet, host: &Host, version: Microversion, now: i64) -> Value {
     let id = match version >= Microversion(2, 53) {
         true => json!(host.root_provider),
         false => json!(host.number),
@@ -25,14 +26,20 @@ pub(super) fn brief(host: &Host, version: Microversion, now: i64) -> Value {
     json!({
         "id": id,
         "hypervisor_hostname": host.host,
-        "state": if services::is_up(host, now) { "up" } else { "down" },
+        "state": if services::is_up(fleet, host, now) { "up" } else { "down" },
         "status": if host.enabled { "enabled" } else { "disabled" },
     })
 }
 
 /// The full form.
-pub(super) fn detail(host: &Host, usage: &HostUsage, version: Microversion, now: i64) -> Value {
-    let mut shown = brief(host, version, now);
+pub(super) fn detail(
+    fleet: &Fleet,
+    host: &Host,
+    usage: &HostUsage,
+    version: Microversion,
+    now: i64,
+) -> Value {
+    let mut shown = brief(fleet, host, version, now);
     let service = match version >= Microversion(2, 53) {
         true => json!(host.id),
         false => json!(services::service_number(host)),

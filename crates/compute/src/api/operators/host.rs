@@ -18,8 +18,8 @@ pub(super) async fn show(
     Path(name): Path<String>,
 ) -> Result<Json<Value>, Fault> {
     caller.require_admin("kilonova:hosts:show")?;
-    let wanted = name.clone();
-    let told = compute.store.read(move |tx| tell_host(tx, &wanted, now_micros())).await?;
+    let (wanted, fleet) = (name.clone(), compute.fleet.clone());
+    let told = compute.store.read(move |tx| tell_host(tx, &fleet, &wanted, now_micros())).await?;
     let told = told.ok_or_else(|| {
         Fault::not_found(format!("Compute host {} could not be found.", name.escape_debug()))
     })?;

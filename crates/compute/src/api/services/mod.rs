@@ -60,8 +60,8 @@ async fn list(
     let wanted = |key: &str, have: &str| {
         query.get(key).is_none_or(|wanted| wanted.is_empty() || wanted == have)
     };
-    let now = time::now_micros();
-    let services = compute.store.read(move |tx| services::all(tx, now)).await?;
+    let (now, fleet) = (time::now_micros(), compute.fleet.clone());
+    let services = compute.store.read(move |tx| services::all(tx, &fleet, now)).await?;
     let shown: Vec<Value> = services
         .iter()
         .filter(|service| wanted("host", &service.host) && wanted("binary", service.binary))

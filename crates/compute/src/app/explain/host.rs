@@ -10,6 +10,7 @@ use kilonova_store::Tx;
 
 use super::story::HostNow;
 use super::words::{Awaited, awaited};
+use crate::app::fleet::Fleet;
 use crate::app::services;
 use crate::db::moves::{self, Move};
 use crate::db::servers::{self, Server};
@@ -52,9 +53,14 @@ pub struct HostStory {
 ///
 /// # Errors
 /// The database's.
-pub fn tell_host(tx: &mut Tx<'_>, name: &str, now: i64) -> Result<Option<HostStory>, Error> {
+pub fn tell_host(
+    tx: &mut Tx<'_>,
+    fleet: &Fleet,
+    name: &str,
+    now: i64,
+) -> Result<Option<HostStory>, Error> {
     let Some(row) = hosts::by_name(tx, name)? else { return Ok(None) };
-    let up = services::is_up(&row, now);
+    let up = services::is_up(fleet, &row, now);
     let mut ids: BTreeSet<ServerId> = servers::ids_on(tx, name)?.into_iter().collect();
     ids.extend(documents::servers_on(tx, name)?);
     ids.extend(moves::servers_held_on(tx, name)?);

@@ -10,6 +10,7 @@ use kilonova_store::Tx;
 use super::room::{Room, room};
 use super::words::{Awaited, awaited};
 use crate::app::boot::consumer_of;
+use crate::app::fleet::Fleet;
 use crate::app::services;
 use crate::db::hosts::Host;
 use crate::db::moves::{self, Move};
@@ -133,7 +134,7 @@ pub fn tell(
         actions.push((one, events));
     }
     let open = moves.iter().find(|one| one.open);
-    let hosts = hosts_of(tx, &server, open, &documents, &left, now)?;
+    let hosts = hosts_of(tx, &compute.fleet, &server, open, &documents, &left, now)?;
     let absent = |(host, document): &(String, Document)| {
         (document.desired == Desired::Absent).then(|| host.clone())
     };
@@ -172,6 +173,7 @@ fn account(
 
 fn hosts_of(
     tx: &mut Tx<'_>,
+    fleet: &Fleet,
     server: &Server,
     open: Option<&Move>,
     documents: &[(String, Document)],
@@ -189,7 +191,7 @@ fn hosts_of(
             continue;
         }
         if let Some(row) = hosts::by_name(tx, name)? {
-            let up = services::is_up(&row, now);
+            let up = services::is_up(fleet, &row, now);
             hosts.push(HostNow { row, up });
         }
     }
