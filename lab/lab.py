@@ -7,30 +7,37 @@
     lab/lab.py up | down               leave it up; end it
     lab/lab.py enter 1|2 [COMMAND]     enter a node
 
-    --kilonova PROGRAM --packages FOLDER --openstack PROGRAM --counts FILE --brief --keep
+    --kilonova PROGRAM --packages FOLDER --openstack PROGRAM --counts FILE --brief --apart --again --keep
 
 Skips, with the reason, where the machine cannot (run.py). Each failed scenario is told and the next
 one goes on; the logs are kept and named. The exit code is 1 when anything failed.
 """
 
 import argparse
+import copy
 import importlib
 import os
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 sys.path[:0] = [HERE, os.path.join(ROOT, "scripts")]
 
 import agent  # noqa: E402
+import host  # noqa: E402
 import run as runs  # noqa: E402
 from build import plan  # noqa: E402
 from cloud import Cloud  # noqa: E402
 from stack import Gone, Wrong  # noqa: E402
 
 # In this order. `ground` needs neither control plane nor agent; `hosts` begins what the rest uses.
-SCENARIOS = ["ground", "hosts", "create", "life", "live", "certificates", "network", "packages", "faults", "lost"]
+SCENARIOS = ["ground", "hosts", "life", "create", "moves", "live", "network", "certificates", "packages", "faults",
+             "lost"]
+# Those that leave the hosts as they are run side by side, in lanes: an emulated host has one processor, and
+# a guest that boots keeps it busy.
+LANES = [["life"], ["create", "moves"], ["live", "network"]]
 
 
 class Lab:
@@ -41,8 +48,22 @@ class Lab:
         guest = os.path.join(runs.FOLDER, "share/guest")
         self.cloud = Cloud(options.kilonova, options.openstack, runs.FOLDER, guest,
                            brief=options.brief)
-        self.say, self.tick, self.heading = self.cloud.say, self.cloud.tick, self.cloud.heading
         self.measured = []
+
+    def lane(self, name):
+        """The same lab for scenarios beside others."""
+        lane = copy.copy(self)
+        lane.cloud = self.cloud.lane(name)
+        return lane
+
+    def say(self, text=""):
+        self.cloud.say(text)
+
+    def heading(self, text):
+        self.cloud.heading(text)
+
+    def tick(self, text, holds=True, why=""):
+        self.cloud.tick(text, holds, why)
 
     def measure(self, what, value):
         """A number that was seen, told again at the end."""
@@ -60,24 +81,59 @@ def cleared(lab):
         return False
 
 
+def shown(lab, name, what):
+    """Runs what shows something; whether it did."""
+    begun = time.monotonic()
+    try:
+        what()
+        lab.say(f"scenario {name}: as it should be, {time.monotonic() - begun:.0f} s")
+        return True
+    except (Wrong, Gone, OSError, KeyError, ValueError, IndexError, AttributeError) as error:
+        lab.say(f"  ✗ {type(error).__name__}: {error}")
+        lab.say(f"scenario {name}: failed after {time.monotonic() - begun:.0f} s; logs: {lab.run_.keep_logs()}")
+        return False
+
+
 def story(lab, names):
-    """Runs scenarios; the names of those that failed."""
+    """Runs scenarios one after the other; the names of those that failed."""
     failed = []
     for position, name in enumerate(names):
-        begun = time.monotonic()
-        try:
-            importlib.import_module(f"scenarios.{name}").run(lab)
-            lab.say(f"scenario {name}: as it should be, {time.monotonic() - begun:.0f} s")
-        except (Wrong, Gone, OSError, KeyError, ValueError, IndexError, AttributeError) as error:
-            failed.append(name)
-            lab.say(f"  ✗ {type(error).__name__}: {error}")
-            lab.say(f"scenario {name}: failed after {time.monotonic() - begun:.0f} s; logs: "
-                    f"{lab.run_.keep_logs()}")
-            if name in ("ground", "hosts"):
-                break
-            if position + 1 < len(names) and not cleared(lab):
-                break
+        scenario = importlib.import_module(f"scenarios.{name}")
+        if shown(lab, name, lambda scenario=scenario: scenario.run(lab)):
+            continue
+        failed.append(name)
+        if name in ("ground", "hosts") or position + 1 < len(names) and not cleared(lab):
+            break
     return failed
+
+
+def beside(lab, lanes):
+    """Runs lanes of scenarios side by side, and looks at what is left after all; the names of those that failed."""
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        failed = [name for names in pool.map(lambda lane: story(lab.lane(lane[0]), lane), lanes) for name in names]
+    lab.cloud.lanes.clear()
+
+    def nothing_left():
+        lab.heading("After the lanes")
+        host.clean(lab)
+        lab.cloud.doctor()
+    if not failed and not shown(lab, "lanes", nothing_left):
+        failed.append("lanes")
+    return failed
+
+
+def all_of(lab, names, apart):
+    """Runs scenarios in their order, those side by side that may be; the names of those that failed."""
+    lanes = [lane for lane in ([name for name in lane if name in names] for lane in LANES) if lane]
+    side = [] if apart or len(lanes) < 2 else [name for lane in lanes for name in lane]
+    first = min((names.index(name) for name in side), default=len(names))
+    before, after = names[:first], [name for name in names[first:] if name not in side]
+    failed = story(lab, before)
+    if side and not set(failed) & {"ground", "hosts"}:
+        failed += beside(lab, lanes)
+        if failed and after and not cleared(lab):
+            return failed
+    return failed if set(failed) & {"ground", "hosts"} else failed + story(lab, after)
 
 
 def run(options):
@@ -92,7 +148,7 @@ def run(options):
         current.up()
         for node in current.nodes if options.again else []:
             agent.forget(node)
-        failed = story(lab, names)
+        failed = all_of(lab, names, options.apart)
     except Wrong as error:
         print(f"  ✗ {error}\nlogs: {current.keep_logs()}", flush=True)
     finally:
@@ -135,6 +191,7 @@ def main():
     parser.add_argument("--openstack", default=os.path.join(ROOT, ".venv/bin/openstack"))
     parser.add_argument("--counts", help="file to write `passed failed skipped` to")
     parser.add_argument("--brief", action="store_true", help="commands and ticks, no tables")
+    parser.add_argument("--apart", action="store_true", help="no scenarios side by side, as for measuring")
     parser.add_argument("--again", action="store_true", help="use the nodes that are up, as they are")
     parser.add_argument("--keep", action="store_true", help="leave everything up at the end")
     options = parser.parse_args()

@@ -167,7 +167,7 @@ lab() {
     local missing=() tool have
     [ "$(dpkg --print-architecture 2>/dev/null)" = amd64 ] || die "the lab is for amd64 alone"
     local -A package=(
-        [mmdebstrap]=mmdebstrap [cpio]=cpio [mke2fs]=e2fsprogs [modprobe]=kmod [xz]=xz-utils
+        [mmdebstrap]=mmdebstrap [cpio]=cpio [mke2fs]=e2fsprogs [modprobe]=kmod [xz]=xz-utils [zstd]=zstd
         [gcc]=gcc [make]=make [ssh]=openssh-client [qemu-img]=qemu-utils [openssl]=openssl
     )
     for tool in "${!package[@]}"; do

@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import tempfile
 import time
 
 from build.cache import run
@@ -65,9 +66,11 @@ class Node(Machine):
         """The command that enters it."""
         return ["ssh", "-F", "none", "-i", os.path.join(self.folder, "key"), "-p", str(self.port),
                 "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
-                "-o", "LogLevel=ERROR", "-o", "ConnectTimeout=60", "-o", "ServerAliveInterval=15",
+                "-o", "LogLevel=ERROR", "-o", "ConnectTimeout=60",
+                # An emulated processor may miss its timer and sleep on: something from outside wakes it.
+                "-o", "ServerAliveInterval=2", "-o", "ServerAliveCountMax=90",
                 "-o", "ControlMaster=auto", "-o", f"ControlPath={self.path('ssh')}",
-                "-o", "ControlPersist=120", "root@127.0.0.1"]
+                "-o", "ControlPersist=yes", "root@127.0.0.1"]
 
     def leave(self):
         """Ends the kept ssh connection."""
@@ -86,7 +89,7 @@ class Node(Machine):
         """As `run`, whatever the exit code is: the code and the output."""
         # A kept connection must not outlive this call's pipes: its errors go to a file.
         try:
-            with open(self.path("ssh.err"), "w+b") as err:
+            with tempfile.TemporaryFile() as err:
                 done = subprocess.run([*self.ssh(), f"({command}) 2>&1"], stdin=subprocess.DEVNULL,
                                       stdout=subprocess.PIPE, stderr=err,
                                       timeout=timeout * PATIENCE, check=False)

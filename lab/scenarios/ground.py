@@ -7,8 +7,9 @@ import re
 import textwrap
 import uuid
 
+from guest import COMMAND_LINE
+
 NAME = "ground"
-COMMAND_LINE = "console=ttyS0 panic=-1 quiet mitigations=off nokaslr tsc=reliable no_timer_check"
 TYPES = "/sys/class/mdev_bus/mtty/mdev_supported_types"
 
 
@@ -16,7 +17,7 @@ def domain(mdev):
     """A domain with one mediated device, its own files beneath /var/tmp."""
     return textwrap.dedent(f"""\
         <domain type='kvm'><name>{NAME}</name><memory unit='MiB'>192</memory><vcpu>1</vcpu>
-        <os><type arch='x86_64' machine='q35'>hvm</type><kernel>/var/tmp/vmlinuz</kernel>
+        <os><type arch='x86_64' machine='q35'>hvm</type><kernel>/var/tmp/vmlinux</kernel>
         <initrd>/var/tmp/initrd.gz</initrd><cmdline>{COMMAND_LINE}</cmdline></os>
         <features><acpi/></features><cpu mode='host-passthrough'/>
         <devices><emulator>/usr/bin/qemu-system-x86_64</emulator>
@@ -39,7 +40,7 @@ def run(lab):
     first, second = lab.nodes
     mdev = str(uuid.uuid4())
     for node in lab.nodes:
-        node.run("cp -n /srv/host/guest/vmlinuz /srv/host/guest/initrd.gz /var/tmp/")
+        node.run("cp -n /srv/host/guest/vmlinux /srv/host/guest/initrd.gz /var/tmp/")
         node.run(f"rm -f /var/tmp/{NAME}.log; echo {mdev} >{TYPES}/mtty-1/create")
     try:
         first.write(f"/var/tmp/{NAME}.xml", domain(mdev))

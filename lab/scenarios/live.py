@@ -12,7 +12,7 @@ from stack import Wrong
 # Keeps a part of the guest's memory changing.
 LOAD = """\
     #!/bin/sh
-    while :; do dd if=/dev/zero of=/tmp/load bs=64k count=64 conv=notrunc 2>/dev/null; usleep 50000; done
+    while :; do dd if=/dev/zero of=/tmp/load bs=64k count=64 conv=notrunc 2>/dev/null; usleep 200000; done
     """
 
 
@@ -101,8 +101,9 @@ def failed(lab, ident):
     before = lab.cloud.console(ident).ticks[-1]
     migrate(lab, ident, target)
     under_way(lab, ident)
-    target.until("cat /run/libvirt/qemu/instance-*.pid", lambda out: out.isdigit(), "a guest is coming in")
-    target.run("kill -KILL $(cat /run/libvirt/qemu/instance-*.pid)")
+    coming = f"/run/libvirt/qemu/{lab.cloud.server(ident)['OS-EXT-SRV-ATTR:instance_name']}.pid"
+    target.until(f"cat {coming}", lambda out: out.isdigit(), "the guest is coming in")
+    target.run(f"kill -KILL $(cat {coming})")
     settled(lab, ident)
     lab.tick("it is still where it was", host_of(lab, ident) == source.name)
     goes_on(lab, ident, before, "failed live migration")
