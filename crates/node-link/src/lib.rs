@@ -1,7 +1,7 @@
 //! The control plane as a node on another machine sees it: [`ControlPlane`] over HTTP.
 //!
-//! Owns the connection and the reading of refusals. It must never retry or wait by itself: the agent
-//! decides how patient it is, and the same way for every kind of control plane.
+//! Owns the connection and the reading of refusals. It must never retry what was sent, or wait, by
+//! itself: the agent decides how patient it is, and the same way for every kind of control plane.
 
 mod file;
 mod identity;
@@ -21,7 +21,7 @@ use kilonova_node_api::{
     Refusal, Registration, Renewal, Reply, Session,
 };
 use reqwest::header::HeaderMap;
-use reqwest::{Client, Method, RequestBuilder};
+use reqwest::{Client, Method, RequestBuilder, Response};
 use rustls::ClientConfig;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -36,6 +36,8 @@ const PATIENCE: Duration = Duration::from_secs(45);
 /// How long the bytes of a disk may take on their way.
 const UPLOAD: Duration = Duration::from_secs(6 * 3600);
 const CONNECT: Duration = Duration::from_secs(5);
+/// How often a request may meet a connection that ends before anything of it is sent.
+const TRIES: usize = 3;
 /// Says how large the image is of which an answer holds some bytes.
 const SIZE: &str = "x-image-size";
 /// Says of which format it is.
@@ -119,7 +121,7 @@ impl Remote {
 
     async fn send(&self, request: RequestBuilder) -> Result<(HeaderMap, Vec<u8>), Refusal> {
         let unavailable = |error: reqwest::Error| Refusal::Unavailable(trouble::told(&error));
-        let answer = request.send().await.map_err(unavailable)?;
+        let answer = sent(request).await.map_err(unavailable)?;
         let status = answer.status();
         let headers = answer.headers().clone();
         let body = answer.bytes().await.map_err(unavailable)?.to_vec();
@@ -132,6 +134,19 @@ impl Remote {
             Refusal::Unavailable(format!("{} answers what is no message: {error}", self.base))
         })
     }
+}
+
+/// Sends a request. Who is not let in may find the connection ended before anything is sent, and the
+/// reason with it: then the same once more, to hear it.
+async fn sent(mut request: RequestBuilder) -> Result<Response, reqwest::Error> {
+    for _ in 1..TRIES {
+        let again = request.try_clone();
+        match (request.send().await, again) {
+            (Err(error), Some(again)) if trouble::is_unsent(&error) => request = again,
+            (ended, _) => return ended,
+        }
+    }
+    request.send().await
 }
 
 impl ControlPlane for Remote {

@@ -2,16 +2,26 @@
 
 /// The whole chain, since the outermost sentence alone says only that a request failed; then a remedy.
 pub(super) fn told(error: &dyn std::error::Error) -> String {
+    let mut text = chain(error);
+    if let Some(remedy) = remedy(&text) {
+        text.push_str("; ");
+        text.push_str(remedy);
+    }
+    text
+}
+
+/// Whether nothing of the request was sent, and nothing is said of why.
+pub(super) fn is_unsent(error: &dyn std::error::Error) -> bool {
+    chain(error).ends_with("connection was not ready")
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
         text.push_str(": ");
         text.push_str(&cause.to_string());
         next = cause.source();
-    }
-    if let Some(remedy) = remedy(&text) {
-        text.push_str("; ");
-        text.push_str(remedy);
     }
     text
 }
@@ -56,5 +66,10 @@ mod tests {
             assert!(said.starts_with(text) && said.contains(words), "{said}");
         }
         assert_eq!(told(&std::io::Error::other("connection refused")), "connection refused");
+        for (text, unsent) in
+            [("client error (Canceled): connection was not ready", true), ("refused", false)]
+        {
+            assert_eq!(is_unsent(&std::io::Error::other(text)), unsent, "{text}");
+        }
     }
 }
