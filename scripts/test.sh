@@ -15,7 +15,7 @@
 #               both databases, also while a Nova of somebody else binds devices and hosts report
 #               devices that come and go
 #   lab         the virtual hosts of docs/lab.md; skipped, with the reason, where the machine cannot
-#               have them; all scenarios when it is named, otherwise the three of docs/lab.md
+#               have them; all scenarios when it is named, otherwise the four of docs/lab.md
 #
 # KILONOVA_KILLS (30) is the number of kills of the whole system on each database; half as many more
 # than that hit control plane or hosts apart, as processes, and half as many hit both while devices are
@@ -214,10 +214,10 @@ chaos_both() {
     told "chaos: $kills $what on PostgreSQL"
 }
 
-# In every run the ground, the hosts' joining and what moves; all scenarios when the step is named.
+# In every run the ground, the hosts' joining, devices and what moves; all scenarios when the step is named.
 lab() {
     local scenarios=() why
-    [ "$asked" = yes ] || scenarios=(ground hosts live)
+    [ "$asked" = yes ] || scenarios=(ground hosts create live)
     if ! why=$(python3 lab/lab.py able); then
         title "lab: skipped: $why"
         add 0 0 1
