@@ -128,12 +128,13 @@ def all_of(lab, names, apart):
     side = [] if apart or len(lanes) < 2 else [name for lane in lanes for name in lane]
     first = min((names.index(name) for name in side), default=len(names))
     before, after = names[:first], [name for name in names[first:] if name not in side]
-    failed = story(lab, before)
-    if side and not set(failed) & {"ground", "hosts"}:
-        failed += beside(lab, lanes)
-        if failed and after and not cleared(lab):
-            return failed
-    return failed if set(failed) & {"ground", "hosts"} else failed + story(lab, after)
+    failed = []
+    for part in (before, side, after):
+        if failed and part and (set(failed) & {"ground", "hosts"} or not cleared(lab)):
+            break
+        if part:
+            failed += beside(lab, lanes) if part is side else story(lab, part)
+    return failed
 
 
 def run(options):

@@ -109,7 +109,7 @@ class Forks:
                     arguments = self.fork(json.loads(request), ends)
                     if arguments is not None:
                         return arguments
-                else:
+                elif key.data in self.callers:
                     # Its caller has given up.
                     self.selector.unregister(key.fileobj)
                     os.kill(key.data, signal.SIGKILL)

@@ -12,7 +12,7 @@ from stack import Wrong
 # Keeps a part of the guest's memory changing.
 LOAD = """\
     #!/bin/sh
-    while :; do dd if=/dev/zero of=/tmp/load bs=64k count=64 conv=notrunc 2>/dev/null; usleep 200000; done
+    while :; do dd if=/dev/zero of=/tmp/load bs=64k count=64 conv=notrunc 2>/dev/null; usleep 50000; done
     """
 
 
