@@ -16,9 +16,7 @@ const X_SERVICE_TOKEN: HeaderName = HeaderName::from_static("x-service-token");
 
 impl Authenticator for Identity {
     fn authenticate<'a>(&'a self, headers: &'a HeaderMap) -> Authentication<'a> {
-        Box::pin(
-            async move { self.admit(headers).await.map_err(|error| self.refuse(error, headers)) },
-        )
+        Box::pin(async move { self.admit(headers).await.map_err(|error| self.refuse(error)) })
     }
 }
 
@@ -56,8 +54,8 @@ impl Identity {
         self.session(bearer(headers, &X_AUTH_TOKEN)?).await
     }
 
-    /// The fault for an error; a 401 says where to log in.
-    pub(crate) fn refuse(&self, error: Error, headers: &HeaderMap) -> Fault {
+    /// The fault for an error; a 401 says where to log in, by a path that the mount completes.
+    pub(crate) fn refuse(&self, error: Error) -> Fault {
         if !matches!(error, Error::Unauthorized(_)) {
             return error.into();
         }
@@ -67,19 +65,11 @@ impl Identity {
             .iter()
             .find(|entry| entry.service_type == "identity")
             .map_or("/identity/v3", |entry| &entry.path);
-        match HeaderValue::try_from(format!("Keystone uri=\"http://{}{path}\"", host(headers))) {
+        match HeaderValue::try_from(format!("Keystone uri=\"{path}\"")) {
             Ok(value) => fault.with_header(header::WWW_AUTHENTICATE, value),
             Err(_) => fault,
         }
     }
-}
-
-fn host(headers: &HeaderMap) -> &str {
-    headers
-        .get(header::HOST)
-        .and_then(|host| host.to_str().ok())
-        .filter(|host| host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b)))
-        .unwrap_or("localhost")
 }
 
 /// The token in a header.

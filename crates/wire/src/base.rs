@@ -3,25 +3,38 @@
 use axum::extract::FromRequestParts;
 use http::request::Parts;
 
-use crate::Fault;
+use crate::{Fault, Origin};
 
-/// `http://127.0.0.1:8774/compute`, without a slash at the end. The host is the caller's `Host`
-/// header, so that links work through a forwarder.
+/// `http://127.0.0.1:8774/compute`, without a slash at the end: the [`Origin`] that the listener
+/// found, or the caller's `Host` header where the request came through no listener.
 #[derive(Debug, Clone)]
 pub struct Base(pub String);
 
 impl Base {
-    pub(crate) fn of(parts: &http::request::Parts, prefix: &str) -> Self {
-        let host = parts
-            .headers
-            .get(http::header::HOST)
-            .and_then(|host| host.to_str().ok())
-            .filter(|host| {
-                host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b))
-            })
-            .unwrap_or("localhost");
-        Self(format!("http://{host}{prefix}"))
+    pub(crate) fn of(parts: &Parts, prefix: &str) -> Self {
+        Self(format!("{}{prefix}", origin(parts)))
     }
+}
+
+/// What the caller put before the path: scheme, host and port.
+pub(crate) fn origin(parts: &Parts) -> std::sync::Arc<str> {
+    match parts.extensions.get::<Origin>() {
+        Some(Origin(origin)) => std::sync::Arc::clone(origin),
+        None => format!("http://{}", host(&parts.headers).unwrap_or("localhost")).into(),
+    }
+}
+
+/// The `Host` header, if it is a host and a port and nothing else.
+pub fn host(headers: &http::HeaderMap) -> Option<&str> {
+    headers
+        .get(http::header::HOST)
+        .and_then(|host| host.to_str().ok())
+        .filter(|host| is_authority(host))
+}
+
+/// Whether a text is `HOST` or `HOST:PORT`, so that a link may contain it.
+pub fn is_authority(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b))
 }
 
 impl<S: Sync> FromRequestParts<S> for Base {

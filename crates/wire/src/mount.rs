@@ -11,14 +11,14 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use kilonova_ids::RequestId;
 use tracing::Instrument;
 
 use crate::accept::{self, Form};
 use crate::query::check_readable;
 use crate::{Authenticator, Base, Dialect, Fault, Microversion, Negotiate};
-use crate::{dialect, text};
+use crate::{base, dialect, text};
 
 /// What the layers need to know of a service.
 pub struct Service {
@@ -78,6 +78,9 @@ async fn answer(
 ) -> Response {
     let begun = Instant::now();
     let mut version = None;
+    let (parts, body) = request.into_parts();
+    let origin = base::origin(&parts);
+    let request = Request::from_parts(parts, body);
     let form = match mounted.service.dialect {
         Dialect::Placement => accept::form(request.headers()),
         _ => Form::Json,
@@ -100,6 +103,7 @@ async fn answer(
             Form::Plain => (fault.status, dialect::written(&fault, false)).into_response(),
         };
         written.headers_mut().extend(*fault.headers);
+        complete(written.headers_mut(), &origin);
         if let Some(allow) = response.headers().get(header::ALLOW) {
             written.headers_mut().insert(header::ALLOW, allow.clone());
         }
@@ -144,6 +148,19 @@ async fn admit(
         parts.extensions.insert(chosen);
     }
     Ok(Request::from_parts(parts, body))
+}
+
+/// Puts the origin before the path in `WWW-Authenticate: Keystone uri="/identity/v3"`: whoever words
+/// the refusal does not know under which URL the caller reached us.
+fn complete(headers: &mut HeaderMap, origin: &str) {
+    const BEGIN: &str = "Keystone uri=\"";
+    let told = headers.get(header::WWW_AUTHENTICATE).and_then(|value| value.to_str().ok());
+    let Some(path) = told.and_then(|told| told.strip_prefix(BEGIN)) else { return };
+    if path.starts_with('/')
+        && let Ok(whole) = HeaderValue::try_from(format!("{BEGIN}{origin}{path}"))
+    {
+        headers.insert(header::WWW_AUTHENTICATE, whole);
+    }
 }
 
 fn log(fault: &Fault) {

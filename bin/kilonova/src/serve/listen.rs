@@ -17,6 +17,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use kilonova_wire::PeerAddress;
 use rustix::net::sockopt::set_tcp_user_timeout;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -220,6 +221,7 @@ async fn talk<S>(
 {
     let service = service_fn(move |mut request: Request<Incoming>| {
         let app = app.clone();
+        request.extensions_mut().insert(PeerAddress(peer.ip().to_canonical()));
         if let Some(host) = &host {
             request.extensions_mut().insert(host.clone());
         }

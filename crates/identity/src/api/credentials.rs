@@ -82,8 +82,7 @@ async fn create(
     Path(user): Path<String>,
     body: JsonBody,
 ) -> Answer {
-    let session =
-        identity.caller(&headers).await.map_err(|error| identity.refuse(error, &headers))?;
+    let session = identity.caller(&headers).await.map_err(|error| identity.refuse(error))?;
     if session.user.id != user {
         return Err(Error::Forbidden("identity:create_application_credential").into());
     }
@@ -102,8 +101,7 @@ async fn delete(
 ) -> Answer {
     visible(&context, &user)?;
     id_of("application credential", &id)?;
-    let session =
-        identity.caller(&headers).await.map_err(|error| identity.refuse(error, &headers))?;
+    let session = identity.caller(&headers).await.map_err(|error| identity.refuse(error))?;
     may_change(&session)?;
     identity.delete_credential(&user, &id).await?;
     no_content()

@@ -23,12 +23,11 @@ async fn login(
     State(identity): State<Identity>,
     base: Base,
     query: Query,
-    headers: HeaderMap,
     body: JsonBody,
 ) -> Answer {
     let (proof, scope) = auth_request::read(&body.0)?;
     let (text, session) =
-        identity.login(proof, scope).await.map_err(|error| identity.refuse(error, &headers))?;
+        identity.login(proof, scope).await.map_err(|error| identity.refuse(error))?;
     tracing::info!(
         user = session.user.id,
         project = session.project.as_ref().map(|p| p.id.as_str()),
@@ -59,7 +58,7 @@ async fn subject<'a>(
     identity: &Identity,
     headers: &'a HeaderMap,
 ) -> Result<(&'a str, Session), Fault> {
-    let caller = identity.caller(headers).await.map_err(|error| identity.refuse(error, headers))?;
+    let caller = identity.caller(headers).await.map_err(|error| identity.refuse(error))?;
     let text = bearer(headers, &X_SUBJECT_TOKEN)
         .map_err(|_| Fault::bad_request("The header X-Subject-Token is missing."))?;
     let session = match identity.session(text).await {

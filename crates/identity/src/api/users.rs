@@ -2,7 +2,6 @@
 
 use axum::Router;
 use axum::extract::{Path, State};
-use axum::http::HeaderMap;
 use axum::routing::{get, post};
 use kilonova_wire::query::Query;
 use kilonova_wire::{Base, Context, JsonBody};
@@ -114,7 +113,6 @@ async fn update(
 async fn change_password(
     State(identity): State<Identity>,
     context: Context,
-    headers: HeaderMap,
     Path(id): Path<String>,
     body: JsonBody,
 ) -> Answer {
@@ -122,7 +120,7 @@ async fn change_password(
     identity
         .change_password(&id, fields(body, "user")?)
         .await
-        .map_err(|error| identity.refuse(error, &headers))?;
+        .map_err(|error| identity.refuse(error))?;
     no_content()
 }
 
