@@ -178,8 +178,9 @@ fn say(text: &str) {
     drop(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
 }
 
-/// Threads for what blocks: above the connections of a database with some for the rest. More of them
-/// only spread the memory that each keeps for itself.
+/// Threads of the runtime's own blocking pool: names to resolve, and files that the program itself
+/// reads. What users can cause has pools of its own (`kilonova_threads`). More threads only spread the
+/// memory that each keeps for itself.
 const BLOCKING_THREADS: usize = 32;
 
 /// The runtime of a command.

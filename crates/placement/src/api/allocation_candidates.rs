@@ -2,8 +2,8 @@
 //! the same query, answered with what stands in its way.
 //!
 //! The grammar is `candidates_query`'s, the bodies are `candidates_view`'s, the search is the
-//! engine's. Searching runs on the blocking pool, for it can take milliseconds, and only a few at
-//! once: more would hold more memory and be no faster.
+//! engine's. Searching can take milliseconds, so it has threads of its own, and only a few: more would
+//! hold more memory and be no faster.
 
 use std::num::NonZero;
 use std::sync::LazyLock;
@@ -13,9 +13,9 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use kilonova_engine::{Explanation, Query};
+use kilonova_threads::Pool;
 use kilonova_wire::Fault;
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 
 use super::Placement;
 use super::call::{Call, bad_query, only};
@@ -71,22 +71,17 @@ async fn asked(call: &Call) -> Result<Asked, Fault> {
     Ok(asked)
 }
 
-/// Searches that may run at once.
-static SEATS: LazyLock<Semaphore> = LazyLock::new(|| {
+/// The threads of searches.
+static SEARCHES: LazyLock<std::io::Result<Pool>> = LazyLock::new(|| {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-    Semaphore::new((2 * cores).max(4))
+    Pool::new("candidates", (2 * cores).max(4))
 });
 
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
 ) -> Result<T, Fault> {
-    let seat = SEATS.acquire().await.map_err(Fault::internal)?;
-    let work = move || {
-        let done = work();
-        drop(seat);
-        done
-    };
-    tokio::task::spawn_blocking(work).await.map_err(Fault::internal)?
+    let searches = SEARCHES.as_ref().map_err(Fault::internal)?;
+    searches.run(work).await.map_err(Fault::internal)?
 }
 
 fn shape(call: &Call, query: &Query) -> Shape {

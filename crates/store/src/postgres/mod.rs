@@ -16,6 +16,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod};
+use kilonova_threads::Pool as Threads;
 use tokio::runtime::Handle;
 use tokio_postgres::{IsolationLevel, NoTls};
 
@@ -36,6 +37,8 @@ const CONNECTIONS: usize = 16;
 
 pub(crate) struct Postgres {
     pool: Pool,
+    /// One for each connection.
+    threads: Threads,
     lanes: Lanes,
 }
 
@@ -55,7 +58,9 @@ impl Postgres {
             .await
             .map_err(|e| Error::Open(format!("cannot connect to PostgreSQL: {}", chain(&e))))?;
         drop(client);
-        Ok(Self { pool, lanes: Lanes::new() })
+        let threads = Threads::new("postgresql", CONNECTIONS)
+            .map_err(|e| Error::Open(format!("cannot start the threads of PostgreSQL: {e}")))?;
+        Ok(Self { pool, threads, lanes: Lanes::new() })
     }
 
     pub(crate) async fn write<T, E, F>(&self, lanes: BTreeSet<Lane>, work: F) -> Result<T, E>
@@ -101,9 +106,9 @@ impl Postgres {
                 let ended = once(client, &handle, read_only, &mut work);
                 (ended, work)
             };
-            let (ended, same_work) = tokio::task::spawn_blocking(run)
-                .await
-                .map_err(|_| Error::Other("the transaction panicked and was rolled back".into()))?;
+            let (ended, same_work) = self.threads.run(run).await.map_err(|error| {
+                Error::Other(format!("the transaction was rolled back: {error}"))
+            })?;
             work = same_work;
             drop(held);
             let (error, met) = match ended {

@@ -11,6 +11,7 @@ mod writer;
 use std::path::Path;
 use std::sync::Arc;
 
+use kilonova_threads::Pool;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ToSql};
 use tokio::sync::oneshot;
@@ -23,6 +24,8 @@ const GROUP: usize = 128;
 pub(crate) struct Sqlite {
     writer: writer::Writer,
     readers: Arc<readers::Readers>,
+    /// One for each connection of the readers.
+    threads: Pool,
 }
 
 impl Sqlite {
@@ -32,6 +35,8 @@ impl Sqlite {
         Ok(Self {
             writer: writer::Writer::start(connection)?,
             readers: Arc::new(readers::Readers::new(path)),
+            threads: Pool::new("sqlite-reader", readers::MOST)
+                .map_err(|e| Error::Open(format!("cannot start the readers' threads: {e}")))?,
         })
     }
 
@@ -55,18 +60,18 @@ impl Sqlite {
         E: From<Error> + Send + 'static,
     {
         let readers = Arc::clone(&self.readers);
-        let turn = readers.turn().await?;
-        tokio::task::spawn_blocking(move || {
-            let _turn = turn;
+        let read = move || {
             let reader = readers.take()?;
             reader.execute_batch("BEGIN").map_err(Error::from)?;
             let answer = work(&mut Tx::sqlite(&reader));
             reader.execute_batch("COMMIT").map_err(Error::from)?;
             readers.give(reader);
             answer
-        })
-        .await
-        .unwrap_or_else(|_| Err(Error::Other("the read panicked".into()).into()))
+        };
+        self.threads
+            .run(read)
+            .await
+            .unwrap_or_else(|error| Err(Error::Other(format!("a read failed: {error}")).into()))
     }
 }
 
