@@ -22,6 +22,8 @@ pub(crate) fn context(body: &Value) -> Option<Context> {
         user_name: text(&token["user"]["name"]),
         project_id: text(&token["project"]["id"]),
         project_name: text(&token["project"]["name"]),
+        system: token["system"]["all"].as_bool() == Some(true),
+        domain_id: text(&token["domain"]["id"]),
         roles: token["roles"]
             .as_array()
             .into_iter()

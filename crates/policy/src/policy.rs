@@ -172,8 +172,14 @@ mod tests {
 
     fn asks(policy: &Policy, roles: &[&str], project: &str, scope: Scope) -> bool {
         let roles: Vec<String> = roles.iter().map(|role| (*role).to_owned()).collect();
-        let who =
-            Credentials { user_id: "u", project_id: "p", roles: &roles, service_roles: &[], scope };
+        let who = Credentials {
+            user_id: "u",
+            project_id: "p",
+            domain_id: "",
+            roles: &roles,
+            service_roles: &[],
+            scope,
+        };
         policy.allows("shop:list", &who, &[("project_id", project)])
     }
 
@@ -206,6 +212,7 @@ mod tests {
     const NOBODY: Credentials<'static> = Credentials {
         user_id: "",
         project_id: "",
+        domain_id: "",
         roles: &[],
         service_roles: &[],
         scope: Scope::Project,

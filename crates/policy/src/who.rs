@@ -1,25 +1,43 @@
 //! Who asks, and for what.
 
 /// What a caller has that rules may name before the colon.
-pub const ATTRIBUTES: [&str; 6] =
-    ["user_id", "project_id", "roles", "service_roles", "system_scope", "is_admin_project"];
+pub const ATTRIBUTES: [&str; 10] = [
+    "user_id",
+    "project_id",
+    "domain_id",
+    "token.domain.id",
+    "token.project.domain.id",
+    "roles",
+    "service_roles",
+    "system_scope",
+    "is_admin",
+    "is_admin_project",
+];
+
+/// The only domain, in which every project is.
+const DOMAIN: &str = "default";
 
 /// What a token is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scope {
     /// One project.
+    #[default]
     Project,
+    /// One domain.
+    Domain,
     /// The whole cloud.
     System,
 }
 
 /// The caller, as rules see it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Credentials<'a> {
     /// User id.
     pub user_id: &'a str,
     /// Project id; empty when the token is for no project.
     pub project_id: &'a str,
+    /// Domain id; empty unless the token is for a domain.
+    pub domain_id: &'a str,
     /// Role names.
     pub roles: &'a [String],
     /// Role names of the service token that came along.
@@ -45,6 +63,11 @@ impl Credentials<'_> {
         match attribute {
             "user_id" => one(self.user_id),
             "project_id" => one(self.project_id),
+            "domain_id" | "token.domain.id" => match self.domain_id {
+                "" => value == "None",
+                domain => domain == value,
+            },
+            "token.project.domain.id" => !self.project_id.is_empty() && value == DOMAIN,
             "roles" => self.roles.iter().any(|role| role == value),
             "service_roles" => self.service_roles.iter().any(|role| role == value),
             "system_scope" => self.scope == Scope::System && value == "all",

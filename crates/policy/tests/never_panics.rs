@@ -50,6 +50,7 @@ fn ask(policy: &Policy) -> bool {
     let who = Credentials {
         user_id: "u",
         project_id: "p",
+        domain_id: "",
         roles: &roles,
         service_roles: &[],
         scope: Scope::Project,

@@ -22,30 +22,32 @@ pub struct Body(pub Bytes);
 /// A body that is JSON.
 pub struct JsonBody(pub Value);
 
-fn too_large() -> Fault {
+/// A body that is JSON and has at most `LIMIT` bytes: for callers who have not said who they are.
+pub struct SmallJson<const LIMIT: usize>(pub Value);
+
+fn too_large(limit: usize) -> Fault {
     Fault::new(
         StatusCode::PAYLOAD_TOO_LARGE,
-        format!("Request is too large: a body may have at most {JSON_LIMIT} bytes."),
+        format!("Request is too large: a body may have at most {limit} bytes."),
     )
 }
 
-impl<S: Sync> FromRequest<S> for Body {
-    type Rejection = Fault;
-
-    async fn from_request(request: Request, _: &S) -> Result<Self, Fault> {
+impl Body {
+    /// Reads a body of at most `limit` bytes.
+    async fn within(request: Request, limit: usize) -> Result<Self, Fault> {
         let announced = request
             .headers()
             .get(http::header::CONTENT_LENGTH)
             .and_then(|length| length.to_str().ok())
             .and_then(|length| length.parse::<u64>().ok());
-        if announced.is_some_and(|length| length > JSON_LIMIT as u64) {
-            return Err(too_large());
+        if announced.is_some_and(|length| length > limit as u64) {
+            return Err(too_large(limit));
         }
-        let whole = http_body_util::Limited::new(request.into_body(), JSON_LIMIT).collect();
+        let whole = http_body_util::Limited::new(request.into_body(), limit).collect();
         let bytes = match tokio::time::timeout(PATIENCE, whole).await {
             Ok(Ok(collected)) => collected.to_bytes(),
             Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
-                return Err(too_large());
+                return Err(too_large(limit));
             }
             Ok(Err(_)) => {
                 return Err(Fault::bad_request("The request body could not be read to its end."));
@@ -66,6 +68,19 @@ impl<S: Sync> FromRequest<S> for Body {
     }
 }
 
+impl<S: Sync> FromRequest<S> for Body {
+    type Rejection = Fault;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Fault> {
+        Self::within(request, JSON_LIMIT).await
+    }
+}
+
+fn json(bytes: &[u8]) -> Result<Value, Fault> {
+    serde_json::from_slice(bytes)
+        .map_err(|error| Fault::bad_request(format!("Malformed request body: {error}")))
+}
+
 /// Whether a JSON text has an escaped NUL in it; SQLite would keep one, PostgreSQL does not.
 fn holds_nul(json: &[u8]) -> bool {
     let escapes = json.windows(6).enumerate().filter(|(_, window)| *window == b"\\u0000");
@@ -80,9 +95,16 @@ impl<S: Sync> FromRequest<S> for JsonBody {
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Fault> {
         let Body(bytes) = Body::from_request(request, state).await?;
-        serde_json::from_slice(&bytes)
-            .map(Self)
-            .map_err(|error| Fault::bad_request(format!("Malformed request body: {error}")))
+        json(&bytes).map(Self)
+    }
+}
+
+impl<S: Sync, const LIMIT: usize> FromRequest<S> for SmallJson<LIMIT> {
+    type Rejection = Fault;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Fault> {
+        let Body(bytes) = Body::within(request, LIMIT).await?;
+        json(&bytes).map(Self)
     }
 }
 

@@ -19,6 +19,10 @@ pub struct Context {
     pub project_id: String,
     /// Project name, empty where the authenticator does not know it.
     pub project_name: String,
+    /// Whether the token is for the whole cloud (`system: {"all": true}`).
+    pub system: bool,
+    /// Domain id, empty unless the token is for a domain.
+    pub domain_id: String,
     /// Role names.
     pub roles: Vec<String>,
     /// Role names of the service token that came along.

@@ -50,6 +50,8 @@ fn believe(headers: &HeaderMap) -> Result<Context, Fault> {
         user_id: user,
         project_id: if system { String::new() } else { project.to_owned() },
         project_name: String::new(),
+        system,
+        domain_id: String::new(),
         roles,
         service_roles: list("x-service-roles"),
     })

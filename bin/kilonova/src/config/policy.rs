@@ -77,6 +77,7 @@ mod tests {
         let who = kilonova_policy::Credentials {
             user_id: "u",
             project_id: "p",
+            domain_id: "",
             roles: &roles,
             service_roles: &[],
             scope: kilonova_policy::Scope::Project,

@@ -6,7 +6,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Fault, JsonBody};
+use kilonova_wire::{Base, Fault, SmallJson};
 
 use super::{Answer, auth_request, no_content, token_view};
 use crate::app::session::Session;
@@ -14,6 +14,10 @@ use crate::authenticator::bearer;
 use crate::{Error, Identity, catalog};
 
 const X_SUBJECT_TOKEN: HeaderName = HeaderName::from_static("x-subject-token");
+
+/// Bytes that the body of a login may have: four times the longest password, and nobody knows yet
+/// who sends it.
+const LOGIN_LIMIT: usize = 16 * 1024;
 
 pub(super) fn routes() -> Router<Identity> {
     Router::new().route("/v3/auth/tokens", post(login).get(show).delete(revoke))
@@ -23,7 +27,7 @@ async fn login(
     State(identity): State<Identity>,
     base: Base,
     query: Query,
-    body: JsonBody,
+    body: SmallJson<LOGIN_LIMIT>,
 ) -> Answer {
     let (proof, scope) = auth_request::read(&body.0)?;
     let (text, session) =

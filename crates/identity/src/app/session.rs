@@ -95,6 +95,8 @@ impl Session {
             user_name: self.user.name.clone(),
             project_id: project(|p| &p.id),
             project_name: project(|p| &p.name),
+            system: false,
+            domain_id: String::new(),
             roles: self.roles.iter().map(|role| role.name.clone()).collect(),
             service_roles: Vec::new(),
         }

@@ -125,6 +125,10 @@ async fn a_huge_body_is_not_read() {
         assert_eq!(send(&cloud.router, sent).await.status, 413);
         let announced = request().header("content-length", 100_000_000).body(Body::empty());
         assert_eq!(send(&cloud.router, announced.unwrap()).await.status, 413);
+        let longer = by_name("admin", &"x".repeat(17_000), None);
+        assert_eq!(cloud.login(longer).await.status, 413);
+        let longest = by_name("admin", &"x".repeat(15_000), None);
+        assert_eq!(cloud.login(longest).await.status, 401);
     }
 }
 

@@ -94,11 +94,13 @@ impl Call {
         let who = Credentials {
             user_id: &context.user_id,
             project_id: &context.project_id,
+            domain_id: &context.domain_id,
             roles: &context.roles,
             service_roles: &context.service_roles,
-            scope: match context.project_id.is_empty() {
-                true => Scope::System,
-                false => Scope::Project,
+            scope: match (context.system, context.domain_id.is_empty()) {
+                (true, _) => Scope::System,
+                (false, false) => Scope::Domain,
+                (false, true) => Scope::Project,
             },
         };
         if self.app.policy.allows(operation, &who, target) {

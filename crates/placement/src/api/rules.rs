@@ -88,6 +88,7 @@ mod tests {
         let who = Credentials {
             user_id: "u",
             project_id: "own",
+            domain_id: "",
             roles: &roles,
             service_roles: &[],
             scope: Scope::Project,
