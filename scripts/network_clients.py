@@ -48,7 +48,7 @@ def step_networks(story):
     net = story.json("network", "create", "private")
     story.check("made", (net["name"], net["status"]), ("private", "ACTIVE"))
     flat = story.json("network", "create", "--share", "--provider-network-type", "flat",
-                      "--provider-physical-network", "lan", "outside")
+                      "--provider-physical-network", "physnet1", "outside")
     story.check("flat and shared", (flat["provider:network_type"], flat["shared"]), ("flat", True))
     subnet = story.json("subnet", "create", "--network", "private", "--subnet-range",
                         "10.20.0.0/24", "--dns-nameserver", "9.9.9.9", "--allocation-pool",
@@ -69,6 +69,9 @@ def step_networks(story):
     story.check("listed", names, ["outside", "private"])
     names = sorted(row["Name"] for row in story.json("subnet", "list", "--network", "private"))
     story.check("subnets too", names, ["four", "six"])
+    story.refused(["network", "create", "--provider-network-type", "flat",
+                   "--provider-physical-network", "nope", "lost"],
+                  "physical_network 'nope' unknown for flat provider network")
     story.refused(["network", "show", "nowhere"], "No Network found for nowhere")
     story.refused(["subnet", "create", "--network", "private", "--subnet-range", "10.20.0.0/25",
                    "again"], "overlaps with another subnet")

@@ -29,6 +29,7 @@ def configure(folder):
     with open(path, "w", encoding="utf-8") as file:
         file.write("[DEFAULT]\nresume_guests_state_on_host_boot = true\n"
                    f"[node]\nlisten = 127.0.0.1:{free_port()}\nnames = {GATEWAY}\n"
+                   "[ml2_type_vlan]\nnetwork_vlan_ranges = physnet1:100:4094, lan\n"
                    "[pci]\nalias = " + json.dumps(ALIAS) + "\n")
     return path
 

@@ -21,7 +21,7 @@ async fn the_version_documents_need_no_token_and_the_rest_does() {
 #[tokio::test]
 async fn what_is_not_managed_is_empty_and_says_so() {
     for api in apis().await {
-        for name in ["routers", "floatingips", "subnetpools", "agents"] {
+        for name in ["routers", "floatingips", "service-providers", "agents"] {
             let (status, body) = api.call("u:p", &format!("GET /{name}"), None).await;
             assert_eq!((status, body), (200, json!({name.replace('-', "_"): []})));
             let (status, body) = api.call("u:p", &format!("GET /{name}/a%20b"), None).await;
@@ -30,7 +30,28 @@ async fn what_is_not_managed_is_empty_and_says_so() {
         }
         let (status, body) = api.call("admin", "POST /routers", Some(json!({"router": {}}))).await;
         assert_eq!(status, 501, "{body}");
-        assert_eq!(api.call("u:p", "GET /nothing", None).await.0, 404);
+        for name in [
+            "subnetpools",
+            "rbac-policies",
+            "address-scopes",
+            "address-groups",
+            "trunks",
+            "segments",
+            "flavors",
+            "nothing",
+        ] {
+            for token in ["u:p", "admin"] {
+                for what in
+                    [format!("GET /{name}"), format!("GET /{name}/x"), format!("DELETE /{name}/x")]
+                {
+                    api.refused(token, &what, None, 404, "HTTPNotFound").await;
+                }
+                let body = Some(json!({name: {}}));
+                api.refused(token, &format!("POST /{name}"), body, 404, "HTTPNotFound").await;
+            }
+            let (_, body) = api.call("u:p", "GET /extensions", None).await;
+            assert!(!body.to_string().contains(&format!("\"{name}\"")), "{body}");
+        }
         let (_, body) = api.call("u:p", "GET /extensions/security-group", None).await;
         assert_eq!(body["extension"]["alias"], "security-group");
         api.refused("u:p", "GET /extensions/bgp", None, 404, "ExtensionNotFound").await;
@@ -60,7 +81,7 @@ async fn networks_are_flat_or_vlans_and_have_their_segment_alone() {
         let second = api.make("ann:red", "network", json!({})).await;
         let path = format!("GET /networks/{}", second["id"].as_str().unwrap());
         assert_eq!(api.ok("admin", &path, None).await["network"]["provider:segmentation_id"], 101);
-        let flat = json!({"provider:network_type": "flat", "provider:physical_network": "p",
+        let flat = json!({"provider:network_type": "flat", "provider:physical_network": "physnet1",
             "shared": true});
         api.make("admin", "network", flat.clone()).await;
         let post = |body| Some(json!({"network": body}));
@@ -72,6 +93,7 @@ async fn networks_are_flat_or_vlans_and_have_their_segment_alone() {
         for (wrong, code) in [
             (json!({"provider:network_type": "flat"}), "InvalidInput"),
             (json!({"provider:segmentation_id": 7}), "InvalidInput"),
+            (json!({"provider:physical_network": "nope"}), "InvalidInput"),
             (json!({"colour": "red"}), "HTTPBadRequest"),
             (json!({"mtu": 20}), "HTTPBadRequest"),
             (json!({"mtu": 9000}), "InvalidInput"),
@@ -236,6 +258,7 @@ async fn each_project_has_a_default_group() {
         let id = groups[0]["id"].as_str().unwrap().to_owned();
         let delete = format!("DELETE /security-groups/{id}");
         api.refused("ann:red", &delete, None, 409, "SecurityGroupCannotRemoveDefault").await;
+        api.refused("bob:blue", &delete, None, 404, "SecurityGroupNotFound").await;
         let web = api.make("ann:red", "security_group", json!({"name": "web"})).await;
         assert_eq!(web["security_group_rules"].as_array().unwrap().len(), 2, "all may go out");
         let rule = json!({"security_group_id": web["id"], "direction": "ingress",
@@ -249,12 +272,22 @@ async fn each_project_has_a_default_group() {
             ("port_range_max", json!(70), "SecurityGroupInvalidPortRange"),
             ("protocol", json!(null), "SecurityGroupProtocolRequiredWithPorts"),
             ("protocol", json!("nonsense"), "HTTPBadRequest"),
+            ("port_range_min", json!(-16), "SecurityGroupInvalidPortValue"),
+            ("port_range_max", json!("seventy"), "SecurityGroupInvalidPortValue"),
+            ("port_range_max", json!(65536), "SecurityGroupInvalidPortValue"),
             ("ethertype", json!("IPv6"), "SecurityGroupRuleParameterConflict"),
             ("remote_group_id", web["id"].clone(), "SecurityGroupMultipleRemoteEntites"),
         ] {
             let mut wrong = rule.clone();
             wrong[key] = value;
             api.refused("ann:red", path, post(wrong), 400, code).await;
+        }
+        for unknown in ["bad_group_id", "11111111-1111-4111-8111-111111111111"] {
+            for key in ["remote_group_id", "security_group_id"] {
+                let mut wrong = json!({"security_group_id": web["id"], "direction": "ingress"});
+                wrong[key] = json!(unknown);
+                api.refused("ann:red", path, post(wrong), 404, "SecurityGroupNotFound").await;
+            }
         }
         let net = api.network("ann:red", &["10.0.0.0/24"]).await;
         let port = json!({"network_id": net, "security_groups": [web["id"]]});
@@ -381,5 +414,163 @@ async fn somebody_answers_where_guests_ask() {
         api.audit().await;
         api.none("ann:red", &format!("DELETE /networks/{net}")).await;
         api.audit().await;
+    }
+}
+
+#[tokio::test]
+async fn an_administrator_removes_a_default_group_and_what_names_it() {
+    for api in apis().await {
+        let list = api.ok("ann:red", "GET /security-groups", None).await;
+        let id = list["security_groups"][0]["id"].as_str().unwrap().to_owned();
+        let delete = format!("DELETE /security-groups/{id}");
+        let net = api.network("ann:red", &["10.0.0.0/24"]).await;
+        let port = api.make("ann:red", "port", json!({"network_id": net})).await;
+        for token in ["ann:red", "admin"] {
+            api.refused(token, &delete, None, 409, "SecurityGroupInUse").await;
+        }
+        api.none("ann:red", &format!("DELETE /ports/{}", port["id"].as_str().unwrap())).await;
+        api.refused("ann:red", &delete, None, 409, "SecurityGroupCannotRemoveDefault").await;
+
+        let web = api.make("ann:red", "security_group", json!({"name": "web"})).await;
+        let rule = json!({"security_group_id": web["id"], "direction": "ingress",
+            "remote_group_id": id});
+        let rule = api.make("ann:red", "security_group_rule", rule).await;
+        api.none("admin", &delete).await;
+        let shown = format!("GET /security-group-rules/{}", rule["id"].as_str().unwrap());
+        api.refused("ann:red", &shown, None, 404, "SecurityGroupRuleNotFound").await;
+        let all = api.ok("admin", "GET /security-groups?project_id=red", None).await;
+        assert_eq!(all["security_groups"].as_array().unwrap().len(), 1, "only web is left");
+
+        let again = api.ok("ann:red", "GET /security-groups?name=default", None).await;
+        assert_eq!(
+            again["security_groups"].as_array().unwrap().len(),
+            1,
+            "the project gets a new one"
+        );
+        assert_ne!(again["security_groups"][0]["id"], json!(id));
+        api.audit().await;
+    }
+}
+
+#[tokio::test]
+async fn ports_made_while_their_group_goes_keep_it() {
+    for api in apis().await {
+        let net = api.network("ann:red", &["10.0.0.0/24"]).await;
+        for _ in 0..8 {
+            let list = api.ok("ann:red", "GET /security-groups?name=default", None).await;
+            let id = list["security_groups"][0]["id"].as_str().unwrap().to_owned();
+            let delete = format!("DELETE /security-groups/{id}");
+            let body = || Some(json!({"port": {"network_id": net}}));
+            let (deleted, made) = tokio::join!(
+                api.call("admin", &delete, None),
+                api.call("ann:red", "POST /ports", body()),
+            );
+            assert_eq!(made.0, 201, "{made:?}");
+            assert!(matches!(deleted.0, 204 | 409), "{deleted:?}");
+            let group = made.1["port"]["security_groups"][0].as_str().unwrap();
+            api.ok("ann:red", &format!("GET /security-groups/{group}"), None).await;
+            let port = made.1["port"]["id"].as_str().unwrap();
+            api.none("ann:red", &format!("DELETE /ports/{port}")).await;
+        }
+        api.audit().await;
+    }
+}
+
+#[tokio::test]
+async fn only_the_owner_of_a_network_makes_ports_of_its_services() {
+    for api in apis().await {
+        let net = api.make("admin:ops", "network", json!({"shared": true})).await["id"].clone();
+        let own = api.network("ann:red", &[]).await;
+        for owner in ["network:dhcp", "network:router_interface", "network:floatingip"] {
+            let body = json!({"port": {"network_id": net, "device_owner": owner}});
+            api.refused("ann:red", "POST /ports", Some(body), 403, "PolicyNotAuthorized").await;
+            let port = api.make("ann:red", "port", json!({"network_id": net})).await;
+            let at = |verb: &str| format!("{verb} /ports/{}", port["id"].as_str().unwrap());
+            let body = json!({"port": {"device_owner": owner}});
+            api.refused("ann:red", &at("PUT"), Some(body.clone()), 403, "PolicyNotAuthorized")
+                .await;
+            api.ok("admin:ops", &at("PUT"), Some(body)).await;
+            let other = json!({"port": {"name": "mine"}});
+            api.ok("ann:red", &at("PUT"), Some(other)).await;
+            let body = json!({"network_id": own, "device_owner": owner});
+            let port = api.make("ann:red", "port", body).await;
+            let at = |verb: &str| format!("{verb} /ports/{}", port["id"].as_str().unwrap());
+            api.ok("ann:red", &at("PUT"), Some(json!({"port": {"name": "n"}}))).await;
+            api.none("ann:red", &at("DELETE")).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn external_networks_are_in_everybodys_lists() {
+    for api in apis().await {
+        let body = json!({"name": "outside", "router:external": true});
+        let net = api.make("admin:ops", "network", body).await["id"].clone();
+        let subnet = json!({"network_id": net, "cidr": "198.51.100.0/24", "ip_version": 4});
+        let subnet = api.make("admin:ops", "subnet", subnet).await["id"].clone();
+        let hidden =
+            api.make("admin:ops", "network", json!({"name": "inside"})).await["id"].clone();
+        for (query, found) in [
+            ("", vec![net.clone()]),
+            ("?name=outside", vec![net.clone()]),
+            ("?router:external=True", vec![net.clone()]),
+            ("?router:external=False", vec![]),
+            ("?name=inside", vec![]),
+        ] {
+            let list = api.ok("ann:red", &format!("GET /networks{query}"), None).await;
+            let ids: Vec<Value> =
+                list["networks"].as_array().unwrap().iter().map(|net| net["id"].clone()).collect();
+            assert_eq!(ids, found, "{query}");
+        }
+        let list = api.ok("ann:red", "GET /subnets", None).await;
+        assert_eq!(list["subnets"][0]["id"], subnet);
+        let at = |verb: &str, id: &Value| format!("{verb} /networks/{}", id.as_str().unwrap());
+        api.refused("ann:red", &at("GET", &hidden), None, 404, "NetworkNotFound").await;
+        api.refused("ann:red", &at("DELETE", &net), None, 403, "PolicyNotAuthorized").await;
+        let body = Some(json!({"network": {"router:external": false}}));
+        api.ok("admin:ops", &at("PUT", &net), body).await;
+        let list = api.ok("ann:red", "GET /networks", None).await;
+        assert_eq!(list["networks"], json!([]));
+    }
+}
+
+#[tokio::test]
+async fn addresses_in_use_are_counted_for_administrators() {
+    for api in apis().await {
+        let net = api.network("ann:red", &["10.0.0.0/29", "fd00::/64"]).await;
+        api.make("ann:red", "port", json!({"network_id": net})).await;
+        let path = "GET /network-ip-availabilities";
+        let all = api.ok("admin", path, None).await["network_ip_availabilities"].clone();
+        let one = &all.as_array().unwrap()[0];
+        assert_eq!((&one["network_id"], &one["used_ips"]), (&json!(net), &json!(2)));
+        let four = &one["subnet_ip_availability"][0];
+        assert_eq!((&four["total_ips"], &four["used_ips"]), (&json!(5), &json!(1)), "{four}");
+        let query = format!("{path}?ip_version=4&network_id={net}");
+        let only = api.ok("admin", &query, None).await["network_ip_availabilities"].clone();
+        assert_eq!((&only[0]["total_ips"], &only[0]["used_ips"]), (&json!(5), &json!(1)), "{only}");
+        let query = format!("{path}?ip_version=4&project_id=blue");
+        assert_eq!(api.ok("admin", &query, None).await["network_ip_availabilities"], json!([]));
+        let shown = api.ok("admin", &format!("{path}/{net}"), None).await;
+        assert_eq!(shown["network_ip_availability"], *one);
+        assert_eq!(api.ok("ann:red", path, None).await["network_ip_availabilities"], json!([]));
+        api.refused("ann:red", &format!("{path}/{net}"), None, 404, "NetworkNotFound").await;
+        let missing = format!("{path}/11111111-1111-4111-8111-111111111111");
+        api.refused("admin", &missing, None, 404, "NetworkNotFound").await;
+    }
+}
+
+#[tokio::test]
+async fn physical_networks_that_nobody_named_are_refused() {
+    for api in apis().await {
+        for (kind, name) in [("flat", "flat"), ("vlan", "VLAN")] {
+            let body = json!({"network": {"provider:network_type": kind,
+                "provider:physical_network": "nope"}});
+            let (status, body) = api.call("admin", "POST /networks", Some(body)).await;
+            let words = format!(
+                "Invalid input for operation: physical_network 'nope' unknown for {name} provider \
+                 network."
+            );
+            assert_eq!((status, &body["NeutronError"]["message"]), (400, &json!(words)));
+        }
     }
 }

@@ -3,10 +3,10 @@
 
 use kilonova_program::config::Options;
 
-use super::scheduler;
+use super::{network, scheduler};
 
 /// All of them.
-pub(super) const KNOWN: &[&Options] = &[OPTIONS, &scheduler::KNOWN];
+pub(super) const KNOWN: &[&Options] = &[OPTIONS, &scheduler::KNOWN, &network::KNOWN];
 
 /// Group and option.
 const OPTIONS: &Options = &[

@@ -4,6 +4,7 @@ mod compute;
 mod cors;
 mod keystone;
 mod known;
+mod network;
 mod node;
 mod nova;
 mod policy;
@@ -109,6 +110,8 @@ pub struct Settings {
     pub nova: Option<Arc<HttpNova>>,
     /// How servers are treated.
     pub compute: kilonova_compute::Options,
+    /// What networks can be made of.
+    pub network: kilonova_network::Options,
     /// More logs.
     pub debug: bool,
 }
@@ -162,6 +165,7 @@ impl Settings {
             sources: sources::read(&file)?,
             nova: nova::read(&file)?,
             compute: compute::read(&file)?,
+            network: network::read(&file)?,
             debug: file.parse("DEFAULT", "debug", "true or false")?.unwrap_or(false),
         };
         if settings.auth == AuthStrategy::NoAuth2 && !settings.listen.ip().is_loopback() {

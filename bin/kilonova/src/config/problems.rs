@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use super::{
-    File, KNOWN, auth, compute, cors, database_of, devices, keystone, nova, policy, services,
+    File, KNOWN, auth, compute, cors, database_of, devices, keystone, network, nova, policy,
+    services,
 };
 use super::{Settings, Told, node, sources};
 use crate::failure::Failure;
@@ -52,6 +53,7 @@ pub fn problems(path: &Path) -> Vec<String> {
     note(nova::read(&file).map(drop));
     note(node::read(&file, None, Vec::new()).map(drop));
     note(compute::read(&file).map(drop));
+    note(network::read(&file).map(drop));
     note(file.parse::<bool>("DEFAULT", "debug", "true or false").map(drop));
     if all.is_empty() {
         // What only shows when all of it is put together.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use axum::routing::get;
 use axum::{Json, Router};
 use kilonova_enroll::Enrollment;
+use kilonova_network::Networks;
 use kilonova_wire::{Dialect, Fault, Service, mount};
 use serde_json::json;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -105,7 +106,8 @@ fn mounted(
             kilonova_accelerator::service(),
         ),
         ServiceName::Network => {
-            let networks = kilonova_network::Networks::new(services.store.clone());
+            let store = services.store.clone();
+            let networks = Networks::with_options(store, settings.network.clone());
             put(kilonova_network::routes(networks), kilonova_network::service())
         }
     }

@@ -1,5 +1,5 @@
-//! `/v2.0/<collection>` and what is below: what is managed here, and the collections that are empty
-//! because it is not.
+//! `/v2.0/<collection>` and what is below: what is managed here, and the collections that are
+//! empty because it is not. Anything else is a 404.
 
 use axum::Router;
 use axum::extract::{Path, State};
@@ -18,19 +18,13 @@ use crate::error::malformed;
 use crate::record::Body;
 use crate::{Error, Networks};
 
-/// Path and what one member is called in a message, of what is not managed.
+/// Path and what one member is called in a message, of what is not managed but looked for by every
+/// client that shows servers or cleans up. Other collections do not exist, as in a Neutron without
+/// their extensions.
 const EMPTY: &[(&str, &str)] = &[
-    ("address-groups", "Address group"),
-    ("address-scopes", "Address scope"),
-    ("flavors", "Flavor"),
     ("floatingips", "Floating IP"),
-    ("network-ip-availabilities", "Network IP availability"),
-    ("rbac-policies", "RBAC policy"),
     ("routers", "Router"),
-    ("segments", "Segment"),
     ("service-providers", "Service provider"),
-    ("subnetpools", "Subnet pool"),
-    ("trunks", "Trunk"),
 ];
 
 /// Things that one request may make.

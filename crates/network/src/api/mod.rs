@@ -1,5 +1,6 @@
 //! HTTP: the version documents, the collections, the quotas.
 
+mod availability;
 mod collections;
 mod extensions;
 mod kinds;
@@ -21,6 +22,7 @@ pub fn routes(networks: Networks) -> Router {
         .merge(versions::routes())
         .merge(extensions::routes())
         .merge(quotas::routes())
+        .merge(availability::routes())
         .merge(collections::routes())
         .with_state(networks)
 }

@@ -1,5 +1,6 @@
 //! Security groups. Each project has one called `default`, made when it is first looked for, that
-//! lets all out and its own members in.
+//! lets all out and its own members in. Only an administrator removes it: that is how tools clean up
+//! after a project. A project that is still in use gets a new one.
 
 use kilonova_ids::SecurityGroupId;
 use kilonova_store::Tx;
@@ -8,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::{quotas, rules, viewer};
 use crate::attributes::{Attribute, empty, nothing, of_change, of_new, owner, yes};
+use crate::db::changes::{self, Change};
 use crate::db::groups::{self as rows, Group, Rule};
 use crate::db::ports;
 use crate::error::{malformed, not_found, refused};
@@ -143,7 +145,10 @@ fn in_use(id: SecurityGroupId) -> Fault {
 
 pub(crate) fn delete(tx: &mut Tx<'_>, context: &Context, id: SecurityGroupId) -> Result<(), Error> {
     let group = seen(tx, context, id)?;
-    if is_default(&group) {
+    if ports::has_group(tx, id)? {
+        return Err(in_use(id).into());
+    }
+    if is_default(&group) && !context.is_admin() {
         return Err(refused(
             409,
             "SecurityGroupCannotRemoveDefault",
@@ -151,9 +156,10 @@ pub(crate) fn delete(tx: &mut Tx<'_>, context: &Context, id: SecurityGroupId) ->
         )
         .into());
     }
+    // A rule that names the group touches it too, so that none appears meanwhile.
     rows::touch(tx, id)?;
-    if ports::has_group(tx, id)? || rules::name_it(tx, id)? {
-        return Err(in_use(id).into());
+    for naming in rows::naming(tx, id)? {
+        changes::note(tx, Change::Rules(naming))?;
     }
     Ok(rows::delete(tx, id)?)
 }

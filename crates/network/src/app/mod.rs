@@ -1,6 +1,7 @@
 //! What is done to networks, subnets, ports and security groups; whose they are and who sees them.
 
 pub(crate) mod addresses;
+pub(crate) mod availability;
 pub(crate) mod dhcp;
 pub(crate) mod groups;
 pub(crate) mod networks;

@@ -102,20 +102,29 @@ fn segment(tx: &mut Tx<'_>, options: &Options, body: &mut Body) -> Result<String
         (Some(_), Some(name), _) if name.is_empty() || name.contains([':', '%']) => {
             return Err(invalid("physical_network is no name of a network").into());
         }
-        (Some("flat"), Some(name), None) => return Ok(format!("flat:{name}")),
-        (Some("flat"), Some(_), Some(_)) => {
-            return Err(invalid("segmentation_id prohibited for flat provider network").into());
+        (Some("flat"), Some(name), vlan) => {
+            let known = options.flat_networks.as_ref();
+            if known.is_some_and(Vec::is_empty) {
+                return Err(invalid("Flat provider networks are disabled").into());
+            }
+            if known.is_some_and(|known| !known.contains(&name)) {
+                return Err(unknown(&name, "flat").into());
+            }
+            if vlan.is_some() {
+                return Err(invalid("segmentation_id prohibited for flat provider network").into());
+            }
+            return Ok(format!("flat:{name}"));
         }
         (Some("flat"), None, _) => {
             return Err(invalid("physical_network required for flat provider network").into());
         }
+        (Some(_), Some(name), _) if !options.vlan_networks.contains(&name) => {
+            return Err(unknown(&name, "VLAN").into());
+        }
         (Some(_), Some(name), Some(vlan)) => return Ok(format!("vlan:{name}:{vlan}")),
         (Some(_), Some(name), None) => {
-            let mut ranges: Vec<_> =
+            let ranges: Vec<_> =
                 options.vlan_ranges.iter().filter(|(of, ..)| *of == name).cloned().collect();
-            if ranges.is_empty() {
-                ranges = vec![(name, 1, 4094)];
-            }
             return free_vlan(tx, &ranges, body);
         }
         (Some(_), None, Some(_)) => {
@@ -128,6 +137,12 @@ fn segment(tx: &mut Tx<'_>, options: &Options, body: &mut Body) -> Result<String
         (Some(_), None, None) => {}
     }
     free_vlan(tx, &options.vlan_ranges, body)
+}
+
+/// The refusal of a physical network that no option names.
+fn unknown(physical: &str, kind: &str) -> Fault {
+    let physical = physical.escape_debug();
+    invalid(format!("physical_network '{physical}' unknown for {kind} provider network"))
 }
 
 fn free_vlan(

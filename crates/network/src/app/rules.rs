@@ -18,15 +18,15 @@ pub(crate) const KIND: &str = "security_group_rule";
 
 /// What may be set.
 pub(crate) const ATTRIBUTES: &[Attribute] = &[
-    Attribute::required("security_group_id", values::uuid),
+    Attribute::required("security_group_id", values::text),
     Attribute::required("direction", values::direction),
     Attribute::new("description", values::text, empty).fixed(),
     Attribute::new("ethertype", values::ethertype, || json!("IPv4")).fixed(),
     Attribute::new("protocol", values::protocol, none).fixed(),
-    Attribute::new("port_range_min", values::range_end, none).fixed(),
-    Attribute::new("port_range_max", values::range_end, none).fixed(),
+    Attribute::new("port_range_min", values::any, none).fixed(),
+    Attribute::new("port_range_max", values::any, none).fixed(),
     Attribute::new("remote_ip_prefix", values::prefix_or_none, none).fixed(),
-    Attribute::new("remote_group_id", values::uuid_or_none, none).fixed(),
+    Attribute::new("remote_group_id", values::text_or_none, none).fixed(),
     Attribute::new("remote_address_group_id", values::only_none, none).fixed(),
 ];
 
@@ -53,13 +53,17 @@ pub(crate) fn create(
     now: i64,
 ) -> Result<Rule, Error> {
     let mut body = of_new(ATTRIBUTES, KIND, context, sent)?;
-    let id = parse_uuid_like(body["security_group_id"].as_str().unwrap_or_default());
-    let id = id.ok_or_else(|| not_found("security_group", &body["security_group_id"]))?;
+    for end in ["port_range_min", "port_range_max"] {
+        body.insert(end.into(), port_number(&body[end])?);
+    }
+    let id = group_id(&body["security_group_id"])?;
     let group = groups::seen(tx, context, id)?;
     body.remove("security_group_id");
     check(&body)?;
-    if let Some(remote) = body["remote_group_id"].as_str().and_then(parse_uuid_like) {
+    if !body["remote_group_id"].is_null() {
+        let remote = group_id(&body["remote_group_id"])?;
         groups::usable(tx, context, &group.project, remote)?;
+        body.insert("remote_group_id".into(), json!(remote));
     }
     for rule in rows::rules_of(tx, id)? {
         if same(&rule.record.body, &body) {
@@ -78,6 +82,30 @@ pub(crate) fn create(
     rows::insert_rule(tx, &rule)?;
     changes::note(tx, Change::Rules(id))?;
     Ok(rule)
+}
+
+/// The id of a group that a rule names; text that is no id names no group.
+fn group_id(value: &Value) -> Result<SecurityGroupId, Fault> {
+    let text = value.as_str().unwrap_or_default();
+    parse_uuid_like(text).ok_or_else(|| not_found("security_group", text.escape_debug()))
+}
+
+/// One end of a range of ports.
+fn port_number(value: &Value) -> Result<Value, Fault> {
+    let number = match value {
+        Value::Null => return Ok(Value::Null),
+        Value::String(text) => text.trim().parse().ok(),
+        other => other.as_i64(),
+    };
+    let number = number.filter(|number| (0..=65535).contains(number));
+    number.map(|number| json!(number)).ok_or_else(|| {
+        let sent = match value {
+            Value::String(text) => text.escape_debug().to_string(),
+            other => other.to_string(),
+        };
+        let words = format!("Invalid value for port {sent}");
+        refused(400, "SecurityGroupInvalidPortValue", words)
+    })
 }
 
 /// The number of a protocol that a rule names; none for any.
@@ -124,7 +152,8 @@ fn check(body: &Body) -> Result<(), Fault> {
         return Err(refused(
             400,
             "SecurityGroupMultipleRemoteEntites",
-            "Only remote_ip_prefix or remote_group_id or remote_address_group_id may be provided.",
+            "Only one of remote_ip_prefix or remote_group_id or remote_address_group_id may be \
+             provided.",
         ));
     }
     let six = body["ethertype"] == "IPv6";
@@ -143,10 +172,6 @@ fn check(body: &Body) -> Result<(), Fault> {
     if least.is_none() && most.is_none() {
         return Ok(());
     }
-    let no_range = || {
-        let shown = |end: Option<i64>| end.map_or("None".to_owned(), |end| end.to_string());
-        format!("port_range_min ({}) and port_range_max ({})", shown(least), shown(most))
-    };
     match protocol {
         None => Err(refused(
             400,
@@ -190,10 +215,7 @@ fn check(body: &Body) -> Result<(), Fault> {
                 _ => Err(refused(
                     400,
                     "SecurityGroupInvalidPortRange",
-                    format!(
-                        "For TCP/UDP protocols, port_range_min must be <= port_range_max: {}",
-                        no_range()
-                    ),
+                    "For TCP/UDP protocols, port_range_min must be <= port_range_max",
                 )),
             }
         }
@@ -201,8 +223,8 @@ fn check(body: &Body) -> Result<(), Fault> {
             400,
             "SecurityGroupInvalidProtocolForPort",
             format!(
-                "Invalid protocol {other} for port range, only supported for TCP, UDP, UDPLITE, SCTP and \
-             DCCP."
+                "Ports cannot be specified for protocol {other}. Ports are only supported for DCCP, \
+                 SCTP, TCP, UDP, UDPLITE."
             ),
         )),
     }
@@ -227,13 +249,6 @@ pub(crate) fn delete(
     let rule = seen(tx, context, id)?;
     changes::note(tx, Change::Rules(rule.group))?;
     Ok(rows::delete_rule(tx, rule.record.id)?)
-}
-
-/// Whether rules of other groups speak of the group.
-pub(crate) fn name_it(tx: &mut Tx<'_>, id: SecurityGroupId) -> Result<bool, Error> {
-    let text = json!(id);
-    let mut all = rows::list_rules(tx, None)?.into_iter();
-    Ok(all.any(|rule| rule.group != id && rule.record.body["remote_group_id"] == text))
 }
 
 pub(crate) fn views(tx: &mut Tx<'_>, context: &Context) -> Result<Vec<Body>, Error> {

@@ -51,8 +51,13 @@ statements! {
         WHERE CAST(?1 AS TEXT) IS NULL OR g.project_id = ?1 ORDER BY r.seq";
     /// A rule goes.
     DELETE_RULE = "DELETE FROM security_group_rules WHERE id = ?1";
-    /// The rules of a group go.
+    /// Other groups with rules that name the group as their remote end.
+    NAMING = "SELECT DISTINCT security_group_id FROM security_group_rules
+        WHERE remote_group_id = ?1 AND security_group_id <> ?1";
+    /// Removes the rules of a group.
     DELETE_RULES = "DELETE FROM security_group_rules WHERE security_group_id = ?1";
+    /// Removes the rules that name a group as their remote end.
+    DELETE_NAMING = "DELETE FROM security_group_rules WHERE remote_group_id = ?1";
 }
 
 fn rule(row: &Row) -> Result<Rule, Error> {
@@ -98,8 +103,15 @@ pub(crate) fn list(tx: &mut Tx<'_>, viewer: Option<&str>) -> Result<Vec<Group>, 
     tx.rows(LIST, params![viewer])?.iter().map(|row| record(row, 0)).collect()
 }
 
+/// Other groups with rules that name the group as their remote end.
+pub(crate) fn naming(tx: &mut Tx<'_>, id: SecurityGroupId) -> Result<Vec<SecurityGroupId>, Error> {
+    tx.rows(NAMING, params![id])?.iter().map(|row| row.id(0)).collect()
+}
+
+/// Removes a group, its rules, and the rules of other groups that name it, as Neutron does.
 pub(crate) fn delete(tx: &mut Tx<'_>, id: SecurityGroupId) -> Result<(), Error> {
     tx.execute(DELETE_RULES, params![id])?;
+    tx.execute(DELETE_NAMING, params![id])?;
     tx.execute(DELETE, params![id]).map(|_| ())
 }
 

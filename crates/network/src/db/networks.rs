@@ -11,16 +11,17 @@ pub(crate) type Network = Record<NetworkKind>;
 statements! {
     /// A new one.
     INSERT = "INSERT INTO networks (id, project_id, shared, segment, body, revision, created_at,
-        updated_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+        updated_at, external) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
     /// What a user may change.
-    UPDATE = "UPDATE networks SET shared = ?2, body = ?3, revision = ?4, updated_at = ?5
-        WHERE id = ?1";
+    UPDATE = "UPDATE networks SET shared = ?2, body = ?3, revision = ?4, updated_at = ?5,
+        external = ?6 WHERE id = ?1";
     /// One.
     FIND = "SELECT id, project_id, body, revision, created_at, updated_at FROM networks
         WHERE id = ?1";
     /// Those that a project sees; all without one.
     LIST = "SELECT id, project_id, body, revision, created_at, updated_at FROM networks
-        WHERE CAST(?1 AS TEXT) IS NULL OR project_id = ?1 OR shared = 1 ORDER BY seq";
+        WHERE CAST(?1 AS TEXT) IS NULL OR project_id = ?1 OR shared = 1 OR external = 1
+        ORDER BY seq";
     /// VLANs in use, of a physical network.
     SEGMENTS = "SELECT segment FROM networks WHERE segment LIKE ?1";
     /// Who answers for addresses there.
@@ -41,6 +42,7 @@ pub(crate) fn insert(tx: &mut Tx<'_>, network: &Network, segment: &str) -> Resul
         network.revision,
         network.created_at,
         network.updated_at,
+        network.flag("router:external"),
     ];
     tx.execute(INSERT, values).map(|_| ())
 }
@@ -52,6 +54,7 @@ pub(crate) fn update(tx: &mut Tx<'_>, network: &Network) -> Result<(), Error> {
         text(&network.body)?,
         network.revision,
         network.updated_at,
+        network.flag("router:external"),
     ];
     tx.execute(UPDATE, values).map(|_| ())
 }

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use kilonova_ids::{ArqId, NetworkId, PortId, PortKind, ServerId, SubnetId};
+use kilonova_ids::{ArqId, NetworkId, PortId, PortKind, SecurityGroupId, ServerId, SubnetId};
 use kilonova_store::{Error, Row, Tx, params, statements};
 
 use super::{changes, record, text};
@@ -74,8 +74,8 @@ statements! {
         WHERE p.server_id IS NOT NULL AND a.address LIKE ?1 ESCAPE '\\'";
     /// Ports of a network, some.
     ON_NETWORK = "SELECT id FROM ports WHERE network_id = ?1 ORDER BY seq LIMIT 10";
-    /// A port that a security group is set on.
-    WITH_TEXT = "SELECT id FROM ports WHERE body LIKE ?1 LIMIT 1";
+    /// A port that has a security group.
+    WITH_GROUP = "SELECT port_id FROM port_groups WHERE group_id = ?1 LIMIT 1";
     /// The addresses in use, from one to another.
     TAKEN = "SELECT address_key FROM port_addresses WHERE subnet_id = ?1 AND address_key >= ?2
         AND address_key <= ?3 ORDER BY address_key LIMIT 256";
@@ -200,8 +200,8 @@ pub(crate) fn on_network(tx: &mut Tx<'_>, network: NetworkId) -> Result<Vec<Stri
     tx.rows(ON_NETWORK, params![network])?.iter().map(|row| row.string(0)).collect()
 }
 
-pub(crate) fn has_group(tx: &mut Tx<'_>, group: impl std::fmt::Display) -> Result<bool, Error> {
-    Ok(tx.row(WITH_TEXT, params![format!("%\"{group}\"%")])?.is_some())
+pub(crate) fn has_group(tx: &mut Tx<'_>, group: SecurityGroupId) -> Result<bool, Error> {
+    Ok(tx.row(WITH_GROUP, params![group])?.is_some())
 }
 
 pub(crate) fn taken(tx: &mut Tx<'_>, subnet: SubnetId, range: Range) -> Result<Vec<u128>, Error> {

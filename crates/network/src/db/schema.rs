@@ -6,7 +6,9 @@
 use kilonova_store::Migration;
 
 /// The schema, step by step.
-pub const MIGRATIONS: &[Migration] = &[Migration {
+pub const MIGRATIONS: &[Migration] = &[TABLES, EXTERNAL];
+
+const TABLES: Migration = Migration {
     name: "network-1-tables",
     sql: "
 CREATE TABLE networks (
@@ -63,4 +65,13 @@ CREATE TABLE network_quotas (
     PRIMARY KEY (project_id, resource)
 );
 ",
-}];
+};
+
+/// Networks that lead outside are in everybody's lists.
+const EXTERNAL: Migration = Migration {
+    name: "network-2-external",
+    sql: "
+ALTER TABLE networks ADD COLUMN external BIGINT NOT NULL DEFAULT 0;
+UPDATE networks SET external = 1 WHERE body LIKE '%\"router:external\":true%';
+",
+};

@@ -32,7 +32,10 @@ statements! {
     /// Those that a project sees; all without one.
     LIST = "SELECT s.id, s.project_id, s.body, s.revision, s.created_at, s.updated_at, s.network_id,
         s.cursor FROM subnets s JOIN networks n ON n.id = s.network_id
-        WHERE CAST(?1 AS TEXT) IS NULL OR s.project_id = ?1 OR n.shared = 1 ORDER BY s.seq";
+        WHERE CAST(?1 AS TEXT) IS NULL OR s.project_id = ?1 OR n.shared = 1 OR n.external = 1
+        ORDER BY s.seq";
+    /// How many addresses of a subnet are in use.
+    USED = "SELECT COUNT(*) FROM port_addresses WHERE subnet_id = ?1";
     /// Gone.
     DELETE = "DELETE FROM subnets WHERE id = ?1";
 }
@@ -75,6 +78,11 @@ pub(crate) fn of_network(tx: &mut Tx<'_>, network: NetworkId) -> Result<Vec<Subn
 
 pub(crate) fn list(tx: &mut Tx<'_>, viewer: Option<&str>) -> Result<Vec<Subnet>, Error> {
     tx.rows(LIST, params![viewer])?.iter().map(read).collect()
+}
+
+/// How many addresses of a subnet are in use.
+pub(crate) fn used(tx: &mut Tx<'_>, id: SubnetId) -> Result<i64, Error> {
+    tx.row(USED, params![id])?.map_or(Ok(0), |row| row.int(0))
 }
 
 pub(crate) fn delete(tx: &mut Tx<'_>, id: SubnetId) -> Result<(), Error> {

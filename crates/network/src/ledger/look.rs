@@ -69,9 +69,11 @@ pub fn network(tx: &mut Tx<'_>, id: NetworkId) -> Result<Option<NetworkFacts>, E
     Ok(Some(facts(&network, has_subnets)))
 }
 
-/// The networks that a project's servers can be put on: its own, and the shared ones.
+/// The networks that a project's servers can be put on: its own, and the shared ones. One that only
+/// leads outside is not among them.
 pub fn available(tx: &mut Tx<'_>, project: &str) -> Result<Vec<NetworkFacts>, Error> {
-    let all = networks::list(tx, Some(project))?;
+    let mut all = networks::list(tx, Some(project))?;
+    all.retain(|network| network.project == project || network.flag("shared"));
     let mut found = Vec::with_capacity(all.len());
     for network in &all {
         let has_subnets = !subnets::of_network(tx, network.id)?.is_empty();

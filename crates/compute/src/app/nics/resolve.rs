@@ -168,7 +168,10 @@ pub(super) fn one(tx: &mut Tx<'_>, context: &Context, line: &Line) -> Result<Wan
     }
     let id = line.network.ok_or_else(|| no_network("None"))?;
     let may_use = |network: &NetworkFacts| {
-        network.shared || context.is_admin() || network.project == context.project_id
+        network.shared
+            || network.external
+            || context.is_admin()
+            || network.project == context.project_id
     };
     let network = networks::network(tx, id)?.filter(may_use).ok_or_else(|| no_network(id))?;
     if network.external && !context.is_admin() {

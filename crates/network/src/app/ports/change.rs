@@ -9,7 +9,10 @@ use serde_json::{Value, json};
 
 use super::super::addresses::{self, FixedIp};
 use super::super::{dhcp, networks};
-use super::{ATTRIBUTES, KIND, fixed_ips, kept, mac_in_use, on_own_network, secure, seen, told};
+use super::{
+    ATTRIBUTES, KIND, fixed_ips, kept, mac_in_use, on_own_network, secure, seen,
+    serves_the_network, told,
+};
 use crate::Error;
 use crate::attributes::of_change;
 use crate::db::ports::{self as rows, Port};
@@ -35,6 +38,9 @@ pub(crate) fn update(
         if set.contains_key(special) {
             on_own_network(context, &network, &format!("update_port:{special}"))?;
         }
+    }
+    if serves_the_network(&set) {
+        on_own_network(context, &network, "update_port:device_owner")?;
     }
     attached(&port, &set)?;
     let mut whole = port.record.body.clone();

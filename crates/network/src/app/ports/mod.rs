@@ -95,6 +95,9 @@ pub(crate) fn create(
             on_own_network(context, &network, &format!("create_port:{special}"))?;
         }
     }
+    if serves_the_network(sent) {
+        on_own_network(context, &network, "create_port:device_owner")?;
+    }
     quotas::check(tx, &project, quotas::PORT, 1)?;
     if !sent.contains_key("port_security_enabled") {
         body.insert("port_security_enabled".into(), json!(network.flag("port_security_enabled")));
@@ -188,6 +191,11 @@ fn random_mac() -> String {
 fn kept(mut body: Body) -> Body {
     body.retain(|key, _| !APART.contains(&key.as_str()));
     body
+}
+
+/// Whether the request names a port as one of the network's own services.
+fn serves_the_network(sent: &Body) -> bool {
+    sent.get("device_owner").and_then(Value::as_str).is_some_and(|own| own.starts_with("network:"))
 }
 
 /// What could harm others on the network is for its owner.
