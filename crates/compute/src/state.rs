@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use kilonova_access::Enforcer;
 use kilonova_image::Images;
 use kilonova_placement::World;
 use kilonova_store::{Store, Tx};
+use kilonova_wire::Dialect;
 use kilonova_wire::time::now_micros;
 
 use crate::app::fleet::Fleet;
@@ -23,6 +25,8 @@ pub struct Compute {
     pub options: Arc<Options>,
     /// The bytes of images, where this process has them.
     pub images: Option<Images>,
+    /// Who may do what.
+    pub policy: Enforcer,
 }
 
 impl Compute {
@@ -31,8 +35,9 @@ impl Compute {
     /// # Errors
     /// The database's.
     pub async fn open(store: Store, world: World) -> Result<Self, Error> {
-        let compute =
-            Self { store, world, fleet: Fleet::default(), options: Arc::default(), images: None };
+        let policy = Enforcer::of(crate::RULES, Dialect::Compute);
+        let (fleet, options, images) = (Fleet::default(), Arc::default(), None);
+        let compute = Self { store, world, fleet, options, images, policy };
         for row in compute.store.read(crate::db::fleet::all).await? {
             compute.fleet.refresh(&row);
         }
@@ -44,6 +49,13 @@ impl Compute {
     #[must_use]
     pub fn with_options(mut self, options: Options) -> Self {
         self.options = Arc::new(options);
+        self
+    }
+
+    /// With the policy that the operator configured, in place of upstream's defaults.
+    #[must_use]
+    pub fn with_policy(mut self, policy: Enforcer) -> Self {
+        self.policy = policy;
         self
     }
 

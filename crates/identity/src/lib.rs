@@ -30,9 +30,11 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use fernet::MultiFernet;
+use kilonova_access::Enforcer;
 use kilonova_store::{Store, Tx};
+use kilonova_wire::Dialect;
 
-pub use api::{routes, service};
+pub use api::{RULES, routes, service};
 pub use app::has_admin;
 pub use catalog::CatalogEntry;
 pub use db::{MIGRATIONS, statements};
@@ -74,6 +76,7 @@ impl Default for Options {
 pub struct Identity {
     store: Store,
     inner: Arc<Inner>,
+    policy: Enforcer,
 }
 
 struct Inner {
@@ -104,7 +107,20 @@ impl Identity {
                 catalog: RwLock::default(),
                 token_expiration: lifetime,
             }),
+            policy: Enforcer::of(RULES, Dialect::Identity),
         })
+    }
+
+    /// With the policy that the operator configured, in place of upstream's defaults.
+    #[must_use]
+    pub fn with_policy(mut self, policy: Enforcer) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Who may do what.
+    pub fn policy(&self) -> &Enforcer {
+        &self.policy
     }
 
     /// Sets the catalog that logins are answered with.

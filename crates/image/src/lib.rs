@@ -22,10 +22,12 @@ mod record;
 use std::path::Path;
 use std::sync::Arc;
 
+use kilonova_access::Enforcer;
 use kilonova_ids::ImageId;
 use kilonova_store::{Store, Tx};
+use kilonova_wire::Dialect;
 
-pub use api::{routes, service};
+pub use api::{RULES, routes, service};
 pub use app::Piece;
 pub use db::{MIGRATIONS, statements};
 pub use error::Error;
@@ -53,6 +55,7 @@ pub struct Images {
     store: Store,
     directory: Arc<Directory>,
     size_cap: u64,
+    policy: Enforcer,
 }
 
 impl Images {
@@ -75,9 +78,23 @@ impl Images {
     ) -> Result<Self, Error> {
         let path = directory.to_owned();
         let directory = app::blocking(move || Directory::open(&path)).await??;
-        let images = Self { store, directory: Arc::new(directory), size_cap: options.size_cap };
+        let policy = Enforcer::of(RULES, Dialect::Image);
+        let (directory, size_cap) = (Arc::new(directory), options.size_cap);
+        let images = Self { store, directory, size_cap, policy };
         images.recover().await?;
         Ok(images)
+    }
+
+    /// With the policy that the operator configured, in place of upstream's defaults.
+    #[must_use]
+    pub fn with_policy(mut self, policy: Enforcer) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Who may do what.
+    pub fn policy(&self) -> &Enforcer {
+        &self.policy
     }
 }
 

@@ -24,6 +24,8 @@ pub(crate) fn context(body: &Value) -> Option<Context> {
         project_name: text(&token["project"]["name"]),
         system: token["system"]["all"].as_bool() == Some(true),
         domain_id: text(&token["domain"]["id"]),
+        user_domain_id: text(&token["user"]["domain"]["id"]),
+        project_domain_id: text(&token["project"]["domain"]["id"]),
         roles: token["roles"]
             .as_array()
             .into_iter()

@@ -25,9 +25,11 @@ mod values;
 
 use std::sync::Arc;
 
+use kilonova_access::Enforcer;
 use kilonova_store::Store;
+use kilonova_wire::Dialect;
 
-pub use api::{routes, service};
+pub use api::{RULES, routes, service};
 pub use db::{MIGRATIONS, statements};
 pub use error::Error;
 pub use options::Options;
@@ -37,6 +39,7 @@ pub use options::Options;
 pub struct Networks {
     store: Store,
     options: Arc<Options>,
+    policy: Enforcer,
 }
 
 impl Networks {
@@ -47,6 +50,19 @@ impl Networks {
 
     /// [`Networks::new`] with what the operator decided.
     pub fn with_options(store: Store, options: Options) -> Self {
-        Self { store, options: Arc::new(options) }
+        let policy = Enforcer::of(RULES, Dialect::Network);
+        Self { store, options: Arc::new(options), policy }
+    }
+
+    /// With the policy that the operator configured, in place of upstream's defaults.
+    #[must_use]
+    pub fn with_policy(mut self, policy: Enforcer) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Who may do what.
+    pub fn policy(&self) -> &Enforcer {
+        &self.policy
     }
 }

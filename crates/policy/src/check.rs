@@ -2,7 +2,30 @@
 
 use std::fmt;
 
+use regex::Regex;
+
 use crate::{Credentials, Pattern, Target};
+
+/// What a field of the object is compared with.
+#[derive(Debug, Clone)]
+pub enum Wanted {
+    /// The value is this text.
+    Is(String),
+    /// The value begins with a match.
+    Begins(Regex),
+}
+
+impl PartialEq for Wanted {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Is(a), Self::Is(b)) => a == b,
+            (Self::Begins(a), Self::Begins(b)) => a.as_str() == b.as_str(),
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Wanted {}
 
 /// One rule, or a part of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +46,9 @@ pub enum Check {
     Role(Pattern),
     /// `'text':VALUE`: the value is that text.
     Literal(String, Pattern),
+    /// `field:RESOURCE:NAME=VALUE` or `…=~EXPRESSION`, as Neutron has them: a field of the object. The
+    /// resource is only for the reader.
+    Field(String, String, Wanted),
     /// `attribute:VALUE`: the caller's attribute is, or holds, the value.
     Attribute(String, Pattern),
 }
@@ -44,6 +70,13 @@ impl Check {
             Self::Rule(name) => rule(name),
             Self::Role(name) => name.fill(target).is_some_and(|name| who.has_role(&name)),
             Self::Literal(text, value) => value.fill(target).is_some_and(|value| value == *text),
+            Self::Field(_, name, wanted) => {
+                let found = target.iter().find(|(have, _)| have == name);
+                found.is_some_and(|(_, value)| match wanted {
+                    Wanted::Is(text) => value == text,
+                    Wanted::Begins(expression) => expression.is_match(value),
+                })
+            }
             Self::Attribute(name, value) => {
                 value.fill(target).is_some_and(|value| who.has(name, &value))
             }
@@ -59,7 +92,33 @@ impl Check {
             _ => {}
         }
     }
+
+    /// Replaces `is_admin:True` by what decides it: the rule `context_is_admin` of a service that has
+    /// one, or else the role.
+    pub(crate) fn with_admin(self, by_rule: bool) -> Self {
+        let each = |parts: Vec<Self>| parts.into_iter().map(|p| p.with_admin(by_rule)).collect();
+        match self {
+            Self::Not(inner) => Self::Not(Box::new(inner.with_admin(by_rule))),
+            Self::All(parts) => Self::All(each(parts)),
+            Self::Any(parts) => Self::Any(each(parts)),
+            Self::Attribute(name, value) if name == "is_admin" => {
+                let admin = match by_rule {
+                    true => Self::Rule(ADMIN_RULE.to_owned()),
+                    false => Self::Role(Pattern::text("admin")),
+                };
+                match value.to_string().as_str() {
+                    "True" => admin,
+                    "False" => Self::Not(Box::new(admin)),
+                    _ => Self::Nobody,
+                }
+            }
+            other => other,
+        }
+    }
 }
+
+/// The rule by which Nova, Glance and Neutron decide who is an administrator.
+pub(crate) const ADMIN_RULE: &str = "context_is_admin";
 
 fn joined(f: &mut fmt::Formatter<'_>, parts: &[Check], word: &str) -> fmt::Result {
     f.write_str("(")?;
@@ -84,6 +143,12 @@ impl fmt::Display for Check {
             Self::Rule(name) => write!(f, "rule:{name}"),
             Self::Role(name) => write!(f, "role:{name}"),
             Self::Literal(text, value) => write!(f, "'{text}':{value}"),
+            Self::Field(resource, name, Wanted::Is(text)) => {
+                write!(f, "field:{resource}:{name}={text}")
+            }
+            Self::Field(resource, name, Wanted::Begins(expression)) => {
+                write!(f, "field:{resource}:{name}=~{expression}")
+            }
             Self::Attribute(name, value) => write!(f, "{name}:{value}"),
         }
     }

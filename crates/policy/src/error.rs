@@ -22,6 +22,9 @@ pub enum Problem {
         /// What there is.
         known: String,
     },
+    /// A comparison with a field that is none.
+    #[error("`{0}`: after field: comes RESOURCE:NAME=VALUE or RESOURCE:NAME=~EXPRESSION")]
+    Field(String),
     /// A `%` that is not `%(name)s`.
     #[error("`{0}`: after a % comes (NAME)s, or another %")]
     Pattern(String),
@@ -46,6 +49,17 @@ pub enum Error {
         /// What is wrong.
         problem: Problem,
     },
+    /// What is wrong is in an operator's file.
+    #[error("{file}: {error}")]
+    In {
+        /// Which file.
+        file: String,
+        /// What is wrong.
+        error: Box<Error>,
+    },
+    /// A rule that is no service's and that no other rule uses: most likely misspelt.
+    #[error("{0} is no rule of a service, and no other rule uses it")]
+    Unused(String),
     /// A name that looks like an operation and is none.
     #[error("{0} is no operation and no rule of this service")]
     NoOperation(String),

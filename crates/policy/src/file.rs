@@ -27,15 +27,67 @@ pub struct Override {
     pub written: Written,
     /// Where it stands.
     pub line: usize,
+    /// In which file; empty when it was read from a text.
+    pub file: String,
 }
 
 impl Override {
-    pub(crate) fn check(&self) -> Result<Check, Problem> {
+    /// The rules that this one names.
+    ///
+    /// # Errors
+    /// Its text is wrong.
+    pub fn needs(&self) -> Result<Vec<String>, Error> {
+        let mut names = Vec::new();
+        self.parsed()?.named(&mut |name| names.push(name.to_owned()));
+        Ok(names)
+    }
+
+    /// The rule's name and line, as errors have them.
+    pub fn place(&self) -> String {
+        format!("{} (line {})", self.name, self.line)
+    }
+
+    /// The error, with the file.
+    #[must_use]
+    pub fn blame(&self, error: Error) -> Error {
+        match self.file.is_empty() {
+            true => error,
+            false => Error::In { file: self.file.clone(), error: Box::new(error) },
+        }
+    }
+
+    /// [`Override::blame`] for an error that does not name the line itself.
+    pub(crate) fn blame_line(&self, error: Error) -> Error {
+        match self.file.is_empty() {
+            true => error,
+            false => {
+                let file = format!("{}: line {}", self.file, self.line);
+                Error::In { file, error: Box::new(error) }
+            }
+        }
+    }
+
+    pub(crate) fn parsed(&self) -> Result<Check, Error> {
+        self.check().map_err(|problem| self.blame(Error::Rule { rule: self.place(), problem }))
+    }
+
+    fn check(&self) -> Result<Check, Problem> {
         match &self.written {
             Written::Text(text) => parse(text),
             Written::List(list) => parse_list(list),
         }
     }
+}
+
+/// [`read`] for a text that is a file's.
+///
+/// # Errors
+/// As [`read`], with the file's name.
+pub fn read_from(file: &str, text: &str) -> Result<Vec<Override>, Error> {
+    let mut rules =
+        read(text).map_err(|error| Error::In { file: file.to_owned(), error: Box::new(error) })?;
+    rules.iter_mut().for_each(|rule| rule.file = file.to_owned());
+    Ok(rules)
 }
 
 /// Reads a policy file; an empty one overrides nothing.
@@ -68,7 +120,7 @@ pub fn read(text: &str) -> Result<Vec<Override>, Error> {
             Event::SequenceStart(..) => Written::List(events.list()?),
             other => Written::Text(events.text(other)?),
         };
-        rules.push(Override { name, written, line });
+        rules.push(Override { name, written, line, file: String::new() });
     }
     loop {
         match events.next()? {

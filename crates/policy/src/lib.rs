@@ -11,12 +11,14 @@ mod file;
 mod parse;
 mod pattern;
 mod policy;
+mod share;
 mod who;
 
-pub use check::Check;
+pub use check::{Check, Wanted};
 pub use error::{Error, Problem};
-pub use file::{Override, Written, read};
+pub use file::{Override, Written, read, read_from};
 pub use parse::{parse, parse_list};
 pub use pattern::Pattern;
 pub use policy::{Defaults, Policy, Rule};
+pub use share::share;
 pub use who::{ATTRIBUTES, Credentials, Scope, Target};

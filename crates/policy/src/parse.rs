@@ -7,7 +7,9 @@
 use std::iter::Peekable;
 use std::vec::IntoIter;
 
-use crate::{ATTRIBUTES, Check, Pattern, Problem};
+use regex::Regex;
+
+use crate::{ATTRIBUTES, Check, Pattern, Problem, Wanted};
 
 /// Parentheses and `not` within each other.
 const DEPTH: usize = 64;
@@ -146,6 +148,7 @@ fn single(text: &str) -> Result<Check, Problem> {
     match kind {
         "rule" => Ok(Check::Rule(value.to_owned())),
         "role" => Ok(Check::Role(Pattern::parse(value)?)),
+        "field" => field(text, value),
         "http" | "https" => Err(Problem::Unsupported(kind.to_owned())),
         _ => match literal(kind) {
             Some(text) => Ok(Check::Literal(text, Pattern::parse(value)?)),
@@ -155,6 +158,21 @@ fn single(text: &str) -> Result<Check, Problem> {
             None => Err(Problem::Attribute { name: kind.to_owned(), known: ATTRIBUTES.join(", ") }),
         },
     }
+}
+
+/// `RESOURCE:NAME=VALUE`; the name may hold colons.
+fn field(text: &str, rest: &str) -> Result<Check, Problem> {
+    let wrong = || Problem::Field(text.to_owned());
+    let (resource, rest) = rest.split_once(':').ok_or_else(wrong)?;
+    let (name, value) = rest.split_once('=').ok_or_else(wrong)?;
+    let wanted = match value.strip_prefix('~') {
+        None => Wanted::Is(value.to_owned()),
+        Some(expression) => {
+            let anchored = Regex::new(&format!(r"\A(?:{expression})"));
+            Wanted::Begins(anchored.map_err(|_| wrong())?)
+        }
+    };
+    Ok(Check::Field(resource.to_owned(), name.to_owned(), wanted))
 }
 
 /// A quoted text, a whole number, or one of Python's three names for yes, no and nothing.
@@ -205,6 +223,8 @@ mod tests {
             ("True:%(enabled)s", "'True':%(enabled)s"),
             ("07:%(n)s", "'7':%(n)s"),
             ("rule:a:b", "rule:a:b"),
+            ("field:networks:router:external=True", "field:networks:router:external=True"),
+            ("field:port:device_owner=~^net:", r"field:port:device_owner=~\A(?:^net:)"),
         ] {
             assert_eq!(shown(text), tree, "{text}");
         }
@@ -227,6 +247,8 @@ mod tests {
             ("projekt_id:%(project_id)s", "no attribute `projekt_id`"),
             ("'a:%(x)s", "no attribute `'a`"),
             ("role:%x", "after a % comes"),
+            ("field:networks", "RESOURCE:NAME=VALUE"),
+            ("field:port:owner=~[", "RESOURCE:NAME=VALUE"),
         ] {
             assert!(shown(text).contains(why), "{text}: {}", shown(text));
         }

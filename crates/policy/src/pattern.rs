@@ -45,6 +45,11 @@ impl Pattern {
         Ok(Self(pieces))
     }
 
+    /// A text without places.
+    pub(crate) fn text(text: &str) -> Self {
+        Self(vec![Piece::Text(text.to_owned())])
+    }
+
     /// The text for one target; none when the target lacks a value.
     pub fn fill(&self, target: Target<'_>) -> Option<Cow<'_, str>> {
         if let [Piece::Text(text)] = self.0.as_slice() {

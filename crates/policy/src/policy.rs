@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::check::ADMIN_RULE;
 use crate::{Check, Credentials, Error, Override, Problem, Scope, Target, parse};
 
 /// Rules that may need each other in a row.
@@ -54,24 +55,24 @@ impl Policy {
     /// A text that is wrong, an operation that does not exist, a rule that is not defined, a circle.
     pub fn build(rules: &[Rule], own: &[Override], defaults: Defaults) -> Result<Self, Error> {
         let mut entries = HashMap::new();
+        let has_rule = rules.iter().any(|rule| rule.name == ADMIN_RULE);
+        let by_rule = |name: &str| has_rule && name != ADMIN_RULE;
         for rule in rules {
             let wrong = |problem: Problem| Error::Rule { rule: rule.name.to_owned(), problem };
             let mut check = parse(rule.check).map_err(wrong)?;
             if let Some(old) = rule.deprecated.filter(|_| !defaults.new_only) {
                 check = Check::Any(vec![check, parse(old).map_err(wrong)?]);
             }
+            let check = check.with_admin(by_rule(rule.name));
             let scopes = if defaults.scope { rule.scopes } else { &[] };
             entries.insert(rule.name.to_owned(), Entry { check, scopes });
         }
         for rule in own {
-            let check = rule.check().map_err(|problem| Error::Rule {
-                rule: format!("{} (line {})", rule.name, rule.line),
-                problem,
-            })?;
+            let check = rule.parsed()?.with_admin(by_rule(&rule.name));
             match entries.get_mut(&rule.name) {
                 Some(entry) => entry.check = check,
                 None if is_operation(&rule.name, rules) => {
-                    return Err(Error::NoOperation(format!("{} (line {})", rule.name, rule.line)));
+                    return Err(rule.blame(Error::NoOperation(rule.place())));
                 }
                 None => {
                     entries.insert(rule.name.clone(), Entry { check, scopes: &[] });
@@ -79,8 +80,25 @@ impl Policy {
             }
         }
         let policy = Self { rules: entries };
-        policy.resolve()?;
+        policy.resolve(own)?;
         Ok(policy)
+    }
+
+    /// A policy that lets nobody do anything.
+    pub fn none() -> Self {
+        Self { rules: HashMap::new() }
+    }
+
+    /// Whether there is such a rule.
+    pub fn knows(&self, rule: &str) -> bool {
+        self.rules.contains_key(rule)
+    }
+
+    /// Whether the caller is an administrator by the service's own rule for that; nothing when the
+    /// service has none.
+    pub fn is_admin(&self, who: &Credentials<'_>) -> Option<bool> {
+        let entry = self.rules.get(ADMIN_RULE)?;
+        Some(self.holds(&entry.check, who, &[]))
     }
 
     /// Whether the caller may do what the rule is for. A rule that is not there lets nobody.
@@ -96,12 +114,25 @@ impl Policy {
         })
     }
 
-    /// Every name is defined, and no rule needs itself.
-    fn resolve(&self) -> Result<(), Error> {
+    /// Every name is defined, and no rule needs itself. What is wrong is an operator's doing, as a
+    /// service's own rules are whole: the error says where the first of these rules stands.
+    fn resolve(&self, own: &[Override]) -> Result<(), Error> {
         let mut names: Vec<&str> = self.rules.keys().map(String::as_str).collect();
         names.sort_unstable();
         let mut fine = HashSet::new();
-        names.into_iter().try_for_each(|name| self.visit(name, &mut Vec::new(), &mut fine))
+        names.into_iter().try_for_each(|name| {
+            let mut path = Vec::new();
+            self.visit(name, &mut path, &mut fine).map_err(|error| {
+                let last = path
+                    .iter()
+                    .rev()
+                    .find_map(|on_path| own.iter().find(|rule| rule.name == **on_path));
+                match last {
+                    Some(rule) => rule.blame_line(error),
+                    None => error,
+                }
+            })
+        })
     }
 
     /// Follows what a rule needs; `path` is how it came to this one.
@@ -138,7 +169,7 @@ impl Policy {
 }
 
 /// Whether a name is in the namespace of the service's operations: `placement:…`.
-fn is_operation(name: &str, rules: &[Rule]) -> bool {
+pub(crate) fn is_operation(name: &str, rules: &[Rule]) -> bool {
     let namespace = |name: &str| name.split_once(':').map(|(before, _)| before.to_owned());
     namespace(name).is_some_and(|own| {
         rules.iter().any(|rule| namespace(rule.name).is_some_and(|known| known == own))
@@ -172,14 +203,7 @@ mod tests {
 
     fn asks(policy: &Policy, roles: &[&str], project: &str, scope: Scope) -> bool {
         let roles: Vec<String> = roles.iter().map(|role| (*role).to_owned()).collect();
-        let who = Credentials {
-            user_id: "u",
-            project_id: "p",
-            domain_id: "",
-            roles: &roles,
-            service_roles: &[],
-            scope,
-        };
+        let who = Credentials { user_id: "u", project_id: "p", roles: &roles, scope, ..NOBODY };
         policy.allows("shop:list", &who, &[("project_id", project)])
     }
 
@@ -212,10 +236,12 @@ mod tests {
     const NOBODY: Credentials<'static> = Credentials {
         user_id: "",
         project_id: "",
-        domain_id: "",
         roles: &[],
         service_roles: &[],
         scope: Scope::Project,
+        domain_id: "",
+        user_domain_id: "",
+        project_domain_id: "",
     };
 
     #[test]

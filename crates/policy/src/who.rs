@@ -1,26 +1,33 @@
 //! Who asks, and for what.
 
-/// What a caller has that rules may name before the colon.
-pub const ATTRIBUTES: [&str; 10] = [
+/// What a caller has that rules may name before the colon. Each service of upstream hands its rules
+/// a slightly different set; this is the union.
+pub const ATTRIBUTES: [&str; 19] = [
     "user_id",
+    "user",
     "project_id",
-    "domain_id",
-    "token.domain.id",
-    "token.project.domain.id",
+    "tenant_id",
+    "tenant",
     "roles",
     "service_roles",
     "system_scope",
+    "domain_id",
+    "user_domain_id",
+    "project_domain_id",
+    "token.user.id",
+    "token.user.domain.id",
+    "token.domain.id",
+    "token.project.id",
+    "token.project.domain.id",
     "is_admin",
     "is_admin_project",
+    "is_public_api",
 ];
-
-/// The only domain, in which every project is.
-const DOMAIN: &str = "default";
 
 /// What a token is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scope {
-    /// One project.
+    /// One project, or nothing.
     #[default]
     Project,
     /// One domain.
@@ -44,6 +51,10 @@ pub struct Credentials<'a> {
     pub service_roles: &'a [String],
     /// What the token is for.
     pub scope: Scope,
+    /// The domain of the user.
+    pub user_domain_id: &'a str,
+    /// The domain of the project; empty when the token is for no project.
+    pub project_domain_id: &'a str,
 }
 
 impl Credentials<'_> {
@@ -61,13 +72,12 @@ impl Credentials<'_> {
     pub(crate) fn has(&self, attribute: &str, value: &str) -> bool {
         let one = |have: &str| !have.is_empty() && have == value;
         match attribute {
-            "user_id" => one(self.user_id),
-            "project_id" => one(self.project_id),
-            "domain_id" | "token.domain.id" => match self.domain_id {
-                "" => value == "None",
-                domain => domain == value,
-            },
-            "token.project.domain.id" => !self.project_id.is_empty() && value == DOMAIN,
+            "user_id" | "user" | "token.user.id" => one(self.user_id),
+            "project_id" | "tenant_id" | "tenant" | "token.project.id" => one(self.project_id),
+            "domain_id" => one(self.domain_id) || (self.domain_id.is_empty() && value == "None"),
+            "token.domain.id" => one(self.domain_id),
+            "user_domain_id" | "token.user.domain.id" => one(self.user_domain_id),
+            "project_domain_id" | "token.project.domain.id" => one(self.project_domain_id),
             "roles" => self.roles.iter().any(|role| role == value),
             "service_roles" => self.service_roles.iter().any(|role| role == value),
             "system_scope" => self.scope == Scope::System && value == "all",

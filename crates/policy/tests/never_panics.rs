@@ -54,6 +54,7 @@ fn ask(policy: &Policy) -> bool {
         roles: &roles,
         service_roles: &[],
         scope: Scope::Project,
+        ..Credentials::default()
     };
     policy.allows("shop:list", &who, &[("project_id", "p"), ("x", "a")])
 }

@@ -23,21 +23,29 @@ pub struct Context {
     pub system: bool,
     /// Domain id, empty unless the token is for a domain.
     pub domain_id: String,
+    /// The domain of the user; empty where the authenticator does not know it.
+    pub user_domain_id: String,
+    /// The domain of the project; empty when there is no project.
+    pub project_domain_id: String,
     /// Role names.
     pub roles: Vec<String>,
     /// Role names of the service token that came along.
     pub service_roles: Vec<String>,
+    /// Whether the service's policy takes the caller for an administrator; nothing when it was not
+    /// asked, and then the role decides.
+    pub admin: Option<bool>,
 }
 
 impl Context {
-    /// Whether the caller has the role.
+    /// Whether the caller has the role, in any spelling, as rules have it.
     pub fn has_role(&self, role: &str) -> bool {
         self.roles.iter().any(|have| have.eq_ignore_ascii_case(role))
     }
 
-    /// Whether the caller has the role `admin`.
+    /// Whether the caller is an administrator: by the service's rule `context_is_admin`, or by the
+    /// role `admin`.
     pub fn is_admin(&self) -> bool {
-        self.has_role("admin")
+        self.admin.unwrap_or_else(|| self.has_role("admin"))
     }
 
     /// Whether a service vouches for the request (role `service` on the service token).

@@ -1,7 +1,8 @@
 //! `auth_strategy = noauth2`: the caller says who he is. For tests on the loopback interface.
 //!
 //! `X-Auth-Token: user[:project]` as Placement reads it (`placement/auth.py`): user `admin` has the
-//! role admin, others none, unless `X-Roles` says so. The accelerator API's headers
+//! role admin, others are members, unless `X-Roles` says so. A role implies those below it, as
+//! Keystone's do. The accelerator API's headers
 //! (`X-User-Id`, `X-Project-Id`, `X-Roles`, `X-Service-Roles`) are believed as Cyborg does without
 //! `authtoken` in its pipeline.
 
@@ -40,19 +41,37 @@ fn believe(headers: &HeaderMap) -> Result<Context, Fault> {
     let user = text("x-user-id").unwrap_or(user).to_owned();
     let project = text("x-project-id").or(text("x-tenant-id")).unwrap_or(project);
     let mut roles = list("x-roles");
-    if text("x-roles").is_none() && user == "admin" {
-        roles.push("admin".into());
+    if text("x-roles").is_none() {
+        roles.push(if user == "admin" { "admin".into() } else { "member".into() });
     }
+    imply(&mut roles);
     let system = text("openstack-system-scope") == Some("all");
     Ok(Context {
         request_id: None,
         user_name: user.clone(),
         user_id: user,
         project_id: if system { String::new() } else { project.to_owned() },
-        project_name: String::new(),
         system,
-        domain_id: String::new(),
         roles,
         service_roles: list("x-service-roles"),
+        user_domain_id: DOMAIN.to_owned(),
+        project_domain_id: if system { String::new() } else { DOMAIN.to_owned() },
+        ..Context::default()
     })
+}
+
+/// Where everybody is.
+const DOMAIN: &str = "default";
+/// Each implies the next.
+const CHAIN: [&str; 4] = ["admin", "manager", "member", "reader"];
+
+fn imply(roles: &mut Vec<String>) {
+    let Some(first) = CHAIN.iter().position(|name| roles.iter().any(|role| role == name)) else {
+        return;
+    };
+    for name in &CHAIN[first..] {
+        if !roles.iter().any(|role| role == name) {
+            roles.push((*name).to_owned());
+        }
+    }
 }

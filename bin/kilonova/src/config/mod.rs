@@ -18,7 +18,6 @@ use std::sync::Arc;
 use kilonova_accelerator::nova::HttpNova;
 use kilonova_node::devices::Discovery;
 use kilonova_node::topology::MdevOptions;
-use kilonova_policy::Policy;
 use kilonova_store::DatabaseUrl;
 
 use crate::failure::Failure;
@@ -27,6 +26,7 @@ pub use kilonova_program::config::File;
 use kilonova_program::config::{devices, sources};
 use known::KNOWN;
 pub use node::NodeDoor;
+pub use policy::Policies;
 pub use problems::{holds_secrets, places, problems};
 
 /// A service that this process can run.
@@ -102,8 +102,8 @@ pub struct Settings {
     pub sources: Discovery,
     /// The Keystone whose tokens are taken, when it is not ours.
     pub keystone: Option<kilonova_keystone::Options>,
-    /// Who may do what in the Placement API.
-    pub policy: Arc<Policy>,
+    /// Who may do what in each service.
+    pub policies: Policies,
     /// Pages of which sites may ask.
     pub cors: Option<Cors>,
     /// Who is told of accelerator requests that were bound by the API.
@@ -159,7 +159,7 @@ impl Settings {
             services: services(&file, auth, keystone.is_some())?,
             auth,
             keystone,
-            policy: policy::read(&file)?,
+            policies: policy::read(&file)?,
             cors: cors::read(&file)?,
             devices: devices::options(&file)?,
             sources: sources::read(&file)?,

@@ -1,22 +1,67 @@
 //! `[oslo_policy]`: which of upstream's defaults count, and the operator's own rules over them.
+//!
+//! Upstream gives each service a file of its own. Here `policy_file` is for all services; each rule
+//! in it goes to the services that have it. `SERVICE_policy_file` is for one service, and lies over
+//! it: for names that several services have and that shall differ.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use kilonova_policy::{Defaults, Override, Policy};
+use kilonova_access::Enforcer;
+use kilonova_policy::{Defaults, Error, Override, Policy, Rule, read_from, share};
+use kilonova_wire::Dialect;
 
-use super::File;
+use super::{File, ServiceName};
 use crate::failure::Failure;
 
 const GROUP: &str = "oslo_policy";
 /// The file that is read when none is named, if it is there.
 const USUAL: &str = "policy.yaml";
 
-/// The policy of the Placement API.
+/// Each service with its rules and the option that names a file for it alone.
+const SERVICES: [(ServiceName, &[Rule], &str, Dialect); 6] = [
+    (
+        ServiceName::Placement,
+        kilonova_placement::RULES,
+        "placement_policy_file",
+        Dialect::Placement,
+    ),
+    (ServiceName::Compute, kilonova_compute::RULES, "compute_policy_file", Dialect::Compute),
+    (
+        ServiceName::Accelerator,
+        kilonova_accelerator::RULES,
+        "accelerator_policy_file",
+        Dialect::Accelerator,
+    ),
+    (ServiceName::Identity, kilonova_identity::RULES, "identity_policy_file", Dialect::Identity),
+    (ServiceName::Image, kilonova_image::RULES, "image_policy_file", Dialect::Image),
+    (ServiceName::Network, kilonova_network::RULES, "network_policy_file", Dialect::Network),
+];
+
+/// The policy of every service.
+#[derive(Debug, Clone)]
+pub struct Policies(Vec<(ServiceName, Dialect, Arc<Policy>)>);
+
+impl Policies {
+    /// One service's policy. A service without one lets nobody do anything.
+    pub fn of(&self, service: ServiceName) -> Arc<Policy> {
+        let found = self.0.iter().find(|(name, ..)| *name == service);
+        found.map_or_else(|| Arc::new(Policy::none()), |(.., policy)| Arc::clone(policy))
+    }
+
+    /// One service's policy, with the words of its refusals.
+    pub fn enforcer(&self, service: ServiceName) -> Enforcer {
+        let dialect = SERVICES.iter().find(|(name, ..)| *name == service);
+        let dialect = dialect.map_or(Dialect::Compute, |(.., dialect)| *dialect);
+        Enforcer::new(self.of(service), dialect)
+    }
+}
+
+/// The policies of all services, whichever run here.
 ///
 /// # Errors
 /// A file that cannot be read, or that holds what cannot work, with its name and line.
-pub(super) fn read(file: &File) -> Result<Arc<Policy>, Failure> {
+pub(super) fn read(file: &File) -> Result<Policies, Failure> {
     let flag = |option: &str, default: bool| -> Result<bool, Failure> {
         Ok(file.parse(GROUP, option, "true or false")?.unwrap_or(default))
     };
@@ -25,33 +70,42 @@ pub(super) fn read(file: &File) -> Result<Arc<Policy>, Failure> {
         new_only: flag("enforce_new_defaults", usual.new_only)?,
         scope: flag("enforce_scope", usual.scope)?,
     };
-    let (path, own) = match rules(file)? {
-        None => (PathBuf::new(), Vec::new()),
-        Some(found) => found,
-    };
-    let policy = kilonova_placement::policy(&own, defaults)
-        .map_err(|error| Failure::Refused(format!("{}: {error}", path.display())))?;
-    Ok(Arc::new(policy))
+    let refused = |error: Error| Failure::Refused(error.to_string());
+    let tables = SERVICES.map(|(_, rules, ..)| rules);
+    let shared = rules(file, "policy_file", Some(USUAL))?;
+    let shares = share(&shared, &tables).map_err(refused)?;
+    let mut policies = Vec::new();
+    for ((service, table, option, dialect), mut own) in SERVICES.into_iter().zip(shares) {
+        let alone = rules(file, option, None)?;
+        let mut alone = share(&alone, &[table]).map_err(refused)?.concat();
+        own.retain(|rule| alone.iter().all(|over| over.name != rule.name));
+        own.append(&mut alone);
+        let policy = Policy::build(table, &own, defaults).map_err(refused)?;
+        policies.push((service, dialect, Arc::new(policy)));
+    }
+    Ok(Policies(policies))
 }
 
-/// The rules of the file that is named, or of the usual one if it is there.
-fn rules(file: &File) -> Result<Option<(PathBuf, Vec<Override>)>, Failure> {
-    let named = file.path(GROUP, "policy_file");
-    let Some(folder) = file.folder() else { return Ok(None) };
-    let path = folder.join(named.as_deref().unwrap_or(USUAL.as_ref()));
+/// The rules of the file that an option names, or of the usual one if it is there.
+fn rules(file: &File, option: &str, usual: Option<&str>) -> Result<Vec<Override>, Failure> {
+    let named = file.path(GROUP, option);
+    let Some(folder) = file.folder() else { return Ok(Vec::new()) };
+    let Some(name) = named.clone().or_else(|| usual.map(PathBuf::from)) else {
+        return Ok(Vec::new());
+    };
+    let path = folder.join(name);
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if named.is_none() && error.kind() == std::io::ErrorKind::NotFound => {
-            return Ok(None);
+            return Ok(Vec::new());
         }
         Err(error) => {
             let why = format!("cannot read {}: {error}", path.display());
-            return Err(file.wrong(GROUP, "policy_file", &why));
+            return Err(file.wrong(GROUP, option, &why));
         }
     };
-    let own = kilonova_policy::read(&text)
-        .map_err(|error| Failure::Refused(format!("{}: {error}", path.display())))?;
-    Ok(Some((path, own)))
+    read_from(&path.display().to_string(), &text)
+        .map_err(|error| Failure::Refused(error.to_string()))
 }
 
 #[cfg(test)]
@@ -59,7 +113,7 @@ mod tests {
     use super::*;
 
     /// A configuration file and the policy files beside it, read.
-    fn read_with(config: &str, beside: &[(&str, &str)]) -> Result<Arc<Policy>, String> {
+    fn read_with(config: &str, beside: &[(&str, &str)]) -> Result<Policies, String> {
         let folder = tempfile::tempdir().expect("a folder");
         for (name, text) in beside {
             std::fs::write(folder.path().join(name), text).expect("written");
@@ -72,17 +126,20 @@ mod tests {
         })
     }
 
-    fn may_list(policy: &Policy, role: &str) -> bool {
+    fn may(policies: &Policies, service: ServiceName, rule: &str, role: &str) -> bool {
         let roles = [role.to_owned()];
         let who = kilonova_policy::Credentials {
             user_id: "u",
             project_id: "p",
             domain_id: "",
             roles: &roles,
-            service_roles: &[],
-            scope: kilonova_policy::Scope::Project,
+            ..Default::default()
         };
-        policy.allows("placement:resource_providers:list", &who, &[])
+        policies.of(service).allows(rule, &who, &[("project_id", "p")])
+    }
+
+    fn may_list(policies: &Policies, role: &str) -> bool {
+        may(policies, ServiceName::Placement, "placement:resource_providers:list", role)
     }
 
     #[test]
@@ -97,15 +154,58 @@ mod tests {
     }
 
     #[test]
+    fn one_file_serves_all_services_and_one_services_file_lies_over_it() {
+        let shared = "context_is_admin: role:boss\nget_network: role:clerk\nget_image: rule:mine\n\
+                      mine: role:clerk\nos_compute_api:servers:index: rule:mine\n";
+        let image = "context_is_admin: role:painter\nget_image: role:painter\n";
+        let config = "policy_file = all.yaml\nimage_policy_file = image.yaml";
+        let policies =
+            read_with(config, &[("all.yaml", shared), ("image.yaml", image)]).expect("fine");
+        let (compute, network) = (ServiceName::Compute, ServiceName::Network);
+        for (service, rule, role) in [
+            (compute, "os_compute_api:servers:index", "clerk"),
+            (compute, "os_compute_api:os-services:list", "boss"),
+            (network, "get_network", "clerk"),
+            (network, "create_agent", "boss"),
+            (ServiceName::Image, "get_image", "painter"),
+            (ServiceName::Image, "context_is_admin", "painter"),
+        ] {
+            for other in ["clerk", "boss", "painter", "admin", "reader"] {
+                let expected = other == role;
+                assert_eq!(may(&policies, service, rule, other), expected, "{rule} {other}");
+            }
+        }
+    }
+
+    #[test]
     fn what_cannot_work_is_refused_with_its_place() {
+        let list = "placement:usages: rule:b";
         for (config, rules, why) in [
             ("policy_file = none.yaml", "", "kilonova.conf:2: [oslo_policy] policy_file: cannot"),
+            (
+                "image_policy_file = x",
+                "",
+                "kilonova.conf:2: [oslo_policy] image_policy_file: cannot",
+            ),
             ("enforce_scope = maybe", "", "kilonova.conf:2: [oslo_policy] enforce_scope: maybe"),
-            ("", "a: rule:b", "policy.yaml: rule a needs rule:b, which is not defined"),
-            ("", "a: rule:b\nb: rule:a", "policy.yaml: rule a goes in a circle: a -> b -> a"),
+            ("", list, "policy.yaml: line 1: rule placement:usages needs rule:b, which is not"),
+            (
+                "",
+                "placement:usages: rule:b\nb: rule:c\nc: rule:b",
+                "policy.yaml: line 2: rule b goes in a circle: b -> c -> b",
+            ),
             ("", "a: http://there", "policy.yaml: rule a (line 1): http: checks are not supported"),
             ("", "a: [", "policy.yaml: line 2: no YAML"),
             ("", "placement:usage: '@'", "policy.yaml: placement:usage (line 1) is no operation"),
+            ("", "os_compute_api:x: '@'", "policy.yaml: os_compute_api:x (line 1) is no operation"),
+            ("", "cyborg:arq:x: '@'", "policy.yaml: cyborg:arq:x (line 1) is no operation"),
+            ("", "identity:x: '@'", "policy.yaml: identity:x (line 1) is no operation"),
+            ("", "get_imgae: '@'", "policy.yaml: get_imgae (line 1) is no rule of a service"),
+            (
+                "network_policy_file = policy.yaml",
+                "get_image: '@'",
+                "policy.yaml: get_image (line 1) is no rule of a service",
+            ),
         ] {
             let beside: &[(&str, &str)] = &[("policy.yaml", rules)];
             let said = read_with(config, beside).expect_err(why);

@@ -1,8 +1,6 @@
 //! One port: each service below its name, `GET /` to list them. One service alone also answers at
 //! the root, as upstream's does.
 
-use std::sync::Arc;
-
 use axum::routing::get;
 use axum::{Json, Router};
 use kilonova_enroll::Enrollment;
@@ -97,7 +95,7 @@ fn mounted(
         },
         ServiceName::Placement => {
             let (store, world) = (services.store.clone(), services.world.clone());
-            let policy = Arc::clone(&settings.policy);
+            let policy = settings.policies.of(service);
             let placement = kilonova_placement::Placement { store, world, policy };
             put(kilonova_placement::routes(placement), kilonova_placement::service())
         }
@@ -107,7 +105,8 @@ fn mounted(
         ),
         ServiceName::Network => {
             let store = services.store.clone();
-            let networks = Networks::with_options(store, settings.network.clone());
+            let networks = Networks::with_options(store, settings.network.clone())
+                .with_policy(settings.policies.enforcer(service));
             put(kilonova_network::routes(networks), kilonova_network::service())
         }
     }
@@ -115,6 +114,8 @@ fn mounted(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use axum::body::Body;
     use http_body_util::BodyExt;
     use kilonova_wire::noauth::NoAuth;

@@ -65,14 +65,17 @@ pub(super) async fn open(
     };
     let images = if settings.runs(ServiceName::Image) {
         let opened = Images::open(store.clone(), &directory.join("images")).await;
-        Some(opened.map_err(|e| Failure::failed("cannot open the image store", e))?)
+        let opened = opened.map_err(|e| Failure::failed("cannot open the image store", e))?;
+        Some(opened.with_policy(settings.policies.enforcer(ServiceName::Image)))
     } else {
         None
     };
     let compute = if settings.runs(ServiceName::Compute) {
         let opened = Compute::open(store.clone(), world.clone()).await;
         let opened = opened.map_err(|e| Failure::failed("cannot load the hosts", e))?;
-        let opened = opened.with_options(settings.compute.clone());
+        let opened = opened
+            .with_options(settings.compute.clone())
+            .with_policy(settings.policies.enforcer(ServiceName::Compute));
         Some(match &images {
             Some(images) => opened.with_images(images.clone()),
             None => opened,
@@ -80,7 +83,8 @@ pub(super) async fn open(
     } else {
         None
     };
-    let mut accelerator = kilonova_accelerator::State::new(store.clone(), world.clone());
+    let mut accelerator = kilonova_accelerator::State::new(store.clone(), world.clone())
+        .with_policy(settings.policies.enforcer(ServiceName::Accelerator));
     if let Some(nova) = &settings.nova {
         accelerator = accelerator.telling(Arc::clone(nova) as _);
     }
@@ -123,7 +127,8 @@ async fn identity(
     let failed = |e: kilonova_identity::Error| Failure::failed("cannot start identity", e);
     let identity = Identity::open(store.clone(), &directory.join("keys"), Default::default())
         .await
-        .map_err(failed)?;
+        .map_err(failed)?
+        .with_policy(settings.policies.enforcer(ServiceName::Identity));
     identity.bootstrap(&credentials.password).await.map_err(failed)?;
     identity.set_catalog(settings.services.iter().map(|service| entry(*service)).collect());
     Ok(identity)

@@ -12,6 +12,7 @@ mod negotiation;
 mod orders;
 mod profiles;
 mod request;
+mod rules;
 mod versions;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::MethodRouter;
 use http::{Method, StatusCode};
+use kilonova_access::Enforcer;
 use kilonova_placement::World;
 use kilonova_store::{Store, Tx};
 use kilonova_wire::{Dialect, Fault, Service};
@@ -28,6 +30,8 @@ use crate::ledger::orders as ledger;
 use crate::nova::Nova;
 use crate::{Bitstreams, Error, Nodes};
 
+pub use rules::RULES;
+
 /// What the handlers and the loops share; cheap to clone.
 #[derive(Clone)]
 pub struct State {
@@ -36,6 +40,7 @@ pub struct State {
     pub(crate) outbox: Option<Outbox>,
     pub(crate) nodes: Option<Arc<dyn Nodes>>,
     pub(crate) bitstreams: Option<Arc<dyn Bitstreams>>,
+    pub(crate) policy: Enforcer,
 }
 
 /// The way to somebody's Nova.
@@ -49,13 +54,26 @@ pub(crate) struct Outbox {
 impl State {
     /// Over a store that [`crate::MIGRATIONS`] and placement's have been applied to.
     pub fn new(store: Store, world: World) -> Self {
-        Self { store, world, outbox: None, nodes: None, bitstreams: None }
+        let policy = Enforcer::of(RULES, Dialect::Accelerator);
+        Self { store, world, outbox: None, nodes: None, bitstreams: None, policy }
     }
 
     /// Over another handle of the same database.
     #[must_use]
     pub fn with_store(self, store: Store) -> Self {
         Self { store, ..self }
+    }
+
+    /// With the policy that the operator configured, in place of upstream's defaults.
+    #[must_use]
+    pub fn with_policy(mut self, policy: Enforcer) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Who may do what.
+    pub fn policy(&self) -> &Enforcer {
+        &self.policy
     }
 
     /// With who speaks to the nodes. Without, somebody else tells them of orders.

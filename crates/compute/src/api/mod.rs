@@ -18,6 +18,7 @@ mod quota_classes;
 mod quota_limits;
 mod quotas;
 mod removed;
+mod rules;
 mod server_groups;
 mod servers;
 mod services;
@@ -30,6 +31,8 @@ use axum::Router;
 use kilonova_wire::{Dialect, Service};
 
 use crate::Compute;
+
+pub use rules::RULES;
 
 /// All routes, relative to the mount.
 pub fn routes(state: Compute) -> Router {

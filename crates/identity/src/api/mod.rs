@@ -11,6 +11,7 @@ mod domains;
 mod grants;
 mod projects;
 mod roles;
+mod rules;
 mod token_view;
 mod tokens;
 mod users;
@@ -25,6 +26,8 @@ use serde_json::{Value, json};
 
 use crate::app::Fields;
 use crate::{DOMAIN_ID, Error, Identity};
+
+pub use rules::RULES;
 
 /// The routes, relative to the mount.
 pub fn routes(identity: Identity) -> Router {

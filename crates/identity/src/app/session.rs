@@ -3,13 +3,13 @@
 use kilonova_store::Tx;
 use kilonova_wire::Context;
 
-use crate::Error;
 use crate::db::credentials::{self, Credential};
 use crate::db::projects::{self, Project};
 use crate::db::revocations;
 use crate::db::roles::{self, Role};
 use crate::db::users::{self, User};
 use crate::token::Token;
+use crate::{DOMAIN_ID, Error};
 
 /// A valid token and what it gives.
 #[derive(Debug, Clone)]
@@ -90,7 +90,6 @@ impl Session {
             self.project.as_ref().map(field).cloned().unwrap_or_default()
         };
         Context {
-            request_id: None,
             user_id: self.user.id.clone(),
             user_name: self.user.name.clone(),
             project_id: project(|p| &p.id),
@@ -98,7 +97,9 @@ impl Session {
             system: false,
             domain_id: String::new(),
             roles: self.roles.iter().map(|role| role.name.clone()).collect(),
-            service_roles: Vec::new(),
+            user_domain_id: DOMAIN_ID.to_owned(),
+            project_domain_id: self.project.as_ref().map_or("", |_| DOMAIN_ID).to_owned(),
+            ..Context::default()
         }
     }
 }

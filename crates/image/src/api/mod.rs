@@ -6,6 +6,7 @@
 mod data;
 mod images;
 mod listing;
+mod rules;
 mod schemas;
 mod tags;
 mod versions;
@@ -18,6 +19,8 @@ use kilonova_ids::{ImageId, parse_uuid_like};
 use kilonova_wire::{Dialect, Fault, Service};
 
 use crate::{Error, Images};
+
+pub use rules::RULES;
 
 /// The routes, relative to the mount.
 pub fn routes(images: Images) -> Router {

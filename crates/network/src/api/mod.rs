@@ -6,6 +6,7 @@ mod extensions;
 mod kinds;
 mod listing;
 mod quotas;
+mod rules;
 mod versions;
 
 use axum::Router;
@@ -15,6 +16,8 @@ use kilonova_wire::{Dialect, Fault, Service};
 use serde_json::Value;
 
 use crate::Networks;
+
+pub use rules::RULES;
 
 /// The routes, relative to the mount.
 pub fn routes(networks: Networks) -> Router {

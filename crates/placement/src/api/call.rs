@@ -8,12 +8,13 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
+use kilonova_access::{credentials, refusal};
 use kilonova_ids::{ProviderId, RequestId, parse_uuid_like};
-use kilonova_policy::{Credentials, Scope, Target};
+use kilonova_policy::Target;
 use kilonova_wire::accept::wish;
 use kilonova_wire::query::Query;
 use kilonova_wire::time::{http as http_date, now_micros};
-use kilonova_wire::{Base, Body, Context, Fault, Microversion};
+use kilonova_wire::{Base, Body, Context, Dialect, Fault, Microversion};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -91,22 +92,10 @@ impl Call {
     /// 403 for callers whom the policy does not let do this to the target.
     pub fn may_on(&self, operation: &str, target: Target<'_>) -> Result<(), Fault> {
         let context = &self.context;
-        let who = Credentials {
-            user_id: &context.user_id,
-            project_id: &context.project_id,
-            domain_id: &context.domain_id,
-            roles: &context.roles,
-            service_roles: &context.service_roles,
-            scope: match (context.system, context.domain_id.is_empty()) {
-                (true, _) => Scope::System,
-                (false, false) => Scope::Domain,
-                (false, true) => Scope::Project,
-            },
-        };
-        if self.app.policy.allows(operation, &who, target) {
+        if self.app.policy.allows(operation, &credentials(context), target) {
             return Ok(());
         }
-        Err(Fault::forbidden(format!("Policy does not allow {operation} to be performed.")))
+        Err(refusal(Dialect::Placement, operation))
     }
 
     /// 406 for clients that do not take JSON.

@@ -92,6 +92,7 @@ mod tests {
             roles: &roles,
             service_roles: &[],
             scope: Scope::Project,
+            ..Credentials::default()
         };
         policy.allows(rule, &who, &[("project_id", project), ("user_id", "u")])
     }

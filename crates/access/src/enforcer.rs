@@ -1,0 +1,115 @@
+//! Asks a service's policy, and words its refusals as the service does.
+
+use std::sync::Arc;
+
+use kilonova_policy::{Credentials, Defaults, Policy, Rule, Scope, Target};
+use kilonova_wire::{Context, Dialect, Fault};
+
+/// A service's policy with the words of its refusals; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Enforcer {
+    policy: Arc<Policy>,
+    dialect: Dialect,
+}
+
+impl Enforcer {
+    /// Over the policy that the operator configured.
+    pub fn new(policy: Arc<Policy>, dialect: Dialect) -> Self {
+        Self { policy, dialect }
+    }
+
+    /// Over a service's own table, with upstream's defaults. A table that cannot work lets nobody do
+    /// anything; each service has a test that its table works.
+    pub fn of(rules: &[Rule], dialect: Dialect) -> Self {
+        let policy = Policy::build(rules, &[], Defaults::default()).unwrap_or_else(|error| {
+            tracing::error!(%error, "the service's table of rules cannot be used");
+            Policy::none()
+        });
+        Self::new(Arc::new(policy), dialect)
+    }
+
+    /// Whether the caller may do what the rule is for, to the target.
+    pub fn allows(&self, caller: &Context, rule: &str, target: Target<'_>) -> bool {
+        self.policy.allows(rule, &credentials(caller), target)
+    }
+
+    /// [`Enforcer::allows`] for what belongs to the caller's own project, or to none.
+    pub fn allows_own(&self, caller: &Context, rule: &str) -> bool {
+        self.allows(caller, rule, &own(caller))
+    }
+
+    /// Refuses a caller who may not do what the rule is for to the target.
+    ///
+    /// # Errors
+    /// 403 in the service's words.
+    pub fn may(&self, caller: &Context, rule: &str, target: Target<'_>) -> Result<(), Fault> {
+        match self.allows(caller, rule, target) {
+            true => Ok(()),
+            false => Err(self.refusal(rule)),
+        }
+    }
+
+    /// [`Enforcer::may`] for what belongs to the caller's own project, or to none.
+    ///
+    /// # Errors
+    /// 403 in the service's words.
+    pub fn may_own(&self, caller: &Context, rule: &str) -> Result<(), Fault> {
+        self.may(caller, rule, &own(caller))
+    }
+
+    /// The 403 of this service for a rule.
+    pub fn refusal(&self, rule: &str) -> Fault {
+        refusal(self.dialect, rule)
+    }
+
+    /// Notes in the context whether the service's policy takes the caller for an administrator.
+    pub(crate) fn mark(&self, caller: &mut Context) {
+        caller.admin = self.policy.is_admin(&credentials(caller));
+    }
+}
+
+/// The caller, as rules see it.
+pub fn credentials(caller: &Context) -> Credentials<'_> {
+    Credentials {
+        user_id: &caller.user_id,
+        project_id: &caller.project_id,
+        roles: &caller.roles,
+        service_roles: &caller.service_roles,
+        scope: match (caller.system, caller.domain_id.is_empty()) {
+            (true, _) => Scope::System,
+            (false, false) => Scope::Domain,
+            (false, true) => Scope::Project,
+        },
+        domain_id: &caller.domain_id,
+        user_domain_id: &caller.user_domain_id,
+        project_domain_id: &caller.project_domain_id,
+    }
+}
+
+/// What belongs to the caller, as a target.
+pub(crate) fn own(caller: &Context) -> [(&str, &str); 3] {
+    [
+        ("project_id", &caller.project_id),
+        ("tenant_id", &caller.project_id),
+        ("user_id", &caller.user_id),
+    ]
+}
+
+/// The 403 of a service for a rule, in upstream's words.
+pub fn refusal(dialect: Dialect, rule: &str) -> Fault {
+    Fault::forbidden(match dialect {
+        Dialect::Compute => format!("Policy doesn't allow {rule} to be performed."),
+        Dialect::Placement => format!("Policy does not allow {rule} to be performed."),
+        Dialect::Accelerator => {
+            format!("Access was denied to the following resource: {rule}")
+        }
+        Dialect::Identity => {
+            format!("You are not authorized to perform the requested action: {rule}.")
+        }
+        Dialect::Image => format!("You are not authorized to complete {rule} action."),
+        Dialect::Network => {
+            return Fault::forbidden(format!("rule:{rule} is disallowed by policy"))
+                .with_code("PolicyNotAuthorized");
+        }
+    })
+}
