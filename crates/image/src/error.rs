@@ -1,6 +1,6 @@
 //! What can go wrong in this service, and how each case is told to the caller.
 
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode, header};
 use kilonova_wire::Fault;
 
 /// A failure of the image service.
@@ -30,6 +30,15 @@ pub enum Error {
     /// The caller went away.
     #[error("the upload broke off: {0}")]
     BrokenOff(String),
+    /// The caller sends too slowly.
+    #[error("{0}")]
+    TooSlow(String),
+    /// Too much goes on already.
+    #[error("{0}")]
+    Busy(String),
+    /// No thread can take work on image files.
+    #[error("image files: {0}")]
+    Threads(#[from] kilonova_threads::Error),
     /// The directory cannot be used; the text is for the operator.
     #[error("{0}")]
     Directory(String),
@@ -56,11 +65,26 @@ impl From<Error> for Fault {
                 Self::bad_request("The image data could not be read to its end.")
                     .with_internal(text)
             }
+            Error::TooSlow(_) => Self::new(StatusCode::REQUEST_TIMEOUT, text),
+            Error::Busy(_) => busy(text),
+            Error::Threads(kilonova_threads::Error::Full(_)) => {
+                busy("The image service has too much to do. Try again later.".into())
+                    .with_internal(text)
+            }
             Error::Io(error) if error.kind() == std::io::ErrorKind::StorageFull => {
                 Self::new(StatusCode::INSUFFICIENT_STORAGE, "There is no room left for image data.")
                     .with_internal(text)
             }
-            Error::Directory(_) | Error::Io(_) | Error::Store(_) => Self::internal(text),
+            Error::Directory(_) | Error::Io(_) | Error::Store(_) | Error::Threads(_) => {
+                Self::internal(text)
+            }
         }
     }
+}
+
+/// Seconds after which a caller may try again.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("10");
+
+fn busy(text: String) -> Fault {
+    Fault::new(StatusCode::SERVICE_UNAVAILABLE, text).with_header(header::RETRY_AFTER, RETRY_AFTER)
 }

@@ -17,6 +17,7 @@ mod app;
 mod db;
 mod error;
 mod files;
+mod options;
 mod record;
 
 use std::path::Path;
@@ -25,38 +26,38 @@ use std::sync::Arc;
 use kilonova_access::Enforcer;
 use kilonova_ids::ImageId;
 use kilonova_store::{Store, Tx};
+use kilonova_threads::Pool;
 use kilonova_wire::Dialect;
 
 pub use api::{RULES, routes, service};
 pub use app::Piece;
 pub use db::{MIGRATIONS, statements};
 pub use error::Error;
-pub use files::body_of;
+pub use files::{Most, Rate};
+pub use options::Options;
 pub use record::{DISK_FORMATS, ImageRecord, Status, Visibility};
 
-use files::Directory;
-
-/// What an operator may choose.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Bytes that an image may have (`[DEFAULT] image_size_cap`).
-    pub size_cap: u64,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { size_cap: 1 << 40 }
-    }
-}
+use files::{Directory, Gate};
 
 /// The image service; cheap to clone.
 #[derive(Clone)]
 pub struct Images {
     store: Store,
     directory: Arc<Directory>,
-    size_cap: u64,
     policy: Enforcer,
+    /// Threads for all that waits for the disk.
+    threads: Pool,
+    options: Arc<Options>,
+    uploads: Arc<Gate>,
+    /// Those that hosts send. Users cannot take their places.
+    snapshots: Arc<Gate>,
+    downloads: Arc<Gate>,
 }
+
+/// Threads that read and write image files.
+const THREADS: usize = 8;
+/// Work that may wait for one of them.
+const WAITING: usize = 4096;
 
 impl Images {
     /// Opens the service over a directory; clears away what a crash left of uploads.
@@ -77,10 +78,18 @@ impl Images {
         options: Options,
     ) -> Result<Self, Error> {
         let path = directory.to_owned();
-        let directory = app::blocking(move || Directory::open(&path)).await??;
-        let policy = Enforcer::of(RULES, Dialect::Image);
-        let (directory, size_cap) = (Arc::new(directory), options.size_cap);
-        let images = Self { store, directory, size_cap, policy };
+        let threads = Pool::with_waiting("image-files", THREADS, WAITING)?;
+        let directory = threads.run(move || Directory::open(&path)).await??;
+        let images = Self {
+            store,
+            directory: Arc::new(directory),
+            policy: Enforcer::of(RULES, Dialect::Image),
+            threads,
+            uploads: Gate::new("uploads", options.uploads),
+            snapshots: Gate::new("snapshots", options.snapshots),
+            downloads: Gate::new("downloads", options.downloads),
+            options: Arc::new(options),
+        };
         images.recover().await?;
         Ok(images)
     }
@@ -130,8 +139,11 @@ pub fn discard(tx: &mut Tx<'_>, images: Option<&Images>, id: ImageId) -> Result<
     let Some(image) = db::images::by_id(tx, id)? else { return Ok(()) };
     db::images::delete(tx, id)?;
     if let (Some(data), Some(images)) = (image.data, images) {
-        let directory = Arc::clone(&images.directory);
-        tx.on_commit(move || directory.remove(&data));
+        let images = images.clone();
+        tx.on_commit(move || {
+            let directory = Arc::clone(&images.directory);
+            images.threads.start(move || directory.remove(&data));
+        });
     }
     Ok(())
 }

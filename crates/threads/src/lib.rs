@@ -110,6 +110,14 @@ impl Pool {
         task.await.map_err(|_| panicked)
     }
 
+    /// Has `work` run when a thread is free, and does not wait for it. For the end of something, such
+    /// as a file to remove: dropping the pool drops work that has not begun.
+    pub fn start(&self, work: impl FnOnce() + Send + 'static) {
+        if let Some(runtime) = &self.0.runtime {
+            drop(runtime.spawn_blocking(work));
+        }
+    }
+
     async fn wait(&self) -> Result<tokio::sync::SemaphorePermit<'_>, Error> {
         let inner = &*self.0;
         let turn = Waiting(&inner.waiting);

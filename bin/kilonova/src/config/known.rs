@@ -3,10 +3,10 @@
 
 use kilonova_program::config::Options;
 
-use super::{network, scheduler};
+use super::{image, network, scheduler};
 
 /// All of them.
-pub(super) const KNOWN: &[&Options] = &[OPTIONS, &scheduler::KNOWN, &network::KNOWN];
+pub(super) const KNOWN: &[&Options] = &[OPTIONS, &scheduler::KNOWN, &network::KNOWN, &image::KNOWN];
 
 /// Group and option.
 const OPTIONS: &Options = &[

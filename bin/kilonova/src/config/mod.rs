@@ -2,6 +2,7 @@
 
 mod compute;
 mod cors;
+mod image;
 mod keystone;
 mod known;
 mod network;
@@ -112,6 +113,8 @@ pub struct Settings {
     pub compute: kilonova_compute::Options,
     /// What networks can be made of.
     pub network: kilonova_network::Options,
+    /// How images are taken and given.
+    pub image: kilonova_image::Options,
     /// More logs.
     pub debug: bool,
 }
@@ -166,6 +169,7 @@ impl Settings {
             nova: nova::read(&file)?,
             compute: compute::read(&file)?,
             network: network::read(&file)?,
+            image: image::read(&file)?,
             debug: file.parse("DEFAULT", "debug", "true or false")?.unwrap_or(false),
         };
         if settings.auth == AuthStrategy::NoAuth2 && !settings.listen.ip().is_loopback() {

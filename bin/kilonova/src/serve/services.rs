@@ -64,7 +64,9 @@ pub(super) async fn open(
         (None, AuthStrategy::Keystone) => Arc::new(elsewhere(settings)?),
     };
     let images = if settings.runs(ServiceName::Image) {
-        let opened = Images::open(store.clone(), &directory.join("images")).await;
+        let opened =
+            Images::open_with(store.clone(), &directory.join("images"), settings.image.clone())
+                .await;
         let opened = opened.map_err(|e| Failure::failed("cannot open the image store", e))?;
         Some(opened.with_policy(settings.policies.enforcer(ServiceName::Image)))
     } else {

@@ -1,7 +1,5 @@
 //! The bytes of an image, streamed in and out.
 
-use std::fs::File;
-
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -11,7 +9,7 @@ use axum::routing::put;
 use kilonova_wire::{Context, Fault};
 
 use super::{Answer, id_of, no_content};
-use crate::{Error, ImageRecord, Images, body_of};
+use crate::{Error, ImageRecord, Images};
 
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
@@ -46,13 +44,13 @@ async fn download(
     Path(id): Path<String>,
 ) -> Answer {
     match images.download_for(&context, id_of(&id)?).await? {
-        (image, Some(file)) => stream(&image, file),
+        (image, Some(bytes)) => stream(&image, bytes),
         (_, None) => no_content(),
     }
 }
 
-fn stream(image: &ImageRecord, file: File) -> Result<Response, Fault> {
-    let mut response = body_of(file).into_response();
+fn stream(image: &ImageRecord, bytes: Body) -> Result<Response, Fault> {
+    let mut response = bytes.into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, OCTETS);
     headers.insert(header::CONTENT_LENGTH, image.size.unwrap_or_default().into());

@@ -107,7 +107,7 @@ impl Images {
             .await?;
         if let Some(data) = data {
             let directory = self.directory.clone();
-            super::blocking(move || directory.remove(&data)).await?;
+            self.blocking(move || directory.remove(&data)).await?;
         }
         Ok(())
     }

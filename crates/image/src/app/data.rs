@@ -9,17 +9,17 @@
 
 use std::collections::HashSet;
 use std::io::{Read as _, Seek as _, SeekFrom};
-use std::time::Duration;
 
 use axum::body::Body;
 use http_body_util::BodyExt as _;
 use kilonova_ids::ImageId;
 use kilonova_wire::Context;
 use kilonova_wire::time::now_micros;
+use tokio::time::Instant;
 
-use super::{blocking, owned, seen};
+use super::{owned, seen};
 use crate::db::images::{self, Arrived};
-use crate::files::{Directory, Writer, format};
+use crate::files::{Directory, Pace, Pass, TooSlow, Writer, body_of, format};
 use crate::{Error, ImageRecord, Images, Status};
 
 /// Some bytes of an image, and what is known of all of them.
@@ -35,10 +35,6 @@ pub struct Piece {
     pub bytes: Vec<u8>,
 }
 
-/// How long the next bytes may take: an upload that stands still must not hold its connection and
-/// its file forever.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 impl Images {
     /// Takes the bytes of an image for a caller. The work goes on by itself when the caller goes
     /// away, so that the image is always left either with its bytes or without.
@@ -49,48 +45,69 @@ impl Images {
         announced: Option<u64>,
         body: Body,
     ) -> Result<(), Error> {
-        let context = context.clone();
+        let (context, project) = (context.clone(), context.project_id.clone());
         let image = self.store.read(move |tx| owned(tx, &context, id)).await?;
         if image.disk_format.is_none() || image.container_format.is_none() {
             return Err(Error::Invalid(
                 "Properties disk_format, container_format must be set prior to saving data.".into(),
             ));
         }
-        if announced.is_some_and(|size| size > self.size_cap) {
+        if announced.is_some_and(|size| size > self.options.size_cap) {
             return Err(self.too_large());
         }
-        self.upload(id, body).await
-    }
-
-    /// Takes the bytes of an image, whoever it belongs to.
-    ///
-    /// # Errors
-    /// [`Error::Conflict`] when the image has bytes or gets them already, [`Error::Unsupported`]
-    /// when they are not of the image's format, [`Error::TooLarge`], [`Error::Gone`].
-    pub async fn upload(&self, id: ImageId, body: Body) -> Result<(), Error> {
-        self.spawn(id, None, body).await
+        let pass = self.uploads.enter(&project)?;
+        self.spawn(id, None, body, pass).await
     }
 
     /// Takes the bytes of an image that are of this format, whatever it was said to be before: what a
-    /// node sends of a snapshot. With its bytes the image gets the format.
+    /// host sends of a snapshot. With its bytes the image gets the format. Only when the image waits
+    /// for bytes and the host may send more, the body is asked for.
     ///
     /// # Errors
-    /// Those of [`Images::upload`].
-    pub async fn keep(&self, id: ImageId, format: &str, body: Body) -> Result<(), Error> {
-        self.spawn(id, Some(format.to_owned()), body).await
+    /// [`Error::Conflict`] when the image has bytes or gets them already, [`Error::Busy`],
+    /// [`Error::TooSlow`], [`Error::Unsupported`] when they are not of the format,
+    /// [`Error::TooLarge`], [`Error::Gone`].
+    pub async fn keep(
+        &self,
+        id: ImageId,
+        format: &str,
+        host: &str,
+        body: impl FnOnce() -> Body,
+    ) -> Result<(), Error> {
+        let pass = self.snapshots.enter(host)?;
+        self.spawn(id, Some(format.to_owned()), body(), pass).await
     }
 
-    async fn spawn(&self, id: ImageId, format: Option<String>, body: Body) -> Result<(), Error> {
+    /// A file of this machine as a body.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when it cannot be opened.
+    pub async fn file(&self, path: std::path::PathBuf) -> Result<Body, Error> {
+        let file = self.blocking(move || std::fs::File::open(path)).await??;
+        Ok(body_of(self.threads.clone(), file, None))
+    }
+
+    async fn spawn(
+        &self,
+        id: ImageId,
+        format: Option<String>,
+        body: Body,
+        pass: Pass,
+    ) -> Result<(), Error> {
         let images = self.clone();
-        tokio::spawn(async move { images.take(id, format, body).await })
-            .await
-            .map_err(|e| Error::Io(std::io::Error::other(e)))?
+        tokio::spawn(async move {
+            let taken = images.take(id, format, body).await;
+            drop(pass);
+            taken
+        })
+        .await
+        .map_err(|e| Error::Io(std::io::Error::other(e)))?
     }
 
     async fn take(&self, id: ImageId, format: Option<String>, body: Body) -> Result<(), Error> {
         let name = Directory::name(id);
         let (directory, own) = (self.directory.clone(), name.clone());
-        let file = blocking(move || directory.create(&own)).await??;
+        let file = self.blocking(move || directory.create(&own)).await??;
         let settled = match self.begin(id, &name).await {
             Ok(image) => {
                 let format = format.or(image.disk_format);
@@ -106,7 +123,7 @@ impl Images {
                 tracing::error!(image = %id, %error, "the image stays in saving until the next start");
             }
             let directory = self.directory.clone();
-            blocking(move || directory.remove(&name)).await?;
+            self.blocking(move || directory.remove(&name)).await?;
         }
         settled
     }
@@ -137,33 +154,38 @@ impl Images {
         file: std::fs::File,
         mut body: Body,
     ) -> Result<(), Error> {
-        let writer = Writer::start(file);
+        let mut writer = Writer::start(self.threads.clone(), file);
+        let mut pace = Pace::new(self.options.rate);
         let mut size = 0_u64;
         loop {
-            let next = tokio::time::timeout(PATIENCE, body.frame()).await;
-            let stalled =
-                |_| Error::BrokenOff(format!("no bytes came for {} s", PATIENCE.as_secs()));
-            let Some(frame) = next.map_err(stalled)? else { break };
+            let slow = |slow: TooSlow| Error::TooSlow(format!("The upload is ended: {slow}."));
+            let Ok(next) = tokio::time::timeout_at(pace.end(), body.frame()).await else {
+                pace.moved(0, Instant::now()).map_err(slow)?;
+                continue;
+            };
+            let Some(frame) = next else { break };
             let frame = frame.map_err(|e| Error::BrokenOff(e.to_string()))?;
             let Ok(chunk) = frame.into_data() else { continue };
             size += chunk.len() as u64;
-            if size > self.size_cap {
+            if size > self.options.size_cap {
                 return Err(self.too_large());
             }
-            if !writer.push(chunk).await {
-                break;
-            }
+            pace.moved(chunk.len(), Instant::now()).map_err(slow)?;
+            let begun = Instant::now();
+            writer.push(&chunk).await?;
+            pace.pardon(begun.elapsed());
         }
         let (file, mut arrived) = writer.end().await?;
         let directory = self.directory.clone();
-        let (file, arrived) = blocking(move || {
-            arrived.virtual_size =
-                format::inspect(&file, format.as_deref().unwrap_or_default(), arrived.size)?;
-            arrived.format = format;
-            directory.sync()?;
-            Ok::<_, Error>((file, arrived))
-        })
-        .await??;
+        let (file, arrived) = self
+            .blocking(move || {
+                arrived.virtual_size =
+                    format::inspect(&file, format.as_deref().unwrap_or_default(), arrived.size)?;
+                arrived.format = format;
+                directory.sync()?;
+                Ok::<_, Error>((file, arrived))
+            })
+            .await??;
         let finished = self.finish(id, name, arrived).await;
         drop(file);
         finished
@@ -183,22 +205,22 @@ impl Images {
     }
 
     fn too_large(&self) -> Error {
-        Error::TooLarge(format!("An image may have at most {} bytes.", self.size_cap))
+        Error::TooLarge(format!("An image may have at most {} bytes.", self.options.size_cap))
     }
 
-    /// The open file of an image that the caller may read; `None` when it has no bytes yet.
+    /// The bytes of an image that the caller may read; `None` when it has none yet.
     pub(crate) async fn download_for(
         &self,
         context: &Context,
         id: ImageId,
-    ) -> Result<(ImageRecord, Option<std::fs::File>), Error> {
-        let context = context.clone();
+    ) -> Result<(ImageRecord, Option<Body>), Error> {
+        let (context, project) = (context.clone(), context.project_id.clone());
         let image = self.store.read(move |tx| seen(tx, &context, id)).await?;
         let Some(path) = self.path(&image) else { return Ok((image, None)) };
-        match blocking(move || std::fs::File::open(path)).await? {
-            Ok(file) => Ok((image, Some(file))),
-            Err(error) => Err(error.into()),
-        }
+        let pass = self.downloads.enter(&project)?;
+        let file = self.blocking(move || std::fs::File::open(path)).await??;
+        let client = (Pace::new(self.options.rate), pass);
+        Ok((image, Some(body_of(self.threads.clone(), file, Some(client)))))
     }
 
     /// Where the bytes of an image are, if it has them.
@@ -217,7 +239,7 @@ impl Images {
         let path = self.path(&image).ok_or_else(|| {
             Error::Conflict(format!("Image {id} has no data: it is {}.", image.status.as_str()))
         })?;
-        blocking(move || {
+        self.blocking(move || {
             let mut file = std::fs::File::open(path)?;
             let size = file.metadata()?.len();
             file.seek(SeekFrom::Start(offset))?;
@@ -233,16 +255,17 @@ impl Images {
     pub(crate) async fn recover(&self) -> Result<(), Error> {
         let directory = self.directory.clone();
         let known = self.store.read(|tx| Ok::<_, Error>(images::files(tx)?)).await?;
-        let stale = blocking(move || {
-            let mut stale = Vec::new();
-            for (id, name, status) in known {
-                if status == Status::Saving && directory.abandoned(&name)? {
-                    stale.push((id, name));
+        let stale = self
+            .blocking(move || {
+                let mut stale = Vec::new();
+                for (id, name, status) in known {
+                    if status == Status::Saving && directory.abandoned(&name)? {
+                        stale.push((id, name));
+                    }
                 }
-            }
-            Ok::<_, Error>(stale)
-        })
-        .await??;
+                Ok::<_, Error>(stale)
+            })
+            .await??;
         for (id, name) in stale {
             tracing::warn!(image = %id, "an upload was broken off; the image is queued again");
             self.store.write(move |tx| Ok::<_, Error>(images::give_up(tx, id, &name)?)).await?;
@@ -255,17 +278,18 @@ impl Images {
     async fn sweep(&self) -> Result<(), Error> {
         let directory = self.directory.clone();
         let known = self.files_in_use().await?;
-        let seized = blocking(move || {
-            let mut seized = Vec::new();
-            for name in directory.names()?.into_iter().filter(|name| !known.contains(name)) {
-                seized.extend(directory.seize(&name)?.map(|lock| (name, lock)));
-            }
-            Ok::<_, Error>(seized)
-        })
-        .await??;
+        let seized = self
+            .blocking(move || {
+                let mut seized = Vec::new();
+                for name in directory.names()?.into_iter().filter(|name| !known.contains(name)) {
+                    seized.extend(directory.seize(&name)?.map(|lock| (name, lock)));
+                }
+                Ok::<_, Error>(seized)
+            })
+            .await??;
         let known = self.files_in_use().await?;
         let directory = self.directory.clone();
-        blocking(move || {
+        self.blocking(move || {
             for (name, lock) in seized {
                 if !known.contains(&name) {
                     directory.remove(&name);

@@ -11,17 +11,20 @@ use kilonova_store::Tx;
 use kilonova_wire::Context;
 
 use crate::db::images;
-use crate::{Error, ImageRecord};
+use crate::{Error, ImageRecord, Images};
 
 pub use data::Piece;
 pub(crate) use listing::Filters;
 pub(crate) use rules::apply;
 
-/// Runs work that waits for the disk off the async threads.
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Error> {
-    tokio::task::spawn_blocking(work).await.map_err(|e| Error::Io(std::io::Error::other(e)))
+impl Images {
+    /// Runs work that waits for the disk, and for nothing else, on the threads for that.
+    pub(crate) async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        Ok(self.threads.run(work).await?)
+    }
 }
 
 pub(crate) fn insert(tx: &mut Tx<'_>, image: &ImageRecord) -> Result<(), Error> {

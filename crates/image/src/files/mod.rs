@@ -8,6 +8,8 @@
 //! meanwhile can tell a file in the making from what a crash left behind.
 
 pub(crate) mod format;
+mod gate;
+mod pace;
 mod stream;
 mod writer;
 
@@ -20,7 +22,11 @@ use kilonova_ids::ImageId;
 
 use crate::Error;
 
-pub use stream::body_of;
+pub use gate::Most;
+pub(crate) use gate::{Gate, Pass};
+pub use pace::Rate;
+pub(crate) use pace::{Pace, TooSlow};
+pub(crate) use stream::body_of;
 pub(crate) use writer::Writer;
 
 /// The directory of the images.

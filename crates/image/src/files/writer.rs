@@ -1,61 +1,107 @@
-//! Writing the bytes of one upload: hashed on the way, on a thread of its own.
+//! Writing the bytes of one upload: gathered in memory, then hashed and written by a thread of the
+//! image files' pool.
+//!
+//! The thread is held while there are bytes to write, never while a client is waited for. While it
+//! writes, the next bytes are gathered.
 
 use std::fs::File;
 use std::io::Write as _;
 
-use axum::body::Bytes;
+use kilonova_threads::Pool;
 use md5::{Digest as _, Md5};
 use sha2::Sha512;
-use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::Error;
 use crate::db::images::Arrived;
 
-/// Chunks that may wait for the disk.
-const WAITING: usize = 16;
+/// Bytes that are written at once. An upload holds twice as many in memory at most.
+const GATHERED: usize = 256 * 1024;
+
+/// The file, and what is known of its bytes so far.
+struct Sink {
+    file: File,
+    md5: Md5,
+    sha512: Sha512,
+    size: i64,
+    /// Written already; kept for its memory.
+    spare: Vec<u8>,
+}
+
+impl Sink {
+    fn write(mut self: Box<Self>, bytes: Vec<u8>) -> Result<Box<Self>, Error> {
+        self.file.write_all(&bytes)?;
+        self.md5.update(&bytes);
+        self.sha512.update(&bytes);
+        self.size += bytes.len() as i64;
+        self.spare = bytes;
+        self.spare.clear();
+        Ok(self)
+    }
+}
+
+enum State {
+    Idle(Box<Sink>),
+    Busy(JoinHandle<Result<Box<Sink>, Error>>),
+    Failed,
+}
 
 /// Takes chunks and ends with what is known of them.
 pub(crate) struct Writer {
-    chunks: mpsc::Sender<Bytes>,
-    thread: JoinHandle<Result<(File, Arrived), Error>>,
+    pool: Pool,
+    gathered: Vec<u8>,
+    state: State,
 }
 
 impl Writer {
-    pub(crate) fn start(file: File) -> Self {
-        let (chunks, receiver) = mpsc::channel(WAITING);
-        Self { chunks, thread: tokio::task::spawn_blocking(move || write(file, receiver)) }
+    pub(crate) fn start(pool: Pool, file: File) -> Self {
+        let (md5, sha512) = (Md5::new(), Sha512::new());
+        let sink = Sink { file, md5, sha512, size: 0, spare: Vec::new() };
+        Self { pool, gathered: Vec::new(), state: State::Idle(Box::new(sink)) }
     }
 
-    /// Takes a chunk; `false` when the thread has given up, which [`Writer::end`] then explains.
-    pub(crate) async fn push(&self, chunk: Bytes) -> bool {
-        self.chunks.send(chunk).await.is_ok()
+    /// Takes a chunk, and waits for the disk when enough are gathered.
+    pub(crate) async fn push(&mut self, chunk: &[u8]) -> Result<(), Error> {
+        self.gathered.extend_from_slice(chunk);
+        if self.gathered.len() < GATHERED {
+            return Ok(());
+        }
+        let mut sink = self.sink().await?;
+        let bytes = std::mem::replace(&mut self.gathered, std::mem::take(&mut sink.spare));
+        let pool = self.pool.clone();
+        self.state =
+            State::Busy(tokio::spawn(async move { pool.run(move || sink.write(bytes)).await? }));
+        Ok(())
     }
 
     /// Waits until everything is on the disk.
-    pub(crate) async fn end(self) -> Result<(File, Arrived), Error> {
-        drop(self.chunks);
-        self.thread.await.map_err(|e| Error::Io(std::io::Error::other(e)))?
+    pub(crate) async fn end(mut self) -> Result<(File, Arrived), Error> {
+        let sink = self.sink().await?;
+        let rest = self.gathered;
+        self.pool
+            .run(move || {
+                let sink = sink.write(rest)?;
+                sink.file.sync_all()?;
+                let arrived = Arrived {
+                    size: sink.size,
+                    virtual_size: sink.size,
+                    format: None,
+                    checksum: hex(&sink.md5.finalize()),
+                    hash: hex(&sink.sha512.finalize()),
+                };
+                Ok((sink.file, arrived))
+            })
+            .await?
     }
-}
 
-fn write(mut file: File, mut chunks: mpsc::Receiver<Bytes>) -> Result<(File, Arrived), Error> {
-    let (mut md5, mut sha512, mut size) = (Md5::new(), Sha512::new(), 0);
-    while let Some(chunk) = chunks.blocking_recv() {
-        file.write_all(&chunk)?;
-        md5.update(&chunk);
-        sha512.update(&chunk);
-        size += chunk.len() as i64;
+    /// The sink, once what is being written is written.
+    async fn sink(&mut self) -> Result<Box<Sink>, Error> {
+        match std::mem::replace(&mut self.state, State::Failed) {
+            State::Idle(sink) => Ok(sink),
+            State::Busy(task) => task.await.map_err(|e| Error::Io(std::io::Error::other(e)))?,
+            State::Failed => Err(Error::Io(std::io::Error::other("an earlier write failed"))),
+        }
     }
-    file.sync_all()?;
-    let arrived = Arrived {
-        size,
-        virtual_size: size,
-        format: None,
-        checksum: hex(&md5.finalize()),
-        hash: hex(&sha512.finalize()),
-    };
-    Ok((file, arrived))
 }
 
 fn hex(bytes: &[u8]) -> String {

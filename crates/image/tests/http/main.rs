@@ -4,4 +4,5 @@ mod changes;
 mod data;
 mod lists;
 mod shelf;
+mod slow;
 mod visibility;

@@ -42,11 +42,14 @@ pub struct Reply {
 }
 
 pub async fn shelves() -> Vec<Shelf> {
+    shelves_with(Options { size_cap: 1 << 20, ..Options::default() }).await
+}
+
+pub async fn shelves_with(options: Options) -> Vec<Shelf> {
     let mut shelves = Vec::new();
     for (_, store, guard) in kilonova_testkit::stores(&[MIGRATIONS]).await {
         let directory = std::env::temp_dir().join(format!("kilonova-{}", uuid::Uuid::new_v4()));
-        let options = Options { size_cap: 1 << 20 };
-        let images = Images::open_with(store.clone(), &directory, options).await.unwrap();
+        let images = Images::open_with(store.clone(), &directory, options.clone()).await.unwrap();
         let routes = routes(images.clone());
         let routes = kilonova_wire::mount(routes, service(), "/image", Arc::new(NoAuth));
         let router = Router::new().nest("/image", routes);

@@ -2,3 +2,4 @@
 
 mod odd;
 mod slow;
+mod uploads;

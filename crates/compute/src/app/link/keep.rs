@@ -21,13 +21,14 @@ pub(super) async fn file(
     format: DiskFormat,
     file: PathBuf,
 ) -> Result<(), Refusal> {
-    let opened = tokio::task::spawn_blocking(move || {
-        std::fs::File::open(&file).map_err(|error| format!("{}: {error}", file.display()))
-    })
-    .await;
-    let opened = opened.map_err(|error| Refusal::Unavailable(error.to_string()))?;
-    let opened = opened.map_err(Refusal::Rejected)?;
-    body(compute, host, epoch, image, format, || kilonova_image::body_of(opened)).await
+    let Some(images) = &compute.images else { return Err(no_images()) };
+    let opened = images.file(file.clone()).await;
+    let bytes = opened.map_err(|e| Refusal::Rejected(format!("{}: {e}", file.display())))?;
+    body(compute, host, epoch, image, format, || bytes).await
+}
+
+fn no_images() -> Refusal {
+    Refusal::Rejected("this control plane has no image service".into())
 }
 
 /// Takes the bytes as they come. Only what a document of the host asks for is taken.
@@ -42,9 +43,7 @@ pub(crate) async fn body(
     if let Some(entry) = compute.fleet.by_name(host) {
         entry.seen(now_micros());
     }
-    let Some(images) = &compute.images else {
-        return Err(Refusal::Rejected("this control plane has no image service".into()));
-    };
+    let Some(images) = &compute.images else { return Err(no_images()) };
     let name = host.to_owned();
     let state = compute
         .store
@@ -66,11 +65,16 @@ pub(crate) async fn body(
         Some(kilonova_image::Status::Active) => return Ok(()),
         Some(_) => {}
     }
-    match images.keep(image, format.as_str(), bytes()).await {
+    match images.keep(image, format.as_str(), host, bytes).await {
         Ok(()) => Ok(()),
-        Err(error @ (Failure::Conflict(_) | Failure::BrokenOff(_) | Failure::Store(_))) => {
-            Err(Refusal::Unavailable(error.to_string()))
-        }
+        Err(
+            error @ (Failure::Conflict(_)
+            | Failure::BrokenOff(_)
+            | Failure::TooSlow(_)
+            | Failure::Busy(_)
+            | Failure::Threads(_)
+            | Failure::Store(_)),
+        ) => Err(Refusal::Unavailable(error.to_string())),
         Err(error) => Err(Refusal::Rejected(error.to_string())),
     }
 }
