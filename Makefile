@@ -15,7 +15,7 @@ ARGS ?=
 CASES := $(if $(wildcard ../shared/peers/placement/conformance.py),conformance)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test placement-conformance placement-differential run bench bench-placement bench-accelerators wire-compute fuzz lab lab-up lab-down build deb fmt lint deny
+.PHONY: help demo test suites placement-conformance placement-differential run bench bench-placement bench-accelerators wire-compute fuzz lab lab-up lab-down build deb fmt lint deny
 
 help: ## Lists these commands
 	@echo "Kilonova: servers with GPUs, vGPUs and FPGAs, for the unchanged OpenStack clients."
@@ -36,6 +36,10 @@ test: ## Runs every test, on SQLite and on PostgreSQL, then the demo and the kil
 placement-conformance: ## Runs upstream's Placement cases on both databases, and every osc-placement command
 	@scripts/bootstrap.sh build postgres clients $(CASES)
 	@scripts/test.sh placement
+
+suites: build ## Runs tempest and the clients' own functional tests; ARGS names suites; not part of test
+	@scripts/bootstrap.sh suites
+	@python3 scripts/suites.py --kilonova $(KILONOVA) $(ARGS)
 
 wire-compute: ## Checks every compute operation against upstream's OpenAPI document
 	@scripts/bootstrap.sh build nextest

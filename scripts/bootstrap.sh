@@ -2,7 +2,7 @@
 # Installs what the project's commands need and this machine lacks.
 #
 #   scripts/bootstrap.sh build clients postgres nextest     (any of them; none means these four)
-#   scripts/bootstrap.sh conformance deny deb lab
+#   scripts/bootstrap.sh conformance suites deny deb lab
 #
 # Safe to run again: what is there is left alone, and then nothing is printed. It never asks. It
 # says what it installs and why. Debian packages come by apt-get (through sudo when not root), the
@@ -120,6 +120,8 @@ conformance() {
         'the conformance runs take their cases from it'
 }
 
+suites() { python_env .venv-suites suites 'import tempest, stestr, subunit' "upstream's own suites run from it"; }
+
 postgres() {
     [ -x "$PG_BIN/initdb" ] && [ -x "$PG_BIN/postgres" ] && return
     [ -z "${KILONOVA_PG_BIN:-}" ] || die "KILONOVA_PG_BIN=$KILONOVA_PG_BIN holds no initdb"
@@ -196,7 +198,7 @@ deb() {
 [ $# -gt 0 ] || set -- build clients postgres nextest
 for part in "$@"; do
     case $part in
-        build | clients | conformance | postgres | nextest | deny | deb | lab) "$part" ;;
-        *) die "unknown part $part; there are build, clients, conformance, postgres, nextest, deny, deb and lab" ;;
+        build | clients | conformance | suites | postgres | nextest | deny | deb | lab) "$part" ;;
+        *) die "unknown part $part; there are build, clients, conformance, suites, postgres, nextest, deny, deb and lab" ;;
     esac
 done
