@@ -29,7 +29,16 @@
 use kilonova_store::Migration;
 
 /// The schema of this service.
-pub const MIGRATIONS: &[Migration] = &[Migration { name: "accelerator-001-ledger", sql: LEDGER }];
+pub const MIGRATIONS: &[Migration] = &[
+    Migration { name: "accelerator-001-ledger", sql: LEDGER },
+    Migration { name: "accelerator-002-mixed-cards", sql: MIXED_CARDS },
+];
+
+/// For the diagnosis of a boot that found no place.
+const MIXED_CARDS: &str = "
+CREATE INDEX devices_mixed ON devices (host, card) WHERE mixed = 1;
+CREATE INDEX deployables_class ON deployables (resource_class, device_id);
+";
 
 const LEDGER: &str = "
 CREATE TABLE devices (
