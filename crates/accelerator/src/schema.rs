@@ -32,7 +32,15 @@ use kilonova_store::Migration;
 pub const MIGRATIONS: &[Migration] = &[
     Migration { name: "accelerator-001-ledger", sql: LEDGER },
     Migration { name: "accelerator-002-mixed-cards", sql: MIXED_CARDS },
+    Migration { name: "accelerator-003-plans", sql: PLANS },
 ];
+
+/// So that nobody walks all requests, events and orders to find the few that are due.
+const PLANS: &str = "
+CREATE INDEX arqs_state ON arqs (state, created_at);
+CREATE INDEX nova_events_batch ON nova_events (batch);
+CREATE INDEX device_orders_made ON device_orders (created_at);
+";
 
 /// For the diagnosis of a boot that found no place.
 const MIXED_CARDS: &str = "

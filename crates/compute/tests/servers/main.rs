@@ -21,6 +21,7 @@ mod failing;
 mod failing_power;
 mod fencing;
 mod filters;
+mod full;
 mod guest;
 mod leaving;
 mod lost_host;
