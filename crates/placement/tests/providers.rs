@@ -192,6 +192,17 @@ async fn traits_and_aggregates_of_a_provider() {
         assert_eq!(listed.body["resource_providers"].as_array().map(Vec::len), Some(0));
         let body = json!({"aggregates": [], "resource_provider_generation": 2});
         assert_eq!(api.put(&path, body).await.is(200).body["resource_provider_generation"], 3);
+        for spelt in ["11111111222233334444555555555555", "AAAAAAAA-2222-3333-4444-555555555555"] {
+            let generation =
+                api.get(&path).await.is(200).body["resource_provider_generation"].clone();
+            let body = json!({"aggregates": [spelt], "resource_provider_generation": generation});
+            let put = api.put(&path, body).await.is(200).body;
+            assert_eq!(put["aggregates"], json!([spelt]));
+            let seen = api.get(&path).await.is(200).body;
+            assert_eq!(seen["aggregates"], json!([spelt]), "as it was sent");
+            let listed = api.get(&format!("/resource_providers?member_of={spelt}")).await.is(200);
+            assert_eq!(listed.body["resource_providers"].as_array().map(Vec::len), Some(1));
+        }
     }
 }
 

@@ -26,6 +26,41 @@ async fn names_are_there_or_do_not_filter() {
     }
 }
 
+/// osc-placement prints what follows the last newline of `detail`.
+#[tokio::test]
+async fn what_the_client_prints_of_a_refusal_says_what_is_wrong() {
+    for (_, store, _guard) in stores().await {
+        let api = Api::new(&store);
+        let host = api.provider("host", None, &[("VCPU", 4)]).await;
+        let printed =
+            |detail: &str| detail.rsplit('\n').next().unwrap_or_default().trim().to_owned();
+        let consumer = uuid::Uuid::new_v4();
+        for (path, body, wrong) in [
+            ("/resource_providers".to_owned(), json!({"name": 7}), "7 is not of type 'string'"),
+            (
+                format!("/resource_providers/{host}/aggregates"),
+                json!({"aggregates": ["x"], "resource_provider_generation": 0}),
+                "'x' is not a 'uuid'",
+            ),
+            (
+                format!("/allocations/{consumer}"),
+                json!({"allocations": {host.to_string(): {"resources": {"VCPU": 0}}}}),
+                "JSON does not validate",
+            ),
+        ] {
+            let method = if path == "/resource_providers" { "POST" } else { "PUT" };
+            let refused = api.ask(method, &path, Some(body)).await.is(400);
+            let printed = printed(refused.detail());
+            assert!(printed.starts_with("JSON does not validate: "), "{printed}");
+            assert!(printed.contains(wrong), "{printed}");
+            assert!(printed.contains("Failed validating '"), "{printed}");
+        }
+        let path = "/usages?project_id=&user_id=u";
+        let refused = api.get(path).await.is(400);
+        assert!(printed(refused.detail()).contains("should be non-empty"), "{}", refused.detail());
+    }
+}
+
 #[tokio::test]
 async fn a_ratio_too_large_for_the_arithmetic_is_refused_on_both_sides_of_zero() {
     for (name, store, _guard) in stores().await {

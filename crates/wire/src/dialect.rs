@@ -38,7 +38,8 @@ impl Dialect {
                 let mut error = json!({
                     "status": status,
                     "title": title,
-                    "detail": format!("{}\n\n {}  ", explanation(fault.status), fault.message),
+                    "detail":
+                        format!("{}\n\n {}  ", explanation(fault.status), one_line(&fault.message)),
                     "request_id": request_id,
                 });
                 if code_shown {
@@ -76,13 +77,19 @@ pub fn written(fault: &Fault, as_page: bool) -> String {
     let status = format!("{} {}", fault.status.as_u16(), title(fault.status));
     let said = explanation(fault.status);
     if !as_page {
-        return format!("{status}\n\n{said}\n\n{}\n", fault.message);
+        return format!("{status}\n\n{said}\n\n{}\n", one_line(&fault.message));
     }
     let message = escaped(&fault.message);
     format!(
         "<html><head><title>{status}</title></head>\n<body><h1>{status}</h1>\n<p>{said}</p>\n\
          <p>{message}</p></body></html>\n"
     )
+}
+
+/// The message in one line, as webob writes it for Placement: osc-placement prints the last line of
+/// `detail` and nothing else.
+fn one_line(message: &str) -> String {
+    message.replace('\r', "").replace('\n', " ")
 }
 
 fn escaped(text: &str) -> String {

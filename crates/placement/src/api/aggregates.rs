@@ -7,10 +7,10 @@ use axum::response::Response;
 use axum::routing::get;
 use kilonova_wire::{Body, Fault};
 use serde_json::{Value, json};
-use uuid::Uuid;
 
 use super::call::{Call, integer, only, provider_id};
 use super::{Placement, schemas};
+use crate::app::aggregates::Spelt;
 use crate::app::{aggregates, providers};
 use crate::db::providers::ProviderRow;
 
@@ -19,7 +19,7 @@ pub fn routes() -> Router<Placement> {
         .route("/resource_providers/{uuid}/aggregates", only("GET, PUT", get(show).put(update)))
 }
 
-fn answer(call: &Call, provider: &ProviderRow, aggregates: &[Uuid]) -> Response {
+fn answer(call: &Call, provider: &ProviderRow, aggregates: &[String]) -> Response {
     let mut body = json!({"aggregates": aggregates});
     if call.speaks(19) {
         body["resource_provider_generation"] = provider.generation.into();
@@ -47,15 +47,15 @@ async fn update(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Resp
     let data = call.body(&body, schema)?;
     let list = if with_generation { &data["aggregates"] } else { &data };
     let generation = integer(&data["resource_provider_generation"]).filter(|_| with_generation);
-    let wanted: Vec<Uuid> = list
+    let wanted: Vec<Spelt> = list
         .as_array()
         .into_iter()
         .flatten()
         .filter_map(Value::as_str)
-        .filter_map(|text| text.parse().ok())
+        .filter_map(|text| Some((text.parse().ok()?, text.to_owned())))
         .collect();
     let world = call.app.world.clone();
-    let shown = wanted.clone();
+    let shown: Vec<String> = wanted.iter().map(|(_, sent)| sent.clone()).collect();
     let provider = call
         .app
         .store

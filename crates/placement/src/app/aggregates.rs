@@ -9,12 +9,15 @@ use super::providers;
 use crate::db::providers::ProviderRow;
 use crate::{Error, World, db};
 
-/// A provider and its aggregates.
+/// An aggregate and how the client spelt it: with dashes or without, in either case.
+pub type Spelt = (Uuid, String);
+
+/// A provider and its aggregates, each as the client spelt it.
 ///
 /// # Errors
 /// 404.
-pub fn list(tx: &mut Tx<'_>, id: ProviderId) -> Result<(ProviderRow, Vec<Uuid>), Error> {
-    Ok((providers::get(tx, id)?, db::aggregates::of_provider(tx, id)?))
+pub fn list(tx: &mut Tx<'_>, id: ProviderId) -> Result<(ProviderRow, Vec<String>), Error> {
+    Ok((providers::get(tx, id)?, db::aggregates::shown(tx, id)?))
 }
 
 /// Puts a provider into exactly these aggregates. Clients that send the generation (from 1.19)
@@ -27,7 +30,7 @@ pub fn set(
     world: &World,
     id: ProviderId,
     generation: Option<i64>,
-    wanted: &[Uuid],
+    wanted: &[Spelt],
 ) -> Result<ProviderRow, Error> {
     let row = providers::lock(tx, id)?;
     if let Some(generation) = generation {
@@ -42,8 +45,8 @@ pub fn set(
         db::providers::touch(tx, id)?;
     }
     tx.execute(db::aggregates::CLEAR, params![id])?;
-    for aggregate in wanted {
-        tx.execute(db::aggregates::ADD, params![id, aggregate.to_string()])?;
+    for (aggregate, sent) in wanted {
+        tx.execute(db::aggregates::ADD_AS, params![id, aggregate.to_string(), sent])?;
     }
     world.tree_changed(tx, row.root)?;
     providers::get(tx, id)

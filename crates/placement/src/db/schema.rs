@@ -7,9 +7,15 @@
 use kilonova_store::Migration;
 
 /// Schema of this service, in order.
-pub const MIGRATIONS: &[Migration] = &[Migration {
-    name: "placement-0001-tables",
-    sql: "
+pub const MIGRATIONS: &[Migration] = &[
+    Migration { name: "placement-0001-tables", sql: TABLES },
+    Migration {
+        name: "placement-0002-aggregates-as-sent",
+        sql: "ALTER TABLE provider_aggregates ADD COLUMN sent TEXT",
+    },
+];
+
+const TABLES: &str = "
 CREATE TABLE resource_providers (
     seq {serial},
     id TEXT NOT NULL UNIQUE,
@@ -94,5 +100,4 @@ CREATE TABLE change_log (
 CREATE INDEX change_log_transaction ON change_log (transaction_id) WHERE transaction_id > 0;
 CREATE TABLE change_log_start (position BIGINT NOT NULL);
 INSERT INTO change_log_start (position) VALUES (0);
-",
-}];
+";
