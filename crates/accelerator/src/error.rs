@@ -3,7 +3,6 @@
 
 use http::StatusCode;
 use kilonova_ids::{ArqId, ProviderId, ServerId};
-use kilonova_store::Trouble;
 use kilonova_wire::Fault;
 
 /// A refusal or a failure of the accelerator service.
@@ -135,6 +134,21 @@ pub enum Error {
         /// Its server.
         server: ServerId,
     },
+    /// A project with as many unbound requests as it may have.
+    #[error(
+        "Project {project} has {unbound} unbound accelerator requests and may have {limit}; \
+         {wanted} more are too many. Delete those that nothing will bind."
+    )]
+    TooManyUnbound {
+        /// The project.
+        project: String,
+        /// How many it has.
+        unbound: i64,
+        /// How many more it asks for.
+        wanted: i64,
+        /// How many it may have.
+        limit: i64,
+    },
     /// The caller's input is wrong; the text says how.
     #[error("{0}")]
     Invalid(String),
@@ -158,13 +172,7 @@ impl From<kilonova_placement::Error> for Error {
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         let status = match &error {
-            Error::Store(cause) => {
-                return match cause.trouble() {
-                    Trouble::Full => Self::no_space(cause),
-                    Trouble::Passing => Self::unavailable(cause),
-                    Trouble::Lasting => Self::internal(cause),
-                };
-            }
+            Error::Store(cause) => return Self::internal(cause),
             Error::Placement(cause) => return Self::internal(cause),
             Error::NoDeployable(_) | Error::NoHandle(_) | Error::NotFound { .. } => {
                 StatusCode::NOT_FOUND
@@ -178,7 +186,7 @@ impl From<Error> for Fault {
             | Error::DeviceInUse { .. }
             | Error::Internal { .. } => StatusCode::CONFLICT,
             Error::Unresolved(_) => StatusCode::LOCKED,
-            Error::Bound { .. } => StatusCode::FORBIDDEN,
+            Error::Bound { .. } | Error::TooManyUnbound { .. } => StatusCode::FORBIDDEN,
             Error::Report { .. }
             | Error::OtherHost { .. }
             | Error::AlreadyBound(_)

@@ -23,6 +23,12 @@
 //! there is one at a time. `arqs.awaits` is the order that a request in `BindStarted` waits for.
 //! `deployables.function_id` is the function of the bitstream, as its image says it.
 //!
+//! `awaits_word` is the generation of its host's documents with which the host was told that a handle of
+//! an instance elsewhere is given up. The handle is dirty until the host asks for what comes after it.
+//! `arqs.asked_at` is when some controller last asked the other Nova about a request's instance.
+//! `request_makers` has a row for each project that made requests: writing it puts two calls of one
+//! project in order, so that both count against its limit.
+//!
 //! `present` is 0 for what the host no longer has but a guest still holds. Such a row is never
 //! given out again and goes away with its owner.
 
@@ -31,21 +37,20 @@ use kilonova_store::Migration;
 /// The schema of this service.
 pub const MIGRATIONS: &[Migration] = &[
     Migration { name: "accelerator-001-ledger", sql: LEDGER },
-    Migration { name: "accelerator-002-mixed-cards", sql: MIXED_CARDS },
-    Migration { name: "accelerator-003-plans", sql: PLANS },
+    Migration { name: "accelerator-002-instances-elsewhere", sql: ELSEWHERE },
 ];
 
-/// So that nobody walks all requests, events and orders to find the few that are due.
-const PLANS: &str = "
-CREATE INDEX arqs_state ON arqs (state, created_at);
-CREATE INDEX nova_events_batch ON nova_events (batch);
-CREATE INDEX device_orders_made ON device_orders (created_at);
-";
-
-/// For the diagnosis of a boot that found no place.
-const MIXED_CARDS: &str = "
-CREATE INDEX devices_mixed ON devices (host, card) WHERE mixed = 1;
-CREATE INDEX deployables_class ON deployables (resource_class, device_id);
+const ELSEWHERE: &str = "
+ALTER TABLE attach_handles ADD COLUMN awaits_word BIGINT;
+CREATE INDEX attach_handles_word ON attach_handles (awaits_word) WHERE awaits_word IS NOT NULL;
+ALTER TABLE arqs ADD COLUMN asked_at BIGINT;
+CREATE INDEX arqs_elsewhere ON arqs (id) WHERE internal = 0 AND state = 'Bound';
+CREATE INDEX arqs_unbound ON arqs (project_id)
+    WHERE state IN ('Initial', 'Unbound', 'BindFailed') AND internal = 0;
+CREATE TABLE request_makers (
+    project_id TEXT NOT NULL UNIQUE,
+    calls BIGINT NOT NULL
+);
 ";
 
 const LEDGER: &str = "

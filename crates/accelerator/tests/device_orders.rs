@@ -9,7 +9,7 @@ use common::arqs::{PATH, SERVER, bind, unbind};
 use common::{Api, HOST, audit, count, device, report_host, stores};
 use http::StatusCode;
 use kilonova_accelerator::ledger::{self, Want, orders};
-use kilonova_accelerator::nova::{Event, Nova, Telling};
+use kilonova_accelerator::nova::{Asking, Event, Nova, Telling, Trouble};
 use kilonova_accelerator::reconcile::{deliver, tidy};
 use kilonova_accelerator::{Bitstream, Bitstreams, Error, Nodes, State};
 use kilonova_ids::{ConsumerId, ImageId, OperationId, ProviderId, ServerId};
@@ -266,6 +266,10 @@ async fn of_a_bind_and_a_bitstream_at_once_one_gets_the_card() {
 struct Listener(Arc<std::sync::Mutex<Vec<(String, String)>>>);
 
 impl Nova for Listener {
+    fn has(&self, _: ServerId) -> Asking<'_> {
+        Box::pin(async { Err(Trouble::Later("not asked here".into())) })
+    }
+
     fn tell<'a>(&'a self, events: &'a [Event]) -> Telling<'a> {
         let told = events.iter().map(|event| (event.arq.to_string(), event.status.clone()));
         self.0.lock().unwrap().extend(told);

@@ -10,7 +10,9 @@ use axum::{Json, Router};
 use common::arqs::{ABSENT, PATH, SERVER, bind, request, unbind};
 use common::{Api, count, fake, report, stores};
 use http::{HeaderMap, StatusCode};
-use kilonova_accelerator::nova::{Address, Credentials, Event, HttpNova, Nova, Telling, Trouble};
+use kilonova_accelerator::nova::{
+    Address, Asking, Credentials, Event, HttpNova, Nova, Presence, Telling, Trouble,
+};
 use kilonova_accelerator::reconcile::{Delivered, deliver};
 use kilonova_keystone::Login;
 use kilonova_store::Store;
@@ -32,6 +34,10 @@ impl Script {
 }
 
 impl Nova for Script {
+    fn has(&self, _: kilonova_ids::ServerId) -> Asking<'_> {
+        Box::pin(async { Err(Trouble::Later("not asked here".into())) })
+    }
+
     fn tell<'a>(&'a self, events: &'a [Event]) -> Telling<'a> {
         self.told.lock().unwrap().push(events.to_vec());
         let mut answers = self.answers.lock().unwrap();
@@ -235,6 +241,66 @@ async fn over_http_nova_gets_its_form_and_its_answers_are_understood() {
         HttpNova::new(Address::at("http://127.0.0.1:1/v2.1"), Credentials::None, None).unwrap();
     let told = nobody.tell(&[event]).await;
     assert!(matches!(told, Err(Trouble::Later(_))), "{told:?}");
+}
+
+/// A Nova that answers for one instance as it is told to, and for all projects likewise.
+#[derive(Clone, Default)]
+struct Instances {
+    one: Arc<Mutex<(u16, Value)>>,
+    all: Arc<Mutex<(u16, Value)>>,
+}
+
+async fn one_instance(Extract(it): Extract<Instances>) -> (StatusCode, Json<Value>) {
+    let (status, body) = it.one.lock().unwrap().clone();
+    (StatusCode::from_u16(status).unwrap(), Json(body))
+}
+
+async fn all_instances(
+    Extract(it): Extract<Instances>,
+    axum::extract::RawQuery(query): axum::extract::RawQuery,
+) -> (StatusCode, Json<Value>) {
+    assert_eq!(query.as_deref(), Some(format!("all_tenants=1&uuid={SERVER}").as_str()));
+    let (status, body) = it.all.lock().unwrap().clone();
+    (StatusCode::from_u16(status).unwrap(), Json(body))
+}
+
+#[tokio::test]
+async fn an_instance_is_gone_only_when_a_nova_that_shows_all_of_them_says_so() {
+    let it = Instances::default();
+    let router = Router::new()
+        .route("/v2.1/servers/{id}", axum::routing::get(one_instance))
+        .route("/v2.1/servers", axum::routing::get(all_instances))
+        .with_state(it.clone());
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let root = format!("http://{}/v2.1", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    let credentials = Credentials::Token("t".into());
+    let nova = HttpNova::new(Address::at(&root), credentials.clone(), None).unwrap();
+    let absent = json!({"itemNotFound": {"code": 404, "message": "Instance could not be found."}});
+    let (none, some) = (json!({"servers": []}), json!({"servers": [{"id": SERVER}]}));
+    let not_allowed = json!({"forbidden": {"code": 403}});
+    for (one, all, gone) in [
+        ((404, &absent), (200, &none), Some(true)),
+        ((200, &json!({"server": {}})), (200, &none), Some(false)),
+        ((404, &absent), (200, &some), Some(false)),
+        ((404, &absent), (403, &not_allowed), None),
+        ((404, &absent), (404, &absent), None),
+        ((404, &json!("no such page")), (200, &none), None),
+        ((403, &not_allowed), (200, &none), None),
+        ((500, &absent), (200, &none), None),
+        ((503, &absent), (200, &none), None),
+    ] {
+        *it.one.lock().unwrap() = (one.0, one.1.clone());
+        *it.all.lock().unwrap() = (all.0, all.1.clone());
+        let answer = nova.has(SERVER.parse().unwrap()).await;
+        match gone {
+            Some(true) => assert_eq!(answer, Ok(Presence::Gone), "{one:?} {all:?}"),
+            Some(false) => assert_eq!(answer, Ok(Presence::There), "{one:?} {all:?}"),
+            None => assert!(answer.is_err(), "{one:?} {all:?}: {answer:?}"),
+        }
+    }
+    let nobody = HttpNova::new(Address::at("http://127.0.0.1:1/v2.1"), credentials, None).unwrap();
+    assert!(nobody.has(SERVER.parse().unwrap()).await.is_err());
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@
 //! tables of several services. It must never write.
 
 use kilonova_store::{Error, Store, params};
+use kilonova_wire::time::now_micros;
 
 use crate::db::counted;
 
@@ -133,6 +134,34 @@ const ACROSS: &[(&str, &str)] = &[
     ),
 ];
 
+/// Microseconds after which [`LATE`] rules hold.
+const LATE_AFTER: i64 = 600 * 1_000_000;
+
+/// Rules about instances of a Nova elsewhere, which takes several steps for what is one commit here: they
+/// hold for what has not changed since a moment (`?1`).
+pub(crate) const LATE: &[(&str, &str)] = &[
+    (
+        "a request of an instance elsewhere, bound for minutes, has an allocation of its device",
+        "SELECT a.uuid || ' of instance ' || a.server_id FROM arqs a
+         LEFT JOIN allocations l ON l.consumer_id = a.consumer_id AND l.provider_id = a.provider_id
+         WHERE a.internal = 0 AND a.state = 'Bound' AND a.updated_at < ?1 AND l.consumer_id IS NULL",
+    ),
+    (
+        "what others have allocated of a device leaves room for what is bound there without an allocation",
+        "SELECT i.provider_id FROM (SELECT a.provider_id, COUNT(*) AS handles FROM arqs a
+             LEFT JOIN allocations l ON l.consumer_id = a.consumer_id AND l.provider_id = a.provider_id
+             WHERE a.internal = 0 AND a.state = 'Bound' AND a.updated_at < ?1
+               AND l.consumer_id IS NULL GROUP BY a.provider_id) b
+         JOIN inventories i ON i.provider_id = b.provider_id WHERE i.used + b.handles > i.total",
+    ),
+];
+
+/// What to do about a broken rule of [`LATE`].
+const LATE_REMEDY: &str = "the instance's Nova never said that it gave the device up: with [nova] set it is \
+    asked, and a request whose instance it no longer has is unbound within minutes (the log says why it \
+    cannot be asked). Otherwise delete the instance there, or send DELETE \
+    /v2/accelerator_requests?instance=ID to the accelerator API with a service token";
+
 /// What a rule came to.
 #[derive(Debug)]
 pub struct Finding {
@@ -140,6 +169,8 @@ pub struct Finding {
     pub rule: &'static str,
     /// What breaks it.
     pub rows: Vec<String>,
+    /// What to do about it, where an operator can.
+    pub remedy: Option<&'static str>,
 }
 
 /// Checks every rule on one snapshot.
@@ -160,8 +191,13 @@ pub async fn run(store: &Store) -> Result<Vec<Finding>, Error> {
                 for (rule, sql) in rules {
                     let rows = tx.rows(sql, params![])?;
                     let rows = rows.iter().map(|row| row.string(0)).collect::<Result<_, _>>()?;
-                    findings.push(Finding { rule, rows });
+                    findings.push(Finding { rule, rows, remedy: None });
                 }
+            }
+            for (rule, sql) in LATE {
+                let rows = tx.rows(sql, params![now_micros() - LATE_AFTER])?;
+                let rows = rows.iter().map(|row| row.string(0)).collect::<Result<_, _>>()?;
+                findings.push(Finding { rule, rows, remedy: Some(LATE_REMEDY) });
             }
             Ok(findings)
         })

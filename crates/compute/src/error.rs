@@ -3,10 +3,8 @@
 //! Work inside a transaction returns this type; a refusal is a [`Fault`] from the start, because
 //! only the place that refuses knows the sentence.
 
-use kilonova_store::{self as store, Trouble};
+use kilonova_store as store;
 use kilonova_wire::Fault;
-
-use crate::app::scheduler::Unplaced;
 
 /// A failure of the compute service.
 #[derive(Debug, thiserror::Error)]
@@ -32,13 +30,16 @@ pub enum Error {
     /// What was planned is taken; plan again.
     #[error("the planned places were taken meanwhile")]
     Aged,
-    /// A server has no place, and the reason is to be worked out before the transaction is run
-    /// again ([`Compute::write`](crate::Compute::write)).
-    #[error("a server has no place")]
-    Unexplained(Box<Unplaced>),
     /// A node calls with the epoch of an older session.
     #[error("another process has registered for this host")]
     Fenced,
+    /// A host of a Nova elsewhere, which has not made the host's resource provider yet.
+    #[error(
+        "no resource provider is named {0} yet: [nova] is set, and that Nova makes the providers of its \
+         hosts. Start nova-compute there, or give the agent the host's name that Nova knows (openstack \
+         hypervisor list)"
+    )]
+    NoRoot(String),
     /// The request is refused.
     #[error("{}: {}", .0.status, .0.message)]
     Refused(Box<Fault>),
@@ -83,16 +84,11 @@ impl From<Error> for Fault {
             Error::Flow(kilonova_flow::Error::Busy(server)) => Self::conflict(format!(
                 "Cannot act on instance {server} while another operation on it is in progress"
             )),
-            Error::Flow(kilonova_flow::Error::Store(error)) => Error::Store(error).into(),
-            Error::Flow(error @ kilonova_flow::Error::Moved(_)) => Self::internal(error),
-            Error::Aged | Error::Fenced | Error::Unexplained(_) => {
+            Error::Flow(error) => Self::internal(error),
+            Error::Aged | Error::Fenced | Error::NoRoot(_) => {
                 Self::new(http::StatusCode::SERVICE_UNAVAILABLE, error.to_string())
             }
-            Error::Store(error) => match error.trouble() {
-                Trouble::Full => Self::no_space(error),
-                Trouble::Passing => Self::unavailable(error),
-                Trouble::Lasting => Self::internal(error),
-            },
+            Error::Store(error) => Self::internal(error),
         }
     }
 }

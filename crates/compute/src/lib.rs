@@ -35,6 +35,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         db::fleet::STATEMENTS,
         db::flavors::STATEMENTS,
         db::hosts::STATEMENTS,
+        db::kept::STATEMENTS,
         db::keypairs::STATEMENTS,
         db::machines::STATEMENTS,
         db::moves::STATEMENTS,

@@ -61,7 +61,12 @@ const ROUTES: &[(&str, &str, &str)] = &[
 fn router(store: &Store, rules: &str) -> Router {
     let own = read(rules).expect("well formed");
     let policy = kilonova_placement::policy(&own, Defaults::default()).expect("fine");
-    let state = Placement { store: store.clone(), world: World::new(), policy: Arc::new(policy) };
+    let state = Placement {
+        store: store.clone(),
+        world: World::new(),
+        policy: Arc::new(policy),
+        keeper: None,
+    };
     kilonova_wire::mount(
         kilonova_placement::routes(state),
         kilonova_placement::service(),

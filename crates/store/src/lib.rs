@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use postgres::Lane;
 
-pub use error::{Error, Trouble};
+pub use error::Error;
 pub use migrate::Migration;
 pub use tx::Tx;
 pub use url::DatabaseUrl;
@@ -154,7 +154,7 @@ impl Store {
         let guarded = move |tx: &mut Tx<'_>| {
             step.before()?;
             let value = work(tx);
-            meter.add(tx, true);
+            meter.add(tx);
             let value = value?;
             step.commit()?;
             Ok(value)
@@ -184,7 +184,7 @@ impl Store {
         let meter = self.meter.clone();
         let metered = move |tx: &mut Tx<'_>| {
             let value = work(tx);
-            meter.add(tx, false);
+            meter.add(tx);
             value
         };
         match &*self.backend {

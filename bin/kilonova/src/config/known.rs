@@ -25,6 +25,7 @@ const OPTIONS: &Options = &[
     ("DEFAULT", "shelved_offload_time"),
     ("DEFAULT", "shelved_poll_interval"),
     ("DEFAULT", "sync_power_state_interval"),
+    ("accelerator", "max_unbound_requests"),
     ("api", "services"),
     ("api", "auth_strategy"),
     ("api", "listen"),

@@ -109,6 +109,8 @@ pub struct Settings {
     pub cors: Option<Cors>,
     /// Who is told of accelerator requests that were bound by the API.
     pub nova: Option<Arc<HttpNova>>,
+    /// Unbound accelerator requests that a project may have; less than 0 for no limit.
+    pub unbound_requests: i64,
     /// How servers are treated.
     pub compute: kilonova_compute::Options,
     /// What networks can be made of.
@@ -167,6 +169,7 @@ impl Settings {
             devices: devices::options(&file)?,
             sources: sources::read(&file)?,
             nova: nova::read(&file)?,
+            unbound_requests: unbound_requests(&file)?,
             compute: compute::read(&file)?,
             network: network::read(&file)?,
             image: image::read(&file)?,
@@ -261,6 +264,18 @@ fn services(
         return Err(file.wrong("api", "services", why));
     }
     Ok(services)
+}
+
+/// Cyborg has no such limit, and so no name for it.
+fn unbound_requests(file: &File) -> Result<i64, Failure> {
+    const OPTION: &str = "max_unbound_requests";
+    let said = file.parse("accelerator", OPTION, "a number of requests, or -1 for no limit")?;
+    match said.unwrap_or(kilonova_accelerator::UNBOUND_LIMIT) {
+        limit if limit < -1 => {
+            Err(file.wrong("accelerator", OPTION, "it is a number of requests, or -1 for no limit"))
+        }
+        limit => Ok(limit),
+    }
 }
 
 fn auth(file: &File) -> Result<AuthStrategy, Failure> {

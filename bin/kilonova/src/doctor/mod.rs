@@ -95,16 +95,18 @@ async fn look(question: &Question, place: &Where, report: &mut Report) -> Result
         report.find(notice.area, notice.level, notice.what, notice.remedy);
     }
     report.area("ledger", format!("{} rules hold", report.rules.len()));
-    let broken: Vec<(&str, String)> = report
+    let broken: Vec<(&str, String, Option<&str>)> = report
         .rules
         .iter()
         .filter(|rule| !rule.rows.is_empty())
-        .map(|rule| (rule.rule, rule.rows.join(", ")))
+        .map(|rule| (rule.rule, rule.rows.join(", "), rule.remedy))
         .collect();
-    for (rule, rows) in broken {
+    for (rule, rows, remedy) in broken {
         let what = format!("{rule}: BROKEN by {rows}");
-        let remedy = "keep a copy of the database and the log, and report it; no service repairs it by \
-                      itself, and what it names should not be touched until then";
+        let remedy = remedy.unwrap_or(
+            "keep a copy of the database and the log, and report it; no service repairs it by \
+                      itself, and what it names should not be touched until then",
+        );
         report.find("ledger", Level::Error, what, remedy);
     }
     Ok(())

@@ -1,6 +1,8 @@
 //! One port: each service below its name, `GET /` to list them. One service alone also answers at
 //! the root, as upstream's does.
 
+use std::sync::Arc;
+
 use axum::routing::get;
 use axum::{Json, Router};
 use kilonova_enroll::Enrollment;
@@ -29,6 +31,13 @@ pub(super) fn build(
     let mut router = Router::new();
     for service in &settings.services {
         router = router.nest(&below(*service), mounted(*service, &below(*service)));
+    }
+    // Where hosts are let in without our compute API, tokens for them are made at its path all the same.
+    if !settings.runs(ServiceName::Compute) && enrollment.is_some() {
+        let operators = guarded(kilonova_enroll::operator_routes(enrollment.clone()));
+        let prefix = below(ServiceName::Compute);
+        let (service, auth) = (kilonova_compute::service(), services.auth.clone());
+        router = router.nest(&prefix, mount(operators, service, &prefix, auth));
     }
     let open = |routes: Router, name| {
         let auth = services.auth.clone();
@@ -96,7 +105,9 @@ fn mounted(
         ServiceName::Placement => {
             let (store, world) = (services.store.clone(), services.world.clone());
             let policy = settings.policies.of(service);
-            let placement = kilonova_placement::Placement { store, world, policy };
+            // Servers are rows of the same database, also where compute runs in another process.
+            let keeper = Some(Arc::new(kilonova_compute::app::keeper::Servers) as _);
+            let placement = kilonova_placement::Placement { store, world, policy, keeper };
             put(kilonova_placement::routes(placement), kilonova_placement::service())
         }
         ServiceName::Accelerator => put(

@@ -72,7 +72,10 @@ pub(super) async fn open(
     } else {
         None
     };
-    let compute = if settings.runs(ServiceName::Compute) {
+    // Hosts speak to the compute service also where its API is not asked for: without it nobody says
+    // which devices there are.
+    let compute = if settings.runs(ServiceName::Compute) || settings.runs(ServiceName::Accelerator)
+    {
         let opened = Compute::open(store.clone(), world.clone()).await;
         let opened = opened.map_err(|e| Failure::failed("cannot load the hosts", e))?;
         let opened = opened
@@ -86,7 +89,8 @@ pub(super) async fn open(
         None
     };
     let mut accelerator = kilonova_accelerator::State::new(store.clone(), world.clone())
-        .with_policy(settings.policies.enforcer(ServiceName::Accelerator));
+        .with_policy(settings.policies.enforcer(ServiceName::Accelerator))
+        .with_unbound_limit(settings.unbound_requests);
     if let Some(nova) = &settings.nova {
         accelerator = accelerator.telling(Arc::clone(nova) as _);
     }

@@ -98,6 +98,7 @@ fn caller(state: &State, context: &Context) -> Caller {
         tell_nova: state.tells_nova(),
         world: state.world.clone(),
         bitstreams: state.bitstreams.clone(),
+        nodes: state.nodes.clone(),
     }
 }
 
@@ -109,8 +110,8 @@ async fn create(
 ) -> Result<(StatusCode, Json<Value>), Fault> {
     access::member_or_service(&context, "arq:create")?;
     let name = profile_name(&json_of(&body, "req")?)?;
-    let project = context.project_id;
-    let rows = state.store.write(move |tx| arqs::create(tx, &project, &name)).await?;
+    let (project, limit) = (context.project_id, state.unbound_limit);
+    let rows = state.store.write(move |tx| arqs::create(tx, &project, &name, limit)).await?;
     Ok((StatusCode::CREATED, Json(views(&rows, &base))))
 }
 
@@ -172,11 +173,11 @@ async fn delete_listed(
         (None, Some(text)) => {
             let server: ServerId = uuid("instance", text)?;
             access::service_token(&context)?;
-            let (actor, told) = (access::actor(&context), state.clone());
+            let (caller, told) = (caller(&state, &context), state.clone());
             state
                 .store
                 .write(move |tx| {
-                    arqs::delete_of_server(tx, &told.world, &actor, server)?;
+                    arqs::delete_of_server(tx, &caller, server)?;
                     told.announce(tx)
                 })
                 .await?;

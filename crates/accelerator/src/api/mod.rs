@@ -41,7 +41,12 @@ pub struct State {
     pub(crate) nodes: Option<Arc<dyn Nodes>>,
     pub(crate) bitstreams: Option<Arc<dyn Bitstreams>>,
     pub(crate) policy: Enforcer,
+    pub(crate) unbound_limit: i64,
 }
+
+/// Unbound requests that a project may have, unless it is said otherwise: twice what one device profile may
+/// ask for.
+pub const UNBOUND_LIMIT: i64 = 2048;
 
 /// The way to somebody's Nova.
 #[derive(Clone)]
@@ -54,8 +59,15 @@ pub(crate) struct Outbox {
 impl State {
     /// Over a store that [`crate::MIGRATIONS`] and placement's have been applied to.
     pub fn new(store: Store, world: World) -> Self {
-        let policy = Enforcer::of(RULES, Dialect::Accelerator);
-        Self { store, world, outbox: None, nodes: None, bitstreams: None, policy }
+        Self {
+            store,
+            world,
+            outbox: None,
+            nodes: None,
+            bitstreams: None,
+            policy: Enforcer::of(RULES, Dialect::Accelerator),
+            unbound_limit: UNBOUND_LIMIT,
+        }
     }
 
     /// Over another handle of the same database.
@@ -83,6 +95,12 @@ impl State {
         self
     }
 
+    /// With how many unbound requests a project may have; less than 0 for no limit.
+    #[must_use]
+    pub fn with_unbound_limit(self, unbound_limit: i64) -> Self {
+        Self { unbound_limit, ..self }
+    }
+
     /// With where bitstreams are.
     #[must_use]
     pub fn with_bitstreams(mut self, bitstreams: Arc<dyn Bitstreams>) -> Self {
@@ -91,7 +109,7 @@ impl State {
     }
 
     /// Tells the nodes of what was ordered in the transaction.
-    fn announce(&self, tx: &mut Tx<'_>) -> Result<(), Error> {
+    pub(crate) fn announce(&self, tx: &mut Tx<'_>) -> Result<(), Error> {
         match &self.nodes {
             Some(nodes) => ledger::announce(tx, &**nodes),
             None => Ok(()),

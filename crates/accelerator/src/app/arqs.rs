@@ -20,7 +20,7 @@ use crate::db::handles::MixedCard;
 use crate::db::{changes, events, handles};
 use crate::ledger::tally::Road;
 use crate::ledger::{self, Actor, orders};
-use crate::{Bitstreams, Error};
+use crate::{Bitstreams, Error, Nodes};
 
 /// Whose requests a caller may see.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,16 +53,34 @@ pub(crate) struct Caller {
     pub world: World,
     /// Where bitstreams are.
     pub bitstreams: Option<Arc<dyn Bitstreams>>,
+    /// Who speaks to the nodes.
+    pub nodes: Option<Arc<dyn Nodes>>,
 }
 
 /// Makes the requests of a profile, group by group, one per accelerator.
+///
+/// A project has so many unbound ones at most (`limit`; less than 0 for no limit).
 pub(crate) fn create(
     tx: &mut Tx<'_>,
     project_id: &str,
     profile: &str,
+    limit: i64,
 ) -> Result<Vec<ArqRow>, Error> {
     let profile = profiles::by_name(tx, profile)?;
     let now = now_micros();
+    let wanted: i64 = profile.groups.iter().map(grammar::amount).fold(0, i64::saturating_add);
+    if limit >= 0 {
+        tx.execute(arqs::CALL, params![project_id])?;
+        let unbound = arqs::unbound_of(tx, project_id)?;
+        if unbound.saturating_add(wanted) > limit {
+            return Err(Error::TooManyUnbound {
+                project: project_id.to_owned(),
+                unbound,
+                wanted,
+                limit,
+            });
+        }
+    }
     let mut made = Vec::new();
     for (group, at) in profile.groups.iter().zip(0_i64..) {
         for _ in 0..grammar::amount(group) {
@@ -148,7 +166,13 @@ fn bind_all(tx: &mut Tx<'_>, caller: &Caller, binds: &[Bind]) -> Result<(), Erro
             ordinal: arqs::next_ordinal(tx, consumer)?,
         };
         let chosen = ledger::choose(tx, bind.provider, &bind.host, 1)?;
-        match arqs::bind(tx, bind.arq, &place, bind.project.as_deref(), now) {
+        // An administrator who moves an instance makes the request in his own project. Whose the
+        // instance is, its allocations say.
+        let project = match &bind.project {
+            Some(project) => Some(project.clone()),
+            None => kilonova_placement::ledger::project_of(tx, consumer)?,
+        };
+        match arqs::bind(tx, bind.arq, &place, project.as_deref(), now) {
             Err(kilonova_store::Error::Unique(_)) => return Err(Error::AlreadyBound(bind.server)),
             Err(error) => return Err(error.into()),
             Ok(false) => return Err(bad_state()),
@@ -177,7 +201,7 @@ pub(crate) fn unbind(tx: &mut Tx<'_>, caller: &Caller, arqs: &[ArqId]) -> Result
     for arq in arqs {
         let row = get(tx, &caller.scope, *arq)?;
         not_internal(&row)?;
-        let_go(tx, &caller.world, &caller.actor, *arq, now)?;
+        let_go(tx, caller, *arq, now)?;
         tx.execute(arqs::UNBIND, params![*arq, now])?;
     }
     Ok(())
@@ -205,41 +229,35 @@ pub(crate) fn delete(
             return Err(Error::Bound { arq: row.uuid, server });
         }
     }
-    remove(tx, &caller.world, &caller.actor, &rows)?;
+    remove(tx, caller, &rows)?;
     Ok(absent)
 }
 
 /// Deletes the requests of an instance. Idempotent.
 pub(crate) fn delete_of_server(
     tx: &mut Tx<'_>,
-    world: &World,
-    actor: &Actor,
+    caller: &Caller,
     server: ServerId,
 ) -> Result<(), Error> {
     let rows = arqs::list(tx, None, Some(server))?;
     rows.iter().try_for_each(not_internal)?;
-    remove(tx, world, actor, &rows)
+    remove(tx, caller, &rows)
 }
 
-fn let_go(
-    tx: &mut Tx<'_>,
-    world: &World,
-    actor: &Actor,
-    arq: ArqId,
-    now: i64,
-) -> Result<(), Error> {
+fn let_go(tx: &mut Tx<'_>, caller: &Caller, arq: ArqId, now: i64) -> Result<(), Error> {
+    let world = &caller.world;
     let card = handles::card_of_arq(tx, arq)?;
-    changes::freed_by_arq(tx, actor, arq, now)?;
-    orders::park_of_arq(tx, world, actor, arq, now)?;
-    handles::give_back(tx, arq, now)?;
+    changes::freed_by_arq(tx, &caller.actor, arq, now)?;
+    orders::park_of_arq(tx, world, &caller.actor, arq, now)?;
+    ledger::give_up(tx, world, caller.nodes.as_deref(), arq, now)?;
     tx.execute(events::DROP_OF_ARQ, params![arq])?;
     ledger::keep_apart(tx, world, card)
 }
 
-fn remove(tx: &mut Tx<'_>, world: &World, actor: &Actor, rows: &[ArqRow]) -> Result<(), Error> {
+fn remove(tx: &mut Tx<'_>, caller: &Caller, rows: &[ArqRow]) -> Result<(), Error> {
     let now = now_micros();
     for row in rows {
-        let_go(tx, world, actor, row.uuid, now)?;
+        let_go(tx, caller, row.uuid, now)?;
         tx.execute(arqs::DELETE, params![row.uuid])?;
     }
     Ok(())

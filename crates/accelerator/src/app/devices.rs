@@ -8,9 +8,11 @@ use kilonova_wire::time::now_micros;
 
 use crate::Error;
 use crate::db::{deployables, devices, handles};
+use crate::ledger::vouched;
 
 /// Enables or disables a device with all of its parts. Enabling says too that what happened to the
-/// device so far has been dealt with; what is wrong with it now stays wrong.
+/// device so far has been dealt with, and that no guest has anything of it that an instance elsewhere
+/// gave up; what is wrong with it now stays wrong.
 pub(crate) fn set_enabled(
     tx: &mut Tx<'_>,
     world: &World,
@@ -22,6 +24,9 @@ pub(crate) fn set_enabled(
     let status = if enabled { devices::ENABLED } else { devices::MAINTAINING };
     tx.execute(devices::STATUS, params![row.id, status, now_micros()])?;
     let dealt = enabled && tx.execute(devices::DEALT, params![row.id])? > 0;
+    if enabled {
+        vouched(tx, world, uuid)?;
+    }
     for provider in deployables::providers_of(tx, row.id)? {
         if dealt {
             let withheld = handles::withheld_on(tx, provider)?;

@@ -97,6 +97,20 @@ statements! {
     DELETE_OF_CONSUMER = "DELETE FROM arqs WHERE consumer_id = ?1";
     /// The requests of a consumer become another's.
     HAND_OVER = "UPDATE arqs SET consumer_id = ?2, updated_at = ?3 WHERE consumer_id = ?1";
+    /// A project makes requests: two such calls follow each other.
+    CALL = "INSERT INTO request_makers (project_id, calls) VALUES (?1, 1)
+        ON CONFLICT (project_id) DO UPDATE SET calls = request_makers.calls + 1";
+    /// How many unbound requests a project has.
+    UNBOUND_OF = "SELECT COUNT(*) FROM arqs WHERE project_id = ?1
+        AND state IN ('Initial', 'Unbound', 'BindFailed') AND internal = 0";
+    /// Requests of instances elsewhere that have been bound since before a moment and that nobody has
+    /// asked about since another, from a number on.
+    ELSEWHERE = "SELECT id, server_id, provider_id FROM arqs
+        WHERE internal = 0 AND state = 'Bound' AND id > ?1 AND updated_at < ?2
+          AND (asked_at IS NULL OR asked_at < ?3) ORDER BY id LIMIT ?4";
+    /// Somebody asks about an instance now, unless somebody else has done so lately.
+    ASK = "UPDATE arqs SET asked_at = ?2 WHERE server_id = ?1 AND internal = 0 AND state = 'Bound'
+        AND (asked_at IS NULL OR asked_at < ?3)";
     /// Unbound requests that nobody has touched since a moment.
     EXPIRE = "DELETE FROM arqs WHERE state IN ('Initial', 'Unbound', 'BindFailed') AND internal = 0
         AND COALESCE(updated_at, created_at) < ?1";
@@ -187,6 +201,34 @@ pub(crate) fn insert_bound(
         ],
     )?;
     Ok(())
+}
+
+/// How many unbound requests a project has.
+pub(crate) fn unbound_of(tx: &mut Tx<'_>, project: &str) -> Result<i64, Error> {
+    tx.row(UNBOUND_OF, params![project])?.map_or(Ok(0), |row| row.int(0))
+}
+
+/// A bound request of an instance elsewhere.
+#[derive(Debug, Clone)]
+pub(crate) struct Elsewhere {
+    /// Its number, to go on from.
+    pub id: i64,
+    pub server: ServerId,
+    pub provider: ProviderId,
+}
+
+/// Some requests of instances elsewhere, from a number on.
+pub(crate) fn elsewhere(
+    tx: &mut Tx<'_>,
+    after: i64,
+    bound_before: i64,
+    asked_before: i64,
+    limit: i64,
+) -> Result<Vec<Elsewhere>, Error> {
+    let rows = tx.rows(ELSEWHERE, params![after, bound_before, asked_before, limit])?;
+    let read =
+        |row: &Row| Ok(Elsewhere { id: row.int(0)?, server: row.id(1)?, provider: row.id(2)? });
+    rows.iter().map(read).collect()
 }
 
 /// Binds the request and says whether it was waiting for that.

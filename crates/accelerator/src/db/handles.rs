@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kilonova_ids::{ArqId, AttachHandleId, ConsumerId, ProviderId, ascending};
+use kilonova_ids::{ArqId, AttachHandleId, ConsumerId, DeviceId, ProviderId, ascending};
 use kilonova_store::{Error, Row, Tx, params, statements};
 
 /// A handle as it is kept.
@@ -112,6 +112,32 @@ statements! {
     /// Frees the handle of a request.
     FREE_OF_ARQ = "UPDATE attach_handles SET state = 'free', arq_id = NULL, updated_at = ?2
         WHERE arq_id = ?1";
+    /// What a request holds, and where.
+    HELD_BY_ARQ = "SELECT p.provider_id, d.host FROM attach_handles h
+        JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
+        WHERE h.arq_id = ?1";
+    /// The handle of a request is nobody's, and not free before its host has spoken again.
+    AWAIT_WORD = "UPDATE attach_handles SET state = 'dirty', arq_id = NULL, awaits_word = ?2,
+        updated_at = ?3 WHERE arq_id = ?1";
+    /// Handles of a host that wait for its word on a generation, or on one before it.
+    AWAITING = "SELECT h.id, p.provider_id, d.host, d.card, d.mixed FROM attach_handles h
+        JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
+        WHERE h.awaits_word IS NOT NULL AND h.awaits_word <= ?2 AND d.host = ?1";
+    /// Those of a device.
+    AWAITING_OF_DEVICE = "SELECT h.id, p.provider_id, d.host, d.card, d.mixed FROM attach_handles h
+        JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
+        WHERE h.awaits_word IS NOT NULL AND d.uuid = ?1";
+    /// How many wait on each device, and since when.
+    AWAITED = "SELECT d.host, d.address, d.uuid, COUNT(*), MIN(COALESCE(h.updated_at, h.created_at))
+        FROM attach_handles h
+        JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
+        WHERE h.awaits_word IS NOT NULL GROUP BY d.host, d.address, d.uuid
+        ORDER BY d.host, d.address";
+    /// One that waited and is no longer there goes.
+    DROP_HEARD = "DELETE FROM attach_handles WHERE id = ?1 AND awaits_word IS NOT NULL AND present = 0";
+    /// One that waited is free.
+    HEARD = "UPDATE attach_handles SET state = 'free', awaits_word = NULL, updated_at = ?2
+        WHERE id = ?1 AND awaits_word IS NOT NULL";
     /// A new, free handle.
     INSERT = "INSERT INTO attach_handles (uuid, deployable_id, attach_type, address, mdev_type,
         slot, state, present, created_at) VALUES (?6, ?1, ?2, ?3, ?4, ?7, 'free', 1, ?5)";
@@ -252,6 +278,38 @@ pub(crate) fn give_back(tx: &mut Tx<'_>, arq: ArqId, now: i64) -> Result<(), Err
     tx.execute(DROP_OF_ARQ, params![arq])?;
     tx.execute(FREE_OF_ARQ, params![arq, now])?;
     Ok(())
+}
+
+/// Provider and host of what a request holds.
+pub(crate) fn held_by(tx: &mut Tx<'_>, arq: ArqId) -> Result<Option<(ProviderId, String)>, Error> {
+    let row = tx.row(HELD_BY_ARQ, params![arq])?;
+    row.map(|row| Ok((row.id(0)?, row.string(1)?))).transpose()
+}
+
+/// A handle that waits for its host's word.
+pub(crate) struct Awaiting {
+    pub id: i64,
+    pub provider: ProviderId,
+    pub mixed_card: Option<MixedCard>,
+}
+
+fn awaiting(row: &Row) -> Result<Awaiting, Error> {
+    let card = MixedCard { host: row.string(2)?, card: row.string(3)? };
+    Ok(Awaiting { id: row.int(0)?, provider: row.id(1)?, mixed_card: row.bool(4)?.then_some(card) })
+}
+
+/// The handles of a host that wait for its word on a generation, or on one before it.
+pub(crate) fn awaiting_of(
+    tx: &mut Tx<'_>,
+    host: &str,
+    generation: i64,
+) -> Result<Vec<Awaiting>, Error> {
+    tx.rows(AWAITING, params![host, generation])?.iter().map(awaiting).collect()
+}
+
+/// The handles of a device that wait for its host's word.
+pub(crate) fn awaiting_on(tx: &mut Tx<'_>, device: DeviceId) -> Result<Vec<Awaiting>, Error> {
+    tx.rows(AWAITING_OF_DEVICE, params![device])?.iter().map(awaiting).collect()
 }
 
 /// New handles of one kind. Their ids ascend with time: among millions of handles a new one is then

@@ -61,7 +61,8 @@ pub const AUDIT: &[(&str, &str)] = &[
     (
         "a handle is dirty exactly when it says whose it was, or why it waits",
         "SELECT uuid FROM attach_handles
-         WHERE (state = 'dirty') <> (dirty_of IS NOT NULL OR parked IS NOT NULL)",
+         WHERE (state = 'dirty')
+           <> (dirty_of IS NOT NULL OR parked IS NOT NULL OR awaits_word IS NOT NULL)",
     ),
     (
         "a card is given away whole or in parts, and not both",

@@ -5,7 +5,7 @@
 //! - an owned handle names one ARQ, and a bound ARQ has one handle (a unique key sees to it);
 //! - the handle is of the ARQ's provider, on the ARQ's host;
 //! - an ARQ that is not bound has neither consumer nor handle;
-//! - a dirty handle has no owner and says whose it was.
+//! - a dirty handle has no owner and says whose it was, or why it waits.
 //!
 //! Nothing here opens a transaction or waits: the caller's commit makes it all true at once.
 
@@ -24,6 +24,7 @@ mod report;
 mod story;
 pub(crate) mod tally;
 mod unchanged;
+mod word;
 
 use std::collections::BTreeMap;
 
@@ -47,6 +48,8 @@ pub use report::report;
 pub(crate) use story::STATEMENTS as STORY;
 pub use story::{Change, Handle, Held, Left, held_for, left_by, past_of};
 pub use tally::{Binds, binds};
+pub use word::{EVERYTHING, Silent, awaits, heard, silent};
+pub(crate) use word::{give_up, vouched};
 
 use crate::{Error, db};
 

@@ -5,8 +5,6 @@ use kilonova_keystone::Held;
 
 use super::Trouble;
 
-const RESOURCE: &str = "os-server-external-events";
-
 /// Where Nova is.
 #[derive(Debug, Clone)]
 pub enum Address {
@@ -35,14 +33,14 @@ impl Address {
         }
     }
 
-    /// The URL that events are sent to.
-    pub(super) fn events(&self, held: Option<&Held>) -> Result<String, Trouble> {
+    /// The URL of a resource.
+    pub(super) fn url(&self, held: Option<&Held>, resource: &str) -> Result<String, Trouble> {
         let endpoint = match self {
             Self::Endpoint(url) => url,
             Self::Catalog { interfaces, region } => {
                 let listed = held.and_then(|held| find(held, interfaces, region.as_deref()));
                 return match listed {
-                    Some(url) => Ok(below(&url)),
+                    Some(url) => Ok(below(&url, resource)),
                     None => Err(Trouble::Later(format!(
                         "Keystone's catalog has no endpoint of type compute with interface {}{}; \
                          add one there, or name it in [nova] endpoint_override",
@@ -52,12 +50,12 @@ impl Address {
                 };
             }
         };
-        Ok(below(endpoint))
+        Ok(below(endpoint, resource))
     }
 }
 
-fn below(endpoint: &str) -> String {
-    format!("{}/{RESOURCE}", endpoint.trim_end_matches('/'))
+fn below(endpoint: &str, resource: &str) -> String {
+    format!("{}/{resource}", endpoint.trim_end_matches('/'))
 }
 
 fn find(held: &Held, interfaces: &[String], region: Option<&str>) -> Option<String> {

@@ -1,19 +1,21 @@
-//! Nova's `os-server-external-events` over HTTP, with TLS where the address says so.
+//! Nova's `os-server-external-events` and `servers` over HTTP, with TLS where the address says so.
 
 use std::path::Path;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method, StatusCode};
+use kilonova_ids::ServerId;
 use kilonova_keystone::{Answer, Error, Http};
 use serde_json::{Value, json};
 
 use super::address::{Address, is_tls};
 use super::token::{Credentials, Tokens};
-use super::{Event, Nova, Telling, Trouble};
+use super::{Asking, Event, Nova, Presence, Telling, Trouble};
 
 /// Time for one call, from connecting to the last byte.
 const PATIENCE: Duration = Duration::from_secs(30);
 const MOST_BYTES: usize = 1024 * 1024;
+const EVENTS: &str = "os-server-external-events";
 /// The first version that knows `accelerator-request-bound`.
 const VERSION: &str = "2.82";
 
@@ -51,9 +53,15 @@ impl HttpNova {
         Ok(Self { address, http, tokens })
     }
 
-    async fn deliver(&self, events: &[Event]) -> Result<(), Trouble> {
-        let body = body(events).to_string();
-        for refused in [false, true] {
+    /// Asks once, and once more with another token where the first is refused.
+    async fn ask(
+        &self,
+        method: Method,
+        resource: &str,
+        body: Option<String>,
+    ) -> Result<Answer, Trouble> {
+        let mut refused = false;
+        loop {
             let mut headers = Vec::new();
             for (name, value) in [
                 ("openstack-api-version", format!("compute {VERSION}")),
@@ -67,16 +75,47 @@ impl HttpNova {
             if let Some(token) = token {
                 headers.push((HeaderName::from_static("x-auth-token"), token));
             }
-            let url = self.address.events(held.as_deref())?;
-            let sent = Some(body.clone().into());
-            let answer = self.http.send(Method::POST, &url, &headers, sent).await;
+            let url = self.address.url(held.as_deref(), resource)?;
+            let sent = body.clone().map(Into::into);
+            let answer = self.http.send(method.clone(), &url, &headers, sent).await;
             let answer = answer.map_err(later)?;
             if answer.status != StatusCode::UNAUTHORIZED || refused {
-                return judge(&answer);
+                return Ok(answer);
             }
+            refused = true;
         }
-        Ok(())
     }
+
+    async fn deliver(&self, events: &[Event]) -> Result<(), Trouble> {
+        judge(&self.ask(Method::POST, EVENTS, Some(body(events).to_string())).await?)
+    }
+
+    /// A Nova that does not let us see instances of other projects answers 404 for them. So a 404 counts
+    /// only together with a list of all projects in which the instance is not, and only in Nova's form: a
+    /// wrong URL must not look like a cloud without instances.
+    async fn look(&self, server: ServerId) -> Result<Presence, Trouble> {
+        let one = self.ask(Method::GET, &format!("servers/{server}"), None).await?;
+        match one.status.as_u16() {
+            200 => return Ok(Presence::There),
+            404 if one.json()["itemNotFound"].is_object() => {}
+            _ => return Err(unclear(&one)),
+        }
+        let all = format!("servers?all_tenants=1&uuid={server}");
+        let all = self.ask(Method::GET, &all, None).await?;
+        match (all.status.as_u16(), all.json()["servers"].as_array()) {
+            (200, Some(found)) if found.is_empty() => Ok(Presence::Gone),
+            (200, Some(_)) => Ok(Presence::There),
+            (403, _) => Err(Trouble::Never(
+                "the user of [nova] may not see the servers of all projects; give it the role admin"
+                    .to_owned(),
+            )),
+            _ => Err(unclear(&all)),
+        }
+    }
+}
+
+fn unclear(answer: &Answer) -> Trouble {
+    Trouble::Later(format!("Nova answered {}: {}", answer.status, shown(&answer.body)))
 }
 
 impl std::fmt::Debug for HttpNova {
@@ -86,6 +125,10 @@ impl std::fmt::Debug for HttpNova {
 }
 
 impl Nova for HttpNova {
+    fn has(&self, server: ServerId) -> Asking<'_> {
+        Box::pin(self.look(server))
+    }
+
     fn tell<'a>(&'a self, events: &'a [Event]) -> Telling<'a> {
         Box::pin(self.deliver(events))
     }

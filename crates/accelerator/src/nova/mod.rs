@@ -1,5 +1,5 @@
-//! What a Nova of somebody else is told: that a request is bound. Our own compute service binds
-//! within its own transaction and needs no telling.
+//! What a Nova of somebody else is told and asked: that a request is bound, and whether it still has an
+//! instance. Our own compute service binds within its own transaction and needs no telling.
 
 mod address;
 mod http;
@@ -37,8 +37,23 @@ pub enum Trouble {
 /// The future of a delivery.
 pub type Telling<'a> = Pin<Box<dyn Future<Output = Result<(), Trouble>> + Send + 'a>>;
 
-/// Somebody who takes events.
+/// Whether an instance is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    /// Nova has it.
+    There,
+    /// Nova has none of that id, and says so to somebody who may see those of all projects.
+    Gone,
+}
+
+/// The future of a question about an instance.
+pub type Asking<'a> = Pin<Box<dyn Future<Output = Result<Presence, Trouble>> + Send + 'a>>;
+
+/// Somebody who takes events and knows which instances there are.
 pub trait Nova: Send + Sync + 'static {
+    /// Whether Nova has an instance. Everything but a clear answer is trouble.
+    fn has(&self, server: ServerId) -> Asking<'_>;
+
     /// Delivers the events of one bind. A server that has no host yet, or is gone, is no trouble.
     fn tell<'a>(&'a self, events: &'a [Event]) -> Telling<'a>;
 }

@@ -3,12 +3,14 @@
 
 mod deliver;
 mod expire;
+mod lost;
 mod tidy;
 
 use std::time::Duration;
 
 pub use deliver::{Delivered, deliver};
 pub use expire::{Expired, expire};
+pub use lost::{Lost, lost};
 pub use tidy::tidy;
 
 use crate::State;
@@ -20,6 +22,8 @@ pub const CHANGES_KEPT: Duration = Duration::from_secs(90 * 24 * 3600);
 
 const EXPIRE_EVERY: Duration = Duration::from_secs(600);
 const DELIVER_EVERY: Duration = Duration::from_secs(1);
+/// Between two rounds over the requests of instances elsewhere.
+const LOST_EVERY: Duration = Duration::from_secs(30);
 const TIDY_EVERY: Duration = Duration::from_secs(2);
 
 /// Starts the loops; they end with the runtime.
@@ -52,6 +56,17 @@ pub fn start(state: &State) {
         }
     });
     let (store, Some(outbox)) = (state.store.clone(), state.outbox.clone()) else { return };
+    let (searched, nova) = (state.clone(), outbox.nova.clone());
+    tokio::spawn(async move {
+        let mut next = 0;
+        loop {
+            tokio::time::sleep(LOST_EVERY).await;
+            match lost(&searched, &*nova, next).await {
+                Ok(done) => next = done.next,
+                Err(error) => tracing::error!(%error, "cannot look for instances that are gone"),
+            }
+        }
+    });
     tokio::spawn(async move {
         loop {
             match deliver(&store, &*outbox.nova).await {

@@ -145,6 +145,10 @@ pub struct Api {
     pub nova: Option<Arc<dyn Nova>>,
     /// Who speaks to nodes, and where bitstreams are.
     pub orders: Option<(Arc<dyn Nodes>, Arc<dyn Bitstreams>)>,
+    /// Whether the host's agent is dead: else it speaks after each call.
+    pub silent: bool,
+    /// Unbound requests that a project may have.
+    pub unbound: Option<i64>,
 }
 
 pub struct Answer {
@@ -174,6 +178,8 @@ impl Api {
             version: None,
             nova: None,
             orders: None,
+            silent: false,
+            unbound: None,
         }
     }
 
@@ -195,6 +201,9 @@ impl Api {
 
     pub async fn raw(&self, method: Method, path: &str, body: Vec<u8>) -> Answer {
         let mut state = State::new(self.store.clone(), World::new());
+        if let Some(limit) = self.unbound {
+            state = state.with_unbound_limit(limit);
+        }
         if let Some(nova) = &self.nova {
             state = state.telling(Arc::clone(nova));
         }
@@ -222,6 +231,12 @@ impl Api {
             request = request.header("openstack-api-version", version);
         }
         let response = router.oneshot(request.body(Body::from(body)).unwrap()).await.unwrap();
+        if self.orders.is_some() && !self.silent {
+            let spoken = |tx: &mut kilonova_store::Tx<'_>| {
+                ledger::heard(tx, &World::new(), HOST, ledger::EVERYTHING)
+            };
+            self.store.write(spoken).await.unwrap();
+        }
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
         let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);

@@ -67,6 +67,7 @@ pub struct Host {
     clock_skew: AtomicI64,
     noted_skew: AtomicI64,
     newest: watch::Sender<i64>,
+    answered: AtomicI64,
 }
 
 impl Host {
@@ -181,6 +182,16 @@ impl Host {
         self.newest.subscribe()
     }
 
+    /// The generation up to which its node has spoken to this process, and what waited for that was freed.
+    pub fn answered(&self) -> i64 {
+        self.answered.load(Ordering::Relaxed)
+    }
+
+    /// Its node has spoken after a generation, and what waited for that was freed.
+    pub fn has_answered(&self, generation: i64) {
+        self.answered.fetch_max(generation, Ordering::Relaxed);
+    }
+
     /// Wakes whoever waits for a document older than `generation`.
     pub fn publish(&self, generation: i64) {
         self.newest.send_if_modified(|newest| {
@@ -287,6 +298,7 @@ impl Fleet {
             clock_skew: AtomicI64::new(UNTOLD),
             noted_skew: AtomicI64::new(UNTOLD),
             newest: watch::Sender::new(row.generation),
+            answered: AtomicI64::new(0),
         });
         let mut maps = self.0.write().unwrap_or_else(PoisonError::into_inner);
         maps.by_name.insert(Arc::clone(&host.name), Arc::clone(&host));

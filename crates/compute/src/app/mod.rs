@@ -8,6 +8,7 @@ pub mod explain;
 pub mod extra_specs;
 pub mod flavors;
 pub mod fleet;
+pub mod keeper;
 pub mod keypairs;
 pub mod link;
 pub mod moves;

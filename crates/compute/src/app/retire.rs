@@ -48,15 +48,20 @@ pub fn retire(tx: &mut Tx<'_>, compute: &Compute, host: &Host) -> Result<(), Err
     for aggregate in crate::db::aggregates::of_host(tx, name)? {
         aggregates::remove_host(tx, compute, aggregate.id, name, now)?;
     }
+    devices::heard(tx, &compute.world, name, devices::EVERYTHING)?;
     devices::report(tx, name, &[])?;
-    let root = placement::ledger::ProviderSpec {
-        id: host.root_provider,
-        name: name.clone(),
-        inventories: Vec::new(),
-        traits: Vec::new(),
-    };
-    placement::ledger::report_host(tx, &compute.world, &root, &[])?;
-    placement::app::providers::delete(tx, &compute.world, host.root_provider)?;
+    if compute.options.nova_elsewhere {
+        placement::ledger::report_below(tx, &compute.world, host.root_provider, &[])?;
+    } else {
+        let root = placement::ledger::ProviderSpec {
+            id: host.root_provider,
+            name: name.clone(),
+            inventories: Vec::new(),
+            traits: Vec::new(),
+        };
+        placement::ledger::report_host(tx, &compute.world, &root, &[])?;
+        placement::app::providers::delete(tx, &compute.world, host.root_provider)?;
+    }
     hosts::delete(tx, name)?;
     let (fleet, name) = (compute.fleet.clone(), name.clone());
     tx.on_commit(move || fleet.remove(&name));

@@ -1,4 +1,4 @@
-//! Devices that are not in health, and the servers on them.
+//! Devices that are not in health, and the servers on them; devices that wait for a silent host.
 
 use kilonova_accelerator::ledger::{self as devices, Question};
 use kilonova_store::Tx;
@@ -35,6 +35,33 @@ pub(super) fn unhealthy(tx: &mut Tx<'_>) -> Result<Vec<Notice>, Error> {
                     one.device
                 ),
             }
+        })
+        .collect())
+}
+
+/// Microseconds that a host has to answer.
+const ANSWERED: i64 = 60 * 1_000_000;
+
+pub(super) fn awaited(tx: &mut Tx<'_>, now: i64) -> Result<Vec<Notice>, Error> {
+    let all = devices::silent(tx)?.into_iter().filter(|one| now - one.since >= ANSWERED);
+    Ok(all
+        .map(|one| Notice {
+            area: "devices",
+            level: Level::Warning,
+            what: format!(
+                "{} of device {} of host {} ({}) wait since {}: an instance of another Nova gave them up, \
+                 and the host has said nothing since",
+                one.handles,
+                one.address,
+                one.host,
+                one.device,
+                offset(one.since)
+            ),
+            remedy: format!(
+                "start the agent of {}; if the host is lost, or nothing runs there: openstack \
+                 accelerator device enable {}",
+                one.host, one.device
+            ),
         })
         .collect())
 }

@@ -82,6 +82,7 @@ pub async fn look(store: &Store, bounds: &Bounds) -> Result<Vec<Notice>, Error> 
         .read(move |tx| {
             let now = now_micros();
             let mut notices = devices::unhealthy(tx)?;
+            notices.extend(devices::awaited(tx, now)?);
             notices.extend(nodes::renamed(tx)?);
             notices.extend(nodes::silent(tx, &bounds, now)?);
             notices.extend(clocks::differ(tx, now)?);

@@ -25,6 +25,7 @@ kilonova_store::statements! {
         reported_at, created_at)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 1, 1, 'enabled', 0, ?10, ?10, ?10)
         ON CONFLICT (host) DO UPDATE SET epoch = hosts.epoch + 1,
+            root_provider = excluded.root_provider,
             hypervisor_type = excluded.hypervisor_type,
             hypervisor_version = excluded.hypervisor_version, host_ip = excluded.host_ip,
             vcpus = excluded.vcpus, memory_mb = excluded.memory_mb, disk_gb = excluded.disk_gb,

@@ -7,6 +7,7 @@ pub mod documents;
 pub mod flavors;
 pub mod fleet;
 pub mod hosts;
+pub mod kept;
 pub mod keypairs;
 pub mod machines;
 pub mod migrations_actions;

@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::{get, post};
 use kilonova_ids::{ConsumerId, ProviderId, parse_uuid_like};
+use kilonova_store::Tx;
 use kilonova_wire::{Body, Fault};
 use serde_json::{Map, Value, json};
 
@@ -158,7 +159,12 @@ async fn write(call: &Call, changes: Vec<Change>) -> Result<Response, Fault> {
     let world = call.app.world.clone();
     let rows: BTreeSet<ProviderId> =
         changes.iter().flat_map(|change| change.holds.keys().copied()).collect();
-    call.app.store.write_on(rows, move |tx| allocations::replace(tx, &world, &changes)).await?;
+    let app = call.app.clone();
+    let work = move |tx: &mut Tx<'_>| {
+        app.refuse_kept(tx, &changes)?;
+        allocations::replace(tx, &world, &changes)
+    };
+    call.app.store.write_on(rows, work).await?;
     Ok(call.empty(StatusCode::NO_CONTENT))
 }
 
@@ -196,6 +202,13 @@ async fn delete(call: Call, Path(consumer): Path<String>) -> Result<Response, Fa
     call.may("placement:allocations:delete")?;
     let id = parse_uuid_like(&consumer).ok_or_else(|| allocations::nothing_held(&consumer))?;
     let world = call.app.world.clone();
-    call.app.store.write(move |tx| allocations::delete(tx, &world, id)).await?;
+    let keeper = call.app.keeper.clone();
+    let work = move |tx: &mut Tx<'_>| {
+        if let Some(keeper) = &keeper {
+            allocations::refuse_kept(tx, &**keeper, id)?;
+        }
+        allocations::delete(tx, &world, id)
+    };
+    call.app.store.write(work).await?;
     Ok(call.empty(StatusCode::NO_CONTENT))
 }

@@ -25,10 +25,11 @@ use std::sync::Arc;
 
 use axum::Router;
 use kilonova_policy::Policy;
-use kilonova_store::Store;
+use kilonova_store::{Store, Tx};
 use kilonova_wire::{Dialect, Service};
 
-use crate::World;
+use crate::app::allocations::{self as consumers, Change, Keeper};
+use crate::{Error, World};
 pub use rules::{RULES, policy};
 
 /// What the routes need.
@@ -40,6 +41,16 @@ pub struct Placement {
     pub world: World,
     /// Who may do what.
     pub policy: Arc<Policy>,
+    /// Who keeps consumers that the API must not change.
+    pub keeper: Option<Arc<dyn Keeper>>,
+}
+
+impl Placement {
+    /// Refuses a change of consumers that another service of this process keeps.
+    fn refuse_kept(&self, tx: &mut Tx<'_>, changes: &[Change]) -> Result<(), Error> {
+        let Some(keeper) = &self.keeper else { return Ok(()) };
+        changes.iter().try_for_each(|change| consumers::refuse_kept(tx, &**keeper, change.consumer))
+    }
 }
 
 /// All routes, relative to the mount.

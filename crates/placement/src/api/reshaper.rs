@@ -5,6 +5,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::post;
 use kilonova_ids::parse_uuid_like;
+use kilonova_store::Tx;
 use kilonova_wire::{Body, Fault};
 use serde_json::Value;
 
@@ -45,6 +46,11 @@ async fn run(call: Call, body: Body) -> Result<Response, Fault> {
     let targets = targets(&data)?;
     let changes = allocations::read_many(&data["allocations"])?;
     let world = call.app.world.clone();
-    call.app.store.write(move |tx| reshape::run(tx, &world, &targets, &changes)).await?;
+    let app = call.app.clone();
+    let work = move |tx: &mut Tx<'_>| {
+        app.refuse_kept(tx, &changes)?;
+        reshape::run(tx, &world, &targets, &changes)
+    };
+    call.app.store.write(work).await?;
     Ok(call.empty(StatusCode::NO_CONTENT))
 }

@@ -36,6 +36,35 @@ pub struct Change {
     pub holds: BTreeMap<ProviderId, BTreeMap<String, i64>>,
 }
 
+/// Another service that makes consumers by the ledger, in step with rows of its own. Clients of the API
+/// must not change what these hold.
+pub trait Keeper: Send + Sync + 'static {
+    /// Why clients must not change the consumer, and what to do instead. `None` where they may.
+    ///
+    /// # Errors
+    /// The store's.
+    fn keeps(
+        &self,
+        tx: &mut Tx<'_>,
+        consumer: ConsumerId,
+    ) -> Result<Option<String>, kilonova_store::Error>;
+}
+
+/// Refuses a change of a consumer that another service keeps.
+///
+/// # Errors
+/// 409 in the keeper's words.
+pub fn refuse_kept(
+    tx: &mut Tx<'_>,
+    keeper: &dyn Keeper,
+    consumer: ConsumerId,
+) -> Result<(), Error> {
+    match keeper.keeps(tx, consumer)? {
+        None => Ok(()),
+        Some(why) => Err(Fault::conflict(why).into()),
+    }
+}
+
 /// Makes every consumer hold what its change says, all or nothing.
 ///
 /// # Errors

@@ -51,6 +51,9 @@ statements! {
         WHERE a.provider_id = ?1 ORDER BY a.consumer_id, a.class";
     /// Whether anything is held on a provider.
     ANY_ON_PROVIDER = "SELECT consumer_id FROM allocations WHERE provider_id = ?1 LIMIT 1";
+    /// Whether a consumer holds something of a provider.
+    HOLDS_ON = "SELECT consumer_id FROM allocations WHERE consumer_id = ?1 AND provider_id = ?2
+        LIMIT 1";
     /// Usage of a project or of one user in it, by consumer type and class.
     USAGE = "SELECT c.consumer_type, a.class, CAST(SUM(a.used) AS BIGINT)
         FROM allocations a JOIN consumers c ON c.id = a.consumer_id
@@ -167,6 +170,15 @@ pub fn hold(
 /// Whether anything is held on a provider.
 pub fn any_on(tx: &mut Tx<'_>, provider: ProviderId) -> Result<bool, Error> {
     Ok(tx.row(ANY_ON_PROVIDER, params![provider])?.is_some())
+}
+
+/// Whether a consumer holds something of a provider.
+pub fn holds_on(
+    tx: &mut Tx<'_>,
+    consumer: ConsumerId,
+    provider: ProviderId,
+) -> Result<bool, Error> {
+    Ok(tx.row(HOLDS_ON, params![consumer, provider])?.is_some())
 }
 
 /// One amount held on a provider.

@@ -22,7 +22,7 @@ pub use drain::{drain, mark_drained};
 pub use hand_over::hand_over;
 pub use membership::{join, leave};
 pub(crate) use report::delete as delete_provider;
-pub use report::report_host;
+pub use report::{report_below, report_host};
 pub use reserve::{forget_said, reserve, reserve_anew, said_by_operator};
 pub use traits::only_trait;
 
@@ -76,4 +76,25 @@ pub struct ProviderSpec {
 pub fn root_by_name(tx: &mut Tx<'_>, name: &str) -> Result<Option<ProviderId>, Error> {
     let row = db::providers::by_name(tx, name)?;
     Ok(row.filter(|row| row.parent.is_none()).map(|row| row.id))
+}
+
+/// The project of a consumer, where its writer has said one.
+///
+/// # Errors
+/// Only of the store.
+pub fn project_of(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Option<String>, Error> {
+    let row = db::consumers::get(tx, consumer)?;
+    Ok(row.map(|row| row.project_id).filter(|id| id != crate::app::allocations::INCOMPLETE))
+}
+
+/// Whether a consumer holds something of a provider.
+///
+/// # Errors
+/// Only of the store.
+pub fn holds_on(
+    tx: &mut Tx<'_>,
+    consumer: ConsumerId,
+    provider: ProviderId,
+) -> Result<bool, Error> {
+    Ok(db::consumers::holds_on(tx, consumer, provider)?)
 }

@@ -33,41 +33,68 @@ pub fn report_host(
     root: &ProviderSpec,
     children: &[ProviderSpec],
 ) -> Result<(), Error> {
+    report(tx, world, root.id, Some(root), children)
+}
+
+/// Makes what is below a root as `children` say, and leaves the root itself to whoever made it: its name,
+/// inventories and traits.
+///
+/// # Errors
+/// As [`report_host`].
+pub fn report_below(
+    tx: &mut Tx<'_>,
+    world: &World,
+    root: ProviderId,
+    children: &[ProviderSpec],
+) -> Result<(), Error> {
+    report(tx, world, root, None, children)
+}
+
+fn report(
+    tx: &mut Tx<'_>,
+    world: &World,
+    id: ProviderId,
+    root: Option<&ProviderSpec>,
+    children: &[ProviderSpec],
+) -> Result<(), Error> {
     let mark = mark(root, children);
-    if providers::report(tx, root.id)?.is_some_and(|last| last == mark) {
+    if providers::report(tx, id)?.is_some_and(|last| last == mark) {
         return Ok(());
     }
     let now = now_micros();
     let known: HashMap<ProviderId, ProviderRow> =
-        providers::of_root(tx, root.id)?.into_iter().map(|row| (row.id, row)).collect();
-    let drained = drains::of_root(tx, root.id)?;
+        providers::of_root(tx, id)?.into_iter().map(|row| (row.id, row)).collect();
+    let drained = drains::of_root(tx, id)?;
     let mut changed = false;
-    for (spec, parent) in
-        std::iter::once((root, None)).chain(children.iter().map(|c| (c, Some(root.id))))
-    {
+    let specs = || {
+        let own = root.into_iter().map(|root| (root, None));
+        own.chain(children.iter().map(|child| (child, Some(id))))
+    };
+    for (spec, parent) in specs() {
         let row = known.get(&spec.id);
         let drained = match row {
             Some(_) => drained.contains(&spec.id),
             None => drains::one(tx, spec.id)?,
         };
-        let placed = place(tx, spec, parent, root.id, row, now)?;
+        let placed = place(tx, spec, parent, id, row, now)?;
         let rule = Reserved { drained, device: parent.is_some() };
         changed |= placed | describe_all(tx, spec, rule, now)?;
     }
-    changed |= moved_down(tx, root, children, now)?;
+    if let Some(root) = root {
+        changed |= moved_down(tx, root, children, now)?;
+    }
     let reported: HashSet<ProviderId> = children.iter().map(|child| child.id).collect();
     for row in known.values() {
-        if row.id != root.id && row.reported && !reported.contains(&row.id) {
+        if row.id != id && row.reported && !reported.contains(&row.id) {
             changed |= vanished(tx, row, now)?;
         }
     }
     if changed {
-        world.tree_changed(tx, root.id)?;
+        world.tree_changed(tx, id)?;
     }
-    let specs = || std::iter::once(root).chain(children);
-    let offered: usize = specs().map(|spec| spec.inventories.len()).sum();
-    if providers::reported_below(tx, root.id)? == (specs().count() as i64, offered as i64) {
-        tx.execute(providers::SET_REPORT, params![root.id, mark])?;
+    let offered: usize = specs().map(|(spec, _)| spec.inventories.len()).sum();
+    if providers::reported_below(tx, id)? == (specs().count() as i64, offered as i64) {
+        tx.execute(providers::SET_REPORT, params![id, mark])?;
     }
     Ok(())
 }
@@ -91,7 +118,7 @@ fn moved_down(
 }
 
 /// What tells one report from another.
-fn mark(root: &ProviderSpec, children: &[ProviderSpec]) -> String {
+fn mark(root: Option<&ProviderSpec>, children: &[ProviderSpec]) -> String {
     let said = format!("{root:?}{children:?}");
     uuid::Uuid::new_v3(&uuid::Uuid::NAMESPACE_OID, said.as_bytes()).to_string()
 }

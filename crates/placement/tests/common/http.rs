@@ -50,7 +50,7 @@ impl Api {
         let defaults = kilonova_policy::Defaults { new_only: false, scope: true };
         let policy = kilonova_placement::policy(&[], defaults).expect("fine");
         let policy = Arc::new(policy);
-        let state = Placement { store: store.clone(), world: world.clone(), policy };
+        let state = Placement { store: store.clone(), world: world.clone(), policy, keeper: None };
         let router = kilonova_wire::mount(
             kilonova_placement::routes(state),
             kilonova_placement::service(),

@@ -65,6 +65,15 @@ fn registration(number: usize) -> Value {
     })
 }
 
+/// A host whose agent is at work.
+pub struct Attended(tokio::task::JoinHandle<()>);
+
+impl Drop for Attended {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 /// The hosts as they speak to the control plane.
 pub struct Reports {
     remote: Arc<Remote>,
@@ -79,6 +88,22 @@ impl Reports {
         let remote = Remote::new(&format!("http://{}", target.address), word.trim())
             .map_err(|e| Failure::failed("cannot speak as a node", e))?;
         Ok(Self { remote: Arc::new(remote), hosts })
+    }
+
+    /// Answers as the agent of a host does until the handle is dropped: what an instance gives up is free
+    /// when its host has spoken.
+    pub async fn attend(&self, number: usize) -> Result<Attended, Failure> {
+        let said = serde_json::from_value(registration(number))
+            .map_err(|e| Failure::failed("this is no report", e))?;
+        let session = self.remote.register(said).await;
+        let epoch = session.map_err(|e| Failure::failed("a report was refused", e))?.epoch;
+        let remote = Arc::clone(&self.remote);
+        Ok(Attended(tokio::spawn(async move {
+            let mut since = 0;
+            while let Ok(batch) = remote.desired(&host(number), epoch, since).await {
+                since = batch.generation;
+            }
+        })))
     }
 
     /// The first report of all, and that nothing has changed.

@@ -1,6 +1,8 @@
 //! What Nova asks for an instance with an accelerator: make a request, bind it, look it up, delete it.
 //! The same over HTTP to any Cyborg that believes what the headers say.
 
+use std::time::Duration;
+
 use hyper::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -17,6 +19,10 @@ pub const PROFILE: &str = "kilonova-bench";
 pub const PROJECT: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 /// Lookups for each cycle: one is too short for the clock of CPU time.
 const LOOKS: usize = 20;
+
+/// How often a bind is tried, and how long after each other.
+const TRIES: usize = 100;
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// A device that requests are bound to.
 #[derive(Clone)]
@@ -97,8 +103,16 @@ impl Dance {
     async fn bind(&self, arq: &str) -> Result<String, Failure> {
         let instance = Uuid::new_v4().to_string();
         let body = self.place.bind(arq, &instance);
-        self.ask(Method::PATCH, "/accelerator_requests", Some(body)).await?;
-        Ok(instance)
+        // What was given up a moment ago waits for its host's word.
+        let mut tries = TRIES;
+        loop {
+            match self.ask(Method::PATCH, "/accelerator_requests", Some(body.clone())).await {
+                Ok(_) => return Ok(instance),
+                Err(error) if tries == 0 => return Err(error),
+                Err(_) => tries -= 1,
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
     }
 
     async fn look(&self, instance: &str) -> Result<(), Failure> {

@@ -168,7 +168,9 @@ async fn ours(
     let place = Place::new(cloud::host(0), cloud::provider(0, 0));
     let dance = Dance::start(&target, place.clone()).await?;
     say(&format!("{name}: an instance after the other gets a device and gives it back"));
+    let attended = reports.attend(0).await?;
     table.extend(dance.measure(&target, size.cycles, 0).await?);
+    drop(attended);
     server.stop();
 
     say(&format!("{name}: counting statements"));
@@ -181,9 +183,11 @@ async fn ours(
     drop(store);
 
     let (server, target) = ours.start()?;
+    let attended = Reports::new(&target, &word, size.hosts)?.attend(0).await?;
     let dance = Dance::start(&target, place).await?;
     say(&format!("{name}: the same beside them"));
     table.extend(dance.measure(&target, size.cycles, size.requests).await?);
+    drop(attended);
     server.stop();
     Ok(table)
 }

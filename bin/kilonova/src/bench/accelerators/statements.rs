@@ -83,7 +83,7 @@ impl Crowd {
         let meter = Meter::counting();
         let world = World::new();
         world.load(store).await.map_err(|e| Failure::failed("cannot load the providers", e))?;
-        let state = State::new(store.with_meter(meter.clone()), world);
+        let state = State::new(store.with_meter(meter.clone()), world).with_unbound_limit(-1);
         let api = Api(mount(routes(state), service(), "", Arc::new(NoAuth)));
         let path = format!("/v2/device_profiles?name={CROWD}");
         let there = api.ask(Method::GET, &path, None).await?;

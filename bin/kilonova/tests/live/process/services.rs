@@ -1,5 +1,7 @@
 //! Which services run, where they answer, and who lists them.
 
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
 use crate::kit::cloud::admin;
@@ -42,6 +44,35 @@ fn all_services_run_unless_told_otherwise() {
         nobody.get("/v2.1/servers").refused(404);
         nobody.post("/", &Value::Null).refused(405);
     }
+}
+
+/// A Nova elsewhere needs no compute API of ours, but somebody has to say which devices there are.
+#[test]
+fn hosts_register_where_devices_are_served_without_the_compute_api() {
+    let place = Place::configured(
+        "[api]\nauth_strategy = noauth2\nservices = placement, accelerator\n[accelerator]\n\
+         max_unbound_requests = 1\n",
+    )
+    .with_hosts();
+    let serve = place.start();
+    let nobody = Session::nobody(serve.address);
+    assert_eq!(listed(&nobody), ["placement", "accelerator"]);
+    let admin = nobody.token("admin:admin");
+    let begun = Instant::now();
+    while admin.get("/accelerator/v2/devices").ok(200)["devices"]
+        .as_array()
+        .is_none_or(Vec::is_empty)
+    {
+        assert!(begun.elapsed() < Duration::from_secs(20), "no host has said what it has");
+        std::thread::sleep(Duration::from_millis(30));
+    }
+    admin.get("/compute/v2.1/servers").refused(404);
+    let groups = serde_json::json!([{"resources:VGPU": "2"}]);
+    let profile = serde_json::json!([{"name": "pair", "groups": groups}]);
+    admin.post("/accelerator/v2/device_profiles", &profile).ok(201);
+    let body = serde_json::json!({"device_profile_name": "pair"});
+    let refused = admin.post("/accelerator/v2/accelerator_requests", &body);
+    refused.refused_saying(403, &["may have 1", "2 more"]);
 }
 
 #[test]

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use kilonova_accelerator::ledger as devices;
 use kilonova_node_api::{Batch, Refusal};
+use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 
 use super::unavailable;
-use crate::Compute;
-use crate::db::documents;
+use crate::db::{documents, fleet};
+use crate::{Compute, Error};
 
 /// How long a node waits for news. It is also its sign of life, so it is well below the time after
 /// which a silent host counts as down.
@@ -38,6 +40,10 @@ pub(super) async fn desired(
         Err(Refusal::Fenced)
     };
     check()?;
+    if since > entry.answered() {
+        Box::pin(given_up(compute, host, epoch, since)).await?;
+        entry.has_answered(since);
+    }
     let mut newest = entry.newest();
     if since > 0 && *newest.borrow() <= since {
         let news = newest.wait_for(|generation| *generation > since);
@@ -58,4 +64,23 @@ pub(super) async fn desired(
     // Boxed, because a thousand hosts wait above and few read.
     let read = compute.store.read(move |tx| documents::since(tx, &name, since));
     Box::pin(read).await.map_err(unavailable)
+}
+
+/// A node that asks for what comes after a generation has spoken since it was told of that: devices that
+/// instances of another Nova gave up until then can be had again. Mostly there are none, and nothing is
+/// written.
+async fn given_up(compute: &Compute, host: &str, epoch: i64, since: i64) -> Result<(), Refusal> {
+    let name = host.to_owned();
+    let awaited = move |tx: &mut Tx<'_>| devices::awaits(tx, &name, since).map_err(Error::from);
+    if !compute.store.read(awaited).await.map_err(unavailable)? {
+        return Ok(());
+    }
+    let (name, world) = (host.to_owned(), compute.world.clone());
+    let work = move |tx: &mut Tx<'_>| {
+        if fleet::epoch(tx, &name)? != Some(epoch) {
+            return Err(Error::Fenced);
+        }
+        Ok(devices::heard(tx, &world, &name, since)?)
+    };
+    compute.store.write(work).await.map_err(unavailable)
 }

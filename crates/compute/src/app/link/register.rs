@@ -1,5 +1,8 @@
 //! A node says what its host is and has. One transaction makes the device ledger, the provider
 //! tree and the host's row agree with it, and fences whoever spoke for the host before.
+//!
+//! Where the servers are those of a Nova elsewhere, the root of the tree is that Nova's: a host without
+//! one waits for it, and a registration touches nothing but the devices below it.
 
 use kilonova_accelerator::ledger as devices;
 use kilonova_engine::Inventory;
@@ -52,13 +55,21 @@ fn take_in(
     let now = now_micros();
     let known = hosts::by_name(tx, &registration.host)?;
     let there = identify(tx, compute, registration, now)?;
+    let elsewhere = compute.options.nova_elsewhere;
+    let named = placement::root_by_name(tx, &registration.host)?;
     let root = match &known {
+        _ if elsewhere => named.ok_or_else(|| Error::NoRoot(registration.host.clone()))?,
         Some(host) => host.root_provider,
-        None => placement::root_by_name(tx, &registration.host)?.unwrap_or_else(ProviderId::new_v4),
+        None => named.unwrap_or_else(ProviderId::new_v4),
     };
+    devices::heard(tx, &compute.world, &registration.host, devices::EVERYTHING)?;
     let mut children = devices::report(tx, &registration.host, &there)?;
-    children.iter_mut().for_each(|child| owners::mark(child, compute.options.nova_elsewhere));
-    placement::report_host(tx, &compute.world, &root_of(registration, root), &children)?;
+    children.iter_mut().for_each(|child| owners::mark(child, elsewhere));
+    if elsewhere {
+        placement::report_below(tx, &compute.world, root, &children)?;
+    } else {
+        placement::report_host(tx, &compute.world, &root_of(registration, root), &children)?;
+    }
     let new = hosts::NewHost {
         id: HostId::new_v4(),
         host: registration.host.clone(),

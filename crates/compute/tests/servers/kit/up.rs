@@ -209,7 +209,9 @@ impl Up {
         let (store, world) = (self.compute.store.clone(), self.compute.world.clone());
         let policy = kilonova_placement::policy(&[], Default::default()).expect("fine");
         let policy = Arc::new(policy);
-        let routes = kilonova_placement::routes(Placement { store, world, policy });
+        let keeper = Some(Arc::new(kilonova_compute::app::keeper::Servers) as _);
+        let state = Placement { store, world, policy, keeper };
+        let routes = kilonova_placement::routes(state);
         let service = kilonova_placement::service();
         Client { router: kilonova_wire::mount(routes, service, "/placement", Arc::new(NoAuth)) }
     }
