@@ -16,7 +16,8 @@ use crate::{cli, facts, pki_dir};
 pub async fn join(settings: &Settings, url: &str, token: &str) -> Result<Report, Failure> {
     let token: Token =
         token.parse().map_err(|e: kilonova_pki::Error| Failure::Refused(e.to_string()))?;
-    let host = settings.host.clone().unwrap_or_else(kilonova_program::host_name);
+    let own = || kilonova_program::host_name().to_ascii_lowercase();
+    let host = settings.host.clone().unwrap_or_else(own);
     let address = settings.my_ip.or_else(|| facts::address_towards(url));
     // A running agent owns the folder, and takes up what is put there by itself.
     let owned = StateDir::check_free(&settings.state_dir).is_err();

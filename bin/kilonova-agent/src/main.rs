@@ -9,6 +9,7 @@ mod cli;
 mod control;
 mod facts;
 mod join;
+mod libvirt_tls;
 mod pki_dir;
 mod run;
 mod settings;

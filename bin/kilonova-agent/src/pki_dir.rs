@@ -1,5 +1,6 @@
 //! The host's certificate where libvirt looks for it, for `qemu+tls` between hosts: CA, certificate
-//! and key in libvirt's own layout below one folder (libvirt's default is /etc/pki).
+//! and key in libvirt's own layout below one folder (libvirt's default is /etc/pki), with the list of
+//! certificates that count no more. Files alone; `libvirt_tls` has libvirt read them.
 
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
@@ -7,11 +8,13 @@ use std::path::Path;
 
 use kilonova_node_link::Known;
 
-/// Writes all of it; what is there already and right is left alone.
+/// Writes the certificates; what is there already and right is left alone. Says whether anything
+/// changed.
 ///
 /// # Errors
 /// A sentence that names the file.
-pub fn write(folder: &Path, known: &Known) -> Result<(), String> {
+pub fn write(folder: &Path, known: &Known) -> Result<bool, String> {
+    let mut changed = false;
     for (name, text, mode) in [
         ("CA/cacert.pem", &known.authority, 0o644),
         ("libvirt/private/serverkey.pem", &known.key, 0o600),
@@ -19,13 +22,25 @@ pub fn write(folder: &Path, known: &Known) -> Result<(), String> {
         ("libvirt/servercert.pem", &known.certificate, 0o644),
         ("libvirt/clientcert.pem", &known.certificate, 0o644),
     ] {
-        let path = folder.join(name);
-        if std::fs::read_to_string(&path).is_ok_and(|there| there == *text) {
-            continue;
-        }
-        put(&path, text, mode).map_err(|error| format!("{}: {error}", path.display()))?;
+        changed |= keep(&folder.join(name), text, mode)?;
     }
-    Ok(())
+    Ok(changed)
+}
+
+/// Writes the list of certificates that count no more. Says whether it was another.
+///
+/// # Errors
+/// A sentence that names the file.
+pub fn write_revocations(folder: &Path, crl: &str) -> Result<bool, String> {
+    keep(&folder.join("CA/cacrl.pem"), crl, 0o644)
+}
+
+fn keep(path: &Path, text: &str, mode: u32) -> Result<bool, String> {
+    if std::fs::read_to_string(path).is_ok_and(|there| there == text) {
+        return Ok(false);
+    }
+    put(path, text, mode).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(true)
 }
 
 fn put(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {
@@ -57,7 +72,8 @@ mod tests {
             certificate: text("cert"),
             key: text("key"),
         };
-        write(folder.path(), &known).expect("written");
+        assert_eq!(write(folder.path(), &known), Ok(true));
+        assert_eq!(write(folder.path(), &known), Ok(false), "it is there");
         let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).expect("there");
         assert_eq!(read("CA/cacert.pem"), "ca");
         assert_eq!(read("libvirt/servercert.pem"), read("libvirt/clientcert.pem"));
@@ -66,6 +82,9 @@ mod tests {
         assert_eq!((read("libvirt/private/serverkey.pem").as_str(), mode & 0o777), ("key", 0o600));
         write(folder.path(), &Known { key: text("new"), ..known.clone() }).expect("written");
         assert_eq!(std::fs::read_to_string(key).expect("there"), "new");
+        assert_eq!(write_revocations(folder.path(), "crl"), Ok(true));
+        assert_eq!(write_revocations(folder.path(), "crl"), Ok(false), "it is there");
+        assert_eq!(read("CA/cacrl.pem"), "crl");
         let file = folder.path().join("file");
         std::fs::write(&file, "").expect("written");
         let said = write(&file, &known).expect_err("no folder");

@@ -1,16 +1,21 @@
 //! The way to the control plane: by certificate, or by a word for tests and for one machine.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
 use std::time::Duration;
 
-use kilonova_node_link::{Identity, Known, Remote, keep_certified};
+use kilonova_node_api::{Revocations, RevokedHost};
+use kilonova_node_link::{Identity, Known, Remote, follow_revocations, keep_certified};
 use tokio::task::JoinHandle;
 
 use crate::settings::Settings;
-use crate::{facts, pki_dir};
+use crate::{facts, libvirt_tls, pki_dir};
 
 /// How often the certificate is looked at.
 const LOOK: Duration = Duration::from_secs(60);
+
+/// How often the list of revoked certificates is looked at.
+const REVOKED: Duration = Duration::from_secs(15);
 
 /// The way.
 pub struct Way {
@@ -20,14 +25,12 @@ pub struct Way {
     pub host: String,
     /// Its address.
     pub address: IpAddr,
-    keeper: Option<JoinHandle<()>>,
+    keepers: Vec<JoinHandle<()>>,
 }
 
 impl Drop for Way {
     fn drop(&mut self) {
-        if let Some(keeper) = &self.keeper {
-            keeper.abort();
-        }
+        self.keepers.iter().for_each(JoinHandle::abort);
     }
 }
 
@@ -43,7 +46,7 @@ pub fn find(settings: &Settings) -> Result<Way, String> {
              one machine"
         );
         let host = settings.host.clone().unwrap_or_else(kilonova_program::host_name);
-        return Ok(Way { remote, host, address: address(settings, url), keeper: None });
+        return Ok(Way { remote, host, address: address(settings, url), keepers: Vec::new() });
     }
     let identity = Identity::at(&settings.state_dir);
     let known = identity.read().map_err(|e| e.to_string())?.ok_or_else(|| {
@@ -64,16 +67,44 @@ pub fn find(settings: &Settings) -> Result<Way, String> {
     let folder = settings.pki_dir.clone();
     let publish = move |known: &Known| {
         let Some(folder) = &folder else { return };
-        if let Err(why) = pki_dir::write(folder, known) {
-            tracing::error!(%why, "[node] pki_dir: libvirt does not get the certificate");
+        match pki_dir::write(folder, known) {
+            Ok(true) => drop(tokio::task::spawn_blocking(|| libvirt_tls::reload(&[]))),
+            Ok(false) => {}
+            Err(why) => {
+                tracing::error!(%why, "[node] pki_dir: libvirt does not get the certificate");
+            }
         }
     };
     publish(&known);
     let kept = remote.clone();
-    let keeper = tokio::spawn(async move {
+    let mut keepers = vec![tokio::spawn(async move {
         match keep_certified(kept, identity, known, vec![address], LOOK, publish).await {}
-    });
-    Ok(Way { remote, host, address, keeper: Some(keeper) })
+    })];
+    if let Some(folder) = settings.pki_dir.clone() {
+        let followed = remote.clone();
+        let publish = move |list: &Revocations, new: &[RevokedHost]| revoked(&folder, list, new);
+        keepers.push(tokio::spawn(async move {
+            match follow_revocations(followed, REVOKED, publish).await {}
+        }));
+    }
+    Ok(Way { remote, host, address, keepers })
+}
+
+/// Lays down the list of revoked certificates. libvirt reads it in a thread of its own; what it does not
+/// take up is in the log with the command to type.
+fn revoked(folder: &Path, list: &Revocations, new: &[RevokedHost]) -> bool {
+    match pki_dir::write_revocations(folder, &list.crl) {
+        Ok(false) if new.is_empty() => true,
+        Ok(_) => {
+            let new = new.to_vec();
+            drop(tokio::task::spawn_blocking(move || libvirt_tls::reload(&new)));
+            true
+        }
+        Err(why) => {
+            tracing::error!(%why, "[node] pki_dir: libvirt does not learn which hosts were revoked");
+            false
+        }
+    }
 }
 
 fn address(settings: &Settings, url: &str) -> IpAddr {

@@ -16,13 +16,14 @@ mod db;
 mod error;
 mod revoked;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use kilonova_pki::Authority;
-use kilonova_store::Store;
+use kilonova_store::{Store, Tx};
 
 pub use api::{node_routes, operator_routes};
 pub use app::authority::agree;
+use app::revocations::List;
 pub use db::{MIGRATIONS, statements};
 pub use error::Error;
 pub use revoked::Revoked;
@@ -36,8 +37,14 @@ pub struct Options {
     pub valid: i64,
 }
 
-/// Ninety days, microseconds: what a host's certificate is good for unless told otherwise.
-pub const VALID: i64 = 90 * 24 * 3600 * 1_000_000;
+/// Thirty days, microseconds: what a host's certificate is good for unless told otherwise. A host renews
+/// when ten are left, so it may be off, or without the control plane, for that long.
+pub const VALID: i64 = 30 * 24 * 3600 * 1_000_000;
+
+/// Names of hosts that exist and that are the given one in lower case, whether or not they ever had a
+/// certificate.
+pub type Existing =
+    dyn Fn(&mut Tx<'_>, &str) -> Result<Vec<String>, kilonova_store::Error> + Send + Sync;
 
 /// The service; cheap to clone.
 #[derive(Clone)]
@@ -46,12 +53,27 @@ pub struct Enrollment {
     authority: Arc<Authority>,
     revoked: Revoked,
     options: Arc<Options>,
+    existing: Arc<Existing>,
+    list: Arc<Mutex<Option<List>>>,
 }
 
 impl Enrollment {
     /// The service over a migrated database.
     pub fn new(store: Store, authority: Arc<Authority>, options: Options) -> Self {
-        Self { store, authority, revoked: Revoked::default(), options: Arc::new(options) }
+        Self {
+            store,
+            authority,
+            revoked: Revoked::default(),
+            options: Arc::new(options),
+            existing: Arc::new(|_, _| Ok(Vec::new())),
+            list: Arc::default(),
+        }
+    }
+
+    /// The same, knowing which hosts exist: a new host does not get the name of one.
+    #[must_use]
+    pub fn knowing(self, existing: Arc<Existing>) -> Self {
+        Self { existing, ..self }
     }
 
     /// The authority.

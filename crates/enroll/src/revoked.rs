@@ -1,20 +1,74 @@
-//! The certificates that count no more, in memory: looked at with each request.
+//! The certificates that count no more, in memory: looked at with each request, and told to whoever
+//! is in the middle of one.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Serial numbers; cheap to clone.
-#[derive(Debug, Clone, Default)]
-pub struct Revoked(Arc<RwLock<HashSet<String>>>);
+use kilonova_pki::Revocation;
+use tokio::sync::watch;
+
+/// Of a certificate that was revoked.
+#[derive(Debug, Clone)]
+pub(crate) struct Ended {
+    pub serial: String,
+    /// Whose it was.
+    pub host: String,
+    pub revoked_at: i64,
+    pub expires_at: i64,
+}
+
+/// By serial number; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Revoked {
+    all: Arc<RwLock<HashMap<String, Ended>>>,
+    count: Arc<watch::Sender<usize>>,
+}
+
+impl Default for Revoked {
+    fn default() -> Self {
+        Self { all: Arc::default(), count: Arc::new(watch::Sender::new(0)) }
+    }
+}
 
 impl Revoked {
     /// Whether a certificate counts no more.
     pub fn has(&self, serial: &str) -> bool {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).contains(serial)
+        self.all.read().unwrap_or_else(PoisonError::into_inner).contains_key(serial)
+    }
+
+    /// Returns when the certificate counts no more; never, if it goes on counting.
+    pub async fn ended(&self, serial: &str) {
+        let mut count = self.count.subscribe();
+        // The sender is kept by ourselves, so this ends with a revocation alone.
+        while !self.has(serial) {
+            if count.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
     }
 
     /// A certificate that was revoked stays so: what is read later may have been read before.
-    pub(crate) fn add(&self, serials: impl IntoIterator<Item = String>) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).extend(serials);
+    pub(crate) fn add(&self, ended: impl IntoIterator<Item = Ended>) {
+        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+        all.extend(ended.into_iter().map(|one| (one.serial.clone(), one)));
+        let count = all.len();
+        drop(all);
+        self.count.send_if_modified(|before| std::mem::replace(before, count) != count);
+    }
+
+    /// Those that would still count otherwise, in the order of their serial numbers.
+    pub(crate) fn live(&self, now: i64) -> Vec<Ended> {
+        let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
+        let mut live: Vec<Ended> =
+            all.values().filter(|one| one.expires_at > now).cloned().collect();
+        drop(all);
+        live.sort_by(|a, b| a.serial.cmp(&b.serial));
+        live
+    }
+}
+
+impl From<&Ended> for Revocation {
+    fn from(one: &Ended) -> Self {
+        Self { serial: one.serial.clone(), at: one.revoked_at }
     }
 }

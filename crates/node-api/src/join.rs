@@ -40,6 +40,28 @@ pub struct Credential {
     pub authority: String,
 }
 
+/// The certificates that count no more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revocations {
+    /// The list as the authority signed it, PEM.
+    pub crl: String,
+    /// Differs when other certificates are in the list.
+    pub mark: String,
+    /// When a host takes the list anew though nothing else is in it, microseconds since 1970.
+    pub renew_at: i64,
+    /// Whose certificates they are.
+    pub revoked: Vec<RevokedHost>,
+}
+
+/// A certificate that counts no more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RevokedHost {
+    /// Its serial number, hexadecimal.
+    pub serial: String,
+    /// Whose it was.
+    pub host: String,
+}
+
 /// What the control plane's clock shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clock {

@@ -32,7 +32,7 @@ pub use document::{
 pub use filter::{Direction, Filters, Group, Members, Pair, PortFilter, Prefix, Remote, Rule};
 pub use guest::{Guest, Key};
 pub use interface::{Address, Interface};
-pub use join::{Clock, Credential, Join, Renewal};
+pub use join::{Clock, Credential, Join, Renewal, Revocations, RevokedHost};
 pub use machine::{Bus, Firmware, Machine, Medium, SecureBoot, Topology};
 pub use observation::{Observation, Outcome, Phase, Progress};
 pub use order::{BY_OPERATOR, Carried, Chunk, End, ON_RELEASE, Order, THE_NODE, Task};

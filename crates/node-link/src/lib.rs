@@ -8,6 +8,7 @@ mod identity;
 mod join;
 mod refusal;
 mod renewal;
+mod revocations;
 mod trouble;
 mod url;
 
@@ -18,7 +19,7 @@ use std::time::Duration;
 use kilonova_ids::ImageId;
 use kilonova_node_api::{
     Answer, Batch, Carried, Chunk, Clock, ControlPlane, Credential, DiskFormat, Observation,
-    Refusal, Registration, Renewal, Reply, Session,
+    Refusal, Registration, Renewal, Reply, Revocations, Session,
 };
 use reqwest::header::HeaderMap;
 use reqwest::{Client, Method, RequestBuilder, Response};
@@ -29,6 +30,7 @@ use serde::de::DeserializeOwned;
 pub use identity::{Identity, Known};
 pub use join::join;
 pub use renewal::keep_certified;
+pub use revocations::follow_revocations;
 pub use url::Error;
 
 /// Longer than a long poll lasts.
@@ -108,6 +110,14 @@ impl Remote {
     pub async fn renew(&self, host: &str, renewal: &Renewal) -> Result<Credential, Refusal> {
         let path = format!("/v1/hosts/{}/certificate", url::segment(host));
         self.ask(with_body(self.request(Method::POST, &path), renewal)?).await
+    }
+
+    /// The certificates that count no more.
+    ///
+    /// # Errors
+    /// When the control plane does not say.
+    pub async fn revocations(&self) -> Result<Revocations, Refusal> {
+        self.ask(self.request(Method::GET, "/v1/revocations").timeout(CONNECT * 2)).await
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {

@@ -74,6 +74,10 @@ impl Authority {
         Ok(Self { issuer, certificate: der, pem: certificate.to_owned() })
     }
 
+    pub(crate) fn issuer(&self) -> &Issuer<'static, KeyPair> {
+        &self.issuer
+    }
+
     /// Its certificate, PEM.
     pub fn pem(&self) -> &str {
         &self.pem
@@ -164,7 +168,7 @@ fn serial() -> [u8; 16] {
     bytes
 }
 
-fn at(micros: i64) -> Result<OffsetDateTime, Error> {
+pub(crate) fn at(micros: i64) -> Result<OffsetDateTime, Error> {
     OffsetDateTime::from_unix_timestamp(micros.div_euclid(1_000_000))
         .map_err(|error| Error::unmade("a certificate", error))
 }

@@ -24,6 +24,14 @@ pub enum Error {
         "{0:?} is no host name for a certificate; it has letters, digits, dots and hyphens, up to 64 of them"
     )]
     Host(String),
+    /// A name that no new host is given here.
+    #[error("{name:?} is no name for a new host: {why}")]
+    NewHost {
+        /// The name.
+        name: String,
+        /// Why not.
+        why: &'static str,
+    },
     /// A token that is none.
     #[error("this is no token of `kilonova node enroll`; copy it again, whole")]
     Token,

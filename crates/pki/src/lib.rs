@@ -12,6 +12,7 @@ mod certificate;
 mod error;
 mod fingerprint;
 mod request;
+mod revocation;
 mod tls;
 mod token;
 
@@ -19,7 +20,8 @@ pub use authority::{Authority, Wanted};
 pub use certificate::{Certificate, fingerprint, read, read_der};
 pub use error::Error;
 pub use fingerprint::Fingerprint;
-pub use request::{Request, check_host};
+pub use request::{Request, check_host, check_new_host};
+pub use revocation::Revocation;
 pub use tls::{Own, anonymous, certified, joining, own, server, trusting};
 pub use token::{Secret, Token};
 

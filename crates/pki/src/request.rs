@@ -46,6 +46,33 @@ pub fn check_host(host: &str) -> Result<(), Error> {
     Ok(())
 }
 
+/// Whether a host of that name may join. One machine has one spelling of its name: host names are the
+/// same in upper and lower case, and an address in place of a name would be read as one by whoever
+/// dials the host.
+///
+/// # Errors
+/// When it may not.
+pub fn check_new_host(host: &str) -> Result<(), Error> {
+    check_host(host)?;
+    let wrong = |why| Err(Error::NewHost { name: host.to_owned(), why });
+    if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        return wrong("write it in lower case");
+    }
+    // inet_aton reads one to four numbers as an address, also hexadecimal ones.
+    let number = |label: &str| {
+        let digits = label.strip_prefix("0x").unwrap_or(label);
+        let radix = if digits.len() < label.len() { 16 } else { 10 };
+        digits.chars().all(|digit| digit.is_digit(radix))
+    };
+    if host.split('.').all(number) {
+        return wrong("it reads as an address; take the name of the machine");
+    }
+    if host.split('.').next() == Some("localhost") {
+        return wrong("every machine calls itself that");
+    }
+    Ok(())
+}
+
 pub(crate) fn named(name: &str) -> DistinguishedName {
     let mut names = DistinguishedName::new();
     names.push(DnType::CommonName, name);
@@ -55,6 +82,29 @@ pub(crate) fn named(name: &str) -> DistinguishedName {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn new_hosts_have_one_spelling_and_no_address_for_a_name() {
+        for fine in ["gpu-1", "gpu_1.rack.example", "l1n1", "4u-node", "10.rack", "0xcafe-1"] {
+            assert_eq!(check_new_host(fine), Ok(()), "{fine}");
+        }
+        for (wrong, why) in [
+            ("EVIL", "lower case"),
+            ("gpU-1", "lower case"),
+            ("127.0.0.1", "reads as an address"),
+            ("10.1", "reads as an address"),
+            ("2130706433", "reads as an address"),
+            ("0x7f.1", "reads as an address"),
+            ("0x7f000001", "reads as an address"),
+            ("localhost", "calls itself"),
+            ("localhost.localdomain", "calls itself"),
+            ("::1", "is no host name"),
+            ("a b", "is no host name"),
+        ] {
+            let said = check_new_host(wrong).expect_err(wrong).to_string();
+            assert!(said.contains(why), "{said}");
+        }
+    }
 
     #[test]
     fn host_names_are_names() {

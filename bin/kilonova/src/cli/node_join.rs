@@ -30,6 +30,10 @@ pub(super) struct Enroll {
     /// The only host that may use it; needed for one that has joined before.
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
+    /// Let the machine take the name, the guests and the devices of a host that exists and has no
+    /// certificate.
+    #[arg(long, requires = "host")]
+    replace: bool,
     /// For how long it may be used: 90s, 30m, 1h, 2d.
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = seconds)]
     valid: i64,
@@ -87,7 +91,8 @@ pub(super) fn run(command: Command) -> Result<ExitCode, Failure> {
 
 async fn enroll(options: Enroll) -> Result<String, Failure> {
     let compute = Compute::open(&options.door).await?;
-    let body = json!({"enrollment": {"host": options.host, "valid": options.valid}});
+    let body = json!({"enrollment": {"host": options.host, "valid": options.valid,
+        "replace": options.replace}});
     let made = compute.ask(Method::POST, PATH, Some(&body)).await.map_err(Asked::fatal)?;
     let made = &made["enrollment"];
     if options.format == Format::Json {

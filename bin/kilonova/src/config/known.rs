@@ -39,6 +39,7 @@ const OPTIONS: &Options = &[
     ("node", "certificate_days"),
     ("node", "listen"),
     ("node", "names"),
+    ("node", "token"),
     ("node", "url"),
     ("nova", "endpoint_override"),
     ("nova", "auth_type"),

@@ -93,6 +93,8 @@ pub struct Settings {
     pub nodes: Option<PathBuf>,
     /// The door for hosts that have joined.
     pub node_door: Option<NodeDoor>,
+    /// Whether hosts may speak by the word in `node.token`, on the users' port.
+    pub node_token: bool,
     /// What to run.
     pub services: Vec<ServiceName>,
     /// How callers prove who they are.
@@ -148,19 +150,22 @@ impl Settings {
         let file = config.map(|path| File::read(path, KNOWN)).transpose()?.unwrap_or_default();
         let keystone = keystone::read(&file)?;
         let auth = auth(&file)?;
+        let listen = match listen {
+            Some(listen) => listen,
+            None => file
+                .parse("api", "listen", "ADDRESS:PORT")?
+                .unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 8774))),
+        };
+        let node_door = node::read(&file, node_listen, node_names)?;
         let settings = Self {
             state_dir: state_dir
                 .or(file.path("DEFAULT", "state_path"))
                 .unwrap_or_else(|| PathBuf::from("kilonova-state")),
-            listen: match listen {
-                Some(listen) => listen,
-                None => file
-                    .parse("api", "listen", "ADDRESS:PORT")?
-                    .unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 8774))),
-            },
+            listen,
             database: database_of(&file, database)?,
             nodes: nodes.or(file.path("simulated", "nodes")),
-            node_door: node::read(&file, node_listen, node_names)?,
+            node_token: node::token(&file, listen, node_door.as_ref())?,
+            node_door,
             services: services(&file, auth, keystone.is_some())?,
             auth,
             keystone,

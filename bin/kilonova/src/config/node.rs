@@ -48,6 +48,17 @@ pub(super) fn read(
     Ok(listen.map(|listen| NodeDoor { listen, names, url, valid: days * DAY }))
 }
 
+/// Whether hosts may speak by the word in `node.token`. Unless the file says it: on a loopback address
+/// alone, and only while there is no door by which they show certificates.
+pub(super) fn token(
+    file: &File,
+    listen: SocketAddr,
+    door: Option<&NodeDoor>,
+) -> Result<bool, Failure> {
+    let said = file.parse(GROUP, "token", "true or false")?;
+    Ok(said.unwrap_or_else(|| listen.ip().is_loopback() && door.is_none()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,6 +70,25 @@ mod tests {
         std::fs::write(&path, text).expect("written");
         let read = File::read(&path, KNOWN).and_then(|file| read(&file, None, Vec::new()));
         read.map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn the_word_for_hosts_counts_where_nobody_else_listens() {
+        let by_word = |text: &str, listen: &str| {
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("k.conf");
+            std::fs::write(&path, text).expect("written");
+            let file = File::read(&path, KNOWN).expect("read");
+            let door = read(&file, None, Vec::new()).expect("fine");
+            token(&file, listen.parse().expect("an address"), door.as_ref()).expect("fine")
+        };
+        let (here, everywhere) = ("127.0.0.1:8774", "0.0.0.0:8774");
+        assert!(by_word("", here));
+        assert!(by_word("", "[::1]:8774"));
+        assert!(!by_word("", everywhere));
+        assert!(!by_word("[node]\nlisten = 127.0.0.1:0\n", here));
+        assert!(by_word("[node]\ntoken = true\n", everywhere));
+        assert!(!by_word("[node]\ntoken = false\n", here));
     }
 
     #[test]

@@ -87,7 +87,15 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
     let enrollment = node_door.as_ref().map(|open| open.enrollment.clone());
     let mut router = router::build(&settings, services, metrics, enrollment);
     if let Some(compute) = &compute {
-        router = router.merge(node_door::routes(compute, directory.secret("node.token")?));
+        if settings.node_token {
+            if !settings.listen.ip().is_loopback() {
+                tracing::warn!(
+                    "[node] token = true: whoever has the word in node.token speaks for any host, and \
+                     it passes the network in clear; let hosts join with [node] listen instead"
+                );
+            }
+            router = router.merge(node_door::routes(compute, directory.secret("node.token")?));
+        }
         kilonova_compute::reconcile::start(&Compute { store: own, ..compute.clone() });
     }
     let hosts = match (node_door, &compute) {

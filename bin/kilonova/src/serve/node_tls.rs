@@ -85,6 +85,7 @@ pub(super) async fn open(
     let acceptor = TlsAcceptor::from(Arc::new(config.map_err(|e| failed(&e))?));
     let options = Options { url, valid: door.valid };
     let enrollment = Enrollment::new(store.clone(), Arc::clone(&authority), options);
+    let enrollment = enrollment.knowing(Arc::new(kilonova_compute::db::hosts::spellings));
     enrollment.refresh().await.map_err(|e| failed(&e))?;
     keep_fresh(enrollment.clone(), authority, shown, names);
     Ok(Open { listener, acceptor, enrollment })
@@ -212,10 +213,7 @@ async fn look(State(enrollment): State<Enrollment>, mut request: Request, next: 
     };
     let host = &peer.host;
     if enrollment.revoked().has(&peer.serial) {
-        return refused(Fault::forbidden(format!(
-            "The certificate of host {host} was revoked: have a token made by `kilonova node enroll \
-             --host {host}`, and join again."
-        )));
+        return revoked(host);
     }
     if now_micros() > peer.not_after {
         return refused(Fault::unauthorized(format!(
@@ -223,8 +221,19 @@ async fn look(State(enrollment): State<Enrollment>, mut request: Request, next: 
              --host {host}`, and join again."
         )));
     }
-    request.extensions_mut().insert(Speaker(peer.host));
-    next.run(request).await
+    request.extensions_mut().insert(Speaker(Arc::clone(host)));
+    // A long poll, or an upload, that is under way ends with the certificate.
+    tokio::select! {
+        answer = next.run(request) => answer,
+        () = enrollment.revoked().ended(&peer.serial) => revoked(host),
+    }
+}
+
+fn revoked(host: &str) -> Response {
+    refused(Fault::forbidden(format!(
+        "The certificate of host {host} was revoked: have a token made by `kilonova node enroll \
+         --host {host}`, and join again."
+    )))
 }
 
 /// Outside of the layers that know how a fault is worded.

@@ -4,11 +4,19 @@
 //! must only ever grow.
 
 use kilonova_ids::{HostId, ProviderId};
-use kilonova_store::{Row, Tx, params};
+use kilonova_store::{Migration, Row, Tx, params};
 
 use crate::Error;
 
+/// Host names are the same in upper and lower case.
+pub const NAMES: Migration = Migration {
+    name: "compute-0012-host-names",
+    sql: "CREATE INDEX hosts_name ON hosts (LOWER(host));",
+};
+
 kilonova_store::statements! {
+    /// Names that are this one in lower case.
+    SPELLINGS = "SELECT host FROM hosts WHERE LOWER(host) = ?1";
     /// Every host, oldest first.
     ALL = "SELECT number, id, host, root_provider, hypervisor_type, hypervisor_version, host_ip,
         vcpus, memory_mb, disk_gb, epoch, generation, status, disabled_reason, forced_down,
@@ -36,6 +44,15 @@ kilonova_store::statements! {
     /// An operator's word on it.
     SET_STATUS = "UPDATE hosts SET status = ?2, disabled_reason = ?3, forced_down = ?4,
         updated_at = ?5 WHERE host = ?1";
+}
+
+/// Names of hosts that are this one in lower case.
+///
+/// # Errors
+/// The database's.
+pub fn spellings(tx: &mut Tx<'_>, host: &str) -> Result<Vec<String>, kilonova_store::Error> {
+    let rows = tx.rows(SPELLINGS, params![host.to_ascii_lowercase()])?;
+    rows.iter().map(|row| row.string(0)).collect()
 }
 
 /// A compute host.

@@ -8,6 +8,7 @@ pub const RESOURCES: &[Migration] = &[
     super::machines::MACHINES,
     super::migrations_groups::GROUPS,
     super::migrations_deleted::DELETED,
+    super::hosts::NAMES,
 ];
 
 const BASE: Migration = Migration {

@@ -3,25 +3,27 @@
 //! ```text
 //! POST /v1/join                         Join    -> Credential; no certificate is needed
 //! POST /v1/hosts/{host}/certificate     Renewal -> Credential
+//! GET  /v1/revocations                  -> Revocations
 //! ```
 
 use axum::extract::{Path, State};
-use axum::routing::post;
+use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use http::StatusCode;
-use kilonova_node_api::{Credential, Join, Renewal};
+use kilonova_node_api::{Credential, Join, Renewal, Revocations};
 use kilonova_wire::speaker::only_itself;
 use kilonova_wire::{Body, Fault, Speaker};
 use serde::de::DeserializeOwned;
 
 use crate::Enrollment;
-use crate::app::give;
+use crate::app::{give, revocations};
 
 /// The routes for hosts that are known by their certificates, and for those that join.
 pub fn node_routes(enrollment: Enrollment) -> Router {
     Router::new()
         .route("/v1/join", post(join))
         .route("/v1/hosts/{host}/certificate", post(renew))
+        .route("/v1/revocations", get(revocations))
         .route_layer(axum::middleware::from_fn(only_itself))
         .with_state(enrollment)
 }
@@ -32,6 +34,16 @@ async fn join(
 ) -> Result<Json<Credential>, Fault> {
     let join: Join = message(&bytes)?;
     Ok(Json(give::first(&enrollment, join).await?))
+}
+
+async fn revocations(
+    State(enrollment): State<Enrollment>,
+    speaker: Option<Extension<Speaker>>,
+) -> Result<Json<Revocations>, Fault> {
+    if speaker.is_none() {
+        return Err(Fault::unauthorized("This is for hosts that have joined."));
+    }
+    Ok(Json(revocations::current(&enrollment)?))
 }
 
 async fn renew(

@@ -1,7 +1,8 @@
 //! What operators call, among the routes of the compute API. Administrators only.
 //!
 //! ```text
-//! POST   /v2.1/kilonova/enrollments          {"enrollment": {"host": …, "valid": seconds}}
+//! POST   /v2.1/kilonova/enrollments          {"enrollment": {"host": …, "valid": seconds,
+//!                                             "replace": false}}
 //! GET    /v2.1/kilonova/enrollments
 //! DELETE /v2.1/kilonova/enrollments/{host}   its certificates count no more
 //! ```
@@ -31,6 +32,8 @@ struct Wish {
     #[serde(default)]
     host: Option<String>,
     valid: i64,
+    #[serde(default)]
+    replace: bool,
 }
 
 /// The routes; without a door for hosts they say that there is none.
@@ -64,7 +67,7 @@ async fn make(
     let enrollment = door.open()?;
     let Asked { enrollment: wish } =
         serde_json::from_value(body).map_err(|error| Fault::bad_request(error.to_string()))?;
-    let made = tokens::make(enrollment, wish.host, wish.valid).await?;
+    let made = tokens::make(enrollment, wish.host, wish.valid, wish.replace).await?;
     let shown = json!({
         "token": made.token.to_string(),
         "host": made.host,

@@ -4,15 +4,17 @@
 //! whoever holds it speak for that host's guests. No two hosts have one address in their certificates.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use kilonova_node_api::{Credential, Join, Renewal};
 use kilonova_pki::{Secret, Wanted, check_host};
 use kilonova_store::Tx;
 use kilonova_wire::time::{now_micros, zulu};
 
+use crate::app::names;
 use crate::db::certificates::{self, Given};
 use crate::db::{authority, tokens};
-use crate::{Enrollment, Error};
+use crate::{Enrollment, Error, Existing};
 
 /// Addresses of a host at most.
 const ADDRESSES: usize = 16;
@@ -23,14 +25,17 @@ pub(crate) async fn first(enrollment: &Enrollment, join: Join) -> Result<Credent
     check_host(&join.host)?;
     let (hash, host, now) = (secret.hash(), join.host.clone(), now_micros());
     let asked = (hash.clone(), host.clone());
-    enrollment.store.read(move |tx| may_join(tx, &asked.0, &asked.1, now).map(|_| ())).await?;
+    let existing = Arc::clone(&enrollment.existing);
+    let may = move |tx: &mut Tx<'_>| may_join(tx, &*existing, &asked.0, &asked.1, now).map(|_| ());
+    enrollment.store.read(may).await?;
     let (credential, given) = sign(enrollment, &host, &join.request, now)?;
-    let (revoked, given) = (enrollment.revoked.clone(), std::sync::Arc::new(given));
+    let (revoked, given) = (enrollment.revoked.clone(), Arc::new(given));
     let joined = host.clone();
+    let existing = Arc::clone(&enrollment.existing);
     enrollment
         .store
         .write(move |tx| {
-            let bound = may_join(tx, &hash, &host, now)?;
+            let bound = may_join(tx, &*existing, &hash, &host, now)?;
             if !tokens::use_up(tx, &hash, now, &host)? {
                 return Err(Error::forbidden(unknown));
             }
@@ -55,7 +60,7 @@ pub(crate) async fn next(
 ) -> Result<Credential, Error> {
     let now = now_micros();
     let (credential, given) = sign(enrollment, host, renewal, now)?;
-    let given = std::sync::Arc::new(given);
+    let given = Arc::new(given);
     enrollment
         .store
         .write(move |tx| {
@@ -92,7 +97,13 @@ fn sign(
 }
 
 /// Whether the token names the host.
-fn may_join(tx: &mut Tx<'_>, hash: &str, host: &str, now: i64) -> Result<bool, Error> {
+fn may_join(
+    tx: &mut Tx<'_>,
+    existing: &Existing,
+    hash: &str,
+    host: &str,
+    now: i64,
+) -> Result<bool, Error> {
     let again = "have a new one made by `kilonova node enroll`";
     let kept = tokens::read(tx, hash)?
         .ok_or_else(|| Error::forbidden(format!("This token is not known here; {again}.")))?;
@@ -105,6 +116,10 @@ fn may_join(tx: &mut Tx<'_>, hash: &str, host: &str, now: i64) -> Result<bool, E
     if kept.expires_at <= now {
         let at = zulu(kept.expires_at);
         return Err(Error::forbidden(format!("This token has expired at {at}; {again}.")));
+    }
+    let free = names::free(tx, existing, host, kept.replaces)?;
+    if let Err(why) = free {
+        return Err(Error::forbidden(why));
     }
     match kept.host {
         Some(bound) if bound == host => Ok(true),

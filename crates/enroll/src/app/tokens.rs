@@ -1,12 +1,16 @@
 //! Making tokens, and what there is of them and of certificates.
 
+use std::sync::Arc;
+
 use http::StatusCode;
 use kilonova_pki::{Secret, Token, check_host};
 use kilonova_wire::time::now_micros;
 
+use crate::app::names;
 use crate::db::certificates::{self, Given};
 use crate::db::tokens;
 use crate::{Enrollment, Error};
+use kilonova_store::Tx;
 
 const SECOND: i64 = 1_000_000;
 const DAY: i64 = 24 * 3600 * SECOND;
@@ -26,9 +30,20 @@ pub(crate) async fn make(
     enrollment: &Enrollment,
     host: Option<String>,
     seconds: i64,
+    replaces: bool,
 ) -> Result<Made, Error> {
-    if let Some(host) = &host {
-        check_host(host)?;
+    if replaces && host.is_none() {
+        let why = "To replace a host, the token has to name it.";
+        return Err(Error::Refused(StatusCode::BAD_REQUEST, why.to_owned()));
+    }
+    if let Some(host) = host.clone() {
+        check_host(&host)?;
+        let existing = Arc::clone(&enrollment.existing);
+        let name = host.clone();
+        let free = move |tx: &mut Tx<'_>| names::free(tx, &*existing, &name, replaces);
+        if let Err(why) = enrollment.store.read(free).await? {
+            return Err(Error::Refused(StatusCode::CONFLICT, why));
+        }
     }
     let valid = seconds.saturating_mul(SECOND);
     if !(1..=LONGEST).contains(&valid) {
@@ -45,7 +60,7 @@ pub(crate) async fn make(
         .write(move |tx| {
             tokens::forget(tx, now - KEPT)?;
             certificates::forget(tx, now - KEPT)?;
-            tokens::add(tx, &hash, bound.as_deref(), now, expires_at)
+            tokens::add(tx, &hash, bound.as_deref(), now, expires_at, replaces)
         })
         .await?;
     tracing::info!(host = host.as_deref().unwrap_or("any"), valid_s = seconds, "a token to join");

@@ -2,6 +2,8 @@
 
 use kilonova_store::{Error, Row, Tx, params, statements};
 
+use crate::revoked::Ended;
+
 statements! {
     /// A new one.
     ADD = "INSERT INTO enroll_certificates (serial, host, addresses, made_at, expires_at)
@@ -14,10 +16,12 @@ statements! {
         FROM enroll_certificates WHERE host = ?1 AND expires_at > ?2 AND revoked_at IS NULL";
     /// Makes all of a host count no more.
     REVOKE = "UPDATE enroll_certificates SET revoked_at = ?2
-        WHERE host = ?1 AND revoked_at IS NULL RETURNING serial";
+        WHERE host = ?1 AND revoked_at IS NULL RETURNING serial, host, revoked_at, expires_at";
     /// Those that count no more, and would still.
-    REVOKED = "SELECT serial FROM enroll_certificates
+    REVOKED = "SELECT serial, host, revoked_at, expires_at FROM enroll_certificates
         WHERE revoked_at IS NOT NULL AND expires_at > ?1";
+    /// Names of hosts that are this one in lower case.
+    SPELLINGS = "SELECT DISTINCT host FROM enroll_certificates WHERE LOWER(host) = ?1";
     /// Forgets what ended long ago.
     FORGET = "DELETE FROM enroll_certificates WHERE expires_at < ?1";
 }
@@ -58,13 +62,28 @@ pub(crate) fn of_host(tx: &mut Tx<'_>, host: &str, now: i64) -> Result<Vec<Given
     tx.rows(OF_HOST, params![host, now])?.iter().map(given).collect()
 }
 
-/// The serial numbers of what counts no more from now on.
-pub(crate) fn revoke(tx: &mut Tx<'_>, host: &str, now: i64) -> Result<Vec<String>, Error> {
-    tx.rows(REVOKE, params![host, now])?.iter().map(|row| row.string(0)).collect()
+fn ended(row: &Row) -> Result<Ended, Error> {
+    Ok(Ended {
+        serial: row.string(0)?,
+        host: row.string(1)?,
+        revoked_at: row.int(2)?,
+        expires_at: row.int(3)?,
+    })
 }
 
-pub(crate) fn revoked(tx: &mut Tx<'_>, now: i64) -> Result<Vec<String>, Error> {
-    tx.rows(REVOKED, params![now])?.iter().map(|row| row.string(0)).collect()
+/// What counts no more from now on.
+pub(crate) fn revoke(tx: &mut Tx<'_>, host: &str, now: i64) -> Result<Vec<Ended>, Error> {
+    tx.rows(REVOKE, params![host, now])?.iter().map(ended).collect()
+}
+
+pub(crate) fn revoked(tx: &mut Tx<'_>, now: i64) -> Result<Vec<Ended>, Error> {
+    tx.rows(REVOKED, params![now])?.iter().map(ended).collect()
+}
+
+/// Names that hosts with certificates have, and that are this one in lower case.
+pub(crate) fn spellings(tx: &mut Tx<'_>, host: &str) -> Result<Vec<String>, Error> {
+    let rows = tx.rows(SPELLINGS, params![host.to_ascii_lowercase()])?;
+    rows.iter().map(|row| row.string(0)).collect()
 }
 
 pub(crate) fn forget(tx: &mut Tx<'_>, before: i64) -> Result<(), Error> {

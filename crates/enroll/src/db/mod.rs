@@ -7,7 +7,9 @@ pub(crate) mod tokens;
 use kilonova_store::Migration;
 
 /// The schema, step by step.
-pub const MIGRATIONS: &[Migration] = &[Migration {
+pub const MIGRATIONS: &[Migration] = &[TABLES, NAMES];
+
+const TABLES: Migration = Migration {
     name: "enroll-1-tables",
     sql: "
 CREATE TABLE enroll_authority (one BIGINT PRIMARY KEY, fingerprint TEXT NOT NULL);
@@ -21,7 +23,17 @@ CREATE TABLE enroll_certificates (
 );
 CREATE INDEX enroll_certificates_host ON enroll_certificates (host);
 ",
-}];
+};
+
+/// Names are the same in upper and lower case; a token may say that its host replaces another machine.
+const NAMES: Migration = Migration {
+    name: "enroll-2-names",
+    sql: "
+CREATE INDEX enroll_certificates_name ON enroll_certificates (LOWER(host));
+CREATE INDEX enroll_certificates_end ON enroll_certificates (expires_at);
+ALTER TABLE enroll_tokens ADD COLUMN replaces BIGINT NOT NULL DEFAULT 0;
+",
+};
 
 /// Every statement of this crate, to be prepared on each database in a test.
 pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {

@@ -4,9 +4,11 @@ use kilonova_store::{Error, Tx, params, statements};
 
 statements! {
     /// One by its hash.
-    READ = "SELECT host, expires_at, used_at, used_by FROM enroll_tokens WHERE hash = ?1";
+    READ = "SELECT host, expires_at, used_at, used_by, replaces FROM enroll_tokens
+        WHERE hash = ?1";
     /// A new one.
-    ADD = "INSERT INTO enroll_tokens (hash, host, made_at, expires_at) VALUES (?1, ?2, ?3, ?4)";
+    ADD = "INSERT INTO enroll_tokens (hash, host, made_at, expires_at, replaces)
+        VALUES (?1, ?2, ?3, ?4, ?5)";
     /// Uses one up.
     USE = "UPDATE enroll_tokens SET used_at = ?2, used_by = ?3 WHERE hash = ?1 AND used_at IS NULL";
     /// Those that may still be used.
@@ -25,6 +27,8 @@ pub(crate) struct Kept {
     pub expires_at: i64,
     pub used_at: Option<i64>,
     pub used_by: Option<String>,
+    /// Whether its host may take the name of a host that never had a certificate.
+    pub replaces: bool,
 }
 
 pub(crate) fn read(tx: &mut Tx<'_>, hash: &str) -> Result<Option<Kept>, Error> {
@@ -35,6 +39,7 @@ pub(crate) fn read(tx: &mut Tx<'_>, hash: &str) -> Result<Option<Kept>, Error> {
             expires_at: row.int(1)?,
             used_at: row.int_opt(2)?,
             used_by: row.string_opt(3)?,
+            replaces: row.int(4)? != 0,
         })
     };
     row.map(kept).transpose()
@@ -46,8 +51,10 @@ pub(crate) fn add(
     host: Option<&str>,
     now: i64,
     expires_at: i64,
+    replaces: bool,
 ) -> Result<(), Error> {
-    tx.execute(ADD, params![hash, host.map(str::to_owned), now, expires_at]).map(|_| ())
+    let host = host.map(str::to_owned);
+    tx.execute(ADD, params![hash, host, now, expires_at, replaces]).map(|_| ())
 }
 
 /// Whether it was there to be used.

@@ -8,8 +8,11 @@ use std::time::Duration;
 
 use kilonova_node::Node;
 use kilonova_node::topology::Topology;
-use kilonova_node_api::{ControlPlane, Refusal, Registration};
-use kilonova_node_link::{Error, Identity, Known, Remote, keep_certified};
+use kilonova_node_api::{
+    ControlPlane, Deployable, Device, DeviceKind, HandleSlot, Health, Refusal, Registration,
+    RevokedHost,
+};
+use kilonova_node_link::{Error, Identity, Known, Remote, follow_revocations, keep_certified};
 use kilonova_pki::{Authority, Token, Wanted};
 use kilonova_wire::time::now_micros;
 use serde_json::Value;
@@ -221,7 +224,7 @@ async fn a_certificate_is_renewed_in_time() {
     let new = tokio::time::timeout(soon, heard.wait_for(Option::is_some)).await;
     let new = new.expect("in time").expect("it is told").clone().expect("a certificate");
     assert_eq!(identity.read().expect("it is kept"), Some(new.clone()));
-    assert!(new.said().expect("it is read").not_after > now_micros() + 80 * DAY);
+    assert!(new.said().expect("it is read").not_after > now_micros() + 25 * DAY);
     assert!(new.key != due.key && new.certificate != due.certificate);
     remote.register(registration(HOST)).await.expect("it is let in by the new one");
     // What an operator puts in place by joining again is taken up.
@@ -243,4 +246,179 @@ fn a_controller_without_the_clouds_authority_is_refused() {
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("copy the folder ca from the controller that has it"), "{said}");
     assert!(!place.state().join("ca").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_poll_ends_with_the_certificate() {
+    let (cloud, url) = open(Place::new());
+    let (_, known) = joined(&cloud, &url, HOST, 1).await;
+    let remote = known.remote().expect("a way");
+    let epoch = remote.register(registration(HOST)).await.expect("it is let in").epoch;
+    let generation = remote.desired(HOST, epoch, 0).await.expect("itself").generation.max(1);
+    let waiting = tokio::spawn(async move {
+        let begun = std::time::Instant::now();
+        let said = remote.desired(HOST, epoch, generation).await;
+        (said, begun.elapsed())
+    });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(!waiting.is_finished(), "it waits for news");
+    node(&cloud, &["revoke", HOST]);
+    let (said, took) = waiting.await.expect("no panic");
+    let words = "was revoked";
+    assert!(matches!(&said, Err(Refusal::Rejected(why)) if why.contains(words)), "{said:?}");
+    assert!(took < Duration::from_secs(10), "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hosts_hear_which_certificates_were_revoked() {
+    let (cloud, url) = open(Place::new());
+    let (_, evil) = joined(&cloud, &url, "evil", 1).await;
+    let (_, good) = joined(&cloud, &url, "good", 2).await;
+    let remote = good.remote().expect("a way");
+    let before = remote.revocations().await.expect("a list");
+    assert_eq!(before.revoked, []);
+    assert_eq!(remote.revocations().await.expect("a list"), before, "it is signed once");
+    let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    let following = tokio::spawn(follow_revocations(
+        remote.clone(),
+        Duration::from_millis(50),
+        move |list, new| told.send((list.clone(), new.to_vec())).is_ok(),
+    ));
+    assert_eq!(heard.recv().await.expect("the first"), (before.clone(), Vec::new()));
+    node(&cloud, &["revoke", "evil"]);
+    let soon = tokio::time::timeout(Duration::from_secs(10), heard.recv()).await;
+    let (list, new) = soon.expect("in time").expect("the second");
+    following.abort();
+    assert_ne!(list.mark, before.mark);
+    let serial = evil.said().expect("it is read").serial;
+    let named = |list: &[RevokedHost]| {
+        list.iter().map(|one| (one.host.clone(), one.serial.clone())).collect::<Vec<_>>()
+    };
+    assert_eq!(named(&list.revoked), [("evil".to_owned(), serial.clone())]);
+    assert_eq!(named(&new), named(&list.revoked));
+    assert!(list.crl.starts_with("-----BEGIN X509 CRL-----"), "{}", list.crl);
+    // OpenSSL reads it as libvirt's GnuTLS does: one host is refused, the other let in.
+    let file = |name: &str, text: &str| {
+        let path = cloud.place.file(name);
+        std::fs::write(&path, text).expect("it is written");
+        path
+    };
+    let (ca, crl) = (file("ca.pem", &good.authority), file("crl.pem", &list.crl));
+    for (name, certificate, fine) in
+        [("good.pem", &good.certificate, true), ("evil.pem", &evil.certificate, false)]
+    {
+        let output = Command::new("openssl")
+            .args(["verify", "-crl_check", "-CAfile"])
+            .arg(&ca)
+            .arg("-CRLfile")
+            .arg(&crl)
+            .arg(file(name, certificate))
+            .output();
+        let output = output.expect("openssl runs");
+        let said = stderr(&output);
+        assert_eq!(output.status.success(), fine, "{name}: {said}");
+        assert!(fine || said.contains("certificate revoked"), "{said}");
+    }
+    let refused = evil.remote().expect("a way").revocations().await.expect_err("it is not let in");
+    assert!(refused.to_string().contains("was revoked"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_is_there_is_taken_by_an_operators_word_alone() {
+    let topology = repository().join("examples/nodes/demo.toml");
+    let place = Place::new();
+    let serve = place.start_with(|command| {
+        command.args(["--node-listen", "127.0.0.1:0", "--nodes"]).arg(topology);
+    });
+    let line = serve.said.lines().find_map(|line| line.strip_prefix("kilonova: hosts join at "));
+    let url = line.expect("the door is told").to_owned();
+    let admin = cloud::admin(&place, &serve);
+    let cloud = Cloud { serve, place, admin };
+    let begun = std::time::Instant::now();
+    let is_there = || {
+        let all = cloud.admin.get("/compute/v2.1/os-hypervisors").ok(200);
+        all["hypervisors"].to_string().contains(HOST)
+    };
+    while !is_there() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "the host is not there");
+        tokio::time::sleep(Duration::from_millis(30)).await;
+    }
+    let enroll = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kilonova"));
+        command.args(["node", "enroll"]).args(words).args(["--os-cloud", "kilonova", "--clouds"]);
+        let output = command.arg(cloud.place.state().join("clouds.yaml")).output();
+        let output = output.expect("it runs");
+        (
+            output.status.success(),
+            stderr(&output),
+            String::from_utf8_lossy(&output.stdout).into_owned(),
+        )
+    };
+    for (host, words) in [
+        (HOST, "--replace"),
+        (HOST.to_uppercase().as_str(), "is the same name"),
+        ("127.0.0.1", "reads as an address"),
+        ("EVIL", "lower case"),
+    ] {
+        let (fine, said, _) = enroll(&["--host", host]);
+        assert!(!fine && said.contains(words), "{host}: {said}");
+    }
+    // A token for whatever host does not do either.
+    let (_, _, made) = enroll(&["--format", "json"]);
+    let made: Value = serde_json::from_str(&made).expect("JSON");
+    let any: Token = made["token"].as_str().expect("a token").parse().expect("one of ours");
+    for (host, words) in [
+        (HOST, "--replace"),
+        (HOST.to_uppercase().as_str(), "is the same name"),
+        ("EVIL", "lower case"),
+        ("10.1", "reads as an address"),
+    ] {
+        let identity = Identity::at(&cloud.place.file("any"));
+        let said = identity.join(&url, &any, host, addresses(9)).await.expect_err(host);
+        assert!(said.to_string().contains(words), "{host}: {said}");
+    }
+    let (fine, said, made) = enroll(&["--host", HOST, "--replace", "--format", "json"]);
+    assert!(fine, "{said}");
+    let made: Value = serde_json::from_str(&made).expect("JSON");
+    let token: Token = made["token"].as_str().expect("a token").parse().expect("one of ours");
+    let identity = Identity::at(&cloud.place.file("new"));
+    identity.join(&url, &token, HOST, addresses(8)).await.expect("by an operator's word");
+    // From now on it is a host with a certificate, which joins again as any other.
+    joined(&cloud, &url, HOST, 8).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nonsense_of_a_host_is_refused_in_a_sentence() {
+    let (cloud, url) = open(Place::new());
+    let (_, known) = joined(&cloud, &url, HOST, 1).await;
+    let remote = known.remote().expect("a way");
+    let slot = HandleSlot::TestPci { address: "0000:0c:00.0".into() };
+    let deployable = |name: &str| Deployable {
+        name: name.into(),
+        resource_class: "FPGA".into(),
+        traits: Vec::new(),
+        driver: "fake".into(),
+        facts: std::collections::BTreeMap::new(),
+        slots: vec![slot.clone()],
+    };
+    let device = |name: &str| Device {
+        address: "0000:0c:00.0".into(),
+        card: None,
+        kind: DeviceKind::Fpga,
+        vendor_id: "8086".into(),
+        product_id: "09c4".into(),
+        model: String::new(),
+        numa_node: -1,
+        health: Health::Healthy,
+        deployables: vec![deployable(name)],
+    };
+    let twice = vec![device("one"), device("two")];
+    for (words, wrong) in [
+        ("vcpus is -5", Registration { vcpus: -5, ..registration(HOST) }),
+        ("two devices have the address", Registration { devices: twice, ..registration(HOST) }),
+    ] {
+        let said = remote.register(wrong).await;
+        assert!(matches!(&said, Err(Refusal::Rejected(why)) if why.contains(words)), "{said:?}");
+    }
+    remote.register(registration(HOST)).await.expect("the truth is taken in");
 }

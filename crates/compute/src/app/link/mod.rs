@@ -11,6 +11,7 @@ mod observed;
 mod orders;
 mod register;
 mod replied;
+mod sane;
 
 use std::path::PathBuf;
 
@@ -83,6 +84,10 @@ fn unavailable(error: Error) -> Refusal {
     match error {
         Error::Fenced => Refusal::Fenced,
         Error::Refused(fault) => Refusal::Rejected(fault.message),
+        // What the host says of its devices is wrong; saying it again would not help.
+        Error::Accelerator(report @ kilonova_accelerator::Error::Report { .. }) => {
+            Refusal::Rejected(report.to_string())
+        }
         other => Refusal::Unavailable(other.to_string()),
     }
 }

@@ -4,16 +4,18 @@
 //! Where the servers are those of a Nova elsewhere, the root of the tree is that Nova's: a host without
 //! one waits for it, and a registration touches nothing but the devices below it.
 
+use http::StatusCode;
 use kilonova_accelerator::ledger as devices;
 use kilonova_engine::Inventory;
 use kilonova_ids::{HostId, ProviderId};
 use kilonova_node_api::{Refusal, Registration, Session};
 use kilonova_placement::ledger as placement;
 use kilonova_store::Tx;
+use kilonova_wire::Fault;
 use kilonova_wire::time::now_micros;
 
 use super::machine::identify;
-use super::unavailable;
+use super::{sane, unavailable};
 use crate::app::owners;
 use crate::db::{aggregates, fleet, hosts};
 use crate::{Compute, Error};
@@ -25,9 +27,7 @@ pub(super) async fn register(
     compute: &Compute,
     registration: Registration,
 ) -> Result<Session, Refusal> {
-    if registration.host.is_empty() || registration.host.chars().any(char::is_control) {
-        return Err(Refusal::Rejected(format!("{:?} is no host name", registration.host)));
-    }
+    sane::check(&registration).map_err(Refusal::Rejected)?;
     let compute_ = compute.clone();
     let before = compute.fleet.by_name(&registration.host).map(|host| host.root);
     let row = compute
@@ -54,6 +54,19 @@ fn take_in(
 ) -> Result<fleet::HostRow, Error> {
     let now = now_micros();
     let known = hosts::by_name(tx, &registration.host)?;
+    if known.is_none() {
+        let same = hosts::spellings(tx, &registration.host)?;
+        if let Some(other) = same.first() {
+            return Err(Error::from(Fault::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                format!(
+                    "There is a host {other}, and {} is the same name; give this machine another one \
+                     with [DEFAULT] host, or delete the service of {other} first.",
+                    registration.host
+                ),
+            )));
+        }
+    }
     let there = identify(tx, compute, registration, now)?;
     let elsewhere = compute.options.nova_elsewhere;
     let named = placement::root_by_name(tx, &registration.host)?;

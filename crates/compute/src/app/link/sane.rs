@@ -1,0 +1,315 @@
+//! Whether what a host says of itself can be true. A host may be broken, misconfigured or malicious, and
+//! what it says becomes inventory, traits and text that others read; so all of it is looked at before
+//! any of it is kept, and everything that is wrong is named at once.
+
+use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::net::IpAddr;
+
+use kilonova_node_api::{Deployable, Device, HandleSlot, Registration};
+
+/// What Placement keeps at most.
+const MOST: i64 = i32::MAX as i64;
+/// More than any host overcommits; times [`MOST`] it is still an exact number.
+const MOST_RATIO: f64 = 1_000_000.0;
+/// Letters of a name or an address.
+const NAME: usize = 255;
+/// Letters of a text for people.
+const TEXT: usize = 4096;
+/// Traits of a host or a deployable.
+const TRAITS: usize = 1000;
+/// Problems that are named.
+const NAMED: usize = 20;
+
+/// Checks the whole of it.
+///
+/// # Errors
+/// A sentence for each problem.
+pub(super) fn check(registration: &Registration) -> Result<(), String> {
+    let mut problems = Problems(Vec::new());
+    host(&mut problems, registration);
+    let (mut addresses, mut deployables) = (BTreeSet::new(), BTreeSet::new());
+    for device in &registration.devices {
+        if !addresses.insert(device.address.as_str()) {
+            problems.add(format!("two devices have the address {:?}", device.address));
+        }
+        check_device(&mut problems, device);
+        for deployable in &device.deployables {
+            if !deployables.insert(deployable.name.as_str()) {
+                problems.add(format!("two deployables have the name {:?}", deployable.name));
+            }
+            check_deployable(&mut problems, &device.address, deployable);
+        }
+    }
+    problems.said(&registration.host)
+}
+
+struct Problems(Vec<String>);
+
+impl Problems {
+    fn add(&mut self, problem: String) {
+        self.0.push(problem);
+    }
+
+    fn unless(&mut self, fine: bool, problem: impl FnOnce() -> String) {
+        if !fine {
+            self.add(problem());
+        }
+    }
+
+    fn number(&mut self, what: impl Display, number: i64, least: i64, most: i64) {
+        let fine = (least..=most).contains(&number);
+        self.unless(fine, || format!("{what} is {number}; it must be {least} to {most}"));
+    }
+
+    /// One word: something that names a thing.
+    fn word(&mut self, what: impl Display, word: &str) {
+        let fine = |c: char| !c.is_control() && !c.is_whitespace();
+        let good = !word.is_empty() && word.chars().count() <= NAME && word.chars().all(fine);
+        self.unless(good, || {
+            let word = cut(word);
+            format!("{what} is {word:?}; it must be one word of at most {NAME} characters")
+        });
+    }
+
+    fn text(&mut self, what: impl Display, text: &str) {
+        let fine = text.chars().count() <= TEXT
+            && !text.chars().any(|c| c.is_control() && c != '\n' && c != '\t');
+        self.unless(fine, || {
+            let text = cut(text);
+            format!("{what} is {text:?}; it must be text of at most {TEXT} characters")
+        });
+    }
+
+    fn traits(&mut self, what: impl Display, traits: &[String]) {
+        self.unless(traits.len() <= TRAITS, || format!("{what} has more than {TRAITS} traits"));
+        for one in traits {
+            self.unless(symbol(one), || {
+                let one = cut(one);
+                format!("{what} has the trait {one:?}; traits have the letters A-Z, 0-9 and _")
+            });
+        }
+    }
+
+    fn said(self, host: &str) -> Result<(), String> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        let more = self.0.len().saturating_sub(NAMED);
+        let mut text = self.0.into_iter().take(NAMED).collect::<Vec<_>>().join("; ");
+        if more > 0 {
+            text.push_str(&format!("; and {more} more"));
+        }
+        Err(format!("What host {:?} says of itself cannot be taken in: {text}.", cut(host)))
+    }
+}
+
+/// Enough of a text to recognise it.
+fn cut(text: &str) -> String {
+    text.chars().take(80).collect()
+}
+
+/// A trait or resource class as Placement has them.
+fn symbol(text: &str) -> bool {
+    let fine = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
+    (1..=NAME).contains(&text.len()) && text.bytes().all(fine)
+}
+
+fn host(problems: &mut Problems, registration: &Registration) {
+    let Registration {
+        host,
+        machine_id,
+        hypervisor_type,
+        hypervisor_version,
+        host_ip,
+        vcpus,
+        memory_mb,
+        disk_gb,
+        ratios,
+        reserved_memory_mb,
+        traits,
+        devices: _,
+    } = registration;
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    let named = (1..=NAME).contains(&host.len())
+        && host.bytes().all(fits)
+        && host.parse::<IpAddr>().is_err();
+    problems.unless(named, || {
+        "its name is no host name, which has letters, digits, dots and hyphens and is no address".into()
+    });
+    if !machine_id.is_empty() {
+        problems.word("its machine id", machine_id);
+    }
+    problems.word("its hypervisor type", hypervisor_type);
+    problems.number("its hypervisor version", *hypervisor_version, 0, MOST);
+    problems.unless(host_ip.parse::<IpAddr>().is_ok(), || {
+        format!("its address is {:?}; it must be an IP address", cut(host_ip))
+    });
+    for (what, number) in [("vcpus", *vcpus), ("memory_mb", *memory_mb), ("disk_gb", *disk_gb)] {
+        problems.number(what, number, 0, MOST);
+    }
+    for (what, ratio) in ["VCPU", "MEMORY_MB", "DISK_GB"].into_iter().zip(ratios) {
+        let fine = ratio.is_finite() && *ratio > 0.0 && *ratio <= MOST_RATIO;
+        problems.unless(fine, || {
+            format!("the ratio of {what} is {ratio}; it must be above 0 and at most {MOST_RATIO}")
+        });
+    }
+    problems.number("reserved_memory_mb", *reserved_memory_mb, 0, (*memory_mb).clamp(0, MOST));
+    problems.traits("the host", traits);
+}
+
+fn check_device(problems: &mut Problems, device: &Device) {
+    let Device { address, card, kind: _, vendor_id, product_id, model, numa_node, health, .. } =
+        device;
+    problems.word("the address of a device", address);
+    let name = cut(address);
+    if let Some(card) = card {
+        problems.word(format_args!("the card of device {name:?}"), card);
+    }
+    for (what, id) in [("vendor_id", vendor_id), ("product_id", product_id)] {
+        let fine = id.len() <= 16 && id.bytes().all(|byte| byte.is_ascii_graphic());
+        problems.unless(fine, || format!("the {what} of device {name:?} is {:?}", cut(id)));
+    }
+    problems.text(format_args!("the model of device {name:?}"), model);
+    problems.number(format_args!("the NUMA node of device {name:?}"), *numa_node, -1, 65535);
+    if let Some(reason) = health.reason() {
+        let fine = reason.chars().count() <= 64 * 1024;
+        problems.unless(fine, || format!("the health of device {name:?} has a reason without end"));
+    }
+}
+
+fn check_deployable(problems: &mut Problems, device: &str, deployable: &Deployable) {
+    let Deployable { name, resource_class, traits, driver, facts, slots } = deployable;
+    let device = cut(device);
+    problems.word(format_args!("the name of a deployable of device {device:?}"), name);
+    let what = format!("deployable {:?} of device {device:?}", cut(name));
+    problems.unless(symbol(resource_class), || {
+        let class = cut(resource_class);
+        format!("{what} is of the class {class:?}; classes have the letters A-Z, 0-9 and _")
+    });
+    problems.traits(&what, traits);
+    problems.word(format_args!("the driver of {what}"), driver);
+    for (key, value) in facts {
+        problems.word(format_args!("the name of a fact of {what}"), key);
+        problems.text(format_args!("the fact {:?} of {what}", cut(key)), value);
+    }
+    for slot in slots {
+        let (word, address) = match slot {
+            HandleSlot::Mdev { mdev_type, count } => {
+                problems.number(format_args!("the room of {what}"), i64::from(*count), 0, 65536);
+                ("the type of mediated devices", mdev_type)
+            }
+            HandleSlot::Pci { address } | HandleSlot::TestPci { address } => ("a slot", address),
+            HandleSlot::Vfio { address, vgpu_type } => {
+                problems.text(format_args!("the vGPU type of {what}"), vgpu_type);
+                ("a slot", address)
+            }
+        };
+        problems.word(format_args!("{word} of {what}"), address);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kilonova_node_api::{DeviceKind, Health};
+
+    use super::*;
+
+    fn fine() -> Registration {
+        let slot = HandleSlot::Pci { address: "0000:84:00.0".into() };
+        let deployable = Deployable {
+            name: "0000:84:00.0".into(),
+            resource_class: "PGPU".into(),
+            traits: vec!["CUSTOM_GPU_NVIDIA".into()],
+            driver: "nvidia".into(),
+            facts: [("physical_network".to_owned(), "physnet1".to_owned())].into(),
+            slots: vec![slot],
+        };
+        let device = Device {
+            address: "0000:84:00.0".into(),
+            card: None,
+            kind: DeviceKind::Gpu,
+            vendor_id: "10de".into(),
+            product_id: "2235".into(),
+            model: "NVIDIA A40".into(),
+            numa_node: -1,
+            health: Health::Healthy,
+            deployables: vec![deployable],
+        };
+        Registration {
+            host: "gpu-1.rack".into(),
+            machine_id: "abc".into(),
+            hypervisor_type: "QEMU".into(),
+            hypervisor_version: 8_002_002,
+            host_ip: "192.0.2.1".into(),
+            vcpus: 64,
+            memory_mb: 1024,
+            disk_gb: 100,
+            ratios: [16.0, 1.5, 1.0],
+            reserved_memory_mb: 512,
+            traits: vec!["COMPUTE_NODE".into()],
+            devices: vec![device],
+        }
+    }
+
+    #[test]
+    fn a_host_that_is_one_is_taken_in() {
+        assert_eq!(check(&fine()), Ok(()));
+    }
+
+    #[test]
+    fn every_value_that_cannot_be_is_named() {
+        type Spoil = fn(&mut Registration);
+        let spoilt: [(&str, Spoil); 26] = [
+            ("its name", |r| r.host = "127.0.0.1".into()),
+            ("its name", |r| r.host = "a\nb".into()),
+            ("its name", |r| r.host = String::new()),
+            ("its machine id", |r| r.machine_id = "a b".into()),
+            ("hypervisor type", |r| r.hypervisor_type = "a\u{1b}b".into()),
+            ("hypervisor version", |r| r.hypervisor_version = -1),
+            ("its address", |r| r.host_ip = "192.0.2.1\n".into()),
+            ("vcpus is -5", |r| r.vcpus = -5),
+            ("memory_mb is", |r| r.memory_mb = i64::MAX),
+            ("disk_gb is", |r| r.disk_gb = -1),
+            ("ratio of VCPU", |r| r.ratios[0] = 1e308),
+            ("ratio of MEMORY_MB", |r| r.ratios[1] = f64::NAN),
+            ("ratio of DISK_GB", |r| r.ratios[2] = 0.0),
+            ("reserved_memory_mb is 2000", |r| r.reserved_memory_mb = 2000),
+            ("the trait \"<x>\"", |r| r.traits.push("<x>".into())),
+            ("two devices have the address", |r| r.devices.push(r.devices[0].clone())),
+            ("address of a device", |r| r.devices[0].address = "0000:84\n".into()),
+            ("vendor_id", |r| r.devices[0].vendor_id = "10 de".into()),
+            ("model", |r| r.devices[0].model = "a\0b".into()),
+            ("NUMA node", |r| r.devices[0].numa_node = -2),
+            ("class", |r| r.devices[0].deployables[0].resource_class = "pgpu".into()),
+            ("the trait", |r| r.devices[0].deployables[0].traits.push("lower".into())),
+            ("driver", |r| r.devices[0].deployables[0].driver = String::new()),
+            ("fact", |r| {
+                r.devices[0].deployables[0].facts.insert("a b".into(), "c".into());
+            }),
+            ("a slot", |r| {
+                r.devices[0].deployables[0].slots.push(HandleSlot::Pci { address: "a\n".into() });
+            }),
+            ("room", |r| {
+                let slot = HandleSlot::Mdev { mdev_type: "nvidia-35".into(), count: u32::MAX };
+                r.devices[0].deployables[0].slots.push(slot);
+            }),
+        ];
+        for (words, spoil) in spoilt {
+            let mut registration = fine();
+            spoil(&mut registration);
+            let said = check(&registration).expect_err(words);
+            assert!(said.contains(words), "{words}: {said}");
+            assert!(!said.contains('\n'), "it is one line of a log: {said}");
+        }
+        let mut all = fine();
+        for (_, spoil) in spoilt {
+            spoil(&mut all);
+        }
+        let said = check(&all).expect_err("all of it");
+        for words in ["vcpus", "disk_gb", "ratio", "trait"] {
+            assert!(said.contains(words), "{words}: {said}");
+        }
+        assert!(said.contains("; and "), "{said}");
+    }
+}

@@ -1,0 +1,112 @@
+//! The list of certificates that count no more, signed by the authority (X.509 CRL), as libvirt and
+//! QEMU read it.
+
+use rcgen::{
+    CertificateRevocationListParams, KeyIdMethod, RevocationReason, RevokedCertParams, SerialNumber,
+};
+
+use crate::authority::at;
+use crate::{Authority, Error};
+
+/// Clocks differ: GnuTLS refuses every certificate while the list is from the future.
+const BEFORE: i64 = 3600 * 1_000_000;
+
+/// A certificate that counts no more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Revocation {
+    /// Its serial number, hexadecimal.
+    pub serial: String,
+    /// Since when, microseconds since 1970.
+    pub at: i64,
+}
+
+impl Authority {
+    /// The list, PEM. It is good until `until`; from then on, who checks by it refuses everybody.
+    ///
+    /// # Errors
+    /// A serial number that is none.
+    pub fn revocations(
+        &self,
+        revoked: &[Revocation],
+        now: i64,
+        until: i64,
+    ) -> Result<String, Error> {
+        let failed = |why: rcgen::Error| Error::unmade("the list of revoked certificates", why);
+        let mut certificates = Vec::with_capacity(revoked.len());
+        for one in revoked {
+            certificates.push(RevokedCertParams {
+                serial_number: serial(&one.serial)?,
+                revocation_time: at(one.at)?,
+                reason_code: Some(RevocationReason::Unspecified),
+                invalidity_date: None,
+            });
+        }
+        let number = now.div_euclid(1_000_000).to_be_bytes();
+        let first = number.iter().position(|byte| *byte != 0).unwrap_or(number.len() - 1);
+        let list = CertificateRevocationListParams {
+            this_update: at(now - BEFORE)?,
+            next_update: at(until)?,
+            crl_number: SerialNumber::from_slice(&number[first..]),
+            issuing_distribution_point: None,
+            revoked_certs: certificates,
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        list.signed_by(self.issuer()).and_then(|made| made.pem()).map_err(failed)
+    }
+}
+
+fn serial(text: &str) -> Result<SerialNumber, Error> {
+    let wrong = || Error::unreadable("a serial number", format!("{text:?} is not hexadecimal"));
+    let digits = text.as_bytes();
+    if digits.is_empty() || !digits.len().is_multiple_of(2) {
+        return Err(wrong());
+    }
+    let byte = |pair: &[u8]| {
+        let text = std::str::from_utf8(pair).ok()?;
+        u8::from_str_radix(text, 16).ok()
+    };
+    let bytes: Option<Vec<u8>> = digits.chunks(2).map(byte).collect();
+    bytes.map(SerialNumber::from).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use x509_parser::pem::parse_x509_pem;
+    use x509_parser::prelude::FromDer;
+    use x509_parser::revocation_list::CertificateRevocationList;
+
+    use super::*;
+    use crate::{Request, Wanted};
+
+    const NOW: i64 = 1_800_000_000_000_000;
+    const DAY: i64 = 24 * 3600 * 1_000_000;
+
+    #[test]
+    fn the_list_names_what_was_revoked_and_for_how_long_it_is_good() {
+        let (pem, key) = Authority::make(NOW).expect("made");
+        let authority = Authority::load(&pem, &key).expect("read");
+        let request = Request::new("gpu-1").expect("a request");
+        let wanted = Wanted { host: "gpu-1", addresses: &[], valid: DAY };
+        let (_, given) = authority.sign(&request.csr, &wanted, NOW).expect("signed");
+        let revoked = [Revocation { serial: given.serial.clone(), at: NOW }];
+        for list in [&revoked[..], &[]] {
+            let crl = authority.revocations(list, NOW, NOW + 2 * DAY).expect("made");
+            assert!(crl.starts_with("-----BEGIN X509 CRL-----"), "{crl}");
+            let (_, block) = parse_x509_pem(crl.as_bytes()).expect("PEM");
+            let (_, read) = CertificateRevocationList::from_der(&block.contents).expect("a list");
+            let serials: Vec<String> = read
+                .iter_revoked_certificates()
+                .map(|one| one.raw_serial().iter().map(|b| format!("{b:02x}")).collect())
+                .collect();
+            assert_eq!(serials, list.iter().map(|one| one.serial.clone()).collect::<Vec<_>>());
+            let until = read.next_update().expect("an end").timestamp();
+            assert_eq!(until, (NOW + 2 * DAY) / 1_000_000);
+            assert!(read.last_update().timestamp() < NOW / 1_000_000);
+        }
+        for wrong in ["", "0", "xy", "é"] {
+            let one = [Revocation { serial: wrong.into(), at: NOW }];
+            let said = authority.revocations(&one, NOW, NOW + DAY).expect_err("no number");
+            assert!(said.to_string().contains("is not hexadecimal"), "{said}");
+        }
+    }
+}
