@@ -3,11 +3,13 @@
 SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-KILONOVA := target/release/kilonova
+PROFILE ?= release
+# A program that the environment names is used as it is; otherwise it is built.
+BUILT := $(KILONOVA)
+KILONOVA ?= target/$(PROFILE)/kilonova
 STATE ?= state
 LISTEN ?= 127.0.0.1:8774
 NODES ?= examples/nodes/demo.toml
-PROFILE ?= release
 BODIES ?= 1000000
 SEED ?=
 ARGS ?=
@@ -15,7 +17,7 @@ ARGS ?=
 CASES := $(if $(wildcard ../shared/peers/placement/conformance.py),conformance)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test suites placement-conformance placement-differential run bench bench-placement bench-accelerators wire-compute fuzz lab lab-up lab-down build deb fmt lint deny
+.PHONY: help demo test test-tls suites placement-conformance placement-differential run bench bench-placement bench-accelerators wire-compute fuzz lab lab-up lab-down build deb fmt lint deny
 
 help: ## Lists these commands
 	@echo "Kilonova: servers with GPUs, vGPUs and FPGAs, for the unchanged OpenStack clients."
@@ -30,8 +32,12 @@ demo: build ## Runs the main job from nothing with the stock openstack client, a
 	@python3 scripts/demo.py --kilonova $(KILONOVA) $(ARGS)
 
 test: ## Runs every test, on SQLite and on PostgreSQL, then the demo and the kill -9 runs
-	@scripts/bootstrap.sh build nextest postgres clients $(CASES)
+	@scripts/bootstrap.sh build nextest postgres clients haproxy deny $(CASES)
 	@scripts/test.sh $(ARGS)
+
+test-tls: ## Runs the whole of the clients' commands over TLS, and again behind haproxy
+	@scripts/bootstrap.sh build postgres clients haproxy
+	@KILONOVA_WHOLE=1 scripts/test.sh tls
 
 placement-conformance: ## Runs upstream's Placement cases on both databases, and every osc-placement command
 	@scripts/bootstrap.sh build postgres clients $(CASES)
@@ -52,8 +58,8 @@ fuzz: ## Sends BODIES (a million) random bodies to every service on each store, 
 placement-differential: build ## Compares candidates with upstream Placement's on random forests; not part of test
 	@scripts/placement_differential.sh $(KILONOVA) $(ARGS)
 
-run: build ## Starts the all-in-one system with the simulated hosts and leaves it up
-	@exec $(KILONOVA) serve --state-dir $(STATE) --listen $(LISTEN) --nodes $(NODES) $(ARGS)
+run: build ## Starts the all-in-one system, ready for a first server, and leaves it up (docs/quickstart.md)
+	@exec $(KILONOVA) serve --dev --state-dir $(STATE) --listen $(LISTEN) --nodes $(NODES) $(ARGS)
 
 bench: build ## Prints the benchmark tables for SQLite and PostgreSQL
 	@scripts/bootstrap.sh postgres
@@ -79,13 +85,14 @@ lab-down: ## Ends the lab
 lab-programs: deb
 	@scripts/bootstrap.sh clients
 
-build: ## Builds target/release/kilonova
+build: ## Builds target/release/kilonova; with PROFILE=traceable one whose backtraces have lines
 	@scripts/bootstrap.sh build
-	@cargo build --release --locked -p kilonova
+	@[ -n "$(BUILT)" ] || cargo build --profile $(PROFILE) --locked -p kilonova
 
 deb: ## Builds Debian packages of kilonova and kilonova-agent into target/debian
 	@scripts/bootstrap.sh build deb
 	@cargo build --profile $(PROFILE) --locked -p kilonova -p kilonova-agent
+	@scripts/completion.sh $(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 	@cargo deb --locked --no-build --profile $(PROFILE) -p kilonova
 	@cargo deb --locked --no-build --profile $(PROFILE) -p kilonova-agent
 
@@ -100,6 +107,7 @@ lint: ## Checks formatting, clippy and the scripts' syntax
 	@bash -n lab/files/lab-node && bash -n lab/files/lab-ready && sh -n lab/files/node-early && sh -n lab/files/guest-init
 	@python3 -m compileall -q scripts lab
 
-deny: ## Checks the dependencies' licences and duplicates (installs cargo-deny once)
+deny: ## Checks the dependencies' licences, sources, bans, and advisories where their database can be had
 	@scripts/bootstrap.sh build deny
-	@cargo deny --locked check bans licenses sources
+	@scripts/deny.sh settled
+	@if scripts/deny.sh reach; then scripts/deny.sh advisories; fi

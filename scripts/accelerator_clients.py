@@ -21,7 +21,7 @@ import uuid
 
 from cli import Lane
 from frame import ROOT, options_of, parsed, tell
-from stack import Api, Wrong, settle
+from stack import Wrong, settle
 
 # These print nothing, and do not know `-f`.
 SILENT = re.compile(r"\b(device (enable|disable)|(\w+ )*delete)\b")
@@ -268,7 +268,7 @@ def story_of(only_sdk, serve, clients, folder):
     """The whole of it."""
     serve.start()
     lane, openstack = Lane(clients), clients.program
-    api = Api(serve.url)
+    api = serve.api()
     api.login(serve.openrc())
     guest, image = prepare(api)
     python = os.path.join(os.path.dirname(openstack), "python")

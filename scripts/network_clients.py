@@ -95,7 +95,10 @@ def step_groups(story):
     story.run(["security", "group", "rule", "delete", rule["id"]],
               ["security", "group", "set", "--description", "any", "web"])
     story.check("changed", story.json("security", "group", "show", "web")["description"], "any")
-    story.refused(["security", "group", "delete", "default"], "default security group")
+    # Clean-up tools of an admin need it; the next look makes it anew.
+    story.run(["security", "group", "delete", "default"])
+    story.check("there is a default again", "default" in
+                [row["Name"] for row in story.json("security", "group", "list")], True)
 
 
 def step_ports(story):

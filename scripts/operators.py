@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 
-from stack import Api, Gone, Serve, Wrong, free_port, settle
+from stack import Gone, Serve, Wrong, free_port, settle
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 COMPUTE = "/compute/v2.1"
@@ -87,7 +87,7 @@ class Cloud:
     """What the steps ask of the API themselves."""
 
     def __init__(self, serve):
-        self.api = Api(serve.url)
+        self.api = serve.api()
         self.api.login(serve.openrc())
         self.state, self.image = serve.state, None
 
@@ -352,7 +352,7 @@ def step_doctor(desk, cloud, serve, folder, silent_since, waiting):
     with open(os.path.join(serve.state, "node.token"), encoding="utf-8") as file:
         token = file.read().strip()
     epoch = next(h["epoch"] for h in report["hosts"] if h["host"] == "gpu-2")
-    node = Api(serve.url, timeout=60)
+    node = serve.api(timeout=60)
     node.expect(200, "GET", f"/node/v1/hosts/gpu-2/desired?epoch={epoch}&since=0", None,
                 {"Authorization": f"Bearer {token}", "X-Kilonova-Clock": str(skew)})
 
@@ -429,7 +429,7 @@ def main():
     begun, failed = time.monotonic(), 1
     folder = tempfile.mkdtemp(prefix="kilonova-operators-")
     state = os.path.join(folder, "state")
-    os.mkdir(state)
+    os.mkdir(state, mode=0o700)
     topologies = {"two": HOST % ("gpu-1", 1) + HOST % ("gpu-2", 2), "edge": HOST % ("edge", 3)}
     for name, hosts in topologies.items():
         with open(os.path.join(folder, f"{name}.toml"), "w", encoding="utf-8") as file:

@@ -12,11 +12,12 @@ import re
 import shlex
 import signal
 import socket
+import ssl
 import subprocess
 import time
 import urllib.parse
 
-READY = re.compile(r"kilonova: ready on (http://\S+) \(([0-9.]+) s\)")
+READY = re.compile(r"kilonova: ready on (https?://\S+) \(([0-9.]+) s\)")
 
 
 class Wrong(Exception):
@@ -45,6 +46,7 @@ class Serve:
         self.process = None
         self.url = None
         self.starts = 0
+        self.clouds = os.path.join(state, "clouds.yaml")
 
     def command(self):
         """The command line of the next start."""
@@ -88,6 +90,10 @@ class Serve:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()
 
+    def away(self):
+        """Ends it, and what stands before it, for good."""
+        self.kill()
+
     def stop(self, timeout=10):
         """SIGTERM; returns the exit code and the seconds that it took."""
         begun = time.monotonic()
@@ -123,6 +129,10 @@ class Serve:
                               stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
         return command, done.returncode, done.stdout
 
+    def api(self, **more):
+        """A client that believes whom the admin's files name."""
+        return Api(self.url, cacert=self.openrc().get("OS_CACERT"), **more)
+
     def openrc(self):
         """The variables that the first start wrote into `openrc`."""
         variables = {}
@@ -140,17 +150,26 @@ class Gone(Exception):
 
 
 class Api:
-    """Plain HTTP to all services; one kept connection, so one per thread."""
+    """Plain HTTP, or HTTPS that believes `cacert`, to all services; one kept connection, so one per thread."""
 
-    def __init__(self, url, token=None, timeout=30):
+    def __init__(self, url, token=None, timeout=30, cacert=None):
+        self.url = url
         self.host = urllib.parse.urlsplit(url).netloc
         self.token = token
         self.timeout = timeout
+        self.cacert = cacert
         self.connection = None
 
     def clone(self):
         """Another connection with the same token."""
-        return Api(f"http://{self.host}", self.token, self.timeout)
+        return Api(self.url, self.token, self.timeout, self.cacert)
+
+    def connect(self):
+        """A new connection."""
+        if not self.url.startswith("https:"):
+            return http.client.HTTPConnection(self.host, timeout=self.timeout)
+        context = ssl.create_default_context(cafile=self.cacert)
+        return http.client.HTTPSConnection(self.host, timeout=self.timeout, context=context)
 
     def login(self, openrc):
         """Gets a token for what an openrc says."""
@@ -180,7 +199,7 @@ class Api:
             headers.setdefault("OpenStack-API-Version", "placement 1.29")
         try:
             if self.connection is None:
-                self.connection = http.client.HTTPConnection(self.host, timeout=self.timeout)
+                self.connection = self.connect()
             self.connection.request(method, path, body, headers)
             answer = self.connection.getresponse()
             data = answer.read()

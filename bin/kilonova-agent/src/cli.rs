@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use kilonova_program::Failure;
 
 use crate::settings::{Settings, Told};
@@ -17,7 +17,12 @@ const SHUTDOWN: Duration = Duration::from_secs(1);
 
 /// Makes this machine a compute host of a Kilonova cloud.
 #[derive(Debug, Parser)]
-#[command(name = "kilonova-agent", version)]
+#[command(
+    name = "kilonova-agent",
+    version,
+    after_help = "Examples:\n  kilonova-agent join https://cloud.example:8775 TOKEN\n  \
+                  kilonova-agent check\n  kilonova-agent run --config /etc/kilonova/agent.conf"
+)]
 pub struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -34,6 +39,12 @@ enum Command {
     Check(Check),
     /// Print the version.
     Version,
+    /// Print what a shell needs to complete command lines.
+    Completion {
+        /// The shell.
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -114,7 +125,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     match arguments.command {
         Command::Run(options) => {
             let settings = options.common.settings(options.control, options.token_file)?;
-            kilonova_program::logs::start(settings.debug);
+            kilonova_program::logs::start(settings.debug, settings.log_format);
             let runtime = runtime()?;
             let ended = runtime.block_on(run::run(settings));
             runtime.shutdown_timeout(SHUTDOWN);
@@ -138,6 +149,12 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         }
         Command::Version => {
             say(concat!("kilonova-agent ", env!("CARGO_PKG_VERSION"), "\n"));
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Completion { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "kilonova-agent", &mut text);
+            say(&String::from_utf8_lossy(&text));
             Ok(ExitCode::SUCCESS)
         }
     }

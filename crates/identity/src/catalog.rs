@@ -63,8 +63,7 @@ pub(crate) fn view(entries: &[CatalogEntry], root: &str) -> Value {
     entries.iter().map(|entry| entry.view(root)).collect()
 }
 
-/// `http://host` of `http://host/identity`.
+/// `http://host/prefix` of `http://host/prefix/identity`: what all services are below.
 pub(crate) fn root(base: &str) -> &str {
-    let after_scheme = base.find("://").map_or(0, |at| at + 3);
-    base[after_scheme..].find('/').map_or(base, |at| &base[..after_scheme + at])
+    base.strip_suffix("/identity").unwrap_or(base)
 }

@@ -37,6 +37,14 @@ pub fn is_authority(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b))
 }
 
+/// Whether a text may stand between the authority and the path of a link: empty, or `/a/b`.
+pub fn is_prefix(text: &str) -> bool {
+    let fine = |part: &str| {
+        !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._~".contains(&b))
+    };
+    text.is_empty() || text.strip_prefix('/').is_some_and(|rest| rest.split('/').all(fine))
+}
+
 impl<S: Sync> FromRequestParts<S> for Base {
     type Rejection = Fault;
 

@@ -1,9 +1,9 @@
 //! Request bodies: bounded, read once, and JSON unless the route says otherwise.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::extract::{FromRequest, Request};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 use http_body_util::BodyExt;
 use serde_json::Value;
@@ -13,8 +13,11 @@ use crate::Fault;
 /// Bytes that a JSON body may have.
 pub const JSON_LIMIT: usize = 1024 * 1024;
 
-/// How long a body may take to arrive: one that trickles in must not hold its connection.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a small body may take to arrive: one that trickles in must not hold its connection, and
+/// what has come of it must not stay in memory.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A larger one has a second more for each of so many bytes that have come.
+const BYTES_A_SECOND: usize = 32 * 1024;
 
 /// The raw bytes of a body within [`JSON_LIMIT`], free of NUL.
 pub struct Body(pub Bytes);
@@ -43,22 +46,7 @@ impl Body {
         if announced.is_some_and(|length| length > limit as u64) {
             return Err(too_large(limit));
         }
-        let whole = http_body_util::Limited::new(request.into_body(), limit).collect();
-        let bytes = match tokio::time::timeout(PATIENCE, whole).await {
-            Ok(Ok(collected)) => collected.to_bytes(),
-            Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
-                return Err(too_large(limit));
-            }
-            Ok(Err(_)) => {
-                return Err(Fault::bad_request("The request body could not be read to its end."));
-            }
-            Err(_) => {
-                return Err(Fault::new(
-                    StatusCode::REQUEST_TIMEOUT,
-                    format!("The request body did not arrive within {} s.", PATIENCE.as_secs()),
-                ));
-            }
-        };
+        let bytes = whole(request.into_body(), limit).await?;
         if holds_nul(&bytes) {
             return Err(Fault::bad_request(
                 "The request body holds a NUL character (\\u0000), which no text here may have.",
@@ -79,6 +67,34 @@ impl<S: Sync> FromRequest<S> for Body {
 fn json(bytes: &[u8]) -> Result<Value, Fault> {
     serde_json::from_slice(bytes)
         .map_err(|error| Fault::bad_request(format!("Malformed request body: {error}")))
+}
+
+/// Reads a body of at most `most` bytes to its end, in time.
+async fn whole(mut body: axum::body::Body, most: usize) -> Result<Bytes, Fault> {
+    let begun = Instant::now();
+    let mut bytes = BytesMut::new();
+    loop {
+        let limit = PATIENCE + Duration::from_secs((bytes.len() / BYTES_A_SECOND) as u64);
+        let left = limit.saturating_sub(begun.elapsed());
+        let frame = match tokio::time::timeout(left, body.frame()).await {
+            Ok(None) => return Ok(bytes.freeze()),
+            Ok(Some(Ok(frame))) => frame,
+            Ok(Some(Err(_))) => {
+                return Err(Fault::bad_request("The request body could not be read to its end."));
+            }
+            Err(_) => {
+                return Err(Fault::new(
+                    StatusCode::REQUEST_TIMEOUT,
+                    format!("The request body did not arrive within {} s.", limit.as_secs()),
+                ));
+            }
+        };
+        let Some(data) = frame.data_ref() else { continue };
+        if bytes.len() + data.len() > most {
+            return Err(too_large(most));
+        }
+        bytes.extend_from_slice(data);
+    }
 }
 
 /// Whether a JSON text has an escaped NUL in it; SQLite would keep one, PostgreSQL does not.

@@ -163,11 +163,18 @@ fn complete(headers: &mut HeaderMap, origin: &str) {
     }
 }
 
+/// A service that is not here (501) is the caller's to know; one that is too busy or waits for another
+/// is a warning; anything else of ours is an error.
 fn log(fault: &Fault) {
     let internal = fault.internal.as_deref().unwrap_or_default();
-    if fault.status.is_server_error() {
-        tracing::error!(status = fault.status.as_u16(), cause = internal, "{}", fault.message);
-    } else {
-        tracing::info!(status = fault.status.as_u16(), cause = internal, "{}", fault.message);
+    let status = fault.status.as_u16();
+    match fault.status {
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::INSUFFICIENT_STORAGE => {
+            tracing::warn!(status, cause = internal, "{}", fault.message);
+        }
+        other if other.is_server_error() && other != StatusCode::NOT_IMPLEMENTED => {
+            tracing::error!(status, cause = internal, "{}", fault.message);
+        }
+        _ => tracing::info!(status, cause = internal, "{}", fault.message),
     }
 }

@@ -10,6 +10,7 @@ pub(super) const KNOWN: &[&Options] = &[OPTIONS, super::files::KNOWN, super::lib
 const OPTIONS: &Options = &[
     ("DEFAULT", "cpu_allocation_ratio"),
     ("DEFAULT", "debug"),
+    ("DEFAULT", "log_format"),
     ("DEFAULT", "disk_allocation_ratio"),
     ("DEFAULT", "host"),
     ("DEFAULT", "initial_cpu_allocation_ratio"),

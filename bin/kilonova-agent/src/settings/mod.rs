@@ -12,6 +12,7 @@ use std::time::Duration;
 use kilonova_node::devices::{Discovery, MdevOptions};
 use kilonova_program::Failure;
 use kilonova_program::config::{File, devices, sources};
+use kilonova_program::logs::LogFormat;
 
 use known::KNOWN;
 
@@ -50,6 +51,8 @@ pub struct Settings {
     pub sources: Discovery,
     /// More logs.
     pub debug: bool,
+    /// How log lines look.
+    pub log_format: Option<LogFormat>,
 }
 
 /// What the command line says; it counts more than the file.
@@ -104,6 +107,7 @@ impl Settings {
             mdev: devices::options(&file)?,
             sources: sources::read(&file)?,
             debug: file.parse("DEFAULT", "debug", "true or false")?.unwrap_or(false),
+            log_format: file.parse("DEFAULT", "log_format", LogFormat::EXPECTED)?,
         })
     }
 }

@@ -30,6 +30,14 @@ pub(super) fn run(options: Options) -> Result<ExitCode, Failure> {
         let folder = options.sysfs.display();
         return Err(Failure::Refused(format!("{folder} is no folder; name one with --sysfs")));
     }
+    // Each sysfs has both, whatever the machine has.
+    if !["bus", "class"].iter().any(|name| options.sysfs.join(name).is_dir()) {
+        let folder = options.sysfs.display();
+        return Err(Failure::Refused(format!(
+            "{folder} is no sysfs: it has neither bus nor class; name where sysfs is mounted with \
+             --sysfs (usually /sys)"
+        )));
+    }
     let sysfs = Directory(options.sysfs);
     let written = options.config.as_deref().map(config::devices_of).transpose()?.flatten();
     let discovery = match written {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use super::Format;
+use super::examples;
 use crate::cloud::{Compute, Door};
 use crate::failure::Failure;
 use crate::operate::drain::{self, Allowed, Wish};
@@ -21,8 +22,10 @@ pub struct Options {
 enum Command {
     /// Give a host no new servers and move those that it has; exit 0 only when it is empty. May be
     /// ended at any time and run again.
+    #[command(after_help = examples::DRAIN)]
     Drain(Drain),
     /// Let a host have servers again.
+    #[command(after_help = examples::UNDRAIN)]
     Undrain(Undrain),
 }
 

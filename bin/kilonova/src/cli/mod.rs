@@ -3,8 +3,10 @@
 mod bench;
 mod bench_accelerators;
 mod bench_placement;
+mod completion;
 mod discover;
 mod doctor;
+mod examples;
 mod host;
 mod node;
 mod node_join;
@@ -18,13 +20,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use kilonova_program::logs::LogFormat;
 
 use crate::bench::Piece;
 use crate::failure::Failure;
 
 /// Servers with accelerators, spoken to by the OpenStack clients.
 #[derive(Debug, Parser)]
-#[command(name = "kilonova", version)]
+#[command(name = "kilonova", version, after_help = examples::ALL)]
 pub struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -33,22 +36,30 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the services until SIGTERM or Ctrl-C.
+    #[command(after_help = examples::SERVE)]
     Serve(Serve),
     /// Look at everything: configuration, files, database, nodes, clocks, operations, devices, ledger.
     /// Exit 0 when all is well, 1 when something is wrong, 2 when it could not look.
+    #[command(after_help = examples::DOCTOR)]
     Doctor(Doctor),
     /// Have a server explained.
     Server(server::Options),
     /// Empty a host, or let it have servers again.
     Host(host::Options),
     /// Show which devices this machine could give to guests, and which of them the options offer.
+    #[command(after_help = examples::DISCOVER)]
     Discover(discover::Options),
     /// Let hosts join, see which have, send one away; or run simulated hosts in another process.
+    #[command(after_help = examples::NODE)]
     Node(node::Options),
     /// Take over an existing Placement.
     Placement(placement::Options),
     /// Measure servers on simulated hosts: boots, moves, lists, deletes, and how they grow.
+    #[command(after_help = examples::BENCH)]
     Bench(Bench),
+    /// Print what a shell needs to complete command lines.
+    #[command(after_help = examples::COMPLETION)]
+    Completion(completion::Options),
 }
 
 /// Options of `bench`.
@@ -98,40 +109,48 @@ pub struct Bench {
 /// Options of `serve`.
 #[derive(Debug, Args)]
 pub struct Serve {
-    /// Configuration in oslo's INI form.
+    /// Configuration in oslo's INI form; the options here count more [default: none].
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Where keys, images and, with SQLite, the database are.
+    /// Where keys, images and, with SQLite, the database are; for its owner alone [default:
+    /// kilonova-state].
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
-    /// Address and port; port 0 takes a free one.
+    /// Address and port for users; port 0 takes a free one [default: 127.0.0.1:8774].
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Option<SocketAddr>,
-    /// sqlite:///FILE or postgresql://USER@HOST/DATABASE.
+    /// sqlite:///FILE or postgresql://USER@HOST/DATABASE [default: SQLite in the state directory].
     #[arg(long, value_name = "URL")]
     pub database: Option<String>,
-    /// Topology of simulated hosts.
+    /// Topology of simulated hosts [default: none, and no simulated host].
     #[arg(long, value_name = "FILE")]
     pub nodes: Option<PathBuf>,
-    /// Address and port for hosts that join, over TLS; without it none can.
+    /// Address and port for hosts that join, over TLS [default: none, and no host can join].
     #[arg(long, value_name = "ADDR:PORT")]
     pub node_listen: Option<SocketAddr>,
-    /// Names or addresses by which hosts call this machine, the one to tell them first; its own
-    /// name, and the address of --node-listen, when left out.
+    /// Names or addresses by which hosts call this machine, the one to tell them first [default:
+    /// its own name, and the address of --node-listen].
     #[arg(long = "node-name", value_name = "NAME")]
     pub node_names: Vec<String>,
+    /// Make what a first server needs, once: flavors, an image, a network, and a device profile for
+    /// each kind of device that the hosts have.
+    #[arg(long)]
+    pub dev: bool,
+    /// How log lines look: text or json [default: text on a terminal, json elsewhere].
+    #[arg(long, value_name = "FORMAT")]
+    pub log_format: Option<LogFormat>,
 }
 
 /// Options of `doctor`.
 #[derive(Debug, Args)]
 pub struct Doctor {
-    /// Configuration in oslo's INI form.
+    /// Configuration in oslo's INI form [default: none].
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// The state directory.
+    /// The state directory of the server [default: kilonova-state].
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
-    /// The database, where it is not in the state directory.
+    /// The database [default: SQLite in the state directory].
     #[arg(long, value_name = "URL")]
     pub database: Option<String>,
     /// For how long an operation may stand still.
@@ -168,6 +187,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Node(options) => node::run(options),
         Command::Placement(options) => placement::run(options),
         Command::Bench(options) => bench::run(options),
+        Command::Completion(options) => completion::run(options),
     }
 }
 

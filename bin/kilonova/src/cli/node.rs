@@ -79,7 +79,7 @@ fn simulate(options: Simulated) -> Result<ExitCode, Failure> {
     })?;
     let control = Remote::new(&options.control, &token).map_err(|e| refused(&e))?;
     let directory = StateDir::take(&options.state_dir)?;
-    kilonova_program::logs::start(false);
+    kilonova_program::logs::start(false, None);
     let power_sync = Some(options.sync_power_state_interval)
         .filter(|seconds| *seconds > 0)
         .map(Duration::from_secs);

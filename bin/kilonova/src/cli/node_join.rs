@@ -8,6 +8,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::Format;
+use super::examples;
 use crate::cloud::{Asked, Compute, Door};
 use crate::failure::Failure;
 use crate::operate::text::{plain, segment};
@@ -18,10 +19,13 @@ const PATH: &str = "/kilonova/enrollments";
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     /// Make a token with which one machine may join, and print the command to type there.
+    #[command(after_help = examples::ENROLL)]
     Enroll(Enroll),
     /// Show which hosts have a certificate, and which tokens are open.
+    #[command(after_help = examples::LIST)]
     List(List),
     /// Let a host's certificates and tokens count no more.
+    #[command(after_help = examples::REVOKE)]
     Revoke(Revoke),
 }
 

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use kilonova_store::{DatabaseUrl, Store};
 
+use super::examples;
 use crate::cloud::default_clouds;
 use crate::config::{Settings, Told};
 use crate::failure::Failure;
@@ -24,6 +25,7 @@ pub struct Options {
 enum Command {
     /// Copy another Placement's providers, inventories, traits, aggregates, consumers and
     /// allocations into ours, and compare; exit 1 when something differs. May be run again.
+    #[command(after_help = examples::IMPORT)]
     Import(Import),
 }
 

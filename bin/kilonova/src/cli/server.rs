@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use super::Format;
+use super::examples;
 use crate::cloud::{Asked, Compute, Door};
 use crate::failure::Failure;
 use crate::operate::{explain, find};
@@ -19,6 +20,7 @@ pub struct Options {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Say what became of a server, why, and what to do next; also of one that was deleted.
+    #[command(after_help = examples::EXPLAIN)]
     Explain(Explain),
 }
 

@@ -2,6 +2,7 @@
 
 mod compute;
 mod cors;
+mod front;
 mod image;
 mod keystone;
 mod known;
@@ -23,8 +24,10 @@ use kilonova_store::DatabaseUrl;
 
 use crate::failure::Failure;
 pub use cors::Cors;
+pub use front::{Front, Proxies, TlsFiles};
 pub use kilonova_program::config::File;
 use kilonova_program::config::{devices, sources};
+use kilonova_program::logs::LogFormat;
 use known::KNOWN;
 pub use node::NodeDoor;
 pub use policy::Policies;
@@ -109,6 +112,8 @@ pub struct Settings {
     pub policies: Policies,
     /// Pages of which sites may ask.
     pub cors: Option<Cors>,
+    /// How users reach us.
+    pub front: Front,
     /// Who is told of accelerator requests that were bound by the API.
     pub nova: Option<Arc<HttpNova>>,
     /// Unbound accelerator requests that a project may have; less than 0 for no limit.
@@ -119,8 +124,12 @@ pub struct Settings {
     pub network: kilonova_network::Options,
     /// How images are taken and given.
     pub image: kilonova_image::Options,
+    /// What a first server needs is made at the start.
+    pub dev: bool,
     /// More logs.
     pub debug: bool,
+    /// How log lines look.
+    pub log_format: Option<LogFormat>,
 }
 
 /// What the command line says; it counts more than the file.
@@ -138,6 +147,10 @@ pub struct Told {
     pub node_listen: Option<SocketAddr>,
     /// How they call us.
     pub node_names: Vec<String>,
+    /// Prepare the cloud for a first server.
+    pub dev: bool,
+    /// How log lines look.
+    pub log_format: Option<LogFormat>,
 }
 
 impl Settings {
@@ -146,7 +159,8 @@ impl Settings {
     /// # Errors
     /// A sentence that names file, line, group and option.
     pub fn read(config: Option<&Path>, told: Told) -> Result<Self, Failure> {
-        let Told { state_dir, listen, database, nodes, node_listen, node_names } = told;
+        let Told { state_dir, listen, database, nodes, node_listen, node_names, dev, log_format } =
+            told;
         let file = config.map(|path| File::read(path, KNOWN)).transpose()?.unwrap_or_default();
         let keystone = keystone::read(&file)?;
         let auth = auth(&file)?;
@@ -171,6 +185,7 @@ impl Settings {
             keystone,
             policies: policy::read(&file)?,
             cors: cors::read(&file)?,
+            front: front::read(&file)?,
             devices: devices::options(&file)?,
             sources: sources::read(&file)?,
             nova: nova::read(&file)?,
@@ -178,8 +193,20 @@ impl Settings {
             compute: compute::read(&file)?,
             network: network::read(&file)?,
             image: image::read(&file)?,
+            dev,
             debug: file.parse("DEFAULT", "debug", "true or false")?.unwrap_or(false),
+            log_format: match log_format {
+                Some(told) => Some(told),
+                None => file.parse("DEFAULT", "log_format", LogFormat::EXPECTED)?,
+            },
         };
+        if settings.dev && !settings.runs_everything() {
+            return Err(Failure::Refused(
+                "--dev prepares a cloud of its own: it needs all services and [api] auth_strategy = \
+                 keystone"
+                    .into(),
+            ));
+        }
         if settings.auth == AuthStrategy::NoAuth2 && !settings.listen.ip().is_loopback() {
             return Err(file.wrong(
                 "api",
@@ -205,6 +232,10 @@ impl Settings {
                 url.parse().map_err(|e| Failure::Refused(format!("[database] connection: {e}")))
             }
         }
+    }
+
+    fn runs_everything(&self) -> bool {
+        self.auth == AuthStrategy::Keystone && ServiceName::ALL.iter().all(|one| self.runs(*one))
     }
 
     /// Whether a service is to run.

@@ -5,11 +5,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use super::{
-    File, KNOWN, auth, compute, cors, database_of, devices, keystone, network, nova, policy,
+    File, KNOWN, auth, compute, cors, database_of, devices, front, keystone, network, nova, policy,
     services,
 };
 use super::{Settings, Told, node, sources};
 use crate::failure::Failure;
+use kilonova_program::logs::LogFormat;
 
 /// Options that are secrets, or have one in them.
 const SECRETS: [(&str, &str); 3] =
@@ -47,6 +48,7 @@ pub fn problems(path: &Path) -> Vec<String> {
     note(database_of(&file, None).map(drop));
     note(policy::read(&file).map(drop));
     note(cors::read(&file).map(drop));
+    note(front::read(&file).map(drop));
     note(devices::options(&file).map(drop));
     note(sources::read(&file).map(drop));
     note(sources::aliases(&file).map(drop));
@@ -55,6 +57,7 @@ pub fn problems(path: &Path) -> Vec<String> {
     note(compute::read(&file).map(drop));
     note(network::read(&file).map(drop));
     note(file.parse::<bool>("DEFAULT", "debug", "true or false").map(drop));
+    note(file.parse::<LogFormat>("DEFAULT", "log_format", LogFormat::EXPECTED).map(drop));
     if all.is_empty() {
         // What only shows when all of it is put together.
         if let Err(failure) = Settings::read(Some(path), Told::default()) {

@@ -19,6 +19,8 @@ pub struct Where {
     pub config: Option<PathBuf>,
     /// Keys, images, credentials.
     pub state_dir: PathBuf,
+    /// Whether somebody said so, or it is the default.
+    pub named: bool,
     /// The data.
     pub database: DatabaseUrl,
 }
@@ -49,7 +51,9 @@ pub(super) fn examine(question: &Question, report: &mut Report) -> Result<Where,
     {
         topology(settings, file, report);
     }
-    Ok(Where { config, state_dir, database })
+    let said = || config.as_deref().is_some_and(|file| config::places(file).state_dir.is_some());
+    let named = question.state_dir.is_some() || said();
+    Ok(Where { config, state_dir, named, database })
 }
 
 /// What is said of state directory and database, on the command line or in a file that is wrong

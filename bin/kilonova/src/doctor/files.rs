@@ -26,7 +26,11 @@ pub(super) fn examine(place: &Where, report: &mut Report) {
         let what = format!("{} holds a password, and others can read it ({mode:04o})", shown(file));
         report.find(AREA, Level::Warning, what, format!("chmod 600 {}", shown(file)));
     }
-    let Some(folder) = mode(&place.state_dir) else { return };
+    let Some(folder) = mode(&place.state_dir) else {
+        // With PostgreSQL a server of another machine may have it.
+        report.area(AREA, format!("there is no {} here", shown(&place.state_dir)));
+        return;
+    };
     if folder & WRITE != 0 {
         let what = format!(
             "others can put files into the state directory {} ({folder:04o})",
@@ -77,6 +81,7 @@ mod tests {
         let place = Where {
             config: config.map(Path::to_owned),
             state_dir: folder.to_owned(),
+            named: true,
             database: DatabaseUrl::Sqlite(folder.join("kilonova.db")),
         };
         let mut report = Report::default();

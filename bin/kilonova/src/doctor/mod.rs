@@ -47,6 +47,14 @@ pub async fn examine(question: Question) -> Report {
         Ok(place) => place,
         Err(why) => return report.ended(why),
     };
+    if !place.state_dir.is_dir()
+        && (place.named || matches!(place.database, DatabaseUrl::Sqlite(_)))
+    {
+        return report.ended(Failure::Refused(format!(
+            "there is no state directory {}; name that of a server with --state-dir",
+            place.state_dir.display()
+        )));
+    }
     files::examine(&place, &mut report);
     match look(&question, &place, &mut report).await {
         Ok(()) => report,

@@ -4,6 +4,8 @@
 //! touched.
 
 mod cors;
+mod dev;
+mod door;
 mod edge;
 mod listen;
 mod metrics;
@@ -15,6 +17,7 @@ mod router;
 mod services;
 mod unreadable;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -22,7 +25,7 @@ use kilonova_compute::Compute;
 use kilonova_store::Store;
 use tokio::net::TcpListener;
 
-use crate::config::{AuthStrategy, ServiceName, Settings};
+use crate::config::{AuthStrategy, Front, ServiceName, Settings};
 use crate::failure::Failure;
 use crate::state::{Credentials, StateDir};
 pub use nodes::STARTS;
@@ -35,6 +38,9 @@ pub use services::migrations;
 pub async fn run(settings: Settings) -> Result<(), Failure> {
     let begun = Instant::now();
     let topology = nodes::read(&settings)?;
+    let shown = settings.front.tls.as_ref().map(door::Shown::read).transpose()?;
+    let acceptor = shown.as_ref().map(door::Shown::acceptor).transpose()?;
+    StateDir::check_private(&settings.state_dir)?;
     StateDir::check_free(&settings.state_dir)?;
     let listener = TcpListener::bind(settings.listen).await.map_err(|e| {
         Failure::Refused(format!(
@@ -47,8 +53,16 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
         None => None,
     };
     let directory = StateDir::take(&settings.state_dir)?;
+    directory.make_private()?;
     let address =
         listener.local_addr().map_err(|e| Failure::failed("cannot read the own address", e))?;
+    if settings.front.is_in_clear(address) {
+        tracing::warn!(
+            "{address} takes passwords and tokens in clear from the network: set [api] cert and key, or \
+             name the proxy that ends TLS in [api] trusted_proxies"
+        );
+    }
+    let url = own_url(&settings.front, shown.as_deref(), address);
     let store = Store::open(&settings.database_url()?)
         .await
         .map_err(|e| Failure::Refused(e.to_string()))?;
@@ -58,7 +72,8 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
             let has_admin = kilonova_identity::has_admin(&store).await;
             let has_admin =
                 has_admin.map_err(|e| Failure::failed("cannot look for the admin", e))?;
-            Some(Credentials::load(&directory, address, has_admin)?)
+            let cacert = shown.as_deref().and_then(door::Shown::authority);
+            Some(Credentials::load(&directory, &url, cacert, has_admin)?)
         }
         _ => None,
     };
@@ -69,6 +84,7 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
         _ => None,
     };
     let statements = metrics::Statements::counting();
+    let seeds = store.clone();
     let (store, own) = (statements.of_requests(&store), statements.of_loops(&store));
     let services = services::open(&settings, &directory, store, credentials.as_ref()).await?;
     replica::start(&own, &services.world);
@@ -98,38 +114,61 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
         }
         kilonova_compute::reconcile::start(&Compute { store: own, ..compute.clone() });
     }
-    let hosts = match (node_door, &compute) {
-        (Some(open), Some(compute)) => {
-            println!("kilonova: hosts join at {}", open.enrollment.url());
-            let routes = node_tls::routes(compute, &open.enrollment);
-            Some(listen::Hosts::new(open.listener, open.acceptor, routes))
-        }
-        _ => None,
-    };
+    let (users, hosts) = listen::pools(&settings.front, node_door.is_some());
+    let door = listen::Door::users(&settings.front, acceptor, users, router.clone());
+    let mut doors = vec![(listener, door)];
+    if let (Some(open), Some(compute)) = (node_door, &compute) {
+        println!("kilonova: hosts join at {}", open.enrollment.url());
+        let routes = node_tls::routes(compute, &open.enrollment);
+        doors.push((open.listener, listen::Door::hosts(open.acceptor, hosts, routes)));
+    }
+    if let Some(shown) = &shown {
+        shown.watch();
+    }
+    let expected = topology.as_ref().map_or(0, |topology| topology.hosts.len());
     let nodes = match (topology, compute) {
         (Some(topology), Some(compute)) => Some(nodes::start(topology, &directory, compute)),
         _ => None,
     };
-    announce(address, begun, &directory, credentials.as_ref());
+    if let (true, Some(credentials)) = (settings.dev, &credentials) {
+        dev::seed(router, &seeds, &credentials.password, expected).await?;
+    }
+    announce(&url, begun, &directory, credentials.as_ref(), settings.dev);
     kilonova_program::systemd::ready(&format!("answering on {address}"));
-    listen::serve(listener, router, hosts).await?;
+    listen::serve(doors).await?;
     drop(nodes);
     Ok(())
 }
 
+/// What clients call us, as far as we know: what the admin's `clouds.yaml` begins with.
+fn own_url(front: &Front, shown: Option<&door::Shown>, address: SocketAddr) -> String {
+    match (&front.public_endpoint, shown) {
+        (Some(url), _) => url.to_string(),
+        (None, Some(shown)) => format!("https://{}:{}", shown.host(address.ip()), address.port()),
+        (None, None) => format!("http://{address}"),
+    }
+}
+
 fn announce(
-    address: std::net::SocketAddr,
+    url: &str,
     begun: Instant,
     directory: &StateDir,
     credentials: Option<&Credentials>,
+    dev: bool,
 ) {
+    let shown = directory.path().display();
     if credentials.is_some_and(|credentials| credentials.fresh) {
-        let shown = directory.path().display();
         println!(
             "kilonova: first start; the admin's credentials are in {shown}\n  \
              source {shown}/openrc\n  or: export OS_CLIENT_CONFIG_FILE={shown}/clouds.yaml \
              OS_CLOUD=kilonova"
         );
     }
-    println!("kilonova: ready on http://{address} ({:.1} s)", begun.elapsed().as_secs_f64());
+    let took = begun.elapsed().as_secs_f64();
+    if dev {
+        let commands = dev::commands(&directory.path().join("openrc"));
+        println!("kilonova: ready on {url} ({took:.1} s); for a first server, type:\n{commands}");
+    } else {
+        println!("kilonova: ready on {url} ({took:.1} s)");
+    }
 }

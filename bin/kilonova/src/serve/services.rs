@@ -39,6 +39,7 @@ pub fn migrations() -> Vec<Migration> {
         kilonova_flow::MIGRATIONS,
         kilonova_compute::MIGRATIONS[0],
         kilonova_compute::MIGRATIONS[1],
+        super::dev::MIGRATIONS,
     ]
     .into_iter()
     .flatten()

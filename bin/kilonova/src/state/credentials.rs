@@ -1,7 +1,7 @@
 //! `clouds.yaml` and `openrc` for the admin. They are written before the user is made, so that a
 //! crash in between never leaves an admin whose password nobody knows.
 
-use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
 use super::{StateDir, write_secret};
 use crate::failure::Failure;
@@ -18,15 +18,19 @@ const PASSWORD: &str = "      password: ";
 
 impl Credentials {
     /// Reads the files of an earlier start, or makes them. Where there is an admin already
-    /// (`has_admin`), none are made: they would hold a password that is not his.
+    /// (`has_admin`), none are made: they would hold a password that is not his. Files that are as
+    /// they were made follow a change of `url` or `cacert`; those that somebody has changed stay.
     ///
     /// # Errors
     /// When the files cannot be written or have lost their password.
     pub fn load(
         directory: &StateDir,
-        address: SocketAddr,
+        url: &str,
+        cacert: Option<&Path>,
         has_admin: bool,
     ) -> Result<Self, Failure> {
+        let cacert = cacert.map(|path| std::path::absolute(path).unwrap_or(path.to_owned()));
+        let place = Place { url: format!("{url}/identity/v3"), cacert };
         let clouds = directory.join("clouds.yaml");
         match std::fs::read_to_string(&clouds) {
             Ok(text) => {
@@ -34,7 +38,9 @@ impl Credentials {
                 let password = password.ok_or_else(|| {
                     Failure::Refused(format!("{} names no password", clouds.display()))
                 })?;
-                Ok(Self { password: password.trim_matches('"').to_owned(), fresh: false })
+                let password = password.trim_matches('"').to_owned();
+                follow(directory, &text, &place, &password)?;
+                Ok(Self { password, fresh: false })
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && has_admin => {
                 tracing::warn!(
@@ -46,32 +52,126 @@ impl Credentials {
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let password = uuid::Uuid::new_v4().simple().to_string();
-                Self::write(directory, address, &password)?;
+                write(directory, &place, &password)?;
                 Ok(Self { password, fresh: true })
             }
             Err(error) => Err(Failure::failed(&format!("cannot read {}", clouds.display()), error)),
         }
     }
+}
 
-    fn write(directory: &StateDir, address: SocketAddr, password: &str) -> Result<(), Failure> {
-        let url = format!("http://{address}/identity/v3");
-        let clouds = format!(
-            "clouds:\n  kilonova:\n    auth:\n      auth_url: {url}\n      username: admin\n\
+/// What the files say of where we are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Place {
+    url: String,
+    cacert: Option<PathBuf>,
+}
+
+const URL: &str = "      auth_url: ";
+const CACERT: &str = "    cacert: ";
+
+impl Place {
+    /// As `clouds.yaml` says it.
+    fn of(clouds: &str) -> Option<Self> {
+        let line = |begin: &str| clouds.lines().find_map(|line| line.strip_prefix(begin));
+        let cacert = line(CACERT).and_then(|quoted| serde_json::from_str::<PathBuf>(quoted).ok());
+        Some(Self { url: line(URL)?.to_owned(), cacert })
+    }
+
+    fn clouds(&self, password: &str) -> String {
+        // A quoted text of JSON is one of YAML.
+        let cacert = self.cacert.as_ref().map(|path| {
+            format!("{CACERT}{}\n", serde_json::Value::from(path.display().to_string()))
+        });
+        format!(
+            "clouds:\n  kilonova:\n    auth:\n{URL}{}\n      username: admin\n\
              {PASSWORD}\"{password}\"\n      project_name: admin\n      user_domain_name: Default\n      \
              project_domain_name: Default\n    region_name: RegionOne\n    identity_api_version: 3\n    \
-             accelerator_api_version: \"2.3\"\n"
-        );
-        let openrc = format!(
-            "export OS_AUTH_URL={url}\nexport OS_USERNAME=admin\nexport OS_PASSWORD={password}\n\
+             accelerator_api_version: \"2.3\"\n{}",
+            self.url,
+            cacert.unwrap_or_default()
+        )
+    }
+
+    fn openrc(&self, password: &str) -> String {
+        let cacert = match &self.cacert {
+            Some(path) => {
+                let quoted = path.display().to_string().replace('\'', "'\\''");
+                format!("export OS_CACERT='{quoted}'\n")
+            }
+            None => String::new(),
+        };
+        format!(
+            "export OS_AUTH_URL={}\nexport OS_USERNAME=admin\nexport OS_PASSWORD={password}\n\
              export OS_PROJECT_NAME=admin\nexport OS_USER_DOMAIN_NAME=Default\n\
              export OS_PROJECT_DOMAIN_NAME=Default\nexport OS_REGION_NAME=RegionOne\n\
-             export OS_IDENTITY_API_VERSION=3\nexport OS_ACCELERATOR_API_VERSION=2.3\n"
-        );
-        for (name, text) in [("openrc", &openrc), ("clouds.yaml", &clouds)] {
-            let path = directory.join(name);
-            write_secret(&path, text)
-                .map_err(|e| Failure::failed(&format!("cannot write {}", path.display()), e))?;
-        }
-        Ok(())
+             export OS_IDENTITY_API_VERSION=3\nexport OS_ACCELERATOR_API_VERSION=2.3\n{cacert}",
+            self.url
+        )
+    }
+}
+
+fn write(directory: &StateDir, place: &Place, password: &str) -> Result<(), Failure> {
+    let (openrc, clouds) = (place.openrc(password), place.clouds(password));
+    for (name, text) in [("openrc", &openrc), ("clouds.yaml", &clouds)] {
+        let path = directory.join(name);
+        write_secret(&path, text)
+            .map_err(|e| Failure::failed(&format!("cannot write {}", path.display()), e))?;
+    }
+    Ok(())
+}
+
+/// Writes the files again when we are elsewhere than they say, unless somebody has changed them.
+fn follow(
+    directory: &StateDir,
+    clouds: &str,
+    place: &Place,
+    password: &str,
+) -> Result<(), Failure> {
+    let Some(before) = Place::of(clouds) else { return Ok(()) };
+    if before == *place {
+        return Ok(());
+    }
+    let untouched = |name: &str, made: &str| {
+        std::fs::read_to_string(directory.join(name)).is_ok_and(|text| text == made)
+    };
+    if clouds == before.clouds(password) && untouched("openrc", &before.openrc(password)) {
+        tracing::info!(url = place.url, "clouds.yaml and openrc name the new URL");
+        return write(directory, place, password);
+    }
+    tracing::warn!(
+        "{} names {}, and the services answer at {}; change it and openrc by hand, for they are not as \
+         they were made",
+        directory.join("clouds.yaml").display(),
+        before.url,
+        place.url
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_follow_the_url_until_somebody_changes_them() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let directory = StateDir::take(&folder.path().join("state")).expect("is free");
+        let read = |name: &str| std::fs::read_to_string(directory.join(name)).expect("is there");
+        let load = |url: &str, cacert: Option<&str>| {
+            Credentials::load(&directory, url, cacert.map(Path::new), false).expect("loaded")
+        };
+        let made = load("http://127.0.0.1:8774", None);
+        assert!(made.fresh && !read("clouds.yaml").contains("cacert"));
+        let later = load("https://cloud.example", Some("/etc/it's.pem"));
+        assert!(!later.fresh && later.password == made.password);
+        let (clouds, openrc) = (read("clouds.yaml"), read("openrc"));
+        assert!(clouds.contains("auth_url: https://cloud.example/identity/v3\n"), "{clouds}");
+        assert!(clouds.contains("    cacert: \"/etc/it's.pem\"\n"), "{clouds}");
+        assert!(openrc.contains("export OS_CACERT='/etc/it'\\''s.pem'\n"), "{openrc}");
+        std::fs::write(directory.join("openrc"), openrc + "export OS_MINE=1\n").expect("written");
+        load("http://127.0.0.1:8774", None);
+        assert_eq!(read("clouds.yaml"), clouds);
+        assert!(read("openrc").contains("OS_MINE"));
     }
 }

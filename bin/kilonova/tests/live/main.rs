@@ -6,6 +6,7 @@
 
 mod kit;
 
+mod front;
 mod http;
 mod identity;
 mod input;

@@ -2,13 +2,17 @@
 
 mod secret;
 
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::Mode;
 pub use secret::same;
 
 use crate::Failure;
+
+/// What anybody but the owner may do.
+const OTHERS: u32 = 0o077;
 
 /// An owned state directory; released when the process ends, however it ends.
 #[derive(Debug)]
@@ -29,6 +33,53 @@ impl StateDir {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(cannot(path, &error)),
         }
+    }
+
+    /// Whether nobody but its owner can look into the directory; changes nothing. One that is empty
+    /// passes: [`Self::make_private`] closes it.
+    ///
+    /// # Errors
+    /// When others can, with what to type.
+    pub fn check_private(path: &Path) -> Result<(), Failure> {
+        let found = match std::fs::metadata(path) {
+            Ok(found) => found,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(cannot(path, &error)),
+        };
+        let mode = found.permissions().mode() & 0o7777;
+        let empty = || std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+        if mode & OTHERS == 0 || empty() {
+            return Ok(());
+        }
+        let shown = path.display();
+        Err(Failure::Refused(format!(
+            "others can look into the state directory {shown} (mode {mode:04o}), which holds keys and \
+             passwords: type `chmod 700 {shown}`, or name a directory of its own with --state-dir"
+        )))
+    }
+
+    /// Closes the directory and the files right in it to everybody but their owner, and lets what this
+    /// process makes from now on be closed too.
+    ///
+    /// # Errors
+    /// When the directory is somebody else's.
+    pub fn make_private(&self) -> Result<(), Failure> {
+        rustix::process::umask(Mode::from_raw_mode(OTHERS));
+        let close = |path: &Path, mode: u32| {
+            let found = std::fs::metadata(path)?.permissions().mode();
+            if found & OTHERS != 0 {
+                std::fs::set_permissions(path, Permissions::from_mode(mode))?;
+            }
+            Ok(())
+        };
+        close(&self.path, 0o700).map_err(|e| cannot(&self.path, &e))?;
+        for entry in std::fs::read_dir(&self.path).map_err(|e| cannot(&self.path, &e))?.flatten() {
+            let path = entry.path();
+            if entry.file_type().is_ok_and(|kind| kind.is_file()) {
+                close(&path, 0o600).map_err(|e| cannot(&path, &e))?;
+            }
+        }
+        Ok(())
     }
 
     /// Takes the directory, making it if need be.
@@ -92,4 +143,52 @@ pub fn write_secret(path: &Path, text: &str) -> std::io::Result<()> {
         File::open(directory)?.sync_all()?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::metadata(path).expect("is there").permissions().mode() & 0o7777
+    }
+
+    fn set(path: &Path, mode: u32) {
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("is set");
+    }
+
+    #[test]
+    fn a_directory_that_others_can_look_into_is_refused_unless_it_is_empty() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("state");
+        assert!(StateDir::check_private(&path).is_ok(), "it will be made");
+        std::fs::create_dir(&path).expect("made");
+        set(&path, 0o755);
+        assert!(StateDir::check_private(&path).is_ok(), "it is empty");
+        std::fs::write(path.join("clouds.yaml"), "x").expect("written");
+        for (wide, fine) in [(0o755, false), (0o750, false), (0o711, false), (0o700, true)] {
+            set(&path, wide);
+            let checked = StateDir::check_private(&path);
+            assert_eq!(checked.is_ok(), fine, "{wide:o}");
+            if let Err(refusal) = checked {
+                let said = refusal.to_string();
+                assert!(said.contains(&format!("chmod 700 {}", path.display())), "{said}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_in_it_is_the_owners_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("state");
+        std::fs::create_dir(&path).expect("made");
+        let old = path.join("kilonova.db");
+        std::fs::write(&old, "x").expect("written");
+        set(&path, 0o755);
+        set(&old, 0o644);
+        let directory = StateDir::take(&path).expect("is free");
+        directory.make_private().expect("ours");
+        std::fs::write(path.join("new"), "x").expect("written");
+        assert_eq!([&path, &old, &path.join("new")].map(|one| mode(one)), [0o700, 0o600, 0o600]);
+    }
 }

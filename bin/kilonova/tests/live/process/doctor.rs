@@ -61,8 +61,14 @@ fn no_database_is_told_apart_from_a_broken_one() {
     let output = place.run("doctor", &[]);
     assert_eq!(output.status.code(), Some(2));
     let said = stderr(&output);
-    assert!(said.contains("no database at") && said.contains("kilonova.db"), "{said}");
+    assert!(said.contains("no state directory") && said.contains("--state-dir"), "{said}");
+    assert!(!String::from_utf8_lossy(&output.stdout).contains("files"), "nothing is said to be ok");
     assert!(!place.state().exists(), "it only reads");
+    std::fs::create_dir(place.state()).expect("made");
+    let output = place.run("doctor", &[]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = stderr(&output);
+    assert!(said.contains("no database at") && said.contains("kilonova.db"), "{said}");
 
     let broken = place.write("broken.db", "this is no database, whatever it is called");
     let mut command = place.command("doctor");

@@ -1,5 +1,6 @@
 //! The process: how it starts, what it refuses, what it writes and says, and how it ends.
 
+mod dev;
 mod doctor;
 mod joining;
 mod logs;

@@ -136,3 +136,42 @@ fn the_command_line_is_refused_alike() {
         assert_eq!(output.status.code(), Some(2), "{options:?}: {}", stderr(&output));
     }
 }
+
+#[test]
+fn a_state_directory_that_others_can_look_into_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    let set = |mode| {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(place.state(), mode).expect("is set");
+    };
+    std::fs::create_dir(place.state()).expect("made");
+    set(0o755);
+    drop(place.start());
+    let folder = std::fs::metadata(place.state()).expect("is there").permissions().mode() & 0o777;
+    assert_eq!(folder, 0o700, "an empty one is closed");
+    for entry in std::fs::read_dir(place.state()).expect("readable").flatten() {
+        let mode = entry.metadata().expect("is there").permissions().mode() & 0o077;
+        assert_eq!(mode, 0, "{:?}", entry.path());
+    }
+    set(0o755);
+    let output = place.run("serve", &["--listen", "127.0.0.1:0"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = stderr(&output);
+    assert!(said.contains(&format!("chmod 700 {}", place.state().display())), "{said}");
+}
+
+#[test]
+fn a_folder_that_is_no_sysfs_is_not_taken_for_a_host_without_cards() {
+    let place = Place::new();
+    let folder = place.file("elsewhere");
+    std::fs::create_dir(&folder).expect("made");
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_kilonova"))
+        .args(["discover", "--sysfs"])
+        .arg(&folder)
+        .output()
+        .expect("it runs");
+    assert_eq!(output.status.code(), Some(2));
+    let said = stderr(&output);
+    assert!(said.contains("is no sysfs") && said.contains("--sysfs"), "{said}");
+}

@@ -1,0 +1,152 @@
+//! Examples for the help pages. A test reads each line as a command line.
+
+/// Of `kilonova`.
+pub const ALL: &str = "\
+Examples:
+  kilonova serve --state-dir state --nodes examples/nodes/demo.toml --dev
+  kilonova doctor --state-dir state
+  kilonova server explain vm1
+  kilonova host drain host1";
+
+/// Of `serve`.
+pub const SERVE: &str = "\
+Examples:
+  kilonova serve --state-dir state --nodes examples/nodes/demo.toml --dev
+  kilonova serve --config /etc/kilonova/kilonova.conf
+  kilonova serve --database postgresql://kilonova@db.example/kilonova --listen 192.0.2.1:8774
+  kilonova serve --node-listen 0.0.0.0:8775 --node-name cloud.example
+
+Everything else is said in the configuration file, in upstream's groups and options:
+see docs/operating.md.";
+
+/// Of `doctor`.
+pub const DOCTOR: &str = "\
+Examples:
+  kilonova doctor --state-dir state
+  kilonova doctor --config /etc/kilonova/kilonova.conf --strict --format json";
+
+/// Of `server explain`.
+pub const EXPLAIN: &str = "\
+Examples:
+  kilonova server explain vm1
+  kilonova server explain vm1 --os-cloud kilonova --format json";
+
+/// Of `host drain`.
+pub const DRAIN: &str = "\
+Examples:
+  kilonova host drain host1
+  kilonova host drain host1 --cold --parallel 8 --reason maintenance";
+
+/// Of `host undrain`.
+pub const UNDRAIN: &str = "\
+Examples:
+  kilonova host undrain host1";
+
+/// Of `discover`.
+pub const DISCOVER: &str = "\
+Examples:
+  kilonova discover
+  kilonova discover --config /etc/kilonova/agent.conf --format json";
+
+/// Of `node`.
+pub const NODE: &str = "\
+Examples:
+  kilonova node enroll --host host1
+  kilonova node list
+  kilonova node revoke host1
+  kilonova node --token-file state/node.token --nodes examples/nodes/demo.toml";
+
+/// Of `node enroll`.
+pub const ENROLL: &str = "\
+Examples:
+  kilonova node enroll
+  kilonova node enroll --host host1 --valid 30m";
+
+/// Of `node list`.
+pub const LIST: &str = "\
+Examples:
+  kilonova node list --format json";
+
+/// Of `node revoke`.
+pub const REVOKE: &str = "\
+Examples:
+  kilonova node revoke host1";
+
+/// Of `placement import`.
+pub const IMPORT: &str = "\
+Examples:
+  kilonova placement import --cloud old --state-dir state
+  kilonova placement import --from https://old.example/placement --token TOKEN";
+
+/// Of `bench`.
+pub const BENCH: &str = "\
+Examples:
+  kilonova bench --quick
+  kilonova bench --only growth --hosts 1000";
+
+/// Of `completion`.
+pub const COMPLETION: &str = "\
+Examples:
+  kilonova completion bash
+  kilonova completion zsh
+  kilonova completion fish
+
+The Debian package installs them. By hand, for bash:
+  kilonova completion bash > ~/.local/share/bash-completion/completions/kilonova";
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, CommandFactory, Parser};
+
+    use crate::cli::Arguments;
+
+    fn each(command: &Command, found: &mut Vec<(String, String)>) {
+        if command.get_name() == "help" {
+            return;
+        }
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        found.push((command.get_name().to_owned(), help));
+        command.get_subcommands().for_each(|inner| each(inner, found));
+    }
+
+    #[test]
+    fn every_command_that_does_something_has_examples_that_are_understood() {
+        let mut found = Vec::new();
+        each(&Arguments::command(), &mut found);
+        let mut seen = 0;
+        for (name, help) in found {
+            let groups = ["server", "host", "placement"];
+            let parts = name == "accelerators" || (name == "placement" && help.is_empty());
+            let examples: Vec<&str> =
+                help.lines().filter_map(|line| line.strip_prefix("  kilonova ")).collect();
+            assert!(
+                !examples.is_empty() || groups.contains(&&*name) || parts,
+                "{name}: no example"
+            );
+            for example in examples.iter().filter(|line| !line.contains('>')) {
+                let words = std::iter::once("kilonova").chain(example.split(' '));
+                let read = Arguments::try_parse_from(words);
+                assert!(
+                    read.is_ok(),
+                    "{example}: {}",
+                    read.err().map_or_else(String::new, |e| e.to_string())
+                );
+                seen += 1;
+            }
+        }
+        assert!(seen > 20, "{seen}");
+    }
+
+    #[test]
+    fn options_of_serve_and_doctor_tell_their_defaults() {
+        let mut arguments = Arguments::command();
+        for name in ["serve", "doctor"] {
+            let command = arguments.find_subcommand_mut(name).expect("it is there");
+            for option in command.get_arguments().filter(|one| one.get_action().takes_values()) {
+                let help = option.get_help().map(ToString::to_string).unwrap_or_default();
+                let told = help.contains("[default: ") || !option.get_default_values().is_empty();
+                assert!(told, "{name} --{}: {help}", option.get_id());
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! `[api]` and `[oslo_middleware]`: how users reach us. TLS of our own, the URL that links begin with,
+//! the proxies whose headers count, and how many connections there may be.
+//!
+//! This file only reads options. Certificate files are opened by `serve`.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+
+use super::File;
+use crate::failure::Failure;
+
+const API: &str = "api";
+const MIDDLEWARE: &str = "oslo_middleware";
+
+/// How users reach us.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Front {
+    /// Certificate and key; plain HTTP without.
+    pub tls: Option<TlsFiles>,
+    /// `https://cloud.example`: what the catalog and every link begin with.
+    pub public_endpoint: Option<Arc<str>>,
+    /// Proxies whose forwarding headers count.
+    pub proxies: Proxies,
+    /// Connections of users at most.
+    pub connections: Option<usize>,
+    /// Connections of one address at most.
+    pub connections_per_address: Option<usize>,
+}
+
+/// Files in PEM form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// Our certificate, then those of the authorities in between.
+    pub cert: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The authority that clients have to trust, for the admin's `clouds.yaml`.
+    pub cafile: Option<PathBuf>,
+}
+
+/// Networks of trusted proxies.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Proxies(Vec<IpNet>);
+
+impl Proxies {
+    /// Those of some networks.
+    #[cfg(test)]
+    pub fn new(networks: Vec<IpNet>) -> Self {
+        Self(networks)
+    }
+
+    /// Whether an address is a proxy's.
+    pub fn contain(&self, address: IpAddr) -> bool {
+        self.0.iter().any(|network| network.contains(&address))
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Front {
+    /// Whether passwords and tokens cross a network in clear, as far as the options tell.
+    pub fn is_in_clear(&self, listen: SocketAddr) -> bool {
+        let elsewhere = self.public_endpoint.as_deref().is_some_and(is_https);
+        let terminated = !self.proxies.is_empty() || elsewhere;
+        self.tls.is_none() && !terminated && !listen.ip().is_loopback()
+    }
+}
+
+fn is_https(url: &str) -> bool {
+    url.starts_with("https://")
+}
+
+pub(super) fn read(file: &File) -> Result<Front, Failure> {
+    Ok(Front {
+        tls: tls(file)?,
+        public_endpoint: public_endpoint(file)?,
+        proxies: proxies(file)?,
+        connections: count(file, "max_connections")?,
+        connections_per_address: count(file, "max_connections_per_address")?,
+    })
+}
+
+fn tls(file: &File) -> Result<Option<TlsFiles>, Failure> {
+    let path = |option| {
+        let path = file.path(API, option)?;
+        Some(match file.folder() {
+            Some(folder) => folder.join(path),
+            None => path,
+        })
+    };
+    match (path("cert"), path("key"), path("cafile")) {
+        (Some(cert), Some(key), cafile) => Ok(Some(TlsFiles { cert, key, cafile })),
+        (None, None, None) => Ok(None),
+        (Some(_), None, _) => Err(file.wrong(API, "cert", "TLS needs [api] key beside it")),
+        (None, Some(_), _) => Err(file.wrong(API, "key", "TLS needs [api] cert beside it")),
+        (None, None, Some(_)) => {
+            Err(file.wrong(API, "cafile", "it has no effect without [api] cert and key"))
+        }
+    }
+}
+
+fn public_endpoint(file: &File) -> Result<Option<Arc<str>>, Failure> {
+    const OPTION: &str = "public_endpoint";
+    let Some(text) = file.get(API, OPTION) else { return Ok(None) };
+    let url = text.trim_end_matches('/');
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+    let (host, path) =
+        rest.map_or(("", ""), |rest| rest.split_at(rest.find('/').unwrap_or(rest.len())));
+    if !kilonova_wire::base::is_authority(host) || !kilonova_wire::base::is_prefix(path) {
+        let why = format!("{text} is no URL; expected http[s]://HOST[:PORT][/PATH]");
+        return Err(file.wrong(API, OPTION, &why));
+    }
+    Ok(Some(url.into()))
+}
+
+fn proxies(file: &File) -> Result<Proxies, Failure> {
+    const OPTION: &str = "trusted_proxies";
+    const PARSING: &str = "enable_proxy_headers_parsing";
+    let mut networks = Vec::new();
+    let text = file.get(API, OPTION).unwrap_or_default();
+    for one in text.split([',', '\n']).map(str::trim).filter(|one| !one.is_empty()) {
+        let network = one.parse().or_else(|_| one.parse().map(|address: IpAddr| address.into()));
+        networks.push(network.map_err(|_| {
+            let why =
+                format!("{one} is no address and no network; expected 192.0.2.7 or 10.0.0.0/8");
+            file.wrong(API, OPTION, &why)
+        })?);
+    }
+    let parsing = file.parse::<bool>(MIDDLEWARE, PARSING, "true or false")?.unwrap_or(false);
+    match (parsing, networks.is_empty()) {
+        (true, true) => Err(file.wrong(
+            MIDDLEWARE,
+            PARSING,
+            "name the proxies in [api] trusted_proxies: headers of anybody else can be made up",
+        )),
+        (false, false) => Err(file.wrong(
+            API,
+            OPTION,
+            "it has no effect without [oslo_middleware] enable_proxy_headers_parsing = true",
+        )),
+        _ => Ok(Proxies(networks)),
+    }
+}
+
+fn count(file: &File, option: &str) -> Result<Option<usize>, Failure> {
+    match file.parse(API, option, "a whole number, at least 1")? {
+        Some(0) => Err(file.wrong(API, option, "it must be at least 1")),
+        number => Ok(number),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::KNOWN;
+
+    fn front(text: &str) -> Result<Front, String> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("k.conf");
+        std::fs::write(&path, text).expect("written");
+        let read = File::read(&path, KNOWN).and_then(|file| read(&file));
+        read.map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn the_options_are_read() {
+        assert_eq!(front(""), Ok(Front::default()));
+        let read = front(
+            "[api]\ncert = /c\nkey = k\npublic_endpoint = https://cloud.example/os/\n\
+             trusted_proxies = 10.0.0.0/8, ::1\n[oslo_middleware]\n\
+             enable_proxy_headers_parsing = True\n",
+        )
+        .expect("fine");
+        let tls = read.tls.expect("files");
+        assert_eq!(tls.cert, PathBuf::from("/c"));
+        assert!(tls.key.is_absolute() && tls.key.ends_with("k"), "{:?}", tls.key);
+        assert_eq!(read.public_endpoint.as_deref(), Some("https://cloud.example/os"));
+        for (address, trusted) in [("10.1.2.3", true), ("11.0.0.1", false), ("::1", true)] {
+            assert_eq!(read.proxies.contain(address.parse().expect("an address")), trusted);
+        }
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_by_name() {
+        for (text, part) in [
+            ("[api]\ncert = c\n", "k.conf:2: [api] cert: TLS needs [api] key"),
+            ("[api]\nkey = c\n", "k.conf:2: [api] key: TLS needs [api] cert"),
+            ("[api]\ncafile = c\n", "k.conf:2: [api] cafile: it has no effect"),
+            (
+                "[api]\npublic_endpoint = cloud\n",
+                "k.conf:2: [api] public_endpoint: cloud is no URL",
+            ),
+            ("[api]\npublic_endpoint = https://a b\n", "is no URL"),
+            ("[api]\npublic_endpoint = https://a?x=1\n", "is no URL"),
+            ("[api]\ntrusted_proxies = haproxy\n", "haproxy is no address"),
+            ("[api]\ntrusted_proxies = ::1\n", "it has no effect without [oslo_middleware]"),
+            (
+                "[oslo_middleware]\nenable_proxy_headers_parsing = yes\n",
+                "k.conf:2: [oslo_middleware] enable_proxy_headers_parsing: yes is not a value",
+            ),
+            (
+                "[oslo_middleware]\nenable_proxy_headers_parsing = true\n",
+                "name the proxies in [api] trusted_proxies",
+            ),
+            ("[api]\nmax_connections = 0\n", "it must be at least 1"),
+        ] {
+            let said = front(text).expect_err(text);
+            assert!(said.contains(part), "{text}: {said}");
+        }
+    }
+
+    #[test]
+    fn only_a_network_without_tls_is_in_clear() {
+        let clear = |text: &str, listen: &str| {
+            front(text).expect("fine").is_in_clear(listen.parse().expect("an address"))
+        };
+        assert!(clear("", "0.0.0.0:1"));
+        assert!(clear("[api]\npublic_endpoint = http://a\n", "0.0.0.0:1"));
+        assert!(!clear("", "127.0.0.1:1"));
+        assert!(!clear("[api]\ncert = c\nkey = k\n", "0.0.0.0:1"));
+        assert!(!clear("[api]\npublic_endpoint = https://a\n", "0.0.0.0:1"));
+    }
+}

@@ -1,0 +1,264 @@
+//! TLS for users: the certificate of `[api] cert` and `key`, and the newer one when the files change.
+//!
+//! Connections that are open keep what their handshake showed. A new pair that cannot be used never
+//! replaces one that can.
+
+use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use tokio_rustls::TlsAcceptor;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::FromDer;
+
+use crate::config::TlsFiles;
+use crate::failure::Failure;
+
+/// How often the files are looked at.
+const LOOK: Duration = Duration::from_secs(2);
+/// How long before its end a certificate is worth a warning.
+const SOON: i64 = 14 * 24 * 3600;
+
+/// The pair that is shown now.
+#[derive(Debug)]
+pub(in crate::serve) struct Shown {
+    files: TlsFiles,
+    now: RwLock<Arc<CertifiedKey>>,
+}
+
+impl ResolvesServerCert for Shown {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+impl Shown {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// When one cannot be read, or they do not belong together.
+    pub(in crate::serve) fn read(files: &TlsFiles) -> Result<Arc<Self>, Failure> {
+        let pair = pair(files).map_err(Failure::Refused)?;
+        warn_of_its_end(files, &pair);
+        Ok(Arc::new(Self { files: files.clone(), now: RwLock::new(Arc::new(pair)) }))
+    }
+
+    /// The side of a connection that shows the pair, whichever it is then.
+    ///
+    /// # Errors
+    /// None on a sane system.
+    pub(in crate::serve) fn acceptor(self: &Arc<Self>) -> Result<TlsAcceptor, Failure> {
+        let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()));
+        let mut config = builder
+            .with_safe_default_protocol_versions()
+            .map_err(|e| Failure::failed("cannot set up TLS", e))?
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::clone(self) as _);
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(TlsAcceptor::from(Arc::new(config)))
+    }
+
+    /// What a client on this machine calls us: the address, if the certificate has it, else the
+    /// certificate's first name.
+    pub(in crate::serve) fn host(&self, address: IpAddr) -> String {
+        let now = Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner));
+        let names = now.cert.first().map(|der| names(der)).unwrap_or_default();
+        let own = match address {
+            IpAddr::V4(four) => four.to_string(),
+            IpAddr::V6(six) => format!("[{six}]"),
+        };
+        if address.is_unspecified() || !names.contains(&own) {
+            return names.into_iter().next().unwrap_or(own);
+        }
+        own
+    }
+
+    /// The file with the authority that clients have to trust: the one named, or the chain itself
+    /// when its last certificate vouches for itself. None when the system's authorities do.
+    pub(in crate::serve) fn authority(&self) -> Option<&Path> {
+        if let Some(named) = &self.files.cafile {
+            return Some(named);
+        }
+        let now = Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner));
+        let (_, last) = X509Certificate::from_der(now.cert.last()?).ok()?;
+        (last.subject() == last.issuer()).then_some(&*self.files.cert)
+    }
+
+    /// Looks at the files from now on.
+    pub(in crate::serve) fn watch(self: &Arc<Self>) {
+        let shown = Arc::clone(self);
+        tokio::spawn(async move {
+            let mut seen = shown.stamp();
+            loop {
+                tokio::time::sleep(LOOK).await;
+                let stamp = shown.stamp();
+                if stamp == seen {
+                    continue;
+                }
+                seen = stamp;
+                let files = shown.files.clone();
+                match tokio::task::spawn_blocking(move || pair(&files)).await {
+                    Ok(Ok(pair)) => {
+                        warn_of_its_end(&shown.files, &pair);
+                        let mut now = shown.now.write().unwrap_or_else(PoisonError::into_inner);
+                        *now = Arc::new(pair);
+                        tracing::info!("new connections are shown the new certificate");
+                    }
+                    Ok(Err(why)) => tracing::warn!(
+                        why,
+                        "the changed certificate is not used; new connections are shown the old one"
+                    ),
+                    Err(error) => tracing::error!(%error, "the certificate cannot be read again"),
+                }
+            }
+        });
+    }
+
+    /// What changes when a file does, also when a link to it is turned to another.
+    fn stamp(&self) -> [Option<(u64, u64, i64, i64)>; 2] {
+        [&self.files.cert, &self.files.key].map(|path| {
+            let found = std::fs::metadata(path).ok()?;
+            Some((found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
+        })
+    }
+}
+
+/// Reads the pair.
+fn pair(files: &TlsFiles) -> Result<CertifiedKey, String> {
+    let wrong = |option: &str, path: &Path, why: &dyn std::fmt::Display| {
+        format!("[api] {option} {}: {why}", path.display())
+    };
+    let read = |option: &str, path: &Path| {
+        std::fs::read(path).map_err(|error| wrong(option, path, &error))
+    };
+    let (cert, key) = (read("cert", &files.cert)?, read("key", &files.key)?);
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&cert).collect();
+    let chain = chain.map_err(|error| wrong("cert", &files.cert, &error))?;
+    if chain.is_empty() {
+        return Err(wrong("cert", &files.cert, &"it holds no certificate in PEM form"));
+    }
+    let key = PrivateKeyDer::from_pem_slice(&key)
+        .map_err(|error| wrong("key", &files.key, &format!("it holds no private key: {error}")))?;
+    let pair = CertifiedKey::from_der(chain, key, &default_provider());
+    pair.map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => {
+            wrong("key", &files.key, &format!("it is not the key of {}", files.cert.display()))
+        }
+        error => wrong("cert", &files.cert, &error),
+    })
+}
+
+fn warn_of_its_end(files: &TlsFiles, pair: &CertifiedKey) {
+    let Some(der) = pair.cert.first() else { return };
+    let Ok((_, read)) = X509Certificate::from_der(der) else { return };
+    let end = read.validity().not_after.timestamp();
+    let left = end - kilonova_wire::time::now_micros() / 1_000_000;
+    let file = files.cert.display();
+    if left < 0 {
+        tracing::warn!("{file} has expired: clients refuse it; replace it");
+    } else if left < SOON {
+        tracing::warn!("{file} expires in {} days; replace it", left / 86400);
+    }
+}
+
+/// The names and addresses of a certificate, an IPv6 address in brackets.
+fn names(der: &[u8]) -> Vec<String> {
+    let Ok((_, read)) = X509Certificate::from_der(der) else { return Vec::new() };
+    let Ok(Some(found)) = read.subject_alternative_name() else { return Vec::new() };
+    let name = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) if !name.contains('*') => Some((*name).to_owned()),
+        GeneralName::IPAddress(bytes) => {
+            match (<[u8; 4]>::try_from(*bytes), <[u8; 16]>::try_from(*bytes)) {
+                (Ok(four), _) => Some(IpAddr::from(four).to_string()),
+                (_, Ok(six)) => Some(format!("[{}]", IpAddr::from(six))),
+                _ => None,
+            }
+        }
+        _ => None,
+    };
+    found.value.general_names.iter().filter_map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+
+    fn write(folder: &Path, names: &[&str]) -> TlsFiles {
+        let key = KeyPair::generate().expect("a key");
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let made = CertificateParams::new(names).expect("names").self_signed(&key).expect("signed");
+        let files =
+            TlsFiles { cert: folder.join("c.pem"), key: folder.join("k.pem"), cafile: None };
+        std::fs::write(&files.cert, made.pem()).expect("written");
+        std::fs::write(&files.key, key.serialize_pem()).expect("written");
+        files
+    }
+
+    fn refused(files: &TlsFiles) -> String {
+        Shown::read(files).map(drop).expect_err("refused").to_string()
+    }
+
+    #[test]
+    fn what_cannot_be_shown_is_refused_by_its_file() {
+        let (folder, other) =
+            (tempfile::tempdir().expect("one"), tempfile::tempdir().expect("two"));
+        let files = write(folder.path(), &["cloud.example"]);
+        let shown = Shown::read(&files).expect("fine");
+        assert!(shown.acceptor().is_ok());
+        let strange = write(other.path(), &["cloud.example"]);
+        let mixed = TlsFiles { key: strange.key, ..files.clone() };
+        let said = refused(&mixed);
+        assert!(said.contains("[api] key") && said.contains("is not the key of"), "{said}");
+        let said = refused(&TlsFiles { cert: files.key.clone(), ..files.clone() });
+        assert!(said.contains("[api] cert") && said.contains("no certificate"), "{said}");
+        let said = refused(&TlsFiles { key: files.cert.clone(), ..files.clone() });
+        assert!(said.contains("[api] key") && said.contains("no private key"), "{said}");
+        let said = refused(&TlsFiles { cert: folder.path().join("gone"), ..files });
+        assert!(said.contains("gone: No such file"), "{said}");
+    }
+
+    #[test]
+    fn clients_are_told_a_name_that_the_certificate_has() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let files = write(folder.path(), &["cloud.example", "192.0.2.1", "::1"]);
+        let shown = Shown::read(&files).expect("fine");
+        for (address, host) in [
+            ("192.0.2.1", "192.0.2.1"),
+            ("::1", "[::1]"),
+            ("127.0.0.1", "cloud.example"),
+            ("0.0.0.0", "cloud.example"),
+        ] {
+            assert_eq!(shown.host(address.parse().expect("an address")), host);
+        }
+        assert_eq!(shown.authority(), Some(&*files.cert), "it vouches for itself");
+    }
+
+    #[tokio::test]
+    async fn a_changed_pair_is_taken_up_and_a_broken_one_is_not() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let files = write(folder.path(), &["one.example"]);
+        let shown = Shown::read(&files).expect("fine");
+        shown.watch();
+        let any = IpAddr::from([0, 0, 0, 0]);
+        std::fs::write(&files.key, "half a file").expect("written");
+        tokio::time::sleep(LOOK * 3 / 2).await;
+        assert_eq!(shown.host(any), "one.example");
+        write(folder.path(), &["two.example"]);
+        let begun = std::time::Instant::now();
+        while shown.host(any) != "two.example" {
+            assert!(begun.elapsed() < LOOK * 10, "the new pair is not taken up");
+            tokio::time::sleep(LOOK / 10).await;
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! What proxies say of the caller: RFC 7239's `Forwarded`, and the `X-Forwarded-*` headers from before
+//! it. Pure: the caller of this file decides from whom it believes them.
+//!
+//! Each proxy appends what it saw, so the list is read from its end, and only for as long as the
+//! address is that of a trusted proxy. What stands further left, anybody can have made up.
+
+use std::net::IpAddr;
+
+use http::HeaderMap;
+use kilonova_wire::base::{is_authority, is_prefix};
+
+use crate::config::Proxies;
+
+/// What trusted proxies say of a request.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Said {
+    /// Who asked the outermost of them.
+    pub client: Option<IpAddr>,
+    /// `http` or `https`, as the client used it.
+    pub proto: Option<&'static str>,
+    /// Host and port that the client asked for.
+    pub host: Option<String>,
+    /// Path that the proxy took away.
+    pub prefix: Option<String>,
+}
+
+/// Reads the headers of a request that a trusted proxy sent.
+pub(super) fn read(headers: &HeaderMap, proxies: &Proxies) -> Said {
+    let mut said = match list(headers, "forwarded").as_slice() {
+        [] => before_rfc7239(headers, proxies),
+        elements => rfc7239(elements, proxies),
+    };
+    let prefix = list(headers, "x-forwarded-prefix").pop();
+    said.prefix = prefix
+        .map(|text| text.trim_end_matches('/').to_owned())
+        .filter(|text| !text.is_empty() && is_prefix(text));
+    said
+}
+
+fn rfc7239(elements: &[String], proxies: &Proxies) -> Said {
+    let mut said = Said::default();
+    for element in elements.iter().rev() {
+        let mut client = None;
+        for (name, value) in element.split(';').filter_map(|pair| pair.split_once('=')) {
+            let value = value.trim().trim_matches('"');
+            match name.trim().to_ascii_lowercase().as_str() {
+                "for" => client = address(value),
+                "proto" => said.proto = proto(value).or(said.proto),
+                "host" if is_authority(value) => said.host = Some(value.to_owned()),
+                _ => {}
+            }
+        }
+        let Some(client) = client else { break };
+        said.client = Some(client);
+        if !proxies.contain(client) {
+            break;
+        }
+    }
+    said
+}
+
+fn before_rfc7239(headers: &HeaderMap, proxies: &Proxies) -> Said {
+    let clients = list(headers, "x-forwarded-for");
+    let mut said = Said::default();
+    let mut hops = 0;
+    for text in clients.iter().rev() {
+        let Some(client) = address(text) else { break };
+        said.client = Some(client);
+        hops += 1;
+        if !proxies.contain(client) {
+            break;
+        }
+    }
+    // A list with an element per hop is read at the same hop; a single value is its proxy's word.
+    let at = |name| {
+        let mut values = list(headers, name);
+        let whole = hops > 0 && values.len() == clients.len();
+        let at = values.len().checked_sub(if whole { hops } else { 1 })?;
+        Some(values.swap_remove(at))
+    };
+    said.proto = at("x-forwarded-proto").as_deref().and_then(proto);
+    said.host = at("x-forwarded-host").filter(|host| is_authority(host));
+    if let Some(host) = &mut said.host
+        && !has_port(host)
+        && let Some(port) = at("x-forwarded-port").and_then(|port| port.parse::<u16>().ok())
+        && port != if said.proto == Some("https") { 443 } else { 80 }
+    {
+        host.push_str(&format!(":{port}"));
+    }
+    said
+}
+
+/// The elements of a header that is a list, of all its lines. Commas in quotes separate nothing.
+fn list(headers: &HeaderMap, name: &str) -> Vec<String> {
+    let mut elements = Vec::new();
+    for line in headers.get_all(name).iter().filter_map(|value| value.to_str().ok()) {
+        let mut quoted = false;
+        let parts = line.split(|c| {
+            quoted ^= c == '"';
+            c == ',' && !quoted
+        });
+        elements.extend(parts.map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()));
+    }
+    elements
+}
+
+/// `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:80`.
+fn address(text: &str) -> Option<IpAddr> {
+    let text = text.trim_matches('"');
+    let bare = match text.strip_prefix('[') {
+        Some(rest) => rest.split(']').next()?,
+        None => text,
+    };
+    let found: Option<IpAddr> = bare.parse().ok();
+    let found = found.or_else(|| bare.rsplit_once(':')?.0.parse().ok());
+    found.map(|address| address.to_canonical())
+}
+
+fn proto(text: &str) -> Option<&'static str> {
+    ["http", "https"].into_iter().find(|known| text.eq_ignore_ascii_case(known))
+}
+
+fn has_port(host: &str) -> bool {
+    let after = host.rsplit_once(']').map_or(host, |(_, after)| after);
+    after.contains(':')
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    fn said(headers: &[(&'static str, &str)]) -> Said {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            let value = HeaderValue::from_str(value).expect("a value");
+            map.append(HeaderName::from_static(name), value);
+        }
+        let networks = ["10.0.0.0/8", "::1/128"].map(|one| one.parse().expect("a network"));
+        read(&map, &Proxies::new(networks.to_vec()))
+    }
+
+    fn expect(client: &str, proto: &'static str, host: &str, prefix: &str) -> Said {
+        let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        Said {
+            client: client.parse().ok(),
+            proto: (!proto.is_empty()).then_some(proto),
+            host: some(host),
+            prefix: some(prefix),
+        }
+    }
+
+    #[test]
+    fn the_nearest_untrusted_address_is_the_client() {
+        for (headers, expected) in [
+            (vec![], expect("", "", "", "")),
+            (vec![("x-forwarded-for", "192.0.2.1")], expect("192.0.2.1", "", "", "")),
+            // The client made up the first; the proxy saw the second.
+            (vec![("x-forwarded-for", "1.1.1.1, 192.0.2.1")], expect("192.0.2.1", "", "", "")),
+            (
+                vec![("x-forwarded-for", "1.1.1.1, 192.0.2.1"), ("x-forwarded-for", "10.0.0.2")],
+                expect("192.0.2.1", "", "", ""),
+            ),
+            (vec![("x-forwarded-for", "1.1.1.1, nonsense")], expect("", "", "", "")),
+            (vec![("x-forwarded-for", "::ffff:192.0.2.1")], expect("192.0.2.1", "", "", "")),
+            (
+                vec![("forwarded", "for=1.1.1.1;proto=http, for=\"[2001:db8::7]:80\";proto=https")],
+                expect("2001:db8::7", "https", "", ""),
+            ),
+            (
+                vec![
+                    ("forwarded", "for=192.0.2.9;host=made.up, for=192.0.2.1;host=a.b;proto=https"),
+                    ("forwarded", "for=10.0.0.2;host=inner;proto=http"),
+                ],
+                expect("192.0.2.1", "https", "a.b", ""),
+            ),
+            (vec![("forwarded", "for=unknown;proto=https")], expect("", "https", "", "")),
+        ] {
+            assert_eq!(said(&headers), expected, "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn proto_host_port_and_prefix_are_those_of_the_same_hop() {
+        for (headers, expected) in [
+            (
+                vec![("x-forwarded-proto", "https"), ("x-forwarded-host", "a.b:8443")],
+                expect("", "https", "a.b:8443", ""),
+            ),
+            (
+                vec![
+                    ("x-forwarded-for", "192.0.2.1, 10.0.0.2"),
+                    ("x-forwarded-proto", "https, http"),
+                    ("x-forwarded-host", "a.b"),
+                    ("x-forwarded-port", "8443"),
+                ],
+                expect("192.0.2.1", "https", "a.b:8443", ""),
+            ),
+            (
+                vec![
+                    ("x-forwarded-proto", "https"),
+                    ("x-forwarded-host", "a.b"),
+                    ("x-forwarded-port", "443"),
+                    ("x-forwarded-prefix", "/cloud/"),
+                ],
+                expect("", "https", "a.b", "/cloud"),
+            ),
+            (
+                vec![
+                    ("x-forwarded-proto", "gopher"),
+                    ("x-forwarded-host", "a\"b"),
+                    ("x-forwarded-prefix", "//evil?x"),
+                ],
+                expect("", "", "", ""),
+            ),
+        ] {
+            assert_eq!(said(&headers), expected, "{headers:?}");
+        }
+    }
+}

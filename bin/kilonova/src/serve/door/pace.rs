@@ -1,0 +1,170 @@
+//! A deadline for a request's head, from its first byte: a client that sends a byte now and then must
+//! not hold a connection. A kept connection on which nothing begins has more time, which the HTTP
+//! library watches.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::Response;
+use hyper::body::{Body as HttpBody, Bytes, Frame, SizeHint};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep};
+
+/// Whether a request is being answered. Shared by a connection's socket and its requests.
+#[derive(Clone, Default)]
+pub(in crate::serve) struct Busy(Arc<AtomicBool>);
+
+impl Busy {
+    /// From now until the answer's last byte has been handed over.
+    pub(in crate::serve) fn begin(&self) -> Answering {
+        self.0.store(true, Ordering::Relaxed);
+        Answering(self.clone())
+    }
+}
+
+/// Ends when it is dropped.
+pub(in crate::serve) struct Answering(Busy);
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.0.0.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Answering {
+    /// Keeps it until the body has been sent or given up.
+    pub(in crate::serve) fn until_sent(self, response: Response) -> Response {
+        response.map(|body| Body::new(Sent { body, _answering: self }))
+    }
+}
+
+struct Sent {
+    body: Body,
+    _answering: Answering,
+}
+
+impl HttpBody for Sent {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A socket on which a head has to arrive in time.
+pub(in crate::serve) struct Paced<S> {
+    inner: S,
+    busy: Busy,
+    limit: Duration,
+    /// Runs from a head's first byte.
+    head: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Paced<S> {
+    /// Wraps a socket.
+    pub(in crate::serve) fn new(inner: S, busy: Busy, limit: Duration) -> Self {
+        Self { inner, busy, limit, head: None }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.busy.0.load(Ordering::Relaxed) {
+            self.head = None;
+            return Pin::new(&mut self.inner).poll_read(context, buffer);
+        }
+        if let Some(head) = &mut self.head
+            && head.as_mut().poll(context).is_ready()
+        {
+            let why = "the head of a request did not arrive in time";
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, why)));
+        }
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.inner).poll_read(context, buffer);
+        if polled.is_ready() && buffer.filled().len() > before && self.head.is_none() {
+            self.head = Some(Box::pin(tokio::time::sleep_until(Instant::now() + self.limit)));
+        }
+        polled
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_head_has_its_time_from_its_first_byte_and_an_answer_has_any() {
+        let (limit, longer) = (Duration::from_millis(50), Duration::from_millis(150));
+        let (mut client, server) = tokio::io::duplex(64);
+        let busy = Busy::default();
+        let mut server = Paced::new(server, busy.clone(), limit);
+        let mut byte = [0; 1];
+        assert!(tokio::time::timeout(longer, server.read(&mut byte)).await.is_err(), "idle");
+        client.write_all(b"G").await.expect("sent");
+        assert_eq!(server.read(&mut byte).await.expect("read"), 1);
+        let answering = busy.begin();
+        assert!(tokio::time::timeout(longer, server.read(&mut byte)).await.is_err(), "a body");
+        drop(answering);
+        client.write_all(b"GE").await.expect("sent");
+        let begun = Instant::now();
+        for _ in 0..2 {
+            assert_eq!(server.read(&mut byte).await.expect("read"), 1);
+        }
+        let error = server.read(&mut byte).await.expect_err("the rest does not come");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(begun.elapsed() >= limit, "{:?}", begun.elapsed());
+    }
+}

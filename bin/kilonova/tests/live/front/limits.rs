@@ -1,0 +1,67 @@
+//! Limits on connections: how many, and how slowly they may speak.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use crate::kit::client::{Answer, connect};
+use crate::kit::{Cloud, Place, Session};
+
+/// Reads to the close; how long that took, and what was heard.
+fn until_closed(mut stream: TcpStream) -> (Duration, Vec<u8>) {
+    let begun = Instant::now();
+    let mut heard = Vec::new();
+    // A reset is a close too.
+    drop(stream.read_to_end(&mut heard));
+    (begun.elapsed(), heard)
+}
+
+#[test]
+fn a_slow_head_and_a_slow_login_are_broken_off() {
+    let cloud = Cloud::new(Place::new());
+    let mut head = connect(cloud.serve.address);
+    write!(head, "GET / HTTP/1.1\r\n").expect("a part of a head");
+    let mut trickle = head.try_clone().expect("the same connection");
+    let mut body = connect(cloud.serve.address);
+    write!(
+        body,
+        "POST /identity/v3/auth/tokens HTTP/1.1\r\nHost: x\r\nContent-Length: 4000\r\n\r\n{{"
+    )
+    .expect("a part of a body");
+    let idle = connect(cloud.serve.address);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // A byte now and then buys no time.
+            while trickle.write_all(b"x").is_ok() {
+                std::thread::sleep(Duration::from_secs(1));
+            }
+        });
+        let slow = scope.spawn(move || until_closed(body));
+        let (took, _) = until_closed(head);
+        assert!((8..14).contains(&took.as_secs()), "the head: {took:?}");
+        let (took, heard) = slow.join().expect("joined");
+        assert!((8..20).contains(&took.as_secs()), "the body: {took:?}");
+        Answer::parse("a slow login", &heard).refused_saying(408, &["within 10 s"]);
+    });
+    let mut idle = idle;
+    write!(idle, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("a request");
+    let (_, heard) = until_closed(idle);
+    assert_eq!(Answer::parse("after a pause", &heard).status, 200, "an idle connection stays");
+}
+
+#[test]
+fn one_address_has_only_so_many_connections() {
+    let place = Place::configured("[api]\nmax_connections_per_address = 5\n");
+    let serve = place.start();
+    let idle: Vec<TcpStream> = (0..5).map(|_| connect(serve.address)).collect();
+    // The kernel accepts before we do.
+    std::thread::sleep(Duration::from_millis(200));
+    let (_, heard) = until_closed(connect(serve.address));
+    let answer = Answer::parse("one too many", &heard);
+    answer.refused_saying(503, &["one address"]);
+    assert_eq!(answer.header("retry-after"), Some("5"));
+    drop(idle);
+    std::thread::sleep(Duration::from_millis(200));
+    Session::nobody(serve.address).get("/").ok(200);
+    assert!(serve.log().contains("one address has all the connections"), "{}", serve.log());
+}

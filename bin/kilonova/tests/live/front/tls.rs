@@ -1,0 +1,167 @@
+//! TLS of our own: what is shown, what follows from it, and a certificate that is replaced.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rcgen::{CertificateParams, KeyPair};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use crate::kit::client::{Answer, connect, raw};
+use crate::kit::place::stderr;
+use crate::kit::{Place, Serve};
+
+type Tls = StreamOwned<ClientConnection, TcpStream>;
+
+/// Writes a new pair for `localhost` over the old one; the certificate's file.
+fn write_pair(place: &Place) -> PathBuf {
+    let key = KeyPair::generate().expect("a key");
+    let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+    let made = CertificateParams::new(names).expect("names").self_signed(&key).expect("signed");
+    place.write("key.pem", key.serialize_pem());
+    place.write("cert.pem", made.pem())
+}
+
+fn place() -> Place {
+    let place = Place::configured("[api]\ncert = cert.pem\nkey = key.pem\n");
+    write_pair(&place);
+    place
+}
+
+/// A connection whose handshake is over, by a client that trusts the certificate in `file` alone.
+fn handshake(address: SocketAddr, file: &Path) -> std::io::Result<Tls> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(file).expect("a certificate")).expect("a root");
+    let config =
+        ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+    let name = ServerName::try_from("localhost").expect("a name");
+    let client = ClientConnection::new(Arc::new(config), name).expect("a client");
+    let mut stream = StreamOwned::new(client, connect(address));
+    while stream.conn.is_handshaking() {
+        stream.conn.complete_io(&mut stream.sock)?;
+    }
+    Ok(stream)
+}
+
+/// One request on a connection that stays open; the answer's body.
+fn ask(stream: &mut Tls, path: &str) -> String {
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost:1\r\n\r\n").expect("sent");
+    let mut heard = Vec::new();
+    loop {
+        let mut more = [0; 4096];
+        let read = stream.read(&mut more).expect("an answer");
+        assert!(read > 0, "it was closed");
+        heard.extend_from_slice(&more[..read]);
+        let text = String::from_utf8_lossy(&heard).to_lowercase();
+        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        if length.and_then(|length| length.parse().ok()) == Some(body.len()) {
+            return body.to_owned();
+        }
+    }
+}
+
+fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn links_and_the_admins_files_name_https() {
+    let place = place();
+    let serve = place.start();
+    assert!(serve.said.contains("kilonova: ready on https://127.0.0.1:"), "{}", serve.said);
+    let cert = place.file("cert.pem");
+    let mut stream = handshake(serve.address, &cert).expect("a handshake");
+    let body = ask(&mut stream, "/identity/v3");
+    assert!(body.contains("\"https://localhost:1/identity/v3/\""), "{body}");
+    let clouds = std::fs::read_to_string(place.state().join("clouds.yaml")).expect("is there");
+    let url = format!("auth_url: https://{}/identity/v3\n", serve.address);
+    assert!(clouds.contains(&url), "{clouds}");
+    assert!(clouds.contains(&format!("cacert: \"{}\"", cert.display())), "{clouds}");
+    let openrc = std::fs::read_to_string(place.state().join("openrc")).expect("is there");
+    assert!(openrc.contains(&format!("export OS_CACERT='{}'", cert.display())), "{openrc}");
+}
+
+#[test]
+fn operators_commands_speak_tls() {
+    let place = place();
+    let _serve = place.start();
+    let clouds = place.state().join("clouds.yaml");
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_kilonova"));
+    command.args(["server", "explain", "no-such-server", "--os-cloud", "kilonova", "--clouds"]);
+    let output = command.arg(clouds).env_clear().output().expect("it runs");
+    let said = stderr(&output);
+    assert!(said.contains("no-such-server") && !said.contains("certificate"), "{said}");
+    assert_eq!(output.status.code(), Some(2), "{said}");
+}
+
+#[test]
+fn a_replaced_certificate_is_shown_to_new_connections_and_old_ones_stay() {
+    let place = place();
+    let serve: Serve = place.start();
+    let cert = place.file("cert.pem");
+    let before = place.write("before.pem", std::fs::read(&cert).expect("read"));
+    let mut old = handshake(serve.address, &before).expect("a handshake");
+    ask(&mut old, "/identity/v3");
+    place.write("key.pem", "half a key");
+    wait_for("the broken pair is told of", || {
+        serve.log().contains("the changed certificate is not used").then_some(())
+    });
+    handshake(serve.address, &before).expect("the old pair is shown meanwhile");
+    write_pair(&place);
+    wait_for("the new pair is shown", || handshake(serve.address, &cert).ok());
+    assert!(handshake(serve.address, &before).is_err(), "the old pair is not shown any more");
+    ask(&mut old, "/identity/v3");
+}
+
+#[test]
+fn plain_http_is_told_of_tls() {
+    let place = place();
+    let serve = place.start();
+    let heard = raw(serve.address, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    let answer = Answer::parse("plain HTTP", &heard);
+    answer.refused_saying(400, &["speaks TLS", "https://"]);
+}
+
+#[test]
+fn files_that_do_not_fit_are_refused_before_anything_is_made() {
+    let place = place();
+    write_pair(&Place::new());
+    let other = KeyPair::generate().expect("a key");
+    for (key, part) in [
+        (other.serialize_pem(), "it is not the key of"),
+        ("nonsense".to_owned(), "it holds no private key"),
+    ] {
+        place.write("key.pem", key);
+        let output = place.run("serve", &["--listen", "127.0.0.1:0"]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains(part), "{}", stderr(&output));
+        assert!(!place.state().exists(), "nothing is made");
+    }
+}
+
+#[test]
+fn a_network_in_clear_is_warned_of() {
+    let warned = |place: &Place| {
+        let mut command = place.command("serve");
+        command.args(["--listen", "0.0.0.0:0"]);
+        Serve::start(command, place.file("log")).log().contains("in clear from the network")
+    };
+    assert!(warned(&Place::new()));
+    assert!(!warned(&place()));
+}
