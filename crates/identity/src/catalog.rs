@@ -1,12 +1,15 @@
-//! The service catalog: which service answers under which path of this program.
+//! The service catalog: our own services, each under its path of this program, and those of others
+//! that an operator registered.
 //!
-//! URLs are built from the `Host` that the caller used, so that a client behind a forwarder gets
-//! addresses that it can reach. Ids are derived from the names, hence the same on every replica.
+//! URLs of our own are built from the address that the caller used, so that a client behind a
+//! forwarder gets addresses that it can reach. Their ids are derived from the names, hence the same
+//! on every controller.
 
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::REGION;
+use crate::app::catalog::Registered;
 
 /// One service.
 #[derive(Debug, Clone)]
@@ -19,7 +22,8 @@ pub struct CatalogEntry {
     pub path: String,
 }
 
-const INTERFACES: [&str; 3] = ["public", "internal", "admin"];
+/// For whom an endpoint is.
+pub(crate) const INTERFACES: [&str; 3] = ["public", "internal", "admin"];
 
 fn id(parts: &[&str]) -> String {
     Uuid::new_v3(&Uuid::NAMESPACE_DNS, parts.join(".").as_bytes()).simple().to_string()
@@ -58,12 +62,85 @@ impl CatalogEntry {
     }
 }
 
-/// The catalog as a token holds it; `root` is `http://host`.
-pub(crate) fn view(entries: &[CatalogEntry], root: &str) -> Value {
-    entries.iter().map(|entry| entry.view(root)).collect()
+/// The catalog as a token holds it; `root` is what our own paths follow. An endpoint whose URL names
+/// a project is left out of a token without one.
+pub(crate) fn view(
+    entries: &[CatalogEntry],
+    registered: &Registered,
+    root: &str,
+    project: Option<&str>,
+    user: &str,
+) -> Value {
+    let ours = entries.iter().map(|entry| entry.view(root));
+    let theirs = registered.services.iter().filter(|service| service.enabled).map(|service| {
+        let endpoints = registered.endpoints.iter();
+        let endpoints: Vec<Value> = endpoints
+            .filter(|endpoint| endpoint.service == service.id && endpoint.enabled)
+            .filter_map(|endpoint| {
+                Some(json!({
+                    "id": endpoint.id, "interface": endpoint.interface,
+                    "region": endpoint.region, "region_id": endpoint.region,
+                    "url": fill(&endpoint.url, project, user)?,
+                }))
+            })
+            .collect();
+        json!({"id": service.id, "type": service.kind,
+               "name": service.name.as_deref().unwrap_or_default(), "endpoints": endpoints})
+    });
+    ours.chain(theirs).collect()
+}
+
+/// A URL with its placeholders filled in, in either of upstream's spellings (`%(x)s` and `$(x)s`);
+/// nothing when it has others, or names a project where there is none.
+pub(crate) fn fill(url: &str, project: Option<&str>, user: &str) -> Option<String> {
+    let mut filled = String::new();
+    let mut rest = url;
+    while let Some(at) = rest.find(['%', '$']) {
+        filled.push_str(&rest[..at]);
+        let after = &rest[at + 1..];
+        if let Some(escaped) = after.strip_prefix(&rest[at..=at]) {
+            filled.push_str(&rest[at..=at]);
+            rest = escaped;
+            continue;
+        }
+        let (name, tail) = after.strip_prefix('(')?.split_once(")s")?;
+        filled.push_str(match name {
+            "project_id" | "tenant_id" => project?,
+            "user_id" => user,
+            _ => return None,
+        });
+        rest = tail;
+    }
+    filled.push_str(rest);
+    Some(filled)
 }
 
 /// `http://host/prefix` of `http://host/prefix/identity`: what all services are below.
 pub(crate) fn root(base: &str) -> &str {
     base.strip_suffix("/identity").unwrap_or(base)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placeholders_are_filled_and_others_refused() {
+        let fill = |url: &str, project| fill(url, project, "U");
+        let cinder = "http://c:8776/v3/%(project_id)s";
+        assert_eq!(fill(cinder, Some("P")).as_deref(), Some("http://c:8776/v3/P"));
+        assert_eq!(fill(cinder, None), None);
+        let swift = "http://s/AUTH_$(tenant_id)s/$(user_id)s/%%";
+        assert_eq!(fill(swift, Some("P")).as_deref(), Some("http://s/AUTH_P/U/%"));
+        for wrong in ["http://x/%(token)s", "http://x/%20", "http://x/%(project_id)", "http://x/%"]
+        {
+            assert_eq!(fill(wrong, Some("P")), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_before_the_service_stays() {
+        assert_eq!(root("https://cloud.example/os/identity"), "https://cloud.example/os");
+        assert_eq!(root("http://cloud.example:5000"), "http://cloud.example:5000");
+    }
 }

@@ -20,9 +20,31 @@ pub enum Error {
     /// The caller may not do this.
     #[error("You are not authorized to perform the requested action: {0}.")]
     Forbidden(&'static str),
+    /// The caller may not do this, for a reason of its own.
+    #[error("{0}")]
+    Refused(String),
+    /// A default role is not removed by accident.
+    #[error(
+        "Unable to {0} immutable {1} resource: `{2}`. Set resource option \"immutable\" to false first."
+    )]
+    Immutable(&'static str, &'static str, String),
+    /// Too many logins wait for their turn.
+    #[error("Too many logins wait to be checked{whose}. Try again in {seconds} s.", whose = if *own { " for you" } else { "" })]
+    Busy {
+        /// Those of the caller himself are the reason.
+        own: bool,
+        /// When to try again.
+        seconds: u64,
+    },
     /// There is no such thing.
     #[error("Could not find {0}: {1}.")]
     NotFound(&'static str, String),
+    /// A name or a reference in a body that means nothing.
+    #[error(
+        "Expecting to find {0} in {1}. The server could not comply with the request since it is \
+         either malformed or otherwise incorrect. The client is assumed to be in error."
+    )]
+    Missing(&'static str, &'static str),
     /// The token that was asked about is not valid.
     #[error("Could not recognize Fernet token")]
     NoSuchToken,
@@ -63,10 +85,17 @@ impl From<Error> for Fault {
         let text = error.to_string();
         match error {
             Error::Unauthorized(why) => Self::unauthorized(UNAUTHORIZED).with_internal(why),
-            Error::Forbidden(_) => Self::forbidden(text),
+            Error::Forbidden(_) | Error::Refused(_) | Error::Immutable(..) => Self::forbidden(text),
+            Error::Busy { own, seconds } => {
+                let status = match own {
+                    true => StatusCode::TOO_MANY_REQUESTS,
+                    false => StatusCode::SERVICE_UNAVAILABLE,
+                };
+                Self::new(status, text).with_header(http::header::RETRY_AFTER, seconds.into())
+            }
             Error::NotFound(..) | Error::NoSuchToken => Self::not_found(text),
             Error::Duplicate(..) => Self::conflict(text),
-            Error::Invalid(_) => Self::new(StatusCode::BAD_REQUEST, text),
+            Error::Invalid(_) | Error::Missing(..) => Self::new(StatusCode::BAD_REQUEST, text),
             Error::Keys(_) | Error::Hash(_) | Error::Store(_) => Self::internal(text),
         }
     }

@@ -1,10 +1,11 @@
-//! Keystone v3, the part that clients need: users, projects and roles of one domain, Fernet
-//! tokens, the service catalog, and application credentials.
+//! Keystone v3, the part that clients need: users, groups, projects and roles of one domain, scopes
+//! of tokens, trusts, application credentials, and the service catalog with the services of others.
 //!
 //! ```text
-//!   api/   one file per resource: routes, request, view
-//!   app/   what it does: login, validation, the rules on changes
-//!   db/    its SQL
+//!   api/       one file per resource: routes, request, view
+//!   app/       what it does: login, validation, the rules on changes
+//!   db/        its SQL
+//!   hashing/   password hashes, on threads of their own, in a fair order
 //! ```
 //!
 //! Two invariants carry the rest. A token says *who* and *until when*, never *what he may*: roles
@@ -21,8 +22,8 @@ mod cache;
 mod catalog;
 mod db;
 mod error;
+mod hashing;
 mod keys;
-mod secret;
 mod token;
 
 use std::path::Path;
@@ -34,14 +35,15 @@ use kilonova_access::Enforcer;
 use kilonova_store::{Store, Tx};
 use kilonova_wire::Dialect;
 
-pub use api::{RULES, routes, service};
-pub use app::has_admin;
+pub use api::{RULES, operations, routes, service};
+pub use app::{Lockout, has_admin};
 pub use catalog::CatalogEntry;
 pub use db::{MIGRATIONS, statements};
 pub use error::Error;
+pub use hashing::Figures;
 
 use cache::Cache;
-use secret::Hasher;
+use hashing::Hasher;
 
 /// The id of the only domain.
 pub const DOMAIN_ID: &str = "default";
@@ -59,6 +61,14 @@ pub struct Options {
     pub cache_time: Duration,
     /// The cost of a password hash.
     pub hash_cost: argon2::Params,
+    /// Logins that may wait for their hash.
+    pub logins_waiting: usize,
+    /// When failed logins lock an account (`[security_compliance] lockout_*`); never, without it.
+    pub lockout: Option<Lockout>,
+    /// Application credentials that a user may have (`[application_credential] user_limit`).
+    pub credential_limit: Option<i64>,
+    /// How often a trust may be passed on (`[trust] max_redelegation_count`).
+    pub max_redelegation: i64,
 }
 
 impl Default for Options {
@@ -67,6 +77,10 @@ impl Default for Options {
             token_expiration: Duration::from_secs(3600),
             cache_time: Duration::from_secs(15),
             hash_cost: argon2::Params::default(),
+            logins_waiting: 512,
+            lockout: None,
+            credential_limit: Some(100),
+            max_redelegation: 3,
         }
     }
 }
@@ -85,6 +99,9 @@ struct Inner {
     cache: Arc<Cache>,
     catalog: RwLock<Arc<Vec<CatalogEntry>>>,
     token_expiration: i64,
+    lockout: Option<Lockout>,
+    credential_limit: Option<i64>,
+    max_redelegation: i64,
 }
 
 impl Identity {
@@ -102,10 +119,13 @@ impl Identity {
             store,
             inner: Arc::new(Inner {
                 keys,
-                hasher: Hasher::new(options.hash_cost),
+                hasher: Hasher::new(options.hash_cost, options.logins_waiting)?,
                 cache: Arc::new(Cache::new(options.cache_time)),
                 catalog: RwLock::default(),
                 token_expiration: lifetime,
+                lockout: options.lockout,
+                credential_limit: options.credential_limit,
+                max_redelegation: options.max_redelegation,
             }),
             policy: Enforcer::of(RULES, Dialect::Identity),
         })
@@ -133,6 +153,11 @@ impl Identity {
     pub(crate) fn catalog(&self) -> Arc<Vec<CatalogEntry>> {
         let catalog = self.inner.catalog.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         Arc::clone(&catalog)
+    }
+
+    /// What the threads for password hashes have done.
+    pub fn figures(&self) -> Figures {
+        self.inner.hasher.figures()
     }
 
     /// A write after which no earlier validation of a token counts.

@@ -40,13 +40,44 @@ impl Method {
     }
 }
 
+/// What a token is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// Nothing yet.
+    Nothing,
+    /// A project.
+    Project(Uuid),
+    /// The only domain.
+    Domain,
+    /// The whole cloud.
+    System,
+}
+
+impl Scope {
+    /// The project, if it is for one.
+    pub fn project(self) -> Option<Uuid> {
+        match self {
+            Self::Project(id) => Some(id),
+            Self::Nothing | Self::Domain | Self::System => None,
+        }
+    }
+}
+
+const PROJECT: u8 = 1;
+const CREDENTIAL: u8 = 2;
+const SYSTEM: u8 = 4;
+const DOMAIN: u8 = 8;
+const TRUST: u8 = 16;
+
 /// What a token says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
     /// Whose it is.
     pub user: Uuid,
-    /// For which project, if it is scoped.
-    pub project: Option<Uuid>,
+    /// What it is for.
+    pub scope: Scope,
+    /// The trust by which it was got.
+    pub trust: Option<Uuid>,
     /// The application credential that it was got with.
     pub application_credential: Option<Uuid>,
     /// How it was got.
@@ -83,11 +114,22 @@ impl Token {
 
     fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION, self.methods.iter().fold(0, |bits, m| bits | m.bit())];
-        out.push(
-            u8::from(self.project.is_some()) | u8::from(self.application_credential.is_some()) << 1,
-        );
+        let mut flags = match self.scope {
+            Scope::Nothing => 0,
+            Scope::Project(_) => PROJECT,
+            Scope::Domain => DOMAIN,
+            Scope::System => SYSTEM,
+        };
+        if self.application_credential.is_some() {
+            flags |= CREDENTIAL;
+        }
+        if self.trust.is_some() {
+            flags |= TRUST;
+        }
+        out.push(flags);
         out.extend(self.user.as_bytes());
-        for id in self.project.iter().chain(&self.application_credential) {
+        let project = self.scope.project();
+        for id in project.iter().chain(&self.application_credential).chain(&self.trust) {
             out.extend(id.as_bytes());
         }
         out.extend(self.issued.to_be_bytes());
@@ -97,14 +139,24 @@ impl Token {
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let (&[version, methods, scope], mut rest) = bytes.split_first_chunk()?;
-        if version != VERSION || scope > 3 {
+        let (&[version, methods, flags], mut rest) = bytes.split_first_chunk()?;
+        if version != VERSION || flags > (PROJECT | CREDENTIAL | SYSTEM | DOMAIN | TRUST) {
             return None;
         }
         let user = take_uuid(&mut rest)?;
-        let project = if scope & 1 == 1 { Some(take_uuid(&mut rest)?) } else { None };
-        let application_credential =
-            if scope & 2 == 2 { Some(take_uuid(&mut rest)?) } else { None };
+        let scope = match flags & (PROJECT | SYSTEM | DOMAIN) {
+            0 => Scope::Nothing,
+            PROJECT => Scope::Project(take_uuid(&mut rest)?),
+            SYSTEM => Scope::System,
+            DOMAIN => Scope::Domain,
+            _ => return None,
+        };
+        let mut optional = |flag: u8| match flags & flag {
+            0 => Some(None),
+            _ => take_uuid(&mut rest).map(Some),
+        };
+        let application_credential = optional(CREDENTIAL)?;
+        let trust = optional(TRUST)?;
         let issued = take_time(&mut rest)?;
         let expires = take_time(&mut rest)?;
         let (audit, extra) = rest.as_chunks::<16>();
@@ -113,7 +165,8 @@ impl Token {
         }
         Some(Self {
             user,
-            project,
+            scope,
+            trust,
             application_credential,
             methods: Method::ALL.into_iter().filter(|m| methods & m.bit() != 0).collect(),
             audit: audit.to_vec(),
@@ -149,12 +202,19 @@ mod tests {
     proptest! {
         #[test]
         fn a_token_survives_the_wire(
-            user: u128, project: Option<u128>, credential: Option<u128>,
+            user: u128, project: u128, kind in 0u8..4, credential: Option<u128>,
+            trust: Option<u128>,
             issued: i64, expires: i64, first: [u8; 16], second: Option<[u8; 16]>, bits in 0u8..8,
         ) {
             let token = Token {
                 user: Uuid::from_u128(user),
-                project: project.map(Uuid::from_u128),
+                scope: match kind {
+                    0 => Scope::Nothing,
+                    1 => Scope::Project(Uuid::from_u128(project)),
+                    2 => Scope::Domain,
+                    _ => Scope::System,
+                },
+                trust: trust.map(Uuid::from_u128),
                 application_credential: credential.map(Uuid::from_u128),
                 methods: Method::ALL.into_iter().filter(|m| bits & m.bit() != 0).collect(),
                 audit: std::iter::once(first).chain(second).collect(),
@@ -181,7 +241,8 @@ mod tests {
     fn a_foreign_or_overlong_token_is_refused() {
         let token = Token {
             user: Uuid::nil(),
-            project: None,
+            scope: Scope::Nothing,
+            trust: None,
             application_credential: None,
             methods: vec![Method::Password],
             audit: vec![[0; 16]],

@@ -19,6 +19,12 @@ use crate::Error;
 
 const CONNECT: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(20);
+/// Before the second attempt; upstream's connections begin with half a second too.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(8);
+/// Statuses of a Keystone, or of a proxy before it, that is away for a moment.
+const COME_BACK: [StatusCode; 3] =
+    [StatusCode::BAD_GATEWAY, StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT];
 
 /// The client; cheap to clone.
 #[derive(Clone)]
@@ -112,6 +118,36 @@ impl Http {
                 cause: format!("nothing within {} s", self.timeout.as_secs()),
             }),
         }
+    }
+
+    /// As [`Http::send`]; without an answer, or with one that says to come back (502, 503, 504), it
+    /// asks up to `retries` times more, after a pause that doubles.
+    ///
+    /// # Errors
+    /// Those of the last attempt.
+    pub async fn send_again(
+        &self,
+        retries: u32,
+        method: Method,
+        url: &str,
+        headers: &[(HeaderName, HeaderValue)],
+        body: Option<Bytes>,
+    ) -> Result<Answer, Error> {
+        let mut pause = FIRST_PAUSE;
+        for _ in 0..retries {
+            match self.send(method.clone(), url, headers, body.clone()).await {
+                Err(Error::Unreachable { cause, .. }) => {
+                    tracing::debug!(url, cause, "no answer; asking again");
+                }
+                Ok(answer) if COME_BACK.contains(&answer.status) => {
+                    tracing::debug!(url, status = answer.status.as_u16(), "asking again");
+                }
+                other => return other,
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+        self.send(method, url, headers, body).await
     }
 
     async fn exchange(&self, url: &str, request: Request<Full<Bytes>>) -> Result<Answer, Error> {

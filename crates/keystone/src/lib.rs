@@ -18,5 +18,5 @@ mod validator;
 
 pub use error::Error;
 pub use http::{Answer, Http};
-pub use session::{Held, Login, Session};
+pub use session::{DomainIds, Held, Login, Session};
 pub use validator::{Options, Validator};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
@@ -47,19 +48,32 @@ impl Login {
         if url.ends_with("/v3") { url.to_owned() } else { format!("{url}/v3") }
     }
 
-    fn body(&self) -> Value {
+    fn body(&self, domains: &DomainIds) -> Value {
+        let domain = |id: &Option<String>, name: &str| match id {
+            Some(id) => json!({"id": id}),
+            None => json!({"name": name}),
+        };
         json!({"auth": {
             "identity": {"methods": ["password"], "password": {"user": {
                 "name": self.username,
-                "domain": {"name": self.user_domain_name},
+                "domain": domain(&domains.user, &self.user_domain_name),
                 "password": self.password,
             }}},
             "scope": {"project": {
                 "name": self.project_name,
-                "domain": {"name": self.project_domain_name},
+                "domain": domain(&domains.project, &self.project_domain_name),
             }},
         }})
     }
+}
+
+/// Domains that are named by id; they count more than the names in a [`Login`].
+#[derive(Debug, Clone, Default)]
+pub struct DomainIds {
+    /// The user's.
+    pub user: Option<String>,
+    /// The project's.
+    pub project: Option<String>,
 }
 
 /// A token of one's own.
@@ -75,6 +89,8 @@ pub struct Held {
 pub struct Session {
     http: Http,
     login: Login,
+    domains: DomainIds,
+    retries: u32,
     state: Mutex<State>,
 }
 
@@ -87,7 +103,26 @@ struct State {
 impl Session {
     /// A session; nobody is asked yet.
     pub fn new(http: Http, login: Login) -> Self {
-        Self { http, login, state: Mutex::default() }
+        Self { http, login, domains: DomainIds::default(), retries: 0, state: Mutex::default() }
+    }
+
+    /// With domains by id.
+    #[must_use]
+    pub fn in_domains(mut self, domains: DomainIds) -> Self {
+        self.domains = domains;
+        self
+    }
+
+    /// Tries so many times more when there is no answer.
+    #[must_use]
+    pub fn retrying(mut self, retries: u32) -> Self {
+        self.retries = retries;
+        self
+    }
+
+    /// How often it tries again.
+    pub(crate) fn retries(&self) -> u32 {
+        self.retries
     }
 
     /// The client it uses.
@@ -146,8 +181,9 @@ impl Session {
 
     async fn log_in(&self) -> Result<Held, Error> {
         let url = format!("{}/auth/tokens", self.login.root());
-        let body = self.login.body().to_string().into();
-        let answer = self.http.send(Method::POST, &url, &[], Some(body)).await?;
+        let body = Bytes::from(self.login.body(&self.domains).to_string());
+        let answer =
+            self.http.send_again(self.retries, Method::POST, &url, &[], Some(body)).await?;
         let odd = |what: String| Error::Odd { url: url.clone(), what };
         if matches!(answer.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             let why = answer.json()["error"]["message"].as_str().map(str::to_owned);

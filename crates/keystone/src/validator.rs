@@ -12,7 +12,7 @@ use kilonova_wire::{Authenticator, Context, Fault};
 use tokio::sync::Semaphore;
 
 use crate::cache::{Cache, Key, Known, key};
-use crate::{Error, Http, Login, Session, token};
+use crate::{DomainIds, Error, Http, Login, Session, token};
 
 const X_AUTH_TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
 const X_SERVICE_TOKEN: HeaderName = HeaderName::from_static("x-service-token");
@@ -21,7 +21,6 @@ const X_SUBJECT_TOKEN: HeaderName = HeaderName::from_static("x-subject-token");
 const LONGEST: usize = 16 * 1024;
 /// Questions at once.
 const ASKING: usize = 32;
-const TIMEOUT: Duration = Duration::from_secs(10);
 const LARGEST: usize = 4 * 1024 * 1024;
 
 /// `[keystone_authtoken]`.
@@ -29,6 +28,12 @@ const LARGEST: usize = 4 * 1024 * 1024;
 pub struct Options {
     /// Our own user over there; it has to be allowed to validate tokens.
     pub login: Login,
+    /// Its domains, where they are named by id.
+    pub domains: DomainIds,
+    /// How long Keystone may take to answer (`http_connect_timeout`).
+    pub timeout: Duration,
+    /// How often it is asked again when it does not (`http_request_max_retries`).
+    pub retries: u32,
     /// Where callers are sent for a token; Keystone's address unless told otherwise.
     pub www_authenticate_uri: Option<String>,
     /// Authorities to trust instead of the system's.
@@ -71,11 +76,13 @@ impl Validator {
     /// # Errors
     /// When `cafile` cannot be used.
     pub fn new(options: Options) -> Result<Self, Error> {
-        let http = Http::new(options.cafile.as_deref(), TIMEOUT, LARGEST)?;
+        let http = Http::new(options.cafile.as_deref(), options.timeout, LARGEST)?;
         let uri = options.www_authenticate_uri.as_deref().unwrap_or(&options.login.auth_url);
         Ok(Self(Arc::new(Inner {
             challenge: HeaderValue::try_from(format!("Keystone uri=\"{uri}\"")).ok(),
-            session: Session::new(http, options.login.clone()),
+            session: Session::new(http, options.login.clone())
+                .in_domains(options.domains.clone())
+                .retrying(options.retries),
             cache: Cache::new(options.cache_time),
             options,
             asking: Semaphore::new(ASKING),
@@ -158,7 +165,9 @@ impl Inner {
         let mut renewed = false;
         loop {
             let headers = [(X_AUTH_TOKEN, held.text.clone()), (X_SUBJECT_TOKEN, subject.clone())];
-            let answer = self.session.http().send(Method::GET, &url, &headers, None).await?;
+            let http = self.session.http();
+            let retries = self.session.retries();
+            let answer = http.send_again(retries, Method::GET, &url, &headers, None).await?;
             match answer.status {
                 StatusCode::OK => return Ok(Some(answer.json())),
                 StatusCode::NOT_FOUND => return Ok(None),

@@ -21,6 +21,11 @@ pub fn naive(micros: i64) -> String {
     at(micros).strftime("%Y-%m-%dT%H:%M:%S.000000").to_string()
 }
 
+/// `2026-11-21T10:57:15.123456`: Keystone's application credentials.
+pub fn naive_micros(micros: i64) -> String {
+    at(micros).strftime("%Y-%m-%dT%H:%M:%S.%6f").to_string()
+}
+
 /// `2026-11-21T10:57:15+00:00`: Cyborg.
 pub fn offset(micros: i64) -> String {
     at(micros).strftime("%Y-%m-%dT%H:%M:%S+00:00").to_string()

@@ -1,17 +1,24 @@
 //! `[keystone_authtoken]`: tokens are another Keystone's.
 //!
 //! The options are upstream's. Those that make no difference here are known too, so that a section
-//! carries over as it is: answers are remembered in the process, not in memcached, and the address
-//! is the one that is named.
+//! carries over as it is: answers are remembered in the process, so that all of `memcache*` is read
+//! and not used; the address is the one that is named; and as `service_type` is sent nowhere, Keystone
+//! does not answer for tokens of application credentials with access rules.
 
 use std::time::Duration;
 
-use kilonova_keystone::{Login, Options};
+use kilonova_keystone::{DomainIds, Login, Options};
 
 use super::File;
 use crate::failure::Failure;
 
 const GROUP: &str = "keystone_authtoken";
+
+/// Seconds that Keystone has to answer, where nothing is said; upstream has no limit then.
+const TIMEOUT: u64 = 10;
+/// Upstream's.
+const RETRIES: u32 = 3;
+const MOST_RETRIES: u32 = 20;
 
 const NEEDED: [&str; 4] = ["auth_url", "username", "password", "project_name"];
 
@@ -36,8 +43,20 @@ pub(super) fn read(file: &File) -> Result<Option<Options>, Failure> {
     refuse(file, "insecure", "certificates are always checked; name the authority with cafile")?;
     refuse(file, "delay_auth_decision", "a request without a valid token is always refused here")?;
     let seconds = file
-        .parse::<u64>(GROUP, "token_cache_time", "seconds, 0 to remember nothing")?
-        .unwrap_or(300);
+        .parse::<i64>(GROUP, "token_cache_time", "seconds, -1 to remember nothing")?
+        .map_or(300, |seconds| u64::try_from(seconds).unwrap_or(0));
+    let timeout = match file.parse::<u64>(GROUP, "http_connect_timeout", "seconds")? {
+        Some(0) => return Err(file.wrong(GROUP, "http_connect_timeout", "it has to be 1 or more")),
+        seconds => Duration::from_secs(seconds.unwrap_or(TIMEOUT).min(3600)),
+    };
+    let retries = file.parse::<u32>(GROUP, "http_request_max_retries", "a number of retries")?;
+    match file.get(GROUP, "enforce_token_bind") {
+        None | Some("disabled" | "permissive") => {}
+        Some(_) => {
+            let why = "tokens are bound to nothing here; use disabled or permissive";
+            return Err(file.wrong(GROUP, "enforce_token_bind", why));
+        }
+    }
     let roles = file.get(GROUP, "service_token_roles").unwrap_or("service");
     Ok(Some(Options {
         login: Login {
@@ -48,13 +67,19 @@ pub(super) fn read(file: &File) -> Result<Option<Options>, Failure> {
             project_name: needed("project_name")?,
             project_domain_name: domain("project_domain_name"),
         },
+        domains: DomainIds {
+            user: file.get(GROUP, "user_domain_id").map(str::to_owned),
+            project: file.get(GROUP, "project_domain_id").map(str::to_owned),
+        },
+        timeout,
+        retries: retries.unwrap_or(RETRIES).min(MOST_RETRIES),
         www_authenticate_uri: file.get(GROUP, "www_authenticate_uri").map(str::to_owned),
         cafile: file.path(GROUP, "cafile"),
         cache_time: Duration::from_secs(seconds.min(24 * 3600)),
         service_token_roles: roles.split(',').map(|role| role.trim().to_owned()).collect(),
         service_token_roles_required: file
             .parse(GROUP, "service_token_roles_required", "true or false")?
-            .unwrap_or(false),
+            .unwrap_or(true),
     }))
 }
 
@@ -62,5 +87,58 @@ fn refuse(file: &File, option: &str, why: &str) -> Result<(), Failure> {
     match file.parse(GROUP, option, "false")? {
         Some(true) => Err(file.wrong(GROUP, option, why)),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn section(more: &str) -> Result<Option<Options>, String> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("kilonova.conf");
+        let text = format!(
+            "[keystone_authtoken]\nauth_url = http://keystone:5000\nusername = placement\n\
+             password = secret\nproject_name = service\n{more}\n"
+        );
+        std::fs::write(&path, text).expect("written");
+        File::read(&path, crate::config::KNOWN)
+            .and_then(|file| read(&file))
+            .map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn the_section_of_a_usual_deployment_is_taken() {
+        let usual = "www_authenticate_uri = http://keystone:5000\nauth_type = password\n\
+            user_domain_id = default\nproject_domain_id = default\nregion_name = RegionOne\n\
+            service_type = placement\nmemcached_servers = one:11211,two:11211\n\
+            memcache_security_strategy = ENCRYPT\nmemcache_secret_key = key\n\
+            memcache_use_advanced_pool = True\nmemcache_pool_maxsize = 10\n\
+            memcache_pool_dead_retry = 300\nmemcache_pool_socket_timeout = 3\n\
+            memcache_pool_unused_timeout = 60\nmemcache_pool_conn_get_timeout = 10\n\
+            memcache_tls_enabled = False\nmemcache_sasl_enabled = False\n\
+            include_service_catalog = True\nenforce_token_bind = permissive\n\
+            http_connect_timeout = 30\nhttp_request_max_retries = 5\ntoken_cache_time = -1";
+        let options = section(usual).expect("fine").expect("it names a Keystone");
+        assert_eq!(options.domains.user.as_deref(), Some("default"));
+        assert_eq!(options.domains.project.as_deref(), Some("default"));
+        assert_eq!((options.timeout, options.retries), (Duration::from_secs(30), 5));
+        assert_eq!(options.cache_time, Duration::ZERO);
+        let plain = section("").expect("fine").expect("it names a Keystone");
+        assert_eq!((plain.timeout, plain.retries), (Duration::from_secs(10), 3));
+        assert!(plain.domains.user.is_none() && plain.service_token_roles_required);
+    }
+
+    #[test]
+    fn what_is_not_done_is_refused() {
+        for (wrong, said) in [
+            ("enforce_token_bind = required", "enforce_token_bind"),
+            ("http_connect_timeout = 0", "http_connect_timeout"),
+            ("http_request_max_retries = many", "http_request_max_retries"),
+            ("memcach_servers = x", "memcach_servers"),
+        ] {
+            let why = section(wrong).expect_err("refused");
+            assert!(why.contains(said), "{why}");
+        }
     }
 }

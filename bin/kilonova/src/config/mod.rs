@@ -3,6 +3,7 @@
 mod compute;
 mod cors;
 mod front;
+mod identity;
 mod image;
 mod keystone;
 mod known;
@@ -106,6 +107,8 @@ pub struct Settings {
     pub devices: MdevOptions,
     /// `[pci]`, `[agent]` and `[x710_static]`; simulated hosts have theirs in the topology.
     pub sources: Discovery,
+    /// How our own identity service behaves.
+    pub identity: kilonova_identity::Options,
     /// The Keystone whose tokens are taken, when it is not ours.
     pub keystone: Option<kilonova_keystone::Options>,
     /// Who may do what in each service.
@@ -182,6 +185,7 @@ impl Settings {
             node_door,
             services: services(&file, auth, keystone.is_some())?,
             auth,
+            identity: identity::read(&file)?,
             keystone,
             policies: policy::read(&file)?,
             cors: cors::read(&file)?,

@@ -8,13 +8,18 @@ use super::{
     File, KNOWN, auth, compute, cors, database_of, devices, front, keystone, network, nova, policy,
     services,
 };
-use super::{Settings, Told, node, sources};
+use super::{Settings, Told, identity, node, sources};
 use crate::failure::Failure;
 use kilonova_program::logs::LogFormat;
 
 /// Options that are secrets, or have one in them.
-const SECRETS: [(&str, &str); 3] =
-    [("keystone_authtoken", "password"), ("nova", "password"), ("database", "connection")];
+const SECRETS: [(&str, &str); 5] = [
+    ("keystone_authtoken", "password"),
+    ("keystone_authtoken", "memcache_password"),
+    ("keystone_authtoken", "memcache_secret_key"),
+    ("nova", "password"),
+    ("database", "connection"),
+];
 
 /// Where a file says that everything is.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -43,6 +48,7 @@ pub fn problems(path: &Path) -> Vec<String> {
         note(services(&file, *auth, keystone.is_some()).map(drop));
     }
     note(keystone.map(drop));
+    note(identity::read(&file).map(drop));
     note(auth.map(drop));
     note(file.parse::<SocketAddr>("api", "listen", "ADDRESS:PORT").map(drop));
     note(database_of(&file, None).map(drop));

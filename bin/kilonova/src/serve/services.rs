@@ -132,10 +132,11 @@ async fn identity(
     credentials: &Credentials,
 ) -> Result<Identity, Failure> {
     let failed = |e: kilonova_identity::Error| Failure::failed("cannot start identity", e);
-    let identity = Identity::open(store.clone(), &directory.join("keys"), Default::default())
-        .await
-        .map_err(failed)?
-        .with_policy(settings.policies.enforcer(ServiceName::Identity));
+    let identity =
+        Identity::open(store.clone(), &directory.join("keys"), settings.identity.clone())
+            .await
+            .map_err(failed)?
+            .with_policy(settings.policies.enforcer(ServiceName::Identity));
     identity.bootstrap(&credentials.password).await.map_err(failed)?;
     identity.set_catalog(settings.services.iter().map(|service| entry(*service)).collect());
     Ok(identity)

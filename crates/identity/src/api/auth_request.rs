@@ -3,11 +3,11 @@
 use kilonova_wire::Fault;
 use serde_json::Value;
 
-use crate::app::login::{Named, Proof, Scope};
+use crate::app::login::{Named, Proof, Wish};
 use crate::{DOMAIN_ID, DOMAIN_NAME};
 
 /// The proof and the scope that a body asks for.
-pub(super) fn read(body: &Value) -> Result<(Proof, Scope), Fault> {
+pub(super) fn read(body: &Value) -> Result<(Proof, Wish), Fault> {
     let auth = object(body, "auth")?;
     let identity = object(auth, "identity")?;
     let methods = identity
@@ -53,17 +53,47 @@ fn credential(value: &Value) -> Result<Proof, Fault> {
     })
 }
 
-fn scope(auth: &Value) -> Result<Scope, Fault> {
-    match auth.get("scope") {
-        None | Some(Value::Null) => Ok(Scope::Default),
-        Some(Value::String(word)) if word == "unscoped" => Ok(Scope::Unscoped),
-        Some(scope) if scope.get("unscoped").is_some() => Ok(Scope::Unscoped),
-        Some(scope) if scope.get("project").is_some() => {
-            Ok(Scope::Project(named(object(scope, "project")?, "project")?))
+fn scope(auth: &Value) -> Result<Wish, Fault> {
+    let scope = match auth.get("scope") {
+        None | Some(Value::Null) => return Ok(Wish::Default),
+        Some(Value::String(word)) if word == "unscoped" => return Ok(Wish::Unscoped),
+        Some(Value::Object(scope)) => scope,
+        Some(_) => return Err(Fault::bad_request("scope has to be an object.")),
+    };
+    let mut parts = scope.iter();
+    let (Some((kind, part)), None) = (parts.next(), parts.next()) else {
+        return Err(Fault::bad_request(
+            "Expecting to find system, project, domain, OS-TRUST:trust or unscoped in scope, and \
+             one of them.",
+        ));
+    };
+    match kind.as_str() {
+        "unscoped" => Ok(Wish::Unscoped),
+        "project" => Ok(Wish::Project(named(part, "project")?)),
+        "domain" => Ok(match domain_is_ours(part)? {
+            true => Wish::Domain,
+            false => Wish::Elsewhere,
+        }),
+        "system" => match part.get("all") {
+            Some(Value::Bool(true)) => Ok(Wish::System),
+            _ => Err(Fault::bad_request("The system is taken as a whole: {\"all\": true}.")),
+        },
+        "OS-TRUST:trust" => {
+            let id = known(string(part, "id", "OS-TRUST:trust")?);
+            Ok(id.map_or(Wish::Elsewhere, Wish::Trust))
         }
-        Some(_) => Err(Fault::bad_request(
-            "A token can be for a project or unscoped; other scopes are not offered here.",
+        _ => Err(Fault::bad_request(
+            "Expecting to find system, project, domain, OS-TRUST:trust or unscoped in scope.",
         )),
+    }
+}
+
+/// Whether a domain, by id or name, is the only one.
+fn domain_is_ours(domain: &Value) -> Result<bool, Fault> {
+    match (domain.get("id"), domain.get("name")) {
+        (Some(Value::String(id)), _) => Ok(id == DOMAIN_ID),
+        (None, Some(Value::String(name))) => Ok(name.eq_ignore_ascii_case(DOMAIN_NAME)),
+        _ => Err(missing("id or name", "domain")),
     }
 }
 
@@ -73,12 +103,7 @@ fn named(value: &Value, what: &str) -> Result<Named, Fault> {
         return Ok(known(string(value, "id", what)?).map_or(Named::Elsewhere, Named::Id));
     }
     let name = string(value, "name", what)?;
-    let domain = object(value, "domain")?;
-    let ours = match (domain.get("id"), domain.get("name")) {
-        (Some(Value::String(id)), _) => id == DOMAIN_ID,
-        (None, Some(Value::String(name))) => name.eq_ignore_ascii_case(DOMAIN_NAME),
-        _ => return Err(missing("id or name", "domain")),
-    };
+    let ours = domain_is_ours(object(value, "domain")?)?;
     Ok(known(name).filter(|_| ours).map_or(Named::Elsewhere, Named::Name))
 }
 

@@ -1,21 +1,33 @@
-//! Application credentials. Only their user sees and makes them; an admin may see and remove.
+//! Application credentials.
 
-use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
-use axum::routing::get;
+use kilonova_access::{Caller, Guard, Routes, delete, get, post};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Context, Fault, JsonBody, time};
+use kilonova_wire::{Base, JsonBody, PeerAddress, time};
 use serde_json::{Value, json};
 
-use super::{Answer, Filter, created, fields, id_of, listing, no_content, ok};
+use super::{Answer, Filter, created, fields, id_of, listing, may, no_content, ok};
 use crate::app::credentials::{WithRoles, may_change};
 use crate::{Error, Identity};
 
-pub(super) fn routes() -> Router<Identity> {
-    Router::new()
-        .route("/v3/users/{user}/application_credentials", get(list).post(create))
-        .route("/v3/users/{user}/application_credentials/{id}", get(show).delete(delete))
+pub(super) fn routes() -> Routes<Identity> {
+    let rule = |rules| Guard::Object(rules);
+    Routes::new()
+        .route(
+            "/v3/users/{user}/application_credentials",
+            [
+                get(rule(&["identity:list_application_credentials"]), list),
+                post(rule(&["identity:create_application_credential"]), create),
+            ],
+        )
+        .route(
+            "/v3/users/{user}/application_credentials/{id}",
+            [
+                get(rule(&["identity:get_application_credential"]), show),
+                delete(rule(&["identity:delete_application_credential"]), remove),
+            ],
+        )
 }
 
 fn view((credential, roles): &WithRoles, base: &Base) -> Value {
@@ -28,7 +40,7 @@ fn view((credential, roles): &WithRoles, base: &Base) -> Value {
         "user_id": credential.user_id,
         "project_id": credential.project_id,
         "roles": roles,
-        "expires_at": credential.expires_at.map(time::naive),
+        "expires_at": credential.expires_at.map(time::naive_micros),
         "unrestricted": credential.unrestricted,
         "system": null,
         "links": {"self": format!(
@@ -38,22 +50,15 @@ fn view((credential, roles): &WithRoles, base: &Base) -> Value {
     })
 }
 
-fn visible(context: &Context, user: &str) -> Result<(), Fault> {
-    id_of("user", user)?;
-    if context.is_admin() || context.user_id == user {
-        return Ok(());
-    }
-    Err(Error::NotFound("user", user.to_owned()).into())
-}
-
 async fn list(
     State(identity): State<Identity>,
-    context: Context,
+    caller: Caller,
     base: Base,
     Path(user): Path<String>,
     query: Query,
 ) -> Answer {
-    visible(&context, &user)?;
+    may(&caller, "identity:list_application_credentials", &[("user_id", &user)])?;
+    id_of("user", &user)?;
     identity.user(&user).await?;
     let filter = Filter::read(&query)?;
     let found =
@@ -65,11 +70,12 @@ async fn list(
 
 async fn show(
     State(identity): State<Identity>,
-    context: Context,
+    caller: Caller,
     base: Base,
     Path((user, id)): Path<(String, String)>,
 ) -> Answer {
-    visible(&context, &user)?;
+    may(&caller, "identity:get_application_credential", &[("user_id", &user)])?;
+    id_of("user", &user)?;
     id_of("application credential", &id)?;
     let found = identity.credential(&user, &id).await?;
     ok(json!({"application_credential": view(&found, &base)}))
@@ -77,29 +83,33 @@ async fn show(
 
 async fn create(
     State(identity): State<Identity>,
+    caller: Caller,
+    peer: PeerAddress,
     headers: HeaderMap,
     base: Base,
     Path(user): Path<String>,
     body: JsonBody,
 ) -> Answer {
+    may(&caller, "identity:create_application_credential", &[("user_id", &user)])?;
     let session = identity.caller(&headers).await.map_err(|error| identity.refuse(error))?;
     if session.user.id != user {
         return Err(Error::Forbidden("identity:create_application_credential").into());
     }
     let fields = fields(body, "application_credential")?;
-    let (made, secret) = identity.create_credential(&session, &fields).await?;
+    let (made, secret) = identity.create_credential(&session, &fields, peer.party()).await?;
     let mut shown = view(&made, &base);
     shown["secret"] = json!(secret);
     created(json!({"application_credential": shown}))
 }
 
-async fn delete(
+async fn remove(
     State(identity): State<Identity>,
-    context: Context,
+    caller: Caller,
     headers: HeaderMap,
     Path((user, id)): Path<(String, String)>,
 ) -> Answer {
-    visible(&context, &user)?;
+    may(&caller, "identity:delete_application_credential", &[("user_id", &user)])?;
+    id_of("user", &user)?;
     id_of("application credential", &id)?;
     let session = identity.caller(&headers).await.map_err(|error| identity.refuse(error))?;
     may_change(&session)?;

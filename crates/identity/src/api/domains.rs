@@ -1,20 +1,21 @@
 //! The one domain.
 
-use axum::Router;
-use axum::extract::Path;
-use axum::routing::get;
+use axum::extract::{Path, State};
+use kilonova_access::{Caller, Guard, Routes, get};
 use kilonova_wire::Base;
 use kilonova_wire::query::Query;
 use serde_json::{Value, json};
 
-use super::{Answer, listing, ok, self_link};
+use super::{Answer, listing, may, ok, self_link};
+use crate::db::assignments::Target;
 use crate::{DOMAIN_ID, DOMAIN_NAME, Error, Identity};
 
-pub(super) fn routes() -> Router<Identity> {
-    Router::new()
-        .route("/v3/domains", get(list))
-        .route("/v3/domains/{id}", get(show))
-        .route("/v3/auth/domains", get(scopes))
+pub(super) fn routes() -> Routes<Identity> {
+    Routes::new()
+        .route("/v3/domains", [get(Guard::Object(&["identity:list_domains"]), list)])
+        .route("/v3/domains/{id}", [get(Guard::Object(&["identity:get_domain"]), show)])
+        .route("/v3/auth/domains", [get("identity:get_auth_domains", scopes)])
+        .route("/v3/auth/system", [get("identity:get_auth_system", system)])
 }
 
 fn view(base: &Base) -> Value {
@@ -29,19 +30,30 @@ fn view(base: &Base) -> Value {
     })
 }
 
-async fn list(base: Base, query: Query) -> Answer {
+async fn list(caller: Caller, base: Base, query: Query) -> Answer {
+    may(&caller, "identity:list_domains", &[])?;
     let fits = query.get("name").is_none_or(|name| name.eq_ignore_ascii_case(DOMAIN_NAME))
         && query.get("enabled").is_none_or(|enabled| enabled.eq_ignore_ascii_case("true"));
     let items = if fits { vec![view(&base)] } else { Vec::new() };
     listing(&base, "/v3/domains", "domains", items)
 }
 
-/// No token can be for a domain.
-async fn scopes(base: Base) -> Answer {
-    listing(&base, "/v3/auth/domains", "domains", Vec::new())
+/// The domain, for those who have a role on it.
+async fn scopes(State(identity): State<Identity>, caller: Caller, base: Base) -> Answer {
+    let has = identity.has_roles_on(&caller.user_id, Target::Domain).await?;
+    let items = if has { vec![view(&base)] } else { Vec::new() };
+    listing(&base, "/v3/auth/domains", "domains", items)
 }
 
-async fn show(base: Base, Path(id): Path<String>) -> Answer {
+/// The system, for those who have a role on it.
+async fn system(State(identity): State<Identity>, caller: Caller, base: Base) -> Answer {
+    let has = identity.has_roles_on(&caller.user_id, Target::System).await?;
+    let items = if has { vec![json!({"all": true})] } else { Vec::new() };
+    ok(json!({"system": items, "links": {"self": format!("{}/v3/auth/system", base.0)}}))
+}
+
+async fn show(caller: Caller, base: Base, Path(id): Path<String>) -> Answer {
+    may(&caller, "identity:get_domain", &[])?;
     if id == DOMAIN_ID {
         return ok(json!({"domain": view(&base)}));
     }

@@ -3,7 +3,8 @@
 use kilonova_wire::time;
 use serde_json::{Value, json};
 
-use crate::app::session::Session;
+use crate::app::catalog::Registered;
+use crate::app::session::{Place, Session};
 use crate::catalog::{self, CatalogEntry};
 use crate::{DOMAIN_ID, DOMAIN_NAME};
 
@@ -11,8 +12,15 @@ fn domain() -> Value {
     json!({"id": DOMAIN_ID, "name": DOMAIN_NAME})
 }
 
+/// What the catalog is made of.
+pub(super) struct Entries<'a> {
+    pub own: &'a [CatalogEntry],
+    pub registered: &'a Registered,
+    pub root: &'a str,
+}
+
 /// The body of a login and of a validation; without `entries`, no catalog.
-pub(super) fn view(session: &Session, entries: Option<&[CatalogEntry]>, root: &str) -> Value {
+pub(super) fn view(session: &Session, entries: Option<&Entries<'_>>) -> Value {
     let methods: Vec<&str> = session.token.methods.iter().map(|m| m.name()).collect();
     let mut token = json!({
         "methods": methods,
@@ -26,14 +34,32 @@ pub(super) fn view(session: &Session, entries: Option<&[CatalogEntry]>, root: &s
         "expires_at": time::keystone(session.token.expires),
         "issued_at": time::keystone(session.token.issued),
     });
-    if let Some(project) = &session.project {
-        token["project"] = json!({"domain": domain(), "id": project.id, "name": project.name});
-        token["is_domain"] = false.into();
-        token["roles"] =
-            session.roles.iter().map(|role| json!({"id": role.id, "name": role.name})).collect();
-        if let Some(entries) = entries {
-            token["catalog"] = catalog::view(entries, root);
+    match &session.place {
+        Place::Nowhere => {}
+        Place::Project(project) => {
+            token["project"] = json!({"domain": domain(), "id": project.id, "name": project.name});
+            if session.trust.is_none() {
+                token["is_domain"] = false.into();
+            }
         }
+        Place::Domain => token["domain"] = domain(),
+        Place::System => token["system"] = json!({"all": true}),
+    }
+    if !matches!(session.place, Place::Nowhere) {
+        let roles = session.roles.iter();
+        token["roles"] = roles.map(|role| json!({"id": role.id, "name": role.name})).collect();
+        if let Some(Entries { own, registered, root }) = entries {
+            let project = session.project().map(|project| project.id.as_str());
+            token["catalog"] = catalog::view(own, registered, root, project, &session.user.id);
+        }
+    }
+    if let Some(trust) = &session.trust {
+        token["OS-TRUST:trust"] = json!({
+            "id": trust.id,
+            "trustor_user": {"id": trust.trustor},
+            "trustee_user": {"id": trust.trustee},
+            "impersonation": trust.impersonation,
+        });
     }
     if let Some(credential) = &session.credential {
         token["application_credential"] = json!({

@@ -1,84 +1,116 @@
 //! `/v3/auth/tokens`: logging in, asking about a token, ending it.
 
-use axum::Router;
-use axum::extract::State;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use kilonova_access::{Caller, Guard, Routes, delete, get, post};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Fault, SmallJson};
+use kilonova_wire::{Authenticator as _, Base, Context, Fault, PeerAddress, SmallJson};
 
-use super::{Answer, auth_request, no_content, token_view};
+use super::token_view::{self, Entries};
+use super::{Answer, auth_request, may, no_content};
 use crate::app::session::Session;
 use crate::authenticator::bearer;
 use crate::{Error, Identity, catalog};
 
+/// Where tokens are.
+pub(super) const PATH: &str = "/v3/auth/tokens";
+
 const X_SUBJECT_TOKEN: HeaderName = HeaderName::from_static("x-subject-token");
+const CHECK: &str = "identity:check_token";
+const VALIDATE: &str = "identity:validate_token";
+const REVOKE: &str = "identity:revoke_token";
 
 /// Bytes that the body of a login may have: four times the longest password, and nobody knows yet
 /// who sends it.
 const LOGIN_LIMIT: usize = 16 * 1024;
 
-pub(super) fn routes() -> Router<Identity> {
-    Router::new().route("/v3/auth/tokens", post(login).get(show).delete(revoke))
+pub(super) fn routes() -> Routes<Identity> {
+    Routes::new().route(
+        PATH,
+        [
+            post(Guard::Open, login),
+            get(Guard::Object(&[VALIDATE, CHECK]), show),
+            delete(Guard::Object(&[REVOKE]), revoke),
+        ],
+    )
+}
+
+/// The path needs no token, to log in; but whoever asks about one has one.
+pub(super) async fn admit(
+    State(identity): State<Identity>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let asks = request.uri().path().trim_end_matches('/').ends_with(PATH)
+        && request.method() != Method::POST;
+    if asks && request.extensions().get::<Context>().is_none() {
+        match identity.authenticate(request.headers()).await {
+            Ok(context) => drop(request.extensions_mut().insert(context)),
+            Err(fault) => return fault.into_response(),
+        }
+    }
+    next.run(request).await
 }
 
 async fn login(
     State(identity): State<Identity>,
+    peer: PeerAddress,
     base: Base,
     query: Query,
     body: SmallJson<LOGIN_LIMIT>,
 ) -> Answer {
-    let (proof, scope) = auth_request::read(&body.0)?;
+    let (proof, wish) = auth_request::read(&body.0)?;
     let (text, session) =
-        identity.login(proof, scope).await.map_err(|error| identity.refuse(error))?;
+        identity.login(proof, wish, peer.party()).await.map_err(|error| identity.refuse(error))?;
     tracing::info!(
         user = session.user.id,
-        project = session.project.as_ref().map(|p| p.id.as_str()),
+        project = session.project().map(|p| p.id.as_str()),
         audit = session.token.audit_id(),
         "token issued"
     );
-    shown(StatusCode::CREATED, &identity, &base, &query, &text, &session)
+    shown(StatusCode::CREATED, &identity, &base, &query, &text, &session).await
 }
 
 async fn show(
     State(identity): State<Identity>,
+    caller: Caller,
+    method: Method,
     base: Base,
     query: Query,
     headers: HeaderMap,
 ) -> Answer {
-    let (text, session) = subject(&identity, &headers).await?;
-    shown(StatusCode::OK, &identity, &base, &query, text, &session)
+    let rule = if method == Method::HEAD { CHECK } else { VALIDATE };
+    let (text, session) = subject(&identity, &caller, rule, &headers).await?;
+    shown(StatusCode::OK, &identity, &base, &query, text, &session).await
 }
 
-async fn revoke(State(identity): State<Identity>, headers: HeaderMap) -> Answer {
-    let (_, session) = subject(&identity, &headers).await?;
+async fn revoke(State(identity): State<Identity>, caller: Caller, headers: HeaderMap) -> Answer {
+    let (_, session) = subject(&identity, &caller, REVOKE, &headers).await?;
     identity.revoke(&session.token).await?;
     no_content()
 }
 
-/// The token that is asked about. One may ask about one's own; admins and services about any.
+/// The token that is asked about.
 async fn subject<'a>(
     identity: &Identity,
+    caller: &Caller,
+    rule: &str,
     headers: &'a HeaderMap,
 ) -> Result<(&'a str, Session), Fault> {
-    let caller = identity.caller(headers).await.map_err(|error| identity.refuse(error))?;
     let text = bearer(headers, &X_SUBJECT_TOKEN)
         .map_err(|_| Fault::bad_request("The header X-Subject-Token is missing."))?;
-    let session = match identity.session(text).await {
-        Err(Error::Unauthorized(why)) => {
-            return Err(Fault::from(Error::NoSuchToken).with_internal(why));
-        }
-        answer => answer?,
-    };
-    let privileged = caller.roles.iter().any(|role| role.name == "admin" || role.name == "service");
-    if !privileged && caller.user.id != session.user.id {
-        return Err(Error::Forbidden("identity:validate_token").into());
+    let found = identity.session(text).await;
+    let user = found.as_ref().map(|session| session.user.id.as_str()).unwrap_or_default();
+    may(caller, rule, &[("target.token.user_id", user)])?;
+    match found {
+        Err(Error::Unauthorized(why)) => Err(Fault::from(Error::NoSuchToken).with_internal(why)),
+        answer => Ok((text, answer?)),
     }
-    Ok((text, session))
 }
 
-fn shown(
+async fn shown(
     status: StatusCode,
     identity: &Identity,
     base: &Base,
@@ -86,9 +118,16 @@ fn shown(
     text: &str,
     session: &Session,
 ) -> Result<Response, Fault> {
-    let entries = identity.catalog();
-    let wanted = query.get("nocatalog").is_none().then_some(entries.as_slice());
-    let body = token_view::view(session, wanted, catalog::root(&base.0));
+    let own = identity.catalog();
+    let body = match query.get("nocatalog") {
+        Some(_) => token_view::view(session, None),
+        None => {
+            let registered = identity.registered().await?;
+            let root = catalog::root(&base.0);
+            let entries = Entries { own: &own, registered: &registered, root };
+            token_view::view(session, Some(&entries))
+        }
+    };
     let mut response = (status, axum::Json(body)).into_response();
     let headers = response.headers_mut();
     headers.insert(X_SUBJECT_TOKEN, HeaderValue::from_str(text).map_err(Fault::internal)?);

@@ -1,25 +1,38 @@
 //! Users.
 
-use axum::Router;
 use axum::extract::{Path, State};
-use axum::routing::{get, post};
+use kilonova_access::{Caller, Guard, Routes, delete, get, patch, post};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Context, JsonBody};
+use kilonova_wire::{Base, JsonBody, PeerAddress};
 use serde_json::{Value, json};
 
-use super::{Answer, Filter, admin, created, fields, id_of, listing, no_content, ok, self_link};
+use super::{Answer, Filter, created, fields, id_of, listing, may, no_content, ok, self_link};
 use crate::db::users::User;
 use crate::{DOMAIN_ID, Error, Identity};
 
-pub(super) fn routes() -> Router<Identity> {
-    Router::new()
-        .route("/v3/users", get(list).post(create))
-        .route("/v3/users/{id}", get(show).patch(update).delete(delete))
-        .route("/v3/users/{id}/password", post(change_password))
-        .route("/v3/users/{id}/groups", get(groups))
+pub(super) fn routes() -> Routes<Identity> {
+    let rule = |rules| Guard::Object(rules);
+    Routes::new()
+        .route(
+            "/v3/users",
+            [
+                get(rule(&["identity:list_users"]), list),
+                post(rule(&["identity:create_user"]), create),
+            ],
+        )
+        .route(
+            "/v3/users/{id}",
+            [
+                get(rule(&["identity:get_user"]), show),
+                patch(rule(&["identity:update_user"]), update),
+                delete(rule(&["identity:delete_user"]), remove),
+            ],
+        )
+        // Upstream has no rule for it either: whoever knows the old password may.
+        .route("/v3/users/{id}/password", [post(Guard::Open, change_password)])
 }
 
-fn view(user: &User, base: &Base) -> Value {
+pub(super) fn view(user: &User, base: &Base) -> Value {
     let mut view = user.extra.clone();
     view.extend(
         [
@@ -28,7 +41,7 @@ fn view(user: &User, base: &Base) -> Value {
             ("domain_id", json!(DOMAIN_ID)),
             ("enabled", json!(user.enabled)),
             ("password_expires_at", Value::Null),
-            ("options", json!({})),
+            ("options", json!(user.options)),
             ("links", self_link(base, "users", &user.id)),
         ]
         .map(|(key, value)| (key.to_owned(), value)),
@@ -39,97 +52,84 @@ fn view(user: &User, base: &Base) -> Value {
     Value::Object(view)
 }
 
-/// Admins see all, everyone else himself.
 async fn list(
     State(identity): State<Identity>,
-    context: Context,
+    caller: Caller,
     base: Base,
     query: Query,
 ) -> Answer {
+    may(&caller, "identity:list_users", &[])?;
     let filter = Filter::read(&query)?;
-    let only = (!context.is_admin()).then(|| context.user_id.clone());
     let found = if filter.nothing {
         Vec::new()
     } else {
-        identity.users(filter.name, filter.enabled, only).await?
+        identity.users(filter.name, filter.enabled).await?
     };
     let items = found.iter().map(|user| view(user, &base)).collect();
     listing(&base, "/v3/users", "users", items)
 }
 
-fn visible(context: &Context, id: &str) -> Result<(), kilonova_wire::Fault> {
-    id_of("user", id)?;
-    if context.is_admin() || context.user_id == id {
-        return Ok(());
-    }
-    Err(Error::NotFound("user", id.to_owned()).into())
-}
-
 async fn show(
     State(identity): State<Identity>,
-    context: Context,
+    caller: Caller,
     base: Base,
     Path(id): Path<String>,
 ) -> Answer {
-    visible(&context, &id)?;
+    may(&caller, "identity:get_user", &[("target.user.id", &id)])?;
+    id_of("user", &id)?;
     ok(json!({"user": view(&identity.user(&id).await?, &base)}))
-}
-
-async fn groups(
-    State(identity): State<Identity>,
-    context: Context,
-    base: Base,
-    Path(id): Path<String>,
-) -> Answer {
-    visible(&context, &id)?;
-    identity.user(&id).await?;
-    listing(&base, &format!("/v3/users/{id}/groups"), "groups", Vec::new())
 }
 
 async fn create(
     State(identity): State<Identity>,
-    context: Context,
+    caller: Caller,
+    peer: PeerAddress,
     base: Base,
     body: JsonBody,
 ) -> Answer {
-    admin(&context, "identity:create_user")?;
-    let user = identity.create_user(fields(body, "user")?).await?;
+    may(&caller, "identity:create_user", &[])?;
+    let user = identity.create_user(fields(body, "user")?, peer.party()).await?;
     created(json!({"user": view(&user, &base)}))
 }
 
 async fn update(
     State(identity): State<Identity>,
-    context: Context,
+    caller: Caller,
+    peer: PeerAddress,
     base: Base,
     Path(id): Path<String>,
     body: JsonBody,
 ) -> Answer {
-    admin(&context, "identity:update_user")?;
+    may(&caller, "identity:update_user", &[])?;
     id_of("user", &id)?;
-    let user = identity.update_user(&id, fields(body, "user")?).await?;
+    let user = identity.update_user(&id, fields(body, "user")?, peer.party()).await?;
     ok(json!({"user": view(&user, &base)}))
 }
 
 async fn change_password(
     State(identity): State<Identity>,
-    context: Context,
+    caller: Caller,
+    peer: PeerAddress,
     Path(id): Path<String>,
     body: JsonBody,
 ) -> Answer {
-    visible(&context, &id)?;
+    id_of("user", &id)?;
+    if caller.user_id != id && !caller.is_admin() {
+        return Err(Error::Forbidden("change the password of another user").into());
+    }
     identity
-        .change_password(&id, fields(body, "user")?)
+        .change_password(&id, fields(body, "user")?, peer.party())
         .await
         .map_err(|error| identity.refuse(error))?;
     no_content()
 }
 
-async fn delete(
+async fn remove(
     State(identity): State<Identity>,
-    context: Context,
+    caller: Caller,
     Path(id): Path<String>,
 ) -> Answer {
-    admin(&context, "identity:delete_user")?;
+    may(&caller, "identity:delete_user", &[])?;
     id_of("user", &id)?;
     identity.delete_user(&id).await?;
     no_content()

@@ -1,17 +1,19 @@
 //! The version documents.
 
-use axum::Router;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use kilonova_access::{Guard, Routes, get};
 use kilonova_wire::Base;
 use serde_json::{Value, json};
 
 use super::{Answer, ok};
 use crate::Identity;
 
-pub(super) fn routes() -> Router<Identity> {
-    Router::new().route("/", get(list)).route("/v3", get(show)).route("/v3/", get(show))
+pub(super) fn routes() -> Routes<Identity> {
+    Routes::new()
+        .route("/", [get(Guard::Open, list)])
+        .route("/v3", [get(Guard::Open, show)])
+        .route("/v3/", [get(Guard::Open, show)])
 }
 
 fn version(base: &Base) -> Value {

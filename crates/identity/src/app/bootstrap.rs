@@ -1,11 +1,15 @@
 //! The first user, the first projects and the roles, made once.
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use kilonova_store::Store;
 use kilonova_wire::text::check_name;
 
+use crate::db::assignments::{Actor, Target};
 use crate::db::users::User;
 use crate::db::{assignments, projects, roles, users};
-use crate::{Error, Identity, new_id, secret};
+use crate::hashing::{self, Party};
+use crate::{Error, Identity, new_id};
 
 const ADMIN: &str = "admin";
 const PROJECTS: [(&str, &str); 2] = [
@@ -31,10 +35,14 @@ impl Identity {
     /// # Errors
     /// [`Error::Invalid`] for a password that is empty or too long.
     pub async fn bootstrap(&self, password: &str) -> Result<bool, Error> {
-        check_name("password", password, secret::LONGEST)
+        check_name("password", password, hashing::LONGEST)
             .map_err(|_| Error::Invalid("the bootstrap password is empty or too long".into()))?;
         let there = self.read(|tx| Ok(users::by_name(tx, ADMIN)?.is_some())).await?;
-        let hash = if there { None } else { Some(self.inner.hasher.hash(password.into()).await?) };
+        let party = Party { address: IpAddr::V4(Ipv4Addr::LOCALHOST), user: ADMIN.into() };
+        let hash = match there {
+            true => None,
+            false => Some(self.inner.hasher.hash(party, password.into()).await?),
+        };
         self.change(move |tx| {
             for (name, about) in PROJECTS {
                 projects::insert_missing(tx, &new_id(), name, about)?;
@@ -60,12 +68,18 @@ impl Identity {
                 default_project_id: None,
                 tokens_valid_from: 0,
                 extra: serde_json::Map::new(),
+                options: serde_json::Map::new(),
             };
             users::insert(tx, &user, Some(hash))?;
+            let actor = Actor::User(user.id);
             if let Some(project) = projects::by_name(tx, ADMIN)? {
+                let target = Target::Project(project.id);
                 for role in &ids {
-                    assignments::insert(tx, &user.id, &project.id, role)?;
+                    assignments::insert(tx, &actor, &target, role)?;
                 }
+            }
+            if let Some(role) = ids.first() {
+                assignments::insert(tx, &actor, &Target::System, role)?;
             }
             Ok(true)
         })

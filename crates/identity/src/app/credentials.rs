@@ -1,16 +1,21 @@
 //! Application credentials: a user's second key, for one project and some of his roles.
 
+use std::net::IpAddr;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use kilonova_wire::time;
+use kilonova_store::Tx;
 use serde_json::Value;
 
 use super::session::Session;
-use super::{Fields, flag, named, text};
+use super::{Fields, expiry, flag, named, text};
 use crate::db::credentials::{self, Credential};
-use crate::{Error, Identity, new_id, secret};
+use crate::hashing::{self, Party};
+use crate::{Error, Identity, new_id};
 
 const LONGEST: usize = 255;
+/// What a description may have in characters.
+const DESCRIPTION: usize = 1024;
 
 /// A credential with its roles (id and name).
 pub(crate) type WithRoles = (Credential, Vec<(String, String)>);
@@ -51,9 +56,13 @@ impl Identity {
         &self,
         session: &Session,
         fields: &Fields,
+        peer: IpAddr,
     ) -> Result<(WithRoles, String), Error> {
         may_change(session)?;
-        let Some(project) = &session.project else {
+        if session.trust.is_some() {
+            return Err(Error::Forbidden("create an application credential by a trust"));
+        }
+        let Some(project) = session.project() else {
             return Err(Error::Invalid(
                 "An application credential is for a project; use a token with a project.".into(),
             ));
@@ -68,27 +77,39 @@ impl Identity {
         let name = text(fields, "name")?.unwrap_or_default();
         named(&name, LONGEST)?;
         let secret = match text(fields, "secret")? {
-            Some(secret) if secret.is_empty() || secret.len() > secret::LONGEST => {
+            Some(secret) if secret.is_empty() || secret.len() > hashing::LONGEST => {
                 return Err(Error::Invalid(format!(
                     "secret has to have 1 to {} bytes.",
-                    secret::LONGEST
+                    hashing::LONGEST
                 )));
             }
             Some(secret) => secret,
             None => URL_SAFE_NO_PAD.encode(rand::random::<[u8; 64]>()),
         };
+        let description = text(fields, "description")?;
+        if description.as_ref().is_some_and(|text| text.chars().count() > DESCRIPTION) {
+            return Err(Error::Invalid(format!(
+                "description may have at most {DESCRIPTION} characters."
+            )));
+        }
         let credential = Credential {
             id: new_id(),
             name,
             user_id: session.user.id.clone(),
             project_id: project.id.clone(),
-            description: text(fields, "description")?,
+            description,
             expires_at: expiry(fields)?,
             unrestricted: flag(fields, "unrestricted")?.unwrap_or(false),
         };
-        let hash = self.inner.hasher.hash(secret.clone()).await?;
+        // Before the hash, which is what it costs; and again with the row that is written.
+        let limit = self.inner.credential_limit;
+        let user = session.user.id.clone();
+        self.read(move |tx| within(tx, &user, limit)).await?;
+        let party = Party { address: peer, user: session.user.id.clone() };
+        let hash = self.inner.hasher.hash(party, secret.clone()).await?;
         let made = self
             .change(move |tx| {
+                within(tx, &credential.user_id, limit)?;
                 let ids: Vec<String> = roles.iter().map(|(id, _)| id.clone()).collect();
                 credentials::insert(tx, &credential, &ids, &hash)
                     .map_err(Error::taken("application_credential", &credential.name))?;
@@ -108,6 +129,17 @@ impl Identity {
             }
         })
         .await
+    }
+}
+
+/// Whether the user may have one more.
+fn within(tx: &mut Tx<'_>, user: &str, limit: Option<i64>) -> Result<(), Error> {
+    match limit {
+        Some(limit) if credentials::count(tx, user)? >= limit => Err(Error::Refused(format!(
+            "Unable to create additional application credentials, maximum of {limit} already \
+             exceeded for user."
+        ))),
+        _ => Ok(()),
     }
 }
 
@@ -148,13 +180,4 @@ fn wanted_roles(session: &Session, fields: &Fields) -> Result<Vec<(String, Strin
                 })
         })
         .collect()
-}
-
-fn expiry(fields: &Fields) -> Result<Option<i64>, Error> {
-    let Some(shown) = text(fields, "expires_at")? else { return Ok(None) };
-    match time::parse(&shown) {
-        Some(at) if at > time::now_micros() => Ok(Some(at)),
-        Some(_) => Err(Error::Invalid("expires_at lies in the past.".into())),
-        None => Err(Error::Invalid("expires_at is not a time such as 2027-01-31T12:00:00.".into())),
-    }
 }

@@ -2,15 +2,21 @@
 
 pub(crate) mod assignments;
 mod bootstrap;
+pub(crate) mod catalog;
 pub(crate) mod credentials;
+mod groups;
+mod lockout;
 pub(crate) mod login;
 mod projects;
 mod roles;
 pub(crate) mod session;
+pub(crate) mod trusts;
 mod users;
 
 pub use bootstrap::has_admin;
 use kilonova_wire::text::check_name;
+use kilonova_wire::time;
+pub use lockout::Lockout;
 use serde_json::{Map, Value};
 
 use crate::{DOMAIN_ID, Error};
@@ -62,4 +68,14 @@ fn extras(extra: &mut Fields, fields: &Fields, known: &[&str]) -> Result<(), Err
         }
     }
     Ok(())
+}
+
+/// `expires_at`, to the microsecond.
+fn expiry(fields: &Fields) -> Result<Option<i64>, Error> {
+    let Some(shown) = text(fields, "expires_at")? else { return Ok(None) };
+    match time::parse(&shown) {
+        Some(at) if at > time::now_micros() => Ok(Some(at)),
+        Some(_) => Err(Error::Invalid("expires_at lies in the past.".into())),
+        None => Err(Error::Invalid("expires_at is not a time such as 2027-01-31T12:00:00.".into())),
+    }
 }

@@ -1,4 +1,7 @@
-//! Roles: made, changed and removed.
+//! Roles: made, changed and removed. No two differ only by case: policies compare names without
+//! it, so that a role `Admin` would be `admin`.
+
+use serde_json::Value;
 
 use super::{Fields, named, only_domain, text};
 use crate::db::roles::{self, Role};
@@ -20,7 +23,8 @@ impl Identity {
     }
 
     pub(crate) async fn create_role(&self, fields: Fields) -> Result<Role, Error> {
-        let mut role = Role { id: new_id(), name: String::new(), description: None };
+        let mut role =
+            Role { id: new_id(), name: String::new(), description: None, immutable: false };
         apply(&mut role, &fields)?;
         self.change(move |tx| {
             roles::insert(tx, &role).map_err(Error::taken("role", &role.name))?;
@@ -34,6 +38,9 @@ impl Identity {
         self.change(move |tx| {
             let mut role =
                 roles::by_id(tx, &id)?.ok_or_else(|| Error::NotFound("role", id.clone()))?;
+            if role.immutable && !releases(&fields) {
+                return Err(Error::Immutable("update", "role", id.clone()));
+            }
             apply(&mut role, &fields)?;
             roles::update(tx, &role).map_err(Error::taken("role", &role.name))?;
             Ok(role)
@@ -44,10 +51,20 @@ impl Identity {
     pub(crate) async fn delete_role(&self, id: &str) -> Result<(), Error> {
         let id = id.to_owned();
         self.change(move |tx| {
+            let role = roles::by_id(tx, &id)?;
+            if role.is_some_and(|role| role.immutable) {
+                return Err(Error::Immutable("delete", "role", id.clone()));
+            }
             if roles::delete(tx, &id)? { Ok(()) } else { Err(Error::NotFound("role", id.clone())) }
         })
         .await
     }
+}
+
+/// Whether a change does nothing but take the protection away.
+fn releases(fields: &Fields) -> bool {
+    let option = fields.get("options").and_then(|options| options.get("immutable"));
+    fields.len() == 1 && matches!(option, Some(Value::Null | Value::Bool(false)))
 }
 
 fn apply(role: &mut Role, fields: &Fields) -> Result<(), Error> {
@@ -63,5 +80,22 @@ fn apply(role: &mut Role, fields: &Fields) -> Result<(), Error> {
     if fields.contains_key("description") {
         role.description = text(fields, "description")?;
     }
+    match fields.get("options") {
+        None => {}
+        Some(Value::Object(options)) => role.immutable = immutable(role.immutable, options)?,
+        Some(_) => return Err(Error::Invalid("options has to be an object.".into())),
+    }
     named(&role.name, LONGEST)
+}
+
+fn immutable(now: bool, options: &Fields) -> Result<bool, Error> {
+    if let Some(other) = options.keys().find(|key| *key != "immutable") {
+        return Err(Error::Invalid(format!("{} is no option of a role.", other.escape_debug())));
+    }
+    match options.get("immutable") {
+        None => Ok(now),
+        Some(Value::Null) => Ok(false),
+        Some(Value::Bool(flag)) => Ok(*flag),
+        Some(_) => Err(Error::Invalid("immutable has to be true or false.".into())),
+    }
 }

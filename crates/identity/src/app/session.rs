@@ -1,77 +1,110 @@
-//! What a token stands for at this moment: its user, project and roles as the database has them.
+//! What a token stands for at this moment: its user, scope and roles as the database has them.
 
 use kilonova_store::Tx;
 use kilonova_wire::Context;
+use uuid::Uuid;
 
+use crate::db::assignments;
 use crate::db::credentials::{self, Credential};
 use crate::db::projects::{self, Project};
 use crate::db::revocations;
 use crate::db::roles::{self, Role};
+use crate::db::trusts::{self, Trust};
 use crate::db::users::{self, User};
-use crate::token::Token;
+use crate::token::{Scope, Token};
 use crate::{DOMAIN_ID, Error};
+
+/// Trusts that pass on one another, at most.
+const CHAIN: usize = 64;
+
+/// Where a token's roles count.
+#[derive(Debug, Clone)]
+pub(crate) enum Place {
+    Nowhere,
+    Project(Project),
+    Domain,
+    System,
+}
 
 /// A valid token and what it gives.
 #[derive(Debug, Clone)]
 pub(crate) struct Session {
     pub token: Token,
+    /// Who acts: with a trust that impersonates, the trustor.
     pub user: User,
-    pub project: Option<Project>,
+    pub place: Place,
     pub roles: Vec<Role>,
     pub credential: Option<Credential>,
+    pub trust: Option<Trust>,
+}
+
+fn refuse<T>(why: &'static str) -> Result<T, Error> {
+    Err(Error::Unauthorized(why))
+}
+
+/// A user who may act, with a token of that time.
+fn live(tx: &mut Tx<'_>, id: &str, issued: i64) -> Result<User, Error> {
+    let Some(user) = users::by_id(tx, id)? else {
+        return refuse("the user is gone");
+    };
+    if !user.enabled {
+        return refuse("the user is disabled");
+    }
+    if issued < user.tokens_valid_from {
+        return refuse("the token is older than the last change of the user");
+    }
+    Ok(user)
+}
+
+fn open_project(tx: &mut Tx<'_>, id: &str) -> Result<Project, Error> {
+    let Some(project) = projects::by_id(tx, id)? else {
+        return refuse("the project is gone");
+    };
+    if !project.enabled {
+        return refuse("the project is disabled");
+    }
+    Ok(project)
+}
+
+fn text(id: Uuid) -> String {
+    id.simple().to_string()
 }
 
 impl Session {
     /// Everything that makes a token invalid is looked at here, and only here.
     pub(crate) fn resolve(tx: &mut Tx<'_>, token: &Token, now: i64) -> Result<Self, Error> {
-        let refuse = |why| Err(Error::Unauthorized(why));
         if token.expires <= now {
             return refuse("the token has expired");
         }
         if revocations::exists(tx, &token.audit_id())? {
             return refuse("the token was revoked");
         }
-        let Some(user) = users::by_id(tx, &token.user.simple().to_string())? else {
-            return refuse("the user is gone");
-        };
-        if !user.enabled {
-            return refuse("the user is disabled");
+        let user = live(tx, &text(token.user), token.issued)?;
+        if let Some(trust) = token.trust {
+            return Self::by_trust(tx, token, user, &text(trust), now);
         }
-        if token.issued < user.tokens_valid_from {
-            return refuse("the token is older than the last change of the user");
-        }
-        let Some(project) = token.project else {
-            return match token.application_credential {
-                None => Ok(Self {
-                    token: token.clone(),
-                    user,
-                    project: None,
-                    roles: Vec::new(),
-                    credential: None,
-                }),
-                Some(_) => refuse("the application credential's token has no project"),
-            };
+        let (place, target) = match token.scope {
+            Scope::Nothing if token.application_credential.is_some() => {
+                return refuse("the application credential's token has no project");
+            }
+            Scope::Nothing => {
+                let (token, place) = (token.clone(), Place::Nowhere);
+                let (roles, credential, trust) = (Vec::new(), None, None);
+                return Ok(Self { token, user, place, roles, credential, trust });
+            }
+            Scope::Project(id) => {
+                let project = open_project(tx, &text(id))?;
+                let target = project.id.clone();
+                (Place::Project(project), target)
+            }
+            Scope::Domain => (Place::Domain, assignments::DOMAIN.to_owned()),
+            Scope::System => (Place::System, assignments::SYSTEM.to_owned()),
         };
-        let Some(project) = projects::by_id(tx, &project.simple().to_string())? else {
-            return refuse("the project is gone");
-        };
-        if !project.enabled {
-            return refuse("the project is disabled");
-        }
-        let mut roles = roles::effective(tx, &user.id, &project.id)?;
+        let mut roles = roles::effective(tx, &user.id, &target)?;
         let mut credential = None;
         if let Some(id) = token.application_credential {
-            let id = id.simple().to_string();
-            let Some(found) = credentials::by_id(tx, &id)? else {
-                return refuse("the application credential is gone");
-            };
-            if found.user_id != user.id || found.project_id != project.id {
-                return refuse("the application credential is for something else");
-            }
-            if found.expires_at.is_some_and(|at| at <= now) {
-                return refuse("the application credential has expired");
-            }
-            let narrowed = roles::of_credential(tx, &id)?;
+            let found = live_credential(tx, &text(id), &user.id, &target, now)?;
+            let narrowed = roles::of_credential(tx, &found.id)?;
             if narrowed.iter().any(|role| !roles.contains(role)) {
                 return refuse("the user no longer has the application credential's roles");
             }
@@ -79,27 +112,112 @@ impl Session {
             credential = Some(found);
         }
         if roles.is_empty() {
-            return refuse("the user has no role on the project");
+            return refuse("the user has no role there");
         }
-        Ok(Self { token: token.clone(), user, project: Some(project), roles, credential })
+        Ok(Self { token: token.clone(), user, place, roles, credential, trust: None })
+    }
+
+    /// The roles of a trust count as long as the first trustor of the chain has all of them.
+    fn by_trust(
+        tx: &mut Tx<'_>,
+        token: &Token,
+        trustee: User,
+        id: &str,
+        now: i64,
+    ) -> Result<Self, Error> {
+        let Some(trust) = trusts::by_id(tx, id)? else {
+            return refuse("the trust is gone");
+        };
+        if trust.trustee != trustee.id {
+            return refuse("the user is not the trustee");
+        }
+        let trustor = live(tx, &trust.trustor, token.issued)?;
+        let first = first_trustor(tx, &trust, now)?;
+        let Some(project) = trust.project.clone() else {
+            return refuse("the trust has no project");
+        };
+        if token.scope.project().map(text).as_ref() != Some(&project) {
+            return refuse("the token is for another project than its trust");
+        }
+        let project = open_project(tx, &project)?;
+        let held = roles::effective(tx, &first, &project.id)?;
+        let roles = roles::effective_of_trust(tx, &trust.id)?;
+        if roles.is_empty() || roles.iter().any(|role| !held.contains(role)) {
+            return refuse("the trustor no longer has the roles of the trust");
+        }
+        let user = if trust.impersonation { trustor } else { trustee };
+        Ok(Self {
+            token: token.clone(),
+            user,
+            place: Place::Project(project),
+            roles,
+            credential: None,
+            trust: Some(trust),
+        })
+    }
+
+    /// The project that the token is for.
+    pub(crate) fn project(&self) -> Option<&Project> {
+        match &self.place {
+            Place::Project(project) => Some(project),
+            Place::Nowhere | Place::Domain | Place::System => None,
+        }
     }
 
     /// What the services get to know.
     pub(crate) fn context(&self) -> Context {
-        let project = |field: fn(&Project) -> &String| {
-            self.project.as_ref().map(field).cloned().unwrap_or_default()
-        };
+        let project =
+            |field: fn(&Project) -> &String| self.project().map(field).cloned().unwrap_or_default();
         Context {
             user_id: self.user.id.clone(),
             user_name: self.user.name.clone(),
             project_id: project(|p| &p.id),
             project_name: project(|p| &p.name),
-            system: false,
-            domain_id: String::new(),
-            roles: self.roles.iter().map(|role| role.name.clone()).collect(),
+            system: matches!(self.place, Place::System),
+            domain_id: match self.place {
+                Place::Domain => DOMAIN_ID.to_owned(),
+                Place::Nowhere | Place::Project(_) | Place::System => String::new(),
+            },
             user_domain_id: DOMAIN_ID.to_owned(),
-            project_domain_id: self.project.as_ref().map_or("", |_| DOMAIN_ID).to_owned(),
+            project_domain_id: self.project().map_or("", |_| DOMAIN_ID).to_owned(),
+            roles: self.roles.iter().map(|role| role.name.clone()).collect(),
             ..Context::default()
         }
     }
+}
+
+fn live_credential(
+    tx: &mut Tx<'_>,
+    id: &str,
+    user: &str,
+    project: &str,
+    now: i64,
+) -> Result<Credential, Error> {
+    let Some(found) = credentials::by_id(tx, id)? else {
+        return refuse("the application credential is gone");
+    };
+    if found.user_id != user || found.project_id != project {
+        return refuse("the application credential is for something else");
+    }
+    if found.expires_at.is_some_and(|at| at <= now) {
+        return refuse("the application credential has expired");
+    }
+    Ok(found)
+}
+
+/// Who began the chain of trusts. Each of its links has to hold.
+pub(crate) fn first_trustor(tx: &mut Tx<'_>, trust: &Trust, now: i64) -> Result<String, Error> {
+    let mut link = trust.clone();
+    for _ in 0..CHAIN {
+        if link.expires_at.is_some_and(|at| at <= now) {
+            return refuse("the trust has expired");
+        }
+        let Some(parent) = &link.parent else { return Ok(link.trustor) };
+        let Some(next) = trusts::by_id(tx, parent)? else {
+            return refuse("a trust that is passed on is gone");
+        };
+        live(tx, &next.trustee, i64::MAX)?;
+        link = next;
+    }
+    refuse("the trust was passed on too often")
 }

@@ -1,10 +1,15 @@
 //! Users: made, changed, removed, and their passwords.
 
+use std::net::IpAddr;
+
 use kilonova_wire::time::now_micros;
+use serde_json::Value;
 
 use super::{Fields, extras, flag, named, only_domain, text};
+use crate::db::lockouts;
 use crate::db::users::{self, User};
-use crate::{Error, Identity, new_id, secret};
+use crate::hashing::{self, Party};
+use crate::{Error, Identity, new_id};
 
 const LONGEST: usize = 255;
 const KNOWN: [&str; 10] = [
@@ -33,12 +38,11 @@ impl Identity {
         &self,
         name: Option<String>,
         enabled: Option<bool>,
-        only: Option<String>,
     ) -> Result<Vec<User>, Error> {
-        self.read(move |tx| Ok(users::list(tx, name.as_deref(), enabled, only.as_deref())?)).await
+        self.read(move |tx| Ok(users::list(tx, name.as_deref(), enabled)?)).await
     }
 
-    pub(crate) async fn create_user(&self, fields: Fields) -> Result<User, Error> {
+    pub(crate) async fn create_user(&self, fields: Fields, peer: IpAddr) -> Result<User, Error> {
         let mut user = User {
             id: new_id(),
             name: String::new(),
@@ -46,12 +50,10 @@ impl Identity {
             default_project_id: None,
             tokens_valid_from: 0,
             extra: Fields::new(),
+            options: Fields::new(),
         };
         apply(&mut user, &fields)?;
-        let hash = match password(&fields, "password")? {
-            Some(password) => Some(self.inner.hasher.hash(password).await?),
-            None => None,
-        };
+        let hash = self.hashed(&user.id, &fields, peer).await?;
         self.change(move |tx| {
             users::insert(tx, &user, hash.as_deref()).map_err(Error::taken("user", &user.name))?;
             Ok(user.clone())
@@ -60,12 +62,14 @@ impl Identity {
     }
 
     /// A new password, and disabling, end all tokens of the user.
-    pub(crate) async fn update_user(&self, id: &str, fields: Fields) -> Result<User, Error> {
+    pub(crate) async fn update_user(
+        &self,
+        id: &str,
+        fields: Fields,
+        peer: IpAddr,
+    ) -> Result<User, Error> {
         let id = id.to_owned();
-        let hash = match password(&fields, "password")? {
-            Some(password) => Some(self.inner.hasher.hash(password).await?),
-            None => None,
-        };
+        let hash = self.hashed(&id, &fields, peer).await?;
         self.change(move |tx| {
             let mut user =
                 users::by_id(tx, &id)?.ok_or_else(|| Error::NotFound("user", id.clone()))?;
@@ -74,6 +78,9 @@ impl Identity {
                 user.tokens_valid_from = now_micros();
             }
             users::update(tx, &user).map_err(Error::taken("user", &user.name))?;
+            if fields.get("enabled") == Some(&Value::Bool(true)) || hash.is_some() {
+                lockouts::clear(tx, &id)?;
+            }
             if let Some(hash) = &hash {
                 users::set_password(tx, &id, hash, user.tokens_valid_from)?;
             }
@@ -82,23 +89,41 @@ impl Identity {
         .await
     }
 
+    async fn hashed(
+        &self,
+        user: &str,
+        fields: &Fields,
+        peer: IpAddr,
+    ) -> Result<Option<String>, Error> {
+        let Some(password) = password(fields, "password")? else { return Ok(None) };
+        let party = Party { address: peer, user: user.to_owned() };
+        Ok(Some(self.inner.hasher.hash(party, password).await?))
+    }
+
     /// The user's own way to a new password: he has to know the old one.
-    pub(crate) async fn change_password(&self, id: &str, fields: Fields) -> Result<(), Error> {
+    pub(crate) async fn change_password(
+        &self,
+        id: &str,
+        fields: Fields,
+        peer: IpAddr,
+    ) -> Result<(), Error> {
         let missing = |key| Error::Invalid(format!("{key} is missing."));
         let old =
             text(&fields, "original_password")?.ok_or_else(|| missing("original_password"))?;
         let new = password(&fields, "password")?.ok_or_else(|| missing("password"))?;
         let (id, wanted) = (id.to_owned(), id.to_owned());
-        let stored = self
-            .read(move |tx| {
-                let enabled = users::by_id(tx, &wanted)?.is_some_and(|user| user.enabled);
-                Ok(if enabled { users::password_hash(tx, &wanted)? } else { None })
-            })
-            .await?;
-        if !self.inner.hasher.verify(old, stored).await? {
-            return Err(Error::Unauthorized("the original password is wrong"));
+        let user = self
+            .read(move |tx| Ok(users::by_id(tx, &wanted)?))
+            .await?
+            .ok_or(Error::Unauthorized("there is no such user"))?;
+        if user.options.get("lock_password") == Some(&Value::Bool(true)) {
+            return Err(Error::Refused(
+                "The password of this user is locked (lock_password).".into(),
+            ));
         }
-        let hash = self.inner.hasher.hash(new).await?;
+        self.check_password(user, old, peer).await?;
+        let party = Party { address: peer, user: id.clone() };
+        let hash = self.inner.hasher.hash(party, new).await?;
         self.change(move |tx| Ok(users::set_password(tx, &id, &hash, now_micros())?)).await
     }
 
@@ -123,7 +148,39 @@ fn apply(user: &mut User, fields: &Fields) -> Result<(), Error> {
     if fields.contains_key("default_project_id") {
         user.default_project_id = text(fields, "default_project_id")?;
     }
+    match fields.get("options") {
+        None => {}
+        Some(Value::Object(options)) => apply_options(&mut user.options, options)?,
+        Some(_) => return Err(Error::Invalid("options has to be an object.".into())),
+    }
     extras(&mut user.extra, fields, &KNOWN)
+}
+
+/// Keystone's options of a user. Passwords do not expire here, nor do users who are away, so that
+/// those about it are kept and change nothing.
+const OPTIONS: [&str; 5] = [
+    "ignore_change_password_upon_first_use",
+    "ignore_password_expiry",
+    "ignore_lockout_failure_attempts",
+    "ignore_user_inactivity",
+    "lock_password",
+];
+
+fn apply_options(kept: &mut Fields, options: &Fields) -> Result<(), Error> {
+    for (key, value) in options {
+        if !OPTIONS.contains(&key.as_str()) {
+            return Err(Error::Invalid(format!(
+                "{} is not offered as an option of a user.",
+                key.escape_debug()
+            )));
+        }
+        match value {
+            Value::Null => drop(kept.remove(key)),
+            Value::Bool(_) => drop(kept.insert(key.clone(), value.clone())),
+            _ => return Err(Error::Invalid(format!("{key} has to be true or false."))),
+        }
+    }
+    Ok(())
 }
 
 fn password(fields: &Fields, key: &str) -> Result<Option<String>, Error> {
@@ -132,8 +189,8 @@ fn password(fields: &Fields, key: &str) -> Result<Option<String>, Error> {
         Some(serde_json::Value::String(password)) => password,
         Some(_) => return Err(Error::Invalid(format!("{key} has to be a string."))),
     };
-    if password.is_empty() || password.len() > secret::LONGEST {
-        return Err(Error::Invalid(format!("{key} has to have 1 to {} bytes.", secret::LONGEST)));
+    if password.is_empty() || password.len() > hashing::LONGEST {
+        return Err(Error::Invalid(format!("{key} has to have 1 to {} bytes.", hashing::LONGEST)));
     }
     Ok(Some(password.clone()))
 }

@@ -1,29 +1,86 @@
-//! Who has which role on which project.
+//! Who has which role on which project, on the domain, and on the system: users and groups.
 
 use kilonova_store::{Error, Row, Tx, params, statements};
+
+/// The target of a grant on the system.
+pub(crate) const SYSTEM: &str = "system";
+/// The target of a grant on the domain.
+pub(crate) const DOMAIN: &str = "domain";
+
+/// Who has the role.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Actor {
+    User(String),
+    Group(String),
+}
+
+/// Where it counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Target {
+    Project(String),
+    Domain,
+    System,
+}
+
+impl Target {
+    /// As the tables have it.
+    pub(crate) fn column(&self) -> &str {
+        match self {
+            Self::Project(id) => id,
+            Self::Domain => DOMAIN,
+            Self::System => SYSTEM,
+        }
+    }
+
+    fn read(text: String) -> Self {
+        match text.as_str() {
+            SYSTEM => Self::System,
+            DOMAIN => Self::Domain,
+            _ => Self::Project(text),
+        }
+    }
+}
 
 /// One assignment with the names of its ends.
 #[derive(Debug, Clone)]
 pub(crate) struct Assignment {
-    pub user_id: String,
-    pub user_name: String,
-    pub project_id: String,
+    pub actor: Actor,
+    pub actor_name: String,
+    pub target: Target,
+    /// Empty unless the target is a project.
     pub project_name: String,
     pub role_id: String,
     pub role_name: String,
+    /// The group by which the user has it.
+    pub group: Option<String>,
 }
 
 statements! {
-    /// A new assignment, or the one that is there.
+    /// A role of a user on a project, or the one that is there.
     INSERT = "INSERT INTO identity_assignments (user_id, project_id, role_id)
         VALUES (?1, ?2, ?3) ON CONFLICT (user_id, project_id, role_id) DO NOTHING";
-    /// Gone.
+    /// A role of a user on the domain or the system.
+    INSERT_USER = "INSERT INTO identity_user_grants (user_id, target, role_id)
+        VALUES (?1, ?2, ?3) ON CONFLICT (user_id, target, role_id) DO NOTHING";
+    /// A role of a group.
+    INSERT_GROUP = "INSERT INTO identity_group_grants (group_id, target, role_id, project_id)
+        VALUES (?1, ?2, ?3, ?4) ON CONFLICT (group_id, target, role_id) DO NOTHING";
+    /// A role of a user on a project goes.
     DELETE = "DELETE FROM identity_assignments
         WHERE user_id = ?1 AND project_id = ?2 AND role_id = ?3";
-    /// Is it there?
-    EXISTS = "SELECT 1 FROM identity_assignments
-        WHERE user_id = ?1 AND project_id = ?2 AND role_id = ?3";
-    /// All, optionally by each of their ends.
+    /// A role of a user on the domain or the system goes.
+    DELETE_USER = "DELETE FROM identity_user_grants
+        WHERE user_id = ?1 AND target = ?2 AND role_id = ?3";
+    /// A role of a group goes.
+    DELETE_GROUP = "DELETE FROM identity_group_grants
+        WHERE group_id = ?1 AND target = ?2 AND role_id = ?3";
+    /// The roles that a user was given on a project.
+    ROLES = "SELECT role_id FROM identity_assignments WHERE user_id = ?1 AND project_id = ?2";
+    /// The roles that a user was given on the domain or the system.
+    ROLES_USER = "SELECT role_id FROM identity_user_grants WHERE user_id = ?1 AND target = ?2";
+    /// The roles that a group was given.
+    ROLES_GROUP = "SELECT role_id FROM identity_group_grants WHERE group_id = ?1 AND target = ?2";
+    /// Roles of users on projects, optionally by each of their ends.
     LIST = "SELECT a.user_id, u.name, a.project_id, p.name, a.role_id, r.name
         FROM identity_assignments a
         JOIN identity_users u ON u.id = a.user_id
@@ -33,46 +90,159 @@ statements! {
           AND (CAST(?2 AS TEXT) IS NULL OR a.project_id = ?2)
           AND (CAST(?3 AS TEXT) IS NULL OR a.role_id = ?3)
         ORDER BY u.name, p.name, r.name";
+    /// Roles of users on the domain and the system, optionally by each of their ends.
+    LIST_USERS = "SELECT a.user_id, u.name, a.target, '', a.role_id, r.name
+        FROM identity_user_grants a
+        JOIN identity_users u ON u.id = a.user_id
+        JOIN identity_roles r ON r.id = a.role_id
+        WHERE (CAST(?1 AS TEXT) IS NULL OR a.user_id = ?1)
+          AND (CAST(?2 AS TEXT) IS NULL OR a.target = ?2)
+          AND (CAST(?3 AS TEXT) IS NULL OR a.role_id = ?3)
+        ORDER BY u.name, a.target, r.name";
+    /// Roles of groups, optionally by each of their ends.
+    LIST_GROUPS = "SELECT a.group_id, g.name, a.target, COALESCE(p.name, ''), a.role_id, r.name
+        FROM identity_group_grants a
+        JOIN identity_groups g ON g.id = a.group_id
+        JOIN identity_roles r ON r.id = a.role_id
+        LEFT JOIN identity_projects p ON p.id = a.project_id
+        WHERE (CAST(?1 AS TEXT) IS NULL OR a.group_id = ?1)
+          AND (CAST(?2 AS TEXT) IS NULL OR a.target = ?2)
+          AND (CAST(?3 AS TEXT) IS NULL OR a.role_id = ?3)
+        ORDER BY g.name, a.target, r.name";
+    /// Roles that users have by a group, optionally by user, target and role.
+    LIST_MEMBERS = "SELECT m.user_id, u.name, a.target, COALESCE(p.name, ''), a.role_id, r.name,
+          a.group_id
+        FROM identity_memberships m
+        JOIN identity_group_grants a ON a.group_id = m.group_id
+        JOIN identity_users u ON u.id = m.user_id
+        JOIN identity_roles r ON r.id = a.role_id
+        LEFT JOIN identity_projects p ON p.id = a.project_id
+        WHERE (CAST(?1 AS TEXT) IS NULL OR m.user_id = ?1)
+          AND (CAST(?2 AS TEXT) IS NULL OR a.target = ?2)
+          AND (CAST(?3 AS TEXT) IS NULL OR a.role_id = ?3)
+        ORDER BY u.name, a.target, r.name";
 }
 
-fn read(row: &Row) -> Result<Assignment, Error> {
+fn read(row: &Row, actor: fn(String) -> Actor) -> Result<Assignment, Error> {
     Ok(Assignment {
-        user_id: row.string(0)?,
-        user_name: row.string(1)?,
-        project_id: row.string(2)?,
+        actor: actor(row.string(0)?),
+        actor_name: row.string(1)?,
+        target: Target::read(row.string(2)?),
         project_name: row.string(3)?,
         role_id: row.string(4)?,
         role_name: row.string(5)?,
+        group: None,
     })
 }
 
-pub(crate) fn insert(tx: &mut Tx<'_>, user: &str, project: &str, role: &str) -> Result<(), Error> {
-    tx.execute(INSERT, params![user, project, role]).map(|_| ())
+/// Gives a role, or does nothing when it is given.
+pub(crate) fn insert(
+    tx: &mut Tx<'_>,
+    actor: &Actor,
+    target: &Target,
+    role: &str,
+) -> Result<(), Error> {
+    let column = target.column();
+    match (actor, target) {
+        (Actor::User(user), Target::Project(project)) => {
+            tx.execute(INSERT, params![user, project, role])
+        }
+        (Actor::User(user), Target::Domain | Target::System) => {
+            tx.execute(INSERT_USER, params![user, column, role])
+        }
+        (Actor::Group(group), _) => {
+            let project = match target {
+                Target::Project(id) => Some(id.as_str()),
+                Target::Domain | Target::System => None,
+            };
+            tx.execute(INSERT_GROUP, params![group, column, role, project])
+        }
+    }
+    .map(|_| ())
 }
 
+/// Takes a role; says whether it was there.
 pub(crate) fn delete(
     tx: &mut Tx<'_>,
-    user: &str,
-    project: &str,
+    actor: &Actor,
+    target: &Target,
     role: &str,
 ) -> Result<bool, Error> {
-    Ok(tx.execute(DELETE, params![user, project, role])? > 0)
+    let column = target.column();
+    let gone = match (actor, target) {
+        (Actor::User(user), Target::Project(_)) => {
+            tx.execute(DELETE, params![user, column, role])?
+        }
+        (Actor::User(user), Target::Domain | Target::System) => {
+            tx.execute(DELETE_USER, params![user, column, role])?
+        }
+        (Actor::Group(group), _) => tx.execute(DELETE_GROUP, params![group, column, role])?,
+    };
+    Ok(gone > 0)
 }
 
-pub(crate) fn exists(
-    tx: &mut Tx<'_>,
-    user: &str,
-    project: &str,
-    role: &str,
-) -> Result<bool, Error> {
-    Ok(tx.row(EXISTS, params![user, project, role])?.is_some())
+/// The ids of the roles that were given, without those that they imply.
+pub(crate) fn roles(tx: &mut Tx<'_>, actor: &Actor, target: &Target) -> Result<Vec<String>, Error> {
+    let column = target.column();
+    let rows = match (actor, target) {
+        (Actor::User(user), Target::Project(_)) => tx.rows(ROLES, params![user, column])?,
+        (Actor::User(user), Target::Domain | Target::System) => {
+            tx.rows(ROLES_USER, params![user, column])?
+        }
+        (Actor::Group(group), _) => tx.rows(ROLES_GROUP, params![group, column])?,
+    };
+    rows.iter().map(|row| row.string(0)).collect()
 }
 
-pub(crate) fn list(
-    tx: &mut Tx<'_>,
-    user: Option<&str>,
-    project: Option<&str>,
-    role: Option<&str>,
-) -> Result<Vec<Assignment>, Error> {
-    tx.rows(LIST, params![user, project, role])?.iter().map(read).collect()
+/// What a list of assignments is narrowed to.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Wanted {
+    pub user: Option<String>,
+    pub group: Option<String>,
+    pub target: Option<Target>,
+    pub role: Option<String>,
+}
+
+/// The assignments as they were made.
+pub(crate) fn list(tx: &mut Tx<'_>, wanted: &Wanted) -> Result<Vec<Assignment>, Error> {
+    let mut all = Vec::new();
+    if wanted.group.is_none() {
+        all.extend(users(tx, wanted)?);
+    }
+    if wanted.user.is_none() {
+        let target = wanted.target.as_ref().map(Target::column);
+        let values = params![wanted.group.as_deref(), target, wanted.role.as_deref()];
+        for row in tx.rows(LIST_GROUPS, values)? {
+            all.push(read(&row, Actor::Group)?);
+        }
+    }
+    Ok(all)
+}
+
+fn users(tx: &mut Tx<'_>, wanted: &Wanted) -> Result<Vec<Assignment>, Error> {
+    let target = wanted.target.as_ref().map(Target::column);
+    let values = params![wanted.user.as_deref(), target, wanted.role.as_deref()];
+    let mut all = Vec::new();
+    if !matches!(wanted.target, Some(Target::Domain | Target::System)) {
+        for row in tx.rows(LIST, values)? {
+            all.push(read(&row, Actor::User)?);
+        }
+    }
+    if !matches!(wanted.target, Some(Target::Project(_))) {
+        for row in tx.rows(LIST_USERS, values)? {
+            all.push(read(&row, Actor::User)?);
+        }
+    }
+    Ok(all)
+}
+
+/// What users have, by themselves and by their groups; a `group` in `wanted` means nothing.
+pub(crate) fn of_users(tx: &mut Tx<'_>, wanted: &Wanted) -> Result<Vec<Assignment>, Error> {
+    let mut all = users(tx, wanted)?;
+    let target = wanted.target.as_ref().map(Target::column);
+    let values = params![wanted.user.as_deref(), target, wanted.role.as_deref()];
+    for row in tx.rows(LIST_MEMBERS, values)? {
+        all.push(Assignment { group: Some(row.string(6)?), ..read(&row, Actor::User)? });
+    }
+    Ok(all)
 }

@@ -29,6 +29,8 @@ statements! {
     LIST = "SELECT id, name, user_id, project_id, description, expires_at, unrestricted
         FROM identity_credentials
         WHERE user_id = ?1 AND (CAST(?2 AS TEXT) IS NULL OR name = ?2) ORDER BY name";
+    /// How many a user has.
+    COUNT = "SELECT COUNT(*) FROM identity_credentials WHERE user_id = ?1";
     /// The stored hash.
     SECRET_HASH = "SELECT secret_hash FROM identity_credentials WHERE id = ?1";
     /// The roles as given, without what they imply.
@@ -85,6 +87,10 @@ pub(crate) fn list(
     name: Option<&str>,
 ) -> Result<Vec<Credential>, Error> {
     tx.rows(LIST, params![user, name])?.iter().map(read).collect()
+}
+
+pub(crate) fn count(tx: &mut Tx<'_>, user: &str) -> Result<i64, Error> {
+    tx.row(COUNT, params![user])?.map_or(Ok(0), |row| row.int(0))
 }
 
 pub(crate) fn secret_hash(tx: &mut Tx<'_>, id: &str) -> Result<Option<String>, Error> {

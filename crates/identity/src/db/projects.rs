@@ -37,7 +37,10 @@ statements! {
         WHERE (CAST(?1 AS TEXT) IS NULL OR name = ?1)
           AND (CAST(?2 AS BIGINT) IS NULL OR enabled = ?2)
           AND (CAST(?3 AS TEXT) IS NULL OR id IN
-            (SELECT project_id FROM identity_assignments WHERE user_id = ?3))
+            (SELECT project_id FROM identity_assignments WHERE user_id = ?3
+             UNION SELECT g.project_id FROM identity_memberships m
+               JOIN identity_group_grants g ON g.group_id = m.group_id
+               WHERE m.user_id = ?3 AND g.project_id IS NOT NULL))
         ORDER BY name";
     /// Gone.
     DELETE = "DELETE FROM identity_projects WHERE id = ?1";

@@ -8,50 +8,94 @@ pub(crate) struct Role {
     pub id: String,
     pub name: String,
     pub description: Option<String>,
+    /// It can be neither changed nor removed before this is taken back.
+    pub immutable: bool,
 }
 
 statements! {
     /// A new role.
-    INSERT = "INSERT INTO identity_roles (id, name, description) VALUES (?1, ?2, ?3)";
-    /// A new role, unless its name is taken.
-    INSERT_MISSING = "INSERT INTO identity_roles (id, name) VALUES (?1, ?2)
-        ON CONFLICT (name) DO NOTHING";
-    /// Another name or description.
-    UPDATE = "UPDATE identity_roles SET name = ?2, description = ?3 WHERE id = ?1";
+    INSERT = "INSERT INTO identity_roles (id, name, description, immutable, name_key)
+        VALUES (?1, ?2, ?3, ?4, ?5)";
+    /// A new default role, unless its name is taken.
+    INSERT_MISSING = "INSERT INTO identity_roles (id, name, immutable, name_key)
+        VALUES (?1, ?2, 1, ?2) ON CONFLICT (name) DO NOTHING";
+    /// Everything but the id.
+    UPDATE = "UPDATE identity_roles SET name = ?2, description = ?3, immutable = ?4, name_key = ?5
+        WHERE id = ?1";
     /// One by id.
-    BY_ID = "SELECT id, name, description FROM identity_roles WHERE id = ?1";
+    BY_ID = "SELECT id, name, description, immutable FROM identity_roles WHERE id = ?1";
     /// One by name.
-    BY_NAME = "SELECT id, name, description FROM identity_roles WHERE name = ?1";
+    BY_NAME = "SELECT id, name, description, immutable FROM identity_roles WHERE name = ?1";
     /// All, optionally by name.
-    LIST = "SELECT id, name, description FROM identity_roles
+    LIST = "SELECT id, name, description, immutable FROM identity_roles
         WHERE (CAST(?1 AS TEXT) IS NULL OR name = ?1) ORDER BY name";
     /// Gone.
     DELETE = "DELETE FROM identity_roles WHERE id = ?1";
     /// Whoever has the first has the second.
     IMPLY = "INSERT INTO identity_implied_roles (prior_id, implied_id) VALUES (?1, ?2)
         ON CONFLICT (prior_id, implied_id) DO NOTHING";
-    /// The roles of a user on a project, with those that they imply.
+    /// The roles of a user on a target, his own and his groups', with those that they imply.
     EFFECTIVE = "WITH RECURSIVE held (id) AS (
-          SELECT role_id FROM identity_assignments WHERE user_id = ?1 AND project_id = ?2
+          SELECT role_id FROM (
+            SELECT role_id FROM identity_assignments WHERE user_id = ?1 AND project_id = ?2
+            UNION ALL
+            SELECT role_id FROM identity_user_grants WHERE user_id = ?1 AND target = ?2
+            UNION ALL
+            SELECT g.role_id FROM identity_memberships m
+              JOIN identity_group_grants g ON g.group_id = m.group_id
+              WHERE m.user_id = ?1 AND g.target = ?2) AS given
           UNION
           SELECT i.implied_id FROM identity_implied_roles i JOIN held h ON i.prior_id = h.id)
-        SELECT r.id, r.name, r.description FROM identity_roles r JOIN held h ON h.id = r.id
-        ORDER BY r.name";
+        SELECT r.id, r.name, r.description, r.immutable FROM identity_roles r
+        JOIN held h ON h.id = r.id ORDER BY r.name";
     /// The roles of an application credential, with those that they imply.
     OF_CREDENTIAL = "WITH RECURSIVE held (id) AS (
           SELECT role_id FROM identity_credential_roles WHERE credential_id = ?1
           UNION
           SELECT i.implied_id FROM identity_implied_roles i JOIN held h ON i.prior_id = h.id)
-        SELECT r.id, r.name, r.description FROM identity_roles r JOIN held h ON h.id = r.id
-        ORDER BY r.name";
+        SELECT r.id, r.name, r.description, r.immutable FROM identity_roles r
+        JOIN held h ON h.id = r.id ORDER BY r.name";
+    /// The roles of a trust as they were given.
+    OF_TRUST = "SELECT r.id, r.name, r.description, r.immutable FROM identity_trust_roles t
+        JOIN identity_roles r ON r.id = t.role_id WHERE t.trust_id = ?1 ORDER BY r.name";
+    /// The roles of a trust, with those that they imply.
+    EFFECTIVE_OF_TRUST = "WITH RECURSIVE held (id) AS (
+          SELECT role_id FROM identity_trust_roles WHERE trust_id = ?1
+          UNION
+          SELECT i.implied_id FROM identity_implied_roles i JOIN held h ON i.prior_id = h.id)
+        SELECT r.id, r.name, r.description, r.immutable FROM identity_roles r
+        JOIN held h ON h.id = r.id ORDER BY r.name";
+    /// A role and those that it implies.
+    WITH_IMPLIED = "WITH RECURSIVE held (id) AS (
+          SELECT id FROM identity_roles WHERE id = ?1
+          UNION
+          SELECT i.implied_id FROM identity_implied_roles i JOIN held h ON i.prior_id = h.id)
+        SELECT r.id, r.name, r.description, r.immutable FROM identity_roles r
+        JOIN held h ON h.id = r.id ORDER BY r.name";
 }
 
 fn read(row: &Row) -> Result<Role, Error> {
-    Ok(Role { id: row.string(0)?, name: row.string(1)?, description: row.string_opt(2)? })
+    Ok(Role {
+        id: row.string(0)?,
+        name: row.string(1)?,
+        description: row.string_opt(2)?,
+        immutable: row.bool(3)?,
+    })
+}
+
+fn values(role: &Role) -> Vec<kilonova_store::Value> {
+    params![
+        &role.id,
+        &role.name,
+        role.description.clone(),
+        role.immutable,
+        role.name.to_lowercase(),
+    ]
+    .to_vec()
 }
 
 pub(crate) fn insert(tx: &mut Tx<'_>, role: &Role) -> Result<(), Error> {
-    tx.execute(INSERT, params![&role.id, &role.name, role.description.clone()]).map(|_| ())
+    tx.execute(INSERT, &values(role)).map(|_| ())
 }
 
 pub(crate) fn insert_missing(tx: &mut Tx<'_>, id: &str, name: &str) -> Result<(), Error> {
@@ -59,7 +103,7 @@ pub(crate) fn insert_missing(tx: &mut Tx<'_>, id: &str, name: &str) -> Result<()
 }
 
 pub(crate) fn update(tx: &mut Tx<'_>, role: &Role) -> Result<(), Error> {
-    tx.execute(UPDATE, params![&role.id, &role.name, role.description.clone()]).map(|_| ())
+    tx.execute(UPDATE, &values(role)).map(|_| ())
 }
 
 pub(crate) fn by_id(tx: &mut Tx<'_>, id: &str) -> Result<Option<Role>, Error> {
@@ -82,10 +126,23 @@ pub(crate) fn imply(tx: &mut Tx<'_>, prior: &str, implied: &str) -> Result<(), E
     tx.execute(IMPLY, params![prior, implied]).map(|_| ())
 }
 
-pub(crate) fn effective(tx: &mut Tx<'_>, user: &str, project: &str) -> Result<Vec<Role>, Error> {
-    tx.rows(EFFECTIVE, params![user, project])?.iter().map(read).collect()
+/// `target` as [`super::assignments::Target::column`] has it.
+pub(crate) fn effective(tx: &mut Tx<'_>, user: &str, target: &str) -> Result<Vec<Role>, Error> {
+    tx.rows(EFFECTIVE, params![user, target])?.iter().map(read).collect()
 }
 
 pub(crate) fn of_credential(tx: &mut Tx<'_>, credential: &str) -> Result<Vec<Role>, Error> {
     tx.rows(OF_CREDENTIAL, params![credential])?.iter().map(read).collect()
+}
+
+pub(crate) fn of_trust(tx: &mut Tx<'_>, trust: &str) -> Result<Vec<Role>, Error> {
+    tx.rows(OF_TRUST, params![trust])?.iter().map(read).collect()
+}
+
+pub(crate) fn effective_of_trust(tx: &mut Tx<'_>, trust: &str) -> Result<Vec<Role>, Error> {
+    tx.rows(EFFECTIVE_OF_TRUST, params![trust])?.iter().map(read).collect()
+}
+
+pub(crate) fn with_implied(tx: &mut Tx<'_>, role: &str) -> Result<Vec<Role>, Error> {
+    tx.rows(WITH_IMPLIED, params![role])?.iter().map(read).collect()
 }

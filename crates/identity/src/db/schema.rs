@@ -1,14 +1,15 @@
 //! The tables of the identity service.
 //!
-//! References end with what they refer to (`ON DELETE CASCADE`): an assignment or an application
-//! credential never outlives its user, project or role.
+//! References end with what they refer to (`ON DELETE CASCADE`): an assignment, a membership, a
+//! trust or an application credential never outlives its user, group, project or role.
 
 use kilonova_store::Migration;
 
 /// The schema, step by step.
-pub const MIGRATIONS: &[Migration] = &[Migration {
-    name: "identity-1-tables",
-    sql: "
+pub const MIGRATIONS: &[Migration] = &[
+    Migration {
+        name: "identity-1-tables",
+        sql: "
 CREATE TABLE identity_projects (
     id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, description TEXT NOT NULL,
     enabled BIGINT NOT NULL, tags TEXT NOT NULL, extra TEXT NOT NULL);
@@ -45,4 +46,81 @@ CREATE TABLE identity_revoked_tokens (
     audit_id TEXT PRIMARY KEY, expires_at BIGINT NOT NULL);
 CREATE INDEX identity_revoked_tokens_expiry ON identity_revoked_tokens (expires_at);
 ",
-}];
+    },
+    // `target` is `system`, `domain` or a project's id. `name_key` is the name in lower case, so that
+    // no two roles differ only by case; of those that did before this step, one has none. The cloud's
+    // first admin gets the role on the system that a new cloud gives him.
+    Migration {
+        name: "identity-2-groups-trusts-catalog",
+        sql: "
+ALTER TABLE identity_roles ADD COLUMN immutable BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE identity_roles ADD COLUMN name_key TEXT;
+UPDATE identity_roles SET immutable = 1
+    WHERE name IN ('admin', 'manager', 'member', 'reader', 'service');
+UPDATE identity_roles SET name_key = LOWER(name) WHERE NOT EXISTS (
+    SELECT 1 FROM identity_roles other
+    WHERE LOWER(other.name) = LOWER(identity_roles.name) AND other.id < identity_roles.id);
+CREATE UNIQUE INDEX identity_roles_folded ON identity_roles (name_key);
+ALTER TABLE identity_users ADD COLUMN options TEXT NOT NULL DEFAULT '{}';
+CREATE TABLE identity_login_failures (
+    user_id TEXT PRIMARY KEY REFERENCES identity_users(id) ON DELETE CASCADE,
+    failures BIGINT NOT NULL, last_at BIGINT NOT NULL);
+CREATE TABLE identity_groups (
+    id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, description TEXT NOT NULL,
+    extra TEXT NOT NULL);
+CREATE TABLE identity_memberships (
+    user_id TEXT NOT NULL REFERENCES identity_users(id) ON DELETE CASCADE,
+    group_id TEXT NOT NULL REFERENCES identity_groups(id) ON DELETE CASCADE,
+    PRIMARY KEY (user_id, group_id));
+CREATE INDEX identity_memberships_group ON identity_memberships (group_id);
+CREATE TABLE identity_user_grants (
+    user_id TEXT NOT NULL REFERENCES identity_users(id) ON DELETE CASCADE,
+    target TEXT NOT NULL,
+    role_id TEXT NOT NULL REFERENCES identity_roles(id) ON DELETE CASCADE,
+    PRIMARY KEY (user_id, target, role_id));
+CREATE INDEX identity_user_grants_role ON identity_user_grants (role_id);
+INSERT INTO identity_user_grants (user_id, target, role_id)
+    SELECT a.user_id, 'system', a.role_id FROM identity_assignments a
+    JOIN identity_users u ON u.id = a.user_id AND u.name = 'admin'
+    JOIN identity_projects p ON p.id = a.project_id AND p.name = 'admin'
+    JOIN identity_roles r ON r.id = a.role_id AND r.name = 'admin';
+CREATE TABLE identity_group_grants (
+    group_id TEXT NOT NULL REFERENCES identity_groups(id) ON DELETE CASCADE,
+    target TEXT NOT NULL,
+    project_id TEXT REFERENCES identity_projects(id) ON DELETE CASCADE,
+    role_id TEXT NOT NULL REFERENCES identity_roles(id) ON DELETE CASCADE,
+    PRIMARY KEY (group_id, target, role_id));
+CREATE INDEX identity_group_grants_project ON identity_group_grants (project_id);
+CREATE INDEX identity_group_grants_role ON identity_group_grants (role_id);
+CREATE TABLE identity_trusts (
+    id TEXT PRIMARY KEY,
+    trustor_id TEXT NOT NULL REFERENCES identity_users(id) ON DELETE CASCADE,
+    trustee_id TEXT NOT NULL REFERENCES identity_users(id) ON DELETE CASCADE,
+    project_id TEXT REFERENCES identity_projects(id) ON DELETE CASCADE,
+    parent_id TEXT REFERENCES identity_trusts(id) ON DELETE CASCADE,
+    impersonation BIGINT NOT NULL, remaining_uses BIGINT, expires_at BIGINT,
+    redelegation_count BIGINT NOT NULL, extra TEXT NOT NULL);
+CREATE INDEX identity_trusts_trustor ON identity_trusts (trustor_id);
+CREATE INDEX identity_trusts_trustee ON identity_trusts (trustee_id);
+CREATE INDEX identity_trusts_project ON identity_trusts (project_id);
+CREATE INDEX identity_trusts_parent ON identity_trusts (parent_id);
+CREATE TABLE identity_trust_roles (
+    trust_id TEXT NOT NULL REFERENCES identity_trusts(id) ON DELETE CASCADE,
+    role_id TEXT NOT NULL REFERENCES identity_roles(id) ON DELETE CASCADE,
+    PRIMARY KEY (trust_id, role_id));
+CREATE INDEX identity_trust_roles_role ON identity_trust_roles (role_id);
+CREATE TABLE identity_services (
+    id TEXT PRIMARY KEY, type TEXT NOT NULL, name TEXT, description TEXT,
+    enabled BIGINT NOT NULL, extra TEXT NOT NULL);
+CREATE TABLE identity_regions (
+    id TEXT PRIMARY KEY, description TEXT NOT NULL, parent_id TEXT, extra TEXT NOT NULL);
+CREATE TABLE identity_endpoints (
+    id TEXT PRIMARY KEY,
+    service_id TEXT NOT NULL REFERENCES identity_services(id) ON DELETE CASCADE,
+    interface TEXT NOT NULL, region_id TEXT, url TEXT NOT NULL, enabled BIGINT NOT NULL,
+    extra TEXT NOT NULL);
+CREATE INDEX identity_endpoints_service ON identity_endpoints (service_id);
+CREATE INDEX identity_endpoints_region ON identity_endpoints (region_id);
+",
+    },
+];

@@ -3,7 +3,7 @@
 use kilonova_store::{Error, Row, Tx, params, statements};
 use serde_json::{Map, Value};
 
-use super::json;
+use super::{object, text};
 
 /// A user as it is kept, without the password.
 #[derive(Debug, Clone)]
@@ -15,32 +15,38 @@ pub(crate) struct User {
     /// Tokens issued before are refused (microseconds since 1970).
     pub tokens_valid_from: i64,
     pub extra: Map<String, Value>,
+    /// Keystone's resource options.
+    pub options: Map<String, Value>,
 }
 
 statements! {
     /// A new user.
     INSERT = "INSERT INTO identity_users
-        (id, name, enabled, default_project_id, tokens_valid_from, extra, password_hash)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+        (id, name, enabled, default_project_id, tokens_valid_from, extra, options, password_hash)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
     /// Everything but the id and the password.
     UPDATE = "UPDATE identity_users SET name = ?2, enabled = ?3, default_project_id = ?4,
-        tokens_valid_from = ?5, extra = ?6 WHERE id = ?1";
+        tokens_valid_from = ?5, extra = ?6, options = ?7 WHERE id = ?1";
     /// Another password.
     SET_PASSWORD = "UPDATE identity_users SET password_hash = ?2, tokens_valid_from = ?3
         WHERE id = ?1";
     /// One by id.
-    BY_ID = "SELECT id, name, enabled, default_project_id, tokens_valid_from, extra
+    BY_ID = "SELECT id, name, enabled, default_project_id, tokens_valid_from, extra, options
         FROM identity_users WHERE id = ?1";
     /// One by name.
-    BY_NAME = "SELECT id, name, enabled, default_project_id, tokens_valid_from, extra
+    BY_NAME = "SELECT id, name, enabled, default_project_id, tokens_valid_from, extra, options
         FROM identity_users WHERE name = ?1";
-    /// All, optionally by name, state, id, and project.
-    LIST = "SELECT id, name, enabled, default_project_id, tokens_valid_from, extra
+    /// All, optionally by name and by state.
+    LIST = "SELECT id, name, enabled, default_project_id, tokens_valid_from, extra, options
         FROM identity_users
         WHERE (CAST(?1 AS TEXT) IS NULL OR name = ?1)
           AND (CAST(?2 AS BIGINT) IS NULL OR enabled = ?2)
-          AND (CAST(?3 AS TEXT) IS NULL OR id = ?3)
         ORDER BY name";
+    /// Those in a group, optionally by name.
+    OF_GROUP = "SELECT u.id, u.name, u.enabled, u.default_project_id, u.tokens_valid_from, u.extra,
+          u.options
+        FROM identity_memberships m JOIN identity_users u ON u.id = m.user_id
+        WHERE m.group_id = ?1 AND (CAST(?2 AS TEXT) IS NULL OR u.name = ?2) ORDER BY u.name";
     /// The stored hash.
     PASSWORD_HASH = "SELECT password_hash FROM identity_users WHERE id = ?1";
     /// Gone.
@@ -54,7 +60,8 @@ fn read(row: &Row) -> Result<User, Error> {
         enabled: row.bool(2)?,
         default_project_id: row.string_opt(3)?,
         tokens_valid_from: row.int(4)?,
-        extra: json(row.text(5)?)?.as_object().cloned().unwrap_or_default(),
+        extra: object(row.text(5)?)?,
+        options: object(row.text(6)?)?,
     })
 }
 
@@ -65,7 +72,8 @@ fn values(user: &User) -> Vec<kilonova_store::Value> {
         user.enabled,
         user.default_project_id.clone(),
         user.tokens_valid_from,
-        Value::Object(user.extra.clone()).to_string(),
+        text(&user.extra),
+        text(&user.options),
     ]
     .to_vec()
 }
@@ -101,9 +109,16 @@ pub(crate) fn list(
     tx: &mut Tx<'_>,
     name: Option<&str>,
     enabled: Option<bool>,
-    only: Option<&str>,
 ) -> Result<Vec<User>, Error> {
-    tx.rows(LIST, params![name, enabled, only])?.iter().map(read).collect()
+    tx.rows(LIST, params![name, enabled])?.iter().map(read).collect()
+}
+
+pub(crate) fn of_group(
+    tx: &mut Tx<'_>,
+    group: &str,
+    name: Option<&str>,
+) -> Result<Vec<User>, Error> {
+    tx.rows(OF_GROUP, params![group, name])?.iter().map(read).collect()
 }
 
 pub(crate) fn password_hash(tx: &mut Tx<'_>, id: &str) -> Result<Option<String>, Error> {

@@ -49,6 +49,7 @@ pub fn options() -> Options {
         token_expiration: Duration::from_secs(3600),
         cache_time: Duration::from_secs(30),
         hash_cost: argon2::Params::new(argon2::Params::MIN_M_COST, 1, 1, None).unwrap(),
+        ..Options::default()
     }
 }
 

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::cloud::{Cloud, clouds, token_of};
+use kilonova_identity::Options;
+
+use crate::cloud::{Cloud, clouds, clouds_with, options, token_of};
 
 async fn make(cloud: &Cloud, token: &str, user: &str, fields: Value) -> Value {
     let path = format!("/v3/users/{user}/application_credentials");
@@ -93,5 +95,49 @@ async fn it_gives_no_more_than_its_user_has() {
         assert!(!cloud.opens(&token).await);
         let again = cloud.login(by(json!({"id": made["id"], "secret": "s3cret"}))).await;
         assert_eq!(again.status, 401);
+    }
+}
+
+#[tokio::test]
+async fn fractions_of_a_second_of_the_expiry_are_kept() {
+    for cloud in clouds().await {
+        let (_, user, _) = cloud.demo().await;
+        let demo = cloud.token("demo", "demo", "demo").await;
+        for (given, shown) in [
+            ("2099-02-27T18:30:59.999999Z", "2099-02-27T18:30:59.999999"),
+            ("2099-02-27T18:30:59", "2099-02-27T18:30:59.000000"),
+        ] {
+            let fields = json!({"name": given, "expires_at": given});
+            let made = make(&cloud, &demo, &user, fields).await;
+            assert_eq!(made["expires_at"], shown);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_user_has_so_many_and_they_are_short() {
+    for cloud in clouds_with(Options { credential_limit: Some(2), ..options() }).await {
+        let (_, user, _) = cloud.demo().await;
+        let demo = cloud.token("demo", "demo", "demo").await;
+        let path = format!("/v3/users/{user}/application_credentials");
+        for fields in [
+            json!({"name": "x".repeat(256)}),
+            json!({"name": "x", "description": "x".repeat(1025)}),
+        ] {
+            let body = json!({"application_credential": fields});
+            assert_eq!(cloud.as_user(&demo, "POST", &path, body).await.status, 400);
+        }
+        make(&cloud, &demo, &user, json!({"name": "1"})).await;
+        let second = make(&cloud, &demo, &user, json!({"name": "2"})).await;
+        let before = cloud.identity.figures().hashes;
+        let third = || json!({"application_credential": {"name": "3"}});
+        let reply = cloud.as_user(&demo, "POST", &path, third()).await;
+        assert_eq!(reply.status, 403);
+        let message = reply.body["error"]["message"].as_str().unwrap();
+        assert!(message.contains("maximum of 2 already exceeded"), "{message}");
+        assert_eq!(cloud.identity.figures().hashes, before, "it costs no hash");
+        let one = format!("{path}/{}", second["id"].as_str().unwrap());
+        assert_eq!(cloud.as_user(&demo, "DELETE", &one, Value::Null).await.status, 204);
+        assert_eq!(cloud.as_user(&demo, "POST", &path, third()).await.status, 201);
     }
 }

@@ -2,7 +2,11 @@
 
 mod cloud;
 mod credentials;
+mod groups;
 mod login;
 mod management;
+mod registered;
+mod starvation;
 mod statements;
 mod tokens;
+mod trusts;

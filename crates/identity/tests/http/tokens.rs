@@ -140,3 +140,27 @@ async fn every_change_of_the_ground_ends_a_token_at_once() {
         assert!(!cloud.opens(&token).await);
     }
 }
+
+#[tokio::test]
+async fn a_service_asks_about_tokens_but_ends_only_its_own() {
+    for cloud in clouds().await {
+        cloud.demo().await;
+        let admin = cloud.admin().await;
+        let service = cloud.find(&admin, "project", "service").await;
+        let role = cloud.find(&admin, "role", "service").await;
+        let nova = cloud.make(&admin, "user", json!({"name": "nova", "password": "nova"})).await;
+        let path = format!("/v3/projects/{service}/users/{nova}/roles/{role}");
+        assert_eq!(cloud.as_user(&admin, "PUT", &path, Value::Null).await.status, 204);
+        let demo = cloud.token("demo", "demo", "demo").await;
+        let nova = cloud.token("nova", "nova", "service").await;
+        let pair = [("x-auth-token", nova.as_str()), ("x-subject-token", demo.as_str())];
+        assert_eq!(cloud.call("GET", "/v3/auth/tokens", &pair, Value::Null).await.status, 200);
+        assert_eq!(cloud.call("DELETE", "/v3/auth/tokens", &pair, Value::Null).await.status, 403);
+        assert!(cloud.opens(&demo).await);
+        let own = [("x-auth-token", nova.as_str()), ("x-subject-token", nova.as_str())];
+        assert_eq!(cloud.call("DELETE", "/v3/auth/tokens", &own, Value::Null).await.status, 204);
+        let theirs = [("x-auth-token", admin.as_str()), ("x-subject-token", demo.as_str())];
+        assert_eq!(cloud.call("DELETE", "/v3/auth/tokens", &theirs, Value::Null).await.status, 204);
+        assert!(!cloud.opens(&demo).await, "an admin ends any");
+    }
+}

@@ -33,6 +33,9 @@ pub fn login(auth_url: String, password: &str) -> Login {
 pub fn options(login: Login) -> Options {
     Options {
         login,
+        domains: Default::default(),
+        timeout: Duration::from_secs(10),
+        retries: 0,
         www_authenticate_uri: None,
         cafile: None,
         cache_time: Duration::from_secs(300),

@@ -27,6 +27,10 @@ struct Mood {
     valid_from: AtomicUsize,
     logins: AtomicUsize,
     questions: AtomicUsize,
+    /// Questions that are answered 503 before others are answered.
+    away: AtomicUsize,
+    /// The last login, as it came.
+    login: std::sync::Mutex<serde_json::Value>,
 }
 
 type Shared = State<Arc<Mood>>;
@@ -35,7 +39,8 @@ fn end(seconds: u32) -> String {
     (jiff::Timestamp::now() + Duration::from_secs(seconds.into())).to_string()
 }
 
-async fn log_in(State(mood): Shared) -> Response {
+async fn log_in(State(mood): Shared, Json(body): Json<serde_json::Value>) -> Response {
+    *mood.login.lock().expect("not poisoned") = body;
     let number = mood.logins.fetch_add(1, Ordering::SeqCst) + 1;
     let body = json!({"token": {"expires_at": end(mood.lasts.load(Ordering::SeqCst))}});
     (StatusCode::CREATED, [("x-subject-token", number.to_string())], Json(body)).into_response()
@@ -44,6 +49,11 @@ async fn log_in(State(mood): Shared) -> Response {
 async fn show(State(mood): Shared, headers: HeaderMap) -> Response {
     mood.questions.fetch_add(1, Ordering::SeqCst);
     tokio::time::sleep(Duration::from_millis(mood.slow.load(Ordering::SeqCst).into())).await;
+    let away = mood.away.load(Ordering::SeqCst);
+    if away > 0 {
+        mood.away.store(away - 1, Ordering::SeqCst);
+        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    }
     let ours: usize =
         headers["x-auth-token"].to_str().ok().and_then(|t| t.parse().ok()).unwrap_or_default();
     if ours < mood.valid_from.load(Ordering::SeqCst) {
@@ -61,13 +71,20 @@ async fn show(State(mood): Shared, headers: HeaderMap) -> Response {
 }
 
 async fn stand_in() -> (Arc<Mood>, Validator) {
+    stand_in_with(|_| {}).await
+}
+
+async fn stand_in_with(
+    change: impl FnOnce(&mut kilonova_keystone::Options),
+) -> (Arc<Mood>, Validator) {
     let mood = Arc::new(Mood { lasts: AtomicU32::new(600), ..Mood::default() });
     let routes = Router::new()
         .route("/v3/auth/tokens", post(log_in).get(show))
         .with_state(Arc::clone(&mood));
     let address = serve(routes).await;
-    let validator =
-        Validator::new(options(login(format!("http://{address}/"), "x"))).expect("set up");
+    let mut options = options(login(format!("http://{address}/"), "x"));
+    change(&mut options);
+    let validator = Validator::new(options).expect("set up");
     (mood, validator)
 }
 
@@ -151,4 +168,43 @@ async fn with_keystone_away_callers_do_not_queue_up() {
         assert_eq!(fault.status, 503);
     }
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_keystone_that_is_away_for_a_moment_is_asked_again() {
+    let (mood, validator) = stand_in_with(|options| options.retries = 2).await;
+    mood.away.store(2, Ordering::SeqCst);
+    admit(&validator, &[("x-auth-token", "a")]).await.expect("let in at the third attempt");
+    assert_eq!(mood.questions.load(Ordering::SeqCst), 3);
+    mood.away.store(3, Ordering::SeqCst);
+    let fault = admit(&validator, &[("x-auth-token", "b")]).await.expect_err("three are too many");
+    assert_eq!(fault.status, 503);
+    mood.status.store(404, Ordering::SeqCst);
+    let before = mood.questions.load(Ordering::SeqCst);
+    admit(&validator, &[("x-auth-token", "c")]).await.expect_err("no such token");
+    assert_eq!(mood.questions.load(Ordering::SeqCst), before + 1, "an answer is an answer");
+}
+
+#[tokio::test]
+async fn keystone_has_as_long_as_it_is_given() {
+    let (mood, validator) =
+        stand_in_with(|options| options.timeout = Duration::from_millis(200)).await;
+    mood.slow.store(2_000, Ordering::SeqCst);
+    let begun = std::time::Instant::now();
+    let fault = admit(&validator, &[("x-auth-token", "a")]).await.expect_err("too slow");
+    assert_eq!(fault.status, 503);
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn domains_are_named_by_id_where_they_are_known_by_it() {
+    let (mood, validator) = stand_in_with(|options| {
+        options.domains.user = Some("default".into());
+    })
+    .await;
+    validator.check().await.expect("logged in");
+    let login = mood.login.lock().expect("not poisoned").clone();
+    let user = &login["auth"]["identity"]["password"]["user"];
+    assert_eq!(user["domain"], json!({"id": "default"}));
+    assert_eq!(login["auth"]["scope"]["project"]["domain"], json!({"name": "Default"}));
 }

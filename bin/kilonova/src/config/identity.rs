@@ -1,0 +1,86 @@
+//! Options of the identity service, with Keystone's groups and names.
+
+use std::time::Duration;
+
+use kilonova_identity::{Lockout, Options};
+
+use super::File;
+use crate::failure::Failure;
+
+/// Keystone's default of `lockout_duration`.
+const LOCKED_SECONDS: u64 = 1800;
+/// The longest that a token may last.
+const LONGEST: u64 = 30 * 24 * 3600;
+
+/// What the file says of it.
+pub(super) fn read(file: &File) -> Result<Options, Failure> {
+    let usual = Options::default();
+    let number = |group: &str, option: &str, least: i64| -> Result<Option<i64>, Failure> {
+        match file.parse::<i64>(group, option, "a whole number")? {
+            Some(number) if number < least => {
+                Err(file.wrong(group, option, &format!("it has to be {least} or more")))
+            }
+            number => Ok(number),
+        }
+    };
+    let positive = |group: &str, option: &str| -> Result<Option<u64>, Failure> {
+        Ok(number(group, option, 1)?.and_then(|number| u64::try_from(number).ok()))
+    };
+    let attempts = positive("security_compliance", "lockout_failure_attempts")?;
+    let locked = positive("security_compliance", "lockout_duration")?.unwrap_or(LOCKED_SECONDS);
+    let token_expiration = match positive("token", "expiration")? {
+        Some(seconds) => Duration::from_secs(seconds.min(LONGEST)),
+        None => usual.token_expiration,
+    };
+    Ok(Options {
+        token_expiration,
+        lockout: attempts.map(|attempts| Lockout {
+            attempts: u32::try_from(attempts).unwrap_or(u32::MAX),
+            duration: Duration::from_secs(locked),
+        }),
+        credential_limit: match number("application_credential", "user_limit", -1)? {
+            Some(-1) => None,
+            Some(limit) => Some(limit),
+            None => usual.credential_limit,
+        },
+        max_redelegation: number("trust", "max_redelegation_count", 0)?
+            .unwrap_or(usual.max_redelegation),
+        ..usual
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(text: &str) -> Result<Options, String> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("kilonova.conf");
+        std::fs::write(&path, text).expect("written");
+        File::read(&path, crate::config::KNOWN)
+            .and_then(|file| read(&file))
+            .map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn they_have_keystones_names() {
+        let usual = options("").expect("fine");
+        assert!(usual.lockout.is_none() && usual.credential_limit == Some(100));
+        let text = "[security_compliance]\nlockout_failure_attempts = 5\n[trust]\n\
+            max_redelegation_count = 1\n[application_credential]\nuser_limit = -1\n[token]\n\
+            expiration = 600\n";
+        let said = options(text).expect("fine");
+        let lockout = said.lockout.expect("it is set");
+        assert_eq!((lockout.attempts, lockout.duration), (5, Duration::from_secs(1800)));
+        assert_eq!((said.credential_limit, said.max_redelegation), (None, 1));
+        assert_eq!(said.token_expiration, Duration::from_secs(600));
+        for wrong in [
+            "[security_compliance]\nlockout_failure_attempts = 0\n",
+            "[application_credential]\nuser_limit = -2\n",
+            "[token]\nexpiration = never\n",
+        ] {
+            let why = options(wrong).expect_err("refused");
+            assert!(why.contains(":2: "), "{why}");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Groups of users.
+
+use axum::extract::{Path, State};
+use kilonova_access::{Caller, Guard, Routes, delete, get, patch, post, put};
+use kilonova_wire::query::Query;
+use kilonova_wire::{Base, JsonBody};
+use serde_json::{Value, json};
+
+use super::{
+    Answer, Filter, created, fields, id_of, listing, may, no_content, ok, self_link, users,
+};
+use crate::db::groups::Group;
+use crate::{DOMAIN_ID, Identity};
+
+pub(super) fn routes() -> Routes<Identity> {
+    let rule = |rules| Guard::Object(rules);
+    Routes::new()
+        .route(
+            "/v3/groups",
+            [
+                get(rule(&["identity:list_groups"]), list),
+                post(rule(&["identity:create_group"]), create),
+            ],
+        )
+        .route(
+            "/v3/groups/{id}",
+            [
+                get(rule(&["identity:get_group"]), show),
+                patch(rule(&["identity:update_group"]), update),
+                delete(rule(&["identity:delete_group"]), remove),
+            ],
+        )
+        .route("/v3/groups/{id}/users", [get(rule(&["identity:list_users_in_group"]), members)])
+        .route(
+            "/v3/groups/{id}/users/{user}",
+            [
+                get(rule(&["identity:check_user_in_group"]), contains),
+                put(rule(&["identity:add_user_to_group"]), join),
+                delete(rule(&["identity:remove_user_from_group"]), leave),
+            ],
+        )
+        .route("/v3/users/{id}/groups", [get(rule(&["identity:list_groups_for_user"]), of_user)])
+}
+
+fn view(group: &Group, base: &Base) -> Value {
+    let mut view = group.extra.clone();
+    view.extend(
+        [
+            ("id", json!(group.id)),
+            ("name", json!(group.name)),
+            ("domain_id", json!(DOMAIN_ID)),
+            ("description", json!(group.description)),
+            ("links", self_link(base, "groups", &group.id)),
+        ]
+        .map(|(key, value)| (key.to_owned(), value)),
+    );
+    Value::Object(view)
+}
+
+async fn list(
+    State(identity): State<Identity>,
+    caller: Caller,
+    base: Base,
+    query: Query,
+) -> Answer {
+    may(&caller, "identity:list_groups", &[])?;
+    let filter = Filter::read(&query)?;
+    let found = if filter.nothing { Vec::new() } else { identity.groups(filter.name).await? };
+    let items = found.iter().map(|group| view(group, &base)).collect();
+    listing(&base, "/v3/groups", "groups", items)
+}
+
+async fn of_user(
+    State(identity): State<Identity>,
+    caller: Caller,
+    base: Base,
+    Path(id): Path<String>,
+    query: Query,
+) -> Answer {
+    may(&caller, "identity:list_groups_for_user", &[("user_id", &id), ("target.user.id", &id)])?;
+    id_of("user", &id)?;
+    let filter = Filter::read(&query)?;
+    let found = identity.groups_of(&id, filter.name).await?;
+    let items = found.iter().map(|group| view(group, &base)).collect();
+    listing(&base, &format!("/v3/users/{id}/groups"), "groups", items)
+}
+
+async fn show(
+    State(identity): State<Identity>,
+    caller: Caller,
+    base: Base,
+    Path(id): Path<String>,
+) -> Answer {
+    may(&caller, "identity:get_group", &[])?;
+    id_of("group", &id)?;
+    ok(json!({"group": view(&identity.group(&id).await?, &base)}))
+}
+
+async fn create(
+    State(identity): State<Identity>,
+    caller: Caller,
+    base: Base,
+    body: JsonBody,
+) -> Answer {
+    may(&caller, "identity:create_group", &[])?;
+    let group = identity.create_group(fields(body, "group")?).await?;
+    created(json!({"group": view(&group, &base)}))
+}
+
+async fn update(
+    State(identity): State<Identity>,
+    caller: Caller,
+    base: Base,
+    Path(id): Path<String>,
+    body: JsonBody,
+) -> Answer {
+    may(&caller, "identity:update_group", &[])?;
+    id_of("group", &id)?;
+    let group = identity.update_group(&id, fields(body, "group")?).await?;
+    ok(json!({"group": view(&group, &base)}))
+}
+
+async fn remove(
+    State(identity): State<Identity>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Answer {
+    may(&caller, "identity:delete_group", &[])?;
+    id_of("group", &id)?;
+    identity.delete_group(&id).await?;
+    no_content()
+}
+
+async fn members(
+    State(identity): State<Identity>,
+    caller: Caller,
+    base: Base,
+    Path(id): Path<String>,
+    query: Query,
+) -> Answer {
+    may(&caller, "identity:list_users_in_group", &[])?;
+    id_of("group", &id)?;
+    let filter = Filter::read(&query)?;
+    let found = identity.members(&id, filter.name).await?;
+    let items = found
+        .iter()
+        .filter(|user| filter.enabled.is_none_or(|enabled| enabled == user.enabled))
+        .map(|user| users::view(user, &base))
+        .collect();
+    listing(&base, &format!("/v3/groups/{id}/users"), "users", items)
+}
+
+async fn contains(
+    State(identity): State<Identity>,
+    caller: Caller,
+    Path((id, user)): Path<(String, String)>,
+) -> Answer {
+    may(&caller, "identity:check_user_in_group", &[])?;
+    id_of("group", &id)?;
+    id_of("user", &user)?;
+    identity.is_in_group(&id, &user).await?;
+    no_content()
+}
+
+async fn join(
+    State(identity): State<Identity>,
+    caller: Caller,
+    Path((id, user)): Path<(String, String)>,
+) -> Answer {
+    may(&caller, "identity:add_user_to_group", &[])?;
+    id_of("group", &id)?;
+    id_of("user", &user)?;
+    identity.join_group(&id, &user).await?;
+    no_content()
+}
+
+async fn leave(
+    State(identity): State<Identity>,
+    caller: Caller,
+    Path((id, user)): Path<(String, String)>,
+) -> Answer {
+    may(&caller, "identity:remove_user_from_group", &[])?;
+    id_of("group", &id)?;
+    id_of("user", &user)?;
+    identity.leave_group(&id, &user).await?;
+    no_content()
+}

@@ -1,0 +1,133 @@
+//! The listing of all assignments of roles.
+
+use axum::extract::State;
+use kilonova_access::{Caller, Guard, Routes, get};
+use kilonova_wire::query::Query;
+use kilonova_wire::{Base, Fault};
+use serde_json::{Value, json};
+
+use super::{Answer, flag, listing, may};
+use crate::app::assignments::Held;
+use crate::db::assignments::{Actor, Target, Wanted};
+use crate::{DOMAIN_ID, DOMAIN_NAME, Identity};
+
+const ALL: &str = "identity:list_role_assignments";
+const TREE: &str = "identity:list_role_assignments_for_tree";
+
+pub(super) fn routes() -> Routes<Identity> {
+    Routes::new().route("/v3/role_assignments", [get(Guard::Object(&[ALL, TREE]), list)])
+}
+
+async fn list(
+    State(identity): State<Identity>,
+    caller: Caller,
+    base: Base,
+    query: Query,
+) -> Answer {
+    let tree = flag(&query, "include_subtree");
+    may(&caller, if tree { TREE } else { ALL }, &[])?;
+    let effective = flag(&query, "effective");
+    check(&query, effective, tree)?;
+    let given = |key: &str| query.get(key).map(str::to_owned);
+    let mut wanted = Wanted {
+        user: given("user.id"),
+        group: given("group.id"),
+        target: given("scope.project.id").map(Target::Project),
+        role: given("role.id"),
+    };
+    let mut nothing = query.get("scope.OS-INHERIT:inherited_to").is_some();
+    if let Some(domain) = query.get("scope.domain.id") {
+        nothing |= domain != DOMAIN_ID;
+        wanted.target = Some(Target::Domain);
+    }
+    if query.get("scope.system").is_some() {
+        wanted.target = Some(Target::System);
+    }
+    let ids = [&wanted.user, &wanted.group, &wanted.role].into_iter().flatten();
+    nothing |=
+        ids.chain(given("scope.project.id").as_ref()).any(|id| id.chars().any(char::is_control));
+    let found = match (nothing, effective) {
+        (true, _) => Vec::new(),
+        (false, true) => identity.effective_assignments(wanted).await?,
+        (false, false) => identity.assignments(wanted).await?,
+    };
+    let names = flag(&query, "include_names");
+    let ours =
+        |held: &&Held| caller.domain_id.is_empty() || held.assignment.target != Target::System;
+    let items = found.iter().filter(ours).map(|held| view(held, names, &base)).collect();
+    listing(&base, "/v3/role_assignments", "role_assignments", items)
+}
+
+/// Combinations that mean nothing, in upstream's words.
+fn check(query: &Query, effective: bool, tree: bool) -> Result<(), Fault> {
+    let has = |key: &str| query.get(key).is_some_and(|value| !value.is_empty());
+    let (project, domain, system) =
+        (has("scope.project.id"), has("scope.domain.id"), has("scope.system"));
+    let why = if tree && !project {
+        "scope.project.id must be specified if include_subtree is also specified"
+    } else if domain && project {
+        "Specify a domain or project, not both"
+    } else if domain && system {
+        "Specify system or domain, not both"
+    } else if project && system {
+        "Specify system or project, not both"
+    } else if has("user.id") && has("group.id") {
+        "Specify a user or group, not both"
+    } else if effective && has("group.id") {
+        "Combining effective and group filter will always result in an empty list."
+    } else {
+        return Ok(());
+    };
+    Err(Fault::bad_request(why))
+}
+
+fn domain() -> Value {
+    json!({"id": DOMAIN_ID, "name": DOMAIN_NAME})
+}
+
+fn view(held: &Held, names: bool, base: &Base) -> Value {
+    let one = &held.assignment;
+    let (kind, id) = match &one.actor {
+        Actor::User(id) => ("user", id),
+        Actor::Group(id) => ("group", id),
+    };
+    let (place, scope) = match &one.target {
+        Target::Project(id) => {
+            let mut project = json!({"id": id});
+            if names {
+                project["name"] = json!(one.project_name);
+                project["domain"] = domain();
+            }
+            (format!("projects/{id}"), json!({"project": project}))
+        }
+        Target::Domain => {
+            let shown = if names { domain() } else { json!({"id": DOMAIN_ID}) };
+            (format!("domains/{DOMAIN_ID}"), json!({"domain": shown}))
+        }
+        Target::System => ("system".to_owned(), json!({"system": {"all": true}})),
+    };
+    let given = held.prior.as_ref().unwrap_or(&one.role_id);
+    let mut links = json!({});
+    let by = match &one.group {
+        Some(group) => {
+            links["membership"] = json!(format!("{}/v3/groups/{group}/users/{id}", base.0));
+            format!("groups/{group}")
+        }
+        None => format!("{kind}s/{id}"),
+    };
+    links["assignment"] = json!(format!("{}/v3/{place}/{by}/roles/{given}", base.0));
+    if let Some(prior) = &held.prior {
+        links["prior_role"] =
+            json!(format!("{}/v3/prior_role/{prior}/implies/{}", base.0, one.role_id));
+    }
+    let mut actor = json!({"id": id});
+    let mut role = json!({"id": one.role_id});
+    if names {
+        actor["name"] = json!(one.actor_name);
+        actor["domain"] = domain();
+        role["name"] = json!(one.role_name);
+    }
+    let mut view = json!({"role": role, "scope": scope, "links": links});
+    view[kind] = actor;
+    view
+}

@@ -1,0 +1,186 @@
+//! `OS-TRUST`: trusts, and the roles in them.
+
+use axum::extract::{Path, State};
+use axum::http::HeaderMap;
+use kilonova_access::{Caller, Guard, Routes, delete, get, post};
+use kilonova_wire::query::Query;
+use kilonova_wire::{Base, JsonBody, time};
+use serde_json::{Value, json};
+
+use super::{Answer, created, fields, id_of, listing, may, no_content, ok, roles};
+use crate::app::trusts::{Whose, WithRoles};
+use crate::db::trusts::Trust;
+use crate::{Error, Identity};
+
+const ALL: &str = "identity:list_trusts";
+const OF_TRUSTOR: &str = "identity:list_trusts_for_trustor";
+const OF_TRUSTEE: &str = "identity:list_trusts_for_trustee";
+
+pub(super) fn routes() -> Routes<Identity> {
+    let rule = |rules| Guard::Object(rules);
+    Routes::new()
+        .route(
+            "/v3/OS-TRUST/trusts",
+            [
+                get(rule(&[ALL, OF_TRUSTOR, OF_TRUSTEE]), list),
+                post(rule(&["identity:create_trust"]), create),
+            ],
+        )
+        .route(
+            "/v3/OS-TRUST/trusts/{id}",
+            [
+                get(rule(&["identity:get_trust"]), show),
+                delete(rule(&["identity:delete_trust"]), remove),
+            ],
+        )
+        .route(
+            "/v3/OS-TRUST/trusts/{id}/roles",
+            [get(rule(&["identity:list_roles_for_trust"]), roles_of)],
+        )
+        .route(
+            "/v3/OS-TRUST/trusts/{id}/roles/{role}",
+            [get(rule(&["identity:get_role_for_trust"]), role_of)],
+        )
+}
+
+fn bare(trust: &Trust, base: &Base) -> Value {
+    json!({
+        "id": trust.id,
+        "trustor_user_id": trust.trustor,
+        "trustee_user_id": trust.trustee,
+        "project_id": trust.project,
+        "impersonation": trust.impersonation,
+        "expires_at": trust.expires_at.map(time::keystone),
+        "remaining_uses": trust.remaining_uses,
+        "redelegation_count": trust.redelegation_count,
+        "redelegated_trust_id": trust.parent,
+        "deleted_at": null,
+        "links": {"self": format!("{}/v3/OS-TRUST/trusts/{}", base.0, trust.id)},
+    })
+}
+
+fn roles_link(trust: &Trust, base: &Base) -> Value {
+    json!({
+        "self": format!("{}/v3/OS-TRUST/trusts/{}/roles", base.0, trust.id),
+        "next": null,
+        "previous": null,
+    })
+}
+
+fn view((trust, given): &WithRoles, base: &Base) -> Value {
+    let mut view = bare(trust, base);
+    view["roles"] = given.iter().map(|role| roles::view(role, base)).collect();
+    view["roles_links"] = roles_link(trust, base);
+    view
+}
+
+/// The trust, for one of its two users. A trust that is not there is told to anyone, as upstream
+/// does.
+async fn found(
+    identity: &Identity,
+    caller: &Caller,
+    rule: &str,
+    id: &str,
+) -> Result<WithRoles, kilonova_wire::Fault> {
+    id_of("trust", id)?;
+    let found = identity.trust(id).await?;
+    let target = [
+        ("target.trust.trustor_user_id", found.0.trustor.as_str()),
+        ("target.trust.trustee_user_id", found.0.trustee.as_str()),
+    ];
+    may(caller, rule, &target)?;
+    Ok(found)
+}
+
+async fn list(
+    State(identity): State<Identity>,
+    caller: Caller,
+    base: Base,
+    query: Query,
+) -> Answer {
+    let user = |key: &str| query.get(key).filter(|id| !id.is_empty()).map(str::to_owned);
+    let whose = match (user("trustor_user_id"), user("trustee_user_id")) {
+        (Some(id), _) => {
+            may(&caller, OF_TRUSTOR, &[("target.trust.trustor_user_id", &id)])?;
+            Whose::Trustor(id)
+        }
+        (None, Some(id)) => {
+            may(&caller, OF_TRUSTEE, &[("target.trust.trustee_user_id", &id)])?;
+            Whose::Trustee(id)
+        }
+        (None, None) => {
+            may(&caller, ALL, &[])?;
+            Whose::All
+        }
+    };
+    let found = match &whose {
+        Whose::Trustor(id) | Whose::Trustee(id) if id.chars().any(char::is_control) => Vec::new(),
+        _ => identity.trusts(whose).await?,
+    };
+    let items = found.iter().map(|trust| bare(trust, &base)).collect();
+    listing(&base, "/v3/OS-TRUST/trusts", "trusts", items)
+}
+
+async fn create(
+    State(identity): State<Identity>,
+    caller: Caller,
+    headers: HeaderMap,
+    base: Base,
+    body: JsonBody,
+) -> Answer {
+    let fields = fields(body, "trust")?;
+    let trustor = fields.get("trustor_user_id").and_then(Value::as_str).unwrap_or_default();
+    may(&caller, "identity:create_trust", &[("target.trust.trustor_user_id", trustor)])?;
+    let session = identity.caller(&headers).await.map_err(|error| identity.refuse(error))?;
+    let made = identity.create_trust(&session, &fields).await?;
+    created(json!({"trust": view(&made, &base)}))
+}
+
+async fn show(
+    State(identity): State<Identity>,
+    caller: Caller,
+    base: Base,
+    Path(id): Path<String>,
+) -> Answer {
+    let found = found(&identity, &caller, "identity:get_trust", &id).await?;
+    ok(json!({"trust": view(&found, &base)}))
+}
+
+async fn remove(
+    State(identity): State<Identity>,
+    caller: Caller,
+    headers: HeaderMap,
+    Path(id): Path<String>,
+) -> Answer {
+    found(&identity, &caller, "identity:delete_trust", &id).await?;
+    let session = identity.caller(&headers).await.map_err(|error| identity.refuse(error))?;
+    if session.credential.is_some() {
+        return Err(Error::Forbidden("Delegated tokens cannot manage trusts").into());
+    }
+    identity.delete_trust(&id).await?;
+    no_content()
+}
+
+async fn roles_of(
+    State(identity): State<Identity>,
+    caller: Caller,
+    base: Base,
+    Path(id): Path<String>,
+) -> Answer {
+    let found = found(&identity, &caller, "identity:list_roles_for_trust", &id).await?;
+    let items: Vec<Value> = found.1.iter().map(|role| roles::view(role, &base)).collect();
+    ok(json!({"roles": items, "links": roles_link(&found.0, &base)}))
+}
+
+async fn role_of(
+    State(identity): State<Identity>,
+    caller: Caller,
+    base: Base,
+    Path((id, role)): Path<(String, String)>,
+) -> Answer {
+    let found = found(&identity, &caller, "identity:get_role_for_trust", &id).await?;
+    match found.1.iter().find(|given| given.id == role) {
+        Some(given) => ok(json!({"role": roles::view(given, &base)})),
+        None => Err(Error::NotFound("role", role.escape_debug().to_string()).into()),
+    }
+}

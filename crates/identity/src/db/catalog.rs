@@ -1,0 +1,209 @@
+//! Services of others that clients shall find: registered services, endpoints and regions.
+
+use kilonova_store::{Error, Row, Tx, params, statements};
+use serde_json::{Map, Value};
+
+use super::{object, text};
+
+/// A registered service.
+#[derive(Debug, Clone)]
+pub(crate) struct Service {
+    pub id: String,
+    pub kind: String,
+    pub name: Option<String>,
+    pub description: Option<String>,
+    pub enabled: bool,
+    pub extra: Map<String, Value>,
+}
+
+/// Where a registered service answers.
+#[derive(Debug, Clone)]
+pub(crate) struct Endpoint {
+    pub id: String,
+    pub service: String,
+    pub interface: String,
+    pub region: Option<String>,
+    pub url: String,
+    pub enabled: bool,
+    pub extra: Map<String, Value>,
+}
+
+/// A region that somebody made.
+#[derive(Debug, Clone)]
+pub(crate) struct Region {
+    pub id: String,
+    pub description: String,
+    pub parent: Option<String>,
+    pub extra: Map<String, Value>,
+}
+
+statements! {
+    /// A new service.
+    INSERT_SERVICE = "INSERT INTO identity_services (id, type, name, description, enabled, extra)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    /// Everything but the id.
+    UPDATE_SERVICE = "UPDATE identity_services SET type = ?2, name = ?3, description = ?4,
+        enabled = ?5, extra = ?6 WHERE id = ?1";
+    /// One by id.
+    SERVICE = "SELECT id, type, name, description, enabled, extra FROM identity_services
+        WHERE id = ?1";
+    /// All of them, and they are few.
+    SERVICES = "SELECT id, type, name, description, enabled, extra FROM identity_services
+        ORDER BY type, id";
+    /// Gone, with its endpoints.
+    DELETE_SERVICE = "DELETE FROM identity_services WHERE id = ?1";
+    /// A new endpoint.
+    INSERT_ENDPOINT = "INSERT INTO identity_endpoints
+        (id, service_id, interface, region_id, url, enabled, extra)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    /// Everything but the id.
+    UPDATE_ENDPOINT = "UPDATE identity_endpoints SET service_id = ?2, interface = ?3,
+        region_id = ?4, url = ?5, enabled = ?6, extra = ?7 WHERE id = ?1";
+    /// One by id.
+    ENDPOINT = "SELECT id, service_id, interface, region_id, url, enabled, extra
+        FROM identity_endpoints WHERE id = ?1";
+    /// All of them, and they are few.
+    ENDPOINTS = "SELECT id, service_id, interface, region_id, url, enabled, extra
+        FROM identity_endpoints ORDER BY service_id, id";
+    /// Whether a region has any.
+    IN_REGION = "SELECT 1 FROM identity_endpoints WHERE region_id = ?1 LIMIT 1";
+    /// Gone.
+    DELETE_ENDPOINT = "DELETE FROM identity_endpoints WHERE id = ?1";
+    /// A new region.
+    INSERT_REGION = "INSERT INTO identity_regions (id, description, parent_id, extra)
+        VALUES (?1, ?2, ?3, ?4)";
+    /// Everything but the id.
+    UPDATE_REGION = "UPDATE identity_regions SET description = ?2, parent_id = ?3, extra = ?4
+        WHERE id = ?1";
+    /// One by id.
+    REGION = "SELECT id, description, parent_id, extra FROM identity_regions WHERE id = ?1";
+    /// All of them, and they are few.
+    REGIONS = "SELECT id, description, parent_id, extra FROM identity_regions ORDER BY id";
+    /// Gone.
+    DELETE_REGION = "DELETE FROM identity_regions WHERE id = ?1";
+}
+
+fn service_of(row: &Row) -> Result<Service, Error> {
+    Ok(Service {
+        id: row.string(0)?,
+        kind: row.string(1)?,
+        name: row.string_opt(2)?,
+        description: row.string_opt(3)?,
+        enabled: row.bool(4)?,
+        extra: object(row.text(5)?)?,
+    })
+}
+
+fn service_values(service: &Service) -> Vec<kilonova_store::Value> {
+    params![
+        &service.id,
+        &service.kind,
+        service.name.clone(),
+        service.description.clone(),
+        service.enabled,
+        text(&service.extra),
+    ]
+    .to_vec()
+}
+
+pub(crate) fn insert_service(tx: &mut Tx<'_>, service: &Service) -> Result<(), Error> {
+    tx.execute(INSERT_SERVICE, &service_values(service)).map(|_| ())
+}
+
+pub(crate) fn update_service(tx: &mut Tx<'_>, service: &Service) -> Result<(), Error> {
+    tx.execute(UPDATE_SERVICE, &service_values(service)).map(|_| ())
+}
+
+pub(crate) fn service(tx: &mut Tx<'_>, id: &str) -> Result<Option<Service>, Error> {
+    tx.row(SERVICE, params![id])?.as_ref().map(service_of).transpose()
+}
+
+pub(crate) fn services(tx: &mut Tx<'_>) -> Result<Vec<Service>, Error> {
+    tx.rows(SERVICES, params![])?.iter().map(service_of).collect()
+}
+
+pub(crate) fn delete_service(tx: &mut Tx<'_>, id: &str) -> Result<bool, Error> {
+    Ok(tx.execute(DELETE_SERVICE, params![id])? > 0)
+}
+
+fn endpoint_of(row: &Row) -> Result<Endpoint, Error> {
+    Ok(Endpoint {
+        id: row.string(0)?,
+        service: row.string(1)?,
+        interface: row.string(2)?,
+        region: row.string_opt(3)?,
+        url: row.string(4)?,
+        enabled: row.bool(5)?,
+        extra: object(row.text(6)?)?,
+    })
+}
+
+fn endpoint_values(endpoint: &Endpoint) -> Vec<kilonova_store::Value> {
+    params![
+        &endpoint.id,
+        &endpoint.service,
+        &endpoint.interface,
+        endpoint.region.clone(),
+        &endpoint.url,
+        endpoint.enabled,
+        text(&endpoint.extra),
+    ]
+    .to_vec()
+}
+
+pub(crate) fn insert_endpoint(tx: &mut Tx<'_>, endpoint: &Endpoint) -> Result<(), Error> {
+    tx.execute(INSERT_ENDPOINT, &endpoint_values(endpoint)).map(|_| ())
+}
+
+pub(crate) fn update_endpoint(tx: &mut Tx<'_>, endpoint: &Endpoint) -> Result<(), Error> {
+    tx.execute(UPDATE_ENDPOINT, &endpoint_values(endpoint)).map(|_| ())
+}
+
+pub(crate) fn endpoint(tx: &mut Tx<'_>, id: &str) -> Result<Option<Endpoint>, Error> {
+    tx.row(ENDPOINT, params![id])?.as_ref().map(endpoint_of).transpose()
+}
+
+pub(crate) fn endpoints(tx: &mut Tx<'_>) -> Result<Vec<Endpoint>, Error> {
+    tx.rows(ENDPOINTS, params![])?.iter().map(endpoint_of).collect()
+}
+
+pub(crate) fn region_is_used(tx: &mut Tx<'_>, region: &str) -> Result<bool, Error> {
+    Ok(tx.row(IN_REGION, params![region])?.is_some())
+}
+
+pub(crate) fn delete_endpoint(tx: &mut Tx<'_>, id: &str) -> Result<bool, Error> {
+    Ok(tx.execute(DELETE_ENDPOINT, params![id])? > 0)
+}
+
+fn region_of(row: &Row) -> Result<Region, Error> {
+    Ok(Region {
+        id: row.string(0)?,
+        description: row.string(1)?,
+        parent: row.string_opt(2)?,
+        extra: object(row.text(3)?)?,
+    })
+}
+
+pub(crate) fn insert_region(tx: &mut Tx<'_>, region: &Region) -> Result<(), Error> {
+    let values =
+        params![&region.id, &region.description, region.parent.clone(), text(&region.extra)];
+    tx.execute(INSERT_REGION, values).map(|_| ())
+}
+
+pub(crate) fn update_region(tx: &mut Tx<'_>, region: &Region) -> Result<(), Error> {
+    let values =
+        params![&region.id, &region.description, region.parent.clone(), text(&region.extra)];
+    tx.execute(UPDATE_REGION, values).map(|_| ())
+}
+
+pub(crate) fn region(tx: &mut Tx<'_>, id: &str) -> Result<Option<Region>, Error> {
+    tx.row(REGION, params![id])?.as_ref().map(region_of).transpose()
+}
+
+pub(crate) fn regions(tx: &mut Tx<'_>) -> Result<Vec<Region>, Error> {
+    tx.rows(REGIONS, params![])?.iter().map(region_of).collect()
+}
+
+pub(crate) fn delete_region(tx: &mut Tx<'_>, id: &str) -> Result<bool, Error> {
+    Ok(tx.execute(DELETE_REGION, params![id])? > 0)
+}

@@ -1,0 +1,91 @@
+//! Groups of users, and who is in them.
+
+use kilonova_store::{Error, Row, Tx, params, statements};
+use serde_json::{Map, Value};
+
+use super::{object, text};
+
+/// A group as it is kept.
+#[derive(Debug, Clone)]
+pub(crate) struct Group {
+    pub id: String,
+    pub name: String,
+    pub description: String,
+    pub extra: Map<String, Value>,
+}
+
+statements! {
+    /// A new group.
+    INSERT = "INSERT INTO identity_groups (id, name, description, extra) VALUES (?1, ?2, ?3, ?4)";
+    /// Everything but the id.
+    UPDATE = "UPDATE identity_groups SET name = ?2, description = ?3, extra = ?4 WHERE id = ?1";
+    /// One by id.
+    BY_ID = "SELECT id, name, description, extra FROM identity_groups WHERE id = ?1";
+    /// All, optionally by name.
+    LIST = "SELECT id, name, description, extra FROM identity_groups
+        WHERE (CAST(?1 AS TEXT) IS NULL OR name = ?1) ORDER BY name";
+    /// Those of a user, optionally by name.
+    OF_USER = "SELECT g.id, g.name, g.description, g.extra FROM identity_memberships m
+        JOIN identity_groups g ON g.id = m.group_id
+        WHERE m.user_id = ?1 AND (CAST(?2 AS TEXT) IS NULL OR g.name = ?2) ORDER BY g.name";
+    /// Gone.
+    DELETE = "DELETE FROM identity_groups WHERE id = ?1";
+    /// A user comes in.
+    JOIN = "INSERT INTO identity_memberships (user_id, group_id) VALUES (?1, ?2)
+        ON CONFLICT (user_id, group_id) DO NOTHING";
+    /// A user leaves.
+    LEAVE = "DELETE FROM identity_memberships WHERE user_id = ?1 AND group_id = ?2";
+    /// Is he in?
+    CONTAINS = "SELECT 1 FROM identity_memberships WHERE user_id = ?1 AND group_id = ?2";
+}
+
+fn read(row: &Row) -> Result<Group, Error> {
+    Ok(Group {
+        id: row.string(0)?,
+        name: row.string(1)?,
+        description: row.string(2)?,
+        extra: object(row.text(3)?)?,
+    })
+}
+
+pub(crate) fn insert(tx: &mut Tx<'_>, group: &Group) -> Result<(), Error> {
+    let values = params![&group.id, &group.name, &group.description, text(&group.extra)];
+    tx.execute(INSERT, values).map(|_| ())
+}
+
+pub(crate) fn update(tx: &mut Tx<'_>, group: &Group) -> Result<(), Error> {
+    let values = params![&group.id, &group.name, &group.description, text(&group.extra)];
+    tx.execute(UPDATE, values).map(|_| ())
+}
+
+pub(crate) fn by_id(tx: &mut Tx<'_>, id: &str) -> Result<Option<Group>, Error> {
+    tx.row(BY_ID, params![id])?.as_ref().map(read).transpose()
+}
+
+pub(crate) fn list(tx: &mut Tx<'_>, name: Option<&str>) -> Result<Vec<Group>, Error> {
+    tx.rows(LIST, params![name])?.iter().map(read).collect()
+}
+
+pub(crate) fn of_user(
+    tx: &mut Tx<'_>,
+    user: &str,
+    name: Option<&str>,
+) -> Result<Vec<Group>, Error> {
+    tx.rows(OF_USER, params![user, name])?.iter().map(read).collect()
+}
+
+pub(crate) fn delete(tx: &mut Tx<'_>, id: &str) -> Result<bool, Error> {
+    Ok(tx.execute(DELETE, params![id])? > 0)
+}
+
+pub(crate) fn join(tx: &mut Tx<'_>, user: &str, group: &str) -> Result<(), Error> {
+    tx.execute(JOIN, params![user, group]).map(|_| ())
+}
+
+pub(crate) fn leave(tx: &mut Tx<'_>, user: &str, group: &str) -> Result<bool, Error> {
+    Ok(tx.execute(LEAVE, params![user, group])? > 0)
+}
+
+pub(crate) fn contains(tx: &mut Tx<'_>, user: &str, group: &str) -> Result<bool, Error> {
+    Ok(tx.row(CONTAINS, params![user, group])?.is_some())
+}

@@ -1,0 +1,112 @@
+//! Trusts: a user lets another act for him, on one project, with some of his roles.
+
+use kilonova_store::{Error, Row, Tx, params, statements};
+use serde_json::{Map, Value};
+
+use super::{object, text};
+
+/// A trust as it is kept, without its roles.
+#[derive(Debug, Clone)]
+pub(crate) struct Trust {
+    pub id: String,
+    pub trustor: String,
+    pub trustee: String,
+    pub project: Option<String>,
+    /// The trust that this one passes on.
+    pub parent: Option<String>,
+    pub impersonation: bool,
+    pub remaining_uses: Option<i64>,
+    pub expires_at: Option<i64>,
+    pub redelegation_count: i64,
+    pub extra: Map<String, Value>,
+}
+
+statements! {
+    /// A new trust.
+    INSERT = "INSERT INTO identity_trusts (id, trustor_id, trustee_id, project_id, parent_id,
+        impersonation, remaining_uses, expires_at, redelegation_count, extra)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+    /// A role of it.
+    INSERT_ROLE = "INSERT INTO identity_trust_roles (trust_id, role_id) VALUES (?1, ?2)
+        ON CONFLICT (trust_id, role_id) DO NOTHING";
+    /// One by id.
+    BY_ID = "SELECT id, trustor_id, trustee_id, project_id, parent_id, impersonation,
+        remaining_uses, expires_at, redelegation_count, extra FROM identity_trusts WHERE id = ?1";
+    /// All.
+    ALL = "SELECT id, trustor_id, trustee_id, project_id, parent_id, impersonation,
+        remaining_uses, expires_at, redelegation_count, extra FROM identity_trusts ORDER BY id";
+    /// Those that a user gave.
+    OF_TRUSTOR = "SELECT id, trustor_id, trustee_id, project_id, parent_id, impersonation,
+        remaining_uses, expires_at, redelegation_count, extra FROM identity_trusts
+        WHERE trustor_id = ?1 ORDER BY id";
+    /// Those that a user was given.
+    OF_TRUSTEE = "SELECT id, trustor_id, trustee_id, project_id, parent_id, impersonation,
+        remaining_uses, expires_at, redelegation_count, extra FROM identity_trusts
+        WHERE trustee_id = ?1 ORDER BY id";
+    /// One use less, if there is one.
+    CONSUME = "UPDATE identity_trusts SET remaining_uses = remaining_uses - 1
+        WHERE id = ?1 AND remaining_uses > 0";
+    /// Gone, with those that pass it on.
+    DELETE = "DELETE FROM identity_trusts WHERE id = ?1";
+}
+
+fn read(row: &Row) -> Result<Trust, Error> {
+    Ok(Trust {
+        id: row.string(0)?,
+        trustor: row.string(1)?,
+        trustee: row.string(2)?,
+        project: row.string_opt(3)?,
+        parent: row.string_opt(4)?,
+        impersonation: row.bool(5)?,
+        remaining_uses: row.int_opt(6)?,
+        expires_at: row.int_opt(7)?,
+        redelegation_count: row.int(8)?,
+        extra: object(row.text(9)?)?,
+    })
+}
+
+pub(crate) fn insert(tx: &mut Tx<'_>, trust: &Trust, roles: &[String]) -> Result<(), Error> {
+    tx.execute(
+        INSERT,
+        params![
+            &trust.id,
+            &trust.trustor,
+            &trust.trustee,
+            trust.project.clone(),
+            trust.parent.clone(),
+            trust.impersonation,
+            trust.remaining_uses,
+            trust.expires_at,
+            trust.redelegation_count,
+            text(&trust.extra),
+        ],
+    )?;
+    for role in roles {
+        tx.execute(INSERT_ROLE, params![&trust.id, role])?;
+    }
+    Ok(())
+}
+
+pub(crate) fn by_id(tx: &mut Tx<'_>, id: &str) -> Result<Option<Trust>, Error> {
+    tx.row(BY_ID, params![id])?.as_ref().map(read).transpose()
+}
+
+pub(crate) fn all(tx: &mut Tx<'_>) -> Result<Vec<Trust>, Error> {
+    tx.rows(ALL, params![])?.iter().map(read).collect()
+}
+
+pub(crate) fn of_trustor(tx: &mut Tx<'_>, user: &str) -> Result<Vec<Trust>, Error> {
+    tx.rows(OF_TRUSTOR, params![user])?.iter().map(read).collect()
+}
+
+pub(crate) fn of_trustee(tx: &mut Tx<'_>, user: &str) -> Result<Vec<Trust>, Error> {
+    tx.rows(OF_TRUSTEE, params![user])?.iter().map(read).collect()
+}
+
+pub(crate) fn consume(tx: &mut Tx<'_>, id: &str) -> Result<bool, Error> {
+    Ok(tx.execute(CONSUME, params![id])? > 0)
+}
+
+pub(crate) fn delete(tx: &mut Tx<'_>, id: &str) -> Result<bool, Error> {
+    Ok(tx.execute(DELETE, params![id])? > 0)
+}
