@@ -24,7 +24,8 @@
 //! `deployables.function_id` is the function of the bitstream, as its image says it.
 //!
 //! `awaits_word` is the generation of its host's documents with which the host was told that a handle of
-//! an instance elsewhere is given up. The handle is dirty until the host asks for what comes after it.
+//! an instance elsewhere is given up. The handle is dirty until that host (`awaits_host`) asks for what
+//! comes after it.
 //! `arqs.asked_at` is when some controller last asked the other Nova about a request's instance.
 //! `request_makers` has a row for each project that made requests: writing it puts two calls of one
 //! project in order, so that both count against its limit.
@@ -38,7 +39,14 @@ use kilonova_store::Migration;
 pub const MIGRATIONS: &[Migration] = &[
     Migration { name: "accelerator-001-ledger", sql: LEDGER },
     Migration { name: "accelerator-002-instances-elsewhere", sql: ELSEWHERE },
+    Migration { name: "accelerator-003-hosts-to-speak", sql: SPEAKERS },
 ];
+
+const SPEAKERS: &str = "
+ALTER TABLE attach_handles ADD COLUMN awaits_host TEXT;
+CREATE INDEX attach_handles_speaker ON attach_handles (awaits_host, awaits_word)
+    WHERE awaits_host IS NOT NULL;
+";
 
 const ELSEWHERE: &str = "
 ALTER TABLE attach_handles ADD COLUMN awaits_word BIGINT;

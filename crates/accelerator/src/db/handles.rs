@@ -118,11 +118,11 @@ statements! {
         WHERE h.arq_id = ?1";
     /// The handle of a request is nobody's, and not free before its host has spoken again.
     AWAIT_WORD = "UPDATE attach_handles SET state = 'dirty', arq_id = NULL, awaits_word = ?2,
-        updated_at = ?3 WHERE arq_id = ?1";
+        awaits_host = ?4, updated_at = ?3 WHERE arq_id = ?1";
     /// Handles of a host that wait for its word on a generation, or on one before it.
     AWAITING = "SELECT h.id, p.provider_id, d.host, d.card, d.mixed FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
-        WHERE h.awaits_word IS NOT NULL AND h.awaits_word <= ?2 AND d.host = ?1";
+        WHERE h.awaits_host = ?1 AND h.awaits_word <= ?2";
     /// Those of a device.
     AWAITING_OF_DEVICE = "SELECT h.id, p.provider_id, d.host, d.card, d.mixed FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
@@ -136,7 +136,8 @@ statements! {
     /// One that waited and is no longer there goes.
     DROP_HEARD = "DELETE FROM attach_handles WHERE id = ?1 AND awaits_word IS NOT NULL AND present = 0";
     /// One that waited is free.
-    HEARD = "UPDATE attach_handles SET state = 'free', awaits_word = NULL, updated_at = ?2
+    HEARD = "UPDATE attach_handles SET state = 'free', awaits_word = NULL,
+        awaits_host = NULL, updated_at = ?2
         WHERE id = ?1 AND awaits_word IS NOT NULL";
     /// A new, free handle.
     INSERT = "INSERT INTO attach_handles (uuid, deployable_id, attach_type, address, mdev_type,

@@ -51,7 +51,7 @@ pub(crate) fn give_up(
         None => None,
     };
     let Some(generation) = told else { return Ok(handles::give_back(tx, arq, now)?) };
-    tx.execute(handles::AWAIT_WORD, params![arq, generation, now])?;
+    tx.execute(handles::AWAIT_WORD, params![arq, generation, now, host])?;
     withhold(tx, world, provider)
 }
 
