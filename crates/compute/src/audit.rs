@@ -10,7 +10,7 @@ use kilonova_wire::time::now_micros;
 use crate::db::counted;
 
 /// Rules across services.
-const ACROSS: &[(&str, &str)] = &[
+pub(crate) const ACROSS: &[(&str, &str)] = &[
     (
         "every consumer of ours is a server that exists",
         "SELECT c.id FROM consumers c LEFT JOIN servers s ON s.id = c.id

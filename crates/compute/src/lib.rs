@@ -24,9 +24,16 @@ pub use state::Compute;
 pub const MIGRATIONS: [&[kilonova_store::Migration]; 2] =
     [db::migrations_resources::RESOURCES, db::migrations_servers::SERVERS];
 
+/// Statements that are put together when they are needed, by name, as examples.
+pub fn built_statements() -> Vec<(String, String)> {
+    db::servers::listing::examples()
+}
+
 /// Every statement of the service, to be prepared on both databases in a test.
 pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
     vec![
+        audit::ACROSS,
+        &[db::counted::AUDIT],
         db::aggregates::STATEMENTS,
         db::census::STATEMENTS,
         db::clock::STATEMENTS,

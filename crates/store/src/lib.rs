@@ -44,15 +44,24 @@ macro_rules! params {
 ///     /// One row by key.
 ///     SETTING = "SELECT value FROM settings WHERE name = ?1";
 /// }
-/// assert_eq!(STATEMENTS[0].0, "SETTING");
+/// assert!(STATEMENTS[0].0.ends_with("::SETTING"));
 /// ```
+///
+/// `({})` in a statement stands for a list of parameters, which [`listed`] fills in.
 #[macro_export]
 macro_rules! statements {
     ($($(#[$doc:meta])* $name:ident = $sql:expr;)*) => {
         $($(#[$doc])* pub const $name: &str = $sql;)*
         /// Every statement of this module with its name.
-        pub const STATEMENTS: &[(&str, &str)] = &[$((stringify!($name), $name)),*];
+        pub const STATEMENTS: &[(&str, &str)] =
+            &[$((concat!(module_path!(), "::", stringify!($name)), $name)),*];
     };
+}
+
+/// A statement whose list of parameters, `({})`, has so many places: `(?1, ?2, ?3)`.
+pub fn listed(sql: &str, places: usize) -> String {
+    let places: Vec<String> = (1..=places).map(|place| format!("?{place}")).collect();
+    sql.replace("({})", &format!("({})", places.join(", ")))
 }
 
 /// A handle to the database; cheap to clone.
@@ -200,7 +209,8 @@ impl Store {
     ) -> Vec<String> {
         let mut refused = Vec::new();
         for (name, sql) in statements {
-            let answer = self.read(move |tx| tx.prepare(sql)).await;
+            let sql = listed(sql, 3);
+            let answer = self.read(move |tx| tx.prepare(&sql)).await;
             if let Err(error) = answer {
                 refused.push(format!("{name}: {error}"));
             }

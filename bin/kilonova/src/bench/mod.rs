@@ -13,6 +13,7 @@ mod density;
 mod growth;
 mod load;
 mod mixed;
+mod no_room;
 pub mod placement;
 mod process;
 mod progress;
@@ -33,6 +34,8 @@ pub enum Piece {
     Density,
     /// The control plane with the hosts in a process of their own.
     Apart,
+    /// Boots that find no room, alone and beside others that fit.
+    NoRoom,
 }
 
 /// How much of it.
@@ -72,6 +75,9 @@ pub async fn run(directory: &Path, size: &Size<'_>) -> Result<Vec<Table>, Failur
     let mut tables = Vec::new();
     if size.pieces.contains(&Piece::Density) {
         tables.push(density::run(directory, size, store).await?);
+    }
+    if size.pieces.contains(&Piece::NoRoom) && has_time("boots that find no room") {
+        tables.push(no_room::run(directory, size, store).await?);
     }
     if size.pieces.contains(&Piece::Apart) && has_time("the control plane alone") {
         let hosts = size.hosts.iter().copied().filter(|hosts| *hosts <= 1000).max();

@@ -51,7 +51,7 @@ fn size(options: &Bench) -> Size<'_> {
     let quick = |usual: usize, quick: usize| if options.quick { quick } else { usual };
     let mut pieces = match (options.only.is_empty(), &options.database) {
         (false, _) => options.only.clone(),
-        (true, None) => vec![Piece::Growth, Piece::Density, Piece::Apart],
+        (true, None) => vec![Piece::Growth, Piece::Density, Piece::NoRoom, Piece::Apart],
         (true, Some(_)) => vec![Piece::Growth],
     };
     let mut hosts = match (options.hosts.is_empty(), &options.database) {

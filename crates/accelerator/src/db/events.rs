@@ -26,7 +26,7 @@ statements! {
     /// Takes what is due, and makes it due again later in case this process dies on the way.
     TAKE = "UPDATE nova_events SET attempts = attempts + 1, due_at = ?2
         WHERE due_at <= ?1 AND batch IN
-            (SELECT batch FROM nova_events WHERE due_at <= ?1 ORDER BY id LIMIT 100)
+            (SELECT batch FROM nova_events WHERE due_at <= ?1 ORDER BY due_at, id LIMIT 100)
         RETURNING id, batch, server_id, arq_id, status, attempts, created_at";
     /// Another try at a moment.
     LATER = "UPDATE nova_events SET due_at = ?2 WHERE batch = ?1";

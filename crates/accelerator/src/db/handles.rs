@@ -58,8 +58,9 @@ statements! {
     /// The mixed cards that a consumer holds something of, or left something dirty on.
     CARDS_OF_CONSUMER = "SELECT DISTINCT d.host, d.card FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
-        WHERE d.mixed = 1 AND (h.dirty_of = ?1
-          OR h.arq_id IN (SELECT uuid FROM arqs WHERE consumer_id = ?1))";
+        WHERE d.mixed = 1 AND h.id IN (SELECT id FROM attach_handles WHERE dirty_of = ?1
+          UNION SELECT o.id FROM arqs a JOIN attach_handles o ON o.arq_id = a.uuid
+            WHERE a.consumer_id = ?1)";
     /// The providers of a card.
     OF_CARD = "SELECT p.provider_id FROM deployables p JOIN devices d ON d.id = p.device_id
         WHERE d.host = ?1 AND d.card = ?2 ORDER BY p.provider_id";

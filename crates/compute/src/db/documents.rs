@@ -5,12 +5,14 @@ use std::collections::BTreeSet;
 
 use kilonova_ids::ServerId;
 use kilonova_node_api::{Batch, Desired, Document, Filters};
-use kilonova_store::{Row, Tx, Value, params};
+use kilonova_store::{Row, Tx, Value, listed, params};
 
 use super::servers::shape;
 use crate::Error;
 
 kilonova_store::statements! {
+    /// The hosts that are told something of these servers.
+    HOSTS_OF = "SELECT DISTINCT host FROM documents WHERE server_id IN ({})";
     /// The next generation of a host.
     NEXT = "UPDATE hosts SET generation = generation + 1 WHERE host = ?1 RETURNING generation";
     /// The newest generation of a host, and whether it has not answered something since another.
@@ -138,11 +140,7 @@ pub fn hosts_of(tx: &mut Tx<'_>, servers: &BTreeSet<ServerId>) -> Result<BTreeSe
     let servers: Vec<&ServerId> = servers.iter().collect();
     let mut hosts = BTreeSet::new();
     for some in servers.chunks(100) {
-        let places: Vec<String> = (1..=some.len()).map(|place| format!("?{place}")).collect();
-        let sql = format!(
-            "SELECT DISTINCT host FROM documents WHERE server_id IN ({})",
-            places.join(", ")
-        );
+        let sql = listed(HOSTS_OF, some.len());
         let values: Vec<Value> = some.iter().map(|id| Value::from(**id)).collect();
         for row in tx.rows(&sql, &values)? {
             hosts.insert(row.string(0)?);

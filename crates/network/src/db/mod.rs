@@ -24,6 +24,9 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         groups::STATEMENTS,
         quotas::STATEMENTS,
         changes::STATEMENTS,
+        crate::ledger::AUDIT,
+        crate::ledger::HOSTS,
+        crate::ledger::SHOW,
     ]
 }
 

@@ -73,7 +73,7 @@ statements! {
     SERVERS_AT = "SELECT DISTINCT p.server_id FROM port_addresses a JOIN ports p ON p.id = a.port_id
         WHERE p.server_id IS NOT NULL AND a.address LIKE ?1 ESCAPE '\\'";
     /// Ports of a network, some.
-    ON_NETWORK = "SELECT id FROM ports WHERE network_id = ?1 ORDER BY seq LIMIT 10";
+    ON_NETWORK = "SELECT id FROM ports WHERE network_id = ?1 ORDER BY mac LIMIT 10";
     /// A port that has a security group.
     WITH_GROUP = "SELECT port_id FROM port_groups WHERE group_id = ?1 LIMIT 1";
     /// The addresses in use, from one to another.

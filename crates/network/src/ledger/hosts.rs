@@ -6,15 +6,39 @@ use kilonova_ids::{SecurityGroupId, ServerId};
 use kilonova_node_api::{
     Direction, Filters, Group, Members, Pair, PortFilter, Prefix, Remote, Rule,
 };
-use kilonova_store::{Row, Tx, Value};
+use kilonova_store::{Row, Tx, Value, listed, statements};
 use serde_json::Value as Json;
 
-use super::show::{MOST, places, shape};
+use super::show::{MOST, shape};
 use crate::Error;
 use crate::app::rules::protocol_number;
 use crate::db::changes;
 pub use crate::db::changes::Change;
 use crate::record::Body;
+
+statements! {
+    /// Groups with a rule that names one of these.
+    NAMING = "SELECT DISTINCT security_group_id FROM security_group_rules
+        WHERE remote_group_id IN ({})";
+    /// Servers with a port in one of these groups.
+    HAVING = "SELECT DISTINCT p.server_id FROM port_groups g JOIN ports p ON p.id = g.port_id
+        WHERE g.group_id IN ({}) AND p.server_id IS NOT NULL";
+    /// Ports of servers.
+    PORTS = "SELECT id, body FROM ports WHERE server_id IN ({}) ORDER BY seq";
+    /// Rules of groups.
+    RULES = "SELECT security_group_id, body FROM security_group_rules
+        WHERE security_group_id IN ({}) ORDER BY seq";
+    /// Addresses of the members of groups.
+    MEMBERS = "SELECT g.group_id, a.address, CASE
+            WHEN p.body LIKE '%\"allowed_address_pairs\":[]%' THEN NULL ELSE p.body END
+        FROM port_groups g JOIN ports p ON p.id = g.port_id
+        JOIN port_addresses a ON a.port_id = p.id WHERE g.group_id IN ({}) ORDER BY a.address";
+    /// The server of a port.
+    OF_PORT = "SELECT server_id FROM ports WHERE id IN ({}) AND server_id IS NOT NULL";
+    /// Servers on a network.
+    ON_NETWORK = "SELECT DISTINCT server_id FROM ports WHERE network_id IN ({})
+        AND server_id IS NOT NULL";
+}
 
 /// Whether something has changed that hosts have not been told of.
 ///
@@ -39,7 +63,7 @@ fn over(tx: &mut Tx<'_>, sql: &str, ids: &BTreeSet<String>) -> Result<Vec<Row>, 
     let ids: Vec<&String> = ids.iter().collect();
     let mut rows = Vec::new();
     for some in ids.chunks(MOST) {
-        let sql = sql.replace("{}", &places(some.len()));
+        let sql = listed(sql, some.len());
         let values: Vec<Value> = some.iter().map(|id| Value::from(*id)).collect();
         rows.extend(tx.rows(&sql, &values)?);
     }
@@ -63,14 +87,10 @@ pub fn filtered_otherwise(
             Change::Port(_) | Change::Network(_) => false,
         };
     }
-    let naming = "SELECT DISTINCT security_group_id FROM security_group_rules
-        WHERE remote_group_id IN ({})";
-    for row in over(tx, naming, &named)? {
+    for row in over(tx, NAMING, &named)? {
         groups.insert(row.string(0)?);
     }
-    let having = "SELECT DISTINCT p.server_id FROM port_groups g JOIN ports p ON p.id = g.port_id
-        WHERE g.group_id IN ({}) AND p.server_id IS NOT NULL";
-    let mut found = servers(&over(tx, having, &groups)?)?;
+    let mut found = servers(&over(tx, HAVING, &groups)?)?;
     for change in changes {
         if matches!(change, Change::Port(_)) {
             found.extend(connected_otherwise(tx, *change)?);
@@ -82,15 +102,8 @@ pub fn filtered_otherwise(
 /// The servers whose guests may be connected otherwise now.
 pub fn connected_otherwise(tx: &mut Tx<'_>, change: Change) -> Result<BTreeSet<ServerId>, Error> {
     let (sql, id) = match change {
-        Change::Port(id) => (
-            "SELECT server_id FROM ports WHERE id IN ({}) AND server_id IS NOT NULL",
-            id.to_string(),
-        ),
-        Change::Network(id) => (
-            "SELECT DISTINCT server_id FROM ports WHERE network_id IN ({})
-             AND server_id IS NOT NULL",
-            id.to_string(),
-        ),
+        Change::Port(id) => (OF_PORT, id.to_string()),
+        Change::Network(id) => (ON_NETWORK, id.to_string()),
         Change::Rules(_) | Change::Members(_) => return Ok(BTreeSet::new()),
     };
     servers(&over(tx, sql, &BTreeSet::from([id]))?)
@@ -100,18 +113,15 @@ pub fn connected_otherwise(tx: &mut Tx<'_>, change: Change) -> Result<BTreeSet<S
 pub fn filters(tx: &mut Tx<'_>, of: &[ServerId]) -> Result<Filters, Error> {
     let of: BTreeSet<String> = of.iter().map(ServerId::to_string).collect();
     let mut filters = Filters::default();
-    let ports = "SELECT id, body FROM ports WHERE server_id IN ({}) ORDER BY seq";
-    for row in over(tx, ports, &of)? {
+    for row in over(tx, PORTS, &of)? {
         filters.ports.push(port(&row)?);
     }
     let groups: BTreeSet<SecurityGroupId> =
         filters.ports.iter().flat_map(|port| port.groups.iter().copied()).collect();
     filters.groups = groups.iter().map(|id| Group { id: *id, rules: Vec::new() }).collect();
     let ids: BTreeSet<String> = groups.iter().map(SecurityGroupId::to_string).collect();
-    let rules = "SELECT security_group_id, body FROM security_group_rules
-        WHERE security_group_id IN ({}) ORDER BY seq";
     let mut named = BTreeSet::new();
-    for row in over(tx, rules, &ids)? {
+    for row in over(tx, RULES, &ids)? {
         let id: SecurityGroupId = row.id(0)?;
         let rule = rule(&serde_json::from_str(row.text(1)?).map_err(shape)?)?;
         if let Some(Remote::Group(remote)) = rule.remote {
@@ -124,11 +134,7 @@ pub fn filters(tx: &mut Tx<'_>, of: &[ServerId]) -> Result<Filters, Error> {
     filters.members =
         named.iter().map(|id| Members { group: *id, addresses: Vec::new() }).collect();
     let named: BTreeSet<String> = named.iter().map(SecurityGroupId::to_string).collect();
-    let members = "SELECT g.group_id, a.address, CASE
-            WHEN p.body LIKE '%\"allowed_address_pairs\":[]%' THEN NULL ELSE p.body END
-        FROM port_groups g JOIN ports p ON p.id = g.port_id
-        JOIN port_addresses a ON a.port_id = p.id WHERE g.group_id IN ({}) ORDER BY a.address";
-    for row in over(tx, members, &named)? {
+    for row in over(tx, MEMBERS, &named)? {
         let id: SecurityGroupId = row.id(0)?;
         let Some(members) = filters.members.iter_mut().find(|one| one.group == id) else {
             continue;

@@ -16,12 +16,14 @@ mod show;
 
 pub use attach::{Attach, Nic, attach, bind, detach, leave, set_device};
 pub use audit::AUDIT;
+pub(crate) use hosts::STATEMENTS as HOSTS;
 pub use hosts::{
     Change, connected_otherwise, filtered_otherwise, filters, has_changed, put_back, take_changes,
 };
 pub use look::{
     NetworkFacts, PortFacts, available, check_quota, groups_by_name, network, port, set_groups,
 };
+pub(crate) use show::STATEMENTS as SHOW;
 pub use show::{
     Fixed, GroupFacts, ServerPort, at_address, group_names, group_views, of_server, of_servers,
 };

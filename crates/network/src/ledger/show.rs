@@ -4,13 +4,27 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use kilonova_ids::{ArqId, NetworkId, PortId, SecurityGroupId, ServerId, SubnetId};
-use kilonova_store::{Row, Tx, Value, params};
+use kilonova_store::{Row, Tx, Value, listed, params, statements};
 use serde_json::Value as Json;
 
 use crate::Error;
 use crate::address::Cidr;
 use crate::db;
 use crate::record::Body;
+
+statements! {
+    /// Ports of servers with all that is shown of them.
+    OF_SERVERS = "SELECT p.server_id, p.id, p.mac, p.host, p.tag, p.made_for, p.arq_id, p.body,
+             n.id, n.body, a.address, s.id, s.body, d.mac, b.address FROM ports p
+             JOIN networks n ON n.id = p.network_id
+             LEFT JOIN port_addresses a ON a.port_id = p.id
+             LEFT JOIN subnets s ON s.id = a.subnet_id
+             LEFT JOIN ports d ON d.id = n.dhcp_port
+             LEFT JOIN port_addresses b ON b.port_id = d.id AND b.subnet_id = s.id
+             WHERE p.server_id IN ({}) ORDER BY p.server_id, p.ordinal, p.seq, a.ordinal";
+    /// Groups by their ids.
+    GROUPS = "SELECT id, body, project_id FROM security_groups WHERE id IN ({}) ORDER BY seq";
+}
 
 /// Servers in one query.
 pub(super) const MOST: usize = 100;
@@ -108,17 +122,7 @@ pub fn of_servers(tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<Vec<ServerPor
     let mut ports: Vec<ServerPort> = Vec::new();
     let mut read: HashMap<String, Body> = HashMap::new();
     for some in servers.chunks(MOST) {
-        let sql = format!(
-            "SELECT p.server_id, p.id, p.mac, p.host, p.tag, p.made_for, p.arq_id, p.body,
-             n.id, n.body, a.address, s.id, s.body, d.mac, b.address FROM ports p
-             JOIN networks n ON n.id = p.network_id
-             LEFT JOIN port_addresses a ON a.port_id = p.id
-             LEFT JOIN subnets s ON s.id = a.subnet_id
-             LEFT JOIN ports d ON d.id = n.dhcp_port
-             LEFT JOIN port_addresses b ON b.port_id = d.id AND b.subnet_id = s.id
-             WHERE p.server_id IN ({}) ORDER BY p.server_id, p.ordinal, p.seq, a.ordinal",
-            places(some.len())
-        );
+        let sql = listed(OF_SERVERS, some.len());
         let values: Vec<Value> = some.iter().map(|id| Value::from(*id)).collect();
         for row in tx.rows(&sql, &values)? {
             let id: PortId = row.id(1)?;
@@ -131,10 +135,6 @@ pub fn of_servers(tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<Vec<ServerPor
         }
     }
     Ok(ports)
-}
-
-pub(super) fn places(count: usize) -> String {
-    (1..=count).map(|place| format!("?{place}")).collect::<Vec<_>>().join(", ")
 }
 
 pub(super) fn shape(what: impl std::fmt::Display) -> Error {
@@ -217,10 +217,7 @@ pub struct GroupFacts {
 pub fn group_views(tx: &mut Tx<'_>, ids: &[String]) -> Result<Vec<GroupFacts>, Error> {
     let mut found = Vec::new();
     for some in ids.chunks(MOST) {
-        let sql = format!(
-            "SELECT id, body, project_id FROM security_groups WHERE id IN ({}) ORDER BY seq",
-            places(some.len())
-        );
+        let sql = listed(GROUPS, some.len());
         let values: Vec<Value> = some.iter().map(Value::from).collect();
         for row in tx.rows(&sql, &values)? {
             let body: Body = serde_json::from_str(row.text(1)?).map_err(shape)?;

@@ -26,5 +26,6 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         providers::STATEMENTS,
         traits::STATEMENTS,
         trees::STATEMENTS,
+        crate::AUDIT,
     ]
 }

@@ -172,6 +172,23 @@ fn statement(listing: &Listing, after: Option<&[Value]>, limit: i64) -> Text {
     text
 }
 
+/// Lists as users ask for them, by name: for a test of their plans.
+pub(crate) fn examples() -> Vec<(String, String)> {
+    let mut examples = Vec::new();
+    for (kind, which) in [("LIVE", Which::Live), ("DELETED", Which::Deleted), ("BOTH", Which::Both)]
+    {
+        let project = Condition::Is("project_id", Value::Null);
+        for (whose, conditions) in [("ALL", Vec::new()), ("OF_PROJECT", vec![project])] {
+            let listing = Listing { which, conditions, order: Vec::new() };
+            let name = format!("{}::{kind}_{whose}", module_path!());
+            let next = statement(&listing, Some(&[Value::Null]), 1).sql;
+            examples.push((format!("{name}_NEXT"), next));
+            examples.push((name, statement(&listing, None, 1).sql));
+        }
+    }
+    examples
+}
+
 /// Up to `limit` servers of a list, from after a place on.
 ///
 /// # Errors

@@ -1,0 +1,29 @@
+//! `EXPLAIN QUERY PLAN`, whose words are those of https://sqlite.org/eqp.html.
+
+use kilonova_store::{Error, Store, Value};
+
+use crate::{Walk, aliases, parameters};
+
+pub(crate) async fn walks(store: &Store, sql: &str) -> Result<Vec<Walk>, Error> {
+    let names = aliases::of(sql, &crate::tables(store).await?);
+    let explain = format!("EXPLAIN QUERY PLAN {sql}");
+    let nothing = vec![Value::Null; parameters(sql)];
+    let steps: Vec<String> = store
+        .read(move |tx| {
+            tx.rows(&explain, &nothing)?
+                .iter()
+                .map(|row| row.string(3))
+                .collect::<Result<_, Error>>()
+        })
+        .await?;
+    let walk = |step: String| {
+        let mut words = step.split_whitespace();
+        let (verb, name) = (words.next()?, words.next()?);
+        // `SEARCH` without an index is how the greatest of a column is found.
+        let is_walk = verb == "SCAN"
+            || (verb == "SEARCH" && (!step.contains(" USING ") || step.contains(" AUTOMATIC ")));
+        let table = names.get(name).cloned();
+        is_walk.then_some(Walk { table: table?, step })
+    };
+    Ok(steps.into_iter().filter_map(walk).collect())
+}

@@ -1,0 +1,121 @@
+//! The tables that stay small, and the statements that may walk one that does not, each with why.
+
+/// Tables whose size the operator decides, or that have a row for each host at most. All others grow
+/// with what tenants do.
+pub const SMALL: &[(&str, &[&str])] = &[
+    ("one row", &["change_log_start", "enroll_authority"]),
+    (
+        "what an administrator makes by hand",
+        &[
+            "aggregates",
+            "device_profiles",
+            "enroll_tokens",
+            "flavor_access",
+            "flavors",
+            "identity_implied_roles",
+            "identity_roles",
+            "quota_classes",
+            "resource_classes",
+            "traits",
+        ],
+    ),
+    (
+        "a few rows for each host",
+        &["aggregate_hosts", "enroll_certificates", "host_reports", "hosts", "machines"],
+    ),
+    ("a row for each version", &["schema_migrations"]),
+];
+
+/// Statements that walk a growing table, and the table: by the reason.
+pub const WALKS: &[(&str, &[(&str, &str)])] = &[
+    (
+        "read whole, once, when a process starts",
+        &[
+            ("placement::db::providers::ALL", "resource_providers"),
+            ("placement::db::trees::ALL_AGGREGATES", "provider_aggregates"),
+            ("placement::db::trees::ALL_INVENTORIES", "inventories"),
+            ("placement::db::trees::ALL_TRAITS", "provider_traits"),
+            ("image::db::images::FILES", "images"),
+        ],
+    ),
+    (
+        "a page in the order of an index, which ends with its limit; a filter makes it look at more",
+        &[
+            ("accelerator::db::changes::LIST", "handle_changes"),
+            ("accelerator::db::orders::LIST", "device_orders"),
+            ("accelerator::ledger::excluded::MIXED_CARDS", "devices"),
+            ("compute::db::server_groups::PAGE", "server_groups"),
+            ("compute::db::servers::listing::BOTH_ALL", "deleted_servers"),
+            ("compute::db::servers::listing::BOTH_ALL", "servers"),
+            ("compute::db::servers::listing::DELETED_ALL", "deleted_servers"),
+            ("compute::db::servers::listing::LIVE_ALL", "servers"),
+            ("image::db::images::LIST", "images"),
+            ("placement::db::changes::OLD", "change_log"),
+        ],
+    ),
+    (
+        "a list without pages, as upstream's API has it; in a read, and the answer is as large",
+        &[
+            ("accelerator::db::arqs::LIST", "arqs"),
+            ("accelerator::db::attributes::LIST", "attributes"),
+            ("accelerator::db::deployables::LIST", "deployables"),
+            ("accelerator::db::devices::LIST", "devices"),
+            ("compute::db::server_groups::MEMBERS_OF_ALL", "servers"),
+            ("identity::db::assignments::LIST", "identity_assignments"),
+            ("identity::db::projects::LIST", "identity_projects"),
+            ("identity::db::users::LIST", "identity_users"),
+            ("image::db::images::PUBLIC", "images"),
+            ("network::db::groups::LIST", "security_groups"),
+            ("network::db::groups::LIST_RULES", "security_group_rules"),
+            ("network::db::groups::LIST_RULES", "security_groups"),
+            ("network::db::networks::LIST", "networks"),
+            ("network::db::ports::LIST", "ports"),
+            ("network::db::quotas::ALL", "network_quotas"),
+            ("network::db::subnets::LIST", "subnets"),
+        ],
+    ),
+    (
+        "counts and times of everything, which operators ask for; in a read",
+        &[
+            ("accelerator::ledger::census::DEVICES", "devices"),
+            ("accelerator::ledger::census::HANDLES", "attach_handles"),
+            ("accelerator::ledger::census::OUTBOX", "nova_events"),
+            ("accelerator::ledger::census::REQUESTS", "arqs"),
+            ("accelerator::ledger::health::DEVICES", "devices"),
+            ("accelerator::ledger::health::SERVERS", "devices"),
+            ("compute::db::census::SERVERS", "servers"),
+            ("compute::db::clock::NEWEST", "operations"),
+            ("compute::db::clock::NEWEST", "servers"),
+            ("compute::db::usage::ON_HOSTS", "servers"),
+        ],
+    ),
+    (
+        "the index has only what is under way, or waits",
+        &[
+            ("accelerator::db::parked::IDLE", "attach_handles"),
+            ("flow::statements::OPEN_BY_KIND", "operations"),
+            ("flow::statements::OPEN_SINCE", "operations"),
+            ("network::db::changes::ANY", "network_changes"),
+            ("network::db::changes::TAKE", "network_changes"),
+        ],
+    ),
+    (
+        "an administrator makes a network, or asks for all traits",
+        &[
+            ("network::db::networks::SEGMENTS", "networks"),
+            ("placement::db::traits::ASSOCIATED", "provider_traits"),
+        ],
+    ),
+    (
+        "addresses are compared by a part of them, which no index finds; in a read",
+        &[("network::db::ports::SERVERS_AT", "port_addresses")],
+    ),
+    (
+        "the greatest key, at the end of the table",
+        &[("placement::db::changes::LAST", "change_log")],
+    ),
+    (
+        "an index serves it: PostgreSQL without statistics takes a device for one of hundreds of parts",
+        &[("accelerator::db::orders::OTHERS_ON_DEVICE", "attach_handles")],
+    ),
+];

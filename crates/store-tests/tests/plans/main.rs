@@ -1,0 +1,110 @@
+//! The plan of every statement, on both databases, without statistics: none walks a table that grows,
+//! but for a list of exceptions.
+//!
+//! A table in no list, a statement that walks and is in no list, and an exception that is no longer
+//! one all fail.
+
+mod lists;
+
+use std::collections::BTreeSet;
+
+use kilonova_store::{Migration, listed};
+use kilonova_store_tests::{grow, tables, walks};
+
+use lists::{SMALL, WALKS};
+
+fn migrations() -> Vec<&'static [Migration]> {
+    vec![
+        kilonova_identity::MIGRATIONS,
+        kilonova_enroll::MIGRATIONS,
+        kilonova_image::MIGRATIONS,
+        kilonova_network::MIGRATIONS,
+        kilonova_placement::MIGRATIONS,
+        kilonova_accelerator::MIGRATIONS,
+        kilonova_flow::MIGRATIONS,
+        kilonova_compute::MIGRATIONS[0],
+        kilonova_compute::MIGRATIONS[1],
+    ]
+}
+
+/// Every statement by its name, `crate::module::NAME`. The rules of the audits go by their sentences.
+fn statements() -> Vec<(String, String)> {
+    let lists = [
+        kilonova_identity::statements(),
+        kilonova_enroll::statements(),
+        kilonova_image::statements(),
+        kilonova_network::statements(),
+        kilonova_placement::statements(),
+        kilonova_accelerator::statements(),
+        vec![kilonova_flow::STATEMENTS],
+        kilonova_compute::statements(),
+    ];
+    let all = lists.iter().flatten().flat_map(|list| list.iter());
+    let named = all.map(|(name, sql)| ((*name).to_owned(), listed(sql, 3)));
+    let whole = named.chain(kilonova_compute::built_statements());
+    let short = |name: String| match name.strip_prefix("kilonova_") {
+        Some(rest) => rest.to_owned(),
+        None => name,
+    };
+    whole.map(|(name, sql)| (short(name), sql)).collect()
+}
+
+/// Rules of the audits read all that there is.
+fn is_audit(name: &str) -> bool {
+    name.contains(' ')
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_statement_walks_a_table_that_grows() {
+    let small: BTreeSet<&str> =
+        SMALL.iter().flat_map(|(_, tables)| tables.iter().copied()).collect();
+    let allowed: BTreeSet<(&str, &str)> =
+        WALKS.iter().flat_map(|(_, walks)| walks.iter().copied()).collect();
+    let statements = statements();
+    assert!(statements.len() > 500, "only {} statements are in reach", statements.len());
+    let mut used: BTreeSet<(String, String)> = BTreeSet::new();
+    let mut databases = 0;
+    let mut wrong: Vec<String> = Vec::new();
+    for (database, store, _guard) in kilonova_testkit::stores(&migrations()).await {
+        databases += 1;
+        let tables = tables(&store).await.expect("tables");
+        for name in small.iter().filter(|name| !tables.iter().any(|table| table == *name)) {
+            wrong.push(format!("{name} is said to be small, and there is no such table"));
+        }
+        grow(&store).await.expect("the tables grow");
+        for (name, sql) in &statements {
+            let walks = walks(&store, sql).await;
+            let walks = walks.unwrap_or_else(|error| panic!("{database}: {name}: {error}\n{sql}"));
+            for walk in walks.iter().filter(|walk| !small.contains(walk.table.as_str())) {
+                let is_allowed = allowed.contains(&(name.as_str(), walk.table.as_str()))
+                    || (is_audit(name) && !walk.step.contains("AUTOMATIC"));
+                if !is_allowed {
+                    wrong.push(format!("{database}: {name} walks {}: {}", walk.table, walk.step));
+                }
+                used.insert((name.clone(), walk.table.clone()));
+            }
+        }
+    }
+    let idle = allowed.iter().filter(|(name, table)| {
+        databases > 1 && !used.contains(&((*name).to_owned(), (*table).to_owned()))
+    });
+    wrong.extend(idle.map(|(name, table)| format!("{name} does not walk {table} any more")));
+    assert!(wrong.is_empty(), "{} plans are wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// What the test above relies on: SQLite plans by the schema, not by what is in the tables.
+#[tokio::test]
+async fn sqlite_plans_by_the_schema_alone() {
+    let fill = "INSERT INTO consumers (id, generation, project_id, user_id, updated_at)
+        WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 100000)
+        SELECT 'c' || n, 1, 'p', 'u', 0 FROM n";
+    let (_, store, _guard) = kilonova_testkit::stores(&migrations()).await.remove(0);
+    let mut before = Vec::new();
+    for (_, sql) in statements() {
+        before.push(walks(&store, &sql).await.expect("a plan"));
+    }
+    store.write(move |tx| tx.execute(fill, &[])).await.expect("filled");
+    for ((name, sql), before) in statements().into_iter().zip(before) {
+        assert_eq!(walks(&store, &sql).await.expect("a plan"), before, "{name}");
+    }
+}

@@ -1,0 +1,27 @@
+//! SQLite plans without statistics, also in a database where somebody has asked for them.
+
+use kilonova_store::{DatabaseUrl, Error, Migration, Store};
+
+const ROWS: Migration = Migration {
+    name: "test-001-rows",
+    sql: "CREATE TABLE rows_ (id BIGINT PRIMARY KEY); INSERT INTO rows_ (id) VALUES (1), (2), (3);",
+};
+
+#[tokio::test]
+async fn what_analyze_left_is_dropped() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("analyzed.db");
+    let url = DatabaseUrl::Sqlite(path.clone());
+    Store::open(&url).await.expect("opens").migrate(&[ROWS]).await.expect("migrated");
+    let other = rusqlite::Connection::open(&path).expect("opens");
+    other.execute_batch("ANALYZE").expect("analyzed");
+    let has = "SELECT COUNT(*) FROM sqlite_master WHERE name LIKE 'sqlite_stat%'";
+    let count = |connection: &rusqlite::Connection| {
+        connection.query_row(has, [], |row| row.get::<_, i64>(0)).expect("a count")
+    };
+    assert!(count(&other) > 0, "ANALYZE leaves statistics");
+    let store = Store::open(&url).await.expect("opens again");
+    assert_eq!(count(&other), 0);
+    let rows = store.read(|tx| tx.rows("SELECT id FROM rows_", &[])).await;
+    assert_eq!(rows.map_err(|error: Error| error.to_string()).expect("readable").len(), 3);
+}
