@@ -19,7 +19,7 @@ pub mod nova;
 pub mod reconcile;
 mod schema;
 
-pub use api::{RULES, State, UNBOUND_LIMIT, routes, service};
+pub use api::{RULES, State, UNBOUND_LIMIT, operations, routes, service};
 pub use db::statements;
 pub use error::Error;
 pub use ledger::orders::{Bitstream, Bitstreams, Nodes};

@@ -71,8 +71,23 @@ impl Caller {
     pub fn may_on(&self, target: Target<'_>) -> Result<(), Fault> {
         match self.guard {
             Guard::Own(rule) => self.may(rule, target),
-            Guard::Open | Guard::Object(_) | Guard::Action(_) => Ok(()),
+            Guard::Open | Guard::Anyone | Guard::Object(_) | Guard::Action(_) => Ok(()),
         }
+    }
+
+    /// What the door decides: the route's own rule, as for a thing of the caller's own.
+    ///
+    /// # Errors
+    /// 403 in the service's words.
+    pub fn may_door(&self) -> Result<(), Fault> {
+        self.may_on(&own(&self.context))
+    }
+
+    /// The same caller, asking for another rule in place of the route's.
+    #[must_use]
+    pub fn asking(mut self, rule: &'static str) -> Self {
+        self.guard = Guard::Own(rule);
+        self
     }
 
     /// The same caller, asking for the rule of an action that the body names; nothing when the route

@@ -6,8 +6,10 @@ use kilonova_policy::Rule;
 /// Which rule decides over one method of one path, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guard {
-    /// No rule: version documents, login, and paths of which nothing is left. For these only.
+    /// No rule and no token: version documents and login. For these only.
     Open,
+    /// Any valid token: what upstream has no rule for, and paths of which nothing is left.
+    Anyone,
     /// The door decides, as for a thing of the caller's own project. Where a thing is looked up, the
     /// handler asks once more with its owner ([`crate::Caller::may_on`]).
     Own(&'static str),
@@ -38,7 +40,7 @@ impl Operation {
     /// The rules that may be asked for it, with the action of the body that leads to each.
     pub fn rules(&self) -> Vec<(Option<&'static str>, &'static str)> {
         match self.guard {
-            Guard::Open => Vec::new(),
+            Guard::Open | Guard::Anyone => Vec::new(),
             Guard::Own(rule) => vec![(None, rule)],
             Guard::Object(rules) => rules.iter().map(|rule| (None, *rule)).collect(),
             Guard::Action(actions) => {

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex};
 use kilonova_pki::Authority;
 use kilonova_store::{Store, Tx};
 
-pub use api::{node_routes, operator_routes};
+pub use api::{node_routes, operations, operator_routes};
 pub use app::authority::agree;
 use app::revocations::List;
 pub use db::{MIGRATIONS, statements};

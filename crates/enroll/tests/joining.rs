@@ -6,8 +6,10 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
 use http_body_util::BodyExt as _;
+use kilonova_access::Enforcer;
 use kilonova_enroll::{Enrollment, MIGRATIONS, Options, VALID, agree, statements};
 use kilonova_pki::{Authority, Fingerprint, Token};
+use kilonova_policy::Rule;
 use kilonova_store::Store;
 use kilonova_testkit::Guard;
 use kilonova_wire::noauth::NoAuth;
@@ -35,12 +37,25 @@ async fn clouds() -> Vec<Cloud> {
             |public| Service { name: "t", dialect: Dialect::Compute, versions: None, public };
         let routes = kilonova_enroll::node_routes(enrollment.clone());
         let node = mount(routes, service(|_| true), "/node", Arc::new(NoAuth));
-        let routes = kilonova_enroll::operator_routes(Some(enrollment.clone()));
+        let routes = kilonova_enroll::operator_routes(Some(enrollment.clone()), &policy());
         let compute = mount(routes, service(|_| false), "", Arc::new(NoAuth));
         let router = Router::new().nest("/node", node).fallback_service(compute);
         clouds.push(Cloud { enrollment, store, router, _guard: guard });
     }
     clouds
+}
+
+/// Administrators only, as the compute service's table has it.
+fn policy() -> Enforcer {
+    const fn rule(name: &'static str) -> Rule {
+        Rule { name, check: "role:admin", deprecated: None, scopes: &[] }
+    }
+    const RULES: [Rule; 3] = [
+        rule("kilonova:enrollments:create"),
+        rule("kilonova:enrollments:index"),
+        rule("kilonova:enrollments:delete"),
+    ];
+    Enforcer::of(&RULES, Dialect::Compute)
 }
 
 impl Cloud {
@@ -208,7 +223,7 @@ async fn only_administrators_and_only_with_a_door() {
             ("DELETE /v2.1/kilonova/enrollments/a", Value::Null),
         ] {
             assert_eq!(cloud.send_as("u:p", what, None, &body).await.0, 403, "{what}");
-            let routes = kilonova_enroll::operator_routes(None);
+            let routes = kilonova_enroll::operator_routes(None, &policy());
             let service =
                 Service { name: "t", dialect: Dialect::Compute, versions: None, public: |_| false };
             let router = mount(routes, service, "", Arc::new(NoAuth));

@@ -34,7 +34,8 @@ pub(super) fn build(
     }
     // Where hosts are let in without our compute API, tokens for them are made at its path all the same.
     if !settings.runs(ServiceName::Compute) && enrollment.is_some() {
-        let operators = guarded(kilonova_enroll::operator_routes(enrollment.clone()));
+        let policy = settings.policies.enforcer(ServiceName::Compute);
+        let operators = guarded(kilonova_enroll::operator_routes(enrollment.clone(), &policy));
         let prefix = below(ServiceName::Compute);
         let (service, auth) = (kilonova_compute::service(), services.auth.clone());
         router = router.nest(&prefix, mount(operators, service, &prefix, auth));
@@ -92,7 +93,7 @@ fn mounted(
         },
         ServiceName::Compute => match &services.compute {
             Some(compute) => {
-                let operators = kilonova_enroll::operator_routes(enrollment);
+                let operators = kilonova_enroll::operator_routes(enrollment, &compute.policy);
                 let routes = kilonova_compute::routes(compute.clone()).merge(operators);
                 put(routes, kilonova_compute::service())
             }

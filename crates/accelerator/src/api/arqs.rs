@@ -3,11 +3,11 @@
 
 use std::collections::BTreeSet;
 
+use axum::Json;
 use axum::extract::State as Extract;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-use axum::{Json, Router};
 use http::StatusCode;
+use kilonova_access::{Routes, get, patch, post};
 use kilonova_ids::{ArqId, ProviderId, ServerId};
 use kilonova_store::Tx;
 use kilonova_wire::query::Query;
@@ -25,9 +25,24 @@ use crate::db::arqs::{ArqRow, Held};
 const MISSING: &str =
     "Object action delete failed because: Provide either an ARQ uuid list or an instance UUID";
 
-pub(super) fn routes() -> Router<State> {
-    collection("/accelerator_requests", get(list).post(create).patch(update).delete(delete_listed))
-        .route("/accelerator_requests/{uuid}", get(show).patch(update).delete(delete_one))
+pub(super) fn routes() -> Routes<State> {
+    collection(
+        "/accelerator_requests",
+        [
+            get("cyborg:arq:get_all", list),
+            post("cyborg:arq:create", create),
+            patch("cyborg:arq:update", update),
+            kilonova_access::delete("cyborg:arq:delete", delete_listed),
+        ],
+    )
+    .route(
+        "/accelerator_requests/{uuid}",
+        [
+            get("cyborg:arq:get_one", show),
+            patch("cyborg:arq:update", update),
+            kilonova_access::delete("cyborg:arq:delete", delete_one),
+        ],
+    )
 }
 
 async fn list(
@@ -36,7 +51,6 @@ async fn list(
     base: Base,
     query: Query,
 ) -> Result<Response, Fault> {
-    access::reader(&context, "arq:get_all")?;
     check(&query, &["instance", "bind_state"])?;
     let server: Option<ServerId> =
         query.get("instance").map(|text| uuid("instance", text)).transpose()?;
@@ -64,7 +78,6 @@ async fn show(
     base: Base,
     Segment(text): Segment,
 ) -> Result<Json<Value>, Fault> {
-    access::reader(&context, "arq:get_one")?;
     let uuid: ArqId = uuid("uuid", &text)?;
     let scope = access::scope(&context);
     let row = state.store.read(move |tx| arqs::get(tx, &scope, uuid)).await?;
@@ -108,7 +121,6 @@ async fn create(
     base: Base,
     body: Body,
 ) -> Result<(StatusCode, Json<Value>), Fault> {
-    access::member_or_service(&context, "arq:create")?;
     let name = profile_name(&json_of(&body, "req")?)?;
     let (project, limit) = (context.project_id, state.unbound_limit);
     let rows = state.store.write(move |tx| arqs::create(tx, &project, &name, limit)).await?;
@@ -121,13 +133,12 @@ async fn update(
     version: Microversion,
     body: Body,
 ) -> Result<StatusCode, Fault> {
-    access::member_or_service(&context, "arq:update")?;
     let body = json_of(&body, "patch_list")?;
     patch::check_ops(&body)?;
     if patch::sets_project(&body) {
         negotiation::at_least(version, negotiation::BIND_PROJECT)?;
         if !context.is_admin() {
-            return Err(access::denied("arq:update"));
+            return Err(access::denied("cyborg:arq:update"));
         }
     }
     let patch = patch::parse(&body)?;
@@ -157,7 +168,6 @@ async fn delete_one(
     context: Context,
     Segment(text): Segment,
 ) -> Result<StatusCode, Fault> {
-    access::member_or_service(&context, "arq:delete")?;
     delete(&state, &context, &text).await
 }
 
@@ -166,7 +176,6 @@ async fn delete_listed(
     context: Context,
     query: Query,
 ) -> Result<StatusCode, Fault> {
-    access::member_or_service(&context, "arq:delete")?;
     check(&query, &["arqs", "instance"])?;
     match (query.get("arqs"), query.get("instance")) {
         (Some(list), None) => delete(&state, &context, list).await,

@@ -1,33 +1,40 @@
 //! `/v2/attributes`: resource class and traits of deployables as their hosts say them, and what
 //! admins add. Upstream's next report takes the latter away; here they stay.
 
+use axum::Json;
 use axum::extract::State as Extract;
-use axum::routing::get;
-use axum::{Json, Router};
 use http::StatusCode;
+use kilonova_access::{Routes, get, post};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Body, Context, Fault, time};
+use kilonova_wire::{Base, Body, Fault, time};
 use serde_json::{Value, json};
 
 use super::request::{Segment, check, invalid, json as json_of, uuid};
-use super::{State, access, collection};
+use super::{State, collection};
 use crate::Error;
 use crate::app::attributes as changes;
 use crate::app::grammar::shown;
 use crate::db::attributes::{self, AttributeRow};
 
-pub(super) fn routes() -> Router<State> {
-    collection("/attributes", get(list).post(create))
-        .route("/attributes/{uuid}", get(show).delete(delete))
+pub(super) fn routes() -> Routes<State> {
+    collection(
+        "/attributes",
+        [get("cyborg:attribute:get_all", list), post("cyborg:attribute:create", create)],
+    )
+    .route(
+        "/attributes/{uuid}",
+        [
+            get("cyborg:attribute:get_one", show),
+            kilonova_access::delete("cyborg:attribute:delete", delete),
+        ],
+    )
 }
 
 async fn list(
     Extract(state): Extract<State>,
-    context: Context,
     base: Base,
     query: Query,
 ) -> Result<Json<Value>, Fault> {
-    access::manager(&context, "attribute:get_all")?;
     check(&query, &["deployable_id", "key"])?;
     let deployable = query.get("deployable_id").map(number).transpose()?;
     let key = query.get("key").map(str::to_owned);
@@ -51,11 +58,9 @@ fn number(text: &str) -> Result<i64, Fault> {
 
 async fn show(
     Extract(state): Extract<State>,
-    context: Context,
     base: Base,
     Segment(text): Segment,
 ) -> Result<Json<Value>, Fault> {
-    access::manager(&context, "attribute:get_one")?;
     let uuid: uuid::Uuid = uuid("uuid", &text)?;
     let row =
         state.store.read(move |tx| attributes::by_uuid(tx, uuid).map_err(Error::from)).await?;
@@ -65,11 +70,9 @@ async fn show(
 
 async fn create(
     Extract(state): Extract<State>,
-    context: Context,
     base: Base,
     body: Body,
 ) -> Result<(StatusCode, Json<Value>), Fault> {
-    access::admin(&context, "attribute:create")?;
     let draft = changes::draft(&json_of(&body, "attr")?)?;
     let row = state.store.write(move |tx| changes::create(tx, &draft)).await?;
     Ok((StatusCode::CREATED, Json(view(&row, &base))))
@@ -77,10 +80,8 @@ async fn create(
 
 async fn delete(
     Extract(state): Extract<State>,
-    context: Context,
     Segment(text): Segment,
 ) -> Result<StatusCode, Fault> {
-    access::admin(&context, "attribute:delete")?;
     let uuid: uuid::Uuid = uuid("uuid", &text)?;
     state.store.write(move |tx| changes::delete(tx, uuid)).await?;
     Ok(StatusCode::NO_CONTENT)

@@ -1,22 +1,22 @@
 //! `/v2/kilonova/handle_changes`, which upstream does not have: who came to hold which device and
 //! who gave it up, for admins. Newest first; `limit` and `marker` page.
 
+use axum::Json;
 use axum::extract::State as Extract;
-use axum::routing::get;
-use axum::{Json, Router};
+use kilonova_access::{Routes, get};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Context, Fault, time};
+use kilonova_wire::{Base, Fault, time};
 use serde_json::{Value, json};
 
 use super::request::{check, invalid, next_page, uuid};
-use super::{State, access, collection};
+use super::{State, collection};
 use crate::Error;
 use crate::db::changes::{self, ChangeRow, Filter};
 
 const MOST: i64 = 1000;
 
-pub(super) fn routes() -> Router<State> {
-    collection("/kilonova/handle_changes", get(list))
+pub(super) fn routes() -> Routes<State> {
+    collection("/kilonova/handle_changes", [get("kilonova:handle_changes:get_all", list)])
 }
 
 pub(super) fn number(query: &Query, field: &str) -> Result<Option<i64>, Fault> {
@@ -29,11 +29,9 @@ pub(super) fn number(query: &Query, field: &str) -> Result<Option<i64>, Fault> {
 
 async fn list(
     Extract(state): Extract<State>,
-    context: Context,
     Base(base): Base,
     query: Query,
 ) -> Result<Json<Value>, Fault> {
-    access::admin(&context, "kilonova:handle_changes:get_all")?;
     check(&query, &["instance", "attach_handle", "hostname", "limit", "marker"])?;
     let filter = Filter {
         server: query.get("instance").map(|text| uuid("instance", text)).transpose()?,

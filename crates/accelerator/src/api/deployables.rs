@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
+use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State as Extract};
-use axum::routing::{get, patch};
-use axum::{Json, Router};
 use http::StatusCode;
+use kilonova_access::{Routes, get, patch};
 use kilonova_ids::DeployableId;
 use kilonova_store::Tx;
 use kilonova_wire::query::Query;
@@ -27,11 +27,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two looks at what came of it.
 const LOOK: Duration = Duration::from_millis(50);
 
-pub(super) fn routes() -> Router<State> {
-    collection("/deployables", get(list))
-        .route("/deployables/{uuid}", get(show))
-        .route("/deployables/{uuid}/program", patch(program))
-        .route("/deployables/{uuid}/program/{again}", patch(program_again))
+pub(super) fn routes() -> Routes<State> {
+    collection("/deployables", [get("cyborg:deployable:get_all", list)])
+        .route("/deployables/{uuid}", [get("cyborg:deployable:get_one", show)])
+        .route("/deployables/{uuid}/program", [patch("cyborg:deployable:program", program)])
+        .route(
+            "/deployables/{uuid}/program/{again}",
+            [patch("cyborg:deployable:program", program_again)],
+        )
 }
 
 /// The name that the WSME form of a filter asks for.
@@ -49,11 +52,9 @@ fn filter(query: &Query) -> Result<Option<String>, Fault> {
 
 async fn list(
     Extract(state): Extract<State>,
-    context: Context,
     base: Base,
     query: Query,
 ) -> Result<Json<Value>, Fault> {
-    access::manager(&context, "deployable:get_all")?;
     let name = filter(&query)?;
     let shown = state
         .store
@@ -68,11 +69,9 @@ async fn list(
 
 async fn show(
     Extract(state): Extract<State>,
-    context: Context,
     base: Base,
     Segment(text): Segment,
 ) -> Result<Json<Value>, Fault> {
-    access::manager(&context, "deployable:get_one")?;
     look(&state, &base, uuid("uuid", &text)?).await
 }
 
@@ -97,7 +96,6 @@ async fn program(
     Segment(text): Segment,
     body: Body,
 ) -> Result<(StatusCode, Json<Value>), Fault> {
-    access::admin(&context, "deployable:program")?;
     order(&state, &context, &base, &text, &body).await
 }
 
@@ -109,7 +107,6 @@ async fn program_again(
     path: Result<Path<(String, String)>, PathRejection>,
     body: Body,
 ) -> Result<(StatusCode, Json<Value>), Fault> {
-    access::admin(&context, "deployable:program")?;
     let unreadable = |_| Fault::bad_request("The path of the request cannot be read.");
     let Path((text, _)) = path.map_err(unreadable)?;
     order(&state, &context, &base, &text, &body).await

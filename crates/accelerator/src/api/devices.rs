@@ -1,37 +1,35 @@
 //! `/v2/devices`: the physical cards, for managers and admins. What a host has is for its node to
 //! say; an admin says whether it is given out.
 
+use axum::Json;
 use axum::extract::State as Extract;
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use http::StatusCode;
+use kilonova_access::{Routes, get, post};
 use kilonova_ids::{DeviceId, parse_uuid_like};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Context, Fault, Microversion, time};
+use kilonova_wire::{Base, Fault, Microversion, time};
 use serde_json::{Value, json};
 
 use super::request::{Segment, check};
-use super::{State, access, collection, negotiation};
+use super::{State, collection, negotiation};
 use crate::Error;
 use crate::app::devices::set_enabled;
 use crate::app::grammar::shown;
 use crate::db::devices::{self, DeviceRow, Filter};
 
-pub(super) fn routes() -> Router<State> {
-    collection("/devices", get(list))
-        .route("/devices/{uuid}", get(show))
-        .route("/devices/{uuid}/enable", post(enable))
-        .route("/devices/{uuid}/disable", post(disable))
+pub(super) fn routes() -> Routes<State> {
+    collection("/devices", [get("cyborg:device:get_all", list)])
+        .route("/devices/{uuid}", [get("cyborg:device:get_one", show)])
+        .route("/devices/{uuid}/enable", [post("cyborg:device:enable", enable)])
+        .route("/devices/{uuid}/disable", [post("cyborg:device:disable", disable)])
 }
 
 async fn list(
     Extract(state): Extract<State>,
-    context: Context,
     version: Microversion,
     base: Base,
     query: Query,
 ) -> Result<Json<Value>, Fault> {
-    access::manager(&context, "device:get_all")?;
     check(&query, &["type", "vendor", "hostname"])?;
     let given = |key: &str| query.get(key).map(str::to_owned);
     let filter = Filter { kind: given("type"), vendor: given("vendor"), host: given("hostname") };
@@ -42,12 +40,10 @@ async fn list(
 
 async fn show(
     Extract(state): Extract<State>,
-    context: Context,
     version: Microversion,
     base: Base,
     Segment(text): Segment,
 ) -> Result<Json<Value>, Fault> {
-    access::manager(&context, "device:get_one")?;
     let absent = || Error::not_found("Device", "uuid", shown(&text));
     let uuid: DeviceId = parse_uuid_like(&text).ok_or_else(absent)?;
     let row = state.store.read(move |tx| devices::by_uuid(tx, uuid).map_err(Error::from)).await?;
@@ -57,19 +53,15 @@ async fn show(
 
 async fn enable(
     Extract(state): Extract<State>,
-    context: Context,
     Segment(text): Segment,
 ) -> Result<StatusCode, Fault> {
-    access::admin(&context, "device:enable")?;
     change(&state, &text, true).await
 }
 
 async fn disable(
     Extract(state): Extract<State>,
-    context: Context,
     Segment(text): Segment,
 ) -> Result<StatusCode, Fault> {
-    access::admin(&context, "device:disable")?;
     change(&state, &text, false).await
 }
 

@@ -2,33 +2,28 @@
 //! when, and the servers that hold something of them, for admins. One device is shown whatever its
 //! health.
 
+use axum::Json;
 use axum::extract::State as Extract;
-use axum::routing::get;
-use axum::{Json, Router};
+use kilonova_access::{Routes, get};
 use kilonova_ids::{DeviceId, parse_uuid_like};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Context, Fault, time};
+use kilonova_wire::{Fault, time};
 use serde_json::{Value, json};
 
 use super::request::{Segment, check, invalid};
-use super::{State, access, collection};
+use super::{State, collection};
 use crate::Error;
 use crate::app::grammar::shown;
 use crate::ledger::{self, Checked, Question};
 
 const STATES: [&str; 3] = ["healthy", "degraded", "failed"];
 
-pub(super) fn routes() -> Router<State> {
-    collection("/kilonova/device_health", get(list))
-        .route("/kilonova/device_health/{uuid}", get(show))
+pub(super) fn routes() -> Routes<State> {
+    collection("/kilonova/device_health", [get("kilonova:device_health:get_all", list)])
+        .route("/kilonova/device_health/{uuid}", [get("kilonova:device_health:get_one", show)])
 }
 
-async fn list(
-    Extract(state): Extract<State>,
-    context: Context,
-    query: Query,
-) -> Result<Json<Value>, Fault> {
-    access::admin(&context, "kilonova:device_health:get_all")?;
+async fn list(Extract(state): Extract<State>, query: Query) -> Result<Json<Value>, Fault> {
     check(&query, &["hostname", "health"])?;
     let health = query.get("health");
     if let Some(other) = health.filter(|text| !STATES.contains(text)) {
@@ -46,10 +41,8 @@ async fn list(
 
 async fn show(
     Extract(state): Extract<State>,
-    context: Context,
     Segment(text): Segment,
 ) -> Result<Json<Value>, Fault> {
-    access::admin(&context, "kilonova:device_health:get_one")?;
     let absent = || Error::not_found("Device", "uuid", shown(&text));
     let uuid: DeviceId = parse_uuid_like(&text).ok_or_else(absent)?;
     let question = Question { device: Some(uuid), ..Question::default() };

@@ -18,9 +18,8 @@ mod versions;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::routing::MethodRouter;
 use http::{Method, StatusCode};
-use kilonova_access::Enforcer;
+use kilonova_access::{Enforcer, Guarded, Operation, Routes};
 use kilonova_placement::World;
 use kilonova_store::{Store, Tx};
 use kilonova_wire::{Dialect, Fault, Service};
@@ -137,7 +136,23 @@ impl State {
 /// The routes, to be given to [`kilonova_wire::mount()`]. What is below `/v2` is there without it
 /// too, as upstream's: the bookmark links of deployables lead there.
 pub fn routes(state: State) -> Router {
-    let collections = Router::new()
+    let policy = state.policy.clone();
+    table()
+        .behind(&policy)
+        .method_not_allowed_fallback(|method: Method| async move {
+            let text = format!("The method {method} is not allowed for this resource.");
+            Fault::new(StatusCode::METHOD_NOT_ALLOWED, text).unrouted()
+        })
+        .with_state(state)
+}
+
+/// All that can be asked, and what decides over it.
+pub fn operations() -> Vec<Operation> {
+    table().operations()
+}
+
+fn table() -> Routes<State> {
+    let collections = Routes::new()
         .merge(devices::routes())
         .merge(deployables::routes())
         .merge(attributes::routes())
@@ -146,20 +161,12 @@ pub fn routes(state: State) -> Router {
         .merge(changes::routes())
         .merge(orders::routes())
         .merge(health::routes());
-    Router::new()
-        .merge(versions::routes())
-        .nest("/v2", collections.clone())
-        .merge(collections)
-        .method_not_allowed_fallback(|method: Method| async move {
-            let text = format!("The method {method} is not allowed for this resource.");
-            Fault::new(StatusCode::METHOD_NOT_ALLOWED, text).unrouted()
-        })
-        .with_state(state)
+    Routes::new().merge(versions::routes()).nest("/v2", collections.clone()).merge(collections)
 }
 
 /// A collection, with a slash after its name or without.
-fn collection(path: &str, methods: MethodRouter<State>) -> Router<State> {
-    Router::new().route(path, methods.clone()).route(&format!("{path}/"), methods)
+fn collection<const N: usize>(path: &str, methods: [Guarded<State>; N]) -> Routes<State> {
+    Routes::new().route(path, methods.clone()).route(format!("{path}/"), methods)
 }
 
 /// What the layers around the routes need to know.

@@ -1,33 +1,31 @@
 //! `/v2/kilonova/device_orders`, which upstream does not have: what nodes are to do to devices, and what
 //! came of it with the last words of the tool, for admins. Newest first; `limit` and `marker` page.
 
+use axum::Json;
 use axum::extract::State as Extract;
-use axum::routing::get;
-use axum::{Json, Router};
+use kilonova_access::{Routes, get};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Context, Fault, time};
+use kilonova_wire::{Base, Fault, time};
 use serde_json::{Value, json};
 
 use super::changes::number;
 use super::request::{check, invalid, next_page};
-use super::{State, access, collection};
+use super::{State, collection};
 use crate::Error;
 use crate::db::orders::{self, Filter, OrderRow};
 
 const MOST: i64 = 1000;
 const STATES: [&str; 3] = ["open", "done", "failed"];
 
-pub(super) fn routes() -> Router<State> {
-    collection("/kilonova/device_orders", get(list))
+pub(super) fn routes() -> Routes<State> {
+    collection("/kilonova/device_orders", [get("kilonova:device_orders:get_all", list)])
 }
 
 async fn list(
     Extract(state): Extract<State>,
-    context: Context,
     Base(base): Base,
     query: Query,
 ) -> Result<Json<Value>, Fault> {
-    access::admin(&context, "kilonova:device_orders:get_all")?;
     check(&query, &["hostname", "state", "limit", "marker"])?;
     if let Some(other) = query.get("state").filter(|text| !STATES.contains(text)) {
         return Err(invalid("state", other, "Value should be one of: open, done, failed"));

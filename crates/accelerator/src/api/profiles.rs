@@ -1,32 +1,43 @@
 //! `/v2/device_profiles`: what users may ask for. Admins make and remove them.
 
+use axum::Json;
 use axum::extract::State as Extract;
-use axum::routing::get;
-use axum::{Json, Router};
 use http::StatusCode;
+use kilonova_access::{Routes, get, post};
 use kilonova_ids::{DeviceProfileId, parse_uuid_like};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Body, Context, Fault, Microversion, time};
+use kilonova_wire::{Base, Body, Fault, Microversion, time};
 use serde_json::{Value, json};
 
 use super::request::{Segment, check, json as json_of};
-use super::{State, access, collection, negotiation};
+use super::{State, collection, negotiation};
 use crate::Error;
 use crate::app::{grammar, profiles};
 use crate::db::profiles::{self as rows, ProfileRow};
 
-pub(super) fn routes() -> Router<State> {
-    collection("/device_profiles", get(list).post(create).delete(delete_listed))
-        .route("/device_profiles/{uuid_or_name}", get(show).delete(delete_one))
+pub(super) fn routes() -> Routes<State> {
+    collection(
+        "/device_profiles",
+        [
+            get("cyborg:device_profile:get_all", list),
+            post("cyborg:device_profile:create", create),
+            kilonova_access::delete("cyborg:device_profile:delete", delete_listed),
+        ],
+    )
+    .route(
+        "/device_profiles/{uuid_or_name}",
+        [
+            get("cyborg:device_profile:get_one", show),
+            kilonova_access::delete("cyborg:device_profile:delete", delete_one),
+        ],
+    )
 }
 
 async fn list(
     Extract(state): Extract<State>,
-    context: Context,
     base: Base,
     query: Query,
 ) -> Result<Json<Value>, Fault> {
-    access::reader(&context, "device_profile:get_all")?;
     check(&query, &["name"])?;
     let rows = state.store.read(|tx| rows::list(tx).map_err(Error::from)).await?;
     let names: Option<Vec<&str>> = query.get("name").map(|names| names.split(',').collect());
@@ -37,12 +48,10 @@ async fn list(
 
 async fn show(
     Extract(state): Extract<State>,
-    context: Context,
     version: Microversion,
     base: Base,
     Segment(given): Segment,
 ) -> Result<Json<Value>, Fault> {
-    access::reader(&context, "device_profile:get_one")?;
     if parse_uuid_like::<DeviceProfileId>(&given).is_none() {
         negotiation::at_least(version, negotiation::PROFILE_BY_NAME)?;
     }
@@ -55,11 +64,9 @@ async fn show(
 
 async fn create(
     Extract(state): Extract<State>,
-    context: Context,
     base: Base,
     body: Body,
 ) -> Result<(StatusCode, Json<Value>), Fault> {
-    access::admin(&context, "device_profile:create")?;
     let draft = grammar::draft(&json_of(&body, "req_devprof_list")?)?;
     let row = state.store.write(move |tx| profiles::create(tx, &draft)).await?;
     Ok((StatusCode::CREATED, Json(view(&row, &base))))
@@ -67,19 +74,12 @@ async fn create(
 
 async fn delete_one(
     Extract(state): Extract<State>,
-    context: Context,
     Segment(given): Segment,
 ) -> Result<StatusCode, Fault> {
-    access::admin(&context, "device_profile:delete")?;
     delete(&state, vec![given]).await
 }
 
-async fn delete_listed(
-    Extract(state): Extract<State>,
-    context: Context,
-    query: Query,
-) -> Result<StatusCode, Fault> {
-    access::admin(&context, "device_profile:delete")?;
+async fn delete_listed(Extract(state): Extract<State>, query: Query) -> Result<StatusCode, Fault> {
     check(&query, &["value"])?;
     let given: Vec<String> = query
         .all("value")

@@ -96,6 +96,12 @@ mod tests {
     use kilonova_policy::{Defaults, Policy};
 
     use super::RULES;
+    use crate::operations;
+
+    #[test]
+    fn every_operation_has_a_rule_of_the_table() {
+        assert_eq!(kilonova_access::undefined(&operations(), RULES), [""; 0]);
+    }
 
     #[test]
     fn the_table_is_whole_with_either_set_of_defaults() {

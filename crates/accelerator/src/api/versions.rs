@@ -1,8 +1,8 @@
 //! The version documents at `/` and `/v2`, which need no token. Their links are what clients follow
 //! to find the service.
 
-use axum::routing::get;
-use axum::{Json, Router};
+use axum::Json;
+use kilonova_access::{Guard, Routes, get};
 use kilonova_wire::Base;
 use serde_json::{Value, json};
 
@@ -13,8 +13,11 @@ pub(super) fn is_public(path: &str) -> bool {
     matches!(path, "" | "/" | "/v2" | "/v2/")
 }
 
-pub(super) fn routes() -> Router<State> {
-    Router::new().route("/", get(root)).route("/v2", get(v2)).route("/v2/", get(v2))
+pub(super) fn routes() -> Routes<State> {
+    Routes::new()
+        .route("/", [get(Guard::Open, root)])
+        .route("/v2", [get(Guard::Open, v2)])
+        .route("/v2/", [get(Guard::Open, v2)])
 }
 
 async fn root(Base(base): Base) -> Json<Value> {

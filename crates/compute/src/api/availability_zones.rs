@@ -2,21 +2,27 @@
 
 use std::collections::BTreeMap;
 
+use axum::Json;
 use axum::extract::State;
-use axum::routing::get;
-use axum::{Json, Router};
+use kilonova_access::{Routes, get};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Context, Fault, Microversion, time};
+use kilonova_wire::{Fault, Microversion, time};
 use serde_json::{Map, Value, json};
 
 use super::input;
 use crate::Compute;
 use crate::app::services::{self, INTERNAL_ZONE, Service};
 
-pub(super) fn routes() -> Router<Compute> {
-    Router::new()
-        .route("/v2.1/os-availability-zone", get(brief))
-        .route("/v2.1/os-availability-zone/detail", get(detail))
+pub(super) fn routes() -> Routes<Compute> {
+    Routes::new()
+        .route(
+            "/v2.1/os-availability-zone",
+            [get("os_compute_api:os-availability-zone:list", brief)],
+        )
+        .route(
+            "/v2.1/os-availability-zone/detail",
+            [get("os_compute_api:os-availability-zone:detail", detail)],
+        )
 }
 
 type Zones = BTreeMap<String, Vec<Service>>;
@@ -57,11 +63,9 @@ async fn brief(
 
 async fn detail(
     State(compute): State<Compute>,
-    caller: Context,
     version: Microversion,
     query: Query,
 ) -> Result<Json<Value>, Fault> {
-    caller.require_admin("os_compute_api:os-availability-zone:detail")?;
     if version >= Microversion(2, 102) {
         input::only(&query, &[])?;
     }

@@ -1,9 +1,9 @@
 //! `/extensions`: a list that older clients read to learn what they may ask. It names what is
 //! served here, and nothing else.
 
+use axum::Json;
 use axum::extract::Path;
-use axum::routing::get;
-use axum::{Json, Router};
+use kilonova_access::{Routes, get};
 use kilonova_wire::Fault;
 use serde_json::{Value, json};
 
@@ -87,8 +87,10 @@ const EXTENSIONS: &[(&str, &str, &str)] = &[
     ("os-user-quotas", "UserQuotas", "Limits of users."),
 ];
 
-pub(super) fn routes() -> Router<Compute> {
-    Router::new().route("/v2.1/extensions", get(list)).route("/v2.1/extensions/{alias}", get(show))
+pub(super) fn routes() -> Routes<Compute> {
+    Routes::new()
+        .route("/v2.1/extensions", [get("os_compute_api:extensions", list)])
+        .route("/v2.1/extensions/{alias}", [get("os_compute_api:extensions", show)])
 }
 
 fn shown((alias, name, description): &(&str, &str, &str)) -> Value {

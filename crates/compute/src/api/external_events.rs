@@ -4,15 +4,15 @@
 
 use std::sync::LazyLock;
 
+use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
-use axum::{Json, Router};
+use kilonova_access::{Routes, post};
 use kilonova_ids::ServerId;
 use kilonova_store::Tx;
 use kilonova_wire::schema::Schema;
-use kilonova_wire::{Context, Fault, JsonBody, Microversion};
+use kilonova_wire::{Fault, JsonBody, Microversion};
 use serde_json::{Value, json};
 
 use crate::db::servers;
@@ -32,8 +32,6 @@ const EVENTS: &[(&str, u32)] = &[
 /// Events that mean nothing without a tag.
 const TAGGED: &[&str] =
     &["accelerator-request-bound", "power-update", "volume-extended", "volume-reimaged"];
-const POLICY: &str = "os_compute_api:os-server-external-events:create";
-
 static SCHEMAS: LazyLock<Vec<(u32, Schema)>> =
     LazyLock::new(|| [1, 51, 76, 82, 93].map(|minor| (minor, schema(minor))).into());
 
@@ -60,19 +58,18 @@ fn schema(minor: u32) -> Schema {
     }))
 }
 
-pub(super) fn routes() -> Router<Compute> {
-    Router::new().route("/v2.1/os-server-external-events", post(create))
+pub(super) fn routes() -> Routes<Compute> {
+    Routes::new().route(
+        "/v2.1/os-server-external-events",
+        [post("os_compute_api:os-server-external-events:create", create)],
+    )
 }
 
 async fn create(
     State(compute): State<Compute>,
-    caller: Context,
     version: Microversion,
     JsonBody(body): JsonBody,
 ) -> Result<Response, Fault> {
-    if !caller.has_role("service") && !caller.is_service() {
-        caller.require_admin(POLICY)?;
-    }
     let of_version = SCHEMAS.iter().rev().find(|(first, _)| *first <= version.1);
     if let Some((_, schema)) = of_version {
         schema.check(&body)?;

@@ -1,10 +1,10 @@
 //! `/limits`: what the caller's project may, and uses.
 
+use axum::Json;
 use axum::extract::State;
-use axum::routing::get;
-use axum::{Json, Router};
+use kilonova_access::{Caller, Routes, get};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Context, Fault, Microversion};
+use kilonova_wire::{Fault, Microversion};
 use serde_json::{Map, Value, json};
 
 use super::input;
@@ -36,13 +36,13 @@ const USED: &[(&str, &str, u32)] = &[
     ("totalServerGroupsUsed", "server_groups", 104),
 ];
 
-pub(super) fn routes() -> Router<Compute> {
-    Router::new().route("/v2.1/limits", get(show))
+pub(super) fn routes() -> Routes<Compute> {
+    Routes::new().route("/v2.1/limits", [get("os_compute_api:limits", show)])
 }
 
 async fn show(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     query: Query,
 ) -> Result<Json<Value>, Fault> {
@@ -51,7 +51,7 @@ async fn show(
     }
     let project_id = match query.get("tenant_id") {
         Some(project) if project != caller.project_id => {
-            caller.require_admin("os_compute_api:limits:other_project")?;
+            caller.may_own("os_compute_api:limits:other_project")?;
             project.to_owned()
         }
         _ => caller.project_id.clone(),

@@ -28,15 +28,26 @@ mod versions;
 use std::sync::Arc;
 
 use axum::Router;
+use kilonova_access::{Operation, Routes};
 use kilonova_wire::{Dialect, Service};
 
 use crate::Compute;
 
 pub use rules::RULES;
 
-/// All routes, relative to the mount.
+/// All routes, relative to the mount, behind the policy.
 pub fn routes(state: Compute) -> Router {
-    Router::new()
+    let policy = state.policy.clone();
+    table().behind(&policy).with_state(state)
+}
+
+/// All that can be asked, and what decides over it.
+pub fn operations() -> Vec<Operation> {
+    table().operations()
+}
+
+fn table() -> Routes<Compute> {
+    Routes::new()
         .merge(versions::routes())
         .merge(flavors::routes())
         .merge(keypairs::routes())
@@ -55,7 +66,6 @@ pub fn routes(state: Compute) -> Router {
         .merge(operators::routes())
         .merge(removed::routes())
         .merge(servers::routes())
-        .with_state(state)
 }
 
 /// What the layers around the routes need to know.

@@ -1,10 +1,10 @@
 //! `/os-quota-class-sets`: the limits of a class; those of `default` are everybody's defaults.
 
+use axum::Json;
 use axum::extract::{Path, State};
-use axum::routing::get;
-use axum::{Json, Router};
+use kilonova_access::{Routes, get, put};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Context, Fault, JsonBody, Microversion};
+use kilonova_wire::{Fault, JsonBody, Microversion};
 use serde_json::{Map, Value, json};
 
 use super::{input, quota_limits};
@@ -12,10 +12,14 @@ use crate::app::quotas as app;
 use crate::db::quotas::Limits;
 use crate::{Compute, db};
 
-const POLICY: &str = "os_compute_api:os-quota-class-sets";
-
-pub(super) fn routes() -> Router<Compute> {
-    Router::new().route("/v2.1/os-quota-class-sets/{class}", get(show).put(update))
+pub(super) fn routes() -> Routes<Compute> {
+    Routes::new().route(
+        "/v2.1/os-quota-class-sets/{class}",
+        [
+            get("os_compute_api:os-quota-class-sets:show", show),
+            put("os_compute_api:os-quota-class-sets:update", update),
+        ],
+    )
 }
 
 fn shown(class: Option<&str>, limits: &Limits, version: Microversion) -> Json<Value> {
@@ -34,12 +38,10 @@ fn shown(class: Option<&str>, limits: &Limits, version: Microversion) -> Json<Va
 
 async fn show(
     State(compute): State<Compute>,
-    caller: Context,
     version: Microversion,
     query: Query,
     Path(class): Path<String>,
 ) -> Result<Json<Value>, Fault> {
-    caller.require_admin(&format!("{POLICY}:show"))?;
     if version >= Microversion(2, 102) {
         input::only(&query, &[])?;
     }
@@ -50,12 +52,10 @@ async fn show(
 
 async fn update(
     State(compute): State<Compute>,
-    caller: Context,
     version: Microversion,
     Path(class): Path<String>,
     JsonBody(body): JsonBody,
 ) -> Result<Json<Value>, Fault> {
-    caller.require_admin(&format!("{POLICY}:update"))?;
     if class.chars().count() > 255 {
         return Err(Fault::bad_request(
             "Invalid input received: quota_class_name has more than 255 characters.",

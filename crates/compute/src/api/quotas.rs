@@ -1,11 +1,11 @@
 //! `/os-quota-sets`: limits of a project, or of a user in it.
 
+use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::routing::get;
-use axum::{Json, Router};
+use kilonova_access::{Caller, Routes, get, put};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Context, Fault, JsonBody, Microversion};
+use kilonova_wire::{Fault, JsonBody, Microversion};
 use serde_json::{Map, Value, json};
 
 use super::{input, quota_limits};
@@ -13,20 +13,24 @@ use crate::app::quotas as app;
 use crate::db::quotas::Limits;
 use crate::{Compute, Error, db};
 
-const POLICY: &str = "os_compute_api:os-quota-sets";
-
-pub(super) fn routes() -> Router<Compute> {
-    Router::new()
-        .route("/v2.1/os-quota-sets/{project}", get(show).put(update).delete(delete))
-        .route("/v2.1/os-quota-sets/{project}/detail", get(detail))
-        .route("/v2.1/os-quota-sets/{project}/defaults", get(defaults))
-}
-
-fn may_see(caller: &Context, project: &str, action: &str) -> Result<(), Fault> {
-    if caller.may_see(project) {
-        return Ok(());
-    }
-    caller.require_admin(&format!("{POLICY}:{action}"))
+pub(super) fn routes() -> Routes<Compute> {
+    Routes::new()
+        .route(
+            "/v2.1/os-quota-sets/{project}",
+            [
+                get("os_compute_api:os-quota-sets:show", show),
+                put("os_compute_api:os-quota-sets:update", update),
+                kilonova_access::delete("os_compute_api:os-quota-sets:delete", delete),
+            ],
+        )
+        .route(
+            "/v2.1/os-quota-sets/{project}/detail",
+            [get("os_compute_api:os-quota-sets:detail", detail)],
+        )
+        .route(
+            "/v2.1/os-quota-sets/{project}/defaults",
+            [get("os_compute_api:os-quota-sets:defaults", defaults)],
+        )
 }
 
 fn user(query: &Query, version: Microversion) -> Result<Option<String>, Fault> {
@@ -57,12 +61,12 @@ fn plain(limits: &Limits) -> impl Fn(&str) -> Value {
 
 async fn show(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     query: Query,
     Path(project): Path<String>,
 ) -> Result<Json<Value>, Fault> {
-    may_see(&caller, &project, "show")?;
+    caller.may_on(&[("project_id", &project)])?;
     let (user, id) = (user(&query, version)?, project.clone());
     let limits = compute.store.read(move |tx| app::limits(tx, &project, user.as_deref())).await?;
     Ok(shown(Some(&id), version, plain(&limits)))
@@ -70,12 +74,12 @@ async fn show(
 
 async fn detail(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     query: Query,
     Path(project): Path<String>,
 ) -> Result<Json<Value>, Fault> {
-    may_see(&caller, &project, "detail")?;
+    caller.may_on(&[("project_id", &project)])?;
     let (user, id) = (user(&query, version)?, project.clone());
     let (limits, used) = compute
         .store
@@ -107,13 +111,13 @@ async fn defaults(
 
 async fn update(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     query: Query,
     Path(project): Path<String>,
     JsonBody(body): JsonBody,
 ) -> Result<Json<Value>, Fault> {
-    caller.require_admin(&format!("{POLICY}:update"))?;
+    caller.may_on(&[("project_id", &project)])?;
     let user = user(&query, version)?;
     let (wanted, force) = quota_limits::read_set(&body, version)?;
     let limits = compute
@@ -125,12 +129,12 @@ async fn update(
 
 async fn delete(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     query: Query,
     Path(project): Path<String>,
 ) -> Result<StatusCode, Fault> {
-    caller.require_admin(&format!("{POLICY}:delete"))?;
+    caller.may_on(&[("project_id", &project)])?;
     let user = user(&query, version)?;
     compute.store.write(move |tx| db::quotas::reset(tx, &project, user.as_deref())).await?;
     Ok(StatusCode::ACCEPTED)

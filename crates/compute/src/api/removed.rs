@@ -1,8 +1,7 @@
 //! What Nova had once: it says 410 for good, whatever the microversion.
 
-use axum::Router;
-use axum::http::StatusCode;
-use axum::routing::{MethodFilter, any, on};
+use axum::http::{Method, StatusCode};
+use kilonova_access::{Guard, Routes, any, get, on};
 use kilonova_wire::{Context, Fault};
 
 use crate::Compute;
@@ -42,13 +41,14 @@ const UNCHANGEABLE: &[&str] = &[
     "/os-tenant-networks/{id}",
 ];
 
-pub(super) fn routes() -> Router<Compute> {
-    let changes = MethodFilter::POST.or(MethodFilter::PUT).or(MethodFilter::DELETE);
-    let routes = PATHS
-        .iter()
-        .fold(Router::new(), |routes, path| routes.route(&format!("/v2.1{path}"), any(gone)));
+pub(super) fn routes() -> Routes<Compute> {
+    let changes = [Method::POST, Method::PUT, Method::DELETE];
+    let routes = PATHS.iter().fold(Routes::new(), |routes, path| {
+        routes.route(format!("/v2.1{path}"), [any(Guard::Anyone, gone)])
+    });
     UNCHANGEABLE.iter().fold(routes, |routes, path| {
-        routes.route(&format!("/v2.1{path}"), on(changes, gone).get(absent))
+        let methods = [on(&changes, Guard::Anyone, gone), get(Guard::Anyone, absent)];
+        routes.route(format!("/v2.1{path}"), methods)
     })
 }
 

@@ -3,26 +3,31 @@
 
 use std::collections::BTreeMap;
 
+use axum::Json;
 use axum::extract::{Path, State};
-use axum::routing::get;
-use axum::{Json, Router};
+use kilonova_access::{Caller, Routes, get};
 use kilonova_ids::{ServerId, parse_uuid_like};
 use kilonova_wire::paging::Page;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Context, Fault, Microversion, time};
+use kilonova_wire::{Base, Fault, Microversion, time};
 use serde_json::{Map, Value, json};
 
 use super::{input, links};
 use crate::db::tenant_usage::{self as db, Ran};
 use crate::{Compute, Error};
 
-const POLICY: &str = "os_compute_api:os-simple-tenant-usage";
 const PATH: &str = "os-simple-tenant-usage";
 
-pub(super) fn routes() -> Router<Compute> {
-    Router::new()
-        .route("/v2.1/os-simple-tenant-usage", get(list))
-        .route("/v2.1/os-simple-tenant-usage/{project}", get(show))
+pub(super) fn routes() -> Routes<Compute> {
+    Routes::new()
+        .route(
+            "/v2.1/os-simple-tenant-usage",
+            [get("os_compute_api:os-simple-tenant-usage:list", list)],
+        )
+        .route(
+            "/v2.1/os-simple-tenant-usage/{project}",
+            [get("os_compute_api:os-simple-tenant-usage:show", show)],
+        )
 }
 
 /// What is asked for.
@@ -155,12 +160,10 @@ async fn sums(
 
 async fn list(
     State(compute): State<Compute>,
-    caller: Context,
     version: Microversion,
     base: Base,
     query: Query,
 ) -> Result<Json<Value>, Fault> {
-    caller.require_admin(&format!("{POLICY}:list"))?;
     let asked = Asked::read(&query, version)?;
     let (sums, last) = sums(&compute, &asked, None).await?;
     let usages: Vec<Value> = sums
@@ -176,15 +179,13 @@ async fn list(
 
 async fn show(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     base: Base,
     query: Query,
     Path(project): Path<String>,
 ) -> Result<Json<Value>, Fault> {
-    if !caller.may_see(&project) {
-        caller.require_admin(&format!("{POLICY}:show"))?;
-    }
+    caller.may_on(&[("project_id", &project)])?;
     let asked = Asked::read(&query, version)?;
     let (mut sums, last) = sums(&compute, &asked, Some(project.clone())).await?;
     let usage = sums.remove(&project).map(|sum| sum.shown(&project, &asked, true));

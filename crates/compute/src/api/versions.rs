@@ -1,8 +1,8 @@
 //! `GET /` and `GET /v2.1`: what clients read before they have a token.
 
+use axum::Json;
 use axum::extract::Path;
-use axum::routing::get;
-use axum::{Json, Router};
+use kilonova_access::{Guard, Routes, get};
 use kilonova_wire::{Base, Fault};
 use serde_json::{Value, json};
 
@@ -14,12 +14,12 @@ pub fn is_public(path: &str) -> bool {
     matches!(path, "" | "/" | "/v2.1" | "/v2.1/")
 }
 
-pub(super) fn routes() -> Router<Compute> {
-    Router::new()
-        .route("/", get(list))
-        .route("/v2.1", get(show))
-        .route("/v2.1/", get(show))
-        .route("/v2.1/versions/{id}", get(by_id))
+pub(super) fn routes() -> Routes<Compute> {
+    Routes::new()
+        .route("/", [get(Guard::Open, list)])
+        .route("/v2.1", [get(Guard::Open, show)])
+        .route("/v2.1/", [get(Guard::Open, show)])
+        .route("/v2.1/versions/{id}", [get(Guard::Anyone, by_id)])
 }
 
 fn document(base: &Base) -> Value {

@@ -77,7 +77,8 @@ async fn a_group_needs_a_project() {
             .header("openstack-system-scope", "all")
             .body(Body::from(body.to_string()))
             .expect("a request");
-        api.send(request).await.refused(403, "project-scoped token");
+        let denied = "Policy doesn't allow os_compute_api:os-server-groups:create to be performed.";
+        api.send(request).await.refused(403, denied);
     }
 }
 

@@ -4,4 +4,4 @@ mod nodes;
 mod operators;
 
 pub use nodes::node_routes;
-pub use operators::operator_routes;
+pub use operators::{operations, operator_routes};

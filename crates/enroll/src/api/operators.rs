@@ -8,11 +8,11 @@
 //! ```
 
 use axum::extract::{Path, State};
-use axum::routing::{delete, post};
 use axum::{Json, Router};
 use http::StatusCode;
+use kilonova_access::{Enforcer, Operation, Routes, delete, get, post};
 use kilonova_wire::time::{now_micros, zulu};
-use kilonova_wire::{Context, Fault, JsonBody};
+use kilonova_wire::{Fault, JsonBody};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -36,12 +36,27 @@ struct Wish {
     replace: bool,
 }
 
-/// The routes; without a door for hosts they say that there is none.
-pub fn operator_routes(enrollment: Option<Enrollment>) -> Router {
-    Router::new()
-        .route("/v2.1/kilonova/enrollments", post(make).get(list))
-        .route("/v2.1/kilonova/enrollments/{host}", delete(revoke_host))
-        .with_state(Door(enrollment))
+/// The routes, behind the policy of the compute service; without a door for hosts they say that there
+/// is none.
+pub fn operator_routes(enrollment: Option<Enrollment>, policy: &Enforcer) -> Router {
+    table().behind(policy).with_state(Door(enrollment))
+}
+
+/// All that operators can ask, and what decides over it.
+pub fn operations() -> Vec<Operation> {
+    table().operations()
+}
+
+fn table() -> Routes<Door> {
+    Routes::new()
+        .route(
+            "/v2.1/kilonova/enrollments",
+            [post("kilonova:enrollments:create", make), get("kilonova:enrollments:index", list)],
+        )
+        .route(
+            "/v2.1/kilonova/enrollments/{host}",
+            [delete("kilonova:enrollments:delete", revoke_host)],
+        )
 }
 
 #[derive(Clone)]
@@ -60,10 +75,8 @@ impl Door {
 
 async fn make(
     State(door): State<Door>,
-    caller: Context,
     JsonBody(body): JsonBody,
 ) -> Result<(StatusCode, Json<Value>), Fault> {
-    caller.require_admin("kilonova:enrollments:create")?;
     let enrollment = door.open()?;
     let Asked { enrollment: wish } =
         serde_json::from_value(body).map_err(|error| Fault::bad_request(error.to_string()))?;
@@ -78,8 +91,7 @@ async fn make(
     Ok((StatusCode::CREATED, Json(json!({"enrollment": shown}))))
 }
 
-async fn list(State(door): State<Door>, caller: Context) -> Result<Json<Value>, Fault> {
-    caller.require_admin("kilonova:enrollments:index")?;
+async fn list(State(door): State<Door>) -> Result<Json<Value>, Fault> {
     let enrollment = door.open()?;
     let listing = tokens::list(enrollment).await?;
     let open =
@@ -112,10 +124,8 @@ fn given(one: &Given) -> Value {
 
 async fn revoke_host(
     State(door): State<Door>,
-    caller: Context,
     Path(host): Path<String>,
 ) -> Result<Json<Value>, Fault> {
-    caller.require_admin("kilonova:enrollments:delete")?;
     let count = revoke::revoke(door.open()?, &host).await?;
     if count == 0 {
         return Err(Fault::not_found(format!(

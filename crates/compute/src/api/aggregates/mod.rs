@@ -4,11 +4,11 @@
 
 mod request;
 
+use axum::Json;
 use axum::extract::{Path, State};
-use axum::routing::{get, post};
-use axum::{Json, Router};
+use kilonova_access::{Caller, Guard, Routes, get, post, put};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Context, Fault, JsonBody, Microversion, time};
+use kilonova_wire::{Fault, JsonBody, Microversion, time};
 use serde_json::{Value, json};
 
 use super::input;
@@ -17,13 +17,31 @@ use crate::db::aggregates::{self as db, Aggregate};
 use crate::{Compute, Error};
 use request::Action;
 
-const POLICY: &str = "os_compute_api:os-aggregates";
+/// What the body of an action may name.
+const ACTIONS: Guard = Guard::Action(&[
+    ("add_host", "os_compute_api:os-aggregates:add_host"),
+    ("remove_host", "os_compute_api:os-aggregates:remove_host"),
+    ("set_metadata", "os_compute_api:os-aggregates:set_metadata"),
+]);
 
-pub(super) fn routes() -> Router<Compute> {
-    Router::new()
-        .route("/v2.1/os-aggregates", get(list).post(create))
-        .route("/v2.1/os-aggregates/{id}", get(show).put(update).delete(delete))
-        .route("/v2.1/os-aggregates/{id}/action", post(action))
+pub(super) fn routes() -> Routes<Compute> {
+    Routes::new()
+        .route(
+            "/v2.1/os-aggregates",
+            [
+                get("os_compute_api:os-aggregates:index", list),
+                post("os_compute_api:os-aggregates:create", create),
+            ],
+        )
+        .route(
+            "/v2.1/os-aggregates/{id}",
+            [
+                get("os_compute_api:os-aggregates:show", show),
+                put("os_compute_api:os-aggregates:update", update),
+                kilonova_access::delete("os_compute_api:os-aggregates:delete", delete),
+            ],
+        )
+        .route("/v2.1/os-aggregates/{id}/action", [post(ACTIONS, action)])
 }
 
 fn shown(aggregate: &Aggregate, version: Microversion) -> Value {
@@ -44,13 +62,7 @@ fn shown(aggregate: &Aggregate, version: Microversion) -> Value {
     shown
 }
 
-fn admit(
-    caller: &Context,
-    action: &str,
-    version: Microversion,
-    query: &Query,
-) -> Result<(), Fault> {
-    caller.require_admin(&format!("{POLICY}:{action}"))?;
+fn no_query(version: Microversion, query: &Query) -> Result<(), Fault> {
     if version >= Microversion(2, 102) { input::only(query, &[]) } else { Ok(()) }
 }
 
@@ -63,11 +75,10 @@ fn number(id: &str) -> Result<i64, Fault> {
 
 async fn list(
     State(compute): State<Compute>,
-    caller: Context,
     version: Microversion,
     query: Query,
 ) -> Result<Json<Value>, Fault> {
-    admit(&caller, "index", version, &query)?;
+    no_query(version, &query)?;
     let all = compute.store.read(db::all).await?;
     let shown: Vec<Value> = all.iter().map(|aggregate| shown(aggregate, version)).collect();
     Ok(Json(json!({"aggregates": shown})))
@@ -75,12 +86,11 @@ async fn list(
 
 async fn show(
     State(compute): State<Compute>,
-    caller: Context,
     version: Microversion,
     query: Query,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Fault> {
-    admit(&caller, "show", version, &query)?;
+    no_query(version, &query)?;
     let id = number(&id)?;
     let aggregate = compute.store.read(move |tx| app::get(tx, id)).await?;
     Ok(Json(json!({"aggregate": shown(&aggregate, version)})))
@@ -88,11 +98,9 @@ async fn show(
 
 async fn create(
     State(compute): State<Compute>,
-    caller: Context,
     version: Microversion,
     JsonBody(body): JsonBody,
 ) -> Result<Json<Value>, Fault> {
-    caller.require_admin(&format!("{POLICY}:create"))?;
     let (name, zone) = request::create(&body)?;
     let now = time::now_micros();
     let aggregate =
@@ -108,12 +116,10 @@ async fn create(
 
 async fn update(
     State(compute): State<Compute>,
-    caller: Context,
     version: Microversion,
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
 ) -> Result<Json<Value>, Fault> {
-    caller.require_admin(&format!("{POLICY}:update"))?;
     let (id, change) = (number(&id)?, request::update(&body)?);
     let (now, own) = (time::now_micros(), compute.clone());
     let aggregate = compute.store.write(move |tx| app::update(tx, &own, id, &change, now)).await?;
@@ -122,25 +128,26 @@ async fn update(
 
 async fn delete(
     State(compute): State<Compute>,
-    caller: Context,
     version: Microversion,
     query: Query,
     Path(id): Path<String>,
 ) -> Result<(), Fault> {
-    admit(&caller, "delete", version, &query)?;
+    no_query(version, &query)?;
     let (id, now) = (number(&id)?, time::now_micros());
     Ok(compute.store.write(move |tx| app::delete(tx, id, now)).await?)
 }
 
 async fn action(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
 ) -> Result<Json<Value>, Fault> {
     let action = request::action(&body)?;
-    caller.require_admin(&format!("{POLICY}:{}", action.name()))?;
+    if let Some(caller) = caller.acting(action.name()) {
+        caller.may_door()?;
+    }
     let id = number(&id)?;
     let (now, own) = (time::now_micros(), compute.clone());
     let aggregate = compute

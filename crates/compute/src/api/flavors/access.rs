@@ -4,16 +4,21 @@ use std::sync::LazyLock;
 
 use axum::Json;
 use axum::extract::{Path, State};
+use kilonova_access::{Caller, Guard};
 use kilonova_wire::query::Query;
 use kilonova_wire::schema::Schema;
-use kilonova_wire::{Context, Fault, JsonBody, Microversion, time};
+use kilonova_wire::{Fault, JsonBody, Microversion, time};
 use serde_json::{Value, json};
 
 use crate::Compute;
 use crate::api::input;
 use crate::app::flavors as app;
 
-const POLICY: &str = "os_compute_api:os-flavor-access";
+/// What the body of an action may name.
+pub(super) const ACTIONS: Guard = Guard::Action(&[
+    ("addTenantAccess", "os_compute_api:os-flavor-access:add_tenant_access"),
+    ("removeTenantAccess", "os_compute_api:os-flavor-access:remove_tenant_access"),
+]);
 
 fn schema(action: &str) -> Schema {
     Schema::new(&json!({
@@ -43,12 +48,11 @@ fn shown(id: &str, projects: &[String]) -> Json<Value> {
 
 pub(super) async fn list(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     query: Query,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Fault> {
-    caller.require_admin(POLICY)?;
     if version >= Microversion(2, 102) {
         input::only(&query, &[])?;
     }
@@ -59,23 +63,24 @@ pub(super) async fn list(
 
 pub(super) async fn action(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
 ) -> Result<Json<Value>, Fault> {
     let action = body.as_object().and_then(|body| body.keys().next()).map(String::as_str);
+    if let Some(caller) = action.and_then(|action| caller.acting(action)) {
+        caller.may_door()?;
+    }
     let (name, now) = (id.clone(), time::now_micros());
     let tenant = |action: &str| input::text_of(&body[action], "tenant").unwrap_or_default();
     let projects = match action {
         Some(action @ "addTenantAccess") => {
-            caller.require_admin(&format!("{POLICY}:add_tenant_access"))?;
             ADD.check(&body)?;
             let (project, private_only) = (tenant(action), version >= Microversion(2, 7));
             compute.store.write(move |tx| app::grant(tx, &id, &project, private_only, now)).await?
         }
         Some(action @ "removeTenantAccess") => {
-            caller.require_admin(&format!("{POLICY}:remove_tenant_access"))?;
             REMOVE.check(&body)?;
             let project = tenant(action);
             compute.store.write(move |tx| app::revoke(tx, &id, &project, now)).await?

@@ -6,16 +6,16 @@ use std::sync::LazyLock;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use kilonova_access::Caller;
 use kilonova_wire::query::Query;
 use kilonova_wire::schema::Schema;
-use kilonova_wire::{Context, Fault, JsonBody, Microversion, time};
+use kilonova_wire::{Fault, JsonBody, Microversion, time};
 use serde_json::{Map, Value, json};
 
 use crate::Compute;
 use crate::api::input;
 use crate::app::{extra_specs, flavors as app};
 
-const POLICY: &str = "os_compute_api:os-flavor-extra-specs";
 const MAX_VALUE: usize = 255;
 
 fn specs_schema() -> Value {
@@ -72,7 +72,7 @@ fn not_found(id: &str, key: &str) -> Fault {
 
 pub(super) async fn list(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     query: Query,
     Path(id): Path<String>,
@@ -86,7 +86,7 @@ pub(super) async fn list(
 
 pub(super) async fn show(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     query: Query,
     Path((id, key)): Path<(String, String)>,
@@ -102,12 +102,10 @@ pub(super) async fn show(
 
 pub(super) async fn create(
     State(compute): State<Compute>,
-    caller: Context,
     version: Microversion,
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
 ) -> Result<Json<Value>, Fault> {
-    caller.require_admin(&format!("{POLICY}:create"))?;
     CREATE.check(&body)?;
     let specs = read(&body["extra_specs"], version)?;
     merge(&compute, id, specs).await?;
@@ -116,12 +114,10 @@ pub(super) async fn create(
 
 pub(super) async fn update(
     State(compute): State<Compute>,
-    caller: Context,
     version: Microversion,
     Path((id, key)): Path<(String, String)>,
     JsonBody(body): JsonBody,
 ) -> Result<Json<Value>, Fault> {
-    caller.require_admin(&format!("{POLICY}:update"))?;
     UPDATE.check(&body)?;
     let specs = read(&body, version)?;
     if !specs.contains_key(&key) {
@@ -151,10 +147,8 @@ async fn merge(
 
 pub(super) async fn delete(
     State(compute): State<Compute>,
-    caller: Context,
     Path((id, key)): Path<(String, String)>,
 ) -> Result<StatusCode, Fault> {
-    caller.require_admin(&format!("{POLICY}:delete"))?;
     let now = time::now_micros();
     compute
         .store

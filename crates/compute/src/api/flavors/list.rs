@@ -4,9 +4,10 @@ use std::cmp::Ordering;
 
 use axum::Json;
 use axum::extract::State;
+use kilonova_access::Caller;
 use kilonova_wire::paging::Page;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Context, Fault, Microversion};
+use kilonova_wire::{Base, Fault, Microversion};
 use regex::Regex;
 use serde_json::{Value, json};
 
@@ -36,11 +37,14 @@ const SORT_KEYS: &[&str] = &[
     "vcpus",
 ];
 
+/// Who sees extra specs.
+pub(super) const EXTRA_SPECS: &str = "os_compute_api:os-flavor-extra-specs:index";
+
 type View = fn(&Flavor, Microversion, &Base) -> Value;
 
 pub(super) async fn brief(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     base: Base,
     query: Query,
@@ -50,17 +54,19 @@ pub(super) async fn brief(
 
 pub(super) async fn detail(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     base: Base,
     query: Query,
 ) -> Result<Json<Value>, Fault> {
-    list(compute, caller, version, base, query, "flavors/detail", view::detail).await
+    let view: View =
+        if caller.allows_own(EXTRA_SPECS) { view::detail } else { view::without_extra_specs };
+    list(compute, caller, version, base, query, "flavors/detail", view).await
 }
 
 async fn list(
     compute: Compute,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     base: Base,
     query: Query,
@@ -69,8 +75,8 @@ async fn list(
 ) -> Result<Json<Value>, Fault> {
     let wanted = Wanted::read(&query, version, caller.is_admin())?;
     let page = Page::read(&query)?;
-    let publicity = wanted.publicity;
-    let mut flavors = compute.store.read(move |tx| app::list(tx, &caller, publicity)).await?;
+    let (publicity, context) = (wanted.publicity, caller.context.clone());
+    let mut flavors = compute.store.read(move |tx| app::list(tx, &context, publicity)).await?;
     flavors.retain(|flavor| wanted.takes(flavor));
     flavors.sort_by(|a, b| wanted.order(a, b));
     let Some((flavors, more)) = page.cut(flavors, |flavor| flavor.id.clone()) else {

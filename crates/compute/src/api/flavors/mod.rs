@@ -6,54 +6,86 @@ mod list;
 mod request;
 mod view;
 
+use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::routing::{get, post};
-use axum::{Json, Router};
+use kilonova_access::{Caller, Guard, Routes, get, post, put};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Context, Fault, JsonBody, Microversion, time};
+use kilonova_wire::{Base, Fault, JsonBody, Microversion, time};
 use serde_json::{Value, json};
 
 use super::input;
 use crate::app::flavors as app;
+use crate::db::flavors::Flavor;
 use crate::{Compute, Error, db};
 
-const MANAGE: &str = "os_compute_api:os-flavor-manage";
-
-pub(super) fn routes() -> Router<Compute> {
-    Router::new()
-        .route("/v2.1/flavors", get(list::brief).post(create))
-        .route("/v2.1/flavors/detail", get(list::detail))
-        .route("/v2.1/flavors/{id}", get(show).put(update).delete(delete))
-        .route("/v2.1/flavors/{id}/action", post(access::action))
-        .route("/v2.1/flavors/{id}/os-flavor-access", get(access::list))
+pub(super) fn routes() -> Routes<Compute> {
+    Routes::new()
+        .route(
+            "/v2.1/flavors",
+            [
+                get(Guard::Anyone, list::brief),
+                post("os_compute_api:os-flavor-manage:create", create),
+            ],
+        )
+        .route("/v2.1/flavors/detail", [get(Guard::Anyone, list::detail)])
+        .route(
+            "/v2.1/flavors/{id}",
+            [
+                get(Guard::Anyone, show),
+                put("os_compute_api:os-flavor-manage:update", update),
+                kilonova_access::delete("os_compute_api:os-flavor-manage:delete", delete),
+            ],
+        )
+        .route("/v2.1/flavors/{id}/action", [post(access::ACTIONS, access::action)])
+        .route(
+            "/v2.1/flavors/{id}/os-flavor-access",
+            [get("os_compute_api:os-flavor-access", access::list)],
+        )
         .route(
             "/v2.1/flavors/{id}/os-extra_specs",
-            get(extra_specs::list).post(extra_specs::create),
+            [
+                get("os_compute_api:os-flavor-extra-specs:index", extra_specs::list),
+                post("os_compute_api:os-flavor-extra-specs:create", extra_specs::create),
+            ],
         )
         .route(
             "/v2.1/flavors/{id}/os-extra_specs/{key}",
-            get(extra_specs::show).put(extra_specs::update).delete(extra_specs::delete),
+            [
+                get("os_compute_api:os-flavor-extra-specs:show", extra_specs::show),
+                put("os_compute_api:os-flavor-extra-specs:update", extra_specs::update),
+                kilonova_access::delete(
+                    "os_compute_api:os-flavor-extra-specs:delete",
+                    extra_specs::delete,
+                ),
+            ],
         )
+}
+
+/// The full form, with extra specs for those who may see them.
+fn detail(caller: &Caller, flavor: &Flavor, version: Microversion, base: &Base) -> Value {
+    match caller.allows_own(list::EXTRA_SPECS) {
+        true => view::detail(flavor, version, base),
+        false => view::without_extra_specs(flavor, version, base),
+    }
 }
 
 async fn create(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     base: Base,
     JsonBody(body): JsonBody,
 ) -> Result<Json<Value>, Fault> {
-    caller.require_admin(&format!("{MANAGE}:create"))?;
     let flavor = request::create(&body, version, time::now_micros())?;
-    let shown = json!({"flavor": view::detail(&flavor, version, &base)});
+    let shown = json!({"flavor": detail(&caller, &flavor, version, &base)});
     compute.store.write(move |tx| app::create(tx, &flavor)).await?;
     Ok(Json(shown))
 }
 
 async fn show(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     base: Base,
     query: Query,
@@ -62,20 +94,20 @@ async fn show(
     if version >= Microversion(2, 102) {
         input::only(&query, &[])?;
     }
-    let flavor = compute.store.read(move |tx| app::visible(tx, &caller, &id)).await?;
-    Ok(Json(json!({"flavor": view::detail(&flavor, version, &base)})))
+    let context = caller.context.clone();
+    let flavor = compute.store.read(move |tx| app::visible(tx, &context, &id)).await?;
+    Ok(Json(json!({"flavor": detail(&caller, &flavor, version, &base)})))
 }
 
 async fn update(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     base: Base,
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
 ) -> Result<Json<Value>, Fault> {
     input::within(version, 55, 104)?;
-    caller.require_admin(&format!("{MANAGE}:update"))?;
     let description = request::update(&body)?;
     let now = time::now_micros();
     let flavor = compute
@@ -87,15 +119,13 @@ async fn update(
             })
         })
         .await?;
-    Ok(Json(json!({"flavor": view::detail(&flavor, version, &base)})))
+    Ok(Json(json!({"flavor": detail(&caller, &flavor, version, &base)})))
 }
 
 async fn delete(
     State(compute): State<Compute>,
-    caller: Context,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Fault> {
-    caller.require_admin(&format!("{MANAGE}:delete"))?;
     compute
         .store
         .write(move |tx| match db::flavors::delete(tx, &id)? {

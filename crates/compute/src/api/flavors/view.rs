@@ -40,3 +40,12 @@ pub(super) fn detail(flavor: &Flavor, version: Microversion, base: &Base) -> Val
     }
     shown
 }
+
+/// The full form for those who may not see extra specs.
+pub(super) fn without_extra_specs(flavor: &Flavor, version: Microversion, base: &Base) -> Value {
+    let mut shown = detail(flavor, version, base);
+    if let Some(fields) = shown.as_object_mut() {
+        fields.remove("extra_specs");
+    }
+    shown
+}

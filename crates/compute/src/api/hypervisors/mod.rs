@@ -6,14 +6,14 @@
 mod list;
 mod view;
 
+use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::routing::get;
-use axum::{Json, Router};
+use kilonova_access::{Routes, get};
 use kilonova_ids::{ProviderId, parse_uuid_like};
 use kilonova_store::Tx;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Context, Fault, Microversion, time};
+use kilonova_wire::{Fault, Microversion, time};
 use serde_json::{Value, json};
 
 use super::input;
@@ -21,20 +21,33 @@ use crate::db::hosts::{self, Host};
 use crate::db::usage::{self, HostUsage};
 use crate::{Compute, Error};
 
-const POLICY: &str = "os_compute_api:os-hypervisors";
-
 /// A host with what is used of it.
 type Used = (Host, HostUsage);
 
-pub(super) fn routes() -> Router<Compute> {
-    Router::new()
-        .route("/v2.1/os-hypervisors", get(list::brief))
-        .route("/v2.1/os-hypervisors/detail", get(list::detail))
-        .route("/v2.1/os-hypervisors/statistics", get(statistics))
-        .route("/v2.1/os-hypervisors/{id}", get(show))
-        .route("/v2.1/os-hypervisors/{id}/uptime", get(uptime))
-        .route("/v2.1/os-hypervisors/{id}/search", get(list::search))
-        .route("/v2.1/os-hypervisors/{id}/servers", get(list::servers))
+pub(super) fn routes() -> Routes<Compute> {
+    Routes::new()
+        .route("/v2.1/os-hypervisors", [get("os_compute_api:os-hypervisors:list", list::brief)])
+        .route(
+            "/v2.1/os-hypervisors/detail",
+            [get("os_compute_api:os-hypervisors:list-detail", list::detail)],
+        )
+        .route(
+            "/v2.1/os-hypervisors/statistics",
+            [get("os_compute_api:os-hypervisors:statistics", statistics)],
+        )
+        .route("/v2.1/os-hypervisors/{id}", [get("os_compute_api:os-hypervisors:show", show)])
+        .route(
+            "/v2.1/os-hypervisors/{id}/uptime",
+            [get("os_compute_api:os-hypervisors:uptime", uptime)],
+        )
+        .route(
+            "/v2.1/os-hypervisors/{id}/search",
+            [get("os_compute_api:os-hypervisors:search", list::search)],
+        )
+        .route(
+            "/v2.1/os-hypervisors/{id}/servers",
+            [get("os_compute_api:os-hypervisors:servers", list::servers)],
+        )
 }
 
 fn all(tx: &mut Tx<'_>) -> Result<Vec<Used>, Error> {
@@ -66,12 +79,10 @@ async fn find(compute: &Compute, id: &str, version: Microversion) -> Result<Used
 
 async fn show(
     State(compute): State<Compute>,
-    caller: Context,
     version: Microversion,
     query: Query,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Fault> {
-    caller.require_admin(&format!("{POLICY}:show"))?;
     let mut with_servers = false;
     if version >= Microversion(2, 53) {
         input::only(&query, &["with_servers"])?;
@@ -87,12 +98,10 @@ async fn show(
 
 async fn uptime(
     State(compute): State<Compute>,
-    caller: Context,
     version: Microversion,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Fault> {
     input::within(version, 1, 87)?;
-    caller.require_admin(&format!("{POLICY}:uptime"))?;
     find(&compute, &id, version).await?;
     let why = "The nodes do not report how long their host has been up.";
     Err(Fault::new(StatusCode::NOT_IMPLEMENTED, why))
@@ -100,11 +109,9 @@ async fn uptime(
 
 async fn statistics(
     State(compute): State<Compute>,
-    caller: Context,
     version: Microversion,
 ) -> Result<Json<Value>, Fault> {
     input::within(version, 1, 87)?;
-    caller.require_admin(&format!("{POLICY}:statistics"))?;
     let hosts = compute.store.read(all).await?;
     let sum = |of: fn(&Used) -> i64| hosts.iter().map(of).sum::<i64>();
     Ok(Json(json!({"hypervisor_statistics": {

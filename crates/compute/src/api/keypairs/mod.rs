@@ -6,52 +6,54 @@
 mod request;
 mod view;
 
+use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::routing::get;
-use axum::{Json, Router};
+use kilonova_access::{Caller, Routes, get, post};
 use kilonova_wire::paging::Page;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Context, Fault, JsonBody, Microversion, time};
+use kilonova_wire::{Base, Fault, JsonBody, Microversion, time};
 use serde_json::{Value, json};
 
 use super::{input, links};
 use crate::app::keypairs as app;
 use crate::{Compute, db};
 
-const POLICY: &str = "os_compute_api:os-keypairs";
-
-pub(super) fn routes() -> Router<Compute> {
-    Router::new()
-        .route("/v2.1/os-keypairs", get(list).post(create))
-        .route("/v2.1/os-keypairs/{name}", get(show).delete(delete))
+pub(super) fn routes() -> Routes<Compute> {
+    Routes::new()
+        .route(
+            "/v2.1/os-keypairs",
+            [
+                get("os_compute_api:os-keypairs:index", list),
+                post("os_compute_api:os-keypairs:create", create),
+            ],
+        )
+        .route(
+            "/v2.1/os-keypairs/{name}",
+            [
+                get("os_compute_api:os-keypairs:show", show),
+                kilonova_access::delete("os_compute_api:os-keypairs:delete", delete),
+            ],
+        )
 }
 
-/// Whose key pairs are meant: the caller's, or from 2.10 on anybody's if the caller is an admin.
-fn owner(
-    caller: &Context,
-    wanted: Option<&str>,
-    version: Microversion,
-    action: &str,
-) -> Result<String, Fault> {
-    match wanted.filter(|_| version >= Microversion(2, 10)) {
-        Some(user) if user != caller.user_id => {
-            caller.require_admin(&format!("{POLICY}:{action}"))?;
-            Ok(user.to_owned())
-        }
-        _ => Ok(caller.user_id.clone()),
-    }
+/// Whose key pairs are meant: the caller's, or from 2.10 on anybody's if the policy lets the caller.
+fn owner(caller: &Caller, wanted: Option<&str>, version: Microversion) -> Result<String, Fault> {
+    let wanted = wanted.filter(|_| version >= Microversion(2, 10));
+    let user = wanted.unwrap_or(&caller.user_id);
+    caller.may_on(&[("user_id", user)])?;
+    Ok(user.to_owned())
 }
 
 async fn create(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     JsonBody(body): JsonBody,
 ) -> Result<(StatusCode, Json<Value>), Fault> {
     let mut keypair = request::create(&body, version, time::now_micros())?;
     let wanted = body["keypair"]["user_id"].as_str();
-    keypair.user_id = owner(&caller, wanted, version, "create")?;
+    keypair.user_id = owner(&caller, wanted, version)?;
     let shown = json!({"keypair": view::created(&keypair, version)});
     compute.store.write(move |tx| app::import(tx, &caller.project_id, &keypair)).await?;
     let status = if version >= Microversion(2, 2) { StatusCode::CREATED } else { StatusCode::OK };
@@ -60,7 +62,7 @@ async fn create(
 
 async fn list(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     base: Base,
     query: Query,
@@ -70,7 +72,7 @@ async fn list(
     }
     let paged = version >= Microversion(2, 35);
     let page = if paged { Page::read(&query)? } else { Page::read(&Query::default())? };
-    let user_id = owner(&caller, query.get("user_id"), version, "index")?;
+    let user_id = owner(&caller, query.get("user_id"), version)?;
     let keypairs = compute.store.read(move |tx| db::keypairs::of_user(tx, &user_id)).await?;
     let Some((keypairs, more)) = page.cut(keypairs, |keypair| keypair.name.clone()) else {
         let marker = page.marker.unwrap_or_default();
@@ -87,7 +89,7 @@ async fn list(
 
 async fn show(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     query: Query,
     Path(name): Path<String>,
@@ -95,7 +97,7 @@ async fn show(
     if version >= Microversion(2, 75) {
         input::only(&query, &["user_id"])?;
     }
-    let user_id = owner(&caller, query.get("user_id"), version, "show")?;
+    let user_id = owner(&caller, query.get("user_id"), version)?;
     let keypair = compute
         .store
         .read(move |tx| {
@@ -108,7 +110,7 @@ async fn show(
 
 async fn delete(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     query: Query,
     Path(name): Path<String>,
@@ -116,7 +118,7 @@ async fn delete(
     if version >= Microversion(2, 75) {
         input::only(&query, &["user_id"])?;
     }
-    let user_id = owner(&caller, query.get("user_id"), version, "delete")?;
+    let user_id = owner(&caller, query.get("user_id"), version)?;
     compute
         .store
         .write(move |tx| match db::keypairs::delete(tx, &user_id, &name)? {

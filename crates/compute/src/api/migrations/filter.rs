@@ -30,7 +30,8 @@ impl Filter {
         if at(66) {
             known.push("changes-before");
         }
-        if at(80) {
+        // Before 2.59 whatever was sent was a filter.
+        if at(80) || !at(59) {
             known.extend(["user_id", "project_id"]);
         }
         if at(59) {

@@ -3,14 +3,14 @@
 mod filter;
 pub(super) mod view;
 
+use axum::Json;
 use axum::extract::State;
-use axum::routing::get;
-use axum::{Json, Router};
+use kilonova_access::{Caller, Routes, get};
 use kilonova_ids::{ConsumerId, parse_uuid_like};
 use kilonova_store::Tx;
 use kilonova_wire::paging::Page;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Context, Fault, Microversion};
+use kilonova_wire::{Base, Fault, Microversion};
 use serde_json::{Value, json};
 
 use super::links;
@@ -22,18 +22,21 @@ use view::Scene;
 /// Rows read at once.
 const CHUNK: i64 = 500;
 
-pub(super) fn routes() -> Router<Compute> {
-    Router::new().route("/v2.1/os-migrations", get(list))
+pub(super) fn routes() -> Routes<Compute> {
+    Routes::new().route("/v2.1/os-migrations", [get("os_compute_api:os-migrations:index", list)])
 }
 
 async fn list(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     base: Base,
     version: Microversion,
     query: Query,
 ) -> Result<Json<Value>, Fault> {
-    caller.require_admin("os_compute_api:os-migrations:index")?;
+    // Whoever names no project asks for those of all.
+    if query.get("project_id").is_none_or(|project| project != caller.project_id) {
+        caller.may_own("os_compute_api:os-migrations:index:all_projects")?;
+    }
     let filter = Filter::read(&query, version)?;
     let paged = version >= Microversion(2, 59);
     let page = if paged { Page::read(&query)? } else { Page::read(&Query::default())? };
@@ -54,7 +57,9 @@ async fn list(
     if !paged {
         found.reverse();
     }
-    let shown: Vec<Value> = found.iter().map(|one| scene.brief(one, version, &base)).collect();
+    let hosts = caller.allows_own("os_compute_api:os-migrations:index:host");
+    let brief = |one| view::with_hosts(scene.brief(one, version, &base), hosts);
+    let shown: Vec<Value> = found.iter().map(brief).collect();
     let mut answer = json!({"migrations": shown});
     if let Some(last) = last.filter(|_| more && paged) {
         answer["migrations_links"] = links::next(&base, "os-migrations", &query, &last);

@@ -110,6 +110,16 @@ impl Scene {
     }
 }
 
+/// The row as it is shown to those who see hosts, or without them.
+pub fn with_hosts(mut shown: Value, hosts: bool) -> Value {
+    const NAMES: [&str; 5] =
+        ["dest_compute", "dest_host", "dest_node", "source_compute", "source_node"];
+    for name in NAMES.into_iter().filter(|_| !hosts) {
+        shown[name] = Value::Null;
+    }
+    shown
+}
+
 /// What came later to both.
 fn add(shown: &mut Value, one: &Move, version: Microversion) {
     if version >= Microversion(2, 59) {

@@ -4,13 +4,11 @@
 mod host;
 mod server;
 
-use axum::Router;
-use axum::routing::get;
-
 use crate::Compute;
+use kilonova_access::{Routes, get};
 
-pub(super) fn routes() -> Router<Compute> {
-    Router::new()
-        .route("/v2.1/kilonova/servers/{id}", get(server::show))
-        .route("/v2.1/kilonova/hosts/{host}", get(host::show))
+pub(super) fn routes() -> Routes<Compute> {
+    Routes::new()
+        .route("/v2.1/kilonova/servers/{id}", [get("kilonova:servers:show", server::show)])
+        .route("/v2.1/kilonova/hosts/{host}", [get("kilonova:hosts:show", host::show)])
 }

@@ -4,10 +4,11 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use kilonova_accelerator::ledger::{Change, Held, Left};
+use kilonova_access::Caller;
 use kilonova_flow::{Event, Operation, Outcome};
 use kilonova_ids::{ServerId, parse_uuid_like};
+use kilonova_wire::Fault;
 use kilonova_wire::time::{now_micros, zulu};
-use kilonova_wire::{Context, Fault};
 use serde_json::{Value, json};
 
 use super::host::{a_move, host, operation};
@@ -18,7 +19,7 @@ use crate::db::servers::{Fault as WhyFailed, Server};
 
 pub(super) async fn show(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Fault> {
     caller.require_admin("kilonova:servers:show")?;

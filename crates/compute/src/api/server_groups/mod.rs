@@ -2,14 +2,14 @@
 
 mod request;
 
+use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::routing::get;
-use axum::{Json, Router};
+use kilonova_access::{Caller, Routes, get, post};
 use kilonova_ids::{ServerGroupId, ServerId};
 use kilonova_wire::paging::MAX_LIMIT;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Context, Fault, JsonBody, Microversion};
+use kilonova_wire::{Fault, JsonBody, Microversion};
 use serde_json::{Value, json};
 
 use super::input;
@@ -17,10 +17,22 @@ use crate::app::server_groups as app;
 use crate::db::server_groups::{self as rows, Group};
 use crate::{Compute, Error};
 
-pub(super) fn routes() -> Router<Compute> {
-    Router::new()
-        .route("/v2.1/os-server-groups", get(list).post(create))
-        .route("/v2.1/os-server-groups/{id}", get(show).delete(delete))
+pub(super) fn routes() -> Routes<Compute> {
+    Routes::new()
+        .route(
+            "/v2.1/os-server-groups",
+            [
+                get("os_compute_api:os-server-groups:index", list),
+                post("os_compute_api:os-server-groups:create", create),
+            ],
+        )
+        .route(
+            "/v2.1/os-server-groups/{id}",
+            [
+                get("os_compute_api:os-server-groups:show", show),
+                kilonova_access::delete("os_compute_api:os-server-groups:delete", delete),
+            ],
+        )
 }
 
 fn shown(group: &Group, members: &[ServerId], version: Microversion) -> Value {
@@ -44,7 +56,7 @@ fn shown(group: &Group, members: &[ServerId], version: Microversion) -> Value {
 
 async fn create(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     JsonBody(body): JsonBody,
 ) -> Result<Json<Value>, Fault> {
@@ -56,8 +68,8 @@ async fn create(
     }
     let group = Group {
         id: ServerGroupId::new_v4(),
-        project_id: caller.project_id,
-        user_id: caller.user_id,
+        project_id: caller.context.project_id,
+        user_id: caller.context.user_id,
         name: wish.name,
         policy: wish.policy,
         max_per_host: wish.max_per_host,
@@ -69,7 +81,7 @@ async fn create(
 
 async fn list(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     query: Query,
 ) -> Result<Json<Value>, Fault> {
@@ -80,6 +92,7 @@ async fn list(
     let offset = number(&query, "offset")?.unwrap_or(0);
     let mut project = Some(caller.project_id.clone());
     if query.get("all_projects").is_some() && caller.is_admin() {
+        caller.may_own("os_compute_api:os-server-groups:index:all_projects")?;
         project = None;
     }
     let (limit, offset) = (as_count(limit), as_count(offset));
@@ -113,7 +126,7 @@ fn number(query: &Query, key: &str) -> Result<Option<usize>, Fault> {
 
 async fn show(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     query: Query,
     Path(id): Path<String>,
@@ -125,6 +138,7 @@ async fn show(
         .store
         .read(move |tx| {
             let group = app::find(tx, &caller, &id)?;
+            caller.may_on(&[("project_id", &group.project_id), ("user_id", &group.user_id)])?;
             let members = rows::members(tx, group.id)?;
             Ok::<_, Error>((group, members))
         })
@@ -135,13 +149,14 @@ async fn show(
 
 async fn delete(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Fault> {
     compute
         .store
         .write(move |tx| {
             let group = app::find(tx, &caller, &id)?;
+            caller.may_on(&[("project_id", &group.project_id), ("user_id", &group.user_id)])?;
             rows::delete(tx, group.id)
         })
         .await?;

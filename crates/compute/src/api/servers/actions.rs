@@ -2,12 +2,13 @@
 
 use axum::Json;
 use axum::extract::{Path, State};
+use kilonova_access::Caller;
 use kilonova_flow::{self as flow, Event, Operation, Outcome};
 use kilonova_ids::{ServerId, parse_uuid_like};
 use kilonova_store::Tx;
 use kilonova_wire::paging::Page;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Context, Fault, Microversion, time};
+use kilonova_wire::{Base, Fault, Microversion, time};
 use serde_json::{Value, json};
 
 use super::view::host_id;
@@ -37,23 +38,32 @@ fn view(operation: &Operation, version: Microversion) -> Value {
     shown
 }
 
-fn event(event: &Event, project: &str, context: &Context, version: Microversion) -> Value {
+/// What of an event the caller sees besides that it was.
+#[derive(Clone, Copy)]
+struct Sight {
+    /// Tracebacks, hosts, and events before 2.51.
+    all: bool,
+    /// What went wrong, in the words of the host.
+    details: bool,
+}
+
+fn event(event: &Event, project: &str, sight: Sight, version: Microversion) -> Value {
     let mut shown = json!({
         "event": event.name,
         "start_time": time::naive(event.started_at),
         "finish_time": event.finished_at.map(time::naive),
         "result": event.result,
     });
-    if version < Microversion(2, 51) || context.is_admin() {
+    if sight.all {
         shown["traceback"] = Value::Null;
     }
     if version >= Microversion(2, 62) {
         shown["hostId"] = json!(host_id(project, event.host.as_deref()));
-        if let Some(host) = event.host.as_deref().filter(|_| context.is_admin()) {
+        if let Some(host) = event.host.as_deref().filter(|_| sight.all) {
             shown["host"] = json!(host);
         }
     }
-    if version >= Microversion(2, 84) {
+    if version >= Microversion(2, 84) && sight.details {
         shown["details"] = json!(event.details);
     }
     shown
@@ -62,17 +72,19 @@ fn event(event: &Event, project: &str, context: &Context, version: Microversion)
 /// Actions outlive their server (2.21); its project is in each of them.
 fn history(
     tx: &mut Tx<'_>,
-    context: &Context,
+    caller: &Caller,
     version: Microversion,
     id: &str,
 ) -> Result<Vec<Operation>, Error> {
     let server: ServerId = parse_uuid_like(id).ok_or_else(|| super::find::missing(id))?;
     if version < Microversion(2, 21) {
-        super::find::find(tx, context, id)?;
+        super::find::find(tx, caller, id)?;
     }
     let operations = flow::history(tx, server, MOST)?;
-    let known = operations.last().is_some_and(|first| context.may_see(&first.project_id));
-    if known { Ok(operations) } else { Err(super::find::missing(id).into()) }
+    let first = operations.last().filter(|first| caller.may_see(&first.project_id));
+    let first = first.ok_or_else(|| super::find::missing(id))?;
+    caller.may_on(&[("project_id", &first.project_id), ("user_id", &first.user_id)])?;
+    Ok(operations)
 }
 
 /// Which actions are asked for, from 2.58 on.
@@ -126,7 +138,7 @@ impl Asked {
 
 pub(super) async fn list(
     State(compute): State<Compute>,
-    context: Context,
+    context: Caller,
     base: Base,
     version: Microversion,
     query: Query,
@@ -149,7 +161,7 @@ pub(super) async fn list(
 
 pub(super) async fn show(
     State(compute): State<Compute>,
-    context: Context,
+    context: Caller,
     version: Microversion,
     query: Query,
     Path((id, request)): Path<(String, String)>,
@@ -172,8 +184,14 @@ pub(super) async fn show(
         })
         .await?;
     let mut shown = view(&operation, version);
-    if version >= Microversion(2, 51) || context.is_admin() {
-        let events = events.iter().map(|one| event(one, &operation.project_id, &context, version));
+    let project = operation.project_id.as_str();
+    let allows = |rule| context.allows(rule, &[("project_id", project)]);
+    let sight = Sight {
+        all: allows("os_compute_api:os-instance-actions:events"),
+        details: allows("os_compute_api:os-instance-actions:events:details"),
+    };
+    if version >= Microversion(2, 51) || sight.all {
+        let events = events.iter().map(|one| event(one, project, sight, version));
         shown["events"] = events.collect::<Vec<_>>().into();
     }
     Ok(Json(json!({"instanceAction": shown})))

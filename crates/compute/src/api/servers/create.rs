@@ -5,6 +5,7 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::{HeaderValue, StatusCode, header};
+use kilonova_access::Caller;
 use kilonova_ids::{ImageId, parse_uuid_like};
 use kilonova_store::Tx;
 use kilonova_wire::{Base, Context, Fault, JsonBody, Microversion, text};
@@ -23,7 +24,7 @@ const MOST: usize = 1000;
 
 pub(super) async fn create(
     State(compute): State<Compute>,
-    context: Context,
+    context: Caller,
     base: Base,
     version: Microversion,
     JsonBody(body): JsonBody,
@@ -32,6 +33,7 @@ pub(super) async fn create(
     if context.project_id.is_empty() {
         return Err(Fault::forbidden("A server needs a project: use a project-scoped token."));
     }
+    with_leave(&body["server"], &context)?;
     let wish = Wish::read(&body, &context, version)?;
     named_host_is_there(&compute, &body["server"])?;
     let request = compute.store.read(move |tx| wish.resolve(tx, &context)).await?;
@@ -53,6 +55,24 @@ pub(super) async fn create(
         "adminPass": body["server"].get("adminPass").cloned().unwrap_or_else(|| password().into()),
     }});
     Ok(answer(body, Some(&location)))
+}
+
+/// Refuses what the caller may not ask of a new server.
+fn with_leave(server: &Value, caller: &Caller) -> Result<(), Fault> {
+    let list = |key: &str| server[key].as_array().is_some_and(|list| !list.is_empty());
+    for (rule, is_asked) in [
+        (
+            "os_compute_api:servers:create:attach_volume",
+            list("block_device_mapping") || list("block_device_mapping_v2"),
+        ),
+        ("os_compute_api:servers:create:attach_network", list("networks")),
+        ("os_compute_api:servers:create:trusted_certs", list("trusted_image_certificates")),
+    ] {
+        if is_asked {
+            caller.may_own(rule)?;
+        }
+    }
+    Ok(())
 }
 
 fn shown_groups(server: &Value) -> Value {
@@ -92,7 +112,7 @@ struct Wish {
 }
 
 impl Wish {
-    fn read(body: &Value, context: &Context, version: Microversion) -> Result<Self, Fault> {
+    fn read(body: &Value, context: &Caller, version: Microversion) -> Result<Self, Fault> {
         let server = &body["server"];
         let string = |key: &str| server[key].as_str().map(str::to_owned);
         let name = server["name"].as_str().unwrap_or_default().trim().to_owned();
@@ -300,7 +320,7 @@ fn counts(server: &Value) -> Result<(usize, usize), Fault> {
 /// `hypervisor_hostname` for admins.
 fn destination(
     server: &Value,
-    context: &Context,
+    caller: &Caller,
 ) -> Result<(Option<String>, Option<String>, bool), Fault> {
     let mut forced = false;
     let mut zone = server["availability_zone"].as_str().map(str::to_owned);
@@ -312,8 +332,10 @@ fn destination(
         host = named.or(host);
         zone = Some(name.to_owned()).filter(|name| !name.is_empty());
     }
-    if host.is_some() {
-        context.require_admin("os_compute_api:servers:create:forced_host")?;
+    if forced {
+        caller.may_own("os_compute_api:servers:create:forced_host")?;
+    } else if host.is_some() {
+        caller.may_own("compute:servers:create:requested_destination")?;
     }
     Ok((zone, host, forced))
 }

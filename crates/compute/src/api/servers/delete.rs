@@ -2,14 +2,15 @@
 
 use axum::extract::{Path, State};
 use http::StatusCode;
+use kilonova_access::Caller;
+use kilonova_wire::Fault;
 use kilonova_wire::time::now_micros;
-use kilonova_wire::{Context, Fault};
 
 use crate::{Compute, flows};
 
 pub(super) async fn delete(
     State(compute): State<Compute>,
-    context: Context,
+    context: Caller,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Fault> {
     let compute_ = compute.clone();

@@ -3,9 +3,10 @@
 
 use axum::Json;
 use axum::extract::{Path, State};
+use kilonova_access::Caller;
 use kilonova_node_api::{DiskUsage, Said, Topic, Usage};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Context, Fault, Microversion};
+use kilonova_wire::{Fault, Microversion};
 use serde_json::{Map, Value, json};
 
 use super::find::find;
@@ -16,12 +17,11 @@ use crate::db::servers::Server;
 
 pub(super) async fn show(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     query: Query,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Fault> {
-    caller.require_admin("os_compute_api:os-server-diagnostics")?;
     if version >= Microversion(2, 102) {
         input::only(&query, &[])?;
     }

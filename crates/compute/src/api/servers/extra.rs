@@ -45,7 +45,7 @@ impl Serialize for Extra<'_> {
 impl<'a> Extra<'a> {
     pub(super) fn of(server: &'a Server, scene: &Scene<'_>) -> Self {
         let (spec, version) = (&server.spec, scene.version);
-        let mut extra = Vec::with_capacity(if scene.admin { 21 } else { 10 });
+        let mut extra = Vec::with_capacity(if scene.sight.attributes { 21 } else { 10 });
         let mut add = |from: u32, key: &'static str, value: Shown<'a>| {
             if version >= Microversion(2, from) {
                 extra.push((key, value));
@@ -67,12 +67,12 @@ impl<'a> Extra<'a> {
         let reason = server.lock.as_ref().and_then(|lock| lock.reason.as_deref());
         add(73, "locked_reason", reason.into());
         // Admins have seen it for longer than the others.
-        let hostname = if scene.admin { 3 } else { 90 };
+        let hostname = if scene.sight.attributes { 3 } else { 90 };
         add(hostname, "OS-EXT-SRV-ATTR:hostname", spec.hostname.as_str().into());
         add(96, "pinned_availability_zone", spec.availability_zone.as_deref().into());
         add(100, "scheduler_hints", Shown::Json(Cow::Borrowed(&spec.hints)));
-        if scene.admin {
-            let host = server.host.as_deref();
+        let host = server.host.as_deref();
+        if scene.sight.attributes {
             add(1, "OS-EXT-SRV-ATTR:host", host.into());
             add(1, "OS-EXT-SRV-ATTR:hypervisor_hostname", host.into());
             let name = Some(Cow::from(server.instance_name()));
@@ -83,6 +83,8 @@ impl<'a> Extra<'a> {
             add(3, "OS-EXT-SRV-ATTR:ramdisk_id", "".into());
             add(3, "OS-EXT-SRV-ATTR:root_device_name", "/dev/vda".into());
             add(3, "OS-EXT-SRV-ATTR:user_data", spec.user_data.as_deref().into());
+        }
+        if scene.sight.host_status {
             let is_up = |host| if scene.compute.host_is_up(host) { "UP" } else { "DOWN" };
             add(16, "host_status", host.map_or("", is_up).into());
         }

@@ -4,6 +4,7 @@
 //! Filters on a column are conditions of the query. Those on what stands in a row's JSON are judged
 //! here; a coarse condition keeps most other rows away, since reading one is what costs.
 
+use kilonova_access::Caller;
 use kilonova_wire::query::Query;
 use kilonova_wire::{Context, Fault, Microversion, time};
 use regex::{Regex, RegexBuilder};
@@ -14,6 +15,9 @@ use crate::api::input;
 use crate::app::fleet::Fleet;
 use crate::db::servers::Server;
 use crate::db::servers::listing::{Condition, Which};
+
+/// Who may filter by anything.
+const ALL_FILTERS: &str = "os_compute_api:servers:allow_all_filters";
 
 /// What a list asks for.
 #[derive(Debug, Clone, Default)]
@@ -43,15 +47,16 @@ impl Filter {
     /// 403 for what only admins may ask, 400 for values that mean nothing.
     pub(super) fn read(
         query: &Query,
-        context: &Context,
+        context: &Caller,
         version: Microversion,
         fleet: &Fleet,
+        whole: bool,
     ) -> Result<Self, Fault> {
         if version >= Microversion(2, 75) {
             check_keys(query)?;
         }
         let mut filter = Self { fleet: fleet.clone(), ..Self::default() };
-        filter.of_project(query, context)?;
+        filter.of_project(query, context, whole)?;
         filter.by_name(query)?;
         filter.by_status(query, context, version)?;
         filter.by_change(query, version)?;
@@ -67,11 +72,11 @@ impl Filter {
             return Err(Fault::forbidden("Only administrators may list deleted instances"));
         }
         for (field, first) in EVERYBODYS {
-            if version >= Microversion(2, *first) || context.is_admin() {
+            if version >= Microversion(2, *first) || context.allows_own(ALL_FILTERS) {
                 filter.field(query, field)?;
             }
         }
-        if context.is_admin() {
+        if context.allows_own(ALL_FILTERS) {
             for field in ADMINS {
                 filter.field(query, field)?;
             }
@@ -79,7 +84,7 @@ impl Filter {
         Ok(filter)
     }
 
-    fn of_project(&mut self, query: &Query, context: &Context) -> Result<(), Fault> {
+    fn of_project(&mut self, query: &Query, context: &Caller, whole: bool) -> Result<(), Fault> {
         let wanted = query.get("project_id").or(query.get("tenant_id"));
         let wanted = wanted.filter(|_| context.is_admin());
         let all = match query.get("all_tenants") {
@@ -89,7 +94,10 @@ impl Filter {
                 .ok_or_else(|| input::wrong_query("all_tenants", word, "It is not a boolean."))?,
         };
         if all {
-            context.require_admin("os_compute_api:servers:index:get_all_tenants")?;
+            context.may_own(match whole {
+                true => "os_compute_api:servers:detail:get_all_tenants",
+                false => "os_compute_api:servers:index:get_all_tenants",
+            })?;
         }
         let project = if all { wanted } else { Some(context.project_id.as_str()) };
         self.conditions.extend(project.map(|project| Condition::Is("project_id", project.into())));

@@ -3,11 +3,12 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use kilonova_access::Caller;
 use kilonova_ids::{PortId, parse_uuid_like};
 use kilonova_network::ledger::ServerPort;
 use kilonova_wire::query::Query;
 use kilonova_wire::time::now_micros;
-use kilonova_wire::{Context, Fault, JsonBody, Microversion};
+use kilonova_wire::{Fault, JsonBody, Microversion};
 use serde_json::{Value, json};
 
 use super::find::find;
@@ -24,7 +25,7 @@ const TAGS_SHOWN: Microversion = Microversion(2, 70);
 
 async fn connections(
     compute: &Compute,
-    caller: Context,
+    caller: Caller,
     id: String,
 ) -> Result<(Server, Connections), Fault> {
     let found = compute.store.read(move |tx| {
@@ -41,7 +42,7 @@ fn no_query(query: &Query, version: Microversion) -> Result<(), Fault> {
 
 pub(super) async fn addresses(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     query: Query,
     Path(id): Path<String>,
@@ -53,7 +54,7 @@ pub(super) async fn addresses(
 
 pub(super) async fn address(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     Path((id, network)): Path<(String, String)>,
 ) -> Shown {
     let (server, nics) = connections(&compute, caller, id).await?;
@@ -70,7 +71,7 @@ pub(super) async fn address(
 
 pub(super) async fn security_groups(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     query: Query,
     Path(id): Path<String>,
@@ -94,7 +95,7 @@ pub(super) async fn security_groups(
 
 pub(super) async fn list(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     query: Query,
     Path(id): Path<String>,
@@ -116,7 +117,7 @@ fn no_port(port: &str, server: &Server) -> Fault {
 
 pub(super) async fn show(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     Path((id, port)): Path<(String, String)>,
 ) -> Shown {
@@ -185,7 +186,7 @@ fn line(body: &Value, version: Microversion) -> Result<Line, Fault> {
 
 pub(super) async fn attach(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
@@ -210,7 +211,7 @@ pub(super) async fn attach(
 
 pub(super) async fn detach(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     Path((id, port)): Path<(String, String)>,
 ) -> Result<StatusCode, Fault> {
     let service = compute.clone();

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
+use kilonova_access::Caller;
 use kilonova_ids::{ServerId, parse_uuid_like};
 use kilonova_store::{Tx, Value};
 use kilonova_wire::paging::Page;
@@ -14,7 +15,7 @@ use serde::{Serialize, Serializer};
 
 use super::filter::Filter;
 use super::sort::Sort;
-use super::view::{Brief, Detail, Scene};
+use super::view::{Brief, Detail, Scene, Sight};
 use crate::app::nics::{self, Connections};
 use crate::db::servers::Server;
 use crate::db::servers::listing::{self, Condition, Listing};
@@ -52,7 +53,7 @@ struct Next {
 
 pub(super) async fn brief(
     State(compute): State<Compute>,
-    context: Context,
+    context: Caller,
     base: Base,
     version: Microversion,
     query: Query,
@@ -65,15 +66,15 @@ pub(super) async fn brief(
 
 pub(super) async fn detail(
     State(compute): State<Compute>,
-    context: Context,
+    context: Caller,
     base: Base,
     version: Microversion,
     query: Query,
 ) -> Result<Response, Fault> {
     let (servers, next, nics) = page(&compute, &context, version, &query, true).await?;
     let servers_links = links(&base, "servers/detail", next);
-    let (admin, group) = (context.is_admin(), None);
-    let scene = Scene { base: &base, version, admin, compute: &compute, group, nics: &nics };
+    let (sight, group) = (Sight::of(&context), None);
+    let scene = Scene { base: &base, version, sight, compute: &compute, group, nics: &nics };
     let (all, view) = (&servers[..], |server| Detail::of(server, &scene));
     answer(&Answer { servers: Each { all, view }, servers_links }, all.len() * 2000)
 }
@@ -94,14 +95,14 @@ fn links(base: &Base, path: &str, next: Option<String>) -> Vec<Next> {
 /// The page and the query of the next one.
 async fn page(
     compute: &Compute,
-    context: &Context,
+    context: &Caller,
     version: Microversion,
     query: &Query,
     whole: bool,
 ) -> Result<(Vec<Server>, Option<String>, Connections), Fault> {
     let page = Page::read(query)?;
     let asked = Asked {
-        filter: Filter::read(query, context, version, &compute.fleet)?,
+        filter: Filter::read(query, context, version, &compute.fleet, whole)?,
         sort: Sort::read(query, context, &compute.fleet)?,
         limit: page.limit,
         marker: page.marker,

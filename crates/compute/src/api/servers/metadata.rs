@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::{Path, State};
 use http::StatusCode;
+use kilonova_access::Caller;
 use kilonova_wire::time::now_micros;
-use kilonova_wire::{Context, Fault, JsonBody};
+use kilonova_wire::{Fault, JsonBody};
 use serde_json::{Value, json};
 
 use crate::api::input;
@@ -60,7 +61,7 @@ pub(super) fn check_count(metadata: &Metadata) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn read(compute: &Compute, context: Context, id: String) -> Result<Metadata, Fault> {
+async fn read(compute: &Compute, context: Caller, id: String) -> Result<Metadata, Fault> {
     Ok(compute.store.read(move |tx| super::find::find(tx, &context, &id)).await?.metadata)
 }
 
@@ -70,7 +71,7 @@ const DELETE: &str = "delete metadata";
 
 async fn change(
     compute: &Compute,
-    context: Context,
+    context: Caller,
     id: String,
     named: &'static str,
     mut change: impl FnMut(&mut Metadata) -> Result<(), Fault> + Send + 'static,
@@ -91,7 +92,7 @@ async fn change(
 
 pub(super) async fn list(
     State(compute): State<Compute>,
-    context: Context,
+    context: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Fault> {
     Ok(Json(json!({"metadata": read(&compute, context, id).await?})))
@@ -99,7 +100,7 @@ pub(super) async fn list(
 
 pub(super) async fn update(
     State(compute): State<Compute>,
-    context: Context,
+    context: Caller,
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
 ) -> Result<Json<Value>, Fault> {
@@ -114,7 +115,7 @@ pub(super) async fn update(
 
 pub(super) async fn replace(
     State(compute): State<Compute>,
-    context: Context,
+    context: Caller,
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
 ) -> Result<Json<Value>, Fault> {
@@ -129,7 +130,7 @@ pub(super) async fn replace(
 
 pub(super) async fn show(
     State(compute): State<Compute>,
-    context: Context,
+    context: Caller,
     Path((id, key)): Path<(String, String)>,
 ) -> Result<Json<Value>, Fault> {
     match read(&compute, context, id).await?.get(&key) {
@@ -140,7 +141,7 @@ pub(super) async fn show(
 
 pub(super) async fn set(
     State(compute): State<Compute>,
-    context: Context,
+    context: Caller,
     Path((id, key)): Path<(String, String)>,
     JsonBody(body): JsonBody,
 ) -> Result<Json<Value>, Fault> {
@@ -160,7 +161,7 @@ pub(super) async fn set(
 
 pub(super) async fn delete(
     State(compute): State<Compute>,
-    context: Context,
+    context: Caller,
     Path((id, key)): Path<(String, String)>,
 ) -> Result<StatusCode, Fault> {
     change(&compute, context, id, DELETE, move |metadata| match metadata.remove(&key) {

@@ -3,18 +3,17 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use http::StatusCode;
+use kilonova_access::Caller;
 use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
-use kilonova_wire::{Context, Fault, JsonBody, Microversion};
+use kilonova_wire::{Fault, JsonBody, Microversion};
 use serde_json::{Value, json};
 
 use crate::api::input;
-use crate::api::migrations::view::{Scene, is_under_way};
+use crate::api::migrations::view::{Scene, is_under_way, with_hosts};
 use crate::db::moves::{self, Kind, Move};
 use crate::db::servers::Server;
 use crate::{Compute, Error, flows};
-
-const POLICY: &str = "os_compute_api:servers:migrations";
 
 /// The number in a path.
 fn number(text: &str, server: &str) -> Result<i64, Fault> {
@@ -47,34 +46,35 @@ fn find(tx: &mut Tx<'_>, server: &Server, number: i64) -> Result<Move, Error> {
 
 pub(super) async fn list(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Fault> {
     input::within(version, 23, 104)?;
-    caller.require_admin(&format!("{POLICY}:index"))?;
+    let context = caller.clone();
     let (found, scene) = compute
         .store
         .read(move |tx| {
-            let server = super::find::find(tx, &caller, &id)?;
+            let server = super::find::find(tx, &context, &id)?;
             let mut found = moves::of_server(tx, server.id)?;
             found.retain(is_under_way);
             let scene = Scene::read(tx, &found)?;
             Ok::<_, Error>((found, scene))
         })
         .await?;
-    let shown: Vec<Value> = found.iter().map(|one| scene.progress(one, version)).collect();
+    let hosts = caller.allows_own("os_compute_api:servers:migrations:index:host");
+    let progress = |one| with_hosts(scene.progress(one, version), hosts);
+    let shown: Vec<Value> = found.iter().map(progress).collect();
     Ok(Json(json!({"migrations": shown})))
 }
 
 pub(super) async fn show(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     Path((id, which)): Path<(String, String)>,
 ) -> Result<Json<Value>, Fault> {
     input::within(version, 23, 104)?;
-    caller.require_admin(&format!("{POLICY}:show"))?;
     let (found, scene) = compute
         .store
         .read(move |tx| {
@@ -90,12 +90,11 @@ pub(super) async fn show(
 /// `DELETE`: calls it off.
 pub(super) async fn abort(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     Path((id, which)): Path<(String, String)>,
 ) -> Result<StatusCode, Fault> {
     input::within(version, 24, 104)?;
-    caller.require_admin(&format!("{POLICY}:delete"))?;
     let early = version >= Microversion(2, 65);
     let compute_ = compute.clone();
     compute
@@ -112,13 +111,12 @@ pub(super) async fn abort(
 /// `POST …/action` with `force_complete`.
 pub(super) async fn act(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     Path((id, which)): Path<(String, String)>,
     JsonBody(body): JsonBody,
 ) -> Result<StatusCode, Fault> {
     input::within(version, 22, 104)?;
-    caller.require_admin(&format!("{POLICY}:force_complete"))?;
     if body != json!({"force_complete": null}) {
         return Err(Fault::bad_request(
             "Invalid input for field/attribute force_complete. The body is {\"force_complete\": null}.",

@@ -21,66 +21,145 @@ mod tags;
 mod update;
 pub(super) mod view;
 
-use axum::Router;
-use axum::routing::{get, post};
-
 use crate::Compute;
+use kilonova_access::{Routes, delete, get, post, put};
 
 /// Routes below `/v2.1`.
-pub fn routes() -> Router<Compute> {
-    Router::new()
-        .route("/v2.1/servers", get(list::brief).post(create::create))
-        .route("/v2.1/servers/detail", get(list::detail))
-        .route("/v2.1/servers/{id}", get(show::show).put(update::update).delete(delete::delete))
-        .route("/v2.1/servers/{id}/action", post(action::action))
+pub fn routes() -> Routes<Compute> {
+    Routes::new()
+        .route(
+            "/v2.1/servers",
+            [
+                get("os_compute_api:servers:index", list::brief),
+                post("os_compute_api:servers:create", create::create),
+            ],
+        )
+        .route("/v2.1/servers/detail", [get("os_compute_api:servers:detail", list::detail)])
+        .route(
+            "/v2.1/servers/{id}",
+            [
+                get("os_compute_api:servers:show", show::show),
+                put("os_compute_api:servers:update", update::update),
+                delete("os_compute_api:servers:delete", delete::delete),
+            ],
+        )
+        .route("/v2.1/servers/{id}/action", [post(action::ACTIONS, action::action)])
         .route(
             "/v2.1/servers/{id}/metadata",
-            get(metadata::list).post(metadata::update).put(metadata::replace),
+            [
+                get("os_compute_api:server-metadata:index", metadata::list),
+                post("os_compute_api:server-metadata:create", metadata::update),
+                put("os_compute_api:server-metadata:update_all", metadata::replace),
+            ],
         )
         .route(
             "/v2.1/servers/{id}/metadata/{key}",
-            get(metadata::show).put(metadata::set).delete(metadata::delete),
+            [
+                get("os_compute_api:server-metadata:show", metadata::show),
+                put("os_compute_api:server-metadata:update", metadata::set),
+                delete("os_compute_api:server-metadata:delete", metadata::delete),
+            ],
         )
-        .route("/v2.1/servers/{id}/tags", get(tags::list).put(tags::replace).delete(tags::clear))
+        .route(
+            "/v2.1/servers/{id}/tags",
+            [
+                get("os_compute_api:os-server-tags:index", tags::list),
+                put("os_compute_api:os-server-tags:update_all", tags::replace),
+                delete("os_compute_api:os-server-tags:delete_all", tags::clear),
+            ],
+        )
         .route(
             "/v2.1/servers/{id}/tags/{tag}",
-            get(tags::check).put(tags::add).delete(tags::delete),
+            [
+                get("os_compute_api:os-server-tags:show", tags::check),
+                put("os_compute_api:os-server-tags:update", tags::add),
+                delete("os_compute_api:os-server-tags:delete", tags::delete),
+            ],
         )
-        .route("/v2.1/servers/{id}/migrations", get(migrations::list))
+        .route(
+            "/v2.1/servers/{id}/migrations",
+            [get("os_compute_api:servers:migrations:index", migrations::list)],
+        )
         .route(
             "/v2.1/servers/{id}/migrations/{number}",
-            get(migrations::show).delete(migrations::abort),
+            [
+                get("os_compute_api:servers:migrations:show", migrations::show),
+                delete("os_compute_api:servers:migrations:delete", migrations::abort),
+            ],
         )
-        .route("/v2.1/servers/{id}/migrations/{number}/action", post(migrations::act))
-        .route("/v2.1/servers/{id}/os-instance-actions", get(actions::list))
-        .route("/v2.1/servers/{id}/os-instance-actions/{request}", get(actions::show))
+        .route(
+            "/v2.1/servers/{id}/migrations/{number}/action",
+            [post("os_compute_api:servers:migrations:force_complete", migrations::act)],
+        )
+        .route(
+            "/v2.1/servers/{id}/os-instance-actions",
+            [get("os_compute_api:os-instance-actions:list", actions::list)],
+        )
+        .route(
+            "/v2.1/servers/{id}/os-instance-actions/{request}",
+            [get("os_compute_api:os-instance-actions:show", actions::show)],
+        )
         .merge(hanging())
 }
 
 /// What hangs on a server and says little here.
-fn hanging() -> Router<Compute> {
-    Router::new()
-        .route("/v2.1/servers/{id}/diagnostics", get(diagnostics::show))
-        .route("/v2.1/servers/{id}/topology", get(parts::topology))
-        .route("/v2.1/servers/{id}/ips", get(interfaces::addresses))
-        .route("/v2.1/servers/{id}/ips/{network}", get(interfaces::address))
-        .route("/v2.1/servers/{id}/os-security-groups", get(interfaces::security_groups))
-        .route("/v2.1/servers/{id}/os-interface", get(interfaces::list).post(interfaces::attach))
+fn hanging() -> Routes<Compute> {
+    Routes::new()
+        .route(
+            "/v2.1/servers/{id}/diagnostics",
+            [get("os_compute_api:os-server-diagnostics", diagnostics::show)],
+        )
+        .route(
+            "/v2.1/servers/{id}/topology",
+            [get("compute:server:topology:index", parts::topology)],
+        )
+        .route("/v2.1/servers/{id}/ips", [get("os_compute_api:ips:index", interfaces::addresses)])
+        .route(
+            "/v2.1/servers/{id}/ips/{network}",
+            [get("os_compute_api:ips:show", interfaces::address)],
+        )
+        .route(
+            "/v2.1/servers/{id}/os-security-groups",
+            [get("os_compute_api:os-security-groups:list", interfaces::security_groups)],
+        )
+        .route(
+            "/v2.1/servers/{id}/os-interface",
+            [
+                get("os_compute_api:os-attach-interfaces:list", interfaces::list),
+                post("os_compute_api:os-attach-interfaces:create", interfaces::attach),
+            ],
+        )
         .route(
             "/v2.1/servers/{id}/os-interface/{port}",
-            get(interfaces::show).delete(interfaces::detach),
+            [
+                get("os_compute_api:os-attach-interfaces:show", interfaces::show),
+                delete("os_compute_api:os-attach-interfaces:delete", interfaces::detach),
+            ],
         )
         .route(
             "/v2.1/servers/{id}/os-volume_attachments",
-            get(parts::volumes).post(parts::add_volume),
+            [
+                get("os_compute_api:os-volumes-attachments:index", parts::volumes),
+                post("os_compute_api:os-volumes-attachments:create", parts::add_volume),
+            ],
         )
         .route(
             "/v2.1/servers/{id}/os-volume_attachments/{volume}",
-            get(parts::volume).put(parts::volume).delete(parts::volume),
+            [
+                get("os_compute_api:os-volumes-attachments:show", parts::volume),
+                put("os_compute_api:os-volumes-attachments:update", parts::volume),
+                delete("os_compute_api:os-volumes-attachments:delete", parts::volume),
+            ],
         )
         .route(
             "/v2.1/servers/{id}/os-server-password",
-            get(parts::password).delete(parts::forget_password),
+            [
+                get("os_compute_api:os-server-password:show", parts::password),
+                delete("os_compute_api:os-server-password:clear", parts::forget_password),
+            ],
         )
-        .route("/v2.1/servers/{id}/remote-consoles", post(parts::console))
+        .route(
+            "/v2.1/servers/{id}/remote-consoles",
+            [post("os_compute_api:os-remote-consoles", parts::console)],
+        )
 }

@@ -4,8 +4,9 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use kilonova_access::Caller;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Context, Fault, JsonBody, Microversion};
+use kilonova_wire::{Fault, JsonBody, Microversion};
 use serde_json::{Value, json};
 
 use super::find::find;
@@ -13,7 +14,7 @@ use crate::Compute;
 use crate::api::input;
 
 /// 404 for a server that the caller may not see.
-async fn exists(compute: &Compute, caller: Context, id: String) -> Result<(), Fault> {
+async fn exists(compute: &Compute, caller: Caller, id: String) -> Result<(), Fault> {
     compute.store.read(move |tx| find(tx, &caller, &id)).await?;
     Ok(())
 }
@@ -26,7 +27,7 @@ type Shown = Result<Json<Value>, Fault>;
 
 pub(super) async fn topology(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     query: Query,
     Path(id): Path<String>,
@@ -39,7 +40,7 @@ pub(super) async fn topology(
 
 pub(super) async fn volumes(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     query: Query,
     Path(id): Path<String>,
@@ -53,7 +54,7 @@ pub(super) async fn volumes(
 
 pub(super) async fn add_volume(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
 ) -> Shown {
@@ -68,7 +69,7 @@ pub(super) async fn add_volume(
 
 pub(super) async fn volume(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     Path((id, volume)): Path<(String, String)>,
 ) -> Shown {
     exists(&compute, caller, id).await?;
@@ -84,7 +85,7 @@ fn no_volume(volume: &str) -> Fault {
 
 pub(super) async fn password(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     query: Query,
     Path(id): Path<String>,
@@ -96,7 +97,7 @@ pub(super) async fn password(
 
 pub(super) async fn forget_password(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Fault> {
     exists(&compute, caller, id).await?;
@@ -105,7 +106,7 @@ pub(super) async fn forget_password(
 
 pub(super) async fn console(
     State(compute): State<Compute>,
-    caller: Context,
+    caller: Caller,
     version: Microversion,
     Path(id): Path<String>,
     JsonBody(body): JsonBody,

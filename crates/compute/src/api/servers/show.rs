@@ -2,14 +2,15 @@
 
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
+use kilonova_access::Caller;
 use kilonova_ids::ServerGroupId;
 use kilonova_store::Tx;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Context, Fault, Microversion};
+use kilonova_wire::{Base, Fault, Microversion};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::view::{Detail, Scene};
+use super::view::{Detail, Scene, Sight};
 use crate::api::input;
 use crate::app::nics::{self, Connections};
 use crate::db::server_groups;
@@ -37,21 +38,21 @@ impl More {
 /// The server in full, with the group it is in.
 pub(super) fn answer(
     compute: &Compute,
-    context: &Context,
+    context: &Caller,
     base: &Base,
     version: Microversion,
     server: &Server,
     more: More,
 ) -> Response {
-    let (admin, group, nics) = (context.is_admin(), Some(more.group), &more.nics);
-    let scene = Scene { base, version, admin, compute, group, nics };
+    let (sight, group, nics) = (Sight::of(context), Some(more.group), &more.nics);
+    let scene = Scene { base, version, sight, compute, group, nics };
     axum::Json(Answer { server: Detail::of(server, &scene) }).into_response()
 }
 
 /// [`answer`] to a change, which before 2.75 said less.
 pub(super) fn answer_to_change(
     compute: &Compute,
-    context: &Context,
+    context: &Caller,
     base: &Base,
     version: Microversion,
     server: &Server,
@@ -60,8 +61,8 @@ pub(super) fn answer_to_change(
     if version >= Microversion(2, 75) {
         return Ok(answer(compute, context, base, version, server, more));
     }
-    let (admin, group, nics) = (context.is_admin(), Some(more.group), &more.nics);
-    let scene = Scene { base, version, admin, compute, group, nics };
+    let (sight, group, nics) = (Sight::of(context), Some(more.group), &more.nics);
+    let scene = Scene { base, version, sight, compute, group, nics };
     let mut shown = serde_json::to_value(Detail::of(server, &scene)).map_err(Fault::internal)?;
     if let Some(fields) = shown.as_object_mut() {
         without_extensions(fields);
@@ -87,7 +88,7 @@ pub(super) fn without_extensions(fields: &mut Map<String, Value>) {
 
 pub(super) async fn show(
     State(compute): State<Compute>,
-    context: Context,
+    context: Caller,
     base: Base,
     version: Microversion,
     query: Query,

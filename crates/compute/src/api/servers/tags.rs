@@ -4,8 +4,9 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
+use kilonova_access::Caller;
 use kilonova_wire::time::now_micros;
-use kilonova_wire::{Base, Context, Fault, JsonBody, Microversion};
+use kilonova_wire::{Base, Fault, JsonBody, Microversion};
 use serde_json::{Value, json};
 
 use crate::api::input;
@@ -75,7 +76,7 @@ fn since_2_26(version: Microversion) -> Result<(), Fault> {
 /// `named` is what refusals call it.
 async fn change(
     compute: &Compute,
-    context: Context,
+    context: Caller,
     id: String,
     named: &'static str,
     mut change: impl FnMut(&mut Vec<String>) -> Result<bool, Fault> + Send + 'static,
@@ -97,7 +98,7 @@ async fn change(
 
 pub(super) async fn list(
     State(compute): State<Compute>,
-    context: Context,
+    context: Caller,
     version: Microversion,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Fault> {
@@ -108,7 +109,7 @@ pub(super) async fn list(
 
 pub(super) async fn replace(
     State(compute): State<Compute>,
-    context: Context,
+    context: Caller,
     version: Microversion,
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
@@ -127,7 +128,7 @@ pub(super) async fn replace(
 
 pub(super) async fn clear(
     State(compute): State<Compute>,
-    context: Context,
+    context: Caller,
     version: Microversion,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Fault> {
@@ -142,7 +143,7 @@ pub(super) async fn clear(
 
 pub(super) async fn check(
     State(compute): State<Compute>,
-    context: Context,
+    context: Caller,
     version: Microversion,
     Path((id, tag)): Path<(String, String)>,
 ) -> Result<StatusCode, Fault> {
@@ -157,7 +158,7 @@ pub(super) async fn check(
 
 pub(super) async fn add(
     State(compute): State<Compute>,
-    context: Context,
+    context: Caller,
     base: Base,
     version: Microversion,
     Path((id, tag)): Path<(String, String)>,
@@ -185,7 +186,7 @@ pub(super) async fn add(
 
 pub(super) async fn delete(
     State(compute): State<Compute>,
-    context: Context,
+    context: Caller,
     version: Microversion,
     Path((id, tag)): Path<(String, String)>,
 ) -> Result<StatusCode, Fault> {

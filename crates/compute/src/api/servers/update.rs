@@ -5,9 +5,10 @@ use std::sync::LazyLock;
 
 use axum::extract::{Path, State};
 use axum::response::Response;
+use kilonova_access::Caller;
 use kilonova_wire::schema::Schema;
 use kilonova_wire::time::now_micros;
-use kilonova_wire::{Base, Context, Fault, JsonBody, Microversion};
+use kilonova_wire::{Base, Fault, JsonBody, Microversion};
 use serde_json::{Map, Value, json};
 
 use crate::api::input;
@@ -51,7 +52,7 @@ fn schema(minor: u32) -> Schema {
 
 pub(super) async fn update(
     State(compute): State<Compute>,
-    context: Context,
+    context: Caller,
     base: Base,
     version: Microversion,
     Path(id): Path<String>,

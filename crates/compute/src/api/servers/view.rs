@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use kilonova_access::Caller;
 use kilonova_ids::{ImageId, ServerGroupId};
 use kilonova_wire::{Base, Microversion, time};
 use serde::Serialize;
@@ -14,14 +15,39 @@ use crate::Compute;
 use crate::app::nics::Connections;
 use crate::db::servers::{Server, VmState};
 
+/// What of a server only some callers see.
+#[derive(Clone, Copy)]
+pub(super) struct Sight {
+    /// Whether faults come with their details.
+    pub admin: bool,
+    /// Where it runs, and how it was asked for.
+    pub attributes: bool,
+    /// Whether its host is up.
+    pub host_status: bool,
+    /// The flavor's extra specs.
+    pub extra_specs: bool,
+}
+
+impl Sight {
+    /// What the policy lets the caller see of servers of its own project.
+    pub(super) fn of(caller: &Caller) -> Self {
+        Self {
+            admin: caller.is_admin(),
+            attributes: caller.allows_own("os_compute_api:os-extended-server-attributes"),
+            host_status: caller.allows_own("os_compute_api:servers:show:host_status"),
+            extra_specs: caller.allows_own("os_compute_api:servers:show:flavor-extra-specs"),
+        }
+    }
+}
+
 /// What the view needs besides the server.
 pub(super) struct Scene<'a> {
     /// For links.
     pub base: &'a Base,
     /// The version asked for.
     pub version: Microversion,
-    /// Admins see where a server runs.
-    pub admin: bool,
+    /// What the caller sees of it.
+    pub sight: Sight,
     /// Tells of hosts whether they are up and which zone they are in.
     pub compute: &'a Compute,
     /// The group it is in, which a list does not say.
@@ -215,7 +241,7 @@ impl<'a> Detail<'a> {
                         "created": time::zulu(fault.created),
                         "message": fault.message,
                     });
-                    if let Some(details) = fault.details.as_ref().filter(|_| scene.admin) {
+                    if let Some(details) = fault.details.as_ref().filter(|_| scene.sight.admin) {
                         shown["details"] = details.clone().into();
                     }
                     shown
@@ -288,7 +314,8 @@ enum Flavor<'a> {
         ephemeral: i64,
         swap: i64,
         original_name: &'a str,
-        extra_specs: &'a BTreeMap<String, String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        extra_specs: Option<&'a BTreeMap<String, String>>,
     },
 }
 
@@ -306,7 +333,7 @@ impl<'a> Flavor<'a> {
             ephemeral: flavor.ephemeral,
             swap: flavor.swap,
             original_name: &flavor.name,
-            extra_specs: &flavor.extra_specs,
+            extra_specs: scene.sight.extra_specs.then_some(&flavor.extra_specs),
         }
     }
 }

@@ -3,14 +3,14 @@
 mod by_action;
 mod request;
 
+use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::routing::{get, put};
-use axum::{Json, Router};
+use kilonova_access::{Routes, get, put};
 use kilonova_ids::{HostId, parse_uuid_like};
 use kilonova_store::Tx;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Context, Fault, JsonBody, Microversion, time};
+use kilonova_wire::{Fault, JsonBody, Microversion, time};
 use serde_json::{Value, json};
 
 use super::input;
@@ -19,12 +19,14 @@ use crate::app::services::{self, Service};
 use crate::db::hosts;
 use crate::{Compute, Error};
 
-const POLICY: &str = "os_compute_api:os-services";
-
-pub(super) fn routes() -> Router<Compute> {
-    Router::new()
-        .route("/v2.1/os-services", get(list))
-        .route("/v2.1/os-services/{id}", put(update).delete(delete))
+pub(super) fn routes() -> Routes<Compute> {
+    Routes::new().route("/v2.1/os-services", [get("os_compute_api:os-services:list", list)]).route(
+        "/v2.1/os-services/{id}",
+        [
+            put("os_compute_api:os-services:update", update),
+            kilonova_access::delete("os_compute_api:os-services:delete", delete),
+        ],
+    )
 }
 
 fn shown(service: &Service, version: Microversion) -> Value {
@@ -49,11 +51,9 @@ fn shown(service: &Service, version: Microversion) -> Value {
 
 async fn list(
     State(compute): State<Compute>,
-    caller: Context,
     version: Microversion,
     query: Query,
 ) -> Result<Json<Value>, Fault> {
-    caller.require_admin(&format!("{POLICY}:list"))?;
     if version >= Microversion(2, 75) {
         input::only(&query, &["host", "binary"])?;
     }
@@ -72,17 +72,15 @@ async fn list(
 
 async fn update(
     State(compute): State<Compute>,
-    caller: Context,
     version: Microversion,
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
 ) -> Result<Json<Value>, Fault> {
     if version < Microversion(2, 53) {
-        return by_action::update(&compute, &caller, version, &id, &body).await;
+        return by_action::update(&compute, version, &id, &body).await;
     }
     let uuid = parse_uuid_like::<HostId>(&id)
         .ok_or_else(|| Fault::bad_request(format!("Invalid uuid {id}")))?;
-    caller.require_admin(&format!("{POLICY}:update"))?;
     let change = request::read(&body)?;
     let (now, fleet) = (time::now_micros(), compute.fleet.clone());
     let service = compute
@@ -98,11 +96,9 @@ async fn update(
 
 async fn delete(
     State(compute): State<Compute>,
-    caller: Context,
     version: Microversion,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Fault> {
-    caller.require_admin(&format!("{POLICY}:delete"))?;
     let by_uuid = version >= Microversion(2, 53);
     let uuid = parse_uuid_like::<HostId>(&id);
     let number = id.parse::<i64>().ok();

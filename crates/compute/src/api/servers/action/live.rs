@@ -5,11 +5,14 @@ use kilonova_wire::{Fault, Microversion};
 use serde_json::Value;
 
 use super::Asked;
-use super::migrate::{fields, flag, host, known};
+use super::migrate::{fields, flag, host, known, names_host};
 use crate::flows::{self, Live};
 
-pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
-    asked.context.require_admin("os_compute_api:os-migrate-server:migrate_live")?;
+pub(super) async fn act(mut asked: Asked) -> Result<Response, Fault> {
+    if names_host(&asked.argument) {
+        asked.caller = asked.caller.asking("os_compute_api:os-migrate-server:migrate_live:host");
+    }
+    asked.caller.may_door()?;
     let version = asked.version;
     let at = |first: u32| version >= Microversion(2, first);
     let mut keys = vec!["host", "block_migration"];

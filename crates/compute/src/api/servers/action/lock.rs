@@ -4,6 +4,7 @@ use axum::response::Response;
 use kilonova_wire::{Fault, Microversion};
 use serde_json::Value;
 
+use super::super::find::target;
 use super::Asked;
 use crate::db::servers::{self, Lock};
 use crate::flows;
@@ -25,10 +26,11 @@ pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
                 servers::set_lock(tx, server.id, Some(&lock))?;
                 return flows::note(tx, &asked.context, server, "lock", now);
             }
-            if server.lock.as_ref().is_some_and(|lock| lock.by == "admin") {
-                asked
-                    .context
-                    .require_admin("os_compute_api:os-lock-server:unlock:unlock_override")?;
+            let own = server.project_id == asked.context.project_id;
+            let expected = if own { "owner" } else { "admin" };
+            if server.lock.as_ref().is_some_and(|lock| lock.by != expected) {
+                const OVERRIDE: &str = "os_compute_api:os-lock-server:unlock:unlock_override";
+                asked.caller.may(OVERRIDE, &target(server))?;
             }
             servers::set_lock(tx, server.id, None)?;
             flows::note(tx, &asked.context, server, "unlock", now)

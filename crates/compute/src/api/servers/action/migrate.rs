@@ -16,15 +16,17 @@ pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
     if asked.name == "evacuate" { evacuate(asked).await } else { migrate(asked).await }
 }
 
-async fn migrate(asked: Asked) -> Result<Response, Fault> {
-    asked.context.require_admin("os_compute_api:os-migrate-server:migrate")?;
+async fn migrate(mut asked: Asked) -> Result<Response, Fault> {
     // Before 2.56 whatever came with the action was not looked at.
+    let named = asked.version >= Microversion(2, 56) && names_host(&asked.argument);
+    if named {
+        asked.caller = asked.caller.asking("os_compute_api:os-migrate-server:migrate:host");
+    }
+    asked.caller.may_door()?;
     let host = if asked.version < Microversion(2, 56) || asked.argument.is_null() {
         None
     } else {
-        let fields = fields(&asked, &["host"])?;
-        asked.context.require_admin("os_compute_api:os-migrate-server:migrate:host")?;
-        host(&asked, fields)?
+        host(&asked, fields(&asked, &["host"])?)?
     };
     asked
         .begin(move |tx, asked, server, now| {
@@ -36,8 +38,12 @@ async fn migrate(asked: Asked) -> Result<Response, Fault> {
         .await
 }
 
+/// Whether the argument names a host, which takes another rule.
+pub(super) fn names_host(argument: &Value) -> bool {
+    argument["host"].as_str().is_some_and(|host| !host.is_empty())
+}
+
 async fn evacuate(asked: Asked) -> Result<Response, Fault> {
-    asked.context.require_admin("os_compute_api:os-evacuate")?;
     let version = asked.version;
     let at = |first: u32| version >= Microversion(2, first);
     let mut keys = vec!["host", "adminPass"];

@@ -17,6 +17,7 @@ mod shelve;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
+use kilonova_access::{Caller, Guard};
 use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 use kilonova_wire::{Base, Context, Fault, JsonBody, Microversion};
@@ -25,11 +26,58 @@ use serde_json::Value;
 use crate::db::servers::Server;
 use crate::{Compute, Error};
 
+/// What the body may name, and the rule of each.
+pub(super) const ACTIONS: Guard = Guard::Action(&[
+    ("os-start", "os_compute_api:servers:start"),
+    ("os-stop", "os_compute_api:servers:stop"),
+    ("reboot", "os_compute_api:servers:reboot"),
+    ("lock", "os_compute_api:os-lock-server:lock"),
+    ("unlock", "os_compute_api:os-lock-server:unlock"),
+    ("forceDelete", "os_compute_api:os-deferred-delete:force"),
+    ("restore", "os_compute_api:os-deferred-delete:restore"),
+    ("pause", "os_compute_api:os-pause-server:pause"),
+    ("unpause", "os_compute_api:os-pause-server:unpause"),
+    ("suspend", "os_compute_api:os-suspend-server:suspend"),
+    ("resume", "os_compute_api:os-suspend-server:resume"),
+    ("rescue", "os_compute_api:os-rescue"),
+    ("unrescue", "os_compute_api:os-unrescue"),
+    ("trigger_crash_dump", "os_compute_api:servers:trigger_crash_dump"),
+    ("createImage", "os_compute_api:servers:create_image"),
+    ("createBackup", "os_compute_api:os-create-backup"),
+    ("rebuild", "os_compute_api:servers:rebuild"),
+    ("shelve", "os_compute_api:os-shelve:shelve"),
+    ("shelveOffload", "os_compute_api:os-shelve:shelve_offload"),
+    ("unshelve", "os_compute_api:os-shelve:unshelve"),
+    ("os-resetState", "os_compute_api:os-admin-actions:reset_state"),
+    ("os-getConsoleOutput", "os_compute_api:os-console-output"),
+    ("changePassword", "os_compute_api:os-admin-password"),
+    ("injectNetworkInfo", "os_compute_api:os-admin-actions:inject_network_info"),
+    ("addFixedIp", "os_compute_api:os-multinic:add"),
+    ("removeFixedIp", "os_compute_api:os-multinic:remove"),
+    ("addFloatingIp", "os_compute_api:os-floating-ips:add"),
+    ("removeFloatingIp", "os_compute_api:os-floating-ips:remove"),
+    ("addSecurityGroup", "os_compute_api:os-security-groups:add"),
+    ("removeSecurityGroup", "os_compute_api:os-security-groups:remove"),
+    ("os-getVNCConsole", "os_compute_api:os-remote-consoles"),
+    ("os-getSPICEConsole", "os_compute_api:os-remote-consoles"),
+    ("os-getRDPConsole", "os_compute_api:os-remote-consoles"),
+    ("os-getSerialConsole", "os_compute_api:os-remote-consoles"),
+    ("os-getMKSConsole", "os_compute_api:os-remote-consoles"),
+    ("resize", "os_compute_api:servers:resize"),
+    ("confirmResize", "os_compute_api:servers:confirm_resize"),
+    ("revertResize", "os_compute_api:servers:revert_resize"),
+    ("migrate", "os_compute_api:os-migrate-server:migrate"),
+    ("evacuate", "os_compute_api:os-evacuate"),
+    ("os-migrateLive", "os_compute_api:os-migrate-server:migrate_live"),
+]);
+
 /// What is asked, and by whom.
 #[derive(Clone)]
 struct Asked {
     compute: Compute,
     context: Context,
+    /// The caller, who asks for the rule of the action.
+    caller: Caller,
     version: Microversion,
     /// For links.
     base: Base,
@@ -60,7 +108,7 @@ impl Asked {
         let store = self.compute.store.clone();
         let answer = store
             .write(move |tx| {
-                let server = super::find::find(tx, &self.context, &self.id)?;
+                let server = super::find::find(tx, &self.caller, &self.id)?;
                 act(tx, &self, &server, now_micros())
             })
             .await?;
@@ -76,7 +124,7 @@ impl Asked {
         let store = self.compute.store.clone();
         let answer = store
             .read(move |tx| {
-                let server = super::find::find(tx, &self.context, &self.id)?;
+                let server = super::find::find(tx, &self.caller, &self.id)?;
                 look(&self, &server)
             })
             .await?;
@@ -104,7 +152,7 @@ impl Asked {
 
 pub(super) async fn action(
     State(compute): State<Compute>,
-    context: Context,
+    caller: Caller,
     base: Base,
     version: Microversion,
     Path(id): Path<String>,
@@ -116,7 +164,21 @@ pub(super) async fn action(
         return Err(Fault::bad_request("Malformed request body: it must name exactly one action."));
     };
     let (name, argument) = (name.clone(), argument.clone());
-    let asked = Asked { compute, context, version, base, id, name, argument };
+    if name == "resetNetwork" {
+        return Err(none::gone());
+    }
+    let Some(caller) = caller.acting(&name) else {
+        return Err(Fault::bad_request(format!(
+            "There is no such action: {}.",
+            name.escape_debug()
+        )));
+    };
+    // Whoever names a host is asked for another rule, when it is known whether one is named.
+    if !matches!(name.as_str(), "migrate" | "os-migrateLive") {
+        caller.may_door()?;
+    }
+    let context = caller.context.clone();
+    let asked = Asked { compute, context, caller, version, base, id, name, argument };
     match asked.name.as_str() {
         "os-start" | "os-stop" | "reboot" => power::act(asked).await,
         "lock" | "unlock" => lock::act(asked).await,
@@ -129,7 +191,6 @@ pub(super) async fn action(
         "os-resetState" => reset::act(asked).await,
         "os-getConsoleOutput" => look::act(asked).await,
         "changePassword"
-        | "resetNetwork"
         | "injectNetworkInfo"
         | "addFixedIp"
         | "removeFixedIp"

@@ -13,7 +13,7 @@ use crate::flows;
 pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
     match asked.name.as_str() {
         "changePassword" => password(asked).await,
-        "resetNetwork" | "injectNetworkInfo" => Err(gone()),
+        "injectNetworkInfo" => Err(gone()),
         "addFixedIp" | "removeFixedIp" | "addFloatingIp" | "removeFloatingIp" => {
             input::within(asked.version, 1, 43)?;
             exists(asked).await?;
@@ -38,7 +38,7 @@ async fn groups(asked: Asked) -> Result<Response, Fault> {
 }
 
 /// Upstream's answer to what it no longer does.
-fn gone() -> Fault {
+pub(super) fn gone() -> Fault {
     let why = "This resource is no longer available.  No forwarding address is given.";
     Fault::new(StatusCode::GONE, why)
 }

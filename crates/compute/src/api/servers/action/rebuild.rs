@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::schema::{check_effect, file};
 use super::super::show::without_extensions;
-use super::super::view::{Detail, Scene};
+use super::super::view::{Detail, Scene, Sight};
 use super::super::{create, metadata};
 use super::Asked;
 use crate::Error;
@@ -88,7 +88,7 @@ pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
     let wanted = read(&asked)?;
     let given = wanted.fields["adminPass"].as_str().map(str::to_owned);
     let password = given.unwrap_or_else(create::password);
-    let scene = (asked.compute.clone(), asked.context.clone(), asked.base.clone(), asked.version);
+    let scene = (asked.compute.clone(), asked.caller.clone(), asked.base.clone(), asked.version);
     let (server, group, nics) = asked
         .write(move |tx, asked, server, now| {
             states::check(&asked.context, server, "rebuild")?;
@@ -107,11 +107,11 @@ pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
             Ok((begun, group, nics))
         })
         .await?;
-    let (compute, context, base, version) = scene;
+    let (compute, caller, base, version) = scene;
     let scene = Scene {
         base: &base,
         version,
-        admin: context.is_admin(),
+        sight: Sight::of(&caller),
         compute: &compute,
         group: Some(group),
         nics: &nics,

@@ -18,7 +18,6 @@ pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
                 .await
         }
         _ => {
-            asked.context.require_admin("os_compute_api:os-shelve:shelve_offload")?;
             asked
                 .begin(|tx, asked, server, now| {
                     flows::offload(tx, &asked.compute, &asked.context, server, now)
@@ -74,7 +73,7 @@ fn destination(asked: &Asked) -> Result<Destination, Fault> {
             }
             ("availability_zone", Value::Null) if latest => to.zone = Some(None),
             ("host", Value::String(host)) if latest && (1..=255).contains(&host.len()) => {
-                asked.context.require_admin("os_compute_api:os-shelve:unshelve_to_host")?;
+                asked.caller.may_own("os_compute_api:os-shelve:unshelve_to_host")?;
                 to.host = Some(host.clone());
             }
             _ => return Err(wrong()),
