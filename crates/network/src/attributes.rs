@@ -1,10 +1,12 @@
 //! What may be set of a thing, with which values, by whom. Pure: a table for each kind of thing, and
 //! the two walks over it.
 
-use kilonova_wire::{Context, Fault};
+use kilonova_access::Caller;
+use kilonova_wire::Fault;
 use serde_json::{Map, Value, json};
 
-use crate::error::{invalid_value, malformed, not_allowed};
+use crate::api::RULES;
+use crate::error::{invalid_value, malformed};
 use crate::record::Body;
 
 /// Turns a value into the one that is kept, or says what is wrong with it.
@@ -17,8 +19,6 @@ pub(crate) struct Attribute {
     pub on: On,
     /// The value where none is sent; without one it has to be sent.
     pub default: Option<fn() -> Value>,
-    /// Whether only administrators set it.
-    pub admin: bool,
 }
 
 /// When an attribute may be sent.
@@ -32,11 +32,11 @@ pub(crate) enum On {
 
 impl Attribute {
     pub const fn new(name: &'static str, check: Check, default: fn() -> Value) -> Self {
-        Self { name, check, on: On::Both, default: Some(default), admin: false }
+        Self { name, check, on: On::Both, default: Some(default) }
     }
 
     pub const fn required(name: &'static str, check: Check) -> Self {
-        Self { name, check, on: On::Post, default: None, admin: false }
+        Self { name, check, on: On::Post, default: None }
     }
 
     /// Cannot be changed later.
@@ -44,42 +44,37 @@ impl Attribute {
         self.on = On::Post;
         self
     }
-
-    pub const fn admin(mut self) -> Self {
-        self.admin = true;
-        self
-    }
 }
 
 /// Whose a new thing is: the caller's project, or another for administrators.
-pub(crate) fn owner(context: &Context, sent: &Body) -> Result<String, Fault> {
+pub(crate) fn owner(caller: &Caller, sent: &Body) -> Result<String, Fault> {
     let named = sent.get("project_id").or(sent.get("tenant_id")).and_then(Value::as_str);
     match named {
-        Some(other) if other != context.project_id && !context.is_admin() => Err(malformed(
+        Some(other) if other != caller.project_id && for_itself_alone(caller) => Err(malformed(
             "Specifying 'project_id' or 'tenant_id' other than the authenticated project in request \
              requires admin privileges",
         )),
         Some(named) if !named.is_empty() => Ok(named.to_owned()),
-        _ if context.project_id.is_empty() => {
+        _ if caller.project_id.is_empty() => {
             Err(malformed("Running without keystone AuthN requires that tenant_id is specified"))
         }
-        _ => Ok(context.project_id.clone()),
+        _ => Ok(caller.project_id.clone()),
     }
 }
 
+/// Whether the caller's own project is the only one that it makes things for.
+fn for_itself_alone(caller: &Caller) -> bool {
+    crate::app::viewer(caller).is_some()
+}
+
 /// The body of a new thing, with its defaults.
-pub(crate) fn of_new(
-    table: &[Attribute],
-    kind: &str,
-    context: &Context,
-    sent: &Body,
-) -> Result<Body, Fault> {
+pub(crate) fn of_new(table: &[Attribute], sent: &Body) -> Result<Body, Fault> {
     known(table, sent, &["project_id", "tenant_id"])?;
     let mut body = Map::new();
     for attribute in table {
         let name = attribute.name;
         let value = match (sent.get(name), attribute.default) {
-            (Some(value), _) => set(attribute, &format!("create_{kind}"), context, value)?,
+            (Some(value), _) => checked(attribute, value)?,
             (None, Some(default)) => default(),
             (None, None) => {
                 return Err(malformed(format!(
@@ -93,12 +88,7 @@ pub(crate) fn of_new(
 }
 
 /// What is set anew of a thing that is there.
-pub(crate) fn of_change(
-    table: &[Attribute],
-    kind: &str,
-    context: &Context,
-    sent: &Body,
-) -> Result<Body, Fault> {
+pub(crate) fn of_change(table: &[Attribute], sent: &Body) -> Result<Body, Fault> {
     known(table, sent, &[])?;
     let mut body = Map::new();
     for (name, value) in sent {
@@ -108,9 +98,62 @@ pub(crate) fn of_change(
         if attribute.on == On::Post {
             return Err(malformed(format!("Cannot update read-only attribute {name}")));
         }
-        body.insert(name.clone(), set(attribute, &format!("update_{kind}"), context, value)?);
+        body.insert(name.clone(), checked(attribute, value)?);
     }
     Ok(body)
+}
+
+/// Asks the rule of an operation, and the rules of the attributes that are set by it, as far as there are
+/// such rules. A new thing's attribute that is set to its default is not asked for.
+///
+/// # Errors
+/// 403 naming the rule.
+pub(crate) fn permitted(
+    table: &[Attribute],
+    rule: &str,
+    caller: &Caller,
+    set: &Body,
+    target: &[(&str, &str)],
+) -> Result<(), Fault> {
+    caller.may(rule, target)?;
+    let is_new = rule.starts_with("create_");
+    for (name, value) in set {
+        let Some(attribute) = table.iter().find(|attribute| attribute.name == *name) else {
+            continue;
+        };
+        let is_default = attribute.default.is_some_and(|default| default() == *value);
+        if is_new && is_default {
+            continue;
+        }
+        let one = format!("{rule}:{name}");
+        ask(caller, &one, target)?;
+        let parts = value.as_array().into_iter().flatten().filter_map(Value::as_object);
+        let parts: std::collections::BTreeSet<&String> = parts.flat_map(Map::keys).collect();
+        for part in parts {
+            ask(caller, &format!("{one}:{part}"), target)?;
+        }
+    }
+    Ok(())
+}
+
+fn ask(caller: &Caller, rule: &str, target: &[(&str, &str)]) -> Result<(), Fault> {
+    match RULES.iter().any(|known| known.name == rule) {
+        true => caller.may(rule, target),
+        false => Ok(()),
+    }
+}
+
+/// Takes away what a rule does not let the caller see.
+pub(crate) fn hide(view: &mut Body, rule: &str, caller: &Caller, target: &[(&str, &str)]) {
+    let prefix = format!("{rule}:");
+    for known in RULES {
+        if let Some(name) = known.name.strip_prefix(&prefix)
+            && view.contains_key(name)
+            && !caller.allows(known.name, target)
+        {
+            view.remove(name);
+        }
+    }
 }
 
 fn known(table: &[Attribute], sent: &Body, more: &[&str]) -> Result<(), Fault> {
@@ -123,18 +166,8 @@ fn known(table: &[Attribute], sent: &Body, more: &[&str]) -> Result<(), Fault> {
     Err(malformed(format!("Unrecognized attribute(s) '{}'", unknown.join(", ").escape_debug())))
 }
 
-fn set(
-    attribute: &Attribute,
-    rule: &str,
-    context: &Context,
-    value: &Value,
-) -> Result<Value, Fault> {
-    let value = (attribute.check)(value).map_err(|why| invalid_value(attribute.name, why))?;
-    let default = attribute.default.map(|default| default());
-    if attribute.admin && !context.is_admin() && default.as_ref() != Some(&value) {
-        return Err(not_allowed(&format!("{rule}:{}", attribute.name)));
-    }
-    Ok(value)
+fn checked(attribute: &Attribute, value: &Value) -> Result<Value, Fault> {
+    (attribute.check)(value).map_err(|why| invalid_value(attribute.name, why))
 }
 
 /// Defaults.

@@ -70,9 +70,3 @@ pub(crate) fn refused(status: u16, code: &'static str, text: impl Into<String>) 
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
     Fault::new(status, text).with_code(code)
 }
-
-/// 403 of a rule.
-pub(crate) fn not_allowed(rule: &str) -> Fault {
-    Fault::forbidden(format!("rule:{rule} is disallowed by policy"))
-        .with_code("PolicyNotAuthorized")
-}

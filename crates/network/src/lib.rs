@@ -29,7 +29,7 @@ use kilonova_access::Enforcer;
 use kilonova_store::Store;
 use kilonova_wire::Dialect;
 
-pub use api::{RULES, routes, service};
+pub use api::{RULES, operations, routes, service};
 pub use db::{MIGRATIONS, statements};
 pub use error::Error;
 pub use options::Options;

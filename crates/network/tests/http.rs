@@ -341,7 +341,7 @@ async fn lists_are_filtered_sorted_trimmed_and_paged() {
 #[tokio::test]
 async fn quotas_hold() {
     for api in apis().await {
-        let (_, body) = api.call("u:p", "GET /quotas/p/details", None).await;
+        let (_, body) = api.call("admin", "GET /quotas/p/details", None).await;
         assert_eq!(body["quota"]["port"], json!({"limit": 500, "used": 0, "reserved": 0}));
         assert_eq!(api.call("u:p", "GET /quotas/other", None).await.0, 403);
         assert_eq!(api.ok("admin", "GET /quotas", None).await, json!({"quotas": []}));
@@ -386,7 +386,7 @@ async fn somebody_answers_where_guests_ask() {
         let (port, ips) = answering().await;
         assert_eq!(ips, json!(["10.0.0.254", "fd00::ffff:ffff:ffff:ffff"]));
         assert_eq!(port["status"], "ACTIVE");
-        let quota = api.ok("ann:red", "GET /quotas/red/details", None).await;
+        let quota = api.ok("admin", "GET /quotas/red/details", None).await;
         assert_eq!(quota["quota"]["port"]["used"], 0, "it is nobody's");
         let at = |verb: &str| format!("{verb} /ports/{}", port["id"].as_str().unwrap());
         api.refused("ann:red", &at("DELETE"), None, 409, "ServicePortInUse").await;

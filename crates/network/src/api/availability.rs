@@ -1,11 +1,10 @@
 //! `/v2.0/network-ip-availabilities`: addresses of networks, and how many are in use.
 
-use axum::Router;
 use axum::extract::{Path, State};
-use axum::routing::get;
+use kilonova_access::{Caller, Guard, Routes, get};
 use kilonova_ids::NetworkId;
+use kilonova_wire::Base;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Context};
 use serde_json::json;
 
 use super::listing::{self, Collection};
@@ -21,21 +20,25 @@ const COLLECTION: Collection =
 const KNOWN: &[&str] =
     &["network_id", "network_name", "project_id", "tenant_id", "total_ips", "used_ips"];
 
-pub(super) fn routes() -> Router<Networks> {
-    Router::new()
-        .route("/v2.0/network-ip-availabilities", get(list))
-        .route("/v2.0/network-ip-availabilities/{id}", get(show))
+/// Decides over all of it.
+const RULE: &str = "get_network_ip_availability";
+
+pub(super) fn routes() -> Routes<Networks> {
+    const ASKED: Guard = Guard::Object(&[RULE]);
+    Routes::new()
+        .route("/v2.0/network-ip-availabilities", [get(ASKED, list)])
+        .route("/v2.0/network-ip-availabilities/{id}", [get(ASKED, show)])
 }
 
-/// Others than administrators see none, as every item is left out that a rule does not show.
+/// Whoever the rule does not let see them gets an empty list, as from upstream.
 async fn list(
     State(networks): State<Networks>,
-    context: Context,
+    caller: Caller,
     base: Base,
     query: Query,
 ) -> Answer {
     let mut views = Vec::new();
-    if context.is_admin() {
+    if caller.allows_own(RULE) {
         views = networks.store.read(availability::all).await?;
     }
     // `ip_version` leaves out subnets, and networks without one of that version.
@@ -47,12 +50,12 @@ async fn list(
 
 async fn show(
     State(networks): State<Networks>,
-    context: Context,
+    caller: Caller,
     query: Query,
     Path(text): Path<String>,
 ) -> Answer {
     let missing = || not_found("network", text.escape_debug());
-    if !context.is_admin() {
+    if !caller.allows_own(RULE) {
         return Err(missing());
     }
     let network: NetworkId = id("network", &text)?;

@@ -1,74 +1,138 @@
 //! `/v2.0/<collection>` and what is below: what is managed here, and the collections that are
 //! empty because it is not. Anything else is a 404.
 
-use axum::Router;
-use axum::extract::{Path, State};
+use axum::extract::{FromRequestParts, Path, State};
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::response::IntoResponse as _;
-use axum::routing::get;
+use kilonova_access::{Caller, Routes, delete, get, patch, post, put};
 use kilonova_wire::query::Query;
 use kilonova_wire::time::now_micros;
-use kilonova_wire::{Base, Context, Fault, JsonBody};
+use kilonova_wire::{Base, Fault, JsonBody};
 use serde_json::{Value, json};
 
 use super::kinds::{Ask, Kind};
 use super::{Answer, listing, ok, unmanaged};
-use crate::app::{groups, may_write};
+use crate::app::groups;
 use crate::error::malformed;
 use crate::record::Body;
 use crate::{Error, Networks};
 
-/// Path and what one member is called in a message, of what is not managed but looked for by every
-/// client that shows servers or cleans up. Other collections do not exist, as in a Neutron without
-/// their extensions.
-const EMPTY: &[(&str, &str)] = &[
-    ("floatingips", "Floating IP"),
-    ("routers", "Router"),
-    ("service-providers", "Service provider"),
+/// What is not managed but looked for by every client that shows servers or cleans up: path, what one
+/// member is called in a message, and the rules. Other collections do not exist, as in a Neutron
+/// without their extensions.
+const EMPTY: &[Empty] = &[
+    Empty {
+        path: "floatingips",
+        member: "Floating IP",
+        get: "get_floatingip",
+        create: Some("create_floatingip"),
+    },
+    Empty { path: "routers", member: "Router", get: "get_router", create: Some("create_router") },
+    Empty {
+        path: "service-providers",
+        member: "Service provider",
+        get: "get_service_provider",
+        create: None,
+    },
 ];
+
+struct Empty {
+    path: &'static str,
+    member: &'static str,
+    get: &'static str,
+    create: Option<&'static str>,
+}
 
 /// Things that one request may make.
 const MOST: usize = 100;
 
-pub(super) fn routes() -> Router<Networks> {
-    Router::new()
-        .route("/v2.0/{collection}", get(list).post(create))
-        .route("/v2.0/{collection}/{id}", get(show).put(update).patch(update).delete(delete))
-        .route("/v2.0/{collection}/{id}/tags", get(tags).put(set_tags).delete(clear_tags))
-        .route("/v2.0/{collection}/{id}/tags/{tag}", get(tag).put(add_tag).delete(drop_tag))
+pub(super) fn routes() -> Routes<Networks> {
+    let mut routes = Routes::new();
+    for kind in Kind::ALL {
+        let (path, guards) = (format!("/v2.0/{}", kind.collection().path), kind.guards());
+        let one = format!("{path}/{{id}}");
+        routes = routes
+            .route(path.as_str(), [get(guards.get, list), post(guards.create, create)])
+            .route(
+                one.as_str(),
+                [
+                    get(guards.get, show),
+                    put(guards.update, update),
+                    patch(guards.update, update),
+                    delete(guards.delete, remove),
+                ],
+            );
+        if let Some(rules) = guards.tags {
+            let [read, set, drop] = rules.guards;
+            routes = routes
+                .route(
+                    format!("{one}/tags"),
+                    [get(read, tags), put(set, set_tags), delete(drop, clear_tags)],
+                )
+                .route(
+                    format!("{one}/tags/{{tag}}"),
+                    [get(read, tag), put(set, add_tag), delete(drop, drop_tag)],
+                );
+        }
+    }
+    EMPTY.iter().fold(routes, |routes, empty| {
+        let (path, get_rule) = (format!("/v2.0/{}", empty.path), empty.get);
+        let mut all = vec![get(get_rule, nothing)];
+        all.extend(empty.create.map(|rule| post(rule, refuse)));
+        routes.route(path.as_str(), all).route(
+            format!("{path}/{{id}}"),
+            [get(get_rule, missing), put(get_rule, missing), delete(get_rule, missing)],
+        )
+    })
 }
 
-fn empty(collection: &str) -> Result<&'static str, Fault> {
-    let known = EMPTY.iter().find(|(path, _)| *path == collection);
-    known
-        .map(|(_, member)| *member)
-        .ok_or_else(|| Fault::not_found("The resource could not be found."))
+/// The collection in the path.
+struct Of(Kind);
+
+impl<S: Sync> FromRequestParts<S> for Of {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Fault> {
+        let kind = collection(parts.uri.path()).and_then(Kind::of);
+        kind.map(Self).ok_or_else(|| Fault::not_found("The resource could not be found."))
+    }
+}
+
+fn collection(path: &str) -> Option<&str> {
+    path.split('/').skip_while(|segment| *segment != "v2.0").nth(1)
+}
+
+async fn nothing(uri: axum::http::Uri) -> Answer {
+    let key = collection(uri.path()).unwrap_or_default().replace('-', "_");
+    ok(json!({key: []}))
+}
+
+async fn refuse() -> Answer {
+    Err(unmanaged())
+}
+
+async fn missing(uri: axum::http::Uri, Path(id): Path<String>) -> Answer {
+    let path = collection(uri.path()).unwrap_or_default();
+    let member = EMPTY.iter().find(|empty| empty.path == path).map_or("Resource", |one| one.member);
+    Err(Fault::not_found(format!("{member} {} could not be found.", id.escape_debug())))
 }
 
 async fn list(
     State(networks): State<Networks>,
-    context: Context,
+    caller: Caller,
     base: Base,
     query: Query,
-    Path(collection): Path<String>,
+    Of(kind): Of,
 ) -> Answer {
-    let Some(kind) = Kind::of(&collection) else {
-        empty(&collection)?;
-        return ok(json!({collection.replace('-', "_"): []}));
-    };
-    let (options, caller, asked) = (networks.options.clone(), context.clone(), query.clone());
+    let (options, asked) = (networks.options.clone(), query.clone());
     if matches!(kind, Kind::Group | Kind::Rule) {
-        let caller = context.clone();
-        let there = networks.store.read(move |tx| has_default(tx, &caller)).await?;
-        if !there {
-            let caller = context.clone();
-            networks.store.write(move |tx| groups::ensure(tx, &caller, now_micros())).await?;
-        }
+        default_group(&networks, &caller).await?;
     }
     let views = networks
         .store
         .read(move |tx| {
-            let ask = Ask { options: &options, context: &caller, now: now_micros() };
+            let ask = Ask { options: &options, caller: &caller, now: now_micros() };
             let filter = |key: &str| {
                 let mut values = asked.all(key);
                 values.next().filter(|_| values.next().is_none()).map(str::to_owned)
@@ -79,9 +143,21 @@ async fn list(
     listing::answer(&kind.collection(), &kind.known(), views, &query, &base)
 }
 
-fn has_default(tx: &mut kilonova_store::Tx<'_>, context: &Context) -> Result<bool, Error> {
-    let project = &context.project_id;
-    Ok(project.is_empty() || crate::db::groups::default_of(tx, project)?.is_some())
+/// Makes the default group of the caller's project, if the caller is one who would see it.
+async fn default_group(networks: &Networks, caller: &Caller) -> Result<(), Fault> {
+    let project = caller.project_id.clone();
+    if project.is_empty() || !caller.allows_own("get_security_group") {
+        return Ok(());
+    }
+    let own = project.clone();
+    let there = networks
+        .store
+        .read(move |tx| Ok::<_, Error>(crate::db::groups::default_of(tx, &own)?.is_some()))
+        .await?;
+    if !there {
+        networks.store.write(move |tx| groups::ensure(tx, &project, now_micros())).await?;
+    }
+    Ok(())
 }
 
 /// The one that is sent, or all of a list.
@@ -107,21 +183,16 @@ fn sent(kind: Kind, body: &Value) -> Result<(Vec<Body>, bool), Fault> {
 
 async fn create(
     State(networks): State<Networks>,
-    context: Context,
-    Path(collection): Path<String>,
+    caller: Caller,
+    Of(kind): Of,
     JsonBody(body): JsonBody,
 ) -> Answer {
-    let Some(kind) = Kind::of(&collection) else {
-        empty(&collection)?;
-        return Err(unmanaged());
-    };
-    may_write(&context, &format!("create_{}", kind.member()))?;
     let (all, several) = sent(kind, &body)?;
     let options = networks.options.clone();
     let mut made = networks
         .store
         .write(move |tx| {
-            let ask = Ask { options: &options, context: &context, now: now_micros() };
+            let ask = Ask { options: &options, caller: &caller, now: now_micros() };
             all.iter().map(|one| kind.create(tx, &ask, one)).collect::<Result<Vec<_>, Error>>()
         })
         .await?;
@@ -135,148 +206,134 @@ async fn create(
 
 async fn show(
     State(networks): State<Networks>,
-    context: Context,
+    caller: Caller,
     query: Query,
-    Path((collection, id)): Path<(String, String)>,
+    Of(kind): Of,
+    Path(id): Path<String>,
 ) -> Answer {
-    let kind = member_kind(&collection, &id)?;
-    let view = view(&networks, context, kind, id).await?;
-    ok(json!({kind.member(): listing::trim(view, &query)}))
-}
-
-async fn view(
-    networks: &Networks,
-    context: Context,
-    kind: Kind,
-    id: String,
-) -> Result<Body, Fault> {
     let options = networks.options.clone();
-    let shown = networks.store.read(move |tx| {
-        let ask = Ask { options: &options, context: &context, now: now_micros() };
+    let view = networks.store.read(move |tx| {
+        let ask = Ask { options: &options, caller: &caller, now: now_micros() };
         kind.show(tx, &ask, &id)
     });
-    Ok(shown.await?)
-}
-
-fn member_kind(collection: &str, id: &str) -> Result<Kind, Fault> {
-    match Kind::of(collection) {
-        Some(kind) => Ok(kind),
-        None => {
-            let member = empty(collection)?;
-            Err(Fault::not_found(format!("{member} {} could not be found.", id.escape_debug())))
-        }
-    }
-}
-
-async fn change(
-    networks: &Networks,
-    context: Context,
-    kind: Kind,
-    id: String,
-    sent: Body,
-) -> Result<Body, Fault> {
-    may_write(&context, &format!("update_{}", kind.member()))?;
-    let options = networks.options.clone();
-    let changed = networks.store.write(move |tx| {
-        let ask = Ask { options: &options, context: &context, now: now_micros() };
-        kind.update(tx, &ask, &id, &sent)
-    });
-    Ok(changed.await?)
+    ok(json!({kind.member(): listing::trim(view.await?, &query)}))
 }
 
 async fn update(
     State(networks): State<Networks>,
-    context: Context,
-    Path((collection, id)): Path<(String, String)>,
+    caller: Caller,
+    Of(kind): Of,
+    Path(id): Path<String>,
     JsonBody(body): JsonBody,
 ) -> Answer {
-    let kind = member_kind(&collection, &id)?;
     let (mut all, several) = sent(kind, &body)?;
     let one = all.pop().filter(|_| !several);
     let one = one
         .ok_or_else(|| malformed(format!("Unable to find '{}' in request body", kind.member())))?;
-    let view = change(&networks, context, kind, id, one).await?;
-    ok(json!({kind.member(): view}))
+    let options = networks.options.clone();
+    let changed = networks.store.write(move |tx| {
+        let ask = Ask { options: &options, caller: &caller, now: now_micros() };
+        kind.update(tx, &ask, &id, &one)
+    });
+    ok(json!({kind.member(): changed.await?}))
 }
 
-async fn delete(
+async fn remove(
     State(networks): State<Networks>,
-    context: Context,
-    Path((collection, id)): Path<(String, String)>,
+    caller: Caller,
+    Of(kind): Of,
+    Path(id): Path<String>,
 ) -> Answer {
-    let kind = member_kind(&collection, &id)?;
-    may_write(&context, &format!("delete_{}", kind.member()))?;
     let options = networks.options.clone();
     networks
         .store
         .write(move |tx| {
-            let ask = Ask { options: &options, context: &context, now: now_micros() };
+            let ask = Ask { options: &options, caller: &caller, now: now_micros() };
             kind.delete(tx, &ask, &id)
         })
         .await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-fn tagged(collection: &str, id: &str) -> Result<Kind, Fault> {
-    let kind = member_kind(collection, id)?;
-    let none = || Fault::not_found("The resource could not be found.");
-    if kind.has_tags() { Ok(kind) } else { Err(none()) }
-}
-
+/// The tags of one that the caller sees.
 async fn tags_of(
     networks: &Networks,
-    context: Context,
+    caller: Caller,
     kind: Kind,
     id: String,
 ) -> Result<Vec<String>, Fault> {
-    let view = view(networks, context, kind, id).await?;
-    let tags = view.get("tags").and_then(Value::as_array);
-    Ok(tags.into_iter().flatten().filter_map(|tag| tag.as_str().map(str::to_owned)).collect())
+    let options = networks.options.clone();
+    let rule = kind.guards().tags.map_or("", |rules| rules.get);
+    let read = networks.store.read(move |tx| {
+        let ask = Ask { options: &options, caller: &caller, now: now_micros() };
+        kind.may(tx, &ask, &id, rule)?;
+        Ok::<_, Error>(told(&kind.show(tx, &ask, &id)?))
+    });
+    Ok(read.await?)
 }
 
-async fn put_tags(
+fn told(view: &Body) -> Vec<String> {
+    let tags = view.get("tags").and_then(Value::as_array);
+    tags.into_iter().flatten().filter_map(|tag| tag.as_str().map(str::to_owned)).collect()
+}
+
+/// Changes the tags in one transaction, from those that are there.
+async fn change_tags(
     networks: &Networks,
-    context: Context,
+    caller: Caller,
     kind: Kind,
     id: String,
-    tags: Value,
+    rule: &'static str,
+    change: impl Fn(Vec<String>) -> Result<Value, Fault> + Send + Sync + 'static,
 ) -> Result<Value, Fault> {
-    let mut sent = Body::new();
-    sent.insert("tags".into(), tags);
-    let view = change(networks, context, kind, id, sent).await?;
-    Ok(view.get("tags").cloned().unwrap_or(json!([])))
+    let options = networks.options.clone();
+    let changed = networks.store.write(move |tx| {
+        let ask = Ask { options: &options, caller: &caller, now: now_micros() };
+        kind.may(tx, &ask, &id, rule)?;
+        let mut sent = Body::new();
+        sent.insert("tags".into(), change(told(&kind.show(tx, &ask, &id)?))?);
+        let view = kind.update(tx, &ask, &id, &sent)?;
+        Ok::<_, Error>(view.get("tags").cloned().unwrap_or(json!([])))
+    });
+    Ok(changed.await?)
+}
+
+/// The rules to set and to drop tags.
+fn rules(kind: Kind) -> (&'static str, &'static str) {
+    kind.guards().tags.map_or(("", ""), |rules| (rules.set, rules.drop))
 }
 
 async fn tags(
     State(networks): State<Networks>,
-    context: Context,
-    Path((collection, id)): Path<(String, String)>,
+    caller: Caller,
+    Of(kind): Of,
+    Path(id): Path<String>,
 ) -> Answer {
-    let kind = tagged(&collection, &id)?;
-    ok(json!({"tags": tags_of(&networks, context, kind, id).await?}))
+    ok(json!({"tags": tags_of(&networks, caller, kind, id).await?}))
 }
 
 async fn set_tags(
     State(networks): State<Networks>,
-    context: Context,
-    Path((collection, id)): Path<(String, String)>,
+    caller: Caller,
+    Of(kind): Of,
+    Path(id): Path<String>,
     JsonBody(body): JsonBody,
 ) -> Answer {
-    let kind = tagged(&collection, &id)?;
-    let Some(tags) = body.get("tags") else {
+    let Some(tags) = body.get("tags").cloned() else {
         return Err(malformed("Invalid tags body"));
     };
-    let tags = put_tags(&networks, context, kind, id, tags.clone()).await?;
+    let set = move |_| Ok(tags.clone());
+    let tags = change_tags(&networks, caller, kind, id, rules(kind).0, set).await?;
     ok(json!({"tags": tags}))
 }
 
 async fn clear_tags(
     State(networks): State<Networks>,
-    context: Context,
-    Path((collection, id)): Path<(String, String)>,
+    caller: Caller,
+    Of(kind): Of,
+    Path(id): Path<String>,
 ) -> Answer {
-    let kind = tagged(&collection, &id)?;
-    put_tags(&networks, context, kind, id, json!([])).await?;
+    change_tags(&networks, caller, kind, id, rules(kind).1, |_| Ok(json!([]))).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -290,11 +347,11 @@ fn no_tag(tag: &str) -> Fault {
 
 async fn tag(
     State(networks): State<Networks>,
-    context: Context,
-    Path((collection, id, tag)): Path<(String, String, String)>,
+    caller: Caller,
+    Of(kind): Of,
+    Path((id, tag)): Path<(String, String)>,
 ) -> Answer {
-    let kind = tagged(&collection, &id)?;
-    if tags_of(&networks, context, kind, id).await?.contains(&tag) {
+    if tags_of(&networks, caller, kind, id).await?.contains(&tag) {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     Err(no_tag(&tag))
@@ -302,27 +359,29 @@ async fn tag(
 
 async fn add_tag(
     State(networks): State<Networks>,
-    context: Context,
-    Path((collection, id, tag)): Path<(String, String, String)>,
+    caller: Caller,
+    Of(kind): Of,
+    Path((id, tag)): Path<(String, String)>,
 ) -> Answer {
-    let kind = tagged(&collection, &id)?;
-    let mut tags = tags_of(&networks, context.clone(), kind, id.clone()).await?;
-    tags.push(tag);
-    put_tags(&networks, context, kind, id, json!(tags)).await?;
+    let add = move |mut tags: Vec<String>| {
+        tags.push(tag.clone());
+        Ok(json!(tags))
+    };
+    change_tags(&networks, caller, kind, id, rules(kind).0, add).await?;
     Ok(StatusCode::CREATED.into_response())
 }
 
 async fn drop_tag(
     State(networks): State<Networks>,
-    context: Context,
-    Path((collection, id, tag)): Path<(String, String, String)>,
+    caller: Caller,
+    Of(kind): Of,
+    Path((id, tag)): Path<(String, String)>,
 ) -> Answer {
-    let kind = tagged(&collection, &id)?;
-    let mut tags = tags_of(&networks, context.clone(), kind, id.clone()).await?;
-    if !tags.contains(&tag) {
-        return Err(no_tag(&tag));
-    }
-    tags.retain(|other| *other != tag);
-    put_tags(&networks, context, kind, id, json!(tags)).await?;
+    let drop = move |mut tags: Vec<String>| {
+        let before = tags.len();
+        tags.retain(|other| *other != tag);
+        if tags.len() == before { Err(no_tag(&tag)) } else { Ok(json!(tags)) }
+    };
+    change_tags(&networks, caller, kind, id, rules(kind).1, drop).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

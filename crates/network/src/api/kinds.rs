@@ -1,11 +1,11 @@
 //! The kinds of things that there are here, and for each what to call: HTTP's verbs on the left,
 //! `app` on the right.
 
+use kilonova_access::{Caller, Guard};
 use kilonova_store::Tx;
-use kilonova_wire::Context;
 
 use super::listing::Collection;
-use crate::app::{groups, id, networks, ports, rules, subnets};
+use crate::app::{groups, id, networks, ports, rules, subnets, targets};
 use crate::attributes::Attribute;
 use crate::record::Body;
 use crate::{Error, Options};
@@ -23,11 +23,31 @@ pub(super) enum Kind {
 /// Who asks, under which options, when.
 pub(super) struct Ask<'a> {
     pub options: &'a Options,
-    pub context: &'a Context,
+    pub caller: &'a Caller,
     pub now: i64,
 }
 
+/// What decides over the routes of a kind.
+pub(super) struct Guards {
+    pub create: Guard,
+    pub get: Guard,
+    pub update: Guard,
+    pub delete: Guard,
+    pub tags: Option<Tags>,
+}
+
+/// The rules of a kind's tags: to read, to set and to drop them.
+pub(super) struct Tags {
+    pub get: &'static str,
+    pub set: &'static str,
+    pub drop: &'static str,
+    pub guards: [Guard; 3],
+}
+
 impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Network, Self::Subnet, Self::Port, Self::Group, Self::Rule];
+
     /// By the last part of a path.
     pub fn of(path: &str) -> Option<Self> {
         Some(match path {
@@ -93,38 +113,48 @@ impl Kind {
     }
 
     pub fn create(self, tx: &mut Tx<'_>, ask: &Ask<'_>, sent: &Body) -> Result<Body, Error> {
-        let Ask { options, context, now } = *ask;
+        let Ask { options, caller, now } = *ask;
         Ok(match self {
             Self::Network => {
-                let made = networks::create(tx, options, context, sent, now)?;
-                networks::shown(tx, &made, context)?
+                let made = networks::create(tx, options, caller, sent, now)?;
+                networks::shown(tx, &made, caller)?
             }
-            Self::Subnet => subnets::view(&subnets::create(tx, context, sent, now)?),
-            Self::Port => ports::view(&ports::create(tx, context, sent, now)?, options, context),
+            Self::Subnet => {
+                let (made, network) = subnets::create(tx, caller, sent, now)?;
+                subnets::view(&made, &network, caller)
+            }
+            Self::Port => {
+                let (made, network) = ports::create(tx, caller, sent, now)?;
+                ports::view(&made, &network, options, caller)
+            }
             Self::Group => {
-                let made = groups::create(tx, context, sent, now)?;
+                let made = groups::create(tx, caller, sent, now)?;
                 groups::shown(tx, &made)?
             }
-            Self::Rule => rules::view(&rules::create(tx, context, sent, now)?),
+            Self::Rule => rules::view(&rules::create(tx, caller, sent, now)?),
         })
     }
 
     pub fn show(self, tx: &mut Tx<'_>, ask: &Ask<'_>, text: &str) -> Result<Body, Error> {
-        let Ask { options, context, .. } = *ask;
+        let Ask { options, caller, .. } = *ask;
         Ok(match self {
             Self::Network => {
-                let network = networks::seen(tx, context, id(self.member(), text)?)?;
-                networks::shown(tx, &network, context)?
+                let network = networks::seen(tx, caller, id(self.member(), text)?)?;
+                networks::shown(tx, &network, caller)?
             }
-            Self::Subnet => subnets::view(&subnets::seen(tx, context, id(self.member(), text)?)?),
+            Self::Subnet => {
+                let (subnet, network) = subnets::seen(tx, caller, id(self.member(), text)?)?;
+                subnets::view(&subnet, &network, caller)
+            }
             Self::Port => {
-                ports::view(&ports::seen(tx, context, id(self.member(), text)?)?, options, context)
+                let (port, network) = ports::seen(tx, caller, id(self.member(), text)?)?;
+                ports::view(&port, &network, options, caller)
             }
             Self::Group => {
-                let group = groups::seen(tx, context, id(self.member(), text)?)?;
+                let group = groups::seen(tx, caller, id(self.member(), text)?)?;
                 groups::shown(tx, &group)?
             }
-            Self::Rule => rules::view(&rules::seen(tx, context, id(self.member(), text)?)?),
+            Self::Rule => rules::view(&rules::seen(tx, caller, id(self.member(), text)?)?),
         })
     }
 
@@ -135,16 +165,16 @@ impl Kind {
         ask: &Ask<'_>,
         filter: impl Fn(&str) -> Option<String>,
     ) -> Result<Vec<Body>, Error> {
-        let Ask { options, context, .. } = *ask;
+        let Ask { options, caller, .. } = *ask;
         match self {
-            Self::Network => networks::views(tx, context),
-            Self::Subnet => subnets::views(tx, context),
+            Self::Network => networks::views(tx, caller),
+            Self::Subnet => subnets::views(tx, caller),
             Self::Port => {
                 let (device, network) = (filter("device_id"), filter("network_id"));
-                ports::views(tx, options, context, device, network)
+                ports::views(tx, options, caller, device, network)
             }
-            Self::Group => groups::views(tx, context),
-            Self::Rule => rules::views(tx, context),
+            Self::Group => groups::views(tx, caller),
+            Self::Rule => rules::views(tx, caller),
         }
     }
 
@@ -155,27 +185,32 @@ impl Kind {
         text: &str,
         sent: &Body,
     ) -> Result<Body, Error> {
-        let Ask { options, context, now } = *ask;
+        let Ask { options, caller, now } = *ask;
         Ok(match self {
             Self::Network => {
                 let id = id(self.member(), text)?;
-                let network = networks::update(tx, context, id, sent, now)?;
-                networks::shown(tx, &network, context)?
+                let network = networks::update(tx, caller, id, sent, now)?;
+                networks::shown(tx, &network, caller)?
             }
             Self::Subnet => {
                 let id = id(self.member(), text)?;
-                subnets::view(&subnets::update(tx, context, id, sent, now)?)
+                let (subnet, network) = subnets::update(tx, caller, id, sent, now)?;
+                subnets::view(&subnet, &network, caller)
             }
             Self::Port => {
                 let id = id(self.member(), text)?;
-                ports::view(&ports::update(tx, context, id, sent, now)?, options, context)
+                let (port, network) = ports::update(tx, caller, id, sent, now)?;
+                ports::view(&port, &network, options, caller)
             }
             Self::Group => {
-                let group = groups::update(tx, context, id(self.member(), text)?, sent, now)?;
+                let group = groups::update(tx, caller, id(self.member(), text)?, sent, now)?;
                 groups::shown(tx, &group)?
             }
             Self::Rule => {
-                rules::seen(tx, context, id(self.member(), text)?)?;
+                let rule = rules::seen(tx, caller, id(self.member(), text)?)?;
+                // Upstream has no rule for what nobody can do; who may delete it is told why.
+                let target = targets::group(&rule.record.project);
+                caller.may("delete_security_group_rule", &target)?;
                 return Err(crate::error::malformed(
                     "A rule cannot be changed; delete it and make another.",
                 )
@@ -185,18 +220,118 @@ impl Kind {
     }
 
     pub fn delete(self, tx: &mut Tx<'_>, ask: &Ask<'_>, text: &str) -> Result<(), Error> {
-        let context = ask.context;
+        let caller = ask.caller;
         match self {
-            Self::Network => networks::delete(tx, context, id(self.member(), text)?),
-            Self::Subnet => subnets::delete(tx, context, id(self.member(), text)?),
-            Self::Port => ports::delete(tx, context, id(self.member(), text)?),
-            Self::Group => groups::delete(tx, context, id(self.member(), text)?),
-            Self::Rule => rules::delete(tx, context, id(self.member(), text)?),
+            Self::Network => networks::delete(tx, caller, id(self.member(), text)?),
+            Self::Subnet => subnets::delete(tx, caller, id(self.member(), text)?),
+            Self::Port => ports::delete(tx, caller, id(self.member(), text)?),
+            Self::Group => groups::delete(tx, caller, id(self.member(), text)?),
+            Self::Rule => rules::delete(tx, caller, id(self.member(), text)?),
         }
     }
 
-    /// Whether things of the kind have tags.
-    pub fn has_tags(self) -> bool {
-        self.attributes().iter().any(|attribute| attribute.name == "tags")
+    /// Refuses what a rule does not let the caller do to one that it sees.
+    pub fn may(self, tx: &mut Tx<'_>, ask: &Ask<'_>, text: &str, rule: &str) -> Result<(), Error> {
+        let caller = ask.caller;
+        match self {
+            Self::Network => {
+                let network = networks::seen(tx, caller, id(self.member(), text)?)?;
+                caller.may(rule, &targets::network(&network))?;
+            }
+            Self::Subnet => {
+                let (subnet, network) = subnets::seen(tx, caller, id(self.member(), text)?)?;
+                caller.may(rule, &targets::subnet(&subnet, &network))?;
+            }
+            Self::Port => {
+                let (port, network) = ports::seen(tx, caller, id(self.member(), text)?)?;
+                caller.may(rule, &targets::of_port(&port, &network))?;
+            }
+            Self::Group => {
+                let group = groups::seen(tx, caller, id(self.member(), text)?)?;
+                caller.may(rule, &targets::group(&group.project))?;
+            }
+            Self::Rule => {
+                let found = rules::seen(tx, caller, id(self.member(), text)?)?;
+                caller.may(rule, &targets::group(&found.record.project))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What decides over the routes of the kind.
+    pub fn guards(self) -> Guards {
+        match self {
+            Self::Network => Guards {
+                create: Guard::Own("create_network"),
+                get: Guard::Object(&["get_network"]),
+                update: Guard::Object(&["update_network"]),
+                delete: Guard::Object(&["delete_network"]),
+                tags: Some(Tags {
+                    get: "get_network:tags",
+                    set: "update_network:tags",
+                    drop: "delete_network:tags",
+                    guards: [
+                        Guard::Object(&["get_network:tags"]),
+                        Guard::Object(&["update_network:tags"]),
+                        Guard::Object(&["delete_network:tags"]),
+                    ],
+                }),
+            },
+            Self::Subnet => Guards {
+                create: Guard::Object(&["create_subnet"]),
+                get: Guard::Object(&["get_subnet"]),
+                update: Guard::Object(&["update_subnet"]),
+                delete: Guard::Object(&["delete_subnet"]),
+                tags: Some(Tags {
+                    get: "get_subnet:tags",
+                    set: "update_subnet:tags",
+                    drop: "delete_subnet:tags",
+                    guards: [
+                        Guard::Object(&["get_subnet:tags"]),
+                        Guard::Object(&["update_subnet:tags"]),
+                        Guard::Object(&["delete_subnet:tags"]),
+                    ],
+                }),
+            },
+            Self::Port => Guards {
+                create: Guard::Object(&["create_port"]),
+                get: Guard::Object(&["get_port"]),
+                update: Guard::Object(&["update_port"]),
+                delete: Guard::Object(&["delete_port"]),
+                tags: Some(Tags {
+                    get: "get_port:tags",
+                    set: "update_port:tags",
+                    drop: "delete_port:tags",
+                    guards: [
+                        Guard::Object(&["get_port:tags"]),
+                        Guard::Object(&["update_port:tags"]),
+                        Guard::Object(&["delete_port:tags"]),
+                    ],
+                }),
+            },
+            Self::Group => Guards {
+                create: Guard::Own("create_security_group"),
+                get: Guard::Object(&["get_security_group"]),
+                update: Guard::Object(&["update_security_group"]),
+                delete: Guard::Object(&["delete_security_group"]),
+                tags: Some(Tags {
+                    get: "get_security_group:tags",
+                    set: "update_security_group:tags",
+                    drop: "delete_security_group:tags",
+                    guards: [
+                        Guard::Object(&["get_security_group:tags"]),
+                        Guard::Object(&["update_security_group:tags"]),
+                        Guard::Object(&["delete_security_group:tags"]),
+                    ],
+                }),
+            },
+            Self::Rule => Guards {
+                create: Guard::Object(&["create_security_group_rule"]),
+                get: Guard::Object(&["get_security_group_rule"]),
+                update: Guard::Object(&["delete_security_group_rule"]),
+                delete: Guard::Object(&["delete_security_group_rule"]),
+                tags: None,
+            },
+        }
     }
 }

@@ -12,6 +12,7 @@ mod versions;
 use axum::Router;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use kilonova_access::{Operation, Routes};
 use kilonova_wire::{Dialect, Fault, Service};
 use serde_json::Value;
 
@@ -19,15 +20,24 @@ use crate::Networks;
 
 pub use rules::RULES;
 
-/// The routes, relative to the mount.
-pub fn routes(networks: Networks) -> Router {
-    Router::new()
+fn table() -> Routes<Networks> {
+    Routes::new()
         .merge(versions::routes())
         .merge(extensions::routes())
         .merge(quotas::routes())
         .merge(availability::routes())
         .merge(collections::routes())
-        .with_state(networks)
+}
+
+/// The routes, relative to the mount.
+pub fn routes(networks: Networks) -> Router {
+    let policy = networks.policy().clone();
+    table().behind(&policy).with_state(networks)
+}
+
+/// What can be asked, and which rules decide over it.
+pub fn operations() -> Vec<Operation> {
+    table().operations()
 }
 
 /// What [`kilonova_wire::mount`] needs to know.
@@ -51,4 +61,14 @@ fn unmanaged() -> Fault {
         StatusCode::NOT_IMPLEMENTED,
         "This cloud manages networks, subnets, ports and security groups, and nothing else of Neutron.",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_of_a_route_exists() {
+        assert_eq!(kilonova_access::undefined(&operations(), RULES), Vec::<String>::new());
+    }
 }

@@ -2,39 +2,44 @@
 
 use std::collections::BTreeMap;
 
-use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
-use axum::routing::get;
-use kilonova_wire::{Context, Fault, JsonBody};
+use kilonova_access::{Caller, Guard, Routes, delete, get, put};
+use kilonova_wire::{Fault, JsonBody};
 use serde_json::{Value, json};
 
 use super::{Answer, ok};
-use crate::app::quotas;
+use crate::app::{quotas, targets};
 use crate::db::quotas as rows;
 use crate::error::{invalid_value, malformed};
 use crate::{Error, Networks};
 
-pub(super) fn routes() -> Router<Networks> {
-    Router::new()
-        .route("/v2.0/quotas", get(list))
-        .route("/v2.0/quotas/{project}", get(limits).put(set).delete(reset))
-        .route("/v2.0/quotas/{project}/default", get(default))
-        .route("/v2.0/quotas/{project}/details", get(details))
-        .route("/v2.0/quotas/{project}/details.json", get(details))
+pub(super) fn routes() -> Routes<Networks> {
+    const READ: Guard = Guard::Object(&["get_quota"]);
+    Routes::new()
+        .route("/v2.0/quotas", [get(READ, list)])
+        .route(
+            "/v2.0/quotas/{project}",
+            [
+                get(READ, limits),
+                put(Guard::Object(&["update_quota"]), set),
+                delete(Guard::Object(&["delete_quota"]), reset),
+            ],
+        )
+        .route("/v2.0/quotas/{project}/default", [get(READ, default)])
+        .route("/v2.0/quotas/{project}/details", [get(READ, details)])
+        .route("/v2.0/quotas/{project}/details.json", [get(READ, details)])
 }
 
-fn visible(context: &Context, project: &str) -> Result<(), Fault> {
-    if context.may_see(project) {
-        return Ok(());
-    }
-    Err(Fault::forbidden("The quotas of another project are for administrators only."))
+fn visible(caller: &Caller, project: &str) -> Result<(), Fault> {
+    caller.may("get_quota", &targets::of_project(project))
 }
 
 /// Projects whose quota differs from the default.
-async fn list(State(networks): State<Networks>, context: Context) -> Answer {
-    context.require_admin("get_quotas")?;
+async fn list(State(networks): State<Networks>, caller: Caller) -> Answer {
+    // Of all projects at once: of nobody's.
+    visible(&caller, "")?;
     let all = networks.store.read(|tx| Ok::<_, Error>(rows::all(tx)?)).await?;
     let quotas: Vec<Value> = all
         .into_iter()
@@ -56,24 +61,24 @@ async fn read(networks: &Networks, project: String) -> Result<BTreeMap<String, i
 
 async fn limits(
     State(networks): State<Networks>,
-    context: Context,
+    caller: Caller,
     Path(project): Path<String>,
 ) -> Answer {
-    visible(&context, &project)?;
+    visible(&caller, &project)?;
     ok(json!({"quota": read(&networks, project).await?}))
 }
 
-async fn default(context: Context, Path(project): Path<String>) -> Answer {
-    visible(&context, &project)?;
+async fn default(caller: Caller, Path(project): Path<String>) -> Answer {
+    visible(&caller, &project)?;
     ok(json!({"quota": quotas::defaults()}))
 }
 
 async fn details(
     State(networks): State<Networks>,
-    context: Context,
+    caller: Caller,
     Path(project): Path<String>,
 ) -> Answer {
-    visible(&context, &project)?;
+    visible(&caller, &project)?;
     let limits = read(&networks, project.clone()).await?;
     let used = networks.store.read(move |tx| quotas::used(tx, &project)).await?;
     let detail = |(name, limit): (&String, &i64)| {
@@ -86,11 +91,11 @@ async fn details(
 
 async fn set(
     State(networks): State<Networks>,
-    context: Context,
+    caller: Caller,
     Path(project): Path<String>,
     JsonBody(body): JsonBody,
 ) -> Answer {
-    context.require_admin("update_quota")?;
+    caller.may("update_quota", &targets::of_project(&project))?;
     let Some(sent) = body["quota"].as_object() else {
         return Err(malformed("Unable to find 'quota' in request body"));
     };
@@ -126,10 +131,10 @@ async fn set(
 
 async fn reset(
     State(networks): State<Networks>,
-    context: Context,
+    caller: Caller,
     Path(project): Path<String>,
 ) -> Answer {
-    context.require_admin("delete_quota")?;
+    caller.may("delete_quota", &targets::of_project(&project))?;
     networks.store.write(move |tx| Ok::<_, Error>(rows::delete(tx, &project)?)).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

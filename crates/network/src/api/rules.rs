@@ -13,6 +13,9 @@ const PARENT_READER: &str = "(rule:admin_only) or (role:reader and rule:ext_pare
 const PARENT_MANAGER: &str = "(rule:admin_only) or (role:manager and rule:ext_parent_owner)";
 const PARENT_MEMBER: &str = "(rule:admin_only) or (role:member and rule:ext_parent_owner)";
 
+/// Upstream lets whoever sees a shared network make ports there (`rule:shared` alone), readers too.
+const USER: &str = "(rule:admin_only) or (rule:service_api) or role:member and rule:network_owner or role:member and rule:shared";
+
 const PROJECT: &[Scope] = &[Scope::Project];
 
 /// A rule whose defaults upstream did not change.
@@ -266,12 +269,7 @@ pub const RULES: &[Rule] = &[
     rule("baremetal_device", "field:port:device_owner=~^baremetal:", &[]),
     rule("manila_device", "field:port:device_owner=~^manila:", &[]),
     rule("admin_or_data_plane_int", "rule:context_is_admin or role:data_plane_integrator", &[]),
-    changed(
-        "create_port",
-        "(rule:admin_only) or (rule:service_api) or role:member and rule:network_owner or rule:shared",
-        "rule:regular_user",
-        PROJECT,
-    ),
+    changed("create_port", USER, "rule:regular_user", PROJECT),
     changed(
         "create_port:device_id",
         "(rule:admin_only) or (role:member and project_id:%(project_id)s) or rule:service_api",
@@ -292,7 +290,7 @@ pub const RULES: &[Rule] = &[
     ),
     changed(
         "create_port:fixed_ips",
-        "(rule:admin_only) or (rule:service_api) or role:member and rule:network_owner or rule:shared",
+        USER,
         "rule:context_is_advsvc or rule:admin_or_network_owner or rule:shared",
         PROJECT,
     ),
@@ -304,7 +302,7 @@ pub const RULES: &[Rule] = &[
     ),
     changed(
         "create_port:fixed_ips:subnet_id",
-        "(rule:admin_only) or (rule:service_api) or role:member and rule:network_owner or rule:shared",
+        USER,
         "rule:context_is_advsvc or rule:admin_or_network_owner or rule:shared",
         PROJECT,
     ),
@@ -405,7 +403,7 @@ pub const RULES: &[Rule] = &[
     ),
     changed(
         "update_port:fixed_ips:subnet_id",
-        "(rule:admin_only) or (rule:service_api) or role:member and rule:network_owner or rule:shared",
+        USER,
         "rule:context_is_advsvc or rule:admin_or_network_owner or rule:shared",
         PROJECT,
     ),

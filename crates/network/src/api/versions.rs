@@ -1,18 +1,17 @@
 //! The version documents.
 
-use axum::Router;
-use axum::routing::get;
+use kilonova_access::{Guard, Routes, get};
 use kilonova_wire::Base;
 use serde_json::json;
 
 use super::{Answer, ok};
 use crate::Networks;
 
-pub(super) fn routes() -> Router<Networks> {
-    Router::new()
-        .route("/", get(list))
-        .route("/v2.0", get(resources))
-        .route("/v2.0/", get(resources))
+pub(super) fn routes() -> Routes<Networks> {
+    Routes::new()
+        .route("/", [get(Guard::Open, list)])
+        .route("/v2.0", [get(Guard::Open, resources)])
+        .route("/v2.0/", [get(Guard::Open, resources)])
 }
 
 async fn list(base: Base) -> Answer {

@@ -2,13 +2,14 @@
 //! lets all out and its own members in. Only an administrator removes it: that is how tools clean up
 //! after a project. A project that is still in use gets a new one.
 
+use kilonova_access::Caller;
 use kilonova_ids::SecurityGroupId;
 use kilonova_store::Tx;
-use kilonova_wire::{Context, Fault};
+use kilonova_wire::Fault;
 use serde_json::{Value, json};
 
-use super::{quotas, rules, viewer};
-use crate::attributes::{Attribute, empty, nothing, of_change, of_new, owner, yes};
+use super::{looks_through, quotas, rules, targets, viewer};
+use crate::attributes::{Attribute, empty, nothing, of_change, of_new, owner, permitted, yes};
 use crate::db::changes::{self, Change};
 use crate::db::groups::{self as rows, Group, Rule};
 use crate::db::ports;
@@ -52,31 +53,29 @@ pub(crate) fn default_of(
 }
 
 /// [`default_of`] the caller's own project, so that it is in every list.
-pub(crate) fn ensure(tx: &mut Tx<'_>, context: &Context, now: i64) -> Result<(), Error> {
-    if !context.project_id.is_empty() {
-        default_of(tx, &context.project_id, now)?;
-    }
-    Ok(())
+pub(crate) fn ensure(tx: &mut Tx<'_>, project: &str, now: i64) -> Result<(), Error> {
+    default_of(tx, project, now).map(|_| ())
 }
 
-pub(crate) fn seen(
-    tx: &mut Tx<'_>,
-    context: &Context,
-    id: SecurityGroupId,
-) -> Result<Group, Error> {
-    let group = rows::find(tx, id)?.filter(|group| context.may_see(&group.project));
+pub(crate) fn seen(tx: &mut Tx<'_>, caller: &Caller, id: SecurityGroupId) -> Result<Group, Error> {
+    let group = rows::find(tx, id)?.filter(|group| visible(caller, group));
     Ok(group.ok_or_else(|| not_found(KIND, id))?)
+}
+
+fn visible(caller: &Caller, group: &Group) -> bool {
+    looks_through(caller, &group.project)
+        && caller.allows("get_security_group", &targets::group(&group.project))
 }
 
 /// Whether a port of the project may have the group; nobody removes it meanwhile.
 pub(crate) fn usable(
     tx: &mut Tx<'_>,
-    context: &Context,
+    caller: &Caller,
     project: &str,
     id: SecurityGroupId,
 ) -> Result<(), Error> {
     let group = rows::find(tx, id)?;
-    let group = group.filter(|group| group.project == project || context.is_admin());
+    let group = group.filter(|group| group.project == project || caller.is_admin());
     if group.is_none() {
         return Err(not_found(KIND, id).into());
     }
@@ -89,12 +88,15 @@ fn is_default(group: &Group) -> bool {
 
 pub(crate) fn create(
     tx: &mut Tx<'_>,
-    context: &Context,
+    caller: &Caller,
     sent: &Body,
     now: i64,
 ) -> Result<Group, Error> {
-    let project = owner(context, sent)?;
-    let body = of_new(ATTRIBUTES, KIND, context, sent)?;
+    let project = owner(caller, sent)?;
+    let body = of_new(ATTRIBUTES, sent)?;
+    let mut set = body.clone();
+    set.retain(|name, _| sent.contains_key(name));
+    permitted(ATTRIBUTES, "create_security_group", caller, &set, &targets::group(&project))?;
     default_of(tx, &project, now)?;
     if body["name"] == "default" {
         return Err(refused(
@@ -116,13 +118,16 @@ pub(crate) fn create(
 
 pub(crate) fn update(
     tx: &mut Tx<'_>,
-    context: &Context,
+    caller: &Caller,
     id: SecurityGroupId,
     sent: &Body,
     now: i64,
 ) -> Result<Group, Error> {
-    let mut group = seen(tx, context, id)?;
-    let set = of_change(ATTRIBUTES, KIND, context, sent)?;
+    let mut group = seen(tx, caller, id)?;
+    let rule = "update_security_group";
+    caller.may(rule, &targets::group(&group.project))?;
+    let set = of_change(ATTRIBUTES, sent)?;
+    permitted(ATTRIBUTES, rule, caller, &set, &targets::group(&group.project))?;
     if set.contains_key("name") && (is_default(&group) || set["name"] == "default") {
         return Err(refused(
             409,
@@ -143,12 +148,13 @@ fn in_use(id: SecurityGroupId) -> Fault {
     refused(409, "SecurityGroupInUse", format!("Security Group {id} in use."))
 }
 
-pub(crate) fn delete(tx: &mut Tx<'_>, context: &Context, id: SecurityGroupId) -> Result<(), Error> {
-    let group = seen(tx, context, id)?;
+pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: SecurityGroupId) -> Result<(), Error> {
+    let group = seen(tx, caller, id)?;
+    caller.may("delete_security_group", &targets::group(&group.project))?;
     if ports::has_group(tx, id)? {
         return Err(in_use(id).into());
     }
-    if is_default(&group) && !context.is_admin() {
+    if is_default(&group) && !caller.is_admin() {
         return Err(refused(
             409,
             "SecurityGroupCannotRemoveDefault",
@@ -164,10 +170,11 @@ pub(crate) fn delete(tx: &mut Tx<'_>, context: &Context, id: SecurityGroupId) ->
     Ok(rows::delete(tx, id)?)
 }
 
-pub(crate) fn views(tx: &mut Tx<'_>, context: &Context) -> Result<Vec<Body>, Error> {
-    let viewer = viewer(context);
+pub(crate) fn views(tx: &mut Tx<'_>, caller: &Caller) -> Result<Vec<Body>, Error> {
+    let viewer = viewer(caller);
     let all = rows::list_rules(tx, viewer.as_deref())?;
-    let groups = rows::list(tx, viewer.as_deref())?;
+    let mut groups = rows::list(tx, viewer.as_deref())?;
+    groups.retain(|group| visible(caller, group));
     Ok(groups.iter().map(|group| view(group, all.iter().filter(|r| r.group == group.id))).collect())
 }
 

@@ -9,25 +9,25 @@ pub(crate) mod ports;
 pub(crate) mod quotas;
 pub(crate) mod rules;
 pub(crate) mod subnets;
+pub(crate) mod targets;
 
+use kilonova_access::Caller;
 use kilonova_ids::parse_uuid_like;
-use kilonova_wire::{Context, Fault};
+use kilonova_wire::Fault;
 use newtype_uuid::GenericUuid;
 
-use crate::error::{not_allowed, not_found};
+use crate::error::not_found;
 
-/// The project whose things are seen; `None` for an administrator, who sees all.
-pub(crate) fn viewer(context: &Context) -> Option<String> {
-    (!context.is_admin()).then(|| context.project_id.clone())
+/// The project whose things are looked through; `None` for an administrator and for a service, who look
+/// through all. Which of them are shown is for the rules.
+pub(crate) fn viewer(caller: &Caller) -> Option<String> {
+    let all = caller.is_admin() || caller.allows("service_api", &[]);
+    (!all).then(|| caller.project_id.clone())
 }
 
-/// Refuses callers who have roles, none of which lets them change things.
-pub(crate) fn may_write(context: &Context, rule: &str) -> Result<(), Fault> {
-    let writes = ["admin", "manager", "member"];
-    if context.roles.is_empty() || writes.iter().any(|role| context.has_role(role)) {
-        return Ok(());
-    }
-    Err(not_allowed(rule))
+/// Whether things of the project are among those that the caller looks through.
+pub(crate) fn looks_through(caller: &Caller, project: &str) -> bool {
+    viewer(caller).is_none_or(|viewer| !viewer.is_empty() && viewer == project)
 }
 
 /// An id in a path.

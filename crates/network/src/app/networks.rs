@@ -1,16 +1,22 @@
 //! Networks: flat or VLAN, on a physical network that hosts are plugged into.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use kilonova_access::Caller;
 use kilonova_ids::NetworkId;
 use kilonova_store::Tx;
-use kilonova_wire::{Context, Fault};
+use kilonova_wire::Fault;
 use serde_json::{Value, json};
 
-use super::{dhcp, quotas, viewer};
-use crate::attributes::{Attribute, empty, no, none, nothing, of_change, of_new, owner, yes};
+use super::{dhcp, looks_through, quotas, targets, viewer};
+use crate::attributes::{
+    Attribute, empty, hide, no, none, nothing, of_change, of_new, owner, permitted, yes,
+};
 use crate::db::changes::{self, Change};
 use crate::db::networks::{self as rows, Network};
 use crate::db::{ports, subnets};
-use crate::error::{invalid, not_allowed, not_found, refused};
+use crate::error::{invalid, not_found, refused};
 use crate::record::{Body, Record};
 use crate::{Error, Options, values};
 
@@ -21,55 +27,65 @@ pub(crate) const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("name", values::text, empty),
     Attribute::new("description", values::text, empty),
     Attribute::new("admin_state_up", values::flag, yes),
-    Attribute::new("shared", values::flag, no).admin(),
+    Attribute::new("shared", values::flag, no),
     Attribute::new("mtu", values::mtu, || json!(1500)),
     Attribute::new("port_security_enabled", values::flag, yes),
-    Attribute::new("router:external", values::flag, no).admin(),
-    Attribute::new("is_default", values::flag, no).admin(),
+    Attribute::new("router:external", values::flag, no),
+    Attribute::new("is_default", values::flag, no),
     Attribute::new("dns_domain", values::dns_name, empty),
-    Attribute::new("provider:network_type", values::network_type, none).admin().fixed(),
-    Attribute::new("provider:physical_network", values::text_or_none, none).admin().fixed(),
-    Attribute::new("provider:segmentation_id", values::vlan, none).admin().fixed(),
+    Attribute::new("provider:network_type", values::network_type, none).fixed(),
+    Attribute::new("provider:physical_network", values::text_or_none, none).fixed(),
+    Attribute::new("provider:segmentation_id", values::vlan, none).fixed(),
     Attribute::new("availability_zone_hints", values::only_empty, nothing).fixed(),
     Attribute::new("vlan_transparent", values::only_none, none).fixed(),
     Attribute::new("qos_policy_id", values::only_none, none),
     Attribute::new("tags", values::tags, nothing),
 ];
 
-/// What only administrators see.
-pub(crate) const HIDDEN: &[&str] =
-    &["provider:network_type", "provider:physical_network", "provider:segmentation_id"];
-
-pub(crate) fn may_see(context: &Context, network: &Network) -> bool {
-    context.may_see(&network.project) || network.flag("shared") || network.flag("router:external")
-}
-
 /// The network, if the caller may know of it.
-pub(crate) fn seen(tx: &mut Tx<'_>, context: &Context, id: NetworkId) -> Result<Network, Error> {
-    let network = rows::find(tx, id)?.filter(|network| may_see(context, network));
+pub(crate) fn seen(tx: &mut Tx<'_>, caller: &Caller, id: NetworkId) -> Result<Network, Error> {
+    let network = rows::find(tx, id)?.filter(|network| visible(caller, network));
     Ok(network.ok_or_else(|| not_found(KIND, id))?)
 }
 
-/// The network, if the caller may change it.
-pub(crate) fn owned(
-    tx: &mut Tx<'_>,
-    context: &Context,
-    id: NetworkId,
-    rule: &str,
-) -> Result<Network, Error> {
-    let network = seen(tx, context, id)?;
-    if context.may_see(&network.project) { Ok(network) } else { Err(not_allowed(rule).into()) }
+/// Whether the caller may know of it.
+fn visible(caller: &Caller, network: &Network) -> bool {
+    let reached = looks_through(caller, &network.project)
+        || network.flag("shared")
+        || network.flag("router:external");
+    reached && caller.allows("get_network", &targets::network(network))
+}
+
+/// The network of something that the caller may know of.
+pub(crate) fn of(tx: &mut Tx<'_>, id: NetworkId) -> Result<Network, Error> {
+    Ok(rows::find(tx, id)?.ok_or_else(|| not_found(KIND, id))?)
+}
+
+/// The networks of the things of a list, each read once.
+#[derive(Default)]
+pub(crate) struct Cache(HashMap<NetworkId, Network>);
+
+impl Cache {
+    pub fn get(&mut self, tx: &mut Tx<'_>, id: NetworkId) -> Result<&Network, Error> {
+        Ok(match self.0.entry(id) {
+            Entry::Occupied(there) => there.into_mut(),
+            Entry::Vacant(free) => free.insert(of(tx, id)?),
+        })
+    }
 }
 
 pub(crate) fn create(
     tx: &mut Tx<'_>,
     options: &Options,
-    context: &Context,
+    caller: &Caller,
     sent: &Body,
     now: i64,
 ) -> Result<Network, Error> {
-    let project = owner(context, sent)?;
-    let mut body = of_new(ATTRIBUTES, KIND, context, sent)?;
+    let project = owner(caller, sent)?;
+    let mut body = of_new(ATTRIBUTES, sent)?;
+    let mut set = body.clone();
+    set.retain(|name, _| sent.contains_key(name));
+    permitted(ATTRIBUTES, "create_network", caller, &set, &targets::of_project(&project))?;
     if !sent.contains_key("mtu") {
         body.insert("mtu".into(), json!(options.mtu));
     }
@@ -189,13 +205,15 @@ fn in_use(network: &Network) -> Fault {
 
 pub(crate) fn update(
     tx: &mut Tx<'_>,
-    context: &Context,
+    caller: &Caller,
     id: NetworkId,
     sent: &Body,
     now: i64,
 ) -> Result<Network, Error> {
-    let mut network = owned(tx, context, id, "update_network")?;
-    let set = of_change(ATTRIBUTES, KIND, context, sent)?;
+    let mut network = seen(tx, caller, id)?;
+    caller.may("update_network", &targets::network(&network))?;
+    let set = of_change(ATTRIBUTES, sent)?;
+    permitted(ATTRIBUTES, "update_network", caller, &set, &targets::network(&network))?;
     let hidden = set.get("shared") == Some(&json!(false)) && network.flag("shared");
     if hidden && foreign_ports(tx, &network)? {
         return Err(refused(409, "InvalidSharedSetting", format!(
@@ -217,8 +235,9 @@ fn foreign_ports(tx: &mut Tx<'_>, network: &Network) -> Result<bool, Error> {
     Ok(ports::list(tx, &wanted)?.iter().any(foreign))
 }
 
-pub(crate) fn delete(tx: &mut Tx<'_>, context: &Context, id: NetworkId) -> Result<(), Error> {
-    let network = owned(tx, context, id, "delete_network")?;
+pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: NetworkId) -> Result<(), Error> {
+    let network = seen(tx, caller, id)?;
+    caller.may("delete_network", &targets::network(&network))?;
     dhcp::leave(tx, &network)?;
     let used = ports::on_network(tx, network.id)?;
     if !used.is_empty() {
@@ -235,23 +254,24 @@ pub(crate) fn delete(tx: &mut Tx<'_>, context: &Context, id: NetworkId) -> Resul
 }
 
 /// The networks that the caller sees, as they are shown.
-pub(crate) fn views(tx: &mut Tx<'_>, context: &Context) -> Result<Vec<Body>, Error> {
-    let viewer = viewer(context);
+pub(crate) fn views(tx: &mut Tx<'_>, caller: &Caller) -> Result<Vec<Body>, Error> {
+    let viewer = viewer(caller);
     let all = subnets::list(tx, viewer.as_deref())?;
-    let networks = rows::list(tx, viewer.as_deref())?;
+    let mut networks = rows::list(tx, viewer.as_deref())?;
+    networks.retain(|network| visible(caller, network));
     let subnets_of = |id: NetworkId| -> Vec<_> {
         all.iter().filter(|subnet| subnet.network == id).map(|subnet| subnet.record.id).collect()
     };
-    Ok(networks.iter().map(|network| view(network, subnets_of(network.id), context)).collect())
+    Ok(networks.iter().map(|network| view(network, subnets_of(network.id), caller)).collect())
 }
 
 /// One, as it is shown.
-pub(crate) fn shown(tx: &mut Tx<'_>, network: &Network, context: &Context) -> Result<Body, Error> {
+pub(crate) fn shown(tx: &mut Tx<'_>, network: &Network, caller: &Caller) -> Result<Body, Error> {
     let subnets = subnets::of_network(tx, network.id)?;
-    Ok(view(network, subnets.iter().map(|subnet| subnet.record.id).collect(), context))
+    Ok(view(network, subnets.iter().map(|subnet| subnet.record.id).collect(), caller))
 }
 
-fn view(network: &Network, subnets: Vec<kilonova_ids::SubnetId>, context: &Context) -> Body {
+fn view(network: &Network, subnets: Vec<kilonova_ids::SubnetId>, caller: &Caller) -> Body {
     let mut view = network.view();
     for (key, value) in [
         ("status", json!("ACTIVE")),
@@ -263,8 +283,6 @@ fn view(network: &Network, subnets: Vec<kilonova_ids::SubnetId>, context: &Conte
     ] {
         view.insert(key.to_owned(), value);
     }
-    if !context.is_admin() {
-        view.retain(|key, _| !HIDDEN.contains(&key.as_str()));
-    }
+    hide(&mut view, "get_network", caller, &targets::network(network));
     view
 }

@@ -1,11 +1,12 @@
 //! Rules of security groups: each lets something through. They are made and removed, never changed.
 
+use kilonova_access::Caller;
 use kilonova_ids::{SecurityGroupId, SecurityGroupRuleId, parse_uuid_like};
 use kilonova_store::Tx;
-use kilonova_wire::{Context, Fault};
+use kilonova_wire::Fault;
 use serde_json::{Value, json};
 
-use super::{groups, quotas, viewer};
+use super::{groups, quotas, targets, viewer};
 use crate::address::Cidr;
 use crate::attributes::{Attribute, empty, none, of_new};
 use crate::db::changes::{self, Change};
@@ -48,21 +49,22 @@ pub(crate) fn allow(
 
 pub(crate) fn create(
     tx: &mut Tx<'_>,
-    context: &Context,
+    caller: &Caller,
     sent: &Body,
     now: i64,
 ) -> Result<Rule, Error> {
-    let mut body = of_new(ATTRIBUTES, KIND, context, sent)?;
+    let mut body = of_new(ATTRIBUTES, sent)?;
     for end in ["port_range_min", "port_range_max"] {
         body.insert(end.into(), port_number(&body[end])?);
     }
     let id = group_id(&body["security_group_id"])?;
-    let group = groups::seen(tx, context, id)?;
+    let group = groups::seen(tx, caller, id)?;
+    caller.may("create_security_group_rule", &targets::group(&group.project))?;
     body.remove("security_group_id");
     check(&body)?;
     if !body["remote_group_id"].is_null() {
         let remote = group_id(&body["remote_group_id"])?;
-        groups::usable(tx, context, &group.project, remote)?;
+        groups::usable(tx, caller, &group.project, remote)?;
         body.insert("remote_group_id".into(), json!(remote));
     }
     for rule in rows::rules_of(tx, id)? {
@@ -232,27 +234,33 @@ fn check(body: &Body) -> Result<(), Fault> {
 
 pub(crate) fn seen(
     tx: &mut Tx<'_>,
-    context: &Context,
+    caller: &Caller,
     id: SecurityGroupRuleId,
 ) -> Result<Rule, Error> {
     let missing = || not_found(KIND, id);
     let rule = rows::find_rule(tx, id)?.ok_or_else(missing)?;
-    groups::seen(tx, context, rule.group).map_err(|_| missing())?;
-    Ok(rule)
+    groups::seen(tx, caller, rule.group).map_err(|_| missing())?;
+    if visible(caller, &rule) { Ok(rule) } else { Err(missing().into()) }
 }
 
 pub(crate) fn delete(
     tx: &mut Tx<'_>,
-    context: &Context,
+    caller: &Caller,
     id: SecurityGroupRuleId,
 ) -> Result<(), Error> {
-    let rule = seen(tx, context, id)?;
+    let rule = seen(tx, caller, id)?;
+    caller.may("delete_security_group_rule", &targets::group(&rule.record.project))?;
     changes::note(tx, Change::Rules(rule.group))?;
     Ok(rows::delete_rule(tx, rule.record.id)?)
 }
 
-pub(crate) fn views(tx: &mut Tx<'_>, context: &Context) -> Result<Vec<Body>, Error> {
-    Ok(rows::list_rules(tx, viewer(context).as_deref())?.iter().map(view).collect())
+pub(crate) fn views(tx: &mut Tx<'_>, caller: &Caller) -> Result<Vec<Body>, Error> {
+    let all = rows::list_rules(tx, viewer(caller).as_deref())?;
+    Ok(all.iter().filter(|rule| visible(caller, rule)).map(view).collect())
+}
+
+fn visible(caller: &Caller, rule: &Rule) -> bool {
+    caller.allows("get_security_group_rule", &targets::group(&rule.record.project))
 }
 
 pub(crate) fn view(rule: &Rule) -> Body {

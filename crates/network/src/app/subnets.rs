@@ -2,19 +2,23 @@
 
 use std::net::IpAddr;
 
+use kilonova_access::Caller;
 use kilonova_ids::{NetworkId, SubnetId, SubnetKind, parse_uuid_like};
 use kilonova_store::{Error as StoreError, Tx};
+use kilonova_wire::Fault;
 use kilonova_wire::time::now_micros;
-use kilonova_wire::{Context, Fault};
 use serde_json::{Value, json};
 
-use super::{dhcp, networks, quotas, viewer};
+use super::{dhcp, looks_through, networks, quotas, targets, viewer};
 use crate::address::{self, Cidr, Range, number};
-use crate::attributes::{Attribute, On, empty, none, nothing, of_change, of_new, owner, yes};
+use crate::attributes::{
+    Attribute, On, empty, hide, none, nothing, of_change, of_new, owner, permitted, yes,
+};
 use crate::db::changes::{self, Change};
+use crate::db::networks::Network;
 use crate::db::ports;
 use crate::db::subnets::{self as rows, Subnet};
-use crate::error::{invalid, not_allowed, not_found, refused};
+use crate::error::{invalid, not_found, refused};
 use crate::record::{Body, Record};
 use crate::{Error, values};
 
@@ -27,13 +31,7 @@ pub(crate) const ATTRIBUTES: &[Attribute] = &[
     Attribute::required("cidr", values::cidr),
     Attribute::new("name", values::text, empty),
     Attribute::new("description", values::text, empty),
-    Attribute {
-        name: "gateway_ip",
-        check: values::ip_or_none,
-        on: On::Both,
-        default: Some(none),
-        admin: false,
-    },
+    Attribute { name: "gateway_ip", check: values::ip_or_none, on: On::Both, default: Some(none) },
     Attribute::new("allocation_pools", values::pools, none),
     Attribute::new("dns_nameservers", values::ips, nothing),
     Attribute::new("host_routes", values::routes, nothing),
@@ -68,37 +66,41 @@ pub(crate) fn pools(record: &Record<SubnetKind>) -> Result<Vec<Range>, Error> {
     pools.into_iter().flatten().map(range).collect()
 }
 
-/// The subnet, if the caller may know of it.
-pub(crate) fn seen(tx: &mut Tx<'_>, context: &Context, id: SubnetId) -> Result<Subnet, Error> {
+/// The subnet with its network, if the caller may know of it.
+pub(crate) fn seen(
+    tx: &mut Tx<'_>,
+    caller: &Caller,
+    id: SubnetId,
+) -> Result<(Subnet, Network), Error> {
     let missing = || not_found(KIND, id);
     let subnet = rows::find(tx, id)?.ok_or_else(missing)?;
-    if context.may_see(&subnet.record.project) {
-        return Ok(subnet);
-    }
-    networks::seen(tx, context, subnet.network).map_err(|_| missing())?;
-    Ok(subnet)
+    let network = networks::of(tx, subnet.network)?;
+    if visible(caller, &subnet, &network) { Ok((subnet, network)) } else { Err(missing().into()) }
 }
 
-fn owned(tx: &mut Tx<'_>, context: &Context, id: SubnetId, rule: &str) -> Result<Subnet, Error> {
-    let subnet = seen(tx, context, id)?;
-    let network = networks::seen(tx, context, subnet.network)?;
-    if context.may_see(&subnet.record.project) || context.may_see(&network.project) {
-        return Ok(subnet);
-    }
-    Err(not_allowed(rule).into())
+fn visible(caller: &Caller, subnet: &Subnet, network: &Network) -> bool {
+    let reached = looks_through(caller, &subnet.record.project)
+        || looks_through(caller, &network.project)
+        || network.flag("shared")
+        || network.flag("router:external");
+    reached && caller.allows("get_subnet", &targets::subnet(subnet, network))
 }
 
 pub(crate) fn create(
     tx: &mut Tx<'_>,
-    context: &Context,
+    caller: &Caller,
     sent: &Body,
     now: i64,
-) -> Result<Subnet, Error> {
-    let project = owner(context, sent)?;
-    let mut body = of_new(ATTRIBUTES, KIND, context, sent)?;
+) -> Result<(Subnet, Network), Error> {
+    let project = owner(caller, sent)?;
+    let mut body = of_new(ATTRIBUTES, sent)?;
     let id = parse_uuid_like::<NetworkId>(body["network_id"].as_str().unwrap_or_default());
     let id = id.ok_or_else(|| not_found("network", &body["network_id"]))?;
-    let network = networks::owned(tx, context, id, "create_subnet")?;
+    let network = networks::seen(tx, caller, id)?;
+    let mut set = body.clone();
+    set.retain(|name, _| sent.contains_key(name));
+    let target = targets::on_network(&project, &network);
+    permitted(ATTRIBUTES, "create_subnet", caller, &set, &target)?;
     quotas::check(tx, &project, quotas::SUBNET, 1)?;
     for gone in ["prefixlen", "use_default_subnetpool", "network_id"] {
         body.remove(gone);
@@ -131,7 +133,7 @@ pub(crate) fn create(
     let subnet = Subnet { record, network: id, cursor: address::key(0) };
     rows::insert(tx, &subnet)?;
     dhcp::settle(tx, &network, now)?;
-    Ok(subnet)
+    Ok((subnet, network))
 }
 
 /// Gateway, pools and routes must go together; pools are made where none are named.
@@ -232,13 +234,15 @@ fn around(all: Range, gateway: Option<u128>) -> Vec<Range> {
 
 pub(crate) fn update(
     tx: &mut Tx<'_>,
-    context: &Context,
+    caller: &Caller,
     id: SubnetId,
     sent: &Body,
     now: i64,
-) -> Result<Subnet, Error> {
-    let mut subnet = owned(tx, context, id, "update_subnet")?;
-    let set = of_change(ATTRIBUTES, KIND, context, sent)?;
+) -> Result<(Subnet, Network), Error> {
+    let (mut subnet, network) = seen(tx, caller, id)?;
+    caller.may("update_subnet", &targets::subnet(&subnet, &network))?;
+    let set = of_change(ATTRIBUTES, sent)?;
+    permitted(ATTRIBUTES, "update_subnet", caller, &set, &targets::subnet(&subnet, &network))?;
     subnet.record.change(set, now);
     let prefix = cidr(&subnet.record)?;
     check(&prefix, &mut subnet.record.body)?;
@@ -247,11 +251,12 @@ pub(crate) fn update(
         dhcp::settle(tx, &network, now)?;
     }
     changes::note(tx, Change::Network(subnet.network))?;
-    Ok(subnet)
+    Ok((subnet, network))
 }
 
-pub(crate) fn delete(tx: &mut Tx<'_>, context: &Context, id: SubnetId) -> Result<(), Error> {
-    let subnet = owned(tx, context, id, "delete_subnet")?;
+pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: SubnetId) -> Result<(), Error> {
+    let (subnet, network) = seen(tx, caller, id)?;
+    caller.may("delete_subnet", &targets::subnet(&subnet, &network))?;
     dhcp::leave_subnet(tx, &subnet)?;
     if ports::on_subnet(tx, subnet.record.id)? {
         return Err(refused(409, "SubnetInUse", format!(
@@ -266,12 +271,22 @@ pub(crate) fn delete(tx: &mut Tx<'_>, context: &Context, id: SubnetId) -> Result
     }
 }
 
-pub(crate) fn views(tx: &mut Tx<'_>, context: &Context) -> Result<Vec<Body>, Error> {
-    Ok(rows::list(tx, viewer(context).as_deref())?.iter().map(view).collect())
+pub(crate) fn views(tx: &mut Tx<'_>, caller: &Caller) -> Result<Vec<Body>, Error> {
+    let mut networks = networks::Cache::default();
+    let mut views = Vec::new();
+    for subnet in rows::list(tx, viewer(caller).as_deref())? {
+        let network = networks.get(tx, subnet.network)?;
+        if visible(caller, &subnet, network) {
+            views.push(view(&subnet, network, caller));
+        }
+    }
+    Ok(views)
 }
 
-pub(crate) fn view(subnet: &Subnet) -> Body {
+pub(crate) fn view(subnet: &Subnet, network: &Network, caller: &Caller) -> Body {
     let mut view = subnet.record.view();
     view.insert("network_id".into(), json!(subnet.network));
+    view.insert("router:external".into(), json!(network.flag("router:external")));
+    hide(&mut view, "get_subnet", caller, &targets::subnet(subnet, network));
     view
 }

@@ -1,5 +1,7 @@
 //! The service over each database, and a client.
 
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
 use std::sync::Arc;
 
 use axum::Router;
@@ -21,8 +23,13 @@ pub struct Api {
 }
 
 pub async fn apis() -> Vec<Api> {
+    apis_with(|networks| networks).await
+}
+
+/// With services that are not set up as they come.
+pub async fn apis_with(set: impl Fn(Networks) -> Networks) -> Vec<Api> {
     let api = |(_, store, guard): (&'static str, Store, Guard)| {
-        let routes = routes(Networks::new(store.clone()));
+        let routes = routes(set(Networks::new(store.clone())));
         let service = kilonova_wire::mount(routes, service(), "/network", Arc::new(NoAuth));
         let router = Router::new().nest("/network", service);
         Api { store, router, _guard: Arc::new(guard) }
@@ -51,6 +58,25 @@ impl Api {
             .method(method)
             .uri(format!("/network/v2.0{path}"))
             .header("x-auth-token", token)
+            .body(body)
+            .unwrap();
+        self.send(request).await
+    }
+
+    /// [`Api::call`] with these roles and none that they would imply for a user.
+    pub async fn call_as(
+        &self,
+        (token, roles): (&str, &str),
+        what: &str,
+        body: Option<Value>,
+    ) -> (u16, Value) {
+        let (method, path) = what.split_once(' ').unwrap();
+        let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("/network/v2.0{path}"))
+            .header("x-auth-token", token)
+            .header("x-roles", roles)
             .body(body)
             .unwrap();
         self.send(request).await

@@ -2,46 +2,39 @@
 
 use std::net::IpAddr;
 
+use kilonova_access::Caller;
 use kilonova_ids::{PortId, SubnetId};
 use kilonova_store::Tx;
-use kilonova_wire::{Context, Fault};
+use kilonova_wire::Fault;
 use serde_json::{Value, json};
 
 use super::super::addresses::{self, FixedIp};
-use super::super::{dhcp, networks};
-use super::{
-    ATTRIBUTES, KIND, fixed_ips, kept, mac_in_use, on_own_network, secure, seen,
-    serves_the_network, told,
-};
+use super::super::{dhcp, targets};
+use super::{ATTRIBUTES, fixed_ips, kept, mac_in_use, secure, seen, told};
 use crate::Error;
-use crate::attributes::of_change;
+use crate::attributes::{of_change, permitted};
+use crate::db::networks::Network;
 use crate::db::ports::{self as rows, Port};
-use crate::error::{not_allowed, refused};
+use crate::error::refused;
 use crate::record::Body;
 
 pub(crate) fn update(
     tx: &mut Tx<'_>,
-    context: &Context,
+    caller: &Caller,
     id: PortId,
     sent: &Body,
     now: i64,
-) -> Result<Port, Error> {
-    let mut port = seen(tx, context, id)?;
-    if !context.may_see(&port.record.project) {
-        return Err(not_allowed("update_port").into());
-    }
+) -> Result<(Port, Network), Error> {
+    let (mut port, network) = seen(tx, caller, id)?;
+    let user = sent.get("device_owner").and_then(Value::as_str);
+    let user = user.unwrap_or_else(|| port.record.text("device_owner")).to_owned();
+    let project = port.record.project.clone();
+    let target = targets::port(&project, &user, &network);
+    caller.may("update_port", &target)?;
     dhcp::check(&port)?;
     let before = port.record.texts("security_groups");
-    let mut set = of_change(ATTRIBUTES, KIND, context, sent)?;
-    let network = networks::seen(tx, context, port.network)?;
-    for special in ["mac_address", "fixed_ips", "allowed_address_pairs", "port_security_enabled"] {
-        if set.contains_key(special) {
-            on_own_network(context, &network, &format!("update_port:{special}"))?;
-        }
-    }
-    if serves_the_network(&set) {
-        on_own_network(context, &network, "update_port:device_owner")?;
-    }
+    let mut set = of_change(ATTRIBUTES, sent)?;
+    permitted(ATTRIBUTES, "update_port", caller, &set, &target)?;
     attached(&port, &set)?;
     let mut whole = port.record.body.clone();
     whole.extend(set.clone());
@@ -53,7 +46,7 @@ pub(crate) fn update(
             named.remove("security_groups");
         }
     }
-    secure(tx, context, &port.record.project.clone(), &named, &mut whole, now)?;
+    secure(tx, caller, &project, &named, &mut whole, now)?;
     set.insert("security_groups".into(), whole["security_groups"].clone());
     if let Some(mac) = set.get("mac_address").and_then(Value::as_str) {
         mac.clone_into(&mut port.mac);
@@ -82,7 +75,7 @@ pub(crate) fn update(
         }
     }
     told(tx, &port, &before)?;
-    Ok(port)
+    Ok((port, network))
 }
 
 /// A wish that names a subnet alone is met by the address that the port has there.

@@ -6,18 +6,19 @@ mod view;
 
 use std::net::IpAddr;
 
+use kilonova_access::Caller;
 use kilonova_ids::{NetworkId, PortId, SubnetId, parse_uuid_like};
 use kilonova_store::Tx;
-use kilonova_wire::{Context, Fault};
+use kilonova_wire::Fault;
 use serde_json::{Value, json};
 
 use super::addresses::{self, FixedIp};
-use super::{dhcp, networks, quotas};
-use crate::attributes::{Attribute, empty, none, nothing, of_new, owner, yes};
+use super::{dhcp, looks_through, networks, quotas, targets};
+use crate::attributes::{Attribute, empty, none, nothing, of_new, owner, permitted, yes};
 use crate::db::changes::{self, Change};
 use crate::db::networks::Network;
 use crate::db::ports::{self as rows, Port};
-use crate::error::{not_allowed, not_found, refused};
+use crate::error::{not_found, refused};
 use crate::record::{Body, Record};
 use crate::{Error, values};
 
@@ -45,8 +46,8 @@ pub(crate) const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("extra_dhcp_opts", values::only_empty, nothing),
     Attribute::new("port_security_enabled", values::flag, yes),
     Attribute::new("binding:vnic_type", values::vnic_type, || json!("normal")),
-    Attribute::new("binding:host_id", values::text_or_none, empty).admin(),
-    Attribute::new("binding:profile", values::object, || json!({})).admin(),
+    Attribute::new("binding:host_id", values::text_or_none, empty),
+    Attribute::new("binding:profile", values::object, || json!({})),
     Attribute::new("device_profile", values::text_or_none, none).fixed(),
     Attribute::new("dns_name", values::dns_name, empty),
     Attribute::new("dns_domain", values::dns_name, empty),
@@ -60,14 +61,18 @@ pub(crate) const ATTRIBUTES: &[Attribute] = &[
 /// Attributes that are columns and not in the body.
 const APART: &[&str] = &["network_id", "mac_address", "fixed_ips", "device_id", "binding:host_id"];
 
-pub(crate) fn seen(tx: &mut Tx<'_>, context: &Context, id: PortId) -> Result<Port, Error> {
+/// The port with its network, if the caller may know of it.
+pub(crate) fn seen(tx: &mut Tx<'_>, caller: &Caller, id: PortId) -> Result<(Port, Network), Error> {
     let missing = || not_found(KIND, id);
     let port = rows::find(tx, id)?.ok_or_else(missing)?;
-    if context.may_see(&port.record.project) {
-        return Ok(port);
-    }
-    let network = networks::seen(tx, context, port.network).map_err(|_| missing())?;
-    if context.may_see(&network.project) { Ok(port) } else { Err(missing().into()) }
+    let network = networks::of(tx, port.network)?;
+    if visible(caller, &port, &network) { Ok((port, network)) } else { Err(missing().into()) }
+}
+
+fn visible(caller: &Caller, port: &Port, network: &Network) -> bool {
+    let reached =
+        looks_through(caller, &port.record.project) || looks_through(caller, &network.project);
+    reached && caller.allows("get_port", &targets::of_port(port, network))
 }
 
 fn fixed_ips(body: &Body) -> Option<Vec<FixedIp>> {
@@ -81,28 +86,25 @@ fn fixed_ips(body: &Body) -> Option<Vec<FixedIp>> {
 
 pub(crate) fn create(
     tx: &mut Tx<'_>,
-    context: &Context,
+    caller: &Caller,
     sent: &Body,
     now: i64,
-) -> Result<Port, Error> {
-    let project = owner(context, sent)?;
-    let mut body = of_new(ATTRIBUTES, KIND, context, sent)?;
+) -> Result<(Port, Network), Error> {
+    let project = owner(caller, sent)?;
+    let mut body = of_new(ATTRIBUTES, sent)?;
     let id = parse_uuid_like::<NetworkId>(body["network_id"].as_str().unwrap_or_default());
     let id = id.ok_or_else(|| not_found("network", &body["network_id"]))?;
-    let network = networks::seen(tx, context, id)?;
-    for special in ["mac_address", "fixed_ips", "allowed_address_pairs", "port_security_enabled"] {
-        if sent.get(special).is_some_and(|value| !value.is_null()) {
-            on_own_network(context, &network, &format!("create_port:{special}"))?;
-        }
-    }
-    if serves_the_network(sent) {
-        on_own_network(context, &network, "create_port:device_owner")?;
-    }
+    let network = networks::seen(tx, caller, id)?;
+    let mut set = body.clone();
+    set.retain(|name, _| sent.contains_key(name));
+    let user = body["device_owner"].as_str().unwrap_or_default();
+    let target = targets::port(&project, user, &network);
+    permitted(ATTRIBUTES, "create_port", caller, &set, &target)?;
     quotas::check(tx, &project, quotas::PORT, 1)?;
     if !sent.contains_key("port_security_enabled") {
         body.insert("port_security_enabled".into(), json!(network.flag("port_security_enabled")));
     }
-    secure(tx, context, &project, sent, &mut body, now)?;
+    secure(tx, caller, &project, sent, &mut body, now)?;
     let asked = fixed_ips(&body);
     let mac = body["mac_address"].as_str().map(str::to_owned);
     let text = |body: &Body, key: &str| body[key].as_str().unwrap_or_default().to_owned();
@@ -120,7 +122,7 @@ pub(crate) fn create(
         addresses: Vec::new(),
         record: Record::new(&project, kept(body), now),
     };
-    insert(tx, port, mac.is_none(), asked.as_deref())
+    Ok((insert(tx, port, mac.is_none(), asked.as_deref())?, network))
 }
 
 /// Adds a port, with a hardware address of ours where it brings none, and with its addresses.
@@ -193,18 +195,9 @@ fn kept(mut body: Body) -> Body {
     body
 }
 
-/// Whether the request names a port as one of the network's own services.
-fn serves_the_network(sent: &Body) -> bool {
-    sent.get("device_owner").and_then(Value::as_str).is_some_and(|own| own.starts_with("network:"))
-}
-
-/// What could harm others on the network is for its owner.
-fn on_own_network(context: &Context, network: &Network, rule: &str) -> Result<(), Fault> {
-    if context.may_see(&network.project) { Ok(()) } else { Err(not_allowed(rule)) }
-}
-
-pub(crate) fn delete(tx: &mut Tx<'_>, context: &Context, id: PortId) -> Result<(), Error> {
-    let port = seen(tx, context, id)?;
+pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: PortId) -> Result<(), Error> {
+    let (port, network) = seen(tx, caller, id)?;
+    caller.may("delete_port", &targets::of_port(&port, &network))?;
     dhcp::check(&port)?;
     if let Some(server) = port.server {
         return Err(refused(409, "PortInUse", format!(

@@ -1,8 +1,8 @@
 //! The security groups of a port, and what may not be said without them.
 
+use kilonova_access::Caller;
 use kilonova_ids::{SecurityGroupId, parse_uuid_like};
 use kilonova_store::Tx;
-use kilonova_wire::Context;
 use serde_json::json;
 
 use super::super::groups;
@@ -13,7 +13,7 @@ use crate::record::Body;
 /// The groups of a port: those that are named, or the project's default; none without security.
 pub(super) fn secure(
     tx: &mut Tx<'_>,
-    context: &Context,
+    caller: &Caller,
     project: &str,
     sent: &Body,
     body: &mut Body,
@@ -49,7 +49,7 @@ pub(super) fn secure(
             let text = id.as_str().unwrap_or_default();
             let id = parse_uuid_like::<SecurityGroupId>(text);
             let id = id.ok_or_else(|| not_found("security_group", text))?;
-            groups::usable(tx, context, project, id)?;
+            groups::usable(tx, caller, project, id)?;
         }
     } else {
         let default = groups::default_of(tx, project, now)?;

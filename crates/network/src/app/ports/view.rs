@@ -2,35 +2,41 @@
 
 use std::net::IpAddr;
 
+use kilonova_access::Caller;
 use kilonova_ids::SubnetId;
 use kilonova_store::Tx;
-use kilonova_wire::Context;
 use serde_json::{Value, json};
 
-use super::super::{dhcp, viewer};
+use super::super::{dhcp, networks, targets, viewer};
+use super::visible;
+use crate::attributes::hide;
+use crate::db::networks::Network;
 use crate::db::ports::{self as rows, Port};
 use crate::record::Body;
 use crate::{Error, Options};
-
-/// What only administrators see.
-const HIDDEN: &[&str] =
-    &["binding:host_id", "binding:profile", "binding:vif_type", "binding:vif_details"];
 
 /// The ports that the caller sees, as they are shown.
 pub(crate) fn views(
     tx: &mut Tx<'_>,
     options: &Options,
-    context: &Context,
+    caller: &Caller,
     device: Option<String>,
     network: Option<String>,
 ) -> Result<Vec<Body>, Error> {
-    let wanted = rows::Wanted { viewer: viewer(context), device, network };
-    let ports = rows::list(tx, &wanted)?;
-    Ok(ports.iter().map(|port| view(port, options, context)).collect())
+    let wanted = rows::Wanted { viewer: viewer(caller), device, network };
+    let mut networks = networks::Cache::default();
+    let mut views = Vec::new();
+    for port in rows::list(tx, &wanted)? {
+        let network = networks.get(tx, port.network)?;
+        if visible(caller, &port, network) {
+            views.push(view(&port, network, options, caller));
+        }
+    }
+    Ok(views)
 }
 
 /// A port as it is shown.
-pub(crate) fn view(port: &Port, options: &Options, context: &Context) -> Body {
+pub(crate) fn view(port: &Port, network: &Network, options: &Options, caller: &Caller) -> Body {
     let mut view = port.record.view();
     let ips = port.addresses.iter();
     let ips: Vec<Value> =
@@ -64,9 +70,7 @@ pub(crate) fn view(port: &Port, options: &Options, context: &Context) -> Body {
     ] {
         view.insert(key.to_owned(), value);
     }
-    if !context.is_admin() {
-        view.retain(|key, _| !HIDDEN.contains(&key.as_str()));
-    }
+    hide(&mut view, "get_port", caller, &targets::of_port(port, network));
     view
 }
 

@@ -1,0 +1,203 @@
+//! Who may do what, by Neutron's rules with their new defaults, over HTTP and on both stores.
+
+mod kit;
+
+use std::sync::Arc;
+
+use kilonova_access::Enforcer;
+use kilonova_network::RULES;
+use kilonova_policy::{Defaults, Policy};
+use kilonova_wire::Dialect;
+use kit::{Api, apis, apis_with};
+use serde_json::{Value, json};
+
+/// Token and roles: a made-up role, reader, member, manager and administrator of the project, a member
+/// and an administrator elsewhere, a service.
+const WHO: [(&str, &str); 8] = [
+    ("eve:red", "clerk"),
+    ("rea:red", "reader"),
+    ("ann:red", "member"),
+    ("max:red", "manager"),
+    ("adm:red", "admin"),
+    ("bob:blue", "member"),
+    ("ops:ops", "admin"),
+    ("svc:services", "service"),
+];
+
+/// What [`WHO`] get for each request on things of the project `red`.
+async fn expect(api: &Api, what: &str, body: Option<&Value>, wanted: [u16; 8]) {
+    for (who, wanted) in WHO.into_iter().zip(wanted) {
+        let (status, said) = api.call_as(who, what, body.cloned()).await;
+        assert_eq!(status, wanted, "{what} by {who:?}: {said}");
+    }
+}
+
+/// What those of [`WHO`] get who may not; nothing is sent for the others.
+async fn refused(api: &Api, what: &str, wanted: [Option<u16>; 8]) {
+    for (who, wanted) in WHO.into_iter().zip(wanted) {
+        let Some(wanted) = wanted else { continue };
+        let (status, said) = api.call_as(who, what, None).await;
+        assert_eq!(status, wanted, "{what} by {who:?}: {said}");
+    }
+}
+
+async fn count(api: &Api, who: (&str, &str), collection: &str) -> usize {
+    let (status, body) = api.call_as(who, &format!("GET /{collection}"), None).await;
+    assert_eq!(status, 200, "{collection} by {who:?}: {body}");
+    body[collection.replace('-', "_")].as_array().unwrap().len()
+}
+
+#[tokio::test]
+async fn each_role_does_what_upstream_lets_it_do() {
+    for api in apis().await {
+        let net = api.network("ann:red", &["10.0.0.0/24"]).await;
+        let subnets = api.ok("ann:red", "GET /subnets", None).await;
+        let subnet = subnets["subnets"][0]["id"].as_str().unwrap().to_owned();
+        let port = api.make("ann:red", "port", json!({"network_id": net})).await;
+        let port = port["id"].as_str().unwrap();
+        let group = api.make("ann:red", "security_group", json!({"name": "web"})).await;
+        let rule = group["security_group_rules"][0]["id"].as_str().unwrap();
+        let group = group["id"].as_str().unwrap();
+
+        let things = [
+            ("network", "networks", net.as_str(), 200),
+            ("subnet", "subnets", subnet.as_str(), 200),
+            ("port", "ports", port, 200),
+            ("security_group", "security-groups", group, 404),
+        ];
+        for (member, path, id, service) in things {
+            let reads = [404, 200, 200, 200, 200, 404, 200, service];
+            expect(&api, &format!("GET /{path}/{id}"), None, reads).await;
+            // A port is a service's to change too; of the others it may only know.
+            let writes_service = match member {
+                "port" => 200,
+                _ if service == 200 => 403,
+                _ => 404,
+            };
+            let writes = [404, 403, 200, 200, 200, 404, 200, writes_service];
+            let body = json!({member: {"description": "x"}});
+            expect(&api, &format!("PUT /{path}/{id}"), Some(&body), writes).await;
+            // Only of those who may not, as one who may would end the test.
+            let service_deletes = (member != "port").then_some(writes_service);
+            let deletes =
+                [Some(404), Some(403), None, None, None, Some(404), None, service_deletes];
+            refused(&api, &format!("DELETE /{path}/{id}"), deletes).await;
+            let tags = json!({"tags": ["t"]});
+            let set = [404, 403, 200, 200, 200, 404, 200, if service == 200 { 403 } else { 404 }];
+            expect(&api, &format!("PUT /{path}/{id}/tags"), Some(&tags), set).await;
+            let drop = [404, 403, 204, 204, 204, 404, 204, if service == 200 { 403 } else { 404 }];
+            expect(&api, &format!("DELETE /{path}/{id}/tags"), None, drop).await;
+        }
+        let reads = [404, 200, 200, 200, 200, 404, 200, 404];
+        expect(&api, &format!("GET /security-group-rules/{rule}"), None, reads).await;
+        let deletes = [Some(404), Some(403), None, None, None, Some(404), None, Some(404)];
+        refused(&api, &format!("DELETE /security-group-rules/{rule}"), deletes).await;
+
+        let body = json!({"network": {}});
+        let made = [403, 403, 201, 201, 201, 201, 201, 403];
+        expect(&api, "POST /networks", Some(&body), made).await;
+        let body = json!({"security_group": {"name": "g"}});
+        expect(&api, "POST /security-groups", Some(&body), made).await;
+        let body = json!({"port": {"network_id": net}});
+        let made = [404, 403, 201, 201, 201, 404, 201, 201];
+        expect(&api, "POST /ports", Some(&body), made).await;
+        let rules = [404, 403, 201, 409, 409, 404, 409, 404];
+        let body = json!({"security_group_rule": {"security_group_id": group,
+            "direction": "ingress", "protocol": "tcp"}});
+        expect(&api, "POST /security-group-rules", Some(&body), rules).await;
+        let cidr = json!({"subnet": {"network_id": net, "ip_version": 4, "cidr": "10.0.0.0/24"}});
+        let subnets = [404, 403, 400, 400, 400, 404, 400, 403];
+        expect(&api, "POST /subnets", Some(&cidr), subnets).await;
+
+        expect(&api, "GET /quotas/red", None, [403, 403, 403, 200, 200, 403, 200, 403]).await;
+        let body = json!({"quota": {"network": 50}});
+        let set = [403, 403, 403, 403, 200, 403, 200, 403];
+        expect(&api, "PUT /quotas/red", Some(&body), set).await;
+        expect(&api, "GET /quotas", None, set).await;
+        let deleted = [403, 403, 403, 403, 204, 403, 204, 403];
+        expect(&api, "DELETE /quotas/red", None, deleted).await;
+        let known = format!("GET /network-ip-availabilities/{net}");
+        expect(&api, &known, None, [404, 404, 404, 404, 200, 404, 200, 200]).await;
+        expect(&api, "GET /availability_zones", None, [403, 200, 200, 200, 200, 200, 200, 403])
+            .await;
+        expect(&api, "GET /extensions", None, [200; 8]).await;
+        for collection in ["networks", "subnets", "ports", "security-groups"] {
+            assert_eq!(count(&api, WHO[0], collection).await, 0, "{collection}");
+            assert!(count(&api, WHO[1], collection).await > 0, "{collection}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn attributes_have_rules_of_their_own() {
+    for api in apis().await {
+        let (status, net) =
+            api.call_as(WHO[6], "POST /networks", Some(json!({"network": {"shared": true}}))).await;
+        assert_eq!(status, 201, "{net}");
+        let net = net["network"]["id"].clone();
+        let subnet = json!({"subnet": {"network_id": net, "ip_version": 4, "cidr": "10.0.0.0/24"}});
+        assert_eq!(api.call_as(WHO[6], "POST /subnets", Some(subnet)).await.0, 201);
+        let port = |more: Value| {
+            let mut port = json!({"network_id": net});
+            port.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            json!({"port": port})
+        };
+        for (more, wanted) in [
+            // Upstream lets whoever sees a shared network make ports there; here members alone.
+            (json!({}), [403, 403, 201, 201, 201, 201, 201, 201]),
+            (json!({"device_owner": "compute:x"}), [403, 403, 201, 201, 201, 201, 201, 201]),
+            (json!({"device_owner": "network:dhcp"}), [403, 403, 403, 403, 201, 403, 201, 201]),
+            (json!({"port_security_enabled": false}), [403, 403, 403, 403, 201, 403, 201, 201]),
+            (json!({"binding:host_id": "h"}), [403, 403, 403, 403, 201, 403, 201, 201]),
+            (
+                json!({"fixed_ips": [{"ip_address": "10.0.0.77"}]}),
+                [403, 403, 403, 403, 201, 403, 409, 409],
+            ),
+        ] {
+            expect(&api, "POST /ports", Some(&port(more)), wanted).await;
+        }
+        let flat = json!({"network": {"provider:network_type": "flat",
+            "provider:physical_network": "physnet1"}});
+        expect(&api, "POST /networks", Some(&flat), [403, 403, 403, 403, 201, 403, 409, 403]).await;
+        for (body, wanted) in [
+            (json!({"network": {"shared": true}}), [403, 403, 403, 403, 201, 403, 201, 403]),
+            (json!({"network": {"shared": false}}), [403, 403, 201, 201, 201, 201, 201, 403]),
+            (
+                json!({"network": {"router:external": true}}),
+                [403, 403, 403, 403, 201, 403, 201, 403],
+            ),
+        ] {
+            expect(&api, "POST /networks", Some(&body), wanted).await;
+        }
+        // What a rule does not let one see is not in the view.
+        let seen = |who| {
+            let (api, path) = (&api, format!("GET /networks/{}", net.as_str().unwrap()));
+            async move { api.call_as(who, &path, None).await.1["network"].clone() }
+        };
+        assert!(seen(WHO[2]).await.get("provider:network_type").is_none());
+        assert_eq!(seen(WHO[6]).await["provider:network_type"], "vlan");
+    }
+}
+
+#[tokio::test]
+async fn an_operators_rules_count() {
+    let text = "create_network: role:planner\nget_network:provider:segmentation_id: role:reader\n\
+                create_network:shared: role:planner\n";
+    let own = kilonova_policy::read(text).expect("rules");
+    let policy = Policy::build(RULES, &own, Defaults::default()).expect("a policy");
+    let enforcer = Enforcer::new(Arc::new(policy), Dialect::Network);
+    for api in apis_with(|networks| networks.with_policy(enforcer.clone())).await {
+        let body = json!({"network": {"shared": true}});
+        for who in [WHO[1], WHO[2], WHO[4]] {
+            let (status, said) = api.call_as(who, "POST /networks", Some(body.clone())).await;
+            assert_eq!(status, 403, "{said}");
+            assert_eq!(said["NeutronError"]["type"], "PolicyNotAuthorized", "{said}");
+        }
+        let planner = ("pat:red", "planner,member,reader");
+        let (status, made) = api.call_as(planner, "POST /networks", Some(body)).await;
+        assert_eq!(status, 201, "{made}");
+        assert_eq!(made["network"]["shared"], true);
+        assert_eq!(made["network"]["provider:segmentation_id"], 100);
+        assert!(made["network"].get("provider:network_type").is_none(), "{made}");
+    }
+}
