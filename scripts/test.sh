@@ -11,6 +11,7 @@
 #   accelerator every accelerator command of both client packages, all methods of openstacksdk
 #   compute     every compute command of the stock client and its requests against recordings (skipped where
 #               they are not there), all methods of openstacksdk; on both databases
+#   image       the image commands of openstackclient and glanceclient
 #   network     the network commands of the client and servers on networks, on both databases
 #   tls         the network commands of the client over TLS and behind haproxy; with KILONOVA_WHOLE=1 the
 #               compute and accelerator commands and the demo too, both ways
@@ -243,6 +244,12 @@ quickstart() {
     script quickstart
 }
 
+image() {
+    program || return 0
+    title "image: images by openstackclient and glanceclient"
+    script image_clients
+}
+
 demo() {
     program || return 0
     beside demo --brief --database "$(pg_database demo)"
@@ -297,13 +304,13 @@ lab() {
 asked=yes
 if [ $# -eq 0 ]; then
     asked=no
-    set -- lint deny unit docs placement accelerator compute network tls quickstart demo operators chaos lab
+    set -- lint deny unit docs placement accelerator compute network image tls quickstart demo operators chaos lab
 fi
 for step in "$@"; do
     case $step in
-        lint | deny | unit | docs | placement | accelerator | compute | network | tls | quickstart | demo | operators | chaos | lab) ;;
+        lint | deny | unit | docs | placement | accelerator | compute | network | image | tls | quickstart | demo | operators | chaos | lab) ;;
         *)
-            echo "unknown step $step; there are lint, deny, unit, docs, placement, accelerator, compute, network, tls, quickstart, demo, operators, chaos and lab" >&2
+            echo "unknown step $step; there are lint, deny, unit, docs, placement, accelerator, compute, network, image, tls, quickstart, demo, operators, chaos and lab" >&2
             exit 2
             ;;
     esac

@@ -57,8 +57,9 @@ impl Cache {
     }
 
     /// The image, fetched if it is not here. It stays until what is given with it is dropped, and
-    /// then as long as a record names it.
-    pub async fn base(&self, image: ImageId) -> Result<(Base, Held), Error> {
+    /// then as long as a record names it. One of more bytes than `most`, as a guest sees it, is
+    /// refused before it is unpacked.
+    pub async fn base(&self, image: ImageId, most: Option<u64>) -> Result<(Base, Held), Error> {
         let held = self.line(image).read_owned().await;
         if let Some(base) = self.here(image).await? {
             return Ok((base, held));
@@ -69,7 +70,7 @@ impl Cache {
             return Ok((base, alone.downgrade()));
         }
         let (part, told) = self.download(image).await?;
-        let base = self.settle(image, &part, told.as_deref()).await;
+        let base = self.settle(image, &part, told.as_deref(), most).await;
         layout::remove_file(&part)?;
         Ok((base?, alone.downgrade()))
     }
@@ -180,20 +181,29 @@ impl Cache {
     }
 
     /// Brings what was fetched into its place.
-    async fn settle(&self, image: ImageId, part: &Path, told: Option<&str>) -> Result<Base, Error> {
+    async fn settle(
+        &self,
+        image: ImageId,
+        part: &Path,
+        told: Option<&str>,
+        most: Option<u64>,
+    ) -> Result<Base, Error> {
         let came = if told == Some("qcow2") { Format::Qcow2 } else { Format::Raw };
         let found = info::checked(image, part, came).await?;
+        let size = found.virtual_size;
+        if let Some(flavor) = most.filter(|most| size > *most) {
+            return Err(Error::TooSmall { image, flavor, size });
+        }
         let format = if self.config.force_raw_images { Format::Raw } else { came };
         let path = self.layout.base(image, format);
         if format == came {
             layout::put(part, &path)?;
         } else {
             let raw = layout::beside(&path)?;
-            let convert = Run::new("qemu-img")
+            let convert = Run::bounded("qemu-img", self.config.copying, size)
                 .args(["convert", "-f", came.as_str(), "-O", format.as_str(), "--"])
                 .arg(part)
-                .arg(&raw)
-                .limit(self.config.copying);
+                .arg(&raw);
             if let Err(error) = convert.wait().await {
                 layout::remove_file(&raw)?;
                 return Err(Error::image(image, error.to_string()));

@@ -79,6 +79,21 @@ pub(crate) async fn checked(image: ImageId, path: &Path, format: Format) -> Resu
     Err(Error::image(image, why))
 }
 
+/// Refuses a guest's disk from another host that reads files of this one: its backing file, unless it
+/// is to get another (`rebased`), or a file that its data is in.
+pub(crate) async fn own(path: &Path, rebased: bool) -> Result<(), String> {
+    let info = of(path, Format::Qcow2).await.map_err(|error| error.to_string())?;
+    let name = path.file_name().unwrap_or_default().display();
+    let data = info.format_specific.as_ref().and_then(|specific| specific.data.as_ref());
+    if data.is_some_and(|data| data.data_file.is_some()) {
+        return Err(format!("{name} keeps its data in another file, so it is not used"));
+    }
+    if !rebased && info.backing_filename.is_some() {
+        return Err(format!("{name} has a backing file, and should have none, so it is not used"));
+    }
+    Ok(())
+}
+
 /// Whether all that the image says of itself fits together. Space that it has lost is no harm.
 async fn sound(image: ImageId, path: &Path, format: Format) -> Result<(), Error> {
     const LEAKS: i32 = 3;

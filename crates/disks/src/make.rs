@@ -62,7 +62,8 @@ impl Disks {
             self.root_over(None, flavor.max(GIB), folder).await?;
             return Ok((record, None));
         };
-        let (base, held) = self.cache.base(image).await?;
+        let most = Some(flavor).filter(|flavor| *flavor > 0);
+        let (base, held) = self.cache.base(image, most).await?;
         if flavor > 0 && base.size > flavor {
             return Err(Error::TooSmall { image, flavor, size: base.size });
         }
@@ -128,7 +129,7 @@ impl Disks {
     /// A copy of an image that the hypervisor itself reads: a kernel, a memory disk.
     async fn part(&self, image: Option<ImageId>, path: &Path) -> Result<(), Error> {
         let Some(image) = image.filter(|_| !path.is_file()) else { return Ok(()) };
-        let (base, _held) = self.cache.base(image).await?;
+        let (base, _held) = self.cache.base(image, None).await?;
         let new = layout::beside(path)?;
         let (from, to) = (base.path, new.clone());
         let copied = tokio::task::spawn_blocking(move || std::fs::copy(from, to)).await;
@@ -158,7 +159,7 @@ impl Disks {
         }
         let path = folder.join(layout::RESCUE);
         let Some(image) = rescue.image else { return blank::empty(&path, GIB).await };
-        let (base, _held) = self.cache.base(image).await?;
+        let (base, _held) = self.cache.base(image, None).await?;
         overlay(&path, &base, base.size).await?;
         layout::write_record(&folder, &Record { rescue: Some(base.name()), ..record })
     }

@@ -16,7 +16,7 @@ use crate::cache::{Base, Held};
 use crate::layout::{self, Record};
 use crate::make::rebuilt;
 use crate::run::Run;
-use crate::{Config, Disks, Error};
+use crate::{Config, Disks, Error, info};
 
 /// What is of one host alone.
 const STAYS: [&str; 4] =
@@ -107,6 +107,18 @@ impl Disks {
         if record.rebuilt != rebuilt(want) {
             return Err(wrong(server, from, "what is there is of another rebuild".to_owned()));
         }
+        // The other host is not trusted with this one's files.
+        for (name, rebased) in [
+            (layout::ROOT, record.image.is_some()),
+            (layout::EPHEMERAL, false),
+            (layout::SWAP, false),
+        ] {
+            let path = arriving.join(name);
+            if path.is_file() {
+                let own = info::own(&path, rebased).await;
+                own.map_err(|why| wrong(server, from, why))?;
+            }
+        }
         Ok((arriving, record))
     }
 
@@ -119,7 +131,7 @@ impl Disks {
         record: &Record,
         from: &Peer,
     ) -> Result<(Base, Held), Error> {
-        let missing = match self.cache.base(image).await {
+        let missing = match self.cache.base(image, None).await {
             Ok(base) => return Ok(base),
             Err(error @ Error::Image { .. }) => error,
             Err(error) => return Err(error),

@@ -17,6 +17,8 @@ const COMPLAINT: usize = 2048;
 /// What reads an image that nobody vouches for may take so much memory, and so many seconds of a
 /// processor.
 const UNTRUSTED: [&str; 2] = ["--as=1073741824", "--cpu=30"];
+/// What unpacks such an image has buffers, and threads with their stacks.
+const UNPACKING: &str = "--as=4294967296";
 
 /// A program to run.
 pub(crate) struct Run {
@@ -42,6 +44,14 @@ impl Run {
     /// `qemu-img`, on something that nobody vouches for.
     pub fn guarded(program: &str) -> Self {
         Self::new("prlimit").args(UNTRUSTED).arg("--").arg(program)
+    }
+
+    /// The same, for what unpacks it into a file of at most so many bytes, within this time.
+    pub fn bounded(program: &str, limit: Duration, bytes: u64) -> Self {
+        let processor = format!("--cpu={}", limit.as_secs().max(1));
+        let file = format!("--fsize={}", bytes.next_multiple_of(1 << 16));
+        let run = Self::new("prlimit").args([UNPACKING, &processor, &file]);
+        run.arg("--").arg(program).limit(limit)
     }
 
     pub fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
@@ -74,7 +84,8 @@ impl Run {
     /// The name that it is spoken of by.
     fn name(&self) -> String {
         let guarded = self.program == "prlimit";
-        let program = self.arguments.get(UNTRUSTED.len() + 1).filter(|_| guarded);
+        let limits = self.arguments.iter().position(|argument| argument == "--");
+        let program = limits.and_then(|at| self.arguments.get(at + 1)).filter(|_| guarded);
         Path::new(program.unwrap_or(&self.program)).display().to_string()
     }
 
@@ -185,5 +196,18 @@ mod tests {
         let run = Run::guarded("/bin/sh").arg("-c").arg("ulimit -v; ulimit -t");
         assert_eq!(run.name(), "/bin/sh");
         assert_eq!(run.wait().await.expect("it succeeds"), b"1048576\n30\n");
+    }
+
+    #[tokio::test]
+    async fn what_unpacks_writes_only_so_much() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let script = "head -c 200000 /dev/zero > \"$0\"";
+        let run =
+            |bytes| Run::bounded("/bin/sh", Duration::from_secs(20), bytes).arg("-c").arg(script);
+        let path = folder.path().join("file");
+        assert_eq!(run(1).name(), "/bin/sh");
+        run(200_000).arg(&path).wait().await.expect("it has room");
+        run(100_000).arg(&path).wait().await.expect_err("it has none");
+        assert!(std::fs::metadata(&path).expect("a file").len() <= 131_072);
     }
 }

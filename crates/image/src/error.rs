@@ -9,6 +9,9 @@ pub enum Error {
     /// There is no such image for the caller.
     #[error("No image found with ID {0}")]
     NotFound(String),
+    /// The image is not shared with this project.
+    #[error("{0} not found in the member list of the image {1}.")]
+    NoMember(String, kilonova_ids::ImageId),
     /// The caller, or anyone, may not do this.
     #[error("{0}")]
     Forbidden(String),
@@ -54,7 +57,7 @@ impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         let text = error.to_string();
         match error {
-            Error::NotFound(_) => Self::not_found(text),
+            Error::NotFound(_) | Error::NoMember(..) => Self::not_found(text),
             Error::Forbidden(_) => Self::forbidden(text),
             Error::Invalid(_) => Self::bad_request(text),
             Error::Conflict(_) => Self::conflict(text),

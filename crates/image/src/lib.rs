@@ -27,15 +27,15 @@ use kilonova_access::Enforcer;
 use kilonova_ids::ImageId;
 use kilonova_store::{Store, Tx};
 use kilonova_threads::Pool;
-use kilonova_wire::Dialect;
+use kilonova_wire::{Context, Dialect};
 
-pub use api::{RULES, routes, service};
+pub use api::{RULES, operations, routes, service};
 pub use app::Piece;
 pub use db::{MIGRATIONS, statements};
 pub use error::Error;
 pub use files::{Most, Rate};
 pub use options::Options;
-pub use record::{DISK_FORMATS, ImageRecord, Status, Visibility};
+pub use record::{Acceptance, DISK_FORMATS, ImageRecord, Member, Status, Visibility};
 
 use files::{Directory, Gate};
 
@@ -107,7 +107,19 @@ impl Images {
     }
 }
 
-/// One image, whoever it belongs to; the caller looks at [`ImageRecord::visible_to`].
+/// One image, if the caller may know of it.
+///
+/// # Errors
+/// When the database fails.
+pub fn visible(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    id: ImageId,
+) -> Result<Option<ImageRecord>, Error> {
+    Ok(app::visible(tx, context, id)?.map(|seen| seen.image))
+}
+
+/// One image, whoever it belongs to: for what the system does by itself.
 ///
 /// # Errors
 /// When the database fails.
@@ -122,6 +134,7 @@ pub fn find(tx: &mut Tx<'_>, id: ImageId) -> Result<Option<ImageRecord>, Error> 
 pub fn of_owner(tx: &mut Tx<'_>, owner: &str, limit: i64) -> Result<Vec<ImageRecord>, Error> {
     let wanted = db::images::Wanted {
         viewer: None,
+        shared: None,
         name: None,
         owner: Some(owner.to_owned()),
         after: None,
@@ -163,10 +176,22 @@ pub fn public_with(
 }
 
 /// A new image without bytes, in the caller's transaction: a snapshot that a node will fill by
-/// [`Images::upload`].
+/// [`Images::keep`].
 ///
 /// # Errors
 /// [`Error::Conflict`] when the id is taken.
 pub fn reserve(tx: &mut Tx<'_>, image: &ImageRecord) -> Result<(), Error> {
+    db::images::counted(tx, &image.owner)?;
     app::insert(tx, image)
+}
+
+impl Images {
+    /// Refuses one more image for a project that has as many as it may; to be asked before
+    /// [`reserve`], in its transaction.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] with a sentence for the user.
+    pub fn room_for_one(&self, tx: &mut Tx<'_>, owner: &str) -> Result<(), Error> {
+        app::room_for_one(tx, owner, self.options.images)
+    }
 }

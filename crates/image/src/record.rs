@@ -45,6 +45,8 @@ words! {
         Saving = "saving",
         /// It can be used.
         Active = "active",
+        /// It has its bytes, and nobody but administrators may have them.
+        Deactivated = "deactivated",
     }
 }
 
@@ -55,11 +57,36 @@ words! {
         Public = "public",
         /// Everyone who knows its id or asks for such images.
         Community = "community",
-        /// Its project, and those it would be shared with.
+        /// Its project, and those it is shared with.
         Shared = "shared",
         /// Its project.
         Private = "private",
     }
+}
+
+words! {
+    /// What a project says of an image that is shared with it.
+    Acceptance {
+        /// Nothing yet.
+        Pending = "pending",
+        /// It wants to see it in its lists.
+        Accepted = "accepted",
+        /// It does not.
+        Rejected = "rejected",
+    }
+}
+
+/// A project with which an image is shared.
+#[derive(Debug, Clone)]
+pub struct Member {
+    /// The project.
+    pub project: String,
+    /// What it says of that.
+    pub status: Acceptance,
+    /// Microseconds since 1970.
+    pub created_at: i64,
+    /// Microseconds since 1970.
+    pub updated_at: i64,
 }
 
 /// An image as it is kept.
@@ -134,9 +161,15 @@ impl ImageRecord {
         }
     }
 
-    /// Whether the caller may know of it.
-    pub fn visible_to(&self, context: &Context) -> bool {
+    /// Whether the caller may know of it, though it is not shared with the caller's project.
+    pub(crate) fn open_to(&self, context: &Context) -> bool {
         matches!(self.visibility, Visibility::Public | Visibility::Community)
             || context.may_see(&self.owner)
+    }
+
+    /// About how many bytes it takes to tell of it.
+    pub(crate) fn weight(&self) -> usize {
+        let properties = self.properties.iter().map(|(key, value)| key.len() + value.len());
+        1024 + properties.sum::<usize>() + self.tags.iter().map(String::len).sum::<usize>()
     }
 }

@@ -47,6 +47,16 @@ pub fn wish(headers: &HeaderMap, media: &str) -> f32 {
     }
 }
 
+/// How a framework that offers a page, then JSON, and lines to everybody else tells a fault (webob's
+/// own faults, which are Glance's): what the caller likes best, and of two equals the page. Without
+/// the header, lines.
+pub fn offered(headers: &HeaderMap) -> Form {
+    if headers.get(header::ACCEPT).is_none_or(|value| value.as_bytes().trim_ascii().is_empty()) {
+        return Form::Plain;
+    }
+    preferred(headers)
+}
+
 /// How Placement tells a fault to this caller: JSON when nothing or anything is asked for, else a
 /// page where that is liked as much as JSON, else JSON where that is liked, else lines.
 pub fn form(headers: &HeaderMap) -> Form {
@@ -54,6 +64,10 @@ pub fn form(headers: &HeaderMap) -> Form {
     if first.is_none_or(|text| text.is_empty() || text == b"*/*" || text == b"application/json") {
         return Form::Json;
     }
+    preferred(headers)
+}
+
+fn preferred(headers: &HeaderMap) -> Form {
     let (page, json) = (wish(headers, "text/html"), wish(headers, "application/json"));
     match () {
         () if page > 0.0 && page >= json => Form::Html,
@@ -80,6 +94,24 @@ mod tests {
         assert!((wish(&but, "application/xml") - 0.5).abs() < 0.001);
         assert!((wish(&HeaderMap::new(), "application/json") - 1.0).abs() < 0.001);
         assert!(wish(&with("text/plain"), "application/json") < 0.001);
+    }
+
+    #[test]
+    fn a_page_is_offered_first() {
+        assert_eq!(offered(&HeaderMap::new()), Form::Plain);
+        for (accept, wanted) in [
+            ("", Form::Plain),
+            ("*/*", Form::Html),
+            ("application/json", Form::Json),
+            ("application/*", Form::Json),
+            ("application/json, */*", Form::Html),
+            ("*/*;q=0.1, application/json", Form::Json),
+            ("text/html;q=0, */*", Form::Json),
+            ("text/plain", Form::Plain),
+            ("image/png", Form::Plain),
+        ] {
+            assert_eq!(offered(&with(accept)), wanted, "{accept}");
+        }
     }
 
     #[test]

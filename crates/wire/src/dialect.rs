@@ -72,18 +72,31 @@ impl Dialect {
     }
 }
 
-/// A fault for readers of pages and of lines, as Placement words it there too.
-pub fn written(fault: &Fault, as_page: bool) -> String {
-    let status = format!("{} {}", fault.status.as_u16(), title(fault.status));
-    let said = explanation(fault.status);
-    if !as_page {
-        return format!("{status}\n\n{said}\n\n{}\n", one_line(&fault.message));
+impl Dialect {
+    /// A fault for readers of pages, or of lines. Placement and Glance have such; Glance's clients
+    /// take the message out of the page.
+    pub fn written(self, fault: &Fault, as_page: bool) -> String {
+        let status = format!("{} {}", fault.status.as_u16(), title(fault.status));
+        let said = match self {
+            Self::Image => None,
+            _ => Some(explanation(fault.status)),
+        };
+        if !as_page {
+            let said = said.map(|said| format!("{said}\n\n")).unwrap_or_default();
+            return format!("{status}\n\n{said}{}\n", one_line(&fault.message));
+        }
+        let message = escaped(&fault.message);
+        match said {
+            None => format!(
+                "<html>\n <head>\n  <title>{status}</title>\n </head>\n <body>\n  \
+                 <h1>{status}</h1>\n  {message}<br /><br />\n\n\n </body>\n</html>"
+            ),
+            Some(said) => format!(
+                "<html><head><title>{status}</title></head>\n<body><h1>{status}</h1>\n<p>{said}</p>\n\
+                 <p>{message}</p></body></html>\n"
+            ),
+        }
     }
-    let message = escaped(&fault.message);
-    format!(
-        "<html><head><title>{status}</title></head>\n<body><h1>{status}</h1>\n<p>{said}</p>\n\
-         <p>{message}</p></body></html>\n"
-    )
 }
 
 /// The message in one line, as webob writes it for Placement: osc-placement prints the last line of

@@ -30,5 +30,5 @@ pub use dialect::Dialect;
 pub use fault::Fault;
 pub use microversion::{Microversion, Negotiate};
 pub use mount::{Service, mount};
-pub use origin::{Origin, PeerAddress};
+pub use origin::{EndsInSlash, Origin, PeerAddress};
 pub use speaker::Speaker;

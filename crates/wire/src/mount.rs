@@ -17,8 +17,8 @@ use tracing::Instrument;
 
 use crate::accept::{self, Form};
 use crate::query::check_readable;
-use crate::{Authenticator, Base, Dialect, Fault, Microversion, Negotiate};
-use crate::{base, dialect, text};
+use crate::{Authenticator, Base, Dialect, EndsInSlash, Fault, Microversion, Negotiate};
+use crate::{base, text};
 
 /// What the layers need to know of a service.
 pub struct Service {
@@ -81,8 +81,10 @@ async fn answer(
     let (parts, body) = request.into_parts();
     let origin = base::origin(&parts);
     let request = Request::from_parts(parts, body);
-    let form = match mounted.service.dialect {
+    let dialect = mounted.service.dialect;
+    let form = match dialect {
         Dialect::Placement => accept::form(request.headers()),
+        Dialect::Image => accept::offered(request.headers()),
         _ => Form::Json,
     };
     let mut response = match admit(&mounted, request_id, request, &mut version).await {
@@ -96,11 +98,11 @@ async fn answer(
         let code_shown = version.is_some_and(|v| v >= Microversion(1, 23));
         let mut written = match form {
             Form::Json => {
-                let body = mounted.service.dialect.body(&fault, &request_id, code_shown);
+                let body = dialect.body(&fault, &request_id, code_shown);
                 (fault.status, axum::Json(body)).into_response()
             }
-            Form::Html => (fault.status, Html(dialect::written(&fault, true))).into_response(),
-            Form::Plain => (fault.status, dialect::written(&fault, false)).into_response(),
+            Form::Html => (fault.status, Html(dialect.written(&fault, true))).into_response(),
+            Form::Plain => (fault.status, dialect.written(&fault, false)).into_response(),
         };
         written.headers_mut().extend(*fault.headers);
         complete(written.headers_mut(), &origin);
@@ -137,7 +139,15 @@ async fn admit(
     check_readable(&parts.uri)?;
     let base = Base::of(&parts, &mounted.prefix);
     parts.extensions.insert(base);
-    if !(mounted.service.public)(parts.uri.path()) {
+    let public = (mounted.service.public)(parts.uri.path());
+    // A client that asks for an image without a name must not get the collection, nor delete it.
+    if mounted.service.dialect == Dialect::Image
+        && !public
+        && parts.extensions.get::<EndsInSlash>().is_some()
+    {
+        return Err(Fault::not_found("The resource could not be found.").unrouted());
+    }
+    if !public {
         let mut context = mounted.auth.authenticate(&parts.headers).await?;
         context.request_id = Some(request_id);
         parts.extensions.insert(context);

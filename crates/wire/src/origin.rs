@@ -37,6 +37,10 @@ impl<S: Sync> FromRequestParts<S> for PeerAddress {
     }
 }
 
+/// The path ended in a slash, which the listener cut off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EndsInSlash;
+
 /// `https://cloud.example/prefix`, without a slash at the end: what links in answers begin with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin(pub std::sync::Arc<str>);

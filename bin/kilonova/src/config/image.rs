@@ -11,8 +11,16 @@ use crate::failure::Failure;
 const GROUP: &str = "image";
 
 /// The options here.
-pub(super) const KNOWN: [(&str, &str); 9] = [
+pub(super) const KNOWN: [(&str, &str); 17] = [
+    ("DEFAULT", "api_limit_max"),
+    ("DEFAULT", "image_location_quota"),
+    ("DEFAULT", "image_member_quota"),
+    ("DEFAULT", "image_property_quota"),
     ("DEFAULT", "image_size_cap"),
+    ("DEFAULT", "image_tag_quota"),
+    ("DEFAULT", "limit_param_default"),
+    ("DEFAULT", "user_storage_quota"),
+    (GROUP, "max_images_per_project"),
     (GROUP, "max_concurrent_uploads"),
     (GROUP, "max_concurrent_uploads_per_project"),
     (GROUP, "max_concurrent_downloads"),
@@ -31,7 +39,16 @@ pub(super) fn read(file: &File) -> Result<Options, Failure> {
             each: number(file, GROUP, each, 1, usual.each)?,
         })
     };
+    // Images have no locations here, so this is only checked.
+    quota(file, "DEFAULT", "image_location_quota", Some(10))?;
     Ok(Options {
+        storage: storage(file)?,
+        images: quota(file, GROUP, "max_images_per_project", usual.images)?,
+        members: quota(file, "DEFAULT", "image_member_quota", usual.members)?,
+        properties: quota(file, "DEFAULT", "image_property_quota", usual.properties)?,
+        tags: quota(file, "DEFAULT", "image_tag_quota", usual.tags)?,
+        usual_page: number(file, "DEFAULT", "limit_param_default", 1, usual.usual_page)?,
+        longest_page: number(file, "DEFAULT", "api_limit_max", 1, usual.longest_page)?,
         size_cap: number(file, "DEFAULT", "image_size_cap", 1, usual.size_cap)?,
         uploads: most(
             "max_concurrent_uploads",
@@ -59,4 +76,57 @@ pub(super) fn read(file: &File) -> Result<Options, Failure> {
             )?),
         },
     })
+}
+
+/// A number of things; a negative one stands for any number.
+fn quota(
+    file: &File,
+    group: &str,
+    option: &str,
+    usual: Option<usize>,
+) -> Result<Option<usize>, Failure> {
+    let said = file.parse::<i64>(group, option, "a whole number; a negative one for no limit")?;
+    Ok(said.map_or(usual, |number| usize::try_from(number).ok()))
+}
+
+/// `user_storage_quota`: bytes, or a number with a unit; 0 for no limit.
+fn storage(file: &File) -> Result<Option<u64>, Failure> {
+    const OPTION: &str = "user_storage_quota";
+    let Some(text) = file.get("DEFAULT", OPTION) else { return Ok(None) };
+    let bytes = bytes(text).ok_or_else(|| {
+        let why =
+            format!("{text} is not a value for it; expected a number, with B, KB, MB, GB or TB");
+        file.wrong("DEFAULT", OPTION, &why)
+    })?;
+    Ok((bytes > 0).then_some(bytes))
+}
+
+fn bytes(text: &str) -> Option<u64> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let power = match unit {
+        "" | "B" => 0,
+        "KB" => 1,
+        "MB" => 2,
+        "GB" => 3,
+        "TB" => 4,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(1024_u64.pow(power))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bytes;
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(bytes("0"), Some(0));
+        assert_eq!(bytes("1000"), Some(1000));
+        assert_eq!(bytes("2KB"), Some(2048));
+        assert_eq!(bytes("10GB"), Some(10 << 30));
+        for wrong in ["", "GB", "-1", "1 GB", "1gb", "99999999TB"] {
+            assert_eq!(bytes(wrong), None, "{wrong}");
+        }
+    }
 }

@@ -14,6 +14,7 @@ use axum::response::Response;
 use http::{HeaderValue, header};
 use http_body_util::BodyExt;
 use hyper::body::{Bytes, Frame, Incoming, SizeHint};
+use kilonova_wire::EndsInSlash;
 use tokio::sync::oneshot;
 
 const LEFTOVER_BYTES: u64 = 1024 * 1024 * 1024;
@@ -30,7 +31,10 @@ where
     // Who asks first gets the answer instead of `100 Continue`, and sends nothing.
     let asks_first = request.headers().contains_key(header::EXPECT);
     let (back, leftover) = oneshot::channel();
-    let request = request.map(|body| Body::new(Lent { body: Some(body), back: Some(back) }));
+    let mut request = request.map(|body| Body::new(Lent { body: Some(body), back: Some(back) }));
+    if request.uri().path().ends_with('/') {
+        request.extensions_mut().insert(EndsInSlash);
+    }
     let Ok(mut response) = app(request).await;
     let headers = response.headers_mut();
     if !headers.contains_key("x-openstack-request-id")

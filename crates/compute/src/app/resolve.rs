@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use kilonova_access::Enforcer;
 use kilonova_ids::ImageId;
+use kilonova_image::ImageRecord;
 use kilonova_node_api::Key;
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Fault};
@@ -54,14 +56,16 @@ pub fn flavor(tx: &mut Tx<'_>, context: &Context, id: &str) -> Result<FlavorOf, 
 /// Checks that the image can be booted with the flavor and returns its properties.
 ///
 /// # Errors
-/// 400 when there is none that the caller may use, it has no data, or the flavor is too small.
+/// 400 when there is none that the caller may use, it has no data, or the flavor is too small; 403
+/// for a flavor without a disk, whose servers would take as much of a host's disk as they like.
 pub fn image(
     tx: &mut Tx<'_>,
+    policy: &Enforcer,
     context: &Context,
     id: ImageId,
     flavor: &FlavorOf,
 ) -> Result<BTreeMap<String, String>, Error> {
-    let image = kilonova_image::find(tx, id)?.filter(|image| image.visible_to(context));
+    let image = kilonova_image::visible(tx, context, id)?;
     let image =
         image.ok_or_else(|| Fault::bad_request(format!("Image {id} could not be found.")))?;
     if image.status != "active" {
@@ -74,13 +78,11 @@ pub fn image(
         ))
         .into());
     }
-    if flavor.disk > 0 && flavor.disk < image.min_disk {
-        return Err(Fault::bad_request(format!(
-            "Flavor's disk is too small for requested image. Flavor disk is {} GiB, minimum is {} GiB.",
-            flavor.disk, image.min_disk
-        ))
-        .into());
+    if flavor.disk == 0 && !policy.allows_own(context, ZERO_DISK) {
+        let why = "Only volume-backed servers are allowed for flavors with zero disk.";
+        return Err(Fault::forbidden(why).into());
     }
+    fits_disk(&image, flavor.disk)?;
     machine::check(&image.properties, flavor)?;
     for part in ["kernel_id", "ramdisk_id"] {
         let Some(named) = image.properties.get(part).filter(|named| is_named(named)) else {
@@ -89,12 +91,45 @@ pub fn image(
         let missing =
             || Fault::bad_request(format!("Image {} could not be found.", named.escape_debug()));
         let id = machine::kernel(&image.properties, part).ok_or_else(missing)?;
-        let found = kilonova_image::find(tx, id)?.filter(|image| image.visible_to(context));
+        let found = kilonova_image::visible(tx, context, id)?;
         if found.ok_or_else(missing)?.status != "active" {
             return Err(Fault::bad_request(format!("Image {id} is not active.")).into());
         }
     }
     Ok(image.properties)
+}
+
+/// Who may boot a flavor without a disk from an image.
+const ZERO_DISK: &str = "os_compute_api:servers:create:zero_disk_flavor";
+
+/// Refuses an image that is larger than the flavor's root disk: as a file, as a guest sees it, or by
+/// its own word. A flavor without a disk has no size to compare with.
+///
+/// # Errors
+/// 400 in Nova's words.
+pub fn fits_disk(image: &ImageRecord, root_gb: i64) -> Result<(), Error> {
+    const GIB: i64 = 1 << 30;
+    if root_gb == 0 {
+        return Ok(());
+    }
+    let disk = root_gb.saturating_mul(GIB);
+    let size = image.size.unwrap_or_default().max(image.virtual_size.unwrap_or_default());
+    if size > disk {
+        return Err(Fault::bad_request(format!(
+            "Flavor's disk is too small for requested image. Flavor disk is {disk} bytes, image is \
+             {size} bytes."
+        ))
+        .into());
+    }
+    let least = image.min_disk.saturating_mul(GIB);
+    if least > disk {
+        return Err(Fault::bad_request(format!(
+            "Flavor's disk is smaller than the minimum size specified in image metadata. Flavor disk \
+             is {disk} bytes, minimum size is {least} bytes."
+        ))
+        .into());
+    }
+    Ok(())
 }
 
 /// Whether a property names an image: an empty one, and `nokernel`, do not.

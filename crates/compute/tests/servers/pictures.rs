@@ -8,6 +8,7 @@ use axum::http::Request;
 use kilonova_compute::Link;
 use kilonova_compute::api::nodes;
 use kilonova_ids::ImageId;
+use kilonova_node_api::{ControlPlane as _, Refusal};
 use kilonova_wire::noauth::NoAuth;
 use serde_json::{Value, json};
 
@@ -188,5 +189,67 @@ async fn an_image_is_of_the_format_that_its_host_says() {
             assert_eq!(said, (Some(format), Some(size)));
         }
         cloud.sweep(&up, "formats").await;
+    }
+}
+
+/// A host's agent may be anybody's who took the host over.
+#[tokio::test]
+async fn a_host_reads_only_images_that_its_guests_need() {
+    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[]), ("b", &[])])).await {
+        let kernel = cloud.image_with("kernel", &[], b"kernel".to_vec()).await;
+        let named = [("kernel_id", &*kernel.to_string())];
+        let mine = cloud.image_with("mine", &named, b"mine".to_vec()).await;
+        let secret = cloud.image_with("secret", &[], b"secret".to_vec()).await;
+        let id = up.boot_with(&cloud, "one", "plain", json!({"imageRef": mine})).await;
+        up.becomes(&id, "ACTIVE").await;
+        let link = Link(up.compute.clone());
+        let mut readers = Vec::new();
+        for host in ["a", "b"] {
+            let epoch = up.compute.fleet.by_name(host).expect("a host").epoch();
+            for at in [0, 1] {
+                let refused = link.image(host, epoch, secret, at).await;
+                assert!(matches!(refused, Err(Refusal::Rejected(_))), "{refused:?}");
+            }
+            let (root, part) =
+                (link.image(host, epoch, mine, 0).await, link.image(host, epoch, kernel, 0).await);
+            assert_eq!(root.is_ok(), part.is_ok(), "{root:?} {part:?}");
+            readers.extend(root.ok().map(|chunk| chunk.bytes));
+        }
+        assert_eq!(readers, [b"mine"], "the host of the server reads it, and the other does not");
+        cloud.sweep(&up, "images").await;
+    }
+}
+
+#[tokio::test]
+async fn an_image_has_to_fit_into_the_flavors_disk() {
+    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[])])).await {
+        let mut header = vec![0; 512];
+        header[..4].copy_from_slice(b"QFI\xfb");
+        header[4..8].copy_from_slice(&3_u32.to_be_bytes());
+        header[24..32].copy_from_slice(&(2_u64 << 30).to_be_bytes());
+        let large = cloud.image_as("large", "qcow2", &[], header).await;
+        let words = "Flavor's disk is too small for requested image. Flavor disk is 1073741824 \
+                     bytes, image is 2147483648 bytes.";
+        let mut wish = up.wish(&cloud, "one", "plain");
+        wish["server"]["imageRef"] = json!(large);
+        let refused = up.call(ANN, "2.90", "POST /servers", Some(wish.clone())).await;
+        refused.refused(400, words);
+        let id = up.active(&cloud, "two", "plain").await;
+        up.try_act(&id, json!({"rebuild": {"imageRef": large}})).await.refused(400, words);
+
+        up.flavor("none", json!({"disk": 0})).await;
+        wish["server"]["flavorRef"] = json!("none");
+        let refused = up.call(ANN, "2.90", "POST /servers", Some(wish.clone())).await;
+        refused.refused(403, "Only volume-backed servers are allowed for flavors with zero disk.");
+        let made = up.admin("2.90", "POST /servers", wish).await.expect(202);
+        let big = made["server"]["id"].as_str().expect("an id").to_owned();
+        up.becomes(&big, "ACTIVE").await;
+        let resize = json!({"resize": {"flavorRef": "plain"}});
+        let path = format!("POST /servers/{big}/action");
+        up.admin("2.90", &path, resize).await.refused(400, words);
+        up.flavor("two", json!({"disk": 2})).await;
+        let id = up.boot_with(&cloud, "three", "two", json!({"imageRef": large})).await;
+        up.becomes(&id, "ACTIVE").await;
+        cloud.sweep(&up, "images").await;
     }
 }

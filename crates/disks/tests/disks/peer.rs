@@ -262,3 +262,33 @@ async fn what_cannot_be_fetched_is_told_and_leaves_nothing() {
     let half = refusal(&want, &peer()).await;
     assert!(half.ends_with("it has no whole disks of it"), "{half}");
 }
+
+/// A disk of the other host is replaced by one that reads a file of this host.
+#[tokio::test]
+async fn disks_that_read_other_files_are_not_used() {
+    if !have(&["qemu-img", "qemu-io", "rsync", "prlimit", "mkswap"]) {
+        return;
+    }
+    let old = Host::new();
+    let secret = old.folder.path().join("secret");
+    std::fs::write(&secret, vec![1; 1 << 20]).expect("written");
+    let secret = secret.to_str().expect("text").to_owned();
+    let data = format!("data_file={},data_file_raw=on", old.folder.path().join("data").display());
+    for (disk, arguments, words) in [
+        ("disk", vec!["-o", &data], "keeps its data in another file"),
+        ("disk.swap", vec!["-F", "raw", "-b", &secret], "has a backing file"),
+        ("disk.swap", vec!["-o", &data], "keeps its data in another file"),
+        ("disk.eph0", vec!["-F", "raw", "-b", &secret], "has a backing file"),
+    ] {
+        let want = on(&old).await;
+        let new = beside(&old);
+        give(&old, &new);
+        let path = old.disks.volumes(want.server).folder.join(disk);
+        let mut make = std::process::Command::new("qemu-img");
+        let make = make.args(["create", "-q", "-f", "qcow2"]).args(arguments).arg(&path).arg("1M");
+        assert!(make.status().expect("qemu-img").success());
+        let error = new.disks.fetch(&want, &peer()).await.expect_err("refused").to_string();
+        assert!(error.contains(words), "{disk}: {error}");
+        assert!(new.disks.volumes(want.server).root.is_none(), "{disk}");
+    }
+}

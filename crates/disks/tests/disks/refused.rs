@@ -98,3 +98,20 @@ async fn an_image_that_nobody_knows_and_a_program_that_is_not_there() {
     let folder = host.disks.volumes(want.server).folder;
     assert_eq!(names(&folder), ["disk", "kilonova.json"]);
 }
+
+/// It would take a gigabyte of this host's disk before its size is seen.
+#[tokio::test]
+async fn an_image_that_is_too_large_is_not_unpacked() {
+    if !have(&["qemu-img", "prlimit"]) {
+        return;
+    }
+    let host = Host::with(|config| config.force_raw_images = true);
+    let large = host.folder.path().join("large");
+    let mut run = Command::new("qemu-img");
+    let done = run.args(["create", "-q", "-f", "qcow2"]).arg(&large).arg("2G").status();
+    assert!(done.expect("qemu-img").success());
+    let id = host.image(std::fs::read(&large).expect("made"), "qcow2");
+    let error = host.disks.prepare(&guest(id)).await.expect_err("too large").to_string();
+    assert!(error.starts_with("Flavor's disk is too small for requested image."), "{error}");
+    assert_eq!(host.cached(), [] as [&str; 0], "it was not unpacked");
+}

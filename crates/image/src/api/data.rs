@@ -1,11 +1,10 @@
 //! The bytes of an image, streamed in and out.
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::put;
+use kilonova_access::{Guard, Routes, get, put};
 use kilonova_wire::{Context, Fault};
 
 use super::{Answer, id_of, no_content};
@@ -15,8 +14,11 @@ const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream")
 const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
 const IMAGE_SIZE: HeaderName = HeaderName::from_static("x-openstack-image-size");
 
-pub(super) fn routes() -> Router<Images> {
-    Router::new().route("/v2/images/{id}/file", put(upload).get(download))
+pub(super) fn routes() -> Routes<Images> {
+    Routes::new().route(
+        "/v2/images/{id}/file",
+        [put("upload_image", upload), get(Guard::Object(&["download_image"]), download)],
+    )
 }
 
 async fn upload(

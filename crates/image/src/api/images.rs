@@ -1,25 +1,39 @@
 //! Images, one at a time.
 
-use axum::Router;
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::IntoResponse as _;
-use axum::routing::get;
+use kilonova_access::{Guard, Routes, delete, get, patch};
 use kilonova_ids::{ImageId, parse_uuid_like};
 use kilonova_wire::time::now_micros;
 use kilonova_wire::{Base, Context, Fault, JsonBody};
 use serde_json::Value;
 
 use super::{Answer, id_of, no_content, view::view};
-use crate::app::{apply, patch};
+use crate::app::apply;
+use crate::app::patch::{self as steps, Form};
 use crate::{Error, ImageRecord, Images};
 
-pub(super) fn routes() -> Router<Images> {
-    Router::new().route("/v2/images/{id}", get(show).patch(change).delete(delete))
+pub(super) fn routes() -> Routes<Images> {
+    Routes::new().route(
+        "/v2/images/{id}",
+        [
+            get(Guard::Object(&["get_image"]), show),
+            patch("modify_image", change),
+            delete("delete_image", remove),
+        ],
+    )
 }
 
-const PATCH_TYPES: [&str; 2] =
-    ["application/openstack-images-v2.1-json-patch", "application/json-patch+json"];
+const PATCH_TYPES: [(&str, Form); 3] = [
+    ("application/openstack-images-v2.1-json-patch", Form::Draft10),
+    ("application/openstack-images-v2.0-json-patch", Form::Draft4),
+    ("application/json-patch+json", Form::Draft10),
+];
+const ACCEPT_PATCH: HeaderName = HeaderName::from_static("accept-patch");
+/// What Glance names.
+const ACCEPTED: &str =
+    "application/openstack-images-v2.0-json-patch, application/openstack-images-v2.1-json-patch";
 
 pub(super) async fn create(
     State(images): State<Images>,
@@ -30,6 +44,7 @@ pub(super) async fn create(
     if context.project_id.is_empty() {
         return Err(Fault::forbidden("An image belongs to a project; use a token with a project."));
     }
+    let who = images.who(&context);
     let Value::Object(fields) = body.0 else {
         return Err(Fault::bad_request("The request body has to be an object."));
     };
@@ -42,9 +57,15 @@ pub(super) async fn create(
     };
     let mut image = ImageRecord::new(id, context.project_id.clone(), now_micros());
     for (key, value) in fields.iter().filter(|(key, _)| *key != "id") {
-        apply(&mut image, key, value, &context)?;
+        // Policy decides over the owner of a new image, when all of it is known.
+        if key == "owner"
+            && let Some(owner) = value.as_str()
+        {
+            image.owner = owner.to_owned();
+        }
+        apply(&mut image, key, value, &who)?;
     }
-    let image = images.create(image).await?;
+    let image = images.create(&context, image).await?;
     let mut response = (StatusCode::CREATED, axum::Json(view(&image))).into_response();
     if let Ok(location) = HeaderValue::try_from(format!("{}/v2/images/{id}", base.0)) {
         response.headers_mut().insert(header::LOCATION, location);
@@ -67,18 +88,18 @@ async fn change(
     let id = id_of(&id)?;
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
-    if !PATCH_TYPES.contains(&kind) {
-        return Err(Error::Unsupported(format!(
-            "A change of an image is sent as {}.",
-            PATCH_TYPES[0]
-        ))
-        .into());
-    }
-    let image = images.patch(&context, id, patch::read(&body.0)?).await?;
+    let Some((_, form)) = PATCH_TYPES.iter().find(|(name, _)| *name == kind) else {
+        let fault: Fault =
+            Error::Unsupported(format!("Image PATCH expects Content-Type one of: {ACCEPTED}"))
+                .into();
+        return Err(fault.with_header(ACCEPT_PATCH, HeaderValue::from_static(ACCEPTED)));
+    };
+    let steps = steps::read(&body.0, *form)?;
+    let image = images.patch(&context, id, steps).await?;
     Ok(axum::Json(view(&image)).into_response())
 }
 
-async fn delete(State(images): State<Images>, context: Context, Path(id): Path<String>) -> Answer {
+async fn remove(State(images): State<Images>, context: Context, Path(id): Path<String>) -> Answer {
     images.delete(&context, id_of(&id)?).await?;
     no_content()
 }

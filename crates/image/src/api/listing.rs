@@ -1,36 +1,37 @@
 //! `GET /v2/images`.
 
-use axum::Router;
 use axum::extract::State;
 use axum::response::IntoResponse as _;
-use axum::routing::get;
+use kilonova_access::{Guard, Routes, get, post};
 use kilonova_ids::{ImageId, parse_uuid_like};
-use kilonova_wire::paging::Page;
 use kilonova_wire::query::Query;
 use kilonova_wire::{Context, Fault};
 use serde_json::json;
 
 use super::{Answer, images, view::view};
 use crate::app::Filters;
-use crate::{Images, Visibility};
+use crate::{Acceptance, Images, Visibility};
 
-pub(super) fn routes() -> Router<Images> {
-    Router::new().route("/v2/images", get(list).post(images::create))
+pub(super) fn routes() -> Routes<Images> {
+    Routes::new().route(
+        "/v2/images",
+        [get("get_images", list), post(Guard::Object(&["add_image"]), images::create)],
+    )
 }
 
 /// Keys that order the answer; the order here is always the newest first.
 const IGNORED: [&str; 5] = ["limit", "marker", "sort", "sort_key", "sort_dir"];
 
 async fn list(State(images): State<Images>, context: Context, query: Query) -> Answer {
-    let page = Page::read(&query)?;
-    let marker = match page.marker.as_deref().filter(|marker| !marker.is_empty()) {
+    let limit = images.page(&query)?;
+    let marker = match query.get("marker").filter(|marker| !marker.is_empty()) {
         None => None,
         Some(marker) => Some(parse_uuid_like::<ImageId>(marker).ok_or_else(|| {
             Fault::bad_request(format!("Marker {} is no image.", marker.escape_debug()))
         })?),
     };
     let (found, more) = match read(&query)? {
-        Some(filters) => images.list(&context, filters, marker, page.limit).await?,
+        Some(filters) => images.list(&context, filters, marker, limit).await?,
         None => (Vec::new(), false),
     };
     let mut body = json!({
@@ -42,6 +43,21 @@ async fn list(State(images): State<Images>, context: Context, query: Query) -> A
         body["next"] = path(&query, Some(last.id)).into();
     }
     Ok(axum::Json(body).into_response())
+}
+
+impl Images {
+    /// How many the caller gets at most.
+    pub(super) fn page(&self, query: &Query) -> Result<usize, Fault> {
+        let longest = self.options.longest_page;
+        let Some(text) = query.get("limit").filter(|text| !text.is_empty()) else {
+            return Ok(self.options.usual_page.min(longest));
+        };
+        match text.trim().parse::<i128>() {
+            Err(_) => Err(Fault::bad_request("limit param must be an integer")),
+            Ok(limit) if limit < 0 => Err(Fault::bad_request("limit param must be positive")),
+            Ok(limit) => Ok(usize::try_from(limit).unwrap_or(longest).min(longest)),
+        }
+    }
 }
 
 /// The caller's own query with another marker.
@@ -56,7 +72,7 @@ fn path(query: &Query, marker: Option<ImageId>) -> String {
 
 /// The filters; `None` when nothing can match.
 fn read(query: &Query) -> Result<Option<Filters>, Fault> {
-    let mut filters = Filters::default();
+    let mut filters = Filters { shared: Some(Acceptance::Accepted), ..Filters::default() };
     for (key, value) in &query.0 {
         if value.chars().chain(key.chars()).any(char::is_control) {
             return Ok(None);
@@ -83,7 +99,11 @@ fn read(query: &Query) -> Result<Option<Filters>, Fault> {
             "protected" => filters.protected = Some(flag(key, value)?),
             "size_min" => filters.size_min = Some(number(key, value)?),
             "size_max" => filters.size_max = Some(number(key, value)?),
-            "member_status" => {}
+            "member_status" if value == "all" => filters.shared = None,
+            "member_status" => match Acceptance::parse(value) {
+                Some(status) => filters.shared = Some(status),
+                None => return Err(Fault::bad_request(format!("Invalid status: {value}"))),
+            },
             _ => filters.properties.push((key.clone(), value.clone())),
         }
     }

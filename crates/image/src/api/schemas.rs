@@ -1,10 +1,9 @@
 //! The schemas by which some clients know the attributes of an image, and what imports there are
-//! (none).
+//! (none): the attributes and limits of Glance's schemas, without their descriptions.
 
-use axum::Router;
 use axum::extract::Path;
 use axum::response::IntoResponse as _;
-use axum::routing::get;
+use kilonova_access::{Guard, Routes, get};
 use kilonova_wire::{Context, Fault};
 use serde_json::{Map, Value, json};
 
@@ -12,58 +11,154 @@ use super::Answer;
 use crate::Images;
 use crate::record::{CONTAINER_FORMATS, DISK_FORMATS};
 
-pub(super) fn routes() -> Router<Images> {
-    Router::new()
-        .route("/v2/schemas/{name}", get(schema))
-        .route("/v2/info/import", get(imports))
-        .route("/v2/info/stores", get(stores))
+pub(super) fn routes() -> Routes<Images> {
+    Routes::new()
+        .route("/v2/schemas/{name}", [get(Guard::Open, schema)])
+        .route("/v2/schemas/metadefs/{name}", [get(Guard::Open, metadef)])
+        .route("/v2/info/import", [get(Guard::Open, imports)])
+        .route("/v2/info/stores", [get(Guard::Open, stores)])
+}
+
+const UUID: &str =
+    "^([0-9a-fA-F]){8}-([0-9a-fA-F]){4}-([0-9a-fA-F]){4}-([0-9a-fA-F]){4}-([0-9a-fA-F]){12}$";
+
+fn text() -> Value {
+    json!({"type": "string"})
+}
+
+fn text_or_null(longest: usize) -> Value {
+    json!({"type": ["null", "string"], "maxLength": longest})
+}
+
+fn fixed(mut schema: Value) -> Value {
+    schema["readOnly"] = true.into();
+    schema
+}
+
+/// One of the words, or null: clients check images against this, and a new image has no formats.
+fn word_or_null(words: &[&str]) -> Value {
+    let words: Vec<Option<&str>> =
+        [None].into_iter().chain(words.iter().copied().map(Some)).collect();
+    json!({"type": ["null", "string"], "enum": words})
+}
+
+fn object(name: &str, properties: &[(&str, Value)], additional: Value) -> Value {
+    let properties: Map<String, Value> =
+        properties.iter().map(|(key, schema)| ((*key).to_owned(), schema.clone())).collect();
+    json!({"name": name, "properties": properties, "additionalProperties": additional})
 }
 
 fn image() -> Value {
-    let text = json!({"type": ["null", "string"]});
     let number = json!({"type": ["null", "integer"]});
     let flag = json!({"type": "boolean"});
-    let fixed = |mut schema: Value| {
-        schema["readOnly"] = true.into();
-        schema
-    };
-    let properties: Map<String, Value> = [
-        ("id", json!({"type": "string"})),
-        ("name", text.clone()),
-        ("owner", text.clone()),
-        ("status", fixed(json!({"type": "string", "enum": ["queued", "saving", "active"]}))),
+    let visibilities = ["community", "public", "private", "shared"];
+    let states = [
+        "queued",
+        "saving",
+        "active",
+        "killed",
+        "deleted",
+        "uploading",
+        "importing",
+        "pending_delete",
+        "deactivated",
+    ];
+    let mut schema = object(
+        "image",
+        &[
+            ("id", json!({"type": "string", "pattern": UUID})),
+            ("name", text_or_null(255)),
+            ("owner", text_or_null(255)),
+            ("status", fixed(json!({"type": "string", "enum": states}))),
+            ("visibility", json!({"type": "string", "enum": visibilities})),
+            ("disk_format", word_or_null(&DISK_FORMATS)),
+            ("container_format", word_or_null(&CONTAINER_FORMATS)),
+            ("min_ram", json!({"type": "integer"})),
+            ("min_disk", json!({"type": "integer"})),
+            ("protected", flag.clone()),
+            ("os_hidden", flag),
+            ("tags", json!({"type": "array", "items": {"type": "string", "maxLength": 255}})),
+            ("size", fixed(number.clone())),
+            ("virtual_size", fixed(number)),
+            ("checksum", fixed(text_or_null(32))),
+            ("os_hash_algo", fixed(text_or_null(64))),
+            ("os_hash_value", fixed(text_or_null(128))),
+            ("created_at", fixed(text())),
+            ("updated_at", fixed(text())),
+            ("self", fixed(text())),
+            ("file", fixed(text())),
+            ("schema", fixed(text())),
+        ],
+        text(),
+    );
+    schema["links"] = json!([
+        {"rel": "self", "href": "{self}"},
+        {"rel": "enclosure", "href": "{file}"},
+        {"rel": "describedby", "href": "{schema}"},
+    ]);
+    schema
+}
+
+fn member() -> Value {
+    let answers = ["pending", "accepted", "rejected"];
+    object(
+        "member",
+        &[
+            ("member_id", text()),
+            ("image_id", json!({"type": "string", "pattern": UUID})),
+            ("created_at", text()),
+            ("updated_at", text()),
+            ("status", json!({"type": "string", "enum": answers})),
+            ("schema", fixed(text())),
+        ],
+        false.into(),
+    )
+}
+
+fn task(whole: bool) -> Value {
+    let object_or_null = json!({"type": ["null", "object"]});
+    let mut properties = vec![
+        ("id", json!({"type": "string", "pattern": UUID})),
         (
-            "visibility",
-            json!({"type": "string", "enum": ["community", "public", "private", "shared"]}),
+            "type",
+            json!({"type": "string", "enum": ["import", "api_image_import", "location_import"]}),
         ),
-        ("disk_format", json!({"type": ["null", "string"], "enum": DISK_FORMATS})),
-        ("container_format", json!({"type": ["null", "string"], "enum": CONTAINER_FORMATS})),
-        ("min_ram", json!({"type": "integer"})),
-        ("min_disk", json!({"type": "integer"})),
-        ("protected", flag.clone()),
-        ("os_hidden", flag),
-        ("tags", json!({"type": "array", "items": {"type": "string", "maxLength": 255}})),
-        ("size", fixed(number.clone())),
-        ("virtual_size", fixed(number)),
-        ("checksum", fixed(text.clone())),
-        ("os_hash_algo", fixed(text.clone())),
-        ("os_hash_value", fixed(text)),
-        ("created_at", fixed(json!({"type": "string"}))),
-        ("updated_at", fixed(json!({"type": "string"}))),
-        ("self", fixed(json!({"type": "string"}))),
-        ("file", fixed(json!({"type": "string"}))),
-        ("schema", fixed(json!({"type": "string"}))),
-    ]
-    .into_iter()
-    .map(|(key, schema)| (key.to_owned(), schema))
-    .collect();
+        (
+            "status",
+            json!({"type": "string", "enum": ["pending", "processing", "success", "failure"]}),
+        ),
+        ("owner", text()),
+        ("image_id", text()),
+        ("request_id", text()),
+        ("user_id", text()),
+        ("expires_at", json!({"type": ["null", "string"]})),
+        ("created_at", text()),
+        ("updated_at", text()),
+        ("self", fixed(text())),
+        ("schema", fixed(text())),
+    ];
+    if whole {
+        properties.extend([
+            ("input", object_or_null.clone()),
+            ("result", object_or_null),
+            ("message", text()),
+        ]);
+    }
+    object("task", &properties, false.into())
+}
+
+fn collection(name: &str, item: Value) -> Value {
     json!({
-        "name": "image",
-        "properties": properties,
-        "additionalProperties": {"type": "string"},
+        "name": name,
+        "properties": {
+            name: {"type": "array", "items": item},
+            "first": {"type": "string"},
+            "next": {"type": "string"},
+            "schema": {"type": "string"},
+        },
         "links": [
-            {"rel": "self", "href": "{self}"},
-            {"rel": "enclosure", "href": "{file}"},
+            {"rel": "first", "href": "{first}"},
+            {"rel": "next", "href": "{next}"},
             {"rel": "describedby", "href": "{schema}"},
         ],
     })
@@ -72,23 +167,25 @@ fn image() -> Value {
 async fn schema(_: Context, Path(name): Path<String>) -> Answer {
     let schema = match name.as_str() {
         "image" => image(),
-        "images" => json!({
-            "name": "images",
-            "properties": {
-                "images": {"type": "array", "items": image()},
-                "first": {"type": "string"},
-                "next": {"type": "string"},
-                "schema": {"type": "string"},
-            },
-            "links": [
-                {"rel": "first", "href": "{first}"},
-                {"rel": "next", "href": "{next}"},
-                {"rel": "describedby", "href": "{schema}"},
-            ],
-        }),
+        "images" => collection("images", image()),
+        "member" => member(),
+        "members" => collection("members", member()),
+        "task" => task(true),
+        "tasks" => collection("tasks", task(false)),
         _ => return Err(Fault::not_found("The resource could not be found.")),
     };
     Ok(axum::Json(schema).into_response())
+}
+
+/// The shapes of what [`super::metadefs`] would list: clients read them before they list.
+const METADEFS: &str = include_str!("metadefs.json");
+
+async fn metadef(_: Context, Path(name): Path<String>) -> Answer {
+    let schemas: Value = serde_json::from_str(METADEFS).map_err(Fault::internal)?;
+    match schemas.get(&name) {
+        Some(schema) => Ok(axum::Json(schema).into_response()),
+        None => Err(Fault::not_found("The resource could not be found.")),
+    }
 }
 
 async fn imports(_: Context) -> Answer {

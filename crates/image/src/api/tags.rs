@@ -1,15 +1,17 @@
 //! Tags, one at a time.
 
-use axum::Router;
 use axum::extract::{Path, State};
-use axum::routing::put;
+use kilonova_access::{Routes, delete, put};
 use kilonova_wire::Context;
 
 use super::{Answer, id_of, no_content};
 use crate::Images;
 
-pub(super) fn routes() -> Router<Images> {
-    Router::new().route("/v2/images/{id}/tags/{tag}", put(add).delete(remove))
+pub(super) fn routes() -> Routes<Images> {
+    Routes::new().route(
+        "/v2/images/{id}/tags/{tag}",
+        [put("modify_image", add), delete("modify_image", remove)],
+    )
 }
 
 async fn add(

@@ -1,9 +1,8 @@
 //! The version documents.
 
-use axum::Router;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use kilonova_access::{Guard, Routes, get};
 use kilonova_wire::Base;
 use serde_json::{Value, json};
 
@@ -11,12 +10,12 @@ use crate::Images;
 
 const NEWEST: u32 = 9;
 
-pub(super) fn routes() -> Router<Images> {
-    Router::new()
-        .route("/", get(choices))
-        .route("/v2", get(choices))
-        .route("/v2/", get(choices))
-        .route("/versions", get(list))
+pub(super) fn routes() -> Routes<Images> {
+    Routes::new()
+        .route("/", [get(Guard::Open, choices)])
+        .route("/v2", [get(Guard::Open, choices)])
+        .route("/v2/", [get(Guard::Open, choices)])
+        .route("/versions", [get(Guard::Open, list)])
 }
 
 fn document(base: &Base) -> Value {

@@ -6,15 +6,32 @@ use kilonova_wire::Context;
 use kilonova_wire::time::now_micros;
 
 use super::patch::Step;
-use super::{insert, owned, rules, seen};
+use super::{allowed, insert, room_for_one, rules, seen};
 use crate::db::images;
-use crate::{Error, ImageRecord, Images};
+use crate::{Error, ImageRecord, Images, Status};
 
 impl Images {
     /// Keeps a new image.
-    pub(crate) async fn create(&self, image: ImageRecord) -> Result<ImageRecord, Error> {
+    pub(crate) async fn create(
+        &self,
+        context: &Context,
+        image: ImageRecord,
+    ) -> Result<ImageRecord, Error> {
+        let who = self.who(context);
+        if !who.allows("add_image", &image, None) {
+            return Err(match image.owner == who.context.project_id {
+                true => super::refused("add_image"),
+                false => Error::Forbidden(format!(
+                    "You are not permitted to create images owned by '{}'",
+                    image.owner.escape_debug()
+                )),
+            });
+        }
+        rules::shown_to(&who, &image)?;
+        rules::fits(None, &image, &who.options)?;
         self.store
             .write(move |tx| {
+                room_for_one(tx, &image.owner, who.options.images)?;
                 insert(tx, &image)?;
                 Ok(image.clone())
             })
@@ -23,8 +40,8 @@ impl Images {
 
     /// The image, as far as the caller may know of it.
     pub(crate) async fn show(&self, context: &Context, id: ImageId) -> Result<ImageRecord, Error> {
-        let context = context.clone();
-        self.store.read(move |tx| seen(tx, &context, id)).await
+        let who = self.who(context);
+        self.store.read(move |tx| Ok(seen(tx, &who, id)?.image)).await
     }
 
     pub(crate) async fn patch(
@@ -33,7 +50,7 @@ impl Images {
         id: ImageId,
         steps: Vec<Step>,
     ) -> Result<ImageRecord, Error> {
-        let who = context.clone();
+        let who = self.who(context);
         self.edit(context, id, move |image| steps.iter().try_for_each(|step| step.run(image, &who)))
             .await
     }
@@ -49,7 +66,7 @@ impl Images {
             if let Err(at) = image.tags.binary_search(&tag) {
                 image.tags.insert(at, tag.clone());
             }
-            rules::room_for_tags(&image.tags)
+            Ok(())
         })
         .await
         .map(|_| ())
@@ -77,11 +94,16 @@ impl Images {
     where
         F: Fn(&mut ImageRecord) -> Result<(), Error> + Send + 'static,
     {
-        let context = context.clone();
+        let who = self.who(context);
         self.store
             .write(move |tx: &mut Tx<'_>| {
-                let mut image = owned(tx, &context, id)?;
+                let before = allowed(tx, &who, id, "modify_image")?;
+                let mut image = before.clone();
                 change(&mut image)?;
+                rules::fits(Some(&before), &image, &who.options)?;
+                if image.owner != before.owner {
+                    room_for_one(tx, &image.owner, who.options.images)?;
+                }
                 image.updated_at = now_micros();
                 images::update(tx, &image)?;
                 Ok(image)
@@ -91,11 +113,11 @@ impl Images {
 
     /// The row goes first: what fails after it leaves a file that the next start removes.
     pub(crate) async fn delete(&self, context: &Context, id: ImageId) -> Result<(), Error> {
-        let context = context.clone();
+        let who = self.who(context);
         let data = self
             .store
             .write(move |tx| {
-                let image = owned(tx, &context, id)?;
+                let image = allowed(tx, &who, id, "delete_image")?;
                 if image.protected {
                     return Err(Error::Forbidden(format!(
                         "Image {id} is protected and cannot be deleted."
@@ -110,5 +132,29 @@ impl Images {
             self.blocking(move || directory.remove(&data)).await?;
         }
         Ok(())
+    }
+
+    /// Keeps everyone but administrators from an image's bytes (`deactivated`), or no longer.
+    pub(crate) async fn turn(
+        &self,
+        context: &Context,
+        id: ImageId,
+        rule: &'static str,
+        to: Status,
+    ) -> Result<(), Error> {
+        let from = if to == Status::Active { Status::Deactivated } else { Status::Active };
+        let who = self.who(context);
+        self.store
+            .write(move |tx| {
+                let image = allowed(tx, &who, id, rule)?;
+                if image.status == to || images::turn(tx, id, from, to, now_micros())? {
+                    return Ok(());
+                }
+                Err(Error::Forbidden(format!(
+                    "Not allowed to {rule} image in status '{}'",
+                    image.status.as_str()
+                )))
+            })
+            .await
     }
 }

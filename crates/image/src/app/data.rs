@@ -13,14 +13,15 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use axum::body::Body;
 use http_body_util::BodyExt as _;
 use kilonova_ids::ImageId;
+use kilonova_store::Tx;
 use kilonova_wire::Context;
 use kilonova_wire::time::now_micros;
 use tokio::time::Instant;
 
-use super::{owned, seen};
+use super::allowed;
 use crate::db::images::{self, Arrived};
 use crate::files::{Directory, Pace, Pass, TooSlow, Writer, body_of, format};
-use crate::{Error, ImageRecord, Images, Status};
+use crate::{Error, ImageRecord, Images, Options, Status};
 
 /// Some bytes of an image, and what is known of all of them.
 #[derive(Debug, Clone)]
@@ -35,6 +36,20 @@ pub struct Piece {
     pub bytes: Vec<u8>,
 }
 
+/// Bytes that a project may still add; none when it may add any number.
+fn room(tx: &mut Tx<'_>, owner: &str, options: &Options) -> Result<Option<u64>, Error> {
+    let Some(quota) = options.storage else { return Ok(None) };
+    let used = u64::try_from(images::bytes(tx, owner)?).unwrap_or_default();
+    Ok(Some(quota.saturating_sub(used)))
+}
+
+fn over_quota(size: u64, room: u64) -> Error {
+    Error::TooLarge(format!(
+        "Image exceeds the storage quota: The size of the data {size} will exceed the limit. {room} \
+         bytes remaining."
+    ))
+}
+
 impl Images {
     /// Takes the bytes of an image for a caller. The work goes on by itself when the caller goes
     /// away, so that the image is always left either with its bytes or without.
@@ -45,8 +60,15 @@ impl Images {
         announced: Option<u64>,
         body: Body,
     ) -> Result<(), Error> {
-        let (context, project) = (context.clone(), context.project_id.clone());
-        let image = self.store.read(move |tx| owned(tx, &context, id)).await?;
+        let (who, project) = (self.who(context), context.project_id.clone());
+        let (image, room) = self
+            .store
+            .read(move |tx| {
+                let image = allowed(tx, &who, id, "upload_image")?;
+                let room = room(tx, &image.owner, &who.options)?;
+                Ok::<_, Error>((image, room))
+            })
+            .await?;
         if image.disk_format.is_none() || image.container_format.is_none() {
             return Err(Error::Invalid(
                 "Properties disk_format, container_format must be set prior to saving data.".into(),
@@ -54,6 +76,9 @@ impl Images {
         }
         if announced.is_some_and(|size| size > self.options.size_cap) {
             return Err(self.too_large());
+        }
+        if let Some((size, room)) = announced.zip(room).filter(|(size, room)| size > room) {
+            return Err(over_quota(size, room));
         }
         let pass = self.uploads.enter(&project)?;
         self.spawn(id, None, body, pass).await
@@ -110,8 +135,8 @@ impl Images {
         let file = self.blocking(move || directory.create(&own)).await??;
         let settled = match self.begin(id, &name).await {
             Ok(image) => {
-                let format = format.or(image.disk_format);
-                self.fill(id, format, &name, file, body).await
+                let format = format.or_else(|| image.disk_format.clone());
+                self.fill(&image, format, &name, file, body).await
             }
             Err(error) => Err(error),
         };
@@ -148,7 +173,7 @@ impl Images {
 
     async fn fill(
         &self,
-        id: ImageId,
+        image: &ImageRecord,
         format: Option<String>,
         name: &str,
         file: std::fs::File,
@@ -157,6 +182,8 @@ impl Images {
         let mut writer = Writer::start(self.threads.clone(), file);
         let mut pace = Pace::new(self.options.rate);
         let mut size = 0_u64;
+        let (owner, options) = (image.owner.clone(), self.options.clone());
+        let room = self.store.read(move |tx| room(tx, &owner, &options)).await?;
         loop {
             let slow = |slow: TooSlow| Error::TooSlow(format!("The upload is ended: {slow}."));
             let Ok(next) = tokio::time::timeout_at(pace.end(), body.frame()).await else {
@@ -169,6 +196,9 @@ impl Images {
             size += chunk.len() as u64;
             if size > self.options.size_cap {
                 return Err(self.too_large());
+            }
+            if let Some(room) = room.filter(|room| size > *room) {
+                return Err(over_quota(size, room));
             }
             pace.moved(chunk.len(), Instant::now()).map_err(slow)?;
             let begun = Instant::now();
@@ -186,15 +216,22 @@ impl Images {
                 Ok::<_, Error>((file, arrived))
             })
             .await??;
-        let finished = self.finish(id, name, arrived).await;
+        let finished = self.finish(image, name, arrived).await;
         drop(file);
         finished
     }
 
-    async fn finish(&self, id: ImageId, name: &str, arrived: Arrived) -> Result<(), Error> {
-        let name = name.to_owned();
+    /// The bytes of other uploads of the project may have come to their end meanwhile.
+    async fn finish(&self, image: &ImageRecord, name: &str, arrived: Arrived) -> Result<(), Error> {
+        let (name, id, owner) = (name.to_owned(), image.id, image.owner.clone());
+        let options = self.options.clone();
         self.store
             .write(move |tx| {
+                let size = u64::try_from(arrived.size).unwrap_or_default();
+                images::counted(tx, &owner)?;
+                if let Some(room) = room(tx, &owner, &options)?.filter(|room| size > *room) {
+                    return Err(over_quota(size, room));
+                }
                 if images::finish(tx, id, &name, &arrived, now_micros())? {
                     Ok(())
                 } else {
@@ -214,8 +251,14 @@ impl Images {
         context: &Context,
         id: ImageId,
     ) -> Result<(ImageRecord, Option<Body>), Error> {
-        let (context, project) = (context.clone(), context.project_id.clone());
-        let image = self.store.read(move |tx| seen(tx, &context, id)).await?;
+        let (who, project) = (self.who(context), context.project_id.clone());
+        let image = self.store.read(move |tx| allowed(tx, &who, id, "download_image")).await?;
+        if image.status == Status::Deactivated && !context.is_admin() {
+            return Err(Error::Forbidden(
+                "The requested image has been deactivated. Image data download is forbidden."
+                    .into(),
+            ));
+        }
         let Some(path) = self.path(&image) else { return Ok((image, None)) };
         let pass = self.downloads.enter(&project)?;
         let file = self.blocking(move || std::fs::File::open(path)).await??;
@@ -225,7 +268,10 @@ impl Images {
 
     /// Where the bytes of an image are, if it has them.
     pub fn path(&self, image: &ImageRecord) -> Option<std::path::PathBuf> {
-        let name = image.data.as_deref().filter(|_| image.status == Status::Active)?;
+        let name = image
+            .data
+            .as_deref()
+            .filter(|_| matches!(image.status, Status::Active | Status::Deactivated))?;
         Some(self.directory.path(name))
     }
 

@@ -1,14 +1,14 @@
 //! Which attribute takes which value, for creating and for changing alike.
 
-use kilonova_wire::Context;
 use kilonova_wire::text::check_name;
 use serde_json::Value;
 
-use crate::Error;
+use super::Who;
 use crate::record::{CONTAINER_FORMATS, DISK_FORMATS, ImageRecord, Status, Visibility};
+use crate::{Error, Options};
 
 /// Set by the service alone.
-pub(crate) const READ_ONLY: [&str; 15] = [
+const READ_ONLY: [&str; 14] = [
     "id",
     "status",
     "size",
@@ -22,9 +22,12 @@ pub(crate) const READ_ONLY: [&str; 15] = [
     "file",
     "schema",
     "direct_url",
-    "locations",
     "stores",
 ];
+/// Names that no property may have; nor may it begin with [`NAMESPACE`].
+const RESERVED: [&str; 4] = ["location", "locations", "deleted", "deleted_at"];
+/// What Glance keeps for itself.
+const NAMESPACE: &str = "os_glance";
 /// Attributes that every image has.
 pub(crate) const BASE: [&str; 10] = [
     "name",
@@ -39,11 +42,25 @@ pub(crate) const BASE: [&str; 10] = [
     "tags",
 ];
 const LARGEST: i64 = i32::MAX as i64;
-const MOST_PROPERTIES: usize = 128;
-const MOST_TAGS: usize = 128;
+/// Bytes that the value of a property may have: what Glance's column takes.
+const LONGEST_VALUE: usize = 65_535;
+/// About how many bytes the properties and tags of an image may have together. Glance has no such
+/// limit: 128 properties of any length make lists that no process can hold.
+const HEAVIEST: usize = 128 * 1024;
 
 fn wrong<T>(key: &str, why: &str) -> Result<T, Error> {
     Err(Error::Invalid(format!("Invalid value for {}: {why}.", key.escape_debug())))
+}
+
+/// Refuses what a caller may not set at all.
+pub(crate) fn check_writable(key: &str) -> Result<(), Error> {
+    if READ_ONLY.contains(&key) {
+        return Err(Error::Forbidden(format!("Attribute '{key}' is read-only.")));
+    }
+    if RESERVED.contains(&key) || key.starts_with(NAMESPACE) {
+        return Err(Error::Forbidden(format!("Attribute '{}' is reserved.", key.escape_debug())));
+    }
+    Ok(())
 }
 
 /// Sets one attribute.
@@ -51,12 +68,13 @@ pub(crate) fn apply(
     image: &mut ImageRecord,
     key: &str,
     value: &Value,
-    context: &Context,
+    who: &Who,
 ) -> Result<(), Error> {
+    check_writable(key)?;
     match key {
         "name" => image.name = name(value)?,
-        "owner" => image.owner = owner(image, value, context)?,
-        "visibility" => image.visibility = visibility(value, context)?,
+        "owner" => image.owner = owner(image, value, who)?,
+        "visibility" => image.visibility = visibility(value)?,
         "disk_format" => image.disk_format = format(image, key, value, &DISK_FORMATS)?,
         "container_format" => {
             image.container_format = format(image, key, value, &CONTAINER_FORMATS)?;
@@ -66,17 +84,48 @@ pub(crate) fn apply(
         "protected" => image.protected = flag(key, value)?,
         "os_hidden" => image.hidden = flag(key, value)?,
         "tags" => image.tags = tags(value)?,
-        _ if READ_ONLY.contains(&key) => {
-            return Err(Error::Forbidden(format!("Attribute '{key}' is read-only.")));
-        }
         _ => {
             image.properties.insert(property_name(key)?, property(key, value)?);
-            if image.properties.len() > MOST_PROPERTIES {
-                return Err(Error::TooLarge(format!(
-                    "The limit of {MOST_PROPERTIES} properties per image has been exceeded."
-                )));
-            }
         }
+    }
+    Ok(())
+}
+
+/// Whether the caller may show the image to those to whom its visibility shows it.
+pub(crate) fn shown_to(who: &Who, image: &ImageRecord) -> Result<(), Error> {
+    let rule = match image.visibility {
+        Visibility::Public => "publicize_image",
+        Visibility::Community => "communitize_image",
+        Visibility::Shared | Visibility::Private => return Ok(()),
+    };
+    if who.allows(rule, image, None) { Ok(()) } else { Err(super::refused(rule)) }
+}
+
+/// Refuses an image that has grown beyond what an image may have.
+pub(crate) fn fits(
+    before: Option<&ImageRecord>,
+    image: &ImageRecord,
+    options: &Options,
+) -> Result<(), Error> {
+    let grew = |size: fn(&ImageRecord) -> usize| before.is_none_or(|b| size(image) > size(b));
+    let quota = |what: &str, attempted: usize, most: Option<usize>| match most {
+        Some(most) if attempted > most => Err(Error::TooLarge(format!(
+            "The limit has been exceeded on the number of allowed image {what}. Attempted: \
+             {attempted}, Maximum: {most}"
+        ))),
+        _ => Ok(()),
+    };
+    let new = |key| before.is_none_or(|before| !before.properties.contains_key(key));
+    if image.properties.keys().any(new) {
+        quota("properties", image.properties.len(), options.properties)?;
+    }
+    if grew(|image| image.tags.len()) {
+        quota("tags", image.tags.len(), options.tags)?;
+    }
+    if image.weight() > HEAVIEST && grew(ImageRecord::weight) {
+        return Err(Error::TooLarge(format!(
+            "The properties and tags of an image may have at most {HEAVIEST} bytes together."
+        )));
     }
     Ok(())
 }
@@ -92,29 +141,24 @@ fn name(value: &Value) -> Result<Option<String>, Error> {
     }
 }
 
-fn owner(image: &ImageRecord, value: &Value, context: &Context) -> Result<String, Error> {
+fn owner(image: &ImageRecord, value: &Value, who: &Who) -> Result<String, Error> {
     let Some(owner) = value.as_str().filter(|o| !o.is_empty() && o.len() <= 255) else {
         return wrong("owner", "it has to be the id of a project");
     };
     if owner.chars().any(char::is_control) {
         return wrong("owner", "it holds control characters");
     }
-    if owner != image.owner && !context.is_admin() {
-        return Err(Error::Forbidden(
-            "Only an administrator may choose the owner of an image.".into(),
-        ));
+    if owner != image.owner && !who.context.is_admin() {
+        return Err(Error::Forbidden("Owner can't be updated by non admin.".into()));
     }
     Ok(owner.to_owned())
 }
 
-fn visibility(value: &Value, context: &Context) -> Result<Visibility, Error> {
-    let Some(visibility) = value.as_str().and_then(Visibility::parse) else {
-        return wrong("visibility", "it has to be public, community, shared or private");
-    };
-    if visibility == Visibility::Public && !context.is_admin() {
-        return Err(Error::Forbidden("Only an administrator may make an image public.".into()));
-    }
-    Ok(visibility)
+fn visibility(value: &Value) -> Result<Visibility, Error> {
+    value.as_str().and_then(Visibility::parse).map_or_else(
+        || wrong("visibility", "it has to be public, community, shared or private"),
+        Ok,
+    )
 }
 
 fn format(
@@ -125,7 +169,7 @@ fn format(
 ) -> Result<Option<String>, Error> {
     if image.status != Status::Queued {
         return Err(Error::Forbidden(format!(
-            "Attribute '{key}' cannot be changed once the image has data."
+            "Attribute {key} can be only replaced for a queued image."
         )));
     }
     match value {
@@ -151,7 +195,6 @@ fn tags(value: &Value) -> Result<Vec<String>, Error> {
     let mut tags = tags.iter().map(|tag| check_tag(tag.as_str())).collect::<Result<Vec<_>, _>>()?;
     tags.sort_unstable();
     tags.dedup();
-    room_for_tags(&tags)?;
     Ok(tags)
 }
 
@@ -163,13 +206,6 @@ pub(crate) fn check_tag(tag: Option<&str>) -> Result<String, Error> {
     }
 }
 
-pub(crate) fn room_for_tags(tags: &[String]) -> Result<(), Error> {
-    if tags.len() <= MOST_TAGS {
-        return Ok(());
-    }
-    Err(Error::TooLarge(format!("The limit of {MOST_TAGS} tags per image has been exceeded.")))
-}
-
 fn property_name(key: &str) -> Result<String, Error> {
     check_name("property", key, 255).map_err(|fault| Error::Invalid(fault.message))?;
     Ok(key.to_owned())
@@ -177,6 +213,9 @@ fn property_name(key: &str) -> Result<String, Error> {
 
 fn property(key: &str, value: &Value) -> Result<String, Error> {
     let Some(text) = value.as_str() else { return wrong(key, "it has to be a string") };
+    if text.len() > LONGEST_VALUE {
+        return wrong(key, &format!("it may have at most {LONGEST_VALUE} bytes"));
+    }
     if text.chars().any(|c| c.is_control() && !matches!(c, '\n' | '\r' | '\t')) {
         return wrong(key, "it holds control characters");
     }

@@ -27,7 +27,10 @@ statements! {
     LIST = "SELECT id, name, owner, status, visibility, disk_format, container_format, min_ram,
         min_disk, protected, hidden, size, virtual_size, checksum, hash, data, tags, properties,
         created_at, updated_at FROM images
-        WHERE (CAST(?1 AS TEXT) IS NULL OR owner = ?1 OR visibility IN ('public', 'community'))
+        WHERE (CAST(?1 AS TEXT) IS NULL OR owner = ?1 OR visibility IN ('public', 'community')
+            OR (visibility = 'shared' AND EXISTS (SELECT 1 FROM image_members m
+                WHERE m.image_id = images.id AND m.member = ?1
+                  AND (CAST(?7 AS TEXT) IS NULL OR m.status = ?7))))
           AND (CAST(?2 AS TEXT) IS NULL OR name = ?2)
           AND (CAST(?3 AS TEXT) IS NULL OR owner = ?3)
           AND (CAST(?4 AS BIGINT) IS NULL OR created_at < ?4 OR (created_at = ?4 AND id < ?5))
@@ -41,6 +44,15 @@ statements! {
     /// The bytes will not come.
     GIVE_UP = "UPDATE images SET status = 'queued', data = NULL
         WHERE id = ?1 AND status = 'saving' AND data = ?2";
+    /// Its bytes may not be used, or may be used again.
+    TURN = "UPDATE images SET status = ?3, updated_at = ?4 WHERE id = ?1 AND status = ?2";
+    /// Another change to what is counted of a project: a row to meet others at.
+    COUNTED = "INSERT INTO image_owners (owner, changes) VALUES (?1, 1)
+        ON CONFLICT (owner) DO UPDATE SET changes = image_owners.changes + 1";
+    /// How many images a project has.
+    NUMBER = "SELECT COUNT(*) FROM images WHERE owner = ?1";
+    /// The bytes of a project's images.
+    BYTES = "SELECT CAST(COALESCE(SUM(size), 0) AS BIGINT) FROM images WHERE owner = ?1";
     /// Which files are in use.
     FILES = "SELECT id, data, status FROM images WHERE data IS NOT NULL";
     /// Gone.
@@ -133,6 +145,8 @@ pub(crate) fn by_id(tx: &mut Tx<'_>, id: ImageId) -> Result<Option<ImageRecord>,
 pub(crate) struct Wanted {
     /// The project that looks; `None` for an admin.
     pub viewer: Option<String>,
+    /// What the project said of images that are shared with it; `None` for anything.
+    pub shared: Option<&'static str>,
     pub name: Option<String>,
     pub owner: Option<String>,
     /// Creation time and id of the row before.
@@ -149,6 +163,7 @@ pub(crate) fn list(tx: &mut Tx<'_>, wanted: &Wanted) -> Result<Vec<ImageRecord>,
         at,
         id,
         wanted.limit,
+        wanted.shared,
     ];
     tx.rows(LIST, values)?.iter().map(read).collect()
 }
@@ -190,6 +205,30 @@ pub(crate) fn finish(
 
 pub(crate) fn give_up(tx: &mut Tx<'_>, id: ImageId, data: &str) -> Result<(), Error> {
     tx.execute(GIVE_UP, params![id, data]).map(|_| ())
+}
+
+/// Whether the image was in the one state and is now in the other.
+pub(crate) fn turn(
+    tx: &mut Tx<'_>,
+    id: ImageId,
+    from: Status,
+    to: Status,
+    now: i64,
+) -> Result<bool, Error> {
+    Ok(tx.execute(TURN, params![id, from.as_str(), to.as_str(), now])? > 0)
+}
+
+/// Says that what is counted of a project changes in this transaction.
+pub(crate) fn counted(tx: &mut Tx<'_>, owner: &str) -> Result<(), Error> {
+    tx.execute(COUNTED, params![owner]).map(|_| ())
+}
+
+pub(crate) fn number(tx: &mut Tx<'_>, owner: &str) -> Result<i64, Error> {
+    tx.row(NUMBER, params![owner])?.map_or(Ok(0), |row| row.int(0))
+}
+
+pub(crate) fn bytes(tx: &mut Tx<'_>, owner: &str) -> Result<i64, Error> {
+    tx.row(BYTES, params![owner])?.map_or(Ok(0), |row| row.int(0))
 }
 
 /// Image, file name and status of all images with a file.

@@ -1,11 +1,14 @@
-//! The table of the image service.
+//! The tables of the image service.
 
 use kilonova_store::Migration;
 
 /// The schema, step by step.
-pub const MIGRATIONS: &[Migration] = &[Migration {
-    name: "image-1-tables",
-    sql: "
+pub const MIGRATIONS: &[Migration] = &[
+    Migration { name: "image-1-tables", sql: TABLES },
+    Migration { name: "image-2-members", sql: MEMBERS },
+];
+
+const TABLES: &str = "
 CREATE TABLE images (
     id TEXT PRIMARY KEY, name TEXT, owner TEXT NOT NULL, status TEXT NOT NULL,
     visibility TEXT NOT NULL, disk_format TEXT, container_format TEXT,
@@ -16,5 +19,15 @@ CREATE TABLE images (
 CREATE INDEX images_name ON images (name);
 CREATE INDEX images_owner ON images (owner);
 CREATE INDEX images_order ON images (created_at, id);
-",
-}];
+";
+
+/// `image_owners` has a row for each project that ever had an image. Who adds to what is counted of a
+/// project changes it too, so that two who add at once meet there.
+const MEMBERS: &str = "
+CREATE TABLE image_members (
+    image_id TEXT NOT NULL REFERENCES images (id) ON DELETE CASCADE, member TEXT NOT NULL,
+    status TEXT NOT NULL, created_at BIGINT NOT NULL, updated_at BIGINT NOT NULL,
+    PRIMARY KEY (image_id, member));
+CREATE INDEX image_members_member ON image_members (member, status);
+CREATE TABLE image_owners (owner TEXT PRIMARY KEY, changes BIGINT NOT NULL);
+";

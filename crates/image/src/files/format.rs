@@ -21,6 +21,8 @@ const MAGICS: [(&str, u64, &[u8]); 7] = [
 const ISO: (u64, &[u8]) = (0x8001, b"CD001");
 /// In qcow2's incompatible features: the data is in another file.
 const EXTERNAL_DATA: u64 = 1 << 2;
+/// The incompatible features that are known: dirty, corrupt, external data, compression, extended L2.
+const KNOWN_FEATURES: u64 = (1 << 5) - 1;
 
 /// Checks the data and gives the size that a guest sees.
 pub(crate) fn inspect(file: &File, format: &str, size: i64) -> Result<i64, Error> {
@@ -76,6 +78,9 @@ fn qcow2(file: &File) -> Result<i64, Error> {
     }
     if version == 3 && long(72) & EXTERNAL_DATA != 0 {
         return wrong("keeps its data in another file; upload it flattened (qemu-img convert)");
+    }
+    if version == 3 && long(72) & !KNOWN_FEATURES != 0 {
+        return wrong("has features that are not known here; convert it (qemu-img convert)");
     }
     i64::try_from(long(24)).or_else(|_| wrong("has a broken header"))
 }

@@ -72,6 +72,7 @@ async fn data_that_is_not_what_its_format_says_is_refused() {
             ("qcow2", qcow2(2, 104, 0), "backing file"),
             ("qcow2", qcow2(3, 104, 0), "backing file"),
             ("qcow2", qcow2(3, 0, 4), "another file"),
+            ("qcow2", qcow2(3, 0, 1 << 5), "features"),
             ("raw", qcow2(3, 0, 0), "is qcow2, not raw"),
             ("raw", b"KDMV....".to_vec(), "is vmdk, not raw"),
             ("iso", b"no file system".to_vec(), "not an ISO"),

@@ -2,7 +2,10 @@
 
 mod changes;
 mod data;
+mod forms;
+mod limits;
 mod lists;
+mod members;
 mod shelf;
 mod slow;
 mod visibility;

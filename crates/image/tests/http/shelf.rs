@@ -73,6 +73,7 @@ impl Shelf {
             .method(method)
             .uri(format!("/image{path}"))
             .header("host", "cloud.example")
+            .header("accept", "application/json")
             .header("content-type", kind);
         if !who.is_empty() {
             request = request.header("x-auth-token", who);

@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::{HeaderValue, StatusCode, header};
-use kilonova_access::Caller;
+use kilonova_access::{Caller, Enforcer};
 use kilonova_ids::{ImageId, parse_uuid_like};
 use kilonova_store::Tx;
 use kilonova_wire::{Base, Context, Fault, JsonBody, Microversion, text};
@@ -36,7 +36,8 @@ pub(super) async fn create(
     with_leave(&body["server"], &context)?;
     let wish = Wish::read(&body, &context, version)?;
     named_host_is_there(&compute, &body["server"])?;
-    let request = compute.store.read(move |tx| wish.resolve(tx, &context)).await?;
+    let policy = compute.policy.clone();
+    let request = compute.store.read(move |tx| wish.resolve(tx, &policy, &context)).await?;
     let by_reservation = truth(&body["server"]["return_reservation_id"]);
     let reservation_id = request.spec.reservation_id.clone();
     let ids = boot::boot(&compute, request).await?;
@@ -184,12 +185,17 @@ impl Wish {
         })
     }
 
-    fn resolve(&self, tx: &mut Tx<'_>, context: &Context) -> Result<BootRequest, Error> {
+    fn resolve(
+        &self,
+        tx: &mut Tx<'_>,
+        policy: &Enforcer,
+        context: &Context,
+    ) -> Result<BootRequest, Error> {
         let mut request = self.request.clone();
         request.spec.flavor = resolve::flavor(tx, context, &self.flavor)?;
         if let Some(image) = self.image {
             request.spec.image_properties =
-                resolve::image(tx, context, image, &request.spec.flavor)?;
+                resolve::image(tx, policy, context, image, &request.spec.flavor)?;
             request.spec.config_drive |=
                 boot::machine::needs_config_drive(&request.spec.image_properties);
         }

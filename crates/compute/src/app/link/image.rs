@@ -1,9 +1,12 @@
-//! The bytes of an image for a node, piece by piece.
+//! The bytes of an image for a node, piece by piece: of images that its documents and orders name,
+//! and of no others. A host must not read what tenants keep elsewhere.
 
 use kilonova_ids::ImageId;
-use kilonova_node_api::{Chunk, Refusal};
+use kilonova_node_api::{Chunk, Desired, Domain, Order, Refusal, Task, Verb};
 
-use crate::Compute;
+use super::unavailable;
+use crate::db::documents;
+use crate::{Compute, Error as Failure};
 
 /// Bytes of one answer.
 const PIECE: usize = 4 * 1024 * 1024;
@@ -25,6 +28,23 @@ pub(super) async fn image(
     let Some(images) = &compute.images else {
         return Err(Refusal::Rejected("this control plane has no image service".into()));
     };
+    let name = host.to_owned();
+    let wanted = compute
+        .store
+        .read(move |tx| {
+            let told = documents::since(tx, &name, 0)?;
+            let named = told.documents.iter().any(|document| match &document.desired {
+                Desired::Present(domain) => needs(domain, image),
+                Desired::Absent => false,
+            });
+            Ok::<_, Failure>(named || told.orders.iter().any(|order| loads(order, image)))
+        })
+        .await
+        .map_err(unavailable)?;
+    if !wanted {
+        tracing::warn!(host, %image, "a host asks for an image that nothing on it needs");
+        return Err(Refusal::Rejected(format!("nothing on host {host} needs image {image}")));
+    }
     use kilonova_image::{Error, Piece};
     match images.read(image, offset, PIECE).await {
         Ok(Piece { size, format, hash, bytes }) => Ok(Chunk { size, format, sha512: hash, bytes }),
@@ -32,5 +52,25 @@ pub(super) async fn image(
             Err(Refusal::Rejected(error.to_string()))
         }
         Err(error) => Err(Refusal::Unavailable(error.to_string())),
+    }
+}
+
+/// Whether a guest is made from the image, in whatever way.
+fn needs(domain: &Domain, image: ImageId) -> bool {
+    let rescue = domain.rescue.as_ref();
+    let machines = [Some(&domain.machine), rescue.map(|rescue| &rescue.machine)];
+    let parts = machines.into_iter().flatten().flat_map(|m| [m.kernel, m.ramdisk]);
+    let disks = [domain.boot.image, rescue.and_then(|rescue| rescue.image)];
+    let sent = match domain.verb {
+        Some((_, Verb::Snapshot { image })) => Some(image),
+        Some((_, Verb::RebootSoft | Verb::RebootHard | Verb::CrashDump)) | None => None,
+    };
+    parts.chain(disks).chain([sent]).any(|named| named == Some(image))
+}
+
+fn loads(order: &Order, image: ImageId) -> bool {
+    match &order.task {
+        Task::Program { image: named, .. } => *named == image,
+        Task::Clean { .. } => false,
     }
 }

@@ -11,7 +11,7 @@ use super::begin::{self, Start};
 use super::course::Course;
 use super::{Scene, evacuate, undo};
 use crate::app::usage::{self, ProjectUsage};
-use crate::app::{aliases, boot, nics, states};
+use crate::app::{aliases, boot, nics, resolve, states};
 use crate::db::hosts;
 use crate::db::moves::{self, Kind};
 use crate::db::servers::{self, FlavorOf, Server, VmState};
@@ -99,6 +99,12 @@ fn may_grow(tx: &mut Tx<'_>, server: &Server, flavor: &FlavorOf) -> Result<(), E
             )
         };
         return Err(Fault::bad_request(words).into());
+    }
+    // A server without a disk of its own size may have come from an image of any size.
+    if let Some(image) = server.spec.image.filter(|_| old.disk == 0)
+        && let Some(image) = kilonova_image::find(tx, image)?
+    {
+        resolve::fits_disk(&image, flavor.disk)?;
     }
     let grown = ProjectUsage {
         instances: 0,

@@ -61,16 +61,20 @@ pub(super) fn reserve(
     picture: &Picture,
     now: i64,
 ) -> Result<ImageId, Error> {
-    if compute.images.is_none() {
+    let Some(images) = &compute.images else {
         let why = "This control plane has no image service, so no image can be made.";
         return Err(Fault::new(http::StatusCode::SERVICE_UNAVAILABLE, why).into());
-    }
+    };
     let base = match server.spec.image {
         Some(base) => kilonova_image::find(tx, base)?,
         None => None,
     };
     let owner =
         if context.project_id.is_empty() { &server.project_id } else { &context.project_id };
+    match images.room_for_one(tx, owner) {
+        Err(kilonova_image::Error::TooLarge(why)) => return Err(Fault::forbidden(why).into()),
+        room => room?,
+    }
     let mut image = ImageRecord::new(ImageId::new_v4(), owner.clone(), now);
     image.name = Some(picture.name.clone());
     image.visibility = Visibility::Private;

@@ -187,6 +187,17 @@ impl Cloud {
         properties: &[(&str, &str)],
         bytes: Vec<u8>,
     ) -> ImageId {
+        self.image_as(name, "raw", properties, bytes).await
+    }
+
+    /// [`Cloud::image_with`] of this format.
+    pub async fn image_as(
+        &self,
+        name: &str,
+        format: &str,
+        properties: &[(&str, &str)],
+        bytes: Vec<u8>,
+    ) -> ImageId {
         let id = ImageId::new_v4();
         let mut image = ImageRecord::new(id, "admin".into(), now_micros());
         image.name = Some(name.into());
@@ -198,7 +209,7 @@ impl Cloud {
         image.properties = properties.collect();
         let reserved = self.store.write(move |tx| kilonova_image::reserve(tx, &image));
         reserved.await.expect("an image is added");
-        let kept = self.images().await.keep(id, "raw", "tests", || Body::from(bytes)).await;
+        let kept = self.images().await.keep(id, format, "tests", || Body::from(bytes)).await;
         kept.expect("its bytes are taken");
         id
     }

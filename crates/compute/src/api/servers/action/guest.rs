@@ -74,8 +74,8 @@ fn image(
 ) -> Result<Option<ImageId>, Error> {
     let Some(named) = named else { return Ok(server.spec.image) };
     let id = parse_uuid_like::<ImageId>(named);
-    let found = id.map(|id| kilonova_image::find(tx, id)).transpose()?.flatten();
-    match found.filter(|image| image.visible_to(context) && image.status == "active") {
+    let found = id.map(|id| kilonova_image::visible(tx, context, id)).transpose()?.flatten();
+    match found.filter(|image| image.status == "active") {
         Some(image) => Ok(Some(image.id)),
         None => Err(Fault::bad_request(format!(
             "Requested rescue image '{}' is not supported",

@@ -171,7 +171,8 @@ fn renew(
     let text = |key: &str| fields[key].as_str().map(str::to_owned);
     if let Some(image) = wanted.image {
         let flavor = server.spec.flavor.clone();
-        server.spec.image_properties = resolve::image(tx, &asked.context, image, &flavor)?;
+        server.spec.image_properties =
+            resolve::image(tx, &asked.compute.policy, &asked.context, image, &flavor)?;
         server.spec.image = Some(image);
         server.spec.config_drive |=
             boot::machine::needs_config_drive(&server.spec.image_properties);

@@ -1,0 +1,32 @@
+//! Deactivating an image and the reverse.
+
+use axum::extract::{Path, State};
+use kilonova_access::{Routes, post};
+use kilonova_wire::Context;
+
+use super::{Answer, id_of, no_content};
+use crate::{Images, Status};
+
+pub(super) fn routes() -> Routes<Images> {
+    Routes::new()
+        .route("/v2/images/{id}/actions/deactivate", [post("deactivate", deactivate)])
+        .route("/v2/images/{id}/actions/reactivate", [post("reactivate", reactivate)])
+}
+
+async fn deactivate(
+    State(images): State<Images>,
+    context: Context,
+    Path(id): Path<String>,
+) -> Answer {
+    images.turn(&context, id_of(&id)?, "deactivate", Status::Deactivated).await?;
+    no_content()
+}
+
+async fn reactivate(
+    State(images): State<Images>,
+    context: Context,
+    Path(id): Path<String>,
+) -> Answer {
+    images.turn(&context, id_of(&id)?, "reactivate", Status::Active).await?;
+    no_content()
+}

@@ -1,0 +1,66 @@
+//! With which projects an image is shared.
+
+use kilonova_ids::ImageId;
+use kilonova_store::{Error, Row, Tx, params, statements};
+
+use crate::record::{Acceptance, Member};
+
+statements! {
+    /// A new member.
+    INSERT = "INSERT INTO image_members (image_id, member, status, created_at, updated_at)
+        VALUES (?1, ?2, ?3, ?4, ?4)";
+    /// One.
+    ONE = "SELECT member, status, created_at, updated_at FROM image_members
+        WHERE image_id = ?1 AND member = ?2";
+    /// Those of an image.
+    OF_IMAGE = "SELECT member, status, created_at, updated_at FROM image_members
+        WHERE image_id = ?1 ORDER BY created_at, member";
+    /// How many an image has.
+    COUNT = "SELECT COUNT(*) FROM image_members WHERE image_id = ?1";
+    /// What it says of the image.
+    ANSWER = "UPDATE image_members SET status = ?3, updated_at = ?4
+        WHERE image_id = ?1 AND member = ?2";
+    /// No longer one.
+    DELETE = "DELETE FROM image_members WHERE image_id = ?1 AND member = ?2";
+}
+
+fn read(row: &Row) -> Result<Member, Error> {
+    Ok(Member {
+        project: row.string(0)?,
+        status: Acceptance::parse(row.text(1)?)
+            .ok_or_else(|| Error::Shape("image_members: status".into()))?,
+        created_at: row.int(2)?,
+        updated_at: row.int(3)?,
+    })
+}
+
+pub(crate) fn insert(tx: &mut Tx<'_>, image: ImageId, member: &Member) -> Result<(), Error> {
+    let values = params![image, &member.project, member.status.as_str(), member.created_at];
+    tx.execute(INSERT, values).map(|_| ())
+}
+
+pub(crate) fn one(tx: &mut Tx<'_>, image: ImageId, project: &str) -> Result<Option<Member>, Error> {
+    tx.row(ONE, params![image, project])?.as_ref().map(read).transpose()
+}
+
+pub(crate) fn of_image(tx: &mut Tx<'_>, image: ImageId) -> Result<Vec<Member>, Error> {
+    tx.rows(OF_IMAGE, params![image])?.iter().map(read).collect()
+}
+
+pub(crate) fn count(tx: &mut Tx<'_>, image: ImageId) -> Result<i64, Error> {
+    tx.row(COUNT, params![image])?.map_or(Ok(0), |row| row.int(0))
+}
+
+pub(crate) fn answer(
+    tx: &mut Tx<'_>,
+    image: ImageId,
+    project: &str,
+    status: Acceptance,
+    now: i64,
+) -> Result<bool, Error> {
+    Ok(tx.execute(ANSWER, params![image, project, status.as_str(), now])? > 0)
+}
+
+pub(crate) fn delete(tx: &mut Tx<'_>, image: ImageId, project: &str) -> Result<bool, Error> {
+    Ok(tx.execute(DELETE, params![image, project])? > 0)
+}
