@@ -71,3 +71,18 @@ fn a_good_image_is_taken_once_and_as_octets() {
         assert_eq!(cloud.admin.get(&path).body, qcow2(3, (0, 0), 10 * MIB, 0));
     }
 }
+
+#[test]
+fn an_image_without_a_name_is_not_the_collection() {
+    for cloud in Cloud::all() {
+        let image = cloud.image("here");
+        for path in ["/image/v2/images/", "/image/v2/schemas/"] {
+            cloud.admin.get(path).refused(404);
+        }
+        cloud.admin.delete("/image/v2/images/").refused(404);
+        for path in ["/image/", "/image/v2/", "/image"] {
+            cloud.nobody().get(path).ok(300);
+        }
+        cloud.admin.get(&format!("/image/v2/images/{image}")).ok(200);
+    }
+}
