@@ -16,6 +16,7 @@ mod role_assignments;
 mod roles;
 mod rules;
 mod services;
+mod tags;
 mod token_view;
 mod tokens;
 mod trusts;
@@ -47,6 +48,7 @@ fn table() -> Routes<Identity> {
         .merge(regions::routes())
         .merge(domains::routes())
         .merge(projects::routes())
+        .merge(tags::routes())
         .merge(users::routes())
         .merge(groups::routes())
         .merge(roles::routes())

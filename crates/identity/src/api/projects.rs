@@ -67,8 +67,22 @@ async fn list(
     } else {
         identity.projects(filter.name, filter.enabled, None).await?
     };
-    let items = found.iter().map(|project| view(project, &base)).collect();
+    let items = found
+        .iter()
+        .filter(|project| tagged(&query, &project.tags))
+        .map(|project| view(project, &base))
+        .collect();
     listing(&base, "/v3/projects", "projects", items)
+}
+
+/// Whether tags fit the filters about tags: lists with commas, all or any of them, or not.
+fn tagged(query: &Query, tags: &[String]) -> bool {
+    let has = |tag: &str| tags.iter().any(|have| have == tag);
+    let list = |key: &str| query.get(key).map(|list| list.split(',').collect::<Vec<_>>());
+    list("tags").is_none_or(|all| all.into_iter().all(has))
+        && list("tags-any").is_none_or(|any| any.into_iter().any(has))
+        && list("not-tags").is_none_or(|all| !all.into_iter().all(has))
+        && list("not-tags-any").is_none_or(|any| !any.into_iter().any(has))
 }
 
 async fn own(State(identity): State<Identity>, caller: Caller, base: Base) -> Answer {

@@ -150,6 +150,9 @@ impl Identity {
             _ if locked => Some("the account is locked after too many failures"),
             _ => None,
         };
+        if locked {
+            tracing::warn!(user = user.id, %peer, "a login of an account that is locked");
+        }
         let (Some(stored), None) = (stored, why) else {
             self.inner.hasher.refuse().await?;
             return Err(Error::Unauthorized(why.unwrap_or("the user cannot log in")));

@@ -71,6 +71,24 @@ impl Identity {
         .await
     }
 
+    /// Changes the tags, which stay a list of fit and different ones.
+    pub(crate) async fn change_tags<F>(&self, id: &str, change: F) -> Result<Project, Error>
+    where
+        F: Fn(&mut Value) + Send + 'static,
+    {
+        let id = id.to_owned();
+        self.change(move |tx| {
+            let mut project =
+                projects::by_id(tx, &id)?.ok_or_else(|| Error::NotFound("project", id.clone()))?;
+            let mut tags = Value::from(project.tags.clone());
+            change(&mut tags);
+            project.tags = read_tags(&tags)?;
+            projects::update(tx, &project)?;
+            Ok(project)
+        })
+        .await
+    }
+
     pub(crate) async fn delete_project(&self, id: &str) -> Result<(), Error> {
         let id = id.to_owned();
         self.change(move |tx| {

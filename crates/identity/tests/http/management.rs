@@ -260,3 +260,42 @@ async fn default_roles_are_safe_from_accidents_and_no_two_roles_differ_only_by_c
         assert_eq!(cloud.as_user(&admin, "DELETE", &path, Value::Null).await.status, 204);
     }
 }
+
+#[tokio::test]
+async fn projects_have_tags_and_are_found_by_them() {
+    for cloud in clouds().await {
+        let (project, _, _) = cloud.demo().await;
+        let admin = cloud.admin().await;
+        let tags = format!("/v3/projects/{project}/tags");
+        let one = |tag: &str| format!("{tags}/{tag}");
+        let ask = async |method: &str, path: &str, body: Value| {
+            cloud.as_user(&admin, method, path, body).await
+        };
+        assert_eq!(ask("PUT", &one("a"), Value::Null).await.status, 201);
+        assert_eq!(ask("PUT", &one("a"), Value::Null).await.status, 201);
+        assert_eq!(ask("HEAD", &one("a"), Value::Null).await.status, 204);
+        assert_eq!(ask("HEAD", &one("b"), Value::Null).await.status, 404);
+        let put = ask("PUT", &tags, json!({"tags": ["b", "c"]})).await;
+        assert_eq!((put.status.as_u16(), &put.body["tags"]), (200, &json!(["b", "c"])));
+        assert_eq!(ask("PUT", &tags, json!({"tags": ["b", "b"]})).await.status, 400);
+        assert_eq!(ask("PUT", &tags, json!({})).await.status, 400);
+        assert_eq!(ask("PUT", &one(&"x".repeat(256)), Value::Null).await.status, 400);
+        for (query, count) in [
+            ("tags=b,c", 1),
+            ("tags=b,d", 0),
+            ("tags-any=b,d", 1),
+            ("not-tags=b,d&name=demo", 1),
+            ("not-tags-any=b,d&name=demo", 0),
+        ] {
+            let found = ask("GET", &format!("/v3/projects?{query}"), Value::Null).await;
+            assert_eq!(found.body["projects"].as_array().unwrap().len(), count, "{query}");
+        }
+        let demo = cloud.token("demo", "demo", "demo").await;
+        assert_eq!(cloud.as_user(&demo, "GET", &tags, Value::Null).await.status, 200);
+        assert_eq!(cloud.as_user(&demo, "DELETE", &tags, Value::Null).await.status, 403);
+        assert_eq!(ask("DELETE", &one("b"), Value::Null).await.status, 204);
+        assert_eq!(ask("DELETE", &one("b"), Value::Null).await.status, 404);
+        assert_eq!(ask("DELETE", &tags, Value::Null).await.status, 204);
+        assert_eq!(ask("GET", &tags, Value::Null).await.body["tags"], json!([]));
+    }
+}

@@ -1,0 +1,135 @@
+//! Tags of projects.
+
+use axum::extract::{Path, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::IntoResponse;
+use kilonova_access::{Caller, Guard, Routes, delete, get, put};
+use kilonova_wire::{Base, JsonBody};
+use serde_json::{Value, json};
+
+use super::{Answer, id_of, may, no_content, ok};
+use crate::{Error, Identity};
+
+pub(super) fn routes() -> Routes<Identity> {
+    let rule = |rules| Guard::Object(rules);
+    Routes::new()
+        .route(
+            "/v3/projects/{id}/tags",
+            [
+                get(rule(&["identity:list_project_tags"]), list),
+                put(rule(&["identity:update_project_tags"]), replace),
+                delete(rule(&["identity:delete_project_tags"]), clear),
+            ],
+        )
+        .route(
+            "/v3/projects/{id}/tags/{tag}",
+            [
+                get(rule(&["identity:get_project_tag"]), has),
+                put(rule(&["identity:create_project_tag"]), add),
+                delete(rule(&["identity:delete_project_tag"]), remove),
+            ],
+        )
+}
+
+fn view(tags: &[String], id: &str, base: &Base) -> Value {
+    json!({"tags": tags, "links": {"self": format!("{}/v3/projects/{id}/tags", base.0)}})
+}
+
+/// The tags, for those whom the rule lets see or change them.
+async fn tags(
+    identity: &Identity,
+    caller: &Caller,
+    rule: &str,
+    id: &str,
+) -> Result<Vec<String>, kilonova_wire::Fault> {
+    may(caller, rule, &[("target.project.id", id)])?;
+    id_of("project", id)?;
+    Ok(identity.project(id).await?.tags)
+}
+
+async fn list(
+    State(identity): State<Identity>,
+    caller: Caller,
+    base: Base,
+    Path(id): Path<String>,
+) -> Answer {
+    let tags = tags(&identity, &caller, "identity:list_project_tags", &id).await?;
+    ok(view(&tags, &id, &base))
+}
+
+async fn replace(
+    State(identity): State<Identity>,
+    caller: Caller,
+    base: Base,
+    Path(id): Path<String>,
+    JsonBody(body): JsonBody,
+) -> Answer {
+    tags(&identity, &caller, "identity:update_project_tags", &id).await?;
+    let project = identity.change_tags(&id, move |tags| *tags = body["tags"].clone()).await?;
+    ok(view(&project.tags, &id, &base))
+}
+
+async fn clear(State(identity): State<Identity>, caller: Caller, Path(id): Path<String>) -> Answer {
+    tags(&identity, &caller, "identity:delete_project_tags", &id).await?;
+    identity.change_tags(&id, |tags| *tags = json!([])).await?;
+    no_content()
+}
+
+fn missing(tag: &str) -> kilonova_wire::Fault {
+    Error::NotFound("project tag", tag.escape_debug().to_string()).into()
+}
+
+async fn has(
+    State(identity): State<Identity>,
+    caller: Caller,
+    Path((id, tag)): Path<(String, String)>,
+) -> Answer {
+    match tags(&identity, &caller, "identity:get_project_tag", &id).await?.contains(&tag) {
+        true => no_content(),
+        false => Err(missing(&tag)),
+    }
+}
+
+async fn add(
+    State(identity): State<Identity>,
+    caller: Caller,
+    base: Base,
+    Path((id, tag)): Path<(String, String)>,
+) -> Answer {
+    tags(&identity, &caller, "identity:create_project_tag", &id).await?;
+    let new = tag.clone();
+    identity
+        .change_tags(&id, move |tags| {
+            if let Value::Array(tags) = tags
+                && !tags.iter().any(|have| *have == new)
+            {
+                tags.push(json!(new));
+            }
+        })
+        .await?;
+    let mut answer = StatusCode::CREATED.into_response();
+    let place = format!("{}/v3/projects/{id}/tags/{tag}", base.0);
+    if let Ok(place) = HeaderValue::try_from(place) {
+        answer.headers_mut().insert(header::LOCATION, place);
+    }
+    Ok(answer)
+}
+
+async fn remove(
+    State(identity): State<Identity>,
+    caller: Caller,
+    Path((id, tag)): Path<(String, String)>,
+) -> Answer {
+    let before = tags(&identity, &caller, "identity:delete_project_tag", &id).await?;
+    if !before.contains(&tag) {
+        return Err(missing(&tag));
+    }
+    identity
+        .change_tags(&id, move |tags| {
+            if let Value::Array(tags) = tags {
+                tags.retain(|have| *have != tag);
+            }
+        })
+        .await?;
+    no_content()
+}
