@@ -10,6 +10,7 @@ with exit code 1 at the first thing that is not as it should be.
 
 import json
 import os
+import pty
 import subprocess
 import sys
 
@@ -33,8 +34,14 @@ class Glance:
         with self.lane.clients.lock:
             self.lane.clients.commands += 1
         self.lane.say(f"$ glance {' '.join(arguments)}")
-        done = subprocess.run([self.program, *arguments], env=self.env, stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True, timeout=120, check=False)
+        # Anything but a terminal would be taken for the data of an image.
+        terminal, stdin = pty.openpty()
+        try:
+            done = subprocess.run([self.program, *arguments], env=self.env, stdin=stdin,
+                                  capture_output=True, text=True, timeout=120, check=False)
+        finally:
+            os.close(terminal)
+            os.close(stdin)
         return done.returncode, done.stdout + done.stderr
 
     def well(self, *arguments, says=""):
