@@ -109,7 +109,7 @@ statements! {
         WHERE internal = 0 AND state = 'Bound' AND id > ?1 AND updated_at < ?2
           AND (asked_at IS NULL OR asked_at < ?3) ORDER BY id LIMIT ?4";
     /// Somebody asks about an instance now, unless somebody else has done so lately.
-    ASK = "UPDATE arqs SET asked_at = ?2 WHERE server_id = ?1 AND internal = 0 AND state = 'Bound'
+    ASK = "UPDATE arqs SET asked_at = ?2 WHERE server_id = ?1 AND internal = 0
         AND (asked_at IS NULL OR asked_at < ?3)";
     /// Unbound requests that nobody has touched since a moment.
     EXPIRE = "DELETE FROM arqs WHERE state IN ('Initial', 'Unbound', 'BindFailed') AND internal = 0

@@ -77,6 +77,7 @@ pub const WALKS: &[(&str, &[(&str, &str)])] = &[
     (
         "counts and times of everything, which operators ask for; in a read",
         &[
+            ("accelerator::db::handles::AWAITED", "attach_handles"),
             ("accelerator::ledger::census::DEVICES", "devices"),
             ("accelerator::ledger::census::HANDLES", "attach_handles"),
             ("accelerator::ledger::census::OUTBOX", "nova_events"),
@@ -92,6 +93,7 @@ pub const WALKS: &[(&str, &[(&str, &str)])] = &[
     (
         "the index has only what is under way, or waits",
         &[
+            ("accelerator::db::arqs::EXPIRE", "arqs"),
             ("accelerator::db::parked::IDLE", "attach_handles"),
             ("flow::statements::OPEN_BY_KIND", "operations"),
             ("flow::statements::OPEN_SINCE", "operations"),
