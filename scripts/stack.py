@@ -207,6 +207,9 @@ class Api:
             self.close()
             raise Gone(str(error)) from error
         got = {name.lower(): value for name, value in answer.getheaders()}
+        if answer.status in (502, 503, 504) and "x-openstack-request-id" not in got:
+            self.close()
+            raise Gone(f"the proxy has lost the server: {answer.status}")
         text = data.decode("utf-8", "replace")
         if got.get("content-type", "").startswith("application/json") and text:
             return answer.status, got, json.loads(text)
