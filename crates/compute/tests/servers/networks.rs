@@ -71,7 +71,8 @@ async fn a_port_is_made_with_the_server_and_goes_with_it() {
         let shown = &list["interfaceAttachments"][0];
         assert_eq!((&shown["port_id"], &shown["tag"]), (&port["id"], &json!("nic")));
         let port_path = format!("DELETE /ports/{}", port["id"].as_str().expect("an id"));
-        up.neutron(ANN, &port_path, None).await.refused(409, "in use by server");
+        up.neutron(ANN, &port_path, None).await.refused(403, "delete_port");
+        up.neutron("admin", &port_path, None).await.refused(409, "in use by server");
         up.neutron(ANN, &format!("DELETE /networks/{net}"), None).await.refused(409, "ports");
         cloud.sound(&up, "connected").await;
         up.delete(&id).await;
@@ -99,13 +100,13 @@ async fn a_port_that_was_there_stays() {
         for (key, value) in [("device_id", json!("")), ("mac_address", json!("fa:16:3e:00:00:01"))]
         {
             let body = json!({"port": {key: value}});
-            up.neutron(ANN, &format!("PUT /ports/{port}"), Some(body)).await.refused(409, key);
+            up.neutron("admin", &format!("PUT /ports/{port}"), Some(body)).await.refused(409, key);
         }
         cloud.sound(&up, "bound").await;
         up.delete(&id).await;
         up.goes(&id).await;
         let free = up.port_now(&port).await;
-        assert_eq!(free["device_id"], "");
+        assert_eq!((&free["device_id"], &free["device_owner"]), (&json!(""), &json!("")));
         assert_eq!(free["binding:vif_type"], "unbound");
         assert_eq!(free["fixed_ips"][0]["ip_address"], "10.0.0.77");
         cloud.sweep(&up, "kept").await;

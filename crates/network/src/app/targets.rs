@@ -43,9 +43,11 @@ pub(crate) fn port<'a>(project: &'a str, owner: &'a str, network: &'a Network) -
     fields
 }
 
-/// A port as it is.
+/// A port as it is. One that was a server's, and is no device's now, is nobody's.
 pub(crate) fn of_port<'a>(one: &'a Port, network: &'a Network) -> Fields<'a> {
-    port(&one.record.project, one.record.text("device_owner"), network)
+    let owner = one.record.text("device_owner");
+    let left = one.device_id.is_empty() && owner.starts_with("compute:");
+    port(&one.record.project, if left { "" } else { owner }, network)
 }
 
 /// A security group of a project, or a rule in it.

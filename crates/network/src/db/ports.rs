@@ -8,7 +8,7 @@ use kilonova_store::{Error, Row, Tx, params, statements};
 
 use super::{changes, record, text};
 use crate::address::{self, Range};
-use crate::record::Record;
+use crate::record::{Body, Record};
 
 /// A port with its addresses.
 #[derive(Debug, Clone)]
@@ -27,6 +27,18 @@ pub(crate) struct Port {
     /// What the guest is told of it.
     pub tag: Option<String>,
     pub addresses: Vec<(SubnetId, IpAddr)>,
+}
+
+impl Port {
+    /// It is no server's any more, and says so: whose device a port is decides who may delete it.
+    pub fn leave(&mut self, now: i64) {
+        self.device_id.clear();
+        self.host.clear();
+        (self.server, self.arq, self.pci_slot, self.tag) = (None, None, None, None);
+        let mut body = Body::new();
+        body.insert("device_owner".into(), "".into());
+        self.record.change(body, now);
+    }
 }
 
 /// Which ports a list is of; all must hold.
@@ -100,9 +112,6 @@ statements! {
         (SELECT id FROM ports WHERE made_for = ?1)";
     /// Ports that were made for a server go with it.
     DELETE_OF_SERVER = "DELETE FROM ports WHERE made_for = ?1";
-    /// Others stay, without it.
-    LEAVE_SERVER = "UPDATE ports SET server_id = NULL, device_id = '', host = '', arq_id = NULL,
-        pci_slot = NULL, tag = NULL, revision = revision + 1, updated_at = ?2 WHERE server_id = ?1";
     /// How many a project has.
     COUNT = "SELECT COUNT(*) FROM ports WHERE project_id = ?1";
 }
@@ -266,5 +275,9 @@ pub(crate) fn leave_server(tx: &mut Tx<'_>, server: ServerId, now: i64) -> Resul
     changes::note_server(tx, server)?;
     tx.execute(FREE_OF_SERVER, params![server])?;
     tx.execute(DELETE_OF_SERVER, params![server])?;
-    tx.execute(LEAVE_SERVER, params![server, now]).map(|_| ())
+    for mut port in of_server(tx, server)? {
+        port.leave(now);
+        update(tx, &port)?;
+    }
+    Ok(())
 }

@@ -151,11 +151,6 @@ pub fn detach(tx: &mut Tx<'_>, server: ServerId, id: PortId, now: i64) -> Result
     if port.made_for.is_some() {
         return Ok(rows::delete(tx, id)?);
     }
-    port.device_id.clear();
-    port.host.clear();
-    (port.server, port.arq, port.pci_slot, port.tag) = (None, None, None, None);
-    let mut body = Body::new();
-    set(&mut body, "device_owner", json!(""));
-    port.record.change(body, now);
+    port.leave(now);
     Ok(rows::update(tx, &port)?)
 }
