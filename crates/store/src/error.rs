@@ -23,6 +23,13 @@ pub enum Error {
     /// The database wants the transaction run again; the store does so by itself.
     #[error("transaction has to be run again: {0}")]
     Retry(String),
+    /// The disk of the database is full. Nothing of the transaction is kept.
+    #[error("the database has no space left: {0}")]
+    Full(String),
+    /// The database cannot be asked now: it is away, has no connection to spare, or has too much to
+    /// do. Nothing of the transaction is kept, and the same request may work later.
+    #[error("the database is not available: {0}")]
+    Unavailable(String),
     /// A row has another shape than the caller expects: a bug, not an input.
     #[error("unexpected row: {0}")]
     Shape(String),
@@ -34,9 +41,47 @@ pub enum Error {
     Dead,
 }
 
+/// What a failure asks of whoever is to answer for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trouble {
+    /// Somebody has to make room on the disk.
+    Full,
+    /// The same request may work in a while.
+    Passing,
+    /// A bug, or a database that has to be repaired.
+    Lasting,
+}
+
+impl Error {
+    /// What is to be said of it to the outside.
+    pub fn trouble(&self) -> Trouble {
+        match self {
+            Self::Full(_) => Trouble::Full,
+            Self::Unavailable(_) | Self::Retry(_) => Trouble::Passing,
+            Self::Open(_)
+            | Self::Migration { .. }
+            | Self::Unique(_)
+            | Self::Reference(_)
+            | Self::Shape(_)
+            | Self::Other(_)
+            | Self::Dead => Trouble::Lasting,
+        }
+    }
+
+    /// The same failure, for another transaction that shares its fate.
+    pub(crate) fn again(&self) -> Self {
+        match self {
+            Self::Full(text) => Self::Full(text.clone()),
+            Self::Unavailable(text) => Self::Unavailable(text.clone()),
+            Self::Retry(text) => Self::Retry(text.clone()),
+            other => Self::Other(other.to_string()),
+        }
+    }
+}
+
 impl From<rusqlite::Error> for Error {
     fn from(error: rusqlite::Error) -> Self {
-        use rusqlite::ffi;
+        use rusqlite::{ErrorCode, ffi};
         if let rusqlite::Error::SqliteFailure(code, _) = &error {
             match code.extended_code {
                 ffi::SQLITE_CONSTRAINT_UNIQUE | ffi::SQLITE_CONSTRAINT_PRIMARYKEY => {
@@ -47,11 +92,13 @@ impl From<rusqlite::Error> for Error {
                 }
                 _ => {}
             }
-            if matches!(
-                code.code,
-                rusqlite::ErrorCode::DatabaseBusy | rusqlite::ErrorCode::DatabaseLocked
-            ) {
-                return Self::Retry(error.to_string());
+            match code.code {
+                ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => {
+                    return Self::Retry(error.to_string());
+                }
+                ErrorCode::DiskFull => return Self::Full(error.to_string()),
+                ErrorCode::OutOfMemory => return Self::Unavailable(error.to_string()),
+                _ => {}
             }
         }
         Self::Other(error.to_string())
@@ -71,7 +118,24 @@ impl From<tokio_postgres::Error> for Error {
             Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED) => {
                 Self::Retry(text)
             }
+            Some(&SqlState::DISK_FULL) => Self::Full(text),
+            Some(
+                &SqlState::TOO_MANY_CONNECTIONS
+                | &SqlState::OUT_OF_MEMORY
+                | &SqlState::ADMIN_SHUTDOWN
+                | &SqlState::CRASH_SHUTDOWN
+                | &SqlState::CANNOT_CONNECT_NOW
+                | &SqlState::READ_ONLY_SQL_TRANSACTION
+                | &SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
+            ) => Self::Unavailable(text),
+            // No answer of the server's at all: the connection is gone.
+            None if error.is_closed() || is_io(&error) => Self::Unavailable(text),
             _ => Self::Other(text),
         }
     }
+}
+
+fn is_io(error: &tokio_postgres::Error) -> bool {
+    use std::error::Error as _;
+    error.source().is_some_and(|source| source.is::<std::io::Error>())
 }

@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use postgres::Lane;
 
-pub use error::Error;
+pub use error::{Error, Trouble};
 pub use migrate::Migration;
 pub use tx::Tx;
 pub use url::DatabaseUrl;
@@ -163,7 +163,7 @@ impl Store {
         let guarded = move |tx: &mut Tx<'_>| {
             step.before()?;
             let value = work(tx);
-            meter.add(tx);
+            meter.add(tx, true);
             let value = value?;
             step.commit()?;
             Ok(value)
@@ -193,7 +193,7 @@ impl Store {
         let meter = self.meter.clone();
         let metered = move |tx: &mut Tx<'_>| {
             let value = work(tx);
-            meter.add(tx);
+            meter.add(tx, false);
             value
         };
         match &*self.backend {

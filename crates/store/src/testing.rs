@@ -5,7 +5,7 @@
 //! was told). From then on every use of the store fails, as it would for a dead process. The plan
 //! counts across all clones of a store, so the n-th write of a whole scenario can be named.
 //!
-//! A [`Meter`] counts statements, for tests and metrics of what an operation costs.
+//! A [`Meter`] counts statements and their work, for tests and metrics of what an operation costs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +15,14 @@ use crate::{Error, Tx};
 /// Counts the statements of a store's transactions; the default does not. Work that the database
 /// asked to repeat counts each time.
 #[derive(Debug, Clone, Default)]
-pub struct Meter(Option<Arc<AtomicU64>>);
+pub struct Meter(Option<Arc<Counts>>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    statements: AtomicU64,
+    read_work: AtomicU64,
+    write_work: AtomicU64,
+}
 
 impl Meter {
     /// One that counts, from 0.
@@ -25,17 +32,28 @@ impl Meter {
 
     /// Statements since the last call.
     pub fn take(&self) -> u64 {
-        self.0.as_ref().map_or(0, |count| count.swap(0, Ordering::SeqCst))
+        self.0.as_ref().map_or(0, |counts| counts.statements.swap(0, Ordering::SeqCst))
     }
 
     /// Statements since the last [`Meter::take`], which go on being counted.
     pub fn count(&self) -> u64 {
-        self.0.as_ref().map_or(0, |count| count.load(Ordering::SeqCst))
+        self.0.as_ref().map_or(0, |counts| counts.statements.load(Ordering::SeqCst))
     }
 
-    pub(crate) fn add(&self, tx: &Tx<'_>) {
-        if let Some(count) = &self.0 {
-            count.fetch_add(tx.statements, Ordering::SeqCst);
+    /// SQLite's instructions since the last call, in reads and in writes; a row looked at costs a few
+    /// of them. PostgreSQL does not say.
+    pub fn take_work(&self) -> (u64, u64) {
+        self.0.as_ref().map_or((0, 0), |counts| {
+            let take = |work: &AtomicU64| work.swap(0, Ordering::SeqCst);
+            (take(&counts.read_work), take(&counts.write_work))
+        })
+    }
+
+    pub(crate) fn add(&self, tx: &Tx<'_>, is_write: bool) {
+        if let Some(counts) = &self.0 {
+            counts.statements.fetch_add(tx.statements, Ordering::SeqCst);
+            let work = if is_write { &counts.write_work } else { &counts.read_work };
+            work.fetch_add(tx.work, Ordering::SeqCst);
         }
     }
 }

@@ -16,8 +16,13 @@ pub struct Tx<'a> {
     /// Where it met another transaction, if it did.
     pub(crate) met: Option<Lane>,
     pub(crate) hooks: Vec<Hook>,
+    /// Set when the database has rolled the whole transaction back by itself: nothing that is run
+    /// now would be undone with the rest.
+    pub(crate) lost: Option<Error>,
     /// Statements run so far.
     pub(crate) statements: u64,
+    /// Instructions that they took, on SQLite.
+    pub(crate) work: u64,
 }
 
 enum Inner<'a> {
@@ -35,12 +40,28 @@ impl<'a> Tx<'a> {
     }
 
     fn over(inner: Inner<'a>) -> Self {
-        Self { inner, retry: false, doubt: false, met: None, hooks: Vec::new(), statements: 0 }
+        let (retry, doubt, met, lost, hooks, statements, work) = Default::default();
+        Self { inner, retry, doubt, met, lost, hooks, statements, work }
+    }
+
+    /// Refuses to go on in a transaction that is gone.
+    fn alive(&self) -> Result<(), Error> {
+        self.lost.as_ref().map_or(Ok(()), |lost| Err(lost.again()))
+    }
+
+    /// Notes whether a failure took the transaction with it. Reads have one as well.
+    fn lose<T>(&mut self, answer: &Result<T, Error>) {
+        if let (Err(error), Inner::Sqlite(connection)) = (answer, &self.inner)
+            && connection.is_autocommit()
+        {
+            self.lost = Some(error.again());
+        }
     }
 
     /// Statements that write a row have its key as their first parameter.
     fn note<T>(&mut self, params: &[Value], answer: Result<T, Error>) -> Result<T, Error> {
         self.statements += 1;
+        self.lose(&answer);
         self.doubt |= matches!(answer, Err(Error::Unique(_) | Error::Reference(_)));
         if matches!(answer, Err(Error::Retry(_))) {
             self.retry = true;
@@ -58,8 +79,9 @@ impl<'a> Tx<'a> {
     /// [`Error::Unique`] and [`Error::Reference`] for the keys, otherwise [`Error::Other`]. On
     /// PostgreSQL the transaction is then over: return the error.
     pub fn execute(&mut self, sql: &str, params: &[Value]) -> Result<u64, Error> {
+        self.alive()?;
         let answer = match &self.inner {
-            Inner::Sqlite(connection) => sqlite::execute(connection, sql, params),
+            Inner::Sqlite(connection) => sqlite::execute(connection, sql, params, &mut self.work),
             Inner::Postgres(session) => session.execute(sql, params),
         };
         self.note(params, answer)
@@ -70,8 +92,9 @@ impl<'a> Tx<'a> {
     /// # Errors
     /// As [`Tx::execute`].
     pub fn rows(&mut self, sql: &str, params: &[Value]) -> Result<Vec<Row>, Error> {
+        self.alive()?;
         let answer = match &self.inner {
-            Inner::Sqlite(connection) => sqlite::rows(connection, sql, params),
+            Inner::Sqlite(connection) => sqlite::rows(connection, sql, params, &mut self.work),
             Inner::Postgres(session) => session.rows(sql, params),
         };
         self.note(params, answer)
@@ -99,7 +122,7 @@ impl<'a> Tx<'a> {
         let answer = work(self);
         if answer.is_ok() {
             self.batch("RELEASE SAVEPOINT attempt")?;
-        } else if !self.retry {
+        } else if !self.retry && self.lost.is_none() {
             self.hooks.truncate(hooks);
             self.batch("ROLLBACK TO SAVEPOINT attempt")?;
             self.batch("RELEASE SAVEPOINT attempt")?;
@@ -127,9 +150,12 @@ impl<'a> Tx<'a> {
     }
 
     pub(crate) fn batch(&mut self, sql: &str) -> Result<(), Error> {
-        match &self.inner {
-            Inner::Sqlite(connection) => Ok(connection.execute_batch(sql)?),
+        self.alive()?;
+        let answer = match &self.inner {
+            Inner::Sqlite(connection) => connection.execute_batch(sql).map_err(Error::from),
             Inner::Postgres(session) => session.batch(sql),
-        }
+        };
+        self.lose(&answer);
+        answer
     }
 }

@@ -97,10 +97,9 @@ impl Postgres {
         let mut doubted = false;
         loop {
             let held = self.lanes.take(&lanes).await;
-            let client =
-                self.pool.get().await.map_err(|e| {
-                    Error::Other(format!("no PostgreSQL connection: {}", chain(&e)))
-                })?;
+            let client = self.pool.get().await.map_err(|e| {
+                Error::Unavailable(format!("no PostgreSQL connection: {}", chain(&e)))
+            })?;
             let handle = Handle::current();
             let run = move || {
                 let ended = once(client, &handle, read_only, &mut work);

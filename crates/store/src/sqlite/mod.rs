@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use kilonova_threads::Pool;
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{Connection, ToSql};
+use rusqlite::{Connection, StatementStatus, ToSql};
 use tokio::sync::oneshot;
 
 use crate::{Error, Row, Tx, Value};
@@ -64,8 +64,10 @@ impl Sqlite {
             let reader = readers.take()?;
             reader.execute_batch("BEGIN").map_err(Error::from)?;
             let answer = work(&mut Tx::sqlite(&reader));
-            reader.execute_batch("COMMIT").map_err(Error::from)?;
-            readers.give(reader);
+            // A failure may have ended the transaction. A reader that cannot end its own is closed.
+            if reader.is_autocommit() || reader.execute_batch("COMMIT").is_ok() {
+                readers.give(reader);
+            }
             answer
         };
         self.threads
@@ -86,18 +88,38 @@ impl ToSql for Value {
     }
 }
 
-pub(crate) fn execute(connection: &Connection, sql: &str, params: &[Value]) -> Result<u64, Error> {
-    let mut statement = connection.prepare_cached(sql)?;
-    let changed = statement.execute(rusqlite::params_from_iter(params))?;
-    Ok(changed as u64)
+/// Instructions that the last run of a statement took.
+fn work(statement: &rusqlite::Statement<'_>) -> u64 {
+    u64::try_from(statement.reset_status(StatementStatus::VmStep)).unwrap_or(0)
 }
 
+/// Rows changed; adds the work that it took.
+pub(crate) fn execute(
+    connection: &Connection,
+    sql: &str,
+    params: &[Value],
+    taken: &mut u64,
+) -> Result<u64, Error> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let changed = statement.execute(rusqlite::params_from_iter(params));
+    *taken += work(&statement);
+    Ok(changed? as u64)
+}
+
+/// The rows; adds the work that it took.
 pub(crate) fn rows(
     connection: &Connection,
     sql: &str,
     params: &[Value],
+    taken: &mut u64,
 ) -> Result<Vec<Row>, Error> {
     let mut statement = connection.prepare_cached(sql)?;
+    let rows = collect(&mut statement, params);
+    *taken += work(&statement);
+    rows
+}
+
+fn collect(statement: &mut rusqlite::Statement<'_>, params: &[Value]) -> Result<Vec<Row>, Error> {
     let width = statement.column_count();
     let mut cursor = statement.query(rusqlite::params_from_iter(params))?;
     let mut rows = Vec::new();

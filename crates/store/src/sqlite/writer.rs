@@ -6,6 +6,11 @@
 //!
 //! A job that fails or panics is rolled back to its savepoint; the others are not touched. When the
 //! commit itself fails, every job of the group is answered with that failure.
+//!
+//! Some failures (a full disk, an I/O error, no memory) make SQLite roll the outer transaction back
+//! by itself, whatever savepoints there are. The connection is in autocommit mode then, and a
+//! savepoint would open a transaction of its own. So the group ends there: the jobs that had run are
+//! answered with the failure, and those that still wait begin a new group.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
@@ -17,11 +22,15 @@ use super::GROUP;
 use crate::tx::Hook;
 use crate::{Error, Tx};
 
+/// Transactions that wait at most.
+const QUEUE: usize = 4096;
+
 /// Ends a job once the group's fate is known: `None` for committed.
 type Finish = Box<dyn FnOnce(Option<&Error>) + Send>;
 
-/// Runs a transaction; `None` when it came to nothing and has been answered.
-type Run = Box<dyn FnOnce(&Connection) -> Option<Finish> + Send>;
+/// Runs a transaction, or answers it with a failure; `None` when it came to nothing and has been
+/// answered.
+type Run = Box<dyn FnOnce(Result<&Connection, &Error>) -> Option<Finish> + Send>;
 
 /// A transaction waiting for the writer: run it, then tell it how the group went.
 pub(super) struct Job(Run);
@@ -34,32 +43,50 @@ impl Job {
         E: From<Error> + Send + 'static,
     {
         Self(Box::new(move |connection| {
-            if let Err(error) = connection.execute_batch("SAVEPOINT job") {
-                drop(answer.send(Err(Error::from(error).into())));
-                return None;
-            }
+            let begun = connection.map_err(Error::again).and_then(|connection| {
+                connection.execute_batch("SAVEPOINT job")?;
+                Ok(connection)
+            });
+            let connection = match begun {
+                Ok(connection) => connection,
+                Err(error) => {
+                    drop(answer.send(Err(error.into())));
+                    return None;
+                }
+            };
             let mut tx = Tx::sqlite(connection);
             let outcome = catch_unwind(AssertUnwindSafe(|| work(&mut tx)));
             let hooks = std::mem::take(&mut tx.hooks);
-            match outcome {
+            // A job whose transaction is gone has failed, whatever it says itself.
+            let ended = match (outcome, tx.lost.take()) {
+                (Ok(Ok(_)), Some(lost)) => Ok(Err(lost.into())),
+                (outcome, _) => outcome,
+            };
+            match ended {
                 Ok(Ok(value)) => match connection.execute_batch("RELEASE job") {
-                    Ok(()) => Some(finish(hooks, answer, value)),
+                    Ok(()) => return Some(finish(hooks, answer, value)),
                     Err(error) => {
+                        roll_back(connection);
                         drop(answer.send(Err(Error::from(error).into())));
-                        None
                     }
                 },
                 Ok(Err(error)) => {
                     roll_back(connection);
                     drop(answer.send(Err(error)));
-                    None
                 }
-                Err(_) => {
-                    roll_back(connection);
-                    None
-                }
+                Err(_) => roll_back(connection),
             }
+            None
         }))
+    }
+
+    fn run(self, connection: &Connection) -> Option<Finish> {
+        (self.0)(Ok(connection))
+    }
+
+    /// Answers it without having run it.
+    fn refuse(self, error: &Error) {
+        (self.0)(Err(error));
     }
 }
 
@@ -73,13 +100,18 @@ where
             hooks.into_iter().for_each(|hook| hook());
             drop(answer.send(Ok(value)));
         }
-        Some(error) => drop(answer.send(Err(Error::Other(error.to_string()).into()))),
+        Some(error) => drop(answer.send(Err(error.again().into()))),
     })
 }
 
+/// Undoes a job. When even that fails nothing of the group is kept.
 fn roll_back(connection: &Connection) {
+    if connection.is_autocommit() {
+        return;
+    }
     if let Err(error) = connection.execute_batch("ROLLBACK TO job; RELEASE job") {
         tracing::error!(%error, "cannot roll a transaction back to its savepoint");
+        drop(connection.execute_batch("ROLLBACK"));
     }
 }
 
@@ -89,7 +121,7 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn start(connection: Connection) -> Result<Self, Error> {
-        let (queue, jobs) = mpsc::sync_channel::<Job>(4096);
+        let (queue, jobs) = mpsc::sync_channel::<Job>(QUEUE);
         std::thread::Builder::new()
             .name("sqlite-writer".into())
             .spawn(move || run(&connection, &jobs))
@@ -99,33 +131,56 @@ impl Writer {
 
     pub(super) fn submit(&self, job: Job) -> Result<(), Error> {
         self.queue.try_send(job).map_err(|e| match e {
-            mpsc::TrySendError::Full(_) => Error::Other("too many writes are waiting".into()),
-            mpsc::TrySendError::Disconnected(_) => Error::Other("the writer has stopped".into()),
+            mpsc::TrySendError::Full(_) => {
+                Error::Unavailable(format!("{QUEUE} writes are waiting already"))
+            }
+            mpsc::TrySendError::Disconnected(_) => {
+                Error::Unavailable("the writer has stopped".into())
+            }
         })
     }
 }
 
 fn run(connection: &Connection, jobs: &mpsc::Receiver<Job>) {
     while let Ok(first) = jobs.recv() {
-        if let Err(error) = connection.execute_batch("BEGIN IMMEDIATE") {
+        let mut waiting = std::iter::once(first).chain(jobs.try_iter()).take(GROUP);
+        let begun = connection.execute_batch("BEGIN IMMEDIATE");
+        if let Err(error) = begun.map_err(Error::from) {
             tracing::error!(%error, "cannot begin a transaction");
+            waiting.for_each(|job| job.refuse(&error));
             continue;
         }
         let mut finishes = Vec::new();
-        finishes.extend(first.0(connection));
-        for _ in 1..GROUP {
-            let Ok(job) = jobs.try_recv() else { break };
-            finishes.extend(job.0(connection));
+        // The first job is always run; the rest while the transaction is there.
+        while !connection.is_autocommit()
+            && let Some(job) = waiting.next()
+        {
+            finishes.extend(job.run(connection));
         }
-        let failure = connection.execute_batch("COMMIT").err().map(Error::from);
-        if let Some(error) = &failure {
-            tracing::error!(%error, "a group commit failed; all of its transactions are undone");
-            drop(connection.execute_batch("ROLLBACK"));
-        }
+        let failure = commit(connection).err();
         for finish in finishes {
             if catch_unwind(AssertUnwindSafe(|| finish(failure.as_ref()))).is_err() {
                 tracing::error!("a commit hook panicked");
             }
         }
     }
+}
+
+/// Commits the group; after a failure there is no transaction.
+fn commit(connection: &Connection) -> Result<(), Error> {
+    if connection.is_autocommit() {
+        let lost = "a statement of the same group failed, and the database undid the whole group";
+        tracing::error!("{lost}");
+        return Err(Error::Unavailable(lost.into()));
+    }
+    let Err(error) = connection.execute_batch("COMMIT").map_err(Error::from) else {
+        return Ok(());
+    };
+    tracing::error!(%error, "a group commit failed; all of its transactions are undone");
+    if !connection.is_autocommit()
+        && let Err(error) = connection.execute_batch("ROLLBACK")
+    {
+        tracing::error!(%error, "cannot roll back after a failed commit");
+    }
+    Err(error)
 }
