@@ -40,6 +40,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { name: "accelerator-001-ledger", sql: LEDGER },
     Migration { name: "accelerator-002-instances-elsewhere", sql: ELSEWHERE },
     Migration { name: "accelerator-003-hosts-to-speak", sql: SPEAKERS },
+    Migration { name: "accelerator-004-mixed-cards", sql: MIXED_CARDS },
 ];
 
 const SPEAKERS: &str = "
@@ -59,6 +60,12 @@ CREATE TABLE request_makers (
     project_id TEXT NOT NULL UNIQUE,
     calls BIGINT NOT NULL
 );
+";
+
+/// For the diagnosis of a boot that found no place.
+const MIXED_CARDS: &str = "
+CREATE INDEX devices_mixed ON devices (host, card) WHERE mixed = 1;
+CREATE INDEX deployables_class ON deployables (resource_class, device_id);
 ";
 
 const LEDGER: &str = "

@@ -6,6 +6,8 @@
 use kilonova_store as store;
 use kilonova_wire::Fault;
 
+use crate::app::scheduler::Unplaced;
+
 /// A failure of the compute service.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -30,6 +32,10 @@ pub enum Error {
     /// What was planned is taken; plan again.
     #[error("the planned places were taken meanwhile")]
     Aged,
+    /// A server has no place, and the reason is to be worked out before the transaction is run
+    /// again ([`Compute::write`](crate::Compute::write)).
+    #[error("a server has no place")]
+    Unexplained(Box<Unplaced>),
     /// A node calls with the epoch of an older session.
     #[error("another process has registered for this host")]
     Fenced,
@@ -85,7 +91,7 @@ impl From<Error> for Fault {
                 "Cannot act on instance {server} while another operation on it is in progress"
             )),
             Error::Flow(error) => Self::internal(error),
-            Error::Aged | Error::Fenced | Error::NoRoot(_) => {
+            Error::Aged | Error::Fenced | Error::NoRoot(_) | Error::Unexplained(_) => {
                 Self::new(http::StatusCode::SERVICE_UNAVAILABLE, error.to_string())
             }
             Error::Store(error) => Self::internal(error),

@@ -1,6 +1,6 @@
 //! What every handler of the compute API is given: handles that are cheap to clone.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use kilonova_access::Enforcer;
 use kilonova_image::Images;
@@ -10,6 +10,7 @@ use kilonova_wire::Dialect;
 use kilonova_wire::time::now_micros;
 
 use crate::app::fleet::Fleet;
+use crate::app::scheduler::Reasons;
 use crate::{Error, Options};
 
 /// The compute service.
@@ -27,6 +28,8 @@ pub struct Compute {
     pub images: Option<Images>,
     /// Who may do what.
     pub policy: Enforcer,
+    /// Why servers have no place, where a transaction is run again to note it.
+    pub reasons: Reasons,
 }
 
 impl Compute {
@@ -36,8 +39,8 @@ impl Compute {
     /// The database's.
     pub async fn open(store: Store, world: World) -> Result<Self, Error> {
         let policy = Enforcer::of(crate::RULES, Dialect::Compute);
-        let (fleet, options, images) = (Fleet::default(), Arc::default(), None);
-        let compute = Self { store, world, fleet, options, images, policy };
+        let (fleet, options, reasons) = Default::default();
+        let compute = Self { store, world, fleet, options, images: None, policy, reasons };
         for row in compute.store.read(crate::db::fleet::all).await? {
             compute.fleet.refresh(&row);
         }
@@ -64,6 +67,31 @@ impl Compute {
     pub fn with_images(mut self, images: Images) -> Self {
         self.images = Some(images);
         self
+    }
+
+    /// A handle for one transaction in which servers look for places: [`Compute::write`] runs it again
+    /// with the reasons for those that found none.
+    pub(crate) fn explaining(&self) -> Self {
+        Self { reasons: Reasons::asked_for(), ..self.clone() }
+    }
+
+    /// Runs `work`, which uses this very handle, as one transaction. Where a server in it finds no
+    /// place, all of it is undone, the reason is worked out, and `work` is run again to note it.
+    pub(crate) async fn write<T, F>(&self, work: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut Tx<'_>) -> Result<T, Error> + Send + 'static,
+    {
+        let work = Arc::new(Mutex::new(work));
+        loop {
+            let work = Arc::clone(&work);
+            let run =
+                move |tx: &mut Tx<'_>| (work.lock().unwrap_or_else(PoisonError::into_inner))(tx);
+            match self.store.write(run).await {
+                Err(Error::Unexplained(unplaced)) => self.reasons.tell(&unplaced, self),
+                ended => return ended,
+            }
+        }
     }
 
     /// Wakes the host's long poll once the document of this generation is durable.

@@ -1,30 +1,52 @@
-//! Which cards have something free that cannot be had, because what excludes it is in use. Said for
-//! people, when a server found no place.
+//! Names the cards on which accelerators are free but cannot be had, because what excludes them is in
+//! use. Read by people, when a server found no place.
+//!
+//! The answer is worth a few milliseconds and no more, however large the cloud is: each step has a
+//! constant limit, so a cloud that exceeds one gets fewer cards named. It must not be asked for in a
+//! write transaction.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use kilonova_store::{Tx, params, statements};
 
 use crate::Error;
 
 statements! {
-    /// Free handles of a class on mixed cards, and what is taken there that excludes them.
-    EXCLUDED = "SELECT DISTINCT d.host, d.card, o.address FROM attach_handles h
-        JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
-        JOIN devices e ON e.host = d.host AND e.card = d.card
-        JOIN deployables q ON q.device_id = e.id JOIN attach_handles o ON o.deployable_id = q.id
-        WHERE p.resource_class = ?1 AND d.mixed = 1 AND h.state = 'free' AND h.present = 1
-          AND o.id <> h.id AND o.state <> 'free'
-          AND h.attach_type <> 'TEST_PCI' AND o.attach_type <> 'TEST_PCI'
-          AND ((h.address = d.card) <> (o.address = d.card) OR (h.address = o.address
-            AND (h.attach_type <> 'MDEV' OR o.attach_type <> 'MDEV')))
-        ORDER BY d.host, d.card, o.address LIMIT ?2";
+    /// Mixed cards that have a free handle of a class. Looks at the first devices of mixed cards only;
+    /// `CROSS JOIN` keeps SQLite from another order.
+    MIXED_CARDS = "SELECT d.host, d.card
+        FROM (SELECT id, host, card FROM devices WHERE mixed = 1 ORDER BY host, card LIMIT ?2) d
+        CROSS JOIN deployables p
+        WHERE p.device_id = d.id AND p.resource_class = ?1
+          AND EXISTS (SELECT 1 FROM attach_handles h
+            WHERE h.deployable_id = p.id AND h.state = 'free' AND h.present = 1)
+        GROUP BY d.host, d.card ORDER BY d.host, d.card LIMIT ?3";
+    /// The handles of one card.
+    ON_CARD = "SELECT o.id, o.attach_type, o.address, o.state, o.present, q.resource_class
+        FROM devices e CROSS JOIN deployables q CROSS JOIN attach_handles o
+        WHERE e.host = ?1 AND e.card = ?2 AND q.device_id = e.id AND o.deployable_id = q.id
+        LIMIT ?3";
+    /// Whether any device offers a class.
+    IS_OFFERED = "SELECT 1 FROM deployables WHERE resource_class = ?1 LIMIT 1";
 }
 
-/// Rows looked at; a cloud may have thousands of cards in use.
-const ROWS: i64 = 200;
+/// Devices of mixed cards looked at.
+const DEVICES: i64 = 4096;
+/// Cards compared.
+const CARDS: i64 = 32;
+/// Handles of a card compared with each other.
+const HANDLES: i64 = 512;
 /// Cards named, and functions of each.
 const NAMED: usize = 3;
+
+/// A handle of a card.
+struct Handle {
+    id: i64,
+    attach_type: String,
+    address: String,
+    is_free: bool,
+    is_wanted: bool,
+}
 
 /// The cards on which free accelerators of a class cannot be had, as sentences; the first few by
 /// name. Nothing when there are none.
@@ -32,30 +54,68 @@ const NAMED: usize = 3;
 /// # Errors
 /// Only the store's.
 pub fn excluded(tx: &mut Tx<'_>, class: &str) -> Result<String, Error> {
-    let mut cards: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
-    for row in tx.rows(EXCLUDED, params![class, ROWS])? {
-        cards.entry((row.string(0)?, row.string(1)?)).or_default().push(row.string(2)?);
+    if tx.row(IS_OFFERED, params![class])?.is_none() {
+        return Ok(String::new());
     }
-    let named: Vec<String> = cards
-        .iter()
-        .take(NAMED)
-        .map(|((host, card), taken)| {
-            let mut by =
-                taken.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
-            if taken.len() > NAMED {
-                by.push_str(" and more");
-            }
-            if taken.contains(card) {
-                by = format!("{card} is in use whole");
-            } else {
-                by.push_str(" of it is in use");
-            }
-            format!("No {class} is to be had of card {card} of host {host}: {by}.")
+    let mut named: Vec<String> = Vec::new();
+    for row in tx.rows(MIXED_CARDS, params![class, DEVICES, CARDS])? {
+        let (host, card) = (row.text(0)?, row.text(1)?);
+        let handles = handles(tx, host, card, class)?;
+        let taken = taken(card, &handles);
+        if taken.is_empty() {
+            continue;
+        }
+        if named.len() == NAMED {
+            named.push("The same goes for more cards.".into());
+            break;
+        }
+        named.push(sentence(class, host, card, &taken));
+    }
+    Ok(named.join(" "))
+}
+
+fn handles(tx: &mut Tx<'_>, host: &str, card: &str, class: &str) -> Result<Vec<Handle>, Error> {
+    let rows = tx.rows(ON_CARD, params![host, card, HANDLES])?;
+    let handle = |row: &kilonova_store::Row| {
+        let is_free = row.text(3)? == "free";
+        Ok(Handle {
+            id: row.int(0)?,
+            attach_type: row.string(1)?,
+            address: row.string(2)?,
+            is_free,
+            is_wanted: is_free && row.bool(4)? && row.text(5)? == class,
         })
-        .collect();
-    let mut text = named.join(" ");
-    if cards.len() > NAMED {
-        text.push_str(" The same goes for more cards.");
-    }
-    Ok(text)
+    };
+    rows.iter().map(handle).collect()
+}
+
+/// The addresses in use of a card that exclude what is wanted there.
+fn taken<'a>(card: &str, handles: &'a [Handle]) -> BTreeSet<&'a str> {
+    let wanted: Vec<&Handle> = handles.iter().filter(|handle| handle.is_wanted).collect();
+    let taken = handles.iter().filter(|other| {
+        !other.is_free
+            && wanted.iter().any(|handle| handle.id != other.id && excludes(card, handle, other))
+    });
+    taken.map(|other| other.address.as_str()).collect()
+}
+
+/// Whether one handle of a mixed card cannot be had while another is in use: the same rule as in the
+/// choice of free handles (`db::handles::FREE`).
+fn excludes(card: &str, one: &Handle, other: &Handle) -> bool {
+    let is_test = one.attach_type == "TEST_PCI" || other.attach_type == "TEST_PCI";
+    let are_mdevs = one.attach_type == "MDEV" && other.attach_type == "MDEV";
+    !is_test
+        && ((one.address == card) != (other.address == card)
+            || (one.address == other.address && !are_mdevs))
+}
+
+fn sentence(class: &str, host: &str, card: &str, taken: &BTreeSet<&str>) -> String {
+    let by = if taken.contains(card) {
+        format!("{card} is in use whole")
+    } else {
+        let named: Vec<&str> = taken.iter().take(NAMED).copied().collect();
+        let more = if taken.len() > NAMED { " and more" } else { "" };
+        format!("{}{more} of it is in use", named.join(", "))
+    };
+    format!("No {class} is to be had of card {card} of host {host}: {by}.")
 }

@@ -20,39 +20,40 @@ const PATIENCE: i64 = 10_000_000;
 pub async fn run(compute: Compute) -> Result<(), Error> {
     let before = now_micros() - PATIENCE;
     for server in compute.store.read(move |tx| stuck::awaited(tx, before)).await? {
-        let compute_ = compute.clone();
+        let compute_ = compute.explaining();
+        let own = compute_.clone();
         let write = move |tx: &mut Tx<'_>| flows::give_up_dest(tx, &compute_, server, now_micros());
-        compute.store.write(write).await?;
+        own.write(write).await?;
     }
     for server in compute.store.read(move |tx| stuck::leaving(tx, before)).await? {
-        let compute_ = compute.clone();
+        let compute_ = compute.explaining();
+        let own = compute_.clone();
         let write = move |tx: &mut Tx<'_>| flows::find_guest(tx, &compute_, server, now_micros());
-        compute.store.write(write).await?;
+        own.write(write).await?;
     }
     for host in compute.store.read(queue::hosts).await? {
-        let compute_ = compute.clone();
+        let compute_ = compute.explaining();
+        let own = compute_.clone();
         let write = move |tx: &mut Tx<'_>| flows::let_next_go(tx, &compute_, &host, now_micros());
-        compute.store.write(write).await?;
+        own.write(write).await?;
     }
     let stuck = compute.store.read(move |tx| stuck::clearing(tx, before)).await?;
     for (host, server) in stuck {
-        let compute_ = compute.clone();
-        compute
-            .store
-            .write(move |tx| {
-                let now = now_micros();
-                if !stuck::touch(tx, server, before, now)? {
-                    return Ok(());
-                }
-                if flows::give_up(tx, &compute_, server, now)? || compute_.host_is_lost(&host, now)
-                {
-                    return Ok(());
-                }
-                let generation = documents::put(tx, &host, server, &Desired::Absent)?;
-                compute_.wake_on_commit(tx, &host, generation);
-                Ok::<_, Error>(())
-            })
-            .await?;
+        let compute_ = compute.explaining();
+        let own = compute_.clone();
+        own.write(move |tx| {
+            let now = now_micros();
+            if !stuck::touch(tx, server, before, now)? {
+                return Ok(());
+            }
+            if flows::give_up(tx, &compute_, server, now)? || compute_.host_is_lost(&host, now) {
+                return Ok(());
+            }
+            let generation = documents::put(tx, &host, server, &Desired::Absent)?;
+            compute_.wake_on_commit(tx, &host, generation);
+            Ok::<_, Error>(())
+        })
+        .await?;
     }
     Ok(())
 }

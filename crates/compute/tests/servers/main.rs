@@ -30,6 +30,7 @@ mod matrix;
 mod migrations;
 mod moving;
 mod networks;
+mod no_room;
 mod operator;
 mod owners;
 mod pictures;

@@ -153,26 +153,32 @@ fn commit(
     Ok(ids)
 }
 
+/// Writes the servers of a request that found no place, in `ERROR`. The fault is worked out before,
+/// in a read: the write holds up all others.
 async fn refuse(
     compute: &Compute,
     request: BootRequest,
     query: &Query,
     NoHost(reason): NoHost,
 ) -> Result<Vec<ServerId>, Error> {
-    let message = format!("No valid host was found. {reason}");
     let classes = classes(query);
+    let cards: Vec<String> = compute
+        .store
+        .read(move |tx| {
+            let cards = classes.iter().map(|one| kilonova_accelerator::ledger::excluded(tx, one));
+            cards.collect::<Result<_, _>>().map_err(Error::from)
+        })
+        .await?;
+    let mut message = format!("No valid host was found. {reason}");
+    for cards in cards.iter().filter(|cards| !cards.is_empty()) {
+        message.push(' ');
+        message.push_str(cards);
+    }
     compute
         .store
         .write(move |tx| {
             let now = now_micros();
             take_quota(tx, &request, request.min_count)?;
-            let mut message = message.clone();
-            for class in &classes {
-                let cards = kilonova_accelerator::ledger::excluded(tx, class)?;
-                if !cards.is_empty() {
-                    message = format!("{message} {cards}");
-                }
-            }
             tracing::info!(request = %request.request_id, "{message}");
             let mut ids = Vec::with_capacity(request.min_count);
             for index in 0..request.min_count {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use kilonova_engine::Step;
 use kilonova_store::Tx;
 
-use crate::app::scheduler::{NoHost, Wanted, choose};
+use crate::app::scheduler::{Wanted, choose};
 use crate::app::{boot, nics};
 use crate::db::servers::Server;
 use crate::{Compute, Error};
@@ -55,7 +55,7 @@ pub(super) fn room(
     let wanted = Wanted { server, spec: &server.spec, excluded: &nobody, forced: false };
     let (is_there, text) = match choose(tx, compute, wanted, &query, now)? {
         Ok(plan) => (true, plan.into_iter().next().map(|choice| choice.how).unwrap_or_default()),
-        Err(NoHost(reason)) => (false, reason),
+        Err(none) => (false, none.reason(compute)),
     };
     let told = compute.world.snapshot().explain(&query);
     let nearest = told.nearest.filter(|_| told.left == 0);

@@ -16,9 +16,9 @@ pub(super) async fn observed(
     if let Some(entry) = compute.fleet.by_name(host) {
         entry.seen(now_micros());
     }
-    let (compute_, host) = (compute.clone(), host.to_owned());
+    let (compute_, host) = (compute.explaining(), host.to_owned());
+    let compute = compute_.clone();
     compute
-        .store
         .write(move |tx| {
             if fleet::epoch(tx, &host)? != Some(epoch) {
                 return Err(Error::Fenced);

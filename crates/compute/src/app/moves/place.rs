@@ -7,7 +7,7 @@ use kilonova_store::Tx;
 
 use crate::app::boot::{self, Placement};
 use crate::app::nics;
-use crate::app::scheduler::{NoHost, Wanted, choose};
+use crate::app::scheduler::{Wanted, choose};
 use crate::db::servers::{FlavorOf, Server, Spec};
 use crate::{Compute, Error};
 
@@ -67,7 +67,7 @@ pub fn place(
         let wanted = Wanted { server, spec: &spec, excluded: &excluded, forced: search.force };
         let choice = match choose(tx, compute, wanted, &query, now)? {
             Ok(mut plan) => plan.pop().unwrap_or_default(),
-            Err(NoHost(reason)) => return Ok(Err(reason)),
+            Err(none) => return Ok(Err(compute.reasons.of(none).map_err(Error::Unexplained)?)),
         };
         let project = &server.project_id;
         let placed = boot::claim(tx, compute, server.id, project, who, &profiles, &choice)?;

@@ -6,8 +6,8 @@ use kilonova_engine::Query;
 use kilonova_store::Tx;
 
 use super::facts::{For, facts};
-use super::place::{NoHost, Plan, places};
-use super::scene::Scene;
+use super::place::{Plan, plan};
+use super::unplaced::Unplaced;
 use crate::db::servers::{Server, Spec};
 use crate::{Compute, Error};
 
@@ -24,7 +24,8 @@ pub struct Wanted<'a> {
     pub forced: bool,
 }
 
-/// Candidates, best first; or why there are none.
+/// Candidates, best first; or what is needed to say why there are none. The reason itself is not
+/// worked out here: this may be a write transaction.
 ///
 /// # Errors
 /// The database's. That there is no place is not an error.
@@ -34,21 +35,22 @@ pub fn choose(
     wanted: Wanted<'_>,
     query: &Query,
     now: i64,
-) -> Result<Result<Plan, NoHost>, Error> {
-    let rules = &compute.options.scheduler;
-    let facts = facts(tx, rules, For::Server(wanted.server.id, &wanted.spec.hints))?;
-    let scene = Scene {
-        fleet: &compute.fleet,
-        rules,
-        spec: wanted.spec,
-        project_id: &wanted.server.project_id,
-        group: facts.group.map(|(_, group)| group),
-        excluded: wanted.excluded,
-        loads: &facts.loads,
-        same_host: facts.same_host.as_ref(),
-        different_host: facts.different_host.as_ref(),
+) -> Result<Result<Plan, Box<Unplaced>>, Error> {
+    let facts =
+        facts(tx, &compute.options.scheduler, For::Server(wanted.server.id, &wanted.spec.hints))?;
+    let unplaced = Unplaced {
+        server: wanted.server.id,
+        project_id: wanted.server.project_id.clone(),
+        world: compute.world.snapshot(),
+        query: query.clone(),
+        spec: wanted.spec.clone(),
+        facts,
+        excluded: wanted.excluded.clone(),
         forced: wanted.forced,
         now,
     };
-    Ok(places(&compute.world.snapshot(), &scene, query, 1))
+    match plan(&unplaced.world, &unplaced.scene(compute), query, 1) {
+        Ok(plan) if !plan.is_empty() => Ok(Ok(plan)),
+        Ok(_) | Err(_) => Ok(Err(Box::new(unplaced))),
+    }
 }

@@ -18,6 +18,7 @@ mod place;
 mod reason;
 mod rules;
 mod scene;
+mod unplaced;
 mod weighers;
 
 pub use choose::{Wanted, choose};
@@ -26,3 +27,4 @@ pub use filters::Filter;
 pub use place::{Choice, NoHost, Plan, places};
 pub use rules::{Rules, Weights};
 pub use scene::{GroupFacts, Load, Scene};
+pub use unplaced::{Reasons, Unplaced};

@@ -43,8 +43,23 @@ pub struct NoHost(pub String);
 /// Plans `count` servers; the answer holds as many as fit.
 ///
 /// # Errors
-/// [`NoHost`] when not even one fits, with what stood in the way.
+/// [`NoHost`] when not even one fits, with what stood in the way. That takes a walk over the hosts:
+/// a write transaction asks for [`plan`] instead.
 pub fn places(
+    world: &Snapshot,
+    scene: &Scene<'_>,
+    query: &Query,
+    count: usize,
+) -> Result<Plan, NoHost> {
+    let plan = plan(world, scene, query, count)?;
+    if plan.is_empty() { Err(NoHost(reason(world, scene, query))) } else { Ok(plan) }
+}
+
+/// As [`places`], without the reason: the answer is empty when not even one server fits.
+///
+/// # Errors
+/// [`NoHost`] for a query that makes no sense.
+pub(super) fn plan(
     world: &Snapshot,
     scene: &Scene<'_>,
     query: &Query,
@@ -55,12 +70,10 @@ pub fn places(
     } else {
         one_by_one(world, scene, query, count)?
     };
-    let plan = if plan.len() < count && !is_affine(scene) {
-        better(plan, packed(world, scene, query, count)?)
-    } else {
-        plan
-    };
-    if plan.is_empty() { Err(NoHost(reason(world, scene, query))) } else { Ok(plan) }
+    if plan.len() < count && !is_affine(scene) {
+        return Ok(better(plan, packed(world, scene, query, count)?));
+    }
+    Ok(plan)
 }
 
 fn is_affine(scene: &Scene<'_>) -> bool {

@@ -63,6 +63,13 @@ driver = "nvidia"
 exclusive_types = true
 types = [{ id = "nvidia-35", name = "GRID M10-0B", available_instances = 4 }]
 
+[card.m10x16]
+vendor = "10de"
+product = "13bd"
+driver = "nvidia"
+exclusive_types = true
+types = [{ id = "nvidia-35", name = "GRID M10-0B", available_instances = 16 }]
+
 [card.a40]
 vendor = "10de"
 product = "2235"

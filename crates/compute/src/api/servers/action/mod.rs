@@ -100,13 +100,14 @@ impl Asked {
     }
 
     /// Runs `act` on the server in one transaction and gives its answer.
-    async fn write<T, F>(self, act: F) -> Result<T, Fault>
+    async fn write<T, F>(mut self, act: F) -> Result<T, Fault>
     where
         T: Send + 'static,
         F: Fn(&mut Tx<'_>, &Self, &Server, i64) -> Result<T, Error> + Send + 'static,
     {
-        let store = self.compute.store.clone();
-        let answer = store
+        let compute = self.compute.explaining();
+        self.compute = compute.clone();
+        let answer = compute
             .write(move |tx| {
                 let server = super::find::find(tx, &self.caller, &self.id)?;
                 act(tx, &self, &server, now_micros())

@@ -1,0 +1,129 @@
+//! Boots that find no room in a large cloud: what their diagnosis costs, and that nobody waits for it.
+
+use std::time::{Duration, Instant};
+
+use kilonova_compute::Compute;
+use kilonova_store::Store;
+use kilonova_store::testing::Meter;
+use serde_json::json;
+
+use crate::common::BOB;
+use crate::kit::{Cloud, Up, client, fault, hosts};
+
+/// As in `examples/nodes/bench.toml`.
+const EIGHT_CARDS: &str = r#"
+card = [{ card = "m10x16", addresses = ["0000:04:00.0", "0000:05:00.0", "0000:06:00.0",
+    "0000:07:00.0", "0000:84:00.0", "0000:85:00.0", "0000:86:00.0", "0000:87:00.0"] }]
+devices = { enabled_mdev_types = ["nvidia-35"] }
+"#;
+/// Hosts with an agent.
+const REAL: usize = 4;
+/// Copies of them in the device ledger.
+const COPIES: i64 = 74;
+/// Servers that take a card each.
+const SERVERS: usize = 30;
+
+/// SQLite's instructions that the diagnosis may take in a read. Joining the handles in use with the
+/// free ones takes two hundred million.
+const MOST_READ: u64 = 500_000;
+/// Those that a boot which finds no room may take in write transactions.
+const MOST_WRITE: u64 = 20_000;
+
+/// More hosts of the same kind, known to the device ledger only.
+async fn copy_hosts(store: &Store) {
+    let numbers = format!(
+        "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {COPIES})"
+    );
+    let statements = [
+        format!(
+            "{numbers} INSERT INTO devices (uuid, host, address, card, mixed, kind, vendor_id,
+                product_id, model, numa_node, status, health, present, created_at)
+            SELECT d.uuid || '-' || n, d.host || '-' || n, address, card, mixed, kind, vendor_id,
+                product_id, model, numa_node, status, health, present, created_at
+            FROM devices d CROSS JOIN n"
+        ),
+        format!(
+            "{numbers} INSERT INTO deployables (uuid, device_id, provider_id, name, resource_class,
+                driver, present, created_at)
+            SELECT p.uuid || '-' || n, e.id, p.provider_id || '-' || n, p.name || '-' || n,
+                p.resource_class, p.driver, p.present, p.created_at
+            FROM n CROSS JOIN deployables p JOIN devices d ON d.id = p.device_id
+            JOIN devices e ON e.uuid = d.uuid || '-' || n"
+        ),
+        format!(
+            "{numbers} INSERT INTO attach_handles (uuid, deployable_id, attach_type, address,
+                mdev_type, slot, state, present, created_at)
+            SELECT h.uuid || '-' || n, q.id, h.attach_type, h.address, h.mdev_type, h.slot, 'free',
+                h.present, h.created_at
+            FROM n CROSS JOIN attach_handles h JOIN deployables p ON p.id = h.deployable_id
+            JOIN deployables q ON q.uuid = p.uuid || '-' || n"
+        ),
+    ];
+    for sql in statements {
+        let sql: &'static str = sql.leak();
+        store.write(move |tx| tx.execute(sql, &[])).await.expect("copied");
+    }
+}
+
+/// The flavor's boot fails, within the limits, and says so.
+async fn refused(cloud: &Cloud, up: &Up, meter: &Meter, what: &str) -> String {
+    let counted =
+        Compute { store: up.compute.store.with_meter(meter.clone()), ..up.compute.clone() };
+    let counted = client(counted);
+    meter.take_work();
+    let wish = up.wish(cloud, "17", "vgpu17x");
+    let made = counted.call(crate::kit::ANN, "2.90", "POST /servers", Some(wish)).await.expect(202);
+    let (read, written) = meter.take_work();
+    assert!(read < MOST_READ, "{what}: {read} instructions in reads");
+    assert!(written < MOST_WRITE, "{what}: {written} instructions in writes");
+    let id = made["server"]["id"].as_str().expect("an id");
+    let server = up.becomes(id, "ERROR").await;
+    let said = fault(&server).to_owned();
+    assert!(said.starts_with("No valid host was found. "), "{what}: {said}");
+    said
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_boot_that_finds_no_room_holds_up_nobody() {
+    let names: Vec<String> = (0..REAL).map(|n| format!("h{n}")).collect();
+    let entries: Vec<(&str, &[&str])> =
+        names.iter().map(|name| (name.as_str(), [EIGHT_CARDS].as_slice())).collect();
+    for (cloud, up) in Cloud::all_up(hosts(&entries)).await {
+        up.lift_quota().await;
+        for count in [1, 16, 17] {
+            up.flavor(&format!("vgpu{count}x"), json!({})).await;
+            let specs = json!({"extra_specs": {"resources:VGPU": count.to_string()}});
+            let path = format!("POST /flavors/vgpu{count}x/os-extra_specs");
+            up.admin("2.61", &path, specs).await.expect(200);
+        }
+        for n in 0..SERVERS {
+            up.active(&cloud, &format!("n{n}"), "vgpu16x").await;
+        }
+        cloud.sound(&up, "30 servers").await;
+        copy_hosts(&cloud.store).await;
+        let meter = Meter::counting();
+        refused(&cloud, &up, &meter, "cards of one kind of handle").await;
+
+        // Every card becomes one whose handles exclude each other, and one of its handles is taken.
+        let mixed = "UPDATE devices SET mixed = 1";
+        cloud.store.write(move |tx| tx.execute(mixed, &[])).await.expect("mixed");
+        let whole = "UPDATE attach_handles SET state = 'failed', attach_type = 'PCI' WHERE id IN
+            (SELECT MIN(id) FROM attach_handles WHERE state = 'free' GROUP BY deployable_id)";
+        cloud.store.write(move |tx| tx.execute(whole, &[])).await.expect("taken");
+        let said = refused(&cloud, &up, &meter, "mixed cards").await;
+        assert!(said.ends_with(" The same goes for more cards."), "{said}");
+
+        let begun = Instant::now();
+        let wish = |flavor: &str| up.wish(&cloud, "one", flavor);
+        let (none, one) = tokio::join!(
+            up.call(crate::kit::ANN, "2.90", "POST /servers", Some(wish("vgpu17x"))),
+            async {
+                let made = up.call(BOB, "2.90", "POST /servers", Some(wish("plain"))).await;
+                (made, begun.elapsed())
+            }
+        );
+        none.expect(202);
+        one.0.expect(202);
+        assert!(one.1 < Duration::from_secs(5), "{}: the other boot took {:?}", cloud.name, one.1);
+    }
+}
