@@ -3,6 +3,7 @@
 
 use http::StatusCode;
 use kilonova_ids::{ArqId, ProviderId, ServerId};
+use kilonova_store::Trouble;
 use kilonova_wire::Fault;
 
 /// A refusal or a failure of the accelerator service.
@@ -172,7 +173,13 @@ impl From<kilonova_placement::Error> for Error {
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         let status = match &error {
-            Error::Store(cause) => return Self::internal(cause),
+            Error::Store(cause) => {
+                return match cause.trouble() {
+                    Trouble::Full => Self::no_space(cause),
+                    Trouble::Passing => Self::unavailable(cause),
+                    Trouble::Lasting => Self::internal(cause),
+                };
+            }
             Error::Placement(cause) => return Self::internal(cause),
             Error::NoDeployable(_) | Error::NoHandle(_) | Error::NotFound { .. } => {
                 StatusCode::NOT_FOUND

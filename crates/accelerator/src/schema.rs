@@ -41,6 +41,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { name: "accelerator-002-instances-elsewhere", sql: ELSEWHERE },
     Migration { name: "accelerator-003-hosts-to-speak", sql: SPEAKERS },
     Migration { name: "accelerator-004-mixed-cards", sql: MIXED_CARDS },
+    Migration { name: "accelerator-005-plans", sql: PLANS },
 ];
 
 const SPEAKERS: &str = "
@@ -60,6 +61,13 @@ CREATE TABLE request_makers (
     project_id TEXT NOT NULL UNIQUE,
     calls BIGINT NOT NULL
 );
+";
+
+/// So that nobody walks all requests, events and orders to find the few that are due.
+const PLANS: &str = "
+CREATE INDEX arqs_state ON arqs (state, created_at);
+CREATE INDEX nova_events_batch ON nova_events (batch);
+CREATE INDEX device_orders_made ON device_orders (created_at);
 ";
 
 /// For the diagnosis of a boot that found no place.

@@ -3,7 +3,7 @@
 //! Work inside a transaction returns this type; a refusal is a [`Fault`] from the start, because
 //! only the place that refuses knows the sentence.
 
-use kilonova_store as store;
+use kilonova_store::{self as store, Trouble};
 use kilonova_wire::Fault;
 
 use crate::app::scheduler::Unplaced;
@@ -90,11 +90,16 @@ impl From<Error> for Fault {
             Error::Flow(kilonova_flow::Error::Busy(server)) => Self::conflict(format!(
                 "Cannot act on instance {server} while another operation on it is in progress"
             )),
-            Error::Flow(error) => Self::internal(error),
+            Error::Flow(kilonova_flow::Error::Store(error)) => Error::Store(error).into(),
+            Error::Flow(error @ kilonova_flow::Error::Moved(_)) => Self::internal(error),
             Error::Aged | Error::Fenced | Error::NoRoot(_) | Error::Unexplained(_) => {
                 Self::new(http::StatusCode::SERVICE_UNAVAILABLE, error.to_string())
             }
-            Error::Store(error) => Self::internal(error),
+            Error::Store(error) => match error.trouble() {
+                Trouble::Full => Self::no_space(error),
+                Trouble::Passing => Self::unavailable(error),
+                Trouble::Lasting => Self::internal(error),
+            },
         }
     }
 }

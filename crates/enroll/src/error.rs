@@ -1,6 +1,7 @@
 //! What can go wrong with joining.
 
 use http::StatusCode;
+use kilonova_store::Trouble;
 use kilonova_wire::Fault;
 
 /// A failure of this crate.
@@ -31,7 +32,12 @@ impl From<Error> for Fault {
         match error {
             Error::Refused(status, why) => Self::new(status, why),
             Error::Pki(error) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string()),
-            Error::Store(_) | Error::Authority(_) => Self::internal(error),
+            Error::Store(error) => match error.trouble() {
+                Trouble::Full => Self::no_space(error),
+                Trouble::Passing => Self::unavailable(error),
+                Trouble::Lasting => Self::internal(error),
+            },
+            Error::Authority(_) => Self::internal(error),
         }
     }
 }

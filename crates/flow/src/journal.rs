@@ -176,12 +176,12 @@ pub fn open_by_kind(tx: &mut Tx<'_>) -> Result<Vec<(String, i64)>, Error> {
     Ok(tx.rows(sql::OPEN_BY_KIND, params![])?.iter().map(count).collect::<Result<_, _>>()?)
 }
 
-/// Forgets operations that ended before `before`.
+/// Forgets operations that ended before `before`, `most` of them: the transaction is to be short.
 ///
 /// # Errors
 /// The database's.
-pub fn purge(tx: &mut Tx<'_>, before: i64) -> Result<u64, Error> {
-    Ok(tx.execute(sql::PURGE, params![before])?)
+pub fn purge(tx: &mut Tx<'_>, before: i64, most: i64) -> Result<u64, Error> {
+    Ok(tx.execute(sql::PURGE, params![before, most])?)
 }
 
 fn read(row: &Row) -> Result<Operation, Error> {

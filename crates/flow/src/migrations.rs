@@ -3,7 +3,18 @@
 use kilonova_store::Migration;
 
 /// Schema of the journal.
-pub const MIGRATIONS: &[Migration] = &[Migration {
+pub const MIGRATIONS: &[Migration] = &[
+    OPERATIONS,
+    Migration { name: "flow-0002-plans", sql: PLANS },
+];
+
+/// So that nobody walks all operations to find those under way of a kind, or old ones.
+const PLANS: &str = "
+CREATE INDEX operations_open_kind ON operations (kind, created_at) WHERE outcome = 'open';
+CREATE INDEX operations_ended ON operations (updated_at) WHERE outcome <> 'open';
+";
+
+const OPERATIONS: Migration = Migration {
     name: "flow-0001-operations",
     sql: "
 CREATE TABLE operations (
@@ -35,4 +46,4 @@ CREATE TABLE operation_events (
     finished_at BIGINT
 );
 CREATE INDEX operation_events_operation ON operation_events (operation_id, seq);",
-}];
+};

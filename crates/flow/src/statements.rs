@@ -32,12 +32,13 @@ kilonova_store::statements! {
     EVENTS = "SELECT name, host, result, details, started_at, finished_at FROM operation_events
         WHERE operation_id = ?1 ORDER BY seq";
     /// Operations under way.
-    OPEN_BY_KIND = "SELECT kind, COUNT(*) FROM operations WHERE open_subject IS NOT NULL
+    OPEN_BY_KIND = "SELECT kind, COUNT(*) FROM operations WHERE outcome = 'open'
         GROUP BY kind ORDER BY kind";
     /// Operations that have not moved for long.
     OPEN_SINCE = "SELECT id, kind, subject, request_id, project_id, user_id, step, version, data, outcome,
-        message, created_at, updated_at FROM operations WHERE open_subject IS NOT NULL
+        message, created_at, updated_at FROM operations WHERE outcome = 'open'
         AND updated_at <= ?1 ORDER BY updated_at, id LIMIT ?2";
-    /// Ended operations that nobody will ask for.
-    PURGE = "DELETE FROM operations WHERE outcome <> 'open' AND updated_at < ?1";
+    /// Ended operations that nobody will ask for; so many at a time.
+    PURGE = "DELETE FROM operations WHERE id IN (SELECT id FROM operations
+        WHERE outcome <> 'open' AND updated_at < ?1 ORDER BY updated_at LIMIT ?2)";
 }

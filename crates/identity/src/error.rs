@@ -4,6 +4,7 @@
 //! or the project was wrong must not be told apart from outside. The reason goes to the log only.
 
 use http::StatusCode;
+use kilonova_store::Trouble;
 use kilonova_wire::Fault;
 
 use axum::http;
@@ -96,7 +97,12 @@ impl From<Error> for Fault {
             Error::NotFound(..) | Error::NoSuchToken => Self::not_found(text),
             Error::Duplicate(..) => Self::conflict(text),
             Error::Invalid(_) | Error::Missing(..) => Self::new(StatusCode::BAD_REQUEST, text),
-            Error::Keys(_) | Error::Hash(_) | Error::Store(_) => Self::internal(text),
+            Error::Store(error) => match error.trouble() {
+                Trouble::Full => Self::no_space(error),
+                Trouble::Passing => Self::unavailable(error),
+                Trouble::Lasting => Self::internal(error),
+            },
+            Error::Keys(_) | Error::Hash(_) => Self::internal(text),
         }
     }
 }

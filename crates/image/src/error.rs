@@ -1,6 +1,7 @@
 //! What can go wrong in this service, and how each case is told to the caller.
 
 use axum::http::{HeaderValue, StatusCode, header};
+use kilonova_store::Trouble;
 use kilonova_wire::Fault;
 
 /// A failure of the image service.
@@ -78,9 +79,12 @@ impl From<Error> for Fault {
                 Self::new(StatusCode::INSUFFICIENT_STORAGE, "There is no room left for image data.")
                     .with_internal(text)
             }
-            Error::Directory(_) | Error::Io(_) | Error::Store(_) | Error::Threads(_) => {
-                Self::internal(text)
-            }
+            Error::Store(error) => match error.trouble() {
+                Trouble::Full => Self::no_space(error),
+                Trouble::Passing => Self::unavailable(error),
+                Trouble::Lasting => Self::internal(error),
+            },
+            Error::Directory(_) | Error::Io(_) | Error::Threads(_) => Self::internal(text),
         }
     }
 }

@@ -5,6 +5,7 @@
 use std::fmt::Display;
 
 use axum::http::StatusCode;
+use kilonova_store::Trouble;
 use kilonova_wire::Fault;
 
 /// A failure of the network service.
@@ -28,7 +29,11 @@ impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         match error {
             Error::Refused(fault) => *fault,
-            Error::Store(error) => Self::internal(error),
+            Error::Store(error) => match error.trouble() {
+                Trouble::Full => Self::no_space(error),
+                Trouble::Passing => Self::unavailable(error),
+                Trouble::Lasting => Self::internal(error),
+            },
         }
     }
 }

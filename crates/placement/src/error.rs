@@ -2,6 +2,7 @@
 
 use axum::http::StatusCode;
 use kilonova_ids::{ConsumerId, ProviderId};
+use kilonova_store::Trouble;
 use kilonova_wire::Fault;
 
 /// A refusal of the ledger.
@@ -84,7 +85,11 @@ impl From<Fault> for Error {
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         match error {
-            Error::Store(cause) => Self::internal(cause),
+            Error::Store(cause) => match cause.trouble() {
+                Trouble::Full => Self::no_space(cause),
+                Trouble::Passing => Self::unavailable(cause),
+                Trouble::Lasting => Self::internal(cause),
+            },
             Error::Refused(fault) => *fault,
             Error::NoProvider(_) => Self::not_found(error.to_string()),
             Error::NoInventory { .. } | Error::Capacity { .. } | Error::Constraint { .. } => {

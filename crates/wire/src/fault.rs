@@ -2,7 +2,8 @@
 //! told. The service's dialect turns it into a body at the very edge.
 
 use axum::response::{IntoResponse, Response};
-use http::{HeaderMap, HeaderValue, StatusCode, header::HeaderName};
+use http::header::{self, HeaderName};
+use http::{HeaderMap, HeaderValue, StatusCode};
 
 /// An answer that is not what the caller wished.
 #[derive(Debug, Clone)]
@@ -81,6 +82,26 @@ impl Fault {
         );
         fault.internal = Some(cause.to_string());
         fault
+    }
+
+    /// 503: something that the service needs is away or has too much to do, and the same request may
+    /// work soon. The user sees a fixed sentence, the log the cause.
+    pub fn unavailable(cause: impl std::fmt::Display) -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "The service has too much to do, or cannot reach its database. Try again shortly.",
+        )
+        .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
+        .with_internal(cause)
+    }
+
+    /// 507: the database's disk is full. Nothing was changed, and a repetition would not help.
+    pub fn no_space(cause: impl std::fmt::Display) -> Self {
+        Self::new(
+            StatusCode::INSUFFICIENT_STORAGE,
+            "The service has no space left to store this. Nothing was changed. Tell the operator.",
+        )
+        .with_internal(cause)
     }
 
     /// Sets Placement's error code, or Neutron's type.

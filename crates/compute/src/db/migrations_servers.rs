@@ -9,7 +9,18 @@ pub const SERVERS: &[Migration] = &[
     super::migrations_moves::MOVES,
     super::migrations_actions::ACTIONS,
     super::counted::COUNTED,
+    PLANS,
 ];
+
+/// So that no loop, and no move, walks all moves and questions there ever were.
+const PLANS: Migration = Migration {
+    name: "compute-0410-plans",
+    sql: "
+CREATE INDEX moves_held ON moves (held_on) WHERE held_on IS NOT NULL;
+CREATE INDEX moves_open_from ON moves (source_host) WHERE open_server IS NOT NULL;
+CREATE INDEX moves_open_status ON moves (status, updated_at) WHERE open_server IS NOT NULL;
+CREATE INDEX questions_asked ON questions (asked_at);",
+};
 
 const BASE: Migration = Migration {
     name: "compute-0100-servers",

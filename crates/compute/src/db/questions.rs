@@ -22,7 +22,8 @@ kilonova_store::statements! {
     /// Whoever asked has gone.
     FORGET = "DELETE FROM questions WHERE id = ?1";
     /// Nobody waits for these any more.
-    PURGE = "DELETE FROM questions WHERE asked_at < ?1";
+    PURGE = "DELETE FROM questions WHERE id IN (SELECT id FROM questions
+        WHERE asked_at < ?1 ORDER BY asked_at LIMIT ?2)";
 }
 
 /// Asks a host and returns the generation under which it hears of it.
@@ -65,7 +66,7 @@ pub fn forget(tx: &mut Tx<'_>, id: Uuid) -> Result<(), Error> {
     Ok(())
 }
 
-/// Forgets questions asked before `before`.
-pub fn purge(tx: &mut Tx<'_>, before: i64) -> Result<u64, Error> {
-    Ok(tx.execute(PURGE, params![before])?)
+/// Forgets questions asked before `before`, `most` of them.
+pub fn purge(tx: &mut Tx<'_>, before: i64, most: i64) -> Result<u64, Error> {
+    Ok(tx.execute(PURGE, params![before, most])?)
 }

@@ -8,14 +8,15 @@ use crate::Error;
 kilonova_store::statements! {
     /// How many guests are leaving a host.
     LEAVING = "SELECT COUNT(*) FROM moves m JOIN operations o ON o.open_subject = m.open_server
-        WHERE m.source_host = ?1 AND m.kind = 'live-migration' AND o.kind = 'live-migration'
+        WHERE m.source_host = ?1 AND m.open_server IS NOT NULL AND m.kind = 'live-migration' AND o.kind = 'live-migration'
         AND o.step IN ('receive', 'transfer', 'abort', 'find')";
     /// Those that wait for that, the first first.
     WAITING = "SELECT m.server_id FROM moves m JOIN operations o ON o.open_subject = m.open_server
-        WHERE m.source_host = ?1 AND o.step = 'queued' ORDER BY m.number LIMIT 10";
+        WHERE m.source_host = ?1 AND m.open_server IS NOT NULL AND o.step = 'queued' ORDER BY m.number LIMIT 10";
     /// Hosts for which some wait.
-    HOSTS = "SELECT DISTINCT m.source_host FROM moves m
-        JOIN operations o ON o.open_subject = m.open_server WHERE o.step = 'queued'";
+    HOSTS = "SELECT DISTINCT m.source_host FROM operations o
+        JOIN moves m ON m.open_server = o.open_subject
+        WHERE o.outcome = 'open' AND o.step = 'queued'";
 }
 
 /// How many guests are leaving a host.

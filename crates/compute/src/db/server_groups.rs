@@ -17,9 +17,12 @@ kilonova_store::statements! {
     /// One.
     FIND = "SELECT id, project_id, user_id, name, policy, max_per_host FROM server_groups
         WHERE id = ?1";
-    /// A page, oldest first; of one project or of all.
+    /// A page of all, oldest first.
     PAGE = "SELECT id, project_id, user_id, name, policy, max_per_host FROM server_groups
-        WHERE (CAST(?1 AS TEXT) IS NULL OR project_id = ?1) ORDER BY seq LIMIT ?2 OFFSET ?3";
+        ORDER BY seq LIMIT ?1 OFFSET ?2";
+    /// A page of one project's.
+    PAGE_OF_PROJECT = "SELECT id, project_id, user_id, name, policy, max_per_host FROM server_groups
+        WHERE project_id = ?3 ORDER BY seq LIMIT ?1 OFFSET ?2";
     /// How many a project has, or one user in it.
     COUNT = "SELECT COUNT(*) FROM server_groups
         WHERE project_id = ?1 AND (CAST(?2 AS TEXT) IS NULL OR user_id = ?2)";
@@ -28,10 +31,13 @@ kilonova_store::statements! {
     /// Who is in it.
     MEMBERS = "SELECT s.id, s.host, s.user_id FROM server_group_members m
         JOIN servers s ON s.id = m.server_id WHERE m.group_id = ?1 ORDER BY s.seq";
-    /// Who is in the groups of a project, or of all.
+    /// Who is in any group.
     MEMBERS_OF_ALL = "SELECT m.group_id, s.id FROM server_group_members m
-        JOIN servers s ON s.id = m.server_id JOIN server_groups g ON g.id = m.group_id
-        WHERE (CAST(?1 AS TEXT) IS NULL OR g.project_id = ?1) ORDER BY s.seq";
+        JOIN servers s ON s.id = m.server_id ORDER BY s.seq";
+    /// Who is in the groups of a project. `CROSS JOIN` keeps SQLite from another order.
+    MEMBERS_OF_PROJECT = "SELECT m.group_id, s.id FROM server_groups g
+        CROSS JOIN server_group_members m CROSS JOIN servers s
+        WHERE g.project_id = ?1 AND m.group_id = g.id AND s.id = m.server_id ORDER BY s.seq";
     /// One more is coming.
     TOUCH = "UPDATE server_groups SET generation = generation + 1 WHERE id = ?1";
     /// One more.
@@ -148,7 +154,11 @@ pub fn page(
     limit: i64,
     offset: i64,
 ) -> Result<Vec<Group>, Error> {
-    tx.rows(PAGE, params![project_id, limit, offset])?.iter().map(read).collect()
+    let rows = match project_id {
+        None => tx.rows(PAGE, params![limit, offset])?,
+        Some(project) => tx.rows(PAGE_OF_PROJECT, params![limit, offset, project])?,
+    };
+    rows.iter().map(read).collect()
 }
 
 /// How many a project has, or one user in it.
@@ -177,7 +187,11 @@ pub fn members_of_all(
     project_id: Option<&str>,
 ) -> Result<BTreeMap<String, Vec<ServerId>>, Error> {
     let mut all: BTreeMap<String, Vec<ServerId>> = BTreeMap::new();
-    for row in tx.rows(MEMBERS_OF_ALL, params![project_id])? {
+    let rows = match project_id {
+        None => tx.rows(MEMBERS_OF_ALL, params![])?,
+        Some(project) => tx.rows(MEMBERS_OF_PROJECT, params![project])?,
+    };
+    for row in rows {
         all.entry(row.string(0)?).or_default().push(row.id(1)?);
     }
     Ok(all)

@@ -22,6 +22,7 @@ mod failing;
 mod failing_power;
 mod fencing;
 mod filters;
+mod full;
 mod guest;
 mod kept;
 mod leaving;

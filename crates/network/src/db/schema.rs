@@ -6,7 +6,7 @@
 use kilonova_store::Migration;
 
 /// The schema, step by step.
-pub const MIGRATIONS: &[Migration] = &[TABLES, EXTERNAL];
+pub const MIGRATIONS: &[Migration] = &[TABLES, EXTERNAL, PLANS];
 
 const TABLES: Migration = Migration {
     name: "network-1-tables",
@@ -73,5 +73,15 @@ const EXTERNAL: Migration = Migration {
     sql: "
 ALTER TABLE networks ADD COLUMN external BIGINT NOT NULL DEFAULT 0;
 UPDATE networks SET external = 1 WHERE body LIKE '%\"router:external\":true%';
+",
+};
+
+/// A server's ports and a project's resources are found by index.
+const PLANS: Migration = Migration {
+    name: "network-3-plans",
+    sql: "
+CREATE INDEX ports_made_for ON ports (made_for) WHERE made_for IS NOT NULL;
+CREATE INDEX subnets_project ON subnets (project_id);
+CREATE INDEX security_group_rules_project ON security_group_rules (project_id);
 ",
 };

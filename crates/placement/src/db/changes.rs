@@ -21,8 +21,9 @@ statements! {
     LAST = "SELECT COALESCE(MAX(seq), 0) FROM change_log";
     /// Up to which position rows may have been forgotten.
     START = "SELECT position FROM change_log_start";
-    /// Rows to forget.
-    OLD = "SELECT seq, transaction_id FROM change_log WHERE at < ?1 ORDER BY seq LIMIT ?2";
+    /// Rows to forget: of the first ones, which are the oldest, those that are old.
+    OLD = "SELECT seq, transaction_id FROM (SELECT seq, transaction_id, at FROM change_log
+        ORDER BY seq LIMIT ?2) first_ones WHERE at < ?1 ORDER BY seq";
     /// Forgets rows.
     FORGET = "DELETE FROM change_log WHERE seq <= ?1 AND at < ?2";
     /// Says so; a reader must see that something was forgotten even where it was old already.

@@ -19,8 +19,10 @@ statements! {
         JOIN resource_providers p ON p.id = i.provider_id WHERE i.class = ?1";
     /// The new name of a class in inventories.
     RENAME_INVENTORIES = "UPDATE inventories SET class = ?2 WHERE class = ?1";
-    /// The new name of a class in allocations.
-    RENAME_ALLOCATIONS = "UPDATE allocations SET class = ?2 WHERE class = ?1";
+    /// The new name of a class in allocations, which only providers with an inventory of it have:
+    /// under the old name or, by now, the new one.
+    RENAME_ALLOCATIONS = "UPDATE allocations SET class = ?2 WHERE class = ?1
+        AND provider_id IN (SELECT provider_id FROM inventories WHERE class IN (?1, ?2))";
     /// Forgets a custom class.
     DELETE = "DELETE FROM resource_classes WHERE name = ?1";
 }

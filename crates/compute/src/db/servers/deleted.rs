@@ -16,7 +16,8 @@ kilonova_store::statements! {
     /// When one went.
     SINCE = "SELECT deleted_at FROM deleted_servers WHERE id = ?1";
     /// Those that nobody will ask for.
-    PURGE = "DELETE FROM deleted_servers WHERE deleted_at < ?1";
+    PURGE = "DELETE FROM deleted_servers WHERE seq IN (SELECT seq FROM deleted_servers
+        WHERE deleted_at < ?1 ORDER BY deleted_at LIMIT ?2)";
 }
 
 /// Keeps a server's row, in the transaction that removes it.
@@ -33,7 +34,7 @@ pub fn since(tx: &mut Tx<'_>, id: ServerId) -> Result<Option<i64>, Error> {
     Ok(tx.row(SINCE, params![id])?.map(|row| row.int(0)).transpose()?)
 }
 
-/// Forgets servers that went before `before`, and says how many.
-pub fn purge(tx: &mut Tx<'_>, before: i64) -> Result<u64, Error> {
-    Ok(tx.execute(PURGE, params![before])?)
+/// Forgets servers that went before `before`, `most` of them, and says how many.
+pub fn purge(tx: &mut Tx<'_>, before: i64, most: i64) -> Result<u64, Error> {
+    Ok(tx.execute(PURGE, params![before, most])?)
 }
