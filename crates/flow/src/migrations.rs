@@ -3,10 +3,8 @@
 use kilonova_store::Migration;
 
 /// Schema of the journal.
-pub const MIGRATIONS: &[Migration] = &[
-    OPERATIONS,
-    Migration { name: "flow-0002-plans", sql: PLANS },
-];
+pub const MIGRATIONS: &[Migration] =
+    &[OPERATIONS, Migration { name: "flow-0002-plans", sql: PLANS }];
 
 /// So that nobody walks all operations to find those under way of a kind, or old ones.
 const PLANS: &str = "

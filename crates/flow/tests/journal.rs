@@ -134,7 +134,8 @@ async fn events_keep_their_order_and_go_with_their_operation() {
             Some(events.into_iter().map(|event| event.name).collect::<Vec<_>>())
         };
         assert_eq!(names().await, Some(vec!["b".into(), "a".into(), "c".into()]), "{name}");
-        let purge = async |before| store.write(move |tx| kilonova_flow::purge(tx, before)).await;
+        let purge =
+            async |before| store.write(move |tx| kilonova_flow::purge(tx, before, 10)).await;
         assert_eq!(purge(100).await.expect("a write"), 0, "{name}: an open one is never forgotten");
         finish(&store, &operation, Outcome::Done, 50).await;
         assert_eq!(purge(50).await.expect("a write"), 0, "{name}");
