@@ -63,9 +63,8 @@ CREATE TABLE request_makers (
 );
 ";
 
-/// So that nobody walks all requests, events and orders to find the few that are due.
+/// So that nobody walks all events and orders to find the few that are due.
 const PLANS: &str = "
-CREATE INDEX arqs_state ON arqs (state, created_at);
 CREATE INDEX nova_events_batch ON nova_events (batch);
 CREATE INDEX device_orders_made ON device_orders (created_at);
 ";
