@@ -111,7 +111,7 @@ async fn what_no_server_here_can_do() {
             ("2.90", json!({"changePassword": {"adminPass": "x"}}), 409, "guest agent"),
             ("2.90", json!({"changePassword": {}}), 400, "adminPass"),
             ("2.90", json!({"resetNetwork": null}), 410, "no longer available"),
-            ("2.90", json!({"injectNetworkInfo": null}), 410, "no longer available"),
+            ("2.90", json!({"injectNetworkInfo": null}), 403, "inject_network_info"),
             ("2.5", vnc.clone(), 400, "Unavailable console type novnc."),
             ("2.6", vnc, 404, "not supported"),
             ("2.16", json!({"trigger_crash_dump": null}), 404, "not supported"),

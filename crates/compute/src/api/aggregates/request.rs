@@ -17,16 +17,6 @@ pub(super) enum Action {
     SetMetadata(BTreeMap<String, Option<String>>),
 }
 
-impl Action {
-    pub(super) fn name(&self) -> &'static str {
-        match self {
-            Self::AddHost(_) => "add_host",
-            Self::RemoveHost(_) => "remove_host",
-            Self::SetMetadata(_) => "set_metadata",
-        }
-    }
-}
-
 fn name() -> Value {
     json!({"type": "string", "minLength": 1, "maxLength": 255})
 }
