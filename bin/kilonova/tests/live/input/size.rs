@@ -53,7 +53,8 @@ fn a_body_of_100_mb_is_refused_and_the_answer_can_be_read() {
         // Nobody knows yet who sends it.
         ("/identity/v3/auth/tokens", "16384 bytes"),
     ] {
-        let head = format!("POST {path} HTTP/1.1\r\nContent-Type: application/json\r\n{token}");
+        let kind = "Accept: application/json\r\nContent-Type: application/json";
+        let head = format!("POST {path} HTTP/1.1\r\n{kind}\r\n{token}");
         for chunked in [false, true] {
             let answer = flood(&cloud, &head, chunked);
             answer.refused_saying(413, &[limit]);
