@@ -32,6 +32,8 @@ pub struct Figures {
     pub refused: u64,
     /// Logins that wait now.
     pub waiting: usize,
+    /// Hashes computed between the coming of the last login that was right and its turn.
+    pub passed: u64,
 }
 
 /// Hashes and checks secrets.
@@ -95,6 +97,7 @@ impl Hasher {
             hashes: self.pool.hashes(),
             refused: self.pool.refused(),
             waiting: self.pool.waiting(),
+            passed: self.pool.passed(),
         }
     }
 }

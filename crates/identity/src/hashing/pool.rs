@@ -30,6 +30,8 @@ pub(super) enum Outcome {
 
 struct Work {
     task: Task,
+    /// Hashes computed when it came.
+    came: u64,
     answer: oneshot::Sender<Result<Outcome, Crowd>>,
 }
 
@@ -46,6 +48,7 @@ struct Shared {
     hashes: AtomicU64,
     refused: AtomicU64,
     micros: AtomicU64,
+    passed: AtomicU64,
 }
 
 struct State {
@@ -65,6 +68,7 @@ impl Pool {
             hashes: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             micros: AtomicU64::new(0),
+            passed: AtomicU64::new(0),
         });
         let pool = Self { shared: Arc::clone(&shared), threads };
         for number in 0..threads {
@@ -85,7 +89,8 @@ impl Pool {
         task: Task,
     ) -> Result<Outcome, Error> {
         let (answer, answered) = oneshot::channel();
-        let left = self.shared.lock().queue.push(party, likely, Work { task, answer });
+        let work = Work { task, came: self.hashes(), answer };
+        let left = self.shared.lock().queue.push(party, likely, work);
         if let Some((work, crowd)) = left {
             self.shared.refused.fetch_add(1, Ordering::Relaxed);
             // Its client may have hung up.
@@ -115,6 +120,11 @@ impl Pool {
     /// Hashes computed since the start.
     pub(super) fn hashes(&self) -> u64 {
         self.shared.hashes.load(Ordering::Relaxed)
+    }
+
+    /// Hashes computed between the coming of the last login that was right and its turn.
+    pub(super) fn passed(&self) -> u64 {
+        self.shared.passed.load(Ordering::Relaxed)
     }
 
     /// Logins sent away since the start.
@@ -150,7 +160,11 @@ impl Shared {
             if work.answer.is_closed() {
                 continue;
             }
+            let passed = self.hashes.load(Ordering::Relaxed).saturating_sub(work.came);
             let outcome = self.compute(work.task);
+            if let Outcome::Fits(true) = outcome {
+                self.passed.store(passed, Ordering::Relaxed);
+            }
             self.hashes.fetch_add(1, Ordering::Relaxed);
             // Its client may have hung up meanwhile.
             drop(work.answer.send(Ok(outcome)));
