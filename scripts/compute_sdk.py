@@ -86,7 +86,7 @@ def flavors(c, project):
     c.create_flavor_extra_specs(made, {"hw:cpu_policy": "shared"})
     same("extra specs", c.fetch_flavor_extra_specs(made).extra_specs, {"hw:cpu_policy": "shared"})
     same("one", c.get_flavor_extra_specs_property(made, "hw:cpu_policy"), "shared")
-    same("changed", c.update_flavor_extra_specs_property(made, "hw:cpu_policy", "mixed"), "mixed")
+    same("changed", c.update_flavor_extra_specs_property(made, "hw:cpu_policy", "shared"), "shared")
     c.delete_flavor_extra_specs_property(made, "hw:cpu_policy")
     c.delete_flavor(made, ignore_missing=False)
     refused(exceptions.NotFoundException, "could not be found", lambda: c.get_flavor(made.id))

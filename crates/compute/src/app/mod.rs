@@ -21,4 +21,5 @@ pub mod scheduler;
 pub mod server_groups;
 pub mod services;
 pub mod states;
+pub mod unsupported;
 pub mod usage;

@@ -155,9 +155,10 @@ fn elsewhere(
         return Ok(false);
     };
     let aliases = &compute.options.pci_aliases;
-    let Ok(query) = boot::query_of(&server.spec.flavor, &profiles, aliases, rand::random()) else {
-        return Ok(false);
-    };
+    let spec = &server.spec;
+    let query =
+        boot::query_of(&spec.flavor, &spec.image_properties, &profiles, aliases, rand::random());
+    let Ok(query) = query else { return Ok(false) };
     let excluded: HashSet<String> = tried.iter().cloned().collect();
     let wanted = Wanted { server, spec: &server.spec, excluded: &excluded, forced: false };
     let Ok(mut planned) = choose(tx, compute, wanted, &query, now)? else { return Ok(false) };

@@ -48,4 +48,5 @@ mod slow;
 mod stay;
 mod taken;
 mod told;
+mod unsupported;
 mod whereabouts;

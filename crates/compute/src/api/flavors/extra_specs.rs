@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use crate::Compute;
 use crate::api::input;
-use crate::app::{extra_specs, flavors as app};
+use crate::app::{extra_specs, flavors as app, unsupported};
 
 const MAX_VALUE: usize = 255;
 
@@ -61,6 +61,7 @@ fn read(specs: &Value, version: Microversion) -> Result<BTreeMap<String, String>
             if version >= Microversion(2, 86) {
                 extra_specs::check(key, &value)?;
             }
+            unsupported::extra_spec(key, &value)?;
             Ok((key.clone(), value))
         })
         .collect()

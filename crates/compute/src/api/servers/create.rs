@@ -15,7 +15,7 @@ use super::{metadata, schema, tags};
 use crate::app::bitstreams::ImageBitstreams;
 use crate::app::boot::{self, BootRequest, ProfileGroups, Profiles};
 use crate::app::nics::{self, Nics};
-use crate::app::{resolve, server_groups};
+use crate::app::{resolve, server_groups, unsupported};
 use crate::db::servers::Spec;
 use crate::{Compute, Error};
 
@@ -198,6 +198,10 @@ impl Wish {
                 resolve::image(tx, policy, context, image, &request.spec.flavor)?;
             request.spec.config_drive |=
                 boot::machine::needs_config_drive(&request.spec.image_properties);
+        }
+        unsupported::flavor(&request.spec.flavor, &request.spec.image_properties)?;
+        if let Some(image) = self.image {
+            unsupported::image(image, &request.spec.image_properties)?;
         }
         if let Some(name) = &self.key_name {
             request.spec.key = Some(resolve::key_pair(tx, &context.user_id, name)?);

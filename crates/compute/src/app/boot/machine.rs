@@ -232,7 +232,7 @@ pub(crate) fn kernel(properties: &Properties, key: &str) -> Option<ImageId> {
 }
 
 /// What Nova takes for yes.
-fn truth(text: &str) -> bool {
+pub(crate) fn truth(text: &str) -> bool {
     let text = text.trim().to_lowercase();
     ["1", "t", "true", "on", "y", "yes"].contains(&text.as_str())
 }

@@ -1,5 +1,5 @@
-//! From a flavor, what its aliases mean, and a device profile to a candidates query (facts of Nova's
-//! `scheduler/utils.py`: `resources[S]:*`, `trait[S]:*`, `group_policy`, profile groups as
+//! From a flavor, the traits of an image, aliases and device profiles to a candidates query (facts of
+//! Nova's `scheduler/utils.py`: `resources[S]:*`, `trait[S]:*`, `group_policy`, profile groups as
 //! `device_profile_<n>`).
 
 use std::collections::BTreeMap;
@@ -86,12 +86,13 @@ fn empty(suffix: &str) -> Group {
     }
 }
 
-/// Builds the query for one server.
+/// Builds the query for one server, from its flavor and the properties of its image.
 ///
 /// # Errors
 /// 400 for an extra spec whose amount is not a number, and for an alias that is not defined.
 pub fn query_of(
     flavor: &FlavorOf,
+    properties: &BTreeMap<String, String>,
     profiles: &Profiles,
     aliases: &Aliases,
     seed: u64,
@@ -119,6 +120,12 @@ pub fn query_of(
         } else if let Some((suffix, name)) = split(key, "trait") {
             let group = groups.entry(suffix.to_owned()).or_insert_with(|| empty(suffix));
             demand(group, name, value);
+        }
+    }
+    for (key, value) in properties {
+        if let Some(name) = key.strip_prefix("trait:").filter(|_| value == "required") {
+            let group = groups.entry(String::new()).or_insert_with(|| empty(""));
+            demand(group, name.trim(), value);
         }
     }
     let mut unsuffixed = groups.remove("").unwrap_or_else(|| empty(""));

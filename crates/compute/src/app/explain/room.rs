@@ -46,7 +46,8 @@ pub(super) fn room(
         Ok(profiles) => profiles,
         Err(why) => return Ok(Room::refused(why)),
     };
-    let query = match boot::query_of(flavor, &profiles, &compute.options.pci_aliases, 0) {
+    let (properties, aliases) = (&server.spec.image_properties, &compute.options.pci_aliases);
+    let query = match boot::query_of(flavor, properties, &profiles, aliases, 0) {
         Ok(query) => query,
         Err(Error::Refused(fault)) => return Ok(Room::refused(fault.message)),
         Err(error) => return Err(error),

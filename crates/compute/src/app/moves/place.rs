@@ -47,7 +47,8 @@ pub fn place(
         Err(why) => return Ok(Err(why)),
     };
     let aliases = &compute.options.pci_aliases;
-    let mut query = match boot::query_of(search.flavor, &profiles, aliases, rand::random()) {
+    let properties = &server.spec.image_properties;
+    let mut query = match boot::query_of(search.flavor, properties, &profiles, aliases, rand::random()) {
         Ok(query) => query,
         Err(Error::Refused(fault)) => return Ok(Err(fault.message)),
         Err(error) => return Err(error),

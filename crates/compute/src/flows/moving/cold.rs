@@ -11,7 +11,7 @@ use super::begin::{self, Start};
 use super::course::Course;
 use super::{Scene, evacuate, undo};
 use crate::app::usage::{self, ProjectUsage};
-use crate::app::{aliases, boot, nics, resolve, states};
+use crate::app::{aliases, boot, nics, resolve, states, unsupported};
 use crate::db::hosts;
 use crate::db::moves::{self, Kind};
 use crate::db::servers::{self, FlavorOf, Server, VmState};
@@ -48,6 +48,7 @@ pub fn move_cold(
     if let Cold::Resize(flavor) = cold {
         may_grow(tx, server, flavor)?;
         boot::machine::check(&server.spec.image_properties, flavor)?;
+        unsupported::flavor(flavor, &server.spec.image_properties)?;
     }
     aliases::check(&compute.options.pci_aliases, flavor)?;
     let status = "pre-migrating";

@@ -31,7 +31,7 @@ use kilonova_wire::{Context, Fault};
 
 use super::start;
 use crate::app::boot::machine;
-use crate::app::states;
+use crate::app::{states, unsupported};
 use crate::db::documents;
 use crate::db::servers::{self, Server};
 use crate::{Compute, Error};
@@ -169,6 +169,9 @@ fn rescue(tx: &mut Tx<'_>, server: &Server, image: Option<ImageId>) -> Result<Re
     };
     let properties = other.map_or_else(|| spec.image_properties.clone(), |image| image.properties);
     machine::check(&properties, &spec.flavor)?;
+    if let Some(image) = image.filter(|_| image != spec.image) {
+        unsupported::image(image, &properties)?;
+    }
     Ok(machine::rescue(spec, image, &properties))
 }
 

@@ -23,7 +23,7 @@ pub async fn row(api: Api<'_>) {
     api.send(&format!("POST {specs}"), two, ALL, 200).await;
     api.ask(&format!("GET {specs}"), ALL, 200).await;
     let one = format!("{specs}/hw:cpu_policy");
-    api.send(&format!("PUT {one}"), json!({"hw:cpu_policy": "dedicated"}), ALL, 200).await;
+    api.send(&format!("PUT {one}"), json!({"hw:cpu_policy": "shared"}), ALL, 200).await;
     api.ask(&format!("GET {one}"), ALL, 200).await;
     api.ask(&format!("GET {path}"), ALL, 200).await;
     api.ask("GET /flavors?limit=2", ALL, 200).await;

@@ -21,7 +21,7 @@ use super::super::{create, metadata};
 use super::Asked;
 use crate::Error;
 use crate::api::input;
-use crate::app::{boot, nics, resolve, states};
+use crate::app::{boot, nics, resolve, states, unsupported};
 use crate::db::server_groups;
 use crate::db::servers::{self, Server};
 use crate::flows::{self, Rebuild, Wish};
@@ -173,6 +173,7 @@ fn renew(
         let flavor = server.spec.flavor.clone();
         server.spec.image_properties =
             resolve::image(tx, &asked.compute.policy, &asked.context, image, &flavor)?;
+        unsupported::image(image, &server.spec.image_properties)?;
         server.spec.image = Some(image);
         server.spec.config_drive |=
             boot::machine::needs_config_drive(&server.spec.image_properties);
