@@ -49,6 +49,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         db::questions::STATEMENTS,
         db::queue::STATEMENTS,
         db::quotas::STATEMENTS,
+        db::reserved::STATEMENTS,
         db::resting::STATEMENTS,
         db::server_groups::STATEMENTS,
         db::servers::deleted::STATEMENTS,

@@ -130,9 +130,13 @@ async fn an_explanation_counts_what_stands_in_the_way() {
         assert_eq!(
             said["steps"],
             json!([
-                {"constraint": "root_required=!COMPUTE_STATUS_DISABLED", "removed": 1, "left": 2},
-                {"constraint": "resources1=PGPU:1: offered at all", "removed": 1, "left": 1},
-                {"constraint": "room for all groups at once", "removed": 1, "left": 0},
+                {"constraint": "root_required=!COMPUTE_STATUS_DISABLED", "removed": 1, "left": 2,
+                    "text": "1 of 3 hosts is disabled."},
+                {"constraint": "resources1=PGPU:1", "removed": 1, "left": 1,
+                    "text": "1 of the remaining 2 hosts does not offer PGPU."},
+                {"constraint": "room for all groups at once", "removed": 1, "left": 0,
+                    "text": "The remaining host does not have room for everything that is asked for \
+                             at once."},
             ])
         );
         assert_eq!(
@@ -140,10 +144,13 @@ async fn an_explanation_counts_what_stands_in_the_way() {
             json!({
                 "root_provider_uuid": roots[1], "name": "host-1",
                 "constraint": "room for all groups at once",
+                "lacks": "does not have room for everything that is asked for at once",
             })
         );
         let text = said["text"].as_str().expect("a sentence");
-        assert!(text.starts_with("0 of 3 hosts can take it."), "{text}");
+        assert!(text.starts_with("1 of 3 hosts is disabled. 1 of the remaining 2"), "{text}");
+        assert!(text.ends_with("Nearest: host-1, which does not have room for everything that is \
+                                asked for at once."), "{text}");
         let fits = api.get(&format!("{PATH}/explain?resources=VCPU:1")).await.is(200).body;
         assert_eq!(
             (&fits["left"], &fits["steps"], &fits["nearest"]),

@@ -1,11 +1,31 @@
 //! A server's story on a page: what is so, what is under way, why, and what to do next.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::text::{of, plain, table};
 
+/// Sentences that a page has said: a reason is kept in several places, and is read once.
+#[derive(Default)]
+struct Told(HashSet<String>);
+
+impl Told {
+    /// A line for each sentence that is new.
+    fn say(&mut self, text: &str, indent: &str) -> String {
+        let mut page = String::new();
+        for sentence in text.split_inclusive(". ").map(str::trim_end) {
+            if !sentence.is_empty() && self.0.insert(sentence.to_owned()) {
+                page.push_str(&format!("{indent}{sentence}\n"));
+            }
+        }
+        page
+    }
+}
+
 /// The page.
 pub fn page(server: &Value) -> String {
+    let mut told = Told::default();
     let mut page = format!("{}\n", of(&server["summary"]));
     page.push_str("\nNext\n");
     for step in list(&server["next"]) {
@@ -19,13 +39,23 @@ pub fn page(server: &Value) -> String {
     if !server["fault"].is_null() {
         let fault = &server["fault"];
         page.push_str(&format!("\nFault, {}\n", of(&fault["created_at"])));
-        page.push_str(&sentences(&of(&fault["message"]), "  "));
+        page.push_str(&told.say(&of(&fault["message"]), "  "));
+        if !fault["details"].is_null() {
+            page.push_str(&told.say(&of(&fault["details"]), "  "));
+        }
     }
-    if !server["room_now"].is_null() {
+    let room = &server["room_now"];
+    if !room.is_null() {
+        let text = room["text"].as_str().map(plain).unwrap_or_default();
+        let now = told.say(&text, "  ");
         page.push_str("\nWhere it could go now\n");
-        page.push_str(&sentences(&of(&server["room_now"]["text"]), "  "));
+        page.push_str(match (now.is_empty(), room["is_there"] == true) {
+            (false, _) => &now,
+            (true, true) => "  There is room for it.\n",
+            (true, false) => "  Nowhere, for the same reason.\n",
+        });
     }
-    page.push_str(&actions(server));
+    page.push_str(&actions(server, &mut told));
     page.push_str(&past(server));
     page
 }
@@ -199,7 +229,7 @@ fn moves(server: &Value) -> Vec<Vec<String>> {
     list(&server["moves"]).map(one).collect()
 }
 
-fn actions(server: &Value) -> String {
+fn actions(server: &Value, told: &mut Told) -> String {
     let mut page = String::new();
     for action in list(&server["actions"]) {
         page.push_str(&format!(
@@ -211,23 +241,21 @@ fn actions(server: &Value) -> String {
         ));
         if !action["host_chosen"].is_null() {
             page.push_str("  how the host was chosen:\n");
-            page.push_str(&sentences(&of(&action["host_chosen"]), "    "));
+            page.push_str(&told.say(&of(&action["host_chosen"]), "    "));
         }
         if list(&action["hosts_tried"]).next().is_some() {
             page.push_str(&format!("  tried in vain: {}\n", of(&action["hosts_tried"])));
         }
-        let mut told = Vec::new();
         for event in list(&action["events"]) {
             let host = event["host"].as_str().filter(|host| !host.is_empty());
             let on = host.map(|host| format!(" on {}", plain(host))).unwrap_or_default();
             page.push_str(&format!("  {}{on}: {}\n", of(&event["event"]), of(&event["result"])));
             if !event["details"].is_null() {
-                page.push_str(&sentences(&of(&event["details"]), "    "));
-                told.push(of(&event["details"]));
+                page.push_str(&told.say(&of(&event["details"]), "    "));
             }
         }
-        if !action["message"].is_null() && !told.contains(&of(&action["message"])) {
-            page.push_str(&sentences(&of(&action["message"]), "  "));
+        if !action["message"].is_null() {
+            page.push_str(&told.say(&of(&action["message"]), "  "));
         }
     }
     page
@@ -258,15 +286,6 @@ fn past(server: &Value) -> String {
     page
 }
 
-/// A line for each sentence, as the scheduler's reasons are long.
-fn sentences(text: &str, indent: &str) -> String {
-    let mut page = String::new();
-    for sentence in text.split_inclusive(". ") {
-        page.push_str(&format!("{indent}{}\n", sentence.trim_end()));
-    }
-    page
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -274,21 +293,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_is_told_sentence_by_sentence_and_what_is_absent_is_not() {
-        let why = "No valid host was found. 0 of 2 hosts can take it. VGPU removed 2, leaving 0.";
+    fn a_failure_is_told_once_sentence_by_sentence_and_what_is_absent_is_not() {
+        let message = "No valid host was found. None of 2 hosts offers VGPUS.";
+        let why = format!("{message} Nearest: gpu-7, which does not offer VGPUS.");
         let server = json!({
             "summary": "Server one (u) is error.", "next": ["Make room."], "status": "ERROR",
             "vm_state": "error", "power_state": 0, "flavor": "v\u{1b}", "extra_specs": {"a": "b"},
-            "fault": {"message": why, "created_at": "T"},
+            "fault": {"message": message, "details": why, "created_at": "T"},
+            "room_now": {"is_there": false, "text": "None of 2 hosts offers VGPUS."},
             "actions": [{"action": "create", "outcome": "failed", "started_at": "T",
                 "request_id": "r", "message": why,
                 "events": [{"event": "conductor", "result": "Error", "details": why}]}],
         });
         let page = page(&server);
         assert!(page.starts_with("Server one (u) is error.\n\nNext\n  Make room.\n"), "{page}");
-        assert!(page.contains("    0 of 2 hosts can take it.\n    VGPU removed 2, leaving 0.\n"));
+        let fault = "  No valid host was found.\n  None of 2 hosts offers VGPUS.\n  Nearest: gpu-7, ";
+        assert!(page.contains(fault), "{page}");
+        assert!(page.contains("Where it could go now\n  Nowhere, for the same reason.\n"), "{page}");
         assert!(page.contains("v\\u{1b}  a=b"), "{page}");
-        assert_eq!(page.matches("leaving 0").count(), 2, "{page}");
+        assert_eq!(page.matches("None of 2 hosts").count(), 1, "{page}");
+        assert_eq!(page.matches("Nearest").count(), 1, "{page}");
         for absent in ["Under way", "Devices", "Claim", "Moves", "null"] {
             assert!(!page.contains(absent), "{page}");
         }

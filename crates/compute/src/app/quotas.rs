@@ -5,8 +5,8 @@ use kilonova_store::Tx;
 use kilonova_wire::Fault;
 
 use crate::Error;
+use crate::app::usage;
 use crate::db::quotas::{self as rows, Limits};
-use crate::db::{counted, usage};
 
 /// The class whose limits are everybody's defaults.
 pub const DEFAULT_CLASS: &str = "default";
@@ -66,7 +66,7 @@ pub fn both(
 /// How much of each resource is used; what is not in it has no count.
 pub fn used(tx: &mut Tx<'_>, project_id: &str, user_id: Option<&str>) -> Result<Limits, Error> {
     let used = match user_id {
-        None => counted::of_project(tx, project_id)?,
+        None => usage::of_project(tx, project_id)?,
         Some(user_id) => usage::of_user(tx, project_id, user_id)?,
     };
     let groups = crate::db::server_groups::count(tx, project_id, user_id)?;

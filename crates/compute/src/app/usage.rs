@@ -6,6 +6,7 @@ use kilonova_wire::Fault;
 use crate::Error;
 use crate::app::quotas;
 use crate::db::quotas::Limits;
+use crate::db::reserved::reserved;
 use crate::db::{counted, usage};
 
 pub use crate::db::counted::scope;
@@ -24,10 +25,11 @@ pub fn take(
 ) -> Result<(), Error> {
     let (project, own) = quotas::both(tx, project_id, Some(user_id))?;
     let used = counted::count(tx, project_id, wanted)?;
+    let reserved = reserved(tx, project_id, None)?;
     let before = ProjectUsage {
         instances: used.instances - wanted.instances,
-        cores: used.cores - wanted.cores,
-        ram: used.ram - wanted.ram,
+        cores: used.cores - wanted.cores + reserved.cores,
+        ram: used.ram - wanted.ram + reserved.ram,
     };
     compare(&project, before, wanted)?;
     check_own(tx, project_id, user_id, &own, wanted)
@@ -46,9 +48,35 @@ pub fn check(
     let (project, own) = quotas::both(tx, project_id, Some(user_id))?;
     if any(&project) || any(&own) {
         let used = counted::count(tx, project_id, ProjectUsage::default())?;
-        compare(&project, used, wanted)?;
+        let reserved = reserved(tx, project_id, None)?;
+        compare(&project, plus(used, reserved), wanted)?;
     }
     check_own(tx, project_id, user_id, &own, wanted)
+}
+
+/// What a project has claimed: what its servers count with, and what their resizes reserve.
+///
+/// # Errors
+/// The database's.
+pub fn of_project(tx: &mut Tx<'_>, project_id: &str) -> Result<ProjectUsage, Error> {
+    Ok(plus(counted::of_project(tx, project_id)?, reserved(tx, project_id, None)?))
+}
+
+/// What one user has claimed in a project.
+///
+/// # Errors
+/// The database's.
+pub fn of_user(tx: &mut Tx<'_>, project_id: &str, user_id: &str) -> Result<ProjectUsage, Error> {
+    let own = usage::of_user(tx, project_id, user_id)?;
+    Ok(plus(own, reserved(tx, project_id, Some(user_id))?))
+}
+
+fn plus(one: ProjectUsage, other: ProjectUsage) -> ProjectUsage {
+    ProjectUsage {
+        instances: one.instances + other.instances,
+        cores: one.cores + other.cores,
+        ram: one.ram + other.ram,
+    }
 }
 
 fn check_own(
@@ -59,8 +87,7 @@ fn check_own(
     wanted: ProjectUsage,
 ) -> Result<(), Error> {
     if any(own) {
-        let used = usage::of_user(tx, project_id, user_id)?;
-        compare(own, used, wanted)?;
+        compare(own, of_user(tx, project_id, user_id)?, wanted)?;
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ pub const SERVERS: &[Migration] = &[
     super::migrations_actions::ACTIONS,
     super::counted::COUNTED,
     PLANS,
+    super::reserved::RESERVED,
 ];
 
 /// So that no loop, and no move, walks all moves and questions there ever were.

@@ -21,6 +21,7 @@ pub mod moves;
 pub mod questions;
 pub mod queue;
 pub mod quotas;
+pub mod reserved;
 pub mod resting;
 pub mod server_groups;
 pub mod servers;

@@ -10,8 +10,9 @@ use crate::Error;
 kilonova_store::statements! {
     /// A new row.
     INSERT = "INSERT INTO moves (id, server_id, open_server, kind, status, source_host, was,
-        old_flavor, new_flavor, old_domain, user_id, project_id, created_at, updated_at)
-        VALUES (?1, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?12)";
+        old_flavor, new_flavor, old_domain, user_id, project_id, created_at, updated_at, most_vcpus,
+        most_memory)
+        VALUES (?1, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?12, ?13, ?14)";
     /// The one that can still be undone.
     OPEN_OF = "SELECT number, id, server_id, open_server, kind, status, source_host, dest_host,
         held_on, was, old_flavor, new_flavor, old_domain, progress, user_id, project_id, created_at,
@@ -169,7 +170,9 @@ pub fn insert(tx: &mut Tx<'_>, new: &NewMove, now: i64) -> Result<(), Error> {
         to_text(&new.old_domain)?,
         &new.user_id,
         &new.project_id,
-        now
+        now,
+        new.old_flavor.vcpus.max(new.new_flavor.vcpus),
+        new.old_flavor.ram.max(new.new_flavor.ram)
     ];
     tx.execute(INSERT, params)?;
     Ok(())

@@ -62,6 +62,6 @@ fn failed(tx: &mut Tx<'_>, word: &Word<'_>, why: &str, now: i64) -> Result<(), E
         return Ok(());
     }
     tracing::warn!(server = %server.id, "does not run any more: {why}");
-    let fault = Fault { code: 500, message: why.to_owned(), created: now, details: None };
+    let fault = Fault::new("The host could not keep the guest running.", why, now);
     servers::set_error(tx, server.id, &fault, now)
 }

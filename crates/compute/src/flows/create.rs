@@ -14,7 +14,7 @@ use serde_json::json;
 use super::start::event;
 use crate::app::boot;
 use crate::app::nics;
-use crate::app::scheduler::{Wanted, choose};
+use crate::app::scheduler::{NoHost, Wanted, choose};
 use crate::db::documents;
 use crate::db::servers::{self, Fault, Server};
 use crate::{Compute, Error};
@@ -92,18 +92,20 @@ fn cleared(
         return Ok(());
     }
     let reason = operation.data["reason"].as_str().unwrap_or_default();
-    let message = if tried.len() < compute.options.max_attempts {
-        format!("No valid host was found. No other host has room. Last failure: {reason}")
+    let told = if tried.len() < compute.options.max_attempts {
+        let why = "The host could not start the guest, and no other host has room.";
+        NoHost::new(why).message()
     } else {
         format!(
             "Exceeded maximum number of retries. Exhausted all hosts available for retrying build \
-             failures for instance {}. Last failure: {reason}",
+             failures for instance {}.",
             server.id
         )
     };
+    let message = format!("{told} Last failure: {reason}");
     nics::set_host(tx, server.id, None, now)?;
     nics::give_up(tx, &server, now)?;
-    let fault = Fault { code: 500, message: message.clone(), created: now, details: None };
+    let fault = Fault::new(&told, &*message, now);
     servers::set_error(tx, server.id, &fault, now)?;
     Ok(flow::finish(tx, operation, End::Failed, Some(&message), now)?)
 }
@@ -128,7 +130,7 @@ pub fn give_up_build(
     );
     tracing::warn!(%server, "{message}");
     let host = servers::host_of(tx, server)?.unwrap_or_default();
-    let fault = Fault { code: 500, message: message.clone(), created: now, details: None };
+    let fault = Fault::new(&message, format!("{host}: {message}"), now);
     servers::set_error(tx, server, &fault, now)?;
     nics::set_host(tx, server, None, now)?;
     compute.note_build(tx, &host, false);

@@ -160,7 +160,12 @@ pub(super) fn settled(
     let Some(message) = failure else {
         return Ok(flow::finish(tx, operation, End::Done, None, now)?);
     };
-    let fault = servers::Fault { code: 500, message: message.clone(), created: now, details: None };
+    let told = match operation.kind.as_str() {
+        "stop" => "The host could not shut the guest off.",
+        "reboot" => "The host could not restart the guest.",
+        _ => "The host could not start the guest.",
+    };
+    let fault = servers::Fault::new(told, &*message, now);
     servers::set_error(tx, id, &fault, now)?;
     Ok(flow::finish(tx, operation, End::Failed, Some(&message), now)?)
 }

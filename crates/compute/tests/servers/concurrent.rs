@@ -144,3 +144,59 @@ async fn deletes_and_actions_on_one_server() {
         }
     }
 }
+
+/// Twenty cores, four servers of one: of five that grow to four cores at once, and of boots beside
+/// them, only as many may as the quota has room for.
+#[tokio::test(flavor = "multi_thread")]
+async fn resizes_at_once_do_not_outrun_the_quota() {
+    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[]), ("b", &[])])).await {
+        let flavor = json!({"flavor": {"id": "four", "name": "four", "ram": 64, "vcpus": 4, "disk": 1}});
+        up.admin("2.90", "POST /flavors", flavor).await.expect(200);
+        let quota = json!({"quota_set": {"instances": -1, "cores": 11, "ram": -1}});
+        up.admin("2.90", "PUT /os-quota-sets/red", quota).await.expect(200);
+        let mut calls = Vec::new();
+        for n in 0..5 {
+            let id = up.active(&cloud, &format!("n{n}"), "plain").await;
+            let resize = json!({"resize": {"flavorRef": "four"}});
+            calls.push((format!("POST /servers/{id}/action"), Some(resize)));
+        }
+        let answers = at_once(&up, &calls).await;
+        let (taken, refused): (Vec<_>, Vec<_>) =
+            answers.iter().partition(|answer| answer.status == 202);
+        assert_eq!((taken.len(), refused.len()), (2, 3), "5 cores, and 3 more twice");
+        for answer in refused {
+            assert!(answer.message().starts_with("Quota exceeded for cores: "), "{}", answer.body);
+        }
+        let used = async || {
+            let limits = up.get(ANN, "2.90", "/limits").await.expect(200);
+            limits["limits"]["absolute"]["totalCoresUsed"].clone()
+        };
+        assert_eq!(used().await, 11, "what is reserved is used");
+        let wish = up.wish(&cloud, "more", "plain");
+        let late = up.call(ANN, "2.90", "POST /servers", Some(wish)).await;
+        late.refused(403, "Quota exceeded for cores: Requested 1, but already used 11 of 11 cores");
+
+        let big: Vec<String> = calls
+            .iter()
+            .zip(&answers)
+            .filter(|(_, answer)| answer.status == 202)
+            .map(|((path, _), _)| path.split('/').nth(2).expect("an id").to_owned())
+            .collect();
+        for id in &big {
+            up.becomes(id, "VERIFY_RESIZE").await;
+        }
+        assert_eq!(used().await, 11);
+        up.try_act(&big[0], json!({"confirmResize": null})).await.expect(204);
+        up.try_act(&big[1], json!({"revertResize": null})).await.expect(202);
+        up.becomes(&big[1], "ACTIVE").await;
+        assert_eq!(used().await, 8, "one is back to its old size");
+
+        up.hosts_have_dropped(&cloud).await;
+        up.act(&big[0], json!({"resize": {"flavorRef": "plain"}})).await;
+        up.becomes(&big[0], "VERIFY_RESIZE").await;
+        assert_eq!(used().await, 8, "a smaller size can still be reverted");
+        up.try_act(&big[0], json!({"confirmResize": null})).await.expect(204);
+        assert_eq!(used().await, 5);
+        cloud.sound(&up, "resized").await;
+    }
+}

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::kit::{ADMIN, ANN, Cloud, FPGA, GPU, GPUS, Up, hosts};
+use crate::kit::{ADMIN, ANN, BOB, Cloud, FPGA, GPU, GPUS, Up, hosts};
 
 async fn explained(up: &Up, id: &str) -> Value {
     let path = format!("/kilonova/servers/{id}");
@@ -12,6 +12,20 @@ async fn explained(up: &Up, id: &str) -> Value {
 
 async fn host(up: &Up, name: &str) -> Value {
     up.get(ADMIN, "2.1", &format!("/kilonova/hosts/{name}")).await.expect(200)["host"].take()
+}
+
+/// What its owner is told, in which no host is named.
+async fn owner_sees(up: &Up, id: &str) -> Value {
+    let path = format!("/kilonova/servers/{id}");
+    let told = up.get(ANN, "2.1", &path).await.expect(200)["server"].take();
+    for of_admins in ["hosts", "moves", "claims", "left_behind", "device_changes"] {
+        assert!(told.get(of_admins).is_none(), "{of_admins}: {told}");
+    }
+    for named in ["host a", "host b", "a: ", "Nearest", "a_pci", "was the only host"] {
+        assert!(!told.to_string().contains(named), "{named}: {told}");
+    }
+    assert_eq!(told["host"], Value::Null, "{told}");
+    told
 }
 
 fn next(told: &Value) -> String {
@@ -51,13 +65,20 @@ async fn a_good_server_is_told_with_its_devices_and_its_choice() {
         assert!(chosen.starts_with("Of 2 hosts with room, by weight: "), "{chosen}");
         assert!(next(&told).contains("Nothing"), "{told}");
 
+        let mine = owner_sees(&up, &id).await;
+        assert_eq!(mine["summary"], format!("Server one ({id}) is active; nothing is under way."));
+        assert_eq!(mine["next"], json!(["Nothing: it is as it should be."]));
+        assert_eq!(mine["devices"].as_array().map(Vec::len), Some(2), "{mine}");
+        assert_eq!(mine["devices"][0]["resource_class"], "VGPU", "{mine}");
+        assert_eq!(mine["actions"][0]["outcome"], "done", "{mine}");
+
         let by_profile = up.active(&cloud, "two", "fpga").await;
         let told = explained(&up, &by_profile).await;
         let asked = json!({"device_profile": "fpga", "group": 0});
         assert_eq!(told["devices"][0]["asked_by"], asked, "{told}");
 
         let path = format!("/kilonova/servers/{id}");
-        up.get(ANN, "2.90", &path).await.refused(403, "kilonova:servers:show");
+        up.get(BOB, "2.90", &path).await.refused(404, "could not be found");
         up.get(ANN, "2.90", "/kilonova/hosts/a").await.refused(403, "kilonova:hosts:show");
         for unknown in ["nothing", "4f6a1a8e-3f3f-4f9a-9c3e-0d6f7e6f0a11"] {
             let path = format!("/kilonova/servers/{unknown}");
@@ -74,6 +95,9 @@ async fn what_is_under_way_says_whom_it_waits_for() {
         let id = up.active(&cloud, "one", "vgpu").await;
         up.nodes.kill("a").await;
         up.act(&id, json!({"pause": null})).await;
+        let mine = owner_sees(&up, &id).await;
+        assert_eq!(mine["next"], json!(["Wait for its pause to end."]), "{mine}");
+        assert_eq!(mine["operation"]["action"], "pause", "{mine}");
         let told = explained(&up, &id).await;
         let operation = &told["operation"];
         assert_eq!((&operation["action"], &operation["step"]), (&json!("pause"), &json!("settle")));
@@ -106,8 +130,25 @@ async fn a_server_without_a_host_says_why_and_whether_there_is_room_now() {
         let told = explained(&up, &id).await;
         assert_eq!(told["host"], Value::Null);
         let why = told["actions"][0]["message"].as_str().expect("a text");
-        assert!(why.starts_with("No valid host was found. 0 of 2 hosts can take it."), "{why}");
-        assert!(why.contains("VGPU") && why.contains("removed 1, leaving 0"), "{why}");
+        assert_eq!(
+            why,
+            "No valid host was found. There are not enough hosts available. 1 of 2 hosts does not \
+             offer VGPU. The remaining host does not have 1 VGPU free. Nearest: a, which does not have \
+             1 VGPU free."
+        );
+        let owner = up.get(ANN, "2.90", &format!("/servers/{id}")).await.expect(200);
+        assert_eq!(
+            owner["server"]["fault"]["message"],
+            "No valid host was found. There are not enough hosts available. 1 of 2 hosts does not \
+             offer VGPU. The remaining host does not have 1 VGPU free."
+        );
+        let mine = owner_sees(&up, &id).await;
+        assert!(next(&mine).contains("still no room"), "{mine}");
+        assert_eq!(
+            mine["room_now"],
+            json!({"is_there": false, "text": "1 of 2 hosts does not offer VGPU. The remaining host \
+                                               does not have 1 VGPU free."})
+        );
         let room = &told["room_now"];
         assert_eq!((&room["is_there"], &room["hosts"]), (&json!(false), &json!(2)), "{told}");
         let removed = |at: usize| room["steps"][at]["removed"].clone();

@@ -47,6 +47,7 @@ mod showing;
 mod slow;
 mod stay;
 mod taken;
+mod telling;
 mod told;
 mod unsupported;
 mod whereabouts;

@@ -12,7 +12,7 @@ async fn old_flavor(cloud: &Cloud, up: &Up, name: &str, specs: Value) {
     up.call(ADMIN, "2.90", "POST /flavors", Some(flavor)).await.expect(200);
     let (name, specs) = (name.to_owned(), specs.to_string());
     let sql = "UPDATE flavors SET extra_specs = ?2 WHERE id = ?1";
-    cloud.store.write(move |tx| tx.execute(sql, params![name, specs])).await.expect("written");
+    cloud.store.write(move |tx| tx.execute(sql, params![&name, &specs])).await.expect("written");
 }
 
 #[tokio::test]
@@ -63,7 +63,7 @@ async fn old_spec(cloud: &Cloud, id: &str) {
         serde_json::from_str(row.expect("a server").text(0).expect("text")).expect("JSON");
     spec["flavor"]["extra_specs"] = json!({"hw:cpu_policy": "dedicated"});
     let (write, spec) = ("UPDATE servers SET spec = ?2 WHERE id = ?1", spec.to_string());
-    cloud.store.write(move |tx| tx.execute(write, params![id, spec])).await.expect("written");
+    cloud.store.write(move |tx| tx.execute(write, params![id, &spec])).await.expect("written");
 }
 
 #[tokio::test]

@@ -22,15 +22,20 @@ fn conditions_are_counted_in_order() {
     let fits = world.explain(&wanting(&[]));
     assert_eq!(
         fits.to_string(),
-        "1 of 4 hosts can take it. root_required=!COMPUTE_STATUS_DISABLED removed 1, leaving 3. \
-         resources1=VGPU:1: offered at all removed 1, leaving 2. \
-         resources1=VGPU:1: free, in units that are allowed removed 1, leaving 1."
+        "1 of 4 hosts has room. 1 of 4 hosts is disabled. 1 of the remaining 3 hosts does not offer \
+         VGPU. 1 of the remaining 2 hosts does not have 1 VGPU free."
+    );
+    let constraints: Vec<&str> = fits.steps.iter().map(|step| &*step.constraint).collect();
+    assert_eq!(
+        constraints,
+        ["root_required=!COMPUTE_STATUS_DISABLED", "resources1=VGPU:1", "resources1=VGPU:1"]
     );
     let none = world.explain(&wanting(&["CUSTOM_FAST"]));
     assert_eq!(none.left, 0);
     let nearest = none.nearest.unwrap();
     assert_eq!((nearest.root, &*nearest.name), (id(301), "p301"));
-    assert_eq!(nearest.constraint, "required1=CUSTOM_FAST for VGPU:1");
+    assert_eq!(nearest.constraint, "required1=CUSTOM_FAST");
+    assert_eq!(nearest.lacks, "does not have VGPU with trait CUSTOM_FAST");
 }
 
 #[test]
@@ -49,6 +54,61 @@ fn joint_conditions_are_told_apart() {
         ..query(groups(2, 1))
     };
     assert_eq!(said(&together), "same_subtree");
+}
+
+/// The sentences about two hosts, one with a GPU of so many units.
+fn said(query: &Query, hosts: usize) -> String {
+    let all: Vec<_> = (0..hosts).map(|n| gpu_host(1 + 100 * n as u128, 1, 4)).collect();
+    forest(all).explain(query).to_string()
+}
+
+#[test]
+fn each_condition_has_a_sentence_for_one_host_and_for_several() {
+    let of = |group| query(vec![group]);
+    let vgpu = || group("1", &[("VGPU", 1)]);
+    for (query, hosts, sentence) in [
+        (of(group("1", &[("VGPUS", 1)])), 2, "None of 2 hosts offers VGPUS. Nearest: p"),
+        (of(group("1", &[("VGPUS", 1)])), 1, "The only host does not offer VGPUS. Nearest: p1, "),
+        (
+            of(group("1", &[("VGPU", 5)])),
+            2,
+            "None of 2 hosts has 5 VGPU free for one server. Nearest: p",
+        ),
+        (
+            of(group("1", &[("VGPU", 1), ("VCPU", 1)])),
+            2,
+            "None of 2 hosts offers VGPU and VCPU on one device. Nearest: p",
+        ),
+        (
+            of(Group {
+                required: vec![vec!["A".into()], vec!["B".into(), "C".into()]],
+                ..vgpu()
+            }),
+            2,
+            "None of 2 hosts has VGPU with traits A and one of B or C. Nearest: p",
+        ),
+        (
+            of(Group { member_of: vec![vec![uuid::Uuid::nil()]], ..vgpu() }),
+            2,
+            "None of 2 hosts has VGPU in the aggregates that are asked for. Nearest: p",
+        ),
+        (
+            of(Group { in_tree: Some(id(9)), ..vgpu() }),
+            2,
+            "None of 2 hosts has VGPU in the tree of provider",
+        ),
+        (
+            Query { root_required: vec!["COMPUTE_NODE".into()], ..of(vgpu()) },
+            3,
+            "None of 3 hosts has trait COMPUTE_NODE. Nearest: p",
+        ),
+        (of(vgpu()), 1, "The only host has room."),
+        (of(vgpu()), 3, "All 3 hosts have room."),
+        (of(vgpu()), 0, "There is no host."),
+    ] {
+        let text = said(&query, hosts);
+        assert!(text.starts_with(sentence), "{text:?} is not {sentence:?}");
+    }
 }
 
 #[test]

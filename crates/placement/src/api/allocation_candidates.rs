@@ -100,7 +100,12 @@ fn explained(explanation: &Explanation) -> Value {
         .steps
         .iter()
         .map(|step| {
-            json!({"constraint": step.constraint, "removed": step.removed, "left": step.left})
+            json!({
+                "constraint": step.constraint,
+                "text": step.text,
+                "removed": step.removed,
+                "left": step.left,
+            })
         })
         .collect();
     let nearest = explanation.nearest.as_ref().map(|nearest| {
@@ -108,6 +113,7 @@ fn explained(explanation: &Explanation) -> Value {
             "root_provider_uuid": nearest.root,
             "name": &*nearest.name,
             "constraint": nearest.constraint,
+            "lacks": nearest.lacks,
         })
     });
     json!({

@@ -1,5 +1,5 @@
-//! `/kilonova/…`, which upstream does not have: what operators' commands look at. Administrators only,
-//! at every microversion, and only to read.
+//! `/kilonova/…`, which upstream does not have: what operators' commands look at, at every
+//! microversion, and only to read. For administrators; of a server its owner is told a part.
 
 mod host;
 mod server;

@@ -1,5 +1,5 @@
 //! `/kilonova/servers/{id}`: all that is kept of a server, also of one that is no more, and what to do
-//! next.
+//! next. Its owner is told without hosts, their words, and what only administrators may see.
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::host::{a_move, host, operation};
 use crate::Compute;
 use crate::api::servers::view::status;
-use crate::app::explain::{Account, Room, Story, next, summary, tell};
+use crate::app::explain::{Account, Room, Story, next, owner_next, owner_summary, summary, tell};
 use crate::db::servers::{Fault as WhyFailed, Server};
 
 pub(super) async fn show(
@@ -22,7 +22,6 @@ pub(super) async fn show(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Fault> {
-    caller.require_admin("kilonova:servers:show")?;
     let missing =
         || Fault::not_found(format!("Instance {} could not be found.", id.escape_debug()));
     let server: ServerId = parse_uuid_like(&id).ok_or_else(missing)?;
@@ -31,8 +30,73 @@ pub(super) async fn show(
         .store
         .read(move |tx| tell(tx, &own, server, now_micros()))
         .await?
+        .filter(|story| caller.may_see(&story.server.project_id))
         .ok_or_else(missing)?;
-    Ok(Json(json!({"server": view(&story)})))
+    let shown = if caller.is_admin() { view(&story) } else { owner_view(&story) };
+    Ok(Json(json!({"server": shown})))
+}
+
+/// What its owner sees: what `GET /servers/{id}` and its actions say, in one place, and what to do.
+fn owner_view(story: &Story) -> Value {
+    let mut shown = about(&story.server);
+    for of_admins in ["host", "instance_name"] {
+        shown[of_admins].take();
+    }
+    shown["fault"] = json!(story.server.fault.as_ref().map(|fault| json!({
+        "code": fault.code,
+        "message": fault.told(),
+        "created_at": zulu(fault.created),
+    })));
+    shown["summary"] = owner_summary(story).into();
+    shown["next"] = json!(owner_next(story));
+    shown["operation"] = json!(story.operation.as_ref().map(|one| {
+        json!({
+            "action": one.kind,
+            "request_id": one.request_id,
+            "user_id": one.user_id,
+            "since": zulu(one.updated_at),
+            "started_at": zulu(one.created_at),
+        })
+    }));
+    shown["devices"] = story.held.iter().map(|held| owner_device(story, held)).collect();
+    shown["actions"] = story.actions.iter().map(|(one, events)| owner_action(one, events)).collect();
+    shown["room_now"] = json!(
+        story
+            .room
+            .as_ref()
+            .map(|room| json!({"is_there": room.is_there, "text": room.said}))
+    );
+    shown
+}
+
+fn owner_device(story: &Story, held: &Held) -> Value {
+    let all = device(story, held);
+    let mut shown = json!({});
+    for key in ["arq", "state", "held_by", "asked_by", "attached", "resource_class"] {
+        shown[key] = all[key].clone();
+    }
+    shown["device"] = json!({"health": all["device"]["health"]});
+    shown
+}
+
+fn owner_action(operation: &Operation, events: &[Event]) -> Value {
+    let event = |event: &Event| {
+        json!({
+            "event": event.name,
+            "result": event.result,
+            "started_at": zulu(event.started_at),
+            "finished_at": event.finished_at.map(zulu),
+        })
+    };
+    json!({
+        "action": operation.kind,
+        "request_id": operation.request_id,
+        "user_id": operation.user_id,
+        "started_at": zulu(operation.created_at),
+        "updated_at": zulu(operation.updated_at),
+        "outcome": outcome(operation),
+        "events": events.iter().map(event).collect::<Vec<_>>(),
+    })
 }
 
 fn view(story: &Story) -> Value {
@@ -156,20 +220,23 @@ fn claim(account: &Account) -> Value {
     })
 }
 
-fn action(operation: &Operation, events: &[Event]) -> Value {
-    let outcome = match operation.outcome {
+fn outcome(operation: &Operation) -> &'static str {
+    match operation.outcome {
         Outcome::Open => "under way",
         Outcome::Done => "done",
         Outcome::Failed => "failed",
         Outcome::Cancelled => "cancelled",
-    };
+    }
+}
+
+fn action(operation: &Operation, events: &[Event]) -> Value {
     json!({
         "action": operation.kind,
         "request_id": operation.request_id,
         "user_id": operation.user_id,
         "started_at": zulu(operation.created_at),
         "updated_at": zulu(operation.updated_at),
-        "outcome": outcome,
+        "outcome": outcome(operation),
         "message": operation.message,
         "host_chosen": operation.data["chosen"],
         "hosts_tried": operation.data["tried"],
@@ -206,7 +273,12 @@ fn room(room: &Room) -> Value {
         .steps
         .iter()
         .map(|step| {
-            json!({"constraint": step.constraint, "removed": step.removed, "left": step.left})
+            json!({
+                "constraint": step.constraint,
+                "text": step.text,
+                "removed": step.removed,
+                "left": step.left,
+            })
         })
         .collect();
     json!({
@@ -214,8 +286,8 @@ fn room(room: &Room) -> Value {
         "text": room.text,
         "hosts": room.hosts,
         "steps": steps,
-        "nearest": room.nearest.as_ref().map(|(name, constraint)| {
-            json!({"host": name, "constraint": constraint})
+        "nearest": room.nearest.as_ref().map(|(name, lacks)| {
+            json!({"host": name, "lacks": lacks})
         }),
     })
 }

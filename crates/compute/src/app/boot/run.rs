@@ -64,7 +64,7 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
                     plan.len(),
                     request.min_count
                 );
-                return refuse(compute, request, &query, NoHost(reason)).await;
+                return refuse(compute, request, &query, NoHost::new(reason)).await;
             }
             Err(reason) => return refuse(compute, request, &query, reason).await,
         };
@@ -79,7 +79,7 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
             ended => return ended,
         }
     }
-    let reason = NoHost("Every host that had room was taken by other requests; try again.".into());
+    let reason = NoHost::new("Every host that had room was taken by other requests; try again.");
     refuse(compute, request, &query, reason).await
 }
 
@@ -165,7 +165,7 @@ async fn refuse(
     compute: &Compute,
     request: BootRequest,
     query: &Query,
-    NoHost(reason): NoHost,
+    reason: NoHost,
 ) -> Result<Vec<ServerId>, Error> {
     let classes = classes(query);
     let cards: Vec<String> = compute
@@ -175,11 +175,8 @@ async fn refuse(
             cards.collect::<Result<_, _>>().map_err(Error::from)
         })
         .await?;
-    let mut message = format!("No valid host was found. {reason}");
-    for cards in cards.iter().filter(|cards| !cards.is_empty()) {
-        message.push(' ');
-        message.push_str(cards);
-    }
+    let reason = cards.into_iter().fold(reason, NoHost::and);
+    let message = reason.details();
     compute
         .store
         .write(move |tx| {
@@ -189,8 +186,7 @@ async fn refuse(
             let mut ids = Vec::with_capacity(request.min_count);
             for index in 0..request.min_count {
                 let id = ascending::<ServerId>();
-                let fault =
-                    Fault { code: 500, message: message.clone(), created: now, details: None };
+                let fault = Fault::new(&reason.message(), &*message, now);
                 let server = NewServer {
                     vm_state: VmState::Error,
                     fault: Some(fault),

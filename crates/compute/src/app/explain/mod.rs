@@ -11,12 +11,14 @@
 
 mod host;
 mod next;
+mod owner;
 mod room;
 mod story;
 mod words;
 
 pub use host::{Guest, HostStory, tell_host};
 pub use next::{next, summary};
+pub use owner::{owner_next, owner_summary};
 pub use room::Room;
 pub use story::{Account, HostNow, Story, tell};
 pub use words::{Awaited, awaited};

@@ -120,8 +120,28 @@ fn at_rest(story: &Story, todo: &mut Vec<String>) {
              nova-compute`, then `openstack server evacuate {id}`."
         ));
     }
-    match server.vm_state {
-        VmState::Error => failed(story, todo),
+    if server.vm_state == VmState::Error {
+        failed(story, todo);
+    } else {
+        resting(story, todo);
+    }
+    if server.vm_state != VmState::Error
+        && let Some((operation, _)) = story.actions.first()
+        && operation.outcome == Outcome::Failed
+    {
+        let why = operation.message.as_deref().unwrap_or("see its events");
+        todo.push(format!(
+            "Its last action, {}, failed: {why} Ask again when that is mended.",
+            operation.kind
+        ));
+    }
+    locked(story, todo);
+}
+
+/// What its state waits for.
+pub(super) fn resting(story: &Story, todo: &mut Vec<String>) {
+    let id = story.server.id;
+    match story.server.vm_state {
         VmState::Resized => todo.push(format!(
             "It waits for its owner: `openstack server resize confirm {id}`, or `… resize revert {id}` \
              to have it as it was."
@@ -144,19 +164,13 @@ fn at_rest(story: &Story, todo: &mut Vec<String>) {
             "It is deleted and can come back: `openstack server restore {id}`, or `openstack server \
              delete --force {id}`."
         )),
-        VmState::Building | VmState::Active | VmState::Deleted => {}
+        VmState::Error | VmState::Building | VmState::Active | VmState::Deleted => {}
     }
-    if server.vm_state != VmState::Error
-        && let Some((operation, _)) = story.actions.first()
-        && operation.outcome == Outcome::Failed
-    {
-        let why = operation.message.as_deref().unwrap_or("see its events");
-        todo.push(format!(
-            "Its last action, {}, failed: {why} Ask again when that is mended.",
-            operation.kind
-        ));
-    }
-    if let Some(lock) = &server.lock {
+}
+
+pub(super) fn locked(story: &Story, todo: &mut Vec<String>) {
+    let id = story.server.id;
+    if let Some(lock) = &story.server.lock {
         let why = lock.reason.as_deref().map(|why| format!(" ({why})")).unwrap_or_default();
         todo.push(format!("It is locked by its {}{why}: `openstack server unlock {id}`.", lock.by));
     }
@@ -167,14 +181,12 @@ fn failed(story: &Story, todo: &mut Vec<String>) {
     let Some(host) = story.own_host() else {
         todo.push(match &story.room {
             Some(room) if room.is_there => format!(
-                "There is room for it now. {} Delete it (`openstack server delete {id}`) and create it \
-                 again.",
-                room.text
+                "There is room for it now. Delete it (`openstack server delete {id}`) and create it \
+                 again."
             ),
-            Some(room) => format!(
-                "There is still no room for it. {} Make room or mend what removed the hosts, then delete \
-                 it (`openstack server delete {id}`) and create it again.",
-                room.text
+            Some(_) => format!(
+                "There is still no room for it: see below why. Make room, then delete it (`openstack \
+                 server delete {id}`) and create it again."
             ),
             None => format!("Delete it (`openstack server delete {id}`) and create it again."),
         });
@@ -192,7 +204,7 @@ fn shelved(story: &Story, todo: &mut Vec<String>) {
     let id = story.server.id;
     todo.push(match &story.room {
         Some(room) if !room.is_there => {
-            format!("It is shelved, and there is no room for it now. {}", room.text)
+            "It is shelved, and there is no room for it now: see below why.".to_owned()
         }
         _ => format!("It is shelved: `openstack server unshelve {id}`."),
     });

@@ -15,19 +15,22 @@ use crate::{Compute, Error};
 pub struct Room {
     /// Whether there is a place.
     pub is_there: bool,
-    /// Why, in words.
+    /// Why, in words, with the names of hosts.
     pub text: String,
+    /// The same for the server's owner, without them.
+    pub said: String,
     /// Hosts there are.
     pub hosts: usize,
     /// The conditions on resources and traits that removed hosts, in the order in which they were tried.
     pub steps: Vec<Step>,
-    /// The host that came nearest, and what removed it.
+    /// The host that came nearest, and what it lacks.
     pub nearest: Option<(String, String)>,
 }
 
 impl Room {
     fn refused(text: String) -> Self {
-        Self { is_there: false, text, hosts: 0, steps: Vec::new(), nearest: None }
+        let said = text.clone();
+        Self { is_there: false, text, said, hosts: 0, steps: Vec::new(), nearest: None }
     }
 }
 
@@ -54,17 +57,24 @@ pub(super) fn room(
     };
     let nobody = HashSet::new();
     let wanted = Wanted { server, spec: &server.spec, excluded: &nobody, forced: false };
-    let (is_there, text) = match choose(tx, compute, wanted, &query, now)? {
-        Ok(plan) => (true, plan.into_iter().next().map(|choice| choice.how).unwrap_or_default()),
-        Err(none) => (false, none.reason(compute)),
+    let (is_there, text, said) = match choose(tx, compute, wanted, &query, now)? {
+        Ok(plan) => {
+            let how = plan.into_iter().next().map(|choice| choice.how).unwrap_or_default();
+            (true, how, String::new())
+        }
+        Err(none) => {
+            let reason = none.reason(compute);
+            (false, reason.all(), reason.said())
+        }
     };
     let told = compute.world.snapshot().explain(&query);
     let nearest = told.nearest.filter(|_| told.left == 0);
     Ok(Room {
         is_there,
         text,
+        said,
         hosts: told.hosts,
         steps: told.steps,
-        nearest: nearest.map(|nearest| (nearest.name.to_string(), nearest.constraint)),
+        nearest: nearest.map(|nearest| (nearest.name.to_string(), nearest.lacks)),
     })
 }

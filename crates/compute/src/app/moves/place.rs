@@ -40,17 +40,17 @@ pub fn place(
     compute: &Compute,
     search: Search<'_>,
     now: i64,
-) -> Result<Result<Placement, String>, Error> {
+) -> Result<Result<Placement, NoHost>, Error> {
     let server = search.server;
     let profiles = match nics::profiles_of(tx, server, search.flavor)? {
         Ok(profiles) => profiles,
-        Err(why) => return Ok(Err(why)),
+        Err(why) => return Ok(Err(NoHost::new(why))),
     };
     let aliases = &compute.options.pci_aliases;
     let properties = &server.spec.image_properties;
     let mut query = match boot::query_of(search.flavor, properties, &profiles, aliases, rand::random()) {
         Ok(query) => query,
-        Err(Error::Refused(fault)) => return Ok(Err(fault.message)),
+        Err(Error::Refused(fault)) => return Ok(Err(NoHost::new(fault.message))),
         Err(error) => return Err(error),
     };
     query.root_required.extend(search.root_required.iter().map(|name| (*name).to_owned()));
@@ -74,7 +74,7 @@ pub fn place(
         let placed = boot::claim(tx, compute, server.id, project, who, &profiles, &choice)?;
         let Some(place) = placed else {
             let taken = "Every host that had room was taken by other requests; try again.";
-            return Ok(Err(taken.to_owned()));
+            return Ok(Err(NoHost::new(taken)));
         };
         if (search.fits)(&place.devices) {
             return Ok(Ok(place));

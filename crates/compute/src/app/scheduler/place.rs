@@ -12,7 +12,7 @@ use std::sync::Arc;
 use kilonova_engine::{Candidate, Query, Snapshot};
 use kilonova_ids::ProviderId;
 
-use super::reason::{LOOKED_AT, Obstacle, obstacle, passed_over, reason};
+use super::reason::{LOOKED_AT, NoHost, Obstacle, obstacle, passed_over, reason};
 use super::scene::{GroupFacts, Scene};
 use super::weighers::weigh;
 use crate::app::fleet::Host;
@@ -36,10 +36,6 @@ pub struct Choice {
 /// A choice for each server that has a place.
 pub type Plan = Vec<Choice>;
 
-/// Why a server has no place.
-#[derive(Debug, Clone)]
-pub struct NoHost(pub String);
-
 /// Plans `count` servers; the answer holds as many as fit.
 ///
 /// # Errors
@@ -52,7 +48,7 @@ pub fn places(
     count: usize,
 ) -> Result<Plan, NoHost> {
     let plan = plan(world, scene, query, count)?;
-    if plan.is_empty() { Err(NoHost(reason(world, scene, query))) } else { Ok(plan) }
+    if plan.is_empty() { Err(reason(world, scene, query)) } else { Ok(plan) }
 }
 
 /// As [`places`], without the reason: the answer is empty when not even one server fits.
@@ -114,7 +110,7 @@ fn join(scene: &mut Scene<'_>, root: ProviderId) {
 
 /// Candidates of one server: of the hosts looked at the best first.
 fn ranked(world: &Snapshot, scene: &Scene<'_>, query: &Query) -> Result<Choice, NoHost> {
-    let search = world.search(query).map_err(|error| NoHost(error.to_string()))?;
+    let search = world.search(query).map_err(|error| NoHost::new(format!("{error}.")))?;
     let wanted = scene.rules.hosts_weighed.max(scene.rules.host_subset_size).max(1);
     let (mut roots, mut met) = (HashSet::new(), HashMap::new());
     let (mut found, mut hosts): (Vec<Candidate>, Vec<Arc<Host>>) = (Vec::new(), Vec::new());
@@ -192,7 +188,7 @@ fn packed(
         _ => count,
     };
     let places =
-        world.pack(query, count, share, usable).map_err(|error| NoHost(error.to_string()))?;
+        world.pack(query, count, share, usable).map_err(|error| NoHost::new(format!("{error}.")))?;
     let how = "Placed together with the other servers of the request.";
     let one = |place| Choice { candidates: vec![place], how: how.to_owned() };
     Ok(places.into_iter().map(one).collect())
@@ -207,7 +203,7 @@ fn together(
 ) -> Result<Plan, NoHost> {
     let mut best = Plan::new();
     let mut tried = HashSet::new();
-    let search = world.search(query).map_err(|error| NoHost(error.to_string()))?;
+    let search = world.search(query).map_err(|error| NoHost::new(format!("{error}.")))?;
     for candidate in search.take(LOOKED_AT) {
         if !tried.insert(candidate.root) {
             break;

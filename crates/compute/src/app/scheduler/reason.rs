@@ -1,5 +1,6 @@
-//! What keeps a server off a host that has room, and why a server has no place at all, with the
-//! names of what stood in the way.
+//! What keeps a server off a host that has room, and why a server has no place at all.
+//!
+//! Hosts are named to administrators only: [`NoHost`] keeps the sentences apart.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -10,9 +11,59 @@ use kilonova_ids::ProviderId;
 use super::filters::{Filter, prefilter};
 use super::scene::Scene;
 use crate::app::owners;
+use crate::db::servers::short;
 
 /// Candidates looked at for one server before the request counts as impossible.
 pub(super) const LOOKED_AT: usize = 200_000;
+
+/// Why a server has no place, in sentences.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NoHost {
+    /// For anybody: no name of a host or a device.
+    said: Vec<String>,
+    /// For administrators.
+    named: Vec<String>,
+}
+
+/// What clients look for; upstream's `NoValidHost`.
+const PREFIX: &str = "No valid host was found. There are not enough hosts available.";
+
+impl NoHost {
+    /// A sentence for anybody.
+    pub fn new(sentence: impl Into<String>) -> Self {
+        Self { said: vec![sentence.into()], named: Vec::new() }
+    }
+
+    /// Adds a sentence for administrators.
+    #[must_use]
+    pub fn and(mut self, sentence: impl Into<String>) -> Self {
+        let sentence = sentence.into();
+        if !sentence.is_empty() {
+            self.named.push(sentence);
+        }
+        self
+    }
+
+    /// What anybody may read, without upstream's words.
+    pub fn said(&self) -> String {
+        self.said.join(" ")
+    }
+
+    /// All that is known, without upstream's words.
+    pub fn all(&self) -> String {
+        self.said.iter().chain(&self.named).map(String::as_str).collect::<Vec<_>>().join(" ")
+    }
+
+    /// A fault's message: upstream's words, and those sentences that find room behind them.
+    pub fn message(&self) -> String {
+        short(PREFIX, self.said.iter().map(String::as_str))
+    }
+
+    /// A fault's details.
+    pub fn details(&self) -> String {
+        format!("{PREFIX} {}", self.all())
+    }
+}
 
 /// What keeps a server off a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,31 +117,44 @@ pub(super) fn obstacle(scene: &Scene<'_>, candidate: &Candidate) -> Option<Obsta
 }
 
 /// Why there is no place.
-pub(super) fn reason(world: &Snapshot, scene: &Scene<'_>, query: &Query) -> String {
+pub(super) fn reason(world: &Snapshot, scene: &Scene<'_>, query: &Query) -> NoHost {
     let hosts = scene.fleet.all();
     let up = hosts.iter().filter(|host| host.takes_servers(scene.now)).count();
-    if hosts.is_empty() {
-        return "No compute host has registered.".into();
-    }
-    if up == 0 {
-        return format!("None of the {} compute hosts is up and enabled.", hosts.len());
+    match (hosts.len(), up) {
+        (0, _) => return NoHost::new("No compute host has registered."),
+        (1, 0) => return NoHost::new("The only compute host is not up and enabled."),
+        (many, 0) => {
+            return NoHost::new(format!("None of {many} compute hosts is up and enabled."));
+        }
+        _ => {}
     }
     if let Some(host) = &scene.spec.wanted_host
         && scene.fleet.by_name(host).is_none()
     {
-        return format!("Compute host {host} could not be found.");
+        return NoHost::new("The host that was asked for is not there.")
+            .and(format!("Compute host {host} could not be found."));
     }
-    let mut reason = world.explain(query).to_string();
+    let told = world.explain(query);
+    let mut reason = NoHost::default();
+    reason.said.extend(told.headline());
     for (obstacle, hosts) in obstacles(world, scene, query) {
-        if let Some(why) = said(scene, obstacle) {
-            let verb = if hosts == 1 { "is" } else { "are" };
-            reason.push_str(&format!(" Of these, {hosts} {verb} {why}."));
-        }
+        let verb = if hosts == 1 { "is" } else { "are" };
+        let whose = match (hosts, told.left) {
+            (1, 1) => "It".to_owned(),
+            (all, left) if all == left => format!("All {all} of them"),
+            (some, _) => format!("{some} of them"),
+        };
+        reason.said.push(format!("{whose} {verb} {}.", said(scene, obstacle)));
     }
+    reason.said.extend(told.steps.iter().map(|step| step.text.clone()));
+    reason.named.extend(told.nearest_miss());
     if !scene.excluded.is_empty() {
         let mut names: Vec<&str> = scene.excluded.iter().map(String::as_str).collect();
         names.sort_unstable();
-        reason.push_str(&format!(" Left out: {}.", names.join(", ")));
+        reason.named.push(format!("Left out: {}.", names.join(", ")));
+    }
+    if let Some(host) = &scene.spec.wanted_host {
+        reason.named.push(format!("Only host {host} was asked for."));
     }
     reason
 }
@@ -101,11 +165,7 @@ pub(super) fn passed_over(scene: &Scene<'_>, met: &HashMap<ProviderId, Obstacle>
     met.values().for_each(|obstacle| *counts.entry(*obstacle).or_default() += 1);
     let mut reasons = Vec::new();
     for (obstacle, hosts) in counts {
-        let why = match obstacle {
-            Obstacle::Excluded => "left out, as the server is there or failed there".to_owned(),
-            other => said(scene, other).unwrap_or_default(),
-        };
-        reasons.push(format!("{hosts} {why}"));
+        reasons.push(format!("{hosts} {}", said(scene, obstacle)));
     }
     if reasons.is_empty() {
         return String::new();
@@ -131,17 +191,14 @@ fn obstacles(world: &Snapshot, scene: &Scene<'_>, query: &Query) -> BTreeMap<Obs
     counts
 }
 
-fn said(scene: &Scene<'_>, obstacle: Obstacle) -> Option<String> {
-    let spec = scene.spec;
-    Some(match obstacle {
-        Obstacle::NotCompute => "no compute host here".to_owned(),
+/// What a host is that an obstacle keeps the server from.
+fn said(scene: &Scene<'_>, obstacle: Obstacle) -> String {
+    match obstacle {
+        Obstacle::NotCompute => "no compute host".to_owned(),
         Obstacle::NotUp => "down or disabled".to_owned(),
-        Obstacle::OtherHost => {
-            let host = spec.wanted_host.as_deref().unwrap_or_default();
-            format!("not the host that was asked for, {host}")
-        }
+        Obstacle::OtherHost => "not the host that was asked for".to_owned(),
         Obstacle::OtherZone => {
-            let zone = spec.availability_zone.as_deref().unwrap_or_default();
+            let zone = scene.spec.availability_zone.as_deref().unwrap_or_default();
             format!("not in availability zone {zone}")
         }
         Obstacle::NoDevice => {
@@ -150,6 +207,24 @@ fn said(scene: &Scene<'_>, obstacle: Obstacle) -> Option<String> {
         }
         Obstacle::Kept(words) => words.to_owned(),
         Obstacle::Filter(filter) => format!("turned down by {}", filter.name()),
-        Obstacle::Excluded => return None,
-    })
+        Obstacle::Excluded => "left out, as the server is there or failed there".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_keeps_upstreams_words_and_255_characters() {
+        let mut why = NoHost::new("None of 2 hosts offers VGPUS.").and("Nearest: gpu-7.");
+        assert_eq!(why.message(), format!("{PREFIX} None of 2 hosts offers VGPUS."));
+        assert_eq!(
+            why.details(),
+            format!("{PREFIX} None of 2 hosts offers VGPUS. Nearest: gpu-7.")
+        );
+        why.said.push("x".repeat(300));
+        why.said.push("Short.".to_owned());
+        assert_eq!(why.message(), format!("{PREFIX} None of 2 hosts offers VGPUS. Short."));
+    }
 }

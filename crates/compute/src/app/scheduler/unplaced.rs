@@ -16,8 +16,8 @@ use kilonova_engine::{Query, Snapshot};
 use kilonova_ids::ServerId;
 
 use super::facts::Facts;
-use super::place::NoHost;
 use super::place::places;
+use super::reason::NoHost;
 use super::scene::Scene;
 use crate::Compute;
 use crate::db::servers::Spec;
@@ -61,10 +61,12 @@ impl Unplaced {
     }
 
     /// Why there is no place. Walks over the hosts: never call it in a write transaction.
-    pub fn reason(&self, compute: &Compute) -> String {
+    pub fn reason(&self, compute: &Compute) -> NoHost {
         match places(&self.world, &self.scene(compute), &self.query, 1) {
-            Err(NoHost(reason)) => reason,
-            Ok(_) => "Every host that had room was taken by other requests; try again.".into(),
+            Err(reason) => reason,
+            Ok(_) => {
+                NoHost::new("Every host that had room was taken by other requests; try again.")
+            }
         }
     }
 }
@@ -72,7 +74,7 @@ impl Unplaced {
 /// The reasons that were worked out for a transaction which is run again. The default answers every
 /// question with one short sentence.
 #[derive(Debug, Clone, Default)]
-pub struct Reasons(Option<Arc<Mutex<HashMap<ServerId, String>>>>);
+pub struct Reasons(Option<Arc<Mutex<HashMap<ServerId, NoHost>>>>);
 
 impl Reasons {
     /// For a transaction whose caller works reasons out.
@@ -93,8 +95,8 @@ impl Reasons {
     ///
     /// # Errors
     /// The search itself, when somebody is to work the reason out first.
-    pub(crate) fn of(&self, unplaced: Box<Unplaced>) -> Result<String, Box<Unplaced>> {
-        let Some(known) = &self.0 else { return Ok("No host has room for it.".into()) };
+    pub(crate) fn of(&self, unplaced: Box<Unplaced>) -> Result<NoHost, Box<Unplaced>> {
+        let Some(known) = &self.0 else { return Ok(NoHost::new("No host has room for it.")) };
         let known = known.lock().unwrap_or_else(PoisonError::into_inner);
         known.get(&unplaced.server).cloned().ok_or(unplaced)
     }

@@ -449,6 +449,9 @@ fn page_size(asked: &str) -> Result<(), String> {
     Err(format!("Invalid memory page size '{}'", asked.escape_debug()))
 }
 
+/// The first and the last of some processors.
+type Span = (i64, i64);
+
 /// Processors that a text names: those that the guest has, and the first that it has not.
 #[derive(Debug, Default)]
 struct Cpus {
@@ -463,7 +466,8 @@ impl Cpus {
 
     /// `0-3,^2,7`, for a guest with so many processors.
     fn parse(text: &str, vcpus: i64) -> Result<Self, String> {
-        let (mut named, mut not): (Vec<(i64, i64)>, Vec<(i64, i64)>) = (Vec::new(), Vec::new());
+        let mut named: Vec<Span> = Vec::new();
+        let mut not: Vec<Span> = Vec::new();
         for rule in text.split(',').map(str::trim).filter(|rule| !rule.is_empty()) {
             let (list, span) = match rule.strip_prefix('^') {
                 Some(span) => (&mut not, span),
@@ -483,7 +487,7 @@ impl Cpus {
                 },
             });
         }
-        let within = |spans: &[(i64, i64)], cpu: i64| {
+        let within = |spans: &[Span], cpu: i64| {
             spans.iter().any(|(first, last)| (*first..=*last).contains(&cpu))
         };
         let has = |cpu: i64| within(&named, cpu) && !within(&not, cpu);

@@ -69,7 +69,8 @@ fn what_every_guest_has_or_upstream_ignores_too_passes() {
 
 #[test]
 fn combinations_that_upstream_refuses_are_refused_in_its_words() {
-    let cases: &[(&[(&str, &str)], &[(&str, &str)], &str)] = &[
+    type Pairs = &'static [(&'static str, &'static str)];
+    let cases: &[(Pairs, Pairs, &str)] = &[
         (&[("hw:numa_nodes", "3")], &[], "cannot be evenly distributed"),
         (&[("hw:cpu_dedicated_mask", "0")], &[], "without the 'mixed' policy."),
         (&[("hw:cpu_policy", "mixed")], &[], "Dedicated CPU set can be specified from either"),

@@ -146,12 +146,45 @@ pub(super) struct Networked {
 pub struct Fault {
     /// HTTP-like code: 500 as Nova uses for build failures.
     pub code: u16,
-    /// One sentence.
+    /// For anybody who may see the server: no name of a host, nothing that a host said.
     pub message: String,
     /// Microseconds since 1970.
     pub created: i64,
-    /// More, for admins.
+    /// All that is known, for administrators. A fault from before the two were kept apart has none.
     pub details: Option<String>,
+}
+
+/// What a fault from before messages and details were kept apart says.
+const UNTOLD: &str = "The server failed. An administrator can see why.";
+/// Characters of a fault's message, as upstream.
+const LONGEST: usize = 255;
+
+impl Fault {
+    /// A fault with a message for anybody and the whole truth for administrators.
+    pub fn new(message: &str, details: impl Into<String>, now: i64) -> Self {
+        let message = short(message, []);
+        Self { code: 500, message, created: now, details: Some(details.into()) }
+    }
+
+    /// What its owner reads: the message, unless it may say what is not the owner's to know.
+    pub fn told(&self) -> &str {
+        if self.details.is_some() { &self.message } else { UNTOLD }
+    }
+}
+
+/// A text and those sentences that find room behind it, within what a fault's message may have.
+pub fn short<'a>(first: &str, more: impl IntoIterator<Item = &'a str>) -> String {
+    let mut text: String = first.chars().take(LONGEST).collect();
+    let mut left = LONGEST.saturating_sub(text.chars().count());
+    for sentence in more {
+        let long = sentence.chars().count() + 1;
+        if long <= left {
+            text.push(' ');
+            text.push_str(sentence);
+            left -= long;
+        }
+    }
+    text
 }
 
 /// A server to add.

@@ -15,6 +15,7 @@ use super::along;
 use super::course::Course;
 use crate::app::boot::Placement;
 use crate::app::moves::{self as claims, Search};
+use crate::app::scheduler::NoHost;
 use crate::app::states;
 use crate::db::documents;
 use crate::db::moves::{self, Kind, Move, NewMove};
@@ -89,7 +90,7 @@ pub(super) fn settle_on(
     scene: &Scene<'_>,
     course: &Course,
     fits: &dyn Fn(&[Attachment]) -> bool,
-) -> Result<Result<Placement, String>, Error> {
+) -> Result<Result<Placement, NoHost>, Error> {
     let (server, migration) = (&scene.server, &scene.migration);
     let mut excluded: HashSet<String> = course.tried.iter().cloned().collect();
     // What is still to be dropped on a host stands under the server's name there.
@@ -123,9 +124,9 @@ pub(super) fn no_host(
     tx: &mut Tx<'_>,
     scene: &Scene<'_>,
     event: &str,
-    reason: &str,
+    reason: &NoHost,
 ) -> Result<(), Error> {
-    let message = format!("No valid host was found. {reason}");
+    let message = reason.details();
     tracing::info!(server = %scene.server.id, "{message}");
     let (operation, now) = (scene.operation, scene.now);
     flow::event(tx, operation.id, &conductor(event, Some(&message), now))?;

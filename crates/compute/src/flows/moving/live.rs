@@ -25,6 +25,7 @@ use crate::app::aliases;
 use crate::app::boot::Placement;
 use crate::app::moves as claims;
 use crate::app::nics;
+use crate::app::scheduler::NoHost;
 use crate::app::states;
 use crate::db::moves::{self, Kind};
 use crate::db::servers::{self, Server, VmState, shape};
@@ -96,7 +97,8 @@ pub fn migrate_live(
             receive(tx, &scene, &course, &place.host)
         }
         Err(reason) if asked.tell => {
-            Err(Fault::bad_request(format!("No valid host was found. {reason}")).into())
+            let words = if context.is_admin() { reason.details() } else { reason.message() };
+            Err(Fault::bad_request(words).into())
         }
         Err(reason) => begin::no_host(tx, &scene, "conductor_live_migrate_instance", &reason),
     }
@@ -151,11 +153,11 @@ fn settle_on(
     tx: &mut Tx<'_>,
     scene: &Scene<'_>,
     course: &Course,
-) -> Result<Result<Placement, String>, Error> {
+) -> Result<Result<Placement, NoHost>, Error> {
     let has = &scene.migration.old_domain.devices;
     let found = begin::settle_on(tx, scene, course, &|devices| pairs(has, devices).is_some())?;
     Ok(found.map_err(|why| match unable(scene.compute, &scene.migration, course.host.as_deref()) {
-        Some(unable) => format!("{why} {unable}"),
+        Some(unable) => why.and(unable),
         None => why,
     }))
 }
@@ -165,7 +167,7 @@ pub(super) fn next_host(
     tx: &mut Tx<'_>,
     scene: &Scene<'_>,
     course: &mut Course,
-) -> Result<Result<(), String>, Error> {
+) -> Result<Result<(), NoHost>, Error> {
     match settle_on(tx, scene, course)? {
         Err(why) => Ok(Err(why)),
         Ok(place) => {
@@ -285,8 +287,8 @@ pub(super) fn arrived(tx: &mut Tx<'_>, scene: Scene<'_>, outcome: &Outcome) -> R
             let failed = start::event(name, &dest, Some(&why), since, now);
             flow::event(tx, scene.operation.id, &failed)?;
             moves::close(tx, scene.migration.id, "error", now)?;
-            let fault =
-                servers::Fault { code: 500, message: why.clone(), created: now, details: None };
+            let told = "The host that the guest moved to could not take it over.";
+            let fault = servers::Fault::new(told, &*why, now);
             servers::set_error(tx, id, &fault, now)?;
             return Ok(flow::finish(tx, scene.operation, End::Failed, Some(&why), now)?);
         }

@@ -15,6 +15,7 @@ use super::super::{power, start};
 use super::course::Course;
 use super::{Scene, begin, cold, confirm, live, open_move};
 use crate::app::moves as claims;
+use crate::app::scheduler::NoHost;
 use crate::db::documents;
 use crate::db::moves::{self, Kind, Move, NewMove};
 use crate::db::servers::{self, Server, VmState};
@@ -97,10 +98,11 @@ fn go_on(tx: &mut Tx<'_>, mut scene: Scene<'_>) -> Result<(), Error> {
     restore(tx, &scene, &course)
 }
 
-fn no_other(course: &Course, why: &str) -> String {
+fn no_other(course: &Course, why: &NoHost) -> String {
+    let why = why.details();
     match &course.reason {
-        Some(reason) => format!("No valid host was found. {why} Last failure: {reason}"),
-        None => format!("No valid host was found. {why}"),
+        Some(reason) => format!("{why} Last failure: {reason}"),
+        None => why,
     }
 }
 
@@ -109,7 +111,7 @@ fn next_place(
     tx: &mut Tx<'_>,
     scene: &mut Scene<'_>,
     course: &mut Course,
-) -> Result<Result<(), String>, Error> {
+) -> Result<Result<(), NoHost>, Error> {
     if scene.migration.kind == Kind::Live {
         return live::next_host(tx, scene, course);
     }
@@ -159,8 +161,12 @@ pub(super) fn restored(tx: &mut Tx<'_>, scene: Scene<'_>, outcome: &Outcome) -> 
             if reverted {
                 confirm::note_reverted(tx, &scene, Some(&message))?;
             }
-            let fault =
-                servers::Fault { code: 500, message: message.clone(), created: now, details: None };
+            let told = if reverted {
+                "The host could not bring the guest back from its resize."
+            } else {
+                "The move failed, and the host could not bring the guest back."
+            };
+            let fault = servers::Fault::new(told, &*message, now);
             moves::close(tx, scene.migration.id, "error", now)?;
             servers::set_error(tx, id, &fault, now)?;
             return Ok(flow::finish(tx, scene.operation, End::Failed, Some(&message), now)?);
@@ -239,7 +245,9 @@ pub fn give_up_dest(
     if !back && course.tried.len() < compute.options.max_attempts {
         match tx.attempt(|tx| anew(tx, &scene, course.clone())) {
             Ok(()) => return Ok(true),
-            Err(Error::Refused(why)) => course.reason = Some(no_other(&course, &why.message)),
+            Err(Error::Refused(why)) => {
+                course.reason = Some(no_other(&course, &NoHost::new(&why.message)));
+            }
             Err(error) => return Err(error),
         }
     }
@@ -274,7 +282,7 @@ fn anew(tx: &mut Tx<'_>, scene: &Scene<'_>, mut course: Course) -> Result<(), Er
         migration,
         now,
     };
-    next_place(tx, &mut scene, &mut course)?.map_err(|why| Fault::conflict(why).into())
+    next_place(tx, &mut scene, &mut course)?.map_err(|why| Fault::conflict(why.all()).into())
 }
 
 /// Ends a move that somebody steps over (a delete, an evacuation): the server holds the place that it

@@ -232,7 +232,9 @@ fn silent(tx: &mut Tx<'_>, scene: &Scene<'_>, mut course: Course, dest: &str) ->
     tracing::error!(server = %id, "{message}");
     let name = "compute_live_migration";
     flow::event(tx, scene.operation.id, &start::event(name, dest, Some(&message), since, now))?;
-    let fault = servers::Fault { code: 500, message, created: now, details: None };
+    let told = "The live migration broke off, and the new host has not said whether the guest has \
+                arrived. Nothing is started or removed before that is known.";
+    let fault = servers::Fault::new(told, message, now);
     servers::set_error(tx, id, &fault, now)?;
     course.told = true;
     Ok(flow::advance(tx, scene.operation, "find", &course.data()?, now)?)

@@ -111,7 +111,7 @@ fn failed(tx: &mut Tx<'_>, scene: &Scene<'_>, why: &str) -> Result<(), Error> {
         return undo::begin(tx, scene, why);
     }
     // Its old disk may be gone: there is nothing to go back to.
-    let fault = Fault { code: 500, message: why.to_owned(), created: scene.now, details: None };
+    let fault = Fault::new("The host could not rebuild the guest.", why, scene.now);
     servers::set_error(tx, scene.server.id, &fault, scene.now)?;
     scene.finish(tx, End::Failed, Some(why))
 }

@@ -36,7 +36,11 @@ pub(super) fn undone(tx: &mut Tx<'_>, scene: &Scene<'_>, outcome: &Outcome) -> R
         }
         (Outcome::Failed { step, message }, _) => {
             let message = format!("{reason}. Not undone: {step}: {message}");
-            let fault = Fault { code: 500, message, created: scene.now, details: None };
+            let told = format!(
+                "The host could not carry out {}, and could not bring the guest back.",
+                scene.operation.kind
+            );
+            let fault = Fault::new(&told, message, scene.now);
             servers::set_error(tx, scene.server.id, &fault, scene.now)?;
         }
         (Outcome::Stopped, Power::On | Power::Paused | Power::Suspended) => {

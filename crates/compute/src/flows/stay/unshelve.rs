@@ -15,6 +15,7 @@ use crate::app::aliases;
 use crate::app::boot;
 use crate::app::moves::{self, Search};
 use crate::app::nics;
+use crate::app::scheduler::NoHost;
 use crate::app::states;
 use crate::db::servers::{self, Server, Spec, VmState, shape};
 use crate::db::{documents, resting};
@@ -91,7 +92,7 @@ fn elsewhere(
     start::begin_with(tx, context, &server, how, now)?;
     let operation = flow::open_of(tx, server.id)?.ok_or_else(|| shape("no operation"))?;
     let Err(reason) = place(tx, compute, &server, &operation, &course, now)? else { return Ok(()) };
-    let message = format!("No valid host was found. {reason}");
+    let message = reason.details();
     tracing::info!(server = %server.id, "{message}");
     flow::event(tx, operation.id, &scheduled(Some(&message), now))?;
     servers::set_task(tx, server.id, None, now)?;
@@ -111,7 +112,7 @@ fn place(
     operation: &flow::Operation,
     course: &Course,
     now: i64,
-) -> Result<Result<(), String>, Error> {
+) -> Result<Result<(), NoHost>, Error> {
     let search = Search {
         server,
         flavor: &server.spec.flavor,
@@ -177,7 +178,7 @@ pub(super) fn cleared(tx: &mut Tx<'_>, scene: &Scene<'_>, outcome: &Outcome) -> 
     let message = if course.tried.len() < scene.compute.options.max_attempts {
         let found = place(tx, scene.compute, &scene.server, scene.operation, course, now)?;
         let Err(why) = found else { return Ok(()) };
-        format!("No valid host was found. {why} Last failure: {reason}")
+        format!("{} Last failure: {reason}", why.details())
     } else {
         format!(
             "Exceeded maximum number of retries. Exhausted all hosts available for retrying the \

@@ -202,5 +202,6 @@ fn providers(world: &World) -> BTreeMap<ProviderId, Provider> {
 
 /// The sentence that says why a server is in `ERROR`.
 pub fn fault(server: &Value) -> &str {
-    server["fault"]["message"].as_str().unwrap_or_default()
+    let fault = &server["fault"];
+    fault["details"].as_str().or(fault["message"].as_str()).unwrap_or_default()
 }
