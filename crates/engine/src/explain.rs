@@ -311,7 +311,8 @@ fn spread(query: &Query) -> Condition {
 
 fn alone(group: &Group, part: &Part, needs: &[&(String, i64)], test: Test) -> Condition {
     let suffix = &group.suffix;
-    let asked: Vec<String> = needs.iter().map(|(class, amount)| format!("{class}:{amount}")).collect();
+    let asked: Vec<String> =
+        needs.iter().map(|(class, amount)| format!("{class}:{amount}")).collect();
     let classes: Vec<String> = needs.iter().map(|(class, _)| class.clone()).collect();
     let what = if classes.is_empty() { "a provider".to_owned() } else { list(&classes, "and") };
     let uuids =

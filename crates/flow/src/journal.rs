@@ -98,6 +98,14 @@ pub fn finish(
     Ok(())
 }
 
+/// Gives operations that a clock ahead of `now` has written the time `now`, and says how many.
+///
+/// # Errors
+/// The database's.
+pub fn redate(tx: &mut Tx<'_>, now: i64) -> Result<u64, Error> {
+    Ok(tx.execute(sql::REDATE, params![now])?)
+}
+
 /// Notes something that happened.
 ///
 /// # Errors

@@ -20,7 +20,7 @@ mod statements;
 pub use error::Error;
 pub use journal::{
     advance, begin, event, events, finish, history, one, open_by_kind, open_of, open_since, purge,
-    record,
+    record, redate,
 };
 pub use migrations::MIGRATIONS;
 pub use operation::{Event, NewOperation, Operation, Outcome};

@@ -38,6 +38,9 @@ kilonova_store::statements! {
     OPEN_SINCE = "SELECT id, kind, subject, request_id, project_id, user_id, step, version, data, outcome,
         message, created_at, updated_at FROM operations WHERE outcome = 'open'
         AND updated_at <= ?1 ORDER BY updated_at, id LIMIT ?2";
+    /// Operations that were written by a clock ahead of this moment are of this moment.
+    REDATE = "UPDATE operations SET updated_at = ?1,
+        created_at = CASE WHEN created_at > ?1 THEN ?1 ELSE created_at END WHERE updated_at > ?1";
     /// Ended operations that nobody will ask for; so many at a time.
     PURGE = "DELETE FROM operations WHERE id IN (SELECT id FROM operations
         WHERE outcome <> 'open' AND updated_at < ?1 ORDER BY updated_at LIMIT ?2)";

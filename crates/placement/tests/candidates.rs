@@ -149,8 +149,13 @@ async fn an_explanation_counts_what_stands_in_the_way() {
         );
         let text = said["text"].as_str().expect("a sentence");
         assert!(text.starts_with("1 of 3 hosts is disabled. 1 of the remaining 2"), "{text}");
-        assert!(text.ends_with("Nearest: host-1, which does not have room for everything that is \
-                                asked for at once."), "{text}");
+        assert!(
+            text.ends_with(
+                "Nearest: host-1, which does not have room for everything that is \
+                                asked for at once."
+            ),
+            "{text}"
+        );
         let fits = api.get(&format!("{PATH}/explain?resources=VCPU:1")).await.is(200).body;
         assert_eq!(
             (&fits["left"], &fits["steps"], &fits["nearest"]),

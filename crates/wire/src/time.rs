@@ -21,9 +21,15 @@ pub fn naive(micros: i64) -> String {
     at(micros).strftime("%Y-%m-%dT%H:%M:%S.000000").to_string()
 }
 
-/// `2026-11-21T10:57:15.123456`: Keystone's application credentials.
+/// `2026-11-21T10:57:15.123456`: Keystone's application credentials, Nova's usage.
 pub fn naive_micros(micros: i64) -> String {
     at(micros).strftime("%Y-%m-%dT%H:%M:%S.%6f").to_string()
+}
+
+/// The last microsecond of a moment's second. Times are shown by the second, and upstream's database
+/// compares them so: what is shown as changed at a moment has not changed after it.
+pub fn end_of_second(micros: i64) -> i64 {
+    micros.saturating_sub(micros.rem_euclid(1_000_000)).saturating_add(999_999)
 }
 
 /// `2026-11-21T10:57:15+00:00`: Cyborg.

@@ -11,6 +11,7 @@ pub(super) fn run(options: Doctor) -> Result<ExitCode, Failure> {
         config: options.config,
         state_dir: options.state_dir,
         database: options.database,
+        redate: options.redate,
         stuck: i64::from(options.stuck_after).saturating_mul(1_000_000),
     };
     let mut report = super::runtime()?.block_on(doctor::examine(question));

@@ -159,6 +159,10 @@ pub struct Doctor {
     /// Exit 1 for warnings too.
     #[arg(long)]
     pub strict: bool,
+    /// First give rows that are newer than this machine's clock the present time: a clock was ahead
+    /// when they were written, and is right now.
+    #[arg(long)]
+    pub redate: bool,
     /// How to print.
     #[arg(long, value_enum, default_value = "table")]
     pub format: Format,

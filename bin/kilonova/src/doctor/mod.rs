@@ -8,7 +8,8 @@
 //!   ledger          the audit
 //! ```
 //!
-//! It only reads, beside a running server or on what a stopped one has left.
+//! It only reads, beside a running server or on what a stopped one has left. With `--redate` it
+//! changes one thing first: times that lie in the future.
 
 mod configuration;
 mod disk;
@@ -18,9 +19,10 @@ mod store;
 
 use std::path::PathBuf;
 
-use kilonova_compute::attention::{self, Bounds, Heard, Level};
+use kilonova_compute::attention::{self, Bounds, Heard, Level, clocks};
 use kilonova_compute::audit;
 use kilonova_store::{DatabaseUrl, Store};
+use kilonova_wire::time::now_micros;
 
 use crate::failure::Failure;
 use crate::state::StateDir;
@@ -35,6 +37,8 @@ pub struct Question {
     pub state_dir: Option<PathBuf>,
     /// The database, where it is not in the state directory.
     pub database: Option<String>,
+    /// Whether rows that are newer than this machine's clock get the present time first.
+    pub redate: bool,
     /// Microseconds for which an operation may stand still.
     pub stuck: i64,
 }
@@ -78,6 +82,10 @@ async fn look(question: &Question, place: &Where, report: &mut Report) -> Result
         Err(error) => return Err(store::closed(url, &error, report)),
     };
     store::examine(&store, on_disk, report).await?;
+    if question.redate {
+        let redated = clocks::redate(&store, now_micros()).await;
+        report.redated = Some(redated.map_err(|e| Failure::Failed(e.to_string()))?);
+    }
     // With PostgreSQL a server of another machine may be the one that listens.
     let listening = match url {
         DatabaseUrl::Sqlite(_) => StateDir::check_free(&place.state_dir).is_err(),
@@ -93,7 +101,7 @@ async fn look(question: &Question, place: &Where, report: &mut Report) -> Result
     let counted = nodes(&report.hosts);
     for (area, about) in [
         ("nodes", counted),
-        ("clock", clocks(&report.hosts)),
+        ("clock", skews(&report.hosts)),
         ("operations", format!("none stands still for {} s", question.stuck / 1_000_000)),
         ("devices", "all in health".to_owned()),
     ] {
@@ -127,7 +135,7 @@ fn nodes(hosts: &[Heard]) -> String {
     format!("{} hosts, {up} of them up{disabled}", hosts.len())
 }
 
-fn clocks(hosts: &[Heard]) -> String {
+fn skews(hosts: &[Heard]) -> String {
     let told: Vec<i64> = hosts.iter().filter_map(|host| host.clock_skew).map(i64::abs).collect();
     match told.iter().max() {
         None => "no host has one of its own, or has told it".to_owned(),

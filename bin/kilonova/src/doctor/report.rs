@@ -1,5 +1,6 @@
 //! What was found, for people and for programs.
 
+use kilonova_compute::attention::clocks::Redated;
 use kilonova_compute::attention::{Heard, Level};
 use kilonova_compute::audit;
 use kilonova_wire::time::zulu;
@@ -41,6 +42,8 @@ pub struct Report {
     pub rules: Vec<audit::Finding>,
     /// The hosts.
     pub hosts: Vec<Heard>,
+    /// Rows that were given the present time, where that was asked for.
+    pub redated: Option<Redated>,
     /// Why it could not look any further.
     pub ended: Option<Failure>,
 }
@@ -121,12 +124,23 @@ impl Report {
             "findings": self.findings.iter().map(finding).collect::<Vec<_>>(),
             "areas": self.areas.iter().map(area).collect::<Vec<_>>(),
             "hosts": self.hosts.iter().map(host).collect::<Vec<_>>(),
+            "redated": self.redated.map(|one| {
+                json!({
+                    "hosts": one.hosts, "operations": one.operations, "servers": one.servers,
+                })
+            }),
         })
     }
 
     /// For people.
     pub fn text(&self) -> String {
         let mut text = String::new();
+        if let Some(one) = &self.redated {
+            text.push_str(&format!(
+                "Rows that got the present time: {} of hosts, {} of operations, {} of servers.\n",
+                one.hosts, one.operations, one.servers
+            ));
+        }
         for area in &self.areas {
             let state = self.state(area.name).map_or("ok", Level::as_str);
             let about = if state == "ok" { plain(&area.about) } else { String::new() };

@@ -307,9 +307,13 @@ mod tests {
         });
         let page = page(&server);
         assert!(page.starts_with("Server one (u) is error.\n\nNext\n  Make room.\n"), "{page}");
-        let fault = "  No valid host was found.\n  None of 2 hosts offers VGPUS.\n  Nearest: gpu-7, ";
+        let fault =
+            "  No valid host was found.\n  None of 2 hosts offers VGPUS.\n  Nearest: gpu-7, ";
         assert!(page.contains(fault), "{page}");
-        assert!(page.contains("Where it could go now\n  Nowhere, for the same reason.\n"), "{page}");
+        assert!(
+            page.contains("Where it could go now\n  Nowhere, for the same reason.\n"),
+            "{page}"
+        );
         assert!(page.contains("v\\u{1b}  a=b"), "{page}");
         assert_eq!(page.matches("None of 2 hosts").count(), 1, "{page}");
         assert_eq!(page.matches("Nearest").count(), 1, "{page}");

@@ -1,5 +1,5 @@
-//! `/extensions`: a list that older clients read to learn what they may ask. It names what is
-//! served here, and nothing else.
+//! `/extensions`: a list that older clients read to learn what they may ask. As upstream's, which
+//! never changes, it names all that there ever was; what is gone or absent says so when asked.
 
 use axum::Json;
 use axum::extract::Path;
@@ -11,8 +11,12 @@ use crate::Compute;
 
 const UPDATED: &str = "2014-12-03T00:00:00Z";
 const EXTENSIONS: &[(&str, &str, &str)] = &[
+    ("NMN", "Multinic", "Several networks for a server."),
     ("OS-DCF", "DiskConfig", "How the disk of a server is cut."),
     ("OS-EXT-AZ", "ExtendedAvailabilityZone", "The zone of servers."),
+    ("OS-EXT-IMG-SIZE", "ImageSize", "The size of images in lists."),
+    ("OS-EXT-IPS", "ExtendedIps", "The type of a server's addresses."),
+    ("OS-EXT-IPS-MAC", "ExtendedIpsMac", "The hardware addresses of servers."),
     ("OS-EXT-SRV-ATTR", "ExtendedServerAttributes", "Where servers are, for administrators."),
     ("OS-EXT-STS", "ExtendedStatus", "Task, power and VM state of servers."),
     ("OS-FLV-DISABLED", "FlavorDisabled", "Whether a flavor is disabled."),
@@ -22,11 +26,34 @@ const EXTENSIONS: &[(&str, &str, &str)] = &[
     ("os-access-ips", "AccessIPs", "Addresses that users note down for a server."),
     ("os-admin-actions", "AdminActions", "Reset of the state of servers."),
     ("os-admin-password", "AdminPassword", "Change of the password in a guest."),
+    ("os-agents", "Agents", "Guest agents; gone."),
     ("os-aggregates", "Aggregates", "Groups of hosts."),
+    (
+        "os-assisted-volume-snapshots",
+        "AssistedVolumeSnapshots",
+        "Snapshots of volumes with the hypervisor's help.",
+    ),
+    ("os-attach-interfaces", "AttachInterfaces", "Interfaces added to servers and taken away."),
     ("os-availability-zone", "AvailabilityZone", "Zones and their hosts."),
+    ("os-baremetal-ext-status", "BareMetalExtStatus", "More about bare metal nodes."),
+    ("os-baremetal-nodes", "BareMetalNodes", "Bare metal nodes."),
+    ("os-block-device-mapping", "BlockDeviceMapping", "Block devices named at the boot."),
+    (
+        "os-block-device-mapping-v2-boot",
+        "BlockDeviceMappingV2Boot",
+        "Block devices named at the boot, newer form.",
+    ),
+    ("os-cell-capacities", "CellCapacities", "Room in cells; gone."),
+    ("os-cells", "Cells", "Cells; gone."),
+    ("os-certificates", "Certificates", "Certificates; gone."),
+    ("os-cloudpipe", "Cloudpipe", "Cloudpipe servers; gone."),
+    ("os-cloudpipe-update", "CloudpipeUpdate", "Changes of cloudpipe servers; gone."),
     ("os-config-drive", "ConfigDrive", "A drive that configures the guest."),
+    ("os-console-auth-tokens", "ConsoleAuthTokens", "Tokens of consoles."),
     ("os-console-output", "ConsoleOutput", "What a guest printed."),
+    ("os-consoles", "Consoles", "Consoles of servers."),
     ("os-create-backup", "CreateBackup", "Backups of servers, with rotation."),
+    ("os-create-server-ext", "Createserverext", "An older form of the boot."),
     ("os-deferred-delete", "DeferredDelete", "Servers that can be restored for a while."),
     ("os-evacuate", "Evacuate", "Servers of a host that is down, started on another."),
     (
@@ -34,7 +61,13 @@ const EXTENSIONS: &[(&str, &str, &str)] = &[
         "ExtendedEvacuateFindHost",
         "Evacuation to a host that is chosen.",
     ),
+    (
+        "os-extended-floating-ips",
+        "ExtendedFloatingIps",
+        "The fixed address that a floating one is for.",
+    ),
     ("os-extended-hypervisors", "ExtendedHypervisors", "More about compute hosts."),
+    ("os-extended-networks", "ExtendedNetworks", "More about networks."),
     ("os-extended-quotas", "ExtendedQuotas", "Deletion and forced change of quotas."),
     (
         "os-extended-rescue-with-image",
@@ -45,23 +78,46 @@ const EXTENSIONS: &[(&str, &str, &str)] = &[
     ("os-extended-services-delete", "ExtendedServicesDelete", "Deletion of services."),
     ("os-extended-status", "ExtendedStatus", "More of the state of servers."),
     ("os-extended-volumes", "ExtendedVolumes", "Volumes of servers."),
+    ("os-fixed-ips", "FixedIPs", "Fixed addresses; gone."),
     ("os-flavor-access", "FlavorAccess", "Projects that may use a private flavor."),
     ("os-flavor-extra-specs", "FlavorExtraSpecs", "Extra specs of flavors."),
     ("os-flavor-manage", "FlavorManage", "Creation and deletion of flavors."),
     ("os-flavor-rxtx", "FlavorRxtx", "The rxtx factor of flavors."),
     ("os-flavor-swap", "FlavorSwap", "Swap of flavors."),
+    ("os-floating-ip-dns", "FloatingIpDns", "Names of floating addresses; gone."),
+    ("os-floating-ip-pools", "FloatingIpPools", "Networks of floating addresses."),
+    ("os-floating-ips", "FloatingIps", "Floating addresses."),
+    ("os-floating-ips-bulk", "FloatingIpsBulk", "Many floating addresses at once; gone."),
+    ("os-fping", "Fping", "Whether servers answer; gone."),
+    ("os-hide-server-addresses", "HideServerAddresses", "States in which addresses are hidden."),
+    ("os-hosts", "Hosts", "Hosts, for administrators."),
     ("os-hypervisor-status", "HypervisorStatus", "Whether compute hosts are up."),
     ("os-hypervisors", "Hypervisors", "Compute hosts and what is used of them."),
     ("os-instance-actions", "InstanceActions", "What was done to servers."),
+    ("os-instance_usage_audit_log", "OSInstanceUsageAuditLog", "The log of the usage audit."),
     ("os-keypairs", "Keypairs", "Public keys of users."),
     ("os-lock-server", "LockServer", "Servers that are not to be touched."),
     ("os-migrate-server", "MigrateServer", "Cold and live migration of servers."),
     ("os-migrations", "Migrations", "Moves of servers, past and present."),
     ("os-multiple-create", "MultipleCreate", "Several servers in one request."),
+    ("os-networks", "Networks", "Networks, for administrators."),
+    ("os-networks-associate", "NetworkAssociationSupport", "Networks of projects; gone."),
     ("os-pause-server", "PauseServer", "Servers that stand still."),
+    ("os-personality", "Personality", "Files put into guests."),
+    (
+        "os-preserve-ephemeral-rebuild",
+        "PreserveEphemeralOnRebuild",
+        "Ephemeral disks kept by a rebuild.",
+    ),
     ("os-quota-class-sets", "QuotaClasses", "Limits that are everybody's defaults."),
     ("os-quota-sets", "Quotas", "Limits of projects and of users in them."),
     ("os-rescue", "Rescue", "Servers that are started from another disk."),
+    (
+        "os-security-group-default-rules",
+        "SecurityGroupDefaultRules",
+        "Rules of new security groups; gone.",
+    ),
+    ("os-security-groups", "SecurityGroups", "Security groups of servers."),
     ("os-server-diagnostics", "ServerDiagnostics", "What a guest uses."),
     ("os-server-external-events", "ServerExternalEvents", "What other services tell of servers."),
     ("os-server-group-quotas", "ServerGroupQuotas", "Limits of server groups."),
@@ -71,12 +127,14 @@ const EXTENSIONS: &[(&str, &str, &str)] = &[
         "ServerListMultiStatus",
         "Lists of servers of several statuses.",
     ),
+    ("os-server-password", "ServerPassword", "The password that a guest has set."),
     ("os-server-sort-keys", "ServerSortKeys", "Lists of servers in an order."),
     ("os-server-start-stop", "ServerStartStop", "Servers switched on and off."),
     ("os-services", "Services", "Services of the control plane."),
     ("os-shelve", "Shelve", "Servers that leave their host for a while."),
     ("os-simple-tenant-usage", "SimpleTenantUsage", "What projects used."),
     ("os-suspend-server", "SuspendServer", "Servers whose memory is on disk."),
+    ("os-tenant-networks", "OSTenantNetworks", "Networks of projects."),
     ("os-used-limits", "UsedLimits", "What a project uses of its limits."),
     (
         "os-used-limits-for-admin",
@@ -85,6 +143,9 @@ const EXTENSIONS: &[(&str, &str, &str)] = &[
     ),
     ("os-user-data", "UserData", "Data that a guest reads at its first boot."),
     ("os-user-quotas", "UserQuotas", "Limits of users."),
+    ("os-virtual-interfaces", "VirtualInterfaces", "Interfaces of servers; gone."),
+    ("os-volume-attachment-update", "VolumeAttachmentUpdate", "A volume of a server replaced."),
+    ("os-volumes", "Volumes", "Volumes of servers."),
 ];
 
 pub(super) fn routes() -> Routes<Compute> {

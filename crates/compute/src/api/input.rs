@@ -140,6 +140,11 @@ pub fn text_of(object: &Value, key: &str) -> Option<String> {
     object.get(key).and_then(Value::as_str).map(str::to_owned)
 }
 
+/// An address in its usual spelling: `2001:DB8:0::1` is `2001:db8::1`.
+pub fn address(text: String) -> String {
+    text.parse::<std::net::IpAddr>().map_or(text, |address| address.to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -38,7 +38,8 @@ pub use rules::RULES;
 /// All routes, relative to the mount, behind the policy.
 pub fn routes(state: Compute) -> Router {
     let policy = state.policy.clone();
-    table().behind(&policy).with_state(state)
+    let current = table().behind(&policy).with_state(state);
+    versions::legacy(current.clone()).merge(current)
 }
 
 /// All that can be asked, and what decides over it.

@@ -104,8 +104,8 @@ impl Sum {
     fn shown(self, project: &str, asked: &Asked, detailed: bool) -> Value {
         let mut shown = json!({
             "tenant_id": project,
-            "start": time::naive(asked.start),
-            "stop": time::naive(asked.stop),
+            "start": time::naive_micros(asked.start),
+            "stop": time::naive_micros(asked.stop),
             "total_hours": self.hours,
             "total_vcpus_usage": self.vcpus,
             "total_memory_mb_usage": self.memory_mb,

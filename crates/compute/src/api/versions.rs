@@ -1,17 +1,19 @@
 //! `GET /` and `GET /v2.1`: what clients read before they have a token.
 
-use axum::Json;
-use axum::extract::Path;
+use axum::extract::{Path, Request};
+use axum::response::IntoResponse;
+use axum::{Json, Router};
 use kilonova_access::{Guard, Routes, get};
 use kilonova_wire::{Base, Fault};
 use serde_json::{Value, json};
+use tower::{ServiceExt, service_fn};
 
 use super::negotiation::{MAX, MIN};
 use crate::Compute;
 
 /// Paths that need no token.
 pub fn is_public(path: &str) -> bool {
-    matches!(path, "" | "/" | "/v2.1" | "/v2.1/")
+    matches!(path, "" | "/" | "/v2.1" | "/v2.1/" | "/v2" | "/v2/")
 }
 
 pub(super) fn routes() -> Routes<Compute> {
@@ -20,6 +22,53 @@ pub(super) fn routes() -> Routes<Compute> {
         .route("/v2.1", [get(Guard::Open, show)])
         .route("/v2.1/", [get(Guard::Open, show)])
         .route("/v2.1/versions/{id}", [get(Guard::Anyone, by_id)])
+        .route(OLD, [get(Guard::Open, show_old)])
+}
+
+/// Where the document of the old version is, for [`legacy`].
+const OLD: &str = "/versions/v2.0";
+
+/// `/v2/…`: the same as `/v2.1/…` at its oldest microversion, whatever the headers ask for, behind the
+/// same rules.
+pub(super) fn legacy(current: Router) -> Router {
+    let old = service_fn(move |mut request: Request| {
+        let current = current.clone();
+        async move {
+            let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+            let path = match path {
+                "" | "/" => OLD.to_owned(),
+                path => format!("/v2.1{path}"),
+            };
+            match path.parse() {
+                Ok(uri) => *request.uri_mut() = uri,
+                Err(error) => return Ok(Fault::internal(error).into_response()),
+            }
+            request.extensions_mut().insert(MIN);
+            current.oneshot(request).await
+        }
+    });
+    Router::new().nest_service("/v2", old)
+}
+
+/// The version without microversions, for clients that know no other.
+fn old(base: &Base) -> Value {
+    json!({
+        "id": "v2.0",
+        "status": "DEPRECATED",
+        "version": "",
+        "min_version": "",
+        "updated": "2025-07-04T12:00:00Z",
+        "links": [{"rel": "self", "href": format!("{}/v2/", base.0)}],
+    })
+}
+
+async fn show_old(base: Base) -> Json<Value> {
+    let mut version = old(&base);
+    version["media-types"] = json!([{
+        "base": "application/json",
+        "type": "application/vnd.openstack.compute+json;version=2",
+    }]);
+    Json(json!({"version": version}))
 }
 
 fn document(base: &Base) -> Value {
@@ -34,7 +83,7 @@ fn document(base: &Base) -> Value {
 }
 
 async fn list(base: Base) -> Json<Value> {
-    Json(json!({"versions": [document(&base)]}))
+    Json(json!({"versions": [old(&base), document(&base)]}))
 }
 
 async fn by_id(base: Base, Path(id): Path<String>) -> Result<Json<Value>, Fault> {

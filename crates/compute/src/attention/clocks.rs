@@ -1,7 +1,7 @@
 //! Clocks that differ. Who is up, what is stuck and what is old is told by the clock of the control
 //! plane; a host's own counts for its logs and for events of its kernel.
 
-use kilonova_store::{Tx, params};
+use kilonova_store::{Store, Tx, params};
 use kilonova_wire::time::offset;
 
 use super::{Level, Notice};
@@ -40,10 +40,39 @@ pub(super) fn differ(tx: &mut Tx<'_>, now: i64) -> Result<Vec<Notice>, Error> {
                 (newest - now) / 1_000_000
             ),
             remedy:
-                "set the clock right (chronyc tracking); until then hosts look alive that are not, \
+                "set the clock right (chronyc tracking). If it is right now, and was ahead when the row \
+                     was written: kilonova doctor --redate. Until then hosts look alive that are not, \
                      and tokens end late"
                     .to_owned(),
         });
     }
     Ok(notices)
+}
+
+/// Rows that had the time of a clock ahead of this one, by kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Redated {
+    /// Hosts.
+    pub hosts: u64,
+    /// Operations.
+    pub operations: u64,
+    /// Servers.
+    pub servers: u64,
+}
+
+/// Gives every row that is newer than `now` the time `now`: a clock was ahead once, and is right now.
+/// All in one transaction.
+///
+/// # Errors
+/// The database's.
+pub async fn redate(store: &Store, now: i64) -> Result<Redated, Error> {
+    store
+        .write(move |tx| {
+            Ok(Redated {
+                hosts: tx.execute(clock::REDATE_HOSTS, params![now])?,
+                operations: kilonova_flow::redate(tx, now)?,
+                servers: tx.execute(clock::REDATE_SERVERS, params![now])?,
+            })
+        })
+        .await
 }

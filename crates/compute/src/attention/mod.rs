@@ -7,9 +7,10 @@
 //!   operations  what has not moved for long
 //! ```
 //!
-//! It must never write, and nothing here means that the ledger is wrong.
+//! It must never write ([`clocks::redate`] does, when an operator asks for it), and nothing here means
+//! that the ledger is wrong.
 
-mod clocks;
+pub mod clocks;
 mod devices;
 mod nodes;
 mod operations;

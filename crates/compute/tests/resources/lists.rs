@@ -111,7 +111,10 @@ async fn each_filter_keeps_what_it_should() {
         }
         let hosts = "?all_tenants=1&host=h1";
         assert_eq!(names(&api, ADMIN, hosts).await, ["blue", "DB_1", "web-1"]);
-        assert_eq!(names(&api, ADMIN, "?project_id=blue").await, ["blue"]);
+        assert_eq!(names(&api, ADMIN, "?all_tenants=1&project_id=blue").await, ["blue"]);
+        for named in ["?project_id=blue", "?tenant_id=blue"] {
+            assert!(names(&api, ADMIN, named).await.is_empty(), "{named} counts with all_tenants");
+        }
         assert_eq!(names(&api, ANN, "?host=h2").await.len(), 4, "a filter of admins");
         assert_eq!(names(&api, BOB, "?all_tenants=0").await, ["blue"]);
     }

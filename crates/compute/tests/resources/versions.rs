@@ -13,7 +13,15 @@ async fn version_documents_need_no_token() {
             Request::get(path).header("host", "cloud:1234").body(Body::empty()).expect("a request")
         };
         let root = api.send(request("/")).await.expect(200);
-        assert_eq!(root["versions"][0]["id"], "v2.1");
+        let both = [&root["versions"][0]["id"], &root["versions"][1]["id"]];
+        assert_eq!(both, ["v2.0", "v2.1"]);
+        let old = &root["versions"][0];
+        assert_eq!((&old["version"], &old["status"]), (&json!(""), &json!("DEPRECATED")));
+        assert_eq!(old["links"][0]["href"], "http://cloud:1234/compute/v2/");
+        for path in ["/v2", "/v2/"] {
+            let version = &api.send(request(path)).await.expect(200)["version"];
+            assert_eq!(version["id"], "v2.0");
+        }
         for path in ["/v2.1", "/v2.1/"] {
             let version = &api.send(request(path)).await.expect(200)["version"];
             assert_eq!(version["status"], "CURRENT");
@@ -26,6 +34,26 @@ async fn version_documents_need_no_token() {
         let answer = api.send(request("/v2.1/flavors")).await;
         assert_eq!(answer.status.as_u16(), 401);
         assert_eq!(answer.body["unauthorized"]["code"], 401);
+    }
+}
+
+#[tokio::test]
+async fn the_old_path_answers_as_the_oldest_microversion() {
+    for api in apis().await {
+        let request = |token: Option<&str>, version: &str| {
+            let request = Request::get("/v2/flavors/x?a=b").header("host", "cloud:1234");
+            let request = request.header("openstack-api-version", format!("compute {version}"));
+            let request = match token {
+                Some(token) => request.header("x-auth-token", token),
+                None => request,
+            };
+            request.body(Body::empty()).expect("a request")
+        };
+        api.flavor("x", json!({})).await;
+        let shown = api.send(request(Some(ANN), "2.61")).await.expect(200);
+        assert_eq!(shown["flavor"]["id"], "x");
+        assert_eq!(shown["flavor"].get("extra_specs"), None, "{shown}");
+        assert_eq!(api.send(request(None, "2.1")).await.status.as_u16(), 401);
     }
 }
 
@@ -67,8 +95,9 @@ async fn extensions_are_listed_and_shown() {
         let named = |alias: &str| list.iter().filter(|one| one["alias"] == alias).count();
         assert_eq!(
             [named("os-server-groups"), named("os-migrations"), named("os-cells")],
-            [1, 1, 0]
+            [1, 1, 1]
         );
+        assert_eq!(list.len(), 99, "as many as upstream has");
         let one = api.get(ANN, "2.1", "/extensions/os-keypairs").await.expect(200);
         assert_eq!(one["extension"]["name"], "Keypairs");
         api.get(ANN, "2.1", "/extensions/os-nothing").await.refused(404, "os-nothing");

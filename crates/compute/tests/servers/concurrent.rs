@@ -150,7 +150,8 @@ async fn deletes_and_actions_on_one_server() {
 #[tokio::test(flavor = "multi_thread")]
 async fn resizes_at_once_do_not_outrun_the_quota() {
     for (cloud, up) in Cloud::all_up(hosts(&[("a", &[]), ("b", &[])])).await {
-        let flavor = json!({"flavor": {"id": "four", "name": "four", "ram": 64, "vcpus": 4, "disk": 1}});
+        let flavor =
+            json!({"flavor": {"id": "four", "name": "four", "ram": 64, "vcpus": 4, "disk": 1}});
         up.admin("2.90", "POST /flavors", flavor).await.expect(200);
         let quota = json!({"quota_set": {"instances": -1, "cores": 11, "ram": -1}});
         up.admin("2.90", "PUT /os-quota-sets/red", quota).await.expect(200);
@@ -176,26 +177,21 @@ async fn resizes_at_once_do_not_outrun_the_quota() {
         let late = up.call(ANN, "2.90", "POST /servers", Some(wish)).await;
         late.refused(403, "Quota exceeded for cores: Requested 1, but already used 11 of 11 cores");
 
-        let big: Vec<String> = calls
-            .iter()
-            .zip(&answers)
-            .filter(|(_, answer)| answer.status == 202)
-            .map(|((path, _), _)| path.split('/').nth(2).expect("an id").to_owned())
-            .collect();
-        for id in &big {
-            up.becomes(id, "VERIFY_RESIZE").await;
-        }
+        let resized = up.settle().await;
+        let resized = resized.iter().filter(|server| server["status"] == "VERIFY_RESIZE");
+        let big: Vec<&str> = resized.filter_map(|server| server["id"].as_str()).collect();
+        assert_eq!(big.len(), 2);
         assert_eq!(used().await, 11);
-        up.try_act(&big[0], json!({"confirmResize": null})).await.expect(204);
-        up.try_act(&big[1], json!({"revertResize": null})).await.expect(202);
-        up.becomes(&big[1], "ACTIVE").await;
+        up.try_act(big[0], json!({"confirmResize": null})).await.expect(204);
+        up.try_act(big[1], json!({"revertResize": null})).await.expect(202);
+        up.becomes(big[1], "ACTIVE").await;
         assert_eq!(used().await, 8, "one is back to its old size");
 
         up.hosts_have_dropped(&cloud).await;
-        up.act(&big[0], json!({"resize": {"flavorRef": "plain"}})).await;
-        up.becomes(&big[0], "VERIFY_RESIZE").await;
+        up.act(big[0], json!({"resize": {"flavorRef": "plain"}})).await;
+        up.becomes(big[0], "VERIFY_RESIZE").await;
         assert_eq!(used().await, 8, "a smaller size can still be reverted");
-        up.try_act(&big[0], json!({"confirmResize": null})).await.expect(204);
+        up.try_act(big[0], json!({"confirmResize": null})).await.expect(204);
         assert_eq!(used().await, 5);
         cloud.sound(&up, "resized").await;
     }

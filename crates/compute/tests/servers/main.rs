@@ -7,6 +7,7 @@ mod kit;
 
 mod actions;
 mod aliases;
+mod as_upstream;
 mod boot;
 mod by_itself;
 mod checklist;

@@ -37,7 +37,10 @@ async fn a_host_and_its_words_are_for_administrators() {
         assert_eq!(told.get("details"), None, "{told}");
         let all = fault(&up, ADMIN, &id).await;
         assert_eq!(all["message"], told["message"]);
-        assert!(all["details"].as_str().is_some_and(|d| d.starts_with("secret-1: stop: ")), "{all}");
+        assert!(
+            all["details"].as_str().is_some_and(|d| d.starts_with("secret-1: stop: ")),
+            "{all}"
+        );
 
         let told = action(&up, ANN, &id).await;
         let event = &told["events"][0];
@@ -48,7 +51,10 @@ async fn a_host_and_its_words_are_for_administrators() {
         let all = action(&up, ADMIN, &id).await;
         let event = &all["events"][0];
         assert_eq!(event["host"], "secret-1");
-        assert!(event["details"].as_str().is_some_and(|d| d.starts_with("secret-1: stop")), "{all}");
+        assert!(
+            event["details"].as_str().is_some_and(|d| d.starts_with("secret-1: stop")),
+            "{all}"
+        );
     }
 }
 

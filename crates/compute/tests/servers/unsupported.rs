@@ -35,7 +35,10 @@ async fn a_flavor_with_what_no_guest_gets_is_refused_when_it_is_made_and_when_it
         let id = up.active(&cloud, "one", "plain").await;
         for (flavor, words) in [
             ("pinned", "Flavor pinned asks for hw:cpu_policy=dedicated, and guests share the"),
-            ("odd", "Instance CPUs and/or memory cannot be evenly distributed across instance NUMA"),
+            (
+                "odd",
+                "Instance CPUs and/or memory cannot be evenly distributed across instance NUMA",
+            ),
         ] {
             let wish = up.wish(&cloud, "two", flavor);
             up.call(ANN, "2.1", "POST /servers", Some(wish)).await.refused(400, words);

@@ -80,10 +80,7 @@ fn each_condition_has_a_sentence_for_one_host_and_for_several() {
             "None of 2 hosts offers VGPU and VCPU on one device. Nearest: p",
         ),
         (
-            of(Group {
-                required: vec![vec!["A".into()], vec!["B".into(), "C".into()]],
-                ..vgpu()
-            }),
+            of(Group { required: vec![vec!["A".into()], vec!["B".into(), "C".into()]], ..vgpu() }),
             2,
             "None of 2 hosts has VGPU with traits A and one of B or C. Nearest: p",
         ),

@@ -55,6 +55,36 @@ fn a_broken_rule_is_named_and_the_exit_code_says_so() {
     assert!(told["rules"].as_array().is_some_and(|rules| rules.iter().any(hit)), "{told}");
 }
 
+/// A row that a clock wrote which was ahead once is an error, until an operator says that the clock
+/// is right now.
+#[test]
+fn rows_of_the_future_are_found_and_can_be_redated() {
+    let cloud = Cloud::new(Place::new().with_hosts());
+    let (flavor, image) = (cloud.flavor("small"), cloud.image("raw"));
+    cloud.server(&cloud.admin, "one", &flavor, &image);
+    let Cloud { mut serve, place, .. } = cloud;
+    serve.kill();
+    let database = rusqlite::Connection::open(place.state().join("kilonova.db")).expect("it opens");
+    for table in ["servers", "operations"] {
+        let ahead = format!("UPDATE {table} SET updated_at = updated_at + 86400000000");
+        assert!(database.execute(&ahead, []).expect("written") > 0);
+    }
+    drop(database);
+    for _ in 0..2 {
+        let output = place.run("doctor", &[]);
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        assert!(String::from_utf8_lossy(&output.stdout).contains("kilonova doctor --redate"));
+    }
+    let output = place.run("doctor", &["--redate"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.starts_with("Rows that got the present time: 0 of hosts, 1 of operations, 1 of"));
+    let again = place.run("doctor", &["--redate", "--format", "json"]);
+    let told: Value = serde_json::from_slice(&again.stdout).expect("JSON");
+    assert_eq!(told["redated"], json!({"hosts": 0, "operations": 0, "servers": 0}));
+    assert_eq!(told["clean"], true);
+}
+
 #[test]
 fn no_database_is_told_apart_from_a_broken_one() {
     let place = Place::new();

@@ -67,10 +67,13 @@ fn no_query(version: Microversion, query: &Query) -> Result<(), Fault> {
 }
 
 fn number(id: &str) -> Result<i64, Fault> {
-    id.parse::<i64>()
-        .ok()
-        .filter(|id| (0..=input::MAX_INT).contains(id))
-        .ok_or_else(|| Fault::bad_request("Invalid input received: id must be an integer"))
+    match id.parse::<i64>() {
+        Ok(number) if number < 0 => {
+            Err(Fault::not_found(format!("Aggregate {number} could not be found.")))
+        }
+        Ok(number) if number <= input::MAX_INT => Ok(number),
+        _ => Err(Fault::bad_request("Invalid input received: id must be an integer")),
+    }
 }
 
 async fn list(

@@ -46,6 +46,7 @@ impl Filter {
             },
         };
         let (since, until) = (moment("changes-since")?, moment("changes-before")?);
+        let until = until.map(time::end_of_second);
         if let (Some(since), Some(until)) = (since, until)
             && since > until
         {

@@ -59,12 +59,10 @@ fn owner_view(story: &Story) -> Value {
         })
     }));
     shown["devices"] = story.held.iter().map(|held| owner_device(story, held)).collect();
-    shown["actions"] = story.actions.iter().map(|(one, events)| owner_action(one, events)).collect();
+    shown["actions"] =
+        story.actions.iter().map(|(one, events)| owner_action(one, events)).collect();
     shown["room_now"] = json!(
-        story
-            .room
-            .as_ref()
-            .map(|room| json!({"is_there": room.is_there, "text": room.said}))
+        story.room.as_ref().map(|room| json!({"is_there": room.is_there, "text": room.said}))
     );
     shown
 }

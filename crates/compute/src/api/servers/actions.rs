@@ -126,7 +126,9 @@ impl Asked {
     fn cut(&self, mut all: Vec<Operation>) -> Result<(Vec<Operation>, bool), Fault> {
         all.retain(|operation| {
             self.since.is_none_or(|since| operation.updated_at >= since)
-                && self.before.is_none_or(|before| operation.updated_at <= before)
+                && self
+                    .before
+                    .is_none_or(|before| operation.updated_at <= time::end_of_second(before))
         });
         let cut = self.page.cut(all, |operation| operation.request_id.clone());
         cut.ok_or_else(|| {

@@ -12,6 +12,7 @@ use kilonova_wire::{Base, Context, Fault, JsonBody, Microversion, text};
 use serde_json::{Value, json};
 
 use super::{metadata, schema, tags};
+use crate::api::input;
 use crate::app::bitstreams::ImageBitstreams;
 use crate::app::boot::{self, BootRequest, ProfileGroups, Profiles};
 use crate::app::nics::{self, Nics};
@@ -168,8 +169,8 @@ impl Wish {
                     reservation_id: reservation_id(),
                     launch_index: 0,
                     access: [
-                        string("accessIPv4").unwrap_or_default(),
-                        string("accessIPv6").unwrap_or_default(),
+                        input::address(string("accessIPv4").unwrap_or_default()),
+                        input::address(string("accessIPv6").unwrap_or_default()),
                     ],
                     disk_config: string("OS-DCF:diskConfig").unwrap_or_else(|| "MANUAL".into()),
                     networked: false,

@@ -88,7 +88,8 @@ impl Filter {
         let wanted = query.get("project_id").or(query.get("tenant_id"));
         let wanted = wanted.filter(|_| context.is_admin());
         let all = match query.get("all_tenants") {
-            None => wanted.is_some(),
+            // Without it a project that is named does not count, as upstream has it (bug 1185290).
+            None => false,
             Some("") => true,
             Some(word) => truth(word)
                 .ok_or_else(|| input::wrong_query("all_tenants", word, "It is not a boolean."))?,
@@ -182,7 +183,8 @@ impl Filter {
             self.which = Which::Both;
         }
         self.conditions.extend(since.map(|at| Condition::AtLeast("updated_at", at)));
-        self.conditions.extend(before.map(|at| Condition::AtMost("updated_at", at)));
+        self.conditions
+            .extend(before.map(|at| Condition::AtMost("updated_at", time::end_of_second(at))));
         Ok(())
     }
 

@@ -103,7 +103,7 @@ fn apply(server: &mut Server, wish: &Value, fleet: &Fleet) -> Result<(), Fault> 
     }
     for (index, key) in ["accessIPv4", "accessIPv6"].into_iter().enumerate() {
         if let Some(address) = string(key) {
-            server.spec.access[index] = address;
+            server.spec.access[index] = input::address(address);
         }
     }
     if wish.get("pinned_availability_zone").is_some() {

@@ -33,13 +33,8 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
         return Err(kilonova_wire::Fault::bad_request(why).into());
     }
     let aliases = &compute.options.pci_aliases;
-    let query = query_of(
-        &spec.flavor,
-        &spec.image_properties,
-        &request.profiles,
-        aliases,
-        rand::random(),
-    )?;
+    let query =
+        query_of(&spec.flavor, &spec.image_properties, &request.profiles, aliases, rand::random())?;
     for _ in 0..ROUNDS {
         let facts = look(compute, &request).await?;
         let scene = Scene {

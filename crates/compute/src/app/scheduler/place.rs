@@ -187,8 +187,9 @@ fn packed(
         }
         _ => count,
     };
-    let places =
-        world.pack(query, count, share, usable).map_err(|error| NoHost::new(format!("{error}.")))?;
+    let places = world
+        .pack(query, count, share, usable)
+        .map_err(|error| NoHost::new(format!("{error}.")))?;
     let how = "Placed together with the other servers of the request.";
     let one = |place| Choice { candidates: vec![place], how: how.to_owned() };
     Ok(places.into_iter().map(one).collect())

@@ -43,15 +43,19 @@ pub(super) fn check(flavor: &FlavorOf, properties: &Properties) -> Result<(), St
     let isolate = asked.emulator_policy()? == Some("isolate");
     let (vcpus, pcpus) = (asked.amount("VCPU"), asked.amount("PCPU"));
     if cpu_policy.is_some() && (vcpus != 0 || pcpus != 0) {
-        return Err("It is not possible to use the 'resources:VCPU' or 'resources:PCPU' extra specs \
+        return Err(
+            "It is not possible to use the 'resources:VCPU' or 'resources:PCPU' extra specs \
                     in combination with the 'hw:cpu_policy' extra spec or 'hw_cpu_policy' image \
                     metadata property; use one or the other"
-            .into());
+                .into(),
+        );
     }
     if vcpus != 0 && pcpus != 0 {
-        return Err("It is not possible to specify both 'resources:VCPU' and 'resources:PCPU' extra \
+        return Err(
+            "It is not possible to specify both 'resources:VCPU' and 'resources:PCPU' extra \
                     specs; use one or the other"
-            .into());
+                .into(),
+        );
     }
     if pcpus != 0 {
         if isolate && pcpus != flavor.vcpus + 1 {
@@ -73,10 +77,12 @@ pub(super) fn check(flavor: &FlavorOf, properties: &Properties) -> Result<(), St
     }
     if let Some(said) = asked.hyperthreading() {
         if threads.is_some() {
-            return Err("It is not possible to use the 'trait:HW_CPU_HYPERTHREADING' extra spec in \
+            return Err(
+                "It is not possible to use the 'trait:HW_CPU_HYPERTHREADING' extra spec in \
                         combination with the 'hw:cpu_thread_policy' extra spec or \
                         'hw_cpu_thread_policy' image metadata property; use one or the other"
-                .into());
+                    .into(),
+            );
         }
         threads = ["required", "forbidden"].contains(&said).then_some(said);
     }
@@ -98,9 +104,11 @@ pub(super) fn check(flavor: &FlavorOf, properties: &Properties) -> Result<(), St
                 return Err(words.into());
             }
             if isolate {
-                return Err("An isolated CPU emulator threads option requires a dedicated CPU policy \
+                return Err(
+                    "An isolated CPU emulator threads option requires a dedicated CPU policy \
                             option."
-                    .into());
+                        .into(),
+                );
             }
             if dedicated {
                 return Err(MIXED_ONLY.into());
@@ -210,9 +218,11 @@ impl<'a> Asked<'a> {
         let Some(mask) = self.spec("hw:cpu_dedicated_mask") else { return Ok(false) };
         let cpus = self.mask(mask)?;
         if cpus.is_empty() || self.is_all(&cpus) {
-            return Err("Mixed instance must have at least 1 pinned vCPU and 1 unpinned vCPU. See \
+            return Err(
+                "Mixed instance must have at least 1 pinned vCPU and 1 unpinned vCPU. See \
                         'hw:cpu_dedicated_mask'."
-                .into());
+                    .into(),
+            );
         }
         if cpus.outside.is_some() {
             return Err("Mixed instance dedicated vCPU(s) mask is not a subset of vCPUs in the \
@@ -241,9 +251,7 @@ impl<'a> Asked<'a> {
             (group.is_empty() || group.bytes().all(|byte| byte.is_ascii_digit())).then_some(())
         };
         let specs = self.flavor.extra_specs.iter().filter(|(key, _)| of_class(key).is_some());
-        specs
-            .filter_map(|(_, value)| value.trim().parse::<i64>().ok())
-            .fold(0, i64::saturating_add)
+        specs.filter_map(|(_, value)| value.trim().parse::<i64>().ok()).fold(0, i64::saturating_add)
     }
 
     fn hyperthreading(&self) -> Option<&'a str> {
@@ -314,9 +322,11 @@ impl<'a> Asked<'a> {
         }
         let (of_flavor, of_image) = self.both("mem_page_size");
         if flavor.or(image) == Some(true) && of_flavor.is_none() && of_image.is_none() {
-            return Err("locked_memory value in image or flavor is forbidden when mem_page_size is \
+            return Err(
+                "locked_memory value in image or flavor is forbidden when mem_page_size is \
                         not set."
-                .into());
+                    .into(),
+            );
         }
         Ok(())
     }
@@ -340,11 +350,11 @@ impl<'a> Asked<'a> {
     fn topology(&self, nodes: i64) -> Result<(), String> {
         let (cpus, memory) = (self.of_nodes("numa_cpus")?, self.of_nodes("numa_mem")?);
         match (cpus, memory) {
-            (None, None) if self.flavor.vcpus % nodes > 0 || self.flavor.ram % nodes > 0 => {
-                Err("Instance CPUs and/or memory cannot be evenly distributed across instance NUMA \
+            (None, None) if self.flavor.vcpus % nodes > 0 || self.flavor.ram % nodes > 0 => Err(
+                "Instance CPUs and/or memory cannot be evenly distributed across instance NUMA \
                      nodes. Explicit assignment of CPUs and memory to nodes is required"
-                    .into())
-            }
+                    .into(),
+            ),
             (None, None) => Ok(()),
             (Some(cpus), Some(memory)) => {
                 let fits = |list: usize| i64::try_from(list).is_ok_and(|list| list == nodes);
@@ -389,9 +399,11 @@ impl<'a> Asked<'a> {
     fn pci_policy(&self) -> Result<(), String> {
         let (flavor, image) = self.both("pci_numa_affinity_policy");
         if flavor.is_some() && image.is_some() && flavor != image {
-            return Err("Image property 'hw_pci_numa_affinity_policy' is not permitted to override \
+            return Err(
+                "Image property 'hw_pci_numa_affinity_policy' is not permitted to override \
                         the 'hw:pci_numa_affinity_policy' flavor extra spec."
-                .into());
+                    .into(),
+            );
         }
         match flavor.or(image).filter(|policy| !PCI_POLICIES.contains(policy)) {
             Some(wrong) => {

@@ -14,9 +14,6 @@ const REASON: usize = 255;
 
 pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
     let reason = if asked.name == "lock" { reason(&asked)? } else { None };
-    if asked.name == "unlock" && !asked.argument.is_null() {
-        return Err(asked.wrong("The action takes no argument."));
-    }
     asked
         .begin(move |tx, asked, server, now| {
             if asked.name == "lock" {
@@ -38,16 +35,13 @@ pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
         .await
 }
 
-/// `{"locked_reason": …}` from 2.73 on; nothing before.
+/// `{"locked_reason": …}` from 2.73 on; before, the argument has no meaning, whatever it is.
 fn reason(asked: &Asked) -> Result<Option<String>, Fault> {
-    if asked.argument.is_null() {
+    if asked.argument.is_null() || asked.version < Microversion(2, 73) {
         return Ok(None);
     }
-    let fields = asked
-        .argument
-        .as_object()
-        .filter(|_| asked.version >= Microversion(2, 73))
-        .ok_or_else(|| asked.wrong("The action takes no argument at this version."))?;
+    let wrong = || asked.wrong("It takes an object with `locked_reason`, or null.");
+    let fields = asked.argument.as_object().ok_or_else(wrong)?;
     match (fields.len(), fields.get("locked_reason")) {
         (0, _) => Ok(None),
         (1, Some(Value::String(reason))) if (1..=REASON).contains(&reason.chars().count()) => {

@@ -202,7 +202,7 @@ fn renew(
     }
     for (index, key) in ["accessIPv4", "accessIPv6"].into_iter().enumerate() {
         if let Some(address) = text(key) {
-            server.spec.access[index] = address;
+            server.spec.access[index] = input::address(address);
         }
     }
     servers::set_text(

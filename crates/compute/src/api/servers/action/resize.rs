@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::Asked;
 use crate::app::resolve;
+use crate::db::servers;
 use crate::flows::{self, Cold};
 
 pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
@@ -34,21 +35,28 @@ pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
 
 async fn resize(asked: Asked) -> Result<Response, Fault> {
     let wanted = flavor_ref(&asked)?;
+    let disk_config = asked.argument["OS-DCF:diskConfig"].as_str().map(str::to_owned);
     asked
         .begin(move |tx, asked, server, now| {
+            let mut server = server.clone();
             let flavor = resolve::flavor(tx, &asked.context, &wanted)?;
             if flavor.id == server.spec.flavor.id {
                 let words = "When resizing, instances must change flavor!";
                 return Err(Fault::bad_request(words).into());
             }
+            if let Some(kind) = &disk_config {
+                server.spec.disk_config.clone_from(kind);
+                let (name, description) = (&server.name, server.description.as_deref());
+                servers::set_text(tx, server.id, name, description, &server.spec, now)?;
+            }
             let cold = Cold::Resize(Box::new(flavor));
-            flows::move_cold(tx, &asked.compute, &asked.context, server, &cold, now)
+            flows::move_cold(tx, &asked.compute, &asked.context, &server, &cold, now)
         })
         .await
 }
 
-/// `{"flavorRef": …, "OS-DCF:diskConfig": …}`; disks are never partitioned here, so the latter
-/// changes nothing.
+/// `{"flavorRef": …, "OS-DCF:diskConfig": …}`; disks are never partitioned here, so the latter is
+/// shown and changes nothing else.
 fn flavor_ref(asked: &Asked) -> Result<String, Fault> {
     let wrong = || asked.wrong("It takes `flavorRef`, the id of a flavor.");
     let fields = asked.argument.as_object().ok_or_else(wrong)?;
