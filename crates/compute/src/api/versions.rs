@@ -90,6 +90,9 @@ async fn by_id(base: Base, Path(id): Path<String>) -> Result<Json<Value>, Fault>
     if id == "v2.1" {
         return Ok(show(base).await);
     }
+    if id == "v2.0" {
+        return Ok(show_old(base).await);
+    }
     Err(Fault::not_found("The resource could not be found."))
 }
 

@@ -239,7 +239,7 @@ impl<'a> Detail<'a> {
                     let mut shown = json!({
                         "code": fault.code,
                         "created": time::zulu(fault.created),
-                        "message": if scene.admin { &*fault.message } else { fault.told() },
+                        "message": if scene.sight.admin { &*fault.message } else { fault.told() },
                     });
                     if let Some(details) = fault.details.as_ref().filter(|_| scene.sight.admin) {
                         shown["details"] = details.clone().into();
