@@ -7,7 +7,7 @@ use kilonova_store::Tx;
 
 use crate::app::boot::{self, Placement};
 use crate::app::nics;
-use crate::app::scheduler::{Wanted, choose};
+use crate::app::scheduler::{NoHost, Wanted, choose};
 use crate::db::servers::{FlavorOf, Server, Spec};
 use crate::{Compute, Error};
 
