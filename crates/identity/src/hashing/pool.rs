@@ -90,7 +90,7 @@ impl Pool {
     ) -> Result<Outcome, Error> {
         let (answer, answered) = oneshot::channel();
         let work = Work { task, came: self.hashes(), answer };
-        let left = self.shared.lock().queue.push(party, likely, work);
+        let left = self.shared.swept().queue.push(party, likely, work);
         if let Some((work, crowd)) = left {
             self.shared.refused.fetch_add(1, Ordering::Relaxed);
             // Its client may have hung up.
@@ -134,7 +134,7 @@ impl Pool {
 
     /// Logins that wait.
     pub(super) fn waiting(&self) -> usize {
-        self.shared.lock().queue.len()
+        self.shared.swept().queue.len()
     }
 }
 
@@ -148,6 +148,13 @@ impl Drop for Pool {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state, without the logins of clients that hung up.
+    fn swept(&self) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
+        state.queue.sweep(|work| !work.answer.is_closed());
+        state
     }
 
     /// Serves until the end. The first thread begins with a hash that nobody asked for: it tells how
@@ -177,6 +184,7 @@ impl Shared {
             if state.over {
                 return None;
             }
+            state.queue.sweep(|work: &Work| !work.answer.is_closed());
             if let Some(work) = state.queue.pop() {
                 return Some(work);
             }

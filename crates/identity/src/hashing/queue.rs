@@ -70,6 +70,11 @@ impl<T> Queue<T> {
         self.waiting.len()
     }
 
+    /// Forgets work that nobody waits for any more: it must use up no turn and no room.
+    pub(crate) fn sweep(&mut self, wanted: impl Fn(&T) -> bool) {
+        self.waiting.retain(|one| wanted(&one.work));
+    }
+
     /// Takes work in. In a full queue the newest of the largest party has to leave.
     pub(crate) fn push(&mut self, party: Party, likely: bool, work: T) -> Option<(T, Crowd)> {
         self.waiting.push(Waiting { party, likely, work });
@@ -202,6 +207,18 @@ mod tests {
             full.push(party(n, &n.to_string()), false, "each");
         }
         assert_eq!(full.push(party(9, "9"), false, "new"), Some(("new", Crowd::All)));
+    }
+
+    #[test]
+    fn work_that_nobody_waits_for_uses_up_no_turn() {
+        let mut queue = Queue::new(512);
+        for n in 0..100 {
+            queue.push(party(1, &format!("user-{n}")), false, "gone");
+            queue.push(party(100 + n, "victim"), false, "flood");
+        }
+        queue.push(party(1, "someone"), false, "one");
+        queue.sweep(|work| *work != "gone");
+        assert!(before(&mut queue) <= 2);
     }
 
     #[test]
