@@ -1,5 +1,6 @@
 //! A server by what an operator calls it: its uuid, or a name that only one server has.
 
+use http::StatusCode;
 use serde_json::Value;
 
 use super::text;
@@ -14,8 +15,13 @@ pub async fn server(compute: &Compute, named: &str) -> Result<String, Failure> {
     if uuid::Uuid::try_parse(named).is_ok() {
         return Ok(named.to_owned());
     }
-    let path = format!("/servers?all_tenants=True&name={}", text::segment(&pattern(named)));
-    let list = compute.get(&path).await.map_err(Asked::fatal)?;
+    let path = format!("/servers?name={}", text::segment(&pattern(named)));
+    let list = match compute.get(&format!("{path}&all_tenants=True")).await {
+        // Only administrators see other projects' servers; anybody else has those of one project.
+        Err(Asked::Refused { status: StatusCode::FORBIDDEN, .. }) => compute.get(&path).await,
+        other => other,
+    };
+    let list = list.map_err(Asked::fatal)?;
     let found: Vec<&str> = list["servers"]
         .as_array()
         .into_iter()
