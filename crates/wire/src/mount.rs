@@ -13,7 +13,7 @@ use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use kilonova_ids::RequestId;
-use tracing::Instrument;
+use tracing::{Instrument, Level};
 
 use crate::accept::{self, Form};
 use crate::query::check_readable;
@@ -173,18 +173,44 @@ fn complete(headers: &mut HeaderMap, origin: &str) {
     }
 }
 
-/// A service that is not here (501) is the caller's to know; one that is too busy or waits for another
-/// is a warning; anything else of ours is an error.
+/// How loud a fault is in the log. A service that is not here (501) is the caller's to know; one that is
+/// too busy or waits for another is a warning; anything else of ours is an error.
+fn level(status: StatusCode) -> Level {
+    match status {
+        StatusCode::NOT_IMPLEMENTED => Level::INFO,
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::INSUFFICIENT_STORAGE => Level::WARN,
+        other if other.is_server_error() => Level::ERROR,
+        _ => Level::INFO,
+    }
+}
+
 fn log(fault: &Fault) {
-    let internal = fault.internal.as_deref().unwrap_or_default();
+    let cause = fault.internal.as_deref().unwrap_or_default();
     let status = fault.status.as_u16();
-    match fault.status {
-        StatusCode::SERVICE_UNAVAILABLE | StatusCode::INSUFFICIENT_STORAGE => {
-            tracing::warn!(status, cause = internal, "{}", fault.message);
+    match level(fault.status) {
+        Level::ERROR => tracing::error!(status, cause, "{}", fault.message),
+        Level::WARN => tracing::warn!(status, cause, "{}", fault.message),
+        _ => tracing::info!(status, cause, "{}", fault.message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callers_cannot_fill_the_log_with_errors() {
+        for (status, expected) in [
+            (400, Level::INFO),
+            (404, Level::INFO),
+            (501, Level::INFO),
+            (503, Level::WARN),
+            (507, Level::WARN),
+            (500, Level::ERROR),
+            (504, Level::ERROR),
+        ] {
+            let status = StatusCode::from_u16(status).expect("a status");
+            assert_eq!(level(status), expected, "{status}");
         }
-        other if other.is_server_error() && other != StatusCode::NOT_IMPLEMENTED => {
-            tracing::error!(status, cause = internal, "{}", fault.message);
-        }
-        _ => tracing::info!(status, cause = internal, "{}", fault.message),
     }
 }
