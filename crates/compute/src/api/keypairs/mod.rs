@@ -1,7 +1,6 @@
 //! `/os-keypairs`.
 //!
-//! Below 2.92 Nova makes a key pair when none is sent. Here a public key has to be sent always:
-//! see [`crate::app::keypairs`].
+//! Below 2.92 a key pair is made when no public key is sent. Its private half is in that answer alone.
 
 mod request;
 mod view;
@@ -17,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::{input, links};
 use crate::app::keypairs as app;
+use crate::db::keypairs::Keypair;
 use crate::{Compute, db};
 
 pub(super) fn routes() -> Routes<Compute> {
@@ -51,10 +51,31 @@ async fn create(
     version: Microversion,
     JsonBody(body): JsonBody,
 ) -> Result<(StatusCode, Json<Value>), Fault> {
-    let mut keypair = request::create(&body, version, time::now_micros())?;
-    let wanted = body["keypair"]["user_id"].as_str();
-    keypair.user_id = owner(&caller, wanted, version)?;
-    let shown = json!({"keypair": view::created(&keypair, version)});
+    let new = request::create(&body, version)?;
+    let user_id = owner(&caller, body["keypair"]["user_id"].as_str(), version)?;
+    let (public_key, fingerprint, private_key) = match new.public_key {
+        Some(public_key) => {
+            let fingerprint = app::fingerprint(new.kind, &public_key)?;
+            (public_key, fingerprint, None)
+        }
+        None => {
+            let made = app::generate(new.kind, &user_id)?;
+            (made.public_key, made.fingerprint, Some(made.private_key))
+        }
+    };
+    let keypair = Keypair {
+        number: 0,
+        user_id,
+        name: new.name,
+        kind: new.kind.word().to_owned(),
+        public_key,
+        fingerprint,
+        created_at: time::now_micros(),
+    };
+    let mut shown = json!({"keypair": view::created(&keypair, version)});
+    if let Some(private_key) = private_key {
+        shown["keypair"]["private_key"] = private_key.into();
+    }
     compute.store.write(move |tx| app::import(tx, &caller.project_id, &keypair)).await?;
     let status = if version >= Microversion(2, 2) { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(shown)))

@@ -7,8 +7,7 @@ use kilonova_wire::{Fault, Microversion};
 use serde_json::{Value, json};
 
 use crate::api::input;
-use crate::app::keypairs::fingerprint;
-use crate::db::keypairs::Keypair;
+use crate::app::keypairs::Kind;
 
 /// Longest public key that is taken; the longest real ones have a few thousand characters.
 const MAX_KEY: usize = 65535;
@@ -47,11 +46,19 @@ static CREATE_2_2: LazyLock<Schema> = LazyLock::new(|| schema(Microversion(2, 2)
 static CREATE_2_10: LazyLock<Schema> = LazyLock::new(|| schema(Microversion(2, 10)));
 static CREATE_2_92: LazyLock<Schema> = LazyLock::new(|| schema(Microversion(2, 92)));
 
-/// Reads a new key pair; its owner is for the caller to fill in.
+/// A key pair that somebody wants.
+pub(super) struct New {
+    pub name: String,
+    pub kind: Kind,
+    /// Without one, a key pair is made.
+    pub public_key: Option<String>,
+}
+
+/// Reads a request for a key pair.
 ///
 /// # Errors
-/// 400 naming the field, or for what is no public key.
-pub(super) fn create(body: &Value, version: Microversion, now: i64) -> Result<Keypair, Fault> {
+/// 400 naming the field.
+pub(super) fn create(body: &Value, version: Microversion) -> Result<New, Fault> {
     match version.1 {
         ..2 => CREATE_2_1.check(body)?,
         2..10 => CREATE_2_2.check(body)?,
@@ -61,26 +68,7 @@ pub(super) fn create(body: &Value, version: Microversion, now: i64) -> Result<Ke
     let wanted = &body["keypair"];
     let name = input::text_of(wanted, "name").unwrap_or_default();
     input::name("name", &name)?;
-    let kind = input::text_of(wanted, "type").unwrap_or_else(|| "ssh".into());
-    if kind != "ssh" {
-        return Err(Fault::bad_request(
-            "Keypair data is invalid: only ssh key pairs are supported here.",
-        ));
-    }
-    let Some(public_key) = input::text_of(wanted, "public_key") else {
-        return Err(Fault::bad_request(
-            "Keypair data is invalid: this service makes no private keys. Make the key pair \
-             yourself (ssh-keygen) and send public_key.",
-        ));
-    };
-    let fingerprint = fingerprint(&public_key)?;
-    Ok(Keypair {
-        number: 0,
-        user_id: String::new(),
-        name,
-        kind,
-        public_key,
-        fingerprint,
-        created_at: now,
-    })
+    // The schema knows these two kinds only.
+    let kind = if wanted["type"] == "x509" { Kind::X509 } else { Kind::Ssh };
+    Ok(New { name, kind, public_key: input::text_of(wanted, "public_key") })
 }

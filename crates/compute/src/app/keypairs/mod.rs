@@ -1,9 +1,11 @@
-//! Key pairs: what a user may add, and the fingerprints that people compare.
+//! Key pairs: what a user may add, new ones, and the fingerprints that people compare.
 //!
-//! This program never makes a private key: it would have to send it, and someone would have to
-//! trust that it was forgotten.
+//! A private key is never kept.
 
+mod generate;
+mod pkcs12;
 mod ssh;
+mod x509;
 
 use kilonova_store::{Error as StoreError, Tx};
 use kilonova_wire::Fault;
@@ -12,7 +14,43 @@ use crate::Error;
 use crate::app::quotas;
 use crate::db::keypairs::{self, Keypair};
 
-pub use ssh::fingerprint;
+pub use generate::{Generated, generate};
+
+/// The kind of a key pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A key for SSH.
+    Ssh,
+    /// A certificate for WinRM.
+    X509,
+}
+
+impl Kind {
+    /// As the API spells it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Ssh => "ssh",
+            Self::X509 => "x509",
+        }
+    }
+}
+
+/// The fingerprint of a public key of a kind.
+///
+/// # Errors
+/// 400 for a text that is not such a key.
+pub fn fingerprint(kind: Kind, public_key: &str) -> Result<String, Fault> {
+    match kind {
+        Kind::Ssh => ssh::fingerprint(public_key),
+        Kind::X509 => x509::fingerprint(public_key),
+    }
+}
+
+/// `aa:bb:…`
+fn colons(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
+}
 
 /// 404 for a key pair.
 pub fn not_found(user_id: &str, name: &str) -> Error {

@@ -44,7 +44,7 @@ fn is_key(kind: &str, mut blob: &[u8]) -> bool {
 ///
 /// # Errors
 /// 400 for a text that is not such a key.
-pub fn fingerprint(public_key: &str) -> Result<String, Fault> {
+pub(super) fn fingerprint(public_key: &str) -> Result<String, Fault> {
     let invalid = || Fault::bad_request("Keypair data is invalid: failed to generate fingerprint");
     let mut words = public_key.split_ascii_whitespace();
     let kind = words.next().ok_or_else(invalid)?;
@@ -53,8 +53,7 @@ pub fn fingerprint(public_key: &str) -> Result<String, Fault> {
     if public_key.trim().contains('\n') || !is_key(kind, &blob) {
         return Err(invalid());
     }
-    let digest = Md5::digest(&blob);
-    Ok(digest.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":"))
+    Ok(super::colons(&Md5::digest(&blob)))
 }
 
 #[cfg(test)]

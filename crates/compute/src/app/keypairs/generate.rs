@@ -1,0 +1,79 @@
+//! New key pairs, for requests that bring no public key (below 2.92).
+//!
+//! The private half is in the answer and nowhere else: it must never be stored or logged. Keys are
+//! Ed25519 and P-256, not RSA as Nova's: see docs/compatibility.md. Making one takes microseconds, so
+//! no thread of its own is needed.
+
+use std::fmt;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use kilonova_wire::Fault;
+use rcgen::{
+    CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, OtherNameValue, SanType,
+};
+use ssh_key::private::Ed25519Keypair;
+use ssh_key::{LineEnding, PrivateKey};
+
+use super::{Kind, pkcs12, ssh, x509};
+
+/// The comment of a public key.
+const COMMENT: &str = "Generated-by-Kilonova";
+/// Days for which a certificate is valid.
+const DAYS: i64 = 3650;
+/// `userPrincipalName`, by which Windows finds the user of a certificate.
+const UPN: &[u64] = &[1, 3, 6, 1, 4, 1, 311, 20, 2, 3];
+
+/// A new key pair.
+pub struct Generated {
+    /// For the user alone: an OpenSSH private key, or a PKCS #12 file in base64 without a password.
+    pub private_key: String,
+    /// The public half, or the certificate.
+    pub public_key: String,
+    /// Fingerprint of the public half, or of the certificate.
+    pub fingerprint: String,
+}
+
+impl fmt::Debug for Generated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Generated({})", self.fingerprint)
+    }
+}
+
+/// Makes a key pair for a user.
+///
+/// # Errors
+/// 500 when a library refuses to write what it made.
+pub fn generate(kind: Kind, user_id: &str) -> Result<Generated, Fault> {
+    match kind {
+        Kind::Ssh => key(),
+        Kind::X509 => certificate(user_id),
+    }
+}
+
+fn key() -> Result<Generated, Fault> {
+    let pair = Ed25519Keypair::from_seed(&rand::random());
+    let key = PrivateKey::new(pair.into(), COMMENT).map_err(Fault::internal)?;
+    let private_key = key.to_openssh(LineEnding::LF).map_err(Fault::internal)?.to_string();
+    let public_key = key.public_key().to_openssh().map_err(Fault::internal)?;
+    let fingerprint = ssh::fingerprint(&public_key)?;
+    Ok(Generated { private_key, public_key, fingerprint })
+}
+
+/// A certificate by which a user logs in to Windows (WinRM).
+fn certificate(user_id: &str) -> Result<Generated, Fault> {
+    let key = rcgen::KeyPair::generate().map_err(Fault::internal)?;
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, user_id);
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let upn = OtherNameValue::Utf8String(format!("{user_id}@localhost"));
+    params.subject_alt_names = vec![SanType::OtherName((UPN.to_vec(), upn))];
+    let now = time::OffsetDateTime::now_utc();
+    (params.not_before, params.not_after) = (now, now + time::Duration::days(DAYS));
+    let certificate = params.self_signed(&key).map_err(Fault::internal)?;
+    let file = pkcs12::file(certificate.der(), &key.serialize_der(), &rand::random());
+    let public_key = certificate.pem();
+    let fingerprint = x509::fingerprint(&public_key)?;
+    Ok(Generated { private_key: STANDARD.encode(file), public_key, fingerprint })
+}
