@@ -13,10 +13,10 @@ use crate::record::{CONTAINER_FORMATS, DISK_FORMATS};
 
 pub(super) fn routes() -> Routes<Images> {
     Routes::new()
-        .route("/v2/schemas/{name}", [get(Guard::Open, schema)])
-        .route("/v2/schemas/metadefs/{name}", [get(Guard::Open, metadef)])
-        .route("/v2/info/import", [get(Guard::Open, imports)])
-        .route("/v2/info/stores", [get(Guard::Open, stores)])
+        .route("/v2/schemas/{name}", [get(Guard::Anyone, schema)])
+        .route("/v2/schemas/metadefs/{name}", [get(Guard::Anyone, metadef)])
+        .route("/v2/info/import", [get(Guard::Anyone, imports)])
+        .route("/v2/info/stores", [get(Guard::Anyone, stores)])
 }
 
 const UUID: &str =

@@ -40,8 +40,8 @@ pub(super) fn routes() -> Routes<Networks> {
     const AGENTS: Guard = Guard::Object(&["get_agent"]);
     Routes::new()
         // Upstream has no rule for these: whoever has a token may know what the service can do.
-        .route("/v2.0/extensions", [get(Guard::Open, list)])
-        .route("/v2.0/extensions/{alias}", [get(Guard::Open, show)])
+        .route("/v2.0/extensions", [get(Guard::Anyone, list)])
+        .route("/v2.0/extensions/{alias}", [get(Guard::Anyone, show)])
         .route("/v2.0/availability_zones", [get("get_availability_zone", zones)])
         .route("/v2.0/agents", [get(AGENTS, agents)])
         .route("/v2.0/agents/{id}", [get(AGENTS, agent)])

@@ -47,6 +47,8 @@ pub struct Cloud {
     pub store: &'static str,
     pub routers: BTreeMap<&'static str, Router>,
     pub compute: Compute,
+    #[allow(dead_code, reason = "for tests with real tokens")]
+    pub identity: Identity,
     pub image: ImageId,
     /// What must not end while requests are answered.
     pub nodes: Vec<JoinHandle<()>>,
@@ -110,7 +112,10 @@ async fn open(name: &'static str, store: Store, guard: Guard) -> Cloud {
             "accelerator",
             mount(kilonova_accelerator::routes(accelerator), kilonova_accelerator::service()),
         ),
-        ("identity", mount(kilonova_identity::routes(identity), kilonova_identity::service())),
+        (
+            "identity",
+            mount(kilonova_identity::routes(identity.clone()), kilonova_identity::service()),
+        ),
         ("image", mount(kilonova_image::routes(images), kilonova_image::service())),
         ("network", mount(kilonova_network::routes(networks), kilonova_network::service())),
     ]);
@@ -129,6 +134,7 @@ async fn open(name: &'static str, store: Store, guard: Guard) -> Cloud {
         store: name,
         routers,
         compute,
+        identity,
         image,
         nodes,
         _stop: stop,
