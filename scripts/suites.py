@@ -145,7 +145,9 @@ def run(suite, cloud, folder, options):
     if cloud:
         environment["OS_CLIENT_CONFIG_FILE"] = cloud.clouds
     if suite in TEMPEST:
-        subprocess.run([os.path.join(BIN, "tempest"), "init", home], check=True, capture_output=True)
+        # Its own list of workspaces: tempest's usual one is the user's, and refuses a name that it has seen.
+        subprocess.run([os.path.join(BIN, "tempest"), "init", "--workspace-path", os.path.join(folder, "workspaces"),
+                        home], check=True, capture_output=True)
         tempest_conf(cloud, home)
         stestr = [os.path.join(BIN, "stestr"), "--config", os.path.join(home, ".stestr.conf")]
         chosen = options.only or TEMPEST[suite]

@@ -92,7 +92,8 @@ async fn revoke(State(identity): State<Identity>, caller: Caller, headers: Heade
     no_content()
 }
 
-/// The token that is asked about.
+/// The token that is asked about. One that is not valid (any more) is 404 before the policy is asked,
+/// as in Keystone: there is no user whom the rules could compare.
 async fn subject<'a>(
     identity: &Identity,
     caller: &Caller,
@@ -101,13 +102,14 @@ async fn subject<'a>(
 ) -> Result<(&'a str, Session), Fault> {
     let text = bearer(headers, &X_SUBJECT_TOKEN)
         .map_err(|_| Fault::bad_request("The header X-Subject-Token is missing."))?;
-    let found = identity.session(text).await;
-    let user = found.as_ref().map(|session| session.user.id.as_str()).unwrap_or_default();
-    may(caller, rule, &[("target.token.user_id", user)])?;
-    match found {
-        Err(Error::Unauthorized(why)) => Err(Fault::from(Error::NoSuchToken).with_internal(why)),
-        answer => Ok((text, answer?)),
-    }
+    let session = match identity.session(text).await {
+        Err(Error::Unauthorized(why)) => {
+            return Err(Fault::from(Error::NoSuchToken).with_internal(why));
+        }
+        found => found?,
+    };
+    may(caller, rule, &[("target.token.user_id", &session.user.id)])?;
+    Ok((text, session))
 }
 
 async fn shown(

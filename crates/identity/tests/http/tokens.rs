@@ -37,6 +37,10 @@ async fn a_token_can_be_asked_about_and_revoked() {
         let reply = cloud.call("GET", "/v3/auth/tokens", &pair, Value::Null).await;
         assert_eq!(reply.status, 404);
         assert_eq!(reply.body["error"]["message"], "Could not recognize Fernet token");
+        let again = cloud.token("demo", "demo", "demo").await;
+        let ended = [("x-auth-token", again.as_str()), ("x-subject-token", demo.as_str())];
+        let reply = cloud.call("HEAD", "/v3/auth/tokens", &ended, Value::Null).await;
+        assert_eq!(reply.status, 404, "a token that has ended is nobody's");
         assert!(cloud.opens(&admin).await);
     }
 }

@@ -34,6 +34,11 @@ const EXTENSIONS: &[(&str, &str, &str)] = &[
     ("standard-attr-revisions", "Resource revision numbers", "Changes of a thing are counted."),
     ("standard-attr-tag", "Tag support for resources with standard attribute", "Things have tags."),
     ("standard-attr-timestamp", "Resource timestamps", "When a thing was made and changed."),
+    (
+        "subnet-external-network",
+        "Subnet belongs to an external network",
+        "Subnets of external networks are visible to everybody.",
+    ),
 ];
 
 pub(super) fn routes() -> Routes<Networks> {
