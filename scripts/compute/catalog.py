@@ -28,7 +28,7 @@ def flavors(s):
     s.run("flavor set m1 --property accel:device_profile=dp1")
     # The client asks with 2.61; names of extra specs are looked at from 2.86 on.
     s.run("flavor set m1 --property a=b", sent=("POST", "/os-extra_specs", ["extra_specs"]))
-    s.run("flavor set m1 --property quota:cpu_shares=7")
+    s.run("flavor set m1 --property quota:cpu_shares=7", fails="Extra spec quota:cpu_shares=7 cannot be set")
     s.run("flavor set m1 --project admin", fails="Cannot set access for a public flavor")
     s.run("flavor unset m1 --property a")
     s.run("flavor unset m1 --property quota:cpu_shares")
