@@ -95,7 +95,9 @@ pub const WALKS: &[(&str, &[(&str, &str)])] = &[
             ("compute::db::census::SERVERS", "servers"),
             ("compute::db::clock::NEWEST", "operations"),
             ("compute::db::clock::NEWEST", "servers"),
+            ("compute::db::clock::REDATE_SERVERS", "servers"),
             ("compute::db::usage::ON_HOSTS", "servers"),
+            ("flow::statements::REDATE", "operations"),
         ],
     ),
     (

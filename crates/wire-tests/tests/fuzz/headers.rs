@@ -80,6 +80,8 @@ pub fn headers(rng: &mut Rng, sent: &mut Sent, version: String) {
             rng.word(&["text/html", "*/*", "application/xml", "text/plain;q=0.1", "", ";;"])
                 .as_bytes(),
         );
+    } else if sent.service == "image" {
+        put("accept", b"application/json");
     }
     if rng.odd(60) {
         let names = [

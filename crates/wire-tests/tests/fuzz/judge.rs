@@ -99,9 +99,15 @@ fn is_meant(sent: &Sent, status: u16, body: &[u8]) -> bool {
         && (status == 501 && sent.route.ends_with("/uptime") || status == 503 && silent())
 }
 
-/// Whether faults may be told otherwise than in JSON.
+/// Whether faults may be told otherwise than in JSON. The image service tells them so unless it is asked for
+/// JSON, as Glance does.
 fn is_written(sent: &Sent) -> bool {
-    sent.service == "placement" && sent.headers.iter().any(|(name, _)| name == "accept")
+    let mut accepts = sent.headers.iter().filter(|(name, _)| name == "accept");
+    match sent.service {
+        "placement" => accepts.next().is_some(),
+        "image" => accepts.all(|(_, value)| value != b"application/json"),
+        _ => false,
+    }
 }
 
 fn is_fault(service: &str, status: u16, body: &Value) -> bool {

@@ -158,6 +158,7 @@ impl Keeper<'_> {
             headers: vec![
                 put("host", "cloud"),
                 put("x-auth-token", "admin"),
+                put("accept", "application/json"),
                 put("openstack-api-version", version),
             ],
             body: body.map(|body| body.to_string().into_bytes()).unwrap_or_default(),
