@@ -404,7 +404,7 @@ def step_doctor(desk, cloud, serve, folder, silent_since, waiting):
               not report["clean"] and found(report, "ledger", "error", "BROKEN by"),
               str(report["findings"]))
     _, err = desk.run("doctor", "--state-dir", os.path.join(folder, "nothing"), code=2)
-    desk.tick("where there is nothing it could not look", "there is no database" in err, err)
+    desk.tick("where there is nothing it could not look", "there is no state directory" in err, err)
 
 
 def story(desk, serve, edge, folder):
