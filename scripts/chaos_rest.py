@@ -111,7 +111,9 @@ def records(world, servers, actions):
         left(server, row, actions[server])
     errors = [row for row in servers.values() if row["status"] == "ERROR"]
     for row in errors:
-        why = (row.get("fault") or {}).get("message", "")
+        # What a host said itself is in the details, for administrators.
+        fault = row.get("fault") or {}
+        why = f"{fault.get('message', '')} {fault.get('details', '')}".strip()
         worked = [kind for kind, _, end in actions[row["id"]] if kind in LEAVES and end == "done"]
         if not REASONS.search(why) and worked[:1] != ["resetState"]:
             raise Wrong(f"server {row['id']} is in ERROR for no good reason: {why}")
