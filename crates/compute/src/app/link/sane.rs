@@ -188,7 +188,10 @@ fn check_deployable(problems: &mut Problems, device: &str, deployable: &Deployab
         format!("{what} is of the class {class:?}; classes have the letters A-Z, 0-9 and _")
     });
     problems.traits(&what, traits);
-    problems.word(format_args!("the driver of {what}"), driver);
+    // A function that no driver holds has none.
+    if !driver.is_empty() {
+        problems.word(format_args!("the driver of {what}"), driver);
+    }
     for (key, value) in facts {
         problems.word(format_args!("the name of a fact of {what}"), key);
         problems.text(format_args!("the fact {:?} of {what}", cut(key)), value);
@@ -255,6 +258,9 @@ mod tests {
     #[test]
     fn a_host_that_is_one_is_taken_in() {
         assert_eq!(check(&fine()), Ok(()));
+        let mut idle = fine();
+        idle.devices[0].deployables[0].driver = String::new();
+        assert_eq!(check(&idle), Ok(()), "a function that no driver holds");
     }
 
     #[test]
@@ -283,7 +289,7 @@ mod tests {
             ("NUMA node", |r| r.devices[0].numa_node = -2),
             ("class", |r| r.devices[0].deployables[0].resource_class = "pgpu".into()),
             ("the trait", |r| r.devices[0].deployables[0].traits.push("lower".into())),
-            ("driver", |r| r.devices[0].deployables[0].driver = String::new()),
+            ("driver", |r| r.devices[0].deployables[0].driver = "nvidia\n".into()),
             ("fact", |r| {
                 r.devices[0].deployables[0].facts.insert("a b".into(), "c".into());
             }),
