@@ -39,6 +39,7 @@ reach() {
 
 # cargo-deny fetches by git, which is told to take the checkout for the address.
 advisories() {
+    mkdir -p target
     config=$(mktemp "$PWD/target/deny.XXXX.toml")
     trap 'rm -f "$config"' EXIT
     cat deny.toml - >"$config" <<CONFIG
