@@ -12,8 +12,10 @@ mod caller;
 mod enforcer;
 mod guard;
 mod routes;
+mod table;
 
 pub use caller::Caller;
 pub use enforcer::{Enforcer, credentials, refusal};
 pub use guard::{Guard, Operation, undefined};
 pub use routes::{Guarded, Routes, any, delete, get, head, on, patch, post, put};
+pub use table::{changed, rule};

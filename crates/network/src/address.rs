@@ -1,13 +1,13 @@
-//! Addresses as numbers: prefixes, ranges, and the next free one. Pure.
+//! Addresses as numbers: prefixes, ranges, and the search for a free address. Pure.
 //!
-//! A key of an address sorts as the address does, in any database.
+//! An address key sorts like its address in any database.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use kilonova_store::Error;
 use serde_json::{Value, json};
 
-/// Addresses looked at in one query.
+/// Addresses read by one query.
 pub(crate) const WINDOW: usize = 256;
 
 /// A prefix.
@@ -17,7 +17,7 @@ pub(crate) struct Cidr {
     pub prefix: u8,
 }
 
-/// Addresses from one to another, both included.
+/// An inclusive range of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Range {
     pub first: u128,
@@ -31,7 +31,7 @@ pub(crate) fn number(address: IpAddr) -> u128 {
     }
 }
 
-/// The address of a number, of the family of `like`.
+/// The address with this number, of the same family as `like`.
 pub(crate) fn address(like: IpAddr, number: u128) -> IpAddr {
     match like {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::from(u32::try_from(number).unwrap_or(u32::MAX))),
@@ -39,7 +39,7 @@ pub(crate) fn address(like: IpAddr, number: u128) -> IpAddr {
     }
 }
 
-/// Text that sorts as the number does.
+/// A text that sorts like the number.
 pub(crate) fn key(number: u128) -> String {
     format!("{number:032x}")
 }
@@ -49,7 +49,7 @@ pub(crate) fn number_of(key: &str) -> Result<u128, Error> {
 }
 
 impl Cidr {
-    /// Reads `10.0.0.0/24`; bits of the host are cleared.
+    /// Parses `10.0.0.0/24` and clears the host bits.
     pub fn parse(text: &str) -> Option<Self> {
         let (base, prefix) = text.split_once('/')?;
         let (base, prefix) = (base.parse::<IpAddr>().ok()?, prefix.parse::<u8>().ok()?);
@@ -62,7 +62,7 @@ impl Cidr {
         Some(cidr)
     }
 
-    /// The bits of the host.
+    /// The mask of the host bits.
     fn mask(&self) -> u128 {
         let bits = if self.base.is_ipv4() { 32 } else { 128 };
         let free = u32::from(bits - self.prefix);
@@ -86,7 +86,7 @@ impl Cidr {
         ip.is_ipv4() == self.base.is_ipv4() && self.whole().contains(number(ip))
     }
 
-    /// What a port may have: not the network's own address nor IPv4's broadcast.
+    /// The addresses that ports may have: excludes the network address and IPv4's broadcast address.
     pub fn usable(&self) -> Range {
         let Range { first, last } = self.whole();
         match (self.base, last - first) {
@@ -121,8 +121,8 @@ impl Range {
     }
 }
 
-/// The lowest free address after `cursor`, going round. `taken` gives the first [`WINDOW`] addresses
-/// in use of a range, lowest first.
+/// The lowest free address after `cursor`, wrapping around. `taken` returns the first [`WINDOW`]
+/// allocated addresses of a range in ascending order.
 pub(crate) fn next_free<E>(
     pools: &[Range],
     cursor: u128,
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_free_one_goes_round_and_ends() {
+    fn the_search_wraps_around_and_ends() {
         let mut used = BTreeSet::new();
         assert_eq!(search(&[(5, 9)], 0, &used), Some(5));
         assert_eq!(search(&[(5, 9)], 7, &used), Some(8));
@@ -191,14 +191,14 @@ mod tests {
     }
 
     #[test]
-    fn more_than_a_window_in_use_is_passed_over() {
+    fn the_search_continues_after_a_full_window() {
         let used: BTreeSet<u128> = (1..=1000).collect();
         assert_eq!(search(&[(1, 2000)], 0, &used), Some(1001));
         assert_eq!(search(&[(1, 1000)], 400, &used), None);
     }
 
     #[test]
-    fn prefixes_know_their_ends() {
+    fn prefixes_have_first_and_last_addresses() {
         let cidr = Cidr::parse("10.0.0.77/24").unwrap();
         assert_eq!(cidr.to_string(), "10.0.0.0/24");
         let usable = cidr.usable().view(cidr.base());

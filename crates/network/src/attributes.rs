@@ -1,5 +1,5 @@
-//! What may be set of a thing, with which values, by whom. Pure: a table for each kind of thing, and
-//! the two walks over it.
+//! The attributes of resources: allowed values and policy rules. Pure: one table per resource kind
+//! and the functions that apply it.
 
 use kilonova_access::Caller;
 use kilonova_wire::Fault;
@@ -9,7 +9,7 @@ use crate::api::RULES;
 use crate::error::{invalid_value, malformed};
 use crate::record::Body;
 
-/// Turns a value into the one that is kept, or says what is wrong with it.
+/// Validates and normalizes a value, or returns the reason for a refusal.
 pub(crate) type Check = fn(&Value) -> Result<Value, String>;
 
 /// One attribute.
@@ -17,16 +17,16 @@ pub(crate) struct Attribute {
     pub name: &'static str,
     pub check: Check,
     pub on: On,
-    /// The value where none is sent; without one it has to be sent.
+    /// The default; `None` makes the attribute required.
     pub default: Option<fn() -> Value>,
 }
 
 /// When an attribute may be sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum On {
-    /// Whenever.
+    /// In `POST` and `PUT`.
     Both,
-    /// With a new thing only.
+    /// In `POST` only.
     Post,
 }
 
@@ -39,21 +39,23 @@ impl Attribute {
         Self { name, check, on: On::Post, default: None }
     }
 
-    /// Cannot be changed later.
+    /// Makes the attribute read-only after creation.
     pub const fn fixed(mut self) -> Self {
         self.on = On::Post;
         self
     }
 }
 
-/// Whose a new thing is: the caller's project, or another for administrators.
+/// The project of a new resource: the caller's, or any project for administrators.
 pub(crate) fn owner(caller: &Caller, sent: &Body) -> Result<String, Fault> {
     let named = sent.get("project_id").or(sent.get("tenant_id")).and_then(Value::as_str);
     match named {
-        Some(other) if other != caller.project_id && for_itself_alone(caller) => Err(malformed(
-            "Specifying 'project_id' or 'tenant_id' other than the authenticated project in request \
+        Some(other) if other != caller.project_id && restricted_to_own_project(caller) => {
+            Err(malformed(
+                "Specifying 'project_id' or 'tenant_id' other than the authenticated project in request \
              requires admin privileges",
-        )),
+            ))
+        }
         Some(named) if !named.is_empty() => Ok(named.to_owned()),
         _ if caller.project_id.is_empty() => {
             Err(malformed("Running without keystone AuthN requires that tenant_id is specified"))
@@ -62,12 +64,12 @@ pub(crate) fn owner(caller: &Caller, sent: &Body) -> Result<String, Fault> {
     }
 }
 
-/// Whether the caller's own project is the only one that it makes things for.
-fn for_itself_alone(caller: &Caller) -> bool {
+/// Whether the caller may create resources only in its own project.
+fn restricted_to_own_project(caller: &Caller) -> bool {
     crate::app::viewer(caller).is_some()
 }
 
-/// The body of a new thing, with its defaults.
+/// The body of a new resource, with defaults.
 pub(crate) fn of_new(table: &[Attribute], sent: &Body) -> Result<Body, Fault> {
     known(table, sent, &["project_id", "tenant_id"])?;
     let mut body = Map::new();
@@ -87,7 +89,7 @@ pub(crate) fn of_new(table: &[Attribute], sent: &Body) -> Result<Body, Fault> {
     Ok(body)
 }
 
-/// What is set anew of a thing that is there.
+/// The validated attributes of an update.
 pub(crate) fn of_change(table: &[Attribute], sent: &Body) -> Result<Body, Fault> {
     known(table, sent, &[])?;
     let mut body = Map::new();
@@ -103,8 +105,8 @@ pub(crate) fn of_change(table: &[Attribute], sent: &Body) -> Result<Body, Fault>
     Ok(body)
 }
 
-/// Asks the rule of an operation, and the rules of the attributes that are set by it, as far as there are
-/// such rules. A new thing's attribute that is set to its default is not asked for.
+/// Enforces the rule of an operation and the rules of the attributes that it sets, where such rules
+/// exist. A new resource's attribute that is set to its default needs no permission.
 ///
 /// # Errors
 /// 403 naming the rule.
@@ -126,24 +128,24 @@ pub(crate) fn permitted(
             continue;
         }
         let one = format!("{rule}:{name}");
-        ask(caller, &one, target)?;
+        enforce(caller, &one, target)?;
         let parts = value.as_array().into_iter().flatten().filter_map(Value::as_object);
         let parts: std::collections::BTreeSet<&String> = parts.flat_map(Map::keys).collect();
         for part in parts {
-            ask(caller, &format!("{one}:{part}"), target)?;
+            enforce(caller, &format!("{one}:{part}"), target)?;
         }
     }
     Ok(())
 }
 
-fn ask(caller: &Caller, rule: &str, target: &[(&str, &str)]) -> Result<(), Fault> {
+fn enforce(caller: &Caller, rule: &str, target: &[(&str, &str)]) -> Result<(), Fault> {
     match RULES.iter().any(|known| known.name == rule) {
         true => caller.may(rule, target),
         false => Ok(()),
     }
 }
 
-/// Takes away what a rule does not let the caller see.
+/// Removes attributes that their `get` rule hides from the caller.
 pub(crate) fn hide(view: &mut Body, rule: &str, caller: &Caller, target: &[(&str, &str)]) {
     let prefix = format!("{rule}:");
     for known in RULES {
@@ -170,7 +172,7 @@ fn checked(attribute: &Attribute, value: &Value) -> Result<Value, Fault> {
     (attribute.check)(value).map_err(|why| invalid_value(attribute.name, why))
 }
 
-/// Defaults.
+// Defaults for the tables.
 pub(crate) fn empty() -> Value {
     json!("")
 }

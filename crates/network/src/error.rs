@@ -1,6 +1,6 @@
-//! What can go wrong in the network service, in Neutron's types and words.
+//! Errors of the network service, with Neutron's types and messages.
 //!
-//! A refusal is a [`Fault`] from the start; only the database's failures are not.
+//! A refusal is a [`Fault`] from the start; only database errors are not.
 
 use std::fmt::Display;
 
@@ -38,7 +38,7 @@ impl From<Error> for Fault {
     }
 }
 
-/// 404 of a kind of thing.
+/// 404 for a resource of this kind.
 pub(crate) fn not_found(kind: &'static str, id: impl Display) -> Fault {
     let (code, text) = match kind {
         "network" => ("NetworkNotFound", format!("Network {id} could not be found.")),
@@ -55,22 +55,22 @@ pub(crate) fn not_found(kind: &'static str, id: impl Display) -> Fault {
     Fault::not_found(text).with_code(code)
 }
 
-/// 400 of the body's form.
+/// 400: the body is malformed.
 pub(crate) fn malformed(text: impl Into<String>) -> Fault {
     Fault::bad_request(text)
 }
 
-/// 400 of one value.
+/// 400: one value is invalid.
 pub(crate) fn invalid_value(attribute: &str, reason: impl Display) -> Fault {
     Fault::bad_request(format!("Invalid input for {attribute}. Reason: {reason}."))
 }
 
-/// 400 of values that do not go together.
+/// 400: values contradict each other.
 pub(crate) fn invalid(reason: impl Display) -> Fault {
     Fault::bad_request(format!("Invalid input for operation: {reason}.")).with_code("InvalidInput")
 }
 
-/// 400 or 409 by type.
+/// A refusal with a Neutron error type.
 pub(crate) fn refused(status: u16, code: &'static str, text: impl Into<String>) -> Fault {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
     Fault::new(status, text).with_code(code)

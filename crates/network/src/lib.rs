@@ -2,15 +2,15 @@
 //!
 //! ```text
 //!   api/      one file per resource: routes, request, view
-//!   app/      what it does: whose things are, which values go together, which address is next
+//!   app/      validation, visibility, address allocation
 //!   db/       its SQL
-//!   ledger/   what the compute service does here, with its own transaction
+//!   ledger/   what the compute service calls within its own transaction
 //! ```
 //!
-//! Networks are flat or VLANs on a physical network that hosts are plugged into. This service decides
-//! which port has which address and is where; what a host does for that it does by its documents.
-//! There are no routers and no floating addresses, and it must never pretend that there are: those
-//! collections are empty, and making one is refused.
+//! A network is flat or a VLAN on a physical network that hosts are attached to. This service assigns
+//! addresses to ports and records the host of each port; hosts realize that from their documents.
+//! There are no routers and no floating IPs, and the API must not pretend otherwise: these
+//! collections are empty, and `POST` to them is refused.
 
 mod address;
 mod api;
@@ -32,36 +32,36 @@ use kilonova_wire::Dialect;
 pub use api::{RULES, operations, routes, service};
 pub use db::{MIGRATIONS, statements};
 pub use error::Error;
-pub use options::Options;
+pub use options::NetworkOptions;
 
 /// The network service; cheap to clone.
 #[derive(Clone)]
 pub struct Networks {
     store: Store,
-    options: Arc<Options>,
+    options: Arc<NetworkOptions>,
     policy: Enforcer,
 }
 
 impl Networks {
     /// The service over a migrated database.
     pub fn new(store: Store) -> Self {
-        Self::with_options(store, Options::default())
+        Self::with_options(store, NetworkOptions::default())
     }
 
-    /// [`Networks::new`] with what the operator decided.
-    pub fn with_options(store: Store, options: Options) -> Self {
+    /// [`Networks::new`] with the operator's options.
+    pub fn with_options(store: Store, options: NetworkOptions) -> Self {
         let policy = Enforcer::of(RULES, Dialect::Network);
         Self { store, options: Arc::new(options), policy }
     }
 
-    /// With the policy that the operator configured, in place of upstream's defaults.
+    /// Replaces upstream's default policy by the operator's.
     #[must_use]
     pub fn with_policy(mut self, policy: Enforcer) -> Self {
         self.policy = policy;
         self
     }
 
-    /// Who may do what.
+    /// The policy that decides over requests.
     pub fn policy(&self) -> &Enforcer {
         &self.policy
     }

@@ -1,23 +1,23 @@
-//! What an operator decides about networks, by the names that Neutron's options have.
+//! The operator's options for networks, named as in Neutron.
 
-/// The options.
+/// Configuration of the network service.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
-    /// `[ml2_type_vlan] network_vlan_ranges`: physical network, first and last VLAN of those that
-    /// projects' networks are given, in order.
+pub struct NetworkOptions {
+    /// `[ml2_type_vlan] network_vlan_ranges`: physical network, first and last VLAN id. Projects'
+    /// networks get VLANs from these ranges in order.
     pub vlan_ranges: Vec<(String, u16, u16)>,
-    /// `[ml2_type_vlan] network_vlan_ranges`, all physical networks in it, also those without a
-    /// range: administrators may name any VLAN of them.
+    /// `[ml2_type_vlan] network_vlan_ranges`: all physical networks named there, with or without a
+    /// range. Administrators may use any VLAN of them.
     pub vlan_networks: Vec<String>,
-    /// `[ml2_type_flat] flat_networks`: physical networks that flat networks may take; any for `None`.
+    /// `[ml2_type_flat] flat_networks`: physical networks allowed for flat networks; `None` allows any.
     pub flat_networks: Option<Vec<String>>,
     /// `[DEFAULT] global_physnet_mtu`.
     pub mtu: u16,
-    /// `[DEFAULT] dns_domain`, for names of ports.
+    /// `[DEFAULT] dns_domain`, the domain of ports' DNS names.
     pub dns_domain: String,
 }
 
-impl Default for Options {
+impl Default for NetworkOptions {
     fn default() -> Self {
         Self {
             vlan_ranges: vec![("physnet1".to_owned(), 100, 4094)],

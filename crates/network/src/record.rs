@@ -1,5 +1,5 @@
-//! A thing of the network service as it is kept: what users set is one map, so that each attribute is
-//! told of in one table only (`app/*/attributes`).
+//! A stored resource of the network service. What users set is one JSON map, so that the attribute
+//! tables (`ATTRIBUTES` in `app/`) are the only place that lists attributes.
 
 use kilonova_wire::time;
 use newtype_uuid::{TypedUuid, TypedUuidKind};
@@ -31,7 +31,7 @@ impl<K: TypedUuidKind> Record<K> {
         }
     }
 
-    /// What all views begin with.
+    /// The keys that all views share.
     pub fn view(&self) -> Body {
         let mut view = self.body.clone();
         for (key, value) in [
@@ -60,7 +60,7 @@ impl<K: TypedUuidKind> Record<K> {
         list.into_iter().flatten().filter_map(|value| value.as_str().map(str::to_owned)).collect()
     }
 
-    /// Takes over what is set anew.
+    /// Applies an update: merges `set` and increments the revision.
     pub fn change(&mut self, set: Body, now: i64) {
         self.body.extend(set);
         self.revision += 1;

@@ -1,4 +1,4 @@
-//! The values that attributes take, in Neutron's words where they are wrong. Pure.
+//! Validation and normalization of attribute values, with Neutron's error messages. Pure.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use crate::address::Cidr;
 
 type Checked = Result<Value, String>;
 
-fn shown(value: &Value) -> String {
+fn display(value: &Value) -> String {
     match value {
         Value::String(text) => text.escape_debug().to_string(),
         other => other.to_string(),
@@ -18,13 +18,13 @@ fn shown(value: &Value) -> String {
 
 pub(crate) fn text(value: &Value) -> Checked {
     let Some(text) = value.as_str() else {
-        return Err(format!("'{}' is not a valid string", shown(value)));
+        return Err(format!("'{}' is not a valid string", display(value)));
     };
     if text.chars().count() > 255 {
-        return Err(format!("'{}' exceeds maximum length of 255", shown(value)));
+        return Err(format!("'{}' exceeds maximum length of 255", display(value)));
     }
     if text.chars().any(char::is_control) {
-        return Err(format!("'{}' holds characters that cannot be shown", shown(value)));
+        return Err(format!("'{}' contains control characters", display(value)));
     }
     Ok(value.clone())
 }
@@ -34,7 +34,7 @@ pub(crate) fn text_or_none(value: &Value) -> Checked {
 }
 
 pub(crate) fn flag(value: &Value) -> Checked {
-    let wrong = || Err(format!("'{}' cannot be converted to boolean", shown(value)));
+    let wrong = || Err(format!("'{}' cannot be converted to boolean", display(value)));
     match value {
         Value::Bool(_) => Ok(value.clone()),
         Value::Number(number) => match number.as_i64() {
@@ -60,7 +60,7 @@ fn integer(value: &Value) -> Result<i64, String> {
         Value::String(text) => text.parse().ok(),
         other => other.as_i64(),
     };
-    number.ok_or_else(|| format!("'{}' is not an integer", shown(value)))
+    number.ok_or_else(|| format!("'{}' is not an integer", display(value)))
 }
 
 fn between(value: &Value, least: i64, most: i64) -> Checked {
@@ -81,7 +81,7 @@ pub(crate) fn mtu(value: &Value) -> Checked {
 pub(crate) fn version(value: &Value) -> Checked {
     match integer(value) {
         Ok(number @ (4 | 6)) => Ok(json!(number)),
-        _ => Err(format!("'{}' is not in [4, 6]", shown(value))),
+        _ => Err(format!("'{}' is not in [4, 6]", display(value))),
     }
 }
 
@@ -91,7 +91,7 @@ pub(crate) fn vlan(value: &Value) -> Checked {
 
 pub(crate) fn uuid(value: &Value) -> Checked {
     let id = value.as_str().and_then(parse_uuid_like::<NetworkId>);
-    id.map(|id| json!(id)).ok_or_else(|| format!("'{}' is not a valid UUID", shown(value)))
+    id.map(|id| json!(id)).ok_or_else(|| format!("'{}' is not a valid UUID", display(value)))
 }
 
 pub(crate) fn uuids(value: &Value) -> Checked {
@@ -112,15 +112,15 @@ pub(crate) fn uuids(value: &Value) -> Checked {
 }
 
 fn list(value: &Value) -> Result<&Vec<Value>, String> {
-    value.as_array().ok_or_else(|| format!("'{}' is not a list", shown(value)))
+    value.as_array().ok_or_else(|| format!("'{}' is not a list", display(value)))
 }
 
 fn parsed(value: &Value) -> Result<IpAddr, String> {
     let ip = value.as_str().and_then(|text| text.parse::<IpAddr>().ok());
-    ip.ok_or_else(|| format!("'{}' is not a valid IP address", shown(value)))
+    ip.ok_or_else(|| format!("'{}' is not a valid IP address", display(value)))
 }
 
-/// Where an address is sent, null means none.
+/// An IP address, or null.
 pub(crate) fn ip_or_none(value: &Value) -> Checked {
     if value.is_null() || value == "" { Ok(Value::Null) } else { Ok(json!(parsed(value)?)) }
 }
@@ -134,7 +134,7 @@ pub(crate) fn ips(value: &Value) -> Checked {
         return Err("at most 5 name servers can be set".into());
     }
     if (1..all.len()).any(|at| all[..at].contains(&all[at])) {
-        return Err(format!("Duplicate nameserver '{}'", shown(value)));
+        return Err(format!("Duplicate nameserver '{}'", display(value)));
     }
     Ok(json!(all))
 }
@@ -142,10 +142,10 @@ pub(crate) fn ips(value: &Value) -> Checked {
 pub(crate) fn cidr(value: &Value) -> Checked {
     let cidr = value.as_str().and_then(Cidr::parse);
     cidr.map(|cidr| json!(cidr.to_string()))
-        .ok_or_else(|| format!("'{}' is not a valid IP subnet", shown(value)))
+        .ok_or_else(|| format!("'{}' is not a valid IP subnet", display(value)))
 }
 
-/// An address alone is a prefix of itself.
+/// A single address becomes a host prefix.
 pub(crate) fn prefix_or_none(value: &Value) -> Checked {
     if value.is_null() || value == "" {
         return Ok(Value::Null);
@@ -162,7 +162,7 @@ pub(crate) fn routes(value: &Value) -> Checked {
     }
     let route = |value: &Value| -> Checked {
         let fields = value.as_object().filter(|fields| fields.len() == 2);
-        let fields = fields.ok_or_else(|| format!("'{value}' is no route"))?;
+        let fields = fields.ok_or_else(|| format!("'{value}' is not a route"))?;
         let get = |key| fields.get(key).ok_or_else(|| format!("a route needs a {key}"));
         Ok(json!({"destination": cidr(get("destination")?)?, "nexthop": parsed(get("nexthop")?)?}))
     };
@@ -179,7 +179,7 @@ pub(crate) fn pools(value: &Value) -> Checked {
     }
     let pool = |value: &Value| -> Checked {
         let fields = value.as_object().filter(|fields| fields.len() == 2);
-        let fields = fields.ok_or_else(|| format!("'{value}' is no allocation pool"))?;
+        let fields = fields.ok_or_else(|| format!("'{value}' is not an allocation pool"))?;
         let get = |key| fields.get(key).ok_or_else(|| format!("a pool needs its {key}"));
         Ok(json!({"start": parsed(get("start")?)?, "end": parsed(get("end")?)?}))
     };
@@ -188,13 +188,18 @@ pub(crate) fn pools(value: &Value) -> Checked {
 
 pub(crate) fn fixed_ips(value: &Value) -> Checked {
     let one = |value: &Value| -> Checked {
-        let fields = value.as_object().ok_or_else(|| format!("'{value}' is no fixed IP"))?;
+        let fields = value.as_object().ok_or_else(|| format!("'{value}' is not a fixed IP"))?;
         let mut kept = serde_json::Map::new();
         for (key, value) in fields {
             match key.as_str() {
                 "subnet_id" => kept.insert(key.clone(), uuid(value)?),
                 "ip_address" => kept.insert(key.clone(), json!(parsed(value)?)),
-                _ => return Err(format!("'{}' is not known of a fixed IP", key.escape_debug())),
+                _ => {
+                    return Err(format!(
+                        "'{}' is not an attribute of a fixed IP",
+                        key.escape_debug()
+                    ));
+                }
             };
         }
         if kept.is_empty() {
@@ -213,13 +218,13 @@ pub(crate) fn fixed_ips(value: &Value) -> Checked {
 }
 
 pub(crate) fn mac(value: &Value) -> Checked {
-    let wrong = || format!("'{}' is not a valid MAC address", shown(value));
+    let wrong = || format!("'{}' is not a valid MAC address", display(value));
     let text = value.as_str().ok_or_else(wrong)?.to_ascii_lowercase().replace('-', ":");
     let parts: Vec<&str> = text.split(':').collect();
     let byte = |part: &&str| part.len() == 2 && u8::from_str_radix(part, 16).is_ok();
     let good = parts.len() == 6 && parts.iter().all(byte);
     let first = parts.first().and_then(|part| u8::from_str_radix(part, 16).ok());
-    // A group address is nobody's own.
+    // Multicast addresses are not valid for a port.
     if good && first.is_some_and(|first| first & 1 == 0) && text != "00:00:00:00:00:00" {
         return Ok(json!(text));
     }
@@ -231,7 +236,8 @@ pub(crate) fn pairs(value: &Value) -> Checked {
         return Ok(json!([]));
     }
     let one = |value: &Value| -> Checked {
-        let fields = value.as_object().ok_or_else(|| format!("'{value}' is no address pair"))?;
+        let fields =
+            value.as_object().ok_or_else(|| format!("'{value}' is not an address pair"))?;
         let ip = fields.get("ip_address").ok_or("AllowedAddressPair must contain ip_address")?;
         let text = ip.as_str().unwrap_or_default();
         let ip = if text.contains('/') { cidr(ip)? } else { json!(parsed(ip)?) };
@@ -252,15 +258,15 @@ pub(crate) fn object(value: &Value) -> Checked {
     match value {
         Value::Null => Ok(json!({})),
         Value::Object(_) if value.to_string().len() <= 4095 => Ok(value.clone()),
-        Value::Object(_) => Err("it has more than 4095 characters".into()),
-        _ => Err(format!("'{}' is not a dictionary", shown(value))),
+        Value::Object(_) => Err("it is longer than 4095 characters".into()),
+        _ => Err(format!("'{}' is not a dictionary", display(value))),
     }
 }
 
 fn one_of(value: &Value, all: &[&str]) -> Checked {
     match value.as_str() {
         Some(text) if all.contains(&text) => Ok(value.clone()),
-        _ => Err(format!("'{}' is not in {all:?}", shown(value))),
+        _ => Err(format!("'{}' is not in {all:?}", display(value))),
     }
 }
 
@@ -268,7 +274,7 @@ pub(crate) fn network_type(value: &Value) -> Checked {
     if value.is_null() { Ok(Value::Null) } else { one_of(value, &["flat", "vlan"]) }
 }
 
-/// Upstream's kinds of ports that a Linux bridge or a passed-through function can be.
+/// Upstream's VNIC types that a Linux bridge or a passed-through function can provide.
 pub(crate) fn vnic_type(value: &Value) -> Checked {
     one_of(value, &["normal", "direct", "macvtap", "direct-physical", "accelerator-direct"])
 }
@@ -281,11 +287,11 @@ pub(crate) fn ethertype(value: &Value) -> Checked {
     match value.as_str().map(str::to_ascii_lowercase).as_deref() {
         Some("ipv4") | None if value.is_null() || value.is_string() => Ok(json!("IPv4")),
         Some("ipv6") => Ok(json!("IPv6")),
-        _ => Err(format!("'{}' is not in ['IPv4', 'IPv6']", shown(value))),
+        _ => Err(format!("'{}' is not in ['IPv4', 'IPv6']", display(value))),
     }
 }
 
-/// A value that its user checks.
+/// Accepts any value; the attribute's user validates it.
 pub(crate) fn any(value: &Value) -> Checked {
     Ok(value.clone())
 }
@@ -333,7 +339,7 @@ pub(crate) fn protocol(value: &Value) -> Checked {
     Err(format!(
         "Security group rule protocol {} not supported. Only protocol values [{}] and integer \
          representations [0 to 255] are supported",
-        shown(value),
+        display(value),
         PROTOCOLS.join(", ")
     ))
 }
@@ -346,7 +352,7 @@ pub(crate) fn tags(value: &Value) -> Checked {
         })
     };
     if tags.len() > 50 || !tags.iter().all(good) {
-        return Err("tags are up to 50 texts of 1 to 255 characters".into());
+        return Err("at most 50 tags of 1 to 255 characters are allowed".into());
     }
     let mut tags: Vec<&str> = tags.iter().filter_map(Value::as_str).collect();
     tags.sort_unstable();
@@ -355,7 +361,8 @@ pub(crate) fn tags(value: &Value) -> Checked {
 }
 
 pub(crate) fn dns_name(value: &Value) -> Checked {
-    let text = value.as_str().ok_or_else(|| format!("'{}' is not a valid string", shown(value)))?;
+    let text =
+        value.as_str().ok_or_else(|| format!("'{}' is not a valid string", display(value)))?;
     let label = |label: &str| {
         (1..=63).contains(&label.len())
             && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
@@ -365,20 +372,20 @@ pub(crate) fn dns_name(value: &Value) -> Checked {
     if text.is_empty() || (text.len() <= 255 && text.trim_end_matches('.').split('.').all(label)) {
         return Ok(json!(text));
     }
-    Err(format!("'{}' not a valid PQDN or FQDN", shown(value)))
+    Err(format!("'{}' not a valid PQDN or FQDN", display(value)))
 }
 
-/// Nothing but what it is set to at the start.
+/// Accepts null only: the attribute is not supported.
 pub(crate) fn only_none(value: &Value) -> Checked {
     match value {
         Value::Null => Ok(Value::Null),
-        other => Err(format!("'{}' is not supported; leave it out", shown(other))),
+        other => Err(format!("'{}' is not supported; leave it out", display(other))),
     }
 }
 
 pub(crate) fn only_empty(value: &Value) -> Checked {
     match value {
         Value::Array(list) if list.is_empty() => Ok(json!([])),
-        other => Err(format!("'{}' is not supported; leave it out", shown(other))),
+        other => Err(format!("'{}' is not supported; leave it out", display(other))),
     }
 }

@@ -6,7 +6,7 @@ use kit::{Api, apis};
 use serde_json::{Value, json};
 
 #[tokio::test]
-async fn the_version_documents_need_no_token_and_the_rest_does() {
+async fn version_documents_are_public_and_the_rest_requires_a_token() {
     for api in apis().await {
         let (status, body) = api.anonymous("/").await;
         assert_eq!(status, 200);
@@ -19,7 +19,7 @@ async fn the_version_documents_need_no_token_and_the_rest_does() {
 }
 
 #[tokio::test]
-async fn what_is_not_managed_is_empty_and_says_so() {
+async fn unmanaged_collections_are_empty_and_refuse_creation() {
     for api in apis().await {
         for name in ["routers", "floatingips", "service-providers", "agents"] {
             let (status, body) = api.call("u:p", &format!("GET /{name}"), None).await;
@@ -59,7 +59,7 @@ async fn what_is_not_managed_is_empty_and_says_so() {
 }
 
 #[tokio::test]
-async fn every_statement_is_understood() {
+async fn statements_prepare_on_both_databases() {
     for api in apis().await {
         for statements in kilonova_network::statements() {
             assert_eq!(api.store.refused(statements).await, Vec::<String>::new());
@@ -68,12 +68,15 @@ async fn every_statement_is_understood() {
 }
 
 #[tokio::test]
-async fn networks_are_flat_or_vlans_and_have_their_segment_alone() {
+async fn networks_are_flat_or_vlans_with_a_unique_segment() {
     for api in apis().await {
         let net = api.make("ann:red", "network", json!({"name": "n"})).await;
         assert_eq!(net["status"], "ACTIVE");
         assert_eq!((&net["mtu"], &net["shared"]), (&json!(1500), &json!(false)));
-        assert!(net.get("provider:network_type").is_none(), "it is for administrators");
+        assert!(
+            net.get("provider:network_type").is_none(),
+            "provider attributes are for administrators"
+        );
         let path = format!("GET /networks/{}", net["id"].as_str().unwrap());
         let seen = api.ok("admin", &path, None).await["network"].clone();
         assert_eq!(seen["provider:network_type"], "vlan");
@@ -170,14 +173,14 @@ async fn subnets_of_both_families() {
 }
 
 #[tokio::test]
-async fn ports_have_addresses_of_their_own() {
+async fn ports_get_distinct_addresses() {
     for api in apis().await {
         let net = api.network("ann:red", &["10.0.0.0/29", "fd00::/64"]).await;
         let mut seen = Vec::new();
         for _ in 0..5 {
             let port = api.make("ann:red", "port", json!({"network_id": net})).await;
             let ips = port["fixed_ips"].as_array().unwrap().clone();
-            assert_eq!(ips.len(), 2, "one of each family");
+            assert_eq!(ips.len(), 2, "one address of each family");
             seen.push(ips[0]["ip_address"].as_str().unwrap().to_owned());
             assert_eq!(port["security_groups"].as_array().unwrap().len(), 1);
             assert!(port["mac_address"].as_str().unwrap().starts_with("fa:16:3e:"));
@@ -208,7 +211,7 @@ async fn ports_have_addresses_of_their_own() {
         let path = |verb: &str| format!("{verb} /ports/{}", port["id"].as_str().unwrap());
         api.none("ann:red", &path("DELETE")).await;
         let again = api.make("ann:red", "port", json!({"network_id": net})).await;
-        assert_eq!(again["fixed_ips"][0]["ip_address"], "10.0.0.4", "it goes round");
+        assert_eq!(again["fixed_ips"][0]["ip_address"], "10.0.0.4", "the search continues upwards");
         api.refused("bob:blue", &path("GET"), None, 404, "PortNotFound").await;
         let bare = json!({"network_id": net, "fixed_ips": [], "port_security_enabled": false});
         let bare = api.make("ann:red", "port", bare).await;
@@ -219,7 +222,7 @@ async fn ports_have_addresses_of_their_own() {
 }
 
 #[tokio::test]
-async fn ports_made_at_once_never_share_an_address() {
+async fn concurrent_ports_never_share_an_address() {
     for api in apis().await {
         let net = api.network("ann:red", &["10.0.0.0/27"]).await;
         let tasks: Vec<_> = (0..40)
@@ -260,7 +263,11 @@ async fn each_project_has_a_default_group() {
         api.refused("ann:red", &delete, None, 409, "SecurityGroupCannotRemoveDefault").await;
         api.refused("bob:blue", &delete, None, 404, "SecurityGroupNotFound").await;
         let web = api.make("ann:red", "security_group", json!({"name": "web"})).await;
-        assert_eq!(web["security_group_rules"].as_array().unwrap().len(), 2, "all may go out");
+        assert_eq!(
+            web["security_group_rules"].as_array().unwrap().len(),
+            2,
+            "all egress is allowed"
+        );
         let rule = json!({"security_group_id": web["id"], "direction": "ingress",
             "protocol": "tcp", "port_range_min": 80, "port_range_max": 80,
             "remote_ip_prefix": "10.0.0.0/8"});
@@ -339,7 +346,7 @@ async fn lists_are_filtered_sorted_trimmed_and_paged() {
 }
 
 #[tokio::test]
-async fn quotas_hold() {
+async fn quotas_are_enforced() {
     for api in apis().await {
         let (_, body) = api.call("admin", "GET /quotas/p/details", None).await;
         assert_eq!(body["quota"]["port"], json!({"limit": 500, "used": 0, "reserved": 0}));
@@ -358,7 +365,7 @@ async fn quotas_hold() {
 }
 
 #[tokio::test]
-async fn somebody_answers_where_guests_ask() {
+async fn subnets_with_dhcp_have_a_dhcp_port() {
     for api in apis().await {
         let net = api.network("ann:red", &[]).await;
         let list = format!("GET /ports?network_id={net}");
@@ -369,7 +376,7 @@ async fn somebody_answers_where_guests_ask() {
             let ips = ports.iter().flat_map(|port| port["fixed_ips"].as_array().unwrap().clone());
             let ips: Vec<_> = ips.map(|ip| ip["ip_address"].clone()).collect();
             assert!(owners.iter().all(|owner| owner == "network:dhcp"), "{owners:?}");
-            assert!(ports.len() < 2, "one for all subnets");
+            assert!(ports.len() < 2, "one DHCP port serves all subnets");
             (ports.first().cloned().unwrap_or(Value::Null), json!(ips))
         };
         assert_eq!(answering().await.1, json!([]));
@@ -387,7 +394,7 @@ async fn somebody_answers_where_guests_ask() {
         assert_eq!(ips, json!(["10.0.0.254", "fd00::ffff:ffff:ffff:ffff"]));
         assert_eq!(port["status"], "ACTIVE");
         let quota = api.ok("admin", "GET /quotas/red/details", None).await;
-        assert_eq!(quota["quota"]["port"]["used"], 0, "it is nobody's");
+        assert_eq!(quota["quota"]["port"]["used"], 0, "no quota counts the DHCP port");
         let at = |verb: &str| format!("{verb} /ports/{}", port["id"].as_str().unwrap());
         api.refused("ann:red", &at("DELETE"), None, 409, "ServicePortInUse").await;
         let body = json!({"port": {"fixed_ips": []}});
@@ -405,11 +412,11 @@ async fn somebody_answers_where_guests_ask() {
         api.audit().await;
         api.none("ann:red", &format!("DELETE /ports/{}", last["id"].as_str().unwrap())).await;
         let ips = answering().await.1;
-        assert_eq!(ips, json!(["fd00::ffff:ffff:ffff:ffff", "10.0.0.253"]), "the next to last");
+        assert_eq!(ips, json!(["fd00::ffff:ffff:ffff:ffff", "10.0.0.253"]), "the second highest");
         api.none("ann:red", &format!("DELETE /subnets/{six}")).await;
         assert_eq!(answering().await.1, json!(["10.0.0.253"]));
         api.none("ann:red", &format!("DELETE /subnets/{four}")).await;
-        assert_eq!(answering().await.0, Value::Null, "nobody asks any more");
+        assert_eq!(answering().await.0, Value::Null, "the DHCP port is gone");
         subnet("10.3.0.0/24", true).await;
         api.audit().await;
         api.none("ann:red", &format!("DELETE /networks/{net}")).await;
@@ -418,7 +425,7 @@ async fn somebody_answers_where_guests_ask() {
 }
 
 #[tokio::test]
-async fn an_administrator_removes_a_default_group_and_what_names_it() {
+async fn an_administrator_deletes_a_default_group_and_rules_that_reference_it() {
     for api in apis().await {
         let list = api.ok("ann:red", "GET /security-groups", None).await;
         let id = list["security_groups"][0]["id"].as_str().unwrap().to_owned();
@@ -445,7 +452,7 @@ async fn an_administrator_removes_a_default_group_and_what_names_it() {
         assert_eq!(
             again["security_groups"].as_array().unwrap().len(),
             1,
-            "the project gets a new one"
+            "the project gets a new default group"
         );
         assert_ne!(again["security_groups"][0]["id"], json!(id));
         api.audit().await;
@@ -453,7 +460,7 @@ async fn an_administrator_removes_a_default_group_and_what_names_it() {
 }
 
 #[tokio::test]
-async fn ports_made_while_their_group_goes_keep_it() {
+async fn a_group_is_not_deleted_while_ports_are_created_with_it() {
     for api in apis().await {
         let net = api.network("ann:red", &["10.0.0.0/24"]).await;
         for _ in 0..8 {
@@ -477,7 +484,7 @@ async fn ports_made_while_their_group_goes_keep_it() {
 }
 
 #[tokio::test]
-async fn only_the_owner_of_a_network_makes_ports_of_its_services() {
+async fn only_the_network_owner_creates_service_ports() {
     for api in apis().await {
         let net = api.make("admin:ops", "network", json!({"shared": true})).await["id"].clone();
         let own = api.network("ann:red", &[]).await;
@@ -502,7 +509,7 @@ async fn only_the_owner_of_a_network_makes_ports_of_its_services() {
 }
 
 #[tokio::test]
-async fn external_networks_are_in_everybodys_lists() {
+async fn external_networks_are_visible_to_everybody() {
     for api in apis().await {
         let body = json!({"name": "outside", "router:external": true});
         let net = api.make("admin:ops", "network", body).await["id"].clone();
@@ -535,7 +542,7 @@ async fn external_networks_are_in_everybodys_lists() {
 }
 
 #[tokio::test]
-async fn addresses_in_use_are_counted_for_administrators() {
+async fn administrators_see_address_availability() {
     for api in apis().await {
         let net = api.network("ann:red", &["10.0.0.0/29", "fd00::/64"]).await;
         api.make("ann:red", "port", json!({"network_id": net})).await;
@@ -560,7 +567,7 @@ async fn addresses_in_use_are_counted_for_administrators() {
 }
 
 #[tokio::test]
-async fn physical_networks_that_nobody_named_are_refused() {
+async fn unconfigured_physical_networks_are_refused() {
     for api in apis().await {
         for (kind, name) in [("flat", "flat"), ("vlan", "VLAN")] {
             let body = json!({"network": {"provider:network_type": kind,

@@ -1,4 +1,4 @@
-//! Who may do what, by Neutron's rules with their new defaults, over HTTP and on both stores.
+//! Enforcement of Neutron's rules with their new defaults, over HTTP and on both stores.
 
 mod kit;
 
@@ -11,8 +11,8 @@ use kilonova_wire::Dialect;
 use kit::{Api, apis, apis_with};
 use serde_json::{Value, json};
 
-/// Token and roles: a made-up role, reader, member, manager and administrator of the project, a member
-/// and an administrator elsewhere, a service.
+/// Token and roles: an unknown role, reader, member, manager and administrator of the project, a
+/// member and an administrator of another project, a service.
 const WHO: [(&str, &str); 8] = [
     ("eve:red", "clerk"),
     ("rea:red", "reader"),
@@ -24,20 +24,20 @@ const WHO: [(&str, &str); 8] = [
     ("svc:services", "service"),
 ];
 
-/// What [`WHO`] get for each request on things of the project `red`.
-async fn expect(api: &Api, what: &str, body: Option<&Value>, wanted: [u16; 8]) {
-    for (who, wanted) in WHO.into_iter().zip(wanted) {
+/// Sends a request on resources of project `red` as each of [`WHO`] and checks the statuses.
+async fn expect(api: &Api, what: &str, body: Option<&Value>, expected: [u16; 8]) {
+    for (who, expected) in WHO.into_iter().zip(expected) {
         let (status, said) = api.call_as(who, what, body.cloned()).await;
-        assert_eq!(status, wanted, "{what} by {who:?}: {said}");
+        assert_eq!(status, expected, "{what} by {who:?}: {said}");
     }
 }
 
-/// What those of [`WHO`] get who may not; nothing is sent for the others.
-async fn refused(api: &Api, what: &str, wanted: [Option<u16>; 8]) {
-    for (who, wanted) in WHO.into_iter().zip(wanted) {
-        let Some(wanted) = wanted else { continue };
+/// Like [`expect`], but sends only the requests that have an expected refusal.
+async fn refused(api: &Api, what: &str, expected: [Option<u16>; 8]) {
+    for (who, expected) in WHO.into_iter().zip(expected) {
+        let Some(expected) = expected else { continue };
         let (status, said) = api.call_as(who, what, None).await;
-        assert_eq!(status, wanted, "{what} by {who:?}: {said}");
+        assert_eq!(status, expected, "{what} by {who:?}: {said}");
     }
 }
 
@@ -68,7 +68,7 @@ async fn each_role_does_what_upstream_lets_it_do() {
         for (member, path, id, service) in things {
             let reads = [404, 200, 200, 200, 200, 404, 200, service];
             expect(&api, &format!("GET /{path}/{id}"), None, reads).await;
-            // A port is a service's to change too; of the others it may only know.
+            // A service may change a port; other resources it may only read.
             let writes_service = match member {
                 "port" => 200,
                 _ if service == 200 => 403,
@@ -77,7 +77,7 @@ async fn each_role_does_what_upstream_lets_it_do() {
             let writes = [404, 403, 200, 200, 200, 404, 200, writes_service];
             let body = json!({member: {"description": "x"}});
             expect(&api, &format!("PUT /{path}/{id}"), Some(&body), writes).await;
-            // Only of those who may not, as one who may would end the test.
+            // Only refusals, because a successful delete would end the test.
             let service_deletes = (member != "port").then_some(writes_service);
             let deletes =
                 [Some(404), Some(403), None, None, None, Some(404), None, service_deletes];
@@ -142,8 +142,8 @@ async fn attributes_have_rules_of_their_own() {
             port.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             json!({"port": port})
         };
-        for (more, wanted) in [
-            // Upstream lets whoever sees a shared network make ports there; here members alone.
+        for (more, expected) in [
+            // Upstream also lets readers create ports on a shared network; here only members do.
             (json!({}), [403, 403, 201, 201, 201, 201, 201, 201]),
             (json!({"device_owner": "compute:x"}), [403, 403, 201, 201, 201, 201, 201, 201]),
             (json!({"device_owner": "network:dhcp"}), [403, 403, 403, 403, 201, 403, 201, 201]),
@@ -154,12 +154,12 @@ async fn attributes_have_rules_of_their_own() {
                 [403, 403, 403, 403, 201, 403, 409, 409],
             ),
         ] {
-            expect(&api, "POST /ports", Some(&port(more)), wanted).await;
+            expect(&api, "POST /ports", Some(&port(more)), expected).await;
         }
         let flat = json!({"network": {"provider:network_type": "flat",
             "provider:physical_network": "physnet1"}});
         expect(&api, "POST /networks", Some(&flat), [403, 403, 403, 403, 201, 403, 409, 403]).await;
-        for (body, wanted) in [
+        for (body, expected) in [
             (json!({"network": {"shared": true}}), [403, 403, 403, 403, 201, 403, 201, 403]),
             (json!({"network": {"shared": false}}), [403, 403, 201, 201, 201, 201, 201, 403]),
             (
@@ -167,9 +167,9 @@ async fn attributes_have_rules_of_their_own() {
                 [403, 403, 403, 403, 201, 403, 201, 403],
             ),
         ] {
-            expect(&api, "POST /networks", Some(&body), wanted).await;
+            expect(&api, "POST /networks", Some(&body), expected).await;
         }
-        // What a rule does not let one see is not in the view.
+        // Views omit attributes that a rule hides.
         let seen = |who| {
             let (api, path) = (&api, format!("GET /networks/{}", net.as_str().unwrap()));
             async move { api.call_as(who, &path, None).await.1["network"].clone() }
@@ -180,11 +180,11 @@ async fn attributes_have_rules_of_their_own() {
 }
 
 #[tokio::test]
-async fn an_operators_rules_count() {
+async fn the_operators_rules_apply() {
     let text = "create_network: role:planner\nget_network:provider:segmentation_id: role:reader\n\
                 create_network:shared: role:planner\n";
-    let own = kilonova_policy::read(text).expect("rules");
-    let policy = Policy::build(RULES, &own, Defaults::default()).expect("a policy");
+    let own = kilonova_policy::read(text).expect("the file parses");
+    let policy = Policy::build(RULES, &own, Defaults::default()).expect("the policy builds");
     let enforcer = Enforcer::new(Arc::new(policy), Dialect::Network);
     for api in apis_with(|networks| networks.with_policy(enforcer.clone())).await {
         let body = json!({"network": {"shared": true}});

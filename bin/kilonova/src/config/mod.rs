@@ -124,7 +124,7 @@ pub struct Settings {
     /// How servers are treated.
     pub compute: kilonova_compute::Options,
     /// What networks can be made of.
-    pub network: kilonova_network::Options,
+    pub network: kilonova_network::NetworkOptions,
     /// How images are taken and given.
     pub image: kilonova_image::Options,
     /// What a first server needs is made at the start.

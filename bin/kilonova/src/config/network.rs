@@ -1,6 +1,6 @@
 //! What is said of networks, in the groups and options that Neutron and its ML2 plugin have.
 
-use kilonova_network::Options;
+use kilonova_network::NetworkOptions;
 
 use super::File;
 use crate::failure::Failure;
@@ -14,8 +14,8 @@ const MTU: &str = "global_physnet_mtu";
 pub(super) const KNOWN: [(&str, &str); 4] =
     [(VLAN, RANGES), (FLAT, "flat_networks"), ("DEFAULT", MTU), ("DEFAULT", "dns_domain")];
 
-pub(super) fn read(file: &File) -> Result<Options, Failure> {
-    let mut options = Options::default();
+pub(super) fn read(file: &File) -> Result<NetworkOptions, Failure> {
+    let mut options = NetworkOptions::default();
     if let Some(text) = file.get(VLAN, RANGES) {
         (options.vlan_networks, options.vlan_ranges) = (Vec::new(), Vec::new());
         for entry in words(text) {
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
     use crate::config::KNOWN;
 
-    fn options(text: &str) -> Result<Options, String> {
+    fn options(text: &str) -> Result<NetworkOptions, String> {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("k.conf");
         std::fs::write(&path, text).expect("written");
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn physical_networks_are_those_that_are_named() {
-        assert_eq!(options(""), Ok(Options::default()));
+        assert_eq!(options(""), Ok(NetworkOptions::default()));
         let text = "[ml2_type_vlan]\nnetwork_vlan_ranges = a:10:20, b, a:30:40\n\
                     [DEFAULT]\nglobal_physnet_mtu = 9000\ndns_domain = example.org\n";
         let read = options(text).expect("fine");

@@ -1,6 +1,7 @@
 //! Cyborg's policy rules, with the defaults of Cyborg 17: what an operator's `policy.yaml` may
 //! override. At the end stand the rules of what only Kilonova offers.
 
+use kilonova_access::{changed, rule};
 use kilonova_policy::{Rule, Scope};
 
 const ADMIN: &str = "rule:admin_api";
@@ -9,21 +10,6 @@ const READER: &str = "rule:project_reader_or_admin";
 const MEMBER_OR_SERVICE: &str = "rule:project_member_or_service";
 
 const PROJECT: &[Scope] = &[Scope::Project];
-
-/// A rule whose defaults upstream did not change.
-const fn rule(name: &'static str, check: &'static str, scopes: &'static [Scope]) -> Rule {
-    Rule { name, check, deprecated: None, scopes }
-}
-
-/// A rule with what also passed before upstream changed its defaults.
-const fn changed(
-    name: &'static str,
-    check: &'static str,
-    before: &'static str,
-    scopes: &'static [Scope],
-) -> Rule {
-    Rule { name, check, deprecated: Some(before), scopes }
-}
 
 /// All rules.
 pub const RULES: &[Rule] = &[
@@ -104,9 +90,10 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_whole_with_either_set_of_defaults() {
+    fn the_table_is_valid_with_either_set_of_defaults() {
         for new_only in [false, true] {
-            Policy::build(RULES, &[], Defaults { new_only, scope: true }).expect("whole");
+            Policy::build(RULES, &[], Defaults { new_only, scope: true })
+                .expect("the table is valid");
         }
     }
 }

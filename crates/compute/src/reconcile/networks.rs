@@ -30,7 +30,7 @@ fn tell(tx: &mut Tx<'_>, compute: &Compute) -> Result<(), Error> {
     let mut done = BTreeSet::new();
     for change in &changes {
         let mut waits = false;
-        for server in networks::connected_otherwise(tx, *change)? {
+        for server in networks::servers_to_reconnect(tx, *change)? {
             if done.contains(&server) {
                 continue;
             }
@@ -41,10 +41,10 @@ fn tell(tx: &mut Tx<'_>, compute: &Compute) -> Result<(), Error> {
             }
         }
         if waits {
-            networks::put_back(tx, *change)?;
+            networks::record_change(tx, *change)?;
         }
     }
-    let filtered = networks::filtered_otherwise(tx, &changes)?;
+    let filtered = networks::servers_to_filter(tx, &changes)?;
     for host in documents::hosts_of(tx, &filtered)? {
         if let Some(generation) = documents::filter(tx, &host)? {
             compute.wake_on_commit(tx, &host, generation);

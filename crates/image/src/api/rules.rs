@@ -2,6 +2,7 @@
 //! override. Rules of operations that are not offered here are kept, so that such a file carries
 //! over whole.
 
+use kilonova_access::{changed, rule};
 use kilonova_policy::{Rule, Scope};
 
 const ADMIN: &str = "rule:context_is_admin";
@@ -9,21 +10,6 @@ const MEMBER: &str = "rule:context_is_admin or (role:member and project_id:%(pro
 const READER: &str = "rule:context_is_admin or (role:reader and project_id:%(project_id)s)";
 
 const PROJECT: &[Scope] = &[Scope::Project];
-
-/// A rule whose defaults upstream did not change.
-const fn rule(name: &'static str, check: &'static str, scopes: &'static [Scope]) -> Rule {
-    Rule { name, check, deprecated: None, scopes }
-}
-
-/// A rule with what also passed before upstream changed its defaults.
-const fn changed(
-    name: &'static str,
-    check: &'static str,
-    before: &'static str,
-    scopes: &'static [Scope],
-) -> Rule {
-    Rule { name, check, deprecated: Some(before), scopes }
-}
 
 /// All rules.
 pub const RULES: &[Rule] = &[
@@ -186,9 +172,10 @@ mod tests {
     use super::RULES;
 
     #[test]
-    fn the_table_is_whole_with_either_set_of_defaults() {
+    fn the_table_is_valid_with_either_set_of_defaults() {
         for new_only in [false, true] {
-            Policy::build(RULES, &[], Defaults { new_only, scope: true }).expect("whole");
+            Policy::build(RULES, &[], Defaults { new_only, scope: true })
+                .expect("the table is valid");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `/v2.0/network-ip-availabilities`: addresses of networks, and how many are in use.
+//! `/v2.0/network-ip-availabilities`: total and allocated addresses of networks.
 
 use axum::extract::{Path, State};
 use kilonova_access::{Caller, Guard, Routes, get};
@@ -16,21 +16,21 @@ use crate::error::not_found;
 const COLLECTION: Collection =
     Collection { path: "network-ip-availabilities", key: "network_ip_availabilities" };
 
-/// What the list is filtered and sorted by.
+/// Attributes for filters and sort keys.
 const KNOWN: &[&str] =
     &["network_id", "network_name", "project_id", "tenant_id", "total_ips", "used_ips"];
 
-/// Decides over all of it.
+/// The policy rule of all routes here.
 const RULE: &str = "get_network_ip_availability";
 
 pub(super) fn routes() -> Routes<Networks> {
-    const ASKED: Guard = Guard::Object(&[RULE]);
+    const AVAILABILITY: Guard = Guard::Object(&[RULE]);
     Routes::new()
-        .route("/v2.0/network-ip-availabilities", [get(ASKED, list)])
-        .route("/v2.0/network-ip-availabilities/{id}", [get(ASKED, show)])
+        .route("/v2.0/network-ip-availabilities", [get(AVAILABILITY, list)])
+        .route("/v2.0/network-ip-availabilities/{id}", [get(AVAILABILITY, show)])
 }
 
-/// Whoever the rule does not let see them gets an empty list, as from upstream.
+/// Returns an empty list if the rule refuses the caller, as upstream does.
 async fn list(
     State(networks): State<Networks>,
     caller: Caller,
@@ -41,9 +41,10 @@ async fn list(
     if caller.allows_own(RULE) {
         views = networks.store.read(availability::all).await?;
     }
-    // `ip_version` leaves out subnets, and networks without one of that version.
+    // `ip_version` excludes other subnets, and networks without a subnet of that version.
     if let Some(version) = query.get("ip_version") {
-        views = views.into_iter().filter_map(|view| availability::only(view, version)).collect();
+        views =
+            views.into_iter().filter_map(|view| availability::of_version(view, version)).collect();
     }
     listing::answer(&COLLECTION, KNOWN, views, &query.without("ip_version"), &base)
 }

@@ -1,5 +1,5 @@
-//! `/v2.0/<collection>` and what is below: what is managed here, and the collections that are
-//! empty because it is not. Anything else is a 404.
+//! `/v2.0/<collection>` and below: the managed resources, and the empty collections that clients
+//! expect. Any other path is a 404.
 
 use axum::extract::{FromRequestParts, Path, State};
 use axum::http::StatusCode;
@@ -11,16 +11,16 @@ use kilonova_wire::time::now_micros;
 use kilonova_wire::{Base, Fault, JsonBody};
 use serde_json::{Value, json};
 
-use super::kinds::{Ask, Kind};
+use super::resource_kind::{RequestContext, ResourceKind};
 use super::{Answer, listing, ok, unmanaged};
 use crate::app::groups;
 use crate::error::malformed;
 use crate::record::Body;
 use crate::{Error, Networks};
 
-/// What is not managed but looked for by every client that shows servers or cleans up: path, what one
-/// member is called in a message, and the rules. Other collections do not exist, as in a Neutron
-/// without their extensions.
+/// Collections that are not managed but requested by every client that shows servers or cleans up:
+/// path, display name of a member, and rules. Other collections do not exist, as in a Neutron
+/// without these extensions.
 const EMPTY: &[Empty] = &[
     Empty {
         path: "floatingips",
@@ -44,12 +44,12 @@ struct Empty {
     create: Option<&'static str>,
 }
 
-/// Things that one request may make.
+/// Resources that one request may create.
 const MOST: usize = 100;
 
 pub(super) fn routes() -> Routes<Networks> {
     let mut routes = Routes::new();
-    for kind in Kind::ALL {
+    for kind in ResourceKind::ALL {
         let (path, guards) = (format!("/v2.0/{}", kind.collection().path), kind.guards());
         let one = format!("{path}/{{id}}");
         routes = routes
@@ -87,14 +87,14 @@ pub(super) fn routes() -> Routes<Networks> {
     })
 }
 
-/// The collection in the path.
-struct Of(Kind);
+/// The resource kind of the path's collection.
+struct PathKind(ResourceKind);
 
-impl<S: Sync> FromRequestParts<S> for Of {
+impl<S: Sync> FromRequestParts<S> for PathKind {
     type Rejection = Fault;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Fault> {
-        let kind = collection(parts.uri.path()).and_then(Kind::of);
+        let kind = collection(parts.uri.path()).and_then(ResourceKind::of);
         kind.map(Self).ok_or_else(|| Fault::not_found("The resource could not be found."))
     }
 }
@@ -123,27 +123,27 @@ async fn list(
     caller: Caller,
     base: Base,
     query: Query,
-    Of(kind): Of,
+    PathKind(kind): PathKind,
 ) -> Answer {
-    let (options, asked) = (networks.options.clone(), query.clone());
-    if matches!(kind, Kind::Group | Kind::Rule) {
+    let (options, filters) = (networks.options.clone(), query.clone());
+    if matches!(kind, ResourceKind::Group | ResourceKind::Rule) {
         default_group(&networks, &caller).await?;
     }
     let views = networks
         .store
         .read(move |tx| {
-            let ask = Ask { options: &options, caller: &caller, now: now_micros() };
+            let request = RequestContext { options: &options, caller: &caller, now: now_micros() };
             let filter = |key: &str| {
-                let mut values = asked.all(key);
+                let mut values = filters.all(key);
                 values.next().filter(|_| values.next().is_none()).map(str::to_owned)
             };
-            kind.list(tx, &ask, filter)
+            kind.list(tx, &request, filter)
         })
         .await?;
     listing::answer(&kind.collection(), &kind.known(), views, &query, &base)
 }
 
-/// Makes the default group of the caller's project, if the caller is one who would see it.
+/// Creates the default group of the caller's project, unless the caller could not see it.
 async fn default_group(networks: &Networks, caller: &Caller) -> Result<(), Fault> {
     let project = caller.project_id.clone();
     if project.is_empty() || !caller.allows_own("get_security_group") {
@@ -160,8 +160,8 @@ async fn default_group(networks: &Networks, caller: &Caller) -> Result<(), Fault
     Ok(())
 }
 
-/// The one that is sent, or all of a list.
-fn sent(kind: Kind, body: &Value) -> Result<(Vec<Body>, bool), Fault> {
+/// The sent resource, or all resources of a bulk request.
+fn sent(kind: ResourceKind, body: &Value) -> Result<(Vec<Body>, bool), Fault> {
     let object = |value: &Value| {
         let why = || malformed("Body contains invalid data");
         value.as_object().cloned().ok_or_else(why)
@@ -176,7 +176,7 @@ fn sent(kind: Kind, body: &Value) -> Result<(Vec<Body>, bool), Fault> {
         return Err(malformed("Resources required"));
     }
     if all.len() > MOST {
-        return Err(malformed(format!("At most {MOST} {collection} are made by one request.")));
+        return Err(malformed(format!("One request may create at most {MOST} {collection}.")));
     }
     Ok((all.iter().map(object).collect::<Result<_, _>>()?, true))
 }
@@ -184,7 +184,7 @@ fn sent(kind: Kind, body: &Value) -> Result<(Vec<Body>, bool), Fault> {
 async fn create(
     State(networks): State<Networks>,
     caller: Caller,
-    Of(kind): Of,
+    PathKind(kind): PathKind,
     JsonBody(body): JsonBody,
 ) -> Answer {
     let (all, several) = sent(kind, &body)?;
@@ -192,8 +192,8 @@ async fn create(
     let mut made = networks
         .store
         .write(move |tx| {
-            let ask = Ask { options: &options, caller: &caller, now: now_micros() };
-            all.iter().map(|one| kind.create(tx, &ask, one)).collect::<Result<Vec<_>, Error>>()
+            let request = RequestContext { options: &options, caller: &caller, now: now_micros() };
+            all.iter().map(|one| kind.create(tx, &request, one)).collect::<Result<Vec<_>, Error>>()
         })
         .await?;
     let body = if several {
@@ -208,13 +208,13 @@ async fn show(
     State(networks): State<Networks>,
     caller: Caller,
     query: Query,
-    Of(kind): Of,
+    PathKind(kind): PathKind,
     Path(id): Path<String>,
 ) -> Answer {
     let options = networks.options.clone();
     let view = networks.store.read(move |tx| {
-        let ask = Ask { options: &options, caller: &caller, now: now_micros() };
-        kind.show(tx, &ask, &id)
+        let request = RequestContext { options: &options, caller: &caller, now: now_micros() };
+        kind.show(tx, &request, &id)
     });
     ok(json!({kind.member(): listing::trim(view.await?, &query)}))
 }
@@ -222,7 +222,7 @@ async fn show(
 async fn update(
     State(networks): State<Networks>,
     caller: Caller,
-    Of(kind): Of,
+    PathKind(kind): PathKind,
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
 ) -> Answer {
@@ -232,8 +232,8 @@ async fn update(
         .ok_or_else(|| malformed(format!("Unable to find '{}' in request body", kind.member())))?;
     let options = networks.options.clone();
     let changed = networks.store.write(move |tx| {
-        let ask = Ask { options: &options, caller: &caller, now: now_micros() };
-        kind.update(tx, &ask, &id, &one)
+        let request = RequestContext { options: &options, caller: &caller, now: now_micros() };
+        kind.update(tx, &request, &id, &one)
     });
     ok(json!({kind.member(): changed.await?}))
 }
@@ -241,72 +241,72 @@ async fn update(
 async fn remove(
     State(networks): State<Networks>,
     caller: Caller,
-    Of(kind): Of,
+    PathKind(kind): PathKind,
     Path(id): Path<String>,
 ) -> Answer {
     let options = networks.options.clone();
     networks
         .store
         .write(move |tx| {
-            let ask = Ask { options: &options, caller: &caller, now: now_micros() };
-            kind.delete(tx, &ask, &id)
+            let request = RequestContext { options: &options, caller: &caller, now: now_micros() };
+            kind.delete(tx, &request, &id)
         })
         .await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// The tags of one that the caller sees.
+/// The tags of a resource that is visible to the caller.
 async fn tags_of(
     networks: &Networks,
     caller: Caller,
-    kind: Kind,
+    kind: ResourceKind,
     id: String,
 ) -> Result<Vec<String>, Fault> {
     let options = networks.options.clone();
     let rule = kind.guards().tags.map_or("", |rules| rules.get);
     let read = networks.store.read(move |tx| {
-        let ask = Ask { options: &options, caller: &caller, now: now_micros() };
-        kind.may(tx, &ask, &id, rule)?;
-        Ok::<_, Error>(told(&kind.show(tx, &ask, &id)?))
+        let request = RequestContext { options: &options, caller: &caller, now: now_micros() };
+        kind.may(tx, &request, &id, rule)?;
+        Ok::<_, Error>(tags_in(&kind.show(tx, &request, &id)?))
     });
     Ok(read.await?)
 }
 
-fn told(view: &Body) -> Vec<String> {
+fn tags_in(view: &Body) -> Vec<String> {
     let tags = view.get("tags").and_then(Value::as_array);
     tags.into_iter().flatten().filter_map(|tag| tag.as_str().map(str::to_owned)).collect()
 }
 
-/// Changes the tags in one transaction, from those that are there.
+/// Computes new tags from the current ones and stores them, in one transaction.
 async fn change_tags(
     networks: &Networks,
     caller: Caller,
-    kind: Kind,
+    kind: ResourceKind,
     id: String,
     rule: &'static str,
     change: impl Fn(Vec<String>) -> Result<Value, Fault> + Send + Sync + 'static,
 ) -> Result<Value, Fault> {
     let options = networks.options.clone();
     let changed = networks.store.write(move |tx| {
-        let ask = Ask { options: &options, caller: &caller, now: now_micros() };
-        kind.may(tx, &ask, &id, rule)?;
+        let request = RequestContext { options: &options, caller: &caller, now: now_micros() };
+        kind.may(tx, &request, &id, rule)?;
         let mut sent = Body::new();
-        sent.insert("tags".into(), change(told(&kind.show(tx, &ask, &id)?))?);
-        let view = kind.update(tx, &ask, &id, &sent)?;
+        sent.insert("tags".into(), change(tags_in(&kind.show(tx, &request, &id)?))?);
+        let view = kind.update(tx, &request, &id, &sent)?;
         Ok::<_, Error>(view.get("tags").cloned().unwrap_or(json!([])))
     });
     Ok(changed.await?)
 }
 
-/// The rules to set and to drop tags.
-fn rules(kind: Kind) -> (&'static str, &'static str) {
+/// The rules to set and to delete tags.
+fn rules(kind: ResourceKind) -> (&'static str, &'static str) {
     kind.guards().tags.map_or(("", ""), |rules| (rules.set, rules.drop))
 }
 
 async fn tags(
     State(networks): State<Networks>,
     caller: Caller,
-    Of(kind): Of,
+    PathKind(kind): PathKind,
     Path(id): Path<String>,
 ) -> Answer {
     ok(json!({"tags": tags_of(&networks, caller, kind, id).await?}))
@@ -315,7 +315,7 @@ async fn tags(
 async fn set_tags(
     State(networks): State<Networks>,
     caller: Caller,
-    Of(kind): Of,
+    PathKind(kind): PathKind,
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
 ) -> Answer {
@@ -330,7 +330,7 @@ async fn set_tags(
 async fn clear_tags(
     State(networks): State<Networks>,
     caller: Caller,
-    Of(kind): Of,
+    PathKind(kind): PathKind,
     Path(id): Path<String>,
 ) -> Answer {
     change_tags(&networks, caller, kind, id, rules(kind).1, |_| Ok(json!([]))).await?;
@@ -348,7 +348,7 @@ fn no_tag(tag: &str) -> Fault {
 async fn tag(
     State(networks): State<Networks>,
     caller: Caller,
-    Of(kind): Of,
+    PathKind(kind): PathKind,
     Path((id, tag)): Path<(String, String)>,
 ) -> Answer {
     if tags_of(&networks, caller, kind, id).await?.contains(&tag) {
@@ -360,7 +360,7 @@ async fn tag(
 async fn add_tag(
     State(networks): State<Networks>,
     caller: Caller,
-    Of(kind): Of,
+    PathKind(kind): PathKind,
     Path((id, tag)): Path<(String, String)>,
 ) -> Answer {
     let add = move |mut tags: Vec<String>| {
@@ -374,7 +374,7 @@ async fn add_tag(
 async fn drop_tag(
     State(networks): State<Networks>,
     caller: Caller,
-    Of(kind): Of,
+    PathKind(kind): PathKind,
     Path((id, tag)): Path<(String, String)>,
 ) -> Answer {
     let drop = move |mut tags: Vec<String>| {

@@ -1,5 +1,5 @@
-//! Which parts of Neutron there are, the zones, and the agents, of which there are none: hosts take
-//! their orders from the compute service.
+//! The extension list, the availability zones, and the agents, of which there are none: hosts take
+//! their instructions from the compute service.
 
 use axum::extract::Path;
 use kilonova_access::{Caller, Guard, Routes, get};
@@ -9,31 +9,35 @@ use serde_json::{Value, json};
 use super::{Answer, ok};
 use crate::Networks;
 
-/// Alias, name, what it is.
+/// Alias, name, description.
 const EXTENSIONS: &[(&str, &str, &str)] = &[
-    ("allowed-address-pairs", "Allowed Address Pairs", "Addresses a port may use besides its own."),
+    ("allowed-address-pairs", "Allowed Address Pairs", "Additional addresses that a port may use."),
     ("availability_zone", "Availability Zone", "The availability zones of the network service."),
-    ("binding", "Port Binding", "Where a port is plugged in."),
-    ("dns-integration", "DNS Integration", "Names of ports."),
-    ("external-net", "Neutron external network", "Networks that lead outside."),
+    ("binding", "Port Binding", "The host and VIF of a port."),
+    ("dns-integration", "DNS Integration", "DNS names of ports."),
+    ("external-net", "Neutron external network", "External networks."),
     ("multi-provider", "Multi Provider Network", "Physical attributes of networks."),
-    ("net-mtu", "Network MTU", "The size of packets on a network."),
-    ("net-mtu-writable", "Network MTU (writable)", "The size of packets can be set."),
-    ("port-device-profile", "Port device profile", "The accelerator that a port is."),
-    ("port-security", "Port Security", "Whether security groups apply to a port."),
-    ("project-id", "project_id field enabled", "Things say whose they are by project_id."),
-    ("provider", "Provider Network", "What of a physical network a network takes."),
-    ("quotas", "Quota management support", "How much a project may have."),
-    ("quota_details", "Quota details management support", "How much a project has."),
-    ("security-group", "security-group", "What may reach a port."),
-    ("service-type", "Neutron Service Type Management", "Who provides services; nobody does."),
-    ("sorting", "Sorting support", "Lists in an order."),
-    ("network-ip-availability", "Network IP Availability", "How many addresses are in use."),
-    ("pagination", "Pagination support", "Lists in pages."),
-    ("standard-attr-description", "standard-attr-description", "Things have a description."),
-    ("standard-attr-revisions", "Resource revision numbers", "Changes of a thing are counted."),
-    ("standard-attr-tag", "Tag support for resources with standard attribute", "Things have tags."),
-    ("standard-attr-timestamp", "Resource timestamps", "When a thing was made and changed."),
+    ("net-mtu", "Network MTU", "The MTU of a network."),
+    ("net-mtu-writable", "Network MTU (writable)", "The MTU of a network can be changed."),
+    ("port-device-profile", "Port device profile", "The accelerator of a port."),
+    ("port-security", "Port Security", "Port security can be disabled."),
+    ("project-id", "project_id field enabled", "Resources name their project in project_id."),
+    ("provider", "Provider Network", "The physical network and segment of a network."),
+    ("quotas", "Quota management support", "Limits of projects."),
+    ("quota_details", "Quota details management support", "Usage of projects."),
+    ("security-group", "security-group", "Filtering of a port's traffic."),
+    ("service-type", "Neutron Service Type Management", "Service providers; there are none."),
+    ("sorting", "Sorting support", "Sorted lists."),
+    ("network-ip-availability", "Network IP Availability", "Usage of a network's addresses."),
+    ("pagination", "Pagination support", "Paginated lists."),
+    ("standard-attr-description", "standard-attr-description", "Resources have a description."),
+    ("standard-attr-revisions", "Resource revision numbers", "Resources have a revision number."),
+    (
+        "standard-attr-tag",
+        "Tag support for resources with standard attribute",
+        "Resources have tags.",
+    ),
+    ("standard-attr-timestamp", "Resource timestamps", "Creation and update times of resources."),
     (
         "subnet-external-network",
         "Subnet belongs to an external network",
@@ -44,7 +48,7 @@ const EXTENSIONS: &[(&str, &str, &str)] = &[
 pub(super) fn routes() -> Routes<Networks> {
     const AGENTS: Guard = Guard::Object(&["get_agent"]);
     Routes::new()
-        // Upstream has no rule for these: whoever has a token may know what the service can do.
+        // Upstream has no rule for these: any token suffices.
         .route("/v2.0/extensions", [get(Guard::Anyone, list)])
         .route("/v2.0/extensions/{alias}", [get(Guard::Anyone, show)])
         .route("/v2.0/availability_zones", [get("get_availability_zone", zones)])
@@ -78,7 +82,7 @@ async fn zones(_: Context) -> Answer {
     ]}))
 }
 
-/// There are none, so the rule has nothing to leave out.
+/// Always empty, so the rule has nothing to filter.
 async fn agents(_: Caller) -> Answer {
     ok(json!({"agents": []}))
 }

@@ -1,4 +1,4 @@
-//! What every collection does alike: filters, fields, order and pages, over things as they are shown.
+//! Filters, fields, sorting and pagination, common to all collections and applied to views.
 
 use axum::response::{IntoResponse as _, Response};
 use kilonova_wire::query::Query;
@@ -8,18 +8,18 @@ use serde_json::{Map, Value, json};
 use crate::error::malformed;
 use crate::record::Body;
 
-/// A collection in a path and in a body.
+/// A collection's path segment and body key.
 pub(super) struct Collection {
     pub path: &'static str,
     pub key: &'static str,
 }
 
-/// Keys of a query that are no filters.
+/// Query keys that are not filters.
 const NO_FILTERS: [&str; 6] = ["fields", "limit", "marker", "page_reverse", "sort_key", "sort_dir"];
-/// Filters that are no attributes.
+/// Filters that are not attributes.
 const TAGS: [&str; 4] = ["tags", "tags-any", "not-tags", "not-tags-any"];
 
-/// One thing with the fields that are asked for.
+/// A view restricted to the requested `fields`.
 pub(super) fn trim(mut view: Body, query: &Query) -> Body {
     let fields: Vec<&str> = query.all("fields").filter(|field| !field.is_empty()).collect();
     if !fields.is_empty() {
@@ -28,7 +28,7 @@ pub(super) fn trim(mut view: Body, query: &Query) -> Body {
     view
 }
 
-/// The whole answer to a list.
+/// The complete list response.
 pub(super) fn answer(
     collection: &Collection,
     known: &[&str],
@@ -73,7 +73,7 @@ fn is_true(text: &str) -> bool {
     matches!(text.to_ascii_lowercase().as_str(), "true" | "1")
 }
 
-/// Refuses filters that nothing of the kind has.
+/// Refuses filters on unknown attributes.
 fn check(known: &[&str], query: &Query) -> Result<(), Fault> {
     let good = |key: &str| known.contains(&key) || NO_FILTERS.contains(&key) || TAGS.contains(&key);
     let wrong: Vec<&str> =
@@ -91,50 +91,50 @@ fn passes(view: &Body, query: &Query) -> bool {
     keys.dedup();
     keys.into_iter().all(|key| {
         if TAGS.contains(&key) {
-            return query.all(key).all(|wanted| tagged(view, key, wanted));
+            return query.all(key).all(|value| tagged(view, key, value));
         }
         let has = view.get(key).unwrap_or(&Value::Null);
         if key == "fixed_ips" {
-            return query.all(key).all(|wanted| with_address(has, wanted));
+            return query.all(key).all(|value| with_address(has, value));
         }
-        query.all(key).any(|wanted| is(has, wanted))
+        query.all(key).any(|value| is(has, value))
     })
 }
 
-/// Whether a value is what a filter says.
-fn is(has: &Value, wanted: &str) -> bool {
+/// Whether a value matches a filter.
+fn is(has: &Value, value: &str) -> bool {
     match has {
-        Value::Null => wanted.is_empty() || wanted == "None" || wanted == "null",
-        Value::Bool(has) => match wanted.to_ascii_lowercase().as_str() {
+        Value::Null => value.is_empty() || value == "None" || value == "null",
+        Value::Bool(has) => match value.to_ascii_lowercase().as_str() {
             "true" | "1" => *has,
             "false" | "0" => !has,
             _ => false,
         },
-        Value::String(has) => has == wanted,
-        Value::Array(all) => all.iter().any(|one| is(one, wanted)),
+        Value::String(has) => has == value,
+        Value::Array(all) => all.iter().any(|one| is(one, value)),
         other => {
             let has = other.to_string();
-            has == wanted
+            has == value
         }
     }
 }
 
-/// `ip_address=10.0.0.3`, `subnet_id=…`, `ip_address_substr=10.0`.
-fn with_address(has: &Value, wanted: &str) -> bool {
-    let Some((key, wanted)) = wanted.split_once('=').or_else(|| wanted.split_once(':')) else {
+/// Matches `ip_address=10.0.0.3`, `subnet_id=…` and `ip_address_substr=10.0`.
+fn with_address(has: &Value, value: &str) -> bool {
+    let Some((key, value)) = value.split_once('=').or_else(|| value.split_once(':')) else {
         return false;
     };
     has.as_array().into_iter().flatten().any(|fixed| match key {
         "ip_address_substr" => {
-            fixed["ip_address"].as_str().is_some_and(|address| address.contains(wanted))
+            fixed["ip_address"].as_str().is_some_and(|address| address.contains(value))
         }
-        key => fixed[key] == wanted,
+        key => fixed[key] == value,
     })
 }
 
-fn tagged(view: &Body, key: &str, wanted: &str) -> bool {
+fn tagged(view: &Body, key: &str, value: &str) -> bool {
     let has = |tag: &str| view.get("tags").is_some_and(|tags| is(tags, tag));
-    let mut tags = wanted.split(',');
+    let mut tags = value.split(',');
     match key {
         "tags" => tags.all(has),
         "tags-any" => tags.any(has),
@@ -196,7 +196,7 @@ fn limit(query: &Query) -> Result<Option<usize>, Fault> {
     }
 }
 
-/// Where the page begins and ends.
+/// The index range of the page.
 fn page(
     views: &[Body],
     query: &Query,

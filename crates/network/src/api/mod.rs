@@ -3,9 +3,9 @@
 mod availability;
 mod collections;
 mod extensions;
-mod kinds;
 mod listing;
 mod quotas;
+mod resource_kind;
 mod rules;
 mod versions;
 
@@ -29,18 +29,18 @@ fn table() -> Routes<Networks> {
         .merge(collections::routes())
 }
 
-/// The routes, relative to the mount.
+/// The routes, relative to the mount point.
 pub fn routes(networks: Networks) -> Router {
     let policy = networks.policy().clone();
     table().behind(&policy).with_state(networks)
 }
 
-/// What can be asked, and which rules decide over it.
+/// The operations and their rules.
 pub fn operations() -> Vec<Operation> {
     table().operations()
 }
 
-/// What [`kilonova_wire::mount`] needs to know.
+/// The service description for [`kilonova_wire::mount`].
 pub fn service() -> Service {
     Service { name: "network", dialect: Dialect::Network, versions: None, public }
 }
@@ -55,11 +55,11 @@ fn ok(body: Value) -> Answer {
     Ok(axum::Json(body).into_response())
 }
 
-/// The answer to whoever wants to make what is not managed here.
+/// 501 for a request to create an unmanaged resource.
 fn unmanaged() -> Fault {
     Fault::new(
         StatusCode::NOT_IMPLEMENTED,
-        "This cloud manages networks, subnets, ports and security groups, and nothing else of Neutron.",
+        "This cloud manages networks, subnets, ports and security groups only.",
     )
 }
 

@@ -36,9 +36,9 @@ fn visible(caller: &Caller, project: &str) -> Result<(), Fault> {
     caller.may("get_quota", &targets::of_project(project))
 }
 
-/// Projects whose quota differs from the default.
+/// Projects with limits of their own.
 async fn list(State(networks): State<Networks>, caller: Caller) -> Answer {
-    // Of all projects at once: of nobody's.
+    // A list of all projects belongs to none.
     visible(&caller, "")?;
     let all = networks.store.read(|tx| Ok::<_, Error>(rows::all(tx)?)).await?;
     let quotas: Vec<Value> = all
@@ -107,21 +107,22 @@ async fn set(
         if !quotas::RESOURCES.iter().any(|(known, _)| known == name) {
             return Err(malformed(format!("Unrecognized attribute(s) '{}'", name.escape_debug())));
         }
-        let most = match value {
+        let limit = match value {
             Value::String(text) => text.parse().ok(),
             other => other.as_i64(),
         };
-        let most = most.filter(|most| (-1..=i64::from(i32::MAX)).contains(most));
-        let most =
-            most.ok_or_else(|| invalid_value(name, format!("'{value}' is no limit; -1 is none")))?;
-        limits.push((name.clone(), most));
+        let limit = limit.filter(|limit| (-1..=i64::from(i32::MAX)).contains(limit));
+        let limit = limit.ok_or_else(|| {
+            invalid_value(name, format!("'{value}' is not a limit; -1 means unlimited"))
+        })?;
+        limits.push((name.clone(), limit));
     }
     let of = project.clone();
     networks
         .store
         .write(move |tx| {
-            for (name, most) in &limits {
-                rows::put(tx, &of, name, *most)?;
+            for (name, limit) in &limits {
+                rows::put(tx, &of, name, *limit)?;
             }
             Ok::<_, Error>(())
         })

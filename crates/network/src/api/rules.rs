@@ -1,7 +1,8 @@
-//! Neutron's policy rules, with the defaults of Neutron 29: what an operator's `policy.yaml` may
-//! override. Rules of operations that are not offered here are kept, so that such a file carries
-//! over whole.
+//! Neutron's policy rules with the defaults of Neutron 29, which an operator's `policy.yaml` may
+//! override. The table includes rules of operations that are not offered here, so that such a file
+//! carries over unchanged.
 
+use kilonova_access::{changed, rule};
 use kilonova_policy::{Rule, Scope};
 
 const ADMIN: &str = "rule:admin_only";
@@ -13,25 +14,10 @@ const PARENT_READER: &str = "(rule:admin_only) or (role:reader and rule:ext_pare
 const PARENT_MANAGER: &str = "(rule:admin_only) or (role:manager and rule:ext_parent_owner)";
 const PARENT_MEMBER: &str = "(rule:admin_only) or (role:member and rule:ext_parent_owner)";
 
-/// Upstream lets whoever sees a shared network make ports there (`rule:shared` alone), readers too.
+/// Upstream uses `rule:shared` alone here, which also admits readers; this requires `member`.
 const USER: &str = "(rule:admin_only) or (rule:service_api) or role:member and rule:network_owner or role:member and rule:shared";
 
 const PROJECT: &[Scope] = &[Scope::Project];
-
-/// A rule whose defaults upstream did not change.
-const fn rule(name: &'static str, check: &'static str, scopes: &'static [Scope]) -> Rule {
-    Rule { name, check, deprecated: None, scopes }
-}
-
-/// A rule with what also passed before upstream changed its defaults.
-const fn changed(
-    name: &'static str,
-    check: &'static str,
-    before: &'static str,
-    scopes: &'static [Scope],
-) -> Rule {
-    Rule { name, check, deprecated: Some(before), scopes }
-}
 
 /// All rules.
 pub const RULES: &[Rule] = &[
@@ -782,9 +768,10 @@ mod tests {
     use super::RULES;
 
     #[test]
-    fn the_table_is_whole_with_either_set_of_defaults() {
+    fn the_table_is_valid_with_either_set_of_defaults() {
         for new_only in [false, true] {
-            Policy::build(RULES, &[], Defaults { new_only, scope: true }).expect("whole");
+            Policy::build(RULES, &[], Defaults { new_only, scope: true })
+                .expect("the table is valid");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Which addresses a port gets: those that are asked for, or one of each family that the network has.
+//! Address allocation for ports: the requested addresses, or one of each family on the network.
 //!
-//! Whoever takes the next free one writes the subnet's cursor, so that two at once go one after the
-//! other; the key of the table sees to it that no address has two owners whatever happens.
+//! Allocating the next free address writes the subnet's cursor, which serializes concurrent
+//! allocations. The table's primary key rules out a second owner in any case.
 
 use std::net::IpAddr;
 
@@ -15,26 +15,26 @@ use crate::db::ports;
 use crate::db::subnets::{self as rows, Subnet};
 use crate::error::{not_found, refused};
 
-/// One address that is asked for; either of the two, or both.
+/// A requested fixed IP: a subnet, an address, or both.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FixedIp {
-    /// On this subnet.
+    /// The subnet.
     pub subnet: Option<SubnetId>,
-    /// This one.
+    /// The address.
     pub address: Option<IpAddr>,
 }
 
-/// Gives a port its addresses, in order. Without a wish it gets one of each family, as far as the
-/// network has subnets.
-pub(crate) fn give(
+/// Allocates a port's addresses in order. Without a request the port gets one address of each
+/// family for which the network has a subnet.
+pub(crate) fn allocate(
     tx: &mut Tx<'_>,
     port: PortId,
     network: NetworkId,
-    asked: Option<&[FixedIp]>,
+    requested: Option<&[FixedIp]>,
 ) -> Result<Vec<(SubnetId, IpAddr)>, Error> {
     let all = rows::of_network(tx, network)?;
     let mut given = Vec::new();
-    match asked {
+    match requested {
         None => {
             for four in [true, false] {
                 let of_family = family(&all, four)?;
@@ -45,9 +45,9 @@ pub(crate) fn give(
                 given.push(place);
             }
         }
-        Some(asked) => {
-            for wish in asked {
-                let place = one(tx, port, given.len(), network, &all, *wish)?;
+        Some(requested) => {
+            for request in requested {
+                let place = one(tx, port, given.len(), network, &all, *request)?;
                 given.push(place);
             }
         }
@@ -71,9 +71,9 @@ fn one(
     ordinal: usize,
     network: NetworkId,
     all: &[Subnet],
-    wish: FixedIp,
+    request: FixedIp,
 ) -> Result<(SubnetId, IpAddr), Error> {
-    let named = match wish.subnet {
+    let named = match request.subnet {
         None => None,
         Some(id) => {
             let here = all.iter().find(|subnet| subnet.record.id == id);
@@ -91,7 +91,7 @@ fn one(
             Some(here)
         }
     };
-    match (named, wish.address) {
+    match (named, request.address) {
         (Some(subnet), None) => next(tx, port, ordinal, network, &[subnet]),
         (None, None) => next(tx, port, ordinal, network, &all.iter().collect::<Vec<_>>()),
         (named, Some(ip)) => exactly(tx, port, ordinal, all, named, ip),
@@ -121,11 +121,11 @@ fn exactly(
             Some(_) => ("InvalidIpForSubnet", "the specified subnet"),
             None => ("InvalidIpForNetwork", "any of the subnets on the specified network"),
         };
-        let words = format!("IP address {ip} is not a valid IP for {of}.");
-        return Err(refused(400, code, words).into());
+        let message = format!("IP address {ip} is not a valid IP for {of}.");
+        return Err(refused(400, code, message).into());
     };
     let id = subnet.record.id;
-    if ports::take(tx, port, ordinal, id, ip)? {
+    if ports::allocate(tx, port, ordinal, id, ip)? {
         return Ok((id, ip));
     }
     Err(refused(
@@ -136,7 +136,7 @@ fn exactly(
     .into())
 }
 
-/// The next free address of the first subnet that has one.
+/// The next free address of the first subnet with a free one.
 fn next(
     tx: &mut Tx<'_>,
     port: PortId,
@@ -149,11 +149,11 @@ fn next(
         let like = subnets::cidr(&subnet.record)?.base();
         let pools = subnets::pools(&subnet.record)?;
         let cursor = address::number_of(&subnet.cursor)?;
-        let free = next_free(&pools, cursor, |range| ports::taken(tx, id, range))?;
+        let free = next_free(&pools, cursor, |range| ports::allocated(tx, id, range))?;
         let Some(free) = free else { continue };
         rows::set_cursor(tx, id, &address::key(free))?;
         let ip = address::address(like, free);
-        if ports::take(tx, port, ordinal, id, ip)? {
+        if ports::allocate(tx, port, ordinal, id, ip)? {
             return Ok((id, ip));
         }
     }

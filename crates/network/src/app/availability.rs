@@ -1,4 +1,4 @@
-//! How many addresses networks have, and how many of them are in use: for administrators.
+//! Total and allocated addresses per network, for administrators.
 
 use kilonova_ids::NetworkId;
 use kilonova_store::Tx;
@@ -10,7 +10,7 @@ use crate::db::networks::{self, Network};
 use crate::db::subnets::{self, Subnet};
 use crate::record::Body;
 
-/// Every network.
+/// The availability of every network.
 pub(crate) fn all(tx: &mut Tx<'_>) -> Result<Vec<Body>, Error> {
     let all = subnets::list(tx, None)?;
     let mut views = Vec::new();
@@ -21,7 +21,7 @@ pub(crate) fn all(tx: &mut Tx<'_>) -> Result<Vec<Body>, Error> {
     Ok(views)
 }
 
-/// One network.
+/// The availability of one network.
 pub(crate) fn one(tx: &mut Tx<'_>, id: NetworkId) -> Result<Option<Body>, Error> {
     let Some(network) = networks::find(tx, id)? else { return Ok(None) };
     let own = subnets::of_network(tx, id)?;
@@ -50,15 +50,15 @@ fn view(tx: &mut Tx<'_>, network: &Network, own: &[&Subnet]) -> Result<Body, Err
     Ok(view.as_object().cloned().unwrap_or_default())
 }
 
-/// JSON's integers end at 64 bits here; a larger number is written with an exponent.
+/// JSON integers end at 64 bits here; a larger number is written with an exponent.
 #[allow(clippy::cast_precision_loss, reason = "a count beyond 2^64 is shown rounded")]
 fn count(number: u128) -> Value {
     let exact = u64::try_from(number).ok().map(Number::from);
     exact.or_else(|| Number::from_f64(number as f64)).map_or(Value::Null, Value::Number)
 }
 
-/// What is left of a view when only subnets of one IP version count; nothing without such a subnet.
-pub(crate) fn only(mut view: Body, version: &str) -> Option<Body> {
+/// Restricts a view to subnets of one IP version; `None` if there is none.
+pub(crate) fn of_version(mut view: Body, version: &str) -> Option<Body> {
     let each = view.get_mut("subnet_ip_availability")?.as_array_mut()?;
     let version = version.parse::<i64>().ok()?;
     each.retain(|subnet| subnet["ip_version"].as_i64() == Some(version));

@@ -1,8 +1,8 @@
-//! The port of who answers for addresses on a network: one for a network, on all of its hosts the same.
+//! The DHCP port of a network: one per network, the same on all of its hosts.
 //!
-//! It has an address on each subnet where guests ask for theirs: the last one that is free, as users
-//! like the first ones. Each host answers its own guests with it and lets nobody else see it, so it
-//! is bound to none. A subnet that has no address left has nobody who answers.
+//! It has an address on each subnet with DHCP: the highest free one, because users tend to pick low
+//! ones. Every host answers its own guests with this address and hides it from the physical network,
+//! so the port is not bound to a host. A subnet without a free address has no DHCP server.
 
 use kilonova_ids::PortId;
 use kilonova_store::Tx;
@@ -18,12 +18,12 @@ use crate::db::subnets::{self, Subnet};
 use crate::error::refused;
 use crate::record::Record;
 
-/// What such a port says that it is.
+/// Its `device_owner`.
 pub(crate) const OWNER: &str = "network:dhcp";
-/// Addresses that are tried, from the last one.
+/// Addresses to try, from the highest down.
 const TRIES: u128 = 32;
 
-/// Gives the port its addresses after subnets have changed; makes or removes it as needed.
+/// Adjusts the DHCP port to the network's subnets; creates or removes it as needed.
 pub(crate) fn settle(tx: &mut Tx<'_>, network: &Network, now: i64) -> Result<(), Error> {
     let served: Vec<Subnet> = subnets::of_network(tx, network.id)?
         .into_iter()
@@ -37,7 +37,7 @@ pub(crate) fn settle(tx: &mut Tx<'_>, network: &Network, now: i64) -> Result<(),
         let is_served = |id| served.iter().any(|subnet: &Subnet| subnet.record.id == id);
         for (subnet, _) in port.addresses.clone() {
             if !is_served(subnet) {
-                rows::free_on(tx, port.record.id, subnet)?;
+                rows::release_on(tx, port.record.id, subnet)?;
             }
         }
         port.addresses.retain(|(subnet, _)| is_served(*subnet));
@@ -72,7 +72,7 @@ fn make(tx: &mut Tx<'_>, network: &Network, now: i64) -> Result<Port, Error> {
         body.insert(key.to_owned(), value);
     }
     let port = Port {
-        // Nobody's, so that it counts for nobody's quota; the network's owner sees it.
+        // Without a project, so that no quota counts it; the network's owner sees it.
         record: Record::new("", body, now),
         network: network.id,
         mac: String::new(),
@@ -104,7 +104,7 @@ fn take_last(tx: &mut Tx<'_>, port: &mut Port, subnet: &Subnet) -> Result<(), Er
         while left > 0 && number >= pool.first {
             left -= 1;
             let ip = address::address(like, number);
-            if rows::take(tx, port.record.id, port.addresses.len(), subnet.record.id, ip)? {
+            if rows::allocate(tx, port.record.id, port.addresses.len(), subnet.record.id, ip)? {
                 port.addresses.push((subnet.record.id, ip));
                 return Ok(());
             }
@@ -120,29 +120,29 @@ fn remove(tx: &mut Tx<'_>, network: &Network, port: PortId) -> Result<(), Error>
     Ok(rows::delete(tx, port)?)
 }
 
-/// The network is to go, and nobody answers there any more.
-pub(crate) fn leave(tx: &mut Tx<'_>, network: &Network) -> Result<(), Error> {
+/// Removes the DHCP port of a network that is being deleted.
+pub(crate) fn remove_port(tx: &mut Tx<'_>, network: &Network) -> Result<(), Error> {
     match networks::dhcp_port(tx, network.id)? {
         Some(port) => remove(tx, network, port),
         None => Ok(()),
     }
 }
 
-/// The subnet is to go, and nobody answers there any more.
-pub(crate) fn leave_subnet(tx: &mut Tx<'_>, subnet: &Subnet) -> Result<(), Error> {
+/// Releases the DHCP port's address on a subnet that is being deleted.
+pub(crate) fn release_address(tx: &mut Tx<'_>, subnet: &Subnet) -> Result<(), Error> {
     match networks::dhcp_port(tx, subnet.network)? {
-        Some(port) => Ok(rows::free_on(tx, port, subnet.record.id)?),
+        Some(port) => Ok(rows::release_on(tx, port, subnet.record.id)?),
         None => Ok(()),
     }
 }
 
-/// Users neither change nor remove it.
+/// Refuses changes and removal by users.
 pub(crate) fn check(port: &Port) -> Result<(), Error> {
     if port.record.text("device_owner") == OWNER && port.record.project.is_empty() {
         let id = port.record.id;
         return Err(refused(409, "ServicePortInUse", format!(
             "Port {id} cannot be changed or deleted directly via the port API: it has the device owner \
-             {OWNER}. It goes with enable_dhcp of the subnets."
+             {OWNER}. Disable enable_dhcp of its subnets to remove it."
         ))
         .into());
     }

@@ -1,6 +1,6 @@
-//! Security groups. Each project has one called `default`, made when it is first looked for, that
-//! lets all out and its own members in. Only an administrator removes it: that is how tools clean up
-//! after a project. A project that is still in use gets a new one.
+//! Security groups. Each project has one called `default`, created on first use, that allows all
+//! egress and ingress from its own members. Only an administrator can delete it, which clean-up
+//! tools do; a project that is still in use then gets a new one.
 
 use kilonova_access::Caller;
 use kilonova_ids::SecurityGroupId;
@@ -8,9 +8,9 @@ use kilonova_store::Tx;
 use kilonova_wire::Fault;
 use serde_json::{Value, json};
 
-use super::{looks_through, quotas, rules, targets, viewer};
+use super::{quotas, reaches_project, rules, targets, viewer};
 use crate::attributes::{Attribute, empty, nothing, of_change, of_new, owner, permitted, yes};
-use crate::db::changes::{self, Change};
+use crate::db::changes::{self, NetworkChange};
 use crate::db::groups::{self as rows, Group, Rule};
 use crate::db::ports;
 use crate::error::{malformed, not_found, refused};
@@ -19,7 +19,7 @@ use crate::{Error, values};
 
 pub(crate) const KIND: &str = "security_group";
 
-/// What may be set.
+/// The attributes.
 pub(crate) const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("name", values::text, empty),
     Attribute::new("description", values::text, empty),
@@ -27,7 +27,7 @@ pub(crate) const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("tags", values::tags, nothing),
 ];
 
-/// The default group of a project; made if it is not there.
+/// The default group of a project, created if missing.
 pub(crate) fn default_of(
     tx: &mut Tx<'_>,
     project: &str,
@@ -52,7 +52,7 @@ pub(crate) fn default_of(
     Ok(group.id)
 }
 
-/// [`default_of`] the caller's own project, so that it is in every list.
+/// Creates the project's default group if missing.
 pub(crate) fn ensure(tx: &mut Tx<'_>, project: &str, now: i64) -> Result<(), Error> {
     default_of(tx, project, now).map(|_| ())
 }
@@ -63,11 +63,11 @@ pub(crate) fn seen(tx: &mut Tx<'_>, caller: &Caller, id: SecurityGroupId) -> Res
 }
 
 fn visible(caller: &Caller, group: &Group) -> bool {
-    looks_through(caller, &group.project)
+    reaches_project(caller, &group.project)
         && caller.allows("get_security_group", &targets::group(&group.project))
 }
 
-/// Whether a port of the project may have the group; nobody removes it meanwhile.
+/// Checks that a port of the project may use the group, and protects it from concurrent deletion.
 pub(crate) fn usable(
     tx: &mut Tx<'_>,
     caller: &Caller,
@@ -162,10 +162,10 @@ pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: SecurityGroupId) -> R
         )
         .into());
     }
-    // A rule that names the group touches it too, so that none appears meanwhile.
+    // Creating a rule that references the group touches it too, so none appears concurrently.
     rows::touch(tx, id)?;
     for naming in rows::naming(tx, id)? {
-        changes::note(tx, Change::Rules(naming))?;
+        changes::note(tx, NetworkChange::Rules(naming))?;
     }
     Ok(rows::delete(tx, id)?)
 }
@@ -191,7 +191,7 @@ fn view<'a>(group: &Group, all: impl Iterator<Item = &'a Rule>) -> Body {
     view
 }
 
-/// Groups of a project by name or id, for a server's ports.
+/// The groups of a project by name or id, for a server's ports.
 pub(crate) fn named(
     tx: &mut Tx<'_>,
     project: &str,

@@ -1,4 +1,4 @@
-//! What is done to networks, subnets, ports and security groups; whose they are and who sees them.
+//! Operations on networks, subnets, ports and security groups, with ownership and visibility.
 
 pub(crate) mod addresses;
 pub(crate) mod availability;
@@ -18,19 +18,19 @@ use newtype_uuid::GenericUuid;
 
 use crate::error::not_found;
 
-/// The project whose things are looked through; `None` for an administrator and for a service, who look
-/// through all. Which of them are shown is for the rules.
+/// The project whose resources are searched; `None` for administrators and services, who search all.
+/// Policy rules then decide which of the found resources are visible.
 pub(crate) fn viewer(caller: &Caller) -> Option<String> {
     let all = caller.is_admin() || caller.allows("service_api", &[]);
     (!all).then(|| caller.project_id.clone())
 }
 
-/// Whether things of the project are among those that the caller looks through.
-pub(crate) fn looks_through(caller: &Caller, project: &str) -> bool {
+/// Whether the search of [`viewer`] covers resources of the project.
+pub(crate) fn reaches_project(caller: &Caller, project: &str) -> bool {
     viewer(caller).is_none_or(|viewer| !viewer.is_empty() && viewer == project)
 }
 
-/// An id in a path.
+/// Parses the id of a path; 404 if malformed.
 pub(crate) fn id<T: GenericUuid>(kind: &'static str, text: &str) -> Result<T, Fault> {
     parse_uuid_like(text).ok_or_else(|| not_found(kind, text.escape_debug()))
 }

@@ -1,4 +1,4 @@
-//! Networks: flat or VLAN, on a physical network that hosts are plugged into.
+//! Networks: flat or VLAN, on a physical network that hosts are attached to.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,20 +9,20 @@ use kilonova_store::Tx;
 use kilonova_wire::Fault;
 use serde_json::{Value, json};
 
-use super::{dhcp, looks_through, quotas, targets, viewer};
+use super::{dhcp, quotas, reaches_project, targets, viewer};
 use crate::attributes::{
     Attribute, empty, hide, no, none, nothing, of_change, of_new, owner, permitted, yes,
 };
-use crate::db::changes::{self, Change};
+use crate::db::changes::{self, NetworkChange};
 use crate::db::networks::{self as rows, Network};
 use crate::db::{ports, subnets};
 use crate::error::{invalid, not_found, refused};
 use crate::record::{Body, Record};
-use crate::{Error, Options, values};
+use crate::{Error, NetworkOptions, values};
 
 pub(crate) const KIND: &str = "network";
 
-/// What may be set.
+/// The attributes.
 pub(crate) const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("name", values::text, empty),
     Attribute::new("description", values::text, empty),
@@ -42,26 +42,25 @@ pub(crate) const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("tags", values::tags, nothing),
 ];
 
-/// The network, if the caller may know of it.
+/// The network, if visible to the caller.
 pub(crate) fn seen(tx: &mut Tx<'_>, caller: &Caller, id: NetworkId) -> Result<Network, Error> {
     let network = rows::find(tx, id)?.filter(|network| visible(caller, network));
     Ok(network.ok_or_else(|| not_found(KIND, id))?)
 }
 
-/// Whether the caller may know of it.
 fn visible(caller: &Caller, network: &Network) -> bool {
-    let reached = looks_through(caller, &network.project)
+    let reached = reaches_project(caller, &network.project)
         || network.flag("shared")
         || network.flag("router:external");
     reached && caller.allows("get_network", &targets::network(network))
 }
 
-/// The network of something that the caller may know of.
+/// The network of a resource whose visibility the caller's rules decide.
 pub(crate) fn of(tx: &mut Tx<'_>, id: NetworkId) -> Result<Network, Error> {
     Ok(rows::find(tx, id)?.ok_or_else(|| not_found(KIND, id))?)
 }
 
-/// The networks of the things of a list, each read once.
+/// The networks of a list's resources, each read once.
 #[derive(Default)]
 pub(crate) struct Cache(HashMap<NetworkId, Network>);
 
@@ -76,7 +75,7 @@ impl Cache {
 
 pub(crate) fn create(
     tx: &mut Tx<'_>,
-    options: &Options,
+    options: &NetworkOptions,
     caller: &Caller,
     sent: &Body,
     now: i64,
@@ -108,15 +107,15 @@ pub(crate) fn create(
     Ok(network)
 }
 
-/// What the network takes of the physical one: what is asked for, or a VLAN that is free.
-fn segment(tx: &mut Tx<'_>, options: &Options, body: &mut Body) -> Result<String, Error> {
+/// Reserves the requested segment, or a free VLAN.
+fn segment(tx: &mut Tx<'_>, options: &NetworkOptions, body: &mut Body) -> Result<String, Error> {
     let physical = body["provider:physical_network"].as_str().map(str::to_owned);
     let vlan = body["provider:segmentation_id"].as_i64();
     match (body["provider:network_type"].as_str(), physical, vlan) {
         (None, None, None) => {}
         (None, ..) => return Err(invalid("network_type required").into()),
         (Some(_), Some(name), _) if name.is_empty() || name.contains([':', '%']) => {
-            return Err(invalid("physical_network is no name of a network").into());
+            return Err(invalid("physical_network is not a valid name").into());
         }
         (Some("flat"), Some(name), vlan) => {
             let known = options.flat_networks.as_ref();
@@ -155,7 +154,7 @@ fn segment(tx: &mut Tx<'_>, options: &Options, body: &mut Body) -> Result<String
     free_vlan(tx, &options.vlan_ranges, body)
 }
 
-/// The refusal of a physical network that no option names.
+/// Refuses a physical network that no option names.
 fn unknown(physical: &str, kind: &str) -> Fault {
     let physical = physical.escape_debug();
     invalid(format!("physical_network '{physical}' unknown for {kind} provider network"))
@@ -223,22 +222,22 @@ pub(crate) fn update(
     }
     network.change(set, now);
     rows::update(tx, &network)?;
-    changes::note(tx, Change::Network(network.id))?;
+    changes::note(tx, NetworkChange::Network(network.id))?;
     Ok(network)
 }
 
 fn foreign_ports(tx: &mut Tx<'_>, network: &Network) -> Result<bool, Error> {
-    let wanted = ports::Wanted { network: Some(network.id.to_string()), ..Default::default() };
+    let query = ports::PortQuery { network: Some(network.id.to_string()), ..Default::default() };
     let foreign = |port: &ports::Port| {
         !port.record.project.is_empty() && port.record.project != network.project
     };
-    Ok(ports::list(tx, &wanted)?.iter().any(foreign))
+    Ok(ports::list(tx, &query)?.iter().any(foreign))
 }
 
 pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: NetworkId) -> Result<(), Error> {
     let network = seen(tx, caller, id)?;
     caller.may("delete_network", &targets::network(&network))?;
-    dhcp::leave(tx, &network)?;
+    dhcp::remove_port(tx, &network)?;
     let used = ports::on_network(tx, network.id)?;
     if !used.is_empty() {
         return Err(refused(409, "NetworkInUse", format!(
@@ -253,7 +252,7 @@ pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: NetworkId) -> Result<
     Ok(rows::delete(tx, id)?)
 }
 
-/// The networks that the caller sees, as they are shown.
+/// Views of the networks visible to the caller.
 pub(crate) fn views(tx: &mut Tx<'_>, caller: &Caller) -> Result<Vec<Body>, Error> {
     let viewer = viewer(caller);
     let all = subnets::list(tx, viewer.as_deref())?;
@@ -265,7 +264,7 @@ pub(crate) fn views(tx: &mut Tx<'_>, caller: &Caller) -> Result<Vec<Body>, Error
     Ok(networks.iter().map(|network| view(network, subnets_of(network.id), caller)).collect())
 }
 
-/// One, as it is shown.
+/// The view of one network.
 pub(crate) fn shown(tx: &mut Tx<'_>, network: &Network, caller: &Caller) -> Result<Body, Error> {
     let subnets = subnets::of_network(tx, network.id)?;
     Ok(view(network, subnets.iter().map(|subnet| subnet.record.id).collect(), caller))

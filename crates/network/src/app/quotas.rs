@@ -1,4 +1,4 @@
-//! How much of the network a project may have.
+//! Quotas for network resources.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::Error;
 use crate::db::quotas as rows;
 use crate::error::refused;
 
-/// A resource by its place in [`RESOURCES`] and in what [`rows::used`] counts.
+/// An index into [`RESOURCES`] and into the counts of [`rows::used`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Resource(usize);
 
@@ -18,7 +18,7 @@ pub(crate) const PORT: Resource = Resource(2);
 pub(crate) const GROUP: Resource = Resource(3);
 pub(crate) const RULE: Resource = Resource(4);
 
-/// Names and Neutron's defaults; those that are counted come first.
+/// Names and Neutron's defaults; the counted resources come first.
 pub(crate) const RESOURCES: [(&str, i64); 9] = [
     ("network", 100),
     ("subnet", 100),
@@ -31,7 +31,7 @@ pub(crate) const RESOURCES: [(&str, i64); 9] = [
     ("rbac_policy", 10),
 ];
 
-/// A project's limits, by name.
+/// A project's limits by resource name.
 pub(crate) fn limits(tx: &mut Tx<'_>, project: &str) -> Result<BTreeMap<String, i64>, Error> {
     let mut limits = defaults();
     limits.extend(rows::of_project(tx, project)?);
@@ -42,7 +42,7 @@ pub(crate) fn defaults() -> BTreeMap<String, i64> {
     RESOURCES.iter().map(|(name, most)| ((*name).to_owned(), *most)).collect()
 }
 
-/// What a project has, by name.
+/// A project's usage by resource name.
 pub(crate) fn used(tx: &mut Tx<'_>, project: &str) -> Result<BTreeMap<String, i64>, Error> {
     let counted = rows::used(tx, project)?;
     let of = |(at, (name, _)): (usize, &(&str, i64))| {
@@ -51,7 +51,7 @@ pub(crate) fn used(tx: &mut Tx<'_>, project: &str) -> Result<BTreeMap<String, i6
     Ok(RESOURCES.iter().enumerate().map(of).collect())
 }
 
-/// Refuses more than a project may have.
+/// Refuses an increase beyond the project's quota.
 pub(crate) fn check(
     tx: &mut Tx<'_>,
     project: &str,
@@ -64,6 +64,6 @@ pub(crate) fn check(
     if most < 0 || used + more <= most {
         return Ok(());
     }
-    let words = format!("Quota exceeded for resources: ['{name}'].");
-    Err(refused(409, "OverQuota", words).into())
+    let message = format!("Quota exceeded for resources: ['{name}'].");
+    Err(refused(409, "OverQuota", message).into())
 }

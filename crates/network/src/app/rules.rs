@@ -1,4 +1,4 @@
-//! Rules of security groups: each lets something through. They are made and removed, never changed.
+//! Security group rules: each allows traffic. A rule is created and deleted, never changed.
 
 use kilonova_access::Caller;
 use kilonova_ids::{SecurityGroupId, SecurityGroupRuleId, parse_uuid_like};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{groups, quotas, targets, viewer};
 use crate::address::Cidr;
 use crate::attributes::{Attribute, empty, none, of_new};
-use crate::db::changes::{self, Change};
+use crate::db::changes::{self, NetworkChange};
 use crate::db::groups::{self as rows, Group, Rule};
 use crate::error::{not_found, refused};
 use crate::record::{Body, Record};
@@ -17,7 +17,7 @@ use crate::{Error, values};
 
 pub(crate) const KIND: &str = "security_group_rule";
 
-/// What may be set.
+/// The attributes.
 pub(crate) const ATTRIBUTES: &[Attribute] = &[
     Attribute::required("security_group_id", values::text),
     Attribute::required("direction", values::direction),
@@ -31,7 +31,7 @@ pub(crate) const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("remote_address_group_id", values::only_none, none).fixed(),
 ];
 
-/// Adds a rule that lets through all of a family, from or to a group's members.
+/// Adds a rule that allows all traffic of a family, optionally only from or to a group's members.
 pub(crate) fn allow(
     tx: &mut Tx<'_>,
     group: &Group,
@@ -78,21 +78,21 @@ pub(crate) fn create(
         }
     }
     quotas::check(tx, &group.project, quotas::RULE, 1)?;
-    // Two equal rules made at once meet on their group.
+    // Serializes concurrent requests for equal rules.
     rows::touch(tx, id)?;
     let rule = Rule { record: Record::new(&group.project, body, now), group: id };
     rows::insert_rule(tx, &rule)?;
-    changes::note(tx, Change::Rules(id))?;
+    changes::note(tx, NetworkChange::Rules(id))?;
     Ok(rule)
 }
 
-/// The id of a group that a rule names; text that is no id names no group.
+/// The id of a referenced group; a malformed id is a 404.
 fn group_id(value: &Value) -> Result<SecurityGroupId, Fault> {
     let text = value.as_str().unwrap_or_default();
     parse_uuid_like(text).ok_or_else(|| not_found("security_group", text.escape_debug()))
 }
 
-/// One end of a range of ports.
+/// Parses one end of a port range.
 fn port_number(value: &Value) -> Result<Value, Fault> {
     let number = match value {
         Value::Null => return Ok(Value::Null),
@@ -105,12 +105,12 @@ fn port_number(value: &Value) -> Result<Value, Fault> {
             Value::String(text) => text.escape_debug().to_string(),
             other => other.to_string(),
         };
-        let words = format!("Invalid value for port {sent}");
-        refused(400, "SecurityGroupInvalidPortValue", words)
+        let message = format!("Invalid value for port {sent}");
+        refused(400, "SecurityGroupInvalidPortValue", message)
     })
 }
 
-/// The number of a protocol that a rule names; none for any.
+/// The number of a protocol name; `Some(None)` means any protocol, `None` an unknown name.
 pub(crate) fn protocol_number(name: &str) -> Option<Option<u8>> {
     let number = match name {
         "ip" => return Some(None),
@@ -141,7 +141,7 @@ pub(crate) fn protocol_number(name: &str) -> Option<Option<u8>> {
     Some(Some(number))
 }
 
-/// Whether two let the same through.
+/// Whether two rules allow the same traffic.
 fn same(one: &Body, other: &Body) -> bool {
     let mut left = one.clone();
     left.insert("description".into(), other["description"].clone());
@@ -250,7 +250,7 @@ pub(crate) fn delete(
 ) -> Result<(), Error> {
     let rule = seen(tx, caller, id)?;
     caller.may("delete_security_group_rule", &targets::group(&rule.record.project))?;
-    changes::note(tx, Change::Rules(rule.group))?;
+    changes::note(tx, NetworkChange::Rules(rule.group))?;
     Ok(rows::delete_rule(tx, rule.record.id)?)
 }
 

@@ -1,4 +1,4 @@
-//! Subnets: a prefix of a network, and which of its addresses ports are given.
+//! Subnets: a prefix on a network and its allocation pools.
 
 use std::net::IpAddr;
 
@@ -9,12 +9,12 @@ use kilonova_wire::Fault;
 use kilonova_wire::time::now_micros;
 use serde_json::{Value, json};
 
-use super::{dhcp, looks_through, networks, quotas, targets, viewer};
+use super::{dhcp, networks, quotas, reaches_project, targets, viewer};
 use crate::address::{self, Cidr, Range, number};
 use crate::attributes::{
     Attribute, On, empty, hide, none, nothing, of_change, of_new, owner, permitted, yes,
 };
-use crate::db::changes::{self, Change};
+use crate::db::changes::{self, NetworkChange};
 use crate::db::networks::Network;
 use crate::db::ports;
 use crate::db::subnets::{self as rows, Subnet};
@@ -24,7 +24,7 @@ use crate::{Error, values};
 
 pub(crate) const KIND: &str = "subnet";
 
-/// What may be set.
+/// The attributes.
 pub(crate) const ATTRIBUTES: &[Attribute] = &[
     Attribute::required("network_id", values::uuid),
     Attribute::required("ip_version", values::version),
@@ -47,13 +47,13 @@ pub(crate) const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("tags", values::tags, nothing),
 ];
 
-/// The prefix of a subnet that is kept.
+/// The prefix of a stored subnet.
 pub(crate) fn cidr(record: &Record<SubnetKind>) -> Result<Cidr, Error> {
     let text = record.text("cidr");
     Ok(Cidr::parse(text).ok_or_else(|| StoreError::Shape(format!("cidr {text}")))?)
 }
 
-/// The pools of a subnet that is kept.
+/// The allocation pools of a stored subnet.
 pub(crate) fn pools(record: &Record<SubnetKind>) -> Result<Vec<Range>, Error> {
     let pools = record.body.get("allocation_pools").and_then(Value::as_array);
     let range = |pool: &Value| -> Result<Range, Error> {
@@ -66,7 +66,7 @@ pub(crate) fn pools(record: &Record<SubnetKind>) -> Result<Vec<Range>, Error> {
     pools.into_iter().flatten().map(range).collect()
 }
 
-/// The subnet with its network, if the caller may know of it.
+/// A subnet and its network, if visible to the caller.
 pub(crate) fn seen(
     tx: &mut Tx<'_>,
     caller: &Caller,
@@ -79,8 +79,8 @@ pub(crate) fn seen(
 }
 
 fn visible(caller: &Caller, subnet: &Subnet, network: &Network) -> bool {
-    let reached = looks_through(caller, &subnet.record.project)
-        || looks_through(caller, &network.project)
+    let reached = reaches_project(caller, &subnet.record.project)
+        || reaches_project(caller, &network.project)
         || network.flag("shared")
         || network.flag("router:external");
     reached && caller.allows("get_subnet", &targets::subnet(subnet, network))
@@ -106,7 +106,7 @@ pub(crate) fn create(
         body.remove(gone);
     }
     let prefix = Cidr::parse(body["cidr"].as_str().unwrap_or_default())
-        .ok_or_else(|| invalid("the cidr is no prefix"))?;
+        .ok_or_else(|| invalid("the cidr is not a prefix"))?;
     if body["ip_version"].as_i64() != Some(prefix.version()) {
         return Err(invalid(format!(
             "The ip_version '{}' of the subnet does not match that of its cidr {prefix}",
@@ -127,7 +127,7 @@ pub(crate) fn create(
             .into());
         }
     }
-    // Two that are made at once must not overlap: both write their network.
+    // Serializes concurrent creates on one network, so that prefixes cannot overlap.
     crate::db::networks::update(tx, &network)?;
     let record = Record::new(&project, body, now);
     let subnet = Subnet { record, network: id, cursor: address::key(0) };
@@ -136,7 +136,7 @@ pub(crate) fn create(
     Ok((subnet, network))
 }
 
-/// Gateway, pools and routes must go together; pools are made where none are named.
+/// Validates gateway, name servers and pools together; derives the pools if none are requested.
 fn check(prefix: &Cidr, body: &mut Body) -> Result<(), Fault> {
     let like = prefix.base();
     let family = |ip: &IpAddr| ip.is_ipv4() == like.is_ipv4();
@@ -204,22 +204,22 @@ fn one_pool(
     ends: (Option<IpAddr>, Option<IpAddr>),
 ) -> Result<Range, Fault> {
     let (Some(first), Some(last)) = ends else {
-        return Err(invalid(format!("the allocation pool {pool} has no ends")));
+        return Err(invalid(format!("the allocation pool {pool} lacks start or end")));
     };
     let text = format!("{first}-{last}");
     if number(first) > number(last) || first.is_ipv4() != last.is_ipv4() {
-        let words = format!("The allocation pool {text} is not valid.");
-        return Err(refused(400, "InvalidAllocationPool", words));
+        let message = format!("The allocation pool {text} is not valid.");
+        return Err(refused(400, "InvalidAllocationPool", message));
     }
     let inside = |ip: IpAddr| prefix.contains(ip) && prefix.usable().contains(number(ip));
     if !inside(first) || !inside(last) {
-        let words = format!("The allocation pool {text} spans beyond the subnet cidr {prefix}.");
-        return Err(refused(400, "OutOfBoundsAllocationPool", words));
+        let message = format!("The allocation pool {text} spans beyond the subnet cidr {prefix}.");
+        return Err(refused(400, "OutOfBoundsAllocationPool", message));
     }
     Ok(Range { first: number(first), last: number(last) })
 }
 
-/// All but the gateway.
+/// The ranges left and right of the gateway.
 fn around(all: Range, gateway: Option<u128>) -> Vec<Range> {
     match gateway.filter(|gateway| all.contains(*gateway)) {
         None => vec![all],
@@ -250,14 +250,14 @@ pub(crate) fn update(
     if let Some(network) = crate::db::networks::find(tx, subnet.network)? {
         dhcp::settle(tx, &network, now)?;
     }
-    changes::note(tx, Change::Network(subnet.network))?;
+    changes::note(tx, NetworkChange::Network(subnet.network))?;
     Ok((subnet, network))
 }
 
 pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: SubnetId) -> Result<(), Error> {
     let (subnet, network) = seen(tx, caller, id)?;
     caller.may("delete_subnet", &targets::subnet(&subnet, &network))?;
-    dhcp::leave_subnet(tx, &subnet)?;
+    dhcp::release_address(tx, &subnet)?;
     if ports::on_subnet(tx, subnet.record.id)? {
         return Err(refused(409, "SubnetInUse", format!(
             "Unable to complete operation on subnet {id}: One or more ports have an IP allocation \

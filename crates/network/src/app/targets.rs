@@ -1,23 +1,23 @@
-//! Networks, subnets, ports and security groups as rules see them: the names are those in Neutron's
-//! rules.
+//! Policy targets of networks, subnets, ports and security groups, with the attribute names that
+//! Neutron's rules use.
 
 use crate::db::networks::Network;
 use crate::db::ports::Port;
 use crate::db::subnets::Subnet;
 
-/// Names and values.
+/// Attribute names and values.
 pub(crate) type Fields<'a> = Vec<(&'a str, &'a str)>;
 
 fn flag(value: bool) -> &'static str {
     if value { "True" } else { "False" }
 }
 
-/// A thing of a project.
+/// A resource of a project.
 pub(crate) fn of_project(project: &str) -> Fields<'_> {
     vec![("project_id", project), ("tenant_id", project)]
 }
 
-/// A thing of a project that is on a network.
+/// A resource of a project on a network.
 pub(crate) fn on_network<'a>(project: &'a str, network: &'a Network) -> Fields<'a> {
     let mut fields = of_project(project);
     fields.push(("network:project_id", &network.project));
@@ -36,18 +36,18 @@ pub(crate) fn subnet<'a>(subnet: &'a Subnet, network: &'a Network) -> Fields<'a>
     on_network(&subnet.record.project, network)
 }
 
-/// A port, with the owner that it has or is to have.
+/// A port with its current or requested `device_owner`.
 pub(crate) fn port<'a>(project: &'a str, owner: &'a str, network: &'a Network) -> Fields<'a> {
     let mut fields = on_network(project, network);
     fields.push(("device_owner", owner));
     fields
 }
 
-/// A port as it is. One that was a server's, and is no device's now, is nobody's.
+/// An existing port. A detached port that a server used no longer counts as a compute port.
 pub(crate) fn of_port<'a>(one: &'a Port, network: &'a Network) -> Fields<'a> {
     let owner = one.record.text("device_owner");
-    let left = one.device_id.is_empty() && owner.starts_with("compute:");
-    port(&one.record.project, if left { "" } else { owner }, network)
+    let detached = one.device_id.is_empty() && owner.starts_with("compute:");
+    port(&one.record.project, if detached { "" } else { owner }, network)
 }
 
 /// A security group of a project, or a rule in it.

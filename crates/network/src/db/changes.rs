@@ -1,60 +1,60 @@
-//! Rows of `network_changes`: what hosts have not been told of yet. Whoever changes something that
-//! hosts have to know notes it in the same transaction; the compute service takes the notes away
-//! and tells the hosts. A note more than needed does no harm.
+//! Rows of `network_changes`, an outbox for hosts. A change that hosts must learn of is recorded in
+//! the transaction that makes it; the compute service consumes the rows and updates the hosts.
+//! Redundant rows are harmless.
 
 use kilonova_ids::{NetworkId, PortId, SecurityGroupId, ServerId};
 use kilonova_store::{Error, Tx, params, statements};
 
-/// What hosts have to be told of.
+/// A change that hosts must learn of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Change {
-    /// The rules of a group.
+pub enum NetworkChange {
+    /// The rules of a security group.
     Rules(SecurityGroupId),
-    /// The addresses of a group's members.
+    /// The addresses of a security group's members.
     Members(SecurityGroupId),
-    /// What is set on a port, or its addresses.
+    /// A port's attributes or addresses.
     Port(PortId),
     /// A network or one of its subnets.
     Network(NetworkId),
 }
 
 statements! {
-    /// A note.
+    /// Records one change.
     NOTE = "INSERT INTO network_changes (kind, id) VALUES (?1, ?2)";
-    /// A note for each group of a port that goes.
+    /// Records a change of each group of a port that is being deleted.
     NOTE_PORT = "INSERT INTO network_changes (kind, id)
         SELECT 'members', group_id FROM port_groups WHERE port_id = ?1";
-    /// A note for each group of the ports that go with a server.
+    /// Records a change of each group of a server's own ports, which are being deleted.
     NOTE_SERVER = "INSERT INTO network_changes (kind, id)
         SELECT 'members', g.group_id FROM port_groups g JOIN ports p ON p.id = g.port_id
         WHERE p.made_for = ?1";
-    /// Whether there is one.
+    /// Any recorded change.
     ANY = "SELECT id FROM network_changes LIMIT 1";
-    /// Takes all away that are there.
+    /// Removes and returns all changes.
     TAKE = "DELETE FROM network_changes RETURNING kind, id";
-    /// A port has a group.
+    /// Adds a port to a group.
     ADD_GROUP = "INSERT INTO port_groups (group_id, port_id) VALUES (?1, ?2)
         ON CONFLICT (group_id, port_id) DO NOTHING";
-    /// A port has no groups.
+    /// Removes a port from its groups.
     CLEAR_GROUPS = "DELETE FROM port_groups WHERE port_id = ?1";
 }
 
-pub(crate) fn note(tx: &mut Tx<'_>, change: Change) -> Result<(), Error> {
+pub(crate) fn note(tx: &mut Tx<'_>, change: NetworkChange) -> Result<(), Error> {
     let (kind, id) = match change {
-        Change::Rules(id) => ("rules", id.to_string()),
-        Change::Members(id) => ("members", id.to_string()),
-        Change::Port(id) => ("port", id.to_string()),
-        Change::Network(id) => ("network", id.to_string()),
+        NetworkChange::Rules(id) => ("rules", id.to_string()),
+        NetworkChange::Members(id) => ("members", id.to_string()),
+        NetworkChange::Port(id) => ("port", id.to_string()),
+        NetworkChange::Network(id) => ("network", id.to_string()),
     };
     tx.execute(NOTE, params![kind, id]).map(|_| ())
 }
 
-/// A port goes.
+/// Records that a port is being deleted.
 pub(crate) fn note_port(tx: &mut Tx<'_>, port: PortId) -> Result<(), Error> {
     tx.execute(NOTE_PORT, params![port]).map(|_| ())
 }
 
-/// The ports that were made for a server go.
+/// Records that the ports created for a server are being deleted.
 pub(crate) fn note_server(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
     tx.execute(NOTE_SERVER, params![server]).map(|_| ())
 }
@@ -63,15 +63,15 @@ pub(crate) fn any(tx: &mut Tx<'_>) -> Result<bool, Error> {
     Ok(tx.row(ANY, params![])?.is_some())
 }
 
-/// What was noted, each once.
-pub(crate) fn take(tx: &mut Tx<'_>) -> Result<Vec<Change>, Error> {
+/// Removes and returns the recorded changes, without duplicates.
+pub(crate) fn take(tx: &mut Tx<'_>) -> Result<Vec<NetworkChange>, Error> {
     let mut all = Vec::new();
     for row in tx.rows(TAKE, params![])? {
         all.push(match row.text(0)? {
-            "rules" => Change::Rules(row.id(1)?),
-            "members" => Change::Members(row.id(1)?),
-            "port" => Change::Port(row.id(1)?),
-            "network" => Change::Network(row.id(1)?),
+            "rules" => NetworkChange::Rules(row.id(1)?),
+            "members" => NetworkChange::Members(row.id(1)?),
+            "port" => NetworkChange::Port(row.id(1)?),
+            "network" => NetworkChange::Network(row.id(1)?),
             other => return Err(Error::Shape(format!("network change {other}"))),
         });
     }
@@ -80,7 +80,7 @@ pub(crate) fn take(tx: &mut Tx<'_>) -> Result<Vec<Change>, Error> {
     Ok(all)
 }
 
-/// The groups of a new port.
+/// Sets the groups of a new port.
 pub(crate) fn add_groups(tx: &mut Tx<'_>, port: PortId, groups: &[String]) -> Result<(), Error> {
     for group in groups {
         tx.execute(ADD_GROUP, params![group.as_str(), port])?;
@@ -88,7 +88,7 @@ pub(crate) fn add_groups(tx: &mut Tx<'_>, port: PortId, groups: &[String]) -> Re
     Ok(())
 }
 
-/// The groups of a port that had others.
+/// Replaces the groups of a port.
 pub(crate) fn set_groups(tx: &mut Tx<'_>, port: PortId, groups: &[String]) -> Result<(), Error> {
     tx.execute(CLEAR_GROUPS, params![port])?;
     add_groups(tx, port, groups)

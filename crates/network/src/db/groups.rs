@@ -1,4 +1,4 @@
-//! Rows of `security_groups` and of their rules. A project has one group that is its default.
+//! Rows of `security_groups` and their rules. Each project has one default group.
 
 use kilonova_ids::{
     SecurityGroupId, SecurityGroupKind, SecurityGroupRuleId, SecurityGroupRuleKind,
@@ -10,7 +10,7 @@ use crate::record::Record;
 
 pub(crate) type Group = Record<SecurityGroupKind>;
 
-/// A rule and whose it is.
+/// A rule and its group.
 #[derive(Debug, Clone)]
 pub(crate) struct Rule {
     pub record: Record<SecurityGroupRuleKind>,
@@ -18,24 +18,24 @@ pub(crate) struct Rule {
 }
 
 statements! {
-    /// A new group; a second default of a project is none.
+    /// Adds a group; does nothing for a second default of a project.
     INSERT = "INSERT INTO security_groups (id, project_id, default_of, body, revision, created_at,
         updated_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (default_of) DO NOTHING";
-    /// What a user may change.
+    /// Updates the mutable columns.
     UPDATE = "UPDATE security_groups SET body = ?2, revision = ?3, updated_at = ?4 WHERE id = ?1";
-    /// Whoever sets a group on a port touches it, so that nobody removes it meanwhile.
+    /// Conflicts with a concurrent delete: called when a port gets the group.
     TOUCH = "UPDATE security_groups SET revision = revision WHERE id = ?1";
-    /// One.
+    /// One group.
     FIND = "SELECT id, project_id, body, revision, created_at, updated_at FROM security_groups
         WHERE id = ?1";
-    /// The default of a project.
+    /// The default group of a project.
     DEFAULT = "SELECT id FROM security_groups WHERE default_of = ?1";
-    /// Those of a project; all without one.
+    /// The groups of a project; of all projects without one.
     LIST = "SELECT id, project_id, body, revision, created_at, updated_at FROM security_groups
         WHERE CAST(?1 AS TEXT) IS NULL OR project_id = ?1 ORDER BY seq";
-    /// Gone.
+    /// Deletes a group.
     DELETE = "DELETE FROM security_groups WHERE id = ?1";
-    /// A new rule.
+    /// Adds a rule.
     INSERT_RULE = "INSERT INTO security_group_rules (id, project_id, security_group_id, body,
         revision, created_at, updated_at, remote_group_id) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
     /// One rule.
@@ -44,19 +44,19 @@ statements! {
     /// The rules of a group.
     RULES_OF = "SELECT id, project_id, body, revision, created_at, updated_at, security_group_id
         FROM security_group_rules WHERE security_group_id = ?1 ORDER BY seq";
-    /// The rules of a project's groups; all without one.
+    /// The rules of a project's groups; of all projects without one.
     LIST_RULES = "SELECT r.id, r.project_id, r.body, r.revision, r.created_at, r.updated_at,
         r.security_group_id FROM security_group_rules r
         JOIN security_groups g ON g.id = r.security_group_id
         WHERE CAST(?1 AS TEXT) IS NULL OR g.project_id = ?1 ORDER BY r.seq";
-    /// A rule goes.
+    /// Deletes a rule.
     DELETE_RULE = "DELETE FROM security_group_rules WHERE id = ?1";
-    /// Other groups with rules that name the group as their remote end.
+    /// Other groups with rules whose remote group is this one.
     NAMING = "SELECT DISTINCT security_group_id FROM security_group_rules
         WHERE remote_group_id = ?1 AND security_group_id <> ?1";
-    /// Removes the rules of a group.
+    /// Deletes the rules of a group.
     DELETE_RULES = "DELETE FROM security_group_rules WHERE security_group_id = ?1";
-    /// Removes the rules that name a group as their remote end.
+    /// Deletes the rules whose remote group is this one.
     DELETE_NAMING = "DELETE FROM security_group_rules WHERE remote_group_id = ?1";
 }
 
@@ -64,7 +64,7 @@ fn rule(row: &Row) -> Result<Rule, Error> {
     Ok(Rule { record: record(row, 0)?, group: row.id(6)? })
 }
 
-/// Adds a group and says whether it is there: a project has one default only.
+/// Adds a group; `false` if the project already has a default.
 pub(crate) fn insert(
     tx: &mut Tx<'_>,
     group: &Group,
@@ -103,12 +103,12 @@ pub(crate) fn list(tx: &mut Tx<'_>, viewer: Option<&str>) -> Result<Vec<Group>, 
     tx.rows(LIST, params![viewer])?.iter().map(|row| record(row, 0)).collect()
 }
 
-/// Other groups with rules that name the group as their remote end.
+/// Other groups with rules whose remote group is this one.
 pub(crate) fn naming(tx: &mut Tx<'_>, id: SecurityGroupId) -> Result<Vec<SecurityGroupId>, Error> {
     tx.rows(NAMING, params![id])?.iter().map(|row| row.id(0)).collect()
 }
 
-/// Removes a group, its rules, and the rules of other groups that name it, as Neutron does.
+/// Deletes a group, its rules, and the rules of other groups that reference it, as Neutron does.
 pub(crate) fn delete(tx: &mut Tx<'_>, id: SecurityGroupId) -> Result<(), Error> {
     tx.execute(DELETE_RULES, params![id])?;
     tx.execute(DELETE_NAMING, params![id])?;

@@ -15,7 +15,7 @@ use crate::record::{Body, Record};
 
 pub use schema::MIGRATIONS;
 
-/// Every statement of this service, to be prepared on each database in a test.
+/// Every statement of this service; tests prepare them on each database.
 pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
     vec![
         networks::STATEMENTS,
@@ -30,7 +30,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
     ]
 }
 
-/// The columns `id, project_id, body, revision, created_at, updated_at`, from a place on.
+/// Reads the columns `id, project_id, body, revision, created_at, updated_at`, starting at `at`.
 fn record<K: TypedUuidKind>(row: &Row, at: usize) -> Result<Record<K>, Error> {
     Ok(Record {
         id: row.id(at)?,

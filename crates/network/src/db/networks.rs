@@ -1,4 +1,4 @@
-//! Rows of `networks`. `segment` names what the network takes of the physical one, once.
+//! Rows of `networks`. `segment` is unique: a flat network or VLAN of a physical network.
 
 use kilonova_ids::{NetworkId, NetworkKind, PortId};
 use kilonova_store::{Error, Tx, params, statements};
@@ -9,26 +9,26 @@ use crate::record::Record;
 pub(crate) type Network = Record<NetworkKind>;
 
 statements! {
-    /// A new one.
+    /// Adds a network.
     INSERT = "INSERT INTO networks (id, project_id, shared, segment, body, revision, created_at,
         updated_at, external) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
-    /// What a user may change.
+    /// Updates the mutable columns.
     UPDATE = "UPDATE networks SET shared = ?2, body = ?3, revision = ?4, updated_at = ?5,
         external = ?6 WHERE id = ?1";
-    /// One.
+    /// One network.
     FIND = "SELECT id, project_id, body, revision, created_at, updated_at FROM networks
         WHERE id = ?1";
-    /// Those that a project sees; all without one.
+    /// The networks visible to a project; all without one.
     LIST = "SELECT id, project_id, body, revision, created_at, updated_at FROM networks
         WHERE CAST(?1 AS TEXT) IS NULL OR project_id = ?1 OR shared = 1 OR external = 1
         ORDER BY seq";
-    /// VLANs in use, of a physical network.
+    /// The segments of a physical network in use.
     SEGMENTS = "SELECT segment FROM networks WHERE segment LIKE ?1";
-    /// Who answers for addresses there.
+    /// The DHCP port of a network.
     DHCP_PORT = "SELECT dhcp_port FROM networks WHERE id = ?1";
-    /// Sets that.
+    /// Sets the DHCP port.
     SET_DHCP_PORT = "UPDATE networks SET dhcp_port = ?2 WHERE id = ?1";
-    /// Gone.
+    /// Deletes a network.
     DELETE = "DELETE FROM networks WHERE id = ?1";
 }
 
@@ -63,18 +63,18 @@ pub(crate) fn find(tx: &mut Tx<'_>, id: NetworkId) -> Result<Option<Network>, Er
     tx.row(FIND, params![id])?.map(|row| record(&row, 0)).transpose()
 }
 
-/// Those that a project sees; all without one.
+/// The networks visible to a project; all without one.
 pub(crate) fn list(tx: &mut Tx<'_>, viewer: Option<&str>) -> Result<Vec<Network>, Error> {
     tx.rows(LIST, params![viewer])?.iter().map(|row| record(row, 0)).collect()
 }
 
-/// Segments whose names begin so.
+/// Segments that begin with `prefix`.
 pub(crate) fn segments(tx: &mut Tx<'_>, prefix: &str) -> Result<Vec<String>, Error> {
     let rows = tx.rows(SEGMENTS, params![format!("{prefix}%")])?;
     rows.iter().map(|row| row.string(0)).collect()
 }
 
-/// The port of who answers for addresses there.
+/// The DHCP port of a network.
 pub(crate) fn dhcp_port(tx: &mut Tx<'_>, id: NetworkId) -> Result<Option<PortId>, Error> {
     tx.row(DHCP_PORT, params![id])?.map_or(Ok(None), |row| row.id_opt(0))
 }

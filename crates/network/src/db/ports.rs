@@ -1,5 +1,5 @@
-//! Rows of `ports` and of `port_addresses`. `server_id` is set by the compute service alone, and so
-//! are `made_for` (the server that the port goes with) and `arq_id`.
+//! Rows of `ports` and `port_addresses`. Only the compute service sets `server_id`, `made_for` (the
+//! server that the port was created for and is deleted with) and `arq_id`.
 
 use std::net::IpAddr;
 
@@ -20,18 +20,18 @@ pub(crate) struct Port {
     pub host: String,
     pub server: Option<ServerId>,
     pub made_for: Option<ServerId>,
-    /// Place among the ports of its server.
+    /// Position among the ports of its server.
     pub ordinal: i64,
     pub arq: Option<ArqId>,
     pub pci_slot: Option<String>,
-    /// What the guest is told of it.
+    /// The device tag that the guest's metadata shows.
     pub tag: Option<String>,
     pub addresses: Vec<(SubnetId, IpAddr)>,
 }
 
 impl Port {
-    /// It is no server's any more, and says so: whose device a port is decides who may delete it.
-    pub fn leave(&mut self, now: i64) {
+    /// Detaches the port from its server and clears `device_owner`, on which the delete rule depends.
+    pub fn detach(&mut self, now: i64) {
         self.device_id.clear();
         self.host.clear();
         (self.server, self.arq, self.pci_slot, self.tag) = (None, None, None, None);
@@ -41,38 +41,38 @@ impl Port {
     }
 }
 
-/// Which ports a list is of; all must hold.
+/// Conditions of a port list; all must hold.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Wanted {
-    /// The project that looks; all without one.
+pub(crate) struct PortQuery {
+    /// The project whose ports are searched; all without one.
     pub viewer: Option<String>,
     pub device: Option<String>,
     pub network: Option<String>,
 }
 
 statements! {
-    /// A new one, if no other has its hardware address there.
+    /// Adds a port, unless its MAC address exists on the network.
     INSERT = "INSERT INTO ports (id, project_id, network_id, mac, device_id, host, server_id,
         made_for, ordinal, arq_id, pci_slot, tag, body, revision, created_at, updated_at)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
         ON CONFLICT (network_id, mac) DO NOTHING";
-    /// All that can change.
+    /// Updates the mutable columns.
     UPDATE = "UPDATE ports SET mac = ?2, device_id = ?3, host = ?4, server_id = ?5, made_for = ?6,
         ordinal = ?7, arq_id = ?8, pci_slot = ?9, tag = ?10, body = ?11, revision = ?12,
         updated_at = ?13
         WHERE id = ?1";
-    /// One.
+    /// One port with its addresses.
     FIND = "SELECT p.id, p.project_id, p.body, p.revision, p.created_at, p.updated_at, p.network_id,
         p.mac, p.device_id, p.host, p.server_id, p.made_for, p.ordinal, p.arq_id, p.pci_slot,
         a.subnet_id, a.address, p.tag FROM ports p LEFT JOIN port_addresses a ON a.port_id = p.id
         WHERE p.id = ?1 ORDER BY a.ordinal";
-    /// Those of a server.
+    /// The ports of a server.
     OF_SERVER = "SELECT p.id, p.project_id, p.body, p.revision, p.created_at, p.updated_at,
         p.network_id, p.mac, p.device_id, p.host, p.server_id, p.made_for, p.ordinal, p.arq_id,
         p.pci_slot, a.subnet_id, a.address, p.tag FROM ports p
         LEFT JOIN port_addresses a ON a.port_id = p.id
         WHERE p.server_id = ?1 ORDER BY p.ordinal, p.seq, a.ordinal";
-    /// Those that a project sees, of its own or on its networks.
+    /// Ports of a project and ports on its networks.
     LIST = "SELECT p.id, p.project_id, p.body, p.revision, p.created_at, p.updated_at, p.network_id,
         p.mac, p.device_id, p.host, p.server_id, p.made_for, p.ordinal, p.arq_id, p.pci_slot,
         a.subnet_id, a.address, p.tag FROM ports p JOIN networks n ON n.id = p.network_id
@@ -81,38 +81,38 @@ statements! {
           AND (CAST(?2 AS TEXT) IS NULL OR p.device_id = ?2)
           AND (CAST(?3 AS TEXT) IS NULL OR p.network_id = ?3)
         ORDER BY p.seq, a.ordinal";
-    /// Servers with such an address.
+    /// Servers with a matching address.
     SERVERS_AT = "SELECT DISTINCT p.server_id FROM port_addresses a JOIN ports p ON p.id = a.port_id
         WHERE p.server_id IS NOT NULL AND a.address LIKE ?1 ESCAPE '\\'";
-    /// Ports of a network, some.
+    /// Up to ten ports of a network.
     ON_NETWORK = "SELECT id FROM ports WHERE network_id = ?1 ORDER BY mac LIMIT 10";
-    /// A port that has a security group.
+    /// A port with a security group.
     WITH_GROUP = "SELECT port_id FROM port_groups WHERE group_id = ?1 LIMIT 1";
-    /// The addresses in use, from one to another.
-    TAKEN = "SELECT address_key FROM port_addresses WHERE subnet_id = ?1 AND address_key >= ?2
+    /// The allocated addresses of a range.
+    ALLOCATED = "SELECT address_key FROM port_addresses WHERE subnet_id = ?1 AND address_key >= ?2
         AND address_key <= ?3 ORDER BY address_key LIMIT 256";
-    /// Takes an address, if nobody has it.
-    TAKE = "INSERT INTO port_addresses (subnet_id, address_key, port_id, ordinal, address)
+        /// Allocates an address if it is free.
+        ALLOCATE = "INSERT INTO port_addresses (subnet_id, address_key, port_id, ordinal, address)
         VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (subnet_id, address_key) DO NOTHING";
-    /// Whether a subnet is in use.
+    /// A port with an address on the subnet.
     ON_SUBNET = "SELECT port_id FROM port_addresses WHERE subnet_id = ?1 LIMIT 1";
-    /// Gives the addresses of a port back.
-    FREE = "DELETE FROM port_addresses WHERE port_id = ?1";
-    /// Gives an address back.
-    FREE_ON = "DELETE FROM port_addresses WHERE port_id = ?1 AND subnet_id = ?2";
-    /// Gone.
+        /// Releases the addresses of a port.
+        RELEASE = "DELETE FROM port_addresses WHERE port_id = ?1";
+        /// Releases a port's addresses on a subnet.
+        RELEASE_ON = "DELETE FROM port_addresses WHERE port_id = ?1 AND subnet_id = ?2";
+    /// Deletes a port.
     DELETE = "DELETE FROM ports WHERE id = ?1";
-    /// The server's ports are where it is.
+    /// Binds a server's ports to a host, without devices.
     BIND = "UPDATE ports SET host = ?2, arq_id = NULL, pci_slot = NULL, updated_at = ?3,
         revision = revision + 1 WHERE server_id = ?1";
-    /// The device of a port.
+    /// Sets the device of a port.
     SET_DEVICE = "UPDATE ports SET arq_id = ?3, pci_slot = ?4 WHERE id = ?1 AND server_id = ?2";
-    /// Gives the addresses of the ports back that were made for a server.
-    FREE_OF_SERVER = "DELETE FROM port_addresses WHERE port_id IN
+        /// Releases the addresses of the ports created for a server.
+        RELEASE_OF_SERVER = "DELETE FROM port_addresses WHERE port_id IN
         (SELECT id FROM ports WHERE made_for = ?1)";
-    /// Ports that were made for a server go with it.
+    /// Deletes the ports created for a server.
     DELETE_OF_SERVER = "DELETE FROM ports WHERE made_for = ?1";
-    /// How many a project has.
+    /// The number of a project's ports.
     COUNT = "SELECT COUNT(*) FROM ports WHERE project_id = ?1";
 }
 
@@ -147,7 +147,7 @@ fn fold(rows: &[Row]) -> Result<Vec<Port>, Error> {
     Ok(ports)
 }
 
-/// Adds the port, without its addresses; says whether its hardware address was free.
+/// Adds a port without its addresses; `false` if its MAC address is in use.
 pub(crate) fn insert(tx: &mut Tx<'_>, port: &Port) -> Result<bool, Error> {
     let record = &port.record;
     let values = params![
@@ -171,7 +171,7 @@ pub(crate) fn insert(tx: &mut Tx<'_>, port: &Port) -> Result<bool, Error> {
     Ok(tx.execute(INSERT, values)? > 0)
 }
 
-/// Writes the row anew, without its addresses.
+/// Updates a port's row, but not its addresses.
 pub(crate) fn update(tx: &mut Tx<'_>, port: &Port) -> Result<(), Error> {
     let record = &port.record;
     let values = params![
@@ -200,8 +200,8 @@ pub(crate) fn of_server(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<Port>, 
     fold(&tx.rows(OF_SERVER, params![server])?)
 }
 
-pub(crate) fn list(tx: &mut Tx<'_>, wanted: &Wanted) -> Result<Vec<Port>, Error> {
-    let Wanted { viewer, device, network } = wanted.clone();
+pub(crate) fn list(tx: &mut Tx<'_>, query: &PortQuery) -> Result<Vec<Port>, Error> {
+    let PortQuery { viewer, device, network } = query.clone();
     fold(&tx.rows(LIST, params![viewer, device, network])?)
 }
 
@@ -213,14 +213,18 @@ pub(crate) fn has_group(tx: &mut Tx<'_>, group: SecurityGroupId) -> Result<bool,
     Ok(tx.row(WITH_GROUP, params![group])?.is_some())
 }
 
-pub(crate) fn taken(tx: &mut Tx<'_>, subnet: SubnetId, range: Range) -> Result<Vec<u128>, Error> {
+pub(crate) fn allocated(
+    tx: &mut Tx<'_>,
+    subnet: SubnetId,
+    range: Range,
+) -> Result<Vec<u128>, Error> {
     let (first, last) = (address::key(range.first), address::key(range.last));
-    let rows = tx.rows(TAKEN, params![subnet, first, last])?;
+    let rows = tx.rows(ALLOCATED, params![subnet, first, last])?;
     rows.iter().map(|row| address::number_of(row.text(0)?)).collect()
 }
 
-/// Takes an address and says whether it was free.
-pub(crate) fn take(
+/// Allocates an address; `false` if it is in use.
+pub(crate) fn allocate(
     tx: &mut Tx<'_>,
     port: PortId,
     ordinal: usize,
@@ -229,28 +233,28 @@ pub(crate) fn take(
 ) -> Result<bool, Error> {
     let key = address::key(address::number(ip));
     let ordinal = i64::try_from(ordinal).unwrap_or(i64::MAX);
-    Ok(tx.execute(TAKE, params![subnet, key, port, ordinal, ip.to_string()])? > 0)
+    Ok(tx.execute(ALLOCATE, params![subnet, key, port, ordinal, ip.to_string()])? > 0)
 }
 
 pub(crate) fn on_subnet(tx: &mut Tx<'_>, subnet: SubnetId) -> Result<bool, Error> {
     Ok(tx.row(ON_SUBNET, params![subnet])?.is_some())
 }
 
-pub(crate) fn free(tx: &mut Tx<'_>, port: PortId) -> Result<(), Error> {
-    tx.execute(FREE, params![port]).map(|_| ())
+pub(crate) fn release(tx: &mut Tx<'_>, port: PortId) -> Result<(), Error> {
+    tx.execute(RELEASE, params![port]).map(|_| ())
 }
 
-pub(crate) fn free_on(tx: &mut Tx<'_>, port: PortId, subnet: SubnetId) -> Result<(), Error> {
-    tx.execute(FREE_ON, params![port, subnet]).map(|_| ())
+pub(crate) fn release_on(tx: &mut Tx<'_>, port: PortId, subnet: SubnetId) -> Result<(), Error> {
+    tx.execute(RELEASE_ON, params![port, subnet]).map(|_| ())
 }
 
 pub(crate) fn delete(tx: &mut Tx<'_>, port: PortId) -> Result<(), Error> {
     changes::note_port(tx, port)?;
-    free(tx, port)?;
+    release(tx, port)?;
     tx.execute(DELETE, params![port]).map(|_| ())
 }
 
-/// The server's ports are on that host, or on none, and have no device yet.
+/// Binds the server's ports to a host, or to none, without devices.
 pub(crate) fn bind(
     tx: &mut Tx<'_>,
     server: ServerId,
@@ -270,13 +274,13 @@ pub(crate) fn set_device(
     tx.execute(SET_DEVICE, params![port, server, arq, slot]).map(|_| ())
 }
 
-/// Ports that were made for the server go; the others are nobody's.
-pub(crate) fn leave_server(tx: &mut Tx<'_>, server: ServerId, now: i64) -> Result<(), Error> {
+/// Deletes the ports created for the server and detaches the others.
+pub(crate) fn detach_server(tx: &mut Tx<'_>, server: ServerId, now: i64) -> Result<(), Error> {
     changes::note_server(tx, server)?;
-    tx.execute(FREE_OF_SERVER, params![server])?;
+    tx.execute(RELEASE_OF_SERVER, params![server])?;
     tx.execute(DELETE_OF_SERVER, params![server])?;
     for mut port in of_server(tx, server)? {
-        port.leave(now);
+        port.detach(now);
         update(tx, &port)?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Rows of `network_quotas`: limits of projects that differ from the defaults; and what is used.
+//! Rows of `network_quotas` (limits that differ from the defaults), and usage counts.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use kilonova_store::{Error, Tx, params, statements};
 statements! {
     /// A project's own limits.
     OF_PROJECT = "SELECT resource, most FROM network_quotas WHERE project_id = ?1";
-    /// All of them.
+    /// All limits.
     ALL = "SELECT project_id, resource, most FROM network_quotas ORDER BY project_id, resource";
-    /// Sets one.
+    /// Sets one limit.
     PUT = "INSERT INTO network_quotas (project_id, resource, most) VALUES (?1, ?2, ?3)
         ON CONFLICT (project_id, resource) DO UPDATE SET most = excluded.most";
-    /// Back to the defaults.
+    /// Resets a project to the defaults.
     DELETE = "DELETE FROM network_quotas WHERE project_id = ?1";
-    /// How much a project has.
+    /// A project's usage.
     USED = "SELECT (SELECT COUNT(*) FROM networks WHERE project_id = ?1),
         (SELECT COUNT(*) FROM subnets WHERE project_id = ?1),
         (SELECT COUNT(*) FROM ports WHERE project_id = ?1),
@@ -43,7 +43,7 @@ pub(crate) fn delete(tx: &mut Tx<'_>, project: &str) -> Result<(), Error> {
     tx.execute(DELETE, params![project]).map(|_| ())
 }
 
-/// Networks, subnets, ports, security groups and their rules of a project.
+/// The number of a project's networks, subnets, ports, security groups and rules, in this order.
 pub(crate) fn used(tx: &mut Tx<'_>, project: &str) -> Result<[i64; 5], Error> {
     let row = tx.row(USED, params![project])?;
     let row = row.ok_or_else(|| Error::Shape("COUNT returned no row".into()))?;

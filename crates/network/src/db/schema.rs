@@ -1,11 +1,11 @@
 //! The tables of the network service.
 //!
-//! References keep what hangs on a row from outliving it, on both databases and whoever is at work
-//! at the same time; unique keys keep an address, a hardware address and a VLAN to one owner.
+//! References prevent dependent rows from outliving their parents, under concurrency too. Unique keys
+//! give an address, a MAC address and a VLAN one owner.
 
 use kilonova_store::Migration;
 
-/// The schema, step by step.
+/// The schema migrations in order.
 pub const MIGRATIONS: &[Migration] = &[TABLES, EXTERNAL, PLANS];
 
 const TABLES: Migration = Migration {
@@ -67,7 +67,7 @@ CREATE TABLE network_quotas (
 ",
 };
 
-/// Networks that lead outside are in everybody's lists.
+/// Makes external networks visible to all projects.
 const EXTERNAL: Migration = Migration {
     name: "network-2-external",
     sql: "
@@ -76,7 +76,7 @@ UPDATE networks SET external = 1 WHERE body LIKE '%\"router:external\":true%';
 ",
 };
 
-/// A server's ports and a project's resources are found by index.
+/// Adds indexes for a server's ports and a project's resources.
 const PLANS: Migration = Migration {
     name: "network-3-plans",
     sql: "

@@ -1,5 +1,5 @@
-//! Rows of `subnets`. `cursor` is the key of the address that was given last; whoever takes the next
-//! one writes it, so that two who choose at once do so one after the other.
+//! Rows of `subnets`. `cursor` is the key of the address allocated last. Allocating the next one
+//! writes it, which serializes concurrent allocations.
 
 use kilonova_ids::{NetworkId, SubnetId, SubnetKind};
 use kilonova_store::{Error, Row, Tx, params, statements};
@@ -7,7 +7,7 @@ use kilonova_store::{Error, Row, Tx, params, statements};
 use super::{record, text};
 use crate::record::Record;
 
-/// A subnet and where it is.
+/// A subnet, its network and its cursor.
 #[derive(Debug, Clone)]
 pub(crate) struct Subnet {
     pub record: Record<SubnetKind>,
@@ -16,27 +16,27 @@ pub(crate) struct Subnet {
 }
 
 statements! {
-    /// A new one.
+    /// Adds a subnet.
     INSERT = "INSERT INTO subnets (id, project_id, network_id, cursor, body, revision, created_at,
         updated_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
-    /// What a user may change.
+    /// Updates the mutable columns.
     UPDATE = "UPDATE subnets SET body = ?2, revision = ?3, updated_at = ?4 WHERE id = ?1";
-    /// The address given last.
+    /// Sets the address allocated last.
     SET_CURSOR = "UPDATE subnets SET cursor = ?2 WHERE id = ?1";
-    /// One.
+    /// One subnet.
     FIND = "SELECT id, project_id, body, revision, created_at, updated_at, network_id, cursor
         FROM subnets WHERE id = ?1";
-    /// Those of a network.
+    /// The subnets of a network.
     OF_NETWORK = "SELECT id, project_id, body, revision, created_at, updated_at, network_id, cursor
         FROM subnets WHERE network_id = ?1 ORDER BY seq";
-    /// Those that a project sees; all without one.
+    /// The subnets visible to a project; all without one.
     LIST = "SELECT s.id, s.project_id, s.body, s.revision, s.created_at, s.updated_at, s.network_id,
         s.cursor FROM subnets s JOIN networks n ON n.id = s.network_id
         WHERE CAST(?1 AS TEXT) IS NULL OR s.project_id = ?1 OR n.shared = 1 OR n.external = 1
         ORDER BY s.seq";
-    /// How many addresses of a subnet are in use.
+    /// The number of allocated addresses of a subnet.
     USED = "SELECT COUNT(*) FROM port_addresses WHERE subnet_id = ?1";
-    /// Gone.
+    /// Deletes a subnet.
     DELETE = "DELETE FROM subnets WHERE id = ?1";
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn list(tx: &mut Tx<'_>, viewer: Option<&str>) -> Result<Vec<Subnet>,
     tx.rows(LIST, params![viewer])?.iter().map(read).collect()
 }
 
-/// How many addresses of a subnet are in use.
+/// The number of allocated addresses of a subnet.
 pub(crate) fn used(tx: &mut Tx<'_>, id: SubnetId) -> Result<i64, Error> {
     tx.row(USED, params![id])?.map_or(Ok(0), |row| row.int(0))
 }

@@ -1,4 +1,4 @@
-//! A server gets ports, moves with them, and gives them up.
+//! Attaching a server's ports, binding them to its host, and detaching them.
 
 use std::net::IpAddr;
 
@@ -12,57 +12,59 @@ use crate::db::ports::{self as rows, Port};
 use crate::error::{not_found, refused};
 use crate::record::{Body, Record};
 
-/// How a server is connected.
+/// How a server is attached to a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nic {
-    /// By a port that is made for it and goes with it.
+    /// With a port created for it and deleted with it.
     New {
-        /// Where to.
+        /// The network.
         network: NetworkId,
-        /// With this address.
+        /// The requested address.
         fixed_ip: Option<IpAddr>,
         /// Whether security groups apply there.
         secure: bool,
     },
-    /// By a port that is there and stays when it goes.
+    /// With an existing port, which outlives the server.
     Existing(PortId),
 }
 
-/// A port for a server.
+/// A port to attach to a server.
 #[derive(Debug, Clone, Copy)]
 pub struct Attach<'a> {
     /// The server.
     pub server: ServerId,
     /// Its project.
     pub project: &'a str,
-    /// The host it is on, if it is on one.
+    /// The server's host, if it has one.
     pub host: Option<&'a str>,
-    /// `compute:<zone>`.
+    /// The port's `device_owner`: `compute:<zone>`.
     pub owner: &'a str,
-    /// Host name of the guest, for the port's name in DNS.
+    /// Host name of the guest, used for the port's DNS name.
     pub hostname: &'a str,
-    /// How.
+    /// The new or existing port.
     pub nic: Nic,
-    /// What the guest is told of it.
+    /// The device tag for the guest's metadata.
     pub tag: Option<&'a str>,
-    /// Place among the server's ports.
+    /// Position among the server's ports.
     pub ordinal: i64,
-    /// Groups of a new port.
+    /// Security groups of a new port.
     pub groups: &'a [SecurityGroupId],
 }
 
-/// Makes the port or takes the one that is there.
+/// Creates a port, or attaches an existing one.
 ///
 /// # Errors
-/// 404 for a port that has gone, 409 in Neutron's types when it is in use or there is no address.
+/// 404 if the port does not exist; 409 with Neutron's types if it is in use or no address is free.
 pub fn attach(tx: &mut Tx<'_>, attach: &Attach<'_>, now: i64) -> Result<PortId, Error> {
     match attach.nic {
-        Nic::New { network, fixed_ip, secure } => make(tx, attach, network, fixed_ip, secure, now),
-        Nic::Existing(id) => take(tx, attach, id, now),
+        Nic::New { network, fixed_ip, secure } => {
+            create(tx, attach, network, fixed_ip, secure, now)
+        }
+        Nic::Existing(id) => attach_existing(tx, attach, id, now),
     }
 }
 
-fn make(
+fn create(
     tx: &mut Tx<'_>,
     attach: &Attach<'_>,
     network: NetworkId,
@@ -90,8 +92,8 @@ fn make(
         tag: attach.tag.map(str::to_owned),
         addresses: Vec::new(),
     };
-    let asked = fixed_ip.map(|address| [FixedIp { subnet: None, address: Some(address) }]);
-    let port = app::insert(tx, port, true, asked.as_ref().map(<[_; 1]>::as_slice))?;
+    let requested = fixed_ip.map(|address| [FixedIp { subnet: None, address: Some(address) }]);
+    let port = app::insert(tx, port, true, requested.as_ref().map(<[_; 1]>::as_slice))?;
     Ok(port.record.id)
 }
 
@@ -99,11 +101,16 @@ fn set(body: &mut Body, key: &str, value: serde_json::Value) {
     body.insert(key.to_owned(), value);
 }
 
-fn take(tx: &mut Tx<'_>, attach: &Attach<'_>, id: PortId, now: i64) -> Result<PortId, Error> {
+fn attach_existing(
+    tx: &mut Tx<'_>,
+    attach: &Attach<'_>,
+    id: PortId,
+    now: i64,
+) -> Result<PortId, Error> {
     let mut port = rows::find(tx, id)?.ok_or_else(|| not_found("port", id))?;
     if !port.device_id.is_empty() {
-        let words = format!("Port {id} is still in use.");
-        return Err(refused(409, "PortInUse", words).into());
+        let message = format!("Port {id} is still in use.");
+        return Err(refused(409, "PortInUse", message).into());
     }
     port.device_id = attach.server.to_string();
     port.server = Some(attach.server);
@@ -120,15 +127,15 @@ fn take(tx: &mut Tx<'_>, attach: &Attach<'_>, id: PortId, now: i64) -> Result<Po
     Ok(id)
 }
 
-/// The server is on that host now, or on none; its ports have no devices before [`set_device`].
+/// Binds the server's ports to a host, or to none. They have no devices before [`set_device`].
 ///
 /// # Errors
-/// The database's; so for the functions below.
+/// Database errors; so for the functions below.
 pub fn bind(tx: &mut Tx<'_>, server: ServerId, host: Option<&str>, now: i64) -> Result<(), Error> {
     Ok(rows::bind(tx, server, host, now)?)
 }
 
-/// The accelerator that a port of the server is, and its PCI address.
+/// Records the accelerator request and the PCI address of a port's device.
 pub fn set_device(
     tx: &mut Tx<'_>,
     server: ServerId,
@@ -139,18 +146,18 @@ pub fn set_device(
     Ok(rows::set_device(tx, server, port, arq, slot)?)
 }
 
-/// The server is gone: ports that were made for it go with it, the others are nobody's.
+/// Called when a server is deleted: deletes the ports created for it and detaches the others.
 pub fn leave(tx: &mut Tx<'_>, server: ServerId, now: i64) -> Result<(), Error> {
-    Ok(rows::leave_server(tx, server, now)?)
+    Ok(rows::detach_server(tx, server, now)?)
 }
 
-/// One port of the server goes, or is nobody's.
+/// Deletes or detaches one port of the server.
 pub fn detach(tx: &mut Tx<'_>, server: ServerId, id: PortId, now: i64) -> Result<(), Error> {
     let found = rows::find(tx, id)?.filter(|port| port.server == Some(server));
     let mut port = found.ok_or_else(|| not_found("port", id))?;
     if port.made_for.is_some() {
         return Ok(rows::delete(tx, id)?);
     }
-    port.leave(now);
+    port.detach(now);
     Ok(rows::update(tx, &port)?)
 }

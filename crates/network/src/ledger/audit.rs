@@ -1,6 +1,6 @@
-//! The rules of the network service as queries that find what breaks them.
+//! The rules of the network service as queries that find violations.
 
-/// Pairs of a rule and a query whose rows, in column 0, name what breaks it.
+/// Pairs of a rule and a query whose rows name violations in column 0.
 pub const AUDIT: &[(&str, &str)] = &[
     (
         "an address on a network has one port",

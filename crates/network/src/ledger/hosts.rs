@@ -1,4 +1,4 @@
-//! What hosts have to know of security groups, and who has to be told of what has changed.
+//! Security groups as hosts need them, and the servers whose hosts a change affects.
 
 use std::collections::BTreeSet;
 
@@ -13,15 +13,15 @@ use super::show::{MOST, shape};
 use crate::Error;
 use crate::app::rules::protocol_number;
 use crate::db::changes;
-pub use crate::db::changes::Change;
+pub use crate::db::changes::NetworkChange;
 use crate::record::Body;
 
 statements! {
-    /// Groups with a rule that names one of these.
+    /// Groups with a rule that references one of these.
     NAMING = "SELECT DISTINCT security_group_id FROM security_group_rules
         WHERE remote_group_id IN ({})";
-    /// Servers with a port in one of these groups.
-    HAVING = "SELECT DISTINCT p.server_id FROM port_groups g JOIN ports p ON p.id = g.port_id
+        /// Servers with a port in one of these groups.
+        SERVERS_WITH = "SELECT DISTINCT p.server_id FROM port_groups g JOIN ports p ON p.id = g.port_id
         WHERE g.group_id IN ({}) AND p.server_id IS NOT NULL";
     /// Ports of servers.
     PORTS = "SELECT id, body FROM ports WHERE server_id IN ({}) ORDER BY seq";
@@ -40,25 +40,25 @@ statements! {
         AND server_id IS NOT NULL";
 }
 
-/// Whether something has changed that hosts have not been told of.
+/// Whether a recorded change awaits delivery to hosts.
 ///
 /// # Errors
-/// The database's; so for all functions here.
+/// Database errors; so for all functions here.
 pub fn has_changed(tx: &mut Tx<'_>) -> Result<bool, Error> {
     Ok(changes::any(tx)?)
 }
 
-/// What has changed; it is the caller's to tell from now on.
-pub fn take_changes(tx: &mut Tx<'_>) -> Result<Vec<Change>, Error> {
+/// Removes and returns the recorded changes; the caller must deliver them.
+pub fn take_changes(tx: &mut Tx<'_>) -> Result<Vec<NetworkChange>, Error> {
     Ok(changes::take(tx)?)
 }
 
-/// Something is to be told later.
-pub fn put_back(tx: &mut Tx<'_>, change: Change) -> Result<(), Error> {
+/// Records a change for later delivery.
+pub fn record_change(tx: &mut Tx<'_>, change: NetworkChange) -> Result<(), Error> {
     Ok(changes::note(tx, change)?)
 }
 
-/// Runs a query over ids, some at a time.
+/// Runs a query over ids in batches.
 fn over(tx: &mut Tx<'_>, sql: &str, ids: &BTreeSet<String>) -> Result<Vec<Row>, Error> {
     let ids: Vec<&String> = ids.iter().collect();
     let mut rows = Vec::new();
@@ -74,42 +74,45 @@ fn servers(rows: &[Row]) -> Result<BTreeSet<ServerId>, Error> {
     Ok(rows.iter().map(|row| row.id(0)).collect::<Result<_, kilonova_store::Error>>()?)
 }
 
-/// The servers whose hosts have to know other security groups now.
-pub fn filtered_otherwise(
+/// The servers whose hosts need new security group rules.
+pub fn servers_to_filter(
     tx: &mut Tx<'_>,
-    changes: &[Change],
+    changes: &[NetworkChange],
 ) -> Result<BTreeSet<ServerId>, Error> {
     let (mut groups, mut named) = (BTreeSet::new(), BTreeSet::new());
     for change in changes {
         match change {
-            Change::Rules(id) => groups.insert(id.to_string()),
-            Change::Members(id) => named.insert(id.to_string()),
-            Change::Port(_) | Change::Network(_) => false,
+            NetworkChange::Rules(id) => groups.insert(id.to_string()),
+            NetworkChange::Members(id) => named.insert(id.to_string()),
+            NetworkChange::Port(_) | NetworkChange::Network(_) => false,
         };
     }
     for row in over(tx, NAMING, &named)? {
         groups.insert(row.string(0)?);
     }
-    let mut found = servers(&over(tx, HAVING, &groups)?)?;
+    let mut found = servers(&over(tx, SERVERS_WITH, &groups)?)?;
     for change in changes {
-        if matches!(change, Change::Port(_)) {
-            found.extend(connected_otherwise(tx, *change)?);
+        if matches!(change, NetworkChange::Port(_)) {
+            found.extend(servers_to_reconnect(tx, *change)?);
         }
     }
     Ok(found)
 }
 
-/// The servers whose guests may be connected otherwise now.
-pub fn connected_otherwise(tx: &mut Tx<'_>, change: Change) -> Result<BTreeSet<ServerId>, Error> {
+/// The servers whose connections the change may affect.
+pub fn servers_to_reconnect(
+    tx: &mut Tx<'_>,
+    change: NetworkChange,
+) -> Result<BTreeSet<ServerId>, Error> {
     let (sql, id) = match change {
-        Change::Port(id) => (OF_PORT, id.to_string()),
-        Change::Network(id) => (ON_NETWORK, id.to_string()),
-        Change::Rules(_) | Change::Members(_) => return Ok(BTreeSet::new()),
+        NetworkChange::Port(id) => (OF_PORT, id.to_string()),
+        NetworkChange::Network(id) => (ON_NETWORK, id.to_string()),
+        NetworkChange::Rules(_) | NetworkChange::Members(_) => return Ok(BTreeSet::new()),
     };
     servers(&over(tx, sql, &BTreeSet::from([id]))?)
 }
 
-/// What is to be let through to these servers and from them, wherever they are.
+/// The rules for the ports of these servers, on any host.
 pub fn filters(tx: &mut Tx<'_>, of: &[ServerId]) -> Result<Filters, Error> {
     let of: BTreeSet<String> = of.iter().map(ServerId::to_string).collect();
     let mut filters = Filters::default();
@@ -176,7 +179,7 @@ fn pairs(body: &Body) -> Vec<Pair> {
     pairs.into_iter().flatten().filter_map(pair).collect()
 }
 
-/// A rule as hosts apply it.
+/// Converts a stored rule to the form for hosts.
 fn rule(body: &Body) -> Result<Rule, Error> {
     let text = |key: &str| body.get(key).and_then(Json::as_str);
     let end = |key: &str| {

@@ -1,26 +1,27 @@
-//! What the compute service does here, with its own transaction: servers' ports.
+//! What the compute service calls within its own transaction: the ports of servers.
 //!
-//! The rules, checked by [`AUDIT`] and by the compute service's own after any commit:
+//! The rules, checked by [`AUDIT`] and the compute service's audit after any commit:
 //!
-//! - an address has one port, and that port exists (keys and references see to it);
-//! - a port that was made for a server is that server's;
-//! - a port with a device is a server's, and on a host.
+//! - an address has one port, and that port exists (enforced by keys and references);
+//! - a port created for a server belongs to that server;
+//! - a port with a device belongs to a server on a host.
 //!
-//! Nothing here opens a transaction, waits, or knows what a server is but its id.
+//! Nothing here opens a transaction, waits, or knows more of a server than its id.
 
 mod attach;
 mod audit;
 mod hosts;
-mod look;
+mod query;
 mod show;
 
 pub use attach::{Attach, Nic, attach, bind, detach, leave, set_device};
 pub use audit::AUDIT;
 pub(crate) use hosts::STATEMENTS as HOSTS;
 pub use hosts::{
-    Change, connected_otherwise, filtered_otherwise, filters, has_changed, put_back, take_changes,
+    NetworkChange, filters, has_changed, record_change, servers_to_filter, servers_to_reconnect,
+    take_changes,
 };
-pub use look::{
+pub use query::{
     NetworkFacts, PortFacts, available, check_quota, groups_by_name, network, port, set_groups,
 };
 pub(crate) use show::STATEMENTS as SHOW;

@@ -1,4 +1,4 @@
-//! The ports of servers as compute shows them and as a node needs them: one query for all.
+//! The ports of servers as compute shows them and as a host needs them, read by one query.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use crate::db;
 use crate::record::Body;
 
 statements! {
-    /// Ports of servers with all that is shown of them.
+    /// Ports of servers with networks, addresses and subnets.
     OF_SERVERS = "SELECT p.server_id, p.id, p.mac, p.host, p.tag, p.made_for, p.arq_id, p.body,
              n.id, n.body, a.address, s.id, s.body, d.mac, b.address FROM ports p
              JOIN networks n ON n.id = p.network_id
@@ -22,77 +22,77 @@ statements! {
              LEFT JOIN ports d ON d.id = n.dhcp_port
              LEFT JOIN port_addresses b ON b.port_id = d.id AND b.subnet_id = s.id
              WHERE p.server_id IN ({}) ORDER BY p.server_id, p.ordinal, p.seq, a.ordinal";
-    /// Groups by their ids.
+    /// Security groups by id.
     GROUPS = "SELECT id, body, project_id FROM security_groups WHERE id IN ({}) ORDER BY seq";
 }
 
-/// Servers in one query.
+/// Servers per query.
 pub(super) const MOST: usize = 100;
 
-/// An address of a port.
+/// An address of a port with its subnet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fixed {
     /// The address.
     pub address: IpAddr,
-    /// Of which subnet.
+    /// Its subnet.
     pub subnet: SubnetId,
-    /// Length of its prefix.
+    /// Length of the subnet's prefix.
     pub prefix: u8,
-    /// Where else goes by.
+    /// The gateway.
     pub gateway: Option<IpAddr>,
     /// Name servers.
     pub dns: Vec<IpAddr>,
     /// Destination and next hop.
     pub routes: Vec<(String, IpAddr)>,
-    /// Whether the guest may ask for it.
+    /// Whether DHCP serves the subnet.
     pub dhcp: bool,
-    /// Whom it asks.
+    /// The address of the DHCP server.
     pub dhcp_server: Option<IpAddr>,
 }
 
 /// A port of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerPort {
-    /// Whose.
+    /// The server.
     pub server: ServerId,
     /// Its id.
     pub id: PortId,
-    /// Hardware address.
+    /// MAC address.
     pub mac: String,
-    /// The host it is bound on, or none.
+    /// The host that it is bound to; empty if unbound.
     pub host: String,
-    /// What the guest is told of it.
+    /// The device tag that the guest's metadata shows.
     pub tag: Option<String>,
-    /// Whether it was made for the server.
+    /// Whether it was created for the server.
     pub made: bool,
     /// `normal`, `accelerator-direct`, …
     pub vnic_type: String,
-    /// The profile of its device.
+    /// The device profile of its accelerator.
     pub device_profile: Option<String>,
-    /// The accelerator that it is.
+    /// The accelerator request of its device.
     pub arq: Option<ArqId>,
-    /// Groups on it.
+    /// Its security groups.
     pub groups: Vec<String>,
-    /// Where to.
+    /// Its network.
     pub network: NetworkId,
-    /// Name of that.
+    /// The name of the network.
     pub network_name: String,
     /// `flat` or `vlan`.
     pub network_type: String,
-    /// What hosts are plugged into.
+    /// The physical network.
     pub physical_network: String,
-    /// The VLAN.
+    /// The VLAN id.
     pub segmentation_id: Option<i64>,
-    /// Bytes in a packet.
+    /// The MTU.
     pub mtu: i64,
-    /// Hardware address of who answers for addresses there.
+    /// The MAC address of the DHCP server.
     pub dhcp_mac: Option<String>,
     /// Addresses, in order.
     pub fixed: Vec<Fixed>,
 }
 
 impl ServerPort {
-    /// Whether it is an accelerator of its own.
+    /// Whether it has its own accelerator.
     pub fn is_accelerator(&self) -> bool {
         self.vnic_type == "accelerator-direct" && self.device_profile.is_some()
     }
@@ -101,12 +101,12 @@ impl ServerPort {
 /// The ports of a server, in order.
 ///
 /// # Errors
-/// The database's; so for all functions here.
+/// Database errors; so for all functions here.
 pub fn of_server(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<ServerPort>, Error> {
     of_servers(tx, &[server])
 }
 
-/// Servers that have an address with this text in it.
+/// Servers with an address that contains this text.
 pub fn at_address(tx: &mut Tx<'_>, text: &str) -> Result<HashSet<ServerId>, Error> {
     let text = text.to_lowercase();
     let plain = text.chars().all(|c| c.is_ascii_hexdigit() || matches!(c, '.' | ':'));
@@ -117,7 +117,7 @@ pub fn at_address(tx: &mut Tx<'_>, text: &str) -> Result<HashSet<ServerId>, Erro
     Ok(rows.iter().map(|row| row.id(0)).collect::<Result<_, _>>()?)
 }
 
-/// The ports of servers, those of each together and in order.
+/// The ports of servers, grouped by server and in order.
 pub fn of_servers(tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<Vec<ServerPort>, Error> {
     let mut ports: Vec<ServerPort> = Vec::new();
     let mut read: HashMap<String, Body> = HashMap::new();
@@ -200,20 +200,20 @@ fn fixed(row: &Row, address: &str, read: &mut HashMap<String, Body>) -> Result<F
     })
 }
 
-/// A security group, in short.
+/// A security group without its rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupFacts {
     /// Its id.
     pub id: SecurityGroupId,
     /// Its name.
     pub name: String,
-    /// For people.
+    /// Its description.
     pub description: String,
-    /// Whose it is.
+    /// The owning project.
     pub project: String,
 }
 
-/// Groups by their ids.
+/// Security groups by id.
 pub fn group_views(tx: &mut Tx<'_>, ids: &[String]) -> Result<Vec<GroupFacts>, Error> {
     let mut found = Vec::new();
     for some in ids.chunks(MOST) {
@@ -232,7 +232,7 @@ pub fn group_views(tx: &mut Tx<'_>, ids: &[String]) -> Result<Vec<GroupFacts>, E
     Ok(found)
 }
 
-/// Names of groups, by id.
+/// Names of security groups by id.
 pub fn group_names(tx: &mut Tx<'_>, ids: &[String]) -> Result<HashMap<String, String>, Error> {
     let groups = group_views(tx, ids)?;
     Ok(groups.into_iter().map(|group| (group.id.to_string(), group.name)).collect())

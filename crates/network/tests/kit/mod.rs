@@ -1,4 +1,4 @@
-//! The service over each database, and a client.
+//! The service over each database, and an HTTP client.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
@@ -26,7 +26,7 @@ pub async fn apis() -> Vec<Api> {
     apis_with(|networks| networks).await
 }
 
-/// With services that are not set up as they come.
+/// [`apis`] with configured services.
 pub async fn apis_with(set: impl Fn(Networks) -> Networks) -> Vec<Api> {
     let api = |(_, store, guard): (&'static str, Store, Guard)| {
         let routes = routes(set(Networks::new(store.clone())));
@@ -50,7 +50,7 @@ impl Api {
         self.send(Request::get(path).body(Body::empty()).unwrap()).await
     }
 
-    /// Paths are below `/v2.0`.
+    /// Sends a request; the path is relative to `/v2.0`.
     pub async fn call(&self, token: &str, what: &str, body: Option<Value>) -> (u16, Value) {
         let (method, path) = what.split_once(' ').unwrap();
         let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
@@ -63,7 +63,7 @@ impl Api {
         self.send(request).await
     }
 
-    /// [`Api::call`] with these roles and none that they would imply for a user.
+    /// [`Api::call`] with exactly these roles, without implied ones.
     pub async fn call_as(
         &self,
         (token, roles): (&str, &str),
@@ -108,7 +108,7 @@ impl Api {
         assert!(!error["message"].as_str().unwrap().is_empty());
     }
 
-    /// Makes one and returns it.
+    /// Creates a resource and returns it.
     pub async fn make(&self, token: &str, member: &str, body: Value) -> Value {
         let what = format!("POST /{}s", member.replace('_', "-"));
         let (status, mut body) = self.call(token, &what, Some(json!({member: body}))).await;
@@ -116,7 +116,7 @@ impl Api {
         body[member].take()
     }
 
-    /// A network with these subnets, and its id.
+    /// Creates a network with these subnets and returns its id.
     pub async fn network(&self, token: &str, cidrs: &[&str]) -> String {
         let id = self.make(token, "network", json!({})).await["id"].as_str().unwrap().to_owned();
         for cidr in cidrs {

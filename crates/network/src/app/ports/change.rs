@@ -1,4 +1,4 @@
-//! Changes of a port. What ties it to its server is the compute service's to change.
+//! Updates of a port. Only the compute service changes what attaches it to a server.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::super::addresses::{self, FixedIp};
 use super::super::{dhcp, targets};
-use super::{ATTRIBUTES, fixed_ips, kept, mac_in_use, secure, seen, told};
+use super::{ATTRIBUTES, fixed_ips, kept, mac_in_use, note_change, secure, seen};
 use crate::Error;
 use crate::attributes::{of_change, permitted};
 use crate::db::networks::Network;
@@ -35,12 +35,12 @@ pub(crate) fn update(
     let before = port.record.texts("security_groups");
     let mut set = of_change(ATTRIBUTES, sent)?;
     permitted(ATTRIBUTES, "update_port", caller, &set, &target)?;
-    attached(&port, &set)?;
+    refuse_attached(&port, &set)?;
     let mut whole = port.record.body.clone();
     whole.extend(set.clone());
     let mut named = set.clone();
     if !set.contains_key("security_groups") {
-        // What the port has stays, unless it loses its security.
+        // The groups stay, unless port security is switched off.
         named.insert("security_groups".into(), whole["security_groups"].clone());
         if whole["port_security_enabled"] == false && port.record.flag("port_security_enabled") {
             named.remove("security_groups");
@@ -57,47 +57,47 @@ pub(crate) fn update(
     if let Some(host) = set.get("binding:host_id") {
         host.as_str().unwrap_or_default().clone_into(&mut port.host);
     }
-    let asked = fixed_ips(&set);
+    let requested = fixed_ips(&set);
     port.record.change(kept(set), now);
     rows::update(tx, &port).map_err(|error| match error {
         kilonova_store::Error::Unique(_) => mac_in_use(&port).into(),
         other => Error::Store(other),
     })?;
-    if let Some(asked) = asked {
-        let same = asked.len() == port.addresses.len()
-            && asked.iter().zip(&port.addresses).all(|(wish, (subnet, ip))| {
-                wish.subnet.is_none_or(|wish| wish == *subnet) && wish.address == Some(*ip)
+    if let Some(requested) = requested {
+        let same = requested.len() == port.addresses.len()
+            && requested.iter().zip(&port.addresses).all(|(request, (subnet, ip))| {
+                request.subnet.is_none_or(|id| id == *subnet) && request.address == Some(*ip)
             });
         if !same {
-            let keep = keep(&asked, &port.addresses);
-            rows::free(tx, id)?;
-            port.addresses = addresses::give(tx, id, port.network, Some(&keep))?;
+            let keep = keep(&requested, &port.addresses);
+            rows::release(tx, id)?;
+            port.addresses = addresses::allocate(tx, id, port.network, Some(&keep))?;
         }
     }
-    told(tx, &port, &before)?;
+    note_change(tx, &port, &before)?;
     Ok((port, network))
 }
 
-/// A wish that names a subnet alone is met by the address that the port has there.
-fn keep(asked: &[FixedIp], has: &[(SubnetId, IpAddr)]) -> Vec<FixedIp> {
+/// Satisfies a request that names only a subnet with the address that the port has there.
+fn keep(requested: &[FixedIp], has: &[(SubnetId, IpAddr)]) -> Vec<FixedIp> {
     let mut left: Vec<_> = has.to_vec();
-    let mut wishes = Vec::new();
-    for wish in asked {
-        let mut wish = *wish;
-        if let (Some(subnet), None) = (wish.subnet, wish.address)
+    let mut kept = Vec::new();
+    for request in requested {
+        let mut request = *request;
+        if let (Some(subnet), None) = (request.subnet, request.address)
             && let Some(at) = left.iter().position(|(of, ip)| {
-                *of == subnet && !asked.iter().any(|other| other.address == Some(*ip))
+                *of == subnet && !requested.iter().any(|other| other.address == Some(*ip))
             })
         {
-            wish.address = Some(left.remove(at).1);
+            request.address = Some(left.remove(at).1);
         }
-        wishes.push(wish);
+        kept.push(request);
     }
-    wishes
+    kept
 }
 
-/// What ties a port to its server is the compute service's to change.
-fn attached(port: &Port, set: &Body) -> Result<(), Fault> {
+/// Refuses changes of attributes that attach the port to its server.
+fn refuse_attached(port: &Port, set: &Body) -> Result<(), Fault> {
     let Some(server) = port.server else { return Ok(()) };
     let differs = |key: &str, has: &Value| set.get(key).is_some_and(|value| value != has);
     let kind = port.record.body.get("binding:vnic_type").cloned().unwrap_or(Value::Null);

@@ -1,4 +1,4 @@
-//! Ports: what connects a guest to a network.
+//! Ports, which connect guests to networks.
 
 mod change;
 mod secure;
@@ -13,9 +13,9 @@ use kilonova_wire::Fault;
 use serde_json::{Value, json};
 
 use super::addresses::{self, FixedIp};
-use super::{dhcp, looks_through, networks, quotas, targets};
+use super::{dhcp, networks, quotas, reaches_project, targets};
 use crate::attributes::{Attribute, empty, none, nothing, of_new, owner, permitted, yes};
-use crate::db::changes::{self, Change};
+use crate::db::changes::{self, NetworkChange};
 use crate::db::networks::Network;
 use crate::db::ports::{self as rows, Port};
 use crate::error::{not_found, refused};
@@ -28,10 +28,10 @@ pub(crate) use view::{view, views};
 
 pub(crate) const KIND: &str = "port";
 
-/// Hardware addresses that are tried before a port is refused.
+/// Random MAC addresses to try before a port is refused.
 const TRIES: usize = 16;
 
-/// What may be set.
+/// The attributes.
 pub(crate) const ATTRIBUTES: &[Attribute] = &[
     Attribute::required("network_id", values::uuid),
     Attribute::new("name", values::text, empty),
@@ -58,10 +58,11 @@ pub(crate) const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("tags", values::tags, nothing),
 ];
 
-/// Attributes that are columns and not in the body.
-const APART: &[&str] = &["network_id", "mac_address", "fixed_ips", "device_id", "binding:host_id"];
+/// Attributes that have columns of their own.
+const COLUMNS: &[&str] =
+    &["network_id", "mac_address", "fixed_ips", "device_id", "binding:host_id"];
 
-/// The port with its network, if the caller may know of it.
+/// A port and its network, if visible to the caller.
 pub(crate) fn seen(tx: &mut Tx<'_>, caller: &Caller, id: PortId) -> Result<(Port, Network), Error> {
     let missing = || not_found(KIND, id);
     let port = rows::find(tx, id)?.ok_or_else(missing)?;
@@ -71,7 +72,7 @@ pub(crate) fn seen(tx: &mut Tx<'_>, caller: &Caller, id: PortId) -> Result<(Port
 
 fn visible(caller: &Caller, port: &Port, network: &Network) -> bool {
     let reached =
-        looks_through(caller, &port.record.project) || looks_through(caller, &network.project);
+        reaches_project(caller, &port.record.project) || reaches_project(caller, &network.project);
     reached && caller.allows("get_port", &targets::of_port(port, network))
 }
 
@@ -105,7 +106,7 @@ pub(crate) fn create(
         body.insert("port_security_enabled".into(), json!(network.flag("port_security_enabled")));
     }
     secure(tx, caller, &project, sent, &mut body, now)?;
-    let asked = fixed_ips(&body);
+    let requested = fixed_ips(&body);
     let mac = body["mac_address"].as_str().map(str::to_owned);
     let text = |body: &Body, key: &str| body[key].as_str().unwrap_or_default().to_owned();
     let port = Port {
@@ -122,22 +123,22 @@ pub(crate) fn create(
         addresses: Vec::new(),
         record: Record::new(&project, kept(body), now),
     };
-    Ok((insert(tx, port, mac.is_none(), asked.as_deref())?, network))
+    Ok((insert(tx, port, mac.is_none(), requested.as_deref())?, network))
 }
 
-/// Adds a port, with a hardware address of ours where it brings none, and with its addresses.
+/// Adds a port and allocates its addresses; `any_mac` generates a MAC address.
 pub(crate) fn insert(
     tx: &mut Tx<'_>,
     mut port: Port,
     any_mac: bool,
-    asked: Option<&[FixedIp]>,
+    requested: Option<&[FixedIp]>,
 ) -> Result<Port, Error> {
     for _ in 0..TRIES {
         if any_mac {
             port.mac = random_mac();
         }
         if rows::insert(tx, &port)? {
-            port.addresses = addresses::give(tx, port.record.id, port.network, asked)?;
+            port.addresses = addresses::allocate(tx, port.record.id, port.network, requested)?;
             let groups = port.record.texts("security_groups");
             changes::add_groups(tx, port.record.id, &groups)?;
             members(tx, &groups)?;
@@ -150,16 +151,17 @@ pub(crate) fn insert(
     Err(mac_in_use(&port).into())
 }
 
-/// The members of groups have changed.
+/// Records that the members of groups changed.
 fn members(tx: &mut Tx<'_>, groups: &[String]) -> Result<(), Error> {
     for group in groups.iter().filter_map(|group| group.parse().ok()) {
-        changes::note(tx, Change::Members(group))?;
+        changes::note(tx, NetworkChange::Members(group))?;
     }
     Ok(())
 }
 
-/// What is set on a port has changed: hosts are told, also those of who names its groups.
-pub(crate) fn told(tx: &mut Tx<'_>, port: &Port, before: &[String]) -> Result<(), Error> {
+/// Records that a port changed, so that its host, and hosts whose rules reference its security
+/// groups, are updated.
+pub(crate) fn note_change(tx: &mut Tx<'_>, port: &Port, before: &[String]) -> Result<(), Error> {
     let mut groups = port.record.texts("security_groups");
     if groups != before {
         changes::set_groups(tx, port.record.id, &groups)?;
@@ -169,7 +171,7 @@ pub(crate) fn told(tx: &mut Tx<'_>, port: &Port, before: &[String]) -> Result<()
     }
     members(tx, &groups)?;
     if port.server.is_some() {
-        changes::note(tx, Change::Port(port.record.id))?;
+        changes::note(tx, NetworkChange::Port(port.record.id))?;
     }
     Ok(())
 }
@@ -191,7 +193,7 @@ fn random_mac() -> String {
 }
 
 fn kept(mut body: Body) -> Body {
-    body.retain(|key, _| !APART.contains(&key.as_str()));
+    body.retain(|key, _| !COLUMNS.contains(&key.as_str()));
     body
 }
 
@@ -208,7 +210,7 @@ pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: PortId) -> Result<(),
     Ok(rows::delete(tx, id)?)
 }
 
-/// The body of a port of which nothing is said.
+/// The default port body.
 pub(crate) fn defaults() -> Body {
     let of = |attribute: &Attribute| {
         Some((attribute.name.to_owned(), attribute.default.map(|default| default())?))

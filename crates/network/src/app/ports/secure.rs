@@ -1,4 +1,4 @@
-//! The security groups of a port, and what may not be said without them.
+//! The security groups of a port, and the constraints of `port_security_enabled`.
 
 use kilonova_access::Caller;
 use kilonova_ids::{SecurityGroupId, parse_uuid_like};
@@ -10,7 +10,7 @@ use crate::Error;
 use crate::error::{not_found, refused};
 use crate::record::Body;
 
-/// The groups of a port: those that are named, or the project's default; none without security.
+/// Sets a port's groups: the requested ones, or the project's default; none without port security.
 pub(super) fn secure(
     tx: &mut Tx<'_>,
     caller: &Caller,

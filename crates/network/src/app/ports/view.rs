@@ -1,4 +1,4 @@
-//! Ports as they are shown.
+//! The API view of ports.
 
 use std::net::IpAddr;
 
@@ -13,20 +13,20 @@ use crate::attributes::hide;
 use crate::db::networks::Network;
 use crate::db::ports::{self as rows, Port};
 use crate::record::Body;
-use crate::{Error, Options};
+use crate::{Error, NetworkOptions};
 
-/// The ports that the caller sees, as they are shown.
+/// Views of the ports visible to the caller.
 pub(crate) fn views(
     tx: &mut Tx<'_>,
-    options: &Options,
+    options: &NetworkOptions,
     caller: &Caller,
     device: Option<String>,
     network: Option<String>,
 ) -> Result<Vec<Body>, Error> {
-    let wanted = rows::Wanted { viewer: viewer(caller), device, network };
+    let query = rows::PortQuery { viewer: viewer(caller), device, network };
     let mut networks = networks::Cache::default();
     let mut views = Vec::new();
-    for port in rows::list(tx, &wanted)? {
+    for port in rows::list(tx, &query)? {
         let network = networks.get(tx, port.network)?;
         if visible(caller, &port, network) {
             views.push(view(&port, network, options, caller));
@@ -35,14 +35,19 @@ pub(crate) fn views(
     Ok(views)
 }
 
-/// A port as it is shown.
-pub(crate) fn view(port: &Port, network: &Network, options: &Options, caller: &Caller) -> Body {
+/// The view of one port.
+pub(crate) fn view(
+    port: &Port,
+    network: &Network,
+    options: &NetworkOptions,
+    caller: &Caller,
+) -> Body {
     let mut view = port.record.view();
     let ips = port.addresses.iter();
     let ips: Vec<Value> =
         ips.map(|(subnet, ip)| json!({"subnet_id": subnet, "ip_address": ip})).collect();
     let bound = !port.host.is_empty();
-    let answers = port.record.text("device_owner") == dhcp::OWNER;
+    let is_dhcp = port.record.text("device_owner") == dhcp::OWNER;
     let special = port.record.text("binding:vnic_type") != "normal";
     let vif = if !bound {
         "unbound"
@@ -58,7 +63,7 @@ pub(crate) fn view(port: &Port, network: &Network, options: &Options, caller: &C
         ("mac_address", json!(port.mac)),
         ("fixed_ips", json!(ips)),
         ("device_id", json!(port.device_id)),
-        ("status", json!(if bound || answers { "ACTIVE" } else { "DOWN" })),
+        ("status", json!(if bound || is_dhcp { "ACTIVE" } else { "DOWN" })),
         ("ip_allocation", json!(if ips.is_empty() { "none" } else { "immediate" })),
         ("dns_assignment", names(port, options)),
         ("resource_request", Value::Null),
@@ -74,7 +79,7 @@ pub(crate) fn view(port: &Port, network: &Network, options: &Options, caller: &C
     view
 }
 
-/// What is known of the port's device, beside what was set.
+/// The binding profile: the user's, with the device that the ledger assigned.
 fn profile(port: &Port) -> Value {
     let mut profile = port.record.body.get("binding:profile").cloned().unwrap_or(json!({}));
     if let (Some(arq), Some(slot)) = (port.arq, &port.pci_slot) {
@@ -84,7 +89,7 @@ fn profile(port: &Port) -> Value {
     profile
 }
 
-fn names(port: &Port, options: &Options) -> Value {
+fn names(port: &Port, options: &NetworkOptions) -> Value {
     let name = port.record.text("dns_name");
     let of = |(_, ip): &(SubnetId, IpAddr)| {
         let host = if name.is_empty() {

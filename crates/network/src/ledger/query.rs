@@ -1,4 +1,4 @@
-//! What the compute service asks before it connects a server, and the groups of a server's ports.
+//! Queries of the compute service before it connects a server, and the groups of a server's ports.
 
 use kilonova_ids::{NetworkId, PortId, SecurityGroupId, ServerId};
 use kilonova_store::Tx;
@@ -9,41 +9,41 @@ use crate::app::{groups, quotas};
 use crate::db::networks::Network;
 use crate::db::{networks, ports, subnets};
 
-/// A network as far as a boot is concerned.
+/// The facts of a network that a boot needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetworkFacts {
     /// Its id.
     pub id: NetworkId,
     /// Its name.
     pub name: String,
-    /// Whose it is.
+    /// The owning project.
     pub project: String,
-    /// Whether others may use it.
+    /// Whether other projects may use it.
     pub shared: bool,
-    /// Whether it leads outside; guests are not put there by themselves.
+    /// Whether it is external; guests are not attached to it automatically.
     pub external: bool,
     /// Whether security groups apply there.
     pub secure: bool,
-    /// Whether there are addresses on it.
+    /// Whether it has subnets, and so addresses.
     pub has_subnets: bool,
 }
 
-/// A port as far as a boot is concerned.
+/// The facts of a port that a boot needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortFacts {
     /// Its id.
     pub id: PortId,
-    /// Whose it is.
+    /// The owning project.
     pub project: String,
     /// Its network.
     pub network: NetworkId,
-    /// Whether it is somebody's.
+    /// Whether a device already uses it.
     pub taken: bool,
-    /// Whether it has an address, or needs none.
+    /// Whether it has an address or needs none.
     pub has_address: bool,
-    /// Whether it is an accelerator of its own.
+    /// Whether it has its own accelerator (`accelerator-direct`).
     pub accelerator: bool,
-    /// The profile of its device.
+    /// The device profile of that accelerator.
     pub device_profile: Option<String>,
 }
 
@@ -59,18 +59,18 @@ fn facts(network: &Network, has_subnets: bool) -> NetworkFacts {
     }
 }
 
-/// One network, whosever it is.
+/// One network, of any project.
 ///
 /// # Errors
-/// The database's; so for all functions here.
+/// Database errors; so for all functions here.
 pub fn network(tx: &mut Tx<'_>, id: NetworkId) -> Result<Option<NetworkFacts>, Error> {
     let Some(network) = networks::find(tx, id)? else { return Ok(None) };
     let has_subnets = !subnets::of_network(tx, id)?.is_empty();
     Ok(Some(facts(&network, has_subnets)))
 }
 
-/// The networks that a project's servers can be put on: its own, and the shared ones. One that only
-/// leads outside is not among them.
+/// The networks that a project's servers can attach to: its own and shared ones. A network that is
+/// only external is not included.
 pub fn available(tx: &mut Tx<'_>, project: &str) -> Result<Vec<NetworkFacts>, Error> {
     let mut all = networks::list(tx, Some(project))?;
     all.retain(|network| network.project == project || network.flag("shared"));
@@ -82,7 +82,7 @@ pub fn available(tx: &mut Tx<'_>, project: &str) -> Result<Vec<NetworkFacts>, Er
     Ok(found)
 }
 
-/// One port, whosever it is.
+/// One port, of any project.
 pub fn port(tx: &mut Tx<'_>, id: PortId) -> Result<Option<PortFacts>, Error> {
     let Some(port) = ports::find(tx, id)? else { return Ok(None) };
     let record = &port.record;
@@ -98,7 +98,7 @@ pub fn port(tx: &mut Tx<'_>, id: PortId) -> Result<Option<PortFacts>, Error> {
     }))
 }
 
-/// Refuses more ports than the project may have.
+/// Refuses more ports than the project's quota allows.
 ///
 /// # Errors
 /// 409 `OverQuota`.
@@ -106,10 +106,10 @@ pub fn check_quota(tx: &mut Tx<'_>, project: &str, more: i64) -> Result<(), Erro
     quotas::check(tx, project, quotas::PORT, more)
 }
 
-/// Groups of a project by name or id; its default where none is named, made if need be.
+/// Groups of a project by name or id; its default group if `names` is empty, created on demand.
 ///
 /// # Errors
-/// 404 for one that is not there, 400 for a name that several have.
+/// 404 if a group does not exist, 400 if a name is ambiguous.
 pub fn groups_by_name(
     tx: &mut Tx<'_>,
     project: &str,
@@ -122,7 +122,7 @@ pub fn groups_by_name(
     groups::named(tx, project, names, now)
 }
 
-/// Adds a group to all ports of a server, or takes it away; says how many ports changed.
+/// Adds a group to all ports of a server or removes it; returns the number of changed ports.
 pub fn set_groups(
     tx: &mut Tx<'_>,
     server: ServerId,
@@ -151,7 +151,7 @@ pub fn set_groups(
         body.insert("security_groups".into(), json!(groups));
         port.record.change(body, now);
         ports::update(tx, &port)?;
-        crate::app::ports::told(tx, &port, &before)?;
+        crate::app::ports::note_change(tx, &port, &before)?;
         changed += 1;
     }
     Ok(changed)

@@ -1,5 +1,4 @@
-//! The kinds of things that there are here, and for each what to call: HTTP's verbs on the left,
-//! `app` on the right.
+//! The resource kinds of this service, and the functions of `app` that serve each HTTP verb.
 
 use kilonova_access::{Caller, Guard};
 use kilonova_store::Tx;
@@ -8,11 +7,11 @@ use super::listing::Collection;
 use crate::app::{groups, id, networks, ports, rules, subnets, targets};
 use crate::attributes::Attribute;
 use crate::record::Body;
-use crate::{Error, Options};
+use crate::{Error, NetworkOptions};
 
-/// A kind of thing.
+/// A resource kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ResourceKind {
     Network,
     Subnet,
     Port,
@@ -20,14 +19,14 @@ pub(super) enum Kind {
     Rule,
 }
 
-/// Who asks, under which options, when.
-pub(super) struct Ask<'a> {
-    pub options: &'a Options,
+/// The caller, the options and the time of a request.
+pub(super) struct RequestContext<'a> {
+    pub options: &'a NetworkOptions,
     pub caller: &'a Caller,
     pub now: i64,
 }
 
-/// What decides over the routes of a kind.
+/// The policy guards of a kind's routes.
 pub(super) struct Guards {
     pub create: Guard,
     pub get: Guard,
@@ -36,7 +35,7 @@ pub(super) struct Guards {
     pub tags: Option<Tags>,
 }
 
-/// The rules of a kind's tags: to read, to set and to drop them.
+/// The rules of a kind's tags: to read, set and delete them.
 pub(super) struct Tags {
     pub get: &'static str,
     pub set: &'static str,
@@ -44,11 +43,11 @@ pub(super) struct Tags {
     pub guards: [Guard; 3],
 }
 
-impl Kind {
-    /// All of them.
+impl ResourceKind {
+    /// All kinds.
     pub const ALL: [Self; 5] = [Self::Network, Self::Subnet, Self::Port, Self::Group, Self::Rule];
 
-    /// By the last part of a path.
+    /// The kind with this path segment.
     pub fn of(path: &str) -> Option<Self> {
         Some(match path {
             "networks" => Self::Network,
@@ -60,7 +59,7 @@ impl Kind {
         })
     }
 
-    /// The key of one in a body, which is also the name in rules.
+    /// The key of a single resource in a body, also used in rule names.
     pub fn member(self) -> &'static str {
         match self {
             Self::Network => networks::KIND,
@@ -92,7 +91,7 @@ impl Kind {
         }
     }
 
-    /// What lists of the kind are filtered and sorted by.
+    /// Attributes for filters and sort keys.
     pub fn known(self) -> Vec<&'static str> {
         let mut known: Vec<&str> = self.attributes().iter().map(|a| a.name).collect();
         known.extend([
@@ -112,8 +111,13 @@ impl Kind {
         known
     }
 
-    pub fn create(self, tx: &mut Tx<'_>, ask: &Ask<'_>, sent: &Body) -> Result<Body, Error> {
-        let Ask { options, caller, now } = *ask;
+    pub fn create(
+        self,
+        tx: &mut Tx<'_>,
+        request: &RequestContext<'_>,
+        sent: &Body,
+    ) -> Result<Body, Error> {
+        let RequestContext { options, caller, now } = *request;
         Ok(match self {
             Self::Network => {
                 let made = networks::create(tx, options, caller, sent, now)?;
@@ -135,8 +139,13 @@ impl Kind {
         })
     }
 
-    pub fn show(self, tx: &mut Tx<'_>, ask: &Ask<'_>, text: &str) -> Result<Body, Error> {
-        let Ask { options, caller, .. } = *ask;
+    pub fn show(
+        self,
+        tx: &mut Tx<'_>,
+        request: &RequestContext<'_>,
+        text: &str,
+    ) -> Result<Body, Error> {
+        let RequestContext { options, caller, .. } = *request;
         Ok(match self {
             Self::Network => {
                 let network = networks::seen(tx, caller, id(self.member(), text)?)?;
@@ -158,14 +167,14 @@ impl Kind {
         })
     }
 
-    /// All that the caller sees; a filter on what there may be much of is the database's work.
+    /// All resources visible to the caller. Filters on potentially long lists are left to the database.
     pub fn list(
         self,
         tx: &mut Tx<'_>,
-        ask: &Ask<'_>,
+        request: &RequestContext<'_>,
         filter: impl Fn(&str) -> Option<String>,
     ) -> Result<Vec<Body>, Error> {
-        let Ask { options, caller, .. } = *ask;
+        let RequestContext { options, caller, .. } = *request;
         match self {
             Self::Network => networks::views(tx, caller),
             Self::Subnet => subnets::views(tx, caller),
@@ -181,11 +190,11 @@ impl Kind {
     pub fn update(
         self,
         tx: &mut Tx<'_>,
-        ask: &Ask<'_>,
+        request: &RequestContext<'_>,
         text: &str,
         sent: &Body,
     ) -> Result<Body, Error> {
-        let Ask { options, caller, now } = *ask;
+        let RequestContext { options, caller, now } = *request;
         Ok(match self {
             Self::Network => {
                 let id = id(self.member(), text)?;
@@ -208,19 +217,24 @@ impl Kind {
             }
             Self::Rule => {
                 let rule = rules::seen(tx, caller, id(self.member(), text)?)?;
-                // Upstream has no rule for what nobody can do; who may delete it is told why.
+                // Upstream has no rule for this. A caller that may delete the rule learns why it is refused.
                 let target = targets::group(&rule.record.project);
                 caller.may("delete_security_group_rule", &target)?;
                 return Err(crate::error::malformed(
-                    "A rule cannot be changed; delete it and make another.",
+                    "A security group rule cannot be changed; delete it and create another.",
                 )
                 .into());
             }
         })
     }
 
-    pub fn delete(self, tx: &mut Tx<'_>, ask: &Ask<'_>, text: &str) -> Result<(), Error> {
-        let caller = ask.caller;
+    pub fn delete(
+        self,
+        tx: &mut Tx<'_>,
+        request: &RequestContext<'_>,
+        text: &str,
+    ) -> Result<(), Error> {
+        let caller = request.caller;
         match self {
             Self::Network => networks::delete(tx, caller, id(self.member(), text)?),
             Self::Subnet => subnets::delete(tx, caller, id(self.member(), text)?),
@@ -230,9 +244,15 @@ impl Kind {
         }
     }
 
-    /// Refuses what a rule does not let the caller do to one that it sees.
-    pub fn may(self, tx: &mut Tx<'_>, ask: &Ask<'_>, text: &str, rule: &str) -> Result<(), Error> {
-        let caller = ask.caller;
+    /// Enforces a rule for one resource that is visible to the caller.
+    pub fn may(
+        self,
+        tx: &mut Tx<'_>,
+        request: &RequestContext<'_>,
+        text: &str,
+        rule: &str,
+    ) -> Result<(), Error> {
+        let caller = request.caller;
         match self {
             Self::Network => {
                 let network = networks::seen(tx, caller, id(self.member(), text)?)?;
@@ -258,7 +278,7 @@ impl Kind {
         Ok(())
     }
 
-    /// What decides over the routes of the kind.
+    /// The guards of the kind's routes.
     pub fn guards(self) -> Guards {
         match self {
             Self::Network => Guards {
