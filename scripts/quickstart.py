@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The commands of docs/quickstart.md, run exactly as they are written there.
+"""Runs the commands of README.md and docs/quickstart.md exactly as they are written there.
 
     scripts/quickstart.py [--kilonova PROGRAM] [--counts FILE]
 
-The page's blocks that follow `<!-- run: server -->` or `<!-- run: client -->` are run by bash, in a folder that
-has all of the repository in it by links, so that what they make lies there. The server's block is left running;
-each line of the clients' blocks has to succeed, and what they leave is checked. `make run` takes the program that
-KILONOVA names instead of building one, and a free port.
+Bash runs the blocks that follow `<!-- run: server -->` or `<!-- run: client -->`, for each page in a folder of its own
+that links to everything in the repository, so that the files that the commands make stay there. The server's block
+keeps running; each line of the client's blocks has to succeed, and their output is checked. `make run` takes the
+program that KILONOVA names instead of building one, and a free port; `kilonova` in the client's blocks is that program.
 """
 
 import argparse
@@ -22,23 +22,27 @@ import time
 from stack import Wrong, free_port
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-PAGE = os.path.join(ROOT, "docs/quickstart.md")
+# Each page with the words that its commands print.
+PAGES = {
+    "README.md": ("ACTIVE", "Bound", " is empty: ", "40 VGPU free for one server"),
+    "docs/quickstart.md": ("| status ", "ACTIVE", "Bound"),
+}
 BLOCK = re.compile(r"<!-- run: (\w+) -->\n```bash\n(.*?)```", re.DOTALL)
-# What the shell adds to a block: it stops at the first command that fails, and says which it runs.
+# The shell stops at the first command that fails.
 BEGIN = "set -e -o pipefail\n"
 
 
-def blocks():
-    """The page's blocks: whose they are, and their text."""
-    with open(PAGE, encoding="utf-8") as file:
+def blocks(page):
+    """The page's blocks: server or client, and their text."""
+    with open(os.path.join(ROOT, page), encoding="utf-8") as file:
         found = BLOCK.findall(file.read())
-    if [whose for whose, _ in found].count("server") != 1 or len(found) < 4:
-        raise Wrong(f"{PAGE} has not the blocks that it should have: {found}")
+    if [side for side, _ in found].count("server") != 1 or len(found) < 4:
+        raise Wrong(f"{page} lacks blocks to run: {found}")
     return found
 
 
 def start(text, folder, env):
-    """Runs the server's block until the last of the commands that it ends with."""
+    """Starts the server's block and returns once it has printed the commands to type next."""
     out = os.path.join(folder, "server.out")
     with open(out, "wb") as file:
         process = subprocess.Popen(["bash", "-c", BEGIN + text], cwd=folder, env=env, stdin=subprocess.DEVNULL,
@@ -54,34 +58,34 @@ def start(text, folder, env):
         time.sleep(0.05)
 
 
-def run(folder, kilonova):
-    """The page; how many commands were run and checks made."""
+def run(page, folder, kilonova):
+    """Runs the page and returns the number of commands and checks."""
     for name in os.listdir(ROOT):
         if name not in (".git", "state"):
             os.symlink(os.path.join(ROOT, name), os.path.join(folder, name))
     env = {name: value for name, value in os.environ.items() if not name.startswith("OS_")}
-    env.update(KILONOVA=kilonova, LISTEN=f"127.0.0.1:{free_port()}", PYTHONWARNINGS="ignore", LC_ALL="C.UTF-8")
-    page = blocks()
-    server = next(text for whose, text in page if whose == "server")
-    clients = "".join(text for whose, text in page if whose == "client")
+    env.update(KILONOVA=kilonova, LISTEN=f"127.0.0.1:{free_port()}", PYTHONWARNINGS="ignore", LC_ALL="C.UTF-8",
+               PATH=f"{os.path.dirname(kilonova)}:{os.environ['PATH']}")
+    found = blocks(page)
+    server = next(text for side, text in found if side == "server")
+    clients = "".join(text for side, text in found if side == "client")
     process, said = start(server, folder, env)
     print(f"$ {server}{said[said.index('kilonova: ready'):]}", flush=True)
     try:
-        # The three commands that the start ends with are on the page.
+        # The quickstart has the three commands that the start prints.
         checks = 0
-        for line in said[said.index("kilonova: ready"):].splitlines()[1:4]:
+        for line in said[said.index("kilonova: ready"):].splitlines()[1:4] if "quickstart" in page else ():
             if line.strip() not in clients:
-                raise Wrong(f"the start says `{line.strip()}`, and the page does not")
+                raise Wrong(f"the start prints `{line.strip()}`, which is not in {page}")
             checks += 1
         done = subprocess.run(["bash", "-v", "-c", BEGIN + clients], cwd=folder, env=env, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, check=False)
         print(done.stdout, flush=True)
         if done.returncode:
-            raise Wrong(f"a command of the page failed with {done.returncode}")
-        # vm1, vm2 and vm3 were ACTIVE: --wait ends with 1 otherwise, and the table says so.
-        for wanted in ("| status ", "ACTIVE", "Bound"):
-            if wanted not in done.stdout:
-                raise Wrong(f"{wanted!r} is nowhere in what the commands printed")
+            raise Wrong(f"a command of {page} ended with status {done.returncode}")
+        for expected in PAGES[page]:
+            if expected not in done.stdout:
+                raise Wrong(f"the commands did not print {expected!r}")
             checks += 1
         return checks + len([line for line in clients.splitlines() if line.strip()])
     finally:
@@ -94,18 +98,21 @@ def main():
     parser.add_argument("--kilonova", default=os.path.join(ROOT, "target/release/kilonova"))
     parser.add_argument("--counts", help="file to write `passed failed` to")
     options = parser.parse_args()
-    folder = tempfile.mkdtemp(prefix="kilonova-quickstart-")
-    passed, failed = 0, 1
-    try:
-        passed, failed = run(folder, os.path.abspath(options.kilonova)), 0
-        print(f"quickstart: {passed} commands and checks, all as they should be")
-        shutil.rmtree(folder)
-    except (Wrong, OSError, ValueError, subprocess.TimeoutExpired) as error:
-        print(f"  ✗ {type(error).__name__}: {error}\nquickstart: failed; what it left is in {folder}")
+    passed, failed = 0, 0
+    for page in PAGES:
+        folder = tempfile.mkdtemp(prefix="kilonova-quickstart-")
+        try:
+            checks = run(page, folder, os.path.abspath(options.kilonova))
+            passed += checks
+            print(f"{page}: {checks} commands and checks passed")
+            shutil.rmtree(folder)
+        except (Wrong, OSError, ValueError, subprocess.TimeoutExpired) as error:
+            failed += 1
+            print(f"  ✗ {page}: {type(error).__name__}: {error}\n{page}: failed; its folder is {folder}")
     if options.counts:
         with open(options.counts, "w", encoding="utf-8") as file:
             file.write(f"{passed} {failed}\n")
-    return failed
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

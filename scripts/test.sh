@@ -15,7 +15,7 @@
 #   network     the network commands of the client and servers on networks, on both databases
 #   tls         the network commands of the client over TLS and behind haproxy; with KILONOVA_WHOLE=1 the
 #               compute and accelerator commands and the demo too, both ways
-#   quickstart  the commands of docs/quickstart.md, as they are written there
+#   quickstart  the commands of README.md and docs/quickstart.md, as they are written there
 #   demo        the main job by the stock clients, on both databases
 #   operators   server explain, host drain and doctor, on both databases
 #   chaos       random kill -9 of a real `kilonova serve` under the load of every server operation, on
@@ -240,7 +240,7 @@ tls() {
 
 quickstart() {
     program || return 0
-    title "quickstart: docs/quickstart.md, as it is written"
+    title "quickstart: the commands of README.md and docs/quickstart.md"
     script quickstart
 }
 
