@@ -18,18 +18,22 @@ mod sqlite;
 mod tx;
 mod url;
 mod value;
+mod work;
 
 pub mod testing;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use postgres::Lane;
+use work::{Outcome, Work, erase};
 
 pub use error::{Error, Trouble};
 pub use migrate::Migration;
 pub use tx::Tx;
 pub use url::DatabaseUrl;
 pub use value::{Row, Value};
+pub use work::Pending;
 
 /// Builds the parameter list of a statement: `params![id, name, None::<i64>]`.
 #[macro_export]
@@ -131,13 +135,13 @@ impl Store {
     ///
     /// # Errors
     /// What `work` returns, or a store error turned into `E`.
-    pub async fn write<T, E, F>(&self, work: F) -> Result<T, E>
+    pub fn write<T, E, F>(&self, work: F) -> Pending<'_, T, E>
     where
         F: FnMut(&mut Tx<'_>) -> Result<T, E> + Send + 'static,
         T: Send + 'static,
         E: From<Error> + Send + 'static,
     {
-        self.write_on(std::iter::empty::<&str>(), work).await
+        Pending::new(self.run_write(BTreeSet::new(), erase(work)))
     }
 
     /// As [`Store::write`], for work that is known to write the rows with these keys. Others of
@@ -146,56 +150,62 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::write`].
-    pub async fn write_on<K, T, E, F>(
+    pub fn write_on<K, T, E, F>(
         &self,
         rows: impl IntoIterator<Item = K>,
-        mut work: F,
-    ) -> Result<T, E>
+        work: F,
+    ) -> Pending<'_, T, E>
     where
         K: ToString,
         F: FnMut(&mut Tx<'_>) -> Result<T, E> + Send + 'static,
         T: Send + 'static,
         E: From<Error> + Send + 'static,
     {
+        let lanes = rows.into_iter().map(|key| Lane::of(&key.to_string())).collect();
+        Pending::new(self.run_write(lanes, erase(work)))
+    }
+
+    async fn run_write(&self, lanes: BTreeSet<Lane>, mut work: Work) -> Outcome {
         let step = self.crash.next();
         let step_after = step.clone();
         let meter = self.meter.clone();
-        let guarded = move |tx: &mut Tx<'_>| {
+        let guarded: Work = Box::new(move |tx| {
             step.before()?;
-            let value = work(tx);
+            let outcome = work(tx);
             meter.add(tx, true);
-            let value = value?;
+            let answer = outcome?;
             step.commit()?;
-            Ok(value)
-        };
-        let result = match &*self.backend {
+            Ok(answer)
+        });
+        let outcome = match &*self.backend {
             Backend::Sqlite(db) => db.write(guarded).await,
-            Backend::Postgres(db) => {
-                let lanes = rows.into_iter().map(|key| Lane::of(&key.to_string())).collect();
-                db.write(lanes, guarded).await
-            }
+            Backend::Postgres(db) => db.write(lanes, guarded).await,
         };
         step_after.after()?;
-        result
+        outcome
     }
 
     /// Runs `work` on one consistent snapshot; writes in it are refused by the database.
     ///
     /// # Errors
     /// What `work` returns, or a store error turned into `E`.
-    pub async fn read<T, E, F>(&self, mut work: F) -> Result<T, E>
+    pub fn read<T, E, F>(&self, work: F) -> Pending<'_, T, E>
     where
         F: FnMut(&mut Tx<'_>) -> Result<T, E> + Send + 'static,
         T: Send + 'static,
         E: From<Error> + Send + 'static,
     {
+        Pending::new(self.run_read(erase(work)))
+    }
+
+    async fn run_read(&self, mut work: Work) -> Outcome {
         self.crash.alive()?;
         let meter = self.meter.clone();
-        let metered = move |tx: &mut Tx<'_>| {
-            let value = work(tx);
+        let metered: Work = Box::new(move |tx| {
+            let outcome = work(tx);
             meter.add(tx, false);
-            value
-        };
+            outcome
+        });
         match &*self.backend {
             Backend::Sqlite(db) => db.read(metered).await,
             Backend::Postgres(db) => db.read(metered).await,

@@ -117,17 +117,27 @@ impl<'a> Tx<'a> {
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, E>,
     ) -> Result<T, E> {
-        self.batch("SAVEPOINT attempt")?;
-        let hooks = self.hooks.len();
+        let hooks = self.begin_attempt()?;
         let answer = work(self);
-        if answer.is_ok() {
+        self.end_attempt(hooks, answer.is_ok())?;
+        answer
+    }
+
+    /// Returns the number of hooks that a rollback keeps.
+    fn begin_attempt(&mut self) -> Result<usize, Error> {
+        self.batch("SAVEPOINT attempt")?;
+        Ok(self.hooks.len())
+    }
+
+    fn end_attempt(&mut self, hooks: usize, is_ok: bool) -> Result<(), Error> {
+        if is_ok {
             self.batch("RELEASE SAVEPOINT attempt")?;
         } else if !self.retry && self.lost.is_none() {
             self.hooks.truncate(hooks);
             self.batch("ROLLBACK TO SAVEPOINT attempt")?;
             self.batch("RELEASE SAVEPOINT attempt")?;
         }
-        answer
+        Ok(())
     }
 
     /// Runs `hook` once the transaction is durable, and never otherwise. On SQLite hooks run in

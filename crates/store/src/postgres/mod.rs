@@ -24,6 +24,7 @@ pub(crate) use lanes::Lane;
 use lanes::Lanes;
 pub(crate) use session::Session;
 
+use crate::work::{Failure, Outcome, Work};
 use crate::{Error, Tx};
 
 /// How long a transaction is run again before its conflict is given to the caller.
@@ -63,35 +64,15 @@ impl Postgres {
         Ok(Self { pool, threads, lanes: Lanes::new() })
     }
 
-    pub(crate) async fn write<T, E, F>(&self, lanes: BTreeSet<Lane>, work: F) -> Result<T, E>
-    where
-        F: FnMut(&mut Tx<'_>) -> Result<T, E> + Send + 'static,
-        T: Send + 'static,
-        E: From<Error> + Send + 'static,
-    {
+    pub(crate) async fn write(&self, lanes: BTreeSet<Lane>, work: Work) -> Outcome {
         self.run(false, lanes, work).await
     }
 
-    pub(crate) async fn read<T, E, F>(&self, work: F) -> Result<T, E>
-    where
-        F: FnMut(&mut Tx<'_>) -> Result<T, E> + Send + 'static,
-        T: Send + 'static,
-        E: From<Error> + Send + 'static,
-    {
+    pub(crate) async fn read(&self, work: Work) -> Outcome {
         self.run(true, BTreeSet::new(), work).await
     }
 
-    async fn run<T, E, F>(
-        &self,
-        read_only: bool,
-        mut lanes: BTreeSet<Lane>,
-        mut work: F,
-    ) -> Result<T, E>
-    where
-        F: FnMut(&mut Tx<'_>) -> Result<T, E> + Send + 'static,
-        T: Send + 'static,
-        E: From<Error> + Send + 'static,
-    {
+    async fn run(&self, read_only: bool, mut lanes: BTreeSet<Lane>, mut work: Work) -> Outcome {
         let begun = Instant::now();
         let mut pause = FIRST_PAUSE;
         let mut doubted = false;
@@ -129,20 +110,16 @@ impl Postgres {
     }
 }
 
-enum Ended<T, E> {
-    Done(Result<T, E>),
+enum Ended {
+    Done(Outcome),
     /// To be run again; the lane of the row that it met, if that is known.
-    Conflict(E, Option<Lane>),
+    Conflict(Failure, Option<Lane>),
     /// It failed, and a key was violated on the way: a younger snapshot may tell why.
-    Doubtful(E),
+    Doubtful(Failure),
 }
 
 /// Runs the transaction once, on a thread that may block.
-fn once<T, E, F>(mut client: Object, handle: &Handle, read_only: bool, work: &mut F) -> Ended<T, E>
-where
-    F: FnMut(&mut Tx<'_>) -> Result<T, E>,
-    E: From<Error>,
-{
+fn once(mut client: Object, handle: &Handle, read_only: bool, work: &mut Work) -> Ended {
     let begin = client
         .build_transaction()
         .isolation_level(IsolationLevel::RepeatableRead)

@@ -16,6 +16,7 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, StatementStatus, ToSql};
 use tokio::sync::oneshot;
 
+use crate::work::{Outcome, Work};
 use crate::{Error, Row, Tx, Value};
 
 /// Transactions that share one commit at most.
@@ -40,12 +41,7 @@ impl Sqlite {
         })
     }
 
-    pub(crate) async fn write<T, E, F>(&self, work: F) -> Result<T, E>
-    where
-        F: FnMut(&mut Tx<'_>) -> Result<T, E> + Send + 'static,
-        T: Send + 'static,
-        E: From<Error> + Send + 'static,
-    {
+    pub(crate) async fn write(&self, work: Work) -> Outcome {
         let (answer, wait) = oneshot::channel();
         self.writer.submit(writer::Job::new(work, answer))?;
         wait.await.unwrap_or_else(|_| {
@@ -53,22 +49,17 @@ impl Sqlite {
         })
     }
 
-    pub(crate) async fn read<T, E, F>(&self, mut work: F) -> Result<T, E>
-    where
-        F: FnMut(&mut Tx<'_>) -> Result<T, E> + Send + 'static,
-        T: Send + 'static,
-        E: From<Error> + Send + 'static,
-    {
+    pub(crate) async fn read(&self, mut work: Work) -> Outcome {
         let readers = Arc::clone(&self.readers);
         let read = move || {
             let reader = readers.take()?;
             reader.execute_batch("BEGIN").map_err(Error::from)?;
-            let answer = work(&mut Tx::sqlite(&reader));
+            let outcome = work(&mut Tx::sqlite(&reader));
             // A failure may have ended the transaction. A reader that cannot end its own is closed.
             if reader.is_autocommit() || reader.execute_batch("COMMIT").is_ok() {
                 readers.give(reader);
             }
-            answer
+            outcome
         };
         self.threads
             .run(read)

@@ -20,88 +20,80 @@ use tokio::sync::oneshot;
 
 use super::GROUP;
 use crate::tx::Hook;
+use crate::work::{Answer, Failure, Outcome, Work};
 use crate::{Error, Tx};
 
 /// Transactions that wait at most.
 const QUEUE: usize = 4096;
 
-/// Ends a job once the group's fate is known: `None` for committed.
-type Finish = Box<dyn FnOnce(Option<&Error>) + Send>;
+/// A transaction that waits for the writer.
+pub(super) struct Job {
+    work: Work,
+    answer: oneshot::Sender<Outcome>,
+}
 
-/// Runs a transaction, or answers it with a failure; `None` when it came to nothing and has been
-/// answered.
-type Run = Box<dyn FnOnce(Result<&Connection, &Error>) -> Option<Finish> + Send>;
-
-/// A transaction waiting for the writer: run it, then tell it how the group went.
-pub(super) struct Job(Run);
+/// A job that succeeded, to be answered once the group's commit has succeeded or failed.
+struct Finish {
+    hooks: Vec<Hook>,
+    answer: oneshot::Sender<Outcome>,
+    value: Answer,
+}
 
 impl Job {
-    pub(super) fn new<T, E, F>(mut work: F, answer: oneshot::Sender<Result<T, E>>) -> Self
-    where
-        F: FnMut(&mut Tx<'_>) -> Result<T, E> + Send + 'static,
-        T: Send + 'static,
-        E: From<Error> + Send + 'static,
-    {
-        Self(Box::new(move |connection| {
-            let begun = connection.map_err(Error::again).and_then(|connection| {
-                connection.execute_batch("SAVEPOINT job")?;
-                Ok(connection)
-            });
-            let connection = match begun {
-                Ok(connection) => connection,
-                Err(error) => {
-                    drop(answer.send(Err(error.into())));
-                    return None;
-                }
-            };
-            let mut tx = Tx::sqlite(connection);
-            let outcome = catch_unwind(AssertUnwindSafe(|| work(&mut tx)));
-            let hooks = std::mem::take(&mut tx.hooks);
-            // A job whose transaction is gone has failed, whatever it says itself.
-            let ended = match (outcome, tx.lost.take()) {
-                (Ok(Ok(_)), Some(lost)) => Ok(Err(lost.into())),
-                (outcome, _) => outcome,
-            };
-            match ended {
-                Ok(Ok(value)) => match connection.execute_batch("RELEASE job") {
-                    Ok(()) => return Some(finish(hooks, answer, value)),
-                    Err(error) => {
-                        roll_back(connection);
-                        drop(answer.send(Err(Error::from(error).into())));
-                    }
-                },
-                Ok(Err(error)) => {
-                    roll_back(connection);
-                    drop(answer.send(Err(error)));
-                }
-                Err(_) => roll_back(connection),
-            }
-            None
-        }))
+    pub(super) fn new(work: Work, answer: oneshot::Sender<Outcome>) -> Self {
+        Self { work, answer }
     }
 
-    fn run(self, connection: &Connection) -> Option<Finish> {
-        (self.0)(Ok(connection))
+    /// Runs it in a savepoint; `None` when it failed, was rolled back and has been answered.
+    fn run(mut self, connection: &Connection) -> Option<Finish> {
+        if let Err(error) = connection.execute_batch("SAVEPOINT job") {
+            drop(self.answer.send(Err(Error::from(error).into())));
+            return None;
+        }
+        let mut tx = Tx::sqlite(connection);
+        let outcome = catch_unwind(AssertUnwindSafe(|| (self.work)(&mut tx)));
+        let hooks = std::mem::take(&mut tx.hooks);
+        // A job whose transaction is gone has failed, whatever it says itself.
+        let ended = match (outcome, tx.lost.take()) {
+            (Ok(Ok(_)), Some(lost)) => Ok(Err(Failure::Store(lost))),
+            (outcome, _) => outcome,
+        };
+        match ended {
+            Ok(Ok(value)) => match connection.execute_batch("RELEASE job") {
+                Ok(()) => return Some(Finish { hooks, answer: self.answer, value }),
+                Err(error) => {
+                    roll_back(connection);
+                    drop(self.answer.send(Err(Error::from(error).into())));
+                }
+            },
+            Ok(Err(failure)) => {
+                roll_back(connection);
+                drop(self.answer.send(Err(failure)));
+            }
+            // The caller sees the closed channel.
+            Err(_) => roll_back(connection),
+        }
+        None
     }
 
     /// Answers it without having run it.
     fn refuse(self, error: &Error) {
-        (self.0)(Err(error));
+        drop(self.answer.send(Err(error.again().into())));
     }
 }
 
-fn finish<T, E>(hooks: Vec<Hook>, answer: oneshot::Sender<Result<T, E>>, value: T) -> Finish
-where
-    T: Send + 'static,
-    E: From<Error> + Send + 'static,
-{
-    Box::new(move |failure| match failure {
-        None => {
-            hooks.into_iter().for_each(|hook| hook());
-            drop(answer.send(Ok(value)));
-        }
-        Some(error) => drop(answer.send(Err(error.again().into()))),
-    })
+impl Finish {
+    /// Runs the hooks and answers; `failure` is the commit's.
+    fn end(self, failure: Option<&Error>) {
+        let outcome = match failure {
+            None => {
+                self.hooks.into_iter().for_each(|hook| hook());
+                Ok(self.value)
+            }
+            Some(error) => Err(error.again().into()),
+        };
+        drop(self.answer.send(outcome));
+    }
 }
 
 /// Undoes a job. When even that fails nothing of the group is kept.
@@ -159,7 +151,7 @@ fn run(connection: &Connection, jobs: &mpsc::Receiver<Job>) {
         }
         let failure = commit(connection).err();
         for finish in finishes {
-            if catch_unwind(AssertUnwindSafe(|| finish(failure.as_ref()))).is_err() {
+            if catch_unwind(AssertUnwindSafe(|| finish.end(failure.as_ref()))).is_err() {
                 tracing::error!("a commit hook panicked");
             }
         }
