@@ -1,15 +1,14 @@
 //! Accelerator requests: the life cycle as an upstream Nova drives it, and what it must not do.
 
-mod common;
-
-use common::arqs::{ABSENT, PATH, SERVER, bind, request, steps, unbind};
-use common::{Api, HOST, audit, count, device, fake, report, stores, vgpu};
 use http::StatusCode;
 use kilonova_accelerator::ledger;
 use kilonova_ids::{ConsumerId, ProviderId, ServerId};
 use kilonova_node_api::{DeviceKind, HandleSlot};
 use kilonova_placement::World;
 use serde_json::{Value, json};
+
+use crate::common::arqs::{ABSENT, PATH, SERVER, bind, request, steps, unbind};
+use crate::common::{Api, HOST, audit, count, device, fake, report, stores, vgpu};
 
 const OWNED: &str = "SELECT COUNT(*) FROM attach_handles WHERE state = 'owned'";
 

@@ -1,10 +1,9 @@
 //! Accelerator requests: what bad bodies are told.
 
-mod common;
-
-use common::{Api, HOST, stores};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
+
+use crate::common::{Api, HOST, stores};
 
 const PATH: &str = "/v2/accelerator_requests";
 const ABSENT: &str = "9f199406-cfac-4402-b5c3-b8b38d8929aa";

@@ -1,9 +1,8 @@
 //! Devices, deployables and attributes, as a manager reads them.
 
-mod common;
-
-use common::{Api, fake, report, stores, vgpu};
 use http::StatusCode;
+
+use crate::common::{Api, fake, report, stores, vgpu};
 
 const ABSENT: &str = "9f199406-cfac-4402-b5c3-b8b38d8929aa";
 

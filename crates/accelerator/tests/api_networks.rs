@@ -1,10 +1,9 @@
 //! A network function's request says which network the function is connected to.
 
-mod common;
-
-use common::arqs::{bind, request};
-use common::{Api, device, report, stores};
 use kilonova_node_api::{DeviceKind, HandleSlot};
+
+use crate::common::arqs::{bind, request};
+use crate::common::{Api, device, report, stores};
 
 const PATH: &str = "/v2/accelerator_requests";
 const SERVERS: [&str; 2] =

@@ -1,10 +1,9 @@
 //! Device profiles: the grammar, names and uuids, and what is in use.
 
-mod common;
-
-use common::{Api, stores};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
+
+use crate::common::{Api, stores};
 
 const PATH: &str = "/v2/device_profiles";
 

@@ -1,10 +1,9 @@
 //! Who may do what: Cyborg's new defaults, rule by rule.
 
-mod common;
-
-use common::{Api, stores};
 use http::StatusCode;
 use serde_json::json;
+
+use crate::common::{Api, stores};
 
 #[tokio::test]
 async fn each_role_reads_what_it_may() {

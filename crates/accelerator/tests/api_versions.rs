@@ -1,9 +1,8 @@
 //! Version documents and microversions.
 
-mod common;
-
-use common::{Api, stores};
 use http::{Method, StatusCode};
+
+use crate::common::{Api, stores};
 
 #[tokio::test]
 async fn version_documents_need_no_token_and_link_to_themselves() {

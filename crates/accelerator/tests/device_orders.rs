@@ -1,12 +1,8 @@
 //! Bitstreams and clean-ups: what is ordered, who waits for it, and what the node's word changes.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use common::arqs::{PATH, SERVER, bind, unbind};
-use common::{Api, HOST, audit, count, device, report_host, stores};
 use http::StatusCode;
 use kilonova_accelerator::ledger::{self, Want, orders};
 use kilonova_accelerator::nova::{Asking, Event, Nova, Telling, Trouble};
@@ -19,6 +15,10 @@ use kilonova_node_api::{
 use kilonova_placement::World;
 use kilonova_store::{Store, Tx, params};
 use serde_json::{Value, json};
+
+use crate::common;
+use crate::common::arqs::{PATH, SERVER, bind, unbind};
+use crate::common::{Api, HOST, audit, count, device, report_host, stores};
 
 const CARD: &str = "0000:5e:00.0";
 const FUNCTION: &str = "d8424dc4a4a3c413f89e433683f9040b";

@@ -1,13 +1,9 @@
 //! Instances of a Nova elsewhere: whose their requests are, when their devices can be had again, and what
 //! becomes of requests whose instance is gone.
 
-mod common;
-
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use common::arqs::{ABSENT, PATH, SERVER, bind, request, unbind};
-use common::{Api, HOST, audit, count, fake, report_host, stores, vgpu};
 use http::StatusCode;
 use kilonova_accelerator::ledger;
 use kilonova_accelerator::nova::{Asking, Event, Nova, Presence, Telling, Trouble};
@@ -18,6 +14,9 @@ use kilonova_placement::World;
 use kilonova_placement::ledger::{Allocation, Claim, ProviderSpec};
 use kilonova_store::{Store, Tx, params};
 use newtype_uuid::GenericUuid;
+
+use crate::common::arqs::{ABSENT, PATH, SERVER, bind, request, unbind};
+use crate::common::{Api, HOST, audit, count, fake, report_host, stores, vgpu};
 
 const DIRTY: &str = "SELECT COUNT(*) FROM attach_handles WHERE state = 'dirty'";
 const FREE: &str = "SELECT COUNT(*) FROM attach_handles WHERE state = 'free'";

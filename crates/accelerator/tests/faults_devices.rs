@@ -1,10 +1,6 @@
 //! The ways in which Cyborg's reports lie or stop, provoked here: disabling is a drain of exactly
 //! the device meant, and what vanishes comes back as itself.
 
-mod common;
-
-use common::arqs::{PATH, SERVER, bind, request};
-use common::{Api, audit, count, device, fake, report_host, stores, vgpu};
 use http::StatusCode;
 use kilonova_accelerator::Error;
 use kilonova_ids::{ConsumerId, ProviderId};
@@ -13,6 +9,9 @@ use kilonova_placement::World;
 use kilonova_placement::ledger::{Allocation, Claim, claim, release};
 use kilonova_store::{Store, params};
 use serde_json::json;
+
+use crate::common::arqs::{PATH, SERVER, bind, request};
+use crate::common::{Api, audit, count, device, fake, report_host, stores, vgpu};
 
 /// Total and reserved of a provider; `None` where it has no inventory.
 async fn inventory(store: &Store, provider: ProviderId) -> Option<(i64, i64)> {

@@ -1,16 +1,15 @@
 //! The ways in which Cyborg loses, doubles or strands accelerators, provoked here: nothing is.
 //! Races of binds are in `api_arqs`, half-done patches and lists too.
 
-mod common;
-
 use std::time::Duration;
 
-use common::arqs::{ABSENT, PATH, SERVER, bind, request, unbind};
-use common::{Api, audit, count, fake, report, stores, vgpu};
 use http::StatusCode;
 use kilonova_accelerator::reconcile;
 use kilonova_store::testing::{CrashPlan, Death};
 use serde_json::json;
+
+use crate::common::arqs::{ABSENT, PATH, SERVER, bind, request, unbind};
+use crate::common::{Api, audit, count, fake, report, stores, vgpu};
 
 const OWNED: &str = "SELECT COUNT(*) FROM attach_handles WHERE state = 'owned'";
 const BOUND: &str = "SELECT COUNT(*) FROM arqs WHERE state = 'Bound'";

@@ -1,9 +1,5 @@
 //! The record of who held what, and what a bind costs.
 
-mod common;
-
-use common::arqs::{PATH, SERVER, bind, request, unbind};
-use common::{Api, HOST, fake, report, stores};
 use http::StatusCode;
 use kilonova_accelerator::ledger::{self, Actor, Want};
 use kilonova_accelerator::reconcile;
@@ -12,6 +8,9 @@ use kilonova_placement::World;
 use kilonova_store::testing::Meter;
 use serde_json::{Value, json};
 use std::time::Duration;
+
+use crate::common::arqs::{PATH, SERVER, bind, request, unbind};
+use crate::common::{Api, HOST, fake, report, stores};
 
 const CHANGES: &str = "/v2/kilonova/handle_changes";
 

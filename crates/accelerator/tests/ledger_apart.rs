@@ -1,14 +1,13 @@
 //! A card whole, cut and in parts: whatever is claimed and given back in whatever order, nothing that
 //! excludes each other is ever given out, and Placement offers exactly what can be had.
 
-mod common;
-
-use common::{HOST, audit, device, report_host, stores};
 use kilonova_accelerator::{Error, ledger};
 use kilonova_ids::{ConsumerId, ProviderId, ServerId};
 use kilonova_node_api::{Attachment, Deployable, Device, DeviceKind, HandleSlot};
 use kilonova_placement::{World, ledger as placement};
 use kilonova_store::{Store, params};
+
+use crate::common::{HOST, audit, device, report_host, stores};
 
 const CARD: &str = "0000:25:00.0";
 const OTHER: &str = "0000:26:00.0";

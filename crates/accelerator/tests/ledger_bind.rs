@@ -1,13 +1,12 @@
 //! Giving and taking back handles: one owner each, all or nothing, whoever races.
 
-mod common;
-
-use common::{HOST, audit, count, fake, report, stores, vgpu};
 use kilonova_accelerator::{Error, ledger};
 use kilonova_ids::{ConsumerId, ProviderId, ServerId};
 use kilonova_node_api::Attachment;
 use kilonova_placement::World;
 use kilonova_store::Store;
+
+use crate::common::{HOST, audit, count, fake, report, stores, vgpu};
 
 const OWNED: &str = "SELECT COUNT(*) FROM attach_handles WHERE state = 'owned'";
 const ARQS: &str = "SELECT COUNT(*) FROM arqs";

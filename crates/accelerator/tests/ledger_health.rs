@@ -1,8 +1,5 @@
 //! The health of devices: a failed one keeps its providers and its guests and is given to nobody.
 
-mod common;
-
-use common::{Api, HOST, audit, device, everything, report_host, stores, vgpu};
 use http::StatusCode;
 use kilonova_accelerator::{Error, ledger};
 use kilonova_ids::{ConsumerId, ProviderId, ServerId};
@@ -10,6 +7,8 @@ use kilonova_node_api::{Device, DeviceKind, HandleSlot, Health};
 use kilonova_placement::{World, ledger as placement};
 use kilonova_store::{Store, params};
 use serde_json::{Value, json};
+
+use crate::common::{Api, HOST, audit, device, everything, report_host, stores, vgpu};
 
 const GPU: &str = "0000:84:00.0";
 const HEALTH: &str = "/v2/kilonova/device_health";

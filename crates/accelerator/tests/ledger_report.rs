@@ -1,14 +1,13 @@
 //! Taking in what hosts have: nothing is written twice, what is held survives.
 
-mod common;
-
-use common::{HOST, audit, count, device, everything, fake, report, stores, vgpu};
 use kilonova_accelerator::{Error, ledger};
 use kilonova_ids::{ConsumerId, ServerId};
 use kilonova_node_api::{DeviceKind, HandleSlot};
 use kilonova_placement::World;
 use kilonova_store::testing::Meter;
 use kilonova_store::{Store, params};
+
+use crate::common::{HOST, audit, count, device, everything, fake, report, stores, vgpu};
 
 const HANDLES: &str = "SELECT COUNT(*) FROM attach_handles";
 const FREE: &str = "SELECT COUNT(*) FROM attach_handles WHERE state = 'free' AND present = 1";

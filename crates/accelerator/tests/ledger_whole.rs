@@ -1,13 +1,12 @@
 //! A card that is offered whole and by its virtual functions is given away the one way or the other.
 
-mod common;
-
-use common::{HOST, audit, device, report, stores};
 use kilonova_accelerator::{Error, ledger};
 use kilonova_ids::{ConsumerId, ProviderId, ServerId};
 use kilonova_node_api::{Attachment, Deployable, Device, DeviceKind, HandleSlot};
 use kilonova_placement::World;
 use kilonova_store::Store;
+
+use crate::common::{HOST, audit, device, report, stores};
 
 const CARD: &str = "0000:25:00.0";
 const PARTS: [&str; 2] = ["0000:25:00.4", "0000:25:00.5"];

@@ -1,14 +1,10 @@
 //! What somebody's Nova is told of binds, and what a bind cares whether Nova is there: nothing.
 
-mod common;
-
 use std::sync::{Arc, Mutex};
 
 use axum::extract::State as Extract;
 use axum::routing::post;
 use axum::{Json, Router};
-use common::arqs::{ABSENT, PATH, SERVER, bind, request, unbind};
-use common::{Api, count, fake, report, stores};
 use http::{HeaderMap, StatusCode};
 use kilonova_accelerator::nova::{
     Address, Asking, Credentials, Event, HttpNova, Nova, Presence, Telling, Trouble,
@@ -17,6 +13,9 @@ use kilonova_accelerator::reconcile::{Delivered, deliver};
 use kilonova_keystone::Login;
 use kilonova_store::Store;
 use serde_json::{Value, json};
+
+use crate::common::arqs::{ABSENT, PATH, SERVER, bind, request, unbind};
+use crate::common::{Api, count, fake, report, stores};
 
 const WAITING: &str = "SELECT COUNT(*) FROM nova_events";
 

@@ -1,6 +1,6 @@
 //! Every statement of this crate can be prepared on both databases.
 
-mod common;
+use crate::common;
 
 #[tokio::test]
 async fn both_databases_prepare_every_statement() {

@@ -1,12 +1,11 @@
 //! Counts of binds, for operators' graphs.
 
-mod common;
-
-use common::{HOST, device, report, stores};
 use kilonova_accelerator::ledger::{self, Want};
 use kilonova_ids::{ConsumerId, ServerId};
 use kilonova_node_api::{DeviceKind, HandleSlot};
 use kilonova_placement::World;
+
+use crate::common::{HOST, device, report, stores};
 
 fn count(outcome: &str) -> u64 {
     let all = ledger::binds();

@@ -1,9 +1,8 @@
 //! The network service over HTTP, in process, on both stores.
 
-mod kit;
-
-use kit::{Api, apis};
 use serde_json::{Value, json};
+
+use crate::kit::{Api, apis};
 
 #[tokio::test]
 async fn version_documents_are_public_and_the_rest_requires_a_token() {

@@ -1,15 +1,14 @@
 //! Enforcement of Neutron's rules with their new defaults, over HTTP and on both stores.
 
-mod kit;
-
 use std::sync::Arc;
 
 use kilonova_access::Enforcer;
 use kilonova_network::RULES;
 use kilonova_policy::{Defaults, Policy};
 use kilonova_wire::Dialect;
-use kit::{Api, apis, apis_with};
 use serde_json::{Value, json};
+
+use crate::kit::{Api, apis, apis_with};
 
 /// Token and roles: an unknown role, reader, member, manager and administrator of the project, a
 /// member and an administrator of another project, a service.

@@ -1,10 +1,9 @@
 //! Allocations, usages, candidates and reshapes over HTTP, on both stores.
 
-mod common;
-
-use common::http::Api;
-use common::{audited, room, stores};
 use serde_json::{Value, json};
+
+use crate::common::http::Api;
+use crate::common::{audited, room, stores};
 
 const ONE: &str = "77777777-0000-0000-0000-000000000001";
 const TWO: &str = "77777777-0000-0000-0000-000000000002";

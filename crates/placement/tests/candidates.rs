@@ -1,14 +1,13 @@
 //! `GET /allocation_candidates` over HTTP: what the engine's own tests cannot see. And its
 //! explanation.
 
-mod common;
-
 use std::collections::HashSet;
 use std::time::Instant;
 
-use common::http::{Answer, Api};
-use common::stores;
 use serde_json::json;
+
+use crate::common::http::{Answer, Api};
+use crate::common::stores;
 
 const PATH: &str = "/allocation_candidates";
 

@@ -1,17 +1,17 @@
 //! Many writers on few hosts, through the API. What a client may be told is 204, or 409 for what is
 //! truly so; never that two writers met.
 
-mod common;
-
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use axum::http::StatusCode;
-use common::http::{Answer, Api};
 use kilonova_store::Store;
 use serde_json::{Value, json};
 use uuid::Uuid;
+
+use crate::common;
+use crate::common::http::{Answer, Api};
 
 const WRITERS: usize = 64;
 

@@ -1,14 +1,13 @@
 //! Draining a provider on both stores: nothing undoes it but its end, and its end undoes nothing
 //! else.
 
-mod common;
-
-use common::{audited, claim_of, inventory, room, spec, stores};
 use kilonova_engine::Inventory;
 use kilonova_ids::{ConsumerId, ProviderId};
 use kilonova_placement::{Error, World, app, ledger};
 use kilonova_store::{Store, params};
 use kilonova_wire::Microversion;
+
+use crate::common::{audited, claim_of, inventory, room, spec, stores};
 
 struct Host {
     store: Store,

@@ -4,14 +4,11 @@
 //!
 //! `KILONOVA_FUZZ=1000000` raises the number of inputs.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use axum::body::Body;
 use axum::http::Request;
-use common::http::Api;
 use http_body_util::BodyExt;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -20,6 +17,9 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
 use tower::ServiceExt;
+
+use crate::common;
+use crate::common::http::Api;
 
 const PROVIDERS: [&str; 6] = [
     "11111111-1111-4111-8111-111111111111",

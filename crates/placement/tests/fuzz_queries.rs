@@ -3,15 +3,14 @@
 //!
 //! `KILONOVA_FUZZ=1000000` raises the number of inputs.
 
-mod common;
-
-use common::http::Api;
-use common::stores;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestRunner};
+
+use crate::common::http::Api;
+use crate::common::stores;
 
 const PATHS: [&str; 5] = [
     "/allocation_candidates",

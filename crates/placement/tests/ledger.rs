@@ -1,12 +1,11 @@
 //! Claims, releases and reports on both stores, and what the world shows of them.
 
-mod common;
-
-use common::{audited, claim_of, inventory, room, spec, stores};
 use kilonova_ids::{ConsumerId, ProviderId};
 use kilonova_placement::{Error, Followed, World, ledger};
 use kilonova_store::testing::Meter;
 use kilonova_store::{Store, Tx, params};
+
+use crate::common::{audited, claim_of, inventory, room, spec, stores};
 
 async fn report(
     store: &Store,

@@ -1,14 +1,13 @@
 //! A class that moves from a host's own provider to children of it, with what is held of it.
 
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::{audited, claim_of, inventory, room, spec, stores};
 use kilonova_ids::{ConsumerId, ProviderId};
 use kilonova_placement::ledger::{self, ProviderSpec};
 use kilonova_placement::{Error, World};
 use kilonova_store::{Store, params};
+
+use crate::common::{audited, claim_of, inventory, room, spec, stores};
 
 struct Host {
     store: Store,

@@ -1,11 +1,10 @@
 //! Resource providers, inventories, traits, aggregates and classes over HTTP, on both stores.
 
-mod common;
-
-use common::http::Api;
-use common::{audited, room, spec, stores};
 use kilonova_placement::{Error, ledger};
 use serde_json::{Value, json};
+
+use crate::common::http::Api;
+use crate::common::{audited, room, spec, stores};
 
 #[tokio::test]
 async fn the_version_document_needs_no_token() {

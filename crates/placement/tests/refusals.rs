@@ -1,12 +1,11 @@
 //! Refusals that upstream's cases do not pin, as upstream words and orders them; seen side by side
 //! with a running upstream.
 
-mod common;
-
 use axum::http::header;
-use common::http::Api;
-use common::stores;
 use serde_json::json;
+
+use crate::common::http::Api;
+use crate::common::stores;
 
 #[tokio::test]
 async fn names_are_there_or_do_not_filter() {

@@ -2,19 +2,18 @@
 //! following the change log. On SQLite there is one process and so one picture, but the same must
 //! hold, so the tests run there too; what only PostgreSQL can do says so when it is skipped.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{audited, claim_of, room, spec, stores};
 use kilonova_engine::Provider;
 use kilonova_ids::{ConsumerId, ProviderId};
 use kilonova_placement::ledger::{self, ProviderSpec};
 use kilonova_placement::{Error, Followed, World};
 use kilonova_store::{Store, params};
+
+use crate::common::{audited, claim_of, room, spec, stores};
 
 type Picture = BTreeMap<ProviderId, BTreeMap<ProviderId, String>>;
 

@@ -1,7 +1,5 @@
 //! What the tests of this crate share: a host full of devices, stores, an HTTP caller, the audit.
 
-#![allow(dead_code, reason = "each test program uses its own part")]
-
 pub mod arqs;
 
 use axum::body::Body;
@@ -127,10 +125,6 @@ pub async fn everything(store: &Store) -> String {
 
 pub async fn count(store: &Store, sql: &'static str) -> i64 {
     store.read(move |tx| tx.row(sql, params![])?.unwrap().int(0)).await.unwrap()
-}
-
-pub fn provider(specs: &[ProviderSpec], at: usize) -> ProviderId {
-    specs[at].id
 }
 
 /// A caller of the API in process.

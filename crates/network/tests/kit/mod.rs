@@ -1,7 +1,5 @@
 //! The service over each database, and an HTTP client.
 
-#![allow(dead_code, reason = "each test program uses a part of it")]
-
 use std::sync::Arc;
 
 use axum::Router;

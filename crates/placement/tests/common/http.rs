@@ -15,7 +15,6 @@ use tower::ServiceExt;
 /// The mounted service and what is behind it.
 pub struct Api {
     pub router: Router,
-    pub store: Store,
     pub world: World,
 }
 
@@ -57,7 +56,7 @@ impl Api {
             "/placement",
             Arc::new(NoAuth),
         );
-        Self { router, store: store.clone(), world }
+        Self { router, world }
     }
 
     pub async fn send(

@@ -1,7 +1,5 @@
 //! Shared by the tests of this crate: stores, hosts, the audit.
 
-#![allow(dead_code, reason = "each test binary uses its part")]
-
 pub mod http;
 
 use kilonova_engine::{Group, Inventory, Query};

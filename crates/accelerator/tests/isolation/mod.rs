@@ -3,20 +3,19 @@
 //! The operations are read out of the sources of the routes, so that a new one without a row in
 //! [`table`] fails here, and so does a row without an operation.
 
-#[path = "../common/mod.rs"]
-mod common;
 mod sources;
 mod table;
 
 use std::collections::BTreeSet;
 
-use common::arqs::{PATH, bind, request};
-use common::{Api, audit, fake, report, stores};
 use http::{Method, StatusCode};
 use kilonova_ids::{ProviderId, ServerId};
 use kilonova_store::Store;
 use serde_json::{Value, json};
 use table::{Body, Reach, Row, TABLE};
+
+use crate::common::arqs::{PATH, bind, request};
+use crate::common::{Api, audit, fake, report, stores};
 
 /// Roles, and whether a service's token comes along.
 const CALLERS: [(&str, bool); 8] = [

@@ -5,8 +5,6 @@
 //!
 //! The record lies beside the repository, not in it. Without it the test says so and ends.
 
-#[path = "../common/mod.rs"]
-mod common;
 mod compare;
 mod deviations;
 mod record;
@@ -16,7 +14,6 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use common::audit;
 use compare::compare;
 use http::Request;
 use http_body_util::BodyExt;
@@ -31,6 +28,9 @@ use record::{Answer, Exchange};
 use serde_json::{Value, json};
 use tower::ServiceExt;
 use translate::Translation;
+
+use crate::common;
+use crate::common::audit;
 
 /// A host like the one that was recorded: one fake card of 16 handles.
 async fn furnish(store: &Store, world: &World) {

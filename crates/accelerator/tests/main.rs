@@ -1,0 +1,26 @@
+//! The tests of this crate that need a database: one program, so that it is linked once.
+
+mod api_arqs;
+mod api_arqs_input;
+mod api_devices;
+mod api_networks;
+mod api_profiles;
+mod api_roles;
+mod api_versions;
+mod common;
+mod device_orders;
+mod elsewhere;
+mod faults_devices;
+mod faults_requests;
+mod golden;
+mod handle_changes;
+mod isolation;
+mod ledger_apart;
+mod ledger_bind;
+mod ledger_health;
+mod ledger_report;
+mod ledger_whole;
+mod nova_events;
+mod nova_tls;
+mod statements;
+mod tally;

@@ -1,0 +1,5 @@
+//! The tests of this crate that need a database.
+
+mod doubt;
+mod full;
+mod statistics;
