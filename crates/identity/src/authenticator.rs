@@ -1,4 +1,4 @@
-//! The door of every service: a token becomes a [`Context`].
+//! Authenticates requests of every service: turns a token into a [`Context`].
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use kilonova_wire::auth::Authentication;
@@ -10,7 +10,7 @@ use crate::cache::Cache;
 use crate::token::Token;
 use crate::{Error, Identity};
 
-/// The header that carries the caller's token.
+/// The header with the caller's token.
 pub(crate) const X_AUTH_TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
 const X_SERVICE_TOKEN: HeaderName = HeaderName::from_static("x-service-token");
 
@@ -42,19 +42,19 @@ impl Identity {
         Ok(context)
     }
 
-    /// What a token stands for now.
+    /// Resolves a token to its session.
     pub(crate) async fn session(&self, text: &str) -> Result<Session, Error> {
         let token = Token::unseal(&self.inner.keys, text)
-            .ok_or(Error::Unauthorized("the token is not one of ours"))?;
+            .ok_or(Error::Unauthorized("the token was not issued here"))?;
         self.read(move |tx| Session::resolve(tx, &token, now_micros())).await
     }
 
-    /// The session of the caller himself.
+    /// The session of the caller.
     pub(crate) async fn caller(&self, headers: &HeaderMap) -> Result<Session, Error> {
         self.session(bearer(headers, &X_AUTH_TOKEN)?).await
     }
 
-    /// The fault for an error; a 401 says where to log in, by a path that the mount completes.
+    /// The fault for an error. A 401 names the login path, which the mount completes to a URL.
     pub(crate) fn refuse(&self, error: Error) -> Fault {
         if !matches!(error, Error::Unauthorized(_)) {
             return error.into();
@@ -78,5 +78,5 @@ pub(crate) fn bearer<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<&'
         .get(name)
         .and_then(|value| value.to_str().ok())
         .filter(|text| !text.is_empty())
-        .ok_or(Error::Unauthorized("there is no token"))
+        .ok_or(Error::Unauthorized("the request has no token"))
 }

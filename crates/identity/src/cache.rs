@@ -1,9 +1,8 @@
-//! Validated tokens, kept for a short while so that a request costs no database read.
+//! A short-lived cache of validated tokens, which saves the database read of most requests.
 //!
-//! The key is a hash of the token, so that a memory dump shows no tokens. Entries end by
-//! themselves after [`Cache::ttl`]; a change made by this process empties the cache at once. A
-//! validation that began before a change must not enter its result after it: that is what the era
-//! is for.
+//! Keys are hashes of tokens, so that a memory dump reveals none. Entries expire after
+//! [`Cache::ttl`], and a change made by this process empties the cache at once. The era prevents a
+//! validation that began before a change from entering its stale result afterwards.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -44,7 +43,7 @@ impl Cache {
         Sha256::digest(token.as_bytes()).into()
     }
 
-    /// The context, and the era in which a miss has to be answered.
+    /// The cached context, or the current era for a later [`Cache::put`].
     pub(crate) fn get(&self, key: &Key, now: i64) -> Result<Context, u64> {
         let inner = self.lock();
         match inner.entries.get(key) {
@@ -73,7 +72,7 @@ impl Cache {
         inner.entries.insert(key, Entry { context, until: now + self.ttl, expires });
     }
 
-    /// Forgets everything.
+    /// Empties the cache and begins a new era.
     pub(crate) fn clear(&self) {
         let mut inner = self.lock();
         inner.era += 1;
@@ -90,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_outruns_a_validation_under_way() {
+    fn a_change_discards_a_concurrent_validation() {
         let cache = Cache::new(Duration::from_secs(5));
         let key = Cache::key("t");
         let era = cache.get(&key, 0).unwrap_err();
@@ -104,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_bounded() {
+    fn the_cache_is_bounded() {
         let cache = Cache::new(Duration::from_secs(5));
         for i in 0..MOST * 2 {
             cache.put(0, Cache::key(&i.to_string()), Context::default(), i64::MAX);

@@ -1,9 +1,8 @@
-//! The service catalog: our own services, each under its path of this program, and those of others
+//! The service catalog: the built-in services, each under its path of this program, and the services
 //! that an operator registered.
 //!
-//! URLs of our own are built from the address that the caller used, so that a client behind a
-//! forwarder gets addresses that it can reach. Their ids are derived from the names, hence the same
-//! on every controller.
+//! Built-in URLs start with the origin that the caller used, so that a client behind a proxy gets
+//! URLs that it can reach. Their ids are derived from names and thus equal on every controller.
 
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -11,18 +10,18 @@ use uuid::Uuid;
 use crate::REGION;
 use crate::app::catalog::Registered;
 
-/// One service.
+/// A built-in service.
 #[derive(Debug, Clone)]
 pub struct CatalogEntry {
     /// `compute`, `placement`, …
     pub service_type: String,
     /// `nova`, `placement`, …
     pub name: String,
-    /// Where it answers: `/compute/v2.1`.
+    /// Its path: `/compute/v2.1`.
     pub path: String,
 }
 
-/// For whom an endpoint is.
+/// The endpoint interfaces.
 pub(crate) const INTERFACES: [&str; 3] = ["public", "internal", "admin"];
 
 fn id(parts: &[&str]) -> String {
@@ -35,7 +34,7 @@ impl CatalogEntry {
         id(&["service", &self.service_type])
     }
 
-    /// Its endpoints: id, interface, URL.
+    /// The service's endpoints: id, interface, URL.
     pub(crate) fn endpoints(&self, root: &str) -> Vec<(String, &'static str, String)> {
         INTERFACES
             .into_iter()
@@ -62,8 +61,8 @@ impl CatalogEntry {
     }
 }
 
-/// The catalog as a token holds it; `root` is what our own paths follow. An endpoint whose URL names
-/// a project is left out of a token without one.
+/// The catalog for a token; `root` precedes built-in paths. An endpoint whose URL contains a project
+/// is omitted from a token without a project.
 pub(crate) fn view(
     entries: &[CatalogEntry],
     registered: &Registered,
@@ -90,8 +89,8 @@ pub(crate) fn view(
     ours.chain(theirs).collect()
 }
 
-/// A URL with its placeholders filled in, in either of upstream's spellings (`%(x)s` and `$(x)s`);
-/// nothing when it has others, or names a project where there is none.
+/// Fills the placeholders of a URL, in either of upstream's forms (`%(x)s` and `$(x)s`). `None` for
+/// unknown placeholders, or for a project placeholder without a project.
 pub(crate) fn fill(url: &str, project: Option<&str>, user: &str) -> Option<String> {
     let mut filled = String::new();
     let mut rest = url;
@@ -115,7 +114,7 @@ pub(crate) fn fill(url: &str, project: Option<&str>, user: &str) -> Option<Strin
     Some(filled)
 }
 
-/// `http://host/prefix` of `http://host/prefix/identity`: what all services are below.
+/// The common root of all services: `http://host/prefix` for `http://host/prefix/identity`.
 pub(crate) fn root(base: &str) -> &str {
     base.strip_suffix("/identity").unwrap_or(base)
 }
@@ -139,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_before_the_service_stays() {
+    fn a_prefix_before_the_service_is_kept() {
         assert_eq!(root("https://cloud.example/os/identity"), "https://cloud.example/os");
         assert_eq!(root("http://cloud.example:5000"), "http://cloud.example:5000");
     }

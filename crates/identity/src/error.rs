@@ -1,7 +1,7 @@
-//! What can go wrong in this service, and how each case is told to the caller.
+//! Errors of this service and their faults.
 //!
-//! Every way a login can fail is the same [`Error::Unauthorized`]: whether the user, the password
-//! or the project was wrong must not be told apart from outside. The reason goes to the log only.
+//! All failed logins are the same [`Error::Unauthorized`]: a client must not learn whether the user,
+//! the password or the project was wrong. The reason is only logged.
 
 use http::StatusCode;
 use kilonova_store::Trouble;
@@ -9,55 +9,55 @@ use kilonova_wire::Fault;
 
 use axum::http;
 
-/// The sentence of every 401.
+/// The message of every 401.
 pub const UNAUTHORIZED: &str = "The request you have made requires authentication.";
 
 /// A failure of the identity service.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No valid credentials; the text is for the log.
+    /// No valid credentials; the reason is for the log.
     #[error("authentication failed: {0}")]
     Unauthorized(&'static str),
-    /// The caller may not do this.
+    /// Policy refuses the caller.
     #[error("You are not authorized to perform the requested action: {0}.")]
     Forbidden(&'static str),
-    /// The caller may not do this, for a reason of its own.
+    /// The request is refused for another reason.
     #[error("{0}")]
     Refused(String),
-    /// A default role is not removed by accident.
+    /// A default role is protected against accidental changes.
     #[error(
         "Unable to {0} immutable {1} resource: `{2}`. Set resource option \"immutable\" to false first."
     )]
     Immutable(&'static str, &'static str, String),
-    /// Too many logins wait for their turn.
+    /// The queue of logins is full.
     #[error("Too many logins wait to be checked{whose}. Try again in {seconds} s.", whose = if *own { " for you" } else { "" })]
     Busy {
-        /// Those of the caller himself are the reason.
+        /// Whether the caller's own logins fill it.
         own: bool,
         /// When to try again.
         seconds: u64,
     },
-    /// There is no such thing.
+    /// The resource does not exist.
     #[error("Could not find {0}: {1}.")]
     NotFound(&'static str, String),
-    /// A name or a reference in a body that means nothing.
+    /// A required attribute is missing, or a reference is dangling.
     #[error(
         "Expecting to find {0} in {1}. The server could not comply with the request since it is \
          either malformed or otherwise incorrect. The client is assumed to be in error."
     )]
     Missing(&'static str, &'static str),
-    /// The token that was asked about is not valid.
+    /// The subject token is not valid.
     #[error("Could not recognize Fernet token")]
     NoSuchToken,
-    /// The thing is there already.
+    /// The name is taken.
     #[error(
         "Conflict occurred attempting to store {0} - it is not possible to store the name {1} twice."
     )]
     Duplicate(&'static str, String),
-    /// The request cannot be understood or is not offered.
+    /// The request is invalid or not supported.
     #[error("{0}")]
     Invalid(String),
-    /// The key repository cannot be used; the text is for the operator.
+    /// The key repository is unusable; the text is for the operator.
     #[error("{0}")]
     Keys(String),
     /// The password hash could not be computed.
@@ -69,7 +69,17 @@ pub enum Error {
 }
 
 impl Error {
-    /// A unique key that was hit means that the name is taken.
+    /// [`Error::NotFound`], for `ok_or_else`.
+    pub(crate) fn not_found(kind: &'static str, id: &str) -> impl FnOnce() -> Self {
+        move || Self::NotFound(kind, id.to_owned())
+    }
+
+    /// [`Error::NotFound`] unless a statement found its row.
+    pub(crate) fn unless_found(found: bool, kind: &'static str, id: &str) -> Result<(), Self> {
+        if found { Ok(()) } else { Err(Self::NotFound(kind, id.to_owned())) }
+    }
+
+    /// Maps a violated unique key to [`Error::Duplicate`].
     pub(crate) fn taken(
         kind: &'static str,
         name: &str,

@@ -1,9 +1,8 @@
-//! The Fernet key repository: one file per key, named by a number, the highest is the one that
-//! signs and all of them are accepted (the layout of Keystone's `key_repository`, so that keys can
-//! be rotated by adding a file and restarting).
+//! The Fernet key repository, in the layout of Keystone's `key_repository`: one file per key, named
+//! by a number. The highest signs, all are accepted, so an operator rotates keys by adding a file
+//! and restarting.
 //!
-//! A key must never be readable by anyone but the owner: a file with wider permissions is refused
-//! rather than used.
+//! Only the owner may read a key: a file with wider permissions is refused.
 
 use std::fs;
 use std::io::Write as _;
@@ -14,7 +13,7 @@ use fernet::{Fernet, MultiFernet};
 
 use crate::Error;
 
-/// Reads the repository; makes it, with one key, when it is not there or empty.
+/// Reads the repository. Creates it with one key if it is missing or empty.
 pub(crate) fn open(directory: &Path) -> Result<MultiFernet, Error> {
     fs::DirBuilder::new()
         .recursive(true)
@@ -32,7 +31,7 @@ pub(crate) fn open(directory: &Path) -> Result<MultiFernet, Error> {
         .map(|name| read(&directory.join(name.to_string())))
         .collect::<Result<Vec<_>, _>>()?;
     if keys.is_empty() {
-        return Err(wrong(directory, "holds no key"));
+        return Err(wrong(directory, "contains no key"));
     }
     Ok(MultiFernet::new(keys))
 }
@@ -48,7 +47,7 @@ fn tighten(directory: &Path) -> Result<(), Error> {
         return Ok(());
     }
     fs::set_permissions(directory, fs::Permissions::from_mode(0o700))
-        .map_err(|e| wrong(directory, &format!("is open to others and cannot be closed: {e}")))
+        .map_err(|e| wrong(directory, &format!("is accessible to others, and chmod failed: {e}")))
 }
 
 fn numbers(directory: &Path) -> Result<Vec<u32>, Error> {
@@ -60,8 +59,8 @@ fn numbers(directory: &Path) -> Result<Vec<u32>, Error> {
         .collect())
 }
 
-/// The key is written beside its name and linked to it, so that two processes starting at once end
-/// up with one key and nobody reads half of one.
+/// Writes the key to a temporary file and links it to its name, so that processes that start at once
+/// agree on one key and never read a partial file.
 fn create(directory: &Path) -> Result<(), Error> {
     let temporary = directory.join(format!(".new-{}", uuid::Uuid::new_v4().simple()));
     let write = || -> std::io::Result<()> {
@@ -76,16 +75,16 @@ fn create(directory: &Path) -> Result<(), Error> {
     };
     let written = write();
     let removed = fs::remove_file(&temporary);
-    written.and(removed).map_err(|e| wrong(directory, &format!("cannot take a new key: {e}")))
+    written.and(removed).map_err(|e| wrong(directory, &format!("cannot store a new key: {e}")))
 }
 
 fn read(path: &Path) -> Result<Fernet, Error> {
     let metadata = fs::metadata(path).map_err(|e| wrong(path, &format!("cannot be read: {e}")))?;
     if metadata.permissions().mode() & 0o077 != 0 {
-        return Err(wrong(path, "can be read by others than its owner; run chmod 600 on it"));
+        return Err(wrong(path, "is accessible to others; run chmod 600 on it"));
     }
     let text =
         fs::read_to_string(path).map_err(|e| wrong(path, &format!("cannot be read: {e}")))?;
     Fernet::new(text.trim())
-        .ok_or_else(|| wrong(path, "does not hold a Fernet key (32 bytes in URL-safe base64)"))
+        .ok_or_else(|| wrong(path, "contains no Fernet key (32 bytes in URL-safe base64)"))
 }

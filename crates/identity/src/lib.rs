@@ -1,18 +1,18 @@
-//! Keystone v3, the part that clients need: users, groups, projects and roles of one domain, scopes
-//! of tokens, trusts, application credentials, and the service catalog with the services of others.
+//! Keystone v3, the part that clients need: users, groups, projects and roles of one domain, token
+//! scopes, trusts, application credentials, and the service catalog with registered services.
 //!
 //! ```text
 //!   api/       one file per resource: routes, request, view
-//!   app/       what it does: login, validation, the rules on changes
+//!   app/       login, validation, the rules for changes
 //!   db/        its SQL
-//!   hashing/   password hashes, on threads of their own, in a fair order
+//!   hashing/   password hashes, on dedicated threads, in a fair order
 //! ```
 //!
-//! Two invariants carry the rest. A token says *who* and *until when*, never *what he may*: roles
-//! and states are read from the database at validation, so revoking is immediate. And every change
-//! goes through [`Identity::change`], which empties the cache of validated tokens on commit.
+//! Two invariants carry the rest. A token states *who* and *until when*, never *with which rights*:
+//! roles and states are read from the database at validation, so a revocation takes effect at once.
+//! And every change goes through [`Identity::change`], which empties the token cache on commit.
 //!
-//! It must never log a password, a secret or a token, and never tell from outside why a login
+//! It must never log a password, a secret or a token, and never reveal to a client why a login
 //! failed.
 
 mod api;
@@ -40,7 +40,7 @@ pub use app::{Lockout, has_admin};
 pub use catalog::CatalogEntry;
 pub use db::{MIGRATIONS, statements};
 pub use error::Error;
-pub use hashing::Figures;
+pub use hashing::HashStatistics;
 
 use cache::Cache;
 use hashing::Hasher;
@@ -52,26 +52,26 @@ pub const DOMAIN_NAME: &str = "Default";
 /// The only region.
 pub const REGION: &str = "RegionOne";
 
-/// What an operator may choose.
+/// The operator's options.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct IdentityOptions {
     /// How long a token is valid (`[token] expiration`).
     pub token_expiration: Duration,
-    /// How long a validated token is remembered; at most 30 seconds.
+    /// How long a validated token is cached; at most 30 seconds.
     pub cache_time: Duration,
     /// The cost of a password hash.
     pub hash_cost: argon2::Params,
-    /// Logins that may wait for their hash.
+    /// The most logins that may wait for their hash.
     pub logins_waiting: usize,
-    /// When failed logins lock an account (`[security_compliance] lockout_*`); never, without it.
+    /// When failed logins lock an account (`[security_compliance] lockout_*`); `None` for never.
     pub lockout: Option<Lockout>,
-    /// Application credentials that a user may have (`[application_credential] user_limit`).
+    /// The most application credentials of a user (`[application_credential] user_limit`).
     pub credential_limit: Option<i64>,
-    /// How often a trust may be passed on (`[trust] max_redelegation_count`).
+    /// How often a trust may be redelegated (`[trust] max_redelegation_count`).
     pub max_redelegation: i64,
 }
 
-impl Default for Options {
+impl Default for IdentityOptions {
     fn default() -> Self {
         Self {
             token_expiration: Duration::from_secs(3600),
@@ -105,11 +105,15 @@ struct Inner {
 }
 
 impl Identity {
-    /// Opens the service; makes the token keys on the first start.
+    /// Opens the service; creates the token keys on the first start.
     ///
     /// # Errors
-    /// [`Error::Keys`] with a sentence for the operator.
-    pub async fn open(store: Store, keys_dir: &Path, options: Options) -> Result<Self, Error> {
+    /// [`Error::Keys`], with a message for the operator.
+    pub async fn open(
+        store: Store,
+        keys_dir: &Path,
+        options: IdentityOptions,
+    ) -> Result<Self, Error> {
         let directory = keys_dir.to_owned();
         let keys = tokio::task::spawn_blocking(move || keys::open(&directory))
             .await
@@ -131,19 +135,19 @@ impl Identity {
         })
     }
 
-    /// With the policy that the operator configured, in place of upstream's defaults.
+    /// Replaces upstream's default policy by the operator's.
     #[must_use]
     pub fn with_policy(mut self, policy: Enforcer) -> Self {
         self.policy = policy;
         self
     }
 
-    /// Who may do what.
+    /// The policy that decides over requests.
     pub fn policy(&self) -> &Enforcer {
         &self.policy
     }
 
-    /// Sets the catalog that logins are answered with.
+    /// Sets the built-in entries of the catalog.
     pub fn set_catalog(&self, entries: Vec<CatalogEntry>) {
         let mut catalog =
             self.inner.catalog.write().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -155,12 +159,12 @@ impl Identity {
         Arc::clone(&catalog)
     }
 
-    /// What the threads for password hashes have done.
-    pub fn figures(&self) -> Figures {
-        self.inner.hasher.figures()
+    /// Statistics of the password hashing threads.
+    pub fn hash_statistics(&self) -> HashStatistics {
+        self.inner.hasher.hash_statistics()
     }
 
-    /// A write after which no earlier validation of a token counts.
+    /// Runs a write transaction that empties the token cache on commit.
     pub(crate) async fn change<T, F>(&self, mut work: F) -> Result<T, Error>
     where
         F: FnMut(&mut Tx<'_>) -> Result<T, Error> + Send + 'static,
@@ -185,7 +189,7 @@ impl Identity {
     }
 }
 
-/// A new id in Keystone's spelling: 32 hex digits.
+/// A new id in Keystone's form: 32 hex digits.
 pub(crate) fn new_id() -> String {
     uuid::Uuid::new_v4().simple().to_string()
 }

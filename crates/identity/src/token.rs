@@ -1,18 +1,18 @@
-//! What a token says, and its form on the wire: a few bytes sealed with Fernet.
+//! The contents of a token and its form on the wire: a few bytes sealed with Fernet.
 //!
-//! A token carries identities and times only. Names, roles and whether anything is enabled are
-//! read at validation, so that a change takes effect on tokens already given out.
+//! A token contains identities and times only. Names, roles and enabled states are read at
+//! validation, so that changes affect issued tokens.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use fernet::MultiFernet;
 use uuid::Uuid;
 
-/// No token of ours is longer; what is longer is not even decrypted.
+/// Longer tokens cannot be ours and are not decrypted.
 const LONGEST: usize = 1024;
 const VERSION: u8 = 1;
 
-/// How the user proved who he is.
+/// The authentication method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Method {
     /// A password.
@@ -40,11 +40,11 @@ impl Method {
     }
 }
 
-/// What a token is for.
+/// The scope of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// Nothing yet.
-    Nothing,
+    /// No scope.
+    Unscoped,
     /// A project.
     Project(Uuid),
     /// The only domain.
@@ -58,7 +58,7 @@ impl Scope {
     pub fn project(self) -> Option<Uuid> {
         match self {
             Self::Project(id) => Some(id),
-            Self::Nothing | Self::Domain | Self::System => None,
+            Self::Unscoped | Self::Domain | Self::System => None,
         }
     }
 }
@@ -69,34 +69,34 @@ const SYSTEM: u8 = 4;
 const DOMAIN: u8 = 8;
 const TRUST: u8 = 16;
 
-/// What a token says.
+/// The contents of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
-    /// Whose it is.
+    /// The user.
     pub user: Uuid,
-    /// What it is for.
+    /// The scope.
     pub scope: Scope,
-    /// The trust by which it was got.
+    /// The trust that the user logged in with.
     pub trust: Option<Uuid>,
-    /// The application credential that it was got with.
+    /// The application credential that the user logged in with.
     pub application_credential: Option<Uuid>,
-    /// How it was got.
+    /// The authentication methods used.
     pub methods: Vec<Method>,
-    /// Its own audit id and, after rescoping, that of the first token.
+    /// The token's audit id and, after rescoping, that of the original token.
     pub audit: Vec<[u8; 16]>,
     /// When it was issued, microseconds since 1970.
     pub issued: i64,
-    /// When it ends.
+    /// When it expires, microseconds since 1970.
     pub expires: i64,
 }
 
 impl Token {
-    /// The audit ids as shown.
+    /// The audit ids in their displayed form.
     pub fn audit_ids(&self) -> Vec<String> {
         self.audit.iter().map(|id| URL_SAFE_NO_PAD.encode(id)).collect()
     }
 
-    /// The audit id of this very token.
+    /// The audit id of this token.
     pub fn audit_id(&self) -> String {
         self.audit.first().map(|id| URL_SAFE_NO_PAD.encode(id)).unwrap_or_default()
     }
@@ -115,7 +115,7 @@ impl Token {
     fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION, self.methods.iter().fold(0, |bits, m| bits | m.bit())];
         let mut flags = match self.scope {
-            Scope::Nothing => 0,
+            Scope::Unscoped => 0,
             Scope::Project(_) => PROJECT,
             Scope::Domain => DOMAIN,
             Scope::System => SYSTEM,
@@ -145,7 +145,7 @@ impl Token {
         }
         let user = take_uuid(&mut rest)?;
         let scope = match flags & (PROJECT | SYSTEM | DOMAIN) {
-            0 => Scope::Nothing,
+            0 => Scope::Unscoped,
             PROJECT => Scope::Project(take_uuid(&mut rest)?),
             SYSTEM => Scope::System,
             DOMAIN => Scope::Domain,
@@ -201,7 +201,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_token_survives_the_wire(
+        fn a_token_survives_the_round_trip(
             user: u128, project: u128, kind in 0u8..4, credential: Option<u128>,
             trust: Option<u128>,
             issued: i64, expires: i64, first: [u8; 16], second: Option<[u8; 16]>, bits in 0u8..8,
@@ -209,7 +209,7 @@ mod tests {
             let token = Token {
                 user: Uuid::from_u128(user),
                 scope: match kind {
-                    0 => Scope::Nothing,
+                    0 => Scope::Unscoped,
                     1 => Scope::Project(Uuid::from_u128(project)),
                     2 => Scope::Domain,
                     _ => Scope::System,
@@ -229,7 +229,7 @@ mod tests {
         }
 
         #[test]
-        fn garbage_is_no_token(bytes: Vec<u8>, text: String) {
+        fn garbage_is_refused(bytes: Vec<u8>, text: String) {
             if let Some(token) = Token::decode(&bytes) {
                 prop_assert!(token.audit.len() <= 2);
             }
@@ -241,7 +241,7 @@ mod tests {
     fn a_foreign_or_overlong_token_is_refused() {
         let token = Token {
             user: Uuid::nil(),
-            scope: Scope::Nothing,
+            scope: Scope::Unscoped,
             trust: None,
             application_credential: None,
             methods: vec![Method::Password],

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kilonova_identity::{Lockout, Options};
+use kilonova_identity::{IdentityOptions, Lockout};
 
 use super::File;
 use crate::failure::Failure;
@@ -13,8 +13,8 @@ const LOCKED_SECONDS: u64 = 1800;
 const LONGEST: u64 = 30 * 24 * 3600;
 
 /// What the file says of it.
-pub(super) fn read(file: &File) -> Result<Options, Failure> {
-    let usual = Options::default();
+pub(super) fn read(file: &File) -> Result<IdentityOptions, Failure> {
+    let usual = IdentityOptions::default();
     let number = |group: &str, option: &str, least: i64| -> Result<Option<i64>, Failure> {
         match file.parse::<i64>(group, option, "a whole number")? {
             Some(number) if number < least => {
@@ -32,7 +32,7 @@ pub(super) fn read(file: &File) -> Result<Options, Failure> {
         Some(seconds) => Duration::from_secs(seconds.min(LONGEST)),
         None => usual.token_expiration,
     };
-    Ok(Options {
+    Ok(IdentityOptions {
         token_expiration,
         lockout: attempts.map(|attempts| Lockout {
             attempts: u32::try_from(attempts).unwrap_or(u32::MAX),
@@ -53,7 +53,7 @@ pub(super) fn read(file: &File) -> Result<Options, Failure> {
 mod tests {
     use super::*;
 
-    fn options(text: &str) -> Result<Options, String> {
+    fn options(text: &str) -> Result<IdentityOptions, String> {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("kilonova.conf");
         std::fs::write(&path, text).expect("written");

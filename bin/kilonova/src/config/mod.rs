@@ -108,7 +108,7 @@ pub struct Settings {
     /// `[pci]`, `[agent]` and `[x710_static]`; simulated hosts have theirs in the topology.
     pub sources: Discovery,
     /// How our own identity service behaves.
-    pub identity: kilonova_identity::Options,
+    pub identity: kilonova_identity::IdentityOptions,
     /// The Keystone whose tokens are taken, when it is not ours.
     pub keystone: Option<kilonova_keystone::Options>,
     /// Who may do what in each service.

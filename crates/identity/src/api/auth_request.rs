@@ -1,13 +1,13 @@
-//! Reading the body of a login.
+//! Parses the body of a login request.
 
 use kilonova_wire::Fault;
 use serde_json::Value;
 
-use crate::app::login::{Named, Proof, Wish};
+use crate::app::login::{Named, Proof, RequestedScope};
 use crate::{DOMAIN_ID, DOMAIN_NAME};
 
-/// The proof and the scope that a body asks for.
-pub(super) fn read(body: &Value) -> Result<(Proof, Wish), Fault> {
+/// The proof of identity and the requested scope.
+pub(super) fn read(body: &Value) -> Result<(Proof, RequestedScope), Fault> {
     let auth = object(body, "auth")?;
     let identity = object(auth, "identity")?;
     let methods = identity
@@ -16,7 +16,7 @@ pub(super) fn read(body: &Value) -> Result<(Proof, Wish), Fault> {
         .ok_or_else(|| missing("methods", "identity"))?;
     let [Value::String(method)] = methods.as_slice() else {
         return Err(Fault::bad_request(
-            "methods has to name exactly one of password, token and application_credential.",
+            "methods must name exactly one of password, token and application_credential.",
         ));
     };
     let proof = match method.as_str() {
@@ -25,7 +25,7 @@ pub(super) fn read(body: &Value) -> Result<(Proof, Wish), Fault> {
         "application_credential" => credential(object(identity, "application_credential")?)?,
         _ => {
             return Err(Fault::bad_request(
-                "methods has to name exactly one of password, token and application_credential.",
+                "methods must name exactly one of password, token and application_credential.",
             ));
         }
     };
@@ -43,22 +43,24 @@ fn credential(value: &Value) -> Result<Proof, Fault> {
     if value.get("id").is_some() {
         return Ok(match known(string(value, "id", WHERE)?) {
             Some(id) => Proof::CredentialById { id, secret },
-            None => Proof::CredentialByName { user: Named::Elsewhere, name: String::new(), secret },
+            None => {
+                Proof::CredentialByName { user: Named::UnknownDomain, name: String::new(), secret }
+            }
         });
     }
     let user = named(object(value, "user")?, "user")?;
     Ok(match known(string(value, "name", WHERE)?) {
         Some(name) => Proof::CredentialByName { user, name, secret },
-        None => Proof::CredentialByName { user: Named::Elsewhere, name: String::new(), secret },
+        None => Proof::CredentialByName { user: Named::UnknownDomain, name: String::new(), secret },
     })
 }
 
-fn scope(auth: &Value) -> Result<Wish, Fault> {
+fn scope(auth: &Value) -> Result<RequestedScope, Fault> {
     let scope = match auth.get("scope") {
-        None | Some(Value::Null) => return Ok(Wish::Default),
-        Some(Value::String(word)) if word == "unscoped" => return Ok(Wish::Unscoped),
+        None | Some(Value::Null) => return Ok(RequestedScope::Default),
+        Some(Value::String(word)) if word == "unscoped" => return Ok(RequestedScope::Unscoped),
         Some(Value::Object(scope)) => scope,
-        Some(_) => return Err(Fault::bad_request("scope has to be an object.")),
+        Some(_) => return Err(Fault::bad_request("scope must be an object.")),
     };
     let mut parts = scope.iter();
     let (Some((kind, part)), None) = (parts.next(), parts.next()) else {
@@ -68,19 +70,19 @@ fn scope(auth: &Value) -> Result<Wish, Fault> {
         ));
     };
     match kind.as_str() {
-        "unscoped" => Ok(Wish::Unscoped),
-        "project" => Ok(Wish::Project(named(part, "project")?)),
+        "unscoped" => Ok(RequestedScope::Unscoped),
+        "project" => Ok(RequestedScope::Project(named(part, "project")?)),
         "domain" => Ok(match domain_is_ours(part)? {
-            true => Wish::Domain,
-            false => Wish::Elsewhere,
+            true => RequestedScope::Domain,
+            false => RequestedScope::UnknownDomain,
         }),
         "system" => match part.get("all") {
-            Some(Value::Bool(true)) => Ok(Wish::System),
-            _ => Err(Fault::bad_request("The system is taken as a whole: {\"all\": true}.")),
+            Some(Value::Bool(true)) => Ok(RequestedScope::System),
+            _ => Err(Fault::bad_request("The system scope must be {\"all\": true}.")),
         },
         "OS-TRUST:trust" => {
             let id = known(string(part, "id", "OS-TRUST:trust")?);
-            Ok(id.map_or(Wish::Elsewhere, Wish::Trust))
+            Ok(id.map_or(RequestedScope::UnknownDomain, RequestedScope::Trust))
         }
         _ => Err(Fault::bad_request(
             "Expecting to find system, project, domain, OS-TRUST:trust or unscoped in scope.",
@@ -88,7 +90,7 @@ fn scope(auth: &Value) -> Result<Wish, Fault> {
     }
 }
 
-/// Whether a domain, by id or name, is the only one.
+/// Whether the reference, by id or name, is to the only domain.
 fn domain_is_ours(domain: &Value) -> Result<bool, Fault> {
     match (domain.get("id"), domain.get("name")) {
         (Some(Value::String(id)), _) => Ok(id == DOMAIN_ID),
@@ -100,14 +102,14 @@ fn domain_is_ours(domain: &Value) -> Result<bool, Fault> {
 /// A user or project by id, or by name and domain.
 fn named(value: &Value, what: &str) -> Result<Named, Fault> {
     if value.get("id").is_some() {
-        return Ok(known(string(value, "id", what)?).map_or(Named::Elsewhere, Named::Id));
+        return Ok(known(string(value, "id", what)?).map_or(Named::UnknownDomain, Named::Id));
     }
     let name = string(value, "name", what)?;
     let ours = domain_is_ours(object(value, "domain")?)?;
-    Ok(known(name).filter(|_| ours).map_or(Named::Elsewhere, Named::Name))
+    Ok(known(name).filter(|_| ours).map_or(Named::UnknownDomain, Named::Name))
 }
 
-/// Nothing is named with a control character, and PostgreSQL takes no NUL.
+/// Returns `None` for text with control characters: no name has any, and PostgreSQL rejects NUL.
 fn known(text: String) -> Option<String> {
     (!text.chars().any(char::is_control)).then_some(text)
 }

@@ -1,4 +1,4 @@
-//! The catalog of a token.
+//! The catalog endpoint.
 
 use axum::extract::State;
 use kilonova_access::{Caller, Routes, get};

@@ -7,7 +7,7 @@ use kilonova_wire::query::Query;
 use kilonova_wire::{Base, JsonBody, PeerAddress, time};
 use serde_json::{Value, json};
 
-use super::{Answer, Filter, created, fields, id_of, listing, may, no_content, ok};
+use super::{Answer, ListFilter, created, fields, id_of, listing, may, no_content, ok};
 use crate::app::credentials::{WithRoles, may_change};
 use crate::{Error, Identity};
 
@@ -60,9 +60,12 @@ async fn list(
     may(&caller, "identity:list_application_credentials", &[("user_id", &user)])?;
     id_of("user", &user)?;
     identity.user(&user).await?;
-    let filter = Filter::read(&query)?;
-    let found =
-        if filter.nothing { Vec::new() } else { identity.credentials(&user, filter.name).await? };
+    let filter = ListFilter::read(&query)?;
+    let found = if filter.matches_nothing {
+        Vec::new()
+    } else {
+        identity.credentials(&user, filter.name).await?
+    };
     let items = found.iter().map(|credential| view(credential, &base)).collect();
     let path = format!("/v3/users/{user}/application_credentials");
     listing(&base, &path, "application_credentials", items)

@@ -1,4 +1,4 @@
-//! The one domain.
+//! Domains: there is exactly one.
 
 use axum::extract::{Path, State};
 use kilonova_access::{Caller, Guard, Routes, get};
@@ -38,14 +38,14 @@ async fn list(caller: Caller, base: Base, query: Query) -> Answer {
     listing(&base, "/v3/domains", "domains", items)
 }
 
-/// The domain, for those who have a role on it.
+/// The domain, if the caller has a role on it.
 async fn scopes(State(identity): State<Identity>, caller: Caller, base: Base) -> Answer {
     let has = identity.has_roles_on(&caller.user_id, Target::Domain).await?;
     let items = if has { vec![view(&base)] } else { Vec::new() };
     listing(&base, "/v3/auth/domains", "domains", items)
 }
 
-/// The system, for those who have a role on it.
+/// The system, if the caller has a role on it.
 async fn system(State(identity): State<Identity>, caller: Caller, base: Base) -> Answer {
     let has = identity.has_roles_on(&caller.user_id, Target::System).await?;
     let items = if has { vec![json!({"all": true})] } else { Vec::new() };

@@ -1,4 +1,4 @@
-//! Endpoints: those of our own services, which are as configured, and registered ones.
+//! Endpoints: the built-in ones, which follow from the configuration, and registered ones.
 
 use axum::extract::{Path, State};
 use kilonova_access::{Routes, delete, get, patch, post};
@@ -6,7 +6,7 @@ use kilonova_wire::query::Query;
 use kilonova_wire::{Base, JsonBody};
 use serde_json::{Value, json};
 
-use super::{Answer, created, fields, id_of, listing, no_content, ok, self_link};
+use super::{Answer, created, fields, id_of, listing, no_content, ok, self_link, with_extra};
 use crate::catalog::root;
 use crate::db::catalog::Endpoint;
 use crate::{Identity, REGION};
@@ -49,8 +49,8 @@ fn own(identity: &Identity, base: &Base) -> Vec<Value> {
 }
 
 fn view(endpoint: &Endpoint, base: &Base) -> Value {
-    let mut view = endpoint.extra.clone();
-    view.extend(
+    Value::Object(with_extra(
+        &endpoint.extra,
         [
             ("id", json!(endpoint.id)),
             ("interface", json!(endpoint.interface)),
@@ -60,10 +60,8 @@ fn view(endpoint: &Endpoint, base: &Base) -> Value {
             ("url", json!(endpoint.url)),
             ("enabled", json!(endpoint.enabled)),
             ("links", self_link(base, "endpoints", &endpoint.id)),
-        ]
-        .map(|(key, value)| (key.to_owned(), value)),
-    );
-    Value::Object(view)
+        ],
+    ))
 }
 
 async fn list(State(identity): State<Identity>, base: Base, query: Query) -> Answer {
@@ -72,7 +70,7 @@ async fn list(State(identity): State<Identity>, base: Base, query: Query) -> Ans
     let fits = |endpoint: &Value| {
         ["interface", "service_id", "region_id", "region"]
             .into_iter()
-            .all(|key| query.get(key).is_none_or(|wanted| endpoint[key] == wanted))
+            .all(|key| query.get(key).is_none_or(|value| endpoint[key] == value))
     };
     let items = own(&identity, &base).into_iter().chain(theirs).filter(fits).collect();
     listing(&base, "/v3/endpoints", "endpoints", items)

@@ -1,4 +1,4 @@
-//! Roles of users and groups on projects, the domain and the system: giving, checking, taking.
+//! Role grants of users and groups on projects, the domain and the system.
 
 use axum::extract::{Path, State};
 use kilonova_access::{Caller, Guard, Routes, delete, get, put};
@@ -9,7 +9,7 @@ use crate::app::assignments::Grant;
 use crate::db::assignments::{Actor, Target};
 use crate::{DOMAIN_ID, Error, Identity};
 
-/// What is asked: list, check, give or take.
+/// The rules for listing, checking, granting and revoking.
 type Rules = [&'static str; 4];
 
 const GRANTS: Rules = [
@@ -34,15 +34,15 @@ const SYSTEM_GROUPS: Rules = [
 pub(super) fn routes() -> Routes<Identity> {
     const LIST: Guard = Guard::Object(&["identity:list_grants"]);
     const CHECK: Guard = Guard::Object(&["identity:check_grant"]);
-    const GIVE: Guard = Guard::Object(&["identity:create_grant"]);
-    const TAKE: Guard = Guard::Object(&["identity:revoke_grant"]);
+    const GRANT: Guard = Guard::Object(&["identity:create_grant"]);
+    const REVOKE: Guard = Guard::Object(&["identity:revoke_grant"]);
     let mut routes = Routes::new();
     for place in ["projects", "domains"] {
         for kind in ["users", "groups"] {
             let path = format!("/v3/{place}/{{place}}/{kind}/{{actor}}/roles");
             routes = routes.route(path.clone(), [get(LIST, list)]).route(
                 format!("{path}/{{role}}"),
-                [get(CHECK, check), put(GIVE, give), delete(TAKE, take)],
+                [get(CHECK, check), put(GRANT, grant), delete(REVOKE, revoke)],
             );
         }
     }
@@ -52,8 +52,8 @@ pub(super) fn routes() -> Routes<Identity> {
             "/v3/system/users/{actor}/roles/{role}",
             [
                 get(SYSTEM_USERS[1], check_system),
-                put(SYSTEM_USERS[2], give_system),
-                delete(SYSTEM_USERS[3], take_system),
+                put(SYSTEM_USERS[2], grant_system),
+                delete(SYSTEM_USERS[3], revoke_system),
             ],
         )
         .route("/v3/system/groups/{actor}/roles", [get(SYSTEM_GROUPS[0], list_system)])
@@ -61,14 +61,18 @@ pub(super) fn routes() -> Routes<Identity> {
             "/v3/system/groups/{actor}/roles/{role}",
             [
                 get(SYSTEM_GROUPS[1], check_system),
-                put(SYSTEM_GROUPS[2], give_system),
-                delete(SYSTEM_GROUPS[3], take_system),
+                put(SYSTEM_GROUPS[2], grant_system),
+                delete(SYSTEM_GROUPS[3], revoke_system),
             ],
         )
 }
 
-/// Who and where, as the path says it: `/v3/PLACE/ID/KIND/ID/…` or `/v3/system/KIND/ID/…`.
-fn ends(path: &str, place: Option<String>, actor: String) -> Result<(Actor, Target), Fault> {
+/// The actor and target of a path `/v3/PLACE/ID/KIND/ID/…` or `/v3/system/KIND/ID/…`.
+fn actor_and_target(
+    path: &str,
+    place: Option<String>,
+    actor: String,
+) -> Result<(Actor, Target), Fault> {
     let mut words = path.split('/').skip_while(|word| *word != "v3").skip(1);
     let kind = words.next().unwrap_or_default();
     let target = match (kind, place) {
@@ -102,8 +106,13 @@ fn ends(path: &str, place: Option<String>, actor: String) -> Result<(Actor, Targ
     Ok((actor, target))
 }
 
-/// Asks the rule; a domain's manager gives and takes some roles only, by their names.
-async fn asked(identity: &Identity, caller: &Caller, rule: &str, role: &str) -> Result<(), Fault> {
+/// Enforces a grant rule with the role's name: a domain manager may grant and revoke some roles only.
+async fn enforce(
+    identity: &Identity,
+    caller: &Caller,
+    rule: &str,
+    role: &str,
+) -> Result<(), Fault> {
     let name = match id_of("role", role) {
         Ok(()) => identity.role(role).await.map(|role| role.name).unwrap_or_default(),
         Err(_) => String::new(),
@@ -113,18 +122,21 @@ async fn asked(identity: &Identity, caller: &Caller, rule: &str, role: &str) -> 
 
 type Full = Path<(String, String, String)>;
 
-fn whole(uri: &axum::http::Uri, Path((place, actor, role)): Full) -> Result<Grant, Fault> {
+fn project_or_domain_grant(
+    uri: &axum::http::Uri,
+    Path((place, actor, role)): Full,
+) -> Result<Grant, Fault> {
     id_of("role", &role)?;
-    let (actor, target) = ends(uri.path(), Some(place), actor)?;
+    let (actor, target) = actor_and_target(uri.path(), Some(place), actor)?;
     Ok(Grant { actor, target, role })
 }
 
-fn on_system(
+fn system_grant(
     uri: &axum::http::Uri,
     Path((actor, role)): Path<(String, String)>,
 ) -> Result<Grant, Fault> {
     id_of("role", &role)?;
-    let (actor, target) = ends(uri.path(), None, actor)?;
+    let (actor, target) = actor_and_target(uri.path(), None, actor)?;
     Ok(Grant { actor, target, role })
 }
 
@@ -136,7 +148,7 @@ async fn list(
     Path((place, actor)): Path<(String, String)>,
 ) -> Answer {
     may(&caller, GRANTS[0], &[])?;
-    let (actor, target) = ends(uri.path(), Some(place), actor)?;
+    let (actor, target) = actor_and_target(uri.path(), Some(place), actor)?;
     roles_of(&identity, &base, &uri, actor, target).await
 }
 
@@ -146,7 +158,7 @@ async fn list_system(
     uri: axum::http::Uri,
     Path(actor): Path<String>,
 ) -> Answer {
-    let (actor, target) = ends(uri.path(), None, actor)?;
+    let (actor, target) = actor_and_target(uri.path(), None, actor)?;
     roles_of(&identity, &base, &uri, actor, target).await
 }
 
@@ -168,30 +180,30 @@ async fn check(
     uri: axum::http::Uri,
     path: Full,
 ) -> Answer {
-    asked(&identity, &caller, GRANTS[1], &path.2).await?;
-    identity.check_grant(whole(&uri, path)?).await?;
+    enforce(&identity, &caller, GRANTS[1], &path.2).await?;
+    identity.check_grant(project_or_domain_grant(&uri, path)?).await?;
     no_content()
 }
 
-async fn give(
+async fn grant(
     State(identity): State<Identity>,
     caller: Caller,
     uri: axum::http::Uri,
     path: Full,
 ) -> Answer {
-    asked(&identity, &caller, GRANTS[2], &path.2).await?;
-    identity.grant(whole(&uri, path)?).await?;
+    enforce(&identity, &caller, GRANTS[2], &path.2).await?;
+    identity.grant(project_or_domain_grant(&uri, path)?).await?;
     no_content()
 }
 
-async fn take(
+async fn revoke(
     State(identity): State<Identity>,
     caller: Caller,
     uri: axum::http::Uri,
     path: Full,
 ) -> Answer {
-    asked(&identity, &caller, GRANTS[3], &path.2).await?;
-    identity.take_back(whole(&uri, path)?).await?;
+    enforce(&identity, &caller, GRANTS[3], &path.2).await?;
+    identity.revoke_grant(project_or_domain_grant(&uri, path)?).await?;
     no_content()
 }
 
@@ -200,24 +212,24 @@ async fn check_system(
     uri: axum::http::Uri,
     path: Path<(String, String)>,
 ) -> Answer {
-    identity.check_grant(on_system(&uri, path)?).await?;
+    identity.check_grant(system_grant(&uri, path)?).await?;
     no_content()
 }
 
-async fn give_system(
+async fn grant_system(
     State(identity): State<Identity>,
     uri: axum::http::Uri,
     path: Path<(String, String)>,
 ) -> Answer {
-    identity.grant(on_system(&uri, path)?).await?;
+    identity.grant(system_grant(&uri, path)?).await?;
     no_content()
 }
 
-async fn take_system(
+async fn revoke_system(
     State(identity): State<Identity>,
     uri: axum::http::Uri,
     path: Path<(String, String)>,
 ) -> Answer {
-    identity.take_back(on_system(&uri, path)?).await?;
+    identity.revoke_grant(system_grant(&uri, path)?).await?;
     no_content()
 }

@@ -7,7 +7,8 @@ use kilonova_wire::{Base, JsonBody};
 use serde_json::{Value, json};
 
 use super::{
-    Answer, Filter, created, fields, id_of, listing, may, no_content, ok, self_link, users,
+    Answer, ListFilter, created, fields, id_of, listing, may, no_content, ok, self_link, users,
+    with_extra,
 };
 use crate::db::groups::Group;
 use crate::{DOMAIN_ID, Identity};
@@ -43,18 +44,16 @@ pub(super) fn routes() -> Routes<Identity> {
 }
 
 fn view(group: &Group, base: &Base) -> Value {
-    let mut view = group.extra.clone();
-    view.extend(
+    Value::Object(with_extra(
+        &group.extra,
         [
             ("id", json!(group.id)),
             ("name", json!(group.name)),
             ("domain_id", json!(DOMAIN_ID)),
             ("description", json!(group.description)),
             ("links", self_link(base, "groups", &group.id)),
-        ]
-        .map(|(key, value)| (key.to_owned(), value)),
-    );
-    Value::Object(view)
+        ],
+    ))
 }
 
 async fn list(
@@ -64,8 +63,9 @@ async fn list(
     query: Query,
 ) -> Answer {
     may(&caller, "identity:list_groups", &[])?;
-    let filter = Filter::read(&query)?;
-    let found = if filter.nothing { Vec::new() } else { identity.groups(filter.name).await? };
+    let filter = ListFilter::read(&query)?;
+    let found =
+        if filter.matches_nothing { Vec::new() } else { identity.groups(filter.name).await? };
     let items = found.iter().map(|group| view(group, &base)).collect();
     listing(&base, "/v3/groups", "groups", items)
 }
@@ -79,7 +79,7 @@ async fn of_user(
 ) -> Answer {
     may(&caller, "identity:list_groups_for_user", &[("user_id", &id), ("target.user.id", &id)])?;
     id_of("user", &id)?;
-    let filter = Filter::read(&query)?;
+    let filter = ListFilter::read(&query)?;
     let found = identity.groups_of(&id, filter.name).await?;
     let items = found.iter().map(|group| view(group, &base)).collect();
     listing(&base, &format!("/v3/users/{id}/groups"), "groups", items)
@@ -140,7 +140,7 @@ async fn members(
 ) -> Answer {
     may(&caller, "identity:list_users_in_group", &[])?;
     id_of("group", &id)?;
-    let filter = Filter::read(&query)?;
+    let filter = ListFilter::read(&query)?;
     let found = identity.members(&id, filter.name).await?;
     let items = found
         .iter()

@@ -1,7 +1,7 @@
-//! HTTP: one file per resource, each with its routes, requests and views.
+//! HTTP handlers: one file per resource, with its routes, requests and views.
 //!
-//! Who may do what is upstream's table of rules ([`RULES`]). Everything is in the one domain, so
-//! that the targets of rules about domains are always the same.
+//! Upstream's rule table ([`RULES`]) decides over access. All resources belong to the one domain, so
+//! the domain attributes of policy targets are constant.
 
 mod auth_request;
 mod catalog;
@@ -58,7 +58,7 @@ fn table() -> Routes<Identity> {
         .merge(trusts::routes())
 }
 
-/// The routes, relative to the mount.
+/// The routes, relative to the mount point.
 pub fn routes(identity: Identity) -> Router {
     table()
         .behind(identity.policy())
@@ -66,22 +66,22 @@ pub fn routes(identity: Identity) -> Router {
         .with_state(identity)
 }
 
-/// All that can be asked of this service, with the rule that decides.
+/// The operations and their rules.
 pub fn operations() -> Vec<Operation> {
     table().operations()
 }
 
-/// What [`kilonova_wire::mount`] needs to know.
+/// The service description for [`kilonova_wire::mount`].
 pub fn service() -> Service {
     Service { name: "identity", dialect: Dialect::Identity, versions: None, public }
 }
 
-/// `/v3/auth/tokens` looks at tokens itself: to log in there is none yet.
+/// `/v3/auth/tokens` checks tokens itself, because a login has none.
 fn public(path: &str) -> bool {
     matches!(path.trim_end_matches('/'), "" | "/v3" | tokens::PATH)
 }
 
-/// What every handler of this service answers.
+/// The result of every handler.
 type Answer = Result<Response, Fault>;
 
 fn ok(body: Value) -> Answer {
@@ -96,8 +96,8 @@ fn no_content() -> Answer {
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// What every target has: all things are in the one domain.
-const OURS: [(&str, &str); 6] = [
+/// Domain attributes of every policy target.
+const DOMAIN_ATTRIBUTES: [(&str, &str); 6] = [
     ("target.domain_id", DOMAIN_ID),
     ("target.domain.id", DOMAIN_ID),
     ("target.user.domain_id", DOMAIN_ID),
@@ -106,11 +106,11 @@ const OURS: [(&str, &str); 6] = [
     ("target.role.domain_id", "None"),
 ];
 
-/// Refuses whom the rule does not let do this to the target. It is asked before the thing is looked
-/// up, so that the refusal tells nobody whether it is there.
+/// Enforces a rule. Handlers call this before the lookup, so that a refusal does not reveal whether
+/// the target exists.
 fn may(caller: &Caller, rule: &str, target: &[(&str, &str)]) -> Result<(), Fault> {
-    let whole: Vec<(&str, &str)> = OURS.iter().chain(target).copied().collect();
-    caller.may(rule, &whole)
+    let target: Vec<(&str, &str)> = DOMAIN_ATTRIBUTES.iter().chain(target).copied().collect();
+    caller.may(rule, &target)
 }
 
 /// The object under `key` in a body.
@@ -120,11 +120,11 @@ fn fields(body: JsonBody, key: &str) -> Result<Fields, Fault> {
             Some(Value::Object(fields)) => Ok(fields),
             _ => Err(Fault::bad_request(format!("Expecting to find {key} in request body."))),
         },
-        _ => Err(Fault::bad_request("The request body has to be an object.")),
+        _ => Err(Fault::bad_request("The request body must be an object.")),
     }
 }
 
-/// A path segment as an id. No id holds a control character, and PostgreSQL takes no NUL.
+/// Refuses a path segment that cannot be an id: ids have no control characters.
 fn id_of(kind: &'static str, segment: &str) -> Result<(), Fault> {
     if segment.chars().any(char::is_control) {
         return Err(Error::NotFound(kind, segment.escape_debug().to_string()).into());
@@ -132,15 +132,15 @@ fn id_of(kind: &'static str, segment: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The filters that all listings share.
-struct Filter {
+/// The filters common to all lists.
+struct ListFilter {
     name: Option<String>,
     enabled: Option<bool>,
-    /// Nothing can match.
-    nothing: bool,
+    /// Whether the filter excludes everything.
+    matches_nothing: bool,
 }
 
-impl Filter {
+impl ListFilter {
     fn read(query: &Query) -> Result<Self, Fault> {
         let name = query.get("name").map(str::to_owned);
         let enabled = match query.get("enabled") {
@@ -148,16 +148,16 @@ impl Filter {
             Some(text) => match text.to_ascii_lowercase().as_str() {
                 "true" | "1" | "" => Some(true),
                 "false" | "0" => Some(false),
-                _ => return Err(Fault::bad_request("enabled has to be true or false.")),
+                _ => return Err(Fault::bad_request("enabled must be true or false.")),
             },
         };
-        let elsewhere = query.get("domain_id").is_some_and(|id| id != DOMAIN_ID);
-        let unnameable = name.as_ref().is_some_and(|name| name.chars().any(char::is_control));
-        Ok(Self { name, enabled, nothing: elsewhere || unnameable })
+        let other_domain = query.get("domain_id").is_some_and(|id| id != DOMAIN_ID);
+        let invalid_name = name.as_ref().is_some_and(|name| name.chars().any(char::is_control));
+        Ok(Self { name, enabled, matches_nothing: other_domain || invalid_name })
     }
 }
 
-/// Whether a flag of a query is set: by its name alone, or by anything but no.
+/// Whether a query flag is set: present without a value, or with any value but `false` and `0`.
 fn flag(query: &Query, key: &str) -> bool {
     query.get(key).is_some_and(|value| !value.eq_ignore_ascii_case("false") && value != "0")
 }
@@ -168,6 +168,14 @@ fn listing(base: &Base, path: &str, key: &str, items: Vec<Value>) -> Answer {
         key: items,
         "links": {"next": null, "previous": null, "self": format!("{}{path}", base.0)},
     }))
+}
+
+/// The attributes of a resource: those that the service stores without interpreting them, and its
+/// own.
+fn with_extra<const N: usize>(extra: &Fields, own: [(&str, Value); N]) -> Fields {
+    let mut view = extra.clone();
+    view.extend(own.map(|(key, value)| (key.to_owned(), value)));
+    view
 }
 
 fn self_link(base: &Base, collection: &str, id: &str) -> Value {

@@ -6,7 +6,9 @@ use kilonova_wire::query::Query;
 use kilonova_wire::{Base, JsonBody};
 use serde_json::{Value, json};
 
-use super::{Answer, Filter, created, fields, id_of, listing, may, no_content, ok, self_link};
+use super::{
+    Answer, ListFilter, created, fields, id_of, listing, may, no_content, ok, self_link, with_extra,
+};
 use crate::db::projects::Project;
 use crate::{DOMAIN_ID, Identity};
 
@@ -33,8 +35,8 @@ pub(super) fn routes() -> Routes<Identity> {
 }
 
 pub(super) fn view(project: &Project, base: &Base) -> Value {
-    let mut view = project.extra.clone();
-    view.extend(
+    Value::Object(with_extra(
+        &project.extra,
         [
             ("id", json!(project.id)),
             ("name", json!(project.name)),
@@ -46,10 +48,8 @@ pub(super) fn view(project: &Project, base: &Base) -> Value {
             ("tags", json!(project.tags)),
             ("options", json!({})),
             ("links", self_link(base, "projects", &project.id)),
-        ]
-        .map(|(key, value)| (key.to_owned(), value)),
-    );
-    Value::Object(view)
+        ],
+    ))
 }
 
 async fn list(
@@ -59,10 +59,10 @@ async fn list(
     query: Query,
 ) -> Answer {
     may(&caller, "identity:list_projects", &[])?;
-    let filter = Filter::read(&query)?;
+    let filter = ListFilter::read(&query)?;
     let beneath = query.get("parent_id").is_some_and(|id| id != DOMAIN_ID);
     let domains = query.get("is_domain").is_some_and(|flag| flag.eq_ignore_ascii_case("true"));
-    let found = if filter.nothing || beneath || domains {
+    let found = if filter.matches_nothing || beneath || domains {
         Vec::new()
     } else {
         identity.projects(filter.name, filter.enabled, None).await?
@@ -75,7 +75,7 @@ async fn list(
     listing(&base, "/v3/projects", "projects", items)
 }
 
-/// Whether tags fit the filters about tags: lists with commas, all or any of them, or not.
+/// Whether tags match the filters `tags`, `tags-any`, `not-tags` and `not-tags-any`.
 fn tagged(query: &Query, tags: &[String]) -> bool {
     let has = |tag: &str| tags.iter().any(|have| have == tag);
     let list = |key: &str| query.get(key).map(|list| list.split(',').collect::<Vec<_>>());

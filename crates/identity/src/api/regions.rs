@@ -1,4 +1,4 @@
-//! Regions: that of our own services, and registered ones.
+//! Regions: the built-in one and registered ones.
 
 use axum::extract::{Path, State};
 use kilonova_access::{Routes, delete, get, patch, post, put};
@@ -6,7 +6,7 @@ use kilonova_wire::query::Query;
 use kilonova_wire::{Base, JsonBody};
 use serde_json::{Value, json};
 
-use super::{Answer, created, fields, id_of, listing, no_content, ok, self_link};
+use super::{Answer, created, fields, id_of, listing, no_content, ok, self_link, with_extra};
 use crate::db::catalog::Region;
 use crate::{Identity, REGION};
 
@@ -37,17 +37,15 @@ fn own() -> Region {
 }
 
 fn view(region: &Region, base: &Base) -> Value {
-    let mut view = region.extra.clone();
-    view.extend(
+    Value::Object(with_extra(
+        &region.extra,
         [
             ("id", json!(region.id)),
             ("description", json!(region.description)),
             ("parent_region_id", json!(region.parent)),
             ("links", self_link(base, "regions", &region.id)),
-        ]
-        .map(|(key, value)| (key.to_owned(), value)),
-    );
-    Value::Object(view)
+        ],
+    ))
 }
 
 async fn list(State(identity): State<Identity>, base: Base, query: Query) -> Answer {

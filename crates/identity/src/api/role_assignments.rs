@@ -1,4 +1,4 @@
-//! The listing of all assignments of roles.
+//! The list of role assignments.
 
 use axum::extract::State;
 use kilonova_access::{Caller, Guard, Routes, get};
@@ -7,8 +7,8 @@ use kilonova_wire::{Base, Fault};
 use serde_json::{Value, json};
 
 use super::{Answer, flag, listing, may};
-use crate::app::assignments::Held;
-use crate::db::assignments::{Actor, Target, Wanted};
+use crate::app::assignments::ListedAssignment;
+use crate::db::assignments::{Actor, AssignmentFilter, Target};
 use crate::{DOMAIN_ID, DOMAIN_NAME, Identity};
 
 const ALL: &str = "identity:list_role_assignments";
@@ -28,37 +28,39 @@ async fn list(
     may(&caller, if tree { TREE } else { ALL }, &[])?;
     let effective = flag(&query, "effective");
     check(&query, effective, tree)?;
-    let given = |key: &str| query.get(key).map(str::to_owned);
-    let mut wanted = Wanted {
-        user: given("user.id"),
-        group: given("group.id"),
-        target: given("scope.project.id").map(Target::Project),
-        role: given("role.id"),
+    let parameter = |key: &str| query.get(key).map(str::to_owned);
+    let mut filter = AssignmentFilter {
+        user: parameter("user.id"),
+        group: parameter("group.id"),
+        target: parameter("scope.project.id").map(Target::Project),
+        role: parameter("role.id"),
     };
-    let mut nothing = query.get("scope.OS-INHERIT:inherited_to").is_some();
+    let mut matches_nothing = query.get("scope.OS-INHERIT:inherited_to").is_some();
     if let Some(domain) = query.get("scope.domain.id") {
-        nothing |= domain != DOMAIN_ID;
-        wanted.target = Some(Target::Domain);
+        matches_nothing |= domain != DOMAIN_ID;
+        filter.target = Some(Target::Domain);
     }
     if query.get("scope.system").is_some() {
-        wanted.target = Some(Target::System);
+        filter.target = Some(Target::System);
     }
-    let ids = [&wanted.user, &wanted.group, &wanted.role].into_iter().flatten();
-    nothing |=
-        ids.chain(given("scope.project.id").as_ref()).any(|id| id.chars().any(char::is_control));
-    let found = match (nothing, effective) {
+    let ids = [&filter.user, &filter.group, &filter.role].into_iter().flatten();
+    matches_nothing |= ids
+        .chain(parameter("scope.project.id").as_ref())
+        .any(|id| id.chars().any(char::is_control));
+    let found = match (matches_nothing, effective) {
         (true, _) => Vec::new(),
-        (false, true) => identity.effective_assignments(wanted).await?,
-        (false, false) => identity.assignments(wanted).await?,
+        (false, true) => identity.effective_assignments(filter).await?,
+        (false, false) => identity.assignments(filter).await?,
     };
     let names = flag(&query, "include_names");
-    let ours =
-        |held: &&Held| caller.domain_id.is_empty() || held.assignment.target != Target::System;
-    let items = found.iter().filter(ours).map(|held| view(held, names, &base)).collect();
+    let visible = |entry: &&ListedAssignment| {
+        caller.domain_id.is_empty() || entry.assignment.target != Target::System
+    };
+    let items = found.iter().filter(visible).map(|entry| view(entry, names, &base)).collect();
     listing(&base, "/v3/role_assignments", "role_assignments", items)
 }
 
-/// Combinations that mean nothing, in upstream's words.
+/// Refuses contradictory parameters, with upstream's messages.
 fn check(query: &Query, effective: bool, tree: bool) -> Result<(), Fault> {
     let has = |key: &str| query.get(key).is_some_and(|value| !value.is_empty());
     let (project, domain, system) =
@@ -85,8 +87,8 @@ fn domain() -> Value {
     json!({"id": DOMAIN_ID, "name": DOMAIN_NAME})
 }
 
-fn view(held: &Held, names: bool, base: &Base) -> Value {
-    let one = &held.assignment;
+fn view(entry: &ListedAssignment, names: bool, base: &Base) -> Value {
+    let one = &entry.assignment;
     let (kind, id) = match &one.actor {
         Actor::User(id) => ("user", id),
         Actor::Group(id) => ("group", id),
@@ -106,7 +108,7 @@ fn view(held: &Held, names: bool, base: &Base) -> Value {
         }
         Target::System => ("system".to_owned(), json!({"system": {"all": true}})),
     };
-    let given = held.prior.as_ref().unwrap_or(&one.role_id);
+    let granted = entry.prior.as_ref().unwrap_or(&one.role_id);
     let mut links = json!({});
     let by = match &one.group {
         Some(group) => {
@@ -115,8 +117,8 @@ fn view(held: &Held, names: bool, base: &Base) -> Value {
         }
         None => format!("{kind}s/{id}"),
     };
-    links["assignment"] = json!(format!("{}/v3/{place}/{by}/roles/{given}", base.0));
-    if let Some(prior) = &held.prior {
+    links["assignment"] = json!(format!("{}/v3/{place}/{by}/roles/{granted}", base.0));
+    if let Some(prior) = &entry.prior {
         links["prior_role"] =
             json!(format!("{}/v3/prior_role/{prior}/implies/{}", base.0, one.role_id));
     }

@@ -6,7 +6,7 @@ use kilonova_wire::query::Query;
 use kilonova_wire::{Base, JsonBody};
 use serde_json::{Value, json};
 
-use super::{Answer, Filter, created, fields, id_of, listing, may, no_content, ok, self_link};
+use super::{Answer, ListFilter, created, fields, id_of, listing, may, no_content, ok, self_link};
 use crate::Identity;
 use crate::db::roles::Role;
 
@@ -48,8 +48,9 @@ async fn list(
     query: Query,
 ) -> Answer {
     may(&caller, "identity:list_roles", &[])?;
-    let filter = Filter::read(&query)?;
-    let found = if filter.nothing { Vec::new() } else { identity.roles(filter.name).await? };
+    let filter = ListFilter::read(&query)?;
+    let found =
+        if filter.matches_nothing { Vec::new() } else { identity.roles(filter.name).await? };
     let items = found.iter().map(|role| view(role, &base)).collect();
     listing(&base, "/v3/roles", "roles", items)
 }

@@ -1,4 +1,4 @@
-//! Services: our own, which are as configured, and registered ones.
+//! Services: the built-in ones, which follow from the configuration, and registered ones.
 
 use axum::extract::{Path, State};
 use kilonova_access::{Routes, delete, get, patch, post};
@@ -6,7 +6,7 @@ use kilonova_wire::query::Query;
 use kilonova_wire::{Base, JsonBody};
 use serde_json::{Value, json};
 
-use super::{Answer, created, fields, id_of, listing, no_content, ok, self_link};
+use super::{Answer, created, fields, id_of, listing, no_content, ok, self_link, with_extra};
 use crate::Identity;
 use crate::catalog::CatalogEntry;
 use crate::db::catalog::Service;
@@ -39,15 +39,14 @@ fn own(entry: &CatalogEntry, base: &Base) -> Value {
 }
 
 fn view(service: &Service, base: &Base) -> Value {
-    let mut view = service.extra.clone();
-    view.extend(
+    let mut view = with_extra(
+        &service.extra,
         [
             ("id", json!(service.id)),
             ("type", json!(service.kind)),
             ("enabled", json!(service.enabled)),
             ("links", self_link(base, "services", &service.id)),
-        ]
-        .map(|(key, value)| (key.to_owned(), value)),
+        ],
     );
     for (key, value) in [("name", &service.name), ("description", &service.description)] {
         if let Some(value) = value {
@@ -65,7 +64,7 @@ async fn list(State(identity): State<Identity>, base: Base, query: Query) -> Ans
     let fits = |service: &Value| {
         ["type", "name"]
             .into_iter()
-            .all(|key| query.get(key).is_none_or(|wanted| service[key] == wanted))
+            .all(|key| query.get(key).is_none_or(|value| service[key] == value))
     };
     let items = ours.chain(theirs).filter(fits).collect();
     listing(&base, "/v3/services", "services", items)

@@ -35,7 +35,7 @@ fn view(tags: &[String], id: &str, base: &Base) -> Value {
     json!({"tags": tags, "links": {"self": format!("{}/v3/projects/{id}/tags", base.0)}})
 }
 
-/// The tags, for those whom the rule lets see or change them.
+/// The tags of a project, if the rule allows the caller to read or change them.
 async fn tags(
     identity: &Identity,
     caller: &Caller,

@@ -1,10 +1,10 @@
-//! A token as it is shown.
+//! The API view of a token.
 
 use kilonova_wire::time;
 use serde_json::{Value, json};
 
 use crate::app::catalog::Registered;
-use crate::app::session::{Place, Session};
+use crate::app::session::{Session, SessionScope};
 use crate::catalog::{self, CatalogEntry};
 use crate::{DOMAIN_ID, DOMAIN_NAME};
 
@@ -12,14 +12,14 @@ fn domain() -> Value {
     json!({"id": DOMAIN_ID, "name": DOMAIN_NAME})
 }
 
-/// What the catalog is made of.
+/// The sources of the catalog.
 pub(super) struct Entries<'a> {
     pub own: &'a [CatalogEntry],
     pub registered: &'a Registered,
     pub root: &'a str,
 }
 
-/// The body of a login and of a validation; without `entries`, no catalog.
+/// The body of a login and of a validation; without a catalog if `entries` is `None`.
 pub(super) fn view(session: &Session, entries: Option<&Entries<'_>>) -> Value {
     let methods: Vec<&str> = session.token.methods.iter().map(|m| m.name()).collect();
     let mut token = json!({
@@ -34,18 +34,18 @@ pub(super) fn view(session: &Session, entries: Option<&Entries<'_>>) -> Value {
         "expires_at": time::keystone(session.token.expires),
         "issued_at": time::keystone(session.token.issued),
     });
-    match &session.place {
-        Place::Nowhere => {}
-        Place::Project(project) => {
+    match &session.scope {
+        SessionScope::Unscoped => {}
+        SessionScope::Project(project) => {
             token["project"] = json!({"domain": domain(), "id": project.id, "name": project.name});
             if session.trust.is_none() {
                 token["is_domain"] = false.into();
             }
         }
-        Place::Domain => token["domain"] = domain(),
-        Place::System => token["system"] = json!({"all": true}),
+        SessionScope::Domain => token["domain"] = domain(),
+        SessionScope::System => token["system"] = json!({"all": true}),
     }
-    if !matches!(session.place, Place::Nowhere) {
+    if !matches!(session.scope, SessionScope::Unscoped) {
         let roles = session.roles.iter();
         token["roles"] = roles.map(|role| json!({"id": role.id, "name": role.name})).collect();
         if let Some(Entries { own, registered, root }) = entries {

@@ -1,4 +1,4 @@
-//! `/v3/auth/tokens`: logging in, asking about a token, ending it.
+//! `/v3/auth/tokens`: issues, validates and revokes tokens.
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
@@ -14,7 +14,7 @@ use crate::app::session::Session;
 use crate::authenticator::bearer;
 use crate::{Error, Identity, catalog};
 
-/// Where tokens are.
+/// The path of this resource.
 pub(super) const PATH: &str = "/v3/auth/tokens";
 
 const X_SUBJECT_TOKEN: HeaderName = HeaderName::from_static("x-subject-token");
@@ -22,8 +22,8 @@ const CHECK: &str = "identity:check_token";
 const VALIDATE: &str = "identity:validate_token";
 const REVOKE: &str = "identity:revoke_token";
 
-/// Bytes that the body of a login may have: four times the longest password, and nobody knows yet
-/// who sends it.
+/// Bytes allowed in a login body, which comes from an unauthenticated client: four times the longest
+/// password.
 const LOGIN_LIMIT: usize = 16 * 1024;
 
 pub(super) fn routes() -> Routes<Identity> {
@@ -37,15 +37,15 @@ pub(super) fn routes() -> Routes<Identity> {
     )
 }
 
-/// The path needs no token, to log in; but whoever asks about one has one.
+/// Authenticates requests other than a login, for which the path is public.
 pub(super) async fn admit(
     State(identity): State<Identity>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let asks = request.uri().path().trim_end_matches('/').ends_with(PATH)
+    let needs_token = request.uri().path().trim_end_matches('/').ends_with(PATH)
         && request.method() != Method::POST;
-    if asks && request.extensions().get::<Context>().is_none() {
+    if needs_token && request.extensions().get::<Context>().is_none() {
         match identity.authenticate(request.headers()).await {
             Ok(context) => drop(request.extensions_mut().insert(context)),
             Err(fault) => return fault.into_response(),
@@ -61,16 +61,16 @@ async fn login(
     query: Query,
     body: SmallJson<LOGIN_LIMIT>,
 ) -> Answer {
-    let (proof, wish) = auth_request::read(&body.0)?;
+    let (proof, scope) = auth_request::read(&body.0)?;
     let (text, session) =
-        identity.login(proof, wish, peer.party()).await.map_err(|error| identity.refuse(error))?;
+        identity.login(proof, scope, peer.party()).await.map_err(|error| identity.refuse(error))?;
     tracing::info!(
         user = session.user.id,
         project = session.project().map(|p| p.id.as_str()),
         audit = session.token.audit_id(),
         "token issued"
     );
-    shown(StatusCode::CREATED, &identity, &base, &query, &text, &session).await
+    respond(StatusCode::CREATED, &identity, &base, &query, &text, &session).await
 }
 
 async fn show(
@@ -83,7 +83,7 @@ async fn show(
 ) -> Answer {
     let rule = if method == Method::HEAD { CHECK } else { VALIDATE };
     let (text, session) = subject(&identity, &caller, rule, &headers).await?;
-    shown(StatusCode::OK, &identity, &base, &query, text, &session).await
+    respond(StatusCode::OK, &identity, &base, &query, text, &session).await
 }
 
 async fn revoke(State(identity): State<Identity>, caller: Caller, headers: HeaderMap) -> Answer {
@@ -92,8 +92,8 @@ async fn revoke(State(identity): State<Identity>, caller: Caller, headers: Heade
     no_content()
 }
 
-/// The token that is asked about. One that is not valid (any more) is 404 before the policy is asked,
-/// as in Keystone: there is no user whom the rules could compare.
+/// The token in `X-Subject-Token`. An invalid token is a 404 before policy is enforced, as in
+/// Keystone, because there is no user for the rule to compare.
 async fn subject<'a>(
     identity: &Identity,
     caller: &Caller,
@@ -112,7 +112,7 @@ async fn subject<'a>(
     Ok((text, session))
 }
 
-async fn shown(
+async fn respond(
     status: StatusCode,
     identity: &Identity,
     base: &Base,

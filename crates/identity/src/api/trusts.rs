@@ -1,4 +1,4 @@
-//! `OS-TRUST`: trusts, and the roles in them.
+//! `OS-TRUST`: trusts and their roles.
 
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
@@ -8,7 +8,7 @@ use kilonova_wire::{Base, JsonBody, time};
 use serde_json::{Value, json};
 
 use super::{Answer, created, fields, id_of, listing, may, no_content, ok, roles};
-use crate::app::trusts::{Whose, WithRoles};
+use crate::app::trusts::{TrustFilter, WithRoles};
 use crate::db::trusts::Trust;
 use crate::{Error, Identity};
 
@@ -67,15 +67,15 @@ fn roles_link(trust: &Trust, base: &Base) -> Value {
     })
 }
 
-fn view((trust, given): &WithRoles, base: &Base) -> Value {
+fn view((trust, roles): &WithRoles, base: &Base) -> Value {
     let mut view = bare(trust, base);
-    view["roles"] = given.iter().map(|role| roles::view(role, base)).collect();
+    view["roles"] = roles.iter().map(|role| roles::view(role, base)).collect();
     view["roles_links"] = roles_link(trust, base);
     view
 }
 
-/// The trust, for one of its two users. A trust that is not there is told to anyone, as upstream
-/// does.
+/// A trust, if the rule allows the caller to use it. A missing trust is a 404 for everybody, as
+/// upstream.
 async fn found(
     identity: &Identity,
     caller: &Caller,
@@ -99,23 +99,25 @@ async fn list(
     query: Query,
 ) -> Answer {
     let user = |key: &str| query.get(key).filter(|id| !id.is_empty()).map(str::to_owned);
-    let whose = match (user("trustor_user_id"), user("trustee_user_id")) {
+    let filter = match (user("trustor_user_id"), user("trustee_user_id")) {
         (Some(id), _) => {
             may(&caller, OF_TRUSTOR, &[("target.trust.trustor_user_id", &id)])?;
-            Whose::Trustor(id)
+            TrustFilter::Trustor(id)
         }
         (None, Some(id)) => {
             may(&caller, OF_TRUSTEE, &[("target.trust.trustee_user_id", &id)])?;
-            Whose::Trustee(id)
+            TrustFilter::Trustee(id)
         }
         (None, None) => {
             may(&caller, ALL, &[])?;
-            Whose::All
+            TrustFilter::All
         }
     };
-    let found = match &whose {
-        Whose::Trustor(id) | Whose::Trustee(id) if id.chars().any(char::is_control) => Vec::new(),
-        _ => identity.trusts(whose).await?,
+    let found = match &filter {
+        TrustFilter::Trustor(id) | TrustFilter::Trustee(id) if id.chars().any(char::is_control) => {
+            Vec::new()
+        }
+        _ => identity.trusts(filter).await?,
     };
     let items = found.iter().map(|trust| bare(trust, &base)).collect();
     listing(&base, "/v3/OS-TRUST/trusts", "trusts", items)
@@ -179,8 +181,8 @@ async fn role_of(
     Path((id, role)): Path<(String, String)>,
 ) -> Answer {
     let found = found(&identity, &caller, "identity:get_role_for_trust", &id).await?;
-    match found.1.iter().find(|given| given.id == role) {
-        Some(given) => ok(json!({"role": roles::view(given, &base)})),
+    match found.1.iter().find(|one| one.id == role) {
+        Some(role) => ok(json!({"role": roles::view(role, &base)})),
         None => Err(Error::NotFound("role", role.escape_debug().to_string()).into()),
     }
 }

@@ -6,7 +6,9 @@ use kilonova_wire::query::Query;
 use kilonova_wire::{Base, JsonBody, PeerAddress};
 use serde_json::{Value, json};
 
-use super::{Answer, Filter, created, fields, id_of, listing, may, no_content, ok, self_link};
+use super::{
+    Answer, ListFilter, created, fields, id_of, listing, may, no_content, ok, self_link, with_extra,
+};
 use crate::db::users::User;
 use crate::{DOMAIN_ID, Error, Identity};
 
@@ -28,13 +30,13 @@ pub(super) fn routes() -> Routes<Identity> {
                 delete(rule(&["identity:delete_user"]), remove),
             ],
         )
-        // Upstream has no rule for it either: whoever knows the old password may.
+        // Upstream has no rule for this either: knowledge of the old password suffices.
         .route("/v3/users/{id}/password", [post(Guard::Open, change_password)])
 }
 
 pub(super) fn view(user: &User, base: &Base) -> Value {
-    let mut view = user.extra.clone();
-    view.extend(
+    let mut view = with_extra(
+        &user.extra,
         [
             ("id", json!(user.id)),
             ("name", json!(user.name)),
@@ -43,8 +45,7 @@ pub(super) fn view(user: &User, base: &Base) -> Value {
             ("password_expires_at", Value::Null),
             ("options", json!(user.options)),
             ("links", self_link(base, "users", &user.id)),
-        ]
-        .map(|(key, value)| (key.to_owned(), value)),
+        ],
     );
     if let Some(project) = &user.default_project_id {
         view.insert("default_project_id".into(), json!(project));
@@ -59,8 +60,8 @@ async fn list(
     query: Query,
 ) -> Answer {
     may(&caller, "identity:list_users", &[])?;
-    let filter = Filter::read(&query)?;
-    let found = if filter.nothing {
+    let filter = ListFilter::read(&query)?;
+    let found = if filter.matches_nothing {
         Vec::new()
     } else {
         identity.users(filter.name, filter.enabled).await?

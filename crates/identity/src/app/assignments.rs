@@ -1,15 +1,15 @@
-//! Giving roles to users and groups, on projects, the domain and the system, and taking them away.
+//! Granting and revoking roles of users and groups on projects, the domain and the system.
 
 use std::collections::HashMap;
 
 use kilonova_store::Tx;
 
-use crate::db::assignments::{self, Actor, Assignment, Target, Wanted};
+use crate::db::assignments::{self, Actor, Assignment, AssignmentFilter, Target};
 use crate::db::roles::{self, Role};
 use crate::db::{groups, projects, users};
 use crate::{Error, Identity};
 
-/// One role of one user or group somewhere.
+/// One role of one actor on one target.
 #[derive(Debug, Clone)]
 pub(crate) struct Grant {
     pub actor: Actor,
@@ -17,15 +17,15 @@ pub(crate) struct Grant {
     pub role: String,
 }
 
-/// An assignment, and the role that it implies where it is listed for that one.
+/// An assignment as listed.
 #[derive(Debug, Clone)]
-pub(crate) struct Held {
+pub(crate) struct ListedAssignment {
     pub assignment: Assignment,
-    /// The role that was given, if it is another one.
+    /// The granted role, if `assignment` has a role that it implies.
     pub prior: Option<String>,
 }
 
-fn ends(tx: &mut Tx<'_>, actor: &Actor, target: &Target) -> Result<(), Error> {
+fn check_ends(tx: &mut Tx<'_>, actor: &Actor, target: &Target) -> Result<(), Error> {
     if let Target::Project(id) = target
         && projects::by_id(tx, id)?.is_none()
     {
@@ -44,7 +44,7 @@ fn ends(tx: &mut Tx<'_>, actor: &Actor, target: &Target) -> Result<(), Error> {
 
 impl Grant {
     fn check(&self, tx: &mut Tx<'_>) -> Result<(), Error> {
-        ends(tx, &self.actor, &self.target)?;
+        check_ends(tx, &self.actor, &self.target)?;
         match roles::by_id(tx, &self.role)? {
             Some(_) => Ok(()),
             None => Err(Error::NotFound("role", self.role.clone())),
@@ -73,7 +73,7 @@ impl Identity {
         .await
     }
 
-    pub(crate) async fn take_back(&self, grant: Grant) -> Result<(), Error> {
+    pub(crate) async fn revoke_grant(&self, grant: Grant) -> Result<(), Error> {
         self.change(move |tx| {
             grant.check(tx)?;
             match assignments::delete(tx, &grant.actor, &grant.target, &grant.role)? {
@@ -95,10 +95,10 @@ impl Identity {
         .await
     }
 
-    /// The roles that were given, without those that they imply.
+    /// The granted roles, without implied ones.
     pub(crate) async fn granted(&self, actor: Actor, target: Target) -> Result<Vec<Role>, Error> {
         self.read(move |tx| {
-            ends(tx, &actor, &target)?;
+            check_ends(tx, &actor, &target)?;
             let mut found = Vec::new();
             for id in assignments::roles(tx, &actor, &target)? {
                 found.extend(roles::by_id(tx, &id)?);
@@ -109,34 +109,42 @@ impl Identity {
         .await
     }
 
-    /// Whether a user has a role on a target, by himself or by a group.
+    /// Whether a user has a role on a target, directly or through a group.
     pub(crate) async fn has_roles_on(&self, user: &str, target: Target) -> Result<bool, Error> {
         let user = user.to_owned();
         self.read(move |tx| Ok(!roles::effective(tx, &user, target.column())?.is_empty())).await
     }
 
-    /// The assignments as they were made.
-    pub(crate) async fn assignments(&self, wanted: Wanted) -> Result<Vec<Held>, Error> {
+    /// The assignments as granted.
+    pub(crate) async fn assignments(
+        &self,
+        filter: AssignmentFilter,
+    ) -> Result<Vec<ListedAssignment>, Error> {
         self.read(move |tx| {
-            let found = assignments::list(tx, &wanted)?;
-            Ok(found.into_iter().map(|assignment| Held { assignment, prior: None }).collect())
+            let found = assignments::list(tx, &filter)?;
+            let listed = |assignment| ListedAssignment { assignment, prior: None };
+            Ok(found.into_iter().map(listed).collect())
         })
         .await
     }
 
-    /// What users have of them: those of groups for each member, with the roles that they imply.
-    pub(crate) async fn effective_assignments(&self, wanted: Wanted) -> Result<Vec<Held>, Error> {
+    /// The effective assignments of users: expands groups to their members and adds implied roles.
+    pub(crate) async fn effective_assignments(
+        &self,
+        filter: AssignmentFilter,
+    ) -> Result<Vec<ListedAssignment>, Error> {
         self.read(move |tx| {
-            let given = assignments::of_users(tx, &Wanted { role: None, ..wanted.clone() })?;
+            let any_role = AssignmentFilter { role: None, ..filter.clone() };
+            let granted = assignments::of_users(tx, &any_role)?;
             let mut implied: HashMap<String, Vec<Role>> = HashMap::new();
-            let mut all: Vec<Held> = Vec::new();
-            for assignment in given {
+            let mut all: Vec<ListedAssignment> = Vec::new();
+            for assignment in granted {
                 let prior = assignment.role_id.clone();
                 if !implied.contains_key(&prior) {
                     implied.insert(prior.clone(), roles::with_implied(tx, &prior)?);
                 }
                 for role in implied.get(&prior).into_iter().flatten() {
-                    if wanted.role.as_ref().is_some_and(|wanted| *wanted != role.id) {
+                    if filter.role.as_ref().is_some_and(|id| *id != role.id) {
                         continue;
                     }
                     let prior = (prior != role.id).then(|| prior.clone());
@@ -145,7 +153,7 @@ impl Identity {
                         role_name: role.name.clone(),
                         ..assignment.clone()
                     };
-                    all.push(Held { assignment, prior });
+                    all.push(ListedAssignment { assignment, prior });
                 }
             }
             Ok(distinct(all))
@@ -154,11 +162,11 @@ impl Identity {
     }
 }
 
-/// One entry for each user, target and role, the most direct one. Sorted by user, target and role.
-fn distinct(mut all: Vec<Held>) -> Vec<Held> {
-    all.sort_by_cached_key(|held| {
-        let one = &held.assignment;
-        let indirect = usize::from(held.prior.is_some()) + usize::from(one.group.is_some());
+/// Keeps the most direct entry for each user, target and role. Sorted by user, target and role.
+fn distinct(mut all: Vec<ListedAssignment>) -> Vec<ListedAssignment> {
+    all.sort_by_cached_key(|entry| {
+        let one = &entry.assignment;
+        let indirect = usize::from(entry.prior.is_some()) + usize::from(one.group.is_some());
         let (Actor::User(actor) | Actor::Group(actor)) = &one.actor;
         (
             one.actor_name.clone(),

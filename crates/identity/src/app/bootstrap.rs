@@ -1,4 +1,4 @@
-//! The first user, the first projects and the roles, made once.
+//! Bootstrap: creates the first user, projects and roles.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -16,21 +16,21 @@ const PROJECTS: [(&str, &str); 2] = [
     (ADMIN, "Bootstrap project for initializing the cloud."),
     ("service", "Users of the services."),
 ];
-/// Each implies the next.
+/// Each role implies the next.
 const CHAIN: [&str; 4] = ["admin", "manager", "member", "reader"];
 const SERVICE_ROLE: &str = "service";
 
-/// Whether there is an admin already, so that his password is not ours to choose.
+/// Whether the admin user exists, so that no password is generated for it.
 ///
 /// # Errors
-/// When the database fails.
+/// Database errors.
 pub async fn has_admin(store: &Store) -> Result<bool, Error> {
     store.read(|tx| Ok(users::by_name(tx, ADMIN)?.is_some())).await
 }
 
 impl Identity {
-    /// Makes user and project `admin`, project `service` and the roles where they are missing.
-    /// Says whether the user was made now; the password of one that is there stays as it is.
+    /// Creates the user and project `admin`, the project `service` and the default roles where they
+    /// are missing. Returns whether it created the user; an existing user keeps its password.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a password that is empty or too long.

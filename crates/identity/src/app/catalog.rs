@@ -1,5 +1,5 @@
-//! Registered services, endpoints and regions: made, changed and removed. Our own are computed from
-//! the configuration, so that nobody registers, changes or removes those.
+//! Registered services, endpoints and regions. The built-in entries are computed from the
+//! configuration and cannot be created, changed or deleted.
 
 use kilonova_store::Tx;
 use kilonova_wire::text::check_name;
@@ -11,7 +11,7 @@ use crate::db::catalog::{self as rows, Endpoint, Region, Service};
 use crate::{Error, Identity, REGION, new_id};
 
 const LONGEST: usize = 255;
-/// What a URL may have in characters.
+/// The most characters in a URL.
 const LONGEST_URL: usize = 2048;
 const SERVICE: [&str; 6] = ["id", "type", "name", "description", "enabled", "links"];
 const ENDPOINT: [&str; 9] = [
@@ -27,7 +27,7 @@ const ENDPOINT: [&str; 9] = [
 ];
 const REGION_FIELDS: [&str; 4] = ["id", "description", "parent_region_id", "links"];
 
-/// Everything that is registered.
+/// All registered entries.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Registered {
     pub services: Vec<Service>,
@@ -35,7 +35,7 @@ pub(crate) struct Registered {
 }
 
 impl Identity {
-    /// What is registered besides our own.
+    /// The registered services and endpoints.
     pub(crate) async fn registered(&self) -> Result<Registered, Error> {
         self.read(|tx| {
             Ok(Registered { services: rows::services(tx)?, endpoints: rows::endpoints(tx)? })
@@ -67,7 +67,7 @@ impl Identity {
     }
 
     pub(crate) async fn update_service(&self, id: &str, fields: Fields) -> Result<Service, Error> {
-        self.not_ours(id)?;
+        self.refuse_built_in(id)?;
         let id = id.to_owned();
         self.store
             .write(move |tx| {
@@ -80,13 +80,10 @@ impl Identity {
     }
 
     pub(crate) async fn delete_service(&self, id: &str) -> Result<(), Error> {
-        self.not_ours(id)?;
+        self.refuse_built_in(id)?;
         let id = id.to_owned();
         self.store
-            .write(move |tx| match rows::delete_service(tx, &id)? {
-                true => Ok(()),
-                false => Err(Error::NotFound("service", id.clone())),
-            })
+            .write(move |tx| Error::unless_found(rows::delete_service(tx, &id)?, "service", &id))
             .await
     }
 
@@ -121,7 +118,7 @@ impl Identity {
         id: &str,
         fields: Fields,
     ) -> Result<Endpoint, Error> {
-        self.not_ours(id)?;
+        self.refuse_built_in(id)?;
         let (identity, id) = (self.clone(), id.to_owned());
         self.store
             .write(move |tx| {
@@ -134,23 +131,20 @@ impl Identity {
     }
 
     pub(crate) async fn delete_endpoint(&self, id: &str) -> Result<(), Error> {
-        self.not_ours(id)?;
+        self.refuse_built_in(id)?;
         let id = id.to_owned();
         self.store
-            .write(move |tx| match rows::delete_endpoint(tx, &id)? {
-                true => Ok(()),
-                false => Err(Error::NotFound("endpoint", id.clone())),
-            })
+            .write(move |tx| Error::unless_found(rows::delete_endpoint(tx, &id)?, "endpoint", &id))
             .await
     }
 
-    /// Refuses a change of what follows from the configuration.
-    fn not_ours(&self, id: &str) -> Result<(), Error> {
+    /// Refuses a change of a built-in service or endpoint.
+    fn refuse_built_in(&self, id: &str) -> Result<(), Error> {
         let catalog = self.catalog();
-        let ours = catalog.iter().find(|entry| {
+        let built_in = catalog.iter().find(|entry| {
             entry.id() == id || entry.endpoints("").iter().any(|(endpoint, ..)| endpoint == id)
         });
-        ours.map_or(Ok(()), |entry| Err(protected(&entry.service_type)))
+        built_in.map_or(Ok(()), |entry| Err(built_in_service(&entry.service_type)))
     }
 
     fn apply_endpoint(
@@ -161,7 +155,7 @@ impl Identity {
     ) -> Result<(), Error> {
         let new = made.service.is_empty();
         if let Some(id) = text(fields, "service_id")? {
-            self.not_ours(&id)?;
+            self.refuse_built_in(&id)?;
             if rows::service(tx, &id)?.is_none() {
                 return Err(Error::Missing("endpoint service_id", "service table"));
             }
@@ -170,7 +164,7 @@ impl Identity {
         if let Some(interface) = text(fields, "interface")? {
             if !catalog::INTERFACES.contains(&interface.as_str()) {
                 return Err(Error::Invalid(
-                    "interface has to be one of admin, internal and public.".into(),
+                    "interface must be one of admin, internal and public.".into(),
                 ));
             }
             made.interface = interface;
@@ -189,7 +183,7 @@ impl Identity {
                 }
                 made.region = Some(id);
             }
-            // Older clients name a region, and expect it to be made.
+            // Older clients name a region by `region` and expect it to be created.
             (None, Some(id)) => {
                 if id != REGION && rows::region(tx, &id)?.is_none() {
                     let mut region = new_region(id.clone());
@@ -247,7 +241,7 @@ impl Identity {
         apply_region(&mut made, &fields)?;
         self.store
             .write(move |tx| {
-                parent_exists(tx, &made)?;
+                check_parent(tx, &made)?;
                 rows::insert_region(tx, &made).map_err(Error::taken("region", &made.id))?;
                 Ok(made.clone())
             })
@@ -255,13 +249,13 @@ impl Identity {
     }
 
     pub(crate) async fn update_region(&self, id: &str, fields: Fields) -> Result<Region, Error> {
-        own_region(id)?;
+        refuse_own_region(id)?;
         let id = id.to_owned();
         self.store
             .write(move |tx| {
                 let mut found = region(tx, &id)?;
                 apply_region(&mut found, &fields)?;
-                parent_exists(tx, &found)?;
+                check_parent(tx, &found)?;
                 rows::update_region(tx, &found)?;
                 Ok(found)
             })
@@ -269,7 +263,7 @@ impl Identity {
     }
 
     pub(crate) async fn delete_region(&self, id: &str) -> Result<(), Error> {
-        own_region(id)?;
+        refuse_own_region(id)?;
         let id = id.to_owned();
         self.store
             .write(move |tx| {
@@ -280,41 +274,38 @@ impl Identity {
                          associated endpoints."
                     )));
                 }
-                match rows::delete_region(tx, &id)? {
-                    true => Ok(()),
-                    false => Err(Error::NotFound("region", id.clone())),
-                }
+                Error::unless_found(rows::delete_region(tx, &id)?, "region", &id)
             })
             .await
     }
 }
 
-fn protected(kind: &str) -> Error {
+fn built_in_service(kind: &str) -> Error {
     Error::Refused(format!(
-        "The {kind} service is part of this cloud: its entries follow from its configuration \
+        "The {kind} service is part of this cloud: its entries follow from the configuration \
          ([api] services) and cannot be changed here."
     ))
 }
 
-fn own_region(id: &str) -> Result<(), Error> {
+fn refuse_own_region(id: &str) -> Result<(), Error> {
     match id {
         REGION => Err(Error::Refused(format!(
-            "The region {REGION} is that of this cloud's own services and cannot be changed."
+            "The region {REGION} belongs to this cloud's own services and cannot be changed."
         ))),
         _ => Ok(()),
     }
 }
 
 fn service(tx: &mut Tx<'_>, id: &str) -> Result<Service, Error> {
-    rows::service(tx, id)?.ok_or_else(|| Error::NotFound("service", id.to_owned()))
+    rows::service(tx, id)?.ok_or_else(Error::not_found("service", id))
 }
 
 fn endpoint(tx: &mut Tx<'_>, id: &str) -> Result<Endpoint, Error> {
-    rows::endpoint(tx, id)?.ok_or_else(|| Error::NotFound("endpoint", id.to_owned()))
+    rows::endpoint(tx, id)?.ok_or_else(Error::not_found("endpoint", id))
 }
 
 fn region(tx: &mut Tx<'_>, id: &str) -> Result<Region, Error> {
-    rows::region(tx, id)?.ok_or_else(|| Error::NotFound("region", id.to_owned()))
+    rows::region(tx, id)?.ok_or_else(Error::not_found("region", id))
 }
 
 fn short(key: &str, value: &str) -> Result<(), Error> {
@@ -348,7 +339,7 @@ fn new_region(id: String) -> Region {
 fn apply_region(made: &mut Region, fields: &Fields) -> Result<(), Error> {
     short("id", &made.id)?;
     if made.id.contains('/') {
-        return Err(Error::Invalid("The id of a region holds no slash.".into()));
+        return Err(Error::Invalid("The id of a region must not contain a slash.".into()));
     }
     if fields.contains_key("description") {
         made.description = text(fields, "description")?.unwrap_or_default();
@@ -360,19 +351,19 @@ fn apply_region(made: &mut Region, fields: &Fields) -> Result<(), Error> {
         && !id.is_empty()
         && *id != made.id
     {
-        return Err(Error::Invalid("The id of a region does not change.".into()));
+        return Err(Error::Invalid("The id of a region cannot be changed.".into()));
     }
     extras(&mut made.extra, fields, &REGION_FIELDS)
 }
 
-/// The parent is there, and the region is not among its own ancestors.
-fn parent_exists(tx: &mut Tx<'_>, made: &Region) -> Result<(), Error> {
+/// Refuses a missing parent and a cycle.
+fn check_parent(tx: &mut Tx<'_>, made: &Region) -> Result<(), Error> {
     let all = rows::regions(tx)?;
     let mut next = made.parent.clone();
     for _ in 0..=all.len() {
         let Some(id) = next.take() else { return Ok(()) };
         if id == made.id {
-            return Err(Error::Invalid("A region cannot be below itself.".into()));
+            return Err(Error::Invalid("A region cannot be its own ancestor.".into()));
         }
         if id == REGION {
             return Ok(());
@@ -382,24 +373,22 @@ fn parent_exists(tx: &mut Tx<'_>, made: &Region) -> Result<(), Error> {
             None => return Err(Error::NotFound("region", id)),
         }
     }
-    Err(Error::Invalid("A region cannot be below itself.".into()))
+    Err(Error::Invalid("A region cannot be its own ancestor.".into()))
 }
 
 fn check_url(url: &str) -> Result<(), Error> {
     let wrong = |why: &str| Err(Error::Invalid(format!("An invalid URL was given: {why}")));
     if !(url.starts_with("http://") || url.starts_with("https://")) {
-        return wrong("it has to begin with http:// or https://.");
+        return wrong("it must begin with http:// or https://.");
     }
     if url.chars().count() > LONGEST_URL {
         return wrong(&format!("it may have at most {LONGEST_URL} characters."));
     }
     if url.chars().any(|c| c.is_control() || c.is_whitespace()) {
-        return wrong("it holds white space or control characters.");
+        return wrong("it contains white space or control characters.");
     }
     if catalog::fill(url, Some("p"), "u").is_none() {
-        return wrong(
-            "of placeholders it may hold %(project_id)s, %(tenant_id)s and %(user_id)s only.",
-        );
+        return wrong("the only placeholders are %(project_id)s, %(tenant_id)s and %(user_id)s.");
     }
     Ok(())
 }

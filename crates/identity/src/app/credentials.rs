@@ -1,4 +1,4 @@
-//! Application credentials: a user's second key, for one project and some of his roles.
+//! Application credentials: a second secret of a user, for one project and some of the user's roles.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ use crate::hashing::{self, Party};
 use crate::{Error, Identity, new_id};
 
 const LONGEST: usize = 255;
-/// What a description may have in characters.
+/// The most characters in a description.
 const DESCRIPTION: usize = 1024;
 
 /// A credential with its roles (id and name).
@@ -44,14 +44,14 @@ impl Identity {
         self.read(move |tx| {
             let credential = credentials::by_id(tx, &id)?
                 .filter(|credential| credential.user_id == user)
-                .ok_or_else(|| Error::NotFound("application credential", id.clone()))?;
+                .ok_or_else(Error::not_found("application credential", &id))?;
             let roles = credentials::roles(tx, &id)?;
             Ok((credential, roles))
         })
         .await
     }
 
-    /// Makes one for the session's own user and project; the secret is told here and never again.
+    /// Creates a credential for the session's user and project. The secret is returned only here.
     pub(crate) async fn create_credential(
         &self,
         session: &Session,
@@ -60,26 +60,26 @@ impl Identity {
     ) -> Result<(WithRoles, String), Error> {
         may_change(session)?;
         if session.trust.is_some() {
-            return Err(Error::Forbidden("create an application credential by a trust"));
+            return Err(Error::Forbidden("create an application credential with a trust"));
         }
         let Some(project) = session.project() else {
             return Err(Error::Invalid(
-                "An application credential is for a project; use a token with a project.".into(),
+                "An application credential requires a project-scoped token.".into(),
             ));
         };
         if fields
             .get("access_rules")
             .is_some_and(|rules| rules.as_array().is_none_or(|r| !r.is_empty()))
         {
-            return Err(Error::Invalid("Access rules are not offered here.".into()));
+            return Err(Error::Invalid("Access rules are not supported.".into()));
         }
-        let roles = wanted_roles(session, fields)?;
+        let roles = requested_roles(session, fields)?;
         let name = text(fields, "name")?.unwrap_or_default();
         named(&name, LONGEST)?;
         let secret = match text(fields, "secret")? {
             Some(secret) if secret.is_empty() || secret.len() > hashing::LONGEST => {
                 return Err(Error::Invalid(format!(
-                    "secret has to have 1 to {} bytes.",
+                    "secret must have 1 to {} bytes.",
                     hashing::LONGEST
                 )));
             }
@@ -101,15 +101,15 @@ impl Identity {
             expires_at: expiry(fields)?,
             unrestricted: flag(fields, "unrestricted")?.unwrap_or(false),
         };
-        // Before the hash, which is what it costs; and again with the row that is written.
+        // Checked before the costly hash, and again in the transaction that writes the row.
         let limit = self.inner.credential_limit;
         let user = session.user.id.clone();
-        self.read(move |tx| within(tx, &user, limit)).await?;
+        self.read(move |tx| check_limit(tx, &user, limit)).await?;
         let party = Party { address: peer, user: session.user.id.clone() };
         let hash = self.inner.hasher.hash(party, secret.clone()).await?;
         let made = self
             .change(move |tx| {
-                within(tx, &credential.user_id, limit)?;
+                check_limit(tx, &credential.user_id, limit)?;
                 let ids: Vec<String> = roles.iter().map(|(id, _)| id.clone()).collect();
                 credentials::insert(tx, &credential, &ids, &hash)
                     .map_err(Error::taken("application_credential", &credential.name))?;
@@ -122,18 +122,14 @@ impl Identity {
     pub(crate) async fn delete_credential(&self, user: &str, id: &str) -> Result<(), Error> {
         let (user, id) = (user.to_owned(), id.to_owned());
         self.change(move |tx| {
-            if credentials::delete(tx, &id, &user)? {
-                Ok(())
-            } else {
-                Err(Error::NotFound("application credential", id.clone()))
-            }
+            Error::unless_found(credentials::delete(tx, &id, &user)?, "application credential", &id)
         })
         .await
     }
 }
 
-/// Whether the user may have one more.
-fn within(tx: &mut Tx<'_>, user: &str, limit: Option<i64>) -> Result<(), Error> {
+/// Refuses a credential beyond the user's limit.
+fn check_limit(tx: &mut Tx<'_>, user: &str, limit: Option<i64>) -> Result<(), Error> {
     match limit {
         Some(limit) if credentials::count(tx, user)? >= limit => Err(Error::Refused(format!(
             "Unable to create additional application credentials, maximum of {limit} already \
@@ -143,7 +139,7 @@ fn within(tx: &mut Tx<'_>, user: &str, limit: Option<i64>) -> Result<(), Error> 
     }
 }
 
-/// A credential cannot make or remove credentials, unless it was made to.
+/// Refuses to manage credentials with a restricted credential.
 pub(crate) fn may_change(session: &Session) -> Result<(), Error> {
     match &session.credential {
         Some(credential) if !credential.unrestricted => Err(Error::Forbidden(
@@ -153,30 +149,30 @@ pub(crate) fn may_change(session: &Session) -> Result<(), Error> {
     }
 }
 
-/// Roles of the token, all of them when none are named; nobody gives what he does not have.
-fn wanted_roles(session: &Session, fields: &Fields) -> Result<Vec<(String, String)>, Error> {
+/// The requested roles, which must be among the token's; all of them if none are requested.
+fn requested_roles(session: &Session, fields: &Fields) -> Result<Vec<(String, String)>, Error> {
     let pair = |role: &crate::db::roles::Role| (role.id.clone(), role.name.clone());
-    let Some(wanted) = fields.get("roles").filter(|roles| !roles.is_null()) else {
+    let Some(requested) = fields.get("roles").filter(|roles| !roles.is_null()) else {
         return Ok(session.roles.iter().map(pair).collect());
     };
-    let shape = || Error::Invalid("roles has to be a list of objects with an id or a name.".into());
-    let wanted = wanted.as_array().ok_or_else(shape)?;
-    if wanted.is_empty() {
+    let shape = || Error::Invalid("roles must be a list of objects with an id or a name.".into());
+    let requested = requested.as_array().ok_or_else(shape)?;
+    if requested.is_empty() {
         return Ok(session.roles.iter().map(pair).collect());
     }
-    wanted
+    requested
         .iter()
         .map(|role| {
             let field = |key: &str| role.get(key).and_then(Value::as_str);
             let (id, name) = (field("id"), field("name"));
-            let asked = id.or(name).ok_or_else(shape)?;
+            let label = id.or(name).ok_or_else(shape)?;
             session
                 .roles
                 .iter()
                 .find(|held| id.map_or(Some(held.name.as_str()) == name, |id| held.id == id))
                 .map(pair)
                 .ok_or_else(|| {
-                    Error::Invalid(format!("You do not have the role {asked} on this project."))
+                    Error::Invalid(format!("You do not have the role {label} on this project."))
                 })
         })
         .collect()

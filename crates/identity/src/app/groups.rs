@@ -1,4 +1,4 @@
-//! Groups: made, changed, removed, and who is in them.
+//! Groups and their members.
 
 use kilonova_store::Tx;
 
@@ -7,12 +7,12 @@ use crate::db::groups::{self, Group};
 use crate::db::users::{self, User};
 use crate::{Error, Identity, new_id};
 
-/// What a group may be called at most, in characters.
+/// The most characters in a group's name.
 const LONGEST: usize = 64;
 const KNOWN: [&str; 5] = ["id", "name", "description", "domain_id", "links"];
 
 fn existing(tx: &mut Tx<'_>, id: &str) -> Result<Group, Error> {
-    groups::by_id(tx, id)?.ok_or_else(|| Error::NotFound("group", id.to_owned()))
+    groups::by_id(tx, id)?.ok_or_else(Error::not_found("group", id))
 }
 
 fn both(tx: &mut Tx<'_>, group: &str, user: &str) -> Result<(), Error> {
@@ -89,11 +89,7 @@ impl Identity {
 
     pub(crate) async fn delete_group(&self, id: &str) -> Result<(), Error> {
         let id = id.to_owned();
-        self.change(move |tx| match groups::delete(tx, &id)? {
-            true => Ok(()),
-            false => Err(Error::NotFound("group", id.clone())),
-        })
-        .await
+        self.change(move |tx| Error::unless_found(groups::delete(tx, &id)?, "group", &id)).await
     }
 
     pub(crate) async fn join_group(&self, group: &str, user: &str) -> Result<(), Error> {

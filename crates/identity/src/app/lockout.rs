@@ -10,48 +10,48 @@ use crate::db::lockouts;
 use crate::db::users::User;
 use crate::{Error, Identity};
 
-/// Keystone's option of a user who is never locked out.
+/// Keystone's user option that exempts a user from lockout.
 const IGNORED_FOR: &str = "ignore_lockout_failure_attempts";
 
-/// When accounts are locked, and for how long.
+/// The lockout policy.
 #[derive(Debug, Clone, Copy)]
 pub struct Lockout {
-    /// Failures in a row after which an account is locked.
+    /// Consecutive failures that lock an account.
     pub attempts: u32,
-    /// How long it stays locked after the last of them.
+    /// How long it stays locked after the last failure.
     pub duration: Duration,
 }
 
 impl Lockout {
-    /// Failures since the last good login, and whether the account is locked because of them.
+    /// The failures since the last successful login, and whether the account is locked.
     pub(crate) fn state(self, tx: &mut Tx<'_>, user: &str) -> Result<(i64, bool), Error> {
         let (failures, last) = lockouts::of_user(tx, user)?;
-        Ok((failures, failures >= i64::from(self.attempts) && last >= self.over_before()))
+        Ok((failures, failures >= i64::from(self.attempts) && last >= self.expired_before()))
     }
 
-    /// Counts a failure. A user who was deleted meanwhile has none.
-    pub(crate) fn failed(self, tx: &mut Tx<'_>, user: &str) -> Result<(), Error> {
+    /// Counts a failure, unless the user was deleted meanwhile.
+    pub(crate) fn record_failure(self, tx: &mut Tx<'_>, user: &str) -> Result<(), Error> {
         if crate::db::users::by_id(tx, user)?.is_none() {
             return Ok(());
         }
-        let most = i64::from(self.attempts);
-        Ok(lockouts::failed(tx, user, now_micros(), most, self.over_before())?)
+        let attempts = i64::from(self.attempts);
+        Ok(lockouts::record_failure(tx, user, now_micros(), attempts, self.expired_before())?)
     }
 
-    /// A good login ends the count.
+    /// Resets the count after a successful login.
     pub(crate) fn clear(self, tx: &mut Tx<'_>, user: &str) -> Result<(), Error> {
         Ok(lockouts::clear(tx, user)?)
     }
 
-    /// Locks whose last failure was before this time are over.
-    fn over_before(self) -> i64 {
+    /// Locks whose last failure is older than this have expired.
+    fn expired_before(self) -> i64 {
         let micros = i64::try_from(self.duration.as_micros()).unwrap_or(i64::MAX);
         now_micros().saturating_sub(micros)
     }
 }
 
 impl Identity {
-    /// The rule for a user, if there is one.
+    /// The lockout policy that applies to a user.
     pub(crate) fn lockout_of(&self, user: &User) -> Option<Lockout> {
         let ignored = user.options.get(IGNORED_FOR) == Some(&Value::Bool(true));
         self.inner.lockout.filter(|_| !ignored)

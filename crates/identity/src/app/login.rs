@@ -1,7 +1,7 @@
-//! Logging in: a proof of who the user is becomes a token.
+//! Login: turns a proof of identity into a token.
 //!
-//! What needs no hash comes first: a user who is not there, is disabled or is locked out costs
-//! none. All ways to fail look the same from outside and take about as long.
+//! Checks without a hash come first: a missing, disabled or locked user costs none. All failures
+//! look the same to the client and take about as long.
 
 use std::net::IpAddr;
 
@@ -15,17 +15,17 @@ use crate::hashing::Party;
 use crate::token::{Method, Scope, Token};
 use crate::{Error, Identity};
 
-/// Which user or project is meant.
+/// A reference to a user or project.
 #[derive(Debug, Clone)]
 pub(crate) enum Named {
     Id(String),
     /// A name in the only domain.
     Name(String),
-    /// A name in a domain that is not there.
-    Elsewhere,
+    /// A name in an unknown domain.
+    UnknownDomain,
 }
 
-/// How the user proves who he is. No `Debug`: it holds secrets.
+/// The proof of identity. No `Debug`, because it holds secrets.
 pub(crate) enum Proof {
     Password { user: Named, password: String },
     Token(String),
@@ -33,24 +33,24 @@ pub(crate) enum Proof {
     CredentialByName { user: Named, name: String, secret: String },
 }
 
-/// What the token shall be for.
+/// The scope that a login requests.
 #[derive(Debug, Clone)]
-pub(crate) enum Wish {
-    /// Not said: the user's default project, if he has one.
+pub(crate) enum RequestedScope {
+    /// None: the user's default project, if there is one.
     Default,
     Unscoped,
     Project(Named),
     Domain,
     System,
-    /// By a trust, for its project.
+    /// The project of a trust.
     Trust(String),
-    /// In a domain that is not there.
-    Elsewhere,
+    /// A scope in an unknown domain.
+    UnknownDomain,
 }
 
-/// Who was found to be asking.
+/// A user whose proof was accepted.
 #[derive(Debug, Clone)]
-struct Who {
+struct Authenticated {
     user: Uuid,
     method: Method,
     credential: Option<(Uuid, Uuid, Option<i64>)>,
@@ -59,15 +59,15 @@ struct Who {
 }
 
 impl Identity {
-    /// Checks the proof and gives the token's text and what it stands for.
+    /// Checks the proof; returns the token and its session.
     pub(crate) async fn login(
         &self,
         proof: Proof,
-        wish: Wish,
+        scope: RequestedScope,
         peer: IpAddr,
     ) -> Result<(String, Session), Error> {
         let begun = now_micros();
-        let who = match proof {
+        let user = match proof {
             Proof::Password { user, password } => {
                 self.by_password(user, password, begun, peer).await?
             }
@@ -84,27 +84,29 @@ impl Identity {
                 self.by_credential(find, secret, begun, peer).await?
             }
         };
-        if who.credential.is_some() && !matches!(wish, Wish::Default) {
+        if user.credential.is_some() && !matches!(scope, RequestedScope::Default) {
             return Err(Error::Unauthorized("an application credential cannot choose a scope"));
         }
         let lifetime = self.inner.token_expiration;
-        let session = match wish {
-            // A trust may have so many uses: this is one.
-            Wish::Trust(_) => {
+        let session = match scope {
+            // Uses of a trust may be limited; this login counts as one.
+            RequestedScope::Trust(_) => {
                 self.store
                     .write(move |tx| {
-                        let session = begin(tx, &who, &wish, lifetime)?;
+                        let session = begin(tx, &user, &scope, lifetime)?;
                         consume(tx, &session)?;
                         Ok::<_, Error>(session)
                     })
                     .await?
             }
-            Wish::Default
-            | Wish::Unscoped
-            | Wish::Project(_)
-            | Wish::Domain
-            | Wish::System
-            | Wish::Elsewhere => self.read(move |tx| begin(tx, &who, &wish, lifetime)).await?,
+            RequestedScope::Default
+            | RequestedScope::Unscoped
+            | RequestedScope::Project(_)
+            | RequestedScope::Domain
+            | RequestedScope::System
+            | RequestedScope::UnknownDomain => {
+                self.read(move |tx| begin(tx, &user, &scope, lifetime)).await?
+            }
         };
         Ok((session.token.seal(&self.inner.keys), session))
     }
@@ -115,18 +117,24 @@ impl Identity {
         password: String,
         begun: i64,
         peer: IpAddr,
-    ) -> Result<Who, Error> {
+    ) -> Result<Authenticated, Error> {
         let found = self.read(move |tx| find_user(tx, &user)).await?;
         let Some(user) = found else {
             self.inner.hasher.refuse().await?;
-            return Err(Error::Unauthorized("there is no such user"));
+            return Err(Error::Unauthorized("no such user"));
         };
         let id = uuid(&user.id)?;
         self.check_password(user, password, peer).await?;
-        Ok(Who { user: id, method: Method::Password, credential: None, parent: None, begun })
+        Ok(Authenticated {
+            user: id,
+            method: Method::Password,
+            credential: None,
+            parent: None,
+            begun,
+        })
     }
 
-    /// Fails unless it is the user's password. Failures count towards a lock of the account.
+    /// Verifies the user's password. Failures count towards the lockout.
     pub(crate) async fn check_password(
         &self,
         user: users::User,
@@ -151,7 +159,7 @@ impl Identity {
             _ => None,
         };
         if locked {
-            tracing::warn!(user = user.id, %peer, "a login of an account that is locked");
+            tracing::warn!(user = user.id, %peer, "login refused: the account is locked");
         }
         let (Some(stored), None) = (stored, why) else {
             self.inner.hasher.refuse().await?;
@@ -163,10 +171,10 @@ impl Identity {
             return if fits { Ok(()) } else { Err(Error::Unauthorized("the password is wrong")) };
         };
         if !fits {
-            self.store.write(move |tx| lockout.failed(tx, &user.id)).await?;
+            self.store.write(move |tx| lockout.record_failure(tx, &user.id)).await?;
             return Err(Error::Unauthorized("the password is wrong"));
         }
-        // While this one waited, others may have used up the attempts.
+        // Concurrent attempts may have locked the account meanwhile.
         let id = user.id.clone();
         if self.read(move |tx| lockout.state(tx, &id)).await?.1 {
             return Err(Error::Unauthorized("the account is locked after too many failures"));
@@ -177,15 +185,15 @@ impl Identity {
         Ok(())
     }
 
-    async fn by_token(&self, text: &str, begun: i64) -> Result<Who, Error> {
+    async fn by_token(&self, text: &str, begun: i64) -> Result<Authenticated, Error> {
         let session = self.session(text).await?;
         if session.credential.is_some() {
             return Err(Error::Forbidden("rescope the token of an application credential"));
         }
         if session.trust.is_some() {
-            return Err(Error::Forbidden("rescope a token that was got by a trust"));
+            return Err(Error::Forbidden("rescope a trust-scoped token"));
         }
-        Ok(Who {
+        Ok(Authenticated {
             user: session.token.user,
             method: Method::Token,
             credential: None,
@@ -200,7 +208,7 @@ impl Identity {
         secret: String,
         begun: i64,
         peer: IpAddr,
-    ) -> Result<Who, Error>
+    ) -> Result<Authenticated, Error>
     where
         F: FnMut(&mut Tx<'_>) -> Result<Option<String>, Error> + Send + 'static,
     {
@@ -225,7 +233,7 @@ impl Identity {
         if !self.inner.hasher.verify(party, secret, hash).await? {
             return Err(WRONG);
         }
-        Ok(Who {
+        Ok(Authenticated {
             user: uuid(&credential.user_id)?,
             method: Method::ApplicationCredential,
             credential: Some((
@@ -238,49 +246,55 @@ impl Identity {
         })
     }
 
-    /// Ends a token before its time.
+    /// Revokes a token.
     pub(crate) async fn revoke(&self, token: &Token) -> Result<(), Error> {
         let (audit, expires) = (token.audit_id(), token.expires);
         self.change(move |tx| Ok(revocations::insert(tx, &audit, expires, now_micros())?)).await
     }
 }
 
-/// The token is dated from before the proof was checked: a password changed meanwhile ends it.
-fn begin(tx: &mut Tx<'_>, who: &Who, wish: &Wish, lifetime: i64) -> Result<Session, Error> {
+/// Creates the session. The token is dated before the proof was checked, so that a concurrent
+/// password change invalidates it.
+fn begin(
+    tx: &mut Tx<'_>,
+    user: &Authenticated,
+    scope: &RequestedScope,
+    lifetime: i64,
+) -> Result<Session, Error> {
     let own = rand::random::<[u8; 16]>();
     let (mut methods, mut audit, mut expires) =
-        (vec![who.method], vec![own], who.begun.saturating_add(lifetime));
-    if let Some(parent) = &who.parent {
+        (vec![user.method], vec![own], user.begun.saturating_add(lifetime));
+    if let Some(parent) = &user.parent {
         methods.extend(&parent.methods);
         methods.sort_unstable();
         methods.dedup();
         audit.extend(parent.audit.last());
         expires = parent.expires;
     }
-    if let Some((_, _, Some(end))) = who.credential {
+    if let Some((_, _, Some(end))) = user.credential {
         expires = expires.min(end);
     }
     let mut token = Token {
-        user: who.user,
-        scope: Scope::Nothing,
+        user: user.user,
+        scope: Scope::Unscoped,
         trust: None,
-        application_credential: who.credential.map(|(id, ..)| id),
+        application_credential: user.credential.map(|(id, ..)| id),
         methods,
         audit,
-        issued: who.begun,
+        issued: user.begun,
         expires,
     };
-    token.scope = match (who.credential, wish) {
+    token.scope = match (user.credential, scope) {
         (Some((_, project, _)), _) => Scope::Project(project),
-        (None, Wish::Unscoped) => Scope::Nothing,
-        (None, Wish::Default) => return by_default(tx, token, who.begun),
-        (None, Wish::Project(named)) => Scope::Project(find_project(tx, named)?),
-        (None, Wish::Domain) => Scope::Domain,
-        (None, Wish::System) => Scope::System,
-        (None, Wish::Trust(id)) => {
+        (None, RequestedScope::Unscoped) => Scope::Unscoped,
+        (None, RequestedScope::Default) => return by_default(tx, token, user.begun),
+        (None, RequestedScope::Project(named)) => Scope::Project(find_project(tx, named)?),
+        (None, RequestedScope::Domain) => Scope::Domain,
+        (None, RequestedScope::System) => Scope::System,
+        (None, RequestedScope::Trust(id)) => {
             let found = trusts::by_id(tx, id)?.filter(|trust| trust.remaining_uses != Some(0));
-            let trust = found.ok_or(Error::Unauthorized("there is no such trust"))?;
-            if trust.trustee != who.user.simple().to_string() {
+            let trust = found.ok_or(Error::Unauthorized("no such trust"))?;
+            if trust.trustee != user.user.simple().to_string() {
                 return Err(Error::Refused("User is not a trustee.".into()));
             }
             token.trust = Some(uuid(&trust.id)?);
@@ -292,14 +306,14 @@ fn begin(tx: &mut Tx<'_>, who: &Who, wish: &Wish, lifetime: i64) -> Result<Sessi
                 None => return Err(Error::Unauthorized("the trust has no project")),
             }
         }
-        (None, Wish::Elsewhere) => {
-            return Err(Error::Unauthorized("there is no such domain"));
+        (None, RequestedScope::UnknownDomain) => {
+            return Err(Error::Unauthorized("no such domain"));
         }
     };
-    Session::resolve(tx, &token, who.begun)
+    Session::resolve(tx, &token, user.begun)
 }
 
-/// One use of a trust less.
+/// Uses up one of a trust's remaining uses.
 fn consume(tx: &mut Tx<'_>, session: &Session) -> Result<(), Error> {
     match &session.trust {
         Some(trust) if trust.remaining_uses.is_some() && !trusts::consume(tx, &trust.id)? => {
@@ -309,7 +323,7 @@ fn consume(tx: &mut Tx<'_>, session: &Session) -> Result<(), Error> {
     }
 }
 
-/// The default project if the user can use it, else no project.
+/// Scopes to the default project if the user can use it; otherwise unscoped.
 fn by_default(tx: &mut Tx<'_>, token: Token, now: i64) -> Result<Session, Error> {
     let user = users::by_id(tx, &token.user.simple().to_string())?;
     let project = user.and_then(|user| user.default_project_id).and_then(|id| uuid(&id).ok());
@@ -327,7 +341,7 @@ fn find_user(tx: &mut Tx<'_>, named: &Named) -> Result<Option<users::User>, Erro
     Ok(match named {
         Named::Id(id) => users::by_id(tx, id)?,
         Named::Name(name) => users::by_name(tx, name)?,
-        Named::Elsewhere => None,
+        Named::UnknownDomain => None,
     })
 }
 
@@ -335,9 +349,9 @@ fn find_project(tx: &mut Tx<'_>, named: &Named) -> Result<Uuid, Error> {
     let found = match named {
         Named::Id(id) => projects::by_id(tx, id)?,
         Named::Name(name) => projects::by_name(tx, name)?,
-        Named::Elsewhere => None,
+        Named::UnknownDomain => None,
     };
-    uuid(&found.ok_or(Error::Unauthorized("there is no such project"))?.id)
+    uuid(&found.ok_or(Error::Unauthorized("no such project"))?.id)
 }
 
 fn uuid(text: &str) -> Result<Uuid, Error> {

@@ -1,4 +1,4 @@
-//! What the identity service does, apart from HTTP and SQL.
+//! The identity service's operations, without HTTP and SQL.
 
 pub(crate) mod assignments;
 mod bootstrap;
@@ -21,7 +21,7 @@ use serde_json::{Map, Value};
 
 use crate::{DOMAIN_ID, Error};
 
-/// The fields of a request.
+/// The fields of a request body.
 pub(crate) type Fields = Map<String, Value>;
 
 fn named(name: &str, max: usize) -> Result<(), Error> {
@@ -32,10 +32,10 @@ fn text(fields: &Fields, key: &str) -> Result<Option<String>, Error> {
     match fields.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) if text.chars().any(|c| c == '\0') => {
-            Err(Error::Invalid(format!("{key} holds a NUL character.")))
+            Err(Error::Invalid(format!("{key} contains a NUL character.")))
         }
         Some(Value::String(text)) => Ok(Some(text.clone())),
-        Some(_) => Err(Error::Invalid(format!("{key} has to be a string."))),
+        Some(_) => Err(Error::Invalid(format!("{key} must be a string."))),
     }
 }
 
@@ -43,11 +43,11 @@ fn flag(fields: &Fields, key: &str) -> Result<Option<bool>, Error> {
     match fields.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::Bool(flag)) => Ok(Some(*flag)),
-        Some(_) => Err(Error::Invalid(format!("{key} has to be true or false."))),
+        Some(_) => Err(Error::Invalid(format!("{key} must be true or false."))),
     }
 }
 
-/// There is one domain, so it may be named but not chosen.
+/// Accepts `domain_id` only if it is the one domain.
 fn only_domain(fields: &Fields) -> Result<(), Error> {
     match text(fields, "domain_id")? {
         Some(id) if id != DOMAIN_ID => Err(Error::NotFound("domain", id)),
@@ -55,11 +55,14 @@ fn only_domain(fields: &Fields) -> Result<(), Error> {
     }
 }
 
-/// Takes over the attributes that the service keeps without knowing them; null removes one.
+/// Merges attributes that the service stores without interpreting them; null removes one.
 fn extras(extra: &mut Fields, fields: &Fields, known: &[&str]) -> Result<(), Error> {
     for (key, value) in fields.iter().filter(|(key, _)| !known.contains(&key.as_str())) {
         if key.contains('\0') || value.to_string().contains("\\u0000") {
-            return Err(Error::Invalid(format!("{} holds a NUL character.", key.escape_debug())));
+            return Err(Error::Invalid(format!(
+                "{} contains a NUL character.",
+                key.escape_debug()
+            )));
         }
         if value.is_null() {
             extra.remove(key);
@@ -70,12 +73,14 @@ fn extras(extra: &mut Fields, fields: &Fields, known: &[&str]) -> Result<(), Err
     Ok(())
 }
 
-/// `expires_at`, to the microsecond.
+/// `expires_at` in microseconds since 1970.
 fn expiry(fields: &Fields) -> Result<Option<i64>, Error> {
     let Some(shown) = text(fields, "expires_at")? else { return Ok(None) };
     match time::parse(&shown) {
         Some(at) if at > time::now_micros() => Ok(Some(at)),
-        Some(_) => Err(Error::Invalid("expires_at lies in the past.".into())),
-        None => Err(Error::Invalid("expires_at is not a time such as 2027-01-31T12:00:00.".into())),
+        Some(_) => Err(Error::Invalid("expires_at is in the past.".into())),
+        None => {
+            Err(Error::Invalid("expires_at must be a time such as 2027-01-31T12:00:00.".into()))
+        }
     }
 }

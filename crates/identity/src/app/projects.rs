@@ -1,4 +1,4 @@
-//! Projects: made, changed and removed.
+//! Projects.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::{Fields, extras, flag, named, only_domain, text};
 use crate::db::projects::{self, Project};
 use crate::{DOMAIN_ID, Error, Identity, new_id};
 
-/// What a project may be called at most, in characters.
+/// The most characters in a project's name.
 const LONGEST: usize = 64;
 const KNOWN: [&str; 10] = [
     "id",
@@ -24,10 +24,8 @@ const KNOWN: [&str; 10] = [
 impl Identity {
     pub(crate) async fn project(&self, id: &str) -> Result<Project, Error> {
         let id = id.to_owned();
-        self.read(move |tx| {
-            projects::by_id(tx, &id)?.ok_or_else(|| Error::NotFound("project", id.clone()))
-        })
-        .await
+        self.read(move |tx| projects::by_id(tx, &id)?.ok_or_else(Error::not_found("project", &id)))
+            .await
     }
 
     pub(crate) async fn projects(
@@ -62,7 +60,7 @@ impl Identity {
         let id = id.to_owned();
         self.change(move |tx| {
             let mut project =
-                projects::by_id(tx, &id)?.ok_or_else(|| Error::NotFound("project", id.clone()))?;
+                projects::by_id(tx, &id)?.ok_or_else(Error::not_found("project", &id))?;
             apply(&mut project, &fields)?;
             named(&project.name, LONGEST)?;
             projects::update(tx, &project).map_err(Error::taken("project", &project.name))?;
@@ -71,7 +69,7 @@ impl Identity {
         .await
     }
 
-    /// Changes the tags, which stay a list of fit and different ones.
+    /// Applies `change` to the tags and validates the result.
     pub(crate) async fn change_tags<F>(&self, id: &str, change: F) -> Result<Project, Error>
     where
         F: Fn(&mut Value) + Send + 'static,
@@ -79,7 +77,7 @@ impl Identity {
         let id = id.to_owned();
         self.change(move |tx| {
             let mut project =
-                projects::by_id(tx, &id)?.ok_or_else(|| Error::NotFound("project", id.clone()))?;
+                projects::by_id(tx, &id)?.ok_or_else(Error::not_found("project", &id))?;
             let mut tags = Value::from(project.tags.clone());
             change(&mut tags);
             project.tags = read_tags(&tags)?;
@@ -91,24 +89,17 @@ impl Identity {
 
     pub(crate) async fn delete_project(&self, id: &str) -> Result<(), Error> {
         let id = id.to_owned();
-        self.change(move |tx| {
-            if projects::delete(tx, &id)? {
-                Ok(())
-            } else {
-                Err(Error::NotFound("project", id.clone()))
-            }
-        })
-        .await
+        self.change(move |tx| Error::unless_found(projects::delete(tx, &id)?, "project", &id)).await
     }
 }
 
 fn apply(project: &mut Project, fields: &Fields) -> Result<(), Error> {
     only_domain(fields)?;
     if text(fields, "parent_id")?.is_some_and(|id| id != DOMAIN_ID) {
-        return Err(Error::Invalid("Projects inside projects are not offered here.".into()));
+        return Err(Error::Invalid("Nested projects are not supported.".into()));
     }
     if flag(fields, "is_domain")? == Some(true) {
-        return Err(Error::Invalid("There is one domain and no way to add another.".into()));
+        return Err(Error::Invalid("There is one domain; no other can be created.".into()));
     }
     if let Some(name) = text(fields, "name")? {
         project.name = name;
@@ -128,7 +119,7 @@ fn apply(project: &mut Project, fields: &Fields) -> Result<(), Error> {
 fn read_tags(tags: &Value) -> Result<Vec<String>, Error> {
     let wrong = || {
         Error::Invalid(
-            "tags has to be a list of at most 80 different strings of 1 to 255 characters \
+            "tags must be a list of at most 80 different strings of 1 to 255 characters \
              without a slash or a comma."
                 .into(),
         )

@@ -1,5 +1,5 @@
-//! Roles: made, changed and removed. No two differ only by case: policies compare names without
-//! it, so that a role `Admin` would be `admin`.
+//! Roles. Names are unique ignoring case, because policies compare them so: a role `Admin` would
+//! pass for `admin`.
 
 use serde_json::Value;
 
@@ -12,10 +12,7 @@ const LONGEST: usize = 255;
 impl Identity {
     pub(crate) async fn role(&self, id: &str) -> Result<Role, Error> {
         let id = id.to_owned();
-        self.read(move |tx| {
-            roles::by_id(tx, &id)?.ok_or_else(|| Error::NotFound("role", id.clone()))
-        })
-        .await
+        self.read(move |tx| roles::by_id(tx, &id)?.ok_or_else(Error::not_found("role", &id))).await
     }
 
     pub(crate) async fn roles(&self, name: Option<String>) -> Result<Vec<Role>, Error> {
@@ -36,9 +33,8 @@ impl Identity {
     pub(crate) async fn update_role(&self, id: &str, fields: Fields) -> Result<Role, Error> {
         let id = id.to_owned();
         self.change(move |tx| {
-            let mut role =
-                roles::by_id(tx, &id)?.ok_or_else(|| Error::NotFound("role", id.clone()))?;
-            if role.immutable && !releases(&fields) {
+            let mut role = roles::by_id(tx, &id)?.ok_or_else(Error::not_found("role", &id))?;
+            if role.immutable && !only_unprotects(&fields) {
                 return Err(Error::Immutable("update", "role", id.clone()));
             }
             apply(&mut role, &fields)?;
@@ -55,14 +51,14 @@ impl Identity {
             if role.is_some_and(|role| role.immutable) {
                 return Err(Error::Immutable("delete", "role", id.clone()));
             }
-            if roles::delete(tx, &id)? { Ok(()) } else { Err(Error::NotFound("role", id.clone())) }
+            Error::unless_found(roles::delete(tx, &id)?, "role", &id)
         })
         .await
     }
 }
 
-/// Whether a change does nothing but take the protection away.
-fn releases(fields: &Fields) -> bool {
+/// Whether an update does nothing but reset `immutable`.
+fn only_unprotects(fields: &Fields) -> bool {
     let option = fields.get("options").and_then(|options| options.get("immutable"));
     fields.len() == 1 && matches!(option, Some(Value::Null | Value::Bool(false)))
 }
@@ -71,7 +67,7 @@ fn apply(role: &mut Role, fields: &Fields) -> Result<(), Error> {
     if fields.get("domain_id").is_some_and(|id| !id.is_null()) {
         only_domain(fields)?;
         return Err(Error::Invalid(
-            "Roles of a domain are not offered; leave domain_id out.".into(),
+            "Domain-specific roles are not supported; omit domain_id.".into(),
         ));
     }
     if let Some(name) = text(fields, "name")? {
@@ -83,19 +79,22 @@ fn apply(role: &mut Role, fields: &Fields) -> Result<(), Error> {
     match fields.get("options") {
         None => {}
         Some(Value::Object(options)) => role.immutable = immutable(role.immutable, options)?,
-        Some(_) => return Err(Error::Invalid("options has to be an object.".into())),
+        Some(_) => return Err(Error::Invalid("options must be an object.".into())),
     }
     named(&role.name, LONGEST)
 }
 
 fn immutable(now: bool, options: &Fields) -> Result<bool, Error> {
     if let Some(other) = options.keys().find(|key| *key != "immutable") {
-        return Err(Error::Invalid(format!("{} is no option of a role.", other.escape_debug())));
+        return Err(Error::Invalid(format!(
+            "{} is not an option of a role.",
+            other.escape_debug()
+        )));
     }
     match options.get("immutable") {
         None => Ok(now),
         Some(Value::Null) => Ok(false),
         Some(Value::Bool(flag)) => Ok(*flag),
-        Some(_) => Err(Error::Invalid("immutable has to be true or false.".into())),
+        Some(_) => Err(Error::Invalid("immutable must be true or false.".into())),
     }
 }

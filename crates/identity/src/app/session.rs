@@ -1,4 +1,4 @@
-//! What a token stands for at this moment: its user, scope and roles as the database has them.
+//! A session: a token with its user, scope and roles as they are in the database now.
 
 use kilonova_store::Tx;
 use kilonova_wire::Context;
@@ -14,25 +14,25 @@ use crate::db::users::{self, User};
 use crate::token::{Scope, Token};
 use crate::{DOMAIN_ID, Error};
 
-/// Trusts that pass on one another, at most.
+/// The most trusts in a delegation chain.
 const CHAIN: usize = 64;
 
-/// Where a token's roles count.
+/// The scope of a token, resolved.
 #[derive(Debug, Clone)]
-pub(crate) enum Place {
-    Nowhere,
+pub(crate) enum SessionScope {
+    Unscoped,
     Project(Project),
     Domain,
     System,
 }
 
-/// A valid token and what it gives.
+/// A valid token and the rights that it conveys.
 #[derive(Debug, Clone)]
 pub(crate) struct Session {
     pub token: Token,
-    /// Who acts: with a trust that impersonates, the trustor.
+    /// The acting user: the trustor for a trust that impersonates.
     pub user: User,
-    pub place: Place,
+    pub scope: SessionScope,
     pub roles: Vec<Role>,
     pub credential: Option<Credential>,
     pub trust: Option<Trust>,
@@ -42,8 +42,8 @@ fn refuse<T>(why: &'static str) -> Result<T, Error> {
     Err(Error::Unauthorized(why))
 }
 
-/// A user who may act, with a token of that time.
-fn live(tx: &mut Tx<'_>, id: &str, issued: i64) -> Result<User, Error> {
+/// The user, if it exists, is enabled, and the token was issued after its last change.
+fn usable_user(tx: &mut Tx<'_>, id: &str, issued: i64) -> Result<User, Error> {
     let Some(user) = users::by_id(tx, id)? else {
         return refuse("the user is gone");
     };
@@ -56,7 +56,7 @@ fn live(tx: &mut Tx<'_>, id: &str, issued: i64) -> Result<User, Error> {
     Ok(user)
 }
 
-fn open_project(tx: &mut Tx<'_>, id: &str) -> Result<Project, Error> {
+fn usable_project(tx: &mut Tx<'_>, id: &str) -> Result<Project, Error> {
     let Some(project) = projects::by_id(tx, id)? else {
         return refuse("the project is gone");
     };
@@ -71,7 +71,7 @@ fn text(id: Uuid) -> String {
 }
 
 impl Session {
-    /// Everything that makes a token invalid is looked at here, and only here.
+    /// Resolves a token. This is the only scope that decides whether a token is valid.
     pub(crate) fn resolve(tx: &mut Tx<'_>, token: &Token, now: i64) -> Result<Self, Error> {
         if token.expires <= now {
             return refuse("the token has expired");
@@ -79,31 +79,31 @@ impl Session {
         if revocations::exists(tx, &token.audit_id())? {
             return refuse("the token was revoked");
         }
-        let user = live(tx, &text(token.user), token.issued)?;
+        let user = usable_user(tx, &text(token.user), token.issued)?;
         if let Some(trust) = token.trust {
             return Self::by_trust(tx, token, user, &text(trust), now);
         }
-        let (place, target) = match token.scope {
-            Scope::Nothing if token.application_credential.is_some() => {
+        let (scope, target) = match token.scope {
+            Scope::Unscoped if token.application_credential.is_some() => {
                 return refuse("the application credential's token has no project");
             }
-            Scope::Nothing => {
-                let (token, place) = (token.clone(), Place::Nowhere);
+            Scope::Unscoped => {
+                let (token, scope) = (token.clone(), SessionScope::Unscoped);
                 let (roles, credential, trust) = (Vec::new(), None, None);
-                return Ok(Self { token, user, place, roles, credential, trust });
+                return Ok(Self { token, user, scope, roles, credential, trust });
             }
             Scope::Project(id) => {
-                let project = open_project(tx, &text(id))?;
+                let project = usable_project(tx, &text(id))?;
                 let target = project.id.clone();
-                (Place::Project(project), target)
+                (SessionScope::Project(project), target)
             }
-            Scope::Domain => (Place::Domain, assignments::DOMAIN.to_owned()),
-            Scope::System => (Place::System, assignments::SYSTEM.to_owned()),
+            Scope::Domain => (SessionScope::Domain, assignments::DOMAIN.to_owned()),
+            Scope::System => (SessionScope::System, assignments::SYSTEM.to_owned()),
         };
         let mut roles = roles::effective(tx, &user.id, &target)?;
         let mut credential = None;
         if let Some(id) = token.application_credential {
-            let found = live_credential(tx, &text(id), &user.id, &target, now)?;
+            let found = usable_credential(tx, &text(id), &user.id, &target, now)?;
             let narrowed = roles::of_credential(tx, &found.id)?;
             if narrowed.iter().any(|role| !roles.contains(role)) {
                 return refuse("the user no longer has the application credential's roles");
@@ -114,10 +114,10 @@ impl Session {
         if roles.is_empty() {
             return refuse("the user has no role there");
         }
-        Ok(Self { token: token.clone(), user, place, roles, credential, trust: None })
+        Ok(Self { token: token.clone(), user, scope, roles, credential, trust: None })
     }
 
-    /// The roles of a trust count as long as the first trustor of the chain has all of them.
+    /// Resolves a trust token. The first trustor of the chain must still have all of its roles.
     fn by_trust(
         tx: &mut Tx<'_>,
         token: &Token,
@@ -131,7 +131,7 @@ impl Session {
         if trust.trustee != trustee.id {
             return refuse("the user is not the trustee");
         }
-        let trustor = live(tx, &trust.trustor, token.issued)?;
+        let trustor = usable_user(tx, &trust.trustor, token.issued)?;
         let first = first_trustor(tx, &trust, now)?;
         let Some(project) = trust.project.clone() else {
             return refuse("the trust has no project");
@@ -139,7 +139,7 @@ impl Session {
         if token.scope.project().map(text).as_ref() != Some(&project) {
             return refuse("the token is for another project than its trust");
         }
-        let project = open_project(tx, &project)?;
+        let project = usable_project(tx, &project)?;
         let held = roles::effective(tx, &first, &project.id)?;
         let roles = roles::effective_of_trust(tx, &trust.id)?;
         if roles.is_empty() || roles.iter().any(|role| !held.contains(role)) {
@@ -149,22 +149,22 @@ impl Session {
         Ok(Self {
             token: token.clone(),
             user,
-            place: Place::Project(project),
+            scope: SessionScope::Project(project),
             roles,
             credential: None,
             trust: Some(trust),
         })
     }
 
-    /// The project that the token is for.
+    /// The project that the token is scoped to.
     pub(crate) fn project(&self) -> Option<&Project> {
-        match &self.place {
-            Place::Project(project) => Some(project),
-            Place::Nowhere | Place::Domain | Place::System => None,
+        match &self.scope {
+            SessionScope::Project(project) => Some(project),
+            SessionScope::Unscoped | SessionScope::Domain | SessionScope::System => None,
         }
     }
 
-    /// What the services get to know.
+    /// The request context for the services.
     pub(crate) fn context(&self) -> Context {
         let project =
             |field: fn(&Project) -> &String| self.project().map(field).cloned().unwrap_or_default();
@@ -173,10 +173,12 @@ impl Session {
             user_name: self.user.name.clone(),
             project_id: project(|p| &p.id),
             project_name: project(|p| &p.name),
-            system: matches!(self.place, Place::System),
-            domain_id: match self.place {
-                Place::Domain => DOMAIN_ID.to_owned(),
-                Place::Nowhere | Place::Project(_) | Place::System => String::new(),
+            system: matches!(self.scope, SessionScope::System),
+            domain_id: match self.scope {
+                SessionScope::Domain => DOMAIN_ID.to_owned(),
+                SessionScope::Unscoped | SessionScope::Project(_) | SessionScope::System => {
+                    String::new()
+                }
             },
             user_domain_id: DOMAIN_ID.to_owned(),
             project_domain_id: self.project().map_or("", |_| DOMAIN_ID).to_owned(),
@@ -186,7 +188,7 @@ impl Session {
     }
 }
 
-fn live_credential(
+fn usable_credential(
     tx: &mut Tx<'_>,
     id: &str,
     user: &str,
@@ -205,7 +207,7 @@ fn live_credential(
     Ok(found)
 }
 
-/// Who began the chain of trusts. Each of its links has to hold.
+/// The user who began a chain of trusts. Every trust of the chain must be valid.
 pub(crate) fn first_trustor(tx: &mut Tx<'_>, trust: &Trust, now: i64) -> Result<String, Error> {
     let mut link = trust.clone();
     for _ in 0..CHAIN {
@@ -214,10 +216,10 @@ pub(crate) fn first_trustor(tx: &mut Tx<'_>, trust: &Trust, now: i64) -> Result<
         }
         let Some(parent) = &link.parent else { return Ok(link.trustor) };
         let Some(next) = trusts::by_id(tx, parent)? else {
-            return refuse("a trust that is passed on is gone");
+            return refuse("a trust in the delegation chain is gone");
         };
-        live(tx, &next.trustee, i64::MAX)?;
+        usable_user(tx, &next.trustee, i64::MAX)?;
         link = next;
     }
-    refuse("the trust was passed on too often")
+    refuse("the delegation chain is too long")
 }

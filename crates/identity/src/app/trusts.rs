@@ -1,6 +1,6 @@
-//! Trusts: a user (the trustor) lets another (the trustee) act on one of his projects with some of
-//! his roles, until a time, so many times, under the one's name or the other's. A trustee may pass
-//! a trust on if it says so, never with more than it gives.
+//! Trusts: a user (the trustor) lets another (the trustee) act on one project with some of the
+//! trustor's roles, optionally until a time, a limited number of times, and as the trustor
+//! (impersonation). A trustee may redelegate a trust that allows it, never with more rights.
 
 use kilonova_store::Tx;
 use kilonova_wire::time;
@@ -13,53 +13,53 @@ use crate::db::trusts::{self, Trust};
 use crate::db::{projects, users};
 use crate::{Error, Identity, new_id};
 
-/// Trusts that a user may have given.
+/// The most trusts that a user may have given.
 const MOST: usize = 10_000;
 
-/// A trust with the roles that were given.
+/// A trust with its roles.
 pub(crate) type WithRoles = (Trust, Vec<Role>);
 
-/// Whose trusts are listed.
+/// The trusts to list.
 #[derive(Debug, Clone)]
-pub(crate) enum Whose {
+pub(crate) enum TrustFilter {
     All,
     Trustor(String),
     Trustee(String),
 }
 
-/// What is asked for, as the body says it.
-struct Asked {
+/// A parsed request for a trust.
+struct TrustRequest {
     trust: Trust,
-    redelegates: bool,
+    allow_redelegation: bool,
     count: Option<i64>,
     roles: Vec<Value>,
 }
 
-fn live(trust: &Trust, now: i64) -> bool {
+fn is_usable(trust: &Trust, now: i64) -> bool {
     trust.expires_at.is_none_or(|at| at > now) && trust.remaining_uses != Some(0)
 }
 
 impl Identity {
-    /// A trust that can be used. The others are as good as gone, as upstream's are.
+    /// A usable trust. An expired or used-up trust does not exist for clients, as upstream.
     pub(crate) async fn trust(&self, id: &str) -> Result<WithRoles, Error> {
         let id = id.to_owned();
         self.read(move |tx| {
             let now = time::now_micros();
             let trust = trusts::by_id(tx, &id)?
-                .filter(|trust| live(trust, now))
-                .ok_or_else(|| Error::NotFound("trust", id.clone()))?;
+                .filter(|trust| is_usable(trust, now))
+                .ok_or_else(Error::not_found("trust", &id))?;
             let roles = roles::of_trust(tx, &id)?;
             Ok((trust, roles))
         })
         .await
     }
 
-    pub(crate) async fn trusts(&self, whose: Whose) -> Result<Vec<Trust>, Error> {
+    pub(crate) async fn trusts(&self, filter: TrustFilter) -> Result<Vec<Trust>, Error> {
         self.read(move |tx| {
-            Ok(match &whose {
-                Whose::All => trusts::all(tx)?,
-                Whose::Trustor(id) => trusts::of_trustor(tx, id)?,
-                Whose::Trustee(id) => trusts::of_trustee(tx, id)?,
+            Ok(match &filter {
+                TrustFilter::All => trusts::all(tx)?,
+                TrustFilter::Trustor(id) => trusts::of_trustor(tx, id)?,
+                TrustFilter::Trustee(id) => trusts::of_trustee(tx, id)?,
             })
         })
         .await
@@ -67,14 +67,10 @@ impl Identity {
 
     pub(crate) async fn delete_trust(&self, id: &str) -> Result<(), Error> {
         let id = id.to_owned();
-        self.change(move |tx| match trusts::delete(tx, &id)? {
-            true => Ok(()),
-            false => Err(Error::NotFound("trust", id.clone())),
-        })
-        .await
+        self.change(move |tx| Error::unless_found(trusts::delete(tx, &id)?, "trust", &id)).await
     }
 
-    /// Makes one for the session's own user.
+    /// Creates a trust given by the session's user.
     pub(crate) async fn create_trust(
         &self,
         session: &Session,
@@ -83,76 +79,76 @@ impl Identity {
         if session.credential.is_some() {
             return Err(Error::Forbidden("Delegated tokens cannot manage trusts"));
         }
-        let asked = read(fields)?;
-        if asked.trust.project.is_some() && asked.roles.is_empty() {
+        let request = read(fields)?;
+        if request.trust.project.is_some() && request.roles.is_empty() {
             return Err(Error::Forbidden("At least one role should be specified"));
         }
-        if asked.trust.trustor != session.user.id {
+        if request.trust.trustor != session.user.id {
             return Err(Error::Forbidden("The authenticated user should match the trustor"));
         }
         let parent = session.trust.as_ref().map(|trust| trust.id.clone());
-        let most = self.inner.max_redelegation;
-        self.change(move |tx| create(tx, &asked, parent.as_deref(), most)).await
+        let max_redelegation = self.inner.max_redelegation;
+        self.change(move |tx| create(tx, &request, parent.as_deref(), max_redelegation)).await
     }
 }
 
 fn create(
     tx: &mut Tx<'_>,
-    asked: &Asked,
+    request: &TrustRequest,
     parent: Option<&str>,
-    most: i64,
+    max_redelegation: i64,
 ) -> Result<WithRoles, Error> {
-    let mut trust = asked.trust.clone();
+    let mut trust = request.trust.clone();
     let now = time::now_micros();
     if users::by_id(tx, &trust.trustee)?.is_none() {
         return Err(Error::NotFound("user", trust.trustee));
     }
     let Some(project) = trust.project.clone() else {
-        return Err(Error::Invalid("A trust is for a project here: name it in project_id.".into()));
+        return Err(Error::Invalid("A trust requires a project: set project_id.".into()));
     };
     if projects::by_id(tx, &project)?.is_none() {
         return Err(Error::NotFound("project", project));
     }
     if trusts::of_trustor(tx, &trust.trustor)?.len() >= MOST {
         return Err(Error::Refused(format!(
-            "A user may have given {MOST} trusts. Delete some with DELETE /v3/OS-TRUST/trusts/ID."
+            "A user may give at most {MOST} trusts. Delete some with DELETE /v3/OS-TRUST/trusts/ID."
         )));
     }
-    let given = wanted_roles(tx, &asked.roles)?;
+    let roles = requested_roles(tx, &request.roles)?;
     let chain = match parent {
         None => Vec::new(),
-        Some(id) => pedigree(tx, id, now)?,
+        Some(id) => delegation_chain(tx, id, now)?,
     };
     let first = chain.last().map_or(trust.trustor.as_str(), |link| link.trustor.as_str());
     let held = roles::effective(tx, first, &project)?;
-    if let Some(role) = given.iter().find(|role| !held.iter().any(|held| held.id == role.id)) {
+    if let Some(role) = roles.iter().find(|role| !held.iter().any(|held| held.id == role.id)) {
         return Err(Error::NotFound("role", role.id.clone()));
     }
-    trust.redelegation_count = depth(asked, most)?;
+    trust.redelegation_count = depth(request, max_redelegation)?;
     if let Some(parent) = chain.first() {
         let left = parent.redelegation_count - 1;
-        if asked.redelegates && asked.count.is_some_and(|count| count != left) {
+        if request.allow_redelegation && request.count.is_some_and(|count| count != left) {
             return Err(Error::Refused(
                 "Modifying \"redelegation_count\" upon redelegation is forbidden. Omitting this \
                  parameter is advised."
                     .into(),
             ));
         }
-        if asked.redelegates {
+        if request.allow_redelegation {
             trust.redelegation_count = left;
         }
         trust.parent = Some(parent.id.clone());
     }
     for link in &chain {
-        passes_on(tx, link, &mut trust, &given, most)?;
+        check_redelegation(tx, link, &mut trust, &roles, max_redelegation)?;
     }
-    let ids: Vec<String> = given.iter().map(|role| role.id.clone()).collect();
+    let ids: Vec<String> = roles.iter().map(|role| role.id.clone()).collect();
     trusts::insert(tx, &trust, &ids)?;
-    Ok((trust, given))
+    Ok((trust, roles))
 }
 
-/// The trust and those that it passes on, up to the first.
-fn pedigree(tx: &mut Tx<'_>, id: &str, now: i64) -> Result<Vec<Trust>, Error> {
+/// The trust and its parents, up to the first trust of the chain.
+fn delegation_chain(tx: &mut Tx<'_>, id: &str, now: i64) -> Result<Vec<Trust>, Error> {
     let mut chain = Vec::new();
     let mut next = Some(id.to_owned());
     while let Some(id) = next.take() {
@@ -166,37 +162,37 @@ fn pedigree(tx: &mut Tx<'_>, id: &str, now: i64) -> Result<Vec<Trust>, Error> {
     Ok(chain)
 }
 
-/// How often the trust may be passed on.
-fn depth(asked: &Asked, most: i64) -> Result<i64, Error> {
-    if !asked.redelegates || asked.count == Some(0) {
+/// How many times the trust may be redelegated.
+fn depth(request: &TrustRequest, max_redelegation: i64) -> Result<i64, Error> {
+    if !request.allow_redelegation || request.count == Some(0) {
         return Ok(0);
     }
-    if asked.trust.remaining_uses.is_some() {
+    if request.trust.remaining_uses.is_some() {
         return Err(Error::Invalid(
             "remaining_uses must not be set if redelegation is allowed".into(),
         ));
     }
-    match asked.count {
-        Some(count) if count > most => Err(Error::Refused(format!(
-            "Requested redelegation depth of {count} is greater than allowed {most}"
+    match request.count {
+        Some(count) if count > max_redelegation => Err(Error::Refused(format!(
+            "Requested redelegation depth of {count} is greater than allowed {max_redelegation}"
         ))),
-        count => Ok(count.unwrap_or(most)),
+        count => Ok(count.unwrap_or(max_redelegation)),
     }
 }
 
-/// What is passed on is never more than what was given.
-fn passes_on(
+/// Refuses a trust with more rights than its parent.
+fn check_redelegation(
     tx: &mut Tx<'_>,
     parent: &Trust,
     trust: &mut Trust,
-    given: &[Role],
-    most: i64,
+    requested: &[Role],
+    max_redelegation: i64,
 ) -> Result<(), Error> {
     let refuse = |why: String| Err(Error::Refused(why));
     let depth = parent.redelegation_count;
-    if depth <= 0 || depth > most {
+    if depth <= 0 || depth > max_redelegation {
         return refuse(format!(
-            "Remaining redelegation depth of {depth} out of allowed range of [0..{most}]"
+            "Remaining redelegation depth of {depth} out of allowed range of [0..{max_redelegation}]"
         ));
     }
     if let Some(uses) = trust.remaining_uses {
@@ -206,7 +202,7 @@ fn passes_on(
         ));
     }
     match (parent.expires_at, trust.expires_at) {
-        (Some(end), Some(wished)) if end < wished => {
+        (Some(end), Some(requested)) if end < requested => {
             return refuse(
                 "Requested expiration time is more than redelegated trust can provide".into(),
             );
@@ -215,10 +211,10 @@ fn passes_on(
         _ => {}
     }
     if parent.project != trust.project {
-        return refuse("A trust is passed on for its own project".into());
+        return refuse("A trust must be redelegated for its own project".into());
     }
     let theirs = roles::of_trust(tx, &parent.id)?;
-    if given.iter().any(|role| !theirs.iter().any(|their| their.id == role.id)) {
+    if requested.iter().any(|role| !theirs.iter().any(|their| their.id == role.id)) {
         return refuse("Some of requested roles are not in redelegated trust".into());
     }
     if trust.impersonation && !parent.impersonation {
@@ -231,41 +227,41 @@ fn passes_on(
     Ok(())
 }
 
-fn wanted_roles(tx: &mut Tx<'_>, wanted: &[Value]) -> Result<Vec<Role>, Error> {
+fn requested_roles(tx: &mut Tx<'_>, requested: &[Value]) -> Result<Vec<Role>, Error> {
     let mut found: Vec<Role> = Vec::new();
-    for role in wanted {
+    for role in requested {
         let field = |key: &str| role.get(key).and_then(Value::as_str);
-        let (given, asked) = match (field("id"), field("name")) {
+        let (role, label) = match (field("id"), field("name")) {
             (Some(id), _) => (roles::by_id(tx, id)?, id),
             (None, Some(name)) => (roles::by_name(tx, name)?, name),
             (None, None) => {
                 return Err(Error::Invalid(
-                    "roles has to be a list of objects with an id or a name.".into(),
+                    "roles must be a list of objects with an id or a name.".into(),
                 ));
             }
         };
-        let given = given.ok_or_else(|| Error::NotFound("role", asked.to_owned()))?;
-        if !found.contains(&given) {
-            found.push(given);
+        let role = role.ok_or_else(|| Error::NotFound("role", label.to_owned()))?;
+        if !found.contains(&role) {
+            found.push(role);
         }
     }
     Ok(found)
 }
 
-fn read(fields: &Fields) -> Result<Asked, Error> {
+fn read(fields: &Fields) -> Result<TrustRequest, Error> {
     let user = |key: &'static str| text(fields, key)?.ok_or(Error::Missing(key, "trust"));
     let number = |key: &str, least: i64| match fields.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(value) => match value.as_i64().filter(|number| (least..=1 << 31).contains(number)) {
             Some(number) => Ok(Some(number)),
-            None => Err(Error::Invalid(format!("{key} has to be a number of at least {least}."))),
+            None => Err(Error::Invalid(format!("{key} must be an integer of at least {least}."))),
         },
     };
     let expires_at = super::expiry(fields)?;
     let roles = match fields.get("roles") {
         None | Some(Value::Null) => Vec::new(),
         Some(Value::Array(roles)) => roles.clone(),
-        Some(_) => return Err(Error::Invalid("roles has to be a list.".into())),
+        Some(_) => return Err(Error::Invalid("roles must be a list.".into())),
     };
     let trust = Trust {
         id: new_id(),
@@ -280,9 +276,9 @@ fn read(fields: &Fields) -> Result<Asked, Error> {
         redelegation_count: 0,
         extra: Fields::new(),
     };
-    Ok(Asked {
+    Ok(TrustRequest {
         trust,
-        redelegates: flag(fields, "allow_redelegation")?.unwrap_or(false),
+        allow_redelegation: flag(fields, "allow_redelegation")?.unwrap_or(false),
         count: number("redelegation_count", 0)?,
         roles,
     })

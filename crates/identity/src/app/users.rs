@@ -1,4 +1,4 @@
-//! Users: made, changed, removed, and their passwords.
+//! Users and their passwords.
 
 use std::net::IpAddr;
 
@@ -28,10 +28,7 @@ const KNOWN: [&str; 10] = [
 impl Identity {
     pub(crate) async fn user(&self, id: &str) -> Result<User, Error> {
         let id = id.to_owned();
-        self.read(move |tx| {
-            users::by_id(tx, &id)?.ok_or_else(|| Error::NotFound("user", id.clone()))
-        })
-        .await
+        self.read(move |tx| users::by_id(tx, &id)?.ok_or_else(Error::not_found("user", &id))).await
     }
 
     pub(crate) async fn users(
@@ -61,7 +58,7 @@ impl Identity {
         .await
     }
 
-    /// A new password, and disabling, end all tokens of the user.
+    /// A new password or disabling revokes all tokens of the user.
     pub(crate) async fn update_user(
         &self,
         id: &str,
@@ -71,8 +68,7 @@ impl Identity {
         let id = id.to_owned();
         let hash = self.hashed(&id, &fields, peer).await?;
         self.change(move |tx| {
-            let mut user =
-                users::by_id(tx, &id)?.ok_or_else(|| Error::NotFound("user", id.clone()))?;
+            let mut user = users::by_id(tx, &id)?.ok_or_else(Error::not_found("user", &id))?;
             apply(&mut user, &fields)?;
             if hash.is_some() || !user.enabled {
                 user.tokens_valid_from = now_micros();
@@ -100,22 +96,22 @@ impl Identity {
         Ok(Some(self.inner.hasher.hash(party, password).await?))
     }
 
-    /// The user's own way to a new password: he has to know the old one.
+    /// Changes a user's own password; requires the old one.
     pub(crate) async fn change_password(
         &self,
         id: &str,
         fields: Fields,
         peer: IpAddr,
     ) -> Result<(), Error> {
-        let missing = |key| Error::Invalid(format!("{key} is missing."));
+        let missing = |key| Error::Invalid(format!("{key} is required."));
         let old =
             text(&fields, "original_password")?.ok_or_else(|| missing("original_password"))?;
         let new = password(&fields, "password")?.ok_or_else(|| missing("password"))?;
-        let (id, wanted) = (id.to_owned(), id.to_owned());
+        let (id, lookup) = (id.to_owned(), id.to_owned());
         let user = self
-            .read(move |tx| Ok(users::by_id(tx, &wanted)?))
+            .read(move |tx| Ok(users::by_id(tx, &lookup)?))
             .await?
-            .ok_or(Error::Unauthorized("there is no such user"))?;
+            .ok_or(Error::Unauthorized("no such user"))?;
         if user.options.get("lock_password") == Some(&Value::Bool(true)) {
             return Err(Error::Refused(
                 "The password of this user is locked (lock_password).".into(),
@@ -129,10 +125,7 @@ impl Identity {
 
     pub(crate) async fn delete_user(&self, id: &str) -> Result<(), Error> {
         let id = id.to_owned();
-        self.change(move |tx| {
-            if users::delete(tx, &id)? { Ok(()) } else { Err(Error::NotFound("user", id.clone())) }
-        })
-        .await
+        self.change(move |tx| Error::unless_found(users::delete(tx, &id)?, "user", &id)).await
     }
 }
 
@@ -151,13 +144,13 @@ fn apply(user: &mut User, fields: &Fields) -> Result<(), Error> {
     match fields.get("options") {
         None => {}
         Some(Value::Object(options)) => apply_options(&mut user.options, options)?,
-        Some(_) => return Err(Error::Invalid("options has to be an object.".into())),
+        Some(_) => return Err(Error::Invalid("options must be an object.".into())),
     }
     extras(&mut user.extra, fields, &KNOWN)
 }
 
-/// Keystone's options of a user. Passwords do not expire here, nor do users who are away, so that
-/// those about it are kept and change nothing.
+/// Keystone's user options. Passwords and inactive users do not expire here, so the options about
+/// expiry are stored without effect.
 const OPTIONS: [&str; 5] = [
     "ignore_change_password_upon_first_use",
     "ignore_password_expiry",
@@ -170,14 +163,14 @@ fn apply_options(kept: &mut Fields, options: &Fields) -> Result<(), Error> {
     for (key, value) in options {
         if !OPTIONS.contains(&key.as_str()) {
             return Err(Error::Invalid(format!(
-                "{} is not offered as an option of a user.",
+                "{} is not a supported option of a user.",
                 key.escape_debug()
             )));
         }
         match value {
             Value::Null => drop(kept.remove(key)),
             Value::Bool(_) => drop(kept.insert(key.clone(), value.clone())),
-            _ => return Err(Error::Invalid(format!("{key} has to be true or false."))),
+            _ => return Err(Error::Invalid(format!("{key} must be true or false."))),
         }
     }
     Ok(())
@@ -187,10 +180,10 @@ fn password(fields: &Fields, key: &str) -> Result<Option<String>, Error> {
     let password = match fields.get(key) {
         None | Some(serde_json::Value::Null) => return Ok(None),
         Some(serde_json::Value::String(password)) => password,
-        Some(_) => return Err(Error::Invalid(format!("{key} has to be a string."))),
+        Some(_) => return Err(Error::Invalid(format!("{key} must be a string."))),
     };
     if password.is_empty() || password.len() > hashing::LONGEST {
-        return Err(Error::Invalid(format!("{key} has to have 1 to {} bytes.", hashing::LONGEST)));
+        return Err(Error::Invalid(format!("{key} must have 1 to {} bytes.", hashing::LONGEST)));
     }
     Ok(Some(password.clone()))
 }

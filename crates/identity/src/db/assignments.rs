@@ -1,20 +1,20 @@
-//! Who has which role on which project, on the domain, and on the system: users and groups.
+//! Role assignments of users and groups on projects, the domain and the system.
 
 use kilonova_store::{Error, Row, Tx, params, statements};
 
-/// The target of a grant on the system.
+/// The target column of a grant on the system.
 pub(crate) const SYSTEM: &str = "system";
-/// The target of a grant on the domain.
+/// The target column of a grant on the domain.
 pub(crate) const DOMAIN: &str = "domain";
 
-/// Who has the role.
+/// The holder of a role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Actor {
     User(String),
     Group(String),
 }
 
-/// Where it counts.
+/// The target of a role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Target {
     Project(String),
@@ -23,7 +23,7 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    /// As the tables have it.
+    /// The value of the target column.
     pub(crate) fn column(&self) -> &str {
         match self {
             Self::Project(id) => id,
@@ -41,7 +41,7 @@ impl Target {
     }
 }
 
-/// One assignment with the names of its ends.
+/// An assignment with the names of its actor, project and role.
 #[derive(Debug, Clone)]
 pub(crate) struct Assignment {
     pub actor: Actor,
@@ -51,36 +51,36 @@ pub(crate) struct Assignment {
     pub project_name: String,
     pub role_id: String,
     pub role_name: String,
-    /// The group by which the user has it.
+    /// The group through which the user has it.
     pub group: Option<String>,
 }
 
 statements! {
-    /// A role of a user on a project, or the one that is there.
+    /// Grants a user a role on a project; idempotent.
     INSERT = "INSERT INTO identity_assignments (user_id, project_id, role_id)
         VALUES (?1, ?2, ?3) ON CONFLICT (user_id, project_id, role_id) DO NOTHING";
-    /// A role of a user on the domain or the system.
+    /// Grants a user a role on the domain or the system; idempotent.
     INSERT_USER = "INSERT INTO identity_user_grants (user_id, target, role_id)
         VALUES (?1, ?2, ?3) ON CONFLICT (user_id, target, role_id) DO NOTHING";
-    /// A role of a group.
+    /// Grants a group a role; idempotent.
     INSERT_GROUP = "INSERT INTO identity_group_grants (group_id, target, role_id, project_id)
         VALUES (?1, ?2, ?3, ?4) ON CONFLICT (group_id, target, role_id) DO NOTHING";
-    /// A role of a user on a project goes.
+    /// Revokes a user's role on a project.
     DELETE = "DELETE FROM identity_assignments
         WHERE user_id = ?1 AND project_id = ?2 AND role_id = ?3";
-    /// A role of a user on the domain or the system goes.
+    /// Revokes a user's role on the domain or the system.
     DELETE_USER = "DELETE FROM identity_user_grants
         WHERE user_id = ?1 AND target = ?2 AND role_id = ?3";
-    /// A role of a group goes.
+    /// Revokes a group's role.
     DELETE_GROUP = "DELETE FROM identity_group_grants
         WHERE group_id = ?1 AND target = ?2 AND role_id = ?3";
-    /// The roles that a user was given on a project.
+    /// The roles granted to a user on a project.
     ROLES = "SELECT role_id FROM identity_assignments WHERE user_id = ?1 AND project_id = ?2";
-    /// The roles that a user was given on the domain or the system.
+    /// The roles granted to a user on the domain or the system.
     ROLES_USER = "SELECT role_id FROM identity_user_grants WHERE user_id = ?1 AND target = ?2";
-    /// The roles that a group was given.
+    /// The roles granted to a group.
     ROLES_GROUP = "SELECT role_id FROM identity_group_grants WHERE group_id = ?1 AND target = ?2";
-    /// Roles of users on projects, optionally by each of their ends.
+    /// Grants of users on projects, optionally by user, project and role.
     LIST = "SELECT a.user_id, u.name, a.project_id, p.name, a.role_id, r.name
         FROM identity_assignments a
         JOIN identity_users u ON u.id = a.user_id
@@ -90,7 +90,7 @@ statements! {
           AND (CAST(?2 AS TEXT) IS NULL OR a.project_id = ?2)
           AND (CAST(?3 AS TEXT) IS NULL OR a.role_id = ?3)
         ORDER BY u.name, p.name, r.name";
-    /// Roles of users on the domain and the system, optionally by each of their ends.
+    /// Grants of users on the domain and the system, optionally by user, target and role.
     LIST_USERS = "SELECT a.user_id, u.name, a.target, '', a.role_id, r.name
         FROM identity_user_grants a
         JOIN identity_users u ON u.id = a.user_id
@@ -99,7 +99,7 @@ statements! {
           AND (CAST(?2 AS TEXT) IS NULL OR a.target = ?2)
           AND (CAST(?3 AS TEXT) IS NULL OR a.role_id = ?3)
         ORDER BY u.name, a.target, r.name";
-    /// Roles of groups, optionally by each of their ends.
+    /// Grants of groups, optionally by group, target and role.
     LIST_GROUPS = "SELECT a.group_id, g.name, a.target, COALESCE(p.name, ''), a.role_id, r.name
         FROM identity_group_grants a
         JOIN identity_groups g ON g.id = a.group_id
@@ -109,7 +109,7 @@ statements! {
           AND (CAST(?2 AS TEXT) IS NULL OR a.target = ?2)
           AND (CAST(?3 AS TEXT) IS NULL OR a.role_id = ?3)
         ORDER BY g.name, a.target, r.name";
-    /// Roles that users have by a group, optionally by user, target and role.
+    /// Roles that users have through groups, optionally by user, target and role.
     LIST_MEMBERS = "SELECT m.user_id, u.name, a.target, COALESCE(p.name, ''), a.role_id, r.name,
           a.group_id
         FROM identity_memberships m
@@ -135,7 +135,7 @@ fn read(row: &Row, actor: fn(String) -> Actor) -> Result<Assignment, Error> {
     })
 }
 
-/// Gives a role, or does nothing when it is given.
+/// Grants a role; idempotent.
 pub(crate) fn insert(
     tx: &mut Tx<'_>,
     actor: &Actor,
@@ -161,7 +161,7 @@ pub(crate) fn insert(
     .map(|_| ())
 }
 
-/// Takes a role; says whether it was there.
+/// Revokes a role; `false` if it was not granted.
 pub(crate) fn delete(
     tx: &mut Tx<'_>,
     actor: &Actor,
@@ -181,7 +181,7 @@ pub(crate) fn delete(
     Ok(gone > 0)
 }
 
-/// The ids of the roles that were given, without those that they imply.
+/// The ids of the granted roles, without implied ones.
 pub(crate) fn roles(tx: &mut Tx<'_>, actor: &Actor, target: &Target) -> Result<Vec<String>, Error> {
     let column = target.column();
     let rows = match (actor, target) {
@@ -194,24 +194,24 @@ pub(crate) fn roles(tx: &mut Tx<'_>, actor: &Actor, target: &Target) -> Result<V
     rows.iter().map(|row| row.string(0)).collect()
 }
 
-/// What a list of assignments is narrowed to.
+/// Conditions of an assignment list; all must hold.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct AssignmentFilter {
     pub user: Option<String>,
     pub group: Option<String>,
     pub target: Option<Target>,
     pub role: Option<String>,
 }
 
-/// The assignments as they were made.
-pub(crate) fn list(tx: &mut Tx<'_>, wanted: &Wanted) -> Result<Vec<Assignment>, Error> {
+/// The assignments as granted.
+pub(crate) fn list(tx: &mut Tx<'_>, filter: &AssignmentFilter) -> Result<Vec<Assignment>, Error> {
     let mut all = Vec::new();
-    if wanted.group.is_none() {
-        all.extend(users(tx, wanted)?);
+    if filter.group.is_none() {
+        all.extend(users(tx, filter)?);
     }
-    if wanted.user.is_none() {
-        let target = wanted.target.as_ref().map(Target::column);
-        let values = params![wanted.group.as_deref(), target, wanted.role.as_deref()];
+    if filter.user.is_none() {
+        let target = filter.target.as_ref().map(Target::column);
+        let values = params![filter.group.as_deref(), target, filter.role.as_deref()];
         for row in tx.rows(LIST_GROUPS, values)? {
             all.push(read(&row, Actor::Group)?);
         }
@@ -219,16 +219,16 @@ pub(crate) fn list(tx: &mut Tx<'_>, wanted: &Wanted) -> Result<Vec<Assignment>, 
     Ok(all)
 }
 
-fn users(tx: &mut Tx<'_>, wanted: &Wanted) -> Result<Vec<Assignment>, Error> {
-    let target = wanted.target.as_ref().map(Target::column);
-    let values = params![wanted.user.as_deref(), target, wanted.role.as_deref()];
+fn users(tx: &mut Tx<'_>, filter: &AssignmentFilter) -> Result<Vec<Assignment>, Error> {
+    let target = filter.target.as_ref().map(Target::column);
+    let values = params![filter.user.as_deref(), target, filter.role.as_deref()];
     let mut all = Vec::new();
-    if !matches!(wanted.target, Some(Target::Domain | Target::System)) {
+    if !matches!(filter.target, Some(Target::Domain | Target::System)) {
         for row in tx.rows(LIST, values)? {
             all.push(read(&row, Actor::User)?);
         }
     }
-    if !matches!(wanted.target, Some(Target::Project(_))) {
+    if !matches!(filter.target, Some(Target::Project(_))) {
         for row in tx.rows(LIST_USERS, values)? {
             all.push(read(&row, Actor::User)?);
         }
@@ -236,11 +236,14 @@ fn users(tx: &mut Tx<'_>, wanted: &Wanted) -> Result<Vec<Assignment>, Error> {
     Ok(all)
 }
 
-/// What users have, by themselves and by their groups; a `group` in `wanted` means nothing.
-pub(crate) fn of_users(tx: &mut Tx<'_>, wanted: &Wanted) -> Result<Vec<Assignment>, Error> {
-    let mut all = users(tx, wanted)?;
-    let target = wanted.target.as_ref().map(Target::column);
-    let values = params![wanted.user.as_deref(), target, wanted.role.as_deref()];
+/// The roles of users, direct and through groups; ignores the filter's `group`.
+pub(crate) fn of_users(
+    tx: &mut Tx<'_>,
+    filter: &AssignmentFilter,
+) -> Result<Vec<Assignment>, Error> {
+    let mut all = users(tx, filter)?;
+    let target = filter.target.as_ref().map(Target::column);
+    let values = params![filter.user.as_deref(), target, filter.role.as_deref()];
     for row in tx.rows(LIST_MEMBERS, values)? {
         all.push(Assignment { group: Some(row.string(6)?), ..read(&row, Actor::User)? });
     }

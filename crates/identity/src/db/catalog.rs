@@ -1,4 +1,4 @@
-//! Services of others that clients shall find: registered services, endpoints and regions.
+//! Registered services, endpoints and regions.
 
 use kilonova_store::{Error, Row, Tx, params, statements};
 use serde_json::{Map, Value};
@@ -16,7 +16,7 @@ pub(crate) struct Service {
     pub extra: Map<String, Value>,
 }
 
-/// Where a registered service answers.
+/// An endpoint of a registered service.
 #[derive(Debug, Clone)]
 pub(crate) struct Endpoint {
     pub id: String,
@@ -28,7 +28,7 @@ pub(crate) struct Endpoint {
     pub extra: Map<String, Value>,
 }
 
-/// A region that somebody made.
+/// A registered region.
 #[derive(Debug, Clone)]
 pub(crate) struct Region {
     pub id: String,
@@ -38,48 +38,48 @@ pub(crate) struct Region {
 }
 
 statements! {
-    /// A new service.
+    /// Adds a service.
     INSERT_SERVICE = "INSERT INTO identity_services (id, type, name, description, enabled, extra)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-    /// Everything but the id.
+    /// Updates all columns but the id.
     UPDATE_SERVICE = "UPDATE identity_services SET type = ?2, name = ?3, description = ?4,
         enabled = ?5, extra = ?6 WHERE id = ?1";
-    /// One by id.
+    /// One service by id.
     SERVICE = "SELECT id, type, name, description, enabled, extra FROM identity_services
         WHERE id = ?1";
-    /// All of them, and they are few.
+    /// All services; there are few.
     SERVICES = "SELECT id, type, name, description, enabled, extra FROM identity_services
         ORDER BY type, id";
-    /// Gone, with its endpoints.
+    /// Deletes a service and, by cascade, its endpoints.
     DELETE_SERVICE = "DELETE FROM identity_services WHERE id = ?1";
-    /// A new endpoint.
+    /// Adds an endpoint.
     INSERT_ENDPOINT = "INSERT INTO identity_endpoints
         (id, service_id, interface, region_id, url, enabled, extra)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-    /// Everything but the id.
+    /// Updates all columns but the id.
     UPDATE_ENDPOINT = "UPDATE identity_endpoints SET service_id = ?2, interface = ?3,
         region_id = ?4, url = ?5, enabled = ?6, extra = ?7 WHERE id = ?1";
-    /// One by id.
+    /// One endpoint by id.
     ENDPOINT = "SELECT id, service_id, interface, region_id, url, enabled, extra
         FROM identity_endpoints WHERE id = ?1";
-    /// All of them, and they are few.
+    /// All endpoints; there are few.
     ENDPOINTS = "SELECT id, service_id, interface, region_id, url, enabled, extra
         FROM identity_endpoints ORDER BY service_id, id";
-    /// Whether a region has any.
+    /// Any endpoint of a region.
     IN_REGION = "SELECT 1 FROM identity_endpoints WHERE region_id = ?1 LIMIT 1";
-    /// Gone.
+    /// Deletes an endpoint.
     DELETE_ENDPOINT = "DELETE FROM identity_endpoints WHERE id = ?1";
-    /// A new region.
+    /// Adds a region.
     INSERT_REGION = "INSERT INTO identity_regions (id, description, parent_id, extra)
         VALUES (?1, ?2, ?3, ?4)";
-    /// Everything but the id.
+    /// Updates all columns but the id.
     UPDATE_REGION = "UPDATE identity_regions SET description = ?2, parent_id = ?3, extra = ?4
         WHERE id = ?1";
-    /// One by id.
+    /// One region by id.
     REGION = "SELECT id, description, parent_id, extra FROM identity_regions WHERE id = ?1";
-    /// All of them, and they are few.
+    /// All regions; there are few.
     REGIONS = "SELECT id, description, parent_id, extra FROM identity_regions ORDER BY id";
-    /// Gone.
+    /// Deletes a region.
     DELETE_REGION = "DELETE FROM identity_regions WHERE id = ?1";
 }
 

@@ -1,4 +1,4 @@
-//! Application credentials. The hash of the secret is read for a login only.
+//! Application credentials. Only a login reads the hash of the secret.
 
 use kilonova_store::{Error, Row, Tx, params, statements};
 
@@ -15,28 +15,28 @@ pub(crate) struct Credential {
 }
 
 statements! {
-    /// A new one.
+    /// Adds a credential.
     INSERT = "INSERT INTO identity_credentials
         (id, name, user_id, project_id, description, expires_at, unrestricted, secret_hash)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
-    /// A role of it.
+    /// Adds a role of a credential.
     INSERT_ROLE = "INSERT INTO identity_credential_roles (credential_id, role_id) VALUES (?1, ?2)
         ON CONFLICT (credential_id, role_id) DO NOTHING";
-    /// One by id.
+    /// One credential by id.
     BY_ID = "SELECT id, name, user_id, project_id, description, expires_at, unrestricted
         FROM identity_credentials WHERE id = ?1";
-    /// Those of a user, optionally by name.
+    /// The credentials of a user, optionally by name.
     LIST = "SELECT id, name, user_id, project_id, description, expires_at, unrestricted
         FROM identity_credentials
         WHERE user_id = ?1 AND (CAST(?2 AS TEXT) IS NULL OR name = ?2) ORDER BY name";
-    /// How many a user has.
+    /// The number of a user's credentials.
     COUNT = "SELECT COUNT(*) FROM identity_credentials WHERE user_id = ?1";
-    /// The stored hash.
+    /// The hash of the secret.
     SECRET_HASH = "SELECT secret_hash FROM identity_credentials WHERE id = ?1";
-    /// The roles as given, without what they imply.
+    /// The credential's roles, without implied ones.
     ROLES = "SELECT r.id, r.name FROM identity_credential_roles c
         JOIN identity_roles r ON r.id = c.role_id WHERE c.credential_id = ?1 ORDER BY r.name";
-    /// Gone.
+    /// Deletes a credential of a user.
     DELETE = "DELETE FROM identity_credentials WHERE id = ?1 AND user_id = ?2";
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn secret_hash(tx: &mut Tx<'_>, id: &str) -> Result<Option<String>, E
     tx.row(SECRET_HASH, params![id])?.map(|row| row.string(0)).transpose()
 }
 
-/// Ids and names.
+/// Ids and names of the credential's roles.
 pub(crate) fn roles(tx: &mut Tx<'_>, id: &str) -> Result<Vec<(String, String)>, Error> {
     tx.rows(ROLES, params![id])?.iter().map(|row| Ok((row.string(0)?, row.string(1)?))).collect()
 }

@@ -1,11 +1,11 @@
-//! Groups of users, and who is in them.
+//! Groups of users and their members.
 
 use kilonova_store::{Error, Row, Tx, params, statements};
 use serde_json::{Map, Value};
 
 use super::{object, text};
 
-/// A group as it is kept.
+/// A stored group.
 #[derive(Debug, Clone)]
 pub(crate) struct Group {
     pub id: String,
@@ -15,27 +15,27 @@ pub(crate) struct Group {
 }
 
 statements! {
-    /// A new group.
+    /// Adds a group.
     INSERT = "INSERT INTO identity_groups (id, name, description, extra) VALUES (?1, ?2, ?3, ?4)";
-    /// Everything but the id.
+    /// Updates all columns but the id.
     UPDATE = "UPDATE identity_groups SET name = ?2, description = ?3, extra = ?4 WHERE id = ?1";
-    /// One by id.
+    /// One group by id.
     BY_ID = "SELECT id, name, description, extra FROM identity_groups WHERE id = ?1";
-    /// All, optionally by name.
+    /// All groups, optionally by name.
     LIST = "SELECT id, name, description, extra FROM identity_groups
         WHERE (CAST(?1 AS TEXT) IS NULL OR name = ?1) ORDER BY name";
-    /// Those of a user, optionally by name.
+    /// The groups of a user, optionally by name.
     OF_USER = "SELECT g.id, g.name, g.description, g.extra FROM identity_memberships m
         JOIN identity_groups g ON g.id = m.group_id
         WHERE m.user_id = ?1 AND (CAST(?2 AS TEXT) IS NULL OR g.name = ?2) ORDER BY g.name";
-    /// Gone.
+    /// Deletes a group.
     DELETE = "DELETE FROM identity_groups WHERE id = ?1";
-    /// A user comes in.
+    /// Adds a member; idempotent.
     JOIN = "INSERT INTO identity_memberships (user_id, group_id) VALUES (?1, ?2)
         ON CONFLICT (user_id, group_id) DO NOTHING";
-    /// A user leaves.
+    /// Removes a member.
     LEAVE = "DELETE FROM identity_memberships WHERE user_id = ?1 AND group_id = ?2";
-    /// Is he in?
+    /// One membership.
     CONTAINS = "SELECT 1 FROM identity_memberships WHERE user_id = ?1 AND group_id = ?2";
 }
 

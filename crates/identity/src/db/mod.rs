@@ -1,5 +1,5 @@
-//! The SQL of the identity service: one file per table, named statements and the functions that
-//! run them. Nothing here decides who may do what.
+//! The SQL of the identity service: one file per table, with named statements and the functions that
+//! run them. Nothing here enforces policy.
 
 pub(crate) mod assignments;
 pub(crate) mod catalog;
@@ -15,7 +15,7 @@ pub(crate) mod users;
 
 pub use schema::MIGRATIONS;
 
-/// Every statement of this service, to be prepared on each database in a test.
+/// Every statement of this service; tests prepare them on each database.
 pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
     vec![
         assignments::STATEMENTS,
@@ -31,19 +31,19 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
     ]
 }
 
-/// A JSON text column.
+/// Parses a JSON column.
 pub(crate) fn json(text: &str) -> Result<serde_json::Value, kilonova_store::Error> {
     serde_json::from_str(text).map_err(|e| kilonova_store::Error::Shape(e.to_string()))
 }
 
-/// A JSON text column that holds an object.
+/// Parses a JSON column that contains an object.
 pub(crate) fn object(
     text: &str,
 ) -> Result<serde_json::Map<String, serde_json::Value>, kilonova_store::Error> {
     serde_json::from_str(text).map_err(|e| kilonova_store::Error::Shape(e.to_string()))
 }
 
-/// An object as a JSON text column.
+/// Serializes an object for a JSON column.
 pub(crate) fn text(object: &serde_json::Map<String, serde_json::Value>) -> String {
     serde_json::Value::Object(object.clone()).to_string()
 }

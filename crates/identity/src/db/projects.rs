@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::json;
 
-/// A project as it is kept.
+/// A stored project.
 #[derive(Debug, Clone)]
 pub(crate) struct Project {
     pub id: String,
@@ -17,22 +17,22 @@ pub(crate) struct Project {
 }
 
 statements! {
-    /// A new project.
+    /// Adds a project.
     INSERT = "INSERT INTO identity_projects (id, name, description, enabled, tags, extra)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-    /// A new project, unless its name is taken.
+    /// Adds a project, unless its name is taken.
     INSERT_MISSING = "INSERT INTO identity_projects (id, name, description, enabled, tags, extra)
         VALUES (?1, ?2, ?3, 1, '[]', '{}') ON CONFLICT (name) DO NOTHING";
-    /// Everything but the id.
+    /// Updates all columns but the id.
     UPDATE = "UPDATE identity_projects SET name = ?2, description = ?3, enabled = ?4, tags = ?5,
         extra = ?6 WHERE id = ?1";
-    /// One by id.
+    /// One project by id.
     BY_ID = "SELECT id, name, description, enabled, tags, extra FROM identity_projects
         WHERE id = ?1";
-    /// One by name.
+    /// One project by name.
     BY_NAME = "SELECT id, name, description, enabled, tags, extra FROM identity_projects
         WHERE name = ?1";
-    /// All, optionally by name, by state, and by a member.
+    /// Projects, optionally by name, by state, and by a member.
     LIST = "SELECT id, name, description, enabled, tags, extra FROM identity_projects
         WHERE (CAST(?1 AS TEXT) IS NULL OR name = ?1)
           AND (CAST(?2 AS BIGINT) IS NULL OR enabled = ?2)
@@ -42,7 +42,7 @@ statements! {
                JOIN identity_group_grants g ON g.group_id = m.group_id
                WHERE m.user_id = ?3 AND g.project_id IS NOT NULL))
         ORDER BY name";
-    /// Gone.
+    /// Deletes a project.
     DELETE = "DELETE FROM identity_projects WHERE id = ?1";
 }
 

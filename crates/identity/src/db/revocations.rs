@@ -1,14 +1,14 @@
-//! Tokens that were given back before their time, until that time.
+//! Revoked tokens, stored until they expire.
 
 use kilonova_store::{Error, Tx, params, statements};
 
 statements! {
-    /// Revoked from now on.
+    /// Revokes a token.
     INSERT = "INSERT INTO identity_revoked_tokens (audit_id, expires_at) VALUES (?1, ?2)
         ON CONFLICT (audit_id) DO NOTHING";
-    /// Is it?
+    /// One revocation.
     EXISTS = "SELECT 1 FROM identity_revoked_tokens WHERE audit_id = ?1";
-    /// Rows that no longer matter.
+    /// Deletes expired rows.
     PRUNE = "DELETE FROM identity_revoked_tokens WHERE expires_at < ?1";
 }
 

@@ -1,4 +1,4 @@
-//! Roles, and which role implies which.
+//! Roles, and which roles imply which.
 
 use kilonova_store::{Error, Row, Tx, params, statements};
 
@@ -8,33 +8,33 @@ pub(crate) struct Role {
     pub id: String,
     pub name: String,
     pub description: Option<String>,
-    /// It can be neither changed nor removed before this is taken back.
+    /// Cannot be changed or deleted until this is reset.
     pub immutable: bool,
 }
 
 statements! {
-    /// A new role.
+    /// Adds a role.
     INSERT = "INSERT INTO identity_roles (id, name, description, immutable, name_key)
         VALUES (?1, ?2, ?3, ?4, ?5)";
-    /// A new default role, unless its name is taken.
+    /// Adds a default role, unless its name is taken.
     INSERT_MISSING = "INSERT INTO identity_roles (id, name, immutable, name_key)
         VALUES (?1, ?2, 1, ?2) ON CONFLICT (name) DO NOTHING";
-    /// Everything but the id.
+    /// Updates all columns but the id.
     UPDATE = "UPDATE identity_roles SET name = ?2, description = ?3, immutable = ?4, name_key = ?5
         WHERE id = ?1";
-    /// One by id.
+    /// One role by id.
     BY_ID = "SELECT id, name, description, immutable FROM identity_roles WHERE id = ?1";
-    /// One by name.
+    /// One role by name.
     BY_NAME = "SELECT id, name, description, immutable FROM identity_roles WHERE name = ?1";
-    /// All, optionally by name.
+    /// Roles, optionally by name.
     LIST = "SELECT id, name, description, immutable FROM identity_roles
         WHERE (CAST(?1 AS TEXT) IS NULL OR name = ?1) ORDER BY name";
-    /// Gone.
+    /// Deletes a role.
     DELETE = "DELETE FROM identity_roles WHERE id = ?1";
-    /// Whoever has the first has the second.
+    /// Makes the first role imply the second.
     IMPLY = "INSERT INTO identity_implied_roles (prior_id, implied_id) VALUES (?1, ?2)
         ON CONFLICT (prior_id, implied_id) DO NOTHING";
-    /// The roles of a user on a target, his own and his groups', with those that they imply.
+    /// The roles of a user on a target, direct and through groups, with implied ones.
     EFFECTIVE = "WITH RECURSIVE held (id) AS (
           SELECT role_id FROM (
             SELECT role_id FROM identity_assignments WHERE user_id = ?1 AND project_id = ?2
@@ -48,24 +48,24 @@ statements! {
           SELECT i.implied_id FROM identity_implied_roles i JOIN held h ON i.prior_id = h.id)
         SELECT r.id, r.name, r.description, r.immutable FROM identity_roles r
         JOIN held h ON h.id = r.id ORDER BY r.name";
-    /// The roles of an application credential, with those that they imply.
+    /// The roles of an application credential, with implied ones.
     OF_CREDENTIAL = "WITH RECURSIVE held (id) AS (
           SELECT role_id FROM identity_credential_roles WHERE credential_id = ?1
           UNION
           SELECT i.implied_id FROM identity_implied_roles i JOIN held h ON i.prior_id = h.id)
         SELECT r.id, r.name, r.description, r.immutable FROM identity_roles r
         JOIN held h ON h.id = r.id ORDER BY r.name";
-    /// The roles of a trust as they were given.
+    /// The roles of a trust, without implied ones.
     OF_TRUST = "SELECT r.id, r.name, r.description, r.immutable FROM identity_trust_roles t
         JOIN identity_roles r ON r.id = t.role_id WHERE t.trust_id = ?1 ORDER BY r.name";
-    /// The roles of a trust, with those that they imply.
+    /// The roles of a trust, with implied ones.
     EFFECTIVE_OF_TRUST = "WITH RECURSIVE held (id) AS (
           SELECT role_id FROM identity_trust_roles WHERE trust_id = ?1
           UNION
           SELECT i.implied_id FROM identity_implied_roles i JOIN held h ON i.prior_id = h.id)
         SELECT r.id, r.name, r.description, r.immutable FROM identity_roles r
         JOIN held h ON h.id = r.id ORDER BY r.name";
-    /// A role and those that it implies.
+    /// A role and the roles that it implies.
     WITH_IMPLIED = "WITH RECURSIVE held (id) AS (
           SELECT id FROM identity_roles WHERE id = ?1
           UNION
@@ -126,7 +126,7 @@ pub(crate) fn imply(tx: &mut Tx<'_>, prior: &str, implied: &str) -> Result<(), E
     tx.execute(IMPLY, params![prior, implied]).map(|_| ())
 }
 
-/// `target` as [`super::assignments::Target::column`] has it.
+/// The effective roles; `target` is a [`super::assignments::Target::column`].
 pub(crate) fn effective(tx: &mut Tx<'_>, user: &str, target: &str) -> Result<Vec<Role>, Error> {
     tx.rows(EFFECTIVE, params![user, target])?.iter().map(read).collect()
 }

@@ -1,11 +1,11 @@
 //! The tables of the identity service.
 //!
-//! References end with what they refer to (`ON DELETE CASCADE`): an assignment, a membership, a
-//! trust or an application credential never outlives its user, group, project or role.
+//! References cascade (`ON DELETE CASCADE`): an assignment, a membership, a trust or an application
+//! credential never outlives its user, group, project or role.
 
 use kilonova_store::Migration;
 
-/// The schema, step by step.
+/// The schema migrations in order.
 pub const MIGRATIONS: &[Migration] = &[
     Migration {
         name: "identity-1-tables",
@@ -47,9 +47,9 @@ CREATE TABLE identity_revoked_tokens (
 CREATE INDEX identity_revoked_tokens_expiry ON identity_revoked_tokens (expires_at);
 ",
     },
-    // `target` is `system`, `domain` or a project's id. `name_key` is the name in lower case, so that
-    // no two roles differ only by case; of those that did before this step, one has none. The cloud's
-    // first admin gets the role on the system that a new cloud gives him.
+    // `target` is `system`, `domain` or a project id. `name_key` is the name in lower case and unique;
+    // of older roles that differ only by case, one has a key and the others have NULL. The first
+    // admin gets the system role that a new cloud grants at bootstrap.
     Migration {
         name: "identity-2-groups-trusts-catalog",
         sql: "

@@ -1,18 +1,18 @@
-//! Trusts: a user lets another act for him, on one project, with some of his roles.
+//! Trusts: a user lets another act on one project with some of the user's roles.
 
 use kilonova_store::{Error, Row, Tx, params, statements};
 use serde_json::{Map, Value};
 
 use super::{object, text};
 
-/// A trust as it is kept, without its roles.
+/// A stored trust, without its roles.
 #[derive(Debug, Clone)]
 pub(crate) struct Trust {
     pub id: String,
     pub trustor: String,
     pub trustee: String,
     pub project: Option<String>,
-    /// The trust that this one passes on.
+    /// The trust that this one redelegates.
     pub parent: Option<String>,
     pub impersonation: bool,
     pub remaining_uses: Option<i64>,
@@ -22,31 +22,31 @@ pub(crate) struct Trust {
 }
 
 statements! {
-    /// A new trust.
+    /// Adds a trust.
     INSERT = "INSERT INTO identity_trusts (id, trustor_id, trustee_id, project_id, parent_id,
         impersonation, remaining_uses, expires_at, redelegation_count, extra)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
-    /// A role of it.
+    /// Adds a role of a trust.
     INSERT_ROLE = "INSERT INTO identity_trust_roles (trust_id, role_id) VALUES (?1, ?2)
         ON CONFLICT (trust_id, role_id) DO NOTHING";
-    /// One by id.
+    /// One trust by id.
     BY_ID = "SELECT id, trustor_id, trustee_id, project_id, parent_id, impersonation,
         remaining_uses, expires_at, redelegation_count, extra FROM identity_trusts WHERE id = ?1";
-    /// All.
+    /// All trusts.
     ALL = "SELECT id, trustor_id, trustee_id, project_id, parent_id, impersonation,
         remaining_uses, expires_at, redelegation_count, extra FROM identity_trusts ORDER BY id";
-    /// Those that a user gave.
+    /// The trusts that a user gave.
     OF_TRUSTOR = "SELECT id, trustor_id, trustee_id, project_id, parent_id, impersonation,
         remaining_uses, expires_at, redelegation_count, extra FROM identity_trusts
         WHERE trustor_id = ?1 ORDER BY id";
-    /// Those that a user was given.
+    /// The trusts that a user received.
     OF_TRUSTEE = "SELECT id, trustor_id, trustee_id, project_id, parent_id, impersonation,
         remaining_uses, expires_at, redelegation_count, extra FROM identity_trusts
         WHERE trustee_id = ?1 ORDER BY id";
-    /// One use less, if there is one.
+    /// Decrements the remaining uses, if any are left.
     CONSUME = "UPDATE identity_trusts SET remaining_uses = remaining_uses - 1
         WHERE id = ?1 AND remaining_uses > 0";
-    /// Gone, with those that pass it on.
+    /// Deletes a trust and, by cascade, its redelegations.
     DELETE = "DELETE FROM identity_trusts WHERE id = ?1";
 }
 

@@ -1,18 +1,18 @@
-//! Users. The password hash is read for a login and never leaves with the rest.
+//! Users. Only a login reads the password hash.
 
 use kilonova_store::{Error, Row, Tx, params, statements};
 use serde_json::{Map, Value};
 
 use super::{object, text};
 
-/// A user as it is kept, without the password.
+/// A stored user, without the password.
 #[derive(Debug, Clone)]
 pub(crate) struct User {
     pub id: String,
     pub name: String,
     pub enabled: bool,
     pub default_project_id: Option<String>,
-    /// Tokens issued before are refused (microseconds since 1970).
+    /// Tokens issued earlier are invalid (microseconds since 1970).
     pub tokens_valid_from: i64,
     pub extra: Map<String, Value>,
     /// Keystone's resource options.
@@ -20,36 +20,36 @@ pub(crate) struct User {
 }
 
 statements! {
-    /// A new user.
+    /// Adds a user.
     INSERT = "INSERT INTO identity_users
         (id, name, enabled, default_project_id, tokens_valid_from, extra, options, password_hash)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
-    /// Everything but the id and the password.
+    /// Updates all columns but the id and the password.
     UPDATE = "UPDATE identity_users SET name = ?2, enabled = ?3, default_project_id = ?4,
         tokens_valid_from = ?5, extra = ?6, options = ?7 WHERE id = ?1";
-    /// Another password.
+    /// Sets the password.
     SET_PASSWORD = "UPDATE identity_users SET password_hash = ?2, tokens_valid_from = ?3
         WHERE id = ?1";
-    /// One by id.
+    /// One user by id.
     BY_ID = "SELECT id, name, enabled, default_project_id, tokens_valid_from, extra, options
         FROM identity_users WHERE id = ?1";
-    /// One by name.
+    /// One user by name.
     BY_NAME = "SELECT id, name, enabled, default_project_id, tokens_valid_from, extra, options
         FROM identity_users WHERE name = ?1";
-    /// All, optionally by name and by state.
+    /// Users, optionally by name and by state.
     LIST = "SELECT id, name, enabled, default_project_id, tokens_valid_from, extra, options
         FROM identity_users
         WHERE (CAST(?1 AS TEXT) IS NULL OR name = ?1)
           AND (CAST(?2 AS BIGINT) IS NULL OR enabled = ?2)
         ORDER BY name";
-    /// Those in a group, optionally by name.
+    /// The members of a group, optionally by name.
     OF_GROUP = "SELECT u.id, u.name, u.enabled, u.default_project_id, u.tokens_valid_from, u.extra,
           u.options
         FROM identity_memberships m JOIN identity_users u ON u.id = m.user_id
         WHERE m.group_id = ?1 AND (CAST(?2 AS TEXT) IS NULL OR u.name = ?2) ORDER BY u.name";
-    /// The stored hash.
+    /// The password hash.
     PASSWORD_HASH = "SELECT password_hash FROM identity_users WHERE id = ?1";
-    /// Gone.
+    /// Deletes a user.
     DELETE = "DELETE FROM identity_users WHERE id = ?1";
 }
 

@@ -1,15 +1,15 @@
-//! What this process remembers of secrets that were checked; see the [module](super).
+//! Fingerprints of secrets that this process checked; see the [module](super).
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sha2::{Digest as _, Sha256};
 
-/// Entries of each kind at most.
+/// The most entries of each kind.
 const MOST: usize = 4096;
 
-/// A secret and the hash that it was checked against, as this process alone can compute it.
-pub(super) type Print = [u8; 32];
+/// A keyed hash of a secret and its stored hash; the key never leaves this process.
+pub(super) type Fingerprint = [u8; 32];
 
 pub(super) struct Memory {
     key: [u8; 32],
@@ -18,10 +18,10 @@ pub(super) struct Memory {
 
 #[derive(Default)]
 struct Inner {
-    wrong: HashSet<Print>,
-    /// In the order in which they came.
-    order: VecDeque<Print>,
-    /// The first byte of the print of a user's last secret that was right.
+    wrong: HashSet<Fingerprint>,
+    /// In order of arrival, for eviction.
+    order: VecDeque<Fingerprint>,
+    /// The first byte of the fingerprint of each user's last correct secret.
     right: HashMap<String, u8>,
 }
 
@@ -30,23 +30,23 @@ impl Memory {
         Self { key: rand::random(), inner: Mutex::default() }
     }
 
-    pub(super) fn print(&self, stored: &str, secret: &str) -> Print {
-        let mut print = Sha256::new();
-        print.update(self.key);
-        print.update((stored.len() as u64).to_be_bytes());
-        print.update(stored);
-        print.update(secret);
-        print.finalize().into()
+    pub(super) fn fingerprint(&self, stored: &str, secret: &str) -> Fingerprint {
+        let mut fingerprint = Sha256::new();
+        fingerprint.update(self.key);
+        fingerprint.update((stored.len() as u64).to_be_bytes());
+        fingerprint.update(stored);
+        fingerprint.update(secret);
+        fingerprint.finalize().into()
     }
 
-    pub(super) fn was_wrong(&self, print: &Print) -> bool {
-        self.lock().wrong.contains(print)
+    pub(super) fn was_wrong(&self, fingerprint: &Fingerprint) -> bool {
+        self.lock().wrong.contains(fingerprint)
     }
 
-    pub(super) fn wrong(&self, print: Print) {
+    pub(super) fn wrong(&self, fingerprint: Fingerprint) {
         let mut inner = self.lock();
-        if inner.wrong.insert(print) {
-            inner.order.push_back(print);
+        if inner.wrong.insert(fingerprint) {
+            inner.order.push_back(fingerprint);
         }
         if inner.order.len() > MOST
             && let Some(oldest) = inner.order.pop_front()
@@ -55,11 +55,11 @@ impl Memory {
         }
     }
 
-    pub(super) fn looks_right(&self, user: &str, print: &Print) -> bool {
-        self.lock().right.get(user) == Some(&print[0])
+    pub(super) fn is_likely_right(&self, user: &str, fingerprint: &Fingerprint) -> bool {
+        self.lock().right.get(user) == Some(&fingerprint[0])
     }
 
-    pub(super) fn right(&self, user: String, print: &Print) {
+    pub(super) fn right(&self, user: String, fingerprint: &Fingerprint) {
         let mut inner = self.lock();
         if inner.right.len() >= MOST && !inner.right.contains_key(&user) {
             let victims: Vec<String> = inner.right.keys().take(MOST / 8).cloned().collect();
@@ -67,7 +67,7 @@ impl Memory {
                 inner.right.remove(&victim);
             }
         }
-        inner.right.insert(user, print[0]);
+        inner.right.insert(user, fingerprint[0]);
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -80,17 +80,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_bounded_and_a_new_password_is_another_matter() {
+    fn the_memory_is_bounded_and_distinguishes_stored_hashes() {
         let memory = Memory::new();
-        let print = memory.print("hash", "secret");
-        memory.wrong(print);
-        assert!(memory.was_wrong(&print));
-        assert!(!memory.was_wrong(&memory.print("another hash", "secret")));
+        let fingerprint = memory.fingerprint("hash", "secret");
+        memory.wrong(fingerprint);
+        assert!(memory.was_wrong(&fingerprint));
+        assert!(!memory.was_wrong(&memory.fingerprint("another hash", "secret")));
         for n in 0..2 * MOST {
-            memory.wrong(memory.print("hash", &n.to_string()));
-            memory.right(n.to_string(), &print);
+            memory.wrong(memory.fingerprint("hash", &n.to_string()));
+            memory.right(n.to_string(), &fingerprint);
         }
-        assert!(!memory.was_wrong(&print));
+        assert!(!memory.was_wrong(&fingerprint));
         let inner = memory.lock();
         assert!(inner.wrong.len() <= MOST && inner.right.len() <= MOST);
     }

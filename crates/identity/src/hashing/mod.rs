@@ -1,13 +1,13 @@
-//! Password hashes: argon2id, on threads of their own, in a fair order.
+//! Password hashes: argon2id on dedicated threads, in a fair order.
 //!
 //! ```text
-//!   known wrong? ─► refused        looks right? ─► first in line      queue ─► threads
+//!   known wrong? ─► refused        likely right? ─► first in line      queue ─► threads
 //! ```
 //!
-//! Passwords must never reach a log, an error text or a `Debug` output. What is remembered of them
-//! is keyed by a number that dies with the process: of a wrong one its fingerprint, of a right one
-//! a single byte, too little to find it out. A memory decides the order and spares repetitions; no
-//! secret is ever accepted because of it.
+//! Passwords must never reach a log, an error text or a `Debug` output. What this process remembers
+//! of them is keyed by a random number: of a wrong one its fingerprint, of a correct one a single
+//! byte, too little to recover it. This memory only orders the queue and saves repeated hashes; it
+//! never makes a secret accepted.
 
 mod memory;
 mod pool;
@@ -20,43 +20,43 @@ use memory::Memory;
 use pool::{Outcome, Pool, Task};
 pub(crate) use queue::Party;
 
-/// What a password may have in bytes; more would only cost time.
+/// The most bytes in a password; more would only cost time.
 pub(crate) const LONGEST: usize = 4096;
 
-/// What the threads for hashes have done, for metrics and tests.
+/// Statistics of the hashing threads, for metrics and tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Figures {
+pub struct HashStatistics {
     /// Hashes computed.
     pub hashes: u64,
-    /// Logins sent away because too many waited.
+    /// Logins refused because the queue was full.
     pub refused: u64,
-    /// Logins that wait now.
+    /// Logins in the queue.
     pub waiting: usize,
-    /// Hashes computed between the coming of the last login that was right and its turn.
+    /// Hashes computed between the arrival of the last successful login and its turn.
     pub passed: u64,
 }
 
-/// Hashes and checks secrets.
+/// Hashes and verifies secrets.
 pub(crate) struct Hasher {
     pool: Pool,
     memory: Memory,
 }
 
 impl Hasher {
-    /// At most `waiting` logins wait.
+    /// `waiting` limits the queue.
     pub(crate) fn new(params: Params, waiting: usize) -> Result<Self, Error> {
         Ok(Self { pool: Pool::new(params, waiting)?, memory: Memory::new() })
     }
 
-    /// The PHC string to store.
+    /// Hashes a secret; returns the PHC string to store.
     pub(crate) async fn hash(&self, party: Party, secret: String) -> Result<String, Error> {
         match self.pool.run(party, false, Task::Hash(secret)).await? {
             Outcome::Hashed(hash) => hash,
-            Outcome::Fits(_) => Err(Error::Hash("the thread did something else".into())),
+            Outcome::Fits(_) => Err(Error::Hash("unexpected outcome of a hash task".into())),
         }
     }
 
-    /// Whether the secret fits. One that was wrong before is known to be, and costs no hash.
+    /// Verifies a secret. One that is known to be wrong costs no hash.
     pub(crate) async fn verify(
         &self,
         party: Party,
@@ -66,34 +66,34 @@ impl Hasher {
         if secret.len() > LONGEST {
             return self.refuse().await;
         }
-        let print = self.memory.print(&stored, &secret);
-        if self.memory.was_wrong(&print) {
+        let fingerprint = self.memory.fingerprint(&stored, &secret);
+        if self.memory.was_wrong(&fingerprint) {
             return self.refuse().await;
         }
-        let likely = self.memory.looks_right(&party.user, &print);
+        let likely = self.memory.is_likely_right(&party.user, &fingerprint);
         let user = party.user.clone();
         match self.pool.run(party, likely, Task::Verify { secret, stored }).await? {
             Outcome::Fits(true) => {
-                self.memory.right(user, &print);
+                self.memory.right(user, &fingerprint);
                 Ok(true)
             }
             Outcome::Fits(false) => {
-                self.memory.wrong(print);
+                self.memory.wrong(fingerprint);
                 Ok(false)
             }
-            Outcome::Hashed(_) => Err(Error::Hash("the thread did something else".into())),
+            Outcome::Hashed(_) => Err(Error::Hash("unexpected outcome of a verify task".into())),
         }
     }
 
-    /// Takes as long as a hash and computes none: from outside, a user who is not there must look
-    /// like one whose password is wrong.
+    /// Refuses after the time that a hash takes, without computing one, so that a client cannot tell
+    /// a missing user from a wrong password.
     pub(crate) async fn refuse(&self) -> Result<bool, Error> {
         tokio::time::sleep(self.pool.typical()).await;
         Ok(false)
     }
 
-    pub(crate) fn figures(&self) -> Figures {
-        Figures {
+    pub(crate) fn hash_statistics(&self) -> HashStatistics {
+        HashStatistics {
             hashes: self.pool.hashes(),
             refused: self.pool.refused(),
             waiting: self.pool.waiting(),

@@ -1,5 +1,5 @@
-//! The threads that compute hashes: a few, and nothing else runs on them. However many logins
-//! come, the threads of the database stay free.
+//! The threads that compute hashes. Nothing else runs on them, and they run nothing else's work, so
+//! logins never occupy database threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,21 +8,21 @@ use std::time::{Duration, Instant};
 use argon2::{Algorithm, Argon2, Params, PasswordHash, PasswordHasher, PasswordVerifier, Version};
 use tokio::sync::oneshot;
 
-use super::queue::{Crowd, Party, Queue};
+use super::queue::{Eviction, Party, Queue};
 use crate::Error;
 
-/// Threads at most: each hash takes 19 MiB while it lasts.
+/// The most threads: each hash uses 19 MiB while it runs.
 const MOST_THREADS: usize = 8;
 
-/// What is computed.
+/// A hashing task.
 pub(super) enum Task {
-    /// The hash of a secret.
+    /// Hash a secret.
     Hash(String),
-    /// Whether a secret fits its hash.
+    /// Verify a secret against its hash.
     Verify { secret: String, stored: String },
 }
 
-/// What came of it.
+/// The result of a task.
 pub(super) enum Outcome {
     Hashed(Result<String, Error>),
     Fits(bool),
@@ -30,12 +30,12 @@ pub(super) enum Outcome {
 
 struct Work {
     task: Task,
-    /// Hashes computed when it came.
-    came: u64,
-    answer: oneshot::Sender<Result<Outcome, Crowd>>,
+    /// Hashes computed before it arrived.
+    hashes_at_arrival: u64,
+    answer: oneshot::Sender<Result<Outcome, Eviction>>,
 }
 
-/// The threads and what waits for them. They end with the last handle.
+/// The threads and their queue. The threads end when the pool is dropped.
 pub(super) struct Pool {
     shared: Arc<Shared>,
     threads: usize,
@@ -53,16 +53,16 @@ struct Shared {
 
 struct State {
     queue: Queue<Work>,
-    over: bool,
+    stopping: bool,
 }
 
 impl Pool {
-    /// Half of the cores, so that the other half answers requests meanwhile.
+    /// Uses half of the cores; the other half answers requests.
     pub(super) fn new(params: Params, waiting: usize) -> Result<Self, Error> {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
         let threads = (cores / 2).clamp(1, MOST_THREADS);
         let shared = Arc::new(Shared {
-            state: Mutex::new(State { queue: Queue::new(waiting), over: false }),
+            state: Mutex::new(State { queue: Queue::new(waiting), stopping: false }),
             wake: Condvar::new(),
             params,
             hashes: AtomicU64::new(0),
@@ -81,7 +81,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Computes it when its turn comes.
+    /// Runs a task in its turn.
     pub(super) async fn run(
         &self,
         party: Party,
@@ -89,30 +89,31 @@ impl Pool {
         task: Task,
     ) -> Result<Outcome, Error> {
         let (answer, answered) = oneshot::channel();
-        let work = Work { task, came: self.hashes(), answer };
-        let left = self.shared.swept().queue.push(party, likely, work);
-        if let Some((work, crowd)) = left {
+        let work = Work { task, hashes_at_arrival: self.hashes(), answer };
+        let evicted = self.shared.swept().queue.push(party, likely, work);
+        if let Some((work, reason)) = evicted {
             self.shared.refused.fetch_add(1, Ordering::Relaxed);
-            // Its client may have hung up.
-            drop(work.answer.send(Err(crowd)));
+            // The receiver is gone if the client disconnected.
+            drop(work.answer.send(Err(reason)));
         }
         self.shared.wake.notify_one();
         match answered.await {
             Ok(Ok(outcome)) => Ok(outcome),
-            Ok(Err(crowd)) => {
-                Err(Error::Busy { own: crowd == Crowd::Own, seconds: self.backlog().as_secs() + 1 })
-            }
-            Err(_) => Err(Error::Hash("the thread for hashes is gone".into())),
+            Ok(Err(reason)) => Err(Error::Busy {
+                own: reason == Eviction::OwnParty,
+                seconds: self.backlog().as_secs() + 1,
+            }),
+            Err(_) => Err(Error::Hash("the hashing thread ended".into())),
         }
     }
 
-    /// How long what waits now will take.
+    /// How long the current queue will take.
     fn backlog(&self) -> Duration {
         let waiting = self.shared.lock().queue.len() / self.threads;
         self.typical().saturating_mul(u32::try_from(waiting).unwrap_or(u32::MAX))
     }
 
-    /// How long a hash takes.
+    /// How long a hash takes on average.
     pub(super) fn typical(&self) -> Duration {
         Duration::from_micros(self.shared.micros.load(Ordering::Relaxed))
     }
@@ -122,17 +123,17 @@ impl Pool {
         self.shared.hashes.load(Ordering::Relaxed)
     }
 
-    /// Hashes computed between the coming of the last login that was right and its turn.
+    /// Hashes computed between the arrival of the last successful login and its turn.
     pub(super) fn passed(&self) -> u64 {
         self.shared.passed.load(Ordering::Relaxed)
     }
 
-    /// Logins sent away since the start.
+    /// Logins refused since the start.
     pub(super) fn refused(&self) -> u64 {
         self.shared.refused.load(Ordering::Relaxed)
     }
 
-    /// Logins that wait.
+    /// Logins in the queue.
     pub(super) fn waiting(&self) -> usize {
         self.shared.swept().queue.len()
     }
@@ -140,7 +141,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.shared.lock().over = true;
+        self.shared.lock().stopping = true;
         self.shared.wake.notify_all();
     }
 }
@@ -150,15 +151,15 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state, without the logins of clients that hung up.
+    /// Locks the state and removes logins of disconnected clients.
     fn swept(&self) -> MutexGuard<'_, State> {
         let mut state = self.lock();
         state.queue.sweep(|work| !work.answer.is_closed());
         state
     }
 
-    /// Serves until the end. The first thread begins with a hash that nobody asked for: it tells how
-    /// long one takes.
+    /// Runs until the pool is dropped. The first thread starts with a hash of its own to measure its
+    /// duration.
     fn work(&self, first: bool) {
         if first {
             self.compute(Task::Hash("how long does it take".into()));
@@ -167,13 +168,13 @@ impl Shared {
             if work.answer.is_closed() {
                 continue;
             }
-            let passed = self.hashes.load(Ordering::Relaxed).saturating_sub(work.came);
+            let passed = self.hashes.load(Ordering::Relaxed).saturating_sub(work.hashes_at_arrival);
             let outcome = self.compute(work.task);
             if let Outcome::Fits(true) = outcome {
                 self.passed.store(passed, Ordering::Relaxed);
             }
             self.hashes.fetch_add(1, Ordering::Relaxed);
-            // Its client may have hung up meanwhile.
+            // The receiver is gone if the client disconnected.
             drop(work.answer.send(Ok(outcome)));
         }
     }
@@ -181,7 +182,7 @@ impl Shared {
     fn next(&self) -> Option<Work> {
         let mut state = self.lock();
         loop {
-            if state.over {
+            if state.stopping {
                 return None;
             }
             state.queue.sweep(|work: &Work| !work.answer.is_closed());

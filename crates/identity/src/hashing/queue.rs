@@ -1,28 +1,28 @@
-//! Which secret is checked next.
+//! The order in which secrets are checked.
 //!
-//! Hashes cost tens of milliseconds each by design, so whoever sends many logins makes the others
-//! wait. The queue serves parties in turn: every other turn the address that has waited longest
-//! goes first, and in between the user who has. A login therefore waits for at most twice as many
-//! others as there are addresses, or as there are users, whichever is fewer.
+//! Hashes cost tens of milliseconds by design, so a client that sends many logins delays the others.
+//! The queue serves parties in turn: on every other turn the address that has waited longest goes
+//! first, in between the user that has. A login therefore waits for at most twice as many others as
+//! there are addresses, or as there are users, whichever is fewer.
 //!
-//! Logins that look right go first, except in every fourth turn. Nothing is decided by that but
-//! the order. The queue is pure: it knows no thread, no clock and no secret.
+//! Logins that are likely right go first, except on every fourth turn. This affects nothing but the
+//! order. The queue is pure: it has no threads, clock or secrets.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::IpAddr;
 
-/// Parties that are remembered at most, apart from those that wait.
+/// The most served parties to remember.
 const REMEMBERED: usize = 8192;
-/// Every so many turns belong to logins that do not look right.
+/// One turn in this many goes to logins that are not likely right.
 const SHARE: u64 = 4;
 
-/// On whose account the work is done.
+/// The party on whose behalf a secret is checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Party {
-    /// Where the request came from.
+    /// The address of the client.
     pub address: IpAddr,
-    /// Whose secret it is about.
+    /// The user whose secret is checked.
     pub user: String,
 }
 
@@ -32,28 +32,28 @@ struct Waiting<T> {
     work: T,
 }
 
-/// Why work had to leave the queue.
+/// Why work was evicted from a full queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Crowd {
+pub(crate) enum Eviction {
     /// Its own party has too much waiting.
-    Own,
-    /// Everybody together.
-    All,
+    OwnParty,
+    /// All parties together have.
+    AllParties,
 }
 
-/// Work in the order in which it came, and who was served when.
+/// The waiting work in order of arrival, and when each party was served last.
 pub(crate) struct Queue<T> {
     most: usize,
     waiting: Vec<Waiting<T>>,
     turns: u64,
-    /// Turns of each of the two kinds of login.
+    /// Turns of likely and of other logins.
     turns_of: [u64; 2],
     addresses: HashMap<IpAddr, u64>,
     users: HashMap<String, u64>,
 }
 
 impl<T> Queue<T> {
-    /// A queue in which at most `most` wait.
+    /// A queue that holds at most `most` logins.
     pub(crate) fn new(most: usize) -> Self {
         Self {
             most,
@@ -65,29 +65,29 @@ impl<T> Queue<T> {
         }
     }
 
-    /// How many wait.
+    /// The number of waiting logins.
     pub(crate) fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Forgets work that nobody waits for any more: it must use up no turn and no room.
-    pub(crate) fn sweep(&mut self, wanted: impl Fn(&T) -> bool) {
-        self.waiting.retain(|one| wanted(&one.work));
+    /// Removes work that nobody waits for, so that it uses up no turn and no room.
+    pub(crate) fn sweep(&mut self, is_awaited: impl Fn(&T) -> bool) {
+        self.waiting.retain(|one| is_awaited(&one.work));
     }
 
-    /// Takes work in. In a full queue the newest of the largest party has to leave.
-    pub(crate) fn push(&mut self, party: Party, likely: bool, work: T) -> Option<(T, Crowd)> {
+    /// Adds work. A full queue evicts the newest work of the largest party.
+    pub(crate) fn push(&mut self, party: Party, likely: bool, work: T) -> Option<(T, Eviction)> {
         self.waiting.push(Waiting { party, likely, work });
         if self.waiting.len() <= self.most {
             return None;
         }
         let (at, size) = self.crowding()?;
-        let crowd = if size > 2 { Crowd::Own } else { Crowd::All };
-        Some((self.waiting.remove(at).work, crowd))
+        let reason = if size > 2 { Eviction::OwnParty } else { Eviction::AllParties };
+        Some((self.waiting.remove(at).work, reason))
     }
 
-    /// The newest of the largest party, logins that look right only if there are no others; and how
-    /// often its address and its user wait, added up.
+    /// The newest work of the largest party, preferring logins that are not likely right; and the
+    /// size of the party: entries with its address plus entries with its user.
     fn crowding(&self) -> Option<(usize, usize)> {
         let mut addresses: HashMap<IpAddr, usize> = HashMap::new();
         let mut users: HashMap<&str, usize> = HashMap::new();
@@ -105,7 +105,7 @@ impl<T> Queue<T> {
             .map(|(_, size, at)| (at, size))
     }
 
-    /// The next work.
+    /// Removes and returns the next work.
     pub(crate) fn pop(&mut self) -> Option<T> {
         let (likely, others) = (self.waits(true), self.waits(false));
         if !likely && !others {
@@ -134,7 +134,7 @@ impl<T> Queue<T> {
     }
 }
 
-/// Notes a turn; forgets the older half when there are too many.
+/// Records a turn; forgets the older half when too many are recorded.
 fn remember<K: Eq + Hash>(served: &mut HashMap<K, u64>, party: K, turn: u64) {
     served.insert(party, turn);
     if served.len() > REMEMBERED {
@@ -151,9 +151,11 @@ mod tests {
         Party { address: IpAddr::from([192, 0, 2, address]), user: user.to_owned() }
     }
 
-    /// How many are served before the one.
+    /// How many are served before "one".
     fn before(queue: &mut Queue<&'static str>) -> usize {
-        std::iter::from_fn(|| queue.pop()).position(|work| work == "one").expect("it is served")
+        std::iter::from_fn(|| queue.pop())
+            .position(|work| work == "one")
+            .expect("\"one\" is served")
     }
 
     #[test]
@@ -178,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_right_goes_first_but_does_not_starve_the_rest() {
+    fn likely_logins_go_first_without_starving_the_rest() {
         let mut queue = Queue::new(512);
         for _ in 0..100 {
             queue.push(party(1, "admin"), false, "flood");
@@ -194,23 +196,29 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_sends_away_those_who_fill_it() {
+    fn a_full_queue_evicts_the_party_that_fills_it() {
         let mut queue = Queue::new(10);
         for _ in 0..10 {
             assert!(queue.push(party(1, "admin"), false, "flood").is_none());
         }
-        assert_eq!(queue.push(party(2, "other"), false, "one"), Some(("flood", Crowd::Own)));
-        assert_eq!(queue.push(party(1, "admin"), true, "likely"), Some(("flood", Crowd::Own)));
+        assert_eq!(
+            queue.push(party(2, "other"), false, "one"),
+            Some(("flood", Eviction::OwnParty))
+        );
+        assert_eq!(
+            queue.push(party(1, "admin"), true, "likely"),
+            Some(("flood", Eviction::OwnParty))
+        );
         assert_eq!(queue.len(), 10);
         let mut full = Queue::new(3);
         for n in 0..3 {
             full.push(party(n, &n.to_string()), false, "each");
         }
-        assert_eq!(full.push(party(9, "9"), false, "new"), Some(("new", Crowd::All)));
+        assert_eq!(full.push(party(9, "9"), false, "new"), Some(("new", Eviction::AllParties)));
     }
 
     #[test]
-    fn work_that_nobody_waits_for_uses_up_no_turn() {
+    fn abandoned_work_uses_up_no_turn() {
         let mut queue = Queue::new(512);
         for n in 0..100 {
             queue.push(party(1, &format!("user-{n}")), false, "gone");
@@ -222,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn the_record_of_turns_is_bounded() {
         let mut queue = Queue::new(4);
         for n in 0..3 * REMEMBERED {
             queue.push(party(1, &n.to_string()), false, "x");

@@ -1,10 +1,10 @@
-//! A bootstrapped service per database, and a short way to call it.
+//! A bootstrapped service on each database, and helpers to call it.
 
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt as _;
-use kilonova_identity::{CatalogEntry, Identity, MIGRATIONS, Options, routes, service};
+use kilonova_identity::{CatalogEntry, Identity, IdentityOptions, MIGRATIONS, routes, service};
 use kilonova_store::Store;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub struct Cloud {
     _guard: (kilonova_testkit::Guard, TemporaryDirectory),
 }
 
-/// Removed with the test.
+/// Deleted when the test ends.
 pub struct TemporaryDirectory(pub std::path::PathBuf);
 
 impl TemporaryDirectory {
@@ -44,12 +44,12 @@ pub struct Reply {
     pub body: Value,
 }
 
-pub fn options() -> Options {
-    Options {
+pub fn options() -> IdentityOptions {
+    IdentityOptions {
         token_expiration: Duration::from_secs(3600),
         cache_time: Duration::from_secs(30),
         hash_cost: argon2::Params::new(argon2::Params::MIN_M_COST, 1, 1, None).unwrap(),
-        ..Options::default()
+        ..IdentityOptions::default()
     }
 }
 
@@ -57,7 +57,7 @@ pub async fn clouds() -> Vec<Cloud> {
     clouds_with(options()).await
 }
 
-pub async fn clouds_with(options: Options) -> Vec<Cloud> {
+pub async fn clouds_with(options: IdentityOptions) -> Vec<Cloud> {
     let mut clouds = Vec::new();
     for (_, store, guard) in kilonova_testkit::stores(&[MIGRATIONS]).await {
         let directory = TemporaryDirectory::new();
@@ -131,7 +131,7 @@ impl Cloud {
         self.token("admin", PASSWORD, "admin").await
     }
 
-    /// Makes a thing as the admin and gives its id.
+    /// Creates a resource as the admin and returns its id.
     pub async fn make(&self, token: &str, kind: &str, fields: Value) -> String {
         let reply =
             self.as_user(token, "POST", &format!("/v3/{kind}s"), json!({kind: fields})).await;
@@ -139,14 +139,14 @@ impl Cloud {
         reply.body[kind]["id"].as_str().unwrap().to_owned()
     }
 
-    /// The id of a thing by its name.
+    /// The id of a resource by its name.
     pub async fn find(&self, token: &str, kind: &str, name: &str) -> String {
         let reply =
             self.as_user(token, "GET", &format!("/v3/{kind}s?name={name}"), Value::Null).await;
         reply.body[format!("{kind}s")][0]["id"].as_str().unwrap().to_owned()
     }
 
-    /// Project and user `demo` (password `demo`), role member; gives project, user and role.
+    /// Creates project and user `demo` (password `demo`) with role member; returns project, user, role.
     pub async fn demo(&self) -> (String, String, String) {
         let admin = self.admin().await;
         let project = self.make(&admin, "project", json!({"name": "demo"})).await;
@@ -157,7 +157,7 @@ impl Cloud {
         (project, user, role)
     }
 
-    /// Whether a token opens the door of a service.
+    /// Whether a service accepts the token.
     pub async fn opens(&self, token: &str) -> bool {
         let mut headers = HeaderMap::new();
         headers.insert("x-auth-token", token.parse().unwrap());

@@ -1,8 +1,8 @@
-//! Application credentials: made, used, narrowed, ended.
+//! Application credentials: creation, use, restriction, expiry.
 
 use serde_json::{Value, json};
 
-use kilonova_identity::Options;
+use kilonova_identity::IdentityOptions;
 
 use crate::cloud::{Cloud, clouds, clouds_with, options, token_of};
 
@@ -20,7 +20,7 @@ fn by(credential: Value) -> Value {
 }
 
 #[tokio::test]
-async fn the_secret_is_told_once_and_opens_the_project() {
+async fn the_secret_is_shown_once_and_grants_the_project() {
     for cloud in clouds().await {
         let (project, user, _) = cloud.demo().await;
         let demo = cloud.token("demo", "demo", "demo").await;
@@ -63,7 +63,7 @@ async fn the_secret_is_told_once_and_opens_the_project() {
 }
 
 #[tokio::test]
-async fn it_gives_no_more_than_its_user_has() {
+async fn a_credential_never_exceeds_its_users_roles() {
     for cloud in clouds().await {
         let (project, user, role) = cloud.demo().await;
         let (admin, demo) = (cloud.admin().await, cloud.token("demo", "demo", "demo").await);
@@ -99,7 +99,7 @@ async fn it_gives_no_more_than_its_user_has() {
 }
 
 #[tokio::test]
-async fn fractions_of_a_second_of_the_expiry_are_kept() {
+async fn expiry_keeps_fractions_of_a_second() {
     for cloud in clouds().await {
         let (_, user, _) = cloud.demo().await;
         let demo = cloud.token("demo", "demo", "demo").await;
@@ -115,8 +115,8 @@ async fn fractions_of_a_second_of_the_expiry_are_kept() {
 }
 
 #[tokio::test]
-async fn a_user_has_so_many_and_they_are_short() {
-    for cloud in clouds_with(Options { credential_limit: Some(2), ..options() }).await {
+async fn the_number_and_length_of_credentials_are_limited() {
+    for cloud in clouds_with(IdentityOptions { credential_limit: Some(2), ..options() }).await {
         let (_, user, _) = cloud.demo().await;
         let demo = cloud.token("demo", "demo", "demo").await;
         let path = format!("/v3/users/{user}/application_credentials");
@@ -129,13 +129,13 @@ async fn a_user_has_so_many_and_they_are_short() {
         }
         make(&cloud, &demo, &user, json!({"name": "1"})).await;
         let second = make(&cloud, &demo, &user, json!({"name": "2"})).await;
-        let before = cloud.identity.figures().hashes;
+        let before = cloud.identity.hash_statistics().hashes;
         let third = || json!({"application_credential": {"name": "3"}});
         let reply = cloud.as_user(&demo, "POST", &path, third()).await;
         assert_eq!(reply.status, 403);
         let message = reply.body["error"]["message"].as_str().unwrap();
         assert!(message.contains("maximum of 2 already exceeded"), "{message}");
-        assert_eq!(cloud.identity.figures().hashes, before, "it costs no hash");
+        assert_eq!(cloud.identity.hash_statistics().hashes, before, "it costs no hash");
         let one = format!("{path}/{}", second["id"].as_str().unwrap());
         assert_eq!(cloud.as_user(&demo, "DELETE", &one, Value::Null).await.status, 204);
         assert_eq!(cloud.as_user(&demo, "POST", &path, third()).await.status, 201);

@@ -1,4 +1,4 @@
-//! Groups, roles that users have by them, and the scopes of tokens: project, domain and system.
+//! Groups, the roles that their members have, and token scopes: project, domain and system.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ fn scoped(user: &str, password: &str, scope: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_group_gives_its_members_roles_until_they_leave() {
+async fn members_have_a_groups_roles_until_they_leave() {
     for cloud in clouds().await {
         let (_, user, _) = cloud.demo().await;
         let admin = cloud.admin().await;
@@ -76,12 +76,12 @@ async fn a_group_gives_its_members_roles_until_they_leave() {
         let link = effective[0]["links"]["membership"].as_str().unwrap();
         assert!(link.ends_with(&format!("/v3/groups/{group}/users/{user}")), "{link}");
         let narrowed = query(format!("role.id={reader}&user.id={user}&effective")).await;
-        assert_eq!(narrowed.len(), 2, "on demo by member, on red by manager: {narrowed:?}");
+        assert_eq!(narrowed.len(), 2, "member on demo, manager on red: {narrowed:?}");
         let wrong = format!("/v3/role_assignments?effective&group.id={group}");
         assert_eq!(cloud.as_user(&admin, "GET", &wrong, Value::Null).await.status, 400);
 
         assert_eq!(cloud.as_user(&admin, "DELETE", &member_of, Value::Null).await.status, 204);
-        assert!(!cloud.opens(&token).await, "he has left");
+        assert!(!cloud.opens(&token).await, "the user left the group");
         assert_eq!(cloud.as_user(&admin, "DELETE", &member_of, Value::Null).await.status, 404);
         put(&cloud, &admin, &member_of).await;
         assert!(cloud.opens(&token).await);
@@ -92,7 +92,7 @@ async fn a_group_gives_its_members_roles_until_they_leave() {
 }
 
 #[tokio::test]
-async fn the_system_is_a_scope_of_its_own() {
+async fn the_system_is_a_scope() {
     for cloud in clouds().await {
         let (_, user, _) = cloud.demo().await;
         let system = json!({"system": {"all": true}});
@@ -135,7 +135,7 @@ async fn the_system_is_a_scope_of_its_own() {
         let group = cloud.make(&root, "group", json!({"name": "auditors"})).await;
         put(&cloud, &root, &format!("/v3/groups/{group}/users/{user}")).await;
         put(&cloud, &root, &format!("/v3/system/groups/{group}/roles/{reader}")).await;
-        assert!(cloud.opens(&auditor).await, "he has it by the group");
+        assert!(cloud.opens(&auditor).await, "the role comes from the group");
         for wrong in [json!({"system": {"all": false}}), json!({"system": {}}), json!({"x": {}})] {
             assert_eq!(cloud.login(scoped("demo", "demo", wrong)).await.status, 400);
         }
@@ -143,7 +143,7 @@ async fn the_system_is_a_scope_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_manager_of_the_domain_manages_it_and_nothing_else() {
+async fn a_domain_manager_manages_only_the_domain() {
     for cloud in clouds().await {
         let (project, user, _) = cloud.demo().await;
         let admin = cloud.admin().await;

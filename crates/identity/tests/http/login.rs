@@ -1,4 +1,4 @@
-//! Getting a token, and not getting one.
+//! Successful and failed logins.
 
 use axum::body::Body;
 use axum::http::Request;
@@ -10,7 +10,7 @@ use crate::cloud::{PASSWORD, by_name, clouds, send, token_of};
 const REFUSAL: &str = r#"{"error":{"code":401,"message":"The request you have made requires authentication.","title":"Unauthorized"}}"#;
 
 #[tokio::test]
-async fn the_version_documents_need_no_token() {
+async fn version_documents_are_public() {
     for cloud in clouds().await {
         let reply = cloud.call("GET", "", &[], Value::Null).await;
         assert_eq!(reply.status, 300);
@@ -25,7 +25,7 @@ async fn the_version_documents_need_no_token() {
 }
 
 #[tokio::test]
-async fn a_password_gives_a_token_with_the_catalog() {
+async fn a_password_login_returns_a_token_with_the_catalog() {
     for cloud in clouds().await {
         let reply = cloud.login(by_name("admin", PASSWORD, Some("admin"))).await;
         assert_eq!(reply.status, 201);
@@ -96,7 +96,7 @@ async fn every_failed_login_looks_the_same() {
 }
 
 #[tokio::test]
-async fn a_body_that_says_nothing_is_refused_with_a_reason() {
+async fn an_incomplete_body_is_refused_with_a_reason() {
     for cloud in clouds().await {
         for body in [
             json!({}),
@@ -157,14 +157,14 @@ async fn an_unscoped_token_has_no_project_and_no_catalog() {
         assert_eq!(cloud.as_user(&admin, "PATCH", &path, change).await.status, 200);
         let by_default = cloud.login(by_name("demo", "demo", None)).await;
         assert_eq!(by_default.body["token"]["project"]["id"], project);
-        let mut wish = by_name("demo", "demo", None);
-        wish["auth"]["scope"] = json!("unscoped");
-        assert!(cloud.login(wish).await.body["token"].get("project").is_none());
+        let mut body = by_name("demo", "demo", None);
+        body["auth"]["scope"] = json!("unscoped");
+        assert!(cloud.login(body).await.body["token"].get("project").is_none());
     }
 }
 
 #[tokio::test]
-async fn the_door_gives_a_context_with_the_service_roles() {
+async fn authentication_adds_the_service_roles() {
     for cloud in clouds().await {
         let (project, user, _) = cloud.demo().await;
         let admin = cloud.admin().await;

@@ -1,4 +1,4 @@
-//! The identity service over HTTP, in process, on every database at hand.
+//! The identity service over HTTP, in process, on every available database.
 
 mod cloud;
 mod credentials;

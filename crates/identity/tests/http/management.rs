@@ -1,11 +1,11 @@
-//! Projects, users, roles, assignments, domains and the catalog's resources.
+//! Projects, users, roles, assignments, domains and the catalog resources.
 
 use serde_json::{Value, json};
 
 use crate::cloud::clouds;
 
 #[tokio::test]
-async fn things_live_and_die() {
+async fn resources_are_created_updated_and_deleted() {
     for cloud in clouds().await {
         let admin = cloud.admin().await;
         for kind in ["project", "user", "role"] {
@@ -13,8 +13,8 @@ async fn things_live_and_die() {
             let missing = format!("{listing}/thing");
             let reply = cloud.as_user(&admin, "GET", &missing, Value::Null).await;
             assert_eq!(reply.status, 404);
-            let words = format!("Could not find {kind}: thing.");
-            assert_eq!(reply.body["error"]["message"], words);
+            let message = format!("Could not find {kind}: thing.");
+            assert_eq!(reply.body["error"]["message"], message);
 
             let fields = json!({"name": "thing", "description": "a thing"});
             let id = cloud.make(&admin, kind, fields).await;
@@ -47,7 +47,7 @@ async fn things_live_and_die() {
 }
 
 #[tokio::test]
-async fn a_user_keeps_what_he_is_given_but_not_his_password_in_sight() {
+async fn a_user_has_its_attributes_but_never_shows_its_password() {
     for cloud in clouds().await {
         let admin = cloud.admin().await;
         let fields = json!({"name": "u", "password": "hidden!", "email": "u@example.org"});
@@ -61,7 +61,7 @@ async fn a_user_keeps_what_he_is_given_but_not_his_password_in_sight() {
 }
 
 #[tokio::test]
-async fn names_and_values_are_checked() {
+async fn names_and_values_are_validated() {
     for cloud in clouds().await {
         let admin = cloud.admin().await;
         for kind in ["project", "user", "role"] {
@@ -107,7 +107,7 @@ async fn names_and_values_are_checked() {
 }
 
 #[tokio::test]
-async fn a_user_sees_himself_and_his_projects_and_changes_nothing() {
+async fn a_user_sees_itself_and_its_projects_and_changes_nothing() {
     for cloud in clouds().await {
         let (project, user, role) = cloud.demo().await;
         let admin = cloud.admin().await;
@@ -155,7 +155,7 @@ async fn a_user_sees_himself_and_his_projects_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_user_changes_his_own_password() {
+async fn a_user_changes_its_own_password() {
     for cloud in clouds().await {
         let (_, user, _) = cloud.demo().await;
         let demo = cloud.token("demo", "demo", "demo").await;
@@ -170,7 +170,7 @@ async fn a_user_changes_his_own_password() {
 }
 
 #[tokio::test]
-async fn roles_are_given_checked_listed_and_taken() {
+async fn roles_are_granted_checked_listed_and_revoked() {
     for cloud in clouds().await {
         let (project, user, member) = cloud.demo().await;
         let admin = cloud.admin().await;
@@ -206,7 +206,7 @@ async fn roles_are_given_checked_listed_and_taken() {
 }
 
 #[tokio::test]
-async fn the_catalog_is_also_there_as_resources() {
+async fn the_catalog_is_available_as_resources() {
     for cloud in clouds().await {
         let admin = cloud.admin().await;
         let get = async |path: &str| cloud.as_user(&admin, "GET", path, Value::Null).await;
@@ -228,7 +228,7 @@ async fn the_catalog_is_also_there_as_resources() {
 }
 
 #[tokio::test]
-async fn default_roles_are_safe_from_accidents_and_no_two_roles_differ_only_by_case() {
+async fn default_roles_are_immutable_and_role_names_are_unique_ignoring_case() {
     for cloud in clouds().await {
         let admin = cloud.admin().await;
         for name in ["admin", "manager", "member", "reader", "service"] {
@@ -252,7 +252,11 @@ async fn default_roles_are_safe_from_accidents_and_no_two_roles_differ_only_by_c
         assert_eq!(cloud.as_user(&admin, "PATCH", &path, spelt).await.status, 409);
         let other = json!({"role": {"name": "CLÉRK"}});
         assert_eq!(cloud.as_user(&admin, "POST", "/v3/roles", other.clone()).await.status, 409);
-        assert_eq!(cloud.as_user(&admin, "PATCH", &path, other).await.status, 200, "its own name");
+        assert_eq!(
+            cloud.as_user(&admin, "PATCH", &path, other).await.status,
+            200,
+            "the role keeps its name"
+        );
         let reader = cloud.find(&admin, "role", "reader").await;
         let path = format!("/v3/roles/{reader}");
         let release = json!({"role": {"options": {"immutable": false}}});
@@ -262,7 +266,7 @@ async fn default_roles_are_safe_from_accidents_and_no_two_roles_differ_only_by_c
 }
 
 #[tokio::test]
-async fn projects_have_tags_and_are_found_by_them() {
+async fn projects_have_tags_and_are_filtered_by_them() {
     for cloud in clouds().await {
         let (project, _, _) = cloud.demo().await;
         let admin = cloud.admin().await;

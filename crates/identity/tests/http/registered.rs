@@ -1,11 +1,11 @@
-//! Services of others, registered: found by clients in their tokens' catalogs.
+//! Registered services in the catalogs of tokens.
 
 use serde_json::{Value, json};
 
 use crate::cloud::{by_name, clouds};
 
 #[tokio::test]
-async fn a_registered_service_is_in_the_catalog_until_it_is_removed() {
+async fn a_registered_service_is_in_the_catalog_until_it_is_deleted() {
     for cloud in clouds().await {
         let (project, _, _) = cloud.demo().await;
         let admin = cloud.admin().await;
@@ -22,7 +22,7 @@ async fn a_registered_service_is_in_the_catalog_until_it_is_removed() {
             all.into_iter().find(|entry| entry["type"] == "volumev3")
         };
         let login = cloud.login(by_name("demo", "demo", Some("demo"))).await;
-        let found = entry(&login.body["token"]).await.expect("it is in the token");
+        let found = entry(&login.body["token"]).await.expect("the service is in the token");
         assert_eq!(found["name"], "cinderv3");
         let url = format!("http://cinder.example:8776/v3/{project}");
         assert_eq!(found["endpoints"][0]["url"], url);
@@ -33,8 +33,8 @@ async fn a_registered_service_is_in_the_catalog_until_it_is_removed() {
         let mut system = by_name("admin", crate::cloud::PASSWORD, None);
         system["auth"]["scope"] = json!({"system": {"all": true}});
         let system = cloud.login(system).await;
-        let found = entry(&system.body["token"]).await.expect("the service is there");
-        assert_eq!(found["endpoints"], json!([]), "its URL names a project");
+        let found = entry(&system.body["token"]).await.expect("the service is in the token");
+        assert_eq!(found["endpoints"], json!([]), "its URL contains a project");
 
         let path = format!("/v3/endpoints/{public}");
         let off = json!({"endpoint": {"enabled": false, "region_id": "RegionOne"}});
@@ -60,7 +60,7 @@ async fn a_registered_service_is_in_the_catalog_until_it_is_removed() {
 }
 
 #[tokio::test]
-async fn our_own_entries_follow_from_the_configuration() {
+async fn built_in_entries_cannot_be_changed() {
     for cloud in clouds().await {
         let admin = cloud.admin().await;
         let nova = cloud.find(&admin, "service", "nova").await;
@@ -93,7 +93,7 @@ async fn our_own_entries_follow_from_the_configuration() {
 }
 
 #[tokio::test]
-async fn what_means_nothing_is_refused() {
+async fn invalid_entries_are_refused() {
     for cloud in clouds().await {
         let admin = cloud.admin().await;
         for fields in
@@ -124,7 +124,7 @@ async fn what_means_nothing_is_refused() {
         old["region"] = json!("RegionTwo");
         cloud.make(&admin, "endpoint", old).await;
         let two = cloud.as_user(&admin, "GET", "/v3/regions/RegionTwo", Value::Null).await;
-        assert_eq!(two.status, 200, "older clients expect that the region is made");
+        assert_eq!(two.status, 200, "older clients expect the region to be created");
         let path = "/v3/regions/RegionTwo";
         assert_eq!(cloud.as_user(&admin, "DELETE", path, Value::Null).await.status, 403);
         let child = json!({"region": {"id": "Child", "parent_region_id": "RegionTwo"}});

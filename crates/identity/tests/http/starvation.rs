@@ -1,11 +1,11 @@
-//! Logins are checked in a fair order, on threads of their own, and what needs no hash costs none.
-//! What counts is how many hashes go before a valid login, not how long they take.
+//! Logins are checked in a fair order on dedicated threads, and predictable failures cost no hash.
+//! The tests count the hashes computed before a valid login, not the time.
 
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::Request;
-use kilonova_identity::{Lockout, Options};
+use kilonova_identity::{IdentityOptions, Lockout};
 use kilonova_wire::PeerAddress;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -14,14 +14,14 @@ use crate::cloud::{Cloud, PASSWORD, Reply, by_name, clouds_with, mounted, option
 
 const ATTACKER: &str = "203.0.113.1";
 const HOME: &str = "198.51.100.7";
-/// Threads for hashes at most; each is at one when a login comes.
+/// The most hashing threads; each may be busy when a login arrives.
 const THREADS: u64 = 8;
-/// Hashes that may go before a valid login: those under way, and a few until its turn.
+/// Hashes allowed before a valid login: those in progress and a few until its turn.
 const FEW: u64 = THREADS + 4;
 
 /// A hash takes tens of milliseconds, so that a queue builds up.
-fn slow() -> Options {
-    Options { hash_cost: argon2::Params::new(16 * 1024, 3, 1, None).unwrap(), ..options() }
+fn slow() -> IdentityOptions {
+    IdentityOptions { hash_cost: argon2::Params::new(16 * 1024, 3, 1, None).unwrap(), ..options() }
 }
 
 async fn login_from(router: axum::Router, address: String, body: Value) -> Reply {
@@ -33,16 +33,16 @@ async fn login_from(router: axum::Router, address: String, body: Value) -> Reply
     send(&router, request.unwrap()).await
 }
 
-/// Starts so many logins with wrong passwords, all different, and waits until all of them have come.
+/// Starts this many logins with different wrong passwords and waits until all have arrived.
 async fn flood(
     cloud: &Cloud,
     clients: usize,
     address: impl Fn(usize) -> String,
     user: impl Fn(usize) -> String,
 ) -> JoinSet<Reply> {
-    let before = cloud.identity.figures();
+    let before = cloud.identity.hash_statistics();
     let mut flood = JoinSet::new();
-    // Passwords that were wrong before cost no hash.
+    // Passwords known to be wrong cost no hash.
     let wrong = uuid::Uuid::new_v4();
     for n in 0..clients {
         let body = by_name(&user(n), &format!("{wrong}-{n}"), Some("demo"));
@@ -50,7 +50,7 @@ async fn flood(
     }
     let come = async {
         loop {
-            let now = cloud.identity.figures();
+            let now = cloud.identity.hash_statistics();
             let over = now.hashes - before.hashes + now.refused - before.refused;
             if now.waiting as u64 + over + THREADS >= clients as u64 {
                 return now.waiting;
@@ -58,15 +58,16 @@ async fn flood(
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    let waiting = tokio::time::timeout(Duration::from_secs(60), come).await.expect("they come");
+    let waiting =
+        tokio::time::timeout(Duration::from_secs(60), come).await.expect("all logins arrive");
     assert!(waiting as u64 > FEW + 10, "{waiting} of {clients} wait");
     flood
 }
 
-/// How many hashes go before that of the login, which is right.
+/// The number of hashes computed before that of a valid login.
 async fn cost(cloud: &Cloud, address: &str, body: Value) -> (u64, Reply) {
     let reply = login_from(cloud.router.clone(), address.into(), body).await;
-    (cloud.identity.figures().passed, reply)
+    (cloud.identity.hash_statistics().passed, reply)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -81,7 +82,7 @@ async fn a_hundred_wrong_logins_do_not_delay_a_valid_one() {
         let from = |address: &'static str| move |_: usize| address.to_owned();
         let valid = || by_name("admin", PASSWORD, Some("admin"));
 
-        // From elsewhere, against one user and against many.
+        // From another address, against one user and against many.
         let mut one = flood(&cloud, 100, from(ATTACKER), |_| "demo".into()).await;
         let (hashes, reply) = cost(&cloud, HOME, valid()).await;
         assert_eq!(reply.status, 201);
@@ -93,14 +94,14 @@ async fn a_hundred_wrong_logins_do_not_delay_a_valid_one() {
         assert!(hashes <= FEW, "{hashes} hashes went before a login from elsewhere");
         many.shutdown().await;
 
-        // From a hundred addresses, against one user: another user, who has not logged in before.
+        // From a hundred addresses, against one user: another user who has not logged in before.
         let mut wide = flood(&cloud, 100, |n| format!("203.0.113.{n}"), |_| "demo".into()).await;
         let (hashes, reply) = cost(&cloud, HOME, by_name("new", "new", None)).await;
         assert_eq!(reply.status, 201);
         assert!(hashes <= FEW, "{hashes} hashes went before another user's login");
         wide.shutdown().await;
 
-        // From the same address against the same user, who has logged in here before.
+        // From the same address against the same user, who has logged in before.
         let demo = || by_name("demo", "demo", Some("demo"));
         assert_eq!(cloud.login(demo()).await.status, 201);
         let mut same = flood(&cloud, 100, from(ATTACKER), |_| "demo".into()).await;
@@ -112,8 +113,8 @@ async fn a_hundred_wrong_logins_do_not_delay_a_valid_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_queue_sends_away_those_who_fill_it() {
-    for cloud in clouds_with(Options { logins_waiting: 50, ..slow() }).await {
+async fn a_full_queue_evicts_the_party_that_fills_it() {
+    for cloud in clouds_with(IdentityOptions { logins_waiting: 50, ..slow() }).await {
         cloud.demo().await;
         let mut flood = flood(&cloud, 150, |_| ATTACKER.into(), |_| "demo".into()).await;
         let (hashes, reply) = cost(&cloud, HOME, by_name("admin", PASSWORD, None)).await;
@@ -134,28 +135,28 @@ async fn a_full_queue_sends_away_those_who_fill_it() {
                 other => panic!("{other}: {}", reply.body),
             }
         }
-        assert!(refused > 0 && refused == cloud.identity.figures().refused, "{refused}");
+        assert!(refused > 0 && refused == cloud.identity.hash_statistics().refused, "{refused}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn logins_of_clients_that_hung_up_cost_nothing() {
+async fn logins_of_disconnected_clients_cost_nothing() {
     for cloud in clouds_with(slow()).await {
         cloud.demo().await;
         let mut flood = flood(&cloud, 100, |_| ATTACKER.into(), |_| "demo".into()).await;
         flood.abort_all();
-        let before = cloud.identity.figures().hashes;
+        let before = cloud.identity.hash_statistics().hashes;
         while flood.join_next().await.is_some() {}
-        while cloud.identity.figures().waiting > 0 {
+        while cloud.identity.hash_statistics().waiting > 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        let spent = cloud.identity.figures().hashes - before;
-        assert!(spent <= THREADS + 2, "{spent} hashes for nobody");
+        let spent = cloud.identity.hash_statistics().hashes - before;
+        assert!(spent <= THREADS + 2, "{spent} hashes were computed for disconnected clients");
     }
 }
 
 #[tokio::test]
-async fn what_is_known_to_fail_costs_no_hash() {
+async fn predictable_failures_cost_no_hash() {
     for cloud in clouds_with(options()).await {
         cloud.demo().await;
         let admin = cloud.admin().await;
@@ -164,7 +165,7 @@ async fn what_is_known_to_fail_costs_no_hash() {
         cloud.make(&admin, "user", json!({"name": "keyless"})).await;
         let wrong = by_name("demo", "wrong", Some("demo"));
         assert_eq!(cloud.login(wrong.clone()).await.status, 401);
-        let before = cloud.identity.figures().hashes;
+        let before = cloud.identity.hash_statistics().hashes;
         for body in [
             by_name("nobody", "x", None),
             by_name("off", "off", None),
@@ -178,16 +179,16 @@ async fn what_is_known_to_fail_costs_no_hash() {
             let status = cloud.login(body.clone()).await.status;
             assert!(status == 401 || status == 400, "{body}");
         }
-        assert_eq!(cloud.identity.figures().hashes, before);
+        assert_eq!(cloud.identity.hash_statistics().hashes, before);
         assert_eq!(cloud.login(by_name("demo", "demo", None)).await.status, 201);
-        assert_eq!(cloud.identity.figures().hashes, before + 1);
+        assert_eq!(cloud.identity.hash_statistics().hashes, before + 1);
     }
 }
 
 #[tokio::test]
 async fn an_account_is_locked_after_failures_on_every_controller() {
     let lockout = Lockout { attempts: 3, duration: Duration::from_millis(1500) };
-    for cloud in clouds_with(Options { lockout: Some(lockout), ..options() }).await {
+    for cloud in clouds_with(IdentityOptions { lockout: Some(lockout), ..options() }).await {
         let (_, user, _) = cloud.demo().await;
         let admin = cloud.admin().await;
         let right = || by_name("demo", "demo", Some("demo"));
@@ -195,23 +196,23 @@ async fn an_account_is_locked_after_failures_on_every_controller() {
         for n in 0..2 {
             assert_eq!(cloud.login(wrong(n)).await.status, 401);
         }
-        assert_eq!(cloud.login(right()).await.status, 201, "two failures are not three");
+        assert_eq!(cloud.login(right()).await.status, 201, "two failures do not lock the account");
         for n in 0..3 {
             assert_eq!(cloud.login(wrong(n)).await.status, 401);
         }
-        let before = cloud.identity.figures().hashes;
+        let before = cloud.identity.hash_statistics().hashes;
         let reply = cloud.login(right()).await;
         assert_eq!(reply.status, 401, "the account is locked");
         let message = &reply.body["error"]["message"];
         assert_eq!(message, "The request you have made requires authentication.");
-        assert_eq!(cloud.identity.figures().hashes, before);
+        assert_eq!(cloud.identity.hash_statistics().hashes, before);
 
-        let locking = Options { lockout: Some(lockout), ..options() };
+        let locking = IdentityOptions { lockout: Some(lockout), ..options() };
         let other = kilonova_identity::Identity::open(cloud.store.clone(), &cloud.keys, locking);
         let other = mounted(&other.await.unwrap());
         assert_eq!(login_from(other.clone(), HOME.into(), right()).await.status, 401);
         tokio::time::sleep(Duration::from_millis(1600)).await;
-        assert_eq!(login_from(other, HOME.into(), right()).await.status, 201, "it is over");
+        assert_eq!(login_from(other, HOME.into(), right()).await.status, 201, "the lock expired");
 
         for n in 0..3 {
             cloud.login(wrong(10 + n)).await;
@@ -220,7 +221,7 @@ async fn an_account_is_locked_after_failures_on_every_controller() {
         let path = format!("/v3/users/{user}");
         let unlock = json!({"user": {"enabled": true}});
         assert_eq!(cloud.as_user(&admin, "PATCH", &path, unlock).await.status, 200);
-        assert_eq!(cloud.login(right()).await.status, 201, "an admin unlocks");
+        assert_eq!(cloud.login(right()).await.status, 201, "an admin unlocked the account");
 
         let never = json!({"user": {"options": {"ignore_lockout_failure_attempts": true}}});
         let reply = cloud.as_user(&admin, "PATCH", &path, never).await;
@@ -228,6 +229,6 @@ async fn an_account_is_locked_after_failures_on_every_controller() {
         for n in 0..6 {
             cloud.login(wrong(20 + n)).await;
         }
-        assert_eq!(cloud.login(right()).await.status, 201, "this one is never locked");
+        assert_eq!(cloud.login(right()).await.status, 201, "the user is exempt from lockout");
     }
 }

@@ -1,14 +1,14 @@
-//! Asking about tokens, and all the ways in which they end.
+//! Validation of tokens, and everything that ends one.
 
 use std::time::Duration;
 
-use kilonova_identity::{Identity, Options};
+use kilonova_identity::{Identity, IdentityOptions};
 use serde_json::{Value, json};
 
 use crate::cloud::{PASSWORD, TemporaryDirectory, clouds, clouds_with, mounted, options};
 
 #[tokio::test]
-async fn a_token_can_be_asked_about_and_revoked() {
+async fn a_token_is_validated_and_revoked() {
     for cloud in clouds().await {
         cloud.demo().await;
         let (admin, demo) = (cloud.admin().await, cloud.token("demo", "demo", "demo").await);
@@ -40,14 +40,14 @@ async fn a_token_can_be_asked_about_and_revoked() {
         let again = cloud.token("demo", "demo", "demo").await;
         let ended = [("x-auth-token", again.as_str()), ("x-subject-token", demo.as_str())];
         let reply = cloud.call("HEAD", "/v3/auth/tokens", &ended, Value::Null).await;
-        assert_eq!(reply.status, 404, "a token that has ended is nobody's");
+        assert_eq!(reply.status, 404, "an ended token is not found");
         assert!(cloud.opens(&admin).await);
     }
 }
 
 #[tokio::test]
-async fn an_expired_token_opens_nothing() {
-    let short = Options { token_expiration: Duration::from_secs(1), ..options() };
+async fn an_expired_token_is_refused() {
+    let short = IdentityOptions { token_expiration: Duration::from_secs(1), ..options() };
     for cloud in clouds_with(short).await {
         let token = cloud.admin().await;
         assert!(cloud.opens(&token).await);
@@ -59,7 +59,7 @@ async fn an_expired_token_opens_nothing() {
 }
 
 #[tokio::test]
-async fn a_foreign_token_opens_nothing() {
+async fn a_foreign_token_is_refused() {
     for cloud in clouds().await {
         let token = cloud.admin().await;
         let directory = TemporaryDirectory::new();
@@ -107,7 +107,7 @@ async fn keys_survive_a_restart_and_are_private() {
 }
 
 #[tokio::test]
-async fn every_change_of_the_ground_ends_a_token_at_once() {
+async fn each_relevant_change_ends_a_token_at_once() {
     for cloud in clouds().await {
         let (project, user, role) = cloud.demo().await;
         let admin = cloud.admin().await;
@@ -146,7 +146,7 @@ async fn every_change_of_the_ground_ends_a_token_at_once() {
 }
 
 #[tokio::test]
-async fn a_service_asks_about_tokens_but_ends_only_its_own() {
+async fn a_service_validates_any_token_but_revokes_only_its_own() {
     for cloud in clouds().await {
         cloud.demo().await;
         let admin = cloud.admin().await;
@@ -165,6 +165,6 @@ async fn a_service_asks_about_tokens_but_ends_only_its_own() {
         assert_eq!(cloud.call("DELETE", "/v3/auth/tokens", &own, Value::Null).await.status, 204);
         let theirs = [("x-auth-token", admin.as_str()), ("x-subject-token", demo.as_str())];
         assert_eq!(cloud.call("DELETE", "/v3/auth/tokens", &theirs, Value::Null).await.status, 204);
-        assert!(!cloud.opens(&demo).await, "an admin ends any");
+        assert!(!cloud.opens(&demo).await, "an admin revokes any token");
     }
 }

@@ -1,10 +1,10 @@
-//! Trusts: given, used, passed on, ended.
+//! Trusts: creation, use, redelegation, expiry.
 
 use serde_json::{Value, json};
 
 use crate::cloud::{Cloud, Reply, by_name, clouds, token_of};
 
-/// A trustee `heat` (password `heat`) beside the trustor `demo`; trustor, trustee and project.
+/// Creates the trustee `heat` (password `heat`) beside the trustor `demo`; returns trustor, trustee, project.
 async fn two(cloud: &Cloud) -> (String, String, String) {
     let (project, trustor, _) = cloud.demo().await;
     let admin = cloud.admin().await;
@@ -23,7 +23,7 @@ fn by_trust(user: &str, id: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_trustee_acts_for_the_trustor_with_the_roles_that_he_was_given() {
+async fn a_trustee_acts_with_the_roles_of_the_trust() {
     for cloud in clouds().await {
         let (trustor, trustee, project) = two(&cloud).await;
         let demo = cloud.token("demo", "demo", "demo").await;
@@ -43,7 +43,7 @@ async fn a_trustee_acts_for_the_trustor_with_the_roles_that_he_was_given() {
         let reply = cloud.login(by_trust("heat", &id)).await;
         assert_eq!(reply.status, 201, "{}", reply.body);
         let token = &reply.body["token"];
-        assert_eq!(token["user"]["id"], trustor, "it impersonates");
+        assert_eq!(token["user"]["id"], trustor, "the trust impersonates the trustor");
         assert_eq!(token["project"]["id"], project);
         assert_eq!(token["OS-TRUST:trust"]["trustee_user"]["id"], trustee);
         assert_eq!(token["roles"].as_array().unwrap().len(), 1);
@@ -52,12 +52,12 @@ async fn a_trustee_acts_for_the_trustor_with_the_roles_that_he_was_given() {
         let rescope = json!({"auth": {"identity": {"methods": ["token"],
             "token": {"id": acting}}}});
         assert_eq!(cloud.login(rescope).await.status, 403);
-        assert_eq!(cloud.login(by_trust("demo", &id)).await.status, 403, "not the trustee");
+        assert_eq!(cloud.login(by_trust("demo", &id)).await.status, 403, "demo is not the trustee");
         let path = format!("/v3/users/{trustor}/application_credentials");
         let body = json!({"application_credential": {"name": "x"}});
         assert_eq!(cloud.as_user(&acting, "POST", &path, body).await.status, 403);
         let again = give(&cloud, &acting, fields.clone()).await;
-        assert_eq!(again.status, 403, "it may not be passed on");
+        assert_eq!(again.status, 403, "the trust does not allow redelegation");
 
         let mut plain = fields.clone();
         plain["impersonation"] = json!(false);
@@ -92,7 +92,7 @@ async fn a_trustee_acts_for_the_trustor_with_the_roles_that_he_was_given() {
 }
 
 #[tokio::test]
-async fn nobody_gives_what_is_not_his() {
+async fn a_trust_never_exceeds_the_trustors_roles() {
     for cloud in clouds().await {
         let (trustor, trustee, project) = two(&cloud).await;
         let demo = cloud.token("demo", "demo", "demo").await;
@@ -138,7 +138,7 @@ async fn nobody_gives_what_is_not_his() {
 }
 
 #[tokio::test]
-async fn uses_are_counted_and_expiry_ends_it() {
+async fn uses_are_counted_and_expiry_ends_a_trust() {
     for cloud in clouds().await {
         let (trustor, trustee, project) = two(&cloud).await;
         let demo = cloud.token("demo", "demo", "demo").await;
@@ -155,7 +155,7 @@ async fn uses_are_counted_and_expiry_ends_it() {
         assert_eq!(first.status, 201);
         assert_eq!(cloud.login(by_trust("heat", &id)).await.status, 201);
         assert_eq!(cloud.login(by_trust("heat", &id)).await.status, 401);
-        assert!(cloud.opens(&token_of(&first)).await, "a token that was issued stays");
+        assert!(cloud.opens(&token_of(&first)).await, "an issued token remains valid");
 
         let mut brief = base;
         brief["expires_at"] = json!(soon.to_string());
@@ -171,7 +171,7 @@ async fn uses_are_counted_and_expiry_ends_it() {
 }
 
 #[tokio::test]
-async fn a_trust_is_passed_on_with_no_more_than_it_gives() {
+async fn redelegation_never_adds_rights() {
     for cloud in clouds().await {
         let (trustor, trustee, project) = two(&cloud).await;
         let admin = cloud.admin().await;
@@ -207,6 +207,6 @@ async fn a_trust_is_passed_on_with_no_more_than_it_gives() {
         assert_eq!(reply.body["token"]["user"]["id"], trustor);
         let path = format!("/v3/OS-TRUST/trusts/{first}");
         assert_eq!(cloud.as_user(&demo, "DELETE", &path, Value::Null).await.status, 204);
-        assert!(!cloud.opens(&token_of(&reply)).await, "what was passed on goes with it");
+        assert!(!cloud.opens(&token_of(&reply)).await, "redelegated trusts end with the trust");
     }
 }

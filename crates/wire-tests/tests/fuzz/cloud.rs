@@ -92,7 +92,7 @@ async fn open(name: &'static str, store: Store, guard: Guard) -> Cloud {
     let compute = compute.with_images(images.clone());
     kilonova_compute::reconcile::start(&compute);
     let cheap = argon2::Params::new(8, 1, 1, None).expect("parameters");
-    let options = kilonova_identity::Options { hash_cost: cheap, ..Default::default() };
+    let options = kilonova_identity::IdentityOptions { hash_cost: cheap, ..Default::default() };
     let keys = folder.path().join("keys");
     let identity = Identity::open(store.clone(), &keys, options).await.expect("opens");
     identity.bootstrap("secret").await.expect("an admin");
