@@ -3,10 +3,12 @@
 //! Work inside a transaction returns this type; a refusal is a [`Fault`] from the start, because
 //! only the place that refuses knows the sentence.
 
+use kilonova_ids::{OperationId, ServerId};
 use kilonova_store::{self as store, Trouble};
 use kilonova_wire::Fault;
 
 use crate::app::scheduler::Unplaced;
+use crate::flows::operation::Unreadable;
 
 /// A failure of the compute service.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +25,17 @@ pub enum Error {
     /// The journal refused.
     #[error(transparent)]
     Flow(#[from] kilonova_flow::Error),
+    /// A row of the journal describes no operation: the database was written by a newer build, or by
+    /// hand.
+    #[error("operation {operation} of server {server} cannot be read: {why}")]
+    Unreadable {
+        /// The row.
+        operation: OperationId,
+        /// The server.
+        server: ServerId,
+        /// Why.
+        why: Box<Unreadable>,
+    },
     /// The image service failed.
     #[error(transparent)]
     Image(#[from] kilonova_image::Error),
@@ -92,6 +105,7 @@ impl From<Error> for Fault {
             )),
             Error::Flow(kilonova_flow::Error::Store(error)) => Error::Store(error).into(),
             Error::Flow(error @ kilonova_flow::Error::Moved(_)) => Self::internal(error),
+            error @ Error::Unreadable { .. } => Self::internal(error),
             Error::Aged | Error::Fenced | Error::NoRoot(_) | Error::Unexplained(_) => {
                 Self::new(http::StatusCode::SERVICE_UNAVAILABLE, error.to_string())
             }

@@ -24,6 +24,7 @@ mod failing_power;
 mod fencing;
 mod filters;
 mod full;
+mod golden;
 mod guest;
 mod kept;
 mod leaving;

@@ -1,0 +1,392 @@
+//! Moves of a server: resize, cold and live migration, revert, evacuation.
+
+use kilonova_node_api::{Attachment, Power};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Row, Step, Unreadable};
+
+/// The search for a place: the request, the place in use, the hosts that failed.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Attempts {
+    /// The requested destination.
+    pub requested: Option<String>,
+    /// Whether the requested destination is taken whatever its zone.
+    pub force: bool,
+    /// The devices of the place in use.
+    pub devices: Vec<Attachment>,
+    /// How the scheduler chose the place in use, for operators.
+    pub chosen: Option<String>,
+    /// Hosts that failed.
+    pub tried: Vec<String>,
+    /// The last failure.
+    pub reason: Option<String>,
+}
+
+impl Attempts {
+    /// The last failure, for people.
+    pub fn reason(&self) -> &str {
+        self.reason.as_deref().unwrap_or("The move failed.")
+    }
+}
+
+/// `resize` and `migrate`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ColdMigration {
+    /// There is no place yet.
+    Begin,
+    /// The source shuts off the guest.
+    StopSource(ColdState),
+    /// The destination makes the guest.
+    MakeDest(ColdState),
+    /// The destination removes the guest.
+    DropDest(ColdState),
+    /// The source makes the guest as it was.
+    Restore(ColdState),
+}
+
+/// The state of a cold migration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ColdState {
+    /// The search for a place.
+    pub attempts: Attempts,
+    /// The guest's power state at the destination.
+    pub power: Power,
+}
+
+/// `revertResize`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Revert {
+    /// Nothing is done yet.
+    Begin,
+    /// The destination removes the guest.
+    DropDest(RevertState),
+    /// The source makes the guest as it was.
+    Restore(RevertState),
+}
+
+/// The state of a revert.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RevertState {
+    /// The destination that the server leaves.
+    pub tried: Vec<String>,
+}
+
+/// `evacuate`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Evacuation {
+    /// There is no place yet.
+    Begin,
+    /// The destination makes the guest.
+    MakeDest(EvacuationState),
+    /// A destination removes the guest before the next one is tried.
+    DropDest(EvacuationState),
+}
+
+/// The state of an evacuation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EvacuationState {
+    /// The search for a place.
+    pub attempts: Attempts,
+    /// The guest's power state at the destination.
+    pub power: Power,
+}
+
+/// `live-migration`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum LiveMigration {
+    /// There is no place yet.
+    Begin,
+    /// Other guests leave the source first.
+    Queued(Attempts),
+    /// The destination prepares.
+    Receive(Attempts),
+    /// The source sends the guest.
+    Transfer(Transit),
+    /// The source stops sending and reports the guest.
+    Abort(Transit),
+    /// The destination reports the guest.
+    Locate(Transit),
+    /// The destination takes over the guest.
+    Arrive(Transit),
+    /// The destination removes what it has of the guest.
+    DropDest(Transit),
+    /// The source starts the guest again, which did not survive the attempt.
+    Restore(Transit),
+}
+
+/// The state of a live migration from the moment the guest may leave.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Transit {
+    /// The search for a place.
+    pub attempts: Attempts,
+    /// Whether an operator aborted the migration.
+    pub cancelled: bool,
+    /// Whether the guest may have left the source.
+    pub sent: bool,
+    /// The last report of the source, if it was asked and answered.
+    pub source: Option<GuestReport>,
+    /// Since when the destination is asked for the guest, microseconds since 1970.
+    pub asked: Option<i64>,
+    /// Whether the server is in `ERROR` because nobody knows where the guest is.
+    pub lost: bool,
+    /// Whether the guest does not run on the source, which starts it again.
+    pub stopped: bool,
+}
+
+impl From<Attempts> for Transit {
+    fn from(attempts: Attempts) -> Self {
+        Self { attempts, ..Self::default() }
+    }
+}
+
+/// The state of a guest, as a host reports it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GuestReport {
+    /// It runs there.
+    #[serde(rename = "runs")]
+    Running,
+    /// It is there and paused.
+    #[serde(rename = "stands_still")]
+    Paused,
+    /// It is not there.
+    #[serde(rename = "nothing")]
+    Absent,
+}
+
+/// The stored form of all moves.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Data {
+    devices: Vec<Attachment>,
+    power: Option<Power>,
+    host: Option<String>,
+    force: bool,
+    chosen: Option<String>,
+    tried: Vec<String>,
+    reason: Option<String>,
+    cancelled: bool,
+    sent: bool,
+    source: Option<GuestReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    asked: Option<i64>,
+    told: bool,
+    stopped: bool,
+}
+
+impl Data {
+    fn of(attempts: &Attempts) -> Self {
+        let Attempts { requested, force, devices, chosen, tried, reason } = attempts.clone();
+        Self { host: requested, force, devices, chosen, tried, reason, ..Self::default() }
+    }
+
+    fn of_transit(transit: &Transit) -> Self {
+        Self {
+            cancelled: transit.cancelled,
+            sent: transit.sent,
+            source: transit.source,
+            asked: transit.asked,
+            told: transit.lost,
+            stopped: transit.stopped,
+            ..Self::of(&transit.attempts)
+        }
+    }
+
+    fn attempts(self) -> Attempts {
+        let Self { devices, host, force, chosen, tried, reason, .. } = self;
+        Attempts { requested: host, force, devices, chosen, tried, reason }
+    }
+
+    fn transit(self) -> Transit {
+        let Self { cancelled, sent, source, asked, told, stopped, .. } = self;
+        Transit { cancelled, sent, source, asked, lost: told, stopped, attempts: self.attempts() }
+    }
+
+    fn no_power(&self, row: Row<'_>) -> Result<(), Unreadable> {
+        row.never("power", self.power.is_some())
+    }
+
+    fn no_transit(&self, row: Row<'_>) -> Result<(), Unreadable> {
+        row.never("cancelled", self.cancelled)?;
+        row.never("sent", self.sent)?;
+        row.never("source", self.source.is_some())?;
+        row.never("asked", self.asked.is_some())?;
+        row.never("told", self.told)?;
+        row.never("stopped", self.stopped)
+    }
+}
+
+fn empty() -> Result<Value, serde_json::Error> {
+    Ok(Value::Object(serde_json::Map::new()))
+}
+
+impl ColdMigration {
+    pub(super) fn read(row: Row<'_>) -> Result<Self, Unreadable> {
+        let state = || -> Result<ColdState, Unreadable> {
+            let data: Data = row.parse()?;
+            data.no_transit(row)?;
+            let power = row.required("power", data.power)?;
+            Ok(ColdState { attempts: data.attempts(), power })
+        };
+        match row.step {
+            Step::Begin => row.nothing().map(|()| Self::Begin),
+            Step::StopSource => state().map(Self::StopSource),
+            Step::MakeDest => state().map(Self::MakeDest),
+            Step::DropDest => state().map(Self::DropDest),
+            Step::Restore => state().map(Self::Restore),
+            _ => Err(row.not_a_step()),
+        }
+    }
+
+    pub(super) fn step(&self) -> Step {
+        match self {
+            Self::Begin => Step::Begin,
+            Self::StopSource(_) => Step::StopSource,
+            Self::MakeDest(_) => Step::MakeDest,
+            Self::DropDest(_) => Step::DropDest,
+            Self::Restore(_) => Step::Restore,
+        }
+    }
+
+    pub(super) fn data(&self) -> Result<Value, serde_json::Error> {
+        match self {
+            Self::Begin => empty(),
+            Self::StopSource(state)
+            | Self::MakeDest(state)
+            | Self::DropDest(state)
+            | Self::Restore(state) => {
+                serde_json::to_value(Data { power: Some(state.power), ..Data::of(&state.attempts) })
+            }
+        }
+    }
+}
+
+impl Revert {
+    pub(super) fn read(row: Row<'_>) -> Result<Self, Unreadable> {
+        let state = || -> Result<RevertState, Unreadable> {
+            let data: Data = row.parse()?;
+            data.no_power(row)?;
+            data.no_transit(row)?;
+            row.never("devices", !data.devices.is_empty())?;
+            row.never("host", data.host.is_some())?;
+            row.never("force", data.force)?;
+            row.never("chosen", data.chosen.is_some())?;
+            row.never("reason", data.reason.is_some())?;
+            Ok(RevertState { tried: data.tried })
+        };
+        match row.step {
+            Step::Begin => row.nothing().map(|()| Self::Begin),
+            Step::DropDest => state().map(Self::DropDest),
+            Step::Restore => state().map(Self::Restore),
+            _ => Err(row.not_a_step()),
+        }
+    }
+
+    pub(super) fn step(&self) -> Step {
+        match self {
+            Self::Begin => Step::Begin,
+            Self::DropDest(_) => Step::DropDest,
+            Self::Restore(_) => Step::Restore,
+        }
+    }
+
+    pub(super) fn data(&self) -> Result<Value, serde_json::Error> {
+        match self {
+            Self::Begin => empty(),
+            Self::DropDest(state) | Self::Restore(state) => {
+                serde_json::to_value(Data { tried: state.tried.clone(), ..Data::default() })
+            }
+        }
+    }
+}
+
+impl Evacuation {
+    pub(super) fn read(row: Row<'_>) -> Result<Self, Unreadable> {
+        let state = || -> Result<EvacuationState, Unreadable> {
+            let data: Data = row.parse()?;
+            data.no_transit(row)?;
+            let power = row.required("power", data.power)?;
+            Ok(EvacuationState { attempts: data.attempts(), power })
+        };
+        match row.step {
+            Step::Begin => row.nothing().map(|()| Self::Begin),
+            Step::MakeDest => state().map(Self::MakeDest),
+            Step::DropDest => state().map(Self::DropDest),
+            _ => Err(row.not_a_step()),
+        }
+    }
+
+    pub(super) fn step(&self) -> Step {
+        match self {
+            Self::Begin => Step::Begin,
+            Self::MakeDest(_) => Step::MakeDest,
+            Self::DropDest(_) => Step::DropDest,
+        }
+    }
+
+    pub(super) fn data(&self) -> Result<Value, serde_json::Error> {
+        match self {
+            Self::Begin => empty(),
+            Self::MakeDest(state) | Self::DropDest(state) => {
+                serde_json::to_value(Data { power: Some(state.power), ..Data::of(&state.attempts) })
+            }
+        }
+    }
+}
+
+impl LiveMigration {
+    pub(super) fn read(row: Row<'_>) -> Result<Self, Unreadable> {
+        let data = || -> Result<Data, Unreadable> {
+            let data: Data = row.parse()?;
+            data.no_power(row)?;
+            Ok(data)
+        };
+        let attempts = || -> Result<Attempts, Unreadable> {
+            let data = data()?;
+            data.no_transit(row)?;
+            Ok(data.attempts())
+        };
+        let transit = || data().map(Data::transit);
+        match row.step {
+            Step::Begin => row.nothing().map(|()| Self::Begin),
+            Step::Queued => attempts().map(Self::Queued),
+            Step::Receive => attempts().map(Self::Receive),
+            Step::Transfer => transit().map(Self::Transfer),
+            Step::Abort => transit().map(Self::Abort),
+            Step::Locate => transit().map(Self::Locate),
+            Step::Arrive => transit().map(Self::Arrive),
+            Step::DropDest => transit().map(Self::DropDest),
+            Step::Restore => transit().map(Self::Restore),
+            _ => Err(row.not_a_step()),
+        }
+    }
+
+    pub(super) fn step(&self) -> Step {
+        match self {
+            Self::Begin => Step::Begin,
+            Self::Queued(_) => Step::Queued,
+            Self::Receive(_) => Step::Receive,
+            Self::Transfer(_) => Step::Transfer,
+            Self::Abort(_) => Step::Abort,
+            Self::Locate(_) => Step::Locate,
+            Self::Arrive(_) => Step::Arrive,
+            Self::DropDest(_) => Step::DropDest,
+            Self::Restore(_) => Step::Restore,
+        }
+    }
+
+    pub(super) fn data(&self) -> Result<Value, serde_json::Error> {
+        match self {
+            Self::Begin => empty(),
+            Self::Queued(attempts) | Self::Receive(attempts) => {
+                serde_json::to_value(Data::of(attempts))
+            }
+            Self::Transfer(transit)
+            | Self::Abort(transit)
+            | Self::Locate(transit)
+            | Self::Arrive(transit)
+            | Self::DropDest(transit)
+            | Self::Restore(transit) => serde_json::to_value(Data::of_transit(transit)),
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Create, delete, start, stop, reboot.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Action, Row, Step, Unreadable};
+
+/// `create`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Create {
+    /// The host starts the guest.
+    Spawn {
+        /// How the scheduler chose the host, for operators; nothing when no host was found.
+        chosen: Option<String>,
+        /// Hosts that failed.
+        tried: Vec<String>,
+        /// The last failure.
+        reason: Option<String>,
+    },
+    /// The host failed and removes what it has of the guest.
+    Clear {
+        /// Hosts that failed.
+        tried: Vec<String>,
+        /// The last failure.
+        reason: String,
+    },
+}
+
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct CreateData {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    chosen: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tried: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+impl Create {
+    pub(super) fn read(row: Row<'_>) -> Result<Self, Unreadable> {
+        match row.step {
+            Step::Spawn => {
+                let CreateData { chosen, tried, reason } = row.parse()?;
+                Ok(Self::Spawn { chosen, tried, reason })
+            }
+            Step::Clear => {
+                let CreateData { chosen, tried, reason } = row.parse()?;
+                row.never("chosen", chosen.is_some())?;
+                Ok(Self::Clear { tried, reason: row.required("reason", reason)? })
+            }
+            _ => Err(row.not_a_step()),
+        }
+    }
+
+    pub(super) fn step(&self) -> Step {
+        match self {
+            Self::Spawn { .. } => Step::Spawn,
+            Self::Clear { .. } => Step::Clear,
+        }
+    }
+
+    pub(super) fn data(&self) -> Result<Value, serde_json::Error> {
+        serde_json::to_value(match self.clone() {
+            Self::Spawn { chosen, tried, reason } => CreateData { chosen, tried, reason },
+            Self::Clear { tried, reason } => {
+                CreateData { chosen: None, tried, reason: Some(reason) }
+            }
+        })
+    }
+}
+
+/// `delete`: the hosts remove the guest.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Delete {
+    /// Why the last attempt failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl Delete {
+    pub(super) fn read(row: Row<'_>) -> Result<Self, Unreadable> {
+        row.parse()
+    }
+
+    pub(super) fn data(&self) -> Result<Value, serde_json::Error> {
+        serde_json::to_value(self)
+    }
+}
+
+/// A change of the power state; the host makes the guest so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PowerAction {
+    /// `start`.
+    Start,
+    /// `stop`.
+    Stop,
+    /// `reboot`, soft or hard: the document says which.
+    Reboot,
+}
+
+impl PowerAction {
+    pub(super) fn read(row: Row<'_>, power: Self) -> Result<Self, Unreadable> {
+        if row.step != Step::Settle {
+            return Err(row.not_a_step());
+        }
+        row.nothing()?;
+        Ok(power)
+    }
+
+    /// The instance action.
+    pub fn action(self) -> Action {
+        match self {
+            Self::Start => Action::Start,
+            Self::Stop => Action::Stop,
+            Self::Reboot => Action::Reboot,
+        }
+    }
+}

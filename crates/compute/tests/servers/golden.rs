@@ -1,0 +1,140 @@
+//! Rows of the journal as the flows wrote them before operations were typed: each is read and written
+//! back unchanged, on both stores. A row that no operation writes is refused.
+
+use kilonova_compute::flows::journal;
+use kilonova_compute::flows::operation::{Action, Operation, Step, Unreadable};
+use kilonova_ids::{OperationId, ServerId};
+use kilonova_store::{Error, Store, params};
+use serde_json::{Value, json};
+
+/// `[kind, step, data]`, one row per line, recorded from the flows with simulated hosts.
+const ROWS: &str = include_str!("golden/rows.jsonl");
+
+type Columns = (String, String, String);
+
+fn rows() -> Vec<Columns> {
+    let rows: Vec<Columns> =
+        ROWS.lines().map(|line| serde_json::from_str(line).expect("three columns")).collect();
+    assert!(rows.len() > 100, "{} rows", rows.len());
+    rows
+}
+
+/// Writes an open operation with these columns.
+async fn insert(store: &Store, (kind, step, data): &Columns) -> ServerId {
+    let (id, server) = (OperationId::new_v4(), ServerId::new_v4());
+    let (kind, step, data) = (kind.clone(), step.clone(), data.clone());
+    let sql = "INSERT INTO operations (id, kind, subject, open_subject, request_id, project_id,
+        user_id, step, version, data, outcome, created_at, updated_at)
+        VALUES (?1, ?2, ?3, ?3, 'req-1', 'red', 'ann', ?4, 0, ?5, 'open', 1, 1)";
+    store
+        .write(move |tx| tx.execute(sql, params![id, &kind, server, &step, &data]))
+        .await
+        .unwrap_or_else(|error: Error| panic!("{error}"));
+    server
+}
+
+async fn columns(store: &Store, server: ServerId) -> Columns {
+    let sql = "SELECT kind, step, data FROM operations WHERE open_subject = ?1";
+    store
+        .read(move |tx| {
+            let row = tx.row(sql, params![server])?.expect("the operation is open");
+            Ok::<_, Error>((row.string(0)?, row.string(1)?, row.string(2)?))
+        })
+        .await
+        .expect("the columns are read")
+}
+
+#[tokio::test]
+async fn every_stored_row_is_read_and_written_back_unchanged() {
+    for (name, store, _guard) in kilonova_testkit::stores(&[kilonova_flow::MIGRATIONS]).await {
+        for row in rows() {
+            let server = insert(&store, &row).await;
+            store
+                .write(move |tx| {
+                    let open = journal::open_of(tx, server)?.expect("the operation is open");
+                    journal::advance(tx, &open, &open.state, 2)
+                })
+                .await
+                .unwrap_or_else(|error: kilonova_compute::Error| panic!("{row:?}: {error}"));
+            assert_eq!(columns(&store, server).await, row, "{name}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_step_of_every_kind_is_among_the_rows() {
+    let recorded: Vec<(String, String)> =
+        rows().into_iter().map(|(kind, step, _)| (kind, step)).collect();
+    let (kinds, steps): (Vec<&str>, Vec<&str>) =
+        recorded.iter().map(|(kind, step)| (kind.as_str(), step.as_str())).unzip();
+    for action in Action::ALL {
+        assert!(kinds.contains(&action.as_str()), "no row of kind {action}");
+    }
+    for step in Step::ALL {
+        assert!(steps.contains(&step.as_str()), "no row at step {step}");
+    }
+}
+
+#[tokio::test]
+async fn a_row_that_no_operation_writes_is_an_error() {
+    let data = |kind: &str, step: &str| {
+        let row = rows().into_iter().find(|row| row.0 == kind && row.1 == step);
+        let (_, _, data) = row.expect("the step is recorded");
+        serde_json::from_str::<Value>(&data).expect("JSON")
+    };
+    let with = |mut data: Value, field: &str, value: Value| {
+        data[field] = value;
+        data
+    };
+    let read = |kind: &str, step: &str, data: &Value| Operation::read(kind, step, data);
+    assert_eq!(read("creat", "spawn", &json!({})), Err(Unreadable::Kind("creat".into())));
+    assert_eq!(read("create", "spwan", &json!({})), Err(Unreadable::Step("spwan".into())));
+    for (kind, step) in [
+        ("create", "settle"),
+        ("stop", "undo"),
+        ("rebuild", "undo"),
+        ("delete", "settle"),
+        ("pause", "soft"),
+        ("evacuate", "restore"),
+        ("resize", "transfer"),
+        ("live-migration", "make_dest"),
+        ("lock", "settle"),
+    ] {
+        let is = read(kind, step, &data("pause", "settle"));
+        assert!(matches!(is, Err(Unreadable::NotAStep(..))), "{kind} {step}: {is:?}");
+    }
+    let settled = data("pause", "settle");
+    let moved = data("migrate", "make_dest");
+    for (kind, step, data) in [
+        ("create", "spawn", json!(null)),
+        ("create", "spawn", json!({"tired": []})),
+        ("create", "clear", json!({"tried": ["a"]})),
+        ("stop", "settle", json!({"reason": "x"})),
+        ("lock", "done", json!({"reason": "x"})),
+        ("pause", "settle", with(settled.clone(), "vm_state", json!("happy"))),
+        ("pause", "settle", with(settled.clone(), "image", json!(ServerId::new_v4()))),
+        ("pause", "settle", with(settled.clone(), "reason", json!("x"))),
+        ("pause", "undo", settled.clone()),
+        ("createImage", "settle", settled),
+        ("migrate", "make_dest", with(moved.clone(), "power", json!(null))),
+        ("migrate", "make_dest", with(moved.clone(), "sent", json!(true))),
+        ("migrate", "make_dest", with(moved.clone(), "hsot", json!("a"))),
+        ("live-migration", "receive", moved.clone()),
+        ("revertResize", "drop_dest", moved),
+    ] {
+        let is = read(kind, step, &data);
+        assert!(matches!(is, Err(Unreadable::Data(..))), "{kind} {step} {data}: {is:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_error_names_the_operation_and_its_server() {
+    for (name, store, _guard) in kilonova_testkit::stores(&[kilonova_flow::MIGRATIONS]).await {
+        let row = ("pause".to_owned(), "sleep".to_owned(), "{}".to_owned());
+        let server = insert(&store, &row).await;
+        let read = store.read(move |tx| journal::open_of(tx, server)).await;
+        let error = read.expect_err("the step is unknown").to_string();
+        assert!(error.contains(&server.to_string()), "{name}: {error}");
+        assert!(error.contains("unknown step \"sleep\""), "{name}: {error}");
+    }
+}
