@@ -1,4 +1,4 @@
-//! The caller of a guarded route, as handlers get it.
+//! The caller of a guarded route, as an extractor for handlers.
 
 use std::ops::Deref;
 
@@ -10,16 +10,16 @@ use kilonova_wire::{Context, Fault};
 use crate::enforcer::own;
 use crate::{Enforcer, Guard};
 
-/// Who asks, the policy, and the rule of the route. It is a [`Context`] wherever one is wanted.
+/// The caller with the policy and the guard of the route. Dereferences to its [`Context`].
 #[derive(Debug, Clone)]
 pub struct Caller {
-    /// Who asks.
+    /// The caller's identity.
     pub context: Context,
     enforcer: Enforcer,
     guard: Guard,
 }
 
-/// What the door leaves for the handler.
+/// The policy and guard that [`crate::Routes`] passes to the handler.
 #[derive(Debug, Clone)]
 pub(crate) struct Admitted(pub Enforcer, pub Guard);
 
@@ -37,37 +37,37 @@ impl Caller {
         &self.enforcer
     }
 
-    /// Whether the caller may do what the rule is for, to the target.
+    /// Whether the rule allows the caller to act on the target.
     pub fn allows(&self, rule: &str, target: Target<'_>) -> bool {
         self.enforcer.allows(&self.context, rule, target)
     }
 
-    /// [`Caller::allows`] for what belongs to the caller's own project, or to none.
+    /// [`Caller::allows`] for a target in the caller's own project, or in none.
     pub fn allows_own(&self, rule: &str) -> bool {
         self.enforcer.allows_own(&self.context, rule)
     }
 
-    /// Refuses what the caller may not do to the target.
+    /// Refuses the caller unless the rule allows the target.
     ///
     /// # Errors
-    /// 403 in the service's words.
+    /// 403 in the service's dialect.
     pub fn may(&self, rule: &str, target: Target<'_>) -> Result<(), Fault> {
         self.enforcer.may(&self.context, rule, target)
     }
 
-    /// [`Caller::may`] for what belongs to the caller's own project, or to none.
+    /// [`Caller::may`] for a target in the caller's own project, or in none.
     ///
     /// # Errors
-    /// 403 in the service's words.
+    /// 403 in the service's dialect.
     pub fn may_own(&self, rule: &str) -> Result<(), Fault> {
         self.may(rule, &own(&self.context))
     }
 
-    /// [`Caller::may`] with the route's own rule, on a thing that was found. Where the route has no
-    /// single rule, the handler has asked by name.
+    /// [`Caller::may`] with the route's own rule, on the target that was found. Does nothing if the
+    /// route has no single rule; the handler then enforces one by name.
     ///
     /// # Errors
-    /// 403 in the service's words.
+    /// 403 in the service's dialect.
     pub fn may_on(&self, target: Target<'_>) -> Result<(), Fault> {
         match self.guard {
             Guard::Own(rule) => self.may(rule, target),
@@ -75,25 +75,25 @@ impl Caller {
         }
     }
 
-    /// What the door decides: the route's own rule, as for a thing of the caller's own.
+    /// Repeats the decision of the route's guard, for a target in the caller's own project.
     ///
     /// # Errors
-    /// 403 in the service's words.
-    pub fn may_door(&self) -> Result<(), Fault> {
+    /// 403 in the service's dialect.
+    pub fn may_route(&self) -> Result<(), Fault> {
         self.may_on(&own(&self.context))
     }
 
-    /// The same caller, asking for another rule in place of the route's.
+    /// The same caller with another rule in place of the route's.
     #[must_use]
-    pub fn asking(mut self, rule: &'static str) -> Self {
+    pub fn with_rule(mut self, rule: &'static str) -> Self {
         self.guard = Guard::Own(rule);
         self
     }
 
-    /// The same caller, asking for the rule of an action that the body names; nothing when the route
-    /// has no such action.
+    /// The same caller with the rule of an action that the body names; `None` if the route has no such
+    /// action.
     #[must_use]
-    pub fn acting(mut self, action: &str) -> Option<Self> {
+    pub fn with_action(mut self, action: &str) -> Option<Self> {
         let Guard::Action(actions) = self.guard else { return None };
         let (_, rule) = actions.iter().find(|(name, _)| *name == action)?;
         self.guard = Guard::Own(rule);
@@ -107,7 +107,7 @@ impl<S: Sync> FromRequestParts<S> for Caller {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Fault> {
         let context = Context::from_request_parts(parts, state).await?;
         let Some(Admitted(enforcer, guard)) = parts.extensions.get::<Admitted>().cloned() else {
-            return Err(Fault::internal("a handler that asks for its rule is on a route without"));
+            return Err(Fault::internal("a handler takes a Caller, but its route has no guard"));
         };
         Ok(Self { context, enforcer, guard })
     }

@@ -1,11 +1,11 @@
-//! Asks a service's policy, and words its refusals as the service does.
+//! Enforces a service's policy, with refusals in the service's dialect.
 
 use std::sync::Arc;
 
 use kilonova_policy::{Credentials, Defaults, Policy, Rule, Scope, Target};
 use kilonova_wire::{Context, Dialect, Fault};
 
-/// A service's policy with the words of its refusals; cheap to clone.
+/// A service's policy and dialect; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Enforcer {
     policy: Arc<Policy>,
@@ -13,35 +13,35 @@ pub struct Enforcer {
 }
 
 impl Enforcer {
-    /// Over the policy that the operator configured.
+    /// Enforces the operator's policy.
     pub fn new(policy: Arc<Policy>, dialect: Dialect) -> Self {
         Self { policy, dialect }
     }
 
-    /// Over a service's own table, with upstream's defaults. A table that cannot work lets nobody do
-    /// anything; each service has a test that its table works.
+    /// Enforces a service's rule table with upstream's defaults. An invalid table refuses everything;
+    /// each service has a test that its table is valid.
     pub fn of(rules: &[Rule], dialect: Dialect) -> Self {
         let policy = Policy::build(rules, &[], Defaults::default()).unwrap_or_else(|error| {
-            tracing::error!(%error, "the service's table of rules cannot be used");
+            tracing::error!(%error, "the service's rule table is invalid: all requests are refused");
             Policy::none()
         });
         Self::new(Arc::new(policy), dialect)
     }
 
-    /// Whether the caller may do what the rule is for, to the target.
+    /// Whether the rule allows the caller to act on the target.
     pub fn allows(&self, caller: &Context, rule: &str, target: Target<'_>) -> bool {
         self.policy.allows(rule, &credentials(caller), target)
     }
 
-    /// [`Enforcer::allows`] for what belongs to the caller's own project, or to none.
+    /// [`Enforcer::allows`] for a target in the caller's own project, or in none.
     pub fn allows_own(&self, caller: &Context, rule: &str) -> bool {
         self.allows(caller, rule, &own(caller))
     }
 
-    /// Refuses a caller who may not do what the rule is for to the target.
+    /// Refuses the caller unless the rule allows the target.
     ///
     /// # Errors
-    /// 403 in the service's words.
+    /// 403 in the service's dialect.
     pub fn may(&self, caller: &Context, rule: &str, target: Target<'_>) -> Result<(), Fault> {
         match self.allows(caller, rule, target) {
             true => Ok(()),
@@ -49,10 +49,10 @@ impl Enforcer {
         }
     }
 
-    /// [`Enforcer::may`] for what belongs to the caller's own project, or to none.
+    /// [`Enforcer::may`] for a target in the caller's own project, or in none.
     ///
     /// # Errors
-    /// 403 in the service's words.
+    /// 403 in the service's dialect.
     pub fn may_own(&self, caller: &Context, rule: &str) -> Result<(), Fault> {
         self.may(caller, rule, &own(caller))
     }
@@ -62,13 +62,13 @@ impl Enforcer {
         refusal(self.dialect, rule)
     }
 
-    /// Notes in the context whether the service's policy takes the caller for an administrator.
+    /// Records in the context whether the service's policy considers the caller an administrator.
     pub(crate) fn mark(&self, caller: &mut Context) {
         caller.admin = self.policy.is_admin(&credentials(caller));
     }
 }
 
-/// The caller, as rules see it.
+/// The caller's credentials for rules.
 pub fn credentials(caller: &Context) -> Credentials<'_> {
     Credentials {
         user_id: &caller.user_id,
@@ -86,7 +86,7 @@ pub fn credentials(caller: &Context) -> Credentials<'_> {
     }
 }
 
-/// What belongs to the caller, as a target.
+/// A target that belongs to the caller.
 pub(crate) fn own(caller: &Context) -> [(&str, &str); 3] {
     [
         ("project_id", &caller.project_id),
@@ -95,7 +95,7 @@ pub(crate) fn own(caller: &Context) -> [(&str, &str); 3] {
     ]
 }
 
-/// The 403 of a service for a rule, in upstream's words.
+/// A service's 403 for a rule, with upstream's message.
 pub fn refusal(dialect: Dialect, rule: &str) -> Fault {
     Fault::forbidden(match dialect {
         Dialect::Compute => format!("Policy doesn't allow {rule} to be performed."),

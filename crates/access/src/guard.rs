@@ -1,21 +1,21 @@
-//! Which rule decides over a route.
+//! The rule of a route.
 
 use http::Method;
 use kilonova_policy::Rule;
 
-/// Which rule decides over one method of one path, and when.
+/// The rule of one method of one path, and when it is enforced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guard {
-    /// No rule and no token: version documents and login. For these only.
+    /// No rule and no token: for version documents and login only.
     Open,
-    /// Any valid token: what upstream has no rule for, and paths of which nothing is left.
+    /// Any valid token: for operations without a rule upstream, and removed paths.
     Anyone,
-    /// The door decides, as for a thing of the caller's own project. Where a thing is looked up, the
-    /// handler asks once more with its owner ([`crate::Caller::may_on`]).
+    /// Enforced before the handler, for a target in the caller's own project. If the handler looks a
+    /// target up, it enforces the rule again for its owner ([`crate::Caller::may_on`]).
     Own(&'static str),
-    /// The rule needs the thing: the handler asks one of these when it has found it.
+    /// The rule depends on the target: the handler enforces one of these after the lookup.
     Object(&'static [&'static str]),
-    /// The body names the action: its name and its rule. The handler asks when it has read the name.
+    /// The body names the action: pairs of action and rule. The handler enforces it.
     Action(&'static [(&'static str, &'static str)]),
 }
 
@@ -25,19 +25,19 @@ impl From<&'static str> for Guard {
     }
 }
 
-/// One thing that can be asked of a service over HTTP.
+/// An HTTP operation of a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
     /// The method.
     pub method: Method,
-    /// The path's pattern, relative to the mount.
+    /// The path's pattern, relative to the mount point.
     pub path: String,
-    /// What decides.
+    /// Its guard.
     pub guard: Guard,
 }
 
 impl Operation {
-    /// The rules that may be asked for it, with the action of the body that leads to each.
+    /// The rules that may be enforced, with the action that leads to each.
     pub fn rules(&self) -> Vec<(Option<&'static str>, &'static str)> {
         match self.guard {
             Guard::Open | Guard::Anyone => Vec::new(),
@@ -50,7 +50,7 @@ impl Operation {
     }
 }
 
-/// The rules that operations name and that the table lacks: nobody could ever pass them.
+/// The rules that operations name but the table lacks; such operations would always be refused.
 pub fn undefined(operations: &[Operation], table: &[Rule]) -> Vec<String> {
     let known = |name: &str| table.iter().any(|rule| rule.name == name);
     operations

@@ -1,12 +1,12 @@
-//! The policy at the door of a service: routes that cannot be registered without a rule, and the one
-//! place where a request's [`kilonova_wire::Context`] becomes what rules see.
+//! Policy enforcement at the routes of a service: a route cannot be registered without a rule, and
+//! this crate alone turns a request's [`kilonova_wire::Context`] into the credentials of rules.
 //!
 //! A service declares its routes with [`Routes`]; each method of each path names its [`Guard`]. The
-//! door decides before the handler runs, so that whoever may not do a thing cannot make the service
-//! read a body for it. A rule that depends on the thing that is found is asked again by the handler,
-//! through [`Caller`].
+//! guard decides before the handler runs, so that an unauthorized caller cannot make the service read
+//! a body. If a rule depends on the target, the handler enforces it through [`Caller`] after the
+//! lookup.
 //!
-//! It must never know an operation of any service, nor the database.
+//! This crate must never know an operation of any service, nor the database.
 
 mod caller;
 mod enforcer;

@@ -1,4 +1,4 @@
-//! Routes of which each method names what decides over it.
+//! Routes with a guard for each method.
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -12,7 +12,7 @@ use kilonova_wire::{Context, Fault};
 use crate::caller::Admitted;
 use crate::{Enforcer, Guard, Operation};
 
-/// A handler with what decides over it.
+/// A handler with its methods and guard.
 #[derive(Clone)]
 pub struct Guarded<S> {
     methods: Vec<Method>,
@@ -20,7 +20,7 @@ pub struct Guarded<S> {
     handler: MethodRouter<S>,
 }
 
-/// The routes of a service, not yet behind its policy.
+/// The routes of a service, not yet bound to a policy.
 #[derive(Clone)]
 pub struct Routes<S> {
     paths: Vec<(String, Vec<Guarded<S>>)>,
@@ -59,7 +59,7 @@ methods! {
     delete DELETE;
 }
 
-/// All methods that clients of these services use.
+/// The methods that clients of these services use.
 const ALL: [(Method, MethodFilter); 5] = [
     (Method::GET, MethodFilter::GET),
     (Method::POST, MethodFilter::POST),
@@ -68,7 +68,7 @@ const ALL: [(Method, MethodFilter); 5] = [
     (Method::DELETE, MethodFilter::DELETE),
 ];
 
-/// Some methods with one handler.
+/// One handler for several methods.
 pub fn on<H, T, S>(methods: &[Method], guard: impl Into<Guard>, handler: H) -> Guarded<S>
 where
     H: Handler<T, S>,
@@ -81,7 +81,7 @@ where
     Guarded { methods: methods.to_vec(), guard: guard.into(), handler }
 }
 
-/// All methods with one handler.
+/// One handler for all methods.
 pub fn any<H, T, S>(guard: impl Into<Guard>, handler: H) -> Guarded<S>
 where
     H: Handler<T, S>,
@@ -103,7 +103,7 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
         Self { paths: Vec::new() }
     }
 
-    /// Adds a path with its methods.
+    /// Adds a path and its methods.
     #[must_use]
     pub fn route(
         mut self,
@@ -114,14 +114,14 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
         self
     }
 
-    /// Adds all of another's.
+    /// Adds all routes of another table.
     #[must_use]
     pub fn merge(mut self, other: Self) -> Self {
         self.paths.extend(other.paths);
         self
     }
 
-    /// Adds all of another's below a prefix.
+    /// Adds all routes of another table below a prefix.
     #[must_use]
     pub fn nest(mut self, prefix: &str, other: Self) -> Self {
         let below = other.paths.into_iter().map(|(path, all)| (format!("{prefix}{path}"), all));
@@ -129,7 +129,7 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
         self
     }
 
-    /// All that can be asked here.
+    /// All operations.
     pub fn operations(&self) -> Vec<Operation> {
         let mut operations = Vec::new();
         for (path, all) in &self.paths {
@@ -144,14 +144,14 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
         operations
     }
 
-    /// The routes behind the policy.
+    /// Binds the routes to a policy.
     pub fn behind(self, enforcer: &Enforcer) -> Router<S> {
         let mut router = Router::new();
         for (path, all) in self.paths {
             for guarded in all {
-                let door = Admitted(enforcer.clone(), guarded.guard);
+                let admitted = Admitted(enforcer.clone(), guarded.guard);
                 let handler =
-                    guarded.handler.route_layer(middleware::from_fn_with_state(door, decide));
+                    guarded.handler.route_layer(middleware::from_fn_with_state(admitted, enforce));
                 router = router.route(&path, handler);
             }
         }
@@ -159,9 +159,9 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
     }
 }
 
-/// Lets a request through, or answers 401 or 403.
-async fn decide(State(door): State<Admitted>, mut request: Request, next: Next) -> Response {
-    let Admitted(enforcer, guard) = &door;
+/// Enforces the route's guard: passes the request on, or answers 401 or 403.
+async fn enforce(State(admitted): State<Admitted>, mut request: Request, next: Next) -> Response {
+    let Admitted(enforcer, guard) = &admitted;
     match request.extensions_mut().get_mut::<Context>() {
         Some(context) => {
             enforcer.mark(context);
@@ -173,11 +173,11 @@ async fn decide(State(door): State<Admitted>, mut request: Request, next: Next) 
         }
         None if *guard == Guard::Open => {}
         None => {
-            let why = "The request you have made requires authentication.";
-            return Fault::unauthorized(why).into_response();
+            let message = "The request you have made requires authentication.";
+            return Fault::unauthorized(message).into_response();
         }
     }
-    request.extensions_mut().insert(door);
+    request.extensions_mut().insert(admitted);
     next.run(request).await
 }
 
@@ -208,7 +208,8 @@ mod tests {
     }
 
     async fn act(caller: Caller, action: String) -> Result<String, Fault> {
-        let caller = caller.acting(&action).ok_or_else(|| Fault::bad_request("no such action"))?;
+        let caller =
+            caller.with_action(&action).ok_or_else(|| Fault::bad_request("no such action"))?;
         caller.may_on(&[("user_id", "ann")])?;
         Ok(action)
     }
@@ -223,7 +224,7 @@ mod tests {
     async fn ask(method: &str, path: &str, who: Option<(&str, &str)>, body: &'static str) -> u16 {
         let enforcer = Enforcer::of(RULES, Dialect::Compute);
         let mut request = Request::builder().method(method).uri(path).body(Body::from(body));
-        let request = request.as_mut().expect("a request");
+        let request = request.as_mut().expect("the request is valid");
         if let Some((role, project)) = who {
             request.extensions_mut().insert(Context {
                 user_id: "ann".into(),
@@ -234,15 +235,19 @@ mod tests {
         }
         let request = std::mem::take(request);
         let router: Router = table().behind(&enforcer).with_state(());
-        router.oneshot(request).await.expect("infallible").status().as_u16()
+        router.oneshot(request).await.expect("the router is infallible").status().as_u16()
     }
 
     #[tokio::test]
-    async fn the_door_decides_before_the_handler_and_the_handler_on_the_thing() {
+    async fn the_guard_decides_first_and_the_handler_on_the_target() {
         assert_eq!(ask("GET", "/", None, "").await, 200);
         assert_eq!(ask("GET", "/things", None, "").await, 401);
         assert_eq!(ask("GET", "/things", Some(("clerk", "red")), "").await, 403);
-        assert_eq!(ask("GET", "/things", Some(("reader", "blue")), "").await, 403, "its target");
+        assert_eq!(
+            ask("GET", "/things", Some(("reader", "blue")), "").await,
+            403,
+            "the target is red"
+        );
         assert_eq!(ask("GET", "/things", Some(("Reader", "red")), "").await, 200);
         assert_eq!(ask("HEAD", "/things", Some(("clerk", "red")), "").await, 403);
         assert_eq!(ask("PUT", "/things", Some(("clerk", "red")), "").await, 405);
@@ -253,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_are_what_is_routed_and_name_rules_that_exist() {
+    fn operations_match_the_routes_and_name_existing_rules() {
         let operations = table().operations();
         let shown: Vec<String> =
             operations.iter().map(|one| format!("{} {}", one.method, one.path)).collect();

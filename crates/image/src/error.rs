@@ -1,4 +1,4 @@
-//! What can go wrong in this service, and how each case is told to the caller.
+//! Errors of this service and their faults.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use kilonova_store::Trouble;
@@ -7,43 +7,43 @@ use kilonova_wire::Fault;
 /// A failure of the image service.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no such image for the caller.
+    /// The image does not exist for the caller.
     #[error("No image found with ID {0}")]
     NotFound(String),
     /// The image is not shared with this project.
     #[error("{0} not found in the member list of the image {1}.")]
     NoMember(String, kilonova_ids::ImageId),
-    /// The caller, or anyone, may not do this.
+    /// Policy, or the image itself, forbids this.
     #[error("{0}")]
     Forbidden(String),
-    /// The request is wrong.
+    /// The request is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// The image is not in the state for this.
+    /// The image's state does not allow this.
     #[error("{0}")]
     Conflict(String),
-    /// More bytes than are allowed or fit.
+    /// A limit on bytes or numbers is exceeded.
     #[error("{0}")]
     TooLarge(String),
-    /// The bytes, or the body, are not what they are said to be.
+    /// The data or the body is not of the declared type.
     #[error("{0}")]
     Unsupported(String),
-    /// The image was removed while its bytes arrived.
+    /// The image was deleted during its upload.
     #[error("Image {0} was deleted while its data was being uploaded.")]
     Gone(String),
-    /// The caller went away.
-    #[error("the upload broke off: {0}")]
+    /// The client disconnected.
+    #[error("the upload was interrupted: {0}")]
     BrokenOff(String),
-    /// The caller sends too slowly.
+    /// The client sends too slowly.
     #[error("{0}")]
     TooSlow(String),
-    /// Too much goes on already.
+    /// Too many transfers are in progress.
     #[error("{0}")]
     Busy(String),
-    /// No thread can take work on image files.
+    /// The thread pool for image files is full.
     #[error("image files: {0}")]
     Threads(#[from] kilonova_threads::Error),
-    /// The directory cannot be used; the text is for the operator.
+    /// The image directory is unusable; the text is for the operator.
     #[error("{0}")]
     Directory(String),
     /// Reading or writing an image failed.
@@ -66,17 +66,15 @@ impl From<Error> for Fault {
             Error::Unsupported(_) => Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text),
             Error::Gone(_) => Self::new(StatusCode::GONE, text),
             Error::BrokenOff(_) => {
-                Self::bad_request("The image data could not be read to its end.")
-                    .with_internal(text)
+                Self::bad_request("The image data ended prematurely.").with_internal(text)
             }
             Error::TooSlow(_) => Self::new(StatusCode::REQUEST_TIMEOUT, text),
             Error::Busy(_) => busy(text),
             Error::Threads(kilonova_threads::Error::Full(_)) => {
-                busy("The image service has too much to do. Try again later.".into())
-                    .with_internal(text)
+                busy("The image service is overloaded. Try again later.".into()).with_internal(text)
             }
             Error::Io(error) if error.kind() == std::io::ErrorKind::StorageFull => {
-                Self::new(StatusCode::INSUFFICIENT_STORAGE, "There is no room left for image data.")
+                Self::new(StatusCode::INSUFFICIENT_STORAGE, "The storage for image data is full.")
                     .with_internal(text)
             }
             Error::Store(error) => match error.trouble() {
@@ -89,7 +87,7 @@ impl From<Error> for Fault {
     }
 }
 
-/// Seconds after which a caller may try again.
+/// Seconds after which a client may retry.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("10");
 
 fn busy(text: String) -> Fault {

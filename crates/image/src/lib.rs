@@ -1,16 +1,16 @@
-//! Glance v2, the part that clients need: images with properties, their bytes in files.
+//! Glance v2, the part that clients need: images with properties; their data in files.
 //!
 //! ```text
 //!   api/     one file per resource: routes, request, view
-//!   app/     what it does: visibility, changes, uploads
+//!   app/     visibility, updates, uploads
 //!   db/      its SQL
-//!   files/   the bytes: locks, formats, cleaning up
+//!   files/   image data: locks, formats, clean-up
 //! ```
 //!
-//! The row is the truth and names the file that holds the bytes. A file is complete and on the disk
-//! before a row names it, and every upload has a file of its own, so that no crash and no second
-//! upload can show half an image. It must never hand out the image of another project, nor accept
-//! one that points at files of the host (a backing file).
+//! The row is authoritative and names the data file. A file is complete and durable before a row
+//! names it, and every upload has its own file, so no crash and no concurrent upload can expose half
+//! an image. The service must never serve the image of another project, nor accept an image that
+//! refers to files of the host (a backing file).
 
 mod api;
 mod app;
@@ -33,8 +33,8 @@ pub use api::{RULES, operations, routes, service};
 pub use app::Piece;
 pub use db::{MIGRATIONS, statements};
 pub use error::Error;
-pub use files::{Most, Rate};
-pub use options::Options;
+pub use files::{Rate, TransferLimit};
+pub use options::ImageOptions;
 pub use record::{Acceptance, DISK_FORMATS, ImageRecord, Member, Status, Visibility};
 
 use files::{Directory, Gate};
@@ -45,27 +45,27 @@ pub struct Images {
     store: Store,
     directory: Arc<Directory>,
     policy: Enforcer,
-    /// Threads for all that waits for the disk.
+    /// Threads for all file access.
     threads: Pool,
-    options: Arc<Options>,
+    options: Arc<ImageOptions>,
     uploads: Arc<Gate>,
-    /// Those that hosts send. Users cannot take their places.
+    /// Snapshots from hosts. Users cannot use up their slots.
     snapshots: Arc<Gate>,
     downloads: Arc<Gate>,
 }
 
-/// Threads that read and write image files.
+/// Threads for image files.
 const THREADS: usize = 8;
-/// Work that may wait for one of them.
+/// The most calls that may wait for a thread.
 const WAITING: usize = 4096;
 
 impl Images {
-    /// Opens the service over a directory; clears away what a crash left of uploads.
+    /// Opens the service over a directory and removes what a crash left of uploads.
     ///
     /// # Errors
-    /// [`Error::Directory`] with a sentence for the operator.
+    /// [`Error::Directory`], with a message for the operator.
     pub async fn open(store: Store, directory: &Path) -> Result<Self, Error> {
-        Self::open_with(store, directory, Options::default()).await
+        Self::open_with(store, directory, ImageOptions::default()).await
     }
 
     /// [`Images::open`] with chosen options.
@@ -75,7 +75,7 @@ impl Images {
     pub async fn open_with(
         store: Store,
         directory: &Path,
-        options: Options,
+        options: ImageOptions,
     ) -> Result<Self, Error> {
         let path = directory.to_owned();
         let threads = Pool::with_waiting("image-files", THREADS, WAITING)?;
@@ -94,23 +94,23 @@ impl Images {
         Ok(images)
     }
 
-    /// With the policy that the operator configured, in place of upstream's defaults.
+    /// Replaces upstream's default policy by the operator's.
     #[must_use]
     pub fn with_policy(mut self, policy: Enforcer) -> Self {
         self.policy = policy;
         self
     }
 
-    /// Who may do what.
+    /// The policy that decides over requests.
     pub fn policy(&self) -> &Enforcer {
         &self.policy
     }
 }
 
-/// One image, if the caller may know of it.
+/// One image, if visible to the caller.
 ///
 /// # Errors
-/// When the database fails.
+/// Database errors.
 pub fn visible(
     tx: &mut Tx<'_>,
     context: &Context,
@@ -119,10 +119,10 @@ pub fn visible(
     Ok(app::visible(tx, context, id)?.map(|seen| seen.image))
 }
 
-/// One image, whoever it belongs to: for what the system does by itself.
+/// One image of any project, for actions of the system.
 ///
 /// # Errors
-/// When the database fails.
+/// Database errors.
 pub fn find(tx: &mut Tx<'_>, id: ImageId) -> Result<Option<ImageRecord>, Error> {
     Ok(db::images::by_id(tx, id)?)
 }
@@ -130,9 +130,9 @@ pub fn find(tx: &mut Tx<'_>, id: ImageId) -> Result<Option<ImageRecord>, Error> 
 /// The newest images of a project, at most `limit`.
 ///
 /// # Errors
-/// When the database fails.
+/// Database errors.
 pub fn of_owner(tx: &mut Tx<'_>, owner: &str, limit: i64) -> Result<Vec<ImageRecord>, Error> {
-    let wanted = db::images::Wanted {
+    let query = db::images::ImageQuery {
         viewer: None,
         shared: None,
         name: None,
@@ -140,14 +140,14 @@ pub fn of_owner(tx: &mut Tx<'_>, owner: &str, limit: i64) -> Result<Vec<ImageRec
         after: None,
         limit,
     };
-    Ok(db::images::list(tx, &wanted)?)
+    Ok(db::images::list(tx, &query)?)
 }
 
-/// Removes an image in the caller's transaction, its bytes after it: a snapshot that failed or is
-/// no longer of use. Without `images` the next start of the image service removes the bytes.
+/// Deletes an image in the caller's transaction and its data after commit: a failed or obsolete
+/// snapshot. Without `images`, the next start of the image service deletes the data.
 ///
 /// # Errors
-/// When the database fails.
+/// Database errors.
 pub fn discard(tx: &mut Tx<'_>, images: Option<&Images>, id: ImageId) -> Result<(), Error> {
     let Some(image) = db::images::by_id(tx, id)? else { return Ok(()) };
     db::images::delete(tx, id)?;
@@ -161,10 +161,10 @@ pub fn discard(tx: &mut Tx<'_>, images: Option<&Images>, id: ImageId) -> Result<
     Ok(())
 }
 
-/// The public images with a property of this value. Only administrators make images public.
+/// The public images with this property value. Only administrators can make images public.
 ///
 /// # Errors
-/// When the database fails.
+/// Database errors.
 pub fn public_with(
     tx: &mut Tx<'_>,
     property: &str,
@@ -175,22 +175,22 @@ pub fn public_with(
     Ok(images)
 }
 
-/// A new image without bytes, in the caller's transaction: a snapshot that a node will fill by
-/// [`Images::keep`].
+/// Adds an image without data in the caller's transaction: a snapshot whose data a host sends later
+/// through [`Images::keep`].
 ///
 /// # Errors
 /// [`Error::Conflict`] when the id is taken.
 pub fn reserve(tx: &mut Tx<'_>, image: &ImageRecord) -> Result<(), Error> {
-    db::images::counted(tx, &image.owner)?;
+    db::images::lock_owner(tx, &image.owner)?;
     app::insert(tx, image)
 }
 
 impl Images {
-    /// Refuses one more image for a project that has as many as it may; to be asked before
-    /// [`reserve`], in its transaction.
+    /// Refuses an image beyond the project's quota. Called in the transaction of [`reserve`], before
+    /// it.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] with a sentence for the user.
+    /// [`Error::TooLarge`], with a message for the user.
     pub fn room_for_one(&self, tx: &mut Tx<'_>, owner: &str) -> Result<(), Error> {
         app::room_for_one(tx, owner, self.options.images)
     }

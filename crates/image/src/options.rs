@@ -1,39 +1,39 @@
-//! What an operator may choose.
+//! The operator's options.
 
 use std::time::Duration;
 
-use crate::{Most, Rate};
+use crate::{Rate, TransferLimit};
 
-/// What an operator may choose. Where Glance has an option, it has Glance's name and default.
+/// Configuration of the image service. ImageOptions that Glance has are named as there, with its defaults.
 #[derive(Debug, Clone)]
-pub struct Options {
-    /// Bytes that an image may have (`image_size_cap`).
+pub struct ImageOptions {
+    /// The most bytes of an image (`image_size_cap`).
     pub size_cap: u64,
-    /// Bytes that the images of a project may have together (`user_storage_quota`).
+    /// The most bytes of a project's images (`user_storage_quota`).
     pub storage: Option<u64>,
-    /// Images that a project may have.
+    /// The most images of a project.
     pub images: Option<usize>,
-    /// Projects that an image may be shared with (`image_member_quota`).
+    /// The most projects that an image may be shared with (`image_member_quota`).
     pub members: Option<usize>,
-    /// Properties that an image may have (`image_property_quota`).
+    /// The most properties of an image (`image_property_quota`).
     pub properties: Option<usize>,
-    /// Tags that an image may have (`image_tag_quota`).
+    /// The most tags of an image (`image_tag_quota`).
     pub tags: Option<usize>,
-    /// Images in an answer when the caller does not say (`limit_param_default`).
-    pub usual_page: usize,
-    /// Images in an answer, whatever the caller says (`api_limit_max`).
-    pub longest_page: usize,
-    /// Uploads of users at once, in total and for each project.
-    pub uploads: Most,
-    /// Snapshots that hosts send at once, in total and for each host.
-    pub snapshots: Most,
-    /// Downloads of users at once, in total and for each project.
-    pub downloads: Most,
-    /// How fast a client has to send or take bytes.
+    /// Images per page unless the caller sets a limit (`limit_param_default`).
+    pub default_page: usize,
+    /// The most images per page (`api_limit_max`).
+    pub max_page: usize,
+    /// Concurrent uploads of users, in total and per project.
+    pub uploads: TransferLimit,
+    /// Concurrent snapshot uploads of hosts, in total and per host.
+    pub snapshots: TransferLimit,
+    /// Concurrent downloads of users, in total and per project.
+    pub downloads: TransferLimit,
+    /// The least transfer rate of a client.
     pub rate: Rate,
 }
 
-impl Default for Options {
+impl Default for ImageOptions {
     fn default() -> Self {
         Self {
             size_cap: 1 << 40,
@@ -42,11 +42,11 @@ impl Default for Options {
             members: Some(128),
             properties: Some(128),
             tags: Some(128),
-            usual_page: 25,
-            longest_page: 1000,
-            uploads: Most { total: 64, each: 16 },
-            snapshots: Most { total: 64, each: 16 },
-            downloads: Most { total: 256, each: 64 },
+            default_page: 25,
+            max_page: 1000,
+            uploads: TransferLimit { total: 64, each: 16 },
+            snapshots: TransferLimit { total: 64, each: 16 },
+            downloads: TransferLimit { total: 256, each: 64 },
             rate: Rate { least: 4096, window: Duration::from_secs(60) },
         }
     }

@@ -1,13 +1,13 @@
-//! An image as it is kept.
+//! A stored image.
 
 use std::collections::BTreeMap;
 
 use kilonova_ids::ImageId;
 use kilonova_wire::Context;
 
-/// The disk formats that the hypervisors here can use.
+/// The disk formats that the hypervisors support.
 pub const DISK_FORMATS: [&str; 6] = ["raw", "qcow2", "iso", "aki", "ami", "ari"];
-/// The containers: none, and the three of a kernel with its parts.
+/// The container formats: none, and the three of kernel images.
 pub const CONTAINER_FORMATS: [&str; 4] = ["bare", "aki", "ami", "ari"];
 
 macro_rules! words {
@@ -17,12 +17,12 @@ macro_rules! words {
         pub enum $name { $($(#[$item])* $variant,)* }
 
         impl $name {
-            /// The word on the wire and in the database.
+            /// The name on the wire and in the database.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $word,)* }
             }
 
-            /// Reads the word.
+            /// Parses the name.
             pub fn parse(word: &str) -> Option<Self> {
                 match word { $($word => Some(Self::$variant),)* _ => None }
             }
@@ -37,51 +37,51 @@ macro_rules! words {
 }
 
 words! {
-    /// Whether an image has its bytes.
+    /// The state of an image.
     Status {
-        /// It has none yet.
+        /// Without data.
         Queued = "queued",
-        /// They are arriving.
+        /// An upload is in progress.
         Saving = "saving",
-        /// It can be used.
+        /// Usable.
         Active = "active",
-        /// It has its bytes, and nobody but administrators may have them.
+        /// Its data is available to administrators only.
         Deactivated = "deactivated",
     }
 }
 
 words! {
-    /// Who sees an image.
+    /// The visibility of an image.
     Visibility {
-        /// Everyone, in every listing.
+        /// Visible to everyone and in every list.
         Public = "public",
-        /// Everyone who knows its id or asks for such images.
+        /// Visible to everyone, but listed only on request.
         Community = "community",
-        /// Its project, and those it is shared with.
+        /// Visible to its project and its members.
         Shared = "shared",
-        /// Its project.
+        /// Visible to its project.
         Private = "private",
     }
 }
 
 words! {
-    /// What a project says of an image that is shared with it.
+    /// A member project's decision about a shared image.
     Acceptance {
-        /// Nothing yet.
+        /// Undecided.
         Pending = "pending",
-        /// It wants to see it in its lists.
+        /// The project's lists show the image.
         Accepted = "accepted",
-        /// It does not.
+        /// The project's lists hide the image.
         Rejected = "rejected",
     }
 }
 
-/// A project with which an image is shared.
+/// A project that an image is shared with.
 #[derive(Debug, Clone)]
 pub struct Member {
     /// The project.
     pub project: String,
-    /// What it says of that.
+    /// Its decision.
     pub status: Acceptance,
     /// Microseconds since 1970.
     pub created_at: i64,
@@ -89,44 +89,44 @@ pub struct Member {
     pub updated_at: i64,
 }
 
-/// An image as it is kept.
+/// A stored image.
 #[derive(Debug, Clone)]
 pub struct ImageRecord {
     /// Its id.
     pub id: ImageId,
     /// Its name, if it has one.
     pub name: Option<String>,
-    /// The project it belongs to.
+    /// The owning project.
     pub owner: String,
-    /// Whether it has its bytes.
+    /// Its state.
     pub status: Status,
-    /// Who sees it.
+    /// Its visibility.
     pub visibility: Visibility,
     /// `raw`, `qcow2`, …
     pub disk_format: Option<String>,
     /// `bare`, …
     pub container_format: Option<String>,
-    /// MiB of memory that a server needs for it.
+    /// The least memory of a server, in MiB.
     pub min_ram: i64,
-    /// GiB of disk that a server needs for it.
+    /// The least disk of a server, in GiB.
     pub min_disk: i64,
-    /// Whether it cannot be deleted.
+    /// Whether deletion is refused.
     pub protected: bool,
-    /// Whether default listings leave it out.
+    /// Whether default lists omit it.
     pub hidden: bool,
-    /// Bytes of its data.
+    /// Bytes of data.
     pub size: Option<i64>,
-    /// Bytes that a guest sees.
+    /// Bytes of the disk that a guest sees.
     pub virtual_size: Option<i64>,
-    /// MD5 of its data.
+    /// MD5 of the data.
     pub checksum: Option<String>,
-    /// SHA-512 of its data.
+    /// SHA-512 of the data.
     pub hash: Option<String>,
-    /// The file that holds, or is to hold, its data.
+    /// The name of the data file; set when an upload begins.
     pub data: Option<String>,
     /// Its tags, sorted.
     pub tags: Vec<String>,
-    /// What else was said of it (`hw_…`, `trait:…`, `os_…`).
+    /// Other properties (`hw_…`, `trait:…`, `os_…`).
     pub properties: BTreeMap<String, String>,
     /// Microseconds since 1970.
     pub created_at: i64,
@@ -135,7 +135,7 @@ pub struct ImageRecord {
 }
 
 impl ImageRecord {
-    /// A new image of a project, without bytes.
+    /// A new image of a project, without data.
     pub fn new(id: ImageId, owner: String, now: i64) -> Self {
         Self {
             id,
@@ -161,13 +161,13 @@ impl ImageRecord {
         }
     }
 
-    /// Whether the caller may know of it, though it is not shared with the caller's project.
+    /// Whether the caller may see it without being a member.
     pub(crate) fn open_to(&self, context: &Context) -> bool {
         matches!(self.visibility, Visibility::Public | Visibility::Community)
             || context.may_see(&self.owner)
     }
 
-    /// About how many bytes it takes to tell of it.
+    /// The approximate size of its view in bytes.
     pub(crate) fn weight(&self) -> usize {
         let properties = self.properties.iter().map(|(key, value)| key.len() + value.len());
         1024 + properties.sum::<usize>() + self.tags.iter().map(String::len).sum::<usize>()

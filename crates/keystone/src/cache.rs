@@ -1,6 +1,5 @@
-//! What Keystone said of tokens, for a while. The keys are hashes, so that a memory dump shows no
-//! tokens. Refusals are kept apart and for shorter: a flood of made-up tokens must not push out
-//! what is known of real ones.
+//! A cache of token validations. Keys are hashes, so that a memory dump reveals no tokens. Refusals
+//! are kept separately and more briefly: a flood of invalid tokens must not evict valid ones.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,27 +8,27 @@ use std::time::{Duration, Instant};
 use kilonova_wire::Context;
 use sha2::{Digest as _, Sha256};
 
-/// Entries of each kind at most.
+/// The most entries of each kind.
 const MOST: usize = 10_000;
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 
-/// The hash of a token, and whether it may have ended.
+/// The hash of a token and of whether it may have expired.
 pub(crate) type Key = [u8; 32];
 
-/// The key of a token. One that was asked about with leave to have ended is another entry.
-pub(crate) fn key(token: &str, may_have_ended: bool) -> Key {
+/// The key of a token. A validation that accepts expired tokens has another key.
+pub(crate) fn key(token: &str, allow_expired: bool) -> Key {
     let mut hash = Sha256::new();
-    hash.update([u8::from(may_have_ended)]);
+    hash.update([u8::from(allow_expired)]);
     hash.update(token.as_bytes());
     hash.finalize().into()
 }
 
-/// What is known of a token.
+/// A cached validation.
 #[derive(Clone)]
-pub(crate) enum Known {
-    /// Keystone answers for it.
-    Good(Arc<Context>),
-    /// It does not.
+pub(crate) enum Validation {
+    /// Keystone confirmed the token.
+    Valid(Arc<Context>),
+    /// Keystone refused it.
     Refused,
 }
 
@@ -49,24 +48,24 @@ impl Cache {
         Self { time, inner: Mutex::default() }
     }
 
-    pub(crate) fn get(&self, key: &Key) -> Option<Known> {
+    pub(crate) fn get(&self, key: &Key) -> Option<Validation> {
         let inner = self.lock();
         let now = Instant::now();
         if let Some((context, until)) = inner.good.get(key)
             && *until > now
         {
-            return Some(Known::Good(Arc::clone(context)));
+            return Some(Validation::Valid(Arc::clone(context)));
         }
-        inner.refused.get(key).filter(|until| **until > now).map(|_| Known::Refused)
+        inner.refused.get(key).filter(|until| **until > now).map(|_| Validation::Refused)
     }
 
-    /// Remembers a token for the cache's time, but no longer than it is `good_for`.
-    pub(crate) fn put(&self, key: Key, context: Arc<Context>, good_for: Duration) {
+    /// Caches a valid token for the cache time, but no longer than its remaining `lifetime`.
+    pub(crate) fn put(&self, key: Key, context: Arc<Context>, lifetime: Duration) {
         let now = Instant::now();
         let mut inner = self.lock();
         trim(&mut inner.good, |(_, until)| *until > now);
         inner.refused.remove(&key);
-        inner.good.insert(key, (context, now + self.time.min(good_for)));
+        inner.good.insert(key, (context, now + self.time.min(lifetime)));
     }
 
     pub(crate) fn refuse(&self, key: Key) {
@@ -82,7 +81,7 @@ impl Cache {
     }
 }
 
-/// Makes room for one more: what is over goes first, then some of the rest.
+/// Makes room for one entry: evicts expired entries, then some of the rest.
 fn trim<T>(entries: &mut HashMap<Key, T>, alive: impl Fn(&T) -> bool) {
     if entries.len() < MOST {
         return;
@@ -102,14 +101,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_kinds_are_bounded_and_do_not_push_each_other_out() {
+    fn both_kinds_are_bounded_and_do_not_evict_each_other() {
         let cache = Cache::new(Duration::from_secs(60));
         let real = key("real", false);
         cache.put(real, Arc::default(), Duration::from_secs(60));
         for n in 0..MOST * 2 {
             cache.refuse(key(&n.to_string(), false));
         }
-        assert!(matches!(cache.get(&real), Some(Known::Good(_))));
+        assert!(matches!(cache.get(&real), Some(Validation::Valid(_))));
         assert!(cache.lock().refused.len() <= MOST);
         for n in 0..MOST * 2 {
             cache.put(key(&n.to_string(), false), Arc::default(), Duration::from_secs(60));
@@ -118,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_remembered_longer_than_the_token_lasts() {
+    fn no_entry_outlives_its_token() {
         let cache = Cache::new(Duration::from_secs(60));
         let short = key("short", false);
         cache.put(short, Arc::default(), Duration::ZERO);
@@ -127,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_time_of_zero_remembers_nothing() {
+    fn a_cache_time_of_zero_disables_the_cache() {
         let cache = Cache::new(Duration::ZERO);
         cache.put(key("a", false), Arc::default(), Duration::from_secs(60));
         cache.refuse(key("b", false));

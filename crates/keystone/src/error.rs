@@ -1,37 +1,37 @@
-//! What can go wrong between us and a Keystone.
+//! Errors in communication with a Keystone.
 
-/// A failure; the sentences are for the operator.
+/// An error; its message is for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The settings cannot work.
+    /// The settings are invalid.
     #[error("{0}")]
     Setup(String),
-    /// No answer.
+    /// There was no answer.
     #[error("no answer from {url}: {cause}")]
     Unreachable {
-        /// Who was asked.
+        /// The URL that was requested.
         url: String,
-        /// What the connection said.
+        /// The connection error.
         cause: String,
     },
-    /// The login is refused.
+    /// Keystone refused the login.
     #[error(
         "{url} refuses the login of user {user}: {why}; check username, password, project and domains"
     )]
     Login {
-        /// Who was asked.
+        /// The URL that was requested.
         url: String,
-        /// Whose login.
+        /// The user.
         user: String,
-        /// In Keystone's words.
+        /// Keystone's message.
         why: String,
     },
-    /// An answer that means nothing here.
+    /// The answer is unexpected.
     #[error("{url} answered {what}")]
-    Odd {
-        /// Who was asked.
+    Unexpected {
+        /// The URL that was requested.
         url: String,
-        /// What was wrong with it.
+        /// The problem with the answer.
         what: String,
     },
 }

@@ -1,5 +1,5 @@
-//! One HTTP client for what we ask of other services: bounded in time and in size, with TLS by
-//! rustls. It follows no redirects and knows no proxies.
+//! An HTTP client for other services, bounded in time and size, with TLS by rustls. It follows no
+//! redirects and uses no proxies.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,11 +19,11 @@ use crate::Error;
 
 const CONNECT: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(20);
-/// Before the second attempt; upstream's connections begin with half a second too.
+/// The pause before the second attempt; upstream's clients start with half a second too.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(8);
-/// Statuses of a Keystone, or of a proxy before it, that is away for a moment.
-const COME_BACK: [StatusCode; 3] =
+/// Statuses of a Keystone, or of a proxy before it, that is temporarily unavailable.
+const TEMPORARY: [StatusCode; 3] =
     [StatusCode::BAD_GATEWAY, StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT];
 
 /// The client; cheap to clone.
@@ -34,7 +34,7 @@ pub struct Http {
     largest: usize,
 }
 
-/// An answer, read to its end.
+/// A complete answer.
 pub struct Answer {
     /// The status.
     pub status: StatusCode,
@@ -45,18 +45,18 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The body as JSON; null when it is none.
+    /// The body as JSON; null if it is not JSON.
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
 }
 
 impl Http {
-    /// A client that trusts the authorities in `cafile`, or the system's. An answer may take
-    /// `timeout` and hold `largest` bytes.
+    /// A client that trusts the authorities in `cafile`, or the system's. `timeout` and `largest`
+    /// (bytes) limit an answer.
     ///
     /// # Errors
-    /// When the file holds no certificate.
+    /// If the file contains no certificate.
     pub fn new(cafile: Option<&Path>, timeout: Duration, largest: usize) -> Result<Self, Error> {
         let roots = match cafile {
             Some(cafile) => Roots::Named(cafile),
@@ -65,10 +65,10 @@ impl Http {
         Self::trusting(&roots, timeout, largest)
     }
 
-    /// A client for addresses without TLS alone, which needs no authorities.
+    /// A client for URLs without TLS, which needs no authorities.
     ///
     /// # Errors
-    /// When TLS cannot be set up at all.
+    /// If TLS cannot be set up at all.
     pub fn plain(timeout: Duration, largest: usize) -> Result<Self, Error> {
         Self::trusting(&Roots::Nobody, timeout, largest)
     }
@@ -90,10 +90,10 @@ impl Http {
         Ok(Self { client, timeout, largest })
     }
 
-    /// Asks and reads the whole answer, whatever its status.
+    /// Sends a request and reads the whole answer, whatever its status.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] when there is none in time, [`Error::Odd`] when it is too large.
+    /// [`Error::Unreachable`] without a timely answer, [`Error::Unexpected`] if it is too large.
     pub async fn send(
         &self,
         method: Method,
@@ -110,18 +110,18 @@ impl Http {
         }
         let request = request
             .body(Full::new(body.unwrap_or_default()))
-            .map_err(|e| Error::Setup(format!("{url} is no address to ask: {e}")))?;
+            .map_err(|e| Error::Setup(format!("{url} is not a valid URL: {e}")))?;
         match tokio::time::timeout(self.timeout, self.exchange(url, request)).await {
             Ok(answer) => answer,
             Err(_) => Err(Error::Unreachable {
                 url: url.into(),
-                cause: format!("nothing within {} s", self.timeout.as_secs()),
+                cause: format!("no answer within {} s", self.timeout.as_secs()),
             }),
         }
     }
 
-    /// As [`Http::send`]; without an answer, or with one that says to come back (502, 503, 504), it
-    /// asks up to `retries` times more, after a pause that doubles.
+    /// Like [`Http::send`], but retries up to `retries` times, with doubling pauses, without an answer
+    /// or after 502, 503 and 504.
     ///
     /// # Errors
     /// Those of the last attempt.
@@ -137,10 +137,10 @@ impl Http {
         for _ in 0..retries {
             match self.send(method.clone(), url, headers, body.clone()).await {
                 Err(Error::Unreachable { cause, .. }) => {
-                    tracing::debug!(url, cause, "no answer; asking again");
+                    tracing::debug!(url, cause, "no answer; retrying");
                 }
-                Ok(answer) if COME_BACK.contains(&answer.status) => {
-                    tracing::debug!(url, status = answer.status.as_u16(), "asking again");
+                Ok(answer) if TEMPORARY.contains(&answer.status) => {
+                    tracing::debug!(url, status = answer.status.as_u16(), "unavailable; retrying");
                 }
                 other => return other,
             }
@@ -159,7 +159,7 @@ impl Http {
         let (parts, body) = response.into_parts();
         let body = Limited::new(body, self.largest).collect().await.map_err(|error| {
             if error.is::<http_body_util::LengthLimitError>() {
-                Error::Odd {
+                Error::Unexpected {
                     url: url.into(),
                     what: format!("with more than {} bytes", self.largest),
                 }
@@ -171,7 +171,7 @@ impl Http {
     }
 }
 
-/// Whose certificates count.
+/// The trusted authorities.
 enum Roots<'a> {
     System,
     Named(&'a Path),
@@ -194,8 +194,8 @@ fn tls(roots: &Roots<'_>) -> Result<ClientConfig, Error> {
             let system = builder.with_native_roots();
             let system = system.map_err(|e| {
             Error::Setup(format!(
-                "the system has no certificate authorities ({e}); install ca-certificates or name \
-                 a file with cafile"
+                                "the system has no certificate authorities ({e}); install ca-certificates or name \
+                                 a file with cafile"
             ))
         })?;
             return Ok(system.with_no_client_auth());
@@ -209,7 +209,7 @@ fn tls(roots: &Roots<'_>) -> Result<ClientConfig, Error> {
             .map_err(|e| wrong(e.to_string()))?;
     }
     if roots.is_empty() {
-        return Err(wrong("it holds no certificate in PEM form".into()));
+        return Err(wrong("it contains no certificate in PEM form".into()));
     }
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }

@@ -1,13 +1,13 @@
-//! A Keystone that is not ours: logging in to it, and asking it who a token belongs to.
+//! A client of an external Keystone: logging in, and validating tokens.
 //!
 //! ```text
-//!   http       one HTTP client, TLS with the system's or a named authority
-//!   session    a user's token, got by password and renewed before it ends
-//!   validator  the door of our services: tokens of callers are checked over there
+//!   http       an HTTP client with TLS, trusting the system's or a configured authority
+//!   session    a user's token, obtained by password and renewed before it expires
+//!   validator  authenticates requests of our services with tokens of the external Keystone
 //! ```
 //!
-//! It must never log a password or a token, and never believe a token that Keystone did not answer
-//! for. What it remembers is bounded in size and in time.
+//! It must never log a password or a token, and never accept a token that Keystone did not confirm.
+//! Its caches are bounded in size and time.
 
 mod cache;
 mod error;
@@ -18,5 +18,5 @@ mod validator;
 
 pub use error::Error;
 pub use http::{Answer, Http};
-pub use session::{DomainIds, Held, Login, Session};
-pub use validator::{Options, Validator};
+pub use session::{DomainIds, Login, Session, SessionToken};
+pub use validator::{Validator, ValidatorOptions};

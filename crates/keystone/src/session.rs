@@ -1,4 +1,4 @@
-//! A user's token: got by password, kept until a minute before it ends.
+//! A user's token: obtained by password, renewed one minute before it expires.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,38 +11,38 @@ use tokio::sync::Mutex;
 use crate::{Error, Http, token};
 
 const X_SUBJECT_TOKEN: HeaderName = HeaderName::from_static("x-subject-token");
-/// A token that ends sooner is not used any more.
+/// A token that expires sooner is renewed.
 const SPARE: Duration = Duration::from_secs(60);
-/// After a login that failed nobody tries for so long: with Keystone away, callers would queue up
-/// behind each other's timeouts.
+/// No login is tried for this long after a failed one: otherwise callers would queue up behind each
+/// other's timeouts while Keystone is unreachable.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Who logs in, and where.
+/// The credentials of a login.
 #[derive(Clone)]
 pub struct Login {
-    /// Keystone's address, with or without `/v3`.
+    /// Keystone's URL, with or without `/v3`.
     pub auth_url: String,
     /// User.
     pub username: String,
     /// Password.
     pub password: String,
-    /// The user's domain, by name.
+    /// The user's domain name.
     pub user_domain_name: String,
-    /// The project to log in to.
+    /// The project name.
     pub project_name: String,
-    /// The project's domain, by name.
+    /// The project's domain name.
     pub project_domain_name: String,
 }
 
 impl std::fmt::Debug for Login {
-    /// Without the password.
+    /// Omits the password.
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "Login({} in {} at {})", self.username, self.project_name, self.auth_url)
     }
 }
 
 impl Login {
-    /// Keystone's address with `/v3`.
+    /// Keystone's URL with `/v3`.
     pub fn root(&self) -> String {
         let url = self.auth_url.trim_end_matches('/');
         if url.ends_with("/v3") { url.to_owned() } else { format!("{url}/v3") }
@@ -67,7 +67,7 @@ impl Login {
     }
 }
 
-/// Domains that are named by id; they count more than the names in a [`Login`].
+/// Domain ids, which take precedence over the names in [`Login`].
 #[derive(Debug, Clone, Default)]
 pub struct DomainIds {
     /// The user's.
@@ -76,16 +76,16 @@ pub struct DomainIds {
     pub project: Option<String>,
 }
 
-/// A token of one's own.
-pub struct Held {
-    /// For `X-Auth-Token`.
+/// The token of a session.
+pub struct SessionToken {
+    /// The value of `X-Auth-Token`.
     pub text: HeaderValue,
-    /// The services that Keystone knows.
+    /// The service catalog.
     pub catalog: Value,
     until: Instant,
 }
 
-/// A login that is renewed as needed.
+/// A login that is renewed on demand.
 pub struct Session {
     http: Http,
     login: Login,
@@ -96,50 +96,50 @@ pub struct Session {
 
 #[derive(Default)]
 struct State {
-    held: Option<Arc<Held>>,
+    held: Option<Arc<SessionToken>>,
     failed: Option<(Instant, String)>,
 }
 
 impl Session {
-    /// A session; nobody is asked yet.
+    /// A session; it logs in on first use.
     pub fn new(http: Http, login: Login) -> Self {
         Self { http, login, domains: DomainIds::default(), retries: 0, state: Mutex::default() }
     }
 
-    /// With domains by id.
+    /// Uses domain ids.
     #[must_use]
     pub fn in_domains(mut self, domains: DomainIds) -> Self {
         self.domains = domains;
         self
     }
 
-    /// Tries so many times more when there is no answer.
+    /// Retries this many times without an answer.
     #[must_use]
     pub fn retrying(mut self, retries: u32) -> Self {
         self.retries = retries;
         self
     }
 
-    /// How often it tries again.
+    /// The number of retries.
     pub(crate) fn retries(&self) -> u32 {
         self.retries
     }
 
-    /// The client it uses.
+    /// The session's HTTP client.
     pub fn http(&self) -> &Http {
         &self.http
     }
 
-    /// Who logs in.
+    /// The session's credentials.
     pub fn login(&self) -> &Login {
         &self.login
     }
 
-    /// A token that is good for a while.
+    /// A valid token.
     ///
     /// # Errors
-    /// [`Error::Login`] when it is refused, others when Keystone cannot be asked.
-    pub async fn token(&self) -> Result<Arc<Held>, Error> {
+    /// [`Error::Login`] if the login is refused; others if Keystone is unreachable.
+    pub async fn token(&self) -> Result<Arc<SessionToken>, Error> {
         let mut state = self.state.lock().await;
         if let Some(held) = state.held.as_ref().filter(|held| held.until > Instant::now()) {
             return Ok(Arc::clone(held));
@@ -147,11 +147,11 @@ impl Session {
         self.fill(&mut state).await
     }
 
-    /// Another token than `old`, which Keystone does not take any more.
+    /// A token other than `old`, which Keystone no longer accepts.
     ///
     /// # Errors
     /// As [`Session::token`].
-    pub async fn renewed(&self, old: &Arc<Held>) -> Result<Arc<Held>, Error> {
+    pub async fn renewed(&self, old: &Arc<SessionToken>) -> Result<Arc<SessionToken>, Error> {
         let mut state = self.state.lock().await;
         match state.held.as_ref().filter(|held| !Arc::ptr_eq(held, old)) {
             Some(held) => Ok(Arc::clone(held)),
@@ -159,7 +159,7 @@ impl Session {
         }
     }
 
-    async fn fill(&self, state: &mut State) -> Result<Arc<Held>, Error> {
+    async fn fill(&self, state: &mut State) -> Result<Arc<SessionToken>, Error> {
         if let Some((at, cause)) = &state.failed
             && at.elapsed() < PAUSE
         {
@@ -179,12 +179,12 @@ impl Session {
         }
     }
 
-    async fn log_in(&self) -> Result<Held, Error> {
+    async fn log_in(&self) -> Result<SessionToken, Error> {
         let url = format!("{}/auth/tokens", self.login.root());
         let body = Bytes::from(self.login.body(&self.domains).to_string());
         let answer =
             self.http.send_again(self.retries, Method::POST, &url, &[], Some(body)).await?;
-        let odd = |what: String| Error::Odd { url: url.clone(), what };
+        let unexpected = |what: String| Error::Unexpected { url: url.clone(), what };
         if matches!(answer.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             let why = answer.json()["error"]["message"].as_str().map(str::to_owned);
             return Err(Error::Login {
@@ -194,17 +194,18 @@ impl Session {
             });
         }
         if answer.status != StatusCode::CREATED {
-            return Err(odd(format!("{} to a login", answer.status)));
+            return Err(unexpected(format!("{} to a login", answer.status)));
         }
         let mut text = answer
             .headers
             .get(X_SUBJECT_TOKEN)
             .cloned()
-            .ok_or_else(|| odd("a login without a token".into()))?;
+            .ok_or_else(|| unexpected("a login without a token".into()))?;
         text.set_sensitive(true);
         let mut body = answer.json();
-        let left = token::time_left(&body).ok_or_else(|| odd("a login without an end".into()))?;
-        Ok(Held {
+        let left = token::time_left(&body)
+            .ok_or_else(|| unexpected("a login without an expiry".into()))?;
+        Ok(SessionToken {
             text,
             catalog: body["token"]["catalog"].take(),
             until: Instant::now() + left.saturating_sub(SPARE),

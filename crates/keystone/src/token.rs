@@ -1,4 +1,4 @@
-//! What Keystone says of a token.
+//! Parses Keystone's description of a token.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use jiff::Timestamp;
 use kilonova_wire::Context;
 use serde_json::Value;
 
-/// How long the token of a body is still good; nothing when the body names no end.
+/// The remaining lifetime of the described token; `None` without an expiry.
 pub(crate) fn time_left(body: &Value) -> Option<Duration> {
     let end: Timestamp = body["token"]["expires_at"].as_str()?.parse().ok()?;
     let left = end.duration_since(Timestamp::now());
     Some(Duration::try_from(left).unwrap_or_default())
 }
 
-/// The caller whose token a body describes; nothing when the body names no user.
+/// The caller that the description names; `None` without a user.
 pub(crate) fn context(body: &Value) -> Option<Context> {
     let token = &body["token"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

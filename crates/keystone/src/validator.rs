@@ -1,5 +1,5 @@
-//! The door of our services when tokens are another Keystone's: each new token is asked about over
-//! there, once, however many requests bring it at the same time.
+//! Authenticates requests of our services with tokens of an external Keystone. Each new token is
+//! validated there once, however many requests present it concurrently.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -11,71 +11,71 @@ use kilonova_wire::auth::Authentication;
 use kilonova_wire::{Authenticator, Context, Fault};
 use tokio::sync::Semaphore;
 
-use crate::cache::{Cache, Key, Known, key};
+use crate::cache::{Cache, Key, Validation, key};
 use crate::{DomainIds, Error, Http, Login, Session, token};
 
 const X_AUTH_TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
 const X_SERVICE_TOKEN: HeaderName = HeaderName::from_static("x-service-token");
 const X_SUBJECT_TOKEN: HeaderName = HeaderName::from_static("x-subject-token");
-/// No Keystone gives out longer ones.
+/// The most bytes of a token; no Keystone issues longer ones.
 const LONGEST: usize = 16 * 1024;
-/// Questions at once.
-const ASKING: usize = 32;
+/// Concurrent validations.
+const VALIDATIONS: usize = 32;
 const LARGEST: usize = 4 * 1024 * 1024;
 
 /// `[keystone_authtoken]`.
 #[derive(Debug, Clone)]
-pub struct Options {
-    /// Our own user over there; it has to be allowed to validate tokens.
+pub struct ValidatorOptions {
+    /// The service user, which must be allowed to validate tokens.
     pub login: Login,
-    /// Its domains, where they are named by id.
+    /// Its domains, if configured by id.
     pub domains: DomainIds,
-    /// How long Keystone may take to answer (`http_connect_timeout`).
+    /// The timeout of a request to Keystone (`http_connect_timeout`).
     pub timeout: Duration,
-    /// How often it is asked again when it does not (`http_request_max_retries`).
+    /// Retries without an answer (`http_request_max_retries`).
     pub retries: u32,
-    /// Where callers are sent for a token; Keystone's address unless told otherwise.
+    /// The login URL for callers; Keystone's URL if unset.
     pub www_authenticate_uri: Option<String>,
     /// Authorities to trust instead of the system's.
     pub cafile: Option<PathBuf>,
-    /// How long an answer is remembered.
+    /// How long a validation is cached.
     pub cache_time: Duration,
-    /// A service token counts when its user has one of these roles.
+    /// A service token is accepted if its user has one of these roles.
     pub service_token_roles: Vec<String>,
-    /// Refuse service tokens that do not count, instead of ignoring them.
+    /// Refuse service tokens without these roles, instead of ignoring them.
     pub service_token_roles_required: bool,
 }
 
-/// The door; cheap to clone.
+/// The authenticator; cheap to clone.
 #[derive(Clone)]
 pub struct Validator(Arc<Inner>);
 
 struct Inner {
     session: Session,
-    options: Options,
+    options: ValidatorOptions,
     challenge: Option<HeaderValue>,
     cache: Cache,
-    asking: Semaphore,
+    validations: Semaphore,
     flights: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 enum Refusal {
     Unauthorized(&'static str),
-    Away(Error),
+    Unavailable(Error),
 }
 
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
-        Self::Away(error)
+        Self::Unavailable(error)
     }
 }
 
 impl Validator {
-    /// Sets it up; nobody is asked yet.
+    /// Creates the validator, without contacting Keystone.
     ///
     /// # Errors
-    /// When `cafile` cannot be used.
-    pub fn new(options: Options) -> Result<Self, Error> {
+    /// If `cafile` is unusable.
+    pub fn new(options: ValidatorOptions) -> Result<Self, Error> {
         let http = Http::new(options.cafile.as_deref(), options.timeout, LARGEST)?;
         let uri = options.www_authenticate_uri.as_deref().unwrap_or(&options.login.auth_url);
         Ok(Self(Arc::new(Inner {
@@ -85,15 +85,15 @@ impl Validator {
                 .retrying(options.retries),
             cache: Cache::new(options.cache_time),
             options,
-            asking: Semaphore::new(ASKING),
+            validations: Semaphore::new(VALIDATIONS),
             flights: Mutex::default(),
         })))
     }
 
-    /// Logs in, to find out whether that works.
+    /// Logs in as a test of the settings.
     ///
     /// # Errors
-    /// Why it does not.
+    /// The error of the login.
     pub async fn check(&self) -> Result<(), Error> {
         self.0.session.token().await.map(drop)
     }
@@ -101,32 +101,32 @@ impl Validator {
 
 impl Authenticator for Validator {
     fn authenticate<'a>(&'a self, headers: &'a HeaderMap) -> Authentication<'a> {
-        Box::pin(async move { self.0.admit(headers).await.map_err(|why| self.0.fault(why)) })
+        Box::pin(async move { self.0.authenticate(headers).await.map_err(|why| self.0.fault(why)) })
     }
 }
 
 impl Inner {
-    async fn admit(&self, headers: &HeaderMap) -> Result<Context, Refusal> {
+    async fn authenticate(&self, headers: &HeaderMap) -> Result<Context, Refusal> {
         let user = bearer(headers, &X_AUTH_TOKEN)?;
         if !headers.contains_key(X_SERVICE_TOKEN) {
             return Ok(Context::clone(&*self.context(user, false).await?));
         }
         let service = self.context(bearer(headers, &X_SERVICE_TOKEN)?, false).await?;
-        let counts = self.options.service_token_roles.iter().any(|role| service.has_role(role));
-        if !counts && self.options.service_token_roles_required {
-            return Err(Refusal::Unauthorized("the service token has none of the roles"));
+        let accepted = self.options.service_token_roles.iter().any(|role| service.has_role(role));
+        if !accepted && self.options.service_token_roles_required {
+            return Err(Refusal::Unauthorized("the service token has none of the required roles"));
         }
-        let mut context = Context::clone(&*self.context(user, counts).await?);
-        if counts {
+        let mut context = Context::clone(&*self.context(user, accepted).await?);
+        if accepted {
             context.service_roles.clone_from(&service.roles);
         }
         Ok(context)
     }
 
-    /// Whose token it is. One that a service vouches for may have ended: the service is at a long
-    /// piece of work that the user began in time.
-    async fn context(&self, text: &str, may_have_ended: bool) -> Result<Arc<Context>, Refusal> {
-        let key = key(text, may_have_ended);
+    /// The caller of a token. `allow_expired` is set when a service vouches for the token: the service
+    /// is continuing a long operation that the user began while the token was valid.
+    async fn context(&self, text: &str, allow_expired: bool) -> Result<Arc<Context>, Refusal> {
+        let key = key(text, allow_expired);
         if let Some(known) = self.cache.get(&key) {
             return known.into();
         }
@@ -135,30 +135,30 @@ impl Inner {
         if let Some(known) = self.cache.get(&key) {
             return known.into();
         }
-        let _permit = self.asking.acquire().await;
-        let Some(body) = self.ask(text, may_have_ended).await? else {
+        let _permit = self.validations.acquire().await;
+        let Some(body) = self.validate(text, allow_expired).await? else {
             self.cache.refuse(key);
-            return Known::Refused.into();
+            return Validation::Refused.into();
         };
-        let odd = || Error::Odd {
+        let unexpected = || Error::Unexpected {
             url: self.options.login.root(),
-            what: "a token without a user or an end".into(),
+            what: "a token without a user or an expiry".into(),
         };
-        let context = Arc::new(token::context(&body).ok_or_else(odd)?);
-        let left = token::time_left(&body).ok_or_else(odd)?;
-        let left = if may_have_ended { self.options.cache_time } else { left };
+        let context = Arc::new(token::context(&body).ok_or_else(unexpected)?);
+        let left = token::time_left(&body).ok_or_else(unexpected)?;
+        let left = if allow_expired { self.options.cache_time } else { left };
         self.cache.put(key, Arc::clone(&context), left);
         Ok(context)
     }
 
-    /// What Keystone says of a token; nothing when it does not answer for it.
-    async fn ask(
+    /// Keystone's description of a token; `None` if Keystone refuses it.
+    async fn validate(
         &self,
         text: &str,
-        may_have_ended: bool,
+        allow_expired: bool,
     ) -> Result<Option<serde_json::Value>, Error> {
-        let ended = if may_have_ended { "&allow_expired=1" } else { "" };
-        let url = format!("{}/auth/tokens?nocatalog=1{ended}", self.options.login.root());
+        let expired = if allow_expired { "&allow_expired=1" } else { "" };
+        let url = format!("{}/auth/tokens?nocatalog=1{expired}", self.options.login.root());
         let Ok(mut subject) = HeaderValue::try_from(text) else { return Ok(None) };
         subject.set_sensitive(true);
         let mut held = self.session.token().await?;
@@ -179,11 +179,11 @@ impl Inner {
                     let user = &self.options.login.username;
                     let what = match status {
                         StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => format!(
-                            "{status}: give user {user} a role that may validate tokens (service)"
+                            "{status}: grant user {user} a role that may validate tokens (service)"
                         ),
                         other => other.to_string(),
                     };
-                    return Err(Error::Odd { url, what });
+                    return Err(Error::Unexpected { url, what });
                 }
             }
         }
@@ -203,7 +203,7 @@ impl Inner {
                     None => fault,
                 }
             }
-            Refusal::Away(error) => Fault::new(
+            Refusal::Unavailable(error) => Fault::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "The Keystone service is temporarily unavailable: your token cannot be checked now. \
                  Try again.",
@@ -213,16 +213,16 @@ impl Inner {
     }
 }
 
-impl From<Known> for Result<Arc<Context>, Refusal> {
-    fn from(known: Known) -> Self {
+impl From<Validation> for Result<Arc<Context>, Refusal> {
+    fn from(known: Validation) -> Self {
         match known {
-            Known::Good(context) => Ok(context),
-            Known::Refused => Err(Refusal::Unauthorized("Keystone does not know the token")),
+            Validation::Valid(context) => Ok(context),
+            Validation::Refused => Err(Refusal::Unauthorized("Keystone refused the token")),
         }
     }
 }
 
-/// Those who wait for the answer to the same question; the last to leave clears up.
+/// Callers that wait for the validation of the same token; the last one cleans up.
 struct Flight<'a> {
     inner: &'a Inner,
     key: Key,
@@ -251,5 +251,5 @@ fn bearer<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<&'a str, Refu
         .get(name)
         .and_then(|value| value.to_str().ok())
         .filter(|text| !text.is_empty() && text.len() <= LONGEST)
-        .ok_or(Refusal::Unauthorized("there is no token"))
+        .ok_or(Refusal::Unauthorized("the request has no token"))
 }

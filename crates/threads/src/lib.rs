@@ -1,12 +1,12 @@
 //! Bounded pools of threads for blocking work: one pool for each purpose.
 //!
-//! Tokio's own blocking pool is shared by everything in the process. If one purpose occupies all of
-//! its threads, every other purpose waits. A [`Pool`] has threads of its own, so the database never
-//! waits for image files, and neither of them waits for password hashes.
+//! Tokio's own blocking pool is shared by the whole process, so one purpose that occupies it stalls
+//! all others. A [`Pool`] has its own threads: the database never waits for image files, and neither
+//! waits for password hashes.
 //!
-//! Work runs from start to end on its thread. It must not wait for a client, another host or a lock
-//! that a client can hold: the caller gathers what the work needs first, and hands it over.
-//! This crate must never know what the work does.
+//! Work runs from start to end on its thread. It must not wait for a client, another host, or a lock
+//! that a client can hold: the caller gathers the input first. This crate must never know what the
+//! work does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,34 +14,33 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Semaphore;
 
-/// Why work has no result.
+/// The reason why work has no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// All threads are occupied, and as much work waits as may.
-    #[error("all threads for {0} are occupied and too much work waits for one")]
+    /// All threads are busy and the queue is full.
+    #[error("the thread pool for {0} is full")]
     Full(&'static str),
     /// The work panicked.
-    #[error("work on a thread for {0} panicked")]
+    #[error("work in the thread pool for {0} panicked")]
     Panicked(&'static str),
 }
 
-/// Threads for one purpose; cheap to clone. They start when there is work, and end when there has
-/// been none for some seconds.
+/// Threads for one purpose; cheap to clone. They start on demand and end after some idle seconds.
 #[derive(Clone)]
 pub struct Pool(Arc<Inner>);
 
 struct Inner {
     purpose: &'static str,
-    /// A runtime without tasks: only its blocking threads are used. `None` while it is dropped.
+    /// A runtime without tasks: only its blocking threads are used. `None` during drop.
     runtime: Option<Runtime>,
     threads: Semaphore,
-    /// Callers that wait for a thread, and how many may.
+    /// Waiting callers and their limit.
     waiting: AtomicUsize,
     most_waiting: usize,
 }
 
 impl Drop for Inner {
-    /// Dropping a runtime waits for its threads, which async code must not do.
+    /// Dropping a runtime blocks until its threads end, which async code must not do.
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
@@ -50,19 +49,18 @@ impl Drop for Inner {
 }
 
 impl Pool {
-    /// A pool of at most `threads` threads. Any number of callers may wait for one.
+    /// A pool of at most `threads` threads and any number of waiting callers.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// If the system refuses to create it.
     pub fn new(purpose: &'static str, threads: usize) -> std::io::Result<Self> {
         Self::with_waiting(purpose, threads, usize::MAX)
     }
 
-    /// A pool in which at most `most_waiting` callers wait for a thread. [`Error::Full`] answers
-    /// any more.
+    /// A pool with at most `most_waiting` waiting callers; [`Error::Full`] refuses any more.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// If the system refuses to create it.
     pub fn with_waiting(
         purpose: &'static str,
         threads: usize,
@@ -82,36 +80,35 @@ impl Pool {
         })))
     }
 
-    /// Runs `work` on a thread of the pool. Callers are served in the order of their calls, and hold
-    /// no thread while they wait. Work that has begun runs to its end, even when the caller goes
-    /// away.
+    /// Runs `work` on a thread of the pool. Callers are served in order. Work that has begun runs to
+    /// its end, even if the caller is dropped.
     ///
     /// # Errors
-    /// [`Error::Full`] before the work began, [`Error::Panicked`] when it did not end well.
+    /// [`Error::Full`] if the work was not started, [`Error::Panicked`] if it panicked.
     pub async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Error> {
         let panicked = Error::Panicked(self.0.purpose);
-        let seat = match self.0.threads.try_acquire() {
-            Ok(seat) => seat,
+        let permit = match self.0.threads.try_acquire() {
+            Ok(permit) => permit,
             Err(_) => self.wait().await?,
         };
-        seat.forget();
-        let seat = Seat(Arc::clone(&self.0));
+        permit.forget();
+        let permit = Permit(Arc::clone(&self.0));
         let caller = Handle::try_current();
         let runtime = self.0.runtime.as_ref().ok_or(panicked)?;
         let task = runtime.spawn_blocking(move || {
-            let _seat = seat;
-            // The work sees the runtime of its caller, not the one that nobody drives.
+            let _permit = permit;
+            // The work sees its caller's runtime, not the pool's, which runs no tasks.
             let _entered = caller.as_ref().ok().map(Handle::enter);
             work()
         });
         task.await.map_err(|_| panicked)
     }
 
-    /// Has `work` run when a thread is free, and does not wait for it. For the end of something, such
-    /// as a file to remove: dropping the pool drops work that has not begun.
+    /// Starts `work` without waiting for it. For clean-up such as deleting a file: dropping the pool
+    /// drops work that has not begun.
     pub fn start(&self, work: impl FnOnce() + Send + 'static) {
         if let Some(runtime) = &self.0.runtime {
             drop(runtime.spawn_blocking(work));
@@ -124,22 +121,22 @@ impl Pool {
         if inner.waiting.fetch_add(1, Ordering::Relaxed) >= inner.most_waiting {
             return Err(Error::Full(inner.purpose));
         }
-        let seat = inner.threads.acquire().await;
+        let permit = inner.threads.acquire().await;
         drop(turn);
-        seat.map_err(|_| Error::Full(inner.purpose))
+        permit.map_err(|_| Error::Full(inner.purpose))
     }
 }
 
-/// Gives the thread's place back when the work has ended, in whatever way.
-struct Seat(Arc<Inner>);
+/// Returns the thread's permit when dropped, also after a panic.
+struct Permit(Arc<Inner>);
 
-impl Drop for Seat {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.0.threads.add_permits(1);
     }
 }
 
-/// Counts a waiting caller until it is dropped.
+/// Counts a waiting caller until dropped.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl Drop for Waiting<'_> {
@@ -155,7 +152,7 @@ mod tests {
 
     use super::*;
 
-    /// Work that occupies a thread until the returned sender is dropped.
+    /// Work that blocks a thread until the returned sender is dropped.
     fn stuck() -> (mpsc::Sender<()>, impl FnOnce() + Send + 'static) {
         let (end, ended) = mpsc::channel::<()>();
         (end, move || {
@@ -164,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_pool_does_not_hold_up_another() {
+    async fn a_full_pool_does_not_block_another() {
         let (files, database) = (Pool::new("files", 2).unwrap(), Pool::new("database", 1).unwrap());
         let mut ends = Vec::new();
         let mut runs = Vec::new();
@@ -185,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_caller_too_many_is_refused_and_a_caller_that_gave_up_makes_room() {
+    async fn the_queue_is_bounded_and_a_cancelled_caller_frees_its_place() {
         let pool = Pool::with_waiting("tests", 1, 1).unwrap();
         let (end, work) = stuck();
         let own = pool.clone();
@@ -205,7 +202,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_that_panics_gives_its_thread_back() {
+    async fn work_that_panics_returns_its_thread() {
         let pool = Pool::new("tests", 1).unwrap();
         for _ in 0..3 {
             assert_eq!(
@@ -217,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_goes_on_when_its_caller_goes_away() {
+    async fn work_continues_when_its_caller_is_dropped() {
         let pool = Pool::new("tests", 2).unwrap();
         let (done, finished) = mpsc::channel();
         let own = pool.clone();
@@ -239,6 +236,6 @@ mod tests {
         let pool = Pool::new("tests", 1).unwrap();
         let task = pool.run(|| tokio::spawn(async { 3 })).await.unwrap();
         let answer = tokio::time::timeout(Duration::from_secs(5), task).await;
-        assert_eq!(answer.expect("somebody drives the task").unwrap(), 3);
+        assert_eq!(answer.expect("the caller's runtime drives the task").unwrap(), 3);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use kilonova_image::{Most, Options, Rate};
+use kilonova_image::{ImageOptions, Rate, TransferLimit};
 
 use super::{File, compute::number};
 use crate::failure::Failure;
@@ -31,24 +31,24 @@ pub(super) const KNOWN: [(&str, &str); 17] = [
     (GROUP, "transfer_rate_window"),
 ];
 
-pub(super) fn read(file: &File) -> Result<Options, Failure> {
-    let usual = Options::default();
-    let most = |total, each, usual: Most| {
-        Ok::<_, Failure>(Most {
+pub(super) fn read(file: &File) -> Result<ImageOptions, Failure> {
+    let usual = ImageOptions::default();
+    let most = |total, each, usual: TransferLimit| {
+        Ok::<_, Failure>(TransferLimit {
             total: number(file, GROUP, total, 1, usual.total)?,
             each: number(file, GROUP, each, 1, usual.each)?,
         })
     };
     // Images have no locations here, so this is only checked.
     quota(file, "DEFAULT", "image_location_quota", Some(10))?;
-    Ok(Options {
+    Ok(ImageOptions {
         storage: storage(file)?,
         images: quota(file, GROUP, "max_images_per_project", usual.images)?,
         members: quota(file, "DEFAULT", "image_member_quota", usual.members)?,
         properties: quota(file, "DEFAULT", "image_property_quota", usual.properties)?,
         tags: quota(file, "DEFAULT", "image_tag_quota", usual.tags)?,
-        usual_page: number(file, "DEFAULT", "limit_param_default", 1, usual.usual_page)?,
-        longest_page: number(file, "DEFAULT", "api_limit_max", 1, usual.longest_page)?,
+        default_page: number(file, "DEFAULT", "limit_param_default", 1, usual.default_page)?,
+        max_page: number(file, "DEFAULT", "api_limit_max", 1, usual.max_page)?,
         size_cap: number(file, "DEFAULT", "image_size_cap", 1, usual.size_cap)?,
         uploads: most(
             "max_concurrent_uploads",

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use kilonova_keystone::{DomainIds, Login, Options};
+use kilonova_keystone::{DomainIds, Login, ValidatorOptions};
 
 use super::File;
 use crate::failure::Failure;
@@ -23,7 +23,7 @@ const MOST_RETRIES: u32 = 20;
 const NEEDED: [&str; 4] = ["auth_url", "username", "password", "project_name"];
 
 /// What the group says; nothing when it names nobody.
-pub(super) fn read(file: &File) -> Result<Option<Options>, Failure> {
+pub(super) fn read(file: &File) -> Result<Option<ValidatorOptions>, Failure> {
     let Some(named) = NEEDED.iter().find(|option| file.get(GROUP, option).is_some()) else {
         return Ok(None);
     };
@@ -58,7 +58,7 @@ pub(super) fn read(file: &File) -> Result<Option<Options>, Failure> {
         }
     }
     let roles = file.get(GROUP, "service_token_roles").unwrap_or("service");
-    Ok(Some(Options {
+    Ok(Some(ValidatorOptions {
         login: Login {
             auth_url,
             username: needed("username")?,
@@ -94,7 +94,7 @@ fn refuse(file: &File, option: &str, why: &str) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
-    fn section(more: &str) -> Result<Option<Options>, String> {
+    fn section(more: &str) -> Result<Option<ValidatorOptions>, String> {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("kilonova.conf");
         let text = format!(

@@ -110,7 +110,7 @@ pub struct Settings {
     /// How our own identity service behaves.
     pub identity: kilonova_identity::IdentityOptions,
     /// The Keystone whose tokens are taken, when it is not ours.
-    pub keystone: Option<kilonova_keystone::Options>,
+    pub keystone: Option<kilonova_keystone::ValidatorOptions>,
     /// Who may do what in each service.
     pub policies: Policies,
     /// Pages of which sites may ask.
@@ -126,7 +126,7 @@ pub struct Settings {
     /// What networks can be made of.
     pub network: kilonova_network::NetworkOptions,
     /// How images are taken and given.
-    pub image: kilonova_image::Options,
+    pub image: kilonova_image::ImageOptions,
     /// What a first server needs is made at the start.
     pub dev: bool,
     /// More logs.

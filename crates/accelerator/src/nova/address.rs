@@ -1,7 +1,7 @@
 //! Where Nova is: where the operator says, or where the catalog of its Keystone says.
 
 use http::Uri;
-use kilonova_keystone::Held;
+use kilonova_keystone::SessionToken;
 
 use super::Trouble;
 
@@ -34,7 +34,11 @@ impl Address {
     }
 
     /// The URL of a resource.
-    pub(super) fn url(&self, held: Option<&Held>, resource: &str) -> Result<String, Trouble> {
+    pub(super) fn url(
+        &self,
+        held: Option<&SessionToken>,
+        resource: &str,
+    ) -> Result<String, Trouble> {
         let endpoint = match self {
             Self::Endpoint(url) => url,
             Self::Catalog { interfaces, region } => {
@@ -58,7 +62,7 @@ fn below(endpoint: &str, resource: &str) -> String {
     format!("{}/{resource}", endpoint.trim_end_matches('/'))
 }
 
-fn find(held: &Held, interfaces: &[String], region: Option<&str>) -> Option<String> {
+fn find(held: &SessionToken, interfaces: &[String], region: Option<&str>) -> Option<String> {
     let services = held.catalog.as_array()?.iter().filter(|service| service["type"] == "compute");
     let endpoints: Vec<_> =
         services.filter_map(|service| service["endpoints"].as_array()).flatten().collect();

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use http::HeaderValue;
-use kilonova_keystone::{Held, Http, Login, Session};
+use kilonova_keystone::{Http, Login, Session, SessionToken};
 use tokio::sync::Mutex;
 
 use super::Trouble;
@@ -24,7 +24,7 @@ pub enum Credentials {
 pub(super) enum Tokens {
     None,
     Fixed(HeaderValue),
-    Login { session: Box<Session>, last: Mutex<Option<Arc<Held>>> },
+    Login { session: Box<Session>, last: Mutex<Option<Arc<SessionToken>>> },
 }
 
 impl Tokens {
@@ -50,7 +50,7 @@ impl Tokens {
     pub async fn get(
         &self,
         refused: bool,
-    ) -> Result<(Option<HeaderValue>, Option<Arc<Held>>), Trouble> {
+    ) -> Result<(Option<HeaderValue>, Option<Arc<SessionToken>>), Trouble> {
         match self {
             Self::None => Ok((None, None)),
             Self::Fixed(value) => Ok((Some(value.clone()), None)),

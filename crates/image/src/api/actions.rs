@@ -1,4 +1,4 @@
-//! Deactivating an image and the reverse.
+//! Deactivating and reactivating an image.
 
 use axum::extract::{Path, State};
 use kilonova_access::{Routes, post};
@@ -18,7 +18,7 @@ async fn deactivate(
     context: Context,
     Path(id): Path<String>,
 ) -> Answer {
-    images.turn(&context, id_of(&id)?, "deactivate", Status::Deactivated).await?;
+    images.set_status(&context, id_of(&id)?, "deactivate", Status::Deactivated).await?;
     no_content()
 }
 
@@ -27,6 +27,6 @@ async fn reactivate(
     context: Context,
     Path(id): Path<String>,
 ) -> Answer {
-    images.turn(&context, id_of(&id)?, "reactivate", Status::Active).await?;
+    images.set_status(&context, id_of(&id)?, "reactivate", Status::Active).await?;
     no_content()
 }

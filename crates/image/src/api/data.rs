@@ -1,4 +1,4 @@
-//! The bytes of an image, streamed in and out.
+//! Upload and download of image data.
 
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -30,9 +30,10 @@ async fn upload(
 ) -> Answer {
     let id = id_of(&id)?;
     if headers.get(header::CONTENT_TYPE) != Some(&OCTETS) {
-        return Err(
-            Error::Unsupported("Image data is sent as application/octet-stream.".into()).into()
-        );
+        return Err(Error::Unsupported(
+            "Image data must be sent as application/octet-stream.".into(),
+        )
+        .into());
     }
     let number = |name| headers.get(name)?.to_str().ok()?.parse::<u64>().ok();
     let announced = number(&header::CONTENT_LENGTH).max(number(&IMAGE_SIZE));

@@ -1,4 +1,4 @@
-//! Images, one at a time.
+//! Single images.
 
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -31,7 +31,7 @@ const PATCH_TYPES: [(&str, Form); 3] = [
     ("application/json-patch+json", Form::Draft10),
 ];
 const ACCEPT_PATCH: HeaderName = HeaderName::from_static("accept-patch");
-/// What Glance names.
+/// The media types that Glance names.
 const ACCEPTED: &str =
     "application/openstack-images-v2.0-json-patch, application/openstack-images-v2.1-json-patch";
 
@@ -42,28 +42,28 @@ pub(super) async fn create(
     body: JsonBody,
 ) -> Answer {
     if context.project_id.is_empty() {
-        return Err(Fault::forbidden("An image belongs to a project; use a token with a project."));
+        return Err(Fault::forbidden("Creating an image requires a project-scoped token."));
     }
-    let who = images.who(&context);
+    let caller = images.requester(&context);
     let Value::Object(fields) = body.0 else {
-        return Err(Fault::bad_request("The request body has to be an object."));
+        return Err(Fault::bad_request("The request body must be an object."));
     };
     let id = match fields.get("id") {
         None | Some(Value::Null) => ImageId::new_v4(),
         Some(id) => id
             .as_str()
             .and_then(parse_uuid_like)
-            .ok_or_else(|| Fault::bad_request("Invalid value for id: it has to be a UUID."))?,
+            .ok_or_else(|| Fault::bad_request("Invalid value for id: it must be a UUID."))?,
     };
     let mut image = ImageRecord::new(id, context.project_id.clone(), now_micros());
     for (key, value) in fields.iter().filter(|(key, _)| *key != "id") {
-        // Policy decides over the owner of a new image, when all of it is known.
+        // Policy decides over the owner once all attributes are known.
         if key == "owner"
             && let Some(owner) = value.as_str()
         {
             image.owner = owner.to_owned();
         }
-        apply(&mut image, key, value, &who)?;
+        apply(&mut image, key, value, &caller)?;
     }
     let image = images.create(&context, image).await?;
     let mut response = (StatusCode::CREATED, axum::Json(view(&image))).into_response();

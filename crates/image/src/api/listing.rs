@@ -9,7 +9,7 @@ use kilonova_wire::{Context, Fault};
 use serde_json::json;
 
 use super::{Answer, images, view::view};
-use crate::app::Filters;
+use crate::app::ImageFilters;
 use crate::{Acceptance, Images, Visibility};
 
 pub(super) fn routes() -> Routes<Images> {
@@ -19,7 +19,7 @@ pub(super) fn routes() -> Routes<Images> {
     )
 }
 
-/// Keys that order the answer; the order here is always the newest first.
+/// Paging keys. Sort keys are ignored: the order is always newest first.
 const IGNORED: [&str; 5] = ["limit", "marker", "sort", "sort_key", "sort_dir"];
 
 async fn list(State(images): State<Images>, context: Context, query: Query) -> Answer {
@@ -27,7 +27,7 @@ async fn list(State(images): State<Images>, context: Context, query: Query) -> A
     let marker = match query.get("marker").filter(|marker| !marker.is_empty()) {
         None => None,
         Some(marker) => Some(parse_uuid_like::<ImageId>(marker).ok_or_else(|| {
-            Fault::bad_request(format!("Marker {} is no image.", marker.escape_debug()))
+            Fault::bad_request(format!("Marker {} is not an image.", marker.escape_debug()))
         })?),
     };
     let (found, more) = match read(&query)? {
@@ -46,21 +46,21 @@ async fn list(State(images): State<Images>, context: Context, query: Query) -> A
 }
 
 impl Images {
-    /// How many the caller gets at most.
+    /// The page size for a query.
     pub(super) fn page(&self, query: &Query) -> Result<usize, Fault> {
-        let longest = self.options.longest_page;
+        let max = self.options.max_page;
         let Some(text) = query.get("limit").filter(|text| !text.is_empty()) else {
-            return Ok(self.options.usual_page.min(longest));
+            return Ok(self.options.default_page.min(max));
         };
         match text.trim().parse::<i128>() {
             Err(_) => Err(Fault::bad_request("limit param must be an integer")),
             Ok(limit) if limit < 0 => Err(Fault::bad_request("limit param must be positive")),
-            Ok(limit) => Ok(usize::try_from(limit).unwrap_or(longest).min(longest)),
+            Ok(limit) => Ok(usize::try_from(limit).unwrap_or(max).min(max)),
         }
     }
 }
 
-/// The caller's own query with another marker.
+/// The request's own path with another marker.
 fn path(query: &Query, marker: Option<ImageId>) -> String {
     let query = query.without("marker");
     let query = match marker {
@@ -70,9 +70,10 @@ fn path(query: &Query, marker: Option<ImageId>) -> String {
     if query.is_empty() { "/v2/images".into() } else { format!("/v2/images?{query}") }
 }
 
-/// The filters; `None` when nothing can match.
-fn read(query: &Query) -> Result<Option<Filters>, Fault> {
-    let mut filters = Filters { shared: Some(Acceptance::Accepted), ..Filters::default() };
+/// Parses the filters; `None` if nothing can match.
+fn read(query: &Query) -> Result<Option<ImageFilters>, Fault> {
+    let mut filters =
+        ImageFilters { shared: Some(Acceptance::Accepted), ..ImageFilters::default() };
     for (key, value) in &query.0 {
         if value.chars().chain(key.chars()).any(char::is_control) {
             return Ok(None);
@@ -110,7 +111,7 @@ fn read(query: &Query) -> Result<Option<Filters>, Fault> {
     Ok(Some(filters))
 }
 
-/// One word, or those of `in:a,"b,c"`.
+/// A single value, or the values of `in:a,"b,c"`.
 fn words(value: &str) -> Vec<String> {
     let Some(list) = value.strip_prefix("in:") else { return vec![value.to_owned()] };
     let (mut words, mut word, mut quoted) = (Vec::new(), String::new(), false);
@@ -129,15 +130,13 @@ fn flag(key: &str, value: &str) -> Result<bool, Fault> {
     match value.to_ascii_lowercase().as_str() {
         "true" => Ok(true),
         "false" => Ok(false),
-        _ => {
-            Err(Fault::bad_request(format!("Invalid value for {key}: it has to be true or false.")))
-        }
+        _ => Err(Fault::bad_request(format!("Invalid value for {key}: it must be true or false."))),
     }
 }
 
 fn number(key: &str, value: &str) -> Result<i64, Fault> {
     value.parse().ok().filter(|number| *number >= 0).ok_or_else(|| {
-        Fault::bad_request(format!("Invalid value for {key}: it has to be a whole number."))
+        Fault::bad_request(format!("Invalid value for {key}: it must be a non-negative integer."))
     })
 }
 
@@ -146,7 +145,7 @@ mod tests {
     use super::words;
 
     #[test]
-    fn words_of_a_list() {
+    fn in_lists_are_split() {
         assert_eq!(words("a,b"), ["a,b"]);
         assert_eq!(words("in:a,b"), ["a", "b"]);
         assert_eq!(words("in:\"a,b\",c"), ["a,b", "c"]);

@@ -20,7 +20,7 @@ pub(super) fn routes() -> Routes<Images> {
             "/v2/images/{id}/members/{member}",
             [
                 get(Guard::Object(&["get_member"]), show),
-                put(Guard::Object(&["modify_member"]), answer),
+                put(Guard::Object(&["modify_member"]), set_member_status),
                 delete("delete_member", remove),
             ],
         )
@@ -64,7 +64,7 @@ async fn add(
         Some(_) => return Err(Fault::bad_request("Member can't be empty")),
     };
     if project.len() > 255 || project.chars().any(char::is_control) {
-        return Err(Fault::bad_request("A member is the id of a project, of at most 255 bytes."));
+        return Err(Fault::bad_request("A member is a project id of at most 255 bytes."));
     }
     let member = images.add_member(&context, id, project.clone()).await?;
     Ok(axum::Json(view(id, &member)).into_response())
@@ -80,7 +80,7 @@ async fn show(
     Ok(axum::Json(view(id, &member)).into_response())
 }
 
-async fn answer(
+async fn set_member_status(
     State(images): State<Images>,
     context: Context,
     Path((id, project)): Path<(String, String)>,
@@ -94,12 +94,12 @@ async fn answer(
             return Err(Fault::bad_request(form));
         }
         Some(status) => status.as_str().and_then(Acceptance::parse).ok_or_else(|| {
-            let words =
+            let message =
                 "Incorrect request: Status must be \"pending\", \"accepted\" or \"rejected\".";
-            Fault::bad_request(words)
+            Fault::bad_request(message)
         })?,
     };
-    let member = images.answer_as_member(&context, id, project, status).await?;
+    let member = images.set_member_status(&context, id, project, status).await?;
     Ok(axum::Json(view(id, &member)).into_response())
 }
 

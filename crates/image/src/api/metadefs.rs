@@ -1,5 +1,5 @@
-//! Definitions of metadata: there are none, and none can be made here. Clients and dashboards list
-//! them all the same.
+//! Metadata definitions: always empty and read-only. Clients and dashboards expect the lists to
+//! exist.
 
 use axum::extract::Path;
 use axum::response::IntoResponse as _;

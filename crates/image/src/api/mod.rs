@@ -1,7 +1,7 @@
-//! HTTP: one file per resource, each with its routes, requests and views.
+//! HTTP handlers: one file per resource, with its routes, requests and views.
 //!
-//! Links inside bodies begin with `/v2` whatever the mount: clients cut the version off and put
-//! their own endpoint before the rest.
+//! Links inside bodies begin with `/v2` regardless of the mount point: clients strip the version and
+//! prepend their own endpoint.
 
 mod actions;
 mod data;
@@ -41,18 +41,18 @@ fn table() -> Routes<Images> {
         .merge(metadefs::routes())
 }
 
-/// The routes, relative to the mount.
+/// The routes, relative to the mount point.
 pub fn routes(images: Images) -> Router {
     let policy = images.policy().clone();
     table().behind(&policy).with_state(images)
 }
 
-/// All that can be asked here, with the rules that decide.
+/// The operations and their rules.
 pub fn operations() -> Vec<Operation> {
     table().operations()
 }
 
-/// What [`kilonova_wire::mount`] needs to know.
+/// The service description for [`kilonova_wire::mount`].
 pub fn service() -> Service {
     Service { name: "image", dialect: Dialect::Image, versions: None, public }
 }
@@ -67,7 +67,7 @@ fn no_content() -> Answer {
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// A path segment as an id. A name is not one: clients try names as ids first.
+/// Parses a path segment as an id. A name is a 404: clients try names as ids first.
 fn id_of(segment: &str) -> Result<ImageId, Fault> {
     parse_uuid_like(segment)
         .ok_or_else(|| Error::NotFound(segment.escape_debug().to_string()).into())

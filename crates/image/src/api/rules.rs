@@ -1,6 +1,6 @@
-//! Glance's policy rules, with the defaults of Glance 33: what an operator's `policy.yaml` may
-//! override. Rules of operations that are not offered here are kept, so that such a file carries
-//! over whole.
+//! Glance's policy rules with the defaults of Glance 33, which an operator's `policy.yaml` may
+//! override. The table includes rules of operations that are not offered here, so that such a file
+//! carries over unchanged.
 
 use kilonova_access::{changed, rule};
 use kilonova_policy::{Rule, Scope};

@@ -1,4 +1,4 @@
-//! Tags, one at a time.
+//! Adding and removing single tags.
 
 use axum::extract::{Path, State};
 use kilonova_access::{Routes, delete, put};

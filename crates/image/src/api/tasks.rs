@@ -1,4 +1,4 @@
-//! Tasks: there are none, since images are not imported here. Clients list them all the same.
+//! Tasks: always empty, because there is no image import. Clients expect the list to exist.
 
 use axum::extract::{Path, State};
 use axum::response::IntoResponse as _;

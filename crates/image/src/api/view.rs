@@ -1,4 +1,4 @@
-//! An image as it is shown: its properties flat among its attributes.
+//! The API view of an image, with its properties among its attributes.
 
 use kilonova_wire::time;
 use serde_json::{Map, Value, json};

@@ -1,4 +1,4 @@
-//! Making, changing and removing images.
+//! Creating, updating and deleting images.
 
 use kilonova_ids::ImageId;
 use kilonova_store::Tx;
@@ -6,20 +6,20 @@ use kilonova_wire::Context;
 use kilonova_wire::time::now_micros;
 
 use super::patch::Step;
-use super::{allowed, insert, room_for_one, rules, seen};
+use super::{allowed, insert, readable, room_for_one, rules};
 use crate::db::images;
 use crate::{Error, ImageRecord, Images, Status};
 
 impl Images {
-    /// Keeps a new image.
+    /// Adds a new image.
     pub(crate) async fn create(
         &self,
         context: &Context,
         image: ImageRecord,
     ) -> Result<ImageRecord, Error> {
-        let who = self.who(context);
-        if !who.allows("add_image", &image, None) {
-            return Err(match image.owner == who.context.project_id {
+        let caller = self.requester(context);
+        if !caller.allows("add_image", &image, None) {
+            return Err(match image.owner == caller.context.project_id {
                 true => super::refused("add_image"),
                 false => Error::Forbidden(format!(
                     "You are not permitted to create images owned by '{}'",
@@ -27,21 +27,21 @@ impl Images {
                 )),
             });
         }
-        rules::shown_to(&who, &image)?;
-        rules::fits(None, &image, &who.options)?;
+        rules::check_visibility(&caller, &image)?;
+        rules::check_limits(None, &image, &caller.options)?;
         self.store
             .write(move |tx| {
-                room_for_one(tx, &image.owner, who.options.images)?;
+                room_for_one(tx, &image.owner, caller.options.images)?;
                 insert(tx, &image)?;
                 Ok(image.clone())
             })
             .await
     }
 
-    /// The image, as far as the caller may know of it.
+    /// An image, if visible to the caller.
     pub(crate) async fn show(&self, context: &Context, id: ImageId) -> Result<ImageRecord, Error> {
-        let who = self.who(context);
-        self.store.read(move |tx| Ok(seen(tx, &who, id)?.image)).await
+        let caller = self.requester(context);
+        self.store.read(move |tx| Ok(readable(tx, &caller, id)?.image)).await
     }
 
     pub(crate) async fn patch(
@@ -50,9 +50,11 @@ impl Images {
         id: ImageId,
         steps: Vec<Step>,
     ) -> Result<ImageRecord, Error> {
-        let who = self.who(context);
-        self.edit(context, id, move |image| steps.iter().try_for_each(|step| step.run(image, &who)))
-            .await
+        let caller = self.requester(context);
+        self.edit(context, id, move |image| {
+            steps.iter().try_for_each(|step| step.run(image, &caller))
+        })
+        .await
     }
 
     pub(crate) async fn add_tag(
@@ -94,15 +96,15 @@ impl Images {
     where
         F: Fn(&mut ImageRecord) -> Result<(), Error> + Send + 'static,
     {
-        let who = self.who(context);
+        let caller = self.requester(context);
         self.store
             .write(move |tx: &mut Tx<'_>| {
-                let before = allowed(tx, &who, id, "modify_image")?;
+                let before = allowed(tx, &caller, id, "modify_image")?;
                 let mut image = before.clone();
                 change(&mut image)?;
-                rules::fits(Some(&before), &image, &who.options)?;
+                rules::check_limits(Some(&before), &image, &caller.options)?;
                 if image.owner != before.owner {
-                    room_for_one(tx, &image.owner, who.options.images)?;
+                    room_for_one(tx, &image.owner, caller.options.images)?;
                 }
                 image.updated_at = now_micros();
                 images::update(tx, &image)?;
@@ -111,13 +113,13 @@ impl Images {
             .await
     }
 
-    /// The row goes first: what fails after it leaves a file that the next start removes.
+    /// Deletes the row first: after a failure in between, the next start deletes the file.
     pub(crate) async fn delete(&self, context: &Context, id: ImageId) -> Result<(), Error> {
-        let who = self.who(context);
+        let caller = self.requester(context);
         let data = self
             .store
             .write(move |tx| {
-                let image = allowed(tx, &who, id, "delete_image")?;
+                let image = allowed(tx, &caller, id, "delete_image")?;
                 if image.protected {
                     return Err(Error::Forbidden(format!(
                         "Image {id} is protected and cannot be deleted."
@@ -134,8 +136,8 @@ impl Images {
         Ok(())
     }
 
-    /// Keeps everyone but administrators from an image's bytes (`deactivated`), or no longer.
-    pub(crate) async fn turn(
+    /// Deactivates or reactivates an image. Only administrators can read a deactivated image's data.
+    pub(crate) async fn set_status(
         &self,
         context: &Context,
         id: ImageId,
@@ -143,11 +145,11 @@ impl Images {
         to: Status,
     ) -> Result<(), Error> {
         let from = if to == Status::Active { Status::Deactivated } else { Status::Active };
-        let who = self.who(context);
+        let caller = self.requester(context);
         self.store
             .write(move |tx| {
-                let image = allowed(tx, &who, id, rule)?;
-                if image.status == to || images::turn(tx, id, from, to, now_micros())? {
+                let image = allowed(tx, &caller, id, rule)?;
+                if image.status == to || images::set_status(tx, id, from, to, now_micros())? {
                     return Ok(());
                 }
                 Err(Error::Forbidden(format!(

@@ -1,4 +1,4 @@
-//! The bytes: arriving, leaving, and what a crash left of them.
+//! Image data: upload, download, and recovery after a crash.
 //!
 //! ```text
 //!            begin                finish
@@ -21,9 +21,9 @@ use tokio::time::Instant;
 use super::allowed;
 use crate::db::images::{self, Arrived};
 use crate::files::{Directory, Pace, Pass, TooSlow, Writer, body_of, format};
-use crate::{Error, ImageRecord, Images, Options, Status};
+use crate::{Error, ImageOptions, ImageRecord, Images, Status};
 
-/// Some bytes of an image, and what is known of all of them.
+/// A range of an image's data, with facts about the whole image.
 #[derive(Debug, Clone)]
 pub struct Piece {
     /// Bytes of the whole image.
@@ -32,27 +32,27 @@ pub struct Piece {
     pub format: Option<String>,
     /// SHA-512 of the whole image.
     pub hash: Option<String>,
-    /// Those from where it was asked for; none at the end.
+    /// The bytes from the requested offset; empty at the end.
     pub bytes: Vec<u8>,
 }
 
-/// Bytes that a project may still add; none when it may add any number.
-fn room(tx: &mut Tx<'_>, owner: &str, options: &Options) -> Result<Option<u64>, Error> {
+/// The bytes that a project may still add; `None` for any number.
+fn remaining(tx: &mut Tx<'_>, owner: &str, options: &ImageOptions) -> Result<Option<u64>, Error> {
     let Some(quota) = options.storage else { return Ok(None) };
     let used = u64::try_from(images::bytes(tx, owner)?).unwrap_or_default();
     Ok(Some(quota.saturating_sub(used)))
 }
 
-fn over_quota(size: u64, room: u64) -> Error {
+fn over_quota(size: u64, remaining: u64) -> Error {
     Error::TooLarge(format!(
-        "Image exceeds the storage quota: The size of the data {size} will exceed the limit. {room} \
+        "Image exceeds the storage quota: The size of the data {size} will exceed the limit. {remaining} \
          bytes remaining."
     ))
 }
 
 impl Images {
-    /// Takes the bytes of an image for a caller. The work goes on by itself when the caller goes
-    /// away, so that the image is always left either with its bytes or without.
+    /// Receives an upload for a caller. The work continues in its own task if the client disconnects,
+    /// so that the image always ends up either complete or queued.
     pub(crate) async fn upload_for(
         &self,
         context: &Context,
@@ -60,13 +60,13 @@ impl Images {
         announced: Option<u64>,
         body: Body,
     ) -> Result<(), Error> {
-        let (who, project) = (self.who(context), context.project_id.clone());
-        let (image, room) = self
+        let (caller, project) = (self.requester(context), context.project_id.clone());
+        let (image, remaining) = self
             .store
             .read(move |tx| {
-                let image = allowed(tx, &who, id, "upload_image")?;
-                let room = room(tx, &image.owner, &who.options)?;
-                Ok::<_, Error>((image, room))
+                let image = allowed(tx, &caller, id, "upload_image")?;
+                let remaining = remaining(tx, &image.owner, &caller.options)?;
+                Ok::<_, Error>((image, remaining))
             })
             .await?;
         if image.disk_format.is_none() || image.container_format.is_none() {
@@ -77,20 +77,20 @@ impl Images {
         if announced.is_some_and(|size| size > self.options.size_cap) {
             return Err(self.too_large());
         }
-        if let Some((size, room)) = announced.zip(room).filter(|(size, room)| size > room) {
-            return Err(over_quota(size, room));
+        if let Some((size, left)) = announced.zip(remaining).filter(|(size, left)| size > left) {
+            return Err(over_quota(size, left));
         }
         let pass = self.uploads.enter(&project)?;
         self.spawn(id, None, body, pass).await
     }
 
-    /// Takes the bytes of an image that are of this format, whatever it was said to be before: what a
-    /// host sends of a snapshot. With its bytes the image gets the format. Only when the image waits
-    /// for bytes and the host may send more, the body is asked for.
+    /// Receives the data of a snapshot from a host. The data must be of `format`, which becomes the
+    /// image's format. `body` is called only if the image is queued and the host has a free transfer
+    /// slot.
     ///
     /// # Errors
-    /// [`Error::Conflict`] when the image has bytes or gets them already, [`Error::Busy`],
-    /// [`Error::TooSlow`], [`Error::Unsupported`] when they are not of the format,
+    /// [`Error::Conflict`] if the image has data or an upload in progress, [`Error::Busy`],
+    /// [`Error::TooSlow`], [`Error::Unsupported`] if the data is of another format,
     /// [`Error::TooLarge`], [`Error::Gone`].
     pub async fn keep(
         &self,
@@ -106,7 +106,7 @@ impl Images {
     /// A file of this machine as a body.
     ///
     /// # Errors
-    /// [`Error::Io`] when it cannot be opened.
+    /// [`Error::Io`] if it cannot be opened.
     pub async fn file(&self, path: std::path::PathBuf) -> Result<Body, Error> {
         let file = self.blocking(move || std::fs::File::open(path)).await??;
         Ok(body_of(self.threads.clone(), file, None))
@@ -121,36 +121,36 @@ impl Images {
     ) -> Result<(), Error> {
         let images = self.clone();
         tokio::spawn(async move {
-            let taken = images.take(id, format, body).await;
+            let received = images.receive(id, format, body).await;
             drop(pass);
-            taken
+            received
         })
         .await
         .map_err(|e| Error::Io(std::io::Error::other(e)))?
     }
 
-    async fn take(&self, id: ImageId, format: Option<String>, body: Body) -> Result<(), Error> {
+    async fn receive(&self, id: ImageId, format: Option<String>, body: Body) -> Result<(), Error> {
         let name = Directory::name(id);
         let (directory, own) = (self.directory.clone(), name.clone());
         let file = self.blocking(move || directory.create(&own)).await??;
-        let settled = match self.begin(id, &name).await {
+        let received = match self.begin(id, &name).await {
             Ok(image) => {
                 let format = format.or_else(|| image.disk_format.clone());
                 self.fill(&image, format, &name, file, body).await
             }
             Err(error) => Err(error),
         };
-        if settled.is_err() {
+        if received.is_err() {
             let own = name.clone();
-            let undone: Result<(), Error> =
+            let reset: Result<(), Error> =
                 self.store.write(move |tx| Ok(images::give_up(tx, id, &own)?)).await;
-            if let Err(error) = undone {
-                tracing::error!(image = %id, %error, "the image stays in saving until the next start");
+            if let Err(error) = reset {
+                tracing::error!(image = %id, %error, "failed upload: cannot reset the image to queued; the next start does");
             }
             let directory = self.directory.clone();
             self.blocking(move || directory.remove(&name)).await?;
         }
-        settled
+        received
     }
 
     async fn begin(&self, id: ImageId, name: &str) -> Result<ImageRecord, Error> {
@@ -164,7 +164,7 @@ impl Images {
                     return Ok(image);
                 }
                 Err(Error::Conflict(format!(
-                    "Image {id} is {}: data can be sent once, to an image that is queued.",
+                    "Image {id} is {}: only a queued image accepts data.",
                     image.status.as_str()
                 )))
             })
@@ -183,11 +183,11 @@ impl Images {
         let mut pace = Pace::new(self.options.rate);
         let mut size = 0_u64;
         let (owner, options) = (image.owner.clone(), self.options.clone());
-        let room = self.store.read(move |tx| room(tx, &owner, &options)).await?;
+        let remaining = self.store.read(move |tx| remaining(tx, &owner, &options)).await?;
         loop {
-            let slow = |slow: TooSlow| Error::TooSlow(format!("The upload is ended: {slow}."));
+            let slow = |slow: TooSlow| Error::TooSlow(format!("The upload was aborted: {slow}."));
             let Ok(next) = tokio::time::timeout_at(pace.end(), body.frame()).await else {
-                pace.moved(0, Instant::now()).map_err(slow)?;
+                pace.advance(0, Instant::now()).map_err(slow)?;
                 continue;
             };
             let Some(frame) = next else { break };
@@ -197,13 +197,13 @@ impl Images {
             if size > self.options.size_cap {
                 return Err(self.too_large());
             }
-            if let Some(room) = room.filter(|room| size > *room) {
-                return Err(over_quota(size, room));
+            if let Some(left) = remaining.filter(|left| size > *left) {
+                return Err(over_quota(size, left));
             }
-            pace.moved(chunk.len(), Instant::now()).map_err(slow)?;
+            pace.advance(chunk.len(), Instant::now()).map_err(slow)?;
             let begun = Instant::now();
             writer.push(&chunk).await?;
-            pace.pardon(begun.elapsed());
+            pace.extend(begun.elapsed());
         }
         let (file, mut arrived) = writer.end().await?;
         let directory = self.directory.clone();
@@ -221,16 +221,16 @@ impl Images {
         finished
     }
 
-    /// The bytes of other uploads of the project may have come to their end meanwhile.
+    /// Checks the quota again, because concurrent uploads of the project may have finished.
     async fn finish(&self, image: &ImageRecord, name: &str, arrived: Arrived) -> Result<(), Error> {
         let (name, id, owner) = (name.to_owned(), image.id, image.owner.clone());
         let options = self.options.clone();
         self.store
             .write(move |tx| {
                 let size = u64::try_from(arrived.size).unwrap_or_default();
-                images::counted(tx, &owner)?;
-                if let Some(room) = room(tx, &owner, &options)?.filter(|room| size > *room) {
-                    return Err(over_quota(size, room));
+                images::lock_owner(tx, &owner)?;
+                if let Some(left) = remaining(tx, &owner, &options)?.filter(|left| size > *left) {
+                    return Err(over_quota(size, left));
                 }
                 if images::finish(tx, id, &name, &arrived, now_micros())? {
                     Ok(())
@@ -245,14 +245,14 @@ impl Images {
         Error::TooLarge(format!("An image may have at most {} bytes.", self.options.size_cap))
     }
 
-    /// The bytes of an image that the caller may read; `None` when it has none yet.
+    /// The data of an image that the caller may download; `None` if it has none yet.
     pub(crate) async fn download_for(
         &self,
         context: &Context,
         id: ImageId,
     ) -> Result<(ImageRecord, Option<Body>), Error> {
-        let (who, project) = (self.who(context), context.project_id.clone());
-        let image = self.store.read(move |tx| allowed(tx, &who, id, "download_image")).await?;
+        let (caller, project) = (self.requester(context), context.project_id.clone());
+        let image = self.store.read(move |tx| allowed(tx, &caller, id, "download_image")).await?;
         if image.status == Status::Deactivated && !context.is_admin() {
             return Err(Error::Forbidden(
                 "The requested image has been deactivated. Image data download is forbidden."
@@ -266,7 +266,7 @@ impl Images {
         Ok((image, Some(body_of(self.threads.clone(), file, Some(client)))))
     }
 
-    /// Where the bytes of an image are, if it has them.
+    /// The path of an image's data, if it has any.
     pub fn path(&self, image: &ImageRecord) -> Option<std::path::PathBuf> {
         let name = image
             .data
@@ -275,10 +275,10 @@ impl Images {
         Some(self.directory.path(name))
     }
 
-    /// Up to `most` bytes of an image from a place on, whoever it belongs to: what a node fetches.
+    /// Up to `most` bytes of an image from an offset, for a host; of any project.
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::Conflict`] for one without bytes.
+    /// [`Error::NotFound`]; [`Error::Conflict`] for an image without data.
     pub async fn read(&self, id: ImageId, offset: u64, most: usize) -> Result<Piece, Error> {
         let found = self.store.read(move |tx| Ok::<_, Error>(images::by_id(tx, id)?)).await?;
         let image = found.ok_or_else(|| Error::NotFound(id.to_string()))?;
@@ -296,8 +296,8 @@ impl Images {
         .await?
     }
 
-    /// Clears away what a crash left: images in `saving` whose uploader is dead, and files that no
-    /// image names.
+    /// Recovers from a crash: requeues images in `saving` whose uploader is gone, and deletes files
+    /// that no image names.
     pub(crate) async fn recover(&self) -> Result<(), Error> {
         let directory = self.directory.clone();
         let known = self.store.read(|tx| Ok::<_, Error>(images::files(tx)?)).await?;
@@ -313,14 +313,14 @@ impl Images {
             })
             .await??;
         for (id, name) in stale {
-            tracing::warn!(image = %id, "an upload was broken off; the image is queued again");
+            tracing::warn!(image = %id, "an upload was interrupted; the image is queued again");
             self.store.write(move |tx| Ok::<_, Error>(images::give_up(tx, id, &name)?)).await?;
         }
         self.sweep().await
     }
 
-    /// The locks are held from before the rows are read until the files are gone, so that none
-    /// can be one that an uploader is about to use.
+    /// Holds the locks from before the rows are read until the files are deleted, so that it never
+    /// deletes a file that an uploader is about to use.
     async fn sweep(&self) -> Result<(), Error> {
         let directory = self.directory.clone();
         let known = self.files_in_use().await?;

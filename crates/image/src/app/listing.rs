@@ -1,35 +1,35 @@
-//! Which images a listing shows. The database cuts by what has an index; the rest is cut here.
+//! Image lists. The database applies the filters that have an index; the rest is applied here.
 
 use kilonova_ids::ImageId;
 use kilonova_store::Tx;
 use kilonova_wire::Context;
 
-use super::{Seen, Who, visible};
-use crate::db::images::{self, Wanted};
+use super::{Requester, VisibleImage, visible};
+use crate::db::images::{self, ImageQuery};
 use crate::db::members;
 use crate::{Acceptance, Error, ImageRecord, Images, Visibility};
 
-/// Rows that are asked of the database at a time.
+/// Rows per database query.
 const BATCH: i64 = 100;
-/// A page ends early when its images have about so many bytes; the next page begins with the rest.
+/// The approximate bytes at which a page ends early; the next page continues.
 const HEAVIEST: usize = 1024 * 1024;
 
-/// What a caller wants to see.
+/// The filters of a list.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Filters {
-    /// Only these, if given.
+pub(crate) struct ImageFilters {
+    /// Only these ids.
     pub ids: Option<Vec<ImageId>>,
     pub owner: Option<String>,
     pub visibility: Option<Visibility>,
-    /// What the caller's project said of images that are shared with it; `None` for anything.
+    /// The caller's decision about images shared with it; `None` for any.
     pub shared: Option<Acceptance>,
-    /// Whether all visibilities are wanted, community images too.
+    /// Include all visibilities, also community.
     pub all: bool,
     pub hidden: bool,
     pub protected: Option<bool>,
-    /// Every one of them.
+    /// All of these.
     pub tags: Vec<String>,
-    /// Any of them; no filter when empty.
+    /// Any of these; no filter if empty.
     pub names: Vec<String>,
     pub statuses: Vec<String>,
     pub disk_formats: Vec<String>,
@@ -39,27 +39,27 @@ pub(crate) struct Filters {
     pub properties: Vec<(String, String)>,
 }
 
-fn among(wanted: &[String], have: Option<&str>) -> bool {
-    wanted.is_empty() || have.is_some_and(|have| wanted.iter().any(|w| w == have))
+fn among(allowed: &[String], value: Option<&str>) -> bool {
+    allowed.is_empty() || value.is_some_and(|value| allowed.iter().any(|one| one == value))
 }
 
-impl Filters {
-    /// Whether an image that the caller may see is wanted.
-    fn fits(&self, image: &ImageRecord, who: &Who) -> bool {
-        let own = who.context.project_id == image.owner;
+impl ImageFilters {
+    /// Whether an image that the caller may see passes the filters.
+    fn fits(&self, image: &ImageRecord, caller: &Requester) -> bool {
+        let own = caller.context.project_id == image.owner;
         let visible = match self.visibility {
             Some(visibility) => image.visibility == visibility,
             None => {
                 self.all
                     || own
-                    || who.context.is_admin()
+                    || caller.context.is_admin()
                     || image.visibility != Visibility::Community
             }
         };
         let member = (image.visibility == Visibility::Shared && !own)
-            .then_some(who.context.project_id.as_str());
+            .then_some(caller.context.project_id.as_str());
         visible
-            && who.allows("get_image", image, member)
+            && caller.allows("get_image", image, member)
             && image.hidden == self.hidden
             && self.owner.as_ref().is_none_or(|owner| *owner == image.owner)
             && self.protected.is_none_or(|protected| protected == image.protected)
@@ -79,26 +79,27 @@ impl Images {
     pub(crate) async fn list(
         &self,
         context: &Context,
-        filters: Filters,
+        filters: ImageFilters,
         marker: Option<ImageId>,
         limit: usize,
     ) -> Result<(Vec<ImageRecord>, bool), Error> {
-        let who = self.who(context);
+        let caller = self.requester(context);
         self.store
             .read(move |tx| {
                 let after = match marker {
                     None => None,
                     Some(id) => {
-                        let seen = visible(tx, &who.context, id)?;
-                        let seen = seen
-                            .ok_or_else(|| Error::Invalid(format!("Marker {id} is no image.")))?;
+                        let seen = visible(tx, &caller.context, id)?;
+                        let seen = seen.ok_or_else(|| {
+                            Error::Invalid(format!("Marker {id} is not an image."))
+                        })?;
                         Some((seen.image.created_at, id))
                     }
                 };
                 let mut page = Page { images: Vec::new(), weight: 0, limit, more: false };
                 match &filters.ids {
-                    Some(ids) => named(tx, &who, &filters, ids, after, &mut page)?,
-                    None => all(tx, &who, &filters, after, &mut page)?,
+                    Some(ids) => named(tx, &caller, &filters, ids, after, &mut page)?,
+                    None => all(tx, &caller, &filters, after, &mut page)?,
                 }
                 Ok((page.images, page.more))
             })
@@ -110,12 +111,12 @@ struct Page {
     images: Vec<ImageRecord>,
     weight: usize,
     limit: usize,
-    /// Whether there is one that has no room.
+    /// Whether an image did not fit.
     more: bool,
 }
 
 impl Page {
-    /// Takes an image; `false` when there is no room for it.
+    /// Adds an image; `false` if it does not fit.
     fn take(&mut self, image: ImageRecord) -> bool {
         let heavy = !self.images.is_empty() && self.weight + image.weight() > HEAVIEST;
         if heavy || self.images.len() >= self.limit {
@@ -130,24 +131,26 @@ impl Page {
 
 fn named(
     tx: &mut Tx<'_>,
-    who: &Who,
-    filters: &Filters,
+    caller: &Requester,
+    filters: &ImageFilters,
     ids: &[ImageId],
     after: Option<(i64, ImageId)>,
     page: &mut Page,
 ) -> Result<(), Error> {
     let mut found = Vec::new();
     for id in ids {
-        let Some(Seen { image, member }) = visible(tx, &who.context, *id)? else { continue };
-        let shared = image.visibility == Visibility::Shared && !image.open_to(&who.context);
-        let said = match (&member, filters.shared) {
-            (Some(project), Some(wanted)) if shared => {
-                members::one(tx, *id, project)?.is_some_and(|member| member.status == wanted)
+        let Some(VisibleImage { image, member }) = visible(tx, &caller.context, *id)? else {
+            continue;
+        };
+        let shared = image.visibility == Visibility::Shared && !image.open_to(&caller.context);
+        let decided = match (&member, filters.shared) {
+            (Some(project), Some(status)) if shared => {
+                members::one(tx, *id, project)?.is_some_and(|member| member.status == status)
             }
             _ => true,
         };
         let follows = after.is_none_or(|after| (image.created_at, image.id) < after);
-        if said && follows && filters.fits(&image, who) {
+        if decided && follows && filters.fits(&image, caller) {
             found.push(image);
         }
     }
@@ -163,8 +166,8 @@ fn named(
 
 fn all(
     tx: &mut Tx<'_>,
-    who: &Who,
-    filters: &Filters,
+    caller: &Requester,
+    filters: &ImageFilters,
     after: Option<(i64, ImageId)>,
     page: &mut Page,
 ) -> Result<(), Error> {
@@ -172,8 +175,8 @@ fn all(
         [name] => Some(name.clone()),
         _ => None,
     };
-    let mut wanted = Wanted {
-        viewer: (!who.context.is_admin()).then(|| who.context.project_id.clone()),
+    let mut query = ImageQuery {
+        viewer: (!caller.context.is_admin()).then(|| caller.context.project_id.clone()),
         shared: filters.shared.map(Acceptance::as_str),
         name,
         owner: filters.owner.clone(),
@@ -181,11 +184,11 @@ fn all(
         limit: BATCH,
     };
     loop {
-        let batch = images::list(tx, &wanted)?;
+        let batch = images::list(tx, &query)?;
         let last = batch.len() < BATCH as usize;
-        wanted.after = batch.last().map(|image| (image.created_at, image.id));
+        query.after = batch.last().map(|image| (image.created_at, image.id));
         for image in batch {
-            if filters.fits(&image, who) && !page.take(image) {
+            if filters.fits(&image, caller) && !page.take(image) {
                 return Ok(());
             }
         }

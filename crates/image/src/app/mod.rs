@@ -1,4 +1,4 @@
-//! What the image service does, apart from HTTP, SQL and files.
+//! The image service's operations, without HTTP, SQL and files.
 
 mod change;
 mod data;
@@ -15,14 +15,14 @@ use kilonova_store::Tx;
 use kilonova_wire::Context;
 
 use crate::db::{images, members};
-use crate::{Error, ImageRecord, Images, Options, Visibility};
+use crate::{Error, ImageOptions, ImageRecord, Images, Visibility};
 
 pub use data::Piece;
-pub(crate) use listing::Filters;
+pub(crate) use listing::ImageFilters;
 pub(crate) use rules::apply;
 
 impl Images {
-    /// Runs work that waits for the disk, and for nothing else, on the threads for that.
+    /// Runs work that blocks on the disk, and on nothing else, on the file threads.
     pub(crate) async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -40,16 +40,16 @@ pub(crate) fn insert(tx: &mut Tx<'_>, image: &ImageRecord) -> Result<(), Error> 
     })
 }
 
-/// Who asks, and what decides whether that is all right: travels into transactions.
+/// The caller with policy and options, to move into transactions.
 #[derive(Clone)]
-pub(crate) struct Who {
+pub(crate) struct Requester {
     pub context: Context,
     pub policy: Enforcer,
-    pub options: Arc<Options>,
+    pub options: Arc<ImageOptions>,
 }
 
-impl Who {
-    /// Whether policy lets the caller do this to an image of `owner`.
+impl Requester {
+    /// Whether policy allows the operation on the image.
     pub fn allows(&self, rule: &str, image: &ImageRecord, member: Option<&str>) -> bool {
         let mut target = vec![
             ("project_id", image.owner.as_str()),
@@ -62,8 +62,8 @@ impl Who {
 }
 
 impl Images {
-    pub(crate) fn who(&self, context: &Context) -> Who {
-        Who {
+    pub(crate) fn requester(&self, context: &Context) -> Requester {
+        Requester {
             context: context.clone(),
             policy: self.policy.clone(),
             options: Arc::clone(&self.options),
@@ -71,38 +71,43 @@ impl Images {
     }
 }
 
-/// An image that the caller may know of.
-pub(crate) struct Seen {
+/// An image that the caller may see.
+pub(crate) struct VisibleImage {
     pub image: ImageRecord,
     /// The caller's project, if the image is shared with it.
     pub member: Option<String>,
 }
 
-/// The image if the caller may know of it, by its visibility alone.
+/// One image, if its visibility admits the caller; policy is not enforced.
 pub(crate) fn visible(
     tx: &mut Tx<'_>,
     context: &Context,
     id: ImageId,
-) -> Result<Option<Seen>, Error> {
+) -> Result<Option<VisibleImage>, Error> {
     let Some(image) = images::by_id(tx, id)? else { return Ok(None) };
     let project = &context.project_id;
-    let asked = image.visibility == Visibility::Shared && !project.is_empty();
-    let shared = asked && members::one(tx, id, project)?.is_some();
+    let may_be_shared = image.visibility == Visibility::Shared && !project.is_empty();
+    let shared = may_be_shared && members::one(tx, id, project)?.is_some();
     let member = shared.then(|| project.clone());
-    Ok((shared || image.open_to(context)).then_some(Seen { image, member }))
+    Ok((shared || image.open_to(context)).then_some(VisibleImage { image, member }))
 }
 
-/// The image if the caller may know of it.
-fn seen(tx: &mut Tx<'_>, who: &Who, id: ImageId) -> Result<Seen, Error> {
-    visible(tx, &who.context, id)?
-        .filter(|seen| who.allows("get_image", &seen.image, seen.member.as_deref()))
+/// One image, if visibility and policy allow the caller to read it.
+fn readable(tx: &mut Tx<'_>, caller: &Requester, id: ImageId) -> Result<VisibleImage, Error> {
+    visible(tx, &caller.context, id)?
+        .filter(|seen| caller.allows("get_image", &seen.image, seen.member.as_deref()))
         .ok_or_else(|| Error::NotFound(id.to_string()))
 }
 
-/// The image if policy lets the caller do this to it.
-fn allowed(tx: &mut Tx<'_>, who: &Who, id: ImageId, rule: &str) -> Result<ImageRecord, Error> {
-    let Seen { image, member } = seen(tx, who, id)?;
-    if who.allows(rule, &image, member.as_deref()) {
+/// One image, if policy allows the operation.
+fn allowed(
+    tx: &mut Tx<'_>,
+    caller: &Requester,
+    id: ImageId,
+    rule: &str,
+) -> Result<ImageRecord, Error> {
+    let VisibleImage { image, member } = readable(tx, caller, id)?;
+    if caller.allows(rule, &image, member.as_deref()) {
         return Ok(image);
     }
     Err(refused(rule))
@@ -112,15 +117,15 @@ fn refused(rule: &str) -> Error {
     Error::Forbidden(format!("You are not authorized to complete {rule} action."))
 }
 
-/// Refuses one more image for a project that has as many as it may.
+/// Refuses an image beyond the project's quota.
 pub(crate) fn room_for_one(tx: &mut Tx<'_>, owner: &str, most: Option<usize>) -> Result<(), Error> {
-    images::counted(tx, owner)?;
+    images::lock_owner(tx, owner)?;
     let Some(most) = most else { return Ok(()) };
     let has = images::number(tx, owner)?;
     if has < most as i64 {
         return Ok(());
     }
     Err(Error::TooLarge(format!(
-        "The project has {has} images, and may have {most}. Delete images it no longer needs."
+        "The project has {has} of {most} allowed images. Delete images that it no longer needs."
     )))
 }

@@ -1,16 +1,16 @@
-//! Reading a JSON patch as Glance takes it: `add`, `replace` and `remove` of whole attributes.
+//! Parses a JSON patch in Glance's dialects: `add`, `replace` and `remove` of whole attributes.
 
 use serde_json::Value;
 
-use super::Who;
-use super::rules::{BASE, apply, check_writable, shown_to};
+use super::Requester;
+use super::rules::{BASE, apply, check_visibility, check_writable};
 use crate::{Error, ImageRecord};
 
-/// What is to happen to an attribute.
+/// The operation on an attribute.
 #[derive(Debug, Clone)]
 pub(crate) enum Verb {
     Add(Value),
-    /// Only if it is not there.
+    /// Adds only a missing attribute.
     AddNew(Value),
     Replace(Value),
     Remove,
@@ -23,18 +23,18 @@ pub(crate) struct Step {
     pub verb: Verb,
 }
 
-/// How a patch is written.
+/// The dialect of a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// `{"op": "replace", "path": "/name", "value": "x"}` (draft 10 of JSON patch).
     Draft10,
-    /// `{"replace": "/name", "value": "x"}` (draft 4). It adds only what is not there.
+    /// `{"replace": "/name", "value": "x"}` (draft 4). `add` requires a missing attribute.
     Draft4,
 }
 
 const OPERATIONS: [&str; 3] = ["add", "remove", "replace"];
 
-/// Reads the body.
+/// Parses the body.
 pub(crate) fn read(body: &Value, form: Form) -> Result<Vec<Step>, Error> {
     let wrong = || Error::Invalid("Request body must be a JSON array of operation objects.".into());
     body.as_array().ok_or_else(wrong)?.iter().map(|one| step(one, form)).collect()
@@ -111,7 +111,7 @@ fn pointer(path: &str) -> Result<String, Error> {
 }
 
 impl Step {
-    pub(crate) fn run(&self, image: &mut ImageRecord, who: &Who) -> Result<(), Error> {
+    pub(crate) fn run(&self, image: &mut ImageRecord, caller: &Requester) -> Result<(), Error> {
         let key = self.key.as_str();
         let shown = key.escape_debug();
         check_writable(key)?;
@@ -126,9 +126,9 @@ impl Step {
             }
             Verb::Add(value) | Verb::AddNew(value) | Verb::Replace(value) => {
                 let before = image.visibility;
-                apply(image, key, value, who)?;
+                apply(image, key, value, caller)?;
                 if key == "visibility" && image.visibility != before {
-                    shown_to(who, image)?;
+                    check_visibility(caller, image)?;
                 }
                 Ok(())
             }
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pointers_name_one_attribute() {
+    fn a_pointer_names_one_attribute() {
         for (path, key) in [
             ("/name", Some("name")),
             ("/a~1b~0", Some("a/b~")),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_are_read() {
+    fn both_dialects_are_parsed() {
         let old = json!([{"replace": "/name", "value": "x"}, {"add": "/k", "value": "v"}, {"remove": "/p"}]);
         let steps = read(&old, Form::Draft4).unwrap();
         let keys: Vec<&str> = steps.iter().map(|step| step.key.as_str()).collect();

@@ -1,13 +1,13 @@
-//! Which attribute takes which value, for creating and for changing alike.
+//! Validation of attribute values, for creation and update.
 
 use kilonova_wire::text::check_name;
 use serde_json::Value;
 
-use super::Who;
+use super::Requester;
 use crate::record::{CONTAINER_FORMATS, DISK_FORMATS, ImageRecord, Status, Visibility};
-use crate::{Error, Options};
+use crate::{Error, ImageOptions};
 
-/// Set by the service alone.
+/// Set by the service only.
 const READ_ONLY: [&str; 14] = [
     "id",
     "status",
@@ -24,11 +24,11 @@ const READ_ONLY: [&str; 14] = [
     "direct_url",
     "stores",
 ];
-/// Names that no property may have; nor may it begin with [`NAMESPACE`].
+/// Names and, with [`NAMESPACE`], a prefix that properties must not have.
 const RESERVED: [&str; 4] = ["location", "locations", "deleted", "deleted_at"];
-/// What Glance keeps for itself.
+/// The prefix that Glance reserves.
 const NAMESPACE: &str = "os_glance";
-/// Attributes that every image has.
+/// Attributes of every image.
 pub(crate) const BASE: [&str; 10] = [
     "name",
     "owner",
@@ -42,17 +42,17 @@ pub(crate) const BASE: [&str; 10] = [
     "tags",
 ];
 const LARGEST: i64 = i32::MAX as i64;
-/// Bytes that the value of a property may have: what Glance's column takes.
+/// The most bytes of a property's value, which is what Glance's column holds.
 const LONGEST_VALUE: usize = 65_535;
-/// About how many bytes the properties and tags of an image may have together. Glance has no such
-/// limit: 128 properties of any length make lists that no process can hold.
+/// The most bytes, approximately, of an image's properties and tags. Glance has no such limit, but 128
+/// properties of any length would make lists too large for memory.
 const HEAVIEST: usize = 128 * 1024;
 
 fn wrong<T>(key: &str, why: &str) -> Result<T, Error> {
     Err(Error::Invalid(format!("Invalid value for {}: {why}.", key.escape_debug())))
 }
 
-/// Refuses what a caller may not set at all.
+/// Refuses attributes that a caller cannot set.
 pub(crate) fn check_writable(key: &str) -> Result<(), Error> {
     if READ_ONLY.contains(&key) {
         return Err(Error::Forbidden(format!("Attribute '{key}' is read-only.")));
@@ -68,12 +68,12 @@ pub(crate) fn apply(
     image: &mut ImageRecord,
     key: &str,
     value: &Value,
-    who: &Who,
+    caller: &Requester,
 ) -> Result<(), Error> {
     check_writable(key)?;
     match key {
         "name" => image.name = name(value)?,
-        "owner" => image.owner = owner(image, value, who)?,
+        "owner" => image.owner = owner(image, value, caller)?,
         "visibility" => image.visibility = visibility(value)?,
         "disk_format" => image.disk_format = format(image, key, value, &DISK_FORMATS)?,
         "container_format" => {
@@ -91,21 +91,21 @@ pub(crate) fn apply(
     Ok(())
 }
 
-/// Whether the caller may show the image to those to whom its visibility shows it.
-pub(crate) fn shown_to(who: &Who, image: &ImageRecord) -> Result<(), Error> {
+/// Enforces the rule for making an image public or community.
+pub(crate) fn check_visibility(caller: &Requester, image: &ImageRecord) -> Result<(), Error> {
     let rule = match image.visibility {
         Visibility::Public => "publicize_image",
         Visibility::Community => "communitize_image",
         Visibility::Shared | Visibility::Private => return Ok(()),
     };
-    if who.allows(rule, image, None) { Ok(()) } else { Err(super::refused(rule)) }
+    if caller.allows(rule, image, None) { Ok(()) } else { Err(super::refused(rule)) }
 }
 
-/// Refuses an image that has grown beyond what an image may have.
-pub(crate) fn fits(
+/// Refuses an image that grew beyond a limit.
+pub(crate) fn check_limits(
     before: Option<&ImageRecord>,
     image: &ImageRecord,
-    options: &Options,
+    options: &ImageOptions,
 ) -> Result<(), Error> {
     let grew = |size: fn(&ImageRecord) -> usize| before.is_none_or(|b| size(image) > size(b));
     let quota = |what: &str, attempted: usize, most: Option<usize>| match most {
@@ -124,7 +124,7 @@ pub(crate) fn fits(
     }
     if image.weight() > HEAVIEST && grew(ImageRecord::weight) {
         return Err(Error::TooLarge(format!(
-            "The properties and tags of an image may have at most {HEAVIEST} bytes together."
+            "The properties and tags of an image may have at most {HEAVIEST} bytes in total."
         )));
     }
     Ok(())
@@ -137,28 +137,28 @@ fn name(value: &Value) -> Result<Option<String>, Error> {
             check_name("name", name, 255).map_err(|fault| Error::Invalid(fault.message))?;
             Ok(Some(name.clone()))
         }
-        _ => wrong("name", "it has to be a string"),
+        _ => wrong("name", "it must be a string"),
     }
 }
 
-fn owner(image: &ImageRecord, value: &Value, who: &Who) -> Result<String, Error> {
+fn owner(image: &ImageRecord, value: &Value, caller: &Requester) -> Result<String, Error> {
     let Some(owner) = value.as_str().filter(|o| !o.is_empty() && o.len() <= 255) else {
-        return wrong("owner", "it has to be the id of a project");
+        return wrong("owner", "it must be a project id");
     };
     if owner.chars().any(char::is_control) {
-        return wrong("owner", "it holds control characters");
+        return wrong("owner", "it contains control characters");
     }
-    if owner != image.owner && !who.context.is_admin() {
+    if owner != image.owner && !caller.context.is_admin() {
         return Err(Error::Forbidden("Owner can't be updated by non admin.".into()));
     }
     Ok(owner.to_owned())
 }
 
 fn visibility(value: &Value) -> Result<Visibility, Error> {
-    value.as_str().and_then(Visibility::parse).map_or_else(
-        || wrong("visibility", "it has to be public, community, shared or private"),
-        Ok,
-    )
+    value
+        .as_str()
+        .and_then(Visibility::parse)
+        .map_or_else(|| wrong("visibility", "it must be public, community, shared or private"), Ok)
 }
 
 fn format(
@@ -175,34 +175,34 @@ fn format(
     match value {
         Value::Null => Ok(None),
         Value::String(format) if known.contains(&format.as_str()) => Ok(Some(format.clone())),
-        other => wrong(key, &format!("it has to be one of {}, not {other}", known.join(", "))),
+        other => wrong(key, &format!("it must be one of {}, not {other}", known.join(", "))),
     }
 }
 
 fn number(key: &str, value: &Value) -> Result<i64, Error> {
     match value.as_i64() {
         Some(number) if (0..=LARGEST).contains(&number) => Ok(number),
-        _ => wrong(key, &format!("it has to be a whole number from 0 to {LARGEST}")),
+        _ => wrong(key, &format!("it must be an integer from 0 to {LARGEST}")),
     }
 }
 
 fn flag(key: &str, value: &Value) -> Result<bool, Error> {
-    value.as_bool().map_or_else(|| wrong(key, "it has to be true or false"), Ok)
+    value.as_bool().map_or_else(|| wrong(key, "it must be true or false"), Ok)
 }
 
 fn tags(value: &Value) -> Result<Vec<String>, Error> {
-    let Some(tags) = value.as_array() else { return wrong("tags", "it has to be a list") };
+    let Some(tags) = value.as_array() else { return wrong("tags", "it must be a list") };
     let mut tags = tags.iter().map(|tag| check_tag(tag.as_str())).collect::<Result<Vec<_>, _>>()?;
     tags.sort_unstable();
     tags.dedup();
     Ok(tags)
 }
 
-/// A tag that may be set.
+/// Validates a tag.
 pub(crate) fn check_tag(tag: Option<&str>) -> Result<String, Error> {
     match tag {
         Some(tag) if check_name("tag", tag, 255).is_ok() => Ok(tag.to_owned()),
-        _ => wrong("tags", "a tag is 1 to 255 characters without control characters"),
+        _ => wrong("tags", "a tag must have 1 to 255 characters without control characters"),
     }
 }
 
@@ -212,12 +212,12 @@ fn property_name(key: &str) -> Result<String, Error> {
 }
 
 fn property(key: &str, value: &Value) -> Result<String, Error> {
-    let Some(text) = value.as_str() else { return wrong(key, "it has to be a string") };
+    let Some(text) = value.as_str() else { return wrong(key, "it must be a string") };
     if text.len() > LONGEST_VALUE {
         return wrong(key, &format!("it may have at most {LONGEST_VALUE} bytes"));
     }
     if text.chars().any(|c| c.is_control() && !matches!(c, '\n' | '\r' | '\t')) {
-        return wrong(key, "it holds control characters");
+        return wrong(key, "it contains control characters");
     }
     Ok(text.to_owned())
 }

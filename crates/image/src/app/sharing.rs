@@ -1,33 +1,43 @@
-//! Sharing an image with projects. Its owner says with which; each of them says whether it wants to
-//! see it in its lists.
+//! Sharing images with projects. The owner adds members; each member project accepts or rejects the
+//! image for its lists.
 
 use kilonova_ids::ImageId;
 use kilonova_store::Tx;
 use kilonova_wire::Context;
 use kilonova_wire::time::now_micros;
 
-use super::{Seen, Who, seen};
+use super::{Requester, VisibleImage, readable};
 use crate::db::members;
 use crate::{Acceptance, Error, Images, Member, Visibility};
 
-/// Looks the image up; only shared ones have members.
-fn shared(tx: &mut Tx<'_>, who: &Who, id: ImageId, otherwise: &str) -> Result<Seen, Error> {
-    let seen = seen(tx, who, id)?;
+/// One image, which must be shared to have members.
+fn shared(
+    tx: &mut Tx<'_>,
+    caller: &Requester,
+    id: ImageId,
+    otherwise: &str,
+) -> Result<VisibleImage, Error> {
+    let seen = readable(tx, caller, id)?;
     if seen.image.visibility == Visibility::Shared {
         return Ok(seen);
     }
     Err(Error::Forbidden(format!("{otherwise} {id}: Only shared images have members.")))
 }
 
-/// A member that the caller may know of: all for who may see the list, else the caller's own.
-fn member(tx: &mut Tx<'_>, who: &Who, seen: &Seen, project: &str) -> Result<Member, Error> {
+/// A member that the caller may see: any for those caller see the whole list, else the caller's own.
+fn member(
+    tx: &mut Tx<'_>,
+    caller: &Requester,
+    seen: &VisibleImage,
+    project: &str,
+) -> Result<Member, Error> {
     let id = seen.image.id;
-    if !who.allows("get_member", &seen.image, seen.member.as_deref()) {
+    if !caller.allows("get_member", &seen.image, seen.member.as_deref()) {
         return Err(Error::Forbidden(format!(
             "You are not authorized to lookup the members of the image {id}."
         )));
     }
-    let own = who.context.may_see(&seen.image.owner) || who.context.project_id == project;
+    let own = caller.context.may_see(&seen.image.owner) || caller.context.project_id == project;
     let found = if own { members::one(tx, id, project)? } else { None };
     found.ok_or_else(|| Error::NoMember(project.escape_debug().to_string(), id))
 }
@@ -40,15 +50,15 @@ impl Images {
         project: String,
     ) -> Result<Member, Error> {
         const REFUSED: &str = "Not allowed to create members for image";
-        let who = self.who(context);
+        let caller = self.requester(context);
         self.store
             .write(move |tx| {
-                let seen = shared(tx, &who, id, REFUSED)?;
-                if !who.allows("add_member", &seen.image, seen.member.as_deref()) {
+                let seen = shared(tx, &caller, id, REFUSED)?;
+                if !caller.allows("add_member", &seen.image, seen.member.as_deref()) {
                     return Err(Error::Forbidden(format!("{REFUSED} {id}.")));
                 }
-                // Whoever else adds one at once meets at the image's project.
-                crate::db::images::counted(tx, &seen.image.owner)?;
+                // Serializes concurrent additions on the owner's row.
+                crate::db::images::lock_owner(tx, &seen.image.owner)?;
                 if members::one(tx, id, &project)?.is_some() {
                     return Err(Error::Conflict(format!(
                         "Member {} is duplicated for image {id}",
@@ -56,7 +66,7 @@ impl Images {
                     )));
                 }
                 let attempted = members::count(tx, id)? + 1;
-                if let Some(most) = who.options.members.filter(|most| attempted > *most as i64) {
+                if let Some(most) = caller.options.members.filter(|most| attempted > *most as i64) {
                     return Err(Error::TooLarge(format!(
                         "Image member limit exceeded for image {id}: The limit has been exceeded on \
                          the number of allowed image members for this image. Attempted: {attempted}, \
@@ -82,17 +92,17 @@ impl Images {
         id: ImageId,
     ) -> Result<Vec<Member>, Error> {
         const REFUSED: &str = "Not allowed to list members for image";
-        let who = self.who(context);
+        let caller = self.requester(context);
         self.store
             .read(move |tx| {
-                let seen = shared(tx, &who, id, REFUSED)?;
-                if !who.allows("get_members", &seen.image, seen.member.as_deref()) {
+                let seen = shared(tx, &caller, id, REFUSED)?;
+                if !caller.allows("get_members", &seen.image, seen.member.as_deref()) {
                     return Err(Error::Forbidden(format!("{REFUSED} {id}.")));
                 }
-                if who.context.may_see(&seen.image.owner) {
+                if caller.context.may_see(&seen.image.owner) {
                     return Ok(members::of_image(tx, id)?);
                 }
-                Ok(members::one(tx, id, &who.context.project_id)?.into_iter().collect())
+                Ok(members::one(tx, id, &caller.context.project_id)?.into_iter().collect())
             })
             .await
     }
@@ -103,12 +113,12 @@ impl Images {
         id: ImageId,
         project: String,
     ) -> Result<Member, Error> {
-        let who = self.who(context);
+        let caller = self.requester(context);
         let found = self
             .store
             .read(move |tx| {
-                let seen = shared(tx, &who, id, "Not allowed to show members for image")?;
-                member(tx, &who, &seen, &project)
+                let seen = shared(tx, &caller, id, "Not allowed to show members for image")?;
+                member(tx, &caller, &seen, &project)
             })
             .await;
         match found {
@@ -117,7 +127,7 @@ impl Images {
         }
     }
 
-    pub(crate) async fn answer_as_member(
+    pub(crate) async fn set_member_status(
         &self,
         context: &Context,
         id: ImageId,
@@ -125,16 +135,16 @@ impl Images {
         status: Acceptance,
     ) -> Result<Member, Error> {
         const REFUSED: &str = "Not allowed to update members for image";
-        let who = self.who(context);
+        let caller = self.requester(context);
         self.store
             .write(move |tx| {
-                let seen = shared(tx, &who, id, REFUSED)?;
-                let mut member = member(tx, &who, &seen, &project)?;
-                if !who.allows("modify_member", &seen.image, Some(&project)) {
+                let seen = shared(tx, &caller, id, REFUSED)?;
+                let mut member = member(tx, &caller, &seen, &project)?;
+                if !caller.allows("modify_member", &seen.image, Some(&project)) {
                     return Err(Error::Forbidden(format!("{REFUSED} {id}.")));
                 }
                 (member.status, member.updated_at) = (status, now_micros());
-                members::answer(tx, id, &project, status, member.updated_at)?;
+                members::set_status(tx, id, &project, status, member.updated_at)?;
                 Ok(member)
             })
             .await
@@ -147,12 +157,12 @@ impl Images {
         project: String,
     ) -> Result<(), Error> {
         const REFUSED: &str = "Not allowed to delete members for image";
-        let who = self.who(context);
+        let caller = self.requester(context);
         self.store
             .write(move |tx| {
-                let seen = shared(tx, &who, id, REFUSED)?;
-                member(tx, &who, &seen, &project)?;
-                if !who.allows("delete_member", &seen.image, seen.member.as_deref()) {
+                let seen = shared(tx, &caller, id, REFUSED)?;
+                member(tx, &caller, &seen, &project)?;
+                if !caller.allows("delete_member", &seen.image, seen.member.as_deref()) {
                     return Err(Error::Forbidden(format!("{REFUSED} {id}.")));
                 }
                 members::delete(tx, id, &project)?;

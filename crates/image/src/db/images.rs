@@ -1,4 +1,4 @@
-//! Images.
+//! Rows of `images`.
 
 use kilonova_ids::ImageId;
 use kilonova_store::{Error, Row, Tx, Value, params, statements};
@@ -6,24 +6,24 @@ use kilonova_store::{Error, Row, Tx, Value, params, statements};
 use crate::record::{ImageRecord, Status, Visibility};
 
 statements! {
-    /// A new image.
+    /// Adds an image.
     INSERT = "INSERT INTO images (id, name, owner, status, visibility, disk_format,
         container_format, min_ram, min_disk, protected, hidden, tags, properties, created_at,
         updated_at)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
-    /// What a user may change.
+    /// Updates the columns that users can change.
     UPDATE = "UPDATE images SET name = ?2, owner = ?3, visibility = ?4, disk_format = ?5,
         container_format = ?6, min_ram = ?7, min_disk = ?8, protected = ?9, hidden = ?10,
         tags = ?11, properties = ?12, updated_at = ?13 WHERE id = ?1";
-    /// One by id.
+    /// One image by id.
     BY_ID = "SELECT id, name, owner, status, visibility, disk_format, container_format, min_ram,
         min_disk, protected, hidden, size, virtual_size, checksum, hash, data, tags, properties,
         created_at, updated_at FROM images WHERE id = ?1";
-    /// Those that everyone sees.
+    /// The public images.
     PUBLIC = "SELECT id, name, owner, status, visibility, disk_format, container_format, min_ram,
         min_disk, protected, hidden, size, virtual_size, checksum, hash, data, tags, properties,
         created_at, updated_at FROM images WHERE visibility = 'public' ORDER BY id";
-    /// Those that a project sees (all without one), newest first, after a marker.
+    /// Images visible to a project (all without one), newest first, after a marker.
     LIST = "SELECT id, name, owner, status, visibility, disk_format, container_format, min_ram,
         min_disk, protected, hidden, size, virtual_size, checksum, hash, data, tags, properties,
         created_at, updated_at FROM images
@@ -35,27 +35,27 @@ statements! {
           AND (CAST(?3 AS TEXT) IS NULL OR owner = ?3)
           AND (CAST(?4 AS BIGINT) IS NULL OR created_at < ?4 OR (created_at = ?4 AND id < ?5))
         ORDER BY created_at DESC, id DESC LIMIT ?6";
-    /// The bytes begin to arrive, for one uploader only.
+    /// Begins an upload; only one uploader succeeds.
     BEGIN = "UPDATE images SET status = 'saving', data = ?2, updated_at = ?3
         WHERE id = ?1 AND status = 'queued'";
-    /// The bytes are there.
+    /// Completes an upload.
     FINISH = "UPDATE images SET status = 'active', size = ?3, virtual_size = ?4, checksum = ?5,
         hash = ?6, disk_format = ?7, updated_at = ?8 WHERE id = ?1 AND status = 'saving' AND data = ?2";
-    /// The bytes will not come.
+    /// Resets an image after a failed upload.
     GIVE_UP = "UPDATE images SET status = 'queued', data = NULL
         WHERE id = ?1 AND status = 'saving' AND data = ?2";
-    /// Its bytes may not be used, or may be used again.
-    TURN = "UPDATE images SET status = ?3, updated_at = ?4 WHERE id = ?1 AND status = ?2";
-    /// Another change to what is counted of a project: a row to meet others at.
-    COUNTED = "INSERT INTO image_owners (owner, changes) VALUES (?1, 1)
+        /// Changes the status if it is as expected.
+        SET_STATUS = "UPDATE images SET status = ?3, updated_at = ?4 WHERE id = ?1 AND status = ?2";
+        /// Writes an owner's row, which serializes transactions that check the owner's quota.
+        LOCK_OWNER = "INSERT INTO image_owners (owner, changes) VALUES (?1, 1)
         ON CONFLICT (owner) DO UPDATE SET changes = image_owners.changes + 1";
-    /// How many images a project has.
+    /// The number of a project's images.
     NUMBER = "SELECT COUNT(*) FROM images WHERE owner = ?1";
     /// The bytes of a project's images.
     BYTES = "SELECT CAST(COALESCE(SUM(size), 0) AS BIGINT) FROM images WHERE owner = ?1";
-    /// Which files are in use.
+    /// The data files in use.
     FILES = "SELECT id, data, status FROM images WHERE data IS NOT NULL";
-    /// Gone.
+    /// Deletes an image.
     DELETE = "DELETE FROM images WHERE id = ?1";
 }
 
@@ -140,30 +140,30 @@ pub(crate) fn by_id(tx: &mut Tx<'_>, id: ImageId) -> Result<Option<ImageRecord>,
     tx.row(BY_ID, params![id])?.as_ref().map(read).transpose()
 }
 
-/// What a listing asks the database for.
+/// The conditions of a list query; all must hold.
 #[derive(Debug, Clone)]
-pub(crate) struct Wanted {
-    /// The project that looks; `None` for an admin.
+pub(crate) struct ImageQuery {
+    /// The project whose view is listed; `None` for an admin.
     pub viewer: Option<String>,
-    /// What the project said of images that are shared with it; `None` for anything.
+    /// The project's decision about images shared with it; `None` for any.
     pub shared: Option<&'static str>,
     pub name: Option<String>,
     pub owner: Option<String>,
-    /// Creation time and id of the row before.
+    /// Creation time and id of the previous row.
     pub after: Option<(i64, ImageId)>,
     pub limit: i64,
 }
 
-pub(crate) fn list(tx: &mut Tx<'_>, wanted: &Wanted) -> Result<Vec<ImageRecord>, Error> {
-    let (at, id) = wanted.after.unzip();
+pub(crate) fn list(tx: &mut Tx<'_>, query: &ImageQuery) -> Result<Vec<ImageRecord>, Error> {
+    let (at, id) = query.after.unzip();
     let values = params![
-        wanted.viewer.clone(),
-        wanted.name.clone(),
-        wanted.owner.clone(),
+        query.viewer.clone(),
+        query.name.clone(),
+        query.owner.clone(),
         at,
         id,
-        wanted.limit,
-        wanted.shared,
+        query.limit,
+        query.shared,
     ];
     tx.rows(LIST, values)?.iter().map(read).collect()
 }
@@ -172,12 +172,12 @@ pub(crate) fn begin(tx: &mut Tx<'_>, id: ImageId, data: &str, now: i64) -> Resul
     Ok(tx.execute(BEGIN, params![id, data, now])? > 0)
 }
 
-/// What is known of data that has arrived.
+/// Facts about received data.
 #[derive(Debug, Clone)]
 pub(crate) struct Arrived {
     pub size: i64,
     pub virtual_size: i64,
-    /// What the data is of.
+    /// The disk format.
     pub format: Option<String>,
     pub checksum: String,
     pub hash: String,
@@ -207,20 +207,20 @@ pub(crate) fn give_up(tx: &mut Tx<'_>, id: ImageId, data: &str) -> Result<(), Er
     tx.execute(GIVE_UP, params![id, data]).map(|_| ())
 }
 
-/// Whether the image was in the one state and is now in the other.
-pub(crate) fn turn(
+/// Changes the status; `false` if it was not `from`.
+pub(crate) fn set_status(
     tx: &mut Tx<'_>,
     id: ImageId,
     from: Status,
     to: Status,
     now: i64,
 ) -> Result<bool, Error> {
-    Ok(tx.execute(TURN, params![id, from.as_str(), to.as_str(), now])? > 0)
+    Ok(tx.execute(SET_STATUS, params![id, from.as_str(), to.as_str(), now])? > 0)
 }
 
-/// Says that what is counted of a project changes in this transaction.
-pub(crate) fn counted(tx: &mut Tx<'_>, owner: &str) -> Result<(), Error> {
-    tx.execute(COUNTED, params![owner]).map(|_| ())
+/// Serializes this transaction with others that check the owner's quota.
+pub(crate) fn lock_owner(tx: &mut Tx<'_>, owner: &str) -> Result<(), Error> {
+    tx.execute(LOCK_OWNER, params![owner]).map(|_| ())
 }
 
 pub(crate) fn number(tx: &mut Tx<'_>, owner: &str) -> Result<i64, Error> {

@@ -1,4 +1,4 @@
-//! With which projects an image is shared.
+//! Rows of `image_members`: the projects that an image is shared with.
 
 use kilonova_ids::ImageId;
 use kilonova_store::{Error, Row, Tx, params, statements};
@@ -6,21 +6,21 @@ use kilonova_store::{Error, Row, Tx, params, statements};
 use crate::record::{Acceptance, Member};
 
 statements! {
-    /// A new member.
+    /// Adds a member.
     INSERT = "INSERT INTO image_members (image_id, member, status, created_at, updated_at)
         VALUES (?1, ?2, ?3, ?4, ?4)";
-    /// One.
+    /// One member.
     ONE = "SELECT member, status, created_at, updated_at FROM image_members
         WHERE image_id = ?1 AND member = ?2";
-    /// Those of an image.
+    /// The members of an image.
     OF_IMAGE = "SELECT member, status, created_at, updated_at FROM image_members
         WHERE image_id = ?1 ORDER BY created_at, member";
-    /// How many an image has.
+    /// The number of an image's members.
     COUNT = "SELECT COUNT(*) FROM image_members WHERE image_id = ?1";
-    /// What it says of the image.
-    ANSWER = "UPDATE image_members SET status = ?3, updated_at = ?4
+        /// Sets a member's decision.
+        SET_STATUS = "UPDATE image_members SET status = ?3, updated_at = ?4
         WHERE image_id = ?1 AND member = ?2";
-    /// No longer one.
+    /// Deletes a member.
     DELETE = "DELETE FROM image_members WHERE image_id = ?1 AND member = ?2";
 }
 
@@ -51,14 +51,14 @@ pub(crate) fn count(tx: &mut Tx<'_>, image: ImageId) -> Result<i64, Error> {
     tx.row(COUNT, params![image])?.map_or(Ok(0), |row| row.int(0))
 }
 
-pub(crate) fn answer(
+pub(crate) fn set_status(
     tx: &mut Tx<'_>,
     image: ImageId,
     project: &str,
     status: Acceptance,
     now: i64,
 ) -> Result<bool, Error> {
-    Ok(tx.execute(ANSWER, params![image, project, status.as_str(), now])? > 0)
+    Ok(tx.execute(SET_STATUS, params![image, project, status.as_str(), now])? > 0)
 }
 
 pub(crate) fn delete(tx: &mut Tx<'_>, image: ImageId, project: &str) -> Result<bool, Error> {

@@ -6,7 +6,7 @@ mod schema;
 
 pub use schema::MIGRATIONS;
 
-/// Every statement of this service, to be prepared on each database in a test.
+/// Every statement of this service; tests prepare them on each database.
 pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
     vec![images::STATEMENTS, members::STATEMENTS]
 }

@@ -2,7 +2,7 @@
 
 use kilonova_store::Migration;
 
-/// The schema, step by step.
+/// The schema migrations in order.
 pub const MIGRATIONS: &[Migration] = &[
     Migration { name: "image-1-tables", sql: TABLES },
     Migration { name: "image-2-members", sql: MEMBERS },
@@ -21,8 +21,8 @@ CREATE INDEX images_owner ON images (owner);
 CREATE INDEX images_order ON images (created_at, id);
 ";
 
-/// `image_owners` has a row for each project that ever had an image. Who adds to what is counted of a
-/// project changes it too, so that two who add at once meet there.
+/// `image_owners` has a row for each project that ever had an image. Transactions that add to a
+/// project's usage write it, which serializes them.
 const MEMBERS: &str = "
 CREATE TABLE image_members (
     image_id TEXT NOT NULL REFERENCES images (id) ON DELETE CASCADE, member TEXT NOT NULL,

@@ -1,6 +1,6 @@
-//! Is the data what its format says? A guest's image must not make the hypervisor open other files
-//! of the host: a qcow2 file with a backing file or an external data file is refused, and so is
-//! "raw" data that a hypervisor would take for something else.
+//! Checks that data is of its declared format. A guest's image must not make the hypervisor open
+//! other files of the host: refused are qcow2 files with a backing file or an external data file, and
+//! "raw" data that a hypervisor could probe as another format.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt as _;
 use crate::Error;
 
 const QCOW2: &[u8] = b"QFI\xfb";
-/// Where each format has its magic.
+/// The magic of each format and its offset.
 const MAGICS: [(&str, u64, &[u8]); 7] = [
     ("qcow2", 0, QCOW2),
     ("qed", 0, b"QED\0"),
@@ -19,26 +19,27 @@ const MAGICS: [(&str, u64, &[u8]); 7] = [
     ("vhd", 0, b"conectix"),
 ];
 const ISO: (u64, &[u8]) = (0x8001, b"CD001");
-/// In qcow2's incompatible features: the data is in another file.
+/// An incompatible feature of qcow2: the data is in another file.
 const EXTERNAL_DATA: u64 = 1 << 2;
-/// The incompatible features that are known: dirty, corrupt, external data, compression, extended L2.
+/// The known incompatible features: dirty, corrupt, external data, compression, extended L2.
 const KNOWN_FEATURES: u64 = (1 << 5) - 1;
 
-/// Checks the data and gives the size that a guest sees.
+/// Checks the data; returns the disk size that a guest sees.
 pub(crate) fn inspect(file: &File, format: &str, size: i64) -> Result<i64, Error> {
     let found = detect(file)?;
     let wrong = |why: String| Err(Error::Unsupported(why));
     match (format, found) {
         ("qcow2", Some("qcow2")) => qcow2(file),
         ("qcow2", _) => {
-            wrong("The image data is not qcow2: an image file has to be what its format says.".into())
+            wrong("The image data is not qcow2, which is the image's disk_format.".into())
         }
-        ("iso", None) if !has(file, ISO.0, ISO.1)? => {
-            wrong("The image data is not an ISO 9660 file system: an image file has to be what its format says.".into())
-        }
+        ("iso", None) if !has(file, ISO.0, ISO.1)? => wrong(
+            "The image data is not an ISO 9660 file system, but the image's disk_format is iso."
+                .into(),
+        ),
         (_, None) => Ok(size),
         (_, Some(found)) => wrong(format!(
-            "The image data is {found}, not {format}: an image file has to be what its format says."
+            "The image data is {found}, not {format}, which is the image's disk_format."
         )),
     }
 }
@@ -80,7 +81,7 @@ fn qcow2(file: &File) -> Result<i64, Error> {
         return wrong("keeps its data in another file; upload it flattened (qemu-img convert)");
     }
     if version == 3 && long(72) & !KNOWN_FEATURES != 0 {
-        return wrong("has features that are not known here; convert it (qemu-img convert)");
+        return wrong("has unsupported features; convert it (qemu-img convert)");
     }
     i64::try_from(long(24)).or_else(|_| wrong("has a broken header"))
 }

@@ -1,17 +1,17 @@
-//! How many transfers may go on at once: in total, and for each project or host.
+//! Limits on concurrent transfers, in total and per project or host.
 //!
-//! A transfer holds a connection, an open file and some memory for as long as its client likes. The
-//! limits are this process's: they guard its memory and files, not a quota of a project.
+//! A transfer holds a connection, an open file and memory for as long as its client likes. The limits
+//! protect this process; they are not a quota of the project.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::Error;
 
-/// Transfers at once.
+/// Limits on concurrent transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Most {
-    /// Of everyone.
+pub struct TransferLimit {
+    /// Of all parties.
     pub total: usize,
     /// Of one project or host.
     pub each: usize,
@@ -20,9 +20,9 @@ pub struct Most {
 /// Counts transfers of one kind.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    /// In the plural, for messages.
+    /// The kind in the plural, for messages.
     kind: &'static str,
-    most: Most,
+    most: TransferLimit,
     open: Mutex<Open>,
 }
 
@@ -32,38 +32,38 @@ struct Open {
     each: HashMap<String, usize>,
 }
 
-/// A transfer that may go on until this is dropped.
+/// The right to one transfer, until dropped.
 #[derive(Debug)]
 pub(crate) struct Pass {
     gate: Arc<Gate>,
-    who: String,
+    party: String,
 }
 
 impl Gate {
-    pub(crate) fn new(kind: &'static str, most: Most) -> Arc<Self> {
+    pub(crate) fn new(kind: &'static str, most: TransferLimit) -> Arc<Self> {
         Arc::new(Self { kind, most, open: Mutex::default() })
     }
 
-    /// Lets a transfer of `who` begin.
-    pub(crate) fn enter(self: &Arc<Self>, who: &str) -> Result<Pass, Error> {
+    /// Admits a transfer of a project or host.
+    pub(crate) fn enter(self: &Arc<Self>, party: &str) -> Result<Pass, Error> {
         let mut open = self.open();
         if open.total >= self.most.total {
             return Err(Error::Busy(format!(
-                "The image service has {} {} at once and takes no more. Try again later.",
+                "The image service has {} concurrent {}, the maximum. Try again later.",
                 open.total, self.kind
             )));
         }
-        let own = open.each.get(who).copied().unwrap_or_default();
+        let own = open.each.get(party).copied().unwrap_or_default();
         if own >= self.most.each {
             return Err(Error::Busy(format!(
-                "{own} {} of {} go on at once, and it may have no more. Try again when one has ended.",
+                "{own} {} of {} are in progress, the maximum. Try again when one has ended.",
                 self.kind,
-                if who.is_empty() { "this caller" } else { who }
+                if party.is_empty() { "this caller" } else { party }
             )));
         }
         open.total += 1;
-        open.each.insert(who.to_owned(), own + 1);
-        Ok(Pass { gate: Arc::clone(self), who: who.to_owned() })
+        open.each.insert(party.to_owned(), own + 1);
+        Ok(Pass { gate: Arc::clone(self), party: party.to_owned() })
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
@@ -75,9 +75,9 @@ impl Drop for Pass {
     fn drop(&mut self) {
         let mut open = self.gate.open();
         open.total = open.total.saturating_sub(1);
-        match open.each.get_mut(&self.who) {
+        match open.each.get_mut(&self.party) {
             Some(own) if *own > 1 => *own -= 1,
-            _ => drop(open.each.remove(&self.who)),
+            _ => drop(open.each.remove(&self.party)),
         }
     }
 }
@@ -87,12 +87,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_has_its_share_and_all_together_theirs() {
-        let gate = Gate::new("uploads", Most { total: 3, each: 2 });
+    fn transfers_are_limited_per_party_and_in_total() {
+        let gate = Gate::new("uploads", TransferLimit { total: 3, each: 2 });
         let red = (gate.enter("red").unwrap(), gate.enter("red").unwrap());
         assert!(gate.enter("red").unwrap_err().to_string().contains("2 uploads of red"));
         let blue = gate.enter("blue").unwrap();
-        assert!(gate.enter("green").unwrap_err().to_string().contains("3 uploads at once"));
+        assert!(gate.enter("green").unwrap_err().to_string().contains("3 concurrent uploads"));
         drop(red);
         let green = (gate.enter("green").unwrap(), gate.enter("green").unwrap());
         drop((blue, green));

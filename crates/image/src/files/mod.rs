@@ -1,11 +1,11 @@
-//! The bytes of images: one file for each upload, named `<image>.<upload>`.
+//! Image data: one file per upload, named `<image>.<upload>`.
 //!
 //! ```text
 //!   create ─► lock ─► write ─► fsync ─► the row names it, status active
 //! ```
 //!
-//! An uploader holds a lock on its file until the row is settled, so that another process starting
-//! meanwhile can tell a file in the making from what a crash left behind.
+//! An uploader holds a lock on its file until the row is final, so that another process that starts
+//! meanwhile can distinguish an upload in progress from a leftover.
 
 pub(crate) mod format;
 mod gate;
@@ -22,27 +22,27 @@ use kilonova_ids::ImageId;
 
 use crate::Error;
 
-pub use gate::Most;
+pub use gate::TransferLimit;
 pub(crate) use gate::{Gate, Pass};
 pub use pace::Rate;
 pub(crate) use pace::{Pace, TooSlow};
 pub(crate) use stream::body_of;
 pub(crate) use writer::Writer;
 
-/// The directory of the images.
+/// The image directory.
 #[derive(Debug)]
 pub(crate) struct Directory(PathBuf);
 
 impl Directory {
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let wrong = |e: io::Error| {
-            Error::Directory(format!("the image directory {} cannot be used: {e}", path.display()))
+            Error::Directory(format!("cannot use the image directory {}: {e}", path.display()))
         };
         fs::DirBuilder::new().recursive(true).mode(0o750).create(path).map_err(wrong)?;
         Ok(Self(path.canonicalize().map_err(wrong)?))
     }
 
-    /// A new name for the data of an image.
+    /// A new file name for an image's data.
     pub(crate) fn name(id: ImageId) -> String {
         format!("{id}.{}", uuid::Uuid::new_v4().simple())
     }
@@ -51,7 +51,7 @@ impl Directory {
         self.0.join(name)
     }
 
-    /// A new, locked file. One that was swept away before it was locked is an error.
+    /// Creates a locked file. Fails if a clean-up deleted it before it was locked.
     pub(crate) fn create(&self, name: &str) -> Result<File, Error> {
         let file = File::options().read(true).write(true).create_new(true).open(self.path(name))?;
         file.lock()?;
@@ -61,7 +61,7 @@ impl Directory {
         Ok(file)
     }
 
-    /// Makes the file names durable.
+    /// Makes file names durable.
     pub(crate) fn sync(&self) -> Result<(), Error> {
         Ok(File::open(&self.0)?.sync_all()?)
     }
@@ -69,13 +69,13 @@ impl Directory {
     pub(crate) fn remove(&self, name: &str) {
         match fs::remove_file(self.path(name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(name, %error, "image data cannot be removed");
+                tracing::warn!(name, %error, "cannot delete an image file; the next start tries again");
             }
             _ => {}
         }
     }
 
-    /// The lock on a file that no uploader holds; `None` when one does or there is no file.
+    /// The lock on a file without an uploader; `None` if it has one or does not exist.
     pub(crate) fn seize(&self, name: &str) -> Result<Option<File>, Error> {
         let file = match File::open(self.path(name)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -88,12 +88,12 @@ impl Directory {
         }
     }
 
-    /// Whether nobody writes the file any more.
+    /// Whether no uploader writes the file.
     pub(crate) fn abandoned(&self, name: &str) -> Result<bool, Error> {
         Ok(self.seize(name)?.is_some() || !self.path(name).try_exists()?)
     }
 
-    /// The names of all files of images.
+    /// The names of all image files.
     pub(crate) fn names(&self) -> Result<Vec<String>, Error> {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.0)? {

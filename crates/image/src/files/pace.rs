@@ -1,22 +1,22 @@
-//! Whether a client sends, or takes, bytes fast enough to keep its place.
+//! The minimum rate at which a client must send or receive.
 //!
-//! The rate is measured over windows, so that a client may pause and then catch up. Only the client's
-//! time counts: [`Pace::pardon`] takes the time off that this side needed.
+//! The rate is measured over windows, so that a client may pause and catch up. Only the client's time
+//! counts: [`Pace::extend`] deducts the time that this side needed.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The least that a client may send or take.
+/// The least rate of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// Bytes per second on average; 0 asks only that something moves.
+    /// Bytes per second on average; 0 requires only progress.
     pub least: u64,
     /// The time over which the average is taken.
     pub window: Duration,
 }
 
-/// One transfer.
+/// The progress of one transfer.
 #[derive(Debug)]
 pub(crate) struct Pace {
     rate: Rate,
@@ -38,30 +38,30 @@ impl Pace {
         self.end
     }
 
-    /// These bytes moved, and perhaps the window has ended: another begins if enough moved in it.
-    pub(crate) fn moved(&mut self, bytes: usize, now: Instant) -> Result<(), TooSlow> {
+    /// Records moved bytes. At the end of a window it begins another, or fails if too few moved.
+    pub(crate) fn advance(&mut self, bytes: usize, now: Instant) -> Result<(), TooSlow> {
         self.bytes = self.bytes.saturating_add(bytes as u64);
         if now < self.end {
             return Ok(());
         }
-        let wanted = self.rate.least.saturating_mul(self.rate.window.as_secs().max(1)).max(1);
-        if self.bytes < wanted {
+        let required = self.rate.least.saturating_mul(self.rate.window.as_secs().max(1)).max(1);
+        if self.bytes < required {
             return Err(TooSlow { bytes: self.bytes, rate: self.rate });
         }
         *self = Self::since(now, self.rate);
         Ok(())
     }
 
-    /// This long the client waited for us.
-    pub(crate) fn pardon(&mut self, waited: Duration) {
+    /// Extends the window by time that the client waited for this side.
+    pub(crate) fn extend(&mut self, waited: Duration) {
         self.end += waited;
     }
 }
 
-/// A client that is too slow.
+/// The client is too slow.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error(
-    "only {bytes} bytes moved within {} s; the least is {} bytes per second",
+    "only {bytes} bytes moved within {} s; the minimum is {} bytes per second",
     rate.window.as_secs(), rate.least
 )]
 pub(crate) struct TooSlow {
@@ -83,26 +83,26 @@ mod tests {
     #[test]
     fn a_client_may_pause_and_catch_up() {
         let (mut pace, at) = pace();
-        assert!(pace.moved(1000, at(9)).is_ok());
-        assert!(pace.moved(0, at(10)).is_ok());
-        assert!(pace.moved(999, at(19)).is_ok());
-        let slow = pace.moved(0, at(20)).unwrap_err().to_string();
-        assert_eq!(slow, "only 999 bytes moved within 10 s; the least is 100 bytes per second");
+        assert!(pace.advance(1000, at(9)).is_ok());
+        assert!(pace.advance(0, at(10)).is_ok());
+        assert!(pace.advance(999, at(19)).is_ok());
+        let slow = pace.advance(0, at(20)).unwrap_err().to_string();
+        assert_eq!(slow, "only 999 bytes moved within 10 s; the minimum is 100 bytes per second");
     }
 
     #[test]
-    fn time_that_this_side_needed_does_not_count() {
+    fn time_of_this_side_does_not_count() {
         let (mut pace, at) = pace();
-        pace.pardon(Duration::from_secs(15));
-        assert!(pace.moved(1, at(24)).is_ok());
-        assert!(pace.moved(1, at(25)).is_err());
+        pace.extend(Duration::from_secs(15));
+        assert!(pace.advance(1, at(24)).is_ok());
+        assert!(pace.advance(1, at(25)).is_err());
     }
 
     #[test]
-    fn without_a_least_rate_something_has_to_move() {
+    fn a_least_rate_of_zero_requires_progress() {
         let begin = Instant::now();
         let mut pace = Pace::since(begin, Rate { least: 0, ..RATE });
-        assert!(pace.moved(1, begin + Duration::from_secs(10)).is_ok());
-        assert!(pace.moved(0, begin + Duration::from_secs(20)).is_err());
+        assert!(pace.advance(1, begin + Duration::from_secs(10)).is_ok());
+        assert!(pace.advance(0, begin + Duration::from_secs(20)).is_err());
     }
 }

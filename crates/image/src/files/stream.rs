@@ -1,5 +1,5 @@
-//! A file as a body, read as it is sent: by a thread of the image files' pool, which is held while
-//! the file is read and not while the client takes the bytes.
+//! A file as a response body. A pool thread is held while the file is read, not while the client
+//! receives.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -13,11 +13,11 @@ use tokio::time::{Instant, timeout_at};
 use super::gate::Pass;
 use super::pace::Pace;
 
-/// Bytes that are read at once. Two such pieces wait for the client at most.
+/// Bytes per read. At most two chunks are buffered for the client.
 const CHUNK: usize = 128 * 1024;
 
-/// The bytes of a file as a body. With a pace, a reader that falls behind it loses the connection;
-/// the pass is given back when the last byte is sent or the reader is gone.
+/// The bytes of a file as a body. With a pace, a client that is too slow loses the connection. The pass
+/// is released when the last byte is sent or the client is gone.
 pub(crate) fn body_of(pool: Pool, file: File, client: Option<(Pace, Pass)>) -> Body {
     let (sender, body) = Channel::<Bytes, std::io::Error>::new(1);
     tokio::spawn(send(pool, file, sender, client));
@@ -48,29 +48,29 @@ async fn send(
             Ok(Err(error)) => return sender.abort(error),
             Err(error) => return sender.abort(std::io::Error::other(error)),
         };
-        match give(&mut sender, chunk.into(), pace.as_mut()).await {
-            Given::Taken => {}
-            Given::Gone => return,
-            Given::TooSlow(error) => {
-                tracing::info!(%error, "a download is ended");
+        match forward(&mut sender, chunk.into(), pace.as_mut()).await {
+            Forwarded::Accepted => {}
+            Forwarded::Disconnected => return,
+            Forwarded::TooSlow(error) => {
+                tracing::info!(%error, "download aborted: the client is too slow");
                 return sender.abort(error);
             }
         }
     }
 }
 
-enum Given {
-    Taken,
-    /// Nobody reads any more.
-    Gone,
+enum Forwarded {
+    Accepted,
+    /// The client is gone.
+    Disconnected,
     TooSlow(std::io::Error),
 }
 
-async fn give(
+async fn forward(
     sender: &mut Sender<Bytes, std::io::Error>,
     chunk: Bytes,
     pace: Option<&mut Pace>,
-) -> Given {
+) -> Forwarded {
     let bytes = chunk.len();
     let mut sending = pin!(sender.send_data(chunk));
     let sent = match pace {
@@ -78,17 +78,17 @@ async fn give(
         Some(pace) => loop {
             match timeout_at(pace.end(), &mut sending).await {
                 Err(_) => {
-                    if let Err(slow) = pace.moved(0, Instant::now()) {
-                        return Given::TooSlow(std::io::Error::other(slow));
+                    if let Err(slow) = pace.advance(0, Instant::now()) {
+                        return Forwarded::TooSlow(std::io::Error::other(slow));
                     }
                 }
                 Ok(Err(gone)) => break Err(gone),
-                Ok(Ok(())) => match pace.moved(bytes, Instant::now()) {
+                Ok(Ok(())) => match pace.advance(bytes, Instant::now()) {
                     Ok(()) => break Ok(()),
-                    Err(slow) => return Given::TooSlow(std::io::Error::other(slow)),
+                    Err(slow) => return Forwarded::TooSlow(std::io::Error::other(slow)),
                 },
             }
         },
     };
-    if sent.is_ok() { Given::Taken } else { Given::Gone }
+    if sent.is_ok() { Forwarded::Accepted } else { Forwarded::Disconnected }
 }

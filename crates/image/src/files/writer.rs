@@ -1,8 +1,8 @@
-//! Writing the bytes of one upload: gathered in memory, then hashed and written by a thread of the
-//! image files' pool.
+//! Writes the data of one upload: collects chunks in memory, then hashes and writes them on a pool
+//! thread.
 //!
-//! The thread is held while there are bytes to write, never while a client is waited for. While it
-//! writes, the next bytes are gathered.
+//! The thread is held only while it writes, never while waiting for the client. The next chunks are
+//! collected meanwhile.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -15,16 +15,16 @@ use tokio::task::JoinHandle;
 use crate::Error;
 use crate::db::images::Arrived;
 
-/// Bytes that are written at once. An upload holds twice as many in memory at most.
+/// Bytes per write. An upload buffers at most twice as many.
 const GATHERED: usize = 256 * 1024;
 
-/// The file, and what is known of its bytes so far.
+/// The file with its running hashes and size.
 struct Sink {
     file: File,
     md5: Md5,
     sha512: Sha512,
     size: i64,
-    /// Written already; kept for its memory.
+    /// The last written buffer, kept for reuse.
     spare: Vec<u8>,
 }
 
@@ -46,7 +46,7 @@ enum State {
     Failed,
 }
 
-/// Takes chunks and ends with what is known of them.
+/// Accepts chunks; returns the facts about them at the end.
 pub(crate) struct Writer {
     pool: Pool,
     gathered: Vec<u8>,
@@ -60,7 +60,7 @@ impl Writer {
         Self { pool, gathered: Vec::new(), state: State::Idle(Box::new(sink)) }
     }
 
-    /// Takes a chunk, and waits for the disk when enough are gathered.
+    /// Adds a chunk; waits for the disk when the buffer is full.
     pub(crate) async fn push(&mut self, chunk: &[u8]) -> Result<(), Error> {
         self.gathered.extend_from_slice(chunk);
         if self.gathered.len() < GATHERED {
@@ -74,7 +74,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Waits until everything is on the disk.
+    /// Writes the rest and waits until all data is durable.
     pub(crate) async fn end(mut self) -> Result<(File, Arrived), Error> {
         let sink = self.sink().await?;
         let rest = self.gathered;
@@ -94,7 +94,7 @@ impl Writer {
             .await?
     }
 
-    /// The sink, once what is being written is written.
+    /// The sink, after the write in progress.
     async fn sink(&mut self) -> Result<Box<Sink>, Error> {
         match std::mem::replace(&mut self.state, State::Failed) {
             State::Idle(sink) => Ok(sink),

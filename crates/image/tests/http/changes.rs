@@ -1,4 +1,4 @@
-//! Creating, patching, tagging.
+//! Creating, patching and tagging images.
 
 use axum::body::Body;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::shelf::{ANNA, shelves};
 
 #[tokio::test]
-async fn an_image_is_made_as_the_client_makes_it() {
+async fn an_image_is_created_as_by_the_client() {
     for shelf in shelves().await {
         let reply = shelf
             .post(
@@ -51,7 +51,7 @@ async fn an_image_is_made_as_the_client_makes_it() {
 }
 
 #[tokio::test]
-async fn wrong_values_are_refused() {
+async fn invalid_values_are_refused() {
     for shelf in shelves().await {
         let id = shelf.make(ANNA, json!({})).await;
         let many: serde_json::Map<String, Value> =
@@ -148,7 +148,7 @@ async fn a_patch_adds_replaces_and_removes() {
 }
 
 #[tokio::test]
-async fn tags_come_and_go() {
+async fn tags_are_added_and_removed() {
     for shelf in shelves().await {
         let id = shelf.make(ANNA, json!({})).await;
         let path = format!("/v2/images/{id}/tags/t");

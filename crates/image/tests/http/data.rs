@@ -1,4 +1,4 @@
-//! Bytes in and out, what is refused, and what a crash leaves.
+//! Upload and download, refused data, and recovery after a crash.
 
 use axum::body::{Body, Bytes};
 use http_body_util::channel::Channel;
@@ -20,7 +20,7 @@ fn qcow2(version: u32, backing: u64, features: u64) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn bytes_come_back_as_they_went_in() {
+async fn data_is_downloaded_as_uploaded() {
     for shelf in shelves().await {
         let id = shelf.make(ANNA, json!({})).await;
         let path = format!("/v2/images/{id}/file");
@@ -51,7 +51,7 @@ async fn bytes_come_back_as_they_went_in() {
 }
 
 #[tokio::test]
-async fn the_checksums_are_right() {
+async fn the_checksums_are_correct() {
     for shelf in shelves().await {
         let id = shelf.make(ANNA, json!({})).await;
         shelf.put(ANNA, &id, "abc").await;
@@ -63,7 +63,7 @@ async fn the_checksums_are_right() {
 }
 
 #[tokio::test]
-async fn data_that_is_not_what_its_format_says_is_refused() {
+async fn data_of_another_format_is_refused() {
     for shelf in shelves().await {
         for (format, data, words) in [
             ("qcow2", b"plain".to_vec(), "not qcow2"),
@@ -97,7 +97,7 @@ async fn data_that_is_not_what_its_format_says_is_refused() {
 }
 
 #[tokio::test]
-async fn an_upload_needs_a_format_a_type_and_to_fit() {
+async fn an_upload_needs_a_format_a_content_type_and_space() {
     for shelf in shelves().await {
         let bare = shelf.make(ANNA, json!({"disk_format": null})).await;
         assert_eq!(shelf.put(ANNA, &bare, "x").await.status, 400);
@@ -115,7 +115,7 @@ async fn an_upload_needs_a_format_a_type_and_to_fit() {
     }
 }
 
-/// Waits until the image is in the state.
+/// Waits until the image has the status.
 async fn until(shelf: &Shelf, id: &str, status: &str) {
     for _ in 0..500 {
         if shelf.status(id).await == status {
@@ -123,11 +123,11 @@ async fn until(shelf: &Shelf, id: &str, status: &str) {
         }
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
-    panic!("image {id} is {} and not {status}", shelf.status(id).await);
+    panic!("image {id} is {}, not {status}", shelf.status(id).await);
 }
 
 #[tokio::test]
-async fn of_two_uploads_one_wins_and_a_broken_one_leaves_nothing() {
+async fn one_of_two_uploads_succeeds_and_an_interrupted_one_leaves_nothing() {
     for shelf in shelves().await {
         let id = shelf.make(ANNA, json!({})).await;
         let (mut sender, body) = Channel::<Bytes, std::io::Error>::new(4);
@@ -139,12 +139,12 @@ async fn of_two_uploads_one_wins_and_a_broken_one_leaves_nothing() {
             let again = Images::open(shelf.store.clone(), &shelf.directory).await.unwrap();
             drop(again);
             let untouched = (shelf.status(&id).await, shelf.files());
-            sender.abort(std::io::Error::other("the client went away"));
+            sender.abort(std::io::Error::other("the client disconnected"));
             (second.status, untouched)
         };
         let (first, (second, untouched)) = tokio::join!(slow, rest);
         assert_eq!((first.status, second), (400, 409));
-        assert_eq!(untouched, ("saving".to_owned(), 1), "another start must not end an upload");
+        assert_eq!(untouched, ("saving".to_owned(), 1), "another start does not end an upload");
         assert_eq!((shelf.status(&id).await.as_str(), shelf.files()), ("queued", 0));
         assert_eq!(shelf.put(ANNA, &id, "whole").await.status, 204);
     }
@@ -169,7 +169,7 @@ async fn an_image_deleted_during_its_upload_leaves_no_file() {
 }
 
 #[tokio::test]
-async fn an_upload_whose_caller_goes_away_is_settled() {
+async fn an_upload_whose_client_disconnects_is_completed_or_reset() {
     for shelf in shelves().await {
         let id = shelf.make(ANNA, json!({})).await;
         let (mut sender, body) = Channel::<Bytes, std::io::Error>::new(4);
@@ -177,7 +177,7 @@ async fn an_upload_whose_caller_goes_away_is_settled() {
         {
             let slow = shelf.put(ANNA, &id, Body::new(body));
             tokio::select! {
-                _ = slow => panic!("the body has not ended"),
+                _ = slow => panic!("the upload continues"),
                 () = until(&shelf, &id, "saving") => {}
             }
         }
@@ -196,7 +196,7 @@ async fn an_upload_whose_caller_goes_away_is_settled() {
 }
 
 #[tokio::test]
-async fn a_start_clears_away_what_a_crash_left() {
+async fn a_start_recovers_from_a_crash() {
     for shelf in shelves().await {
         let active = shelf.make(ANNA, json!({})).await;
         shelf.put(ANNA, &active, "data").await;
@@ -212,7 +212,7 @@ async fn a_start_clears_away_what_a_crash_left() {
         assert_eq!(wrote.unwrap(), 1);
         let orphan = format!("{}.{}", uuid::Uuid::new_v4(), uuid::Uuid::new_v4().simple());
         std::fs::write(shelf.directory.join(orphan), "orphan").unwrap();
-        std::fs::write(shelf.directory.join("notes.txt"), "the operator's own").unwrap();
+        std::fs::write(shelf.directory.join("notes.txt"), "a file of the operator").unwrap();
 
         Images::open(shelf.store.clone(), &shelf.directory).await.unwrap();
         assert_eq!(shelf.status(&dead).await, "queued");

@@ -1,5 +1,5 @@
-//! In which form errors are told, old patches, schemas, and what is empty here; and which role may
-//! do what.
+//! Error formats, the old patch dialect, schemas, collections that are always empty, and the rights
+//! of roles.
 
 use axum::body::Body;
 use axum::http::Request;
@@ -23,7 +23,7 @@ async fn ask(shelf: &Shelf, accept: Option<&str>) -> (String, String) {
 }
 
 #[tokio::test]
-async fn an_error_is_a_page_unless_json_is_asked_for() {
+async fn an_error_is_html_unless_json_is_requested() {
     for shelf in shelves().await {
         let (kind, text) = ask(&shelf, Some("*/*")).await;
         assert!(kind.starts_with("text/html"), "{kind}");
@@ -44,7 +44,7 @@ async fn an_error_is_a_page_unless_json_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_patch_in_the_old_form_is_taken() {
+async fn the_old_patch_dialect_is_accepted() {
     const OLD: &str = "application/openstack-images-v2.0-json-patch";
     for shelf in shelves().await {
         let id = shelf.make(ANNA, json!({"a": "1", "b": "2"})).await;
@@ -72,7 +72,7 @@ async fn a_patch_in_the_old_form_is_taken() {
 }
 
 #[tokio::test]
-async fn what_glance_keeps_for_itself_is_refused() {
+async fn reserved_attributes_are_refused() {
     for shelf in shelves().await {
         let id = shelf.make(ANNA, json!({})).await;
         for key in ["os_glance_import_task", "os_glance_x", "location", "deleted", "locations"] {
@@ -89,7 +89,7 @@ async fn what_glance_keeps_for_itself_is_refused() {
 }
 
 #[tokio::test]
-async fn schemas_have_the_shape_that_clients_check_images_against() {
+async fn schemas_have_the_shape_that_clients_validate_with() {
     for shelf in shelves().await {
         let image = shelf.get(ANNA, "/v2/schemas/image").await.body;
         for key in ["disk_format", "container_format"] {
@@ -111,7 +111,7 @@ async fn schemas_have_the_shape_that_clients_check_images_against() {
 }
 
 #[tokio::test]
-async fn what_is_not_kept_here_is_empty_and_not_an_error() {
+async fn unmanaged_collections_are_empty() {
     for shelf in shelves().await {
         let id = shelf.make(ANNA, json!({})).await;
         for (who, path, list) in [
@@ -135,7 +135,7 @@ async fn what_is_not_kept_here_is_empty_and_not_an_error() {
 }
 
 #[tokio::test]
-async fn a_reader_reads_and_a_made_up_role_does_nothing() {
+async fn a_reader_reads_and_an_unknown_role_does_nothing() {
     for shelf in shelves().await {
         let id = shelf.make(ANNA, json!({})).await;
         shelf.put(ANNA, &id, "data").await;

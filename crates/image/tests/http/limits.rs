@@ -1,7 +1,7 @@
-//! How much an image, a project and an answer may have.
+//! Limits of images, projects and answers.
 
 use axum::body::Body;
-use kilonova_image::Options;
+use kilonova_image::ImageOptions;
 use serde_json::{Map, Value, json};
 
 use crate::shelf::{ANNA, BEN, shelves, shelves_with};
@@ -12,17 +12,21 @@ fn properties(count: usize, length: usize) -> Value {
 }
 
 #[tokio::test]
-async fn properties_tags_and_members_are_counted() {
-    let options =
-        Options { properties: Some(3), tags: Some(2), members: Some(1), ..Options::default() };
+async fn properties_tags_and_members_are_limited() {
+    let options = ImageOptions {
+        properties: Some(3),
+        tags: Some(2),
+        members: Some(1),
+        ..ImageOptions::default()
+    };
     for shelf in shelves_with(options).await {
         assert_eq!(shelf.post(ANNA, properties(4, 1)).await.status, 413);
         let id = shelf.make(ANNA, properties(3, 1)).await;
         let step = json!([{"op": "add", "path": "/more", "value": "x"}]);
         let reply = shelf.patch(ANNA, &id, step).await;
         assert_eq!(reply.status, 413);
-        let words = "number of allowed image properties. Attempted: 4, Maximum: 3";
-        assert!(reply.body["message"].as_str().unwrap().contains(words), "{}", reply.body);
+        let message = "number of allowed image properties. Attempted: 4, Maximum: 3";
+        assert!(reply.body["message"].as_str().unwrap().contains(message), "{}", reply.body);
         let step = json!([{"op": "replace", "path": "/p1", "value": "x"}]);
         assert_eq!(shelf.patch(ANNA, &id, step).await.status, 200);
         for (tag, status) in [("a", 204), ("b", 204), ("c", 413)] {
@@ -39,7 +43,7 @@ async fn properties_tags_and_members_are_counted() {
 }
 
 #[tokio::test]
-async fn an_image_tells_only_so_much_of_itself() {
+async fn the_size_of_an_images_metadata_is_limited() {
     for shelf in shelves().await {
         assert_eq!(shelf.post(ANNA, properties(1, 65_536)).await.status, 400);
         assert_eq!(shelf.post(ANNA, properties(3, 60_000)).await.status, 413);
@@ -52,16 +56,16 @@ async fn an_image_tells_only_so_much_of_itself() {
 }
 
 #[tokio::test]
-async fn a_page_ends_when_it_is_long_enough_or_heavy_enough() {
-    let options = Options { usual_page: 3, longest_page: 30, ..Options::default() };
+async fn a_page_ends_at_its_length_or_weight() {
+    let options = ImageOptions { default_page: 3, max_page: 30, ..ImageOptions::default() };
     for shelf in shelves_with(options).await {
         for _ in 0..32 {
             shelf.make(ANNA, json!({})).await;
         }
         let count = |body: &Value| body["images"].as_array().unwrap().len();
-        for (query, wanted) in [("", 3), ("?limit=100000", 30), ("?limit=10", 10)] {
+        for (query, expected) in [("", 3), ("?limit=100000", 30), ("?limit=10", 10)] {
             let page = shelf.get(ANNA, &format!("/v2/images{query}")).await.body;
-            assert_eq!(count(&page), wanted, "{query}");
+            assert_eq!(count(&page), expected, "{query}");
             assert!(page["next"].is_string());
         }
         for _ in 0..20 {
@@ -83,8 +87,8 @@ async fn a_page_ends_when_it_is_long_enough_or_heavy_enough() {
 }
 
 #[tokio::test]
-async fn a_project_has_only_so_many_images_and_bytes() {
-    let options = Options { images: Some(2), storage: Some(1000), ..Options::default() };
+async fn a_projects_images_and_bytes_are_limited() {
+    let options = ImageOptions { images: Some(2), storage: Some(1000), ..ImageOptions::default() };
     for shelf in shelves_with(options).await {
         let a = shelf.make(ANNA, json!({})).await;
         let b = shelf.make(ANNA, json!({})).await;

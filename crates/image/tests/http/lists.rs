@@ -11,12 +11,12 @@ async fn ids(shelf: &Shelf, query: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn filters_cut() {
+async fn filters_restrict_a_list() {
     for shelf in shelves().await {
         let a = shelf.make(ANNA, json!({"name": "a", "tags": ["x", "y"], "hw_arch": "arm"})).await;
         let b = shelf.make(ANNA, json!({"name": "b,c", "disk_format": "qcow2"})).await;
         shelf.put(ANNA, &a, "data").await;
-        for (query, wanted) in [
+        for (query, expected) in [
             ("?name=a".to_owned(), vec![&a]),
             ("?name=in:a,%22b,c%22".to_owned(), vec![&b, &a]),
             ("?name=A".to_owned(), vec![]),
@@ -34,8 +34,8 @@ async fn filters_cut() {
             (format!("?id=in%3A{b}"), vec![&b]),
             (format!("?id={a}"), vec![&a]),
         ] {
-            let wanted: Vec<Value> = wanted.into_iter().map(|id| json!(id)).collect();
-            assert_eq!(ids(&shelf, &query).await, wanted, "{query}");
+            let expected: Vec<Value> = expected.into_iter().map(|id| json!(id)).collect();
+            assert_eq!(ids(&shelf, &query).await, expected, "{query}");
         }
         for query in ["?limit=-1", "?limit=x", "?marker=x", "?protected=x", "?size_min=x"] {
             let reply = shelf.get(ANNA, &format!("/v2/images{query}")).await;
@@ -45,7 +45,7 @@ async fn filters_cut() {
 }
 
 #[tokio::test]
-async fn pages_follow_each_other_to_the_end() {
+async fn pages_cover_the_list() {
     for shelf in shelves().await {
         let mut made = Vec::new();
         for number in 0..7 {

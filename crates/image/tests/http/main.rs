@@ -1,4 +1,4 @@
-//! The image service over HTTP, in process, on every database at hand.
+//! The image service over HTTP, in process, on every available database.
 
 mod changes;
 mod data;

@@ -1,4 +1,4 @@
-//! Images that are shared with projects.
+//! Images shared with projects.
 
 use axum::body::Body;
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ async fn answer(shelf: &Shelf, who: &str, id: &str, member: &str, status: Value)
 }
 
 #[tokio::test]
-async fn a_member_sees_the_image_and_says_whether_its_lists_show_it() {
+async fn a_member_sees_the_image_and_decides_whether_its_lists_show_it() {
     for shelf in shelves().await {
         let id = shelf.make(ANNA, json!({"name": "mine"})).await;
         let path = format!("/v2/images/{id}");
@@ -53,7 +53,7 @@ async fn a_member_sees_the_image_and_says_whether_its_lists_show_it() {
         assert_eq!(
             answer(&shelf, ANNA, &id, "blue", json!("accepted")).await.status,
             403,
-            "the owner"
+            "the owner cannot decide"
         );
         assert_eq!(answer(&shelf, BEN, &id, "blue", json!("perhaps")).await.status, 400);
         let reply = answer(&shelf, BEN, &id, "blue", json!("accepted")).await;
@@ -62,7 +62,7 @@ async fn a_member_sees_the_image_and_says_whether_its_lists_show_it() {
         assert_eq!(names(&shelf, BEN, &format!("?id={id}")).await, ["mine"]);
         assert_eq!(answer(&shelf, BEN, &id, "blue", json!("rejected")).await.status, 200);
         assert_eq!(names(&shelf, BEN, "").await, [""; 0]);
-        assert_eq!(shelf.get(BEN, &path).await.status, 200, "by its id it is still there");
+        assert_eq!(shelf.get(BEN, &path).await.status, 200, "the image is still readable by id");
 
         let step = json!([{"op": "replace", "path": "/name", "value": "stolen"}]);
         assert_eq!(shelf.patch(BEN, &id, step).await.status, 403);
@@ -78,21 +78,21 @@ async fn a_member_sees_the_image_and_says_whether_its_lists_show_it() {
 }
 
 #[tokio::test]
-async fn the_owner_sees_all_members_and_a_member_itself() {
+async fn the_owner_sees_all_members_and_a_member_sees_itself() {
     for shelf in shelves().await {
         let id = shelf.make(ANNA, json!({})).await;
         for project in ["blue", "green"] {
             assert_eq!(share(&shelf, ANNA, &id, project).await.status, 200);
         }
         let path = format!("/v2/images/{id}/members");
-        for (who, wanted) in
+        for (who, expected) in
             [(ANNA, vec!["blue", "green"]), (ADMIN, vec!["blue", "green"]), (BEN, vec!["blue"])]
         {
             let reply = shelf.get(who, &path).await;
             let members = reply.body["members"].as_array().unwrap().clone();
             let members: Vec<&str> =
                 members.iter().map(|member| member["member_id"].as_str().unwrap()).collect();
-            assert_eq!(members, wanted, "{who}");
+            assert_eq!(members, expected, "{who}");
         }
         assert_eq!(shelf.get(BEN, &format!("{path}/blue")).await.status, 200);
         assert_eq!(shelf.get(BEN, &format!("{path}/green")).await.status, 404);
@@ -107,12 +107,12 @@ async fn the_owner_sees_all_members_and_a_member_itself() {
             let reply = shelf.call(ANNA, "POST", &path, "application/json", body).await;
             assert_eq!(reply.status, 400, "{body}");
         }
-        assert_eq!(shelf.delete(ANNA, &id).await.status, 204, "its members go with it");
+        assert_eq!(shelf.delete(ANNA, &id).await.status, 204, "its members are deleted with it");
     }
 }
 
 #[tokio::test]
-async fn a_deactivated_image_gives_no_bytes_until_it_is_active_again() {
+async fn a_deactivated_image_cannot_be_downloaded() {
     for shelf in shelves().await {
         let id = shelf.make(ANNA, json!({})).await;
         let path = format!("/v2/images/{id}");
@@ -120,7 +120,7 @@ async fn a_deactivated_image_gives_no_bytes_until_it_is_active_again() {
             let path = format!("{path}/actions/{word}");
             shelf.call(who, "POST", &path, "", Body::empty()).await.status
         };
-        assert_eq!(turn(ANNA, "deactivate").await, 403, "it is queued");
+        assert_eq!(turn(ANNA, "deactivate").await, 403, "the image is queued");
         shelf.put(ANNA, &id, "data").await;
         assert_eq!(turn(BEN, "deactivate").await, 404);
         assert_eq!(turn(ANNA, "deactivate").await, 204);

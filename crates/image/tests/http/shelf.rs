@@ -1,4 +1,4 @@
-//! A service per database with a directory of its own, and a short way to call it.
+//! A service on each database with its own directory, and helpers to call it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request};
 use http_body_util::BodyExt as _;
-use kilonova_image::{Images, MIGRATIONS, Options, routes, service, statements};
+use kilonova_image::{ImageOptions, Images, MIGRATIONS, routes, service, statements};
 use kilonova_store::Store;
 use kilonova_wire::noauth::NoAuth;
 use serde_json::{Value, json};
@@ -42,10 +42,10 @@ pub struct Reply {
 }
 
 pub async fn shelves() -> Vec<Shelf> {
-    shelves_with(Options { size_cap: 1 << 20, ..Options::default() }).await
+    shelves_with(ImageOptions { size_cap: 1 << 20, ..ImageOptions::default() }).await
 }
 
-pub async fn shelves_with(options: Options) -> Vec<Shelf> {
+pub async fn shelves_with(options: ImageOptions) -> Vec<Shelf> {
     let mut shelves = Vec::new();
     for (_, store, guard) in kilonova_testkit::stores(&[MIGRATIONS]).await {
         let directory = std::env::temp_dir().join(format!("kilonova-{}", uuid::Uuid::new_v4()));
@@ -60,7 +60,7 @@ pub async fn shelves_with(options: Options) -> Vec<Shelf> {
 }
 
 impl Shelf {
-    /// A request by `user:project`; by `user:` without a project.
+    /// Sends a request as `user:project`; as `user:` without a project.
     pub async fn call(
         &self,
         who: &str,
@@ -110,7 +110,7 @@ impl Shelf {
         self.call(who, "PUT", &path, "application/octet-stream", data).await
     }
 
-    /// A queued image with more fields; gives its id.
+    /// Creates a queued image with more fields; returns its id.
     pub async fn make(&self, who: &str, more: Value) -> String {
         let mut fields = json!({"name": "i", "disk_format": "raw", "container_format": "bare"});
         for (key, value) in more.as_object().unwrap() {
@@ -132,7 +132,7 @@ impl Shelf {
 }
 
 #[tokio::test]
-async fn every_statement_prepares() {
+async fn statements_prepare_on_each_database() {
     for shelf in shelves().await {
         for list in statements() {
             assert_eq!(shelf.store.refused(list).await, Vec::<String>::new());

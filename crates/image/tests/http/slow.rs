@@ -1,4 +1,4 @@
-//! Clients that send or take bytes slowly, and more transfers than may go on at once.
+//! Slow clients, and transfers beyond the limits.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use axum::http::Request;
 use http_body_util::BodyExt as _;
 use http_body_util::channel::{Channel, Sender};
 use kilonova_ids::ImageId;
-use kilonova_image::{Error, Most, Options, Rate};
+use kilonova_image::{Error, ImageOptions, Rate, TransferLimit};
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tower::ServiceExt as _;
@@ -17,7 +17,7 @@ use crate::shelf::{ADMIN, ANNA, BEN, Reply, Shelf, shelves_with};
 
 type Slow = (Sender<Bytes, std::io::Error>, JoinHandle<Reply>);
 
-/// An upload that has begun and sends no more.
+/// An upload that began and stalls.
 async fn begin(shelf: &Arc<Shelf>, who: &'static str, id: &str) -> Slow {
     let (mut sender, body) = Channel::<Bytes, std::io::Error>::new(1);
     let (own, image) = (Arc::clone(shelf), id.to_owned());
@@ -33,13 +33,13 @@ async fn until(shelf: &Shelf, id: &str, status: &str) {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("image {id} is {} and not {status}", shelf.status(id).await);
+    panic!("image {id} is {}, not {status}", shelf.status(id).await);
 }
 
 #[tokio::test]
 async fn forty_slow_uploads_hold_no_thread() {
-    let uploads = Most { total: 64, each: 64 };
-    for shelf in shelves_with(Options { uploads, ..Options::default() }).await {
+    let uploads = TransferLimit { total: 64, each: 64 };
+    for shelf in shelves_with(ImageOptions { uploads, ..ImageOptions::default() }).await {
         let shelf = Arc::new(shelf);
         let mut slow = Vec::new();
         let mut ids = Vec::new();
@@ -70,9 +70,9 @@ async fn forty_slow_uploads_hold_no_thread() {
 }
 
 #[tokio::test]
-async fn one_upload_too_many_is_told_to_come_later() {
-    let uploads = Most { total: 3, each: 2 };
-    for shelf in shelves_with(Options { uploads, ..Options::default() }).await {
+async fn an_upload_beyond_the_limit_is_refused_with_503() {
+    let uploads = TransferLimit { total: 3, each: 2 };
+    for shelf in shelves_with(ImageOptions { uploads, ..ImageOptions::default() }).await {
         let shelf = Arc::new(shelf);
         let mut ids = Vec::new();
         for who in [ANNA, ANNA, ANNA, BEN, ADMIN] {
@@ -102,8 +102,8 @@ async fn one_upload_too_many_is_told_to_come_later() {
 const RATE: Rate = Rate { least: 1000, window: Duration::from_secs(1) };
 
 #[tokio::test]
-async fn an_upload_below_the_least_rate_is_ended() {
-    for shelf in shelves_with(Options { rate: RATE, ..Options::default() }).await {
+async fn an_upload_below_the_least_rate_is_aborted() {
+    for shelf in shelves_with(ImageOptions { rate: RATE, ..ImageOptions::default() }).await {
         let shelf = Arc::new(shelf);
         let id = shelf.make(ANNA, json!({})).await;
         let (mut sender, upload) = begin(&shelf, ANNA, &id).await;
@@ -128,9 +128,11 @@ async fn an_upload_below_the_least_rate_is_ended() {
 }
 
 #[tokio::test]
-async fn a_download_that_nobody_takes_is_ended_and_makes_room() {
-    let downloads = Most { total: 1, each: 1 };
-    for shelf in shelves_with(Options { rate: RATE, downloads, ..Options::default() }).await {
+async fn a_stalled_download_is_aborted_and_releases_its_slot() {
+    let downloads = TransferLimit { total: 1, each: 1 };
+    for shelf in
+        shelves_with(ImageOptions { rate: RATE, downloads, ..ImageOptions::default() }).await
+    {
         let id = shelf.make(ANNA, json!({})).await;
         assert_eq!(shelf.put(ANNA, &id, vec![7; 1_000_000]).await.status, 204);
         let path = format!("/v2/images/{id}/file");
@@ -143,14 +145,16 @@ async fn a_download_that_nobody_takes_is_ended_and_makes_room() {
         assert_eq!(shelf.get(ANNA, &path).await.status, 503);
         tokio::time::sleep(Duration::from_secs(3)).await;
         assert_eq!(shelf.get(ANNA, &path).await.bytes.len(), 1_000_000);
-        assert!(slow.into_body().collect().await.is_err(), "the rest must not come");
+        assert!(slow.into_body().collect().await.is_err(), "the download is aborted");
     }
 }
 
 #[tokio::test]
-async fn snapshots_of_hosts_have_places_of_their_own() {
-    let (uploads, snapshots) = (Most { total: 1, each: 1 }, Most { total: 2, each: 1 });
-    for shelf in shelves_with(Options { uploads, snapshots, ..Options::default() }).await {
+async fn snapshots_of_hosts_have_slots_of_their_own() {
+    let (uploads, snapshots) =
+        (TransferLimit { total: 1, each: 1 }, TransferLimit { total: 2, each: 1 });
+    for shelf in shelves_with(ImageOptions { uploads, snapshots, ..ImageOptions::default() }).await
+    {
         let shelf = Arc::new(shelf);
         let mut ids = Vec::new();
         for _ in 0..3 {

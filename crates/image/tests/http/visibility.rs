@@ -1,4 +1,4 @@
-//! Who sees, changes and removes which image.
+//! Visibility, and who may change and delete images.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ async fn names(shelf: &Shelf, who: &str, query: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_version_documents_need_no_token_and_the_rest_does() {
+async fn version_documents_are_public_and_the_rest_requires_a_token() {
     for shelf in shelves().await {
         for path in ["", "/v2", "/v2/"] {
             let reply = shelf.get("", path).await;
@@ -68,8 +68,8 @@ async fn an_image_of_another_project_is_not_found() {
             let missing = uuid::Uuid::new_v4();
             let marker = shelf.get(BEN, &format!("/v2/images?marker={missing}")).await;
             assert_eq!(marker.status, 400);
-            let wanted = names(&shelf, BEN, &format!("?id=in:{id}")).await;
-            assert!(wanted.is_empty());
+            let found = names(&shelf, BEN, &format!("?id=in:{id}")).await;
+            assert!(found.is_empty());
         }
     }
 }
@@ -106,7 +106,7 @@ async fn a_public_image_is_read_by_all_and_changed_by_its_project() {
 }
 
 #[tokio::test]
-async fn without_a_project_nothing_is_made() {
+async fn creating_an_image_requires_a_project() {
     for shelf in shelves().await {
         let reply = shelf.post("eve:", json!({"name": "x"})).await;
         assert_eq!(reply.status, 403);

@@ -1,15 +1,15 @@
-//! Tokens of an external Keystone: our own identity service plays it, behind a socket; a stand-in
-//! plays the one that fails.
+//! Validation of tokens of an external Keystone: against our own identity service behind a socket,
+//! and against a fake that fails on demand.
 
+mod fake_keystone;
 mod ours;
-mod stand_in;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::Router;
 use http::{HeaderMap, HeaderValue};
-use kilonova_keystone::{Login, Options, Validator};
+use kilonova_keystone::{Login, Validator, ValidatorOptions};
 use kilonova_wire::{Authenticator, Context, Fault};
 
 pub async fn serve(router: Router) -> SocketAddr {
@@ -30,8 +30,8 @@ pub fn login(auth_url: String, password: &str) -> Login {
     }
 }
 
-pub fn options(login: Login) -> Options {
-    Options {
+pub fn options(login: Login) -> ValidatorOptions {
+    ValidatorOptions {
         login,
         domains: Default::default(),
         timeout: Duration::from_secs(10),
@@ -56,13 +56,13 @@ pub async fn admit(
 }
 
 #[tokio::test]
-async fn a_cafile_that_holds_no_certificate_is_refused_by_name() {
+async fn a_cafile_without_a_certificate_is_refused_by_name() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let mut options = options(login("https://127.0.0.1:1".into(), "x"));
     options.cafile = Some(file.path().to_owned());
-    let Err(error) = Validator::new(options.clone()) else { panic!("an empty file was taken") };
-    assert!(error.to_string().contains("holds no certificate"), "{error}");
+    let Err(error) = Validator::new(options.clone()) else { panic!("an empty file was accepted") };
+    assert!(error.to_string().contains("contains no certificate"), "{error}");
     options.cafile = Some("/nowhere/ca.pem".into());
-    let Err(error) = Validator::new(options) else { panic!("a missing file was taken") };
+    let Err(error) = Validator::new(options) else { panic!("a missing file was accepted") };
     assert!(error.to_string().contains("/nowhere/ca.pem"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! Against our own identity service.
+//! Validation against our own identity service.
 
 use http::header::WWW_AUTHENTICATE;
 use http::{HeaderName, HeaderValue, Method};
@@ -60,33 +60,35 @@ impl Keystone {
 }
 
 #[tokio::test]
-async fn a_token_of_theirs_is_let_in_and_remembered() {
+async fn a_valid_token_is_accepted_and_cached() {
     let keystone = keystone().await;
-    let validator = Validator::new(options(login(keystone.url.clone(), PASSWORD))).expect("set up");
-    validator.check().await.expect("our user may log in");
+    let validator = Validator::new(options(login(keystone.url.clone(), PASSWORD)))
+        .expect("the validator builds");
+    validator.check().await.expect("the service user logs in");
     let token = keystone.token(PASSWORD).await;
-    let context = admit(&validator, &[("x-auth-token", &token)]).await.expect("let in");
+    let context = admit(&validator, &[("x-auth-token", &token)]).await.expect("the token is valid");
     assert_eq!((context.user_name.as_str(), context.project_name.as_str()), ("admin", "admin"));
     assert!(context.is_admin() && !context.is_service(), "{context:?}");
     assert_eq!(context.project_id.len(), 32);
 
     let both = [("x-auth-token", token.as_str()), ("x-service-token", token.as_str())];
-    let context = admit(&validator, &both).await.expect("let in");
-    assert!(context.service_roles.is_empty(), "admin's token has not the role service");
+    let context = admit(&validator, &both).await.expect("the token is valid");
+    assert!(context.service_roles.is_empty(), "admin lacks the role service");
 
     assert_eq!(keystone.ask(Method::DELETE, "/auth/tokens", Some(&token)).await, 204);
-    admit(&validator, &[("x-auth-token", &token)]).await.expect("still remembered");
+    admit(&validator, &[("x-auth-token", &token)]).await.expect("the validation is cached");
     let mut forgetful = options(login(keystone.url.clone(), PASSWORD));
     forgetful.cache_time = Duration::ZERO;
-    let forgetful = Validator::new(forgetful).expect("set up");
+    let forgetful = Validator::new(forgetful).expect("the validator builds");
     let fault = admit(&forgetful, &[("x-auth-token", &token)]).await.expect_err("revoked");
     assert_eq!(fault.status, 401);
 }
 
 #[tokio::test]
-async fn what_is_no_token_of_theirs_is_401_and_says_where_to_log_in() {
+async fn an_invalid_token_is_401_with_the_login_url() {
     let keystone = keystone().await;
-    let validator = Validator::new(options(login(keystone.url.clone(), PASSWORD))).expect("set up");
+    let validator = Validator::new(options(login(keystone.url.clone(), PASSWORD)))
+        .expect("the validator builds");
     let long = "x".repeat(20_000);
     for tokens in [
         vec![],
@@ -95,7 +97,7 @@ async fn what_is_no_token_of_theirs_is_401_and_says_where_to_log_in() {
         vec![("x-auth-token", long.as_str())],
         vec![("x-auth-token", "admin"), ("x-service-token", "made up")],
     ] {
-        let fault = admit(&validator, &tokens).await.expect_err("not let in");
+        let fault = admit(&validator, &tokens).await.expect_err("the token is invalid");
         assert_eq!(fault.status, 401, "{tokens:?}");
         let challenge = fault.headers.get(WWW_AUTHENTICATE).expect("a challenge");
         assert_eq!(challenge, &format!("Keystone uri=\"{}\"", keystone.url));
@@ -103,29 +105,32 @@ async fn what_is_no_token_of_theirs_is_401_and_says_where_to_log_in() {
 }
 
 #[tokio::test]
-async fn service_tokens_count_by_their_roles() {
+async fn service_tokens_are_accepted_by_role() {
     let keystone = keystone().await;
     let token = keystone.token(PASSWORD).await;
     let mut required = options(login(keystone.url.clone(), PASSWORD));
     required.service_token_roles_required = true;
-    let strict = Validator::new(required.clone()).expect("set up");
+    let strict = Validator::new(required.clone()).expect("the validator builds");
     let both = [("x-auth-token", token.as_str()), ("x-service-token", token.as_str())];
-    let fault = admit(&strict, &both).await.expect_err("admin is no service");
+    let fault = admit(&strict, &both).await.expect_err("admin lacks the role service");
     assert_eq!(fault.status, 401);
     required.service_token_roles = vec!["admin".into()];
-    let other = Validator::new(required).expect("set up");
-    let context = admit(&other, &both).await.expect("let in");
+    let other = Validator::new(required).expect("the validator builds");
+    let context = admit(&other, &both).await.expect("the token is valid");
     assert!(context.service_roles.iter().any(|role| role == "admin"), "{context:?}");
 }
 
 #[tokio::test]
-async fn a_wrong_password_of_ours_is_503_and_names_the_user_in_the_log() {
+async fn a_wrong_service_password_is_503_and_logged_with_the_user() {
     let keystone = keystone().await;
-    let validator = Validator::new(options(login(keystone.url.clone(), "wrong"))).expect("set up");
+    let validator = Validator::new(options(login(keystone.url.clone(), "wrong")))
+        .expect("the validator builds");
     let why = validator.check().await.expect_err("refused").to_string();
     assert!(why.contains("refuses the login of user admin"), "{why}");
     let token = keystone.token(PASSWORD).await;
-    let fault = admit(&validator, &[("x-auth-token", &token)]).await.expect_err("not let in");
+    let fault = admit(&validator, &[("x-auth-token", &token)])
+        .await
+        .expect_err("the token is not accepted");
     assert_eq!(fault.status, 503);
     assert!(!fault.message.contains("admin"), "{}", fault.message);
     assert!(fault.internal.expect("a cause").contains("user admin"));

@@ -148,8 +148,8 @@ async fn action(
     JsonBody(body): JsonBody,
 ) -> Result<Json<Value>, Fault> {
     let named = body.as_object().and_then(|body| body.keys().next());
-    if let Some(caller) = named.and_then(|name| caller.acting(name)) {
-        caller.may_door()?;
+    if let Some(caller) = named.and_then(|name| caller.with_action(name)) {
+        caller.may_route()?;
     }
     let action = request::action(&body)?;
     let id = number(&id)?;

@@ -69,8 +69,8 @@ pub(super) async fn action(
     JsonBody(body): JsonBody,
 ) -> Result<Json<Value>, Fault> {
     let action = body.as_object().and_then(|body| body.keys().next()).map(String::as_str);
-    if let Some(caller) = action.and_then(|action| caller.acting(action)) {
-        caller.may_door()?;
+    if let Some(caller) = action.and_then(|action| caller.with_action(action)) {
+        caller.may_route()?;
     }
     let (name, now) = (id.clone(), time::now_micros());
     let tenant = |action: &str| input::text_of(&body[action], "tenant").unwrap_or_default();

@@ -10,9 +10,9 @@ use crate::flows::{self, Live};
 
 pub(super) async fn act(mut asked: Asked) -> Result<Response, Fault> {
     if names_host(&asked.argument) {
-        asked.caller = asked.caller.asking("os_compute_api:os-migrate-server:migrate_live:host");
+        asked.caller = asked.caller.with_rule("os_compute_api:os-migrate-server:migrate_live:host");
     }
-    asked.caller.may_door()?;
+    asked.caller.may_route()?;
     let version = asked.version;
     let at = |first: u32| version >= Microversion(2, first);
     let mut keys = vec!["host", "block_migration"];

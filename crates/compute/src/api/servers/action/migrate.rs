@@ -20,9 +20,9 @@ async fn migrate(mut asked: Asked) -> Result<Response, Fault> {
     // Before 2.56 whatever came with the action was not looked at.
     let named = asked.version >= Microversion(2, 56) && names_host(&asked.argument);
     if named {
-        asked.caller = asked.caller.asking("os_compute_api:os-migrate-server:migrate:host");
+        asked.caller = asked.caller.with_rule("os_compute_api:os-migrate-server:migrate:host");
     }
-    asked.caller.may_door()?;
+    asked.caller.may_route()?;
     let host = if asked.version < Microversion(2, 56) || asked.argument.is_null() {
         None
     } else {

@@ -168,7 +168,7 @@ pub(super) async fn action(
     if name == "resetNetwork" {
         return Err(none::gone());
     }
-    let Some(caller) = caller.acting(&name) else {
+    let Some(caller) = caller.with_action(&name) else {
         return Err(Fault::bad_request(format!(
             "There is no such action: {}.",
             name.escape_debug()
@@ -176,7 +176,7 @@ pub(super) async fn action(
     };
     // Whoever names a host is asked for another rule, when it is known whether one is named.
     if !matches!(name.as_str(), "migrate" | "os-migrateLive") {
-        caller.may_door()?;
+        caller.may_route()?;
     }
     let context = caller.context.clone();
     let asked = Asked { compute, context, caller, version, base, id, name, argument };
