@@ -9,4 +9,4 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 trap pg_stop EXIT
 pg_start
 export KILONOVA_TEST_POSTGRES=$PG_URL KILONOVA_FUZZ_BODIES=$1 KILONOVA_FUZZ_SEED=${2:-$(date +%s%N)}
-cargo test --locked -p kilonova-wire-tests --test fuzz -- --nocapture
+cargo test --locked -p kilonova-wire-tests --test it fuzz:: -- --nocapture

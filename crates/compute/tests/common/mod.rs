@@ -1,7 +1,5 @@
 //! Calls a service in process, as a client would.
 
-#![allow(dead_code, reason = "each test program uses its own part")]
-
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode};

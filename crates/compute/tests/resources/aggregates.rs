@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::kit::{ADMIN, ANN, Api, apis};
+use crate::resources::kit::{ADMIN, ANN, Api, apis};
 
 const MV: &str = "2.81";
 const NOW: i64 = 4_000_000_000_000_000;
@@ -13,7 +13,7 @@ async fn add(api: &Api, name: &str, zone: Value) -> i64 {
     made["aggregate"]["id"].as_i64().expect("an id")
 }
 
-async fn act(api: &Api, id: i64, action: Value) -> crate::kit::Answer {
+async fn act(api: &Api, id: i64, action: Value) -> crate::resources::kit::Answer {
     api.admin("2.1", &format!("POST /os-aggregates/{id}/action"), action).await
 }
 

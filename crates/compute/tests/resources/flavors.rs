@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::kit::{ADMIN, ANN, Api, BOB, apis};
+use crate::resources::kit::{ADMIN, ANN, Api, BOB, apis};
 
 fn ids(list: &Value) -> Vec<&str> {
     let list = list["flavors"].as_array().expect("a list");

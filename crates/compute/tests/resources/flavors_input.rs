@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::kit::{ADMIN, ANN, apis};
+use crate::resources::kit::{ADMIN, ANN, apis};
 
 fn with(more: Value) -> Value {
     let mut flavor = json!({"id": "x", "name": "x", "ram": 64, "vcpus": 1, "disk": 1});

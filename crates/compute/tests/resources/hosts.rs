@@ -3,7 +3,7 @@
 use kilonova_wire::time::now_micros;
 use serde_json::{Value, json};
 
-use crate::kit::{ADMIN, ANN, Api, apis};
+use crate::resources::kit::{ADMIN, ANN, Api, apis};
 
 const LONG_AGO: i64 = 1_000_000;
 

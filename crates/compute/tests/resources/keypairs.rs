@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use x509_parser::extensions::GeneralName;
 
-use crate::kit::{ADMIN, ANN, Api, BOB, apis};
+use crate::resources::kit::{ADMIN, ANN, Api, BOB, apis};
 
 const KEY: &str =
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIMzndcA7TIh/GcN3SymR9QrlrfWCZOmWHUi/CxP2cNtm";
@@ -27,7 +27,7 @@ W3uopgIgfeNzcxElJJrjLBZpmoG/xmPKo9QW5lSCIfhQ+z806js=
 ";
 const CERTIFICATE_SHA1: &str = "b1:07:db:32:87:a4:d4:57:0f:2f:28:f7:c4:a5:73:f1:7b:e3:a7:0e";
 
-async fn add(api: &Api, version: &str, keypair: Value) -> crate::kit::Answer {
+async fn add(api: &Api, version: &str, keypair: Value) -> crate::resources::kit::Answer {
     let body = Some(json!({"keypair": keypair}));
     api.call(ANN, version, "POST /os-keypairs", body).await
 }

@@ -5,7 +5,7 @@ use kilonova_ids::ServerId;
 use kilonova_store::params;
 use serde_json::{Value, json};
 
-use crate::kit::{ADMIN, ANN, Api, BOB, apis};
+use crate::resources::kit::{ADMIN, ANN, Api, BOB, apis};
 
 /// Servers by name: project, host, state, task, flavor, tags, memory, time of creation.
 type Row = (

@@ -9,7 +9,7 @@ use kilonova_store::{Tx, params};
 use kilonova_wire::Fault;
 use serde_json::json;
 
-use crate::kit::{ADMIN, ANN, Api, apis, insert};
+use crate::resources::kit::{ADMIN, ANN, Api, apis, insert};
 
 #[tokio::test]
 async fn defaults_are_novas() {

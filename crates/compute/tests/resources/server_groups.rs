@@ -7,7 +7,7 @@ use kilonova_ids::ServerId;
 use kilonova_store::params;
 use serde_json::{Value, json};
 
-use crate::kit::{ADMIN, ANN, Answer, Api, BOB, apis};
+use crate::resources::kit::{ADMIN, ANN, Answer, Api, BOB, apis};
 
 async fn make(api: &Api, token: &str, name: &str, policy: &str) -> Answer {
     let body = json!({"server_group": {"name": name, "policy": policy}});

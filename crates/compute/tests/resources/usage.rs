@@ -4,7 +4,7 @@ use kilonova_compute::db::servers;
 use kilonova_store::{Store, params};
 use serde_json::{Value, json};
 
-use crate::kit::{ADMIN, ANN, Api, BOB, apis};
+use crate::resources::kit::{ADMIN, ANN, Api, BOB, apis};
 
 const HOUR: i64 = 3_600_000_000;
 const PATH: &str = "/os-simple-tenant-usage";

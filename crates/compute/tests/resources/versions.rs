@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::http::Request;
 use serde_json::json;
 
-use crate::kit::{ADMIN, ANN, apis};
+use crate::resources::kit::{ADMIN, ANN, apis};
 
 #[tokio::test]
 async fn version_documents_need_no_token() {

@@ -5,9 +5,9 @@ use kilonova_compute::Options;
 use kilonova_store::testing::CrashPlan;
 use serde_json::{Value, json};
 
-use crate::checklist::eyes::{devices, holds, used_on};
 use crate::kit::{ANN, Answer, Cloud, Up, aliases, fault, hosts};
-use crate::moving::{admin, confirmed};
+use crate::servers::checklist::eyes::{devices, holds, used_on};
+use crate::servers::moving::{admin, confirmed};
 
 const VF: &str = r#"{"name": "vf", "vendor_id": "8086", "product_id": "154c",
     "device_type": "type-VF"}"#;

@@ -7,8 +7,8 @@ use kilonova_compute::{Options, Orphans};
 use kilonova_ids::ServerId;
 use serde_json::{Value, json};
 
-use crate::actions::{actions, fine};
 use crate::kit::{Cloud, FPGA, GPU, Up, fault, hosts, patiently};
+use crate::servers::actions::{actions, fine};
 
 async fn restart(cloud: &Cloud, up: &mut Up, host: &str) {
     up.nodes.kill(host).await;

@@ -7,7 +7,7 @@ use kilonova_accelerator::reconcile::tidy;
 use serde_json::{Value, json};
 
 use crate::kit::{Cloud, DISK, INTEL, ONCE, Up, fault, hosts};
-use crate::placing::placement;
+use crate::servers::placing::placement;
 
 const DIRTY: &str = "SELECT address FROM attach_handles WHERE state = 'dirty'";
 

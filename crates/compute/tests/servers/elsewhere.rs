@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::common::Client;
 use crate::kit::{Cloud, FPGA, GPU, Up, hosts, patiently};
-use crate::placing::placement;
+use crate::servers::placing::placement;
 
 const ARQS: &str = "/v2/accelerator_requests";
 const DIRTY: &str = "SELECT uuid FROM attach_handles WHERE state = 'dirty'";

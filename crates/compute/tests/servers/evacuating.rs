@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::kit::{Cloud, FPGA, GPU, Up, hosts, patiently};
-use crate::moving::admin;
+use crate::servers::moving::admin;
 
 async fn evacuate(up: &Up, version: &str, id: &str) {
     admin(up, version, id, json!({"evacuate": {}})).await.expect(200);

@@ -5,9 +5,9 @@ use kilonova_store::testing::Meter;
 use serde_json::{Value, json};
 
 use crate::kit::{ADMIN, ANN, Cloud, GPU, Up, hosts, patiently};
-use crate::leaving::on_its_way;
-use crate::moving::admin;
-use crate::networks::active;
+use crate::servers::leaving::on_its_way;
+use crate::servers::moving::admin;
+use crate::servers::networks::active;
 
 /// What a host was told last.
 fn told(cloud: &Cloud, host: &str) -> Value {

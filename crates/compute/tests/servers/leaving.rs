@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::kit::{ADMIN, Cloud, FPGA, GPU, TYPED, Up, cards, hosts, patiently};
-use crate::moving::admin;
+use crate::servers::moving::admin;
 
 const LASTING: &str = "times_ms = { migrate = 60000 }";
 

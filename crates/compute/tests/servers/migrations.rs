@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::kit::{ADMIN, ANN, Cloud, GPU, Up, hosts};
-use crate::moving::{admin, confirmed};
+use crate::servers::moving::{admin, confirmed};
 
 async fn list(up: &Up, version: &str, query: &str) -> Vec<Value> {
     let answer = up.get(ADMIN, version, &format!("/os-migrations{query}")).await.expect(200);

@@ -5,7 +5,7 @@ use kilonova_store::testing::Meter;
 use serde_json::{Value, json};
 
 use crate::kit::{ADMIN, ANN, Answer, BOB, Cloud, GPU, Up, client, hosts};
-use crate::moving::admin;
+use crate::servers::moving::admin;
 
 /// Asks for a server with these networks.
 pub async fn ask(cloud: &Cloud, up: &Up, flavor: &str, networks: Value) -> Answer {

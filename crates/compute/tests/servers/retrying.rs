@@ -6,7 +6,7 @@ use kilonova_compute::reconcile::nudge;
 use serde_json::{Value, json};
 
 use crate::kit::{ADMIN, Cloud, GPU, Up, hosts, patiently};
-use crate::moving::admin;
+use crate::servers::moving::admin;
 
 const LASTING: &str = "times_ms = { migrate = 60000 }";
 

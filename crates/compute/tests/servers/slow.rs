@@ -4,8 +4,8 @@ use kilonova_compute::Options;
 use kilonova_compute::reconcile::{rest, slow};
 use serde_json::{Value, json};
 
-use crate::actions::actions;
 use crate::kit::{Cloud, GPU, Up, fault, hosts, patiently};
+use crate::servers::actions::actions;
 
 /// A cloud on each store whose operator has decided something.
 async fn with(options: Options, entry: &'static str) -> Vec<(Cloud, Up)> {

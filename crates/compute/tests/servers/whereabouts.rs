@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use crate::kit::{Cloud, GPU, Up, fault, hosts, patiently};
-use crate::leaving::on_its_way;
-use crate::moving::admin;
+use crate::servers::leaving::on_its_way;
+use crate::servers::moving::admin;
 
 const LASTING: &str = "times_ms = { migrate = 60000 }";
 

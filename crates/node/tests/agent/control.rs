@@ -66,7 +66,6 @@ impl Control {
     }
 
     /// Wants something done to a device.
-    #[allow(dead_code, reason = "only the tests of devices order anything")]
     pub fn order(&self, order: Order) {
         self.with(|state| {
             state.generation += 1;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use kilonova_ids::{ImageId, OperationId, ServerId};
 use kilonova_node_api::{Desired, Domain, Outcome, Power, Rescue, Verb};
 
-use crate::control::Control;
-use crate::fragile::{Death, Doom};
-use crate::host::{GPUS, Host, Running, guest, present, uuids, vgpu};
+use crate::agent::control::Control;
+use crate::agent::fragile::{Death, Doom};
+use crate::agent::host::{GPUS, Host, Running, guest, present, uuids, vgpu};
 
 /// What is wanted of the server, one after the other.
 fn wishes() -> Vec<(Desired, Outcome, Option<Domain>)> {

@@ -14,8 +14,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-use crate::control::Control;
-use crate::fragile::{Doom, Fragile, Stubborn};
+use crate::agent::control::Control;
+use crate::agent::fragile::{Doom, Fragile, Stubborn};
 
 pub const GPUS: [&str; 2] = ["0000:84:00.0", "0000:85:00.0"];
 

@@ -5,9 +5,9 @@ use kilonova_node_api::{
     Attachment, Desired, HandleSlot, Outcome, Power, Question, Rescue, Said, Topic, Verb,
 };
 
-use crate::control::Control;
-use crate::fragile::Doom;
-use crate::host::{GPUS, Host, guest, present, uuids, vgpu};
+use crate::agent::control::Control;
+use crate::agent::fragile::Doom;
+use crate::agent::host::{GPUS, Host, guest, present, uuids, vgpu};
 
 #[tokio::test]
 async fn a_node_says_what_it_is_and_has() {

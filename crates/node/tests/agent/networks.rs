@@ -7,8 +7,8 @@ use kilonova_node::{Lacking, Making, Network, Node, Wanted};
 use kilonova_node_api::{Desired, Domain, Filters, Interface, Outcome, PortFilter, Power};
 use serde_json::Value;
 
-use crate::control::Control;
-use crate::host::{Host, guest, present};
+use crate::agent::control::Control;
+use crate::agent::host::{Host, guest, present};
 
 fn interface(network: NetworkId) -> Interface {
     Interface {

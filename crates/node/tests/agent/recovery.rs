@@ -5,9 +5,9 @@ use kilonova_ids::{ImageId, OperationId, ServerId};
 use kilonova_node_api::{Desired, HandleSlot, Observation, Outcome, Registration, Verb};
 use uuid::Uuid;
 
-use crate::control::Control;
-use crate::fragile::{Death, Doom};
-use crate::host::{GPUS, Host, guest, present, uuids, vgpu};
+use crate::agent::control::Control;
+use crate::agent::fragile::{Death, Doom};
+use crate::agent::host::{GPUS, Host, guest, present, uuids, vgpu};
 
 fn count(registration: &Registration, gpu: &str) -> u32 {
     let device = registration.devices.iter().find(|device| device.address == gpu).expect("there");

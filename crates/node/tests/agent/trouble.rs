@@ -5,9 +5,9 @@ use kilonova_ids::{OperationId, ServerId};
 use kilonova_node::Error;
 use kilonova_node_api::{Attachment, Desired, Outcome, Verb};
 
-use crate::control::Control;
-use crate::fragile::Doom;
-use crate::host::{GPUS, Host, guest, present, uuids, vgpu};
+use crate::agent::control::Control;
+use crate::agent::fragile::Doom;
+use crate::agent::host::{GPUS, Host, guest, present, uuids, vgpu};
 
 fn failed(outcome: Outcome) -> (String, String) {
     match outcome {

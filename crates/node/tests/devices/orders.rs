@@ -44,7 +44,7 @@ fn clean(address: &str) -> Order {
 async fn end_of(control: &Control, order: &Order) -> End {
     let id = order.id;
     let of = |one: &&Carried| one.order == id;
-    let found = |state: &control::State| state.carried.iter().find(of).map(|one| one.end.clone());
+    let found = |state: &State| state.carried.iter().find(of).map(|one| one.end.clone());
     control.until("the end of an order", found).await
 }
 

@@ -11,7 +11,7 @@ use kilonova_wire_tests::{Coverage, Document, Side};
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
-use crate::cloud::Cloud;
+use crate::compute::cloud::Cloud;
 
 pub const ADMIN: &str = "admin";
 /// Every microversion.

@@ -6,9 +6,9 @@ use std::sync::PoisonError;
 use kilonova_wire_tests::{Side, wrong};
 use serde_json::Value;
 
-use crate::api::{ADMIN, Api, Notes, Taken, exchange};
-use crate::cloud::{Cloud, clouds};
-use crate::rows;
+use crate::compute::api::{ADMIN, Api, Notes, Taken, exchange};
+use crate::compute::cloud::{Cloud, clouds};
+use crate::compute::rows;
 
 /// The microversions at which wrong bodies are tried.
 const AT: [u32; 2] = [1, 104];

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use kilonova_wire_tests::{Document, Side};
 use serde_json::{Value, json};
 
-use crate::api::{ADMIN, exchange};
-use crate::cloud::{Cloud, clouds_of};
-use crate::recording::{Recorded, recording};
+use crate::compute::api::{ADMIN, exchange};
+use crate::compute::cloud::{Cloud, clouds_of};
+use crate::compute::recording::{Recorded, recording};
 
 /// The hosts of the cloud that was recorded.
 const HOSTS: [&str; 4] = ["compute1", "compute2", "compute3", "compute9"];

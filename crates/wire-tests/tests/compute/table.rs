@@ -5,10 +5,10 @@ use std::sync::PoisonError;
 
 use kilonova_wire_tests::{Coverage, Operation};
 
-use crate::api::{ACTION, ADMIN, Api, Notes, exchange};
-use crate::cloud::{Cloud, clouds};
-use crate::outside::{ACTIONS, OUTSIDE, Outside};
-use crate::rows;
+use crate::compute::api::{ACTION, ADMIN, Api, Notes, exchange};
+use crate::compute::cloud::{Cloud, clouds};
+use crate::compute::outside::{ACTIONS, OUTSIDE, Outside};
+use crate::compute::rows;
 
 #[tokio::test]
 async fn every_operation_at_every_version_where_it_changes() {

@@ -47,7 +47,6 @@ pub struct Cloud {
     pub store: &'static str,
     pub routers: BTreeMap<&'static str, Router>,
     pub compute: Compute,
-    #[allow(dead_code, reason = "for tests with real tokens")]
     pub identity: Identity,
     pub image: ImageId,
     /// What must not end while requests are answered.

@@ -5,12 +5,12 @@ use axum::http::{HeaderName, HeaderValue, Request};
 use kilonova_wire_tests::{Document, Operation, Side};
 use serde_json::{Map, Value, json};
 
-use crate::headers::headers;
-use crate::pool::Pool;
-use crate::random::Rng;
-use crate::seeds::{SEEDS, Seed};
-use crate::uri::uri;
-use crate::{grow, spoil, values};
+use crate::fuzz::headers::headers;
+use crate::fuzz::pool::Pool;
+use crate::fuzz::random::Rng;
+use crate::fuzz::seeds::{SEEDS, Seed};
+use crate::fuzz::uri::uri;
+use crate::fuzz::{grow, spoil, values};
 
 /// What upstream took away, or what is not served: asked for now and then.
 const SELDOM: &[&str] = &[

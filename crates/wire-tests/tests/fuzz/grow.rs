@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::pool::Pool;
-use crate::random::Rng;
-use crate::values;
+use crate::fuzz::pool::Pool;
+use crate::fuzz::random::Rng;
+use crate::fuzz::values;
 
 /// A value for a schema; `key` is the name of the field that it is for.
 pub fn value(rng: &mut Rng, pool: &Pool, schema: &Value, key: &str, depth: usize) -> Value {

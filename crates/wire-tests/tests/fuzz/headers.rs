@@ -1,8 +1,8 @@
 //! Who asks, at which version, and in what form he says that his body is.
 
-use crate::compose::Sent;
-use crate::random::Rng;
-use crate::values;
+use crate::fuzz::compose::Sent;
+use crate::fuzz::random::Rng;
+use crate::fuzz::values;
 
 pub fn headers(rng: &mut Rng, sent: &mut Sent, version: String) {
     let mut put = |name: &str, value: &[u8]| sent.headers.push((name.into(), value.to_vec()));

@@ -8,7 +8,7 @@ use kilonova_wire_tests::{Document, Side};
 use serde_json::Value;
 use tower::ServiceExt;
 
-use crate::compose::Sent;
+use crate::fuzz::compose::Sent;
 
 /// No answer may take longer, on a machine that does much else.
 const LONGEST: Duration = Duration::from_secs(20);

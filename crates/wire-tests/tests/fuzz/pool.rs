@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::random::Rng;
-use crate::values;
+use crate::fuzz::random::Rng;
+use crate::fuzz::values;
 
 #[derive(Default, Clone)]
 pub struct Pool(BTreeMap<String, Vec<String>>);

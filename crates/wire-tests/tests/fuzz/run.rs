@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use kilonova_wire_tests::Document;
 
-use crate::cloud::{Cloud, clouds};
-use crate::compose::{Sent, request};
-use crate::judge::send;
-use crate::pool::Pool;
-use crate::random::Rng;
-use crate::shrink::shrunk;
-use crate::tidy::Keeper;
+use crate::fuzz::cloud::{Cloud, clouds};
+use crate::fuzz::compose::{Sent, request};
+use crate::fuzz::judge::send;
+use crate::fuzz::pool::Pool;
+use crate::fuzz::random::Rng;
+use crate::fuzz::shrink::shrunk;
+use crate::fuzz::tidy::Keeper;
 
 /// Bodies for each store when nobody asks for more.
 const BODIES: usize = 20_000;

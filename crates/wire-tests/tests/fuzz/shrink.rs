@@ -4,9 +4,9 @@ use axum::Router;
 use kilonova_wire_tests::Document;
 use serde_json::{Value, json};
 
-use crate::compose::Sent;
-use crate::judge::send;
-use crate::spoil::{nodes, nth};
+use crate::fuzz::compose::Sent;
+use crate::fuzz::judge::send;
+use crate::fuzz::spoil::{nodes, nth};
 
 /// Requests that one fault is worth.
 const TRIES: usize = 400;

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::random::Rng;
-use crate::values;
+use crate::fuzz::random::Rng;
+use crate::fuzz::values;
 
 /// Changes one thing somewhere in a value.
 pub fn value(rng: &mut Rng, whole: &mut Value) {

@@ -4,10 +4,10 @@
 use kilonova_wire_tests::Document;
 use serde_json::{Value, json};
 
-use crate::cloud::Cloud;
-use crate::compose::Sent;
-use crate::judge::send;
-use crate::pool::Pool;
+use crate::fuzz::cloud::Cloud;
+use crate::fuzz::compose::Sent;
+use crate::fuzz::judge::send;
+use crate::fuzz::pool::Pool;
 
 /// Things of a kind that are left between two rounds.
 const KEPT: usize = 20;

@@ -1,9 +1,9 @@
 //! Paths with the ids of what is there, or odd ones, and query strings of keys that somebody knows.
 
-use crate::pool::Pool;
-use crate::random::Rng;
-use crate::seeds::KEYS;
-use crate::values;
+use crate::fuzz::pool::Pool;
+use crate::fuzz::random::Rng;
+use crate::fuzz::seeds::KEYS;
+use crate::fuzz::values;
 
 pub fn uri(
     rng: &mut Rng,

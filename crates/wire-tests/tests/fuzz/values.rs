@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::random::Rng;
+use crate::fuzz::random::Rng;
 
 const TEXTS: &[&str] = &[
     "",

@@ -8,10 +8,10 @@ use axum::http::Method;
 use kilonova_access::Guard;
 use serde_json::{Value, json};
 
-use crate::ask::{Answer, send};
-use crate::cloud::{Cloud, clouds};
-use crate::things::NOTHING;
-use crate::{action, services};
+use crate::fuzz::cloud::{Cloud, clouds};
+use crate::policy::ask::{Answer, send};
+use crate::policy::things::NOTHING;
+use crate::policy::{action, services};
 
 /// The services with identity's own tokens.
 struct Signed<'a> {

@@ -9,8 +9,8 @@ use axum::http::{Method, Request};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-use crate::ask::{Caller, ask, send};
-use crate::cloud::Cloud;
+use crate::fuzz::cloud::Cloud;
+use crate::policy::ask::{Caller, ask, send};
 
 /// The id of nothing.
 pub const NOTHING: &str = "0e0e0e0e-0000-4000-8000-000000000000";

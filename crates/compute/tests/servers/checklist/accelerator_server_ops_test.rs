@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::eyes::{arqs, has, has_nothing, holds, nothing_on, same};
 use super::{FIRST, ONE, SECOND};
 use crate::kit::{Cloud, GPU, Up, hosts};
-use crate::moving::{admin, confirmed};
+use crate::servers::moving::{admin, confirmed};
 
 /// Runs a scenario on a server with an accelerator, on each store, and sees that nothing is left of
 /// it in the end.

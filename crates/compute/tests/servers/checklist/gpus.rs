@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::eyes::{devices, holds, used, used_on};
 use crate::kit::{Cloud, Up};
-use crate::moving::admin;
+use crate::servers::moving::admin;
 
 pub const FIRST: &str = "0000:81:00.0";
 pub const SECOND: &str = "0000:81:01.0";

@@ -9,7 +9,7 @@ use super::gpus::{
     FIRST, NVIDIA_11, NVIDIA_12, ONE_EACH, flavor, gpu, hosts, is_on, mdev_usage, restart_as,
 };
 use crate::kit::{ADMIN, Answer, Cloud, Up, patiently};
-use crate::moving::admin;
+use crate::servers::moving::admin;
 
 const VGPU: &[(&str, i64)] = &[("VGPU", 1)];
 

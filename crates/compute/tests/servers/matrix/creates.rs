@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::{ALL, flavors, print, row};
-use crate::checklist::eyes::devices;
 use crate::kit::{ADMIN, Cloud, Up, hosts};
+use crate::servers::checklist::eyes::devices;
 
 const OPERATIONS: &[&str] = &[
     "create and delete",

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{ALL, flavors, print, row};
 use crate::kit::{ADMIN, Cloud, Up, hosts, patiently};
-use crate::moving::admin;
+use crate::servers::moving::admin;
 
 const OPERATIONS: &[&str] = &["live migrate, aborted", "live migrate, forced to complete"];
 

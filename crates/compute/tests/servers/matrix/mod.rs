@@ -12,7 +12,7 @@ mod stays;
 use serde_json::{Value, json};
 
 use crate::kit::{ADMIN, Cloud, Up};
-use crate::moving::admin;
+use crate::servers::moving::admin;
 
 /// Name, and flavor.
 const KINDS: &[(&str, &str)] = &[

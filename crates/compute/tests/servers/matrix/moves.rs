@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{ALL, act, flavors, print, row};
 use crate::kit::{Cloud, Up, hosts};
-use crate::moving::admin;
+use crate::servers::moving::admin;
 
 const OPERATIONS: &[&str] = &[
     "resize to a larger flavor, confirm",

@@ -4,8 +4,8 @@
 use serde_json::json;
 
 use super::{ALL, act, flavors, print, row};
-use crate::checklist::eyes::devices;
 use crate::kit::{Cloud, Up, hosts};
+use crate::servers::checklist::eyes::devices;
 
 const OPERATIONS: &[&str] = &[
     "stop and start",

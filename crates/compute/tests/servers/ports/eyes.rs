@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::kit::{ANN, Cloud, Up};
-use crate::networks::xml;
+use crate::servers::networks::xml;
 
 /// A port that is a device of a profile.
 pub async fn accelerator(up: &Up, net: &str, profile: &str) -> String {

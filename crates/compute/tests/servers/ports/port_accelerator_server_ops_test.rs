@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::eyes::{accelerator, active, has, is_free};
 use super::{FIRST, SECOND};
 use crate::kit::{ANN, Cloud, Up, hosts};
-use crate::moving::admin;
+use crate::servers::moving::admin;
 
 /// Runs a scenario on a server with such a port, on each store, and sees that nothing is left of it
 /// but the port.

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::FIRST;
 use super::eyes::{accelerator, active, has, is_free};
 use crate::kit::{ANN, Cloud, cards, hosts};
-use crate::networks::xml;
+use crate::servers::networks::xml;
 
 #[tokio::test]
 async fn create_server() {

@@ -3,8 +3,8 @@
 
 use serde_json::{Value, json};
 
-use crate::api::{ADMIN, ALL, Api, exchange};
-use crate::cloud::Cloud;
+use crate::compute::api::{ADMIN, ALL, Api, exchange};
+use crate::compute::cloud::Cloud;
 
 /// At rest again after an action.
 async fn act(api: Api<'_>, id: &str, action: Value, code: u16, then: &str) -> Value {

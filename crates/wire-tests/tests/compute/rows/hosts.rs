@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::api::{ALL, Api};
+use crate::compute::api::{ALL, Api};
 
 fn of_h1<'v>(list: &'v Value, key: &str, host: &str) -> Option<&'v Value> {
     list[key].as_array()?.iter().find(|item| item[host] == "h1")

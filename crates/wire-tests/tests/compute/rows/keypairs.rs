@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::api::{ALL, Api};
+use crate::compute::api::{ALL, Api};
 
 const KEY: &str =
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICOOlwZDdlOAVgqZUQRKhJs88TcgcNr3xUDvGEasT0v3 a@b";

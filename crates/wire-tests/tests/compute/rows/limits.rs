@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::api::{ALL, Api};
+use crate::compute::api::{ALL, Api};
 
 pub async fn row(api: Api<'_>) {
     api.ask("GET /limits", ALL, 200).await;

@@ -15,7 +15,7 @@ mod versions;
 use std::future::Future;
 use std::pin::Pin;
 
-use crate::api::Api;
+use crate::compute::api::Api;
 
 /// Makes the calls of a resource.
 pub type Row = for<'a> fn(Api<'a>) -> Pin<Box<dyn Future<Output = ()> + 'a>>;

@@ -1,6 +1,6 @@
 //! What servers used, and where they were moved.
 
-use crate::api::{ALL, Api};
+use crate::compute::api::{ALL, Api};
 
 pub async fn row(api: Api<'_>) {
     let flavor = api.flavor("usage").await;

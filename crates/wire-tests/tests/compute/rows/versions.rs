@@ -1,6 +1,6 @@
 //! What clients read first.
 
-use crate::api::{ALL, Api};
+use crate::compute::api::{ALL, Api};
 
 pub async fn row(api: Api<'_>) {
     api.ask("GET /", ALL, 200).await;

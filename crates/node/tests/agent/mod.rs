@@ -1,6 +1,6 @@
 //! The agent against a control plane of the test's own.
 
-mod control;
+pub mod control;
 mod fragile;
 mod host;
 

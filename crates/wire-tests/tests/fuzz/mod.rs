@@ -5,7 +5,7 @@
 //! ones; both are printed, and so is each request that was answered wrongly, made as small as it
 //! stays wrong.
 
-mod cloud;
+pub mod cloud;
 mod compose;
 mod grow;
 mod headers;

@@ -7,9 +7,6 @@
 //! and so does a rule that upstream does not have.
 
 mod ask;
-#[allow(dead_code, reason = "the cloud is shared with the fuzzing")]
-#[path = "../fuzz/cloud.rs"]
-mod cloud;
 mod credential;
 mod excused;
 mod things;
@@ -22,8 +19,8 @@ use kilonova_policy::Rule;
 use kilonova_wire::noauth::NoAuth;
 use serde_json::{Value, json};
 
+use crate::fuzz::cloud::{Cloud, clouds};
 use ask::{Answer, ask};
-use cloud::{Cloud, clouds};
 use excused::excuse;
 use things::{NOTHING, Things};
 use upstream::Upstream;

@@ -1,18 +1,15 @@
 //! Faults of devices on a simulated host, from the kernel's files to what the control plane is told.
 
-#[allow(dead_code, reason = "the tests of the agent use all of it")]
-#[path = "../agent/control.rs"]
-mod control;
-
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use control::Control;
 use kilonova_node::Node;
 use kilonova_node::topology::Topology;
 use kilonova_node_api::{Device, Registration};
 use tokio::sync::watch;
+
+use crate::agent::control::Control;
 
 const FILE: &str = r#"
 [card.m10]

@@ -1,15 +1,11 @@
 //! The example with one host for each kind of device: what each registers, and a guest with one of
 //! each until it is gone again.
 
-#[allow(dead_code, reason = "the tests of the agent use all of it")]
-#[path = "../agent/control.rs"]
-mod control;
 mod orders;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use control::Control;
 use kilonova_devices::Sysfs;
 use kilonova_ids::ServerId;
 use kilonova_node::topology::{Host, Topology};
@@ -18,6 +14,8 @@ use kilonova_node_api::{
     Attachment, Boot, Desired, Device, Domain, HandleSlot, Health, Outcome, Power,
 };
 use tokio::sync::watch;
+
+use crate::agent::control::{Control, State};
 
 fn example() -> Topology {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/nodes/devices.toml");
@@ -42,7 +40,7 @@ impl Running {
         let parts = node.parts().clone();
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(node.run(control.clone(), stopped));
-        let registered = |state: &control::State| {
+        let registered = |state: &State| {
             state.registrations.first().map(|registration| registration.devices.clone())
         };
         let devices = control.until("a registration", registered).await;

@@ -1,8 +1,6 @@
 //! The compute API apart from servers, over HTTP in process, on both stores.
 
 mod aggregates;
-#[path = "../common/mod.rs"]
-mod common;
 mod flavors;
 mod flavors_input;
 mod hosts;

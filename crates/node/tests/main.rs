@@ -1,0 +1,5 @@
+//! The node agent against a control plane of the tests.
+
+mod agent;
+mod devices;
+mod health;
