@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Tests that passed without having looked at anything, as they said `skipped: WHY` themselves.
+"""Counts the tests that were skipped because the machine cannot run them. The harness reports them as passed.
 
     scripts/skips.py JUNIT.XML FILE
 
-Prints each reason with how many tests gave it and one of them, and writes the number of tests to FILE. A test that
-only left one of its databases out is told, and counts as passed: it has looked at the other.
+Such a test prints `skipped: REASON` (`kilonova_testkit::skip`). Prints each reason, the number of tests that gave it
+and one of them, and writes the number of skipped tests to FILE. A test that left out a part, such as one of the
+databases, prints `skipped in part: REASON`; the reason is printed, and the test counts as passed.
 """
 
 import collections
@@ -12,9 +13,7 @@ import re
 import sys
 import xml.etree.ElementTree as tree
 
-LINE = re.compile(r"^skipped: (.*)$", re.MULTILINE)
-# Of a test that has done the rest of its work.
-PARTLY = "PostgreSQL;"
+LINE = re.compile(r"^(skipped|skipped in part): (.*)$", re.MULTILINE)
 
 
 def main():
@@ -22,11 +21,11 @@ def main():
     for case in tree.parse(sys.argv[1]).iter("testcase"):
         said = "\n".join(part.text or "" for part in case if part.tag in ("system-out", "system-err"))
         found = set(LINE.findall(said))
-        for why in found:
-            reasons[why].append(f"{case.get('classname')} {case.get('name')}")
-        idle += any(not why.startswith(PARTLY) for why in found)
-    for why, tests in sorted(reasons.items()):
-        print(f"skipped: {why} ({len(tests)} tests, such as {tests[0]})")
+        for line in found:
+            reasons[line].append(f"{case.get('classname')} {case.get('name')}")
+        idle += any(kind == "skipped" for kind, _ in found)
+    for (kind, why), tests in sorted(reasons.items()):
+        print(f"{kind}: {why} ({len(tests)} tests, such as {tests[0]})")
     with open(sys.argv[2], "w", encoding="utf-8") as file:
         file.write(f"{idle}\n")
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
-use http_body_util::BodyExt as _;
 use kilonova_access::Enforcer;
 use kilonova_enroll::{Enrollment, MIGRATIONS, Options, VALID, agree, statements};
 use kilonova_pki::{Authority, Fingerprint, Token};
@@ -16,7 +15,6 @@ use kilonova_wire::noauth::NoAuth;
 use kilonova_wire::time::now_micros;
 use kilonova_wire::{Dialect, Service, Speaker, mount};
 use serde_json::{Value, json};
-use tower::ServiceExt as _;
 
 struct Cloud {
     enrollment: Enrollment,
@@ -76,10 +74,8 @@ impl Cloud {
         if let Some(host) = speaker {
             request.extensions_mut().insert(Speaker(host.into()));
         }
-        let answer = self.router.clone().oneshot(request).await.expect("an answer");
-        let status = answer.status().as_u16();
-        let bytes = answer.into_body().collect().await.expect("a body").to_bytes();
-        (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
+        let answer = kilonova_testkit::http::send(&self.router, request).await;
+        (answer.status.as_u16(), answer.body)
     }
 
     /// The secret of a new token.

@@ -33,19 +33,19 @@ fn guests_are_on_their_networks() {
 
 fn outside() {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root makes network namespaces");
+        kilonova_testkit::skip("only root makes network namespaces");
         return;
     }
     for program in ["ip", "nft", "dnsmasq", "unshare", "nsenter"] {
         if matches!(Command::new(program).arg("--version").output(), Err(error)
             if error.kind() == std::io::ErrorKind::NotFound)
         {
-            println!("skipped: {program} is not on this machine");
+            kilonova_testkit::skip(format!("{program} is not on this machine"));
             return;
         }
     }
     if !Command::new("unshare").args(["--net", "true"]).status().is_ok_and(|s| s.success()) {
-        println!("skipped: no network namespace can be made here");
+        kilonova_testkit::skip("no network namespace can be made here");
         return;
     }
     let status = again("host", &["unshare", "--net", "--"]).status().expect("it runs");

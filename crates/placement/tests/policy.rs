@@ -7,13 +7,10 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use http_body_util::BodyExt;
 use kilonova_placement::{MIGRATIONS, Placement, RULES, World};
 use kilonova_policy::{Defaults, read};
 use kilonova_store::Store;
 use kilonova_wire::noauth::NoAuth;
-use serde_json::Value;
-use tower::ServiceExt;
 
 const P: &str = "/resource_providers/2f6d1a53-36c0-4b0a-9d0c-1c6a6fd0a5a1";
 const C: &str = "/allocations/9a3bb1c0-13a4-4f0f-8d3e-3a4a1d7f4b11";
@@ -92,11 +89,8 @@ async fn ask(router: &Router, method: &str, path: &str, roles: &str) -> (StatusC
         "GET" | "DELETE" => request.body(Body::empty()),
         _ => request.header("content-type", "application/json").body(Body::from("no JSON")),
     };
-    let response = router.clone().oneshot(request.expect("a request")).await.expect("an answer");
-    let status = response.status();
-    let bytes = response.into_body().collect().await.expect("a body").to_bytes();
-    let body: Value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-    (status, body["errors"][0]["detail"].as_str().unwrap_or_default().to_owned())
+    let answer = kilonova_testkit::http::send(router, request.expect("a request")).await;
+    (answer.status, answer.detail().to_owned())
 }
 
 fn operations() -> BTreeSet<&'static str> {

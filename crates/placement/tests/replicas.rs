@@ -248,51 +248,47 @@ async fn a_replica_that_was_away_too_long_loads_again() {
 /// Somebody's transaction that stays open holds the horizon back, but not the news.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn an_open_transaction_delays_nobody() {
-    for (name, store, _guard) in stores().await {
-        if name != "postgresql" {
-            println!(
-                "{name}: skipped, it has one writer; set KILONOVA_TEST_POSTGRES for the other"
-            );
-            continue;
-        }
-        let (mine, other) = (World::new(), World::new());
-        other.load(&store).await.expect("loaded");
-        let (root, card) = forest(1).remove(0);
-        let (open, close) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let slow = {
-            let (store, open, close) = (store.clone(), Arc::clone(&open), Arc::clone(&close));
-            let spare = World::new();
-            let (host, _) = forest(1).remove(0);
-            let host = ProviderSpec { name: "slow".into(), ..host };
-            let id = host.id;
-            let task = tokio::spawn(async move {
-                store
-                    .write(move |tx| -> Result<(), Error> {
-                        ledger::report_host(tx, &spare, &host, &[])?;
-                        open.store(true, Ordering::SeqCst);
-                        while !close.load(Ordering::SeqCst) {
-                            std::thread::sleep(Duration::from_millis(2));
-                        }
-                        tx.row("SELECT 1", params![])?;
-                        Ok(())
-                    })
-                    .await
-            });
-            (id, task)
-        };
-        while !open.load(Ordering::SeqCst) {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-        report(&store, &mine, &root, std::slice::from_ref(&card)).await;
-        let news = Followed::Trees(vec![root.id]);
-        assert_eq!(other.follow(&store).await.expect("followed"), news);
-        assert_eq!(room(&other, "VGPU", 8), vec![card.id]);
-        let nothing = Followed::Trees(Vec::new());
-        assert_eq!(other.follow(&store).await.expect("followed"), nothing);
-        close.store(true, Ordering::SeqCst);
-        slow.1.await.expect("it ends").expect("it commits");
-        let news = Followed::Trees(vec![slow.0]);
-        assert_eq!(other.follow(&store).await.expect("followed"), news);
-        assert_eq!(picture(&other), fresh(&store).await);
+    let migrations = kilonova_placement::MIGRATIONS;
+    let Some((store, _guard)) = kilonova_testkit::postgres_store(&[migrations]).await else {
+        return;
+    };
+    let (mine, other) = (World::new(), World::new());
+    other.load(&store).await.expect("loaded");
+    let (root, card) = forest(1).remove(0);
+    let (open, close) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let slow = {
+        let (store, open, close) = (store.clone(), Arc::clone(&open), Arc::clone(&close));
+        let spare = World::new();
+        let (host, _) = forest(1).remove(0);
+        let host = ProviderSpec { name: "slow".into(), ..host };
+        let id = host.id;
+        let task = tokio::spawn(async move {
+            store
+                .write(move |tx| -> Result<(), Error> {
+                    ledger::report_host(tx, &spare, &host, &[])?;
+                    open.store(true, Ordering::SeqCst);
+                    while !close.load(Ordering::SeqCst) {
+                        std::thread::sleep(Duration::from_millis(2));
+                    }
+                    tx.row("SELECT 1", params![])?;
+                    Ok(())
+                })
+                .await
+        });
+        (id, task)
+    };
+    while !open.load(Ordering::SeqCst) {
+        tokio::time::sleep(Duration::from_millis(2)).await;
     }
+    report(&store, &mine, &root, std::slice::from_ref(&card)).await;
+    let news = Followed::Trees(vec![root.id]);
+    assert_eq!(other.follow(&store).await.expect("followed"), news);
+    assert_eq!(room(&other, "VGPU", 8), vec![card.id]);
+    let nothing = Followed::Trees(Vec::new());
+    assert_eq!(other.follow(&store).await.expect("followed"), nothing);
+    close.store(true, Ordering::SeqCst);
+    slow.1.await.expect("it ends").expect("it commits");
+    let news = Followed::Trees(vec![slow.0]);
+    assert_eq!(other.follow(&store).await.expect("followed"), news);
+    assert_eq!(picture(&other), fresh(&store).await);
 }

@@ -1,13 +1,20 @@
-//! What the tests of several crates share: fresh databases on both stores.
+//! What the tests of several crates share: fresh databases on both stores, a client of a service in
+//! process ([`http`]), audits ([`audit`]), and the report of a skipped test ([`skip()`]).
 //!
 //! PostgreSQL is used when `KILONOVA_TEST_POSTGRES` holds a libpq URL of a server where databases
 //! may be created; `make test` starts one. Each call gets a database of its own, a copy of one that
 //! was migrated once: a hundred tables made anew are half of a small test's time.
 
+pub mod audit;
+pub mod http;
+mod skip;
+
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use kilonova_store::{DatabaseUrl, Migration, Store};
+
+pub use skip::{skip, skip_part};
 
 /// Keeps the SQLite file alive as long as the test.
 pub struct Guard {
@@ -43,6 +50,22 @@ pub async fn stores(migrations: &[&[Migration]]) -> Vec<(&'static str, Store, Gu
     stores
 }
 
+/// The migrated, empty store on PostgreSQL, for tests of what SQLite does not have: a second writer.
+/// Without a server the test is skipped ([`skip()`]) and there is `None`.
+///
+/// # Panics
+/// As [`stores`].
+pub async fn postgres_store(migrations: &[&[Migration]]) -> Option<(Store, Guard)> {
+    let mut stores = stores(migrations).await;
+    match stores.pop() {
+        Some(("postgresql", store, guard)) => Some((store, guard)),
+        _ => {
+            skip("the test needs PostgreSQL; KILONOVA_TEST_POSTGRES names no server");
+            None
+        }
+    }
+}
+
 /// A new, empty PostgreSQL database, when a server is named in the environment.
 ///
 /// # Panics
@@ -67,10 +90,7 @@ struct Server {
 impl Server {
     async fn of_environment() -> Option<Self> {
         let Ok(url) = std::env::var("KILONOVA_TEST_POSTGRES") else {
-            // scripts/skips.py counts such lines.
-            println!(
-                "skipped: PostgreSQL; KILONOVA_TEST_POSTGRES names no server (SQLite was used)"
-            );
+            skip_part("PostgreSQL; KILONOVA_TEST_POSTGRES names no server (SQLite was used)");
             return None;
         };
         let config: tokio_postgres::Config = url.parse().expect("a libpq URL");

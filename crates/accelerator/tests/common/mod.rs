@@ -3,8 +3,7 @@
 pub mod arqs;
 
 use axum::body::Body;
-use http::{Method, Request, StatusCode};
-use http_body_util::BodyExt;
+use http::{Method, Request};
 use kilonova_accelerator::nova::Nova;
 use kilonova_accelerator::{Bitstreams, Error, MIGRATIONS, Nodes, State, ledger};
 use kilonova_ids::ProviderId;
@@ -13,11 +12,11 @@ use kilonova_placement::World;
 use kilonova_placement::ledger::ProviderSpec;
 use kilonova_store::{Store, params};
 use kilonova_testkit::Guard;
+pub use kilonova_testkit::http::Answer;
 use kilonova_wire::{mount, noauth::NoAuth};
 use newtype_uuid::GenericUuid;
 use serde_json::Value;
 use std::sync::Arc;
-use tower::ServiceExt;
 
 pub const HOST: &str = "cmp1";
 
@@ -93,19 +92,7 @@ pub async fn report_host(store: &Store, world: &World, devices: Vec<Device>) -> 
 
 /// What breaks a rule of the ledger, with the rule.
 pub async fn audit(store: &Store) -> Vec<String> {
-    store
-        .read(|tx| {
-            let mut broken = Vec::new();
-            let rules = [ledger::AUDIT, kilonova_placement::AUDIT];
-            for (rule, sql) in rules.into_iter().flatten() {
-                for row in tx.rows(sql, params![])? {
-                    broken.push(format!("{rule}: {}", row.string(0)?));
-                }
-            }
-            Ok::<_, Error>(broken)
-        })
-        .await
-        .unwrap()
+    kilonova_testkit::audit::broken(store, &[ledger::AUDIT, kilonova_placement::AUDIT]).await
 }
 
 /// Every row of the tables that a report writes, for before-and-after comparisons.
@@ -143,23 +130,6 @@ pub struct Api {
     pub silent: bool,
     /// Unbound requests that a project may have.
     pub unbound: Option<i64>,
-}
-
-pub struct Answer {
-    pub status: StatusCode,
-    pub headers: http::HeaderMap,
-    pub body: Value,
-}
-
-impl Answer {
-    /// The sentence of a fault.
-    pub fn fault(&self) -> String {
-        let text = self.body["error_message"].as_str().unwrap();
-        match serde_json::from_str::<Value>(text) {
-            Ok(inner) => inner["faultstring"].as_str().unwrap().to_owned(),
-            Err(_) => text.split("\n\n").nth(1).unwrap().trim().to_owned(),
-        }
-    }
 }
 
 impl Api {
@@ -224,17 +194,15 @@ impl Api {
         if let Some(version) = self.version {
             request = request.header("openstack-api-version", version);
         }
-        let response = router.oneshot(request.body(Body::from(body)).unwrap()).await.unwrap();
+        let answer =
+            kilonova_testkit::http::send(&router, request.body(Body::from(body)).unwrap()).await;
         if self.orders.is_some() && !self.silent {
             let spoken = |tx: &mut kilonova_store::Tx<'_>| {
                 ledger::heard(tx, &World::new(), HOST, ledger::EVERYTHING)
             };
             self.store.write(spoken).await.unwrap();
         }
-        let (parts, body) = response.into_parts();
-        let bytes = body.collect().await.unwrap().to_bytes();
-        let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-        Answer { status: parts.status, headers: parts.headers, body }
+        answer
     }
 
     pub async fn get(&self, path: &str) -> Answer {

@@ -82,7 +82,7 @@ impl Exchange {
     }
 }
 
-/// All exchanges, or a word on the screen and nothing.
+/// All exchanges; `None`, and the test is skipped, without a record.
 pub fn read() -> Option<Vec<Exchange>> {
     let path = std::env::var_os(VARIABLE).map_or_else(
         || {
@@ -100,7 +100,8 @@ pub fn read() -> Option<Vec<Exchange>> {
             Some(lines.filter_map(parse).collect())
         }
         Err(error) => {
-            eprintln!("skipped: no record at {} ({error}); {VARIABLE} names one", path.display());
+            let path = path.display();
+            kilonova_testkit::skip(format!("no record at {path} ({error}); {VARIABLE} names one"));
             None
         }
     }

@@ -2,10 +2,9 @@
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderMap, Request, StatusCode};
-use http_body_util::BodyExt;
+use axum::http::Request;
+pub use kilonova_testkit::http::Answer;
 use serde_json::Value;
-use tower::ServiceExt;
 
 /// An admin, and two users of two projects.
 pub const ADMIN: &str = "admin";
@@ -17,42 +16,11 @@ pub struct Client {
     pub router: Router,
 }
 
-pub struct Answer {
-    pub status: StatusCode,
-    pub headers: HeaderMap,
-    pub body: Value,
-}
-
-impl Answer {
-    /// The message of a fault.
-    pub fn message(&self) -> &str {
-        let fault = self.body.as_object().and_then(|body| body.values().next());
-        fault.and_then(|fault| fault["message"].as_str()).unwrap_or_default()
-    }
-
-    pub fn expect(self, status: u16) -> Value {
-        assert_eq!(self.status.as_u16(), status, "{}", self.body);
-        self.body
-    }
-
-    /// Checks a refusal and that its message says what is wrong.
-    pub fn refused(self, status: u16, part: &str) {
-        assert_eq!(self.status.as_u16(), status, "{}", self.body);
-        assert!(self.message().contains(part), "{:?} does not say {part:?}", self.message());
-    }
-}
-
 impl Client {
     pub async fn send(&self, request: Request<Body>) -> Answer {
-        let response = self.router.clone().oneshot(request).await.expect("infallible");
-        let (parts, body) = response.into_parts();
-        let bytes = body.collect().await.expect("a body").to_bytes();
-        let body = if bytes.is_empty() {
-            Value::Null
-        } else {
-            serde_json::from_slice(&bytes).expect("JSON")
-        };
-        Answer { status: parts.status, headers: parts.headers, body }
+        let answer = kilonova_testkit::http::send(&self.router, request).await;
+        assert!(answer.bytes.is_empty() || !answer.body.is_null(), "the body is JSON");
+        answer
     }
 
     /// `call(ANN, "2.61", "GET /flavors", None)`; paths are below `/v2.1`.

@@ -24,7 +24,7 @@ pub fn have(programs: &[&str]) -> bool {
         .iter()
         .find(|program| !std::env::split_paths(&path).any(|folder| folder.join(program).is_file()));
     if let Some(missing) = missing {
-        println!("skipped: {missing} is not on this machine");
+        kilonova_testkit::skip(format!("{missing} is not on this machine"));
     }
     missing.is_none()
 }

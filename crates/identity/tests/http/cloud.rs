@@ -2,14 +2,13 @@
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderMap, Request, StatusCode};
-use http_body_util::BodyExt as _;
+use axum::http::{HeaderMap, Request};
 use kilonova_identity::{CatalogEntry, Identity, IdentityOptions, MIGRATIONS, routes, service};
 use kilonova_store::Store;
+pub use kilonova_testkit::http::{Answer as Reply, send};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use tower::ServiceExt as _;
 
 pub const PASSWORD: &str = "opensesame";
 
@@ -36,12 +35,6 @@ impl Drop for TemporaryDirectory {
     fn drop(&mut self) {
         drop(std::fs::remove_dir_all(&self.0));
     }
-}
-
-pub struct Reply {
-    pub status: StatusCode,
-    pub headers: HeaderMap,
-    pub body: Value,
 }
 
 pub fn options() -> IdentityOptions {
@@ -83,14 +76,6 @@ pub fn mounted(identity: &Identity) -> Router {
     let auth = Arc::new(identity.clone());
     let routes = routes(identity.clone());
     Router::new().nest("/identity", kilonova_wire::mount(routes, service(), "/identity", auth))
-}
-
-pub async fn send(router: &Router, request: Request<Body>) -> Reply {
-    let response = router.clone().oneshot(request).await.unwrap();
-    let (status, headers) = (response.status(), response.headers().clone());
-    let bytes = response.into_body().collect().await.unwrap().to_bytes();
-    let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-    Reply { status, headers, body }
 }
 
 impl Cloud {

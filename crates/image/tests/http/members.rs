@@ -57,7 +57,7 @@ async fn a_member_sees_the_image_and_decides_whether_its_lists_show_it() {
         );
         assert_eq!(answer(&shelf, BEN, &id, "blue", json!("perhaps")).await.status, 400);
         let reply = answer(&shelf, BEN, &id, "blue", json!("accepted")).await;
-        assert_eq!((reply.status, &reply.body["status"]), (200, &json!("accepted")));
+        assert_eq!((reply.status.as_u16(), &reply.body["status"]), (200, &json!("accepted")));
         assert_eq!(names(&shelf, BEN, "").await, ["mine"]);
         assert_eq!(names(&shelf, BEN, &format!("?id={id}")).await, ["mine"]);
         assert_eq!(answer(&shelf, BEN, &id, "blue", json!("rejected")).await.status, 200);

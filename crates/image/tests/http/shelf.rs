@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderMap, Request};
-use http_body_util::BodyExt as _;
+use axum::http::Request;
 use kilonova_image::{ImageOptions, Images, MIGRATIONS, routes, service, statements};
 use kilonova_store::Store;
+pub use kilonova_testkit::http::Answer as Reply;
 use kilonova_wire::noauth::NoAuth;
 use serde_json::{Value, json};
-use tower::ServiceExt as _;
 
 pub const ADMIN: &str = "admin";
 pub const ANNA: &str = "anna:red";
@@ -32,13 +31,6 @@ impl Drop for Removed {
     fn drop(&mut self) {
         drop(std::fs::remove_dir_all(&self.0));
     }
-}
-
-pub struct Reply {
-    pub status: u16,
-    pub headers: HeaderMap,
-    pub bytes: Vec<u8>,
-    pub body: Value,
 }
 
 pub async fn shelves() -> Vec<Shelf> {
@@ -81,12 +73,7 @@ impl Shelf {
         if who.ends_with(':') {
             request = request.header("x-project-id", "");
         }
-        let response =
-            self.router.clone().oneshot(request.body(body.into()).unwrap()).await.unwrap();
-        let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        let bytes = response.into_body().collect().await.unwrap().to_bytes().to_vec();
-        let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-        Reply { status, headers, bytes, body }
+        kilonova_testkit::http::send(&self.router, request.body(body.into()).unwrap()).await
     }
 
     pub async fn get(&self, who: &str, path: &str) -> Reply {

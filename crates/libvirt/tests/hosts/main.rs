@@ -55,7 +55,7 @@ async fn leave(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_libvirt_that_hangs_holds_up_nobody() {
     if let Some(why) = host::missing() {
-        println!("skipped: {why}");
+        kilonova_testkit::skip(why);
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
@@ -85,7 +85,7 @@ async fn a_libvirt_that_hangs_holds_up_nobody() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mediated_device_that_somebody_removed_is_removed() {
     if let Some(why) = host::missing().or_else(host::no_mdevs) {
-        println!("skipped: {why}");
+        kilonova_testkit::skip(why);
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
@@ -158,7 +158,7 @@ fn fill(host: &Host, server: ServerId, mebi: u32) {
 #[tokio::test(flavor = "multi_thread")]
 async fn guests_live_and_go_from_host_to_host() {
     if let Some(why) = host::missing() {
-        println!("skipped: {why}");
+        kilonova_testkit::skip(why);
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
@@ -236,7 +236,7 @@ async fn guests_live_and_go_from_host_to_host() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_departure_is_called_off_and_outlives_the_agent() {
     if let Some(why) = host::missing() {
-        println!("skipped: {why}");
+        kilonova_testkit::skip(why);
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");

@@ -5,13 +5,11 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
-use http_body_util::BodyExt as _;
 use kilonova_network::{MIGRATIONS, Networks, ledger, routes, service};
-use kilonova_store::{Error, Store, params};
+use kilonova_store::Store;
 use kilonova_testkit::Guard;
 use kilonova_wire::noauth::NoAuth;
 use serde_json::{Value, json};
-use tower::ServiceExt as _;
 
 #[derive(Clone)]
 pub struct Api {
@@ -37,10 +35,8 @@ pub async fn apis_with(set: impl Fn(Networks) -> Networks) -> Vec<Api> {
 
 impl Api {
     async fn send(&self, request: Request<Body>) -> (u16, Value) {
-        let response = self.router.clone().oneshot(request).await.unwrap();
-        let status = response.status().as_u16();
-        let bytes = response.into_body().collect().await.unwrap().to_bytes();
-        (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
+        let answer = kilonova_testkit::http::send(&self.router, request).await;
+        (answer.status.as_u16(), answer.body)
     }
 
     pub async fn anonymous(&self, path: &str) -> (u16, Value) {
@@ -127,9 +123,7 @@ impl Api {
     }
 
     pub async fn audit(&self) {
-        for (rule, sql) in ledger::AUDIT {
-            let found = self.store.read(move |tx| Ok::<_, Error>(tx.rows(sql, params![])?.len()));
-            assert_eq!(found.await.unwrap(), 0, "{rule}");
-        }
+        let broken = kilonova_testkit::audit::broken(&self.store, &[ledger::AUDIT]).await;
+        assert_eq!(broken, Vec::<String>::new());
     }
 }

@@ -3,43 +3,17 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Body;
-use axum::http::{HeaderMap, Request, StatusCode};
-use http_body_util::BodyExt;
 use kilonova_placement::{Placement, World};
 use kilonova_store::Store;
+pub use kilonova_testkit::http::Answer;
+use kilonova_testkit::http::{self, request};
 use kilonova_wire::noauth::NoAuth;
 use serde_json::Value;
-use tower::ServiceExt;
 
 /// The mounted service and what is behind it.
 pub struct Api {
     pub router: Router,
     pub world: World,
-}
-
-/// An answer, read to its end.
-pub struct Answer {
-    pub status: StatusCode,
-    pub headers: HeaderMap,
-    pub body: Value,
-}
-
-impl Answer {
-    /// The part of a fault that says what is wrong.
-    pub fn detail(&self) -> &str {
-        self.body["errors"][0]["detail"].as_str().unwrap_or_default()
-    }
-
-    pub fn code(&self) -> &str {
-        self.body["errors"][0]["code"].as_str().unwrap_or_default()
-    }
-
-    #[track_caller]
-    pub fn is(self, status: u16) -> Self {
-        assert_eq!(self.status.as_u16(), status, "{}", self.body);
-        self
-    }
 }
 
 impl Api {
@@ -66,23 +40,12 @@ impl Api {
         headers: &[(&str, &str)],
         body: Option<Value>,
     ) -> Answer {
-        let mut request = Request::builder().method(method).uri(path).header("host", "here");
-        for (name, value) in headers {
-            request = request.header(*name, *value);
+        let mut headers = [&[("host", "here")], headers].concat();
+        if body.is_some() {
+            headers.push(("content-type", "application/json"));
         }
-        let body = match body {
-            Some(body) => {
-                request = request.header("content-type", "application/json");
-                Body::from(body.to_string())
-            }
-            None => Body::empty(),
-        };
-        let request = request.body(body).expect("a request");
-        let response = self.router.clone().oneshot(request).await.expect("an answer");
-        let (parts, body) = response.into_parts();
-        let bytes = body.collect().await.expect("a body").to_bytes();
-        let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-        Answer { status: parts.status, headers: parts.headers, body }
+        let request = request(&format!("{method} {path}"), &headers, body.as_ref());
+        http::send(&self.router, request).await
     }
 
     /// As an admin, in 1.`minor`.

@@ -5,8 +5,8 @@ pub mod http;
 use kilonova_engine::{Group, Inventory, Query};
 use kilonova_ids::{ConsumerId, ProviderId};
 use kilonova_placement::ledger::{Allocation, Claim, ProviderSpec};
-use kilonova_placement::{AUDIT, Error, MIGRATIONS, World};
-use kilonova_store::{Store, params};
+use kilonova_placement::{AUDIT, MIGRATIONS, World};
+use kilonova_store::Store;
 
 pub async fn stores() -> Vec<(&'static str, Store, kilonova_testkit::Guard)> {
     kilonova_testkit::stores(&[MIGRATIONS]).await
@@ -70,17 +70,5 @@ pub fn room(world: &World, class: &str, amount: i64) -> Vec<ProviderId> {
 
 /// Panics with what breaks a rule of the audit.
 pub async fn audited(store: &Store) {
-    for (rule, sql) in AUDIT {
-        let broken: Vec<String> = store
-            .read(move |tx| -> Result<_, Error> {
-                Ok(tx
-                    .rows(sql, params![])?
-                    .iter()
-                    .map(|row| row.string(0))
-                    .collect::<Result<_, _>>()?)
-            })
-            .await
-            .expect("the audit runs");
-        assert_eq!(broken, Vec::<String>::new(), "{rule}");
-    }
+    assert_eq!(kilonova_testkit::audit::broken(store, &[AUDIT]).await, Vec::<String>::new());
 }

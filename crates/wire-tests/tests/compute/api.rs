@@ -6,10 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
-use http_body_util::BodyExt;
 use kilonova_wire_tests::{Coverage, Document, Side};
 use serde_json::{Value, json};
-use tower::ServiceExt;
 
 use crate::compute::cloud::Cloud;
 
@@ -279,13 +277,9 @@ async fn sent(
         .header("openstack-api-version", format!("compute 2.{minor}"))
         .body(bytes)
         .expect("a request");
-    let response = router.clone().oneshot(request).await.expect("infallible");
-    let status = response.status().as_u16();
-    let bytes = response.into_body().collect().await.expect("a body").to_bytes();
-    let answer = match bytes.is_empty() {
-        true => Value::Null,
-        false => serde_json::from_slice(&bytes).expect("JSON"),
-    };
+    let answer = kilonova_testkit::http::send(router, request).await;
+    assert!(answer.bytes.is_empty() || !answer.body.is_null(), "{method} {path}: not JSON");
+    let (status, answer) = (answer.status.as_u16(), answer.body);
     if status >= 400 {
         let fault = answer.as_object().and_then(|fault| fault.values().next());
         let fault = fault.unwrap_or_else(|| panic!("{method} {path}: {status} without a fault"));

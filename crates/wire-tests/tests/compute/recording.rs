@@ -22,13 +22,13 @@ pub struct Recorded {
 /// What went to Nova's port; `None`, and why, when the recording cannot be read.
 pub fn recording() -> Option<Vec<Recorded>> {
     if !Path::new(RECORDING).exists() {
-        println!("skipped: the recording is not beside the repository");
+        kilonova_testkit::skip("the recording is not beside the repository");
         return None;
     }
     let output = match Command::new("xz").args(["-dc", RECORDING]).output() {
         Ok(output) if output.status.success() => output,
         _ => {
-            println!("skipped: xz cannot read the recording");
+            kilonova_testkit::skip("xz cannot read the recording");
             return None;
         }
     };

@@ -3,9 +3,7 @@
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Method, Request};
-use http_body_util::BodyExt;
 use serde_json::Value;
-use tower::ServiceExt;
 
 /// Who asks.
 #[derive(Debug, Clone)]
@@ -72,8 +70,8 @@ pub async fn send(
     }
     let bare = *method == Method::GET || *method == Method::DELETE;
     let body = if bare { Body::empty() } else { Body::from(body.to_string()) };
-    let response = router.clone().oneshot(request.body(body).expect("a request")).await;
-    let (parts, body) = response.expect("infallible").into_parts();
-    let bytes = body.collect().await.expect("a body").to_bytes();
-    Answer { status: parts.status.as_u16(), text: String::from_utf8_lossy(&bytes).into_owned() }
+    let request = request.body(body).expect("a request");
+    let answer = kilonova_testkit::http::send(router, request).await;
+    let text = String::from_utf8_lossy(&answer.bytes).into_owned();
+    Answer { status: answer.status.as_u16(), text }
 }

@@ -11,7 +11,9 @@ use crate::kit::{Place, Serve, Session};
 fn pair() -> Option<(Place, Place)> {
     let with_postgres = |place: &Place| place.database.is_some();
     let Some(mut one) = Place::all().into_iter().find(with_postgres) else {
-        println!("skipped: two processes need PostgreSQL; set KILONOVA_TEST_POSTGRES");
+        kilonova_testkit::skip(
+            "two processes need PostgreSQL; KILONOVA_TEST_POSTGRES names no server",
+        );
         return None;
     };
     let mut two = alone();
