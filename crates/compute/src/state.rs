@@ -11,6 +11,7 @@ use kilonova_wire::time::now_micros;
 
 use crate::app::fleet::Fleet;
 use crate::app::scheduler::Reasons;
+use crate::db::documents::Wake;
 use crate::{Error, Options};
 
 /// The compute service.
@@ -94,13 +95,6 @@ impl Compute {
         }
     }
 
-    /// Wakes the host's long poll once the document of this generation is durable.
-    pub(crate) fn wake_on_commit(&self, tx: &mut Tx<'_>, host: &str, generation: i64) {
-        if let Some(host) = self.fleet.by_name(host) {
-            tx.on_commit(move || host.publish(generation));
-        }
-    }
-
     /// Notes how a build on a host ended, for the weighers, once that is durable.
     pub(crate) fn note_build(&self, tx: &mut Tx<'_>, host: &str, well: bool) {
         if let Some(host) = self.fleet.by_name(host) {
@@ -127,5 +121,13 @@ impl Compute {
     /// Whether a host was heard of lately.
     pub fn host_is_up(&self, host: &str) -> bool {
         self.fleet.by_name(host).is_some_and(|host| host.is_up(now_micros()))
+    }
+}
+
+impl Wake for Compute {
+    fn wake_on_commit(&self, tx: &mut Tx<'_>, host: &str, generation: i64) {
+        if let Some(host) = self.fleet.by_name(host) {
+            tx.on_commit(move || host.publish(generation));
+        }
     }
 }

@@ -7,9 +7,9 @@ use kilonova_wire::Fault;
 use kilonova_wire::time::now_micros;
 use uuid::Uuid;
 
+use crate::Compute;
 use crate::db::questions;
 use crate::db::servers::Server;
-use crate::{Compute, Error};
 
 /// How long a host may take.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -36,11 +36,7 @@ pub async fn ask(compute: &Compute, server: &Server, topic: Topic) -> Result<Sai
     let asked = compute.clone();
     compute
         .store
-        .write(move |tx| {
-            let generation = questions::ask(tx, &host, &question, now_micros())?;
-            asked.wake_on_commit(tx, &host, generation);
-            Ok::<_, Error>(())
-        })
+        .write(move |tx| questions::ask(tx, &asked, &host, &question, now_micros()))
         .await?;
     let said = tokio::time::timeout(PATIENCE, answer(compute, id)).await;
     compute.store.write(move |tx| questions::forget(tx, id)).await?;

@@ -1,4 +1,5 @@
-//! Operations that have not moved for long, with what they wait for.
+//! Operations that have not advanced for long, with what they wait for, and operations that this
+//! version cannot read.
 
 use kilonova_flow as flow;
 use kilonova_node_api::Desired;
@@ -9,39 +10,57 @@ use super::{Bounds, Level, Notice};
 use crate::Error;
 use crate::app::explain::awaited;
 use crate::db::{documents, moves, servers};
+use crate::flows::journal;
 
-/// Operations that are told one by one.
-const TOLD: i64 = 50;
+/// Operations that are listed one by one.
+const MOST: i64 = 50;
 
 pub(super) fn stuck(tx: &mut Tx<'_>, bounds: &Bounds, now: i64) -> Result<Vec<Notice>, Error> {
     let before = now - bounds.stuck;
     let mut notices = Vec::new();
-    for operation in flow::open_since(tx, before, TOLD)? {
-        let open = moves::open_of(tx, operation.subject)?;
-        // A guest that is on its way says how far it is.
-        if open.as_ref().is_some_and(|open| open.updated_at > before) {
+    for row in flow::open_since(tx, before, MOST)? {
+        let server = row.subject;
+        let migration = moves::open_of(tx, server)?;
+        // A live migration in progress reports to its migration, not to the operation.
+        if migration.as_ref().is_some_and(|migration| migration.updated_at > before) {
             continue;
         }
-        let host = servers::host_of(tx, operation.subject)?;
+        let (kind, step, since) = (row.kind.clone(), row.step.clone(), row.updated_at);
+        let open = match journal::read(row) {
+            Ok(open) => open,
+            Err(error) => {
+                notices.push(unreadable(&error));
+                continue;
+            }
+        };
+        let host = servers::host_of(tx, server)?;
         let absent = |(host, one): (String, kilonova_node_api::Document)| {
             (one.desired == Desired::Absent).then_some(host)
         };
         let removing: Vec<String> =
-            documents::of_server(tx, operation.subject)?.into_iter().filter_map(absent).collect();
-        let awaited = awaited(&operation, host.as_deref(), open.as_ref(), &removing);
+            documents::of_server(tx, server)?.into_iter().filter_map(absent).collect();
+        let awaited = awaited(&open.state, host.as_deref(), migration.as_ref(), &removing);
         notices.push(Notice {
             area: "operations",
             level: Level::Error,
             what: format!(
-                "{} of server {} has stood at step {} since {}: it waits for {}",
-                operation.kind,
-                operation.subject,
-                operation.step,
-                offset(operation.updated_at),
+                "{kind} of server {server} has stood at step {step} since {}: it waits for {}",
+                offset(since),
                 awaited.text()
             ),
-            remedy: format!("kilonova server explain {}", operation.subject),
+            remedy: format!("kilonova server explain {server}"),
         });
     }
     Ok(notices)
+}
+
+fn unreadable(error: &Error) -> Notice {
+    Notice {
+        area: "operations",
+        level: Level::Error,
+        what: error.to_string(),
+        remedy:
+            "run the version of kilonova that wrote the operation until it has ended, then upgrade"
+                .to_owned(),
+    }
 }

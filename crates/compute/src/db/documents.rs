@@ -38,15 +38,28 @@ kilonova_store::statements! {
     FORGET = "DELETE FROM documents WHERE host = ?1 AND server_id = ?2";
 }
 
-/// Writes what should be and returns the generation under which it is known.
+/// Wakes hosts that wait for documents.
+pub trait Wake {
+    /// Wakes the host's long poll once the generation is durable.
+    fn wake_on_commit(&self, tx: &mut Tx<'_>, host: &str, generation: i64);
+}
+
+/// Writes the desired state of a server on a host, and wakes the host on commit.
 ///
 /// # Errors
 /// [`Error::Store`]; a host without a row is a bug.
-pub fn put(tx: &mut Tx<'_>, host: &str, server: ServerId, desired: &Desired) -> Result<i64, Error> {
+pub fn put(
+    tx: &mut Tx<'_>,
+    wake: &impl Wake,
+    host: &str,
+    server: ServerId,
+    desired: &Desired,
+) -> Result<(), Error> {
     let generation = next(tx, host)?;
     let body = serde_json::to_string(desired).map_err(|e| shape(e.to_string()))?;
     tx.execute(PUT, params![host, server, generation, body])?;
-    Ok(generation)
+    wake.wake_on_commit(tx, host, generation);
+    Ok(())
 }
 
 /// The next generation of a host.
@@ -124,12 +137,15 @@ fn filters(
     Ok(Some(Box::new(kilonova_network::ledger::filters(tx, &servers)?)))
 }
 
-/// The host hears of its guests' security groups, with the generation that is returned.
+/// Sends the host its guests' security groups with its next generation, and wakes it on commit.
 ///
 /// # Errors
 /// The database's.
-pub fn filter(tx: &mut Tx<'_>, host: &str) -> Result<Option<i64>, Error> {
-    tx.row(FILTER, params![host])?.map(|row| Ok(row.int(0)?)).transpose()
+pub fn filter(tx: &mut Tx<'_>, wake: &impl Wake, host: &str) -> Result<(), Error> {
+    if let Some(row) = tx.row(FILTER, params![host])? {
+        wake.wake_on_commit(tx, host, row.int(0)?);
+    }
+    Ok(())
 }
 
 /// The hosts that are told something of one of these servers.

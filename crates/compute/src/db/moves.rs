@@ -1,8 +1,11 @@
-//! Migrations as they are kept. The uuid of one is also that of its consumer in both ledgers.
+//! The table of migrations. A migration and its consumer in both ledgers share one uuid.
+
+use std::fmt;
 
 use kilonova_ids::{ConsumerId, ServerId};
 use kilonova_node_api::{Domain, Progress};
 use kilonova_store::{Row, Tx, params};
+use serde::Serialize;
 
 use super::servers::{FlavorOf, VmState, from_text, shape, to_text};
 use crate::Error;
@@ -13,83 +16,182 @@ kilonova_store::statements! {
         old_flavor, new_flavor, old_domain, user_id, project_id, created_at, updated_at, most_vcpus,
         most_memory)
         VALUES (?1, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?12, ?13, ?14)";
-    /// The one that can still be undone.
+    /// The open migration of a server: the one that can still be rolled back.
     OPEN_OF = "SELECT number, id, server_id, open_server, kind, status, source_host, dest_host,
         held_on, was, old_flavor, new_flavor, old_domain, progress, user_id, project_id, created_at,
         updated_at FROM moves WHERE open_server = ?1";
-    /// Those of a server, oldest first.
+    /// All migrations of a server, oldest first.
     OF_SERVER = "SELECT number, id, server_id, open_server, kind, status, source_host, dest_host,
         held_on, was, old_flavor, new_flavor, old_domain, progress, user_id, project_id, created_at,
         updated_at FROM moves WHERE server_id = ?1 ORDER BY number";
-    /// Those whose consumer holds something on a host.
+    /// The migrations of a server that hold claims on a host.
     HELD_ON = "SELECT number, id, server_id, open_server, kind, status, source_host, dest_host,
         held_on, was, old_flavor, new_flavor, old_domain, progress, user_id, project_id, created_at,
         updated_at FROM moves WHERE server_id = ?1 AND held_on = ?2 ORDER BY number";
-    /// The servers whose moves hold something on a host.
+    /// The servers whose migrations hold claims on a host.
     SERVERS_HELD_ON = "SELECT DISTINCT server_id FROM moves WHERE held_on = ?1 ORDER BY server_id";
-    /// A page, newest first, older than a number.
+    /// A page of migrations older than a number, newest first.
     PAGE = "SELECT number, id, server_id, open_server, kind, status, source_host, dest_host,
         held_on, was, old_flavor, new_flavor, old_domain, progress, user_id, project_id, created_at,
         updated_at FROM moves WHERE number < ?1 ORDER BY number DESC LIMIT ?2";
-    /// The number of one.
+    /// The number of a migration.
     NUMBER_OF = "SELECT number FROM moves WHERE id = ?1";
-    /// Resizes that wait for their confirmation since a moment.
+    /// Servers whose migration has waited for its confirmation since a time.
     UNCONFIRMED = "SELECT server_id FROM moves WHERE open_server IS NOT NULL AND status = 'finished'
         AND updated_at <= ?1 ORDER BY updated_at LIMIT 200";
-    /// How far it is; over when nothing can be undone any more.
+    /// Sets the status; a closed migration can no longer be rolled back.
     SET_STATUS = "UPDATE moves SET status = ?2, updated_at = ?3,
         open_server = CASE WHEN CAST(?4 AS BIGINT) = 1 THEN NULL ELSE open_server END WHERE id = ?1";
-    /// Where it goes.
+    /// Sets the destination.
     SET_DEST = "UPDATE moves SET dest_host = ?2, updated_at = ?3 WHERE id = ?1";
-    /// Where its consumer holds something.
+    /// Sets the host where the migration holds claims.
     SET_HELD = "UPDATE moves SET held_on = ?2 WHERE id = ?1";
-    /// How much of the memory has gone over.
+    /// Sets the progress of a live migration.
     SET_PROGRESS = "UPDATE moves SET progress = ?2, updated_at = ?3 WHERE id = ?1";
 }
 
-/// Why a server moves.
+/// The kind of a migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// To another size.
+    /// To another flavor.
     Resize,
-    /// To another host, shut off.
+    /// To another host, with the guest shut off.
     Cold,
-    /// To another host, running.
+    /// To another host, with the guest running.
     Live,
-    /// Away from a host that is down.
+    /// From a host that is down.
     Evacuation,
 }
 
-const KINDS: &[(Kind, &str)] = &[
-    (Kind::Resize, "resize"),
-    (Kind::Cold, "migration"),
-    (Kind::Live, "live-migration"),
-    (Kind::Evacuation, "evacuation"),
-];
-
 impl Kind {
-    /// Nova's spelling of a migration's type.
+    const ALL: [Self; 4] = [Self::Resize, Self::Cold, Self::Live, Self::Evacuation];
+
+    /// The migration's type, as Nova spells it.
     pub fn as_str(self) -> &'static str {
-        KINDS.iter().find(|(kind, _)| *kind == self).map_or("migration", |(_, text)| text)
+        match self {
+            Self::Resize => "resize",
+            Self::Cold => "migration",
+            Self::Live => "live-migration",
+            Self::Evacuation => "evacuation",
+        }
     }
 
-    fn parse(text: &str) -> Self {
-        KINDS.iter().find(|(_, name)| *name == text).map_or(Self::Cold, |(kind, _)| *kind)
+    fn parse(text: &str) -> Result<Self, Error> {
+        let known = Self::ALL.into_iter().find(|kind| kind.as_str() == text);
+        known.ok_or_else(|| shape(format!("kind of a migration: {text:?}")))
     }
 }
 
-/// A move to add.
+/// The status of a migration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(into = "&'static str")]
+pub enum Status {
+    /// An evacuation is requested.
+    Accepted,
+    /// A cold move has no place yet, or an evacuation has one.
+    PreMigrating,
+    /// A cold move is under way.
+    Migrating,
+    /// A cold move waits for its confirmation.
+    Finished,
+    /// A cold move is confirmed.
+    Confirmed,
+    /// A cold move is being reverted.
+    Reverting,
+    /// A cold move is reverted.
+    Reverted,
+    /// An evacuation is over.
+    Done,
+    /// A live migration waits for others.
+    Queued,
+    /// The destination of a live migration prepares.
+    Preparing,
+    /// The source of a live migration sends the guest.
+    Running,
+    /// The destination of a live migration takes over the guest.
+    PostMigrating,
+    /// A live migration is over.
+    Completed,
+    /// A live migration was aborted, or the server deleted.
+    Cancelled,
+    /// A live migration failed during the transfer.
+    Failed,
+    /// A move failed.
+    Error,
+}
+
+impl Status {
+    const ALL: [Self; 16] = [
+        Self::Accepted,
+        Self::PreMigrating,
+        Self::Migrating,
+        Self::Finished,
+        Self::Confirmed,
+        Self::Reverting,
+        Self::Reverted,
+        Self::Done,
+        Self::Queued,
+        Self::Preparing,
+        Self::Running,
+        Self::PostMigrating,
+        Self::Completed,
+        Self::Cancelled,
+        Self::Failed,
+        Self::Error,
+    ];
+
+    /// The status, as Nova spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::PreMigrating => "pre-migrating",
+            Self::Migrating => "migrating",
+            Self::Finished => "finished",
+            Self::Confirmed => "confirmed",
+            Self::Reverting => "reverting",
+            Self::Reverted => "reverted",
+            Self::Done => "done",
+            Self::Queued => "queued",
+            Self::Preparing => "preparing",
+            Self::Running => "running",
+            Self::PostMigrating => "post-migrating",
+            Self::Completed => "completed",
+            Self::Cancelled => "cancelled",
+            Self::Failed => "failed",
+            Self::Error => "error",
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, Error> {
+        let known = Self::ALL.into_iter().find(|status| status.as_str() == text);
+        known.ok_or_else(|| shape(format!("status of a migration: {text:?}")))
+    }
+}
+
+impl From<Status> for &'static str {
+    fn from(status: Status) -> Self {
+        status.as_str()
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A migration to add.
 #[derive(Debug, Clone)]
 pub struct NewMove {
-    /// Its consumer.
+    /// Its consumer in both ledgers.
     pub id: ConsumerId,
-    /// Whose.
+    /// The server.
     pub server: ServerId,
-    /// Why.
+    /// The kind.
     pub kind: Kind,
     /// The first status.
-    pub status: &'static str,
-    /// From where.
+    pub status: Status,
+    /// The source.
     pub source: String,
     /// The server's state before.
     pub was: VmState,
@@ -99,32 +201,32 @@ pub struct NewMove {
     pub new_flavor: FlavorOf,
     /// The guest before.
     pub old_domain: Domain,
-    /// Who asked.
+    /// The caller's user.
     pub user_id: String,
-    /// Whose server it is.
+    /// The server's project.
     pub project_id: String,
 }
 
-/// A move.
+/// A migration.
 #[derive(Debug, Clone)]
 pub struct Move {
-    /// The number that clients call it by.
+    /// The number that clients see.
     pub number: i64,
     /// Its uuid, and that of its consumer.
     pub id: ConsumerId,
-    /// Whose.
+    /// The server.
     pub server: ServerId,
-    /// Whether it can still be undone.
+    /// Whether it can still be rolled back.
     pub open: bool,
-    /// Why.
+    /// The kind.
     pub kind: Kind,
-    /// Nova's status.
-    pub status: String,
-    /// From where.
+    /// The status.
+    pub status: Status,
+    /// The source.
     pub source: String,
-    /// Where to, once there is a place.
+    /// The destination, once there is one.
     pub dest: Option<String>,
-    /// Where its consumer holds something.
+    /// The host where it holds claims.
     pub held_on: Option<String>,
     /// The server's state before.
     pub was: VmState,
@@ -134,11 +236,11 @@ pub struct Move {
     pub new_flavor: FlavorOf,
     /// The guest before.
     pub old_domain: Domain,
-    /// How far a live migration is.
+    /// The progress of a live migration.
     pub progress: Option<Progress>,
-    /// Who asked.
+    /// The caller's user.
     pub user_id: String,
-    /// Whose server it is.
+    /// The server's project.
     pub project_id: String,
     /// Microseconds since 1970.
     pub created_at: i64,
@@ -147,13 +249,13 @@ pub struct Move {
 }
 
 impl Move {
-    /// Whether it stays on its host.
+    /// Whether the destination is the source.
     pub fn same_host(&self) -> bool {
         self.dest.as_deref() == Some(self.source.as_str())
     }
 }
 
-/// Adds one, which is open.
+/// Adds an open migration.
 ///
 /// # Errors
 /// The database's; so for all functions here.
@@ -162,7 +264,7 @@ pub fn insert(tx: &mut Tx<'_>, new: &NewMove, now: i64) -> Result<(), Error> {
         new.id,
         new.server,
         new.kind.as_str(),
-        new.status,
+        new.status.as_str(),
         &new.source,
         new.was.as_str(),
         to_text(&new.old_flavor)?,
@@ -178,68 +280,68 @@ pub fn insert(tx: &mut Tx<'_>, new: &NewMove, now: i64) -> Result<(), Error> {
     Ok(())
 }
 
-/// The move of a server that can still be undone.
+/// The open migration of a server.
 pub fn open_of(tx: &mut Tx<'_>, server: ServerId) -> Result<Option<Move>, Error> {
     tx.row(OPEN_OF, params![server])?.as_ref().map(read).transpose()
 }
 
-/// All moves of a server, oldest first.
+/// All migrations of a server, oldest first.
 pub fn of_server(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<Move>, Error> {
     tx.rows(OF_SERVER, params![server])?.iter().map(read).collect()
 }
 
-/// The moves of a server whose consumers hold something on a host, or have left it dirty there.
+/// The migrations of a server that hold claims on a host, or have left dirty devices there.
 pub fn held_on(tx: &mut Tx<'_>, server: ServerId, host: &str) -> Result<Vec<Move>, Error> {
     tx.rows(HELD_ON, params![server, host])?.iter().map(read).collect()
 }
 
-/// The servers whose moves hold something on a host.
+/// The servers whose migrations hold claims on a host.
 pub fn servers_held_on(tx: &mut Tx<'_>, host: &str) -> Result<Vec<ServerId>, Error> {
     let rows = tx.rows(SERVERS_HELD_ON, params![host])?;
     Ok(rows.iter().map(|row| row.id(0)).collect::<Result<_, kilonova_store::Error>>()?)
 }
 
-/// Up to `limit` moves older than a number, newest first.
+/// Up to `limit` migrations older than a number, newest first.
 pub fn page(tx: &mut Tx<'_>, before: i64, limit: i64) -> Result<Vec<Move>, Error> {
     tx.rows(PAGE, params![before, limit])?.iter().map(read).collect()
 }
 
-/// The number of a move.
+/// The number of a migration.
 pub fn number_of(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Option<i64>, Error> {
     Ok(tx.row(NUMBER_OF, params![id])?.map(|row| row.int(0)).transpose()?)
 }
 
-/// Servers whose move waits to be confirmed since `before`.
+/// Servers whose migration has waited for its confirmation since `before`.
 pub fn unconfirmed(tx: &mut Tx<'_>, before: i64) -> Result<Vec<ServerId>, Error> {
     let rows = tx.rows(UNCONFIRMED, params![before])?;
     Ok(rows.iter().map(|row| row.id(0)).collect::<Result<_, kilonova_store::Error>>()?)
 }
 
-/// Says how far it is.
-pub fn set_status(tx: &mut Tx<'_>, id: ConsumerId, status: &str, now: i64) -> Result<(), Error> {
-    tx.execute(SET_STATUS, params![id, status, now, 0_i64])?;
+/// Sets the status.
+pub fn set_status(tx: &mut Tx<'_>, id: ConsumerId, status: Status, now: i64) -> Result<(), Error> {
+    tx.execute(SET_STATUS, params![id, status.as_str(), now, 0_i64])?;
     Ok(())
 }
 
-/// Says how it ended.
-pub fn close(tx: &mut Tx<'_>, id: ConsumerId, status: &str, now: i64) -> Result<(), Error> {
-    tx.execute(SET_STATUS, params![id, status, now, 1_i64])?;
+/// Sets the last status and closes the migration.
+pub fn close(tx: &mut Tx<'_>, id: ConsumerId, status: Status, now: i64) -> Result<(), Error> {
+    tx.execute(SET_STATUS, params![id, status.as_str(), now, 1_i64])?;
     Ok(())
 }
 
-/// Says where it goes.
+/// Sets the destination.
 pub fn set_dest(tx: &mut Tx<'_>, id: ConsumerId, host: &str, now: i64) -> Result<(), Error> {
     tx.execute(SET_DEST, params![id, host, now])?;
     Ok(())
 }
 
-/// Says where its consumer holds something.
+/// Sets the host where the migration holds claims.
 pub fn set_held(tx: &mut Tx<'_>, id: ConsumerId, host: Option<&str>) -> Result<(), Error> {
     tx.execute(SET_HELD, params![id, host])?;
     Ok(())
 }
 
-/// Says how much has gone over.
+/// Sets the progress.
 pub fn set_progress(
     tx: &mut Tx<'_>,
     id: ConsumerId,
@@ -256,12 +358,12 @@ fn read(row: &Row) -> Result<Move, Error> {
         id: row.id(1)?,
         server: row.id(2)?,
         open: row.text_opt(3)?.is_some(),
-        kind: Kind::parse(row.text(4)?),
-        status: row.string(5)?,
+        kind: Kind::parse(row.text(4)?)?,
+        status: Status::parse(row.text(5)?)?,
         source: row.string(6)?,
         dest: row.string_opt(7)?,
         held_on: row.string_opt(8)?,
-        was: VmState::parse(row.text(9)?),
+        was: vm_state(row.text(9)?)?,
         old_flavor: from_text(row.text(10)?)?,
         new_flavor: from_text(row.text(11)?)?,
         old_domain: serde_json::from_str(row.text(12)?)
@@ -272,4 +374,13 @@ fn read(row: &Row) -> Result<Move, Error> {
         created_at: row.int(16)?,
         updated_at: row.int(17)?,
     })
+}
+
+fn vm_state(text: &str) -> Result<VmState, Error> {
+    let state = VmState::parse(text);
+    if state.as_str() == text {
+        Ok(state)
+    } else {
+        Err(shape(format!("state of a server before its migration: {text:?}")))
+    }
 }

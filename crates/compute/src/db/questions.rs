@@ -5,7 +5,7 @@ use kilonova_node_api::{Question, Reply, Said};
 use kilonova_store::{Tx, params};
 use uuid::Uuid;
 
-use super::documents;
+use super::documents::{self, Wake};
 use super::servers::shape;
 use crate::Error;
 
@@ -26,15 +26,22 @@ kilonova_store::statements! {
         WHERE asked_at < ?1 ORDER BY asked_at LIMIT ?2)";
 }
 
-/// Asks a host and returns the generation under which it hears of it.
+/// Asks a host with its next generation, and wakes it on commit.
 ///
 /// # Errors
 /// The database's; so for all functions here.
-pub fn ask(tx: &mut Tx<'_>, host: &str, question: &Question, now: i64) -> Result<i64, Error> {
+pub fn ask(
+    tx: &mut Tx<'_>,
+    wake: &impl Wake,
+    host: &str,
+    question: &Question,
+    now: i64,
+) -> Result<(), Error> {
     let generation = documents::next(tx, host)?;
     let body = serde_json::to_string(question).map_err(|e| shape(e.to_string()))?;
     tx.execute(ASK, params![question.id.to_string(), host, generation, body, now])?;
-    Ok(generation)
+    wake.wake_on_commit(tx, host, generation);
+    Ok(())
 }
 
 /// What a host has not answered, newer than a generation.

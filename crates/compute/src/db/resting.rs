@@ -1,5 +1,6 @@
-//! Servers that are shelved, in rescue, or deleted but can be had back: since when, and the image that
-//! a shelved one is made from again.
+//! Servers that are shelved, rescued or soft-deleted: since when, and the image from which a shelved
+//! server boots again. The options `shelved_offload_time`, `rescue_timeout` and
+//! `reclaim_instance_interval` bound these states.
 
 use kilonova_ids::{ImageId, ServerId};
 use kilonova_store::{Tx, params};
@@ -7,28 +8,28 @@ use kilonova_store::{Tx, params};
 use crate::Error;
 
 kilonova_store::statements! {
-    /// It rests, from now on for this reason.
+    /// Records the state of a server and its begin.
     PUT = "INSERT INTO resting (server_id, why, image_id, since) VALUES (?1, ?2, ?3, ?4)
         ON CONFLICT (server_id) DO UPDATE SET why = excluded.why, image_id = excluded.image_id,
         since = excluded.since";
-    /// The image of one.
+    /// The image of a shelved server.
     IMAGE = "SELECT image_id FROM resting WHERE server_id = ?1";
-    /// It rests no more.
+    /// Forgets the state of a server.
     END = "DELETE FROM resting WHERE server_id = ?1";
-    /// Those that have rested long, nothing being done to them.
+    /// Servers that have been in a state since before a time and have no open task.
     LONG = "SELECT r.server_id FROM resting r JOIN servers s ON s.id = r.server_id
         WHERE r.why = ?1 AND r.since < ?2 AND s.task_state IS NULL AND s.vm_state = ?3
         ORDER BY r.since LIMIT 100";
 }
 
-/// Why a server rests.
+/// The state whose time is bounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// It is shelved.
+    /// Shelved, on its host.
     Shelved,
-    /// It is deleted and can be restored.
+    /// Soft-deleted.
     Deleted,
-    /// It is in rescue.
+    /// Rescued.
     Rescued,
 }
 
@@ -41,7 +42,7 @@ impl Why {
         }
     }
 
-    /// The state in which the time counts.
+    /// The server's state while the time counts.
     fn vm_state(self) -> &'static str {
         match self {
             Self::Shelved => "shelved",
@@ -51,7 +52,7 @@ impl Why {
     }
 }
 
-/// The server rests from now on.
+/// Records that the server is in the state from now on.
 ///
 /// # Errors
 /// The database's; so for all functions here.
@@ -66,19 +67,19 @@ pub fn put(
     Ok(())
 }
 
-/// The image that a shelved server is made from again.
+/// The image from which a shelved server boots again.
 pub fn image(tx: &mut Tx<'_>, server: ServerId) -> Result<Option<ImageId>, Error> {
     let Some(row) = tx.row(IMAGE, params![server])? else { return Ok(None) };
     Ok(row.id_opt(0)?)
 }
 
-/// The server rests no more.
+/// Forgets the state of the server.
 pub fn end(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
     tx.execute(END, params![server])?;
     Ok(())
 }
 
-/// Up to a hundred servers that rest since before `before`, while nothing is done to them.
+/// Up to a hundred servers that have been in a state since before `before` and have no open task.
 pub fn long(tx: &mut Tx<'_>, why: Why, before: i64) -> Result<Vec<ServerId>, Error> {
     let rows = tx.rows(LONG, params![why.as_str(), before, why.vm_state()])?;
     rows.iter().map(|row| Ok(row.id(0)?)).collect()

@@ -1,17 +1,18 @@
-//! The rest of a boot, once the claim stands: the node starts the guest, or another host is tried.
+//! A boot after its claim: the host starts the guest, or the next host is tried.
 //!
-//! A host that failed keeps its claim until it says that nothing of the server is left on it: a
-//! device is never given to the next guest while the last one may still hold it.
+//! A host that failed keeps its claim until it reports that nothing of the server is left on it. A
+//! device is never given to the next guest while the previous one may still use it.
 
 use std::collections::HashSet;
 
-use kilonova_flow::{self as flow, Operation, Outcome as End};
+use kilonova_flow::{self as flow, Outcome as End};
 use kilonova_ids::ServerId;
 use kilonova_node_api::{Desired, Observation, Outcome};
 use kilonova_store::Tx;
-use serde_json::json;
 
-use super::start::event;
+use super::begin::event;
+use super::journal::{self, OpenOperation};
+use super::operation::{Create, Operation};
 use crate::app::boot;
 use crate::app::nics;
 use crate::app::scheduler::{NoHost, Wanted, choose};
@@ -25,47 +26,66 @@ pub(super) fn observed(
     tx: &mut Tx<'_>,
     compute: &Compute,
     host: &str,
-    operation: &Operation,
+    open: &OpenOperation,
+    create: &Create,
     observation: &Observation,
     now: i64,
 ) -> Result<(), Error> {
-    if operation.step == "clear" {
-        return cleared(tx, compute, host, operation, observation, now);
+    match create {
+        Create::Spawn { tried, .. } => {
+            spawned(tx, compute, host, open, tried, &observation.outcome, now)
+        }
+        Create::Clear { tried, reason } => match &observation.outcome {
+            Outcome::Absent => cleared(tx, compute, host, open, tried, reason, now),
+            Outcome::Running
+            | Outcome::Paused
+            | Outcome::Suspended
+            | Outcome::Stopped
+            | Outcome::Ready
+            | Outcome::Working { .. }
+            | Outcome::Departing(_)
+            | Outcome::Departed
+            | Outcome::Failed { .. } => Ok(()),
+        },
     }
-    spawned(tx, compute, host, operation, observation, now)
 }
 
 fn spawned(
     tx: &mut Tx<'_>,
     compute: &Compute,
     host: &str,
-    operation: &Operation,
-    observation: &Observation,
+    open: &OpenOperation,
+    tried: &[String],
+    outcome: &Outcome,
     now: i64,
 ) -> Result<(), Error> {
-    match &observation.outcome {
+    let (id, row) = (open.row.subject, &open.row);
+    match outcome {
         Outcome::Running => {
-            let id = observation.server;
             servers::set_built(tx, id, super::power::RUNNING, now)?;
             compute.note_build(tx, host, true);
-            flow::event(tx, operation.id, &event(EVENT, host, None, operation.updated_at, now))?;
-            Ok(flow::finish(tx, operation, End::Done, None, now)?)
+            flow::event(tx, row.id, &event(EVENT, host, None, row.updated_at, now))?;
+            journal::finish(tx, open, End::Done, None, now)
         }
         Outcome::Failed { step, message } => {
-            let why = format!("{host}: {step}: {message}");
-            let failed = event(EVENT, host, Some(&why), operation.updated_at, now);
-            flow::event(tx, operation.id, &failed)?;
+            let reason = format!("{host}: {step}: {message}");
+            flow::event(tx, row.id, &event(EVENT, host, Some(&reason), row.updated_at, now))?;
             compute.note_build(tx, host, false);
-            let mut tried = tried(operation);
+            let mut tried = tried.to_vec();
             tried.push(host.to_owned());
-            let data = json!({"tried": tried, "reason": why});
-            flow::advance(tx, operation, "clear", &data, now)?;
-            servers::set_task(tx, observation.server, Some("scheduling"), now)?;
-            let generation = documents::put(tx, host, observation.server, &Desired::Absent)?;
-            compute.wake_on_commit(tx, host, generation);
-            Ok(())
+            let clear = Operation::Create(Create::Clear { tried, reason });
+            journal::advance(tx, open, &clear, now)?;
+            servers::set_task(tx, id, Some("scheduling"), now)?;
+            documents::put(tx, compute, host, id, &Desired::Absent)
         }
-        _ => Ok(()),
+        Outcome::Paused
+        | Outcome::Suspended
+        | Outcome::Stopped
+        | Outcome::Ready
+        | Outcome::Working { .. }
+        | Outcome::Departing(_)
+        | Outcome::Departed
+        | Outcome::Absent => Ok(()),
     }
 }
 
@@ -73,26 +93,22 @@ fn cleared(
     tx: &mut Tx<'_>,
     compute: &Compute,
     host: &str,
-    operation: &Operation,
-    observation: &Observation,
+    open: &OpenOperation,
+    tried: &[String],
+    reason: &str,
     now: i64,
 ) -> Result<(), Error> {
-    if observation.outcome != Outcome::Absent {
-        return Ok(());
-    }
-    documents::forget(tx, host, observation.server)?;
-    boot::release(tx, compute, observation.server)?;
-    let Some(server) = servers::find(tx, observation.server)? else {
-        return Ok(flow::finish(tx, operation, End::Cancelled, None, now)?);
+    let id = open.row.subject;
+    documents::forget(tx, host, id)?;
+    boot::release(tx, compute, id)?;
+    let Some(server) = servers::find(tx, id)? else {
+        return journal::finish(tx, open, End::Cancelled, None, now);
     };
-    let tried = tried(operation);
-    if tried.len() < compute.options.max_attempts
-        && elsewhere(tx, compute, operation, &server, &tried, now)?
-    {
+    let may_retry = tried.len() < compute.options.max_attempts;
+    if may_retry && next_host(tx, compute, open, &server, tried, reason, now)? {
         return Ok(());
     }
-    let reason = operation.data["reason"].as_str().unwrap_or_default();
-    let told = if tried.len() < compute.options.max_attempts {
+    let summary = if may_retry {
         let why = "The host could not start the guest, and no other host has room.";
         NoHost::new(why).message()
     } else {
@@ -102,33 +118,34 @@ fn cleared(
             server.id
         )
     };
-    let message = format!("{told} Last failure: {reason}");
+    let message = format!("{summary} Last failure: {reason}");
     nics::set_host(tx, server.id, None, now)?;
     nics::give_up(tx, &server, now)?;
-    let fault = Fault::new(&told, &*message, now);
+    let fault = Fault::new(&summary, &*message, now);
     servers::set_error(tx, server.id, &fault, now)?;
-    Ok(flow::finish(tx, operation, End::Failed, Some(&message), now)?)
+    journal::finish(tx, open, End::Failed, Some(&message), now)
 }
 
-/// Gives up a build that takes too long (`instance_build_timeout`): the server is in `ERROR` and holds
-/// nothing. What it had is given to nobody before its host has dropped it.
+/// Fails a build that takes longer than `instance_build_timeout`: the server is in `ERROR` and holds
+/// nothing. Its devices stay dirty until their host has dropped the guest.
 ///
 /// # Errors
 /// The database's.
-pub fn give_up_build(
+pub fn fail_slow_build(
     tx: &mut Tx<'_>,
     compute: &Compute,
     server: ServerId,
     now: i64,
 ) -> Result<(), Error> {
-    let Some(operation) = flow::open_of(tx, server)?.filter(|open| open.kind == "create") else {
+    let Some(open) = journal::open_of(tx, server)? else { return Ok(()) };
+    if !matches!(open.state, Operation::Create(_)) {
         return Ok(());
-    };
+    }
     let message = format!(
         "The build took longer than {} s (instance_build_timeout).",
         compute.options.instance_build_timeout
     );
-    tracing::warn!(%server, "{message}");
+    tracing::warn!(%server, "{message} The server is in ERROR; delete it and create it again");
     let host = servers::host_of(tx, server)?.unwrap_or_default();
     let fault = Fault::new(&message, format!("{host}: {message}"), now);
     servers::set_error(tx, server, &fault, now)?;
@@ -136,21 +153,21 @@ pub fn give_up_build(
     compute.note_build(tx, &host, false);
     boot::abandon(tx, compute, server)?;
     for (host, _) in documents::of_server(tx, server)? {
-        let generation = documents::put(tx, &host, server, &Desired::Absent)?;
-        compute.wake_on_commit(tx, &host, generation);
+        documents::put(tx, compute, &host, server, &Desired::Absent)?;
     }
-    let failed = event(EVENT, &host, Some(&message), operation.updated_at, now);
-    flow::event(tx, operation.id, &failed)?;
-    Ok(flow::finish(tx, &operation, End::Failed, Some(&message), now)?)
+    let failed = event(EVENT, &host, Some(&message), open.row.updated_at, now);
+    flow::event(tx, open.row.id, &failed)?;
+    journal::finish(tx, &open, End::Failed, Some(&message), now)
 }
 
-/// Claims a place on a host that was not tried yet; says whether there was one.
-fn elsewhere(
+/// Claims a place on a host that was not tried yet. Returns whether there was one.
+fn next_host(
     tx: &mut Tx<'_>,
     compute: &Compute,
-    operation: &Operation,
+    open: &OpenOperation,
     server: &Server,
     tried: &[String],
+    reason: &str,
     now: i64,
 ) -> Result<bool, Error> {
     let Ok(profiles) = nics::profiles_of(tx, server, &server.spec.flavor)? else {
@@ -170,7 +187,7 @@ fn elsewhere(
         compute,
         server.id,
         &server.project_id,
-        boot::Who { user_id: &server.user_id, request_id: &operation.request_id },
+        boot::Who { user_id: &server.user_id, request_id: &open.row.request_id },
         &profiles,
         &choice,
     )?;
@@ -180,19 +197,12 @@ fn elsewhere(
     let zone = compute.zone_of(Some(&place.host));
     let nics = nics::of_guest(tx, server, &place.host)?;
     let document = boot::desired(&boot::Whole::of(server, &zone), place.devices, nics);
-    let generation = documents::put(tx, &place.host, server.id, &document)?;
-    let mut data = operation.data.clone();
-    data["chosen"] = place.how.into();
-    flow::advance(tx, operation, "spawn", &data, now)?;
-    compute.wake_on_commit(tx, &place.host, generation);
+    documents::put(tx, compute, &place.host, server.id, &document)?;
+    let spawn = Create::Spawn {
+        chosen: Some(place.how),
+        tried: tried.to_vec(),
+        reason: Some(reason.to_owned()),
+    };
+    journal::advance(tx, open, &Operation::Create(spawn), now)?;
     Ok(true)
-}
-
-fn tried(operation: &Operation) -> Vec<String> {
-    operation.data["tried"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|name| name.as_str().map(str::to_owned))
-        .collect()
 }

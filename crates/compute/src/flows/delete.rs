@@ -1,28 +1,29 @@
-//! The end of a server. What it holds is given back in the transaction that removes its row, and
-//! that one runs when its host says that nothing of it is left.
+//! The end of a server. The transaction that removes its row releases what it holds; it runs when the
+//! host reports that nothing of the guest is left.
 //!
-//! A host that is lost is not waited for: the server goes, and what it had there is dirty. The
-//! document stays, so that the host drops the guest when it is back, and says so.
+//! A host that is down is not awaited: the server goes, and its devices there are dirty. The document
+//! stays, so that the host drops the guest once it is back, and reports that.
 //!
-//! A server that is moving may be on two hosts; each gives back its side, and the row goes with the
+//! A server that is being moved may be on two hosts. Each releases its side; the row goes with the
 //! last.
 
-use kilonova_flow::{self as flow, Operation, Outcome as End};
+use kilonova_flow::{self as flow, Outcome as End};
 use kilonova_ids::ServerId;
 use kilonova_node_api::{Desired, Observation, Outcome};
 use kilonova_store::Tx;
 use kilonova_wire::Context;
-use serde_json::json;
 
-use super::{moving, start, stay};
+use super::journal::{self, OpenOperation};
+use super::operation::{Delete, Operation};
+use super::{begin, in_place, migration};
 use crate::app::{boot, moves as claims, nics};
 use crate::db::documents;
-use crate::db::moves::{self, Move};
+use crate::db::moves::{self, Move, Status};
 use crate::db::servers::{self, Server};
 use crate::{Compute, Error};
 
-/// Begins the deletion, or carries it out at once for a server that is on no host, or on one that is
-/// lost. Whatever else was being done to it is cancelled. Deleting twice is deleting once.
+/// Begins the deletion and cancels every other operation. A server on no host, or only on hosts that
+/// are down, is deleted at once. Idempotent.
 ///
 /// # Errors
 /// The database's.
@@ -33,48 +34,47 @@ pub fn delete(
     server: &Server,
     now: i64,
 ) -> Result<(), Error> {
-    let open = flow::open_of(tx, server.id)?;
-    if open.as_ref().is_some_and(|open| open.kind == "delete" && !stay::is_one(open)) {
-        give_up(tx, compute, server.id, now)?;
+    let open = journal::open_of(tx, server.id)?;
+    if open.as_ref().is_some_and(is_deletion) {
+        delete_without_hosts(tx, compute, server.id, now)?;
         return Ok(());
     }
-    let status = if open.is_some() { "cancelled" } else { "confirmed" };
-    moving::call_off(tx, compute, server, open.as_ref(), status, now)?;
-    stay::drop_image(tx, compute, server.id)?;
+    let status = if open.is_some() { Status::Cancelled } else { Status::Confirmed };
+    migration::cancel(tx, compute, server, open.as_ref(), status, now)?;
+    in_place::discard_shelved_image(tx, compute, server.id)?;
     if let Some(open) = open {
-        stay::call_off(tx, compute, &open)?;
-        flow::finish(tx, &open, End::Cancelled, Some("The server was deleted."), now)?;
+        in_place::cancel(tx, compute, &open)?;
+        journal::finish(tx, &open, End::Cancelled, Some("The server was deleted."), now)?;
     }
-    start::begin(tx, context, server, "delete", "destroy", "deleting", now)?;
+    let destroy = Operation::Delete(Delete::default());
+    let open = begin::begin(tx, context, server, Some("deleting"), destroy, now)?;
     let documents = documents::of_server(tx, server.id)?;
     for (host, _) in &documents {
-        let generation = documents::put(tx, host, server.id, &Desired::Absent)?;
-        compute.wake_on_commit(tx, host, generation);
+        documents::put(tx, compute, host, server.id, &Desired::Absent)?;
     }
     if !documents.is_empty() {
-        give_up(tx, compute, server.id, now)?;
+        delete_without_hosts(tx, compute, server.id, now)?;
         return Ok(());
     }
-    let Some(operation) = flow::open_of(tx, server.id)? else { return Ok(()) };
     boot::release(tx, compute, server.id)?;
-    gone(tx, "", &operation, None, now)
+    remove(tx, "", &open, None, now)
 }
 
-/// Ends a deletion as far as it waits for hosts which are lost. Says whether the server is gone.
+fn is_deletion(open: &OpenOperation) -> bool {
+    matches!(open.state, Operation::Delete(_))
+}
+
+/// Ends a deletion that waits only for hosts that are down. Returns whether the server is gone.
 ///
 /// # Errors
 /// The database's.
-pub fn give_up(
+pub fn delete_without_hosts(
     tx: &mut Tx<'_>,
     compute: &Compute,
     server: ServerId,
     now: i64,
 ) -> Result<bool, Error> {
-    let Some(operation) =
-        flow::open_of(tx, server)?.filter(|open| open.kind == "delete" && !stay::is_one(open))
-    else {
-        return Ok(false);
-    };
+    let Some(open) = journal::open_of(tx, server)?.filter(is_deletion) else { return Ok(false) };
     let own = servers::host_of(tx, server)?;
     let mut last = None;
     for (host, _) in documents::of_server(tx, server)? {
@@ -84,7 +84,10 @@ pub fn give_up(
         last = Some(host);
     }
     let Some(last) = last else { return Ok(false) };
-    tracing::warn!(%server, host = last, "deleted without its host, which is down");
+    tracing::warn!(
+        %server, host = last,
+        "deleted while its host is down; its devices stay dirty until the host's agent is back"
+    );
     for (host, _) in documents::of_server(tx, server)? {
         claims::abandon_held(tx, compute, server, &host)?;
         if own.as_deref() == Some(&host) {
@@ -92,12 +95,12 @@ pub fn give_up(
         }
     }
     let remark = Some("The host is down; it drops the guest when it is back.");
-    gone(tx, own.as_deref().unwrap_or(&last), &operation, remark, now)?;
+    remove(tx, own.as_deref().unwrap_or(&last), &open, remark, now)?;
     Ok(true)
 }
 
-/// A host that nobody waits for has dropped a guest, or tried to: it was lost and is back, or the
-/// server has moved away.
+/// A host reports on a removal that no operation waits for: it was down and is back, or the server
+/// has moved away.
 pub(super) fn dropped(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -108,7 +111,7 @@ pub(super) fn dropped(
     match &observation.outcome {
         Outcome::Absent => {
             documents::forget(tx, host, server)?;
-            // Where a migration holds something, the server itself does not, but after a resize on
+            // A migration and its server hold claims on different hosts, except after a resize on
             // one host.
             let own = moves::held_on(tx, server, host)?.iter().all(Move::same_host);
             claims::drop_held(tx, compute, server, host)?;
@@ -118,10 +121,20 @@ pub(super) fn dropped(
             Ok(())
         }
         Outcome::Failed { step, message } => {
-            tracing::warn!(%server, "cannot drop yet: {host}: {step}: {message}");
+            tracing::warn!(
+                %server, host,
+                "host failed to remove the guest: {step}: {message}; it is asked again"
+            );
             Ok(())
         }
-        _ => Ok(()),
+        Outcome::Running
+        | Outcome::Paused
+        | Outcome::Suspended
+        | Outcome::Stopped
+        | Outcome::Ready
+        | Outcome::Working { .. }
+        | Outcome::Departing(_)
+        | Outcome::Departed => Ok(()),
     }
 }
 
@@ -129,51 +142,60 @@ pub(super) fn destroyed(
     tx: &mut Tx<'_>,
     compute: &Compute,
     host: &str,
-    operation: &Operation,
+    open: &OpenOperation,
+    delete: &Delete,
     observation: &Observation,
     now: i64,
 ) -> Result<(), Error> {
+    let (server, row) = (observation.server, &open.row);
     match &observation.outcome {
         Outcome::Absent => {
-            let server = observation.server;
-            // Two hosts that drop it at once meet on its row, so that one of them is the last.
+            // Two hosts that drop it at once conflict on this row, so one of them is the last.
             servers::set_task(tx, server, Some("deleting"), now)?;
             documents::forget(tx, host, server)?;
             claims::drop_held(tx, compute, server, host)?;
             if documents::of_server(tx, server)?.is_empty() {
                 boot::release(tx, compute, server)?;
-                return gone(tx, host, operation, None, now);
+                return remove(tx, host, open, None, now);
             }
             if servers::host_of(tx, server)?.as_deref() == Some(host) {
                 boot::release(tx, compute, server)?;
                 nics::set_host(tx, server, None, now)?;
             }
-            give_up(tx, compute, server, now)?;
+            delete_without_hosts(tx, compute, server, now)?;
             Ok(())
         }
         Outcome::Failed { step, message } => {
             let why = format!("{host}: {step}: {message}");
-            tracing::warn!(server = %observation.server, "cannot destroy yet: {why}");
-            if operation.data["reason"] != why.as_str() {
-                let (name, since) = ("compute_terminate_instance", operation.updated_at);
-                flow::event(tx, operation.id, &start::event(name, host, Some(&why), since, now))?;
+            tracing::warn!(%server, "host failed to destroy the guest: {why}; it is asked again");
+            if delete.reason.as_deref() != Some(&why) {
+                let (name, since) = ("compute_terminate_instance", row.updated_at);
+                flow::event(tx, row.id, &begin::event(name, host, Some(&why), since, now))?;
             }
-            Ok(flow::advance(tx, operation, "destroy", &json!({"reason": why}), now)?)
+            let destroy = Operation::Delete(Delete { reason: Some(why) });
+            journal::advance(tx, open, &destroy, now)
         }
-        _ => Ok(()),
+        Outcome::Running
+        | Outcome::Paused
+        | Outcome::Suspended
+        | Outcome::Stopped
+        | Outcome::Ready
+        | Outcome::Working { .. }
+        | Outcome::Departing(_)
+        | Outcome::Departed => Ok(()),
     }
 }
 
-/// The server's row goes; what it held has been given up.
-fn gone(
+/// Removes the server's row; its claims were released before.
+fn remove(
     tx: &mut Tx<'_>,
     host: &str,
-    operation: &Operation,
+    open: &OpenOperation,
     remark: Option<&str>,
     now: i64,
 ) -> Result<(), Error> {
-    nics::delete(tx, operation.subject, now)?;
-    let done = start::event("compute_terminate_instance", host, None, operation.created_at, now);
-    flow::event(tx, operation.id, &flow::Event { details: remark.map(str::to_owned), ..done })?;
-    Ok(flow::finish(tx, operation, End::Done, None, now)?)
+    nics::delete(tx, open.row.subject, now)?;
+    let done = begin::event("compute_terminate_instance", host, None, open.row.created_at, now);
+    flow::event(tx, open.row.id, &flow::Event { details: remark.map(str::to_owned), ..done })?;
+    journal::finish(tx, open, End::Done, None, now)
 }

@@ -1,58 +1,60 @@
-//! What moves a server's operation on: one file per operation.
+//! The flows: each advances the durable operations of one kind.
 //!
 //! ```text
-//!   create:  spawn ──Running──► done
-//!              └─Failed─► clear ──Absent──► spawn (next host) │ ERROR, all released
-//!   delete:  destroy ──Absent──► row and claims gone
-//!              └─host lost─► row gone, devices dirty; its host's Absent, some day ──► devices free
-//!   power:   settle ──as asked──► done │ Failed ──► ERROR with the reason
-//!   stay:    see there; what is done to a server where it is
-//!   moving:  see there; the only ones that hear two hosts
-//!   by_itself: what happens to a guest while nothing is done to it
+//!   create:     spawn ──Running──► done
+//!                 └─Failed─► clear ──Absent──► spawn (next host) │ ERROR, everything released
+//!   delete:     destroy ──Absent──► row and claims removed
+//!                 └─host down─► row removed, devices dirty; freed when the host reports Absent
+//!   power:      settle ──as requested──► done │ Failed ──► ERROR with the reason
+//!   in_place:   changes of a guest on its host, shelving (see there)
+//!   migration:  moves; the only flows that listen to two hosts (see there)
+//!   power_sync: a guest that changes although no operation is open
 //! ```
 //!
-//! Each step is one transaction, started by what a node observed. A step never waits and never
-//! calls out; the node learns of it from the next document.
+//! A report of a host starts each step; the step is one transaction. A step never waits and never
+//! calls out: the host learns of it from the next document.
 
-mod as_wanted;
-mod by_itself;
+mod begin;
 mod create;
 mod delete;
+mod desired_state;
+mod in_place;
 pub mod journal;
-mod moving;
+mod migration;
 pub mod operation;
 mod power;
-mod reset;
-mod start;
-mod stay;
-mod working;
+mod power_sync;
+mod progress;
+mod reset_state;
 
-use kilonova_flow as flow;
 use kilonova_node_api::{Desired, Observation, Outcome};
 use kilonova_store::Tx;
 
 use crate::db::{documents, servers};
 use crate::{Compute, Error};
+use journal::OpenOperation;
+use operation::Operation;
 
-pub use create::give_up_build;
-pub use delete::{delete, give_up};
-pub use moving::{
-    Cold, Evacuation, Live, abort, address_of, confirm, confirm_unasked, evacuate, find_guest,
-    force_complete, give_up_dest, let_next_go, migrate_live, move_cold, no_progress, revert, stays,
+pub use begin::{record_action, record_failure};
+pub use create::fail_slow_build;
+pub use delete::{delete, delete_without_hosts};
+pub use in_place::{
+    Rebuild, ServerCommand, Snapshot, UnshelveTarget, command, offload, offload_expired, reclaim,
+    restore, shelve, snapshot, soft_delete, unrescue_expired, unshelve,
 };
-pub use power::{Change, change_power, force_reboot};
-pub use reset::reset;
-pub use start::{note, note_failed};
-pub use stay::{
-    Destination, Picture, Rebuild, Wish, ask, offload, offload_unasked, reclaim, restore, shelve,
-    soft_delete, take, unrescue_unasked, unshelve,
+pub use migration::{
+    ColdRequest, EvacuateRequest, LiveRequest, abandon_dest, abort, address_of, confirm,
+    confirm_expired, evacuate, force_complete, initial_progress, locate_guest, migrate_cold,
+    migrate_live, revert, start_queued, unmigratable_device,
 };
+pub use power::{PowerCommand, change_power, force_reboot};
+pub use reset_state::reset_state;
 
-/// Takes one observation into account. An old one changes nothing; one that fits no open operation
-/// tells of a guest that changed by itself, or of one that is gone at last.
+/// Applies one report of a host. A report of an older document changes nothing; without an open
+/// operation it describes a guest that changed by itself, or the late end of a removal.
 ///
 /// # Errors
-/// The database's.
+/// [`Error::Unreadable`] when the server's open operation cannot be read; the database's.
 pub fn observe(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -62,62 +64,96 @@ pub fn observe(
 ) -> Result<(), Error> {
     let Some(document) = documents::get(tx, host, observation.server)? else {
         return match observation.generation {
-            0 => by_itself::stranger(tx, compute, host, observation, now),
+            0 => power_sync::orphan(tx, compute, host, observation, now),
             _ => Ok(()),
         };
     };
     if document.generation != observation.generation {
         return Ok(());
     }
-    let open = flow::open_of(tx, observation.server)?;
+    let open = journal::open_of(tx, observation.server)?;
     if let Desired::Present(domain) = &document.desired {
-        let word = as_wanted::Word { host, domain, observation, operation: open.as_ref() };
-        as_wanted::look(tx, compute, &word, now)?;
+        let report = desired_state::Report { host, domain, observation, open: open.as_ref() };
+        desired_state::check(tx, compute, &report, now)?;
     }
-    let Some(operation) = open else {
+    let Some(open) = open else {
         return match document.desired {
             Desired::Absent => delete::dropped(tx, compute, host, observation),
             Desired::Present(domain) => {
-                by_itself::settle(tx, compute, host, *domain, observation, now)
+                power_sync::observed(tx, compute, host, *domain, observation, now)
             }
         };
     };
-    let kind = operation.kind.as_str();
-    if !matches!(kind, "create" | "delete")
-        && !moving::is_move(kind)
+    if is_bound_to_own_host(&open.state)
         && servers::host_of(tx, observation.server)?.as_deref() != Some(host)
     {
-        return left_behind(tx, compute, host, &document.desired, observation);
+        // The server left this host earlier and changes on another one.
+        return match document.desired {
+            Desired::Absent => delete::dropped(tx, compute, host, observation),
+            Desired::Present(_) => Ok(()),
+        };
     }
     if let Outcome::Working { phase } = observation.outcome {
-        return working::working(tx, &operation, phase, now);
+        return progress::working(tx, &open, phase, now);
     }
-    if stay::is_one(&operation) {
-        return stay::observed(tx, compute, host, &operation, observation, now);
-    }
-    match kind {
-        "create" => create::observed(tx, compute, host, &operation, observation, now),
-        "delete" => delete::destroyed(tx, compute, host, &operation, observation, now),
-        _ if moving::is_move(kind) => {
-            if document.desired == Desired::Absent && !moving::waits_for(tx, &operation, host)? {
-                return delete::dropped(tx, compute, host, observation);
-            }
-            moving::observed(tx, compute, host, &operation, observation, now)
-        }
-        _ => power::settled(tx, host, &operation, observation, now),
+    advance(tx, compute, host, &document.desired, &open, observation, now)
+}
+
+/// Whether only the server's own host advances the operation.
+fn is_bound_to_own_host(state: &Operation) -> bool {
+    match state {
+        Operation::Power(_)
+        | Operation::InPlace(_)
+        | Operation::Offload(_)
+        | Operation::Unshelve(_)
+        | Operation::Recorded(_) => !state.is_soft_delete(),
+        Operation::Create(_)
+        | Operation::Delete(_)
+        | Operation::Resize(_)
+        | Operation::Migrate(_)
+        | Operation::Revert(_)
+        | Operation::Evacuate(_)
+        | Operation::LiveMigration(_) => false,
     }
 }
 
-/// A host that the server has left speaks, while something is done to it on the other.
-fn left_behind(
+fn advance(
     tx: &mut Tx<'_>,
     compute: &Compute,
     host: &str,
     desired: &Desired,
+    open: &OpenOperation,
     observation: &Observation,
+    now: i64,
 ) -> Result<(), Error> {
-    match desired {
-        Desired::Absent => delete::dropped(tx, compute, host, observation),
-        Desired::Present(_) => Ok(()),
+    match &open.state {
+        Operation::Create(create) => {
+            create::observed(tx, compute, host, open, create, observation, now)
+        }
+        Operation::Delete(delete) => {
+            delete::destroyed(tx, compute, host, open, delete, observation, now)
+        }
+        Operation::Power(power) => power::settled(tx, host, open, *power, observation, now),
+        Operation::InPlace(change) => {
+            in_place::changed(tx, compute, host, open, change, &observation.outcome, now)
+        }
+        Operation::Offload(offload) => {
+            in_place::offloaded(tx, compute, host, open, offload, &observation.outcome, now)
+        }
+        Operation::Unshelve(unshelve) => {
+            in_place::unshelved(tx, compute, host, open, unshelve, &observation.outcome, now)
+        }
+        Operation::Resize(_)
+        | Operation::Migrate(_)
+        | Operation::Revert(_)
+        | Operation::Evacuate(_)
+        | Operation::LiveMigration(_) => {
+            if *desired == Desired::Absent && !migration::waits_for(tx, open, host)? {
+                return delete::dropped(tx, compute, host, observation);
+            }
+            migration::observed(tx, compute, host, open, observation, now)
+        }
+        // Recorded operations are closed from the start; no host reports on one.
+        Operation::Recorded(_) => Ok(()),
     }
 }

@@ -1,25 +1,27 @@
-//! Stop, start, reboot: the same document with another power state or a new verb.
+//! Start, stop, reboot: the same document with another power state or a new verb.
 
-use kilonova_flow::{self as flow, Operation, Outcome as End};
+use kilonova_flow::{self as flow, Outcome as End};
 use kilonova_ids::ServerId;
 use kilonova_node_api::{Desired, Observation, Outcome, Power, Verb};
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Fault};
 
-use super::start;
+use super::begin;
+use super::journal::{self, OpenOperation};
+use super::operation::{Operation, PowerAction};
 use crate::app::states;
 use crate::db::documents;
 use crate::db::servers::{self, Server, VmState};
 use crate::{Compute, Error};
 
-/// Nova's power states.
+/// Power state of a running guest (Nova `power_state.py`).
 pub(super) const RUNNING: i64 = 1;
-/// Nova's power states.
+/// Power state of a guest that is shut off (Nova `power_state.py`).
 pub(super) const SHUTDOWN: i64 = 4;
 
-/// What is asked of a server's power.
+/// A command that changes the power state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
+pub enum PowerCommand {
     /// `os-start`.
     Start,
     /// `os-stop`.
@@ -30,13 +32,12 @@ pub enum Change {
     RebootHard,
 }
 
-impl Change {
-    /// The key of the action body, which the refusal names.
-    fn action(self) -> &'static str {
+impl PowerCommand {
+    fn action(self) -> PowerAction {
         match self {
-            Self::Start => "start",
-            Self::Stop => "stop",
-            Self::RebootSoft | Self::RebootHard => "reboot",
+            Self::Start => PowerAction::Start,
+            Self::Stop => PowerAction::Stop,
+            Self::RebootSoft | Self::RebootHard => PowerAction::Reboot,
         }
     }
 
@@ -49,8 +50,8 @@ impl Change {
         }
     }
 
-    /// Why what was under way is called off.
-    fn instead(self) -> &'static str {
+    /// Why an operation that was open is cancelled.
+    fn cancels_because(self) -> &'static str {
         match self {
             Self::Start => "The server was started.",
             Self::Stop => "The server was stopped.",
@@ -59,11 +60,13 @@ impl Change {
         }
     }
 
-    /// The row of the table of states.
+    /// The row in the table of states.
     fn rule(self) -> &'static str {
         match self {
+            Self::Start => "start",
+            Self::Stop => "stop",
+            Self::RebootSoft => "reboot",
             Self::RebootHard => "reboot_hard",
-            other => other.action(),
         }
     }
 }
@@ -71,16 +74,16 @@ impl Change {
 /// Begins the change.
 ///
 /// # Errors
-/// 409 in Nova's words when the server is not in a state for it.
+/// 409 as Nova words it when the server's state does not allow the change.
 pub fn change_power(
     tx: &mut Tx<'_>,
     compute: &Compute,
     context: &Context,
     server: &Server,
-    change: Change,
+    command: PowerCommand,
     now: i64,
 ) -> Result<(), Error> {
-    states::check(context, server, change.rule())?;
+    states::check(context, server, command.rule())?;
     let Some(host) = &server.host else { return Err(states::not_ready(server)) };
     let Some(document) = documents::get(tx, host, server.id)? else {
         return Err(states::not_ready(server));
@@ -88,28 +91,26 @@ pub fn change_power(
     let Desired::Present(mut domain) = document.desired else {
         return Err(Fault::conflict(format!("Instance {} is being removed", server.id)).into());
     };
-    if let Some(open) = flow::open_of(tx, server.id)? {
-        flow::finish(tx, &open, End::Cancelled, Some(change.instead()), now)?;
+    if let Some(open) = journal::open_of(tx, server.id)? {
+        journal::finish(tx, &open, End::Cancelled, Some(command.cancels_because()), now)?;
     }
-    let operation =
-        start::begin(tx, context, server, change.action(), "settle", change.task(), now)?;
-    domain.power = if change == Change::Stop { Power::Off } else { Power::On };
-    domain.verb = match change {
-        Change::RebootSoft => Some((operation, Verb::RebootSoft)),
-        Change::RebootHard => Some((operation, Verb::RebootHard)),
-        // What was called off is not to be done to a guest in another state.
-        Change::Start | Change::Stop => None,
+    let state = Operation::Power(command.action());
+    let open = begin::begin(tx, context, server, Some(command.task()), state, now)?;
+    domain.power = if command == PowerCommand::Stop { Power::Off } else { Power::On };
+    domain.verb = match command {
+        PowerCommand::RebootSoft => Some((open.row.id, Verb::RebootSoft)),
+        PowerCommand::RebootHard => Some((open.row.id, Verb::RebootHard)),
+        // A verb of a cancelled operation must not reach the guest in another power state.
+        PowerCommand::Start | PowerCommand::Stop => None,
     };
-    if change == Change::RebootHard {
-        // One that was being rescued when it failed boots from its own disk again.
+    if command == PowerCommand::RebootHard {
+        // A server that failed during a rescue boots from its own disk again.
         domain.rescue = None;
     }
-    let generation = documents::put(tx, host, server.id, &Desired::Present(domain))?;
-    compute.wake_on_commit(tx, host, generation);
-    Ok(())
+    documents::put(tx, compute, host, server.id, &Desired::Present(domain))
 }
 
-/// Has a server rebooted hard whose soft reboot takes too long (`reboot_timeout`).
+/// Reboots a server hard whose soft reboot takes longer than `reboot_timeout`.
 ///
 /// # Errors
 /// The database's.
@@ -120,52 +121,61 @@ pub fn force_reboot(
     now: i64,
 ) -> Result<(), Error> {
     let Some(server) = servers::find(tx, server)? else { return Ok(()) };
-    let nobody = start::nobody(&server);
+    let context = begin::service_context(&server);
     if server.task_state.as_deref() != Some("rebooting")
-        || states::check(&nobody, &server, Change::RebootHard.rule()).is_err()
+        || states::check(&context, &server, PowerCommand::RebootHard.rule()).is_err()
     {
         return Ok(());
     }
-    tracing::info!(server = %server.id, "a soft reboot takes too long and becomes a hard one");
-    change_power(tx, compute, &nobody, &server, Change::RebootHard, now)
+    tracing::info!(server = %server.id, "soft reboot exceeded reboot_timeout; rebooting it hard");
+    change_power(tx, compute, &context, &server, PowerCommand::RebootHard, now)
 }
 
 pub(super) fn settled(
     tx: &mut Tx<'_>,
     host: &str,
-    operation: &Operation,
+    open: &OpenOperation,
+    power: PowerAction,
     observation: &Observation,
     now: i64,
 ) -> Result<(), Error> {
     let id = observation.server;
-    let name = format!("compute_{}_instance", operation.kind);
-    let failure = match (&observation.outcome, operation.kind.as_str()) {
-        (Outcome::Running, "start" | "reboot") => {
+    let failure = match (power, &observation.outcome) {
+        (PowerAction::Start | PowerAction::Reboot, Outcome::Running) => {
             servers::set_state(tx, id, VmState::Active, None, RUNNING, now)?;
             servers::set_launched(tx, id, now)?;
             None
         }
-        (Outcome::Stopped, "stop") => {
+        (PowerAction::Stop, Outcome::Stopped) => {
             servers::set_state(tx, id, VmState::Stopped, None, SHUTDOWN, now)?;
             None
         }
-        (Outcome::Failed { step, message }, _) => Some(format!("{host}: {step}: {message}")),
-        _ => return Ok(()),
+        (_, Outcome::Failed { step, message }) => Some(format!("{host}: {step}: {message}")),
+        (PowerAction::Start | PowerAction::Reboot, Outcome::Stopped)
+        | (PowerAction::Stop, Outcome::Running)
+        | (
+            _,
+            Outcome::Paused
+            | Outcome::Suspended
+            | Outcome::Ready
+            | Outcome::Working { .. }
+            | Outcome::Departing(_)
+            | Outcome::Departed
+            | Outcome::Absent,
+        ) => return Ok(()),
     };
-    flow::event(
-        tx,
-        operation.id,
-        &start::event(&name, host, failure.as_deref(), operation.created_at, now),
-    )?;
+    let name = format!("compute_{}_instance", power.action());
+    let ended = begin::event(&name, host, failure.as_deref(), open.row.created_at, now);
+    flow::event(tx, open.row.id, &ended)?;
     let Some(message) = failure else {
-        return Ok(flow::finish(tx, operation, End::Done, None, now)?);
+        return journal::finish(tx, open, End::Done, None, now);
     };
-    let told = match operation.kind.as_str() {
-        "stop" => "The host could not shut the guest off.",
-        "reboot" => "The host could not restart the guest.",
-        _ => "The host could not start the guest.",
+    let summary = match power {
+        PowerAction::Stop => "The host could not shut the guest off.",
+        PowerAction::Reboot => "The host could not restart the guest.",
+        PowerAction::Start => "The host could not start the guest.",
     };
-    let fault = servers::Fault::new(told, &*message, now);
+    let fault = servers::Fault::new(summary, &*message, now);
     servers::set_error(tx, id, &fault, now)?;
-    Ok(flow::finish(tx, operation, End::Failed, Some(&message), now)?)
+    journal::finish(tx, open, End::Failed, Some(&message), now)
 }

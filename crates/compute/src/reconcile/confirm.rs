@@ -19,7 +19,7 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
     for server in compute.store.read(move |tx| moves::unconfirmed(tx, before)).await? {
         let compute_ = compute.clone();
         let write = move |tx: &mut Tx<'_>| {
-            flows::confirm_unasked(tx, &compute_, server, before, now_micros())
+            flows::confirm_expired(tx, &compute_, server, before, now_micros())
         };
         if compute.store.write(write).await? {
             tracing::info!(%server, "confirmed a resize that nobody confirmed");

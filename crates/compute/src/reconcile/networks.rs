@@ -46,9 +46,7 @@ fn tell(tx: &mut Tx<'_>, compute: &Compute) -> Result<(), Error> {
     }
     let filtered = networks::servers_to_filter(tx, &changes)?;
     for host in documents::hosts_of(tx, &filtered)? {
-        if let Some(generation) = documents::filter(tx, &host)? {
-            compute.wake_on_commit(tx, &host, generation);
-        }
+        documents::filter(tx, compute, &host)?;
     }
     Ok(())
 }

@@ -22,19 +22,19 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
     for server in compute.store.read(move |tx| stuck::awaited(tx, before)).await? {
         let compute_ = compute.explaining();
         let own = compute_.clone();
-        let write = move |tx: &mut Tx<'_>| flows::give_up_dest(tx, &compute_, server, now_micros());
+        let write = move |tx: &mut Tx<'_>| flows::abandon_dest(tx, &compute_, server, now_micros());
         own.write(write).await?;
     }
     for server in compute.store.read(move |tx| stuck::leaving(tx, before)).await? {
         let compute_ = compute.explaining();
         let own = compute_.clone();
-        let write = move |tx: &mut Tx<'_>| flows::find_guest(tx, &compute_, server, now_micros());
+        let write = move |tx: &mut Tx<'_>| flows::locate_guest(tx, &compute_, server, now_micros());
         own.write(write).await?;
     }
     for host in compute.store.read(queue::hosts).await? {
         let compute_ = compute.explaining();
         let own = compute_.clone();
-        let write = move |tx: &mut Tx<'_>| flows::let_next_go(tx, &compute_, &host, now_micros());
+        let write = move |tx: &mut Tx<'_>| flows::start_queued(tx, &compute_, &host, now_micros());
         own.write(write).await?;
     }
     let stuck = compute.store.read(move |tx| stuck::clearing(tx, before)).await?;
@@ -46,12 +46,12 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
             if !stuck::touch(tx, server, before, now)? {
                 return Ok(());
             }
-            if flows::give_up(tx, &compute_, server, now)? || compute_.host_is_lost(&host, now) {
+            if flows::delete_without_hosts(tx, &compute_, server, now)?
+                || compute_.host_is_lost(&host, now)
+            {
                 return Ok(());
             }
-            let generation = documents::put(tx, &host, server, &Desired::Absent)?;
-            compute_.wake_on_commit(tx, &host, generation);
-            Ok::<_, Error>(())
+            documents::put(tx, &compute_, &host, server, &Desired::Absent)
         })
         .await?;
     }

@@ -15,7 +15,7 @@ use crate::{Compute, Error, flows};
 pub async fn run(compute: Compute) -> Result<(), Error> {
     let options = compute.options.clone();
     over(&compute, Why::Deleted, options.reclaim_instance_interval, flows::reclaim).await?;
-    over(&compute, Why::Rescued, options.rescue_timeout, flows::unrescue_unasked).await
+    over(&compute, Why::Rescued, options.rescue_timeout, flows::unrescue_expired).await
 }
 
 /// Goes over the shelved ones once.
@@ -24,7 +24,7 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
 /// The database's.
 pub async fn shelved(compute: Compute) -> Result<(), Error> {
     let seconds = compute.options.shelved_offload_time;
-    over(&compute, Why::Shelved, seconds, flows::offload_unasked).await
+    over(&compute, Why::Shelved, seconds, flows::offload_expired).await
 }
 
 type End = fn(&mut Tx<'_>, &Compute, ServerId, i64) -> Result<(), Error>;

@@ -15,7 +15,8 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
     if let Some(before) = before(options.instance_build_timeout) {
         for server in compute.store.read(move |tx| slow::builds(tx, before)).await? {
             let own = compute.clone();
-            let write = move |tx: &mut Tx<'_>| flows::give_up_build(tx, &own, server, now_micros());
+            let write =
+                move |tx: &mut Tx<'_>| flows::fail_slow_build(tx, &own, server, now_micros());
             compute.store.write(write).await?;
         }
     }

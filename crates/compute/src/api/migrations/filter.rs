@@ -72,7 +72,7 @@ impl Filter {
             wanted.as_deref().is_none_or(|wanted| wanted == have)
         };
         let on = |host: &String| one.source == *host || one.dest.as_ref() == Some(host);
-        is(&self.status, &one.status)
+        is(&self.status, one.status.as_str())
             && is(&self.source, &one.source)
             && is(&self.kind, one.kind.as_str())
             && is(&self.server, &one.server.to_string())

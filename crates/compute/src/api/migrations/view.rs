@@ -7,16 +7,17 @@ use kilonova_wire::{Base, Microversion, time};
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::db::moves::{Kind, Move};
+use crate::db::moves::{Kind, Move, Status};
 use crate::db::{flavors, hosts};
-use crate::flows::no_progress;
+use crate::flows::initial_progress;
 
 /// Statuses of a live migration that is under way.
-const UNDER_WAY: &[&str] = &["queued", "preparing", "running", "post-migrating"];
+const UNDER_WAY: [Status; 4] =
+    [Status::Queued, Status::Preparing, Status::Running, Status::PostMigrating];
 
 /// Whether it is a live migration that can be looked at below its server.
 pub fn is_under_way(one: &Move) -> bool {
-    one.kind == Kind::Live && UNDER_WAY.contains(&one.status.as_str())
+    one.kind == Kind::Live && UNDER_WAY.contains(&one.status)
 }
 
 /// What the views need besides the rows.
@@ -86,7 +87,7 @@ impl Scene {
 
     /// One below its server, with how far it is.
     pub fn progress(&self, one: &Move, version: Microversion) -> Value {
-        let progress = one.progress.unwrap_or_else(|| no_progress(one.old_flavor.ram));
+        let progress = one.progress.unwrap_or_else(|| initial_progress(one.old_flavor.ram));
         let mut shown = json!({
             "id": one.number,
             "source_node": one.source,

@@ -2,7 +2,6 @@
 
 use axum::Json;
 use axum::extract::{Path, State};
-use kilonova_flow::Operation;
 use kilonova_wire::Fault;
 use kilonova_wire::time::{now_micros, zulu};
 use serde_json::{Value, json};
@@ -11,6 +10,7 @@ use crate::Compute;
 use crate::api::servers::view::status;
 use crate::app::explain::{Awaited, Guest, HostNow, HostStory, tell_host};
 use crate::db::moves::Move;
+use crate::flows::journal::OpenOperation;
 
 pub(super) async fn show(
     State(compute): State<Compute>,
@@ -47,14 +47,14 @@ pub(super) fn host(host: &HostNow) -> Value {
 }
 
 /// What is under way.
-pub(super) fn operation(operation: &Operation, awaited: Option<&Awaited>) -> Value {
+pub(super) fn operation(open: &OpenOperation, awaited: Option<&Awaited>) -> Value {
     json!({
-        "action": operation.kind,
-        "request_id": operation.request_id,
-        "user_id": operation.user_id,
-        "step": operation.step,
-        "since": zulu(operation.updated_at),
-        "started_at": zulu(operation.created_at),
+        "action": open.row.kind,
+        "request_id": open.row.request_id,
+        "user_id": open.row.user_id,
+        "step": open.row.step,
+        "since": zulu(open.row.updated_at),
+        "started_at": zulu(open.row.created_at),
         "waits_for": awaited.map(Awaited::text),
         "waits_for_host": awaited.and_then(|one| one.host.as_deref()),
     })

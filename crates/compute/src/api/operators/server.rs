@@ -51,11 +51,11 @@ fn owner_view(story: &Story) -> Value {
     shown["next"] = json!(owner_next(story));
     shown["operation"] = json!(story.operation.as_ref().map(|one| {
         json!({
-            "action": one.kind,
-            "request_id": one.request_id,
-            "user_id": one.user_id,
-            "since": zulu(one.updated_at),
-            "started_at": zulu(one.created_at),
+            "action": one.row.kind,
+            "request_id": one.row.request_id,
+            "user_id": one.row.user_id,
+            "since": zulu(one.row.updated_at),
+            "started_at": zulu(one.row.created_at),
         })
     }));
     shown["devices"] = story.held.iter().map(|held| owner_device(story, held)).collect();

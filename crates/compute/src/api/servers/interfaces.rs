@@ -16,6 +16,7 @@ use crate::api::input;
 use crate::app::nics::{self, Connections, Line};
 use crate::app::states;
 use crate::db::servers::Server;
+use crate::flows::operation::Action;
 use crate::{Compute, Error, flows};
 
 type Shown = Result<Json<Value>, Fault>;
@@ -201,7 +202,7 @@ pub(super) async fn attach(
             let now = now_micros();
             states::check(&context, &server, "attach_interface")?;
             let port = nics::add(tx, &service, &context, &server, &line, now)?;
-            flows::note(tx, &context, &server, "attach_interface", now)?;
+            flows::record_action(tx, &context, &server, Action::AttachInterface, now)?;
             Ok::<_, Error>(port)
         })
         .await?;
@@ -224,7 +225,7 @@ pub(super) async fn detach(
             let known = parse_uuid_like::<PortId>(&port);
             let known = known.ok_or_else(|| no_port(&port, &server))?;
             nics::remove(tx, &service, &server, known, now)?;
-            flows::note(tx, &caller, &server, "detach_interface", now)?;
+            flows::record_action(tx, &caller, &server, Action::DetachInterface, now)?;
             Ok::<_, Error>(())
         })
         .await?;

@@ -3,17 +3,18 @@
 use std::collections::{BTreeSet, HashSet};
 
 use kilonova_engine::Query;
-use kilonova_flow::{self as flow, Event, NewOperation, Outcome};
+use kilonova_flow::{self as flow, Event, Outcome};
 use kilonova_ids::{ServerId, ascending};
 use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
-use serde_json::json;
 
 use super::{BootRequest, Who, Whole, claim, desired, query_of};
 use crate::app::scheduler::{self, Facts, For, NoHost, Plan, Scene, places};
 use crate::app::{nics, server_groups, usage};
 use crate::db::documents;
 use crate::db::servers::{self, Fault, NewServer, VmState};
+use crate::flows::journal::{self, OpenOperation, Requester};
+use crate::flows::operation::{Create, Operation};
 use crate::{Compute, Error};
 
 /// Plans made before the request is answered with "no valid host".
@@ -146,9 +147,8 @@ fn commit(
         let (zone, metadata) = (&*compute.zone_of(Some(host)), &server.metadata);
         let whole = Whole { seq, name, project, spec, metadata, zone };
         let document = desired(&whole, place.devices, nics);
-        let generation = documents::put(tx, &place.host, id, &document)?;
-        begin(tx, request, id, json!({"chosen": place.how}), now)?;
-        compute.wake_on_commit(tx, &place.host, generation);
+        documents::put(tx, compute, &place.host, id, &document)?;
+        begin(tx, request, id, Some(place.how), now)?;
         ids.push(id);
     }
     Ok(ids)
@@ -188,10 +188,9 @@ async fn refuse(
                     ..new_server(&request, id, index, request.min_count)
                 };
                 servers::insert(tx, &server, now)?;
-                begin(tx, &request, id, json!({}), now)?;
-                let Some(operation) = flow::open_of(tx, id)? else { continue };
-                flow::event(tx, operation.id, &failed_to_schedule(&message, now))?;
-                flow::finish(tx, &operation, Outcome::Failed, Some(&message), now)?;
+                let open = begin(tx, &request, id, None, now)?;
+                flow::event(tx, open.row.id, &failed_to_schedule(&message, now))?;
+                journal::finish(tx, &open, Outcome::Failed, Some(&message), now)?;
                 ids.push(id);
             }
             Ok(ids)
@@ -231,20 +230,16 @@ fn begin(
     tx: &mut Tx<'_>,
     request: &BootRequest,
     server: ServerId,
-    data: serde_json::Value,
+    chosen: Option<String>,
     now: i64,
-) -> Result<(), Error> {
-    let operation = NewOperation {
-        id: ascending(),
-        kind: "create",
-        subject: server,
+) -> Result<OpenOperation, Error> {
+    let by = Requester {
         request_id: request.request_id.clone(),
         project_id: request.project_id.clone(),
         user_id: request.user_id.clone(),
-        step: "spawn",
-        data,
     };
-    Ok(flow::begin(tx, &operation, now)?)
+    let spawn = Create::Spawn { chosen, tried: Vec::new(), reason: None };
+    journal::begin(tx, server, &by, Operation::Create(spawn), now)
 }
 
 /// The row of one server of the request; several get `-1`, `-2`, … at the end of their names.

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use kilonova_accelerator::ledger as devices;
-use kilonova_flow::{self as flow, Operation};
 use kilonova_ids::ServerId;
 use kilonova_node_api::Desired;
 use kilonova_store::Tx;
@@ -15,6 +14,7 @@ use crate::app::services;
 use crate::db::moves::{self, Move};
 use crate::db::servers::{self, Server};
 use crate::db::{documents, hosts};
+use crate::flows::journal::{self, OpenOperation};
 use crate::{Error, flows};
 
 /// A server that has something on the host.
@@ -31,7 +31,7 @@ pub struct Guest {
     /// A device that keeps it from moving while it runs.
     pub stays: Option<String>,
     /// What is under way.
-    pub operation: Option<Operation>,
+    pub operation: Option<OpenOperation>,
     /// What that waits for.
     pub awaited: Option<Awaited>,
     /// Its move that can still be undone.
@@ -74,7 +74,7 @@ pub fn tell_host(
 
 fn guest(tx: &mut Tx<'_>, host: &str, id: ServerId) -> Result<Guest, Error> {
     let server = servers::find(tx, id)?;
-    let operation = flow::open_of(tx, id)?;
+    let operation = journal::open_of(tx, id)?;
     let open = moves::open_of(tx, id)?;
     let documents = documents::of_server(tx, id)?;
     let here = documents.iter().find(|(name, _)| name == host).map(|(_, one)| &one.desired);
@@ -88,13 +88,13 @@ fn guest(tx: &mut Tx<'_>, host: &str, id: ServerId) -> Result<Guest, Error> {
         .map(|(name, _)| name.clone())
         .collect();
     let own = server.as_ref().and_then(|server| server.host.as_deref());
-    let awaited = operation.as_ref().map(|one| awaited(one, own, open.as_ref(), &removing));
+    let awaited = operation.as_ref().map(|one| awaited(&one.state, own, open.as_ref(), &removing));
     let devices = domain.map(|domain| domain.devices.as_slice()).unwrap_or_default();
     Ok(Guest {
         id,
         present: domain.is_some(),
         devices: devices.iter().map(flows::address_of).map(str::to_owned).collect(),
-        stays: flows::stays(devices).map(str::to_owned),
+        stays: flows::unmigratable_device(devices).map(str::to_owned),
         server,
         operation,
         awaited,

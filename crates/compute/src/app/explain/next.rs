@@ -5,6 +5,7 @@ use kilonova_flow::Outcome;
 use super::story::{HostNow, Story};
 use super::{SLOW, words::Awaited};
 use crate::db::servers::VmState;
+use crate::flows::operation::Action;
 
 const SECOND: i64 = 1_000_000;
 
@@ -29,7 +30,7 @@ pub fn summary(story: &Story) -> String {
     match (&story.operation, &story.awaited) {
         (Some(operation), Some(awaited)) => format!(
             "{own} is {state}, {place}, with {devices}; its {} is under way and waits for {}.",
-            operation.kind,
+            operation.row.kind,
             awaited.text()
         ),
         _ => format!("{own} is {state}, {place}, with {devices}; nothing is under way."),
@@ -48,7 +49,7 @@ pub fn next(story: &Story) -> Vec<String> {
     }
     match (&story.operation, &story.awaited) {
         (Some(operation), Some(awaited)) => {
-            under_way(story, awaited, story.now - operation.updated_at, &mut todo);
+            under_way(story, awaited, story.now - operation.row.updated_at, &mut todo);
         }
         _ => at_rest(story, &mut todo),
     }
@@ -74,9 +75,11 @@ fn under_way(story: &Story, awaited: &Awaited, age: i64, todo: &mut Vec<String>)
     let host = awaited.host.as_deref().and_then(|name| story.host(name));
     if let Some(host) = host.filter(|host| !host.up) {
         let (name, silence) = (&host.row.host, silence(host, story.now));
-        let kind = story.operation.as_ref().map_or("", |operation| operation.kind.as_str());
-        let lost = match kind {
-            "delete" => "the deletion ends by itself, and its devices wait for the host".to_owned(),
+        let action = story.operation.as_ref().map(|open| open.state.action());
+        let lost = match action {
+            Some(Action::Delete) => {
+                "the deletion ends by itself, and its devices wait for the host".to_owned()
+            }
             _ if story.server.host.as_deref() == Some(name) => format!(
                 "`openstack compute service set --down {name} nova-compute`, then `openstack server \
                  evacuate {id}`"

@@ -17,7 +17,7 @@ pub fn owner_summary(story: &Story) -> String {
     }
     let state = server.vm_state.as_str();
     match &story.operation {
-        Some(operation) => format!("{own} is {state}; its {} is under way.", operation.kind),
+        Some(operation) => format!("{own} is {state}; its {} is under way.", operation.row.kind),
         None => format!("{own} is {state}; nothing is under way."),
     }
 }
@@ -34,12 +34,12 @@ pub fn owner_next(story: &Story) -> Vec<String> {
         todo.push("Its host does not answer. Ask an administrator to see to it.".to_owned());
     }
     match &story.operation {
-        Some(operation) if story.now - operation.updated_at < SLOW => {
-            todo.push(format!("Wait for its {} to end.", operation.kind));
+        Some(operation) if story.now - operation.row.updated_at < SLOW => {
+            todo.push(format!("Wait for its {} to end.", operation.row.kind));
         }
         Some(operation) => todo.push(format!(
             "Its {} has not moved on for a while. Ask an administrator to look at it.",
-            operation.kind
+            operation.row.kind
         )),
         None if server.vm_state == VmState::Error => todo.push(match (&server.host, &story.room) {
             (Some(_), _) => format!(

@@ -16,6 +16,7 @@ use crate::db::hosts::Host;
 use crate::db::moves::{self, Move};
 use crate::db::servers::{Server, VmState, listing};
 use crate::db::{documents, hosts};
+use crate::flows::journal::{self, OpenOperation};
 use crate::{Compute, Error};
 
 /// Actions that are told, the newest.
@@ -53,7 +54,7 @@ pub struct Story {
     /// The hosts that have a part in it; its own first.
     pub hosts: Vec<HostNow>,
     /// What is under way.
-    pub operation: Option<Operation>,
+    pub operation: Option<OpenOperation>,
     /// What that waits for.
     pub awaited: Option<Awaited>,
     /// Its moves, oldest first.
@@ -117,7 +118,7 @@ pub fn tell(
     now: i64,
 ) -> Result<Option<Story>, Error> {
     let Some(server) = listing::find(tx, id)? else { return Ok(None) };
-    let operation = flow::open_of(tx, id)?;
+    let operation = journal::open_of(tx, id)?;
     let moves = moves::of_server(tx, id)?;
     let documents = documents::of_server(tx, id)?;
     let held = devices::held_for(tx, id)?;
@@ -140,7 +141,7 @@ pub fn tell(
     };
     let removing: Vec<String> = documents.iter().filter_map(absent).collect();
     let awaited =
-        operation.as_ref().map(|one| awaited(one, server.host.as_deref(), open, &removing));
+        operation.as_ref().map(|one| awaited(&one.state, server.host.as_deref(), open, &removing));
     let nowhere = server.host.is_none()
         && operation.is_none()
         && matches!(server.vm_state, VmState::Error | VmState::ShelvedOffloaded);

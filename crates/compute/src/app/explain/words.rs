@@ -1,8 +1,10 @@
 //! What an operation waits for, in plain words.
 
-use kilonova_flow::Operation;
-
 use crate::db::moves::Move;
+use crate::flows::operation::{
+    ColdMigration, Create, Evacuation, InPlace, InPlaceChange, InPlaceStep, LiveMigration,
+    Operation, PowerAction, Revert, Unshelve,
+};
 
 /// What is waited for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,59 +25,106 @@ impl Awaited {
     }
 }
 
-/// What an open operation waits for. `hosts` are those on which something of the server is still to be
-/// removed.
+/// What an open operation waits for. `removing` are the hosts that still have to remove something of
+/// the server.
 pub fn awaited(
-    operation: &Operation,
+    state: &Operation,
     own: Option<&str>,
     open: Option<&Move>,
-    hosts: &[String],
+    removing: &[String],
 ) -> Awaited {
     let source = open.map(|one| one.source.as_str());
     let dest = open.and_then(|one| one.dest.as_deref());
-    let to = dest.unwrap_or("the new host");
-    let removing = || hosts.first().map(String::as_str).or(own);
-    let (host, what) = match operation.step.as_str() {
-        "spawn" => (own, "start the guest with all its devices".to_owned()),
-        "clear" | "clear_unshelve" => {
-            (removing(), "say that nothing of the guest is left there".to_owned())
+    let removing = removing.first().map(String::as_str).or(own);
+    let (host, what) = match state {
+        Operation::Create(create) => match create {
+            Create::Spawn { .. } => (own, "start the guest with all its devices".to_owned()),
+            Create::Clear { .. } => (removing, CLEAR.to_owned()),
+        },
+        Operation::Delete(_) => {
+            (removing, "remove the guest, its disk and its mediated devices".to_owned())
         }
-        "destroy" => (removing(), "remove the guest, its disk and its mediated devices".to_owned()),
-        "settle" => (own, settling(&operation.kind).to_owned()),
-        "soft" => (own, "shut the guest off, so that it can be restored".to_owned()),
-        "undo" => (own, "put the guest back as it was before".to_owned()),
-        "stop_source" => (source, "shut the guest off, so that it can move".to_owned()),
-        "make_dest" => (dest, "make the guest there, with its devices".to_owned()),
-        "queued" => (source, "send other guests first (max_concurrent_live_migrations)".to_owned()),
-        "receive" => (dest, "make all ready for the running guest".to_owned()),
-        "transfer" => (source, sending(open, to)),
-        "abort" => (source, "stop sending the guest, and say whether it has it".to_owned()),
-        "find" => (dest, "say whether the guest has arrived".to_owned()),
-        "arrive" => (dest, "take the guest over".to_owned()),
-        "drop_dest" => (dest, "remove what it has of the guest, as the move failed".to_owned()),
-        "restore" => (source, "bring the guest back as it was before the move".to_owned()),
-        other => (own, format!("finish step {other}")),
+        Operation::Power(power) => (own, power_change(*power).to_owned()),
+        Operation::InPlace(InPlace { step: InPlaceStep::Undo { .. }, .. }) => {
+            (own, "put the guest back as it was before".to_owned())
+        }
+        Operation::InPlace(InPlace { step: InPlaceStep::Settle, change, .. }) => {
+            (own, change_in_place(change).to_owned())
+        }
+        Operation::Offload(_) => (removing, CLEAR.to_owned()),
+        Operation::Unshelve(unshelve) => match unshelve {
+            Unshelve::Spawn(_) => (own, "start the guest with all its devices".to_owned()),
+            Unshelve::Clear(_) => (removing, CLEAR.to_owned()),
+        },
+        Operation::Resize(cold) | Operation::Migrate(cold) => match cold {
+            ColdMigration::Begin => (own, BEGIN.to_owned()),
+            ColdMigration::StopSource(_) => {
+                (source, "shut the guest off, so that it can move".to_owned())
+            }
+            ColdMigration::MakeDest(_) => (dest, MAKE_DEST.to_owned()),
+            ColdMigration::DropDest(_) => (dest, DROP_DEST.to_owned()),
+            ColdMigration::Restore(_) => (source, RESTORE.to_owned()),
+        },
+        Operation::Revert(revert) => match revert {
+            Revert::Begin => (own, BEGIN.to_owned()),
+            Revert::DropDest(_) => (dest, DROP_DEST.to_owned()),
+            Revert::Restore(_) => (source, RESTORE.to_owned()),
+        },
+        Operation::Evacuate(evacuation) => match evacuation {
+            Evacuation::Begin => (own, BEGIN.to_owned()),
+            Evacuation::MakeDest(_) => (dest, MAKE_DEST.to_owned()),
+            Evacuation::DropDest(_) => (dest, DROP_DEST.to_owned()),
+        },
+        Operation::LiveMigration(live) => match live {
+            LiveMigration::Begin => (own, BEGIN.to_owned()),
+            LiveMigration::Queued(_) => {
+                (source, "send other guests first (max_concurrent_live_migrations)".to_owned())
+            }
+            LiveMigration::Receive(_) => (dest, "make all ready for the running guest".to_owned()),
+            LiveMigration::Transfer(_) => (source, sending(open, dest.unwrap_or("the new host"))),
+            LiveMigration::Abort(_) => {
+                (source, "stop sending the guest, and say whether it has it".to_owned())
+            }
+            LiveMigration::Locate(_) => (dest, "say whether the guest has arrived".to_owned()),
+            LiveMigration::Arrive(_) => (dest, "take the guest over".to_owned()),
+            LiveMigration::DropDest(_) => (dest, DROP_DEST.to_owned()),
+            LiveMigration::Restore(_) => (source, RESTORE.to_owned()),
+        },
+        Operation::Recorded(action) => (own, format!("finish {action}")),
     };
     Awaited { host: host.map(str::to_owned), what }
 }
 
-fn settling(kind: &str) -> &'static str {
-    match kind {
-        "start" => "start the guest",
-        "stop" => "shut the guest off",
-        "reboot" => "restart the guest",
-        "pause" => "pause the guest",
-        "unpause" => "let the guest go on",
-        "suspend" => "write the guest's memory to disk",
-        "resume" => "bring the guest back from disk",
-        "rescue" => "start the guest from the rescue image",
-        "unrescue" => "start the guest from its own disk",
-        "rebuild" => "make the guest's disk anew",
-        "createImage" | "createBackup" => "send what is on the guest's disk",
-        "shelve" => "shut the guest off and send what is on its disk",
-        "unshelve" | "restore" => "start the guest again",
-        "trigger_crash_dump" => "interrupt the guest",
-        _ => "make the guest as it should be",
+const BEGIN: &str = "finish step begin";
+const CLEAR: &str = "say that nothing of the guest is left there";
+const MAKE_DEST: &str = "make the guest there, with its devices";
+const DROP_DEST: &str = "remove what it has of the guest, as the move failed";
+const RESTORE: &str = "bring the guest back as it was before the move";
+
+fn power_change(power: PowerAction) -> &'static str {
+    match power {
+        PowerAction::Start => "start the guest",
+        PowerAction::Stop => "shut the guest off",
+        PowerAction::Reboot => "restart the guest",
+    }
+}
+
+fn change_in_place(change: &InPlaceChange) -> &'static str {
+    match change {
+        InPlaceChange::Pause => "pause the guest",
+        InPlaceChange::Unpause => "let the guest go on",
+        InPlaceChange::Suspend => "write the guest's memory to disk",
+        InPlaceChange::Resume => "bring the guest back from disk",
+        InPlaceChange::Rescue => "start the guest from the rescue image",
+        InPlaceChange::Unrescue => "start the guest from its own disk",
+        InPlaceChange::Rebuild => "make the guest's disk anew",
+        InPlaceChange::CreateImage(_) | InPlaceChange::CreateBackup(..) => {
+            "send what is on the guest's disk"
+        }
+        InPlaceChange::Shelve(_) => "shut the guest off and send what is on its disk",
+        InPlaceChange::Unshelve | InPlaceChange::Restore => "start the guest again",
+        InPlaceChange::CrashDump => "interrupt the guest",
+        InPlaceChange::SoftDelete => "shut the guest off, so that it can be restored",
     }
 }
 
@@ -92,38 +141,22 @@ fn sending(open: Option<&Move>, to: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use kilonova_flow::Outcome;
-    use kilonova_ids::{OperationId, ServerId};
+    use serde_json::json;
 
     use super::*;
 
-    fn operation(kind: &str, step: &str) -> Operation {
-        Operation {
-            id: OperationId::new_v4(),
-            kind: kind.into(),
-            subject: ServerId::new_v4(),
-            request_id: String::new(),
-            project_id: String::new(),
-            user_id: String::new(),
-            step: step.into(),
-            version: 0,
-            data: serde_json::Value::Null,
-            outcome: Outcome::Open,
-            message: None,
-            created_at: 0,
-            updated_at: 0,
-        }
+    fn state(kind: &str, step: &str) -> Operation {
+        Operation::read(kind, step, &json!({})).expect("an operation")
     }
 
     #[test]
-    fn every_step_says_who_is_to_do_what() {
-        let said = |kind, step| awaited(&operation(kind, step), Some("a"), None, &[]).text();
-        assert_eq!(said("create", "spawn"), "host a to start the guest with all its devices");
-        assert_eq!(said("suspend", "settle"), "host a to write the guest's memory to disk");
-        assert_eq!(said("live-migration", "transfer"), "send the running guest to the new host");
+    fn every_step_says_which_host_does_what() {
+        let text = |kind, step| awaited(&state(kind, step), Some("a"), None, &[]).text();
+        assert_eq!(text("create", "spawn"), "host a to start the guest with all its devices");
+        assert_eq!(text("stop", "settle"), "host a to shut the guest off");
+        assert_eq!(text("live-migration", "transfer"), "send the running guest to the new host");
         let two = ["b".to_owned(), "c".to_owned()];
-        let of = operation("delete", "destroy");
+        let of = state("delete", "destroy");
         assert!(awaited(&of, Some("a"), None, &two).text().starts_with("host b to remove"));
-        assert!(said("x", "y").contains("finish step y"));
     }
 }

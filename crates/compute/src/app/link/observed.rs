@@ -25,7 +25,16 @@ pub(super) async fn observed(
             }
             let now = now_micros();
             for observation in &observations {
-                flows::observe(tx, &compute_, &host, observation, now)?;
+                match flows::observe(tx, &compute_, &host, observation, now) {
+                    // The operation is read before anything is written. That one server's cannot be
+                    // read must not stop the reports on the others.
+                    Err(error @ Error::Unreadable { server, .. })
+                        if server == observation.server =>
+                    {
+                        tracing::error!(host, "report ignored: {error}; run kilonova doctor");
+                    }
+                    applied => applied?,
+                }
             }
             Ok(())
         })

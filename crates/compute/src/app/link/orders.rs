@@ -7,7 +7,8 @@ use kilonova_store::{Tx, params};
 use kilonova_wire::time::now_micros;
 
 use super::unavailable;
-use crate::db::{documents, fleet};
+use crate::db::documents::{self, Wake};
+use crate::db::fleet;
 use crate::{Compute, Error};
 
 impl Nodes for Compute {

@@ -180,9 +180,7 @@ fn tell(tx: &mut Tx<'_>, compute: &Compute, server: ServerId, host: &str) -> Res
         return Ok(());
     };
     domain.interfaces = interfaces(tx, server, host)?;
-    let generation = documents::put(tx, host, server, &Desired::Present(domain))?;
-    compute.wake_on_commit(tx, host, generation);
-    Ok(())
+    documents::put(tx, compute, host, server, &Desired::Present(domain))
 }
 
 /// What a port or a network says has changed: documents say it too, if they did not.
@@ -205,8 +203,7 @@ pub fn refresh(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<b
         let now = interfaces(tx, server, &host)?;
         if domain.interfaces != now {
             domain.interfaces = now;
-            let generation = documents::put(tx, &host, server, &Desired::Present(domain))?;
-            compute.wake_on_commit(tx, &host, generation);
+            documents::put(tx, compute, &host, server, &Desired::Present(domain))?;
         }
     }
     Ok(true)

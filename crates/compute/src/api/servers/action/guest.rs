@@ -13,7 +13,7 @@ use super::Asked;
 use crate::Error;
 use crate::api::input;
 use crate::db::servers::Server;
-use crate::flows::{self, Wish};
+use crate::flows::{self, ServerCommand};
 
 static RESCUE: LazyLock<Schema> = LazyLock::new(|| {
     Schema::new(&json!({
@@ -27,24 +27,24 @@ static RESCUE: LazyLock<Schema> = LazyLock::new(|| {
 });
 
 pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
-    let wish = match asked.name.as_str() {
+    let command = match asked.name.as_str() {
         "rescue" => return rescue(asked).await,
-        "pause" => Wish::Pause,
-        "unpause" => Wish::Unpause,
-        "suspend" => Wish::Suspend,
-        "resume" => Wish::Resume,
-        "unrescue" => Wish::Unrescue,
+        "pause" => ServerCommand::Pause,
+        "unpause" => ServerCommand::Unpause,
+        "suspend" => ServerCommand::Suspend,
+        "resume" => ServerCommand::Resume,
+        "unrescue" => ServerCommand::Unrescue,
         _ => {
             input::within(asked.version, 17, 104)?;
-            Wish::CrashDump
+            ServerCommand::CrashDump
         }
     };
-    if wish == Wish::CrashDump && !asked.argument.is_null() {
+    if command == ServerCommand::CrashDump && !asked.argument.is_null() {
         return Err(asked.wrong("The action takes null."));
     }
     asked
         .begin(move |tx, asked, server, now| {
-            flows::ask(tx, &asked.compute, &asked.context, server, &wish, now)
+            flows::command(tx, &asked.compute, &asked.context, server, &command, now)
         })
         .await
 }
@@ -58,8 +58,8 @@ async fn rescue(asked: Asked) -> Result<Response, Fault> {
         .write(move |tx, asked, server, now| {
             crate::app::states::check(&asked.context, server, "rescue")?;
             let image = image(tx, &asked.context, server, named.as_deref())?;
-            let wish = Wish::Rescue(image);
-            flows::ask(tx, &asked.compute, &asked.context, server, &wish, now)
+            let command = ServerCommand::Rescue(image);
+            flows::command(tx, &asked.compute, &asked.context, server, &command, now)
         })
         .await?;
     Ok(Json(json!({"adminPass": password})).into_response())

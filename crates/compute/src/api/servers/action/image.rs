@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use super::super::metadata;
 use super::Asked;
 use crate::api::input;
-use crate::flows::{self, Picture};
+use crate::flows::operation::Backup;
+use crate::flows::{self, Snapshot};
 
 static IMAGE: LazyLock<Schema> = LazyLock::new(|| schema(&[]));
 static BACKUP: LazyLock<Schema> = LazyLock::new(|| schema(&["backup_type", "rotation"]));
@@ -43,7 +44,7 @@ pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
     let backup = if asked.name == "createBackup" {
         BACKUP.check(wanted)?;
         let backup_type = wanted["backup_type"].as_str().unwrap_or_default().to_owned();
-        Some((backup_type, number(&wanted["rotation"])))
+        Some(Backup { backup_type, rotation: number(&wanted["rotation"]) })
     } else {
         IMAGE.check(wanted)?;
         None
@@ -56,12 +57,12 @@ pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
     };
     metadata::check_count(&metadata)?;
     let (version, base) = (asked.version, asked.base.clone());
-    let picture = Picture { name, metadata, backup };
+    let request = Snapshot { name, metadata, backup };
     // Without a backup of it kept, none is said to be there.
-    let shown = picture.backup.as_ref().is_none_or(|(_, kept)| *kept > 0);
+    let shown = request.backup.as_ref().is_none_or(|backup| backup.rotation > 0);
     let image = asked
         .write(move |tx, asked, server, now| {
-            flows::take(tx, &asked.compute, &asked.context, server, &picture, now)
+            flows::snapshot(tx, &asked.compute, &asked.context, server, &request, now)
         })
         .await?;
     Ok(if shown { answer(version, &base, image) } else { StatusCode::ACCEPTED.into_response() })

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::Asked;
 use super::migrate::{fields, flag, host, known, names_host};
-use crate::flows::{self, Live};
+use crate::flows::{self, LiveRequest};
 
 pub(super) async fn act(mut asked: Asked) -> Result<Response, Fault> {
     if names_host(&asked.argument) {
@@ -41,18 +41,18 @@ pub(super) async fn act(mut asked: Asked) -> Result<Response, Fault> {
             "Can't force to a non-provided destination. Name the host too.",
         ));
     }
-    let live = Live { host, force, tell: !at(34) };
+    let request = LiveRequest { host, force, refuse_without_host: !at(34) };
     asked
         .begin(move |tx, asked, server, now| {
-            known(&asked.compute, live.host.as_deref(), 400)?;
+            known(&asked.compute, request.host.as_deref(), 400)?;
             if let Some(host) =
-                live.host.as_ref().filter(|host| server.host.as_ref() == Some(*host))
+                request.host.as_ref().filter(|host| server.host.as_ref() == Some(*host))
             {
                 let words =
                     format!("Unable to migrate instance ({}) to current host ({host}).", server.id);
                 return Err(Fault::bad_request(words).into());
             }
-            flows::migrate_live(tx, &asked.compute, &asked.context, server, &live, now)
+            flows::migrate_live(tx, &asked.compute, &asked.context, server, &request, now)
         })
         .await
 }

@@ -8,6 +8,7 @@ use super::super::find::target;
 use super::Asked;
 use crate::db::servers::{self, Lock};
 use crate::flows;
+use crate::flows::operation::Action;
 
 /// Longest reason.
 const REASON: usize = 255;
@@ -21,7 +22,7 @@ pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
                     if server.project_id == asked.context.project_id { "owner" } else { "admin" };
                 let lock = Lock { by: by.to_owned(), reason: reason.clone() };
                 servers::set_lock(tx, server.id, Some(&lock))?;
-                return flows::note(tx, &asked.context, server, "lock", now);
+                return flows::record_action(tx, &asked.context, server, Action::Lock, now);
             }
             let own = server.project_id == asked.context.project_id;
             let expected = if own { "owner" } else { "admin" };
@@ -30,7 +31,7 @@ pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
                 asked.caller.may(OVERRIDE, &target(server))?;
             }
             servers::set_lock(tx, server.id, None)?;
-            flows::note(tx, &asked.context, server, "unlock", now)
+            flows::record_action(tx, &asked.context, server, Action::Unlock, now)
         })
         .await
 }

@@ -10,7 +10,7 @@ use super::Asked;
 use crate::Compute;
 use crate::api::input;
 use crate::db::servers::Server;
-use crate::flows::{self, Cold, Evacuation};
+use crate::flows::{self, ColdRequest, EvacuateRequest};
 
 pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
     if asked.name == "evacuate" { evacuate(asked).await } else { migrate(asked).await }
@@ -32,8 +32,8 @@ async fn migrate(mut asked: Asked) -> Result<Response, Fault> {
         .begin(move |tx, asked, server, now| {
             known(&asked.compute, host.as_deref(), 400)?;
             other(server, host.as_deref())?;
-            let cold = Cold::Migrate(host.clone());
-            flows::move_cold(tx, &asked.compute, &asked.context, server, &cold, now)
+            let request = ColdRequest::Migrate(host.clone());
+            flows::migrate_cold(tx, &asked.compute, &asked.context, server, &request, now)
         })
         .await
 }
@@ -74,12 +74,12 @@ async fn evacuate(asked: Asked) -> Result<Response, Fault> {
             "Can't force to a non-provided destination. Name the host too.",
         ));
     }
-    let evacuation = Evacuation { host, force, ends_stopped: at(95) };
+    let request = EvacuateRequest { host, force, ends_stopped: at(95) };
     asked
         .write(move |tx, asked, server, now| {
-            known(&asked.compute, evacuation.host.as_deref(), 404)?;
-            other(server, evacuation.host.as_deref())?;
-            flows::evacuate(tx, &asked.compute, &asked.context, server, &evacuation, now)
+            known(&asked.compute, request.host.as_deref(), 404)?;
+            other(server, request.host.as_deref())?;
+            flows::evacuate(tx, &asked.compute, &asked.context, server, &request, now)
         })
         .await?;
     if at(14) {

@@ -9,6 +9,7 @@ use super::Asked;
 use crate::api::input;
 use crate::app::{nics, states};
 use crate::flows;
+use crate::flows::operation::Action;
 
 pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
     match asked.name.as_str() {
@@ -57,7 +58,8 @@ async fn password(asked: Asked) -> Result<Response, Fault> {
     asked
         .write(|tx, asked, server, now| {
             states::check(&asked.context, server, "changePassword")?;
-            flows::note_failed(tx, &asked.context, server, "changePassword", WHY, now)
+            let action = Action::ChangePassword;
+            flows::record_failure(tx, &asked.context, server, action, WHY, now)
         })
         .await?;
     Err(Fault::conflict(WHY))

@@ -8,7 +8,7 @@ use kilonova_wire::schema::Schema;
 use serde_json::{Value, json};
 
 use super::Asked;
-use crate::flows::{Change, change_power};
+use crate::flows::{PowerCommand, change_power};
 
 static REBOOT: LazyLock<Schema> = LazyLock::new(|| {
     Schema::new(&json!({
@@ -28,7 +28,7 @@ pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
         "reboot" => reboot(&asked.argument)?,
         other => {
             asked.nothing()?;
-            if other == "os-start" { Change::Start } else { Change::Stop }
+            if other == "os-start" { PowerCommand::Start } else { PowerCommand::Stop }
         }
     };
     asked
@@ -38,10 +38,10 @@ pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
         .await
 }
 
-fn reboot(argument: &Value) -> Result<Change, Fault> {
+fn reboot(argument: &Value) -> Result<PowerCommand, Fault> {
     REBOOT.check(&json!({"reboot": argument}))?;
     let is_hard = argument["type"].as_str().is_some_and(|kind| kind.eq_ignore_ascii_case("HARD"));
-    Ok(if is_hard { Change::RebootHard } else { Change::RebootSoft })
+    Ok(if is_hard { PowerCommand::RebootHard } else { PowerCommand::RebootSoft })
 }
 
 #[cfg(test)]
@@ -50,8 +50,8 @@ mod tests {
 
     #[test]
     fn a_reboot_names_its_type_and_nothing_else() {
-        assert!(matches!(reboot(&json!({"type": "Hard"})), Ok(Change::RebootHard)));
-        assert!(matches!(reboot(&json!({"type": "SOFT"})), Ok(Change::RebootSoft)));
+        assert!(matches!(reboot(&json!({"type": "Hard"})), Ok(PowerCommand::RebootHard)));
+        assert!(matches!(reboot(&json!({"type": "SOFT"})), Ok(PowerCommand::RebootSoft)));
         for wrong in [
             json!(null),
             json!({}),

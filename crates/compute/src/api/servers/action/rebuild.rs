@@ -24,7 +24,7 @@ use crate::api::input;
 use crate::app::{boot, nics, resolve, states, unsupported};
 use crate::db::server_groups;
 use crate::db::servers::{self, Server};
-use crate::flows::{self, Rebuild, Wish};
+use crate::flows::{self, Rebuild, ServerCommand};
 
 static SCHEMAS: LazyLock<Vec<(u32, Schema)>> =
     LazyLock::new(|| [1, 19, 54, 57, 63, 90, 94].map(|minor| (minor, schema(minor))).into());
@@ -94,13 +94,13 @@ pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
             states::check(&asked.context, server, "rebuild")?;
             let server = renew(tx, asked, server, &wanted, now)?;
             let host = server.host.as_deref().unwrap_or_default();
-            let wish = Wish::Rebuild(Box::new(Rebuild {
+            let command = ServerCommand::Rebuild(Box::new(Rebuild {
                 name: server.name.clone(),
                 image: wanted.image,
                 machine: boot::machine::of(&server.spec, &server.spec.flavor),
                 guest: boot::told(&asked.compute, &server, host),
             }));
-            flows::ask(tx, &asked.compute, &asked.context, &server, &wish, now)?;
+            flows::command(tx, &asked.compute, &asked.context, &server, &command, now)?;
             let group = server_groups::of_server(tx, server.id)?;
             let begun = servers::find(tx, server.id)?.unwrap_or(server);
             let nics = nics::look(tx, [&begun])?;

@@ -16,7 +16,7 @@ pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
     };
     asked
         .begin(move |tx, asked, server, now| {
-            flows::reset(tx, &asked.compute, &asked.context, server, state, now)
+            flows::reset_state(tx, &asked.compute, &asked.context, server, state, now)
         })
         .await
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Asked;
 use crate::app::resolve;
 use crate::db::servers;
-use crate::flows::{self, Cold};
+use crate::flows::{self, ColdRequest};
 
 pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
     match asked.name.as_str() {
@@ -49,8 +49,8 @@ async fn resize(asked: Asked) -> Result<Response, Fault> {
                 let (name, description) = (&server.name, server.description.as_deref());
                 servers::set_text(tx, server.id, name, description, &server.spec, now)?;
             }
-            let cold = Cold::Resize(Box::new(flavor));
-            flows::move_cold(tx, &asked.compute, &asked.context, &server, &cold, now)
+            let request = ColdRequest::Resize(Box::new(flavor));
+            flows::migrate_cold(tx, &asked.compute, &asked.context, &server, &request, now)
         })
         .await
 }

@@ -5,7 +5,7 @@ use kilonova_wire::{Fault, Microversion};
 use serde_json::Value;
 
 use super::Asked;
-use crate::flows::{self, Destination};
+use crate::flows::{self, UnshelveTarget};
 
 pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
     match asked.name.as_str() {
@@ -50,10 +50,10 @@ async fn unshelve(asked: Asked) -> Result<Response, Fault> {
 }
 
 /// A zone from 2.77 on; a host, and a zone that may be nothing, from 2.91 on.
-fn destination(asked: &Asked) -> Result<Destination, Fault> {
+fn destination(asked: &Asked) -> Result<UnshelveTarget, Fault> {
     let version = asked.version;
     if asked.argument.is_null() || version < Microversion(2, 77) {
-        return Ok(Destination::default());
+        return Ok(UnshelveTarget::default());
     }
     let latest = version >= Microversion(2, 91);
     let wrong = || {
@@ -65,7 +65,7 @@ fn destination(asked: &Asked) -> Result<Destination, Fault> {
     };
     let fields =
         asked.argument.as_object().filter(|fields| !fields.is_empty()).ok_or_else(wrong)?;
-    let mut to = Destination::default();
+    let mut to = UnshelveTarget::default();
     for (key, value) in fields {
         match (key.as_str(), value) {
             ("availability_zone", Value::String(zone)) if (1..=255).contains(&zone.len()) => {

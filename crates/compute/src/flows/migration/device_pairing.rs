@@ -1,7 +1,8 @@
-//! What a running guest can take along to another host, and which hosts can send and receive it.
+//! Devices in a live migration: which of them can move, which hosts can send and receive them, and
+//! which device of the destination replaces which of the source.
 //!
-//! A vGPU's state goes along where the hypervisors of both hosts know how; a host whose hypervisor does
-//! says so by traits of its root provider, one for each way in which vGPUs are made.
+//! The state of a vGPU moves where the hypervisors of both hosts support it. A host shows its support
+//! by traits of its root provider, one for each way in which vGPUs are made.
 
 use kilonova_node_api::{Attachment, VARIANT_LIVE_MIGRATION, VGPU_LIVE_MIGRATION};
 use kilonova_wire::Fault;
@@ -10,9 +11,9 @@ use crate::db::moves::{Kind, Move};
 use crate::db::servers::Server;
 use crate::{Compute, Error};
 
-/// What a host needs to take a kind of device along.
-struct Skill {
-    /// The trait of hosts that can.
+/// The support that a kind of device needs from both hosts.
+struct Support {
+    /// The trait of hosts that have it.
     name: &'static str,
     what: &'static str,
     qemu: &'static str,
@@ -20,15 +21,15 @@ struct Skill {
     needs: fn(&Attachment) -> bool,
 }
 
-const SKILLS: [Skill; 2] = [
-    Skill {
+const SUPPORTS: [Support; 2] = [
+    Support {
         name: VGPU_LIVE_MIGRATION,
         what: "mediated devices",
         qemu: "8.1.0",
         libvirt: "8.6.0",
         needs: |device| matches!(device, Attachment::Mdev { .. }),
     },
-    Skill {
+    Support {
         name: VARIANT_LIVE_MIGRATION,
         what: "PCI functions with a driver of their kind",
         qemu: "8.2.2",
@@ -37,36 +38,36 @@ const SKILLS: [Skill; 2] = [
     },
 ];
 
-fn skills(devices: &[Attachment]) -> impl Iterator<Item = &'static Skill> {
-    SKILLS.iter().filter(|skill| devices.iter().any(skill.needs))
+fn supports_for(devices: &[Attachment]) -> impl Iterator<Item = &'static Support> {
+    SUPPORTS.iter().filter(|support| devices.iter().any(support.needs))
 }
 
-/// Traits that the host must have that a server moves to.
-pub(super) fn required(migration: &Move) -> Vec<&'static str> {
+/// Traits that the destination must have.
+pub(super) fn required_traits(migration: &Move) -> Vec<&'static str> {
     if migration.kind != Kind::Live {
         return Vec::new();
     }
-    skills(&migration.old_domain.devices).map(|skill| skill.name).collect()
+    supports_for(&migration.old_domain.devices).map(|support| support.name).collect()
 }
 
-/// Whether a host says that it can; one that nobody knows does not say that it cannot.
-fn can(compute: &Compute, host: &str, skill: &Skill) -> bool {
+/// Whether a host has the support. An unknown host is assumed to have it.
+fn has_support(compute: &Compute, host: &str, support: &Support) -> bool {
     let Some(host) = compute.fleet.by_name(host) else { return true };
     let snapshot = compute.world.snapshot();
     let root =
         snapshot.tree(host.root).and_then(|tree| tree.providers().find(|p| p.id == host.root));
-    root.is_some_and(|root| root.traits.iter().any(|name| **name == *skill.name))
+    root.is_some_and(|root| root.traits.iter().any(|name| **name == *support.name))
 }
 
-/// Refuses a guest with vGPUs on a host that cannot send them.
-pub(super) fn able(
+/// Refuses a guest whose devices the source cannot send.
+pub(super) fn check_source(
     compute: &Compute,
     server: &Server,
     source: &str,
     devices: &[Attachment],
 ) -> Result<(), Error> {
-    let Some(Skill { qemu, libvirt, .. }) =
-        skills(devices).find(|skill| !can(compute, source, skill))
+    let Some(Support { qemu, libvirt, .. }) =
+        supports_for(devices).find(|support| !has_support(compute, source, support))
     else {
         return Ok(());
     };
@@ -79,20 +80,25 @@ pub(super) fn able(
     .into())
 }
 
-/// Which hosts cannot take a guest in because of what it has, for whoever found no host: the one that
-/// was asked for, or any but its own.
-pub(super) fn unable(compute: &Compute, migration: &Move, asked: Option<&str>) -> Option<String> {
-    let all: Vec<String> = match asked {
+/// The hosts that lack the support to receive the guest, for the explanation of a failed search: the
+/// requested one, or any other than the source.
+pub(super) fn unfit_hosts(
+    compute: &Compute,
+    migration: &Move,
+    requested: Option<&str>,
+) -> Option<String> {
+    let all: Vec<String> = match requested {
         Some(host) => vec![host.to_owned()],
         None => compute.fleet.all().iter().map(|host| host.name.to_string()).collect(),
     };
-    skills(&migration.old_domain.devices).find_map(|skill| {
-        let cannot = |host: &&String| **host != migration.source && !can(compute, host, skill);
-        let mut unable: Vec<&String> = all.iter().filter(cannot).collect();
-        unable.sort_unstable();
-        let (first, more) = (unable.first()?, unable.len() - 1);
+    supports_for(&migration.old_domain.devices).find_map(|support| {
+        let is_unfit =
+            |host: &&String| **host != migration.source && !has_support(compute, host, support);
+        let mut unfit: Vec<&String> = all.iter().filter(is_unfit).collect();
+        unfit.sort_unstable();
+        let (first, more) = (unfit.first()?, unfit.len() - 1);
         let who = if more == 0 { first.to_string() } else { format!("{first} and {more} more") };
-        let Skill { name, what, qemu, libvirt, .. } = skill;
+        let Support { name, what, qemu, libvirt, .. } = support;
         Some(format!(
             "{who} cannot take in {what} of a running guest, for which it takes QEMU {qemu}, \
              libvirt {libvirt} and Linux 5.18 (trait {name})."
@@ -100,15 +106,15 @@ pub(super) fn unable(compute: &Compute, migration: &Move, asked: Option<&str>) -
     })
 }
 
-/// The first device whose state cannot be taken along, by its address.
-pub fn stays(devices: &[Attachment]) -> Option<&str> {
+/// The address of the first device that cannot be live-migrated.
+pub fn unmigratable_device(devices: &[Attachment]) -> Option<&str> {
     devices.iter().find_map(|device| match device {
         Attachment::Pci { address } | Attachment::TestPci { address } => Some(address.as_str()),
         Attachment::Mdev { .. } | Attachment::Vfio { .. } => None,
     })
 }
 
-/// The address of a device; of a mediated one, its parent's.
+/// The address of a device; for an mdev, the parent's.
 pub fn address_of(device: &Attachment) -> &str {
     match device {
         Attachment::Mdev { parent: address, .. }
@@ -118,9 +124,9 @@ pub fn address_of(device: &Attachment) -> &str {
     }
 }
 
-/// Refuses devices whose state cannot be taken along.
-pub(super) fn movable(server: &Server, devices: &[Attachment]) -> Result<(), Error> {
-    let Some(address) = stays(devices) else { return Ok(()) };
+/// Refuses devices that cannot be live-migrated.
+pub(super) fn check_movable(server: &Server, devices: &[Attachment]) -> Result<(), Error> {
+    let Some(address) = unmigratable_device(devices) else { return Ok(()) };
     Err(Fault::bad_request(format!(
         "Unable to migrate {}: its device {address} is given to it whole and cannot be moved while the \
          server runs. Migrate it shut off: `openstack server migrate`.",
@@ -129,8 +135,9 @@ pub(super) fn movable(server: &Server, devices: &[Attachment]) -> Result<(), Err
     .into())
 }
 
-/// For each device the one of its kind that takes its place; `None` when one has none.
-pub(super) fn pairs(
+/// Pairs each device of the source with one of its kind at the destination; `None` when one has no
+/// partner or a partner is left over.
+pub(super) fn pair_devices(
     from: &[Attachment],
     to: &[Attachment],
 ) -> Option<Vec<(Attachment, Attachment)>> {

@@ -1,15 +1,16 @@
-//! `os-resetState`: the row says what an operator says, and nothing is being done any more.
+//! `os-resetState`: the server's state becomes what an operator says, and its open operation ends.
 //!
-//! What is half way between two hosts, or is being removed from one, cannot be declared done: its
-//! devices would be nobody's. A deletion that was answered is not called off either, one that can be
-//! taken back included: `restore` is for that.
+//! A move or a removal must run to its end: its devices would otherwise belong to nobody. A deletion
+//! that was answered is not cancelled either, a soft delete included; `restore` takes that back.
 
-use kilonova_flow::{self as flow, Outcome as End};
+use kilonova_flow::Outcome as End;
 use kilonova_node_api::Desired;
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Fault};
 
-use super::{moving, note, stay};
+use super::journal;
+use super::operation::Action;
+use super::{in_place, migration, record_action};
 use crate::db::documents;
 use crate::db::servers::{self, Server, VmState};
 use crate::{Compute, Error};
@@ -18,7 +19,7 @@ use crate::{Compute, Error};
 ///
 /// # Errors
 /// 409 for a server that is being moved or removed.
-pub fn reset(
+pub fn reset_state(
     tx: &mut Tx<'_>,
     compute: &Compute,
     context: &Context,
@@ -26,13 +27,13 @@ pub fn reset(
     state: VmState,
     now: i64,
 ) -> Result<(), Error> {
-    if let Some(open) = flow::open_of(tx, server.id)? {
+    if let Some(open) = journal::open_of(tx, server.id)? {
         let removed = match &server.host {
             None => true,
             Some(host) => documents::get(tx, host, server.id)?
                 .is_none_or(|document| document.desired == Desired::Absent),
         };
-        if removed || open.kind == "delete" || moving::is_move(&open.kind) {
+        if removed || open.state.action() == Action::Delete || open.state.is_move() {
             let task = server.task_state.as_deref().unwrap_or("None");
             return Err(Fault::conflict(format!(
                 "Cannot 'resetState' instance {} while it is in task_state {task}: it is being moved, \
@@ -41,10 +42,11 @@ pub fn reset(
             ))
             .into());
         }
-        stay::call_off(tx, compute, &open)?;
-        flow::finish(tx, &open, End::Cancelled, Some("An operator reset the state."), now)?;
+        in_place::cancel(tx, compute, &open)?;
+        let why = Some("An operator reset the state.");
+        journal::finish(tx, &open, End::Cancelled, why, now)?;
     }
-    moving::stay_there(tx, compute, server.id, now)?;
+    migration::confirm_on_reset(tx, compute, server.id, now)?;
     servers::set_state(tx, server.id, state, None, server.power_state, now)?;
-    note(tx, context, server, "resetState", now)
+    record_action(tx, context, server, Action::ResetState, now)
 }
