@@ -9,7 +9,7 @@ use kilonova_wire::{Context, Fault};
 use serde_json::json;
 
 use super::{Answer, images, view::view};
-use crate::app::ImageFilters;
+use crate::app::{Direction, ImageFilters, Sort, SortKey};
 use crate::{Acceptance, Images, Visibility};
 
 pub(super) fn routes() -> Routes<Images> {
@@ -19,11 +19,12 @@ pub(super) fn routes() -> Routes<Images> {
     )
 }
 
-/// Paging keys. Sort keys are ignored: the order is always newest first.
-const IGNORED: [&str; 5] = ["limit", "marker", "sort", "sort_key", "sort_dir"];
+/// Keys that filter nothing: they choose the page and its order.
+const PAGING: [&str; 5] = ["limit", "marker", "sort", "sort_key", "sort_dir"];
 
 async fn list(State(images): State<Images>, context: Context, query: Query) -> Answer {
     let limit = images.page(&query)?;
+    let sort = sort(&query)?;
     let marker = match query.get("marker").filter(|marker| !marker.is_empty()) {
         None => None,
         Some(marker) => Some(parse_uuid_like::<ImageId>(marker).ok_or_else(|| {
@@ -31,7 +32,7 @@ async fn list(State(images): State<Images>, context: Context, query: Query) -> A
         })?),
     };
     let (found, more) = match read(&query)? {
-        Some(filters) => images.list(&context, filters, marker, limit).await?,
+        Some(filters) => images.list(&context, filters, sort, marker, limit).await?,
         None => (Vec::new(), false),
     };
     let mut body = json!({
@@ -79,7 +80,7 @@ fn read(query: &Query) -> Result<Option<ImageFilters>, Fault> {
             return Ok(None);
         }
         match key.as_str() {
-            key if IGNORED.contains(&key) => {}
+            key if PAGING.contains(&key) => {}
             "id" => {
                 filters.ids = Some(words(value).iter().filter_map(|w| parse_uuid_like(w)).collect())
             }
@@ -109,6 +110,59 @@ fn read(query: &Query) -> Result<Option<ImageFilters>, Fault> {
         }
     }
     Ok(Some(filters))
+}
+
+/// The order, in either of Glance's notations: `sort=name:asc,size` or `sort_key=name&sort_dir=asc`. One `sort_dir` is
+/// for every key, and without one the order is descending.
+fn sort(query: &Query) -> Result<Sort, Fault> {
+    let list: Vec<&str> = query.all("sort").collect();
+    let keys: Vec<&str> = query.all("sort_key").collect();
+    let directions: Vec<&str> = query.all("sort_dir").collect();
+    if let Some(list) = list.first() {
+        if !keys.is_empty() || !directions.is_empty() {
+            return Err(Fault::bad_request("Old and new sorting syntax cannot be combined"));
+        }
+        let word = |word: &str| match word.split_once(':') {
+            Some((key, direction)) if !direction.is_empty() => {
+                Ok((sort_key(key)?, sort_direction(direction)?))
+            }
+            Some((key, _)) => Ok((sort_key(key)?, Direction::Descending)),
+            None => Ok((sort_key(word)?, Direction::Descending)),
+        };
+        let keys = list.split(',').map(word).collect::<Result<Vec<_>, Fault>>()?;
+        let rest = match keys.as_slice() {
+            [(_, direction)] => *direction,
+            _ => Direction::Descending,
+        };
+        return Ok(Sort::new(keys, rest));
+    }
+    let keys = keys.into_iter().map(sort_key).collect::<Result<Vec<_>, _>>()?;
+    let keys = if keys.is_empty() { vec![SortKey::CreatedAt] } else { keys };
+    let directions = directions.into_iter().map(sort_direction).collect::<Result<Vec<_>, _>>()?;
+    let (directions, rest) = match directions.as_slice() {
+        [] => (vec![Direction::Descending; keys.len()], Direction::Descending),
+        [one] => (vec![*one; keys.len()], *one),
+        several if several.len() == keys.len() => (several.to_vec(), Direction::Descending),
+        _ => {
+            return Err(Fault::bad_request(
+                "Number of sort dirs does not match the number of sort keys",
+            ));
+        }
+    };
+    Ok(Sort::new(keys.into_iter().zip(directions).collect(), rest))
+}
+
+fn sort_key(name: &str) -> Result<SortKey, Fault> {
+    let name = name.trim();
+    SortKey::parse(name)
+        .ok_or_else(|| Fault::bad_request(format!("Invalid sort key: {}", name.escape_debug())))
+}
+
+fn sort_direction(name: &str) -> Result<Direction, Fault> {
+    let name = name.trim();
+    Direction::parse(name).ok_or_else(|| {
+        Fault::bad_request(format!("Invalid sort direction: {}", name.escape_debug()))
+    })
 }
 
 /// A single value, or the values of `in:a,"b,c"`.

@@ -1,9 +1,12 @@
 //! Image lists. The database applies the filters that have an index; the rest is applied here.
 
+use std::collections::BTreeMap;
+
 use kilonova_ids::ImageId;
 use kilonova_store::Tx;
 use kilonova_wire::Context;
 
+use super::sort::{Place, Sort};
 use super::{Requester, VisibleImage, visible};
 use crate::db::images::{self, ImageQuery};
 use crate::db::members;
@@ -75,11 +78,12 @@ impl ImageFilters {
 }
 
 impl Images {
-    /// One page, newest first, and whether more follow.
+    /// One page in the order of `sort`, and whether more follow.
     pub(crate) async fn list(
         &self,
         context: &Context,
         filters: ImageFilters,
+        sort: Sort,
         marker: Option<ImageId>,
         limit: usize,
     ) -> Result<(Vec<ImageRecord>, bool), Error> {
@@ -93,13 +97,15 @@ impl Images {
                         let seen = seen.ok_or_else(|| {
                             Error::Invalid(format!("Marker {id} is not an image."))
                         })?;
-                        Some((seen.image.created_at, id))
+                        Some(seen.image)
                     }
                 };
                 let mut page = Page { images: Vec::new(), weight: 0, limit, more: false };
+                let after = after.as_ref();
                 match &filters.ids {
-                    Some(ids) => named(tx, &caller, &filters, ids, after, &mut page)?,
-                    None => all(tx, &caller, &filters, after, &mut page)?,
+                    Some(ids) => named(tx, &caller, &filters, &sort, ids, after, &mut page)?,
+                    None if sort.is_newest_first() => all(tx, &caller, &filters, after, &mut page)?,
+                    None => sorted(tx, &caller, &filters, &sort, after, &mut page)?,
                 }
                 Ok((page.images, page.more))
             })
@@ -133,10 +139,12 @@ fn named(
     tx: &mut Tx<'_>,
     caller: &Requester,
     filters: &ImageFilters,
+    sort: &Sort,
     ids: &[ImageId],
-    after: Option<(i64, ImageId)>,
+    after: Option<&ImageRecord>,
     page: &mut Page,
 ) -> Result<(), Error> {
+    let after = after.map(|image| sort.place(image));
     let mut found = Vec::new();
     for id in ids {
         let Some(VisibleImage { image, member }) = visible(tx, &caller.context, *id)? else {
@@ -149,12 +157,12 @@ fn named(
             }
             _ => true,
         };
-        let follows = after.is_none_or(|after| (image.created_at, image.id) < after);
+        let follows = after.as_ref().is_none_or(|after| sort.place(&image) > *after);
         if decided && follows && filters.fits(&image, caller) {
             found.push(image);
         }
     }
-    found.sort_by_key(|image| std::cmp::Reverse((image.created_at, image.id)));
+    found.sort_by_cached_key(|image| sort.place(image));
     found.dedup_by_key(|image| image.id);
     for image in found {
         if !page.take(image) {
@@ -164,12 +172,56 @@ fn named(
     Ok(())
 }
 
+/// The images that the newest-first order lists after `after`.
 fn all(
     tx: &mut Tx<'_>,
     caller: &Requester,
     filters: &ImageFilters,
-    after: Option<(i64, ImageId)>,
+    after: Option<&ImageRecord>,
     page: &mut Page,
+) -> Result<(), Error> {
+    let after = after.map(|image| (image.created_at, image.id));
+    each(tx, caller, filters, after, |image| page.take(image))
+}
+
+/// The images that another order lists after `after`. It looks at every image that the caller may see, and
+/// keeps the places of one page: a caller with many images costs time and no memory.
+fn sorted(
+    tx: &mut Tx<'_>,
+    caller: &Requester,
+    filters: &ImageFilters,
+    sort: &Sort,
+    after: Option<&ImageRecord>,
+    page: &mut Page,
+) -> Result<(), Error> {
+    let after = after.map(|image| sort.place(image));
+    let mut first: BTreeMap<Place, ImageId> = BTreeMap::new();
+    each(tx, caller, filters, None, |image| {
+        let place = sort.place(&image);
+        if after.as_ref().is_none_or(|after| place > *after) {
+            first.insert(place, image.id);
+            if first.len() > page.limit + 1 {
+                first.pop_last();
+            }
+        }
+        true
+    })?;
+    for id in first.into_values() {
+        let image = images::by_id(tx, id)?;
+        if image.is_some_and(|image| !page.take(image)) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Calls `take` with the matching images, newest first, until it returns `false`.
+fn each(
+    tx: &mut Tx<'_>,
+    caller: &Requester,
+    filters: &ImageFilters,
+    after: Option<(i64, ImageId)>,
+    mut take: impl FnMut(ImageRecord) -> bool,
 ) -> Result<(), Error> {
     let name = match filters.names.as_slice() {
         [name] => Some(name.clone()),
@@ -188,7 +240,7 @@ fn all(
         let last = batch.len() < BATCH as usize;
         query.after = batch.last().map(|image| (image.created_at, image.id));
         for image in batch {
-            if filters.fits(&image, caller) && !page.take(image) {
+            if filters.fits(&image, caller) && !take(image) {
                 return Ok(());
             }
         }

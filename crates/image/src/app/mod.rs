@@ -6,6 +6,7 @@ mod listing;
 pub(crate) mod patch;
 mod rules;
 mod sharing;
+mod sort;
 
 use std::sync::Arc;
 
@@ -20,6 +21,7 @@ use crate::{Error, ImageOptions, ImageRecord, Images, Visibility};
 pub use data::Piece;
 pub(crate) use listing::ImageFilters;
 pub(crate) use rules::apply;
+pub(crate) use sort::{Direction, Sort, SortKey};
 
 impl Images {
     /// Runs work that blocks on the disk, and on nothing else, on the file threads.

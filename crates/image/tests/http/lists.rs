@@ -26,7 +26,7 @@ async fn filters_restrict_a_list() {
             ("?tag=x&tag=y".to_owned(), vec![&a]),
             ("?tag=x&tag=z".to_owned(), vec![]),
             ("?hw_arch=arm".to_owned(), vec![&a]),
-            ("?owner=red&sort=name:asc".to_owned(), vec![&b, &a]),
+            ("?owner=red&sort=name:asc".to_owned(), vec![&a, &b]),
             ("?owner=blue".to_owned(), vec![]),
             ("?size_min=4&size_max=4".to_owned(), vec![&a]),
             ("?protected=true".to_owned(), vec![]),
@@ -68,5 +68,78 @@ async fn pages_cover_the_list() {
         }
         assert_eq!((seen, pages), (made, 3));
         assert_eq!(ids(&shelf, "?limit=0").await, Vec::<Value>::new());
+    }
+}
+
+#[tokio::test]
+async fn lists_have_the_order_that_is_asked_for() {
+    for shelf in shelves().await {
+        let b = shelf.make(ANNA, json!({"name": "b", "disk_format": "qcow2"})).await;
+        let a = shelf.make(ANNA, json!({"name": "a"})).await;
+        let c = shelf.make(ANNA, json!({"name": "c"})).await;
+        shelf.put(ANNA, &a, "data").await;
+        shelf.put(ANNA, &c, "da").await;
+        for (query, wanted) in [
+            ("", [&c, &a, &b]),
+            ("?sort_dir=asc", [&b, &a, &c]),
+            ("?sort_key=created_at&sort_dir=asc", [&b, &a, &c]),
+            ("?sort_key=name", [&c, &b, &a]),
+            ("?sort_key=name&sort_dir=asc", [&a, &b, &c]),
+            ("?sort_key=size&sort_dir=asc", [&b, &c, &a]),
+            ("?sort_key=updated_at", [&c, &a, &b]),
+            ("?sort_key=disk_format&sort_dir=asc", [&b, &a, &c]),
+            ("?sort_key=disk_format&sort_dir=desc", [&c, &a, &b]),
+            ("?sort_key=disk_format&sort_key=name&sort_dir=desc&sort_dir=asc", [&a, &c, &b]),
+            ("?sort=disk_format:asc,name", [&b, &c, &a]),
+            ("?sort=status:asc,%20size:%20desc", [&a, &c, &b]),
+            ("?sort=container_format", [&c, &a, &b]),
+        ] {
+            let wanted = wanted.map(|id| json!(id));
+            assert_eq!(ids(&shelf, query).await, wanted, "{query}");
+        }
+        let mut by_id = [&a, &b, &c].map(|id| json!(id));
+        by_id.sort_by_key(Value::to_string);
+        assert_eq!(ids(&shelf, "?sort=id:asc").await, by_id, "sorted by id");
+        let named = format!("?id=in:{a},{b},{c}&sort=name:asc&marker={a}");
+        assert_eq!(ids(&shelf, &named).await, [json!(b), json!(c)], "{named}");
+        for query in [
+            "?sort_key=owner",
+            "?sort_key=",
+            "?sort_dir=up",
+            "?sort=name:up",
+            "?sort=",
+            "?sort=name&sort_key=name",
+            "?sort=name&sort_dir=asc",
+            "?sort_key=name&sort_dir=asc&sort_dir=desc",
+        ] {
+            let reply = shelf.get(ANNA, &format!("/v2/images{query}")).await;
+            assert_eq!(reply.status, 400, "{query}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn pages_of_any_order_follow_each_other_to_the_end() {
+    for shelf in shelves().await {
+        let mut made = Vec::new();
+        for number in 0..7 {
+            let name = format!("i{}", number * 3 % 7);
+            made.push((name.clone(), json!(shelf.make(ANNA, json!({"name": name})).await)));
+        }
+        made.sort_by(|a, b| a.0.cmp(&b.0));
+        let made: Vec<Value> = made.into_iter().map(|(_, id)| id).collect();
+        let mut path = "/v2/images?limit=2&sort_key=name&sort_dir=asc".to_owned();
+        let mut seen = Vec::new();
+        loop {
+            let reply = shelf.get(ANNA, &path).await;
+            let images = reply.body["images"].as_array().unwrap();
+            assert!(images.len() <= 2, "a page has two images at most");
+            seen.extend(images.iter().map(|image| image["id"].clone()));
+            match reply.body["next"].as_str() {
+                Some(next) => path = next.to_owned(),
+                None => break,
+            }
+        }
+        assert_eq!(seen, made, "every image by name, once");
     }
 }

@@ -1,0 +1,121 @@
+//! The order of a listing, by Glance's keys and directions. It knows no request and no database.
+
+use std::cmp::Reverse;
+
+use kilonova_ids::ImageId;
+
+use crate::ImageRecord;
+
+/// What a listing can be sorted by; `glance.api.v2.images.ImagesController.get_sort_key` names the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SortKey {
+    Name,
+    Status,
+    ContainerFormat,
+    DiskFormat,
+    Size,
+    Id,
+    CreatedAt,
+    UpdatedAt,
+}
+
+impl SortKey {
+    /// The key of this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "name" => Self::Name,
+            "status" => Self::Status,
+            "container_format" => Self::ContainerFormat,
+            "disk_format" => Self::DiskFormat,
+            "size" => Self::Size,
+            "id" => Self::Id,
+            "created_at" => Self::CreatedAt,
+            "updated_at" => Self::UpdatedAt,
+            _ => return None,
+        })
+    }
+
+    fn of(self, image: &ImageRecord) -> Part {
+        match self {
+            Self::Name => Part::Text(image.name.clone()),
+            Self::Status => Part::Text(Some(image.status.as_str().to_owned())),
+            Self::ContainerFormat => Part::Text(image.container_format.clone()),
+            Self::DiskFormat => Part::Text(image.disk_format.clone()),
+            Self::Size => Part::Number(image.size),
+            Self::Id => Part::Id(image.id),
+            Self::CreatedAt => Part::Number(Some(image.created_at)),
+            Self::UpdatedAt => Part::Number(Some(image.updated_at)),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Ascending,
+    Descending,
+}
+
+impl Direction {
+    /// `asc` or `desc`.
+    pub fn parse(name: &str) -> Option<Self> {
+        match name {
+            "asc" => Some(Self::Ascending),
+            "desc" => Some(Self::Descending),
+            _ => None,
+        }
+    }
+}
+
+/// Keys with their directions. The last key is unique, so the order is total and a page can follow another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sort(Vec<(SortKey, Direction)>);
+
+impl Default for Sort {
+    fn default() -> Self {
+        Self::new(Vec::new(), Direction::Descending)
+    }
+}
+
+impl Sort {
+    /// Sorts by `keys`, then by time of creation and id in the direction `rest`, as Glance does.
+    pub fn new(mut keys: Vec<(SortKey, Direction)>, rest: Direction) -> Self {
+        for key in [SortKey::CreatedAt, SortKey::Id] {
+            if keys.iter().all(|(have, _)| *have != key) {
+                keys.push((key, rest));
+            }
+        }
+        Self(keys)
+    }
+
+    /// Whether the newest image comes first: the order in which the database lists images.
+    pub fn is_newest_first(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Where an image stands: images are listed by ascending places.
+    pub fn place(&self, image: &ImageRecord) -> Place {
+        let part = |(key, direction): &(SortKey, Direction)| match direction {
+            Direction::Ascending => Step::Up(key.of(image)),
+            Direction::Descending => Step::Down(Reverse(key.of(image))),
+        };
+        Place(self.0.iter().map(part).collect())
+    }
+}
+
+/// An image's place in one order. Places of two orders do not compare.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place(Vec<Step>);
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Step {
+    Up(Part),
+    Down(Reverse<Part>),
+}
+
+/// An attribute's value. One that is absent is below all others, as in Glance.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    Text(Option<String>),
+    Number(Option<i64>),
+    Id(ImageId),
+}
