@@ -10,6 +10,10 @@
     openstackclient     its functional tests of compute, identity, image, network and common
     osc-placement       its functional tests; each test has a Placement of its own
 
+What the tests expect of a DevStack and a part of them cannot have here, scripts/suites/stand_in and no_volumes.py stand in
+for: a volume service without volumes, a Placement for each test, the one domain in place of a new one, and commands that
+start faster.
+
 The suites come from their packages on the Python package registry (scripts/suites.txt, in .venv-suites). A test that
 fails must be excused by name, with its reason, in scripts/suites/excused/SUITE.txt; an excused test that passes is
 reported, so that the lists stay true. The exit code is 1 when a test fails that nothing excuses.
@@ -25,22 +29,37 @@ import sys
 import tempfile
 import time
 
+import no_volumes
 from stack import Serve, Wrong
+from warm import Warm
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ENVIRONMENT = os.path.join(ROOT, ".venv-suites")
 BIN = os.path.join(ENVIRONMENT, "bin")
 HERE = os.path.join(ROOT, "scripts/suites")
 TEMPEST = {f"tempest-{part}": rf"^tempest\.api\.{part}\." for part in ("identity", "image", "network", "compute")}
-# The folder of the package that holds the tests, and which of them are in scope.
+# The package of the tests, and those of its folders that are in scope.
 PACKAGES = {
-    "openstacksdk": ("openstack/tests/functional",
-                     r"functional\.(compute|identity|image|network|placement|cloud)\."),
-    "novaclient": ("novaclient/tests/functional", "."),
-    "openstackclient": ("openstackclient/tests/functional",
-                        r"functional\.(compute|identity|image|network|common)\."),
-    "osc-placement": ("osc_placement/tests/functional", "."),
+    "openstacksdk": ("openstack/tests/functional", ("compute", "cloud", "identity", "image", "placement", "network")),
+    "novaclient": ("novaclient/tests/functional", ("",)),
+    "openstackclient": ("openstackclient/tests/functional", ("compute", "identity", "image", "network", "common")),
+    "osc-placement": ("osc_placement/tests/functional", ("",)),
 }
+# What stands in for parts of the packages, below stand_in.
+STAND_INS = {"novaclient": "clients", "openstackclient": "clients", "osc-placement": "osc-placement"}
+# Suites whose tests see what others make; upstream runs them one test at a time too.
+SERIAL = ("openstacksdk", "novaclient")
+# DevStack's flavors by id: name, memory in MiB, disk in GiB, processors.
+FLAVORS = {
+    "1": ("m1.tiny", 512, 1, 1), "2": ("m1.small", 2048, 20, 1), "3": ("m1.medium", 4096, 40, 2),
+    "4": ("m1.large", 8192, 80, 4), "5": ("m1.xlarge", 16384, 160, 8), "c1": ("cirros256", 256, 1, 1),
+}
+# Those that tempest adds to them.
+SMALL = {"42": ("m1.nano", 128, 1, 1), "84": ("m1.micro", 192, 1, 1)}
+# DevStack's flat network of the outside.
+CONFIG = """[ml2_type_flat]
+flat_networks = public, physnet1
+"""
 SUITES = [*TEMPEST, *PACKAGES]
 # A test, with the folder and the tags that a runner puts around its name taken away.
 NAME = re.compile(r"^(?:setUpClass|tearDownClass) \(([^)]+)\)|^([^\[]+)")
@@ -54,36 +73,43 @@ def site_packages():
 
 
 class Cloud:
-    """A `kilonova serve` with what the suites expect to find: two flavors, two images, networks, three users."""
+    """A `kilonova serve` with what the suites expect to find: flavors, two images, networks, three users."""
 
     def __init__(self, options, folder):
         self.folder = folder
         state = os.path.join(folder, "state")
         os.mkdir(state, 0o700)
-        self.serve = Serve(os.path.abspath(options.kilonova), state, os.path.join(HERE, "hosts.toml"), options.database)
+        config = os.path.join(folder, "kilonova.conf")
+        with open(config, "w", encoding="utf-8") as file:
+            file.write(CONFIG)
+        program, hosts = os.path.abspath(options.kilonova), os.path.join(HERE, "hosts.toml")
+        self.serve = Serve(program, state, hosts, options.database, config)
         self.serve.start()
         self.admin = self.serve.openrc()
         self.clouds = os.path.join(folder, "clouds.yaml")
+        self.volumes = no_volumes.serve()
         self.write_clouds()
+        self.client = Warm(os.path.join(BIN, "openstack"), dict(os.environ))
         self.seed()
 
     def openstack(self, *arguments, cloud="devstack-admin"):
         """One command of the client; its JSON."""
-        command = [os.path.join(BIN, "openstack"), "--os-cloud", cloud, *arguments, "-f", "json"]
-        if arguments[1] in ("add", "set") or arguments[0] == "role" and arguments[1] == "add":
-            command = command[:-2]
-        environment = {**os.environ, "OS_CLIENT_CONFIG_FILE": self.clouds}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-        if done.returncode:
-            raise Wrong(f"{' '.join(arguments)}: {done.stderr.strip()}")
-        return json.loads(done.stdout) if done.stdout.strip() else {}
+        output = [] if arguments[1] in ("add", "set", "delete") else ["-f", "json"]
+        code, out, err = self.client.run(["--os-cloud", cloud, *arguments, *output],
+                                         {**os.environ, "OS_CLIENT_CONFIG_FILE": self.clouds}, 120)
+        if code:
+            raise Wrong(f"{' '.join(arguments)}: {err.strip()}")
+        return json.loads(out) if out.strip() else {}
 
     def write_clouds(self):
         """The clouds that the packages' tests name, as DevStack writes them."""
         def cloud(user, password, **scope):
             auth = {"auth_url": self.admin["OS_AUTH_URL"], "username": user, "password": password,
                     "user_domain_id": "default", **scope}
-            return {"auth": auth, "region_name": "RegionOne", "identity_api_version": "3"}
+            # The SDK's tests leave networks behind, so that their servers need to know which one is theirs.
+            networks = [{"name": "shared", "default_interface": True}]
+            return {"auth": auth, "region_name": "RegionOne", "identity_api_version": "3", "networks": networks,
+                    "floating_ip_source": "none"}
 
         def project(name):
             return {"project_name": name, "project_domain_id": "default"}
@@ -99,11 +125,21 @@ class Cloud:
         }
         with open(self.clouds, "w", encoding="utf-8") as file:
             json.dump({"clouds": clouds}, file, indent=1)
+        # For openstacksdk alone: its tests of servers need a block storage service to be there.
+        for values in clouds.values():
+            values["block_storage_endpoint_override"] = self.volumes
+        with open(os.path.join(self.folder, "clouds-volume.yaml"), "w", encoding="utf-8") as file:
+            json.dump({"clouds": clouds}, file, indent=1)
+
+    def make_flavors(self, flavors):
+        """Makes public flavors."""
+        for identity, (name, memory, disk, processors) in flavors.items():
+            self.openstack("flavor", "create", "--id", identity, "--ram", str(memory), "--disk", str(disk), "--vcpus",
+                           str(processors), name)
 
     def seed(self):
         """Makes what the suites expect to find."""
-        for identity, name, memory in (("42", "m1.nano", "128"), ("84", "m1.micro", "192")):
-            self.openstack("flavor", "create", "--id", identity, "--ram", memory, "--disk", "1", "--vcpus", "1", name)
+        self.make_flavors({**FLAVORS, **SMALL})
         data = os.path.join(self.folder, "image")
         with open(data, "wb") as file:
             file.truncate(1 << 20)
@@ -116,7 +152,11 @@ class Cloud:
         for user, password in (("demo", "secret-of-demo"), ("alt_demo", "secret-of-alt")):
             self.openstack("project", "create", user)
             self.openstack("user", "create", "--password", password, user)
-            self.openstack("role", "add", "--user", user, "--project", user, "member")
+            # Neutron's default for a project's quota asks for the role manager.
+            self.openstack("role", "add", "--user", user, "--project", user, "manager")
+        self.openstack("network", "create", "--project", "demo", "private")
+        self.openstack("subnet", "create", "--project", "demo", "--network", "private", "--subnet-range",
+                       "10.98.0.0/16", "private-subnet")
         self.openstack("role", "add", "--user", "admin", "--project", "demo", "admin")
         self.openstack("role", "add", "--user", "admin", "--system", "all", "admin")
         self.extensions = [e["Alias"] for e in self.openstack("extension", "list", "--network")]
@@ -141,41 +181,72 @@ def run(suite, cloud, folder, options):
     """Runs a suite; the outcome of each test by its name."""
     home = os.path.join(folder, suite)
     environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "PYTHONWARNINGS": "ignore",
-                   "TOX_ENV_DIR": ENVIRONMENT, "KILONOVA": os.path.abspath(options.kilonova)}
+                   "TOX_ENV_DIR": ENVIRONMENT, "KILONOVA": os.path.abspath(options.kilonova),
+                   "OPENSTACKSDK_IMAGE": "cirros-1-disk", "OPENSTACKSDK_FUNC_TEST_TIMEOUT": "60",
+                   "OS_TEST_TIMEOUT": "300"}
     if cloud:
         environment["OS_CLIENT_CONFIG_FILE"] = cloud.clouds
+    stestr = os.path.join(BIN, "stestr")
     if suite in TEMPEST:
         # Its own list of workspaces: tempest's usual one is the user's, and refuses a name that it has seen.
         subprocess.run([os.path.join(BIN, "tempest"), "init", "--workspace-path", os.path.join(folder, "workspaces"),
                         home], check=True, capture_output=True)
         tempest_conf(cloud, home)
-        stestr = [os.path.join(BIN, "stestr"), "--config", os.path.join(home, ".stestr.conf")]
-        chosen = options.only or TEMPEST[suite]
+        command = [stestr, "--config", os.path.join(home, ".stestr.conf")]
+        outcomes = told(command, home, environment, options.only or TEMPEST[suite], options.concurrency)
     else:
-        os.mkdir(home)
         packages = site_packages()
-        tests, scope = PACKAGES[suite]
-        stestr = [os.path.join(BIN, "stestr"), "--test-path", os.path.join(packages, tests), "--top-dir", packages]
-        chosen = options.only or scope
-        environment["PYTHONPATH"] = os.path.join(HERE, "stand_in") if suite == "osc-placement" else ""
-    log = os.path.join(home, "output")
-    with open(log, "wb") as out:
-        subprocess.run([*stestr, "run", "--concurrency", str(options.concurrency), chosen], cwd=home, env=environment,
+        tests, parts = PACKAGES[suite]
+        if suite in STAND_INS:
+            environment["PYTHONPATH"] = os.path.join(HERE, "stand_in", STAND_INS[suite])
+        if suite == "openstacksdk":
+            # Its tests compare the flavors with DevStack's own, and the usage of the admin's project with nothing.
+            cloud.openstack("flavor", "delete", *SMALL)
+            cloud.openstack("server", "create", "--flavor", "m1.tiny", "--image", "cirros-1-disk", "--network",
+                            "shared", "of-the-admin")
+        outcomes = {}
+        for part in parts:
+            here = os.path.join(home, part)
+            os.makedirs(here)
+            if cloud:
+                # openstackclient's tests take every OS_* variable away; the client reads its working folder's file.
+                shutil.copy(cloud.clouds, here)
+                sdk = suite == "openstacksdk"
+                clouds = os.path.join(folder, "clouds-volume.yaml") if sdk else cloud.clouds
+                environment["OS_CLIENT_CONFIG_FILE"] = clouds
+            # openstacksdk uploads this file of its source as an image.
+            with open(os.path.join(here, "CONTRIBUTING.rst"), "w", encoding="utf-8") as file:
+                file.write("An image.\n")
+            command = [stestr, "--test-path", os.path.join(packages, tests, part), "--top-dir", packages]
+            concurrency = 1 if suite in SERIAL else options.concurrency
+            found = told(command, here, environment, options.only or ".", concurrency)
+            if not found and not options.only:
+                raise Wrong(f"{suite} ran no test of {part}; {here}/output says why")
+            outcomes.update(found)
+        if suite == "openstacksdk":
+            cloud.openstack("server", "delete", "of-the-admin")
+            cloud.make_flavors(SMALL)
+    if not outcomes:
+        raise Wrong(f"{suite} ran no test; {home} has what it printed")
+    return outcomes
+
+
+def told(stestr, home, environment, chosen, concurrency):
+    """Runs the tests that `chosen` finds; the outcome of each by its name."""
+    with open(os.path.join(home, "output"), "wb") as out:
+        subprocess.run([*stestr, "run", "--concurrency", str(concurrency), chosen], cwd=home, env=environment,
                        stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, check=False)
     code = os.path.join(HERE, "outcomes.py")
     last = subprocess.run([*stestr, "last", "--subunit"], cwd=home, env=environment, capture_output=True, check=False)
-    told = subprocess.run([os.path.join(BIN, "python"), code], input=last.stdout, capture_output=True, check=True)
+    lines = subprocess.run([os.path.join(BIN, "python"), code], input=last.stdout, capture_output=True, check=True)
     outcomes = {}
-    for line in told.stdout.decode().splitlines():
+    for line in lines.stdout.decode().splitlines():
         outcome, name = line.split(" ", 1)
         found = NAME.match(name)
         name = (found.group(1) or found.group(2)).strip()
         # A class that fails in its set-up and its clean-up fails once; a failure counts before anything else.
         if outcomes.get(name) not in ("fail", "uxsuccess"):
             outcomes[name] = outcome
-    if not outcomes:
-        with open(log, encoding="utf-8", errors="replace") as file:
-            raise Wrong(f"{suite} ran no test:\n{file.read()[-2000:]}")
     return outcomes
 
 
@@ -227,7 +298,8 @@ def main():
     parser.add_argument("--kilonova", default=os.path.join(ROOT, "target/release/kilonova"))
     parser.add_argument("--database", help="an empty PostgreSQL database; SQLite when left out")
     parser.add_argument("--only", help="a regular expression; the tests of a suite that it finds")
-    parser.add_argument("--concurrency", type=int, default=2, help="tests at once (default: 2)")
+    parser.add_argument("--concurrency", type=int, default=2,
+                        help="tests at once, in suites whose tests do not disturb each other (default: 2)")
     parser.add_argument("--keep", action="store_true", help="keep the folder with the suites' output")
     parser.add_argument("--counts", help="file to write `passed failed skipped` to")
     options = parser.parse_args()

@@ -1,0 +1,106 @@
+"""Two changes to the functional tests of openstackclient and novaclient; Python imports this module at its start.
+
+A command runs in a process forked from one that has read the client's modules (scripts/warm.py), because reading them takes
+most of a command's time. And openstackclient's identity tests use the domain `Default`: their set-up makes a domain for
+each class, and Kilonova has one domain.
+"""
+
+import importlib.abc
+import importlib.util
+import os
+import shlex
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+# No command of a test takes longer.
+TIMEOUT = 300
+CLIENTS = {}
+
+
+def run(words, environment):
+    """Runs a command of a client; its exit code, output and errors."""
+    program = os.path.join(os.environ["TOX_ENV_DIR"], "bin", os.path.basename(words[0]))
+    if program not in CLIENTS:
+        spec = importlib.util.spec_from_file_location("warm", os.path.join(HERE, "../../../warm.py"))
+        warm = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(warm)
+        CLIENTS[program] = warm.Warm(program, dict(os.environ))
+    return CLIENTS[program].run(words[1:], environment, TIMEOUT)
+
+
+def of_openstackclient(module):
+    """`execute` of openstackclient's tests."""
+    def execute(cmd, *, fail_ok=False):
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("OS_")}
+        code, out, err = run(shlex.split(cmd), environment)
+        if code and not fail_ok:
+            raise module.exceptions.CommandFailed(code, cmd, out, err.encode())
+        return out
+
+    module.execute = execute
+
+
+def of_novaclient(module):
+    """`execute` of tempest, which novaclient's tests use."""
+    def execute(cmd, action, flags="", params="", fail_ok=False, merge_stderr=False, cli_dir="/usr/bin", prefix=""):
+        command = " ".join([prefix, os.path.join(cli_dir, cmd), flags, action, params])
+        code, out, err = run(shlex.split(command), dict(os.environ))
+        if code and not fail_ok:
+            raise module.exceptions.CommandFailed(code, shlex.split(command), out.encode(), err.encode())
+        return out + err if merge_stderr else out
+
+    module.execute = execute
+
+
+def in_default_domain(module):
+    """Set-up and clean-up of openstackclient's identity tests."""
+    from tempest.lib.common.utils import data_utils
+
+    tests = module.IdentityTests
+
+    @classmethod
+    def set_up(cls):
+        super(tests, cls).setUpClass()
+        cls.DOMAIN_NAME, cls.DOMAIN_DESCRIPTION = "Default", ""
+        cls.PROJECT_NAME = data_utils.rand_name("TestProject")
+        cls.PROJECT_DESCRIPTION = data_utils.rand_name("description")
+        cls.openstack(f"project create --domain {cls.DOMAIN_NAME} --description {cls.PROJECT_DESCRIPTION} "
+                      f"--enable {cls.PROJECT_NAME}")
+
+    @classmethod
+    def clean_up(cls):
+        try:
+            cls.openstack(f"project delete {cls.PROJECT_NAME}")
+        finally:
+            super(tests, cls).tearDownClass()
+
+    tests.setUpClass, tests.tearDownClass = set_up, clean_up
+
+
+CHANGES = {
+    "openstackclient.tests.functional.base": of_openstackclient,
+    "openstackclient.tests.functional.identity.v3.common": in_default_domain,
+    "tempest.lib.cli.base": of_novaclient,
+}
+
+
+class Finder(importlib.abc.MetaPathFinder):
+    """Finds the modules that change, and changes each once it is loaded."""
+
+    def find_spec(self, name, path, target=None):
+        """The module as it is, with another loader around its own."""
+        change = CHANGES.pop(name, None)
+        if not change:
+            return None
+        spec = importlib.util.find_spec(name)
+        load = spec.loader.exec_module
+
+        def load_and_change(module):
+            load(module)
+            change(module)
+
+        spec.loader.exec_module = load_and_change
+        return spec
+
+
+sys.meta_path.insert(0, Finder())
