@@ -1,15 +1,23 @@
 //! JSON-schema checks with one message form for all services.
 //!
 //! Nova's words (`api/validation/validators.py`): `Invalid input for field/attribute <path>. Value:
-//! <value>. <reason>`.
+//! <value>. <reason>`. The reason is the sentence of Python's validator, and values are shown as Python shows them, because
+//! clients and upstream's tests compare the text.
 
-use jsonschema::Validator;
+use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
+use jsonschema::{ValidationError, Validator};
 use serde_json::Value;
 
 use crate::Fault;
 
-/// A compiled schema; make it once, in a `LazyLock`.
-pub struct Schema(Validator);
+/// A longer value is cut: its end says nothing more.
+const LONGEST: usize = 400;
+
+/// A compiled schema and its source; make it once, in a `LazyLock`.
+pub struct Schema {
+    source: Value,
+    validator: Validator,
+}
 
 impl Schema {
     /// Compiles a schema.
@@ -18,7 +26,7 @@ impl Schema {
     /// When the schema itself is wrong, which the unit test of its owner shows.
     pub fn new(schema: &Value) -> Self {
         match jsonschema::options().should_validate_formats(true).build(schema) {
-            Ok(validator) => Self(validator),
+            Ok(validator) => Self { source: schema.clone(), validator },
             Err(error) => panic!("a schema of this program is wrong: {error}"),
         }
     }
@@ -28,7 +36,7 @@ impl Schema {
     /// # Errors
     /// 400 naming the field.
     pub fn check(&self, body: &Value) -> Result<(), Fault> {
-        let Some(error) = self.0.iter_errors(body).next() else { return Ok(()) };
+        let Some(error) = self.validator.iter_errors(body).next() else { return Ok(()) };
         let path = error.instance_path().to_string();
         let path = path.trim_start_matches('/');
         // An item of a list is named with its list: its number alone says nothing.
@@ -38,14 +46,175 @@ impl Schema {
             .map(|at| &path[at..])
             .find(|rest| !is_number(rest.split('/').next().unwrap_or_default()));
         let field = field.unwrap_or(path);
-        let mut shown = error.instance().to_string();
-        if shown.chars().count() > 200 {
-            shown = shown.chars().take(200).chain("…".chars()).collect();
-        }
+        let why = reason(&error, &self.source);
         Err(Fault::bad_request(if field.is_empty() {
-            format!("Invalid input for body. {error}")
+            format!("Invalid input for body. {why}")
         } else {
-            format!("Invalid input for field/attribute {field}. Value: {shown}. {error}")
+            let value = match error.instance().as_ref() {
+                Value::String(text) => cut(text.clone()),
+                other => shown(other),
+            };
+            format!("Invalid input for field/attribute {field}. Value: {value}. {why}")
         }))
+    }
+}
+
+/// What is wrong with a value, in the words of Python's validator (`jsonschema/_keywords.py`). `schema` is the whole schema.
+pub fn reason(error: &ValidationError<'_>, schema: &Value) -> String {
+    let value = || shown(error.instance());
+    match error.kind() {
+        Kind::Required { property } => format!("{} is a required property", shown(property)),
+        Kind::AdditionalProperties { unexpected } => surplus(error, unexpected, schema),
+        Kind::Type { kind } => {
+            let types: Vec<String> = match kind {
+                TypeKind::Single(one) => vec![format!("'{one}'")],
+                TypeKind::Multiple(set) => set.iter().map(|one| format!("'{one}'")).collect(),
+            };
+            format!("{} is not of type {}", value(), types.join(", "))
+        }
+        Kind::Minimum { limit } => format!("{} is less than the minimum of {limit}", value()),
+        Kind::Maximum { limit } => format!("{} is greater than the maximum of {limit}", value()),
+        Kind::MinLength { limit: 1 }
+        | Kind::MinItems { limit: 1 }
+        | Kind::MinProperties { limit: 1 } => {
+            format!("{} should be non-empty", value())
+        }
+        Kind::MinLength { .. } | Kind::MinItems { .. } => format!("{} is too short", value()),
+        Kind::MinProperties { .. } => format!("{} does not have enough properties", value()),
+        Kind::MaxLength { limit: 0 } | Kind::MaxItems { limit: 0 } => {
+            format!("{} is expected to be empty", value())
+        }
+        Kind::MaxLength { .. } | Kind::MaxItems { .. } => format!("{} is too long", value()),
+        Kind::MaxProperties { .. } => format!("{} has too many properties", value()),
+        Kind::Pattern { pattern } => {
+            format!("{} does not match {}", value(), quoted(pattern))
+        }
+        Kind::Format { format } => format!("{} is not a '{format}'", value()),
+        Kind::Enum { options } => format!("{} is not one of {}", value(), shown(options)),
+        Kind::UniqueItems => format!("{} has non-unique elements", value()),
+        Kind::AnyOf { .. } | Kind::OneOfNotValid { .. } => {
+            format!("{} is not valid under any of the given schemas", value())
+        }
+        _ => cut(error.to_string()),
+    }
+}
+
+/// Python's validator names the patterns when the schema has some.
+fn surplus(error: &ValidationError<'_>, names: &[String], schema: &Value) -> String {
+    let path = error.schema_path().to_string();
+    let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+    let patterns = schema.pointer(parent).and_then(|part| part["patternProperties"].as_object());
+    let several = names.len() > 1;
+    let names: Vec<String> = names.iter().map(|name| quoted(name)).collect();
+    let names = cut(names.join(", "));
+    match patterns {
+        Some(patterns) => {
+            let patterns: Vec<String> = patterns.keys().map(|pattern| quoted(pattern)).collect();
+            let verb = if several { "do" } else { "does" };
+            format!("{names} {verb} not match any of the regexes: {}", patterns.join(", "))
+        }
+        None => {
+            let verb = if several { "were" } else { "was" };
+            format!("Additional properties are not allowed ({names} {verb} unexpected)")
+        }
+    }
+}
+
+/// A value as Python shows it, cut to a readable length.
+pub fn shown(value: &Value) -> String {
+    cut(python(value))
+}
+
+fn python(value: &Value) -> String {
+    match value {
+        Value::Null => "None".into(),
+        Value::Bool(true) => "True".into(),
+        Value::Bool(false) => "False".into(),
+        Value::Number(number) => number.to_string(),
+        Value::String(text) => quoted(text),
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(python).collect();
+            format!("[{}]", items.join(", "))
+        }
+        Value::Object(fields) => {
+            let field =
+                |(name, value): (&String, &Value)| format!("{}: {}", quoted(name), python(value));
+            let fields: Vec<String> = fields.iter().map(field).collect();
+            format!("{{{}}}", fields.join(", "))
+        }
+    }
+}
+
+/// A string as a literal of Python.
+fn quoted(text: &str) -> String {
+    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+    let mut out = String::from(quote);
+    for c in text.chars() {
+        match c {
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if c == quote => out.extend(['\\', c]),
+            c if c.is_ascii_control() => out.push_str(&format!("\\x{:02x}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out.push(quote);
+    out
+}
+
+fn cut(text: String) -> String {
+    if text.chars().count() <= LONGEST {
+        return text;
+    }
+    text.chars().take(LONGEST).chain("…".chars()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn said(schema: Value, body: Value) -> String {
+        Schema::new(&schema).check(&body).expect_err("the body is refused").message
+    }
+
+    #[test]
+    fn a_value_is_shown_as_python_shows_it() {
+        let long = "x".repeat(256);
+        let name = json!({"properties": {"name": {"type": ["string", "null"], "maxLength": 255}}});
+        for (value, wanted) in [
+            (json!(long), format!("Value: {long}. '{long}' is too long")),
+            (json!(true), "Value: True. True is not of type 'null', 'string'".to_owned()),
+            (json!({"a": [null, "it's", "\n"]}), "{'a': [None, \"it's\", '\\n']}".to_owned()),
+        ] {
+            let said = said(name.clone(), json!({"name": value}));
+            assert!(said.contains("Invalid input for field/attribute name. "), "{said}");
+            assert!(said.contains(&wanted), "{said}");
+        }
+    }
+
+    #[test]
+    fn reasons_are_those_of_pythons_validator() {
+        for (schema, value, wanted) in [
+            (json!({"enum": ["a", "b"]}), json!("c"), "'c' is not one of ['a', 'b']"),
+            (json!({"required": ["a"]}), json!({}), "'a' is a required property"),
+            (
+                json!({"properties": {"a": {}}, "additionalProperties": false}),
+                json!({"b": 1}),
+                "Additional properties are not allowed ('b' was unexpected)",
+            ),
+            (json!({"minLength": 1}), json!(""), "'' should be non-empty"),
+            (json!({"minLength": 2}), json!("a"), "'a' is too short"),
+            (json!({"maxItems": 1}), json!([1, 2]), "[1, 2] is too long"),
+            (json!({"pattern": "^a$"}), json!("b"), "'b' does not match '^a$'"),
+            (json!({"format": "uuid"}), json!("b"), "'b' is not a 'uuid'"),
+            (json!({"anyOf": [{"type": "null"}]}), json!(1), "1 is not valid under any"),
+        ] {
+            let said = said(json!({"properties": {"x": schema}}), json!({"x": value}));
+            assert!(said.contains(wanted), "{said}");
+        }
     }
 }

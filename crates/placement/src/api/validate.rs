@@ -1,11 +1,12 @@
 //! JSON-schema checks, told in the sentences of the Python validator that Placement's clients and
 //! tests know: what is wrong, then which rule of the schema says so.
 //!
-//! The checker itself is a library; only its kinds of errors are put into words here.
+//! The checker itself is a library, and `wire` puts its errors into words.
 
-use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
+use jsonschema::error::ValidationErrorKind as Kind;
 use jsonschema::{ValidationError, Validator};
 use kilonova_wire::Fault;
+use kilonova_wire::schema::{reason, shown};
 use serde_json::Value;
 
 /// Pattern of what counts as a uuid in bodies; told as a format, not as a pattern.
@@ -62,60 +63,11 @@ impl Schema {
     }
 
     fn tell(&self, error: &ValidationError<'_>) -> (String, String) {
-        let shown = || show(error.instance());
-        let keyword = error.kind().keyword().to_owned();
-        let what = match error.kind() {
-            Kind::Required { property } => format!("{} is a required property", show(property)),
-            Kind::AdditionalProperties { unexpected } => self.unexpected(error, unexpected),
-            Kind::Type { kind } => {
-                let types: Vec<String> = match kind {
-                    TypeKind::Single(one) => vec![format!("'{one}'")],
-                    TypeKind::Multiple(set) => set.iter().map(|t| format!("'{t}'")).collect(),
-                };
-                format!("{} is not of type {}", shown(), types.join(", "))
-            }
-            Kind::Minimum { limit } => {
-                format!("{} is less than the minimum of {limit}", shown())
-            }
-            Kind::Maximum { limit } => {
-                format!("{} is greater than the maximum of {limit}", shown())
-            }
-            Kind::MinLength { .. } | Kind::MinItems { .. } | Kind::MinProperties { .. } => {
-                format!("{} should be non-empty", shown())
-            }
-            Kind::MaxLength { .. } => format!("{} is too long", shown()),
+        match error.kind() {
             Kind::Pattern { pattern } if pattern == UUID_LIKE => {
-                return (format!("{} is not a 'uuid'", shown()), "format".into());
+                (format!("{} is not a 'uuid'", shown(error.instance())), "format".into())
             }
-            Kind::Pattern { pattern } => format!("{} does not match '{pattern}'", shown()),
-            Kind::UniqueItems => format!("{} has non-unique elements", shown()),
-            Kind::AnyOf { .. } => {
-                format!("{} is not valid under any of the given schemas", shown())
-            }
-            _ => error.to_string(),
-        };
-        (what, keyword)
-    }
-
-    /// Python's validator names the patterns when the schema has some.
-    fn unexpected(&self, error: &ValidationError<'_>, names: &[String]) -> String {
-        let path = error.schema_path().to_string();
-        let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
-        let schema = self.source.pointer(parent);
-        let names: Vec<String> = names.iter().map(|name| format!("'{name}'")).collect();
-        let several = names.len() > 1;
-        let names = names.join(", ");
-        match schema.and_then(|schema| schema["patternProperties"].as_object()) {
-            Some(patterns) => {
-                let patterns: Vec<String> =
-                    patterns.keys().map(|pattern| format!("'{pattern}'")).collect();
-                let verb = if several { "do" } else { "does" };
-                format!("{names} {verb} not match any of the regexes: {}", patterns.join(", "))
-            }
-            None => {
-                let verb = if several { "were" } else { "was" };
-                format!("Additional properties are not allowed ({names} {verb} unexpected)")
-            }
+            kind => (reason(error, &self.source), kind.keyword().to_owned()),
         }
     }
 }
@@ -129,19 +81,4 @@ fn nearest<'a>(error: &'a ValidationError<'a>) -> &'a ValidationError<'a> {
         (Some(only), None) => only,
         _ => error,
     }
-}
-
-/// A value as Python shows it, cut to a readable length.
-fn show(value: &Value) -> String {
-    let text = match value {
-        Value::String(text) => format!("'{text}'"),
-        Value::Null => "None".into(),
-        Value::Bool(true) => "True".into(),
-        Value::Bool(false) => "False".into(),
-        other => other.to_string().replace('"', "'"),
-    };
-    if text.chars().count() <= 400 {
-        return text;
-    }
-    text.chars().take(400).chain("…".chars()).collect()
 }
