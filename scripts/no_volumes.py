@@ -1,7 +1,7 @@
 """A block storage service without any volume.
 
-openstacksdk's tests of servers are skipped, or fail at their end, where there is no such service: they ask it for a server's
-volumes. It tells its version and empty lists, and makes nothing.
+openstacksdk skips its tests of servers where no such service is, and asks it for a server's volumes. This one tells its
+version and empty lists, and makes nothing.
 """
 
 import http.server

@@ -10,9 +10,9 @@
     openstackclient     its functional tests of compute, identity, image, network and common
     osc-placement       its functional tests; each test has a Placement of its own
 
-What the tests expect of a DevStack and a part of them cannot have here, scripts/suites/stand_in and no_volumes.py stand in
-for: a volume service without volumes, a Placement for each test, the one domain in place of a new one, and commands that
-start faster.
+Some tests expect what a DevStack has and Kilonova does not. scripts/no_volumes.py and scripts/suites/stand_in provide
+it: a block storage service without volumes, a Placement for each test of osc-placement, the one domain where
+openstackclient's tests make a new one, and a fast start of its commands.
 
 The suites come from their packages on the Python package registry (scripts/suites.txt, in .venv-suites). A test that
 fails must be excused by name, with its reason, in scripts/suites/excused/SUITE.txt; an excused test that passes is
@@ -45,8 +45,8 @@ PACKAGES = {
     "openstackclient": ("openstackclient/tests/functional", ("compute", "identity", "image", "network", "common")),
     "osc-placement": ("osc_placement/tests/functional", ("",)),
 }
-# What stands in for parts of the packages, below stand_in.
-STAND_INS = {"novaclient": "clients", "openstackclient": "clients", "osc-placement": "osc-placement"}
+# Suites of which stand_in changes a part.
+STAND_INS = ("openstackclient", "osc-placement")
 # Suites whose tests see what others make; upstream runs them one test at a time too.
 SERIAL = ("openstacksdk", "novaclient")
 # DevStack's flavors by id: name, memory in MiB, disk in GiB, processors.
@@ -198,7 +198,7 @@ def run(suite, cloud, folder, options):
         packages = site_packages()
         tests, parts = PACKAGES[suite]
         if suite in STAND_INS:
-            environment["PYTHONPATH"] = os.path.join(HERE, "stand_in", STAND_INS[suite])
+            environment["PYTHONPATH"] = os.path.join(HERE, "stand_in", suite)
         if suite == "openstacksdk":
             # Its tests compare the flavors with DevStack's own, and the usage of the admin's project with nothing.
             cloud.openstack("flavor", "delete", *SMALL)

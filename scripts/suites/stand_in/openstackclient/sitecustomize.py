@@ -1,8 +1,8 @@
-"""Two changes to the functional tests of openstackclient and novaclient; Python imports this module at its start.
+"""Changes two things in openstackclient's functional tests. Python imports this module at its start.
 
-A command runs in a process forked from one that has read the client's modules (scripts/warm.py), because reading them takes
-most of a command's time. And openstackclient's identity tests use the domain `Default`: their set-up makes a domain for
-each class, and Kilonova has one domain.
+A command runs in a process forked from one that has read the client's modules (scripts/warm.py), because reading them
+takes most of a command's time. The identity tests use the domain `Default`: their set-up makes a domain for each
+class, and Kilonova has one domain.
 """
 
 import importlib.abc
@@ -19,7 +19,7 @@ CLIENTS = {}
 
 def run(words, environment):
     """Runs a command of a client; its exit code, output and errors."""
-    program = os.path.join(os.environ["TOX_ENV_DIR"], "bin", os.path.basename(words[0]))
+    program = os.path.join(os.environ["TOX_ENV_DIR"], "bin", words[0])
     if program not in CLIENTS:
         spec = importlib.util.spec_from_file_location("warm", os.path.join(HERE, "../../../warm.py"))
         warm = importlib.util.module_from_spec(spec)
@@ -28,8 +28,8 @@ def run(words, environment):
     return CLIENTS[program].run(words[1:], environment, TIMEOUT)
 
 
-def of_openstackclient(module):
-    """`execute` of openstackclient's tests."""
+def with_warm_commands(module):
+    """Replaces `execute`."""
     def execute(cmd, *, fail_ok=False):
         environment = {key: value for key, value in os.environ.items() if not key.startswith("OS_")}
         code, out, err = run(shlex.split(cmd), environment)
@@ -40,20 +40,8 @@ def of_openstackclient(module):
     module.execute = execute
 
 
-def of_novaclient(module):
-    """`execute` of tempest, which novaclient's tests use."""
-    def execute(cmd, action, flags="", params="", fail_ok=False, merge_stderr=False, cli_dir="/usr/bin", prefix=""):
-        command = " ".join([prefix, os.path.join(cli_dir, cmd), flags, action, params])
-        code, out, err = run(shlex.split(command), dict(os.environ))
-        if code and not fail_ok:
-            raise module.exceptions.CommandFailed(code, shlex.split(command), out.encode(), err.encode())
-        return out + err if merge_stderr else out
-
-    module.execute = execute
-
-
 def in_default_domain(module):
-    """Set-up and clean-up of openstackclient's identity tests."""
+    """Replaces set-up and clean-up of the identity tests."""
     from tempest.lib.common.utils import data_utils
 
     tests = module.IdentityTests
@@ -78,9 +66,8 @@ def in_default_domain(module):
 
 
 CHANGES = {
-    "openstackclient.tests.functional.base": of_openstackclient,
+    "openstackclient.tests.functional.base": with_warm_commands,
     "openstackclient.tests.functional.identity.v3.common": in_default_domain,
-    "tempest.lib.cli.base": of_novaclient,
 }
 
 
