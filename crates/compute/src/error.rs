@@ -104,7 +104,9 @@ impl From<Error> for Fault {
                 "Cannot act on instance {server} while another operation on it is in progress"
             )),
             Error::Flow(kilonova_flow::Error::Store(error)) => Error::Store(error).into(),
-            Error::Flow(error @ kilonova_flow::Error::Moved(_)) => Self::internal(error),
+            Error::Flow(
+                error @ (kilonova_flow::Error::Moved(_) | kilonova_flow::Error::Outcome(..)),
+            ) => Self::internal(error),
             error @ Error::Unreadable { .. } => Self::internal(error),
             Error::Aged | Error::Fenced | Error::NoRoot(_) | Error::Unexplained(_) => {
                 Self::new(http::StatusCode::SERVICE_UNAVAILABLE, error.to_string())

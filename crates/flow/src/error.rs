@@ -1,14 +1,17 @@
-//! What can go wrong with an operation.
+//! Errors of the journal.
 
 /// A failure of the journal.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The subject has an open operation already.
+    /// The server has an open operation already.
     #[error("server {0} has an operation in progress")]
     Busy(String),
-    /// The operation was moved on by somebody else.
+    /// Another transaction advanced or ended the operation.
     #[error("operation {0} is no longer at the expected step")]
     Moved(String),
+    /// A row has an outcome that no build writes.
+    #[error("operation {0} has the unknown outcome {1:?}")]
+    Outcome(String, String),
     /// The database.
     #[error(transparent)]
     Store(#[from] kilonova_store::Error),

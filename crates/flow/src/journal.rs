@@ -1,4 +1,4 @@
-//! Begin, move on, end; always inside the caller's transaction.
+//! Begin, advance, finish an operation, inside the caller's transaction.
 
 use kilonova_ids::{OperationId, ServerId};
 use kilonova_store::{Row, Tx, params};
@@ -10,7 +10,7 @@ use crate::{Error, Event, NewOperation, Operation, Outcome};
 /// Begins an operation.
 ///
 /// # Errors
-/// [`Error::Busy`] when the subject has an open one. The transaction is then over.
+/// [`Error::Busy`] when the server has an open operation. The transaction is then over.
 pub fn begin(tx: &mut Tx<'_>, new: &NewOperation, now: i64) -> Result<(), Error> {
     let params = params![
         new.id,
@@ -30,7 +30,7 @@ pub fn begin(tx: &mut Tx<'_>, new: &NewOperation, now: i64) -> Result<(), Error>
     }
 }
 
-/// Writes down an operation that is over already; it may do so while another one is open.
+/// Records an operation that is over already. Another one may be open meanwhile.
 ///
 /// # Errors
 /// The database's.
@@ -64,10 +64,10 @@ pub fn open_of(tx: &mut Tx<'_>, subject: ServerId) -> Result<Option<Operation>, 
     tx.row(sql::OPEN_OF, params![subject])?.as_ref().map(read).transpose()
 }
 
-/// Moves an operation to its next step.
+/// Advances an operation to a step.
 ///
 /// # Errors
-/// [`Error::Moved`] when somebody else moved or ended it.
+/// [`Error::Moved`] when another transaction advanced or ended it.
 pub fn advance(
     tx: &mut Tx<'_>,
     operation: &Operation,
@@ -83,7 +83,7 @@ pub fn advance(
     }
 }
 
-/// Ends an operation. One that has ended stays as it is.
+/// Ends an operation. An ended operation stays as it is.
 ///
 /// # Errors
 /// The database's.
@@ -98,7 +98,7 @@ pub fn finish(
     Ok(())
 }
 
-/// Gives operations that a clock ahead of `now` has written the time `now`, and says how many.
+/// Sets the times of operations that are ahead of `now` to `now`. Returns how many there were.
 ///
 /// # Errors
 /// The database's.
@@ -106,7 +106,7 @@ pub fn redate(tx: &mut Tx<'_>, now: i64) -> Result<u64, Error> {
     Ok(tx.execute(sql::REDATE, params![now])?)
 }
 
-/// Notes something that happened.
+/// Adds an event.
 ///
 /// # Errors
 /// The database's.
@@ -132,7 +132,7 @@ pub fn history(tx: &mut Tx<'_>, subject: ServerId, limit: i64) -> Result<Vec<Ope
     tx.rows(sql::HISTORY, params![subject, limit])?.iter().map(read).collect()
 }
 
-/// One operation, by the request that asked for it, with its events.
+/// The operation of a request, with its events.
 ///
 /// # Errors
 /// The database's.
@@ -147,7 +147,7 @@ pub fn one(
     Ok(Some((operation, events)))
 }
 
-/// What happened in an operation, in order.
+/// The events of an operation, in order.
 ///
 /// # Errors
 /// The database's.
@@ -167,7 +167,7 @@ pub fn events(tx: &mut Tx<'_>, operation: OperationId) -> Result<Vec<Event>, Err
         .collect()
 }
 
-/// Open operations that have not moved since `before`, the one that waits longest first.
+/// Open operations that have not advanced since `before`, the longest-waiting first.
 ///
 /// # Errors
 /// The database's.
@@ -175,7 +175,7 @@ pub fn open_since(tx: &mut Tx<'_>, before: i64, limit: i64) -> Result<Vec<Operat
     tx.rows(sql::OPEN_SINCE, params![before, limit])?.iter().map(read).collect()
 }
 
-/// How many operations of each kind are under way.
+/// The number of open operations of each kind.
 ///
 /// # Errors
 /// The database's.
@@ -184,7 +184,7 @@ pub fn open_by_kind(tx: &mut Tx<'_>) -> Result<Vec<(String, i64)>, Error> {
     Ok(tx.rows(sql::OPEN_BY_KIND, params![])?.iter().map(count).collect::<Result<_, _>>()?)
 }
 
-/// Forgets operations that ended before `before`, `most` of them: the transaction is to be short.
+/// Deletes up to `most` operations that ended before `before`; the bound keeps the transaction short.
 ///
 /// # Errors
 /// The database's.
@@ -193,6 +193,9 @@ pub fn purge(tx: &mut Tx<'_>, before: i64, most: i64) -> Result<u64, Error> {
 }
 
 fn read(row: &Row) -> Result<Operation, Error> {
+    let outcome = row.text(9)?;
+    let outcome = Outcome::parse(outcome)
+        .ok_or_else(|| Error::Outcome(row.text(0).unwrap_or_default().into(), outcome.into()))?;
     Ok(Operation {
         id: row.id(0)?,
         kind: row.string(1)?,
@@ -204,7 +207,7 @@ fn read(row: &Row) -> Result<Operation, Error> {
         version: row.int(7)?,
         data: serde_json::from_str(row.text(8)?)
             .map_err(|e| kilonova_store::Error::Shape(format!("operation data: {e}")))?,
-        outcome: Outcome::parse(row.text(9)?),
+        outcome,
         message: row.string_opt(10)?,
         created_at: row.int(11)?,
         updated_at: row.int(12)?,

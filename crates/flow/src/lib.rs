@@ -1,15 +1,14 @@
-//! Durable operations: what somebody asked to be done to a server, how far it is, and what came
-//! of it.
+//! The journal of durable operations: the request, the step it has reached, and how it ended.
 //!
-//! An operation is a row, not a task: it is begun in the transaction that accepts the request, and
-//! each step is one transaction that reads the row, changes what the step changes and moves the
-//! row on. A crash therefore falls between steps, never inside one, and there is nothing to undo
-//! in memory. A subject has at most one open operation, by a unique key; whoever starts a second
-//! one either cancels the first in the same transaction or is refused.
+//! An operation is a row, not a task. The transaction that accepts a request begins it, and each step
+//! is one transaction that reads the row, makes its changes and advances the row. A crash therefore
+//! falls between two steps, never inside one, and no memory has to be rolled back. A unique key allows
+//! each server one open operation. A second one is refused, unless its transaction cancels the first.
 //!
-//! Operations and their events are also what Nova shows as instance actions.
+//! The compute API shows operations and their events as instance actions.
 //!
-//! This crate must never know what the steps do: their names and data belong to the service.
+//! This crate stores kinds, steps and data, and must never know what they mean: they belong to the
+//! service.
 
 mod error;
 mod journal;

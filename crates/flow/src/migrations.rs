@@ -6,7 +6,7 @@ use kilonova_store::Migration;
 pub const MIGRATIONS: &[Migration] =
     &[OPERATIONS, Migration { name: "flow-0002-plans", sql: PLANS }];
 
-/// So that nobody walks all operations to find those under way of a kind, or old ones.
+/// Indexes for open operations of a kind, and for old ones.
 const PLANS: &str = "
 CREATE INDEX operations_open_kind ON operations (kind, created_at) WHERE outcome = 'open';
 CREATE INDEX operations_ended ON operations (updated_at) WHERE outcome <> 'open';

@@ -1,4 +1,4 @@
-//! The values of the journal.
+//! The rows of the journal.
 
 use kilonova_ids::{OperationId, ServerId};
 use serde_json::Value;
@@ -6,34 +6,34 @@ use serde_json::Value;
 /// An operation to begin.
 #[derive(Debug, Clone)]
 pub struct NewOperation {
-    /// Its id, chosen by the caller since the node's documents may carry it.
+    /// Its id. The caller chooses it, as documents for hosts may carry it.
     pub id: OperationId,
-    /// Nova's action name: `create`, `stop`, …
+    /// The instance action: `create`, `stop`, …
     pub kind: &'static str,
     /// The server.
     pub subject: ServerId,
-    /// `req-<uuid>` of the request that asked for it.
+    /// `req-<uuid>` of its request.
     pub request_id: String,
-    /// Who asked.
+    /// The caller's project.
     pub project_id: String,
-    /// Who asked.
+    /// The caller's user.
     pub user_id: String,
     /// The first step.
     pub step: &'static str,
-    /// What the steps need to know.
+    /// The data of the step.
     pub data: Value,
 }
 
-/// How an operation ended, or that it has not.
+/// The outcome of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// Still going on.
+    /// It is under way.
     Open,
     /// Done.
     Done,
-    /// Given up; the message says why.
+    /// It failed; the message says why.
     Failed,
-    /// Another operation took its place.
+    /// Another operation replaced it.
     Cancelled,
 }
 
@@ -47,38 +47,35 @@ impl Outcome {
         }
     }
 
-    pub(crate) fn parse(text: &str) -> Self {
-        match text {
-            "done" => Self::Done,
-            "failed" => Self::Failed,
-            "cancelled" => Self::Cancelled,
-            _ => Self::Open,
-        }
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        [Self::Open, Self::Done, Self::Failed, Self::Cancelled]
+            .into_iter()
+            .find(|outcome| outcome.as_str() == text)
     }
 }
 
-/// An operation as it is kept.
+/// A row of the journal.
 #[derive(Debug, Clone)]
 pub struct Operation {
     /// Its id.
     pub id: OperationId,
-    /// Nova's action name.
+    /// The instance action.
     pub kind: String,
     /// The server.
     pub subject: ServerId,
     /// `req-<uuid>`.
     pub request_id: String,
-    /// Who asked.
+    /// The caller's project.
     pub project_id: String,
-    /// Who asked.
+    /// The caller's user.
     pub user_id: String,
-    /// Where it is.
+    /// The step it has reached.
     pub step: String,
-    /// Grows with each step; guards against two who move it at once.
+    /// Grows with each step; a transaction that read an older version cannot advance the operation.
     pub version: i64,
-    /// What the steps need to know.
+    /// The data of the step.
     pub data: Value,
-    /// How it ended.
+    /// Its outcome.
     pub outcome: Outcome,
     /// Why it failed.
     pub message: Option<String>,
@@ -88,14 +85,14 @@ pub struct Operation {
     pub updated_at: i64,
 }
 
-/// One thing that happened in an operation; Nova's instance action event.
+/// An instance action event.
 #[derive(Debug, Clone)]
 pub struct Event {
     /// `compute__do_build_and_run_instance`, …
     pub name: String,
-    /// Where.
+    /// The host.
     pub host: Option<String>,
-    /// `Success`, `Error`, or nothing while it goes on.
+    /// `Success`, `Error`, or `None` while it is under way.
     pub result: Option<String>,
     /// For people.
     pub details: Option<String>,

@@ -1,28 +1,28 @@
 //! The journal's SQL.
 
 kilonova_store::statements! {
-    /// A new row.
+    /// Begins an operation.
     BEGIN = "INSERT INTO operations (id, kind, subject, open_subject, request_id, project_id, user_id,
         step, version, data, outcome, created_at, updated_at)
         VALUES (?1, ?2, ?3, ?3, ?4, ?5, ?6, ?7, 0, ?8, 'open', ?9, ?9)";
-    /// A row of what is over already.
+    /// Records an operation that is over already.
     RECORD = "INSERT INTO operations (id, kind, subject, request_id, project_id, user_id,
         step, version, data, outcome, created_at, updated_at)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8, ?9, ?10, ?10)";
-    /// The open operation of a subject.
+    /// The open operation of a server.
     OPEN_OF = "SELECT id, kind, subject, request_id, project_id, user_id, step, version, data, outcome,
         message, created_at, updated_at FROM operations WHERE open_subject = ?1";
-    /// To the next step, if nobody was faster.
+    /// Advances an operation, unless another transaction did.
     ADVANCE = "UPDATE operations SET step = ?3, data = ?4, version = version + 1, updated_at = ?5
         WHERE id = ?1 AND version = ?2 AND outcome = 'open'";
-    /// The end.
+    /// Ends an operation.
     FINISH = "UPDATE operations SET outcome = ?2, message = ?3, open_subject = NULL,
         version = version + 1, updated_at = ?4 WHERE id = ?1 AND outcome = 'open'";
-    /// Everything asked of a subject, newest first.
+    /// The operations of a server, newest first.
     HISTORY = "SELECT id, kind, subject, request_id, project_id, user_id, step, version, data, outcome,
         message, created_at, updated_at FROM operations WHERE subject = ?1
         ORDER BY created_at DESC, id DESC LIMIT ?2";
-    /// One by the request that asked for it.
+    /// The operation of a request.
     ONE = "SELECT id, kind, subject, request_id, project_id, user_id, step, version, data, outcome,
         message, created_at, updated_at FROM operations WHERE subject = ?1 AND request_id = ?2";
     /// Adds an event.
@@ -31,17 +31,17 @@ kilonova_store::statements! {
     /// The events of an operation.
     EVENTS = "SELECT name, host, result, details, started_at, finished_at FROM operation_events
         WHERE operation_id = ?1 ORDER BY seq";
-    /// Operations under way.
+    /// The number of open operations of each kind.
     OPEN_BY_KIND = "SELECT kind, COUNT(*) FROM operations WHERE outcome = 'open'
         GROUP BY kind ORDER BY kind";
-    /// Operations that have not moved for long.
+    /// Open operations that have not advanced since a time.
     OPEN_SINCE = "SELECT id, kind, subject, request_id, project_id, user_id, step, version, data, outcome,
         message, created_at, updated_at FROM operations WHERE outcome = 'open'
         AND updated_at <= ?1 ORDER BY updated_at, id LIMIT ?2";
-    /// Operations that were written by a clock ahead of this moment are of this moment.
+    /// Sets times that are ahead of now to now.
     REDATE = "UPDATE operations SET updated_at = ?1,
         created_at = CASE WHEN created_at > ?1 THEN ?1 ELSE created_at END WHERE updated_at > ?1";
-    /// Ended operations that nobody will ask for; so many at a time.
+    /// Deletes old, ended operations, a bounded number at a time.
     PURGE = "DELETE FROM operations WHERE id IN (SELECT id FROM operations
         WHERE outcome <> 'open' AND updated_at < ?1 ORDER BY updated_at LIMIT ?2)";
 }

@@ -1,5 +1,5 @@
-//! Clocks that differ. Who is up, what is stuck and what is old is told by the clock of the control
-//! plane; a host's own counts for its logs and for events of its kernel.
+//! Clocks that differ. The controller's clock decides which hosts are up and which rows are old; a
+//! host's clock matters for its logs and for the events of its kernel.
 
 use kilonova_store::{Store, Tx, params};
 use kilonova_wire::time::offset;
@@ -8,9 +8,9 @@ use super::{Level, Notice};
 use crate::Error;
 use crate::db::{clock, hosts};
 
-/// Microseconds by which a host's clock may differ: its word is a little on its way.
+/// How far a host's clock may differ, microseconds; a heartbeat takes a while to arrive.
 const HOST: i64 = 2_000_000;
-/// Microseconds by which a row may be ahead of us.
+/// How far a row may be ahead of the controller's clock, microseconds.
 const ROW: i64 = 5_000_000;
 
 pub(super) fn differ(tx: &mut Tx<'_>, now: i64) -> Result<Vec<Notice>, Error> {
@@ -21,9 +21,12 @@ pub(super) fn differ(tx: &mut Tx<'_>, now: i64) -> Result<Vec<Notice>, Error> {
         notices.push(Notice {
             area: "clock",
             level: Level::Warning,
-            what: format!("the clock of host {} is {seconds:.1} s {how} of ours", host.host),
+            what: format!(
+                "the clock of host {} is {seconds:.1} s {how} of the controller's",
+                host.host
+            ),
             remedy: format!(
-                "see to its time service (chronyc tracking on {}); then it goes within seconds",
+                "fix its time service (chronyc tracking on {}); this notice goes within seconds",
                 host.host
             ),
         });
@@ -35,21 +38,21 @@ pub(super) fn differ(tx: &mut Tx<'_>, now: i64) -> Result<Vec<Notice>, Error> {
             area: "clock",
             level: Level::Error,
             what: format!(
-                "the newest row is of {}, {} s ahead of this machine's clock: that was put back",
+                "the newest row has the time {}, {} s ahead of this machine's clock: the clock was set back",
                 offset(newest),
                 (newest - now) / 1_000_000
             ),
             remedy:
-                "set the clock right (chronyc tracking). If it is right now, and was ahead when the row \
-                     was written: kilonova doctor --redate. Until then hosts look alive that are not, \
-                     and tokens end late"
+                "correct the clock (chronyc tracking). If it is correct now, and was ahead when the row was \
+                 written: kilonova doctor --redate. Until then hosts that are down look up, and tokens \
+                 expire late"
                     .to_owned(),
         });
     }
     Ok(notices)
 }
 
-/// Rows that had the time of a clock ahead of this one, by kind.
+/// The number of rows that were ahead of the controller's clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Redated {
     /// Hosts.
@@ -60,8 +63,8 @@ pub struct Redated {
     pub servers: u64,
 }
 
-/// Gives every row that is newer than `now` the time `now`: a clock was ahead once, and is right now.
-/// All in one transaction.
+/// Sets every time ahead of `now` to `now`, in one transaction. For a clock that was ahead and is right
+/// again.
 ///
 /// # Errors
 /// The database's.

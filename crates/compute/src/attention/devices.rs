@@ -1,4 +1,4 @@
-//! Devices that are not in health, and the servers on them; devices that wait for a silent host.
+//! Unhealthy devices and the servers on them; devices that wait for a silent host.
 
 use kilonova_accelerator::ledger::{self as devices, Question};
 use kilonova_store::Tx;
@@ -31,7 +31,7 @@ pub(super) fn unhealthy(tx: &mut Tx<'_>) -> Result<Vec<Notice>, Error> {
                     one.reason.unwrap_or_default()
                 ),
                 remedy: format!(
-                    "see to it, then: openstack accelerator device enable {}",
+                    "repair it, then: openstack accelerator device enable {}",
                     one.device
                 ),
             }
@@ -39,7 +39,7 @@ pub(super) fn unhealthy(tx: &mut Tx<'_>) -> Result<Vec<Notice>, Error> {
         .collect())
 }
 
-/// Microseconds that a host has to answer.
+/// How long a host has to report, microseconds.
 const ANSWERED: i64 = 60 * 1_000_000;
 
 pub(super) fn awaited(tx: &mut Tx<'_>, now: i64) -> Result<Vec<Notice>, Error> {
@@ -49,8 +49,8 @@ pub(super) fn awaited(tx: &mut Tx<'_>, now: i64) -> Result<Vec<Notice>, Error> {
             area: "devices",
             level: Level::Warning,
             what: format!(
-                "{} of device {} of host {} ({}) wait since {}: an instance of another Nova gave them up, \
-                 and the host has said nothing since",
+                "{} of device {} of host {} ({}) wait since {}: an instance of another Nova released them, \
+                 and the host has not reported since",
                 one.handles,
                 one.address,
                 one.host,

@@ -1,14 +1,13 @@
-//! What needs an operator although the ledger is in order, each with what to do about it.
+//! Conditions that need an operator although the ledger is consistent, each with its remedy.
 //!
 //! ```text
-//!   devices     not in health, and the servers on them
-//!   nodes       machines that changed their name, hosts that say nothing
-//!   clocks      hosts whose clock differs from ours, rows from the future
-//!   operations  what has not moved for long
+//!   devices     unhealthy devices and the servers on them, devices that wait for a silent host
+//!   nodes       machines that changed their name, silent hosts
+//!   clocks      hosts whose clock differs from the controller's, rows from the future
+//!   operations  operations that have not advanced for long, or that cannot be read
 //! ```
 //!
-//! It must never write ([`clocks::redate`] does, when an operator asks for it), and nothing here means
-//! that the ledger is wrong.
+//! This module must never write, except [`clocks::redate`], which an operator requests.
 
 pub mod clocks;
 mod devices;
@@ -22,12 +21,12 @@ use crate::Error;
 
 pub use nodes::{Heard, heard};
 
-/// How bad it is.
+/// The severity of a notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// To know.
+    /// For information.
     Note,
-    /// To look at.
+    /// Worth a look.
     Warning,
     /// Something does not work.
     Error,
@@ -44,36 +43,36 @@ impl Level {
     }
 }
 
-/// Something to look at.
+/// A condition that needs an operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
     /// `devices`, `nodes`, `clock` or `operations`.
     pub area: &'static str,
-    /// How bad it is.
+    /// The severity.
     pub level: Level,
-    /// What is so.
+    /// The condition.
     pub what: String,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: String,
 }
 
-/// What counts as too much.
+/// The bounds of normal conditions.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Microseconds for which an operation may stand still.
+    /// How long an operation may stay at one step, microseconds.
     pub stuck: i64,
-    /// Whether somebody listens to the hosts; else their silence means nothing.
+    /// Whether a controller runs; otherwise the silence of hosts means nothing.
     pub listening: bool,
 }
 
 impl Default for Bounds {
-    /// Half an hour, as booting from a large image takes its time.
+    /// Half an hour: a boot from a large image takes long.
     fn default() -> Self {
         Self { stuck: 1800 * 1_000_000, listening: true }
     }
 }
 
-/// Looks at everything, on one snapshot.
+/// Collects all notices from one snapshot of the database.
 ///
 /// # Errors
 /// The database's.

@@ -1,4 +1,4 @@
-//! Hosts as they were last heard of, those that say nothing, and machines that changed their name.
+//! The last heartbeat of each host, silent hosts, and machines that changed their name.
 
 use kilonova_store::{Store, Tx};
 use kilonova_wire::time::{now_micros, offset};
@@ -10,30 +10,30 @@ use crate::db::{hosts, machines};
 
 const SECOND: i64 = 1_000_000;
 
-/// A host as it was last heard of.
+/// A host and its last heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heard {
     /// Its name.
     pub host: String,
     /// Microseconds since 1970.
     pub last_seen: i64,
-    /// When it last said what it has, microseconds since 1970.
+    /// Its last registration, microseconds since 1970.
     pub reported_at: i64,
-    /// Registrations so far.
+    /// The number of its registrations.
     pub epoch: i64,
-    /// Newest document.
+    /// The newest generation of its documents.
     pub generation: i64,
-    /// Whether it may take new servers.
+    /// Whether its compute service is enabled.
     pub enabled: bool,
-    /// Whether an operator declared it dead.
+    /// Whether an operator forced it down.
     pub forced_down: bool,
-    /// Whether it was heard of lately and is not declared dead.
+    /// Whether it is up: a recent heartbeat, and not forced down.
     pub up: bool,
-    /// Microseconds by which its clock is ahead of ours, where it has told.
+    /// How far its clock is ahead of the controller's, microseconds; `None` when it never reported one.
     pub clock_skew: Option<i64>,
 }
 
-/// Every host as it was last heard of.
+/// Every host and its last heartbeat.
 ///
 /// # Errors
 /// The database's.
@@ -85,7 +85,7 @@ pub(super) fn silent(tx: &mut Tx<'_>, bounds: &Bounds, now: i64) -> Result<Vec<N
             .iter()
             .map(|host| host.last_seen)
             .max()
-            .map(nobody_listens)
+            .map(no_controller)
             .into_iter()
             .collect());
     }
@@ -109,21 +109,21 @@ pub(super) fn silent(tx: &mut Tx<'_>, bounds: &Bounds, now: i64) -> Result<Vec<N
     notices.extend(all.iter().filter(dead).map(|host| Notice {
         area: "nodes",
         level: Level::Warning,
-        what: format!("host {} is declared down, and its agent is at work", host.host),
+        what: format!("host {} is forced down, but its agent runs", host.host),
         remedy: format!(
-            "if the host is well: openstack compute service set --up {} nova-compute",
+            "if the host is healthy: openstack compute service set --up {} nova-compute",
             host.host
         ),
     }));
     Ok(notices)
 }
 
-fn nobody_listens(last: i64) -> Notice {
+fn no_controller(last: i64) -> Notice {
     Notice {
         area: "nodes",
         level: Level::Note,
         what: format!(
-            "no server runs on this state, so nobody listens to the hosts; the last word of one is of {}",
+            "no server runs on this state, so silent hosts are not reported; the last heartbeat of a host is of {}",
             offset(last)
         ),
         remedy: "start kilonova serve, unless it is meant to be down".to_owned(),

@@ -1,4 +1,4 @@
-//! Live migrations that wait for others from the same host.
+//! The queue of live migrations of each source.
 
 use kilonova_ids::ServerId;
 use kilonova_store::{Tx, params};
@@ -6,20 +6,20 @@ use kilonova_store::{Tx, params};
 use crate::Error;
 
 kilonova_store::statements! {
-    /// How many guests are leaving a host.
+    /// The number of live migrations under way from a host.
     LEAVING = "SELECT COUNT(*) FROM moves m JOIN operations o ON o.open_subject = m.open_server
         WHERE m.source_host = ?1 AND m.open_server IS NOT NULL AND m.kind = 'live-migration' AND o.kind = 'live-migration'
         AND o.step IN ('receive', 'transfer', 'abort', 'find')";
-    /// Those that wait for that, the first first.
+    /// Queued live migrations of a host, the oldest first.
     WAITING = "SELECT m.server_id FROM moves m JOIN operations o ON o.open_subject = m.open_server
         WHERE m.source_host = ?1 AND m.open_server IS NOT NULL AND o.step = 'queued' ORDER BY m.number LIMIT 10";
-    /// Hosts for which some wait.
+    /// Hosts with queued live migrations.
     HOSTS = "SELECT DISTINCT m.source_host FROM operations o
         JOIN moves m ON m.open_server = o.open_subject
         WHERE o.outcome = 'open' AND o.step = 'queued'";
 }
 
-/// How many guests are leaving a host.
+/// The number of live migrations under way from a host.
 ///
 /// # Errors
 /// The database's; so for all functions here.
@@ -27,12 +27,12 @@ pub fn leaving(tx: &mut Tx<'_>, host: &str) -> Result<i64, Error> {
     Ok(tx.row(LEAVING, params![host])?.map_or(Ok(0), |row| row.int(0))?)
 }
 
-/// Servers that wait to leave a host, some of them, the first first.
+/// The first few servers that are queued on a host, the oldest first.
 pub fn waiting(tx: &mut Tx<'_>, host: &str) -> Result<Vec<ServerId>, Error> {
     tx.rows(WAITING, params![host])?.iter().map(|row| Ok(row.id(0)?)).collect()
 }
 
-/// Hosts that servers wait to leave.
+/// Hosts with queued live migrations.
 pub fn hosts(tx: &mut Tx<'_>) -> Result<Vec<String>, Error> {
     tx.rows(HOSTS, params![])?.iter().map(|row| Ok(row.string(0)?)).collect()
 }

@@ -1,4 +1,4 @@
-//! Operations that have gone on for long.
+//! Operations that exceed their timeouts.
 
 use kilonova_ids::ServerId;
 use kilonova_store::{Tx, params};
@@ -6,11 +6,11 @@ use kilonova_store::{Tx, params};
 use crate::Error;
 
 kilonova_store::statements! {
-    /// Servers that are still being built, from before a moment.
+    /// Servers whose build began before a time.
     BUILDS = "SELECT o.subject FROM operations o JOIN servers s ON s.id = o.subject
         WHERE o.outcome = 'open' AND o.kind = 'create' AND s.created_at < ?1
         ORDER BY s.created_at LIMIT 200";
-    /// Soft reboots, from before a moment.
+    /// Servers whose soft reboot began before a time.
     REBOOTS = "SELECT o.subject FROM operations o JOIN servers s ON s.id = o.subject
         WHERE o.outcome = 'open' AND o.kind = 'reboot' AND s.task_state = 'rebooting'
         AND o.created_at < ?1 ORDER BY o.created_at LIMIT 200";

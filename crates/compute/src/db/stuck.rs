@@ -1,4 +1,4 @@
-//! Operations that wait for a host to be rid of a server, longer than they should.
+//! Operations that wait for a host longer than they should.
 
 use kilonova_ids::ServerId;
 use kilonova_store::{Tx, params};
@@ -6,14 +6,14 @@ use kilonova_store::{Tx, params};
 use crate::Error;
 
 kilonova_store::statements! {
-    /// Those that have not moved since a time, with the host that has the document.
+    /// Removals that have not advanced since a time, with the host that has the document.
     CLEARING = "SELECT d.host, d.server_id FROM operations o JOIN documents d ON d.server_id = o.subject
         WHERE o.outcome = 'open' AND o.step IN ('clear', 'destroy', 'drop_dest')
         AND d.body = '{\"state\":\"absent\"}' AND o.updated_at < ?1 LIMIT 200";
-    /// Marks one as moved, unless it did by itself.
+    /// Marks a removal as retried, unless it advanced meanwhile.
     TOUCH = "UPDATE operations SET updated_at = ?3, version = version + 1
         WHERE open_subject = ?1 AND step IN ('clear', 'destroy', 'drop_dest') AND updated_at < ?2";
-    /// Moves that wait for their new host.
+    /// Moves that wait for their destination.
     AWAITED = "SELECT subject FROM operations WHERE outcome = 'open'
         AND step IN ('make_dest', 'receive', 'drop_dest') AND updated_at < ?1 LIMIT 200";
     /// Live migrations whose guest may be on either host.
@@ -21,7 +21,7 @@ kilonova_store::statements! {
         AND step IN ('transfer', 'abort', 'find') AND updated_at < ?1 LIMIT 200";
 }
 
-/// Hosts and servers whose operation has not moved since `before`.
+/// Hosts and servers whose removal has not advanced since `before`.
 ///
 /// # Errors
 /// The database's.
@@ -29,7 +29,7 @@ pub fn clearing(tx: &mut Tx<'_>, before: i64) -> Result<Vec<(String, ServerId)>,
     tx.rows(CLEARING, params![before])?.iter().map(|row| Ok((row.string(0)?, row.id(1)?))).collect()
 }
 
-/// Servers whose move has waited for its new host since `before`.
+/// Servers whose move has waited for its destination since `before`.
 ///
 /// # Errors
 /// The database's.
@@ -38,7 +38,7 @@ pub fn awaited(tx: &mut Tx<'_>, before: i64) -> Result<Vec<ServerId>, Error> {
     Ok(rows.iter().map(|row| row.id(0)).collect::<Result<_, kilonova_store::Error>>()?)
 }
 
-/// Servers whose guest has been on its way to another host, and this has not changed, since `before`.
+/// Servers whose live migration has not advanced since `before`.
 ///
 /// # Errors
 /// The database's.
@@ -47,7 +47,7 @@ pub fn leaving(tx: &mut Tx<'_>, before: i64) -> Result<Vec<ServerId>, Error> {
     Ok(rows.iter().map(|row| row.id(0)).collect::<Result<_, kilonova_store::Error>>()?)
 }
 
-/// Takes one of them; false when it has moved meanwhile.
+/// Marks one of them as retried. Returns `false` when it advanced meanwhile.
 ///
 /// # Errors
 /// The database's.

@@ -1,6 +1,6 @@
 //! `os-resetState`: the server's state becomes what an operator says, and its open operation ends.
 //!
-//! A move or a removal must run to its end: its devices would otherwise belong to nobody. A deletion
+//! A move or a removal must run to its end: otherwise its devices would have no owner. A deletion
 //! that was answered is not cancelled either, a soft delete included; `restore` takes that back.
 
 use kilonova_flow::Outcome as End;

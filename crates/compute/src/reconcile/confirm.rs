@@ -1,4 +1,4 @@
-//! Resizes that nobody confirmed for `resize_confirm_window` seconds are confirmed.
+//! Confirms resizes and cold migrations that exceed `resize_confirm_window`.
 
 use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
@@ -6,7 +6,7 @@ use kilonova_wire::time::now_micros;
 use crate::db::moves;
 use crate::{Compute, Error, flows};
 
-/// Goes over all of them once.
+/// Confirms all of them once.
 ///
 /// # Errors
 /// The database's.
@@ -22,7 +22,7 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
             flows::confirm_expired(tx, &compute_, server, before, now_micros())
         };
         if compute.store.write(write).await? {
-            tracing::info!(%server, "confirmed a resize that nobody confirmed");
+            tracing::info!(%server, "confirmed a resize that exceeded resize_confirm_window");
         }
     }
     Ok(())

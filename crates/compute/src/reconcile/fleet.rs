@@ -1,13 +1,14 @@
-//! Signs of life go to the database, where other replicas and `compute service list` see them, and
-//! what operators changed there comes back.
+//! Writes the hosts' heartbeats to the database, where other controllers and `compute service list`
+//! read them, and takes over what operators changed there.
 //!
-//! Hosts that were heard of in the same second are written by one statement with the first's time:
-//! ten thousand hosts cost some hundred statements, and nobody is said to be younger than he is.
+//! Heartbeats of the same second are written by one statement with the earliest time: ten thousand
+//! hosts cost some hundred statements, and no host looks fresher than it is.
 
 use crate::db::{aggregates, fleet};
 use crate::{Compute, Error};
 
-/// Microseconds that hosts of one statement are apart at most, and that are not worth a statement.
+/// Heartbeats of one statement differ by less than this, and a smaller change is not written;
+/// microseconds.
 const SECOND: i64 = 1_000_000;
 
 pub(super) async fn run(compute: Compute) -> Result<(), Error> {
@@ -19,9 +20,9 @@ pub(super) async fn run(compute: Compute) -> Result<(), Error> {
     for (at, hosts) in together(seen) {
         compute.store.write(move |tx| fleet::seen(tx, &hosts, at)).await?;
     }
-    let told = hosts.iter().filter_map(|host| Some((host.name.to_string(), host.new_skew()?)));
-    let told: Vec<(String, i64)> = told.collect();
-    for group in told.chunks(fleet::TOGETHER) {
+    let skewed = hosts.iter().filter_map(|host| Some((host.name.to_string(), host.new_skew()?)));
+    let skewed: Vec<(String, i64)> = skewed.collect();
+    for group in skewed.chunks(fleet::TOGETHER) {
         let noted = group.to_vec();
         compute.store.write(move |tx| fleet::skewed(tx, &noted)).await?;
         for (host, skew) in group {
@@ -35,7 +36,7 @@ pub(super) async fn run(compute: Compute) -> Result<(), Error> {
     Ok(())
 }
 
-/// Groups of what is sorted by time, each with its first's time.
+/// Groups heartbeats that are sorted by time; each group has its earliest time.
 fn together(seen: Vec<(i64, String)>) -> Vec<(i64, Vec<String>)> {
     let mut groups: Vec<(i64, Vec<String>)> = Vec::new();
     for (at, host) in seen {
@@ -55,7 +56,7 @@ mod tests {
     use crate::db::fleet::TOGETHER;
 
     #[test]
-    fn hosts_of_one_second_go_together_and_none_is_said_to_be_younger() {
+    fn heartbeats_of_one_second_share_the_earliest_time() {
         let seen = [(5, "a"), (6, "b"), (5 + SECOND, "c"), (6 + SECOND, "d")];
         let seen = seen.map(|(at, host)| (at, host.to_owned())).to_vec();
         let groups = together(seen);
@@ -67,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_has_room_for_so_many() {
+    fn a_group_is_bounded() {
         let seen: Vec<_> = (0..TOGETHER + 1).map(|n| (0, format!("host{n}"))).collect();
         let sizes: Vec<usize> = together(seen).iter().map(|(_, hosts)| hosts.len()).collect();
         assert_eq!(sizes, [TOGETHER, 1]);

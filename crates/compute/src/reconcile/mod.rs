@@ -1,5 +1,5 @@
-//! What runs by itself: one file per loop. A loop may be late or skipped; nothing depends on it
-//! having run.
+//! Background loops, one per file. A loop may run late or skip a period; correctness never depends
+//! on it.
 
 pub mod confirm;
 mod fleet;
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::Compute;
 
-/// Starts the loops; they end with the runtime.
+/// Starts the loops. They end with the runtime.
 pub fn start(compute: &Compute) {
     every(compute, Duration::from_secs(10), "fleet", fleet::run);
     every(compute, Duration::from_secs(1), "networks", networks::run);
@@ -40,7 +40,7 @@ where
         loop {
             ticks.tick().await;
             if let Err(error) = run(compute.clone()).await {
-                tracing::warn!(loop_ = name, %error, "a reconcile loop failed; it will run again");
+                tracing::warn!(loop_ = name, %error, "reconcile loop failed; it runs again after its period");
             }
         }
     });

@@ -1,8 +1,8 @@
-//! Hosts are told of what has changed on networks and in security groups.
+//! Sends changes of networks, ports and security groups to the hosts.
 //!
-//! Who changes something notes it with the change. All notes that are there are taken at once, so a
-//! thousand new members of a group are one piece of news for each host. A guest that is on its way
-//! between hosts is looked at again once it is there, and keeps no other waiting.
+//! The transaction of each change records it. One run takes all records at once, so a thousand new
+//! members of a group cost each host one document. A guest in a live migration is put back until it has
+//! arrived, and delays no other.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::app::nics;
 use crate::db::documents;
 use crate::{Compute, Error};
 
-/// Takes all notes once.
+/// Takes all recorded changes once.
 ///
 /// # Errors
 /// The database's.
@@ -22,14 +22,14 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
         return Ok(());
     }
     let own = compute.clone();
-    compute.store.write(move |tx| tell(tx, &own)).await
+    compute.store.write(move |tx| send(tx, &own)).await
 }
 
-fn tell(tx: &mut Tx<'_>, compute: &Compute) -> Result<(), Error> {
+fn send(tx: &mut Tx<'_>, compute: &Compute) -> Result<(), Error> {
     let changes = networks::take_changes(tx)?;
     let mut done = BTreeSet::new();
     for change in &changes {
-        let mut waits = false;
+        let mut migrating = false;
         for server in networks::servers_to_reconnect(tx, *change)? {
             if done.contains(&server) {
                 continue;
@@ -37,10 +37,10 @@ fn tell(tx: &mut Tx<'_>, compute: &Compute) -> Result<(), Error> {
             if nics::refresh(tx, compute, server)? {
                 done.insert(server);
             } else {
-                waits = true;
+                migrating = true;
             }
         }
-        if waits {
+        if migrating {
             networks::record_change(tx, *change)?;
         }
     }

@@ -1,7 +1,8 @@
-//! A host that could not destroy a guest is asked again after a while, by a new generation of the
-//! same document. Deletions that wait for a host which is lost are ended without it, and moves go on
-//! without it. Live migrations that wait for others go on when there is room for them; where a guest
-//! has gone that left is asked again.
+//! Retries operations that have not advanced for a while.
+//!
+//! A host that failed to remove a guest is asked again, by a new generation of the same document.
+//! Deletions and moves that wait for a host that is down continue without it. Queued live migrations
+//! start when their source has room, and hosts are asked again for a guest whose place is unknown.
 
 use kilonova_node_api::Desired;
 use kilonova_store::Tx;
@@ -10,10 +11,10 @@ use kilonova_wire::time::now_micros;
 use crate::db::{documents, queue, stuck};
 use crate::{Compute, Error, flows};
 
-/// Microseconds between two tries.
+/// Microseconds between two attempts.
 const PATIENCE: i64 = 10_000_000;
 
-/// Goes over all of them once.
+/// Retries all of them once.
 ///
 /// # Errors
 /// The database's.

@@ -1,4 +1,4 @@
-//! The journal of servers long gone is forgotten, and later they themselves.
+//! Deletes old operations, the rows of servers deleted long ago, and questions without an answer.
 
 use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
@@ -7,16 +7,16 @@ use crate::db::questions;
 use crate::db::servers::deleted;
 use crate::{Compute, Error};
 
-/// Microseconds that a finished operation is kept: 30 days.
+/// How long an ended operation is kept, microseconds: 30 days.
 const KEPT: i64 = 30 * 24 * 3600 * 1_000_000;
 
-/// Microseconds that a deleted server is kept for lists and accounts: 90 days.
+/// How long a deleted server is kept for lists and usage reports, microseconds: 90 days.
 const DELETED_KEPT: i64 = 90 * 24 * 3600 * 1_000_000;
 
-/// Microseconds after which nobody waits for an answer any more: an hour.
+/// How long a question to a host is kept, microseconds: an hour.
 const ASKED_KEPT: i64 = 3600 * 1_000_000;
 
-/// Rows forgotten by one transaction: it holds up all others.
+/// Rows that one transaction deletes; it delays all other writers.
 const BATCH: i64 = 500;
 
 pub(super) async fn run(compute: Compute) -> Result<(), Error> {
@@ -28,12 +28,12 @@ pub(super) async fn run(compute: Compute) -> Result<(), Error> {
     all(&compute, now - DELETED_KEPT, |tx, before| deleted::purge(tx, before, BATCH)).await?;
     all(&compute, now - ASKED_KEPT, |tx, before| questions::purge(tx, before, BATCH)).await?;
     if purged > 0 {
-        tracing::info!(purged, "forgot old operations");
+        tracing::info!(purged, "deleted old operations");
     }
     Ok(())
 }
 
-/// Forgets batch after batch until nothing is old; says how much that was.
+/// Deletes batch after batch until no old row is left. Returns the number of rows.
 async fn all(
     compute: &Compute,
     before: i64,

@@ -1,5 +1,5 @@
-//! Servers that have rested long enough: deleted ones go for good, those in rescue come out of it,
-//! shelved ones leave their hosts.
+//! Ends states whose time is bounded: reclaims soft-deleted servers, ends rescues, offloads shelved
+//! servers.
 
 use kilonova_ids::ServerId;
 use kilonova_store::Tx;
@@ -8,7 +8,7 @@ use kilonova_wire::time::now_micros;
 use crate::db::resting::{self, Why};
 use crate::{Compute, Error, flows};
 
-/// Goes over the deleted ones and those in rescue once.
+/// Reclaims soft-deleted servers and ends rescues once.
 ///
 /// # Errors
 /// The database's.
@@ -18,7 +18,7 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
     over(&compute, Why::Rescued, options.rescue_timeout, flows::unrescue_expired).await
 }
 
-/// Goes over the shelved ones once.
+/// Offloads shelved servers once.
 ///
 /// # Errors
 /// The database's.
@@ -34,13 +34,13 @@ async fn over(compute: &Compute, why: Why, seconds: i64, end: End) -> Result<(),
         let own = compute.clone();
         let write = compute.store.write(move |tx| end(tx, &own, server, now_micros()));
         if let Err(error) = write.await {
-            tracing::warn!(%server, ?why, %error, "a server rests longer than it should");
+            tracing::warn!(%server, ?why, %error, "failed to end a state that exceeded its time; trying again");
         }
     }
     Ok(())
 }
 
-/// Those whose time is over; none where the operator gives them all the time there is.
+/// Servers whose time is over; none where the option sets no bound.
 async fn due(compute: &Compute, why: Why, seconds: i64) -> Result<Vec<ServerId>, Error> {
     if seconds <= 0 {
         return Ok(Vec::new());

@@ -1,4 +1,5 @@
-//! What takes too long: builds fail, soft reboots become hard ones.
+//! Fails builds that exceed `instance_build_timeout`, and turns soft reboots that exceed
+//! `reboot_timeout` into hard ones.
 
 use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
@@ -6,7 +7,7 @@ use kilonova_wire::time::now_micros;
 use crate::db::slow;
 use crate::{Compute, Error, flows};
 
-/// Goes over all of them once.
+/// Ends all of them once.
 ///
 /// # Errors
 /// The database's.
@@ -30,7 +31,7 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
     Ok(())
 }
 
-/// What began before this takes too long; nothing does where there is no limit.
+/// The latest begin that exceeds the timeout; `None` where there is no timeout.
 fn before(seconds: i64) -> Option<i64> {
     (seconds > 0).then(|| now_micros() - seconds.saturating_mul(1_000_000))
 }

@@ -1,11 +1,16 @@
 //! Rows of the journal as the flows wrote them before operations were typed: each is read and written
 //! back unchanged, on both stores. A row that no operation writes is refused.
 
+use kilonova_compute::attention::{self, Bounds};
 use kilonova_compute::flows::journal;
 use kilonova_compute::flows::operation::{Action, Operation, Step, Unreadable};
 use kilonova_ids::{OperationId, ServerId};
 use kilonova_store::{Error, Store, params};
+use regex::Regex;
 use serde_json::{Value, json};
+
+use super::moving::admin;
+use crate::kit::{Cloud, GPU, hosts};
 
 /// `[kind, step, data]`, one row per line, recorded from the flows with simulated hosts.
 const ROWS: &str = include_str!("golden/rows.jsonl");
@@ -136,5 +141,57 @@ async fn the_error_names_the_operation_and_its_server() {
         let error = read.expect_err("the step is unknown").to_string();
         assert!(error.contains(&server.to_string()), "{name}: {error}");
         assert!(error.contains("unknown step \"sleep\""), "{name}: {error}");
+    }
+}
+
+/// A misspelt word in a statement would find nothing, and nobody would notice.
+#[test]
+fn statements_name_only_kinds_and_steps_that_exist() {
+    let step = Regex::new(r"\bstep (?:= |IN \()('[^)]*?')(?:\)| |$)").expect("a pattern");
+    let kind = Regex::new(r"\bo?\.?kind = '([^']*)'").expect("a pattern");
+    let (mut steps, mut kinds) = (0, 0);
+    for (name, sql) in kilonova_compute::statements().into_iter().flatten() {
+        if !sql.contains("operations") {
+            continue;
+        }
+        for found in step.captures_iter(sql) {
+            for word in found[1].split(", ") {
+                let word = word.trim_matches('\'');
+                assert!(Step::parse(word).is_some(), "{name}: unknown step {word}");
+                steps += 1;
+            }
+        }
+        for found in kind.captures_iter(sql) {
+            assert!(Action::parse(&found[1]).is_some(), "{name}: unknown kind {}", &found[1]);
+            kinds += 1;
+        }
+    }
+    assert!(steps >= 15 && kinds >= 4, "{steps} steps, {kinds} kinds: the patterns still match");
+}
+
+#[tokio::test]
+async fn an_unreadable_operation_leaves_other_servers_alone() {
+    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU])])).await {
+        let id = up.active(&cloud, "one", "plain").await;
+        let other = up.active(&cloud, "other", "plain").await;
+        up.nodes.kill("a").await;
+        admin(&up, "2.90", &id, json!({"pause": null})).await.expect(202);
+        admin(&up, "2.90", &other, json!({"os-stop": null})).await.expect(202);
+        cloud.execute("UPDATE operations SET step = 'sleep' WHERE kind = 'pause'").await;
+        up.start_node(&cloud, "a").await;
+        up.becomes(&other, "SHUTOFF").await;
+        assert_eq!(up.server(&id).await["status"], "ACTIVE", "its operation cannot be read");
+        let bounds = Bounds { stuck: 0, ..Bounds::default() };
+        let notices = attention::look(&cloud.store, &bounds).await.expect("the notices");
+        let unreadable =
+            |notice: &&attention::Notice| notice.what.contains("unknown step \"sleep\"");
+        let notice = notices.iter().find(unreadable);
+        assert!(notice.is_some_and(|notice| notice.what.contains(&id)), "{notices:?}");
+
+        cloud.execute("UPDATE operations SET step = 'settle' WHERE kind = 'pause'").await;
+        up.nodes.kill("a").await;
+        up.start_node(&cloud, "a").await;
+        up.becomes(&id, "PAUSED").await;
+        cloud.sweep(&up, "readable again").await;
     }
 }

@@ -101,7 +101,7 @@ pub(super) fn reserve(
     Ok(image.id)
 }
 
-/// Removes an image that will not be uploaded, or that nobody needs any more.
+/// Removes an image that will not be uploaded, or that is no longer needed.
 pub(super) fn discard(tx: &mut Tx<'_>, compute: &Compute, image: ImageId) -> Result<(), Error> {
     Ok(kilonova_image::discard(tx, compute.images.as_ref(), image)?)
 }

@@ -1,4 +1,4 @@
-//! Unshelve: the guest is started on its host, or made anew from its image on a host with room for the
+//! Unshelve: the guest is started on its host, or recreated from its image on a host with room for the
 //! server and its devices.
 
 use kilonova_flow::{self as flow, Outcome as End};

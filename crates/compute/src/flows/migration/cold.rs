@@ -1,5 +1,5 @@
-//! Resize and cold migration: the guest is shut off at the source and made anew at the destination
-//! with its disk. On one host it is made anew in place.
+//! Resize and cold migration: the guest is shut off at the source and recreated at the destination
+//! with its disk, or in place on one host.
 
 use kilonova_flow::{self as flow, Outcome as End};
 use kilonova_node_api::{Attachment, Desired, Outcome, Peer, Power};

@@ -1,7 +1,7 @@
-//! Evacuation: the server's host is down, and the server is made anew elsewhere from its image.
+//! Evacuation: the server's host is down, and it is rebuilt from its image on another host.
 //!
 //! The document of the old host changes at once: should the host come back meanwhile, it keeps the
-//! guest shut off, and drops it once the server has arrived. The devices there go to nobody before
+//! guest shut off, and drops it once the server has arrived. Its devices there stay claimed until
 //! that host reports.
 
 use kilonova_flow::{self as flow, Outcome as End};

@@ -128,7 +128,7 @@ pub struct Transit {
     pub source: Option<GuestReport>,
     /// Since when the destination is asked for the guest, microseconds since 1970.
     pub asked: Option<i64>,
-    /// Whether the server is in `ERROR` because nobody knows where the guest is.
+    /// Whether the server is in `ERROR` because the destination was silent for too long.
     pub lost: bool,
     /// Whether the guest does not run on the source, which starts it again.
     pub stopped: bool,
