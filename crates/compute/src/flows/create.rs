@@ -196,7 +196,7 @@ fn next_host(
     servers::set_task(tx, server.id, Some("spawning"), now)?;
     let zone = compute.zone_of(Some(&place.host));
     let nics = nics::of_guest(tx, server, &place.host)?;
-    let document = boot::desired(&boot::Whole::of(server, &zone), place.devices, nics);
+    let document = boot::desired(&boot::GuestSource::of(server, &zone), place.devices, nics);
     documents::put(tx, compute, &place.host, server.id, &document)?;
     let spawn = Create::Spawn {
         chosen: Some(place.how),

@@ -13,7 +13,7 @@ use super::super::aliases;
 use super::super::bitstreams::ImageBitstreams;
 use super::super::owners;
 use super::super::scheduler::Choice;
-use super::Whole;
+use super::GuestSource;
 use super::machine;
 use super::query::{ProfileGroups, Profiles};
 use crate::db::servers::instance_name;
@@ -261,10 +261,13 @@ fn wants(
     Ok((wants, ports))
 }
 
-/// The document of a server that should be there.
-/// It is new on its host, and is to run.
-pub fn desired(whole: &Whole<'_>, devices: Vec<Attachment>, interfaces: Vec<Interface>) -> Desired {
-    let Whole { seq, name, spec, .. } = *whole;
+/// The document of a server that is new on its host and runs there.
+pub fn desired(
+    source: &GuestSource<'_>,
+    devices: Vec<Attachment>,
+    interfaces: Vec<Interface>,
+) -> Desired {
+    let GuestSource { seq, name, spec, .. } = *source;
     Desired::Present(Box::new(Domain {
         name: instance_name(seq),
         display_name: name.to_owned(),
@@ -278,7 +281,7 @@ pub fn desired(whole: &Whole<'_>, devices: Vec<Attachment>, interfaces: Vec<Inte
             rebuilt: None,
         },
         machine: machine::of(spec, &spec.flavor),
-        guest: whole.told(),
+        guest: source.guest_metadata(),
         power: Power::On,
         verb: None,
         devices,

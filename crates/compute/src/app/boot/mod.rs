@@ -7,17 +7,17 @@
 //! ```
 
 mod claim;
+mod guest_metadata;
 pub(crate) mod machine;
 mod query;
 mod request;
 mod run;
-mod told;
 mod topology;
 
 pub use claim::{Placement, Who, abandon, claim, desired, release};
 pub(crate) use claim::{abandon_of, consumer_of, reclaim, release_of};
+pub use guest_metadata::GuestSource;
+pub(crate) use guest_metadata::guest_metadata;
 pub use query::{ProfileGroups, Profiles, query_of};
 pub use request::BootRequest;
 pub use run::boot;
-pub use told::Whole;
-pub(crate) use told::told;

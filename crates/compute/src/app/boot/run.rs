@@ -8,7 +8,7 @@ use kilonova_ids::{ServerId, ascending};
 use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 
-use super::{BootRequest, Who, Whole, claim, desired, query_of};
+use super::{BootRequest, GuestSource, Who, claim, desired, query_of};
 use crate::app::scheduler::{self, Facts, For, NoHost, Plan, Scene, places};
 use crate::app::{nics, server_groups, usage};
 use crate::db::documents;
@@ -145,8 +145,8 @@ fn commit(
         let nics = nics::attach(tx, one, &request.nics, now)?;
         let name = &server.name;
         let (zone, metadata) = (&*compute.zone_of(Some(host)), &server.metadata);
-        let whole = Whole { seq, name, project, spec, metadata, zone };
-        let document = desired(&whole, place.devices, nics);
+        let source = GuestSource { seq, name, project, spec, metadata, zone };
+        let document = desired(&source, place.devices, nics);
         documents::put(tx, compute, &place.host, id, &document)?;
         begin(tx, request, id, Some(place.how), now)?;
         ids.push(id);

@@ -128,8 +128,8 @@ fn place(
     let spec = Spec { image, ..server.spec.clone() };
     let nics = nics::of_guest(tx, server, &place.host)?;
     let zone = compute.zone_of(Some(&place.host));
-    let whole = boot::Whole { spec: &spec, ..boot::Whole::of(server, &zone) };
-    let document = boot::desired(&whole, place.devices, nics);
+    let source = boot::GuestSource { spec: &spec, ..boot::GuestSource::of(server, &zone) };
+    let document = boot::desired(&source, place.devices, nics);
     nics::set_host(tx, server.id, Some(&place.host), now)?;
     documents::put(tx, compute, &place.host, server.id, &document)?;
     Ok(Ok(()))

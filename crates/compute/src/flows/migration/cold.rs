@@ -225,7 +225,7 @@ pub(super) fn guest_at_dest(
     if let Some(dest) = &migration.dest {
         domain.interfaces = nics::of_guest(tx, &ctx.server, dest)?;
         if migration.kind == Kind::Evacuation {
-            domain.guest = boot::told(ctx.compute, &ctx.server, dest);
+            domain.guest = boot::guest_metadata(ctx.compute, &ctx.server, dest);
         }
     }
     // A verb that the source carried out must not be repeated at the destination.

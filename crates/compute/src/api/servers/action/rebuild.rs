@@ -98,7 +98,7 @@ pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
                 name: server.name.clone(),
                 image: wanted.image,
                 machine: boot::machine::of(&server.spec, &server.spec.flavor),
-                guest: boot::told(&asked.compute, &server, host),
+                guest: boot::guest_metadata(&asked.compute, &server, host),
             }));
             flows::command(tx, &asked.compute, &asked.context, &server, &command, now)?;
             let group = server_groups::of_server(tx, server.id)?;

@@ -1,4 +1,4 @@
-//! What a guest is told of itself, from what its server is when it is made.
+//! The metadata of a guest (config drive, metadata service), derived from its server at creation.
 
 use std::collections::BTreeMap;
 
@@ -7,25 +7,25 @@ use kilonova_node_api::Guest;
 use crate::Compute;
 use crate::db::servers::{Server, Spec};
 
-/// A server, as far as its document is made of it.
+/// The properties of a server from which its document and its guest's metadata derive.
 #[derive(Debug, Clone, Copy)]
-pub struct Whole<'a> {
-    /// Its number.
+pub struct GuestSource<'a> {
+    /// The server's number.
     pub seq: i64,
-    /// What the user calls it.
+    /// The display name.
     pub name: &'a str,
-    /// Its project.
+    /// The project.
     pub project: &'a str,
-    /// What it was asked to be.
+    /// The requested specification.
     pub spec: &'a Spec,
-    /// Its metadata.
+    /// The user's metadata.
     pub metadata: &'a BTreeMap<String, String>,
-    /// The zone of its host.
+    /// The availability zone of the host.
     pub zone: &'a str,
 }
 
-impl<'a> Whole<'a> {
-    /// A server that there is, on a host of this zone.
+impl<'a> GuestSource<'a> {
+    /// An existing server on a host of this zone.
     pub fn of(server: &'a Server, zone: &'a str) -> Self {
         Self {
             seq: server.seq,
@@ -37,8 +37,8 @@ impl<'a> Whole<'a> {
         }
     }
 
-    /// What its guest is told.
-    pub fn told(&self) -> Guest {
+    /// The guest's metadata.
+    pub fn guest_metadata(&self) -> Guest {
         let spec = self.spec;
         Guest {
             hostname: spec.hostname.clone(),
@@ -54,7 +54,7 @@ impl<'a> Whole<'a> {
     }
 }
 
-/// What the guest of a server is told that is, or is to be, on this host.
-pub(crate) fn told(compute: &Compute, server: &Server, host: &str) -> Guest {
-    Whole::of(server, &compute.zone_of(Some(host))).told()
+/// The metadata of a server's guest on this host.
+pub(crate) fn guest_metadata(compute: &Compute, server: &Server, host: &str) -> Guest {
+    GuestSource::of(server, &compute.zone_of(Some(host))).guest_metadata()
 }
