@@ -10,3 +10,4 @@ mod starvation;
 mod statements;
 mod tokens;
 mod trusts;
+mod upgrade;
