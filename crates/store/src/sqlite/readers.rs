@@ -28,7 +28,12 @@ impl Readers {
         if let Some(connection) = self.lock().pop() {
             return Ok(connection);
         }
-        let connection = pragma::connect(&self.path)?;
+        // The database was opened at the start: what keeps it from being opened once more (files,
+        // memory) may pass.
+        let connection = pragma::connect(&self.path).map_err(|error| match error {
+            Error::Open(why) => Error::Unavailable(why),
+            other => other,
+        })?;
         pragma::read_only(&connection)?;
         Ok(connection)
     }
