@@ -40,6 +40,9 @@ pub enum Error {
     /// The resource does not exist.
     #[error("Could not find {0}: {1}.")]
     NotFound(&'static str, String),
+    /// The first role does not imply the second.
+    #[error("{0} does not imply {1}.")]
+    NotImplied(String, String),
     /// A required attribute is missing, or a reference is dangling.
     #[error(
         "Expecting to find {0} in {1}. The server could not comply with the request since it is \
@@ -104,7 +107,9 @@ impl From<Error> for Fault {
                 };
                 Self::new(status, text).with_header(http::header::RETRY_AFTER, seconds.into())
             }
-            Error::NotFound(..) | Error::NoSuchToken => Self::not_found(text),
+            Error::NotFound(..) | Error::NotImplied(..) | Error::NoSuchToken => {
+                Self::not_found(text)
+            }
             Error::Duplicate(..) => Self::conflict(text),
             Error::Invalid(_) | Error::Missing(..) => Self::new(StatusCode::BAD_REQUEST, text),
             Error::Store(error) => match error.trouble() {

@@ -10,6 +10,7 @@ mod domains;
 mod endpoints;
 mod grants;
 mod groups;
+mod implied;
 mod projects;
 mod regions;
 mod role_assignments;
@@ -52,6 +53,7 @@ fn table() -> Routes<Identity> {
         .merge(users::routes())
         .merge(groups::routes())
         .merge(roles::routes())
+        .merge(implied::routes())
         .merge(grants::routes())
         .merge(role_assignments::routes())
         .merge(credentials::routes())

@@ -47,15 +47,19 @@ impl Identity {
             for (name, about) in PROJECTS {
                 projects::insert_missing(tx, &new_id(), name, about)?;
             }
-            for name in CHAIN.into_iter().chain([SERVICE_ROLE]) {
-                roles::insert_missing(tx, &new_id(), name)?;
-            }
-            let mut ids = Vec::new();
+            let mut chain = Vec::new();
             for name in CHAIN {
-                ids.extend(roles::by_name(tx, name)?.map(|role| role.id));
+                let new = roles::insert_missing(tx, &new_id(), name)?;
+                chain.extend(roles::by_name(tx, name)?.map(|role| (role.id, new)));
             }
-            for pair in ids.windows(2) {
-                roles::imply(tx, &pair[0], &pair[1])?;
+            roles::insert_missing(tx, &new_id(), SERVICE_ROLE)?;
+            // An implication that an administrator took away stays away.
+            for pair in chain.windows(2) {
+                if let [(prior, before), (implied, after)] = pair
+                    && (*before || *after)
+                {
+                    roles::imply(tx, prior, implied)?;
+                }
             }
             let Some(hash) = &hash else { return Ok(false) };
             if users::by_name(tx, ADMIN)?.is_some() {
@@ -74,11 +78,11 @@ impl Identity {
             let actor = Actor::User(user.id);
             if let Some(project) = projects::by_name(tx, ADMIN)? {
                 let target = Target::Project(project.id);
-                for role in &ids {
+                for (role, _) in &chain {
                     assignments::insert(tx, &actor, &target, role)?;
                 }
             }
-            if let Some(role) = ids.first() {
+            if let Some((role, _)) = chain.first() {
                 assignments::insert(tx, &actor, &Target::System, role)?;
             }
             Ok(true)

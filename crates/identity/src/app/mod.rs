@@ -5,6 +5,7 @@ mod bootstrap;
 pub(crate) mod catalog;
 pub(crate) mod credentials;
 mod groups;
+mod implied;
 mod lockout;
 pub(crate) mod login;
 mod projects;

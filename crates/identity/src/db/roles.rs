@@ -34,6 +34,13 @@ statements! {
     /// Makes the first role imply the second.
     IMPLY = "INSERT INTO identity_implied_roles (prior_id, implied_id) VALUES (?1, ?2)
         ON CONFLICT (prior_id, implied_id) DO NOTHING";
+    /// Deletes an implication.
+    NO_LONGER_IMPLY = "DELETE FROM identity_implied_roles WHERE prior_id = ?1 AND implied_id = ?2";
+    /// Whether the first role implies the second directly.
+    IMPLIES = "SELECT 1 FROM identity_implied_roles WHERE prior_id = ?1 AND implied_id = ?2";
+    /// The roles that a role implies directly.
+    IMPLIED_BY = "SELECT r.id, r.name, r.description, r.immutable FROM identity_implied_roles i
+        JOIN identity_roles r ON r.id = i.implied_id WHERE i.prior_id = ?1 ORDER BY r.name";
     /// The roles of a user on a target, direct and through groups, with implied ones.
     EFFECTIVE = "WITH RECURSIVE held (id) AS (
           SELECT role_id FROM (
@@ -98,8 +105,9 @@ pub(crate) fn insert(tx: &mut Tx<'_>, role: &Role) -> Result<(), Error> {
     tx.execute(INSERT, &values(role)).map(|_| ())
 }
 
-pub(crate) fn insert_missing(tx: &mut Tx<'_>, id: &str, name: &str) -> Result<(), Error> {
-    tx.execute(INSERT_MISSING, params![id, name]).map(|_| ())
+/// Whether the role was missing.
+pub(crate) fn insert_missing(tx: &mut Tx<'_>, id: &str, name: &str) -> Result<bool, Error> {
+    Ok(tx.execute(INSERT_MISSING, params![id, name])? > 0)
 }
 
 pub(crate) fn update(tx: &mut Tx<'_>, role: &Role) -> Result<(), Error> {
@@ -122,8 +130,22 @@ pub(crate) fn delete(tx: &mut Tx<'_>, id: &str) -> Result<bool, Error> {
     Ok(tx.execute(DELETE, params![id])? > 0)
 }
 
-pub(crate) fn imply(tx: &mut Tx<'_>, prior: &str, implied: &str) -> Result<(), Error> {
-    tx.execute(IMPLY, params![prior, implied]).map(|_| ())
+/// Whether that is new.
+pub(crate) fn imply(tx: &mut Tx<'_>, prior: &str, implied: &str) -> Result<bool, Error> {
+    Ok(tx.execute(IMPLY, params![prior, implied])? > 0)
+}
+
+/// Takes an implication away.
+pub(crate) fn no_longer_imply(tx: &mut Tx<'_>, prior: &str, implied: &str) -> Result<(), Error> {
+    tx.execute(NO_LONGER_IMPLY, params![prior, implied]).map(|_| ())
+}
+
+pub(crate) fn implies(tx: &mut Tx<'_>, prior: &str, implied: &str) -> Result<bool, Error> {
+    Ok(tx.row(IMPLIES, params![prior, implied])?.is_some())
+}
+
+pub(crate) fn implied_by(tx: &mut Tx<'_>, prior: &str) -> Result<Vec<Role>, Error> {
+    tx.rows(IMPLIED_BY, params![prior])?.iter().map(read).collect()
 }
 
 /// The effective roles; `target` is a [`super::assignments::Target::column`].

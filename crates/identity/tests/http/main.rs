@@ -3,6 +3,7 @@
 mod cloud;
 mod credentials;
 mod groups;
+mod implied;
 mod login;
 mod management;
 mod registered;
