@@ -14,7 +14,7 @@ pub mod options;
 pub mod reconcile;
 pub mod state;
 
-pub use api::{RULES, operations, routes, service};
+pub use api::{RULES, image_operations, operations, routes, service};
 pub use app::link::Link;
 pub use error::Error;
 pub use options::{Options, Orphans};

@@ -30,7 +30,7 @@ use kilonova_threads::Pool;
 use kilonova_wire::{Context, Dialect};
 
 pub use api::{RULES, operations, routes, service};
-pub use app::Piece;
+pub use app::{ImageFilters, Piece};
 pub use db::{MIGRATIONS, statements};
 pub use error::Error;
 pub use files::{Rate, TransferLimit};

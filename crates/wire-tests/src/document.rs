@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use jsonschema::Validator;
 use kilonova_wire::time;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::yaml;
 
@@ -257,11 +257,17 @@ fn resolved(root: &Value, value: &Value) -> Value {
     }
 }
 
+/// A schema without references. The document sorts `prefixItems`, so the order that they demand is not
+/// upstream's: each item may be any of them.
 fn inlined(root: &Value, value: &Value) -> Value {
     match value {
         Value::Object(map) if map.contains_key("$ref") => inlined(root, &resolved(root, value)),
         Value::Object(map) => {
-            map.iter().map(|(key, value)| (key.clone(), inlined(root, value))).collect()
+            let entry = |(key, value): (&String, &Value)| match key.as_str() {
+                "prefixItems" => ("items".to_owned(), json!({"anyOf": inlined(root, value)})),
+                _ => (key.clone(), inlined(root, value)),
+            };
+            map.iter().map(entry).collect()
         }
         Value::Array(items) => items.iter().map(|item| inlined(root, item)).collect(),
         other => other.clone(),
@@ -280,7 +286,6 @@ fn range(value: &Value) -> (u32, u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     const TEXT: &str = "
 paths:

@@ -6,6 +6,7 @@ mod extensions;
 mod external_events;
 mod flavors;
 mod hypervisors;
+mod images;
 mod input;
 mod keypairs;
 mod limits;
@@ -38,13 +39,23 @@ pub use rules::RULES;
 /// All routes, relative to the mount, behind the policy.
 pub fn routes(state: Compute) -> Router {
     let policy = state.policy.clone();
-    let current = table().behind(&policy).with_state(state);
+    let images = state.images.clone();
+    let mut current = table().behind(&policy).with_state(state);
+    if let Some(images) = images {
+        let proxy = images::routes().behind(images.policy()).with_state(images);
+        current = current.merge(proxy);
+    }
     versions::legacy(current.clone()).merge(current)
 }
 
 /// All that can be asked, and what decides over it.
 pub fn operations() -> Vec<Operation> {
     table().operations()
+}
+
+/// What the proxy of the image service can be asked. The image service's rules decide over it.
+pub fn image_operations() -> Vec<Operation> {
+    images::routes().operations()
 }
 
 fn table() -> Routes<Compute> {

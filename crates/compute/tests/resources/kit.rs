@@ -4,6 +4,7 @@ use kilonova_compute::app::usage::ProjectUsage;
 use kilonova_compute::db::counted;
 use kilonova_compute::{Compute, Error};
 use kilonova_ids::{HostId, ProviderId};
+use kilonova_image::Images;
 use kilonova_placement::World;
 use kilonova_store::{Store, Tx, params};
 use kilonova_testkit::Guard;
@@ -19,6 +20,7 @@ pub struct Api {
     pub store: Store,
     pub compute: Compute,
     client: Client,
+    _folder: tempfile::TempDir,
     _guard: Guard,
 }
 
@@ -37,15 +39,20 @@ pub async fn apis() -> Vec<Api> {
     migrations.extend([
         kilonova_accelerator::MIGRATIONS,
         kilonova_flow::MIGRATIONS,
+        kilonova_image::MIGRATIONS,
         kilonova_network::MIGRATIONS,
         kilonova_placement::MIGRATIONS,
     ]);
     for (_, store, guard) in kilonova_testkit::stores(&migrations).await {
+        let folder = tempfile::tempdir().expect("a folder");
+        let images = Images::open(store.clone(), folder.path()).await.expect("opens");
         let compute = Compute::open(store.clone(), World::new()).await.expect("opens");
+        let compute = compute.with_images(images);
         let routes = kilonova_compute::routes(compute.clone());
         let router =
             kilonova_wire::mount(routes, kilonova_compute::service(), "/compute", Arc::new(NoAuth));
-        apis.push(Api { store, compute, client: Client { router }, _guard: guard });
+        let client = Client { router };
+        apis.push(Api { store, compute, client, _folder: folder, _guard: guard });
     }
     apis
 }

@@ -4,6 +4,7 @@ mod aggregates;
 mod flavors;
 mod flavors_input;
 mod hosts;
+mod images;
 mod keypairs;
 mod kit;
 mod lists;

@@ -1,5 +1,7 @@
 //! Creating, updating and deleting images.
 
+use std::collections::BTreeMap;
+
 use kilonova_ids::ImageId;
 use kilonova_store::Tx;
 use kilonova_wire::Context;
@@ -39,7 +41,10 @@ impl Images {
     }
 
     /// An image, if visible to the caller.
-    pub(crate) async fn show(&self, context: &Context, id: ImageId) -> Result<ImageRecord, Error> {
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if it is not.
+    pub async fn show(&self, context: &Context, id: ImageId) -> Result<ImageRecord, Error> {
         let caller = self.requester(context);
         self.store.read(move |tx| Ok(readable(tx, &caller, id)?.image)).await
     }
@@ -113,8 +118,36 @@ impl Images {
             .await
     }
 
-    /// Deletes the row first: after a failure in between, the next start deletes the file.
-    pub(crate) async fn delete(&self, context: &Context, id: ImageId) -> Result<(), Error> {
+    /// Updates the properties of an image, and no other attribute.
+    ///
+    /// # Errors
+    /// What `change` returns; [`Error::Forbidden`] when policy refuses the change, or for a name that no
+    /// property may have; [`Error::TooLarge`] when the image grows beyond its quota.
+    pub async fn change_properties<F>(
+        &self,
+        context: &Context,
+        id: ImageId,
+        change: F,
+    ) -> Result<ImageRecord, Error>
+    where
+        F: Fn(&mut BTreeMap<String, String>) -> Result<(), Error> + Send + 'static,
+    {
+        self.edit(context, id, move |image| {
+            let before = image.properties.clone();
+            change(&mut image.properties)?;
+            let changed =
+                image.properties.iter().filter(|(key, value)| before.get(*key) != Some(*value));
+            changed.into_iter().try_for_each(|(key, value)| rules::check_property(key, value))
+        })
+        .await
+    }
+
+    /// Deletes an image, the row first: after a failure in between, the next start deletes the file.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if it is not visible to the caller, [`Error::Forbidden`] if policy or its
+    /// protection forbids it.
+    pub async fn delete(&self, context: &Context, id: ImageId) -> Result<(), Error> {
         let caller = self.requester(context);
         let data = self
             .store

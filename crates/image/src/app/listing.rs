@@ -17,28 +17,44 @@ const BATCH: i64 = 100;
 /// The approximate bytes at which a page ends early; the next page continues.
 const HEAVIEST: usize = 1024 * 1024;
 
-/// The filters of a list.
+/// The filters of a list. A filter that is not set admits every image.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ImageFilters {
+pub struct ImageFilters {
     /// Only these ids.
     pub ids: Option<Vec<ImageId>>,
+    /// The project that the image belongs to.
     pub owner: Option<String>,
+    /// Who sees the image.
     pub visibility: Option<Visibility>,
     /// The caller's decision about images shared with it; `None` for any.
     pub shared: Option<Acceptance>,
     /// Include all visibilities, also community.
     pub all: bool,
+    /// The hidden images instead of the others.
     pub hidden: bool,
+    /// Whether the image cannot be deleted.
     pub protected: Option<bool>,
     /// All of these.
     pub tags: Vec<String>,
     /// Any of these; no filter if empty.
     pub names: Vec<String>,
+    /// Any of these; no filter if empty.
     pub statuses: Vec<String>,
+    /// Any of these; no filter if empty.
     pub disk_formats: Vec<String>,
+    /// Any of these; no filter if empty.
     pub container_formats: Vec<String>,
+    /// Bytes at least.
     pub size_min: Option<i64>,
+    /// Bytes at most.
     pub size_max: Option<i64>,
+    /// MiB of memory that a server needs for it.
+    pub min_ram: Option<i64>,
+    /// GiB of disk that a server needs for it.
+    pub min_disk: Option<i64>,
+    /// Changed at this time or later, in microseconds since 1970.
+    pub changed_since: Option<i64>,
+    /// All of these properties with their values.
     pub properties: Vec<(String, String)>,
 }
 
@@ -73,13 +89,19 @@ impl ImageFilters {
             && among(&self.container_formats, image.container_format.as_deref())
             && self.size_min.is_none_or(|least| image.size.is_some_and(|size| size >= least))
             && self.size_max.is_none_or(|most| image.size.is_some_and(|size| size <= most))
+            && self.min_ram.is_none_or(|megabytes| image.min_ram == megabytes)
+            && self.min_disk.is_none_or(|gigabytes| image.min_disk == gigabytes)
+            && self.changed_since.is_none_or(|since| image.updated_at >= since)
             && self.properties.iter().all(|(key, value)| image.properties.get(key) == Some(value))
     }
 }
 
 impl Images {
-    /// One page in the order of `sort`, and whether more follow.
-    pub(crate) async fn list(
+    /// One page in the order of `sort`, and whether more follow. The caller has passed `get_images`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a marker that the caller does not see.
+    pub async fn list(
         &self,
         context: &Context,
         filters: ImageFilters,

@@ -19,7 +19,7 @@ use crate::db::{images, members};
 use crate::{Error, ImageOptions, ImageRecord, Images, Visibility};
 
 pub use data::Piece;
-pub(crate) use listing::ImageFilters;
+pub use listing::ImageFilters;
 pub(crate) use rules::apply;
 pub(crate) use sort::{Direction, Sort, SortKey};
 

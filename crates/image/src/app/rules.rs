@@ -63,6 +63,16 @@ pub(crate) fn check_writable(key: &str) -> Result<(), Error> {
     Ok(())
 }
 
+/// Refuses a property whose name is an attribute's or reserved, or whose value no property may have.
+pub(crate) fn check_property(key: &str, value: &str) -> Result<(), Error> {
+    check_writable(key)?;
+    if BASE.contains(&key) {
+        return Err(Error::Forbidden(format!("Attribute '{key}' is reserved.")));
+    }
+    property_name(key)?;
+    check_text(key, value)
+}
+
 /// Sets one attribute.
 pub(crate) fn apply(
     image: &mut ImageRecord,
@@ -213,11 +223,16 @@ fn property_name(key: &str) -> Result<String, Error> {
 
 fn property(key: &str, value: &Value) -> Result<String, Error> {
     let Some(text) = value.as_str() else { return wrong(key, "it must be a string") };
+    check_text(key, text)?;
+    Ok(text.to_owned())
+}
+
+fn check_text(key: &str, text: &str) -> Result<(), Error> {
     if text.len() > LONGEST_VALUE {
         return wrong(key, &format!("it may have at most {LONGEST_VALUE} bytes"));
     }
     if text.chars().any(|c| c.is_control() && !matches!(c, '\n' | '\r' | '\t')) {
         return wrong(key, "it contains control characters");
     }
-    Ok(text.to_owned())
+    Ok(())
 }

@@ -33,7 +33,6 @@ pub const OUTSIDE: &[Outside] = &[
     gone(&["POST", "DELETE"], "/os-tenant-networks*"),
     gone(ANY, "/servers/{server_id}/os-virtual-interfaces"),
     gone(ANY, "/servers/{server_id}/consoles*"),
-    out("/images*", "a proxy of the image service, below 2.36; no client uses it"),
     out("/os-networks*", "a proxy of Neutron, below 2.36"),
     out("/os-tenant-networks*", "a proxy of Neutron, below 2.36"),
     out("/os-floating-ip-pools", "a proxy of Neutron, below 2.36"),

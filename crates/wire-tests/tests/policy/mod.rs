@@ -55,6 +55,13 @@ pub fn services() -> Vec<Service> {
     let compute = include_str!("upstream/compute.txt");
     vec![
         service("compute", kilonova_compute::operations(), kilonova_compute::RULES, compute),
+        // Nova has no rule for its proxy of the image service, which decides by its own.
+        service(
+            "images of compute",
+            kilonova_compute::image_operations(),
+            kilonova_image::RULES,
+            include_str!("upstream/image.txt"),
+        ),
         service("enrollment", kilonova_enroll::operations(), kilonova_compute::RULES, compute),
         service(
             "accelerator",
@@ -90,6 +97,7 @@ fn router(cloud: &Cloud, service: &str) -> Router {
         let service = kilonova_compute::service();
         return kilonova_wire::mount(routes, service, "", std::sync::Arc::new(NoAuth));
     }
+    let service = if service == "images of compute" { "compute" } else { service };
     cloud.routers[service].clone()
 }
 

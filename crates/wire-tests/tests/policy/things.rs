@@ -35,6 +35,8 @@ impl Things {
             blue: fresh(),
             ..Self::default()
         };
+        // The images that compute shows are the image service's.
+        let service = if service == "images of compute" { "image" } else { service };
         let Some(router) = cloud.routers.get(service) else { return things };
         match service {
             "compute" => things.compute(router, cloud).await,
@@ -265,6 +267,12 @@ impl Things {
             ("compute", "PUT", ["servers", _]) => json!({"server": {"name": "x"}}),
             ("compute", _, ["servers", _, "metadata"]) => json!({"metadata": {"key": "value"}}),
             ("compute", _, ["servers", _, "metadata", _]) => json!({"meta": {NOTHING: "value"}}),
+            ("images of compute", _, ["images", _, "metadata"]) => {
+                json!({"metadata": {"key": "value"}})
+            }
+            ("images of compute", _, ["images", _, "metadata", _]) => {
+                json!({"meta": {NOTHING: "value"}})
+            }
             ("accelerator", "PATCH", _) if pattern.contains("accelerator_requests") => {
                 let add =
                     |path: &str, value: &str| json!({"path": path, "op": "add", "value": value});

@@ -21,7 +21,7 @@ type Metadata = BTreeMap<String, String>;
 ///
 /// # Errors
 /// 400 naming the key; 403 when there are too many (Nova's quota `metadata_items`, 128).
-pub(super) fn parse(value: &Value) -> Result<Metadata, Fault> {
+pub(in crate::api) fn parse(value: &Value) -> Result<Metadata, Fault> {
     let wrong = |why: String| {
         Fault::bad_request(format!("Invalid input for field/attribute metadata. {why}"))
     };

@@ -11,7 +11,7 @@ mod filter_keys;
 mod find;
 mod interfaces;
 mod list;
-mod metadata;
+pub(super) mod metadata;
 mod migrations;
 mod parts;
 mod schema;

@@ -4,6 +4,7 @@ pub mod actions;
 mod events;
 mod flavors;
 mod hosts;
+mod images;
 mod keypairs;
 mod limits;
 mod server_groups;
@@ -30,6 +31,7 @@ macro_rules! row {
 pub const ROWS: &[(&[&str], Row)] = &[
     (&["/", "/versions", "/extensions"], row!(versions::row)),
     (&["/flavors"], row!(flavors::row)),
+    (&["/images"], row!(images::row)),
     (&["/os-keypairs"], row!(keypairs::row)),
     (&["/limits", "/os-quota-sets", "/os-quota-class-sets"], row!(limits::row)),
     (&["/os-aggregates"], row!(hosts::aggregates)),

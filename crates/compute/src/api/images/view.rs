@@ -1,0 +1,54 @@
+//! Images as Nova shows them.
+
+use kilonova_image::{ImageRecord, Status};
+use kilonova_wire::{Base, time};
+use serde_json::{Value, json};
+
+use crate::api::links;
+
+/// The brief form.
+pub(super) fn brief(image: &ImageRecord, base: &Base) -> Value {
+    let id = image.id.to_string();
+    let mut all = links::of(base, "images", &id);
+    if let Some(all) = all.as_array_mut() {
+        all.push(json!({
+            "rel": "alternate",
+            "type": "application/vnd.openstack.image",
+            "href": format!("{}/images/{id}", of_images(&base.0)),
+        }));
+    }
+    json!({"id": id, "name": image.name, "links": all})
+}
+
+/// Where the image service is, beside this one.
+fn of_images(base: &str) -> String {
+    format!("{}/image", base.strip_suffix("/compute").unwrap_or(base))
+}
+
+/// The full form.
+pub(super) fn detail(image: &ImageRecord, base: &Base) -> Value {
+    let mut shown = brief(image, base);
+    let (status, progress) = match image.status {
+        Status::Queued => ("SAVING", 25),
+        Status::Saving => ("SAVING", 50),
+        Status::Active => ("ACTIVE", 100),
+        Status::Deactivated => ("UNKNOWN", 0),
+    };
+    shown["status"] = json!(status);
+    shown["progress"] = json!(progress);
+    shown["minRam"] = json!(image.min_ram);
+    shown["minDisk"] = json!(image.min_disk);
+    shown["metadata"] = json!(image.properties);
+    shown["created"] = json!(time::zulu(image.created_at));
+    shown["updated"] = json!(time::zulu(image.updated_at));
+    shown["OS-EXT-IMG-SIZE:size"] = json!(image.size.unwrap_or_default());
+    if let Some(server) = image.properties.get("instance_uuid") {
+        shown["server"] = json!({"id": server, "links": links::of(base, "servers", server)});
+    }
+    if let Some(word) = image.properties.get("auto_disk_config") {
+        let yes = ["1", "t", "true", "on", "y", "yes"];
+        let auto = yes.contains(&word.trim().to_lowercase().as_str());
+        shown["OS-DCF:diskConfig"] = json!(if auto { "AUTO" } else { "MANUAL" });
+    }
+    shown
+}
