@@ -29,6 +29,8 @@ pub struct Compute {
     pub images: Option<Images>,
     /// Who may do what.
     pub policy: Enforcer,
+    /// Who may know of an image, and so boot from it: the image service's policy.
+    pub image_policy: Enforcer,
     /// Why servers have no place, where a transaction is run again to note it.
     pub reasons: Reasons,
 }
@@ -40,8 +42,10 @@ impl Compute {
     /// The database's.
     pub async fn open(store: Store, world: World) -> Result<Self, Error> {
         let policy = Enforcer::of(crate::RULES, Dialect::Compute);
+        let image_policy = Enforcer::of(kilonova_image::RULES, Dialect::Image);
         let (fleet, options, reasons) = Default::default();
-        let compute = Self { store, world, fleet, options, images: None, policy, reasons };
+        let images = None;
+        let compute = Self { store, world, fleet, options, images, policy, image_policy, reasons };
         for row in compute.store.read(crate::db::fleet::all).await? {
             compute.fleet.refresh(&row);
         }
@@ -63,9 +67,17 @@ impl Compute {
         self
     }
 
-    /// With the images that nodes may fetch.
+    /// With the image service's policy, where that service is another process.
+    #[must_use]
+    pub fn with_image_policy(mut self, policy: Enforcer) -> Self {
+        self.image_policy = policy;
+        self
+    }
+
+    /// With the images that nodes may fetch, and the policy over them.
     #[must_use]
     pub fn with_images(mut self, images: Images) -> Self {
+        self.image_policy = images.policy().clone();
         self.images = Some(images);
         self
     }
@@ -116,6 +128,18 @@ impl Compute {
     pub fn zone_of(&self, host: Option<&str>) -> String {
         let host = host.and_then(|host| self.fleet.by_name(host));
         host.map(|host| host.zone()).unwrap_or_default()
+    }
+
+    /// The state of a server's host in Nova's words (`HostStatus`): `DOWN` was declared by an operator,
+    /// `UNKNOWN` is a host that was not heard of lately.
+    pub(crate) fn host_status(&self, host: &str) -> &'static str {
+        match self.fleet.by_name(host) {
+            None => "",
+            Some(host) if host.is_declared_dead() => "DOWN",
+            Some(host) if !host.is_enabled() => "MAINTENANCE",
+            Some(host) if host.is_up(now_micros()) => "UP",
+            Some(_) => "UNKNOWN",
+        }
     }
 
     /// Whether a host was heard of lately.

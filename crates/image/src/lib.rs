@@ -107,16 +107,18 @@ impl Images {
     }
 }
 
-/// One image, if visible to the caller.
+/// One image, if its visibility and the rule `get_image` of the image service's `policy` let the
+/// caller read it.
 ///
 /// # Errors
 /// Database errors.
 pub fn visible(
     tx: &mut Tx<'_>,
+    policy: &Enforcer,
     context: &Context,
     id: ImageId,
 ) -> Result<Option<ImageRecord>, Error> {
-    Ok(app::visible(tx, context, id)?.map(|seen| seen.image))
+    Ok(app::find_readable(tx, policy, context, id)?.map(|seen| seen.image))
 }
 
 /// One image of any project, for actions of the system.

@@ -84,7 +84,7 @@ pub(super) async fn open(
             .with_policy(settings.policies.enforcer(ServiceName::Compute));
         Some(match &images {
             Some(images) => opened.with_images(images.clone()),
-            None => opened,
+            None => opened.with_image_policy(settings.policies.enforcer(ServiceName::Image)),
         })
     } else {
         None

@@ -87,6 +87,11 @@ impl Host {
         self.forced_down.load(Ordering::Relaxed)
     }
 
+    /// Whether an operator lets the scheduler use it.
+    pub fn is_enabled(&self) -> bool {
+        self.enabled.load(Ordering::Relaxed)
+    }
+
     /// Whether it is in that zone.
     pub fn is_in(&self, zone: &str) -> bool {
         *self.availability_zone.read().unwrap_or_else(PoisonError::into_inner) == *zone

@@ -2,16 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use kilonova_access::Enforcer;
 use kilonova_ids::ImageId;
 use kilonova_image::ImageRecord;
 use kilonova_node_api::Key;
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Fault};
 
-use crate::Error;
 use crate::app::boot::machine;
 use crate::db::{self, servers::FlavorOf};
+use crate::{Compute, Error};
 
 /// What stands in a request until its flavor is looked up.
 pub fn unresolved_flavor() -> FlavorOf {
@@ -60,12 +59,12 @@ pub fn flavor(tx: &mut Tx<'_>, context: &Context, id: &str) -> Result<FlavorOf, 
 /// for a flavor without a disk, whose servers would take as much of a host's disk as they like.
 pub fn image(
     tx: &mut Tx<'_>,
-    policy: &Enforcer,
+    compute: &Compute,
     context: &Context,
     id: ImageId,
     flavor: &FlavorOf,
 ) -> Result<BTreeMap<String, String>, Error> {
-    let image = kilonova_image::visible(tx, context, id)?;
+    let image = kilonova_image::visible(tx, &compute.image_policy, context, id)?;
     let image =
         image.ok_or_else(|| Fault::bad_request(format!("Image {id} could not be found.")))?;
     if image.status != "active" {
@@ -78,7 +77,7 @@ pub fn image(
         ))
         .into());
     }
-    if flavor.disk == 0 && !policy.allows_own(context, ZERO_DISK) {
+    if flavor.disk == 0 && !compute.policy.allows_own(context, ZERO_DISK) {
         let why = "Only volume-backed servers are allowed for flavors with zero disk.";
         return Err(Fault::forbidden(why).into());
     }
@@ -91,7 +90,7 @@ pub fn image(
         let missing =
             || Fault::bad_request(format!("Image {} could not be found.", named.escape_debug()));
         let id = machine::kernel(&image.properties, part).ok_or_else(missing)?;
-        let found = kilonova_image::visible(tx, context, id)?;
+        let found = kilonova_image::visible(tx, &compute.image_policy, context, id)?;
         if found.ok_or_else(missing)?.status != "active" {
             return Err(Fault::bad_request(format!("Image {id} is not active.")).into());
         }

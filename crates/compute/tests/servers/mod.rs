@@ -36,6 +36,7 @@ mod operator;
 mod owners;
 mod pictures;
 mod placing;
+mod policy;
 mod ports;
 mod power;
 mod refusals;

@@ -53,14 +53,24 @@ pub(crate) struct Requester {
 impl Requester {
     /// Whether policy allows the operation on the image.
     pub fn allows(&self, rule: &str, image: &ImageRecord, member: Option<&str>) -> bool {
-        let mut target = vec![
-            ("project_id", image.owner.as_str()),
-            ("owner", image.owner.as_str()),
-            ("visibility", image.visibility.as_str()),
-        ];
-        target.extend(member.map(|member| ("member_id", member)));
-        self.policy.allows(&self.context, rule, &target)
+        allows(&self.policy, &self.context, rule, image, member)
     }
+}
+
+fn allows(
+    policy: &Enforcer,
+    context: &Context,
+    rule: &str,
+    image: &ImageRecord,
+    member: Option<&str>,
+) -> bool {
+    let mut target = vec![
+        ("project_id", image.owner.as_str()),
+        ("owner", image.owner.as_str()),
+        ("visibility", image.visibility.as_str()),
+    ];
+    target.extend(member.map(|member| ("member_id", member)));
+    policy.allows(context, rule, &target)
 }
 
 impl Images {
@@ -94,10 +104,22 @@ pub(crate) fn visible(
     Ok((shared || image.open_to(context)).then_some(VisibleImage { image, member }))
 }
 
+/// One image, if visibility and policy allow the caller to read it; else `None`.
+pub(crate) fn find_readable(
+    tx: &mut Tx<'_>,
+    policy: &Enforcer,
+    context: &Context,
+    id: ImageId,
+) -> Result<Option<VisibleImage>, Error> {
+    let may = |seen: &VisibleImage| {
+        allows(policy, context, "get_image", &seen.image, seen.member.as_deref())
+    };
+    Ok(visible(tx, context, id)?.filter(may))
+}
+
 /// One image, if visibility and policy allow the caller to read it.
 fn readable(tx: &mut Tx<'_>, caller: &Requester, id: ImageId) -> Result<VisibleImage, Error> {
-    visible(tx, &caller.context, id)?
-        .filter(|seen| caller.allows("get_image", &seen.image, seen.member.as_deref()))
+    find_readable(tx, &caller.policy, &caller.context, id)?
         .ok_or_else(|| Error::NotFound(id.to_string()))
 }
 

@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::{HeaderValue, StatusCode, header};
-use kilonova_access::{Caller, Enforcer};
+use kilonova_access::Caller;
 use kilonova_ids::{ImageId, parse_uuid_like};
 use kilonova_store::Tx;
 use kilonova_wire::{Base, Context, Fault, JsonBody, Microversion, text};
@@ -37,8 +37,8 @@ pub(super) async fn create(
     with_leave(&body["server"], &context)?;
     let wish = Wish::read(&body, &context, version)?;
     named_host_is_there(&compute, &body["server"])?;
-    let policy = compute.policy.clone();
-    let request = compute.store.read(move |tx| wish.resolve(tx, &policy, &context)).await?;
+    let service = compute.clone();
+    let request = compute.store.read(move |tx| wish.resolve(tx, &service, &context)).await?;
     let by_reservation = truth(&body["server"]["return_reservation_id"]);
     let reservation_id = request.spec.reservation_id.clone();
     let ids = boot::boot(&compute, request).await?;
@@ -189,14 +189,14 @@ impl Wish {
     fn resolve(
         &self,
         tx: &mut Tx<'_>,
-        policy: &Enforcer,
+        compute: &Compute,
         context: &Context,
     ) -> Result<BootRequest, Error> {
         let mut request = self.request.clone();
         request.spec.flavor = resolve::flavor(tx, context, &self.flavor)?;
         if let Some(image) = self.image {
             request.spec.image_properties =
-                resolve::image(tx, policy, context, image, &request.spec.flavor)?;
+                resolve::image(tx, compute, context, image, &request.spec.flavor)?;
             request.spec.config_drive |=
                 boot::machine::needs_config_drive(&request.spec.image_properties);
         }
@@ -212,7 +212,8 @@ impl Wish {
             request.profiles.flavor = Some(profile(tx, name)?);
         }
         let count = request.max_count;
-        request.nics = nics::resolve(tx, context, &self.networks, &self.groups, count)?;
+        let (networks, groups) = (&self.networks, &self.groups);
+        request.nics = nics::resolve(tx, &compute.policy, context, networks, groups, count)?;
         request.profiles.ports = request.nics.profiles();
         for profile in &request.profiles.ports {
             kilonova_accelerator::ledger::orders::check(

@@ -84,9 +84,9 @@ impl<'a> Extra<'a> {
             add(3, "OS-EXT-SRV-ATTR:root_device_name", "/dev/vda".into());
             add(3, "OS-EXT-SRV-ATTR:user_data", spec.user_data.as_deref().into());
         }
-        if scene.sight.host_status {
-            let is_up = |host| if scene.compute.host_is_up(host) { "UP" } else { "DOWN" };
-            add(16, "host_status", host.map_or("", is_up).into());
+        let status = host.map_or("", |host| scene.compute.host_status(host));
+        if scene.sight.host_status.shows(status) {
+            add(16, "host_status", status.into());
         }
         Self(extra)
     }

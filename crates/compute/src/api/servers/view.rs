@@ -22,8 +22,8 @@ pub(super) struct Sight {
     pub admin: bool,
     /// Where it runs, and how it was asked for.
     pub attributes: bool,
-    /// Whether its host is up.
-    pub host_status: bool,
+    /// The state of its host.
+    pub host_status: HostStatus,
     /// The flavor's extra specs.
     pub extra_specs: bool,
 }
@@ -34,8 +34,39 @@ impl Sight {
         Self {
             admin: caller.is_admin(),
             attributes: caller.allows_own("os_compute_api:os-extended-server-attributes"),
-            host_status: caller.allows_own("os_compute_api:servers:show:host_status"),
+            host_status: HostStatus::of(caller),
             extra_specs: caller.allows_own("os_compute_api:servers:show:flavor-extra-specs"),
+        }
+    }
+}
+
+/// When a caller sees the state of a server's host.
+#[derive(Clone, Copy)]
+pub(super) enum HostStatus {
+    /// Always.
+    Always,
+    /// While it is unknown: Nova's way to tell users that their server may not be reached.
+    Unknown,
+    /// Never.
+    Never,
+}
+
+impl HostStatus {
+    fn of(caller: &Caller) -> Self {
+        if caller.allows_own("os_compute_api:servers:show:host_status") {
+            return Self::Always;
+        }
+        match caller.allows_own("os_compute_api:servers:show:host_status:unknown-only") {
+            true => Self::Unknown,
+            false => Self::Never,
+        }
+    }
+
+    pub(super) fn shows(self, status: &str) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Unknown => status == "UNKNOWN",
+            Self::Never => false,
         }
     }
 }

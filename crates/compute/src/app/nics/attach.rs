@@ -1,5 +1,6 @@
 //! Ports for servers: with a boot, and later one by one.
 
+use kilonova_access::Enforcer;
 use kilonova_ids::{PortId, SecurityGroupId, ServerId};
 use kilonova_network::ledger::{self as networks, Attach, Nic};
 use kilonova_node_api::{Desired, Interface, Power};
@@ -108,9 +109,9 @@ pub fn add(
     let host = server.host.clone().ok_or_else(|| crate::app::states::not_ready(server))?;
     let owner = Context { project_id: server.project_id.clone(), ..context.clone() };
     let wanted = if line.network.is_none() && line.port.is_none() {
-        any(tx, &owner, line)?
+        any(tx, &compute.policy, &owner, line)?
     } else {
-        one(tx, &owner, line)?
+        one(tx, &compute.policy, &owner, line)?
     };
     if wanted.profile.is_some() {
         return Err(with_accelerator());
@@ -132,8 +133,8 @@ pub fn add(
 }
 
 /// The one network that there is.
-fn any(tx: &mut Tx<'_>, owner: &Context, line: &Line) -> Result<Wanted, Error> {
-    let only = whatever_there_is(tx, owner)?.pop();
+fn any(tx: &mut Tx<'_>, policy: &Enforcer, owner: &Context, line: &Line) -> Result<Wanted, Error> {
+    let only = whatever_there_is(tx, policy, owner)?.pop();
     let only = only.ok_or_else(|| {
         Fault::bad_request(format!(
             "No specific network was requested and none are available for project '{}'.",

@@ -1,6 +1,7 @@
 //! From what is asked for to what there is, as far as the caller may use it.
 
 use kilonova_accelerator::ledger as devices;
+use kilonova_access::Enforcer;
 use kilonova_ids::PortId;
 use kilonova_network::ledger::{self as networks, NetworkFacts, Nic};
 use kilonova_store::Tx;
@@ -47,12 +48,16 @@ impl Nics {
     }
 }
 
+/// Who may connect servers to an external network that is not shared (`nova/policies/servers.py`).
+const EXTERNAL: &str = "network:attach_external_network";
+
 /// Looks up what a request for `count` servers asks for.
 ///
 /// # Errors
 /// 400, 403 and 409 in Nova's words.
 pub fn resolve(
     tx: &mut Tx<'_>,
+    policy: &Enforcer,
     context: &Context,
     wish: &Wish,
     groups: &[String],
@@ -60,7 +65,7 @@ pub fn resolve(
 ) -> Result<Nics, Error> {
     let list = match wish {
         Wish::None => Vec::new(),
-        Wish::Auto => whatever_there_is(tx, context)?,
+        Wish::Auto => whatever_there_is(tx, policy, context)?,
         Wish::These(lines) => {
             let mut list = Vec::with_capacity(lines.len());
             let mut ports: Vec<PortId> = Vec::new();
@@ -74,7 +79,7 @@ pub fn resolve(
                     }
                     ports.push(port);
                 }
-                list.push(one(tx, context, line)?);
+                list.push(one(tx, policy, context, line)?);
             }
             list
         }
@@ -136,9 +141,13 @@ fn alone(line: &Line) -> Result<(), Fault> {
 }
 
 /// The network of the project, if it has one.
-pub(super) fn whatever_there_is(tx: &mut Tx<'_>, context: &Context) -> Result<Vec<Wanted>, Error> {
+pub(super) fn whatever_there_is(
+    tx: &mut Tx<'_>,
+    policy: &Enforcer,
+    context: &Context,
+) -> Result<Vec<Wanted>, Error> {
     let mut all = networks::available(tx, &context.project_id)?;
-    all.retain(|network| !network.external || context.is_admin());
+    all.retain(|network| may_attach(policy, context, network));
     if all.len() > 1 {
         return Err(Fault::conflict(
             "Multiple possible networks found, use a Network ID to be more specific.",
@@ -158,13 +167,37 @@ fn wanted(
     Wanted { nic, tag, profile: None }
 }
 
+/// Whether policy lets the caller's servers be connected to the network.
+fn may_attach(policy: &Enforcer, context: &Context, network: &NetworkFacts) -> bool {
+    !network.external || network.shared || policy.allows_own(context, EXTERNAL)
+}
+
+/// Refuses a network that leads outside, in Nova's words.
+fn check_external(
+    policy: &Enforcer,
+    context: &Context,
+    network: &NetworkFacts,
+) -> Result<(), Error> {
+    if may_attach(policy, context, network) {
+        return Ok(());
+    }
+    let id = network.id;
+    let words = format!("It is not allowed to create an interface on external network {id}");
+    Err(Fault::forbidden(words).into())
+}
+
 /// One line of a request.
 ///
 /// # Errors
 /// As [`resolve`].
-pub(super) fn one(tx: &mut Tx<'_>, context: &Context, line: &Line) -> Result<Wanted, Error> {
+pub(super) fn one(
+    tx: &mut Tx<'_>,
+    policy: &Enforcer,
+    context: &Context,
+    line: &Line,
+) -> Result<Wanted, Error> {
     if let Some(port) = line.port {
-        return existing(tx, context, port, line.tag.clone());
+        return existing(tx, policy, context, port, line.tag.clone());
     }
     let id = line.network.ok_or_else(|| no_network("None"))?;
     let may_use = |network: &NetworkFacts| {
@@ -174,12 +207,7 @@ pub(super) fn one(tx: &mut Tx<'_>, context: &Context, line: &Line) -> Result<Wan
             || network.project == context.project_id
     };
     let network = networks::network(tx, id)?.filter(may_use).ok_or_else(|| no_network(id))?;
-    if network.external && !context.is_admin() {
-        return Err(Fault::forbidden(format!(
-            "It is not allowed to create an interface on external network {id}"
-        ))
-        .into());
-    }
+    check_external(policy, context, &network)?;
     if !network.has_subnets {
         return Err(Fault::bad_request(format!(
             "Network {id} requires a subnet in order to boot instances on."
@@ -191,6 +219,7 @@ pub(super) fn one(tx: &mut Tx<'_>, context: &Context, line: &Line) -> Result<Wan
 
 fn existing(
     tx: &mut Tx<'_>,
+    policy: &Enforcer,
     context: &Context,
     id: PortId,
     tag: Option<String>,
@@ -203,6 +232,9 @@ fn existing(
     if !port.has_address {
         let words = format!("Port {id} requires a FixedIP in order to be used.");
         return Err(Fault::bad_request(words).into());
+    }
+    if let Some(network) = networks::network(tx, port.network)? {
+        check_external(policy, context, &network)?;
     }
     let profile = if port.accelerator {
         let name = port.device_profile.as_deref();

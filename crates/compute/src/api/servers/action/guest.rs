@@ -4,8 +4,8 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use kilonova_ids::{ImageId, parse_uuid_like};
 use kilonova_store::Tx;
+use kilonova_wire::Fault;
 use kilonova_wire::schema::Schema;
-use kilonova_wire::{Context, Fault};
 use serde_json::json;
 use std::sync::LazyLock;
 
@@ -57,7 +57,7 @@ async fn rescue(asked: Asked) -> Result<Response, Fault> {
     asked
         .write(move |tx, asked, server, now| {
             crate::app::states::check(&asked.context, server, "rescue")?;
-            let image = image(tx, &asked.context, server, named.as_deref())?;
+            let image = image(tx, asked, server, named.as_deref())?;
             let command = ServerCommand::Rescue(image);
             flows::command(tx, &asked.compute, &asked.context, server, &command, now)
         })
@@ -68,13 +68,15 @@ async fn rescue(asked: Asked) -> Result<Response, Fault> {
 /// The image that was named, or the server's own.
 fn image(
     tx: &mut Tx<'_>,
-    context: &Context,
+    asked: &Asked,
     server: &Server,
     named: Option<&str>,
 ) -> Result<Option<ImageId>, Error> {
     let Some(named) = named else { return Ok(server.spec.image) };
     let id = parse_uuid_like::<ImageId>(named);
-    let found = id.map(|id| kilonova_image::visible(tx, context, id)).transpose()?.flatten();
+    let policy = &asked.compute.image_policy;
+    let found = id.map(|id| kilonova_image::visible(tx, policy, &asked.context, id));
+    let found = found.transpose()?.flatten();
     match found.filter(|image| image.status == "active") {
         Some(image) => Ok(Some(image.id)),
         None => Err(Fault::bad_request(format!(

@@ -152,6 +152,9 @@ fn read(asked: &Asked) -> Result<Wanted, Fault> {
             "The current driver does not support preserving ephemeral partitions.",
         ));
     }
+    if fields["trusted_image_certificates"].is_array() {
+        asked.caller.may_own("os_compute_api:servers:rebuild:trusted_certs")?;
+    }
     check_effect(&fields)?;
     let metadata = fields.get("metadata").map(metadata::parse).transpose()?;
     metadata.as_ref().map_or(Ok(()), metadata::check_count)?;
@@ -172,7 +175,7 @@ fn renew(
     if let Some(image) = wanted.image {
         let flavor = server.spec.flavor.clone();
         server.spec.image_properties =
-            resolve::image(tx, &asked.compute.policy, &asked.context, image, &flavor)?;
+            resolve::image(tx, &asked.compute, &asked.context, image, &flavor)?;
         unsupported::image(image, &server.spec.image_properties)?;
         server.spec.image = Some(image);
         server.spec.config_drive |=
