@@ -110,7 +110,8 @@ fn is_written(sent: &Sent) -> bool {
     }
 }
 
-fn is_fault(service: &str, status: u16, body: &Value) -> bool {
+/// Whether a body is a fault in the form of its service.
+pub fn is_fault(service: &str, status: u16, body: &Value) -> bool {
     let said = |text: &Value| text.as_str().is_some_and(|text| !text.is_empty());
     match service {
         "compute" => body.as_object().is_some_and(|map| {

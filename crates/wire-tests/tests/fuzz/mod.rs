@@ -7,6 +7,7 @@
 
 pub mod cloud;
 mod compose;
+mod database;
 mod grow;
 mod headers;
 mod judge;
