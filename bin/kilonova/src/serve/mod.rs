@@ -92,6 +92,7 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
     let metrics = metrics::Metrics::new(
         own.clone(),
         compute.clone(),
+        services.identity.clone(),
         Arc::clone(&services.auth),
         directory.secret("metrics.token")?,
         statements,

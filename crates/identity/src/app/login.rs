@@ -159,6 +159,7 @@ impl Identity {
             _ => None,
         };
         if locked {
+            self.inner.hasher.count_locked();
             tracing::warn!(user = user.id, %peer, "login refused: the account is locked");
         }
         let (Some(stored), None) = (stored, why) else {
@@ -177,6 +178,7 @@ impl Identity {
         // Concurrent attempts may have locked the account meanwhile.
         let id = user.id.clone();
         if self.read(move |tx| lockout.state(tx, &id)).await?.1 {
+            self.inner.hasher.count_locked();
             return Err(Error::Unauthorized("the account is locked after too many failures"));
         }
         if failures > 0 {

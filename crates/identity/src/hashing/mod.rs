@@ -13,6 +13,8 @@ mod memory;
 mod pool;
 mod queue;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use argon2::Params;
 
 use crate::Error;
@@ -34,18 +36,22 @@ pub struct HashStatistics {
     pub waiting: usize,
     /// Hashes computed between the arrival of the last successful login and its turn.
     pub passed: u64,
+    /// Logins refused because their account is locked.
+    pub locked: u64,
 }
 
 /// Hashes and verifies secrets.
 pub(crate) struct Hasher {
     pool: Pool,
     memory: Memory,
+    locked: AtomicU64,
 }
 
 impl Hasher {
     /// `waiting` limits the queue.
     pub(crate) fn new(params: Params, waiting: usize) -> Result<Self, Error> {
-        Ok(Self { pool: Pool::new(params, waiting)?, memory: Memory::new() })
+        let pool = Pool::new(params, waiting)?;
+        Ok(Self { pool, memory: Memory::new(), locked: AtomicU64::new(0) })
     }
 
     /// Hashes a secret; returns the PHC string to store.
@@ -92,12 +98,18 @@ impl Hasher {
         Ok(false)
     }
 
+    /// Counts a login that was refused because its account is locked.
+    pub(crate) fn count_locked(&self) {
+        self.locked.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn hash_statistics(&self) -> HashStatistics {
         HashStatistics {
             hashes: self.pool.hashes(),
             refused: self.pool.refused(),
             waiting: self.pool.waiting(),
             passed: self.pool.passed(),
+            locked: self.locked.load(Ordering::Relaxed),
         }
     }
 }

@@ -6,6 +6,7 @@
 
 mod http;
 mod ledger;
+mod logins;
 mod statements;
 
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use kilonova_compute::Compute;
+use kilonova_identity::Identity;
 use kilonova_store::Store;
 use kilonova_wire::{Authenticator, Fault};
 use prometheus_client::encoding::text;
@@ -36,6 +38,7 @@ pub(super) struct Metrics {
     statements: Statements,
     store: Store,
     compute: Option<Compute>,
+    identity: Option<Identity>,
     auth: Arc<dyn Authenticator>,
     token: Arc<str>,
 }
@@ -44,6 +47,7 @@ impl Metrics {
     pub(super) fn new(
         store: Store,
         compute: Option<Compute>,
+        identity: Option<Identity>,
         auth: Arc<dyn Authenticator>,
         token: String,
         statements: Statements,
@@ -51,7 +55,7 @@ impl Metrics {
         let mut lasting = Registry::with_prefix("kilonova");
         let traffic = Traffic::register(&mut lasting);
         let (lasting, token) = (Arc::new(lasting), token.into());
-        Self { traffic, lasting, statements, store, compute, auth, token }
+        Self { traffic, lasting, statements, store, compute, identity, auth, token }
     }
 
     /// The counters that the layer around each service feeds.
@@ -95,6 +99,9 @@ async fn show(State(metrics): State<Metrics>, headers: HeaderMap) -> Result<Resp
         .await
         .map_err(|error| unreadable(error.to_string()))?;
     metrics.statements.show(&mut registry);
+    if let Some(identity) = &metrics.identity {
+        logins::show(&mut registry, identity.hash_statistics());
+    }
     let mut body = String::new();
     text::encode_registry(&mut body, &metrics.lasting)
         .and_then(|()| text::encode_registry(&mut body, &registry))

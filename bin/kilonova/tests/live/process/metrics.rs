@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::kit::{Cloud, Session};
+use crate::kit::cloud::credentials;
+use crate::kit::{Cloud, Place, Session};
 
 fn scraper(cloud: &Cloud) -> Session {
     let token = std::fs::read_to_string(cloud.place.state().join("metrics.token"));
@@ -73,5 +74,30 @@ fn it_counts_answers_devices_and_servers() {
             let age = value(&text, &format!("{name}{{host=\"virtlab606\"}}"));
             assert!(age.is_some_and(|seconds| (0.0..60.0).contains(&seconds)), "{name}: {text}");
         }
+    }
+}
+
+#[test]
+fn it_counts_logins_and_those_that_are_refused() {
+    let options = "[security_compliance]\nlockout_failure_attempts = 2\n";
+    let cloud = Cloud::new(Place::configured(options));
+    cloud.user("ann", "member");
+    let scraper = scraper(&cloud);
+    let hashes = || value(&scraper.get("/metrics").text(), "kilonova_password_hashes_total ");
+    let before = hashes().expect("hashes are counted");
+    assert!(before >= 1.0, "the administrator and ann have logged in");
+    for n in 0..5 {
+        let wrong = credentials("ann", &format!("wrong-{n}"), None);
+        cloud.nobody().post("/identity/v3/auth/tokens", &wrong).refused(401);
+    }
+    assert_eq!(hashes(), Some(before + 2.0), "a locked account costs no hash");
+    let text = scraper.get("/metrics").text();
+    for (start, wanted) in [
+        ("kilonova_logins_refused_total{cause=\"locked\"}", 3.0),
+        ("kilonova_logins_refused_total{cause=\"queue\"}", 0.0),
+        ("kilonova_logins_waiting ", 0.0),
+        ("kilonova_login_hashes_before ", 0.0),
+    ] {
+        assert_eq!(value(&text, start), Some(wanted), "{start}\n{text}");
     }
 }
