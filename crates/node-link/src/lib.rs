@@ -77,6 +77,18 @@ impl Remote {
         Ok(Self { client: Arc::new(RwLock::new(client(config)?)), base, token })
     }
 
+    /// A control plane whose port for users has TLS (`https://NAME:PORT`), whose word for nodes is
+    /// `token`, and which one of these authorities (PEM) certifies.
+    ///
+    /// # Errors
+    /// A URL, a token or a certificate that cannot be one, or a system without sockets.
+    pub fn over_tls(url: &str, token: &str, authorities: &str) -> Result<Self, Error> {
+        let base = url::base(url, "https")?;
+        let token = Some(url::token(token)?);
+        let config = kilonova_pki::of_users(authorities)?;
+        Ok(Self { client: Arc::new(RwLock::new(client(config)?)), base, token })
+    }
+
     /// A control plane at `url` (`https://ADDRESS:PORT`), which knows us by our certificate.
     ///
     /// # Errors

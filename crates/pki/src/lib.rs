@@ -22,7 +22,7 @@ pub use error::Error;
 pub use fingerprint::Fingerprint;
 pub use request::{Request, check_host, check_new_host};
 pub use revocation::Revocation;
-pub use tls::{Own, anonymous, certified, joining, own, server, trusting};
+pub use tls::{Own, anonymous, certified, joining, of_users, own, server, trusting};
 pub use token::{Secret, Token};
 
 /// The name that certificates of the control plane have, and no host's: what a host asks for,

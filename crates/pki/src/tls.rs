@@ -95,6 +95,28 @@ pub fn trusting(authority: &str) -> Result<ClientConfig, Error> {
     Ok(builder(OfControlPlane::new(by))?.with_no_client_auth())
 }
 
+/// A client of the users' port: it believes whoever one of these authorities (PEM) certifies under the
+/// name that was dialled.
+///
+/// # Errors
+/// When the text holds no certificate, or one that cannot be an authority's.
+pub fn of_users(authorities: &str) -> Result<ClientConfig, Error> {
+    let unreadable = |why: String| Error::unreadable("the authorities' certificates", why);
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(authorities.as_bytes()) {
+        let certificate = certificate.map_err(|error| unreadable(error.to_string()))?;
+        roots.add(certificate).map_err(|error| unreadable(error.to_string()))?;
+    }
+    if roots.is_empty() {
+        return Err(unreadable("there is none".into()));
+    }
+    Ok(ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(broken)?
+        .with_root_certificates(roots)
+        .with_no_client_auth())
+}
+
 /// Settings of a client that will use no TLS; whoever it meets there is not believed.
 ///
 /// # Errors

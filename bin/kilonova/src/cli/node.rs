@@ -37,6 +37,9 @@ struct Simulated {
     /// The control plane.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8774")]
     control: String,
+    /// Certificates of the authorities (PEM) that a control plane with TLS is believed by.
+    #[arg(long, value_name = "FILE")]
+    cacert: Option<PathBuf>,
     /// The file with the word for nodes: `node.token` in the control plane's state directory.
     #[arg(long, value_name = "FILE")]
     token_file: PathBuf,
@@ -77,7 +80,7 @@ fn simulate(options: Simulated) -> Result<ExitCode, Failure> {
     let token = std::fs::read_to_string(&options.token_file).map_err(|error| {
         Failure::Refused(format!("cannot read {}: {error}", options.token_file.display()))
     })?;
-    let control = Remote::new(&options.control, &token).map_err(|e| refused(&e))?;
+    let control = remote(&options, &token)?;
     let directory = StateDir::take(&options.state_dir)?;
     kilonova_program::logs::start(false, None);
     let power_sync = Some(options.sync_power_state_interval)
@@ -85,6 +88,28 @@ fn simulate(options: Simulated) -> Result<ExitCode, Failure> {
         .map(Duration::from_secs);
     super::runtime()?.block_on(follow(&topology, &directory, Arc::new(control), power_sync))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The control plane, with TLS where its URL says so.
+fn remote(options: &Simulated, token: &str) -> Result<Remote, Failure> {
+    let url = &options.control;
+    let Some(file) = &options.cacert else {
+        if url.trim().starts_with("https:") {
+            return Err(Failure::Refused(format!(
+                "--control {url} has TLS: name the file with its authority's certificate, --cacert FILE"
+            )));
+        }
+        return Remote::new(url, token).map_err(|error| Failure::Refused(error.to_string()));
+    };
+    let shown = file.display();
+    let authorities = std::fs::read_to_string(file)
+        .map_err(|error| Failure::Refused(format!("cannot read {shown}: {error}")))?;
+    Remote::over_tls(url, token, &authorities).map_err(|error| match error {
+        kilonova_node_link::Error::Pki(error) => {
+            Failure::Refused(format!("--cacert {shown}: {error}"))
+        }
+        error => Failure::Refused(error.to_string()),
+    })
 }
 
 /// Runs the hosts until a signal, or until the last one has stopped by itself.

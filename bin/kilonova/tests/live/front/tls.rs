@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::kit::client::{Answer, connect, raw};
-use crate::kit::place::stderr;
+use crate::kit::place::{repository, stderr};
 use crate::kit::{Place, Serve};
 
 type Tls = StreamOwned<ClientConnection, TcpStream>;
@@ -102,7 +103,7 @@ fn operators_commands_speak_tls() {
     let place = place();
     let _serve = place.start();
     let clouds = place.state().join("clouds.yaml");
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_kilonova"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kilonova"));
     command.args(["server", "explain", "no-such-server", "--os-cloud", "kilonova", "--clouds"]);
     let output = command.arg(clouds).env_clear().output().expect("it runs");
     let said = stderr(&output);
@@ -164,4 +165,50 @@ fn a_network_in_clear_is_warned_of() {
     };
     assert!(warned(&Place::new()));
     assert!(!warned(&place()));
+}
+
+/// `kilonova node` with the demo's hosts.
+fn node(place: &Place, url: &str, more: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kilonova"));
+    command.args(["node", "--control", url]).args(more);
+    command.arg("--nodes").arg(repository().join("examples/nodes/demo.toml"));
+    command.arg("--token-file").arg(place.state().join("node.token"));
+    command.arg("--state-dir").arg(place.file("hosts")).stdin(Stdio::null());
+    command
+}
+
+#[test]
+fn simulated_hosts_in_another_process_speak_tls() {
+    let place = place();
+    let serve = place.start();
+    let url = format!("https://127.0.0.1:{}", serve.address.port());
+    let cert = place.file("cert.pem");
+    let empty = place.write("empty.pem", "nothing");
+    for (more, words) in [
+        (vec![], "--cacert FILE"),
+        (vec!["--cacert", empty.to_str().expect("a path")], "empty.pem"),
+    ] {
+        let output = node(&place, &url, &more).output().expect("it runs");
+        assert!(!output.status.success() && stderr(&output).contains(words), "{}", stderr(&output));
+    }
+    let mut command = node(&place, &url, &["--cacert", cert.to_str().expect("a path")]);
+    let mut hosts = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
+    let token = std::fs::read_to_string(place.state().join("metrics.token")).expect("a token");
+    let up = || {
+        let mut stream = handshake(serve.address, &cert).expect("a handshake");
+        let bearer = token.trim();
+        let head = format!(
+            "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {bearer}\r\n\
+             Connection: close\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).expect("sent");
+        let mut text = Vec::new();
+        // The end may come without a farewell of TLS.
+        drop(stream.read_to_end(&mut text));
+        let both = String::from_utf8_lossy(&text).contains("kilonova_hosts{state=\"up\"} 2");
+        both.then_some(())
+    };
+    wait_for("the hosts are not there", up);
+    hosts.kill().expect("it is killed");
+    hosts.wait().expect("it has ended");
 }
