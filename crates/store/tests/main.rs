@@ -2,4 +2,5 @@
 
 mod doubt;
 mod full;
+mod readers;
 mod statistics;
