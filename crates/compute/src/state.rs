@@ -29,7 +29,7 @@ pub struct Compute {
     pub images: Option<Images>,
     /// Who may do what.
     pub policy: Enforcer,
-    /// Who may know of an image, and so boot from it: the image service's policy.
+    /// The image service's policy, for boots: a server starts from images that its caller may read.
     pub image_policy: Enforcer,
     /// Why servers have no place, where a transaction is run again to note it.
     pub reasons: Reasons,

@@ -48,7 +48,7 @@ pub struct Nearest {
 pub struct Explanation {
     /// Trees there are.
     pub hosts: usize,
-    /// Trees that were looked at; the rest would have cost too much. What follows is about these.
+    /// Trees that were looked at; the rest would have cost too much. The other fields count these only.
     pub looked_at: usize,
     /// Trees that have a candidate, and those of which that could not be told within reason.
     pub left: usize,
@@ -96,8 +96,8 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// What an explanation may cost, in the time of about [`TREE`] for a tree that one simple test removes:
-/// 25 to 50 ms on one core, 10,000 hosts of eight GPUs that all have room.
+/// The bound on the effort of an explanation. One unit is a tree that a simple test removes; the bound is
+/// /// 25 to 50 ms on one core, 10,000 hosts of eight GPUs that all have room.
 const EFFORT: u64 = 40_000;
 /// A tree that is looked at. A solver that is set up for it costs as much for each part of the query.
 const TREE: u64 = 1;
@@ -157,7 +157,7 @@ const TOGETHER: u8 = 2;
 /// The stage that takes long when none could be told within the tries.
 const PACKING: usize = 1;
 
-/// What has been spent, and what solvers may still try in vain.
+/// The effort so far, and the tries in vain that solvers have left.
 struct Effort {
     spent: u64,
     patience: u64,

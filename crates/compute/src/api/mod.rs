@@ -53,7 +53,7 @@ pub fn operations() -> Vec<Operation> {
     table().operations()
 }
 
-/// What the proxy of the image service can be asked. The image service's rules decide over it.
+/// The operations of the proxy of the image service, whose rules decide over them.
 pub fn image_operations() -> Vec<Operation> {
     images::routes().operations()
 }

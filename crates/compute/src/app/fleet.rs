@@ -87,7 +87,7 @@ impl Host {
         self.forced_down.load(Ordering::Relaxed)
     }
 
-    /// Whether an operator lets the scheduler use it.
+    /// The scheduler may use it: no operator disabled it.
     pub fn is_enabled(&self) -> bool {
         self.enabled.load(Ordering::Relaxed)
     }

@@ -53,7 +53,7 @@ impl Identity {
         self.read(move |tx| implication(tx, &prior, &implied)).await
     }
 
-    /// Whoever has the first role has the second from now on.
+    /// Makes the first role imply the second.
     pub(crate) async fn imply(&self, prior: &str, implied: &str) -> Result<(Role, Role), Error> {
         let (prior, implied) = (prior.to_owned(), implied.to_owned());
         self.change(move |tx| {
@@ -69,7 +69,7 @@ impl Identity {
         .await
     }
 
-    /// Whoever has the first role no longer has the second because of it.
+    /// Deletes an implication.
     pub(crate) async fn no_longer_imply(&self, prior: &str, implied: &str) -> Result<(), Error> {
         let (prior, implied) = (prior.to_owned(), implied.to_owned());
         self.change(move |tx| {

@@ -36,7 +36,7 @@ statements! {
         ON CONFLICT (prior_id, implied_id) DO NOTHING";
     /// Deletes an implication.
     NO_LONGER_IMPLY = "DELETE FROM identity_implied_roles WHERE prior_id = ?1 AND implied_id = ?2";
-    /// Whether the first role implies the second directly.
+    /// The direct implication of two roles, if it exists.
     IMPLIES = "SELECT 1 FROM identity_implied_roles WHERE prior_id = ?1 AND implied_id = ?2";
     /// The roles that a role implies directly.
     IMPLIED_BY = "SELECT r.id, r.name, r.description, r.immutable FROM identity_implied_roles i
@@ -105,7 +105,7 @@ pub(crate) fn insert(tx: &mut Tx<'_>, role: &Role) -> Result<(), Error> {
     tx.execute(INSERT, &values(role)).map(|_| ())
 }
 
-/// Whether the role was missing.
+/// Returns true if the role was missing.
 pub(crate) fn insert_missing(tx: &mut Tx<'_>, id: &str, name: &str) -> Result<bool, Error> {
     Ok(tx.execute(INSERT_MISSING, params![id, name])? > 0)
 }
@@ -130,7 +130,7 @@ pub(crate) fn delete(tx: &mut Tx<'_>, id: &str) -> Result<bool, Error> {
     Ok(tx.execute(DELETE, params![id])? > 0)
 }
 
-/// Whether that is new.
+/// Returns true if the implication is new.
 pub(crate) fn imply(tx: &mut Tx<'_>, prior: &str, implied: &str) -> Result<bool, Error> {
     Ok(tx.execute(IMPLY, params![prior, implied])? > 0)
 }

@@ -82,7 +82,7 @@ async fn an_implication_is_in_tokens_from_its_making_to_its_end() {
         assert_eq!(made.body["role_inference"]["implies"]["name"], "extra");
         assert_eq!(roles(&cloud).await, ["extra", "member", "reader"]);
         assert_eq!(cloud.as_user(&admin, "PUT", &path, Value::Null).await.status, 409);
-        // Around in a circle is no harm.
+        // A cycle does no harm.
         let back = format!("/v3/roles/{extra}/implies/{member}");
         assert_eq!(cloud.as_user(&admin, "PUT", &back, Value::Null).await.status, 201);
         assert_eq!(roles(&cloud).await, ["extra", "member", "reader"]);

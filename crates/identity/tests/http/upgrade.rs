@@ -28,7 +28,7 @@ fn hash(secret: &str) -> String {
     hash.to_string()
 }
 
-/// What the older version wrote.
+/// Inserts the rows of the older version.
 async fn fill(store: &Store) {
     let (admin, ann, secret) = (hash(PASSWORD), hash("annpass"), hash("s3cret"));
     let filled = store.write(move |tx| {

@@ -22,9 +22,9 @@ const HEAVIEST: usize = 1024 * 1024;
 pub struct ImageFilters {
     /// Only these ids.
     pub ids: Option<Vec<ImageId>>,
-    /// The project that the image belongs to.
+    /// The owning project.
     pub owner: Option<String>,
-    /// Who sees the image.
+    /// The visibility.
     pub visibility: Option<Visibility>,
     /// The caller's decision about images shared with it; `None` for any.
     pub shared: Option<Acceptance>,
@@ -32,7 +32,7 @@ pub struct ImageFilters {
     pub all: bool,
     /// The hidden images instead of the others.
     pub hidden: bool,
-    /// Whether the image cannot be deleted.
+    /// Protected from deletion, or not.
     pub protected: Option<bool>,
     /// All of these.
     pub tags: Vec<String>,

@@ -1,4 +1,4 @@
-//! What each service answers while PostgreSQL fails: nothing of it is a fault of ours, so nothing is 500.
+//! The answers of each service while PostgreSQL fails: 503 or 507 in the service's dialect, never 500.
 
 use axum::Router;
 use axum::body::Body;
@@ -60,7 +60,7 @@ async fn cloud() -> Option<Cloud> {
 fn check(service: &str, place: &str, answer: &(u16, HeaderMap, Value), status: u16) {
     let (got, headers, body) = answer;
     assert_eq!(*got, status, "{place}: {body}");
-    assert!(is_fault(service, status, body), "{place}: {body} is no fault of the service's");
+    assert!(is_fault(service, status, body), "{place}: {body} is not in the service's dialect");
     let again = headers.get("retry-after").map(axum::http::HeaderValue::as_bytes);
     let expected = (status == 503).then_some(&b"1"[..]);
     assert_eq!(again, expected, "{place}: when to try again");
@@ -123,7 +123,8 @@ async fn a_database_that_takes_no_connections_is_tried_again_later() {
     let server = Store::open(&server.parse().expect("a URL")).await.expect("the server answers");
     let close = format!("ALTER DATABASE {name} ALLOW_CONNECTIONS false");
     run(&server, close).await.expect("the database is closed");
-    let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = ?1";
+    let end =
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = CAST(?1 AS TEXT)";
     let ended = server.read(move |tx| tx.rows(end, params![&name]).map(|_| ()));
     ended.await.expect("its connections are ended");
     for (service, list, path, body, _) in requests() {

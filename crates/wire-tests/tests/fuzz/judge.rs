@@ -110,7 +110,7 @@ fn is_written(sent: &Sent) -> bool {
     }
 }
 
-/// Whether a body is a fault in the form of its service.
+/// Returns true if the body is a fault in its service's dialect.
 pub fn is_fault(service: &str, status: u16, body: &Value) -> bool {
     let said = |text: &Value| text.as_str().is_some_and(|text| !text.is_empty());
     match service {

@@ -116,7 +116,7 @@ async fn list(
     Ok(Json(answer))
 }
 
-/// What Nova passes on of a query; it ignores every other key.
+/// The keys that Nova passes on; it ignores every other key.
 fn filters(query: &Query) -> Result<ImageFilters, Fault> {
     let mut filters =
         ImageFilters { shared: Some(Acceptance::Accepted), ..ImageFilters::default() };

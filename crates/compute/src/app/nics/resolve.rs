@@ -48,7 +48,8 @@ impl Nics {
     }
 }
 
-/// Who may connect servers to an external network that is not shared (`nova/policies/servers.py`).
+/// The rule for connecting servers to an external network that is not shared
+/// (`nova/policies/servers.py`).
 const EXTERNAL: &str = "network:attach_external_network";
 
 /// Looks up what a request for `count` servers asks for.
@@ -167,7 +168,7 @@ fn wanted(
     Wanted { nic, tag, profile: None }
 }
 
-/// Whether policy lets the caller's servers be connected to the network.
+/// Policy lets the caller connect servers to the network.
 fn may_attach(policy: &Enforcer, context: &Context, network: &NetworkFacts) -> bool {
     !network.external || network.shared || policy.allows_own(context, EXTERNAL)
 }
