@@ -96,8 +96,8 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// The bound on the effort of an explanation. One unit is a tree that a simple test removes; the bound is
-/// /// 25 to 50 ms on one core, 10,000 hosts of eight GPUs that all have room.
+/// The bound on the effort of an explanation. One unit is a tree that a simple test removes. The bound is
+/// reached after about 50 ms on one core: 10,000 hosts of eight GPUs that all have room.
 const EFFORT: u64 = 40_000;
 /// A tree that is looked at. A solver that is set up for it costs as much for each part of the query.
 const TREE: u64 = 1;

@@ -5,7 +5,7 @@ use kilonova_image::{ImageRecord, Status, Visibility};
 use kilonova_wire::time::now_micros;
 use serde_json::json;
 
-use crate::kit::{ANN, Api, BOB, apis};
+use crate::resources::kit::{ANN, Api, BOB, apis};
 
 /// An image of the project `red`, changed by `with`.
 async fn image(api: &Api, name: &str, with: impl FnOnce(&mut ImageRecord)) -> String {

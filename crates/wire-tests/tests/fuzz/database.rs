@@ -8,8 +8,8 @@ use kilonova_store::{Error, Store, params};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-use crate::cloud::{Cloud, clouds};
-use crate::judge::is_fault;
+use crate::fuzz::cloud::{Cloud, clouds};
+use crate::fuzz::judge::is_fault;
 
 /// Service, what lists, what makes, its body, and the table that it writes.
 fn requests() -> [(&'static str, &'static str, &'static str, Value, &'static str); 6] {

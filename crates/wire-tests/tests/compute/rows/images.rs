@@ -5,7 +5,7 @@ use kilonova_image::ImageRecord;
 use kilonova_wire::time::now_micros;
 use serde_json::json;
 
-use crate::api::Api;
+use crate::compute::api::Api;
 
 pub async fn row(api: Api<'_>) {
     let image = ImageRecord::new(ImageId::new_v4(), "admin".into(), now_micros());
