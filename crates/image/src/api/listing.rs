@@ -32,7 +32,7 @@ async fn list(State(images): State<Images>, context: Context, query: Query) -> A
         })?),
     };
     let (found, more) = match read(&query)? {
-        Some(filters) => images.list(&context, filters, sort, marker, limit).await?,
+        Some(filters) => images.list_sorted(&context, filters, sort, marker, limit).await?,
         None => (Vec::new(), false),
     };
     let mut body = json!({

@@ -97,11 +97,22 @@ impl ImageFilters {
 }
 
 impl Images {
-    /// One page in the order of `sort`, and whether more follow. The caller has passed `get_images`.
+    /// One page in Glance's default order, and whether more follow. The caller has passed `get_images`.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a marker that the caller does not see.
     pub async fn list(
+        &self,
+        context: &Context,
+        filters: ImageFilters,
+        marker: Option<ImageId>,
+        limit: usize,
+    ) -> Result<(Vec<ImageRecord>, bool), Error> {
+        self.list_sorted(context, filters, Sort::default(), marker, limit).await
+    }
+
+    /// [`Images::list`] in the order of `sort`.
+    pub(crate) async fn list_sorted(
         &self,
         context: &Context,
         filters: ImageFilters,
