@@ -6,7 +6,10 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 PROFILE ?= release
 # A program that the environment names is used as it is; otherwise it is built.
 BUILT := $(KILONOVA)
-KILONOVA ?= target/$(PROFILE)/kilonova
+# Where cargo puts what it builds in a profile.
+BUILD = target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
+KILONOVA ?= $(BUILD)/kilonova
+BENCH = $(BUILD)/kilonova-bench
 STATE ?= state
 LISTEN ?= 127.0.0.1:8774
 NODES ?= examples/nodes/demo.toml
@@ -17,7 +20,7 @@ ARGS ?=
 CASES := $(if $(wildcard ../shared/peers/placement/conformance.py),conformance)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-tls suites placement-conformance placement-differential run bench bench-placement bench-accelerators wire-compute fuzz lab lab-up lab-down build deb fmt lint deny
+.PHONY: help demo test test-long test-tls suites placement-conformance placement-differential run bench bench-placement bench-accelerators wire-compute fuzz lab lab-up lab-down build deb fmt lint deny
 
 help: ## Lists these commands
 	@echo "Kilonova: servers with GPUs, vGPUs and FPGAs, for the unchanged OpenStack clients."
@@ -27,6 +30,8 @@ help: ## Lists these commands
 	@echo "  make run takes STATE=$(STATE) LISTEN=$(LISTEN) NODES=$(NODES)"
 	@echo "  ARGS=...  is handed to the program behind demo, run and bench"
 
+# Unoptimized: building takes longer than the demo.
+demo: PROFILE = dev
 demo: build ## Runs the main job from nothing with the stock openstack client, and checks it
 	@scripts/bootstrap.sh clients
 	@python3 scripts/demo.py --kilonova $(KILONOVA) $(ARGS)
@@ -34,6 +39,9 @@ demo: build ## Runs the main job from nothing with the stock openstack client, a
 test: ## Runs every test, on SQLite and on PostgreSQL, then the demo and the kill -9 runs
 	@scripts/bootstrap.sh build nextest postgres clients haproxy deny $(CASES)
 	@scripts/test.sh $(ARGS)
+
+test-long: ## Runs the same with more repetitions: kills, claims that meet, random requests; takes hours
+	@KILONOVA_KILLS=60 KILONOVA_CLAIMS=100000 KILONOVA_FUZZ=100000 KILONOVA_FUZZ_BODIES=200000 $(MAKE) --no-print-directory test
 
 test-tls: ## Runs the whole of the clients' commands over TLS, and again behind haproxy
 	@scripts/bootstrap.sh build postgres clients haproxy
@@ -61,16 +69,16 @@ placement-differential: build ## Compares candidates with upstream Placement's o
 run: build ## Starts the all-in-one system, ready for a first server, and leaves it up (docs/quickstart.md)
 	@exec $(KILONOVA) serve --dev --state-dir $(STATE) --listen $(LISTEN) --nodes $(NODES) $(ARGS)
 
-bench: build ## Prints the benchmark tables for SQLite and PostgreSQL
+bench: bench-programs ## Prints the benchmark tables for SQLite and PostgreSQL
 	@scripts/bootstrap.sh postgres
-	@scripts/bench.sh $(KILONOVA) $(ARGS)
+	@scripts/bench.sh $(KILONOVA) $(BENCH) $(ARGS)
 
-bench-placement: build ## Prints what Placement's requests cost, ours and upstream's
-	@scripts/placement_bench.sh $(KILONOVA) $(ARGS)
+bench-placement: bench-programs ## Prints what Placement's requests cost, ours and upstream's
+	@scripts/placement_bench.sh $(KILONOVA) $(BENCH) $(ARGS)
 
-bench-accelerators: build ## Prints what the accelerator API and devices' reports cost, ours and upstream's
+bench-accelerators: bench-programs ## Prints what the accelerator API and devices' reports cost, ours and upstream's
 	@scripts/bootstrap.sh postgres
-	@scripts/accelerator_bench.sh $(KILONOVA) $(ARGS)
+	@scripts/accelerator_bench.sh $(KILONOVA) $(BENCH) $(ARGS)
 
 lab: lab-programs ## Two virtual hosts with real devices, the scenarios on them by the stock client, teardown
 	@python3 lab/lab.py run $(ARGS)
@@ -85,14 +93,19 @@ lab-down: ## Ends the lab
 lab-programs: deb
 	@scripts/bootstrap.sh clients
 
+.PHONY: bench-programs
+bench-programs:
+	@scripts/bootstrap.sh compiler
+	@cargo build --profile $(PROFILE) --locked $(if $(BUILT),,-p kilonova) -p kilonova-bench
+
 build: ## Builds target/release/kilonova; with PROFILE=traceable one whose backtraces have lines
-	@scripts/bootstrap.sh build
+	@scripts/bootstrap.sh compiler
 	@[ -n "$(BUILT)" ] || cargo build --profile $(PROFILE) --locked -p kilonova
 
 deb: ## Builds Debian packages of kilonova and kilonova-agent into target/debian
 	@scripts/bootstrap.sh build deb
 	@cargo build --profile $(PROFILE) --locked -p kilonova -p kilonova-agent
-	@scripts/completion.sh $(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
+	@scripts/completion.sh $(notdir $(BUILD))
 	@cargo deb --locked --no-build --profile $(PROFILE) -p kilonova
 	@cargo deb --locked --no-build --profile $(PROFILE) -p kilonova-agent
 

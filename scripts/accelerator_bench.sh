@@ -3,7 +3,7 @@
 # cluster with fsync on), and beside them in the same run a real Cyborg with MariaDB, RabbitMQ and
 # Placement, left out with a word why where it cannot be started.
 #
-#   scripts/accelerator_bench.sh KILONOVA [ARGUMENTS of `kilonova bench accelerators`...]
+#   scripts/accelerator_bench.sh KILONOVA BENCH [ARGUMENTS of `kilonova-bench accelerators`...]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/postgres.sh
@@ -50,13 +50,14 @@ start_peer() {
     )
 }
 
-kilonova=$1
-shift
+export KILONOVA=$1
+bench=$2
+shift 2
 printf 'machine: %s, %s cores, %s, load %s\n\n' \
     "$(sed -nE 's/^model name.*: (.*)/\1/p' /proc/cpuinfo | head -1)" "$(nproc)" \
     "$(awk '/MemTotal/ {printf "%.0f GiB", $2 / 1048576}' /proc/meminfo)" \
     "$(cut -d' ' -f1 /proc/loadavg)"
 start_peer
 pg_start
-"$kilonova" bench accelerators --database "$(pg_database bench)" \
+"$bench" accelerators --database "$(pg_database bench)" \
     --database-process "$(head -1 "$PG_DIR/data/postmaster.pid")" "${against[@]}" "$@"

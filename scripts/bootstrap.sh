@@ -2,7 +2,7 @@
 # Installs what the project's commands need and this machine lacks.
 #
 #   scripts/bootstrap.sh build clients postgres nextest     (any of them; none means these four)
-#   scripts/bootstrap.sh conformance suites haproxy deny deb lab
+#   scripts/bootstrap.sh compiler conformance suites haproxy deny deb lab
 #
 # Safe to run again: what is there is left alone, and then nothing is printed. It never asks. It
 # says what it installs and why. Debian packages come by apt-get (through sudo when not root), the
@@ -56,19 +56,25 @@ need_cargo() {
         || die "rustc $have is too old; Rust $RUST_NEEDED or newer is needed: rustup update stable"
 }
 
-build() {
+# For the programs that do not link libvirt.
+compiler() {
     need_cargo
     local missing=()
     command -v cc >/dev/null || missing+=(gcc libc6-dev)
     command -v make >/dev/null || missing+=(make)
-    command -v pkg-config >/dev/null || missing+=(pkg-config)
     [ ${#missing[@]} -eq 0 ] || apt_install "SQLite is compiled from C, and Rust links with cc" "${missing[@]}"
-    missing=()
+}
+
+# For the whole workspace and its tests.
+build() {
+    compiler
+    local missing=()
     command -v nft >/dev/null || [ -x /usr/sbin/nft ] || missing+=(nftables)
     command -v dnsmasq >/dev/null || [ -x /usr/sbin/dnsmasq ] || missing+=(dnsmasq-base)
     command -v ip >/dev/null || [ -x /usr/sbin/ip ] || missing+=(iproute2)
     [ ${#missing[@]} -eq 0 ] || apt_install "the networks of hosts are tested in network namespaces" "${missing[@]}"
-    pkg-config --exists libvirt || apt_install "the agent of a real host speaks to libvirt" libvirt-dev
+    pkg-config --exists libvirt 2>/dev/null \
+        || apt_install "the agent of a real host speaks to libvirt" pkg-config libvirt-dev
     missing=()
     command -v qemu-img >/dev/null || missing+=(qemu-utils)
     command -v genisoimage >/dev/null || missing+=(genisoimage)
@@ -216,7 +222,7 @@ deb() {
 [ $# -gt 0 ] || set -- build clients postgres nextest
 for part in "$@"; do
     case $part in
-        build | clients | conformance | suites | postgres | haproxy | nextest | deny | deb | lab) "$part" ;;
-        *) die "unknown part $part; there are build, clients, conformance, suites, postgres, haproxy, nextest, deny, deb and lab" ;;
+        compiler | build | clients | conformance | suites | postgres | haproxy | nextest | deny | deb | lab) "$part" ;;
+        *) die "unknown part $part; there are compiler, build, clients, conformance, suites, postgres, haproxy, nextest, deny, deb and lab" ;;
     esac
 done

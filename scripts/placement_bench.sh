@@ -3,12 +3,13 @@
 # with the same 1,000 (uwsgi, 2 processes, MariaDB; left out where the peers' folder is not there),
 # then ours with 10,000 hosts.
 #
-#   scripts/placement_bench.sh KILONOVA [ARGUMENTS of `kilonova bench placement`...]
+#   scripts/placement_bench.sh KILONOVA BENCH [ARGUMENTS of `kilonova-bench placement`...]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 peer=${PEERS_AT:-../shared/peers}/placement/upstream.sh
-kilonova=$1
-shift
+export KILONOVA=$1
+bench=$2
+shift 2
 printf 'machine: %s, %s cores, %s, load %s\n\n' \
     "$(sed -nE 's/^model name.*: (.*)/\1/p' /proc/cpuinfo | head -1)" "$(nproc)" \
     "$(awk '/MemTotal/ {printf "%.0f GiB", $2 / 1048576}' /proc/meminfo)" \
@@ -27,5 +28,5 @@ if [ -x "$peer" ]; then
 else
     echo "placement_bench: no upstream at $peer; ours alone" >&2
 fi
-"$kilonova" bench placement --hosts 1000 "${against[@]}" "$@"
-"$kilonova" bench placement --hosts 10000 --wide 0 "$@"
+"$bench" placement --hosts 1000 "${against[@]}" "$@"
+"$bench" placement --hosts 10000 --wide 0 "$@"

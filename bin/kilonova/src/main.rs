@@ -3,7 +3,6 @@
 //! Reads the command line, hands over to one module per command and turns what comes back into an
 //! exit code: 0 done, 1 failed, 2 refused before anything was changed.
 
-mod bench;
 mod cli;
 mod cloud;
 mod config;

@@ -47,6 +47,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "kilonova-bench",
+        &["accelerator", "ids", "node-api", "node-link", "placement", "program", "store", "wire"],
+    ),
+    (
         "accelerator",
         &[
             "access",

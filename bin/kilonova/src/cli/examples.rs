@@ -78,12 +78,6 @@ Examples:
   kilonova placement import --cloud old --state-dir state
   kilonova placement import --from https://old.example/placement --token TOKEN";
 
-/// Of `bench`.
-pub const BENCH: &str = "\
-Examples:
-  kilonova bench --quick
-  kilonova bench --only growth --hosts 1000";
-
 /// Of `completion`.
 pub const COMPLETION: &str = "\
 Examples:

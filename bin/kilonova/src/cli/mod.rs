@@ -1,8 +1,5 @@
 //! The command line: one file per command.
 
-mod bench;
-mod bench_accelerators;
-mod bench_placement;
 mod completion;
 mod discover;
 mod doctor;
@@ -22,7 +19,6 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use kilonova_program::logs::LogFormat;
 
-use crate::bench::Piece;
 use crate::failure::Failure;
 
 /// Servers with accelerators, spoken to by the OpenStack clients.
@@ -54,56 +50,9 @@ enum Command {
     Node(node::Options),
     /// Take over an existing Placement.
     Placement(placement::Options),
-    /// Measure servers on simulated hosts: boots, moves, lists, deletes, and how they grow.
-    #[command(after_help = examples::BENCH)]
-    Bench(Bench),
     /// Print what a shell needs to complete command lines.
     #[command(after_help = examples::COMPLETION)]
     Completion(completion::Options),
-}
-
-/// Options of `bench`.
-#[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
-pub struct Bench {
-    /// Something else than boots.
-    #[command(subcommand)]
-    pub part: Option<bench::Part>,
-    /// What to measure; everything on SQLite. Another database holds one cloud: the first of these,
-    /// otherwise `growth`.
-    #[arg(long, value_enum, value_delimiter = ',')]
-    pub only: Vec<Piece>,
-    /// Simulated hosts, each number by itself; on another database the last [default:
-    /// 100,1000,10000, and 1000 on another database].
-    #[arg(long, value_delimiter = ',')]
-    pub hosts: Vec<usize>,
-    /// Servers to boot [default: 4000].
-    #[arg(long)]
-    pub servers: Option<usize>,
-    /// Operations of the mixed load [default: 3000].
-    #[arg(long)]
-    pub operations: Option<usize>,
-    /// Servers with the hosts in a process of their own [default: 10000].
-    #[arg(long)]
-    pub servers_apart: Option<usize>,
-    /// Less of everything: 100 and 1,000 hosts, 500 servers.
-    #[arg(long)]
-    pub quick: bool,
-    /// Clients at once.
-    #[arg(long, default_value_t = 32)]
-    pub clients: usize,
-    /// No further part is begun after so many minutes.
-    #[arg(long, default_value_t = 10)]
-    pub minutes: u64,
-    /// An empty PostgreSQL database; SQLite otherwise.
-    #[arg(long, value_name = "URL")]
-    pub database: Option<String>,
-    /// Where to work, and leave what was made; a temporary directory otherwise.
-    #[arg(long, value_name = "DIR")]
-    pub directory: Option<PathBuf>,
-    /// How to print.
-    #[arg(long, value_enum, default_value = "table")]
-    pub format: Format,
 }
 
 /// Options of `serve`.
@@ -190,7 +139,6 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Discover(options) => discover::run(options),
         Command::Node(options) => node::run(options),
         Command::Placement(options) => placement::run(options),
-        Command::Bench(options) => bench::run(options),
         Command::Completion(options) => completion::run(options),
     }
 }

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use hyper::Method;
+use kilonova_program::Failure;
 use serde_json::{Value, json};
 
 use super::client::Client;
 use super::load;
 use super::process::{Nodes, Server};
 use super::progress::Progress;
-use crate::failure::Failure;
 
 const TOPOLOGY: &str = include_str!("../../../../examples/nodes/bench.toml");
 /// Hosts that may still register when the last one has.
@@ -205,7 +205,7 @@ impl Cloud {
         let directory = self.directory.clone();
         drop(self);
         if let Err(error) = std::fs::remove_dir_all(&directory) {
-            eprintln!("kilonova bench: cannot remove {}: {error}", directory.display());
+            eprintln!("kilonova-bench: cannot remove {}: {error}", directory.display());
         }
     }
 

@@ -7,10 +7,9 @@ use kilonova_ids::ProviderId;
 use kilonova_placement::db::aggregates;
 use kilonova_placement::ledger::{ProviderSpec, report_host};
 use kilonova_placement::{Inventory, World};
+use kilonova_program::Failure;
 use kilonova_store::{DatabaseUrl, Store, params};
 use uuid::Uuid;
-
-use crate::failure::Failure;
 
 /// Hosts to a transaction.
 const BATCH: usize = 200;

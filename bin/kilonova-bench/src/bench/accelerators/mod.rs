@@ -1,4 +1,4 @@
-//! `kilonova bench accelerators`: what the accelerator API and the device ledger cost, on either
+//! `kilonova-bench accelerators`: what the accelerator API and the device ledger cost, on either
 //! database, and beside a Cyborg with `--against`.
 //!
 //! The measured figure is CPU time, of the server and of the database where it is another process:
@@ -11,6 +11,7 @@ mod table;
 
 use std::path::{Path, PathBuf};
 
+use kilonova_program::Failure;
 use kilonova_store::{DatabaseUrl, Store};
 
 use self::cloud::Reports;
@@ -18,7 +19,6 @@ use self::dance::{Dance, Place};
 pub use self::table::Table;
 use self::table::{Row, median};
 use super::process::{self, Server};
-use crate::failure::Failure;
 
 /// How often each figure is taken; what is printed is the median.
 const ROUNDS: usize = 5;
@@ -102,7 +102,7 @@ pub async fn run(directory: &Path, size: &Size<'_>) -> Result<Vec<Table>, Failur
 }
 
 fn say(what: &str) {
-    eprintln!("kilonova bench accelerators: {what}");
+    eprintln!("kilonova-bench accelerators: {what}");
 }
 
 /// A state directory, and the server that is started on it again and again.

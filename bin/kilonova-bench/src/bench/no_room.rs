@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use kilonova_program::Failure;
 use serde_json::{Value, json};
 
 use super::Size;
@@ -14,7 +15,6 @@ use super::cloud::{Cloud, Plan};
 use super::load::{self, Door, quantile};
 use super::progress::Progress;
 use super::table::{Aim, Table};
-use crate::failure::Failure;
 
 /// Hosts of eight GPUs.
 const HOSTS: usize = 300;

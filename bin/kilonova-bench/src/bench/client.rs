@@ -5,10 +5,9 @@ use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
+use kilonova_program::Failure;
 use serde_json::Value;
 use tokio::net::TcpStream;
-
-use crate::failure::Failure;
 
 /// An open connection with a token.
 pub struct Client {

@@ -4,13 +4,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use kilonova_program::Failure;
+
 use super::cloud::{Cloud, Plan};
 use super::load::{self, Door, quantile};
 use super::mixed::{self, Mixed, SHARES};
 use super::progress::Progress;
 use super::table::{Aim, Table};
 use super::{Size, capped};
-use crate::failure::Failure;
 
 /// The figures of one size.
 #[derive(Debug, Default)]

@@ -1,4 +1,4 @@
-//! `kilonova bench`: simulated hosts, servers from POST to ACTIVE and through all that can be done
+//! `kilonova-bench`: simulated hosts, servers from POST to ACTIVE and through all that can be done
 //! with them, and what it costs.
 //!
 //! The measured server is a process of its own; the clients share the machine with it, and on a
@@ -22,8 +22,9 @@ mod table;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use kilonova_program::Failure;
+
 pub use self::table::Table;
-use crate::failure::Failure;
 
 /// A part of the benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -68,7 +69,7 @@ pub async fn run(directory: &Path, size: &Size<'_>) -> Result<Vec<Table>, Failur
     let has_time = |what: &str| {
         let left = begun.elapsed() < size.time;
         if !left {
-            eprintln!("kilonova bench: {what} is left out: the time is over (--minutes)");
+            eprintln!("kilonova-bench: {what} is left out: the time is over (--minutes)");
         }
         left
     };

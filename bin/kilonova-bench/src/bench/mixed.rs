@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use hyper::Method;
+use kilonova_program::Failure;
 use serde_json::{Value, json};
 
 use super::client::{Client, Reply};
 use super::cloud::Wish;
 use super::load::Door;
 use super::progress::Progress;
-use crate::failure::Failure;
 
 /// How often a client looks whether the server is as wanted.
 const LOOK: Duration = Duration::from_millis(10);

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use hyper::Method;
+use kilonova_program::Failure;
 use serde_json::{Value, json};
 
 use super::super::client::Client;
 use super::super::load::quantile;
 use super::super::process;
-use crate::failure::Failure;
 
 /// A server that is measured.
 pub struct Target {

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use kilonova_node_api::ControlPlane;
 use kilonova_node_link::Remote;
+use kilonova_program::Failure;
 use kilonova_store::Store;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -16,7 +17,6 @@ use super::dance::Place;
 use super::statements::Crowd;
 use super::table::Row;
 use super::{ROUNDS, Target, row, say};
-use crate::failure::Failure;
 
 const GPUS: usize = 8;
 const SLOTS: u32 = 16;

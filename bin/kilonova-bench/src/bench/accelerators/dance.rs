@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use hyper::Method;
+use kilonova_program::Failure;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -11,7 +12,6 @@ use super::super::client::Client;
 use super::statements::Counter;
 use super::table::Row;
 use super::{ROUNDS, Target, row};
-use crate::failure::Failure;
 
 /// The device profile of all requests: one accelerator.
 pub const PROFILE: &str = "kilonova-bench";

@@ -1,15 +1,15 @@
-//! `kilonova bench placement`.
+//! `kilonova-bench placement`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use kilonova_program::Failure;
 use serde_json::Value;
 
 use super::Format;
 use crate::bench::placement::{self, Size};
-use crate::failure::Failure;
 
 /// Options of `bench placement`.
 #[derive(Debug, Args)]

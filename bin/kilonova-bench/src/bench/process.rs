@@ -2,12 +2,11 @@
 //! its own too.
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use kilonova_program::Failure;
 use rustix::process::{Pid, Signal, kill_process};
-
-use crate::failure::Failure;
 
 /// A running server; it is ended with this value.
 pub struct Server {
@@ -140,8 +139,14 @@ impl Drop for Nodes {
     }
 }
 
-fn program() -> Result<std::path::PathBuf, Failure> {
-    std::env::current_exe().map_err(|e| Failure::failed("cannot find this program", e))
+/// The measured program: the one that `KILONOVA` names, or `kilonova` beside this one.
+fn program() -> Result<PathBuf, Failure> {
+    if let Some(program) = std::env::var_os("KILONOVA") {
+        return Ok(program.into());
+    }
+    std::env::current_exe()
+        .map(|own| own.with_file_name("kilonova"))
+        .map_err(|e| Failure::failed("cannot find this program", e))
 }
 
 fn terminate(child: &mut Child) {
@@ -149,7 +154,7 @@ fn terminate(child: &mut Child) {
         && matches!(child.try_wait(), Ok(None))
         && let Err(error) = kill_process(pid, Signal::TERM)
     {
-        eprintln!("kilonova bench: cannot end process {}: {error}", child.id());
+        eprintln!("kilonova-bench: cannot end process {}: {error}", child.id());
     }
     drop(child.wait());
 }

@@ -18,7 +18,7 @@ impl Progress {
     pub fn begin(what: impl Into<String>, of: usize) -> Self {
         let (what, done) = (what.into(), Arc::new(AtomicUsize::new(0)));
         if !std::io::stderr().is_terminal() {
-            eprintln!("kilonova bench: {what}");
+            eprintln!("kilonova-bench: {what}");
             return Self { done, shown: None };
         }
         let (begun, counted) = (Instant::now(), Arc::clone(&done));
@@ -26,7 +26,7 @@ impl Progress {
             loop {
                 let (done, seconds) = (counted.load(Ordering::Relaxed), begun.elapsed().as_secs());
                 let of = if of > 1 { format!(": {done} of {of}") } else { String::new() };
-                write(&format!("\r\x1b[Kkilonova bench: {what}{of} ({seconds} s)"));
+                write(&format!("\r\x1b[Kkilonova-bench: {what}{of} ({seconds} s)"));
                 tokio::time::sleep(EVERY).await;
             }
         });

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use kilonova_program::Failure;
 use serde_json::{Value, json};
 
 use super::client::Client;
 use super::progress::Progress;
-use crate::failure::Failure;
 
 /// How often a client looks whether its server is ACTIVE.
 const LOOK: Duration = Duration::from_millis(10);

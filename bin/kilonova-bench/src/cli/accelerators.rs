@@ -1,14 +1,14 @@
-//! `kilonova bench accelerators`.
+//! `kilonova-bench accelerators`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use kilonova_program::Failure;
 use serde_json::Value;
 
 use super::Format;
 use crate::bench::accelerators::{self, Against, Size, Table};
-use crate::failure::Failure;
 
 /// Options of `bench accelerators`.
 #[derive(Debug, Args)]

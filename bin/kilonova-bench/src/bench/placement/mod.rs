@@ -1,4 +1,4 @@
-//! `kilonova bench placement`: what a request to Placement costs on a cloud of so many hosts, each a
+//! `kilonova-bench placement`: what a request to Placement costs on a cloud of so many hosts, each a
 //! root with four pGPUs, and on hosts of eight GPUs that are asked for one by one.
 //!
 //! CPU time is the server's and, with SQLite, the database's: they are one process. With `--against`
@@ -11,11 +11,11 @@ mod requests;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use kilonova_program::Failure;
 use serde_json::{Value, json};
 
 use self::measure::{Meter, Row, Target};
 use super::process::Server;
-use crate::failure::Failure;
 
 /// How much of it.
 pub struct Size<'a> {
@@ -81,7 +81,7 @@ pub async fn run(directory: &Path, size: &Size<'_>) -> Result<Vec<Table>, Failur
 }
 
 fn say(what: &str) {
-    eprintln!("kilonova bench placement: {what}");
+    eprintln!("kilonova-bench placement: {what}");
 }
 
 async fn narrow(directory: &Path, size: &Size<'_>) -> Result<Table, Failure> {

@@ -4,12 +4,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use kilonova_program::Failure;
+
 use super::cloud::{Cloud, Plan};
 use super::load::{self, Door, quantile};
 use super::progress::Progress;
 use super::table::{Aim, Table};
 use super::{Size, capped};
-use crate::failure::Failure;
 
 /// Measures it with `hosts` hosts and `servers` servers.
 ///

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use hyper::Method;
+use kilonova_program::Failure;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::super::client::Client;
 use super::measure::{Request, Row, Target, measure};
 use super::{Size, cloud};
-use crate::failure::Failure;
 
 const PLAIN: &str = "/allocation_candidates?resources=VCPU:1,MEMORY_MB:512,DISK_GB:1";
 const TWO_GROUPS: &str = "&required_HOST=CUSTOM_PERF_HOST&resources_D1=VGPU:1\

@@ -11,6 +11,7 @@ use http::{Method, Request};
 use http_body_util::BodyExt;
 use kilonova_accelerator::{State, routes, service};
 use kilonova_placement::World;
+use kilonova_program::Failure;
 use kilonova_store::Store;
 use kilonova_store::testing::Meter;
 use kilonova_wire::mount;
@@ -21,7 +22,6 @@ use uuid::Uuid;
 
 use super::dance::{PROFILE, Place, headers};
 use super::table::Row;
-use crate::failure::Failure;
 
 const ARQS: &str = "/v2/accelerator_requests";
 /// The profile of a hundred accelerators, to have many requests soon.

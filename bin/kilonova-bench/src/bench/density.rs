@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use kilonova_program::Failure;
+
 use super::Size;
 use super::cloud::{Cloud, Plan};
 use super::load::{self, Door, quantile};
 use super::progress::Progress;
 use super::table::Table;
-use crate::failure::Failure;
 
 const HOSTS: usize = 16;
 /// Servers that each host has when boots are measured.
