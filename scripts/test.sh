@@ -24,9 +24,10 @@
 #   lab         the virtual hosts of docs/lab.md; skipped, with the reason, where the machine cannot
 #               have them; all scenarios when it is named, otherwise the four of docs/lab.md
 #
-# KILONOVA_KILLS (30) is the number of kills of the whole system on each database; half as many more
+# KILONOVA_KILLS (10) is the number of kills of the whole system on each database; half as many more
 # than that hit control plane or hosts apart, as processes, and half as many hit both while devices are
-# bound. A failed step does not keep the later ones from running. The last line sums up; the exit code is
+# bound. `make test-long` raises it, and the repetitions of the unit step: KILONOVA_CLAIMS (claims that
+# meet on each database), KILONOVA_FUZZ and KILONOVA_FUZZ_BODIES (random requests). A failed step does not keep the later ones from running. The last line sums up; the exit code is
 # 1 when anything failed.
 # KILONOVA names a program to use instead of building one. What is built is, as the tests, without
 # optimization: most of it is there already, and its arithmetic is checked.
@@ -35,7 +36,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/postgres.sh
 
 export PATH="$PATH:$HOME/.cargo/bin" CARGO_TERM_COLOR=never
-KILLS=${KILONOVA_KILLS:-30}
+KILLS=${KILONOVA_KILLS:-10}
 # A program named by the environment is taken as it is; otherwise it is built.
 program_built=${KILONOVA:+yes}
 KILONOVA=${KILONOVA:-target/debug/kilonova}
@@ -191,13 +192,13 @@ program() {
 placement() {
     local profile databases=()
     program || return 0
-    title "placement: upstream's cases on SQLite"
-    script placement_conformance
-    title "placement: upstream's cases on PostgreSQL"
     for profile in default secure_rbac open_policy cors; do
         databases+=(--database "$(pg_database "placement_$profile")")
     done
-    script placement_conformance "${databases[@]}"
+    beside placement_conformance "${databases[@]}"
+    title "placement: upstream's cases on SQLite"
+    script placement_conformance
+    told "placement: upstream's cases on PostgreSQL"
     title "placement: every command of osc-placement"
     script placement_clients
 }

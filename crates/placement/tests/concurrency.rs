@@ -17,7 +17,7 @@ const WRITERS: usize = 64;
 
 /// Claims and releases together, on each store.
 fn operations() -> usize {
-    std::env::var("KILONOVA_CLAIMS").ok().and_then(|n| n.parse().ok()).unwrap_or(20_000)
+    std::env::var("KILONOVA_CLAIMS").ok().and_then(|n| n.parse().ok()).unwrap_or(4_000)
 }
 
 /// A host: a root with CPUs and a card below it.
