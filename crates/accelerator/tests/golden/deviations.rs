@@ -68,15 +68,15 @@ const ROLES: &str = "old and new policy defaults, by option";
 const CLIENT: &str = "client errors that end as 500";
 const UNKNOWN: &str = "unknown fields in bodies and unknown query parameters: ignored";
 const NEEDED: &str =
-    "device profile without name or groups, with a name longer than 255 characters";
-const POISON: &str = "a device profile whose uuid is none is stored";
-const NEVER: &str = "a device profile with amounts of 0 or less, with no resources";
-const ODD: &str = "device profile names with a newline at the end, numbers as descriptions";
-const HALF: &str = "a bind that fails leaves its requests `BindStarted` or `BindFailed`";
-const EITHER: &str = "neither or both of `arqs` and `instance` when deleting";
-const ABSENT: &str = "`DELETE ?arqs=` with one that is absent: nothing is deleted";
-const FILTERS: &str = "`filters.*` of the device list: read and ignored";
-const ALL_NAMES: &str = "the first failing name of a list of profiles to delete";
+    "a device profile without name or groups, or with a name longer than 255 characters";
+const POISON: &str = "a device profile with an invalid uuid is stored";
+const NEVER: &str = "a device profile with amounts of 0 or less, without resources";
+const ODD: &str = "device profile names with a trailing newline, numbers as descriptions";
+const HALF: &str = "a failed bind leaves its requests `BindStarted` or `BindFailed`";
+const EITHER: &str = "neither or both of `arqs` and `instance` in a delete";
+const ABSENT: &str = "`DELETE ?arqs=` with an unknown one deletes nothing";
+const FILTERS: &str = "`filters.*` of the device list: ignored";
+const ALL_NAMES: &str = "deleting a list of profiles stops at the first unknown name";
 const PROFILES: &str = "/v2/device_profiles";
 const ARQS: &str = "/v2/accelerator_requests";
 
@@ -96,12 +96,12 @@ pub const TABLE: &[Deviation] = &[
         "/v2/devices",
         401,
         "Authentication required",
-        "without `authtoken` in its pipeline, requests that name nobody are answered",
+        "without `authtoken` in its pipeline, anonymous requests are answered",
     ),
     row("filter", "/v2/devices?filters=*", 400, r#"Unknown argument: \\\"filters\\\""#, FILTERS),
     row("filter", "/v2/devices?filters.field=*", 400, "Unknown argument", FILTERS),
     row("GET disable", "*", 405, "GET is not allowed", "`GET` of a device's `enable` and"),
-    row("program", "*", 409, "takes no bitstreams", "programming a deployable is tried on any"),
+    row("program", "*", 409, "takes no bitstreams", "programming works with any driver"),
     row("program empty", "*", 400, "The list of steps is empty", CLIENT),
     row("create missing key", "/v2/attributes", 400, "key must be a printable", CLIENT),
     row("create unknown field", "/v2/attributes", 400, "Unknown attribute", UNKNOWN),
@@ -146,7 +146,7 @@ pub const TABLE: &[Deviation] = &[
     row("state after failed bind", "*", 200, "Initial", HALF),
     row("list bad bind_state", "*", 400, "['resolved']", "`bind_state` other than `resolved`"),
     row("list unresolved instance", "*", 200, r#"{"arqs":[]}"#, HALF),
-    row("delete dp in use", "*", 409, "is in use by", "deleting a profile that is in use: 500"),
+    row("delete dp in use", "*", 409, "is in use by", "deleting a profile in use: 500"),
     row("arq3 left?", "*", 404, "ExtArq not found", ABSENT),
     row("#260", "*", 404, "ExtArq not found", ABSENT),
     row("delete both params", "*", 400, "Provide either an ARQ uuid list or an", EITHER),
@@ -159,7 +159,7 @@ pub const TABLE: &[Deviation] = &[
         ARQS,
         404,
         "AttachHandle not found: resource provider",
-        "the sentence when no device is free names the number of a row",
+        "the error without a free device contains a row number",
     ),
     row("states", "*", 200, r#"{"arqs":[]}"#, HALF),
     row("left", ARQS, 200, "arqs", HALF),
