@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What operators type, against a real `kilonova serve`: server explain, host drain, doctor.
+"""Runs what operators type against a real `kilonova serve`: server explain, host drain, doctor.
 
     scripts/operators.py [--kilonova PROGRAM] [--database URL]
 
-Simulated hosts: two with vGPUs and FPGAs inside the server, one in a process of its own. Explains a
-good, a failed, a waiting and a deleted server; empties a host while the drain is killed, interrupted
-and loses its cloud in between, and compares each guest's devices with the ledger afterwards; runs the
-doctor on a wrong configuration, a silent host, a wrong clock, an operation that stands still, and a
-ledger row that somebody has written by hand. Ends with exit code 1 at the first thing that is wrong.
+Simulated hosts: two with vGPUs and FPGAs inside the server, one in a process of its own. Explains an
+active, a failed, a waiting and a deleted server; drains a host while the drain is killed, interrupted
+and loses its cloud, and then compares each guest's devices with the ledger; runs the doctor on a wrong
+configuration, a stopped node, a wrong clock, a stuck operation, and a ledger row changed by hand. Exits
+with 1 at the first check that fails.
 """
 
 import argparse
@@ -50,7 +50,7 @@ fake = [{}]
 
 
 class Desk:
-    """An operator's desk: the program, the credentials, and a count of what was found right."""
+    """An operator: the program, the credentials, and a count of passed checks."""
 
     def __init__(self, serve):
         self.serve, self.checks = serve, 0
@@ -60,17 +60,17 @@ class Desk:
     def tick(self, text, holds=True, why=""):
         self.checks += 1
         if not holds:
-            raise Wrong(f"{text}: it is not so: {why}")
+            raise Wrong(f"{text}: check failed: {why}")
         print(f"  ✓ {text}", flush=True)
 
     def begin(self, *words):
-        """Starts a command of ours."""
+        """Starts a kilonova command."""
         return subprocess.Popen([self.serve.binary, *words], env=self.env,
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE, text=True)
 
     def run(self, *words, code=0):
-        """Runs a command of ours; its standard output, and its standard error."""
+        """Runs a kilonova command. Returns its standard output and standard error."""
         print(f"$ kilonova {' '.join(words)}", flush=True)
         process = self.begin(*words)
         out, err = process.communicate(timeout=120)
@@ -79,12 +79,12 @@ class Desk:
         return out, err
 
     def document(self, *words, code=0):
-        """As `run`, with `--format json`; what it printed."""
+        """Like `run`, with `--format json`. Returns the parsed output."""
         return json.loads(self.run(*words, "--format", "json", code=code)[0])
 
 
 class Cloud:
-    """What the steps ask of the API themselves."""
+    """The steps' own API requests."""
 
     def __init__(self, serve):
         self.api = serve.api()
@@ -150,7 +150,7 @@ class Cloud:
         return sorted(re.findall(r"<hostdev [^>]*type='mdev'.*?<address uuid='([^']+)'", devices, re.S))
 
     def made(self, host):
-        """The mediated devices that there are on a host."""
+        """The mediated devices that exist on a host."""
         folder = os.path.join(self.state, "nodes", host, "mdevs")
         return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
 
@@ -189,7 +189,7 @@ def step_explain(desk, cloud, edge):
     waiting = cloud.boot("waiting", "vgpu", "edge")
     edge.send_signal(signal.SIGKILL)
     edge.wait()
-    # It counts as up for a minute yet, and nobody is to be sent there.
+    # The host still counts as up for a minute; nothing new should be scheduled there.
     services = cloud.api.expect(200, "GET", f"{COMPUTE}/os-services?host=edge")["services"]
     cloud.api.expect(200, "PUT", f"{COMPUTE}/os-services/{services[0]['id']}", {"status": "disabled"})
     cloud.act(waiting, {"pause": None})
@@ -201,13 +201,13 @@ def step_explain(desk, cloud, edge):
 
 
 def on(cloud, host):
-    """The guests that the cloud has on a host."""
+    """The servers that the cloud has on a host."""
     api = cloud.api.clone()
     return api.expect(200, "GET", f"{COMPUTE}/kilonova/hosts/{host}")["host"]["guests"]
 
 
 def at_rest(cloud, host):
-    """How many guests a host has, once what was asked for before has ended."""
+    """The number of servers on a host, once earlier requests have ended."""
     wait_for("nothing is under way there",
              lambda: not any(guest["operation"] for guest in on(cloud, host)))
     return len(on(cloud, host))
@@ -217,12 +217,12 @@ def wait_for(what, holds, timeout=30):
     deadline = time.monotonic() + timeout
     while not holds():
         if time.monotonic() > deadline:
-            raise Wrong(f"after {timeout} s: {what}: it is not so")
+            raise Wrong(f"after {timeout} s: {what}: check failed")
         time.sleep(0.05)
 
 
 def compare(desk, cloud, servers, host):
-    """Each guest has exactly the devices of the ledger, on the host."""
+    """Checks that each guest has exactly the ledger's devices, on the host."""
     all_held = []
     for server in servers:
         told = desk.document("server", "explain", server)
@@ -235,7 +235,7 @@ def compare(desk, cloud, servers, host):
                  and held[0]["host"] == host and held[0]["held_by"] == "server"
                  and amounts.get(held[0]["resource_class"]) == 1 and not told["left_behind"])
         if not right:
-            raise Wrong(f"{server} is not as it should be after the drain: {told}")
+            raise Wrong(f"{server} is wrong after the drain: {told}")
         seen = cloud.guest_devices(server, host)
         if seen != wanted:
             raise Wrong(f"{server}: its guest has {seen}, the ledger says {wanted}")
@@ -247,7 +247,7 @@ def compare(desk, cloud, servers, host):
 
 def step_drain(desk, cloud, serve):
     print("\n── host drain")
-    # Enough that some are still there after each of the interruptions, however late those are noticed.
+    # Enough that some remain after each interruption, however late it is noticed.
     guests = [cloud.boot(f"guest-{n}", "vgpu", "gpu-1") for n in range(16)]
     stopped = cloud.boot("stopped", "vgpu", "gpu-1")
     whole = cloud.boot("whole", "fpga", "gpu-1")
@@ -273,8 +273,8 @@ def step_drain(desk, cloud, serve):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=20)
     desk.tick("Ctrl-C says what is still there and how to go on",
-              process.returncode == 130 and "still there" in out and "To go on: " in out
-              and "is disabled already" in err, out + err)
+              process.returncode == 130 and "still there" in out and "To continue: " in out
+              and "is already disabled" in err, out + err)
 
     print(f"$ kilonova {' '.join(command)}    # and kill -9 of the cloud", flush=True)
     left = at_rest(cloud, "gpu-1")
@@ -287,11 +287,11 @@ def step_drain(desk, cloud, serve):
     if not out:
         raise Wrong(f"the drain ended with exit code {process.returncode}: {err}")
     report = json.loads(out)
-    desk.tick("it waits for its cloud and goes on", "Trying again" in err, err)
+    desk.tick("it waits for its cloud and goes on", "Retrying" in err, err)
     why = {one["id"]: one["why"] for one in report["remaining"]}
     desk.tick("what cannot move stays, and it ends with 1",
               process.returncode == 1 and set(why) == {whole, asleep} and not report["empty"], out)
-    desk.tick("with the reason of each", "given to it whole" in why[whole]
+    desk.tick("with the reason of each", "passed through whole" in why[whole]
               and "suspended" in why[asleep], str(why))
     cloud.api.close()
     compare(desk, cloud, [*guests, stopped], "gpu-2")
@@ -301,7 +301,7 @@ def step_drain(desk, cloud, serve):
     cloud.until(asleep, "ACTIVE")
     out, err = desk.run("host", "drain", "gpu-1", "--cold")
     desk.tick("with --cold, and what it said was done, the host is empty", "is empty" in out, out)
-    desk.tick("off a terminal there are plain lines", "\r" not in err and "moves shut off" in err, err)
+    desk.tick("off a terminal there are plain lines", "\r" not in err and "migrates cold" in err, err)
     compare(desk, cloud, [*guests, stopped, whole, asleep], "gpu-2")
     desk.tick("what had to stop runs again", cloud.show(whole)["status"] == "ACTIVE")
     out, _ = desk.run("host", "drain", "gpu-1")
@@ -311,7 +311,7 @@ def step_drain(desk, cloud, serve):
     page, _ = desk.run("server", "explain", failed)
     desk.tick("a drained host takes no servers", "down or disabled" in page, page)
     out, _ = desk.run("host", "undrain", "gpu-1")
-    desk.tick("undrain says what was", "takes servers again" in out and "drained by" in out, out)
+    desk.tick("undrain says what was", "is enabled" in out and "drained by" in out, out)
     again = cloud.boot("again", "vgpu", "gpu-1")
     desk.tick("and it takes servers again", cloud.show(again)["OS-EXT-SRV-ATTR:host"] == "gpu-1")
     _, err = desk.run("host", "drain", "nobody", code=2)
@@ -320,7 +320,7 @@ def step_drain(desk, cloud, serve):
 
 
 def settle_all(cloud):
-    """Waits until nothing is under way but what waits for the host that is down."""
+    """Waits until nothing is in progress except on the host that is down."""
     deadline = time.monotonic() + 60
     while any(s["OS-EXT-STS:task_state"] and s["name"] != "waiting"
               for s in cloud.api.servers().values()):
@@ -337,7 +337,7 @@ def doctor(desk, *words, code):
 
 
 def found(report, area, level, *parts):
-    """Whether there is such a finding with a remedy."""
+    """Whether the report has such a finding with a remedy."""
     return any(one["area"] == area and one["level"] == level and one["remedy"]
                and all(part in one["what"] for part in parts) for one in report["findings"])
 
@@ -404,7 +404,7 @@ def step_doctor(desk, cloud, serve, folder, silent_since, waiting):
               not report["clean"] and found(report, "ledger", "error", "BROKEN by"),
               str(report["findings"]))
     _, err = desk.run("doctor", "--state-dir", os.path.join(folder, "nothing"), code=2)
-    desk.tick("where there is nothing it could not look", "there is no state directory" in err, err)
+    desk.tick("where there is nothing it could not look", "no state directory" in err, err)
 
 
 def story(desk, serve, edge, folder):
@@ -421,7 +421,7 @@ def story(desk, serve, edge, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kilonova", default=os.path.join(ROOT, "target/release/kilonova"))
-    parser.add_argument("--database", help="PostgreSQL URL; SQLite when left out")
+    parser.add_argument("--database", help="PostgreSQL URL (default: SQLite)")
     parser.add_argument("--counts", help="file to write `passed failed` to")
     options = parser.parse_args()
     if not os.path.exists(options.kilonova):
@@ -461,7 +461,7 @@ def main():
             with open(options.counts, "w", encoding="utf-8") as file:
                 file.write(f"{max(0, desk.checks - failed) if desk else 0} {failed}\n")
     if failed:
-        print(f"operators: failed; what it left is in {folder}")
+        print(f"operators: failed; its files are in {folder}")
         return 1
     shutil.rmtree(folder)
     return 0

@@ -1,3 +1,3 @@
-//! How a command ends badly.
+//! The failure of a command.
 
 pub use kilonova_program::Failure;

@@ -1,7 +1,7 @@
-//! `kilonova`: the control plane and its tools.
+//! `kilonova`: the controller and its tools.
 //!
-//! Reads the command line, hands over to one module per command and turns what comes back into an
-//! exit code: 0 done, 1 failed, 2 refused before anything was changed.
+//! Parses the command line, runs one module per command, and returns its exit code: 0 success, 1
+//! failure, 2 refused before any change.
 
 mod cli;
 mod cloud;

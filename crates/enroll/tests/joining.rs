@@ -174,7 +174,10 @@ async fn a_certificate_is_renewed_by_its_host_alone() {
         assert_eq!(cloud.send(what, None, &body).await.0, 401);
         let (status, said) = cloud.send(what, Some("b"), &body).await;
         assert_eq!(status, 403, "{said}");
-        assert!(said.to_string().contains("of host b, which cannot speak for host a"), "{said}");
+        assert!(
+            said.to_string().contains("belongs to host b, which cannot act for host a"),
+            "{said}"
+        );
         let (status, given) = cloud.send(what, Some("a"), &body).await;
         assert_eq!(status, 200, "{given}");
         let said = kilonova_pki::read(given["certificate"].as_str().expect("PEM")).expect("read");

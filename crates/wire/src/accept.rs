@@ -1,30 +1,30 @@
-//! What the caller would read, by its `Accept` header.
+//! Content negotiation by the `Accept` header.
 
 use http::{HeaderMap, header};
 
-/// How a fault can be told.
+/// The format of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// The service's own JSON.
     Json,
-    /// A page, for browsers.
+    /// An HTML page, for browsers.
     Html,
-    /// Lines.
+    /// Plain text.
     Plain,
 }
 
-/// How much the caller wants a media type: from 0, not at all, to 1. The most exact range counts;
-/// without the header everything is welcome.
-pub fn wish(headers: &HeaderMap, media: &str) -> f32 {
+/// The quality of a media type for the caller, from 0 (refused) to 1. The most specific range
+/// decides; without the header all types have quality 1.
+pub fn quality(headers: &HeaderMap, media: &str) -> f32 {
     let (kind, _) = media.split_once('/').unwrap_or((media, ""));
     let mut best: Option<(u8, f32)> = None;
-    let mut said = false;
+    let mut has_ranges = false;
     let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     for range in values.flat_map(|value| value.split(',')).map(str::trim) {
         if range.is_empty() {
             continue;
         }
-        said = true;
+        has_ranges = true;
         let mut parts = range.split(';').map(str::trim);
         let name = parts.next().unwrap_or_default();
         let exactness = match name.split_once('/') {
@@ -42,24 +42,23 @@ pub fn wish(headers: &HeaderMap, media: &str) -> f32 {
     }
     match best {
         Some((_, quality)) => quality,
-        None if said => 0.0,
+        None if has_ranges => 0.0,
         None => 1.0,
     }
 }
 
-/// How a framework that offers a page, then JSON, and lines to everybody else tells a fault (webob's
-/// own faults, which are Glance's): what the caller likes best, and of two equals the page. Without
-/// the header, lines.
-pub fn offered(headers: &HeaderMap) -> Form {
+/// The format of a fault of webob's own, which Glance uses: HTML or JSON, whichever the caller prefers
+/// (HTML if equal), otherwise plain text. Plain text without the header.
+pub fn webob_form(headers: &HeaderMap) -> Form {
     if headers.get(header::ACCEPT).is_none_or(|value| value.as_bytes().trim_ascii().is_empty()) {
         return Form::Plain;
     }
     preferred(headers)
 }
 
-/// How Placement tells a fault to this caller: JSON when nothing or anything is asked for, else a
-/// page where that is liked as much as JSON, else JSON where that is liked, else lines.
-pub fn form(headers: &HeaderMap) -> Form {
+/// The format of Placement's faults: JSON without the header, for `*/*` and for JSON; otherwise HTML if
+/// it is preferred at least as much as JSON, then JSON, then plain text.
+pub fn placement_form(headers: &HeaderMap) -> Form {
     let first = headers.get(header::ACCEPT).map(|value| value.as_bytes().trim_ascii());
     if first.is_none_or(|text| text.is_empty() || text == b"*/*" || text == b"application/json") {
         return Form::Json;
@@ -68,7 +67,7 @@ pub fn form(headers: &HeaderMap) -> Form {
 }
 
 fn preferred(headers: &HeaderMap) -> Form {
-    let (page, json) = (wish(headers, "text/html"), wish(headers, "application/json"));
+    let (page, json) = (quality(headers, "text/html"), quality(headers, "application/json"));
     match () {
         () if page > 0.0 && page >= json => Form::Html,
         () if json > 0.0 => Form::Json,
@@ -85,21 +84,21 @@ mod tests {
     }
 
     #[test]
-    fn the_most_exact_range_counts() {
+    fn the_most_specific_range_decides() {
         let browser = with("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8");
-        assert!((wish(&browser, "application/json") - 0.8).abs() < 0.001);
-        assert!((wish(&browser, "text/html") - 1.0).abs() < 0.001);
+        assert!((quality(&browser, "application/json") - 0.8).abs() < 0.001);
+        assert!((quality(&browser, "text/html") - 1.0).abs() < 0.001);
         let but = with("application/json;q=0, application/*;q=0.5, */*");
-        assert!(wish(&but, "application/json") < 0.001);
-        assert!((wish(&but, "application/xml") - 0.5).abs() < 0.001);
-        assert!((wish(&HeaderMap::new(), "application/json") - 1.0).abs() < 0.001);
-        assert!(wish(&with("text/plain"), "application/json") < 0.001);
+        assert!(quality(&but, "application/json") < 0.001);
+        assert!((quality(&but, "application/xml") - 0.5).abs() < 0.001);
+        assert!((quality(&HeaderMap::new(), "application/json") - 1.0).abs() < 0.001);
+        assert!(quality(&with("text/plain"), "application/json") < 0.001);
     }
 
     #[test]
-    fn a_page_is_offered_first() {
-        assert_eq!(offered(&HeaderMap::new()), Form::Plain);
-        for (accept, wanted) in [
+    fn html_is_preferred_if_equal() {
+        assert_eq!(webob_form(&HeaderMap::new()), Form::Plain);
+        for (accept, expected) in [
             ("", Form::Plain),
             ("*/*", Form::Html),
             ("application/json", Form::Json),
@@ -110,14 +109,14 @@ mod tests {
             ("text/plain", Form::Plain),
             ("image/png", Form::Plain),
         ] {
-            assert_eq!(offered(&with(accept)), wanted, "{accept}");
+            assert_eq!(webob_form(&with(accept)), expected, "{accept}");
         }
     }
 
     #[test]
-    fn faults_are_told_as_the_caller_likes() {
-        assert_eq!(form(&HeaderMap::new()), Form::Json);
-        for (accept, wanted) in [
+    fn faults_have_the_preferred_format() {
+        assert_eq!(placement_form(&HeaderMap::new()), Form::Json);
+        for (accept, expected) in [
             ("*/*", Form::Json),
             ("", Form::Json),
             ("application/json", Form::Json),
@@ -127,7 +126,7 @@ mod tests {
             ("text/plain", Form::Plain),
             ("image/png, text/*;q=0", Form::Plain),
         ] {
-            assert_eq!(form(&with(accept)), wanted, "{accept}");
+            assert_eq!(placement_form(&with(accept)), expected, "{accept}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The door: who turns a token into a [`Context`]. Identity does it with its own tokens,
-//! [`crate::noauth`] by believing headers; the services cannot tell which.
+//! The authentication interface: turns a token into a [`Context`]. Identity implements it for its own
+//! tokens, [`crate::noauth`] by trusting headers; services cannot tell the difference.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,9 +11,9 @@ use crate::{Context, Fault};
 /// The future of an authentication.
 pub type Authentication<'a> = Pin<Box<dyn Future<Output = Result<Context, Fault>> + Send + 'a>>;
 
-/// Turns request headers into a context, or into a 401.
+/// Authenticates a request: returns its context, or a 401.
 pub trait Authenticator: Send + Sync {
-    /// Reads `X-Auth-Token` and, where it is sent, `X-Service-Token`. The request id of the
-    /// returned context is set by the caller.
+    /// Reads `X-Auth-Token` and, if present, `X-Service-Token`. The caller sets the request id of the
+    /// returned context.
     fn authenticate<'a>(&'a self, headers: &'a HeaderMap) -> Authentication<'a>;
 }

@@ -1,12 +1,12 @@
-//! The URL under which the caller reached the service, for links in answers.
+//! The URL at which the caller reached the service, for links in answers.
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;
 
 use crate::{Fault, Origin};
 
-/// `http://127.0.0.1:8774/compute`, without a slash at the end: the [`Origin`] that the listener
-/// found, or the caller's `Host` header where the request came through no listener.
+/// `http://127.0.0.1:8774/compute`, without a trailing slash: the [`Origin`] set by the listener, or
+/// the `Host` header for a request without a listener.
 #[derive(Debug, Clone)]
 pub struct Base(pub String);
 
@@ -16,7 +16,7 @@ impl Base {
     }
 }
 
-/// What the caller put before the path: scheme, host and port.
+/// The scheme, host and port of the request's URL.
 pub(crate) fn origin(parts: &Parts) -> std::sync::Arc<str> {
     match parts.extensions.get::<Origin>() {
         Some(Origin(origin)) => std::sync::Arc::clone(origin),
@@ -24,7 +24,7 @@ pub(crate) fn origin(parts: &Parts) -> std::sync::Arc<str> {
     }
 }
 
-/// The `Host` header, if it is a host and a port and nothing else.
+/// The `Host` header, if it is a valid authority.
 pub fn host(headers: &http::HeaderMap) -> Option<&str> {
     headers
         .get(http::header::HOST)
@@ -32,12 +32,12 @@ pub fn host(headers: &http::HeaderMap) -> Option<&str> {
         .filter(|host| is_authority(host))
 }
 
-/// Whether a text is `HOST` or `HOST:PORT`, so that a link may contain it.
+/// Whether a text is `HOST` or `HOST:PORT`, safe to use in a link.
 pub fn is_authority(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b))
 }
 
-/// Whether a text may stand between the authority and the path of a link: empty, or `/a/b`.
+/// Whether a text is a valid prefix between authority and path: empty, or `/a/b`.
 pub fn is_prefix(text: &str) -> bool {
     let fine = |part: &str| {
         !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._~".contains(&b))

@@ -10,22 +10,21 @@ use serde_json::Value;
 
 use crate::Fault;
 
-/// Bytes that a JSON body may have.
+/// The most bytes of a JSON body.
 pub const JSON_LIMIT: usize = 1024 * 1024;
 
-/// How long a small body may take to arrive: one that trickles in must not hold its connection, and
-/// what has come of it must not stay in memory.
+/// The time limit for a small body: a slow client must not hold its connection and memory.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A larger one has a second more for each of so many bytes that have come.
+/// A larger body gets one more second per this many bytes received.
 const BYTES_A_SECOND: usize = 32 * 1024;
 
-/// The raw bytes of a body within [`JSON_LIMIT`], free of NUL.
+/// The raw bytes of a body within [`JSON_LIMIT`], without NUL.
 pub struct Body(pub Bytes);
 
-/// A body that is JSON.
+/// A JSON body.
 pub struct JsonBody(pub Value);
 
-/// A body that is JSON and has at most `LIMIT` bytes: for callers who have not said who they are.
+/// A JSON body of at most `LIMIT` bytes, for unauthenticated callers.
 pub struct SmallJson<const LIMIT: usize>(pub Value);
 
 fn too_large(limit: usize) -> Fault {
@@ -49,7 +48,7 @@ impl Body {
         let bytes = whole(request.into_body(), limit).await?;
         if holds_nul(&bytes) {
             return Err(Fault::bad_request(
-                "The request body holds a NUL character (\\u0000), which no text here may have.",
+                "The request body contains a NUL character (\\u0000), which is not supported.",
             ));
         }
         Ok(Self(bytes))
@@ -69,7 +68,7 @@ fn json(bytes: &[u8]) -> Result<Value, Fault> {
         .map_err(|error| Fault::bad_request(format!("Malformed request body: {error}")))
 }
 
-/// Reads a body of at most `most` bytes to its end, in time.
+/// Reads a body of at most `most` bytes completely, within the time limit.
 async fn whole(mut body: axum::body::Body, most: usize) -> Result<Bytes, Fault> {
     let begun = Instant::now();
     let mut bytes = BytesMut::new();
@@ -80,7 +79,7 @@ async fn whole(mut body: axum::body::Body, most: usize) -> Result<Bytes, Fault> 
             Ok(None) => return Ok(bytes.freeze()),
             Ok(Some(Ok(frame))) => frame,
             Ok(Some(Err(_))) => {
-                return Err(Fault::bad_request("The request body could not be read to its end."));
+                return Err(Fault::bad_request("The request body ended prematurely."));
             }
             Err(_) => {
                 return Err(Fault::new(
@@ -97,7 +96,7 @@ async fn whole(mut body: axum::body::Body, most: usize) -> Result<Bytes, Fault> 
     }
 }
 
-/// Whether a JSON text has an escaped NUL in it; SQLite would keep one, PostgreSQL does not.
+/// Whether a JSON text contains an escaped NUL, which SQLite stores but PostgreSQL refuses.
 fn holds_nul(json: &[u8]) -> bool {
     let escapes = json.windows(6).enumerate().filter(|(_, window)| *window == b"\\u0000");
     escapes.into_iter().any(|(at, _)| {
@@ -129,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_nul_is_told_from_a_text_about_one() {
+    fn a_nul_is_distinguished_from_a_text_about_one() {
         assert!(holds_nul(br#"{"name": "a\u0000b"}"#));
         assert!(holds_nul(br#"{"name": "\\\u0000"}"#));
         assert!(!holds_nul(br#"{"name": "\\u0000"}"#));

@@ -1,4 +1,4 @@
-//! Who asks, on behalf of which project, with which roles.
+//! The identity behind a request: user, project and roles.
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;
@@ -9,51 +9,50 @@ use crate::Fault;
 /// The caller of a request.
 #[derive(Debug, Clone, Default)]
 pub struct Context {
-    /// The id that the answer and the logs carry.
+    /// The request id, for the answer and the logs.
     pub request_id: Option<RequestId>,
     /// User id.
     pub user_id: String,
-    /// User name, empty where the authenticator does not know it.
+    /// User name; empty if the authenticator does not know it.
     pub user_name: String,
-    /// Project id, empty for an unscoped token.
+    /// Project id; empty for an unscoped token.
     pub project_id: String,
-    /// Project name, empty where the authenticator does not know it.
+    /// Project name; empty if the authenticator does not know it.
     pub project_name: String,
-    /// Whether the token is for the whole cloud (`system: {"all": true}`).
+    /// Whether the token has system scope (`system: {"all": true}`).
     pub system: bool,
-    /// Domain id, empty unless the token is for a domain.
+    /// Domain id; empty unless the token has domain scope.
     pub domain_id: String,
-    /// The domain of the user; empty where the authenticator does not know it.
+    /// The user's domain; empty if the authenticator does not know it.
     pub user_domain_id: String,
-    /// The domain of the project; empty when there is no project.
+    /// The project's domain; empty without a project.
     pub project_domain_id: String,
     /// Role names.
     pub roles: Vec<String>,
-    /// Role names of the service token that came along.
+    /// Role names of the service token, if one was sent.
     pub service_roles: Vec<String>,
-    /// Whether the service's policy takes the caller for an administrator; nothing when it was not
-    /// asked, and then the role decides.
+    /// Whether the service's policy considers the caller an administrator; `None` if policy was not
+    /// consulted, in which case the role decides.
     pub admin: Option<bool>,
 }
 
 impl Context {
-    /// Whether the caller has the role, in any spelling, as rules have it.
+    /// Whether the caller has the role, ignoring case as policy rules do.
     pub fn has_role(&self, role: &str) -> bool {
         self.roles.iter().any(|have| have.eq_ignore_ascii_case(role))
     }
 
-    /// Whether the caller is an administrator: by the service's rule `context_is_admin`, or by the
-    /// role `admin`.
+    /// Whether the caller is an administrator: by the rule `context_is_admin`, or by the role `admin`.
     pub fn is_admin(&self) -> bool {
         self.admin.unwrap_or_else(|| self.has_role("admin"))
     }
 
-    /// Whether a service vouches for the request (role `service` on the service token).
+    /// Whether a service vouches for the request (role `service` on its service token).
     pub fn is_service(&self) -> bool {
         self.service_roles.iter().any(|role| role.eq_ignore_ascii_case("service"))
     }
 
-    /// Whether the caller may see things of the project: its own, or any as an admin.
+    /// Whether the caller may see the project's resources: its own, or any for an admin.
     pub fn may_see(&self, project_id: &str) -> bool {
         self.is_admin() || (!project_id.is_empty() && self.project_id == project_id)
     }
@@ -63,7 +62,7 @@ impl Context {
         self.request_id.map_or_else(String::new, |id| format!("req-{id}"))
     }
 
-    /// Refuses anyone who is not an admin, in Nova's words.
+    /// Refuses anyone but an admin, with Nova's message.
     ///
     /// # Errors
     /// 403 naming `policy`.

@@ -1,4 +1,4 @@
-//! How each service words a fault. One function per dialect, all from the same [`Fault`].
+//! The fault formats of the services. One function per dialect, all from the same [`Fault`].
 //!
 //! Sources: Nova `api/openstack/wsgi.py` (fault names by status), Placement `util.py`
 //! (`errors` list), Cyborg (`error_message` holding a JSON text), Keystone (`error`), Glance and
@@ -73,8 +73,8 @@ impl Dialect {
 }
 
 impl Dialect {
-    /// A fault for readers of pages, or of lines. Placement and Glance have such; Glance's clients
-    /// take the message out of the page.
+    /// A fault as HTML or plain text, for Placement and Glance. Glance's clients extract the message from
+    /// the HTML.
     pub fn written(self, fault: &Fault, as_page: bool) -> String {
         let status = format!("{} {}", fault.status.as_u16(), title(fault.status));
         let said = match self {

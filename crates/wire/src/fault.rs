@@ -1,32 +1,31 @@
-//! One domain fault for all services: a status, a sentence for the user, and what only the log is
-//! told. The service's dialect turns it into a body at the very edge.
+//! The fault type of all services: a status, a message for the user, and details for the log only.
+//! The service's dialect turns it into a body at the very edge.
 
 use axum::response::{IntoResponse, Response};
 use http::header::{self, HeaderName};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-/// An answer that is not what the caller wished.
+/// An error answer.
 #[derive(Debug, Clone)]
 pub struct Fault {
     /// The HTTP status.
     pub status: StatusCode,
-    /// The sentence that the user reads: it names the thing and says what to do.
+    /// The message for the user: it names the resource and the remedy.
     pub message: String,
-    /// Placement's machine-readable code, and Neutron's type of the error; other dialects do not
-    /// show it.
+    /// Placement's error code, or Neutron's error type; other dialects omit it.
     pub code: &'static str,
-    /// What the operator's log gets and the user does not.
+    /// Details for the operator's log, never shown to the user.
     pub internal: Option<String>,
     /// Extra headers, such as `WWW-Authenticate`.
     pub headers: Box<HeaderMap>,
-    /// More that Placement's body says, by key.
+    /// More keys of Placement's body.
     pub extra: Vec<(&'static str, String)>,
-    /// Whether it was refused before any operation was reached (no such path, method or version),
-    /// which some dialects word in another way.
+    /// Whether no operation was reached (no such path, method or version); some dialects word this
+    /// differently.
     pub unrouted: bool,
 }
 
-/// Placement's code for a fault without one of its own.
+/// Placement's code for a fault without a code of its own.
 pub const UNDEFINED_CODE: &str = "placement.undefined_code";
 
 impl Fault {
@@ -73,7 +72,7 @@ impl Fault {
         Self::new(StatusCode::CONFLICT, message)
     }
 
-    /// 500; the user sees a fixed sentence, the log the cause.
+    /// 500 with a fixed message; the cause is only logged.
     pub fn internal(cause: impl std::fmt::Display) -> Self {
         let mut fault = Self::new(
             StatusCode::INTERNAL_SERVER_ERROR,
@@ -84,22 +83,22 @@ impl Fault {
         fault
     }
 
-    /// 503: something that the service needs is away or has too much to do, and the same request may
-    /// work soon. The user sees a fixed sentence, the log the cause.
+    /// 503 with a fixed message: a dependency is unavailable or overloaded, and a retry may succeed. The
+    /// cause is only logged.
     pub fn unavailable(cause: impl std::fmt::Display) -> Self {
         Self::new(
             StatusCode::SERVICE_UNAVAILABLE,
-            "The service has too much to do, or cannot reach its database. Try again shortly.",
+            "The service is overloaded or cannot reach its database. Try again shortly.",
         )
         .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
         .with_internal(cause)
     }
 
-    /// 507: the database's disk is full. Nothing was changed, and a repetition would not help.
+    /// 507: the database's disk is full. Nothing was changed, and a retry would not help.
     pub fn no_space(cause: impl std::fmt::Display) -> Self {
         Self::new(
             StatusCode::INSUFFICIENT_STORAGE,
-            "The service has no space left to store this. Nothing was changed. Tell the operator.",
+            "The service's storage is full. Nothing was changed. Tell the operator.",
         )
         .with_internal(cause)
     }
@@ -111,14 +110,14 @@ impl Fault {
         self
     }
 
-    /// Says that no operation was reached.
+    /// Marks that no operation was reached.
     #[must_use]
     pub fn unrouted(mut self) -> Self {
         self.unrouted = true;
         self
     }
 
-    /// Adds what the log shall say.
+    /// Adds details for the log.
     #[must_use]
     pub fn with_internal(mut self, cause: impl std::fmt::Display) -> Self {
         self.internal = Some(cause.to_string());
@@ -141,7 +140,7 @@ impl Fault {
 }
 
 impl IntoResponse for Fault {
-    /// An empty answer that carries the fault; [`crate::mount`] writes the body in the dialect.
+    /// An empty answer that carries the fault; [`crate::mount`] writes the body.
     fn into_response(self) -> Response {
         let mut response = self.status.into_response();
         response.headers_mut().extend(HeaderMap::clone(&self.headers));

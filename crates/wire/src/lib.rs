@@ -1,6 +1,5 @@
-//! What every HTTP service shares: the request context, microversions, faults and the dialects
-//! they are told in, bodies and their schemas, paging, and the layers that put these around a
-//! service's routes.
+//! The parts that all HTTP services share: the request context, microversions, faults and their
+//! dialects, bodies and schemas, paging, and the middleware around a service's routes.
 //!
 //! It must never know a resource of any service, nor the database.
 

@@ -1,5 +1,4 @@
-//! Microversions: parsing the headers, and the interface by which each service words what it
-//! refuses and stamps what it answers.
+//! Microversions: header parsing, and the interface by which each service negotiates a version.
 
 use std::fmt;
 
@@ -20,7 +19,7 @@ impl fmt::Display for Microversion {
 }
 
 impl Microversion {
-    /// Parses `2.53`; leading zeros and signs are refused as upstream does.
+    /// Parses `2.53`; refuses leading zeros and signs, as upstream does.
     pub fn parse(text: &str) -> Option<Self> {
         let (major, minor) = text.split_once('.')?;
         let number = |part: &str| {
@@ -44,20 +43,20 @@ impl<S: Sync> FromRequestParts<S> for Microversion {
     }
 }
 
-/// How one service negotiates.
+/// The microversion negotiation of a service.
 pub trait Negotiate: Send + Sync {
-    /// Picks the version of a request.
+    /// Chooses the version of a request.
     ///
     /// # Errors
-    /// 400 for an unreadable version, 406 for one out of range, in the service's words.
+    /// 400 for a malformed version, 406 for an unsupported one, with the service's message.
     fn negotiate(&self, headers: &HeaderMap) -> Result<Microversion, Fault>;
 
-    /// Writes the version headers of the answer; `None` when negotiation failed.
+    /// Sets the version headers of the answer; `None` if negotiation failed.
     fn stamp(&self, version: Option<Microversion>, headers: &mut HeaderMap);
 }
 
-/// What the `OpenStack-API-Version` header (which may name several services, separated by commas)
-/// says for one service type: `2.53`, `latest`, or nothing.
+/// The version that `OpenStack-API-Version` requests for a service type: `2.53` or `latest`. The header
+/// may name several services, separated by commas.
 pub fn requested<'a>(headers: &'a HeaderMap, service_type: &str) -> Option<&'a str> {
     headers
         .get_all("openstack-api-version")

@@ -1,4 +1,4 @@
-//! The layers around a service's routes, from the outside in:
+//! The middleware around a service's routes, from the outside in:
 //!
 //! ```text
 //!   request id, log span ─► faults in the dialect ─► token ─► microversion ─► routes
@@ -20,15 +20,15 @@ use crate::query::check_readable;
 use crate::{Authenticator, Base, Dialect, EndsInSlash, Fault, Microversion, Negotiate};
 use crate::{base, text};
 
-/// What the layers need to know of a service.
+/// The description of a service.
 pub struct Service {
-    /// Its name in the logs.
+    /// Its name in logs.
     pub name: &'static str,
-    /// How it words faults.
+    /// The dialect of its faults.
     pub dialect: Dialect,
-    /// Its microversions, if it has any.
+    /// Its microversions, if any.
     pub versions: Option<Arc<dyn Negotiate>>,
-    /// Which paths (relative to the mount) need no token.
+    /// Whether a path, relative to the mount point, needs no token.
     pub public: fn(&str) -> bool,
 }
 
@@ -38,7 +38,7 @@ struct Mounted {
     auth: Arc<dyn Authenticator>,
 }
 
-/// Puts the layers around `routes`; `prefix` is where the result will be nested, for links.
+/// Wraps `routes` in the middleware; `prefix` is the mount point, for links.
 pub fn mount(
     routes: Router,
     service: Service,
@@ -83,8 +83,8 @@ async fn answer(
     let request = Request::from_parts(parts, body);
     let dialect = mounted.service.dialect;
     let form = match dialect {
-        Dialect::Placement => accept::form(request.headers()),
-        Dialect::Image => accept::offered(request.headers()),
+        Dialect::Placement => accept::placement_form(request.headers()),
+        Dialect::Image => accept::webob_form(request.headers()),
         _ => Form::Json,
     };
     let mut response = match admit(&mounted, request_id, request, &mut version).await {
@@ -140,7 +140,7 @@ async fn admit(
     let base = Base::of(&parts, &mounted.prefix);
     parts.extensions.insert(base);
     let public = (mounted.service.public)(parts.uri.path());
-    // A client that asks for an image without a name must not get the collection, nor delete it.
+    // Without a name, a request for one image must not reach the collection, nor delete it.
     if mounted.service.dialect == Dialect::Image
         && !public
         && parts.extensions.get::<EndsInSlash>().is_some()
@@ -160,12 +160,12 @@ async fn admit(
     Ok(Request::from_parts(parts, body))
 }
 
-/// Puts the origin before the path in `WWW-Authenticate: Keystone uri="/identity/v3"`: whoever words
-/// the refusal does not know under which URL the caller reached us.
+/// Adds the origin to the path in `WWW-Authenticate: Keystone uri="/identity/v3"`: the code that
+/// refuses a request does not know the URL that the caller used.
 fn complete(headers: &mut HeaderMap, origin: &str) {
     const BEGIN: &str = "Keystone uri=\"";
-    let told = headers.get(header::WWW_AUTHENTICATE).and_then(|value| value.to_str().ok());
-    let Some(path) = told.and_then(|told| told.strip_prefix(BEGIN)) else { return };
+    let challenge = headers.get(header::WWW_AUTHENTICATE).and_then(|value| value.to_str().ok());
+    let Some(path) = challenge.and_then(|value| value.strip_prefix(BEGIN)) else { return };
     if path.starts_with('/')
         && let Ok(whole) = HeaderValue::try_from(format!("{BEGIN}{origin}{path}"))
     {
@@ -173,8 +173,8 @@ fn complete(headers: &mut HeaderMap, origin: &str) {
     }
 }
 
-/// How loud a fault is in the log. A service that is not here (501) is the caller's to know; one that is
-/// too busy or waits for another is a warning; anything else of ours is an error.
+/// The log level of a fault. Only unexpected server errors are errors: a missing feature (501) is
+/// information, and overload or an unavailable dependency is a warning.
 fn level(status: StatusCode) -> Level {
     match status {
         StatusCode::NOT_IMPLEMENTED => Level::INFO,

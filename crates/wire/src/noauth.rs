@@ -1,27 +1,26 @@
-//! `auth_strategy = noauth2`: the caller says who he is. For tests on the loopback interface.
+//! `auth_strategy = noauth2`: trusts the caller's headers. For tests on the loopback interface.
 //!
-//! `X-Auth-Token: user[:project]` as Placement reads it (`placement/auth.py`): user `admin` has the
-//! role admin, others are members, unless `X-Roles` says so. A role implies those below it, as
-//! Keystone's do. The accelerator API's headers
-//! (`X-User-Id`, `X-Project-Id`, `X-Roles`, `X-Service-Roles`) are believed as Cyborg does without
-//! `authtoken` in its pipeline.
+//! `X-Auth-Token: user[:project]` as in Placement (`placement/auth.py`): user `admin` has the role
+//! admin, others have member, unless `X-Roles` is set. Roles imply lower roles, as in Keystone. The
+//! accelerator API's headers (`X-User-Id`, `X-Project-Id`, `X-Roles`, `X-Service-Roles`) are trusted,
+//! as Cyborg does without `authtoken` in its pipeline.
 
 use http::HeaderMap;
 
 use crate::auth::Authentication;
 use crate::{Authenticator, Context, Fault};
 
-/// Believes what the headers say.
+/// Trusts the headers of a request.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoAuth;
 
 impl Authenticator for NoAuth {
     fn authenticate<'a>(&'a self, headers: &'a HeaderMap) -> Authentication<'a> {
-        Box::pin(async move { believe(headers) })
+        Box::pin(async move { context(headers) })
     }
 }
 
-fn believe(headers: &HeaderMap) -> Result<Context, Fault> {
+fn context(headers: &HeaderMap) -> Result<Context, Fault> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let list = |name: &str| -> Vec<String> {
         text(name)
@@ -60,9 +59,9 @@ fn believe(headers: &HeaderMap) -> Result<Context, Fault> {
     })
 }
 
-/// Where everybody is.
+/// The domain of all users and projects.
 const DOMAIN: &str = "default";
-/// Each implies the next.
+/// Each role implies the next.
 const CHAIN: [&str; 4] = ["admin", "manager", "member", "reader"];
 
 fn imply(roles: &mut Vec<String>) {

@@ -1,8 +1,8 @@
-//! Where a request comes from, and under which URL the caller reached this process. The listener
-//! puts both into the request's extensions; everything above reads them here.
+//! The caller's address, and the URL at which it reached this process. The listener stores both in
+//! the request's extensions.
 //!
-//! This file must never read a header: which headers count depends on who sent them, and only the
-//! listener knows that.
+//! This file must never read a header: which headers are trusted depends on the peer, which only the
+//! listener knows.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,14 +10,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use axum::extract::FromRequestParts;
 use http::request::Parts;
 
-/// The caller's address: the connection's, or the one that a trusted proxy names.
+/// The caller's address: the connection's, or the one named by a trusted proxy.
 ///
-/// A request that came through no listener, as in tests, has `0.0.0.0`.
+/// `0.0.0.0` for a request without a listener, as in tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PeerAddress(pub IpAddr);
 
 impl PeerAddress {
-    /// The address by which callers are told apart: an IPv6 caller owns the whole /64.
+    /// The address that identifies a party for fair queueing: an IPv6 caller owns its /64.
     pub fn party(self) -> IpAddr {
         match self.0.to_canonical() {
             IpAddr::V4(address) => IpAddr::V4(address),
@@ -37,11 +37,11 @@ impl<S: Sync> FromRequestParts<S> for PeerAddress {
     }
 }
 
-/// The path ended in a slash, which the listener cut off.
+/// Marks a request whose path ended in a slash, which the listener removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EndsInSlash;
 
-/// `https://cloud.example/prefix`, without a slash at the end: what links in answers begin with.
+/// `https://cloud.example/prefix`, without a trailing slash: the start of links in answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin(pub std::sync::Arc<str>);
 

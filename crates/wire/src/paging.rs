@@ -3,20 +3,20 @@
 use crate::Fault;
 use crate::query::Query;
 
-/// Rows at most in one answer, whatever the caller asks (Nova's `[api] max_limit`).
+/// The most rows in one answer (Nova's `[api] max_limit`).
 pub const MAX_LIMIT: usize = 1000;
 
-/// One page of a listing.
+/// One page of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// Rows at most.
+    /// The most rows of the page.
     pub limit: usize,
-    /// The last row of the page before.
+    /// The last row of the previous page.
     pub marker: Option<String>,
 }
 
 impl Page {
-    /// Reads the two parameters.
+    /// Parses the two parameters.
     ///
     /// # Errors
     /// 400 for a limit that is not a non-negative integer.
@@ -36,7 +36,7 @@ impl Page {
         Ok(Self { limit, marker: query.get("marker").map(str::to_owned) })
     }
 
-    /// Cuts `rows` to the page and says whether more follow. `None` when the marker is unknown.
+    /// Cuts `rows` to the page; the flag tells whether more follow. `None` for an unknown marker.
     pub fn cut<T>(&self, rows: Vec<T>, id: impl Fn(&T) -> String) -> Option<(Vec<T>, bool)> {
         let start = match &self.marker {
             None => 0,

@@ -1,4 +1,4 @@
-//! Query strings, decoded in order and with repeats kept.
+//! Query strings, decoded, in order and with repeated keys.
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;
@@ -10,7 +10,7 @@ use crate::Fault;
 pub struct Query(pub Vec<(String, String)>);
 
 impl Query {
-    /// Reads a raw query string.
+    /// Parses a raw query string.
     pub fn parse(raw: &str) -> Self {
         Self(
             raw.split('&')
@@ -31,7 +31,7 @@ impl Query {
         self.0.iter().filter(move |(have, _)| have == key).map(|(_, value)| value.as_str())
     }
 
-    /// The same query, escaped, with one value each for the given keys in place of those it has.
+    /// The query in encoded form, with `pairs` in place of the values of these keys.
     pub fn with(&self, pairs: &[(&str, &str)]) -> String {
         let pairs = || pairs.iter().copied();
         let kept = self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()));
@@ -47,18 +47,18 @@ impl Query {
         })
     }
 
-    /// The same query without a key.
+    /// The query without a key.
     pub fn without(&self, key: &str) -> Self {
         Self(self.0.iter().filter(|(have, _)| have != key).cloned().collect())
     }
 
-    /// The first key that is not among `known`.
+    /// The first key that is not in `known`.
     pub fn unknown(&self, known: &[&str]) -> Option<&str> {
         self.0.iter().map(|(key, _)| key.as_str()).find(|key| !known.contains(key))
     }
 }
 
-/// Writes `%xx` for what may not stand in a query as it is.
+/// Percent-encodes characters that a query cannot contain.
 fn escape(text: &str, out: &mut String) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     for byte in text.bytes() {
@@ -76,7 +76,7 @@ fn decode(text: &str) -> String {
     String::from_utf8_lossy(&unescape(&text.replace('+', " "))).into_owned()
 }
 
-/// Resolves `%xx`; what is no such thing stays as it is.
+/// Resolves `%xx`; leaves malformed escapes as they are.
 fn unescape(text: &str) -> Vec<u8> {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -96,8 +96,8 @@ fn unescape(text: &str) -> Vec<u8> {
     out
 }
 
-/// Refuses a path or a query that no text can be made of: bytes that are not UTF-8 in the path,
-/// and NUL, which PostgreSQL keeps nowhere.
+/// Refuses a URI that cannot be decoded to text: a path that is not UTF-8, and NUL, which PostgreSQL
+/// cannot store.
 ///
 /// # Errors
 /// 400.
@@ -107,10 +107,12 @@ pub(crate) fn check_readable(uri: &http::Uri) -> Result<(), Fault> {
         return Err(Fault::bad_request("The path of the request is not UTF-8 text."));
     }
     if path.contains(&0) {
-        return Err(Fault::bad_request("The path of the request holds a NUL character."));
+        return Err(Fault::bad_request("The path of the request contains a NUL character."));
     }
     if uri.query().is_some_and(|query| unescape(query).contains(&0)) {
-        return Err(Fault::bad_request("The query string of the request holds a NUL character."));
+        return Err(Fault::bad_request(
+            "The query string of the request contains a NUL character.",
+        ));
     }
     Ok(())
 }
@@ -128,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escapes_are_resolved_and_what_is_none_stays() {
+    fn escapes_are_resolved_and_malformed_ones_kept() {
         let query = Query::parse("a=%41+b%2B&b=%zz%4&c=%+1&d");
         assert_eq!(query.get("a"), Some("A b+"));
         assert_eq!(query.get("b"), Some("%zz%4"));
@@ -137,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_is_written_again_with_other_values() {
+    fn a_query_is_encoded_with_replaced_values() {
         let query = Query::parse("limit=1&name=a%20b&uuid%=%21&marker=old&marker=older&since=1:2");
         assert_eq!(
             query.with(&[("marker", "é&")]),
@@ -147,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn nul_and_broken_utf8_are_refused_where_they_cannot_be_kept() {
+    fn nul_and_invalid_utf8_are_refused_where_they_cannot_be_stored() {
         let check = |uri: &str| check_readable(&uri.parse().expect("a URI")).is_ok();
         assert!(check("/servers/%C3%A9?name=%2500&x=%FF"));
         assert!(!check("/servers/%FF"));

@@ -1,7 +1,7 @@
-//! JSON-schema checks with one message form for all services.
+//! JSON schema validation with one message format for all services.
 //!
-//! Nova's words (`api/validation/validators.py`): `Invalid input for field/attribute <path>. Value:
-//! <value>. <reason>`. The reason is the sentence of Python's validator, and values are shown as Python shows them, because
+//! The message is Nova's (`api/validation/validators.py`): `Invalid input for field/attribute <path>. Value:
+//! <value>. <reason>`. The reason is the sentence of Python's validator, and values have Python's form, because
 //! clients and upstream's tests compare the text.
 
 use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use crate::Fault;
 
-/// A longer value is cut: its end says nothing more.
+/// The length at which a value is cut in a message.
 const LONGEST: usize = 400;
 
-/// A compiled schema and its source; make it once, in a `LazyLock`.
+/// A compiled schema and its source; create it once, in a `LazyLock`.
 pub struct Schema {
     source: Value,
     validator: Validator,
@@ -23,15 +23,15 @@ impl Schema {
     /// Compiles a schema.
     ///
     /// # Panics
-    /// When the schema itself is wrong, which the unit test of its owner shows.
+    /// If the schema is invalid, which a unit test of its owner detects.
     pub fn new(schema: &Value) -> Self {
         match jsonschema::options().should_validate_formats(true).build(schema) {
             Ok(validator) => Self { source: schema.clone(), validator },
-            Err(error) => panic!("a schema of this program is wrong: {error}"),
+            Err(error) => panic!("invalid built-in JSON schema: {error}"),
         }
     }
 
-    /// Checks a body.
+    /// Validates a body.
     ///
     /// # Errors
     /// 400 naming the field.
@@ -39,7 +39,7 @@ impl Schema {
         let Some(error) = self.validator.iter_errors(body).next() else { return Ok(()) };
         let path = error.instance_path().to_string();
         let path = path.trim_start_matches('/');
-        // An item of a list is named with its list: its number alone says nothing.
+        // A list item is named together with its list, because an index alone is not helpful.
         let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
         let start = path.rmatch_indices('/').map(|(at, _)| at + 1).chain([0]);
         let field = start

@@ -1,7 +1,7 @@
-//! Who speaks on a connection that itself says so: the host that its certificate names.
+//! The host that a connection's client certificate names.
 //!
-//! Such a host may speak for itself alone. A connection that names nobody is let through here:
-//! whoever opened the door has asked for something else.
+//! Such a host may act only for itself. A connection without a certificate passes here: the listener
+//! that accepted it applies other checks.
 
 use std::sync::Arc;
 
@@ -17,27 +17,27 @@ use crate::Fault;
 pub struct Speaker(pub Arc<str>);
 
 impl Speaker {
-    /// Refuses to let it speak for another.
+    /// Refuses to act for another host.
     ///
     /// # Errors
-    /// 403 that names both.
+    /// 403 that names both hosts.
     pub fn check(&self, host: &str) -> Result<(), Fault> {
         if *self.0 == *host {
             return Ok(());
         }
         Err(Fault::forbidden(format!(
-            "The certificate of this connection is of host {}, which cannot speak for host {}. Set \
-             [DEFAULT] host of the agent to the name that it joined by, or join again.",
+            "The certificate of this connection belongs to host {}, which cannot act for host {}. Set \
+             [DEFAULT] host of the agent to the name under which it enrolled, or enrol it again.",
             self.0,
             host.escape_debug()
         )))
     }
 }
 
-/// A layer for routes: a host that is known by its certificate is only let at its own `{host}`.
+/// Middleware: a host identified by its certificate may access only its own `{host}` routes.
 ///
 /// # Errors
-/// 403 that names both.
+/// 403 that names both hosts.
 pub async fn only_itself(
     speaker: Option<Extension<Speaker>>,
     params: RawPathParams,
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_host_is_let_at_its_own_alone() {
+    async fn a_host_accesses_only_its_own_routes() {
         let routes = Router::new()
             .route("/hosts/{host}/x", get(|| async { "fine" }))
             .route("/clock", get(|| async { "late" }))

@@ -1,12 +1,12 @@
-//! Checks on names that users choose, and bounds on what is said about them.
+//! Validation of names that users choose, and limits on quoted input in messages.
 
 use crate::Fault;
 
 const HEAD: usize = 2048;
 const TAIL: usize = 1024;
 
-/// Makes a sentence fit to be shown: what a user sent is quoted in it, and may be long or hold what
-/// moves a terminal's cursor.
+/// Makes a message safe to display: it may quote user input that is long or contains control
+/// characters.
 pub(crate) fn tidy(text: &mut String) {
     if text.len() > HEAD + TAIL {
         let head = text.floor_char_boundary(HEAD);
@@ -20,11 +20,11 @@ pub(crate) fn tidy(text: &mut String) {
     }
 }
 
-/// Refuses names that are empty, too long, blank at an end, or hold characters that cannot be
-/// printed (Nova `api/validation/parameter_types.py`: name).
+/// Refuses names that are empty, too long or blank, or contain control characters (Nova
+/// `api/validation/parameter_types.py`: name).
 ///
 /// # Errors
-/// 400 in the words of Nova's schema check.
+/// 400 with the message of Nova's schema validation.
 pub fn check_name(field: &str, name: &str, max: usize) -> Result<(), Fault> {
     let wrong = |why: &str| {
         Err(Fault::bad_request(format!(
@@ -39,7 +39,7 @@ pub fn check_name(field: &str, name: &str, max: usize) -> Result<(), Fault> {
         return wrong(&format!("{name:?} is too long: at most {max} characters."));
     }
     if name.chars().any(char::is_control) {
-        return wrong("The name holds control characters.");
+        return wrong("The name contains control characters.");
     }
     Ok(())
 }
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_sentences_keep_their_ends_and_none_moves_the_cursor() {
+    fn long_messages_are_shortened_and_control_characters_escaped() {
         let mut text = format!("Invalid input for name: {}. Too long.", "é".repeat(5000));
         tidy(&mut text);
         assert!(text.len() < 3100, "{}", text.len());

@@ -1,4 +1,4 @@
-//! Times: kept as microseconds since 1970, shown in the two spellings that OpenStack uses.
+//! Times: stored as microseconds since 1970, formatted in the forms that OpenStack uses.
 
 use jiff::Timestamp;
 
@@ -26,8 +26,8 @@ pub fn naive_micros(micros: i64) -> String {
     at(micros).strftime("%Y-%m-%dT%H:%M:%S.%6f").to_string()
 }
 
-/// The last microsecond of a moment's second. Times are shown by the second, and upstream's database
-/// compares them so: what is shown as changed at a moment has not changed after it.
+/// The last microsecond of a time's second. Times are shown in seconds, and upstream's database
+/// compares them so: a resource shown as changed at some second was not changed after it.
 pub fn end_of_second(micros: i64) -> i64 {
     micros.saturating_sub(micros.rem_euclid(1_000_000)).saturating_add(999_999)
 }
@@ -47,7 +47,7 @@ pub fn http(micros: i64) -> String {
     at(micros).strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
 }
 
-/// Reads ISO 8601 with or without an offset; without one it is UTC.
+/// Parses ISO 8601, with an offset or in UTC.
 pub fn parse(text: &str) -> Option<i64> {
     text.parse::<Timestamp>().ok().map(|t| t.as_microsecond()).or_else(|| {
         let civil = text.replace(' ', "T").parse::<jiff::civil::DateTime>().ok()?;

@@ -1,4 +1,4 @@
-//! `kilonova completion`: what a shell needs to complete our command lines.
+//! `kilonova completion`: shell completion scripts.
 
 use std::process::ExitCode;
 
@@ -8,15 +8,15 @@ use clap_complete::Shell;
 use super::Arguments;
 use crate::failure::Failure;
 
-/// Options of `completion`.
+/// Arguments of `completion`.
 #[derive(Debug, Args)]
-pub struct Options {
+pub struct CompletionArgs {
     /// The shell.
     #[arg(value_enum)]
     shell: Shell,
 }
 
-pub(super) fn run(options: Options) -> Result<ExitCode, Failure> {
+pub(super) fn run(options: CompletionArgs) -> Result<ExitCode, Failure> {
     let mut text = Vec::new();
     clap_complete::generate(options.shell, &mut Arguments::command(), "kilonova", &mut text);
     super::say(&String::from_utf8_lossy(&text));

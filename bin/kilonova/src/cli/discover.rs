@@ -1,4 +1,4 @@
-//! `kilonova discover`: the devices of this machine, without a control plane. It only reads.
+//! `kilonova discover`: lists the devices of this machine without a controller. Read-only.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,32 +10,32 @@ use super::Format;
 use crate::config;
 use crate::failure::Failure;
 
-/// Options of `discover`.
+/// Arguments of `discover`.
 #[derive(Debug, Args)]
-pub struct Options {
-    /// Where sysfs is.
+pub struct DiscoverArgs {
+    /// Mount point of sysfs.
     #[arg(long, value_name = "DIR", default_value = "/sys")]
     sysfs: PathBuf,
-    /// Configuration with [devices], [mdev_*], [pci] or [agent]; without it, everything that a
-    /// driver knows is shown as offered.
+    /// Configuration file with [devices], [mdev_*], [pci] or [agent]. Default: none; devices of all known
+    /// drivers count as offered.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// How to print.
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
 
-pub(super) fn run(options: Options) -> Result<ExitCode, Failure> {
+pub(super) fn run(options: DiscoverArgs) -> Result<ExitCode, Failure> {
     if !options.sysfs.is_dir() {
         let folder = options.sysfs.display();
-        return Err(Failure::Refused(format!("{folder} is no folder; name one with --sysfs")));
+        return Err(Failure::Refused(format!("{folder} is not a directory; set --sysfs")));
     }
-    // Each sysfs has both, whatever the machine has.
+    // Every sysfs has both, on any machine.
     if !["bus", "class"].iter().any(|name| options.sysfs.join(name).is_dir()) {
         let folder = options.sysfs.display();
         return Err(Failure::Refused(format!(
-            "{folder} is no sysfs: it has neither bus nor class; name where sysfs is mounted with \
-             --sysfs (usually /sys)"
+            "{folder} is not a sysfs: it has neither bus nor class; set --sysfs to the mount point of \
+                         sysfs (usually /sys)"
         )));
     }
     let sysfs = Directory(options.sysfs);
@@ -49,12 +49,12 @@ pub(super) fn run(options: Options) -> Result<ExitCode, Failure> {
         None => Discovery { drivers: real_drivers(), ..Discovery::default() },
     };
     let found = survey(&sysfs, &discovery)
-        .map_err(|error| Failure::failed("the devices cannot be listed", error))?;
+        .map_err(|error| Failure::failed("cannot list the devices", error))?;
     match options.format {
         Format::Table => print!("{}", found.table()),
         Format::Json => {
             let text = serde_json::to_string_pretty(&found)
-                .map_err(|error| Failure::failed("the devices cannot be shown", error))?;
+                .map_err(|error| Failure::failed("cannot print the devices", error))?;
             println!("{text}");
         }
     }

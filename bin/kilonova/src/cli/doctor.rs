@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use super::{Doctor, Format};
-use crate::doctor::{self, Question};
+use crate::doctor::{self, DoctorOptions};
 use crate::failure::Failure;
 
 pub(super) fn run(options: Doctor) -> Result<ExitCode, Failure> {
-    let question = Question {
+    let question = DoctorOptions {
         config: options.config,
         state_dir: options.state_dir,
         database: options.database,

@@ -1,4 +1,4 @@
-//! Examples for the help pages. A test reads each line as a command line.
+//! Examples for the help pages. A test parses each line as a command line.
 
 /// Of `kilonova`.
 pub const ALL: &str = "\
@@ -16,7 +16,7 @@ Examples:
   kilonova serve --database postgresql://kilonova@db.example/kilonova --listen 192.0.2.1:8774
   kilonova serve --node-listen 0.0.0.0:8775 --node-name cloud.example
 
-Everything else is said in the configuration file, in upstream's groups and options:
+All other settings are in the configuration file, with upstream's groups and options:
 see docs/operating.md.";
 
 /// Of `doctor`.
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_that_does_something_has_examples_that_are_understood() {
+    fn every_command_has_valid_examples() {
         let mut found = Vec::new();
         each(&Arguments::command(), &mut found);
         let mut seen = 0;
@@ -132,14 +132,14 @@ mod tests {
     }
 
     #[test]
-    fn options_of_serve_and_doctor_tell_their_defaults() {
+    fn help_of_serve_and_doctor_states_the_defaults() {
         let mut arguments = Arguments::command();
         for name in ["serve", "doctor"] {
-            let command = arguments.find_subcommand_mut(name).expect("it is there");
+            let command = arguments.find_subcommand_mut(name).expect("the command exists");
             for option in command.get_arguments().filter(|one| one.get_action().takes_values()) {
                 let help = option.get_help().map(ToString::to_string).unwrap_or_default();
-                let told = help.contains("[default: ") || !option.get_default_values().is_empty();
-                assert!(told, "{name} --{}: {help}", option.get_id());
+                let stated = help.contains("[default: ") || !option.get_default_values().is_empty();
+                assert!(stated, "{name} --{}: {help}", option.get_id());
             }
         }
     }

@@ -7,83 +7,83 @@ use clap::{Args, Subcommand};
 
 use super::Format;
 use super::examples;
-use crate::cloud::{Compute, Door};
+use crate::cloud::{CloudArgs, Compute};
 use crate::failure::Failure;
-use crate::operate::drain::{self, Allowed, Wish};
+use crate::operate::drain::{self, Allowed, DrainRequest};
 
-/// Options of `host`.
+/// Arguments of `host`.
 #[derive(Debug, Args)]
-pub struct Options {
+pub struct HostArgs {
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Give a host no new servers and move those that it has; exit 0 only when it is empty. May be
-    /// ended at any time and run again.
+    /// Disable a host and move its servers away. Exits 0 only when the host is empty. May be interrupted
+    /// and run again.
     #[command(after_help = examples::DRAIN)]
     Drain(Drain),
-    /// Let a host have servers again.
+    /// Enable a host again.
     #[command(after_help = examples::UNDRAIN)]
     Undrain(Undrain),
 }
 
 #[derive(Debug, Args)]
 struct Drain {
-    /// The host, as `openstack compute service list` calls it.
+    /// Host name, as in `openstack compute service list`. Example: host1.
     #[arg(value_name = "HOST", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     host: String,
-    /// Shut off, move and start again what cannot move while it runs: servers with a whole PCI
-    /// function or an FPGA.
+    /// Also move servers that cannot live-migrate (with a whole PCI function or an FPGA): stop, move,
+    /// start.
     #[arg(long)]
     cold: bool,
-    /// Moves at once.
+    /// Concurrent moves.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
     parallel: u16,
-    /// When to give up waiting; what was asked for goes on all the same.
+    /// Seconds to wait. Moves that were requested continue after that.
     #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
     timeout: u32,
-    /// Why, for whoever sees that it is disabled.
+    /// Reason shown for the disabled host.
     #[arg(long, value_name = "TEXT", default_value = "drained by kilonova host drain", value_parser = reason)]
     reason: String,
     #[command(flatten)]
-    door: Door,
-    /// How to print what it came to.
+    cloud: CloudArgs,
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
 
 #[derive(Debug, Args)]
 struct Undrain {
-    /// The host.
+    /// Host name. Example: host1.
     #[arg(value_name = "HOST", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     host: String,
     #[command(flatten)]
-    door: Door,
+    cloud: CloudArgs,
 }
 
 fn reason(text: &str) -> Result<String, String> {
     match text.chars().count() {
         1..=255 => Ok(text.to_owned()),
-        _ => Err("it has 1 to 255 characters".to_owned()),
+        _ => Err("it must have 1 to 255 characters".to_owned()),
     }
 }
 
-pub(super) fn run(options: Options) -> Result<ExitCode, Failure> {
+pub(super) fn run(options: HostArgs) -> Result<ExitCode, Failure> {
     match options.command {
         Command::Drain(options) => drain(options),
         Command::Undrain(options) => super::runtime()?.block_on(async {
-            let compute = Compute::open(&options.door).await?;
-            let said = drain::undrain(&compute, &options.host).await?;
-            super::say(&format!("{said}\n"));
+            let compute = Compute::open(&options.cloud).await?;
+            let result = drain::undrain(&compute, &options.host).await?;
+            super::say(&format!("{result}\n"));
             Ok(ExitCode::SUCCESS)
         }),
     }
 }
 
 fn drain(options: Drain) -> Result<ExitCode, Failure> {
-    let wish = Wish {
+    let request = DrainRequest {
         host: options.host,
         allowed: Allowed { cold: options.cold },
         parallel: usize::from(options.parallel),
@@ -92,8 +92,8 @@ fn drain(options: Drain) -> Result<ExitCode, Failure> {
         again: again(std::env::args()),
     };
     let report = super::runtime()?.block_on(async {
-        let compute = Compute::open(&options.door).await?;
-        drain::drain(&compute, &wish).await
+        let compute = Compute::open(&options.cloud).await?;
+        drain::drain(&compute, &request).await
     })?;
     match options.format {
         Format::Table => super::say(&report.text()),
@@ -102,7 +102,7 @@ fn drain(options: Drain) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(report.exit_code()))
 }
 
-/// The command as it was typed.
+/// The command line as typed, quoted for a shell.
 fn again(words: impl Iterator<Item = String>) -> String {
     let quoted = words.map(|word| {
         let plain = |c: char| c.is_alphanumeric() || "-_=:./,@%+".contains(c);
@@ -118,7 +118,7 @@ fn again(words: impl Iterator<Item = String>) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_was_typed_can_be_typed_again() {
+    fn a_command_line_is_quoted_for_reuse() {
         let words = ["kilonova", "host", "drain", "a b", "--reason", "it's"].map(str::to_owned);
         let said = super::again(words.into_iter());
         assert_eq!(said, "kilonova host drain 'a b' --reason 'it'\\''s'");

@@ -5,12 +5,12 @@ mod discover;
 mod doctor;
 mod examples;
 mod host;
+mod malloc;
 mod node;
 mod node_join;
 mod placement;
 mod serve;
 mod server;
-mod thrift;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use kilonova_program::logs::LogFormat;
 
 use crate::failure::Failure;
 
-/// Servers with accelerators, spoken to by the OpenStack clients.
+/// OpenStack-compatible control plane for servers with accelerators.
 #[derive(Debug, Parser)]
 #[command(name = "kilonova", version, after_help = examples::ALL)]
 pub struct Arguments {
@@ -34,58 +34,58 @@ enum Command {
     /// Run the services until SIGTERM or Ctrl-C.
     #[command(after_help = examples::SERVE)]
     Serve(Serve),
-    /// Look at everything: configuration, files, database, nodes, clocks, operations, devices, ledger.
-    /// Exit 0 when all is well, 1 when something is wrong, 2 when it could not look.
+    /// Check configuration, files, database, nodes, clocks, operations, devices and the ledger.
+    /// Exits 0 if all is well, 1 for errors, 2 if a check could not run.
     #[command(after_help = examples::DOCTOR)]
     Doctor(Doctor),
-    /// Have a server explained.
-    Server(server::Options),
-    /// Empty a host, or let it have servers again.
-    Host(host::Options),
-    /// Show which devices this machine could give to guests, and which of them the options offer.
+    /// Inspect servers.
+    Server(server::ServerArgs),
+    /// Drain a host, or enable it again.
+    Host(host::HostArgs),
+    /// List this machine's devices and whether the configuration offers them.
     #[command(after_help = examples::DISCOVER)]
-    Discover(discover::Options),
-    /// Let hosts join, see which have, send one away; or run simulated hosts in another process.
+    Discover(discover::DiscoverArgs),
+    /// Enroll, list and revoke hosts; or run simulated hosts in this process.
     #[command(after_help = examples::NODE)]
-    Node(node::Options),
-    /// Take over an existing Placement.
-    Placement(placement::Options),
-    /// Print what a shell needs to complete command lines.
+    Node(node::NodeArgs),
+    /// Import an existing Placement.
+    Placement(placement::PlacementArgs),
+    /// Print a shell completion script.
     #[command(after_help = examples::COMPLETION)]
-    Completion(completion::Options),
+    Completion(completion::CompletionArgs),
 }
 
 /// Options of `serve`.
 #[derive(Debug, Args)]
 pub struct Serve {
-    /// Configuration in oslo's INI form; the options here count more [default: none].
+    /// Configuration file in oslo's INI form; command-line options take precedence [default: none].
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Where keys, images and, with SQLite, the database are; for its owner alone [default:
+    /// Directory for keys, images and the SQLite database; only its owner may access it [default:
     /// kilonova-state].
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
-    /// Address and port for users; port 0 takes a free one [default: 127.0.0.1:8774].
+    /// Address and port of the API; port 0 chooses a free one [default: 127.0.0.1:8774].
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Option<SocketAddr>,
     /// sqlite:///FILE or postgresql://USER@HOST/DATABASE [default: SQLite in the state directory].
     #[arg(long, value_name = "URL")]
     pub database: Option<String>,
-    /// Topology of simulated hosts [default: none, and no simulated host].
+    /// Topology file of simulated hosts [default: none].
     #[arg(long, value_name = "FILE")]
     pub nodes: Option<PathBuf>,
-    /// Address and port for hosts that join, over TLS [default: none, and no host can join].
+    /// Address and port for enrolled hosts, over TLS [default: none; hosts cannot join].
     #[arg(long, value_name = "ADDR:PORT")]
     pub node_listen: Option<SocketAddr>,
-    /// Names or addresses by which hosts call this machine, the one to tell them first [default:
-    /// its own name, and the address of --node-listen].
+    /// Names or addresses at which hosts reach this machine, the preferred one first [default: the host
+    /// name, and the address of --node-listen].
     #[arg(long = "node-name", value_name = "NAME")]
     pub node_names: Vec<String>,
-    /// Make what a first server needs, once: flavors, an image, a network, and a device profile for
-    /// each kind of device that the hosts have.
+    /// Create what a first server needs, once: flavors, an image, a network, and a device profile for
+    /// each kind of device of the hosts.
     #[arg(long)]
     pub dev: bool,
-    /// How log lines look: text or json [default: text on a terminal, json elsewhere].
+    /// Log format: text or json [default: text on a terminal, json elsewhere].
     #[arg(long, value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
 }
@@ -93,43 +93,43 @@ pub struct Serve {
 /// Options of `doctor`.
 #[derive(Debug, Args)]
 pub struct Doctor {
-    /// Configuration in oslo's INI form [default: none].
+    /// Configuration file in oslo's INI form [default: none].
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// The state directory of the server [default: kilonova-state].
+    /// State directory of the controller [default: kilonova-state].
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
-    /// The database [default: SQLite in the state directory].
+    /// Database URL [default: SQLite in the state directory].
     #[arg(long, value_name = "URL")]
     pub database: Option<String>,
-    /// For how long an operation may stand still.
+    /// Seconds without progress after which an operation counts as stuck.
     #[arg(long, value_name = "SECONDS", default_value_t = 1800)]
     pub stuck_after: u32,
-    /// Exit 1 for warnings too.
+    /// Exit 1 also for warnings.
     #[arg(long)]
     pub strict: bool,
-    /// First give rows that are newer than this machine's clock the present time: a clock was ahead
-    /// when they were written, and is right now.
+    /// First set times that lie in the future to now: a clock was ahead when they were written and is
+    /// correct now.
     #[arg(long)]
     pub redate: bool,
-    /// How to print.
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     pub format: Format,
 }
 
-/// For people or for programs.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// Aligned columns.
     Table,
-    /// One JSON document.
+    /// JSON.
     Json,
 }
 
 /// Runs the command.
 ///
 /// # Errors
-/// What ends it.
+/// The failure of the command.
 pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     match arguments.command {
         Command::Serve(options) => serve::run(options),
@@ -143,22 +143,21 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Prints a text. Whoever reads it may have seen enough and be gone.
+/// Prints a text; ignores a closed pipe.
 fn say(text: &str) {
     use std::io::Write;
     let mut out = std::io::stdout().lock();
     drop(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
 }
 
-/// Threads of the runtime's own blocking pool: names to resolve, and files that the program itself
-/// reads. What users can cause has pools of its own (`kilonova_threads`). More threads only spread the
-/// memory that each keeps for itself.
+/// Threads of the runtime's own blocking pool, for name resolution and the program's own files. Work
+/// that users cause has its own pools (`kilonova_threads`). Each thread costs memory.
 const BLOCKING_THREADS: usize = 32;
 
 /// The runtime of a command.
 ///
 /// # Errors
-/// When the system gives no threads.
+/// If the system refuses threads.
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()

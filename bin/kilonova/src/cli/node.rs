@@ -1,6 +1,6 @@
-//! `kilonova node`: hosts that join, in `node_join`; and, without a further word, simulated hosts in a
-//! process of their own, against a control plane elsewhere. These are for tests and for one machine:
-//! the same agent as inside `serve`, so that either side can be killed alone.
+//! `kilonova node`: the enrollment commands of `node_join`; and without a subcommand, simulated hosts in
+//! this process for a controller elsewhere. Simulated hosts run the same agent as inside `serve`; a
+//! separate process can be killed separately in tests.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,10 +21,10 @@ use crate::failure::Failure;
 use crate::serve::STARTS;
 use crate::state::StateDir;
 
-/// Options of `node`.
+/// Arguments of `node`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
-pub struct Options {
+pub struct NodeArgs {
     #[command(subcommand)]
     command: Option<node_join::Command>,
     #[command(flatten)]
@@ -34,35 +34,35 @@ pub struct Options {
 /// Simulated hosts in this process.
 #[derive(Debug, Args)]
 struct Simulated {
-    /// The control plane.
+    /// URL of the controller.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8774")]
     control: String,
-    /// Certificates of the authorities (PEM) that a control plane with TLS is believed by.
+    /// PEM file with the authorities to trust for a controller with TLS [default: none].
     #[arg(long, value_name = "FILE")]
     cacert: Option<PathBuf>,
-    /// The file with the word for nodes: `node.token` in the control plane's state directory.
+    /// File with the node token: `node.token` in the controller's state directory.
     #[arg(long, value_name = "FILE")]
     token_file: PathBuf,
-    /// Topology of the hosts.
+    /// Topology file of the hosts.
     #[arg(long, value_name = "FILE")]
     nodes: PathBuf,
-    /// Only this host of the topology.
+    /// Run only this host of the topology. Default: all.
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
-    /// How often guests are looked at that may have changed by themselves; 0 never.
+    /// Seconds between checks of the guests' power states; 0 disables them.
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     sync_power_state_interval: u64,
-    /// Where the hosts keep their guests and what they noted.
+    /// State directory of the hosts.
     #[arg(long, value_name = "DIR", default_value = "kilonova-node-state")]
     state_dir: PathBuf,
 }
 
-pub(super) fn run(options: Options) -> Result<ExitCode, Failure> {
+pub(super) fn run(options: NodeArgs) -> Result<ExitCode, Failure> {
     match (options.command, options.simulated) {
         (Some(command), _) => node_join::run(command),
         (None, Some(simulated)) => simulate(simulated),
         (None, None) => Err(Failure::Refused(
-            "say enroll, list or revoke; or, for simulated hosts, --nodes and --token-file".into(),
+            "use enroll, list or revoke; or, for simulated hosts, --nodes and --token-file".into(),
         )),
     }
 }
@@ -90,7 +90,7 @@ fn simulate(options: Simulated) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The control plane, with TLS where its URL says so.
+/// The client for the controller, with TLS if its URL begins with `https:`.
 fn remote(options: &Simulated, token: &str) -> Result<Remote, Failure> {
     let url = &options.control;
     let Some(file) = &options.cacert else {
@@ -112,7 +112,7 @@ fn remote(options: &Simulated, token: &str) -> Result<Remote, Failure> {
     })
 }
 
-/// Runs the hosts until a signal, or until the last one has stopped by itself.
+/// Runs the hosts until a signal, or until the last one has stopped.
 async fn follow(
     topology: &Topology,
     directory: &StateDir,

@@ -1,5 +1,5 @@
-//! `kilonova node enroll`, `list` and `revoke`: which machines are hosts of this cloud. All of it goes
-//! over the API, with an administrator's credentials.
+//! `kilonova node enroll`, `list` and `revoke` manage the hosts of a cloud over its API, with an
+//! administrator's credentials.
 
 use std::process::ExitCode;
 
@@ -9,41 +9,41 @@ use serde_json::{Value, json};
 
 use super::Format;
 use super::examples;
-use crate::cloud::{Asked, Compute, Door};
+use crate::cloud::{CloudArgs, Compute, ComputeError};
 use crate::failure::Failure;
 use crate::operate::text::{plain, segment};
 
 const PATH: &str = "/kilonova/enrollments";
 
-/// Commands of `node`.
+/// Subcommands of `node`.
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Make a token with which one machine may join, and print the command to type there.
+    /// Create a join token for one machine and print the command to run there.
     #[command(after_help = examples::ENROLL)]
     Enroll(Enroll),
-    /// Show which hosts have a certificate, and which tokens are open.
+    /// List certificates of hosts and unused join tokens.
     #[command(after_help = examples::LIST)]
     List(List),
-    /// Let a host's certificates and tokens count no more.
+    /// Revoke a host's certificates and join tokens.
     #[command(after_help = examples::REVOKE)]
     Revoke(Revoke),
 }
 
 #[derive(Debug, Args)]
 pub(super) struct Enroll {
-    /// The only host that may use it; needed for one that has joined before.
+    /// Restrict the token to this host; required for a host that joined before.
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
-    /// Let the machine take the name, the guests and the devices of a host that exists and has no
+    /// Let the machine take over the name, guests and devices of an existing host without a
     /// certificate.
     #[arg(long, requires = "host")]
     replace: bool,
-    /// For how long it may be used: 90s, 30m, 1h, 2d.
+    /// Validity of the token: 90s, 30m, 1h, 2d.
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = seconds)]
     valid: i64,
     #[command(flatten)]
-    door: Door,
-    /// How to print.
+    cloud: CloudArgs,
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
@@ -51,23 +51,23 @@ pub(super) struct Enroll {
 #[derive(Debug, Args)]
 pub(super) struct List {
     #[command(flatten)]
-    door: Door,
-    /// How to print.
+    cloud: CloudArgs,
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct Revoke {
-    /// The host.
+    /// Host name. Example: host1.
     #[arg(value_name = "HOST", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     host: String,
     #[command(flatten)]
-    door: Door,
+    cloud: CloudArgs,
 }
 
 fn seconds(text: &str) -> Result<i64, String> {
-    let wrong = || "it is a number with s, m, h or d, such as 1h".to_owned();
+    let wrong = || "expected a number with s, m, h or d, such as 1h".to_owned();
     let (number, unit) =
         text.split_at(text.len() - text.chars().next_back().map_or(0, char::len_utf8));
     let factor = match unit {
@@ -82,22 +82,22 @@ fn seconds(text: &str) -> Result<i64, String> {
 }
 
 pub(super) fn run(command: Command) -> Result<ExitCode, Failure> {
-    let said = super::runtime()?.block_on(async {
+    let output = super::runtime()?.block_on(async {
         match command {
             Command::Enroll(options) => enroll(options).await,
             Command::List(options) => list(options).await,
             Command::Revoke(options) => revoke(options).await,
         }
     })?;
-    super::say(&said);
+    super::say(&output);
     Ok(ExitCode::SUCCESS)
 }
 
 async fn enroll(options: Enroll) -> Result<String, Failure> {
-    let compute = Compute::open(&options.door).await?;
+    let compute = Compute::open(&options.cloud).await?;
     let body = json!({"enrollment": {"host": options.host, "valid": options.valid,
         "replace": options.replace}});
-    let made = compute.ask(Method::POST, PATH, Some(&body)).await.map_err(Asked::fatal)?;
+    let made = compute.ask(Method::POST, PATH, Some(&body)).await.map_err(ComputeError::fatal)?;
     let made = &made["enrollment"];
     if options.format == Format::Json {
         return Ok(format!("{made}\n"));
@@ -106,8 +106,8 @@ async fn enroll(options: Enroll) -> Result<String, Failure> {
     let whose =
         options.host.map_or_else(|| "one machine".to_owned(), |host| format!("host {host}"));
     Ok(format!(
-        "Type this as root on the machine that is to join. It is good for {whose}, once, until {}:\n\n    \
-         kilonova-agent join {} {}\n",
+        "Run this as root on the joining machine. The token is valid for {whose}, once, until {}:\n\n    \
+                 kilonova-agent join {} {}\n",
         text("expires_at"),
         text("url"),
         text("token")
@@ -115,8 +115,8 @@ async fn enroll(options: Enroll) -> Result<String, Failure> {
 }
 
 async fn list(options: List) -> Result<String, Failure> {
-    let compute = Compute::open(&options.door).await?;
-    let all = compute.get(PATH).await.map_err(Asked::fatal)?;
+    let compute = Compute::open(&options.cloud).await?;
+    let all = compute.get(PATH).await.map_err(ComputeError::fatal)?;
     match options.format {
         Format::Json => Ok(format!("{all}\n")),
         Format::Table => Ok(table(&all)),
@@ -126,7 +126,7 @@ async fn list(options: List) -> Result<String, Failure> {
 fn table(all: &Value) -> String {
     let text = |value: &Value| plain(value.as_str().unwrap_or_default());
     let mut said = format!(
-        "Hosts join at {}; the authority is {}.\n",
+        "Hosts join at {}; the certificate authority is {}.\n",
         text(&all["url"]),
         text(&all["authority"])
     );
@@ -154,7 +154,7 @@ fn table(all: &Value) -> String {
     for token in all["tokens"].as_array().map(Vec::as_slice).unwrap_or_default() {
         let host = token["host"].as_str().map_or_else(|| "any host".to_owned(), plain);
         said.push_str(&format!(
-            "\nA token for {host} is open until {}.\n",
+            "\nAn unused join token for {host} is valid until {}.\n",
             text(&token["expires_at"])
         ));
     }
@@ -162,14 +162,14 @@ fn table(all: &Value) -> String {
 }
 
 async fn revoke(options: Revoke) -> Result<String, Failure> {
-    let compute = Compute::open(&options.door).await?;
+    let compute = Compute::open(&options.cloud).await?;
     let path = format!("{PATH}/{}", segment(&options.host));
-    let done = compute.ask(Method::DELETE, &path, None).await.map_err(Asked::fatal)?;
+    let done = compute.ask(Method::DELETE, &path, None).await.map_err(ComputeError::fatal)?;
     let count = done["revoked"]["certificates"].as_i64().unwrap_or_default();
     let host = plain(&options.host);
     Ok(format!(
-        "Host {host} is not let in any more ({count} certificate(s)). Its guests go on; to let it in \
-         again: kilonova node enroll --host {host}\n"
+        "Host {host} is revoked ({count} certificate(s)). Its guests keep running. To let it join again: \
+                 kilonova node enroll --host {host}\n"
     ))
 }
 
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_units() {
+    fn durations_have_units() {
         for (text, is) in [("90s", 90), ("30m", 1800), ("1h", 3600), ("2d", 172_800)] {
             assert_eq!(seconds(text), Ok(is));
         }
@@ -188,13 +188,13 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_for_people() {
+    fn a_list_is_readable() {
         let all = json!({"url": "https://c:1", "authority": "ab", "tokens": [
             {"host": null, "expires_at": "T"}], "certificates": [
             {"host": "gpu-1", "state": "valid", "expires_at": "2027", "addresses": ["192.0.2.1"]}]});
         let said = table(&all);
         assert!(said.contains("gpu-1  valid    2027                  192.0.2.1\n"), "{said}");
-        assert!(said.contains("A token for any host is open until T."), "{said}");
+        assert!(said.contains("An unused join token for any host is valid until T."), "{said}");
         assert!(table(&json!({})).contains("No host has a certificate."));
     }
 }

@@ -4,14 +4,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use super::Serve;
-use crate::config::{Settings, Told};
+use crate::config::{CommandLine, Settings};
 use crate::failure::Failure;
 
 const SHUTDOWN: Duration = Duration::from_millis(300);
 
 pub(super) fn run(options: Serve) -> Result<ExitCode, Failure> {
-    super::thrift::begin();
-    let told = Told {
+    super::malloc::configure();
+    let arguments = CommandLine {
         state_dir: options.state_dir,
         listen: options.listen,
         database: options.database,
@@ -21,11 +21,11 @@ pub(super) fn run(options: Serve) -> Result<ExitCode, Failure> {
         dev: options.dev,
         log_format: options.log_format,
     };
-    let settings = Settings::read(options.config.as_deref(), told)?;
+    let settings = Settings::read(options.config.as_deref(), arguments)?;
     kilonova_program::logs::start(settings.debug, settings.log_format);
     let runtime = super::runtime()?;
     let ended = runtime.block_on(crate::serve::run(settings));
-    // What still computes on a thread of its own (a password's hash, a file) must not hold the end.
+    // Work that still runs on a thread (a password hash, a file) must not delay the exit.
     runtime.shutdown_timeout(SHUTDOWN);
     ended.map(|()| ExitCode::SUCCESS)
 }

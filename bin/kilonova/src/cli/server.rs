@@ -6,46 +6,46 @@ use clap::{Args, Subcommand};
 
 use super::Format;
 use super::examples;
-use crate::cloud::{Asked, Compute, Door};
+use crate::cloud::{CloudArgs, Compute, ComputeError};
 use crate::failure::Failure;
 use crate::operate::{explain, find};
 
-/// Options of `server`.
+/// Arguments of `server`.
 #[derive(Debug, Args)]
-pub struct Options {
+pub struct ServerArgs {
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Say what became of a server, why, and what to do next; also of one that was deleted.
+    /// Explain a server's state, its cause and the next steps; also for a deleted server.
     #[command(after_help = examples::EXPLAIN)]
     Explain(Explain),
 }
 
 #[derive(Debug, Args)]
 struct Explain {
-    /// The server's uuid, or a name that only one server has.
+    /// UUID of the server, or its name if unique. Example: vm1.
     #[arg(value_name = "SERVER", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     server: String,
     #[command(flatten)]
-    door: Door,
-    /// How to print.
+    cloud: CloudArgs,
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
 
-pub(super) fn run(options: Options) -> Result<ExitCode, Failure> {
+pub(super) fn run(options: ServerArgs) -> Result<ExitCode, Failure> {
     let Command::Explain(options) = options.command;
-    let told = super::runtime()?.block_on(async {
-        let compute = Compute::open(&options.door).await?;
+    let answer = super::runtime()?.block_on(async {
+        let compute = Compute::open(&options.cloud).await?;
         let server = find::server(&compute, &options.server).await?;
-        compute.get(&format!("/kilonova/servers/{server}")).await.map_err(Asked::fatal)
+        compute.get(&format!("/kilonova/servers/{server}")).await.map_err(ComputeError::fatal)
     })?;
     match options.format {
-        Format::Table => super::say(&explain::page(&told["server"])),
-        Format::Json => super::say(&format!("{}\n", told["server"])),
+        Format::Table => super::say(&explain::page(&answer["server"])),
+        Format::Json => super::say(&format!("{}\n", answer["server"])),
     }
     Ok(ExitCode::SUCCESS)
 }

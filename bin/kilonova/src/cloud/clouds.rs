@@ -1,4 +1,4 @@
-//! `clouds.yaml`: the login of a cloud by its name. Only what a password login needs is read.
+//! Reads the password login of a named cloud from `clouds.yaml`.
 
 use std::path::{Path, PathBuf};
 
@@ -8,12 +8,12 @@ use serde_json::{Map, Value};
 
 use crate::failure::Failure;
 
-/// Deeper files are nobody's clouds.
+/// The deepest nesting that is parsed.
 const DEEPEST: usize = 32;
 
-/// A login and what goes with it.
+/// A login and its connection settings.
 pub struct Cloud {
-    /// Who logs in, and where.
+    /// The credentials.
     pub login: Login,
     /// Authority to trust.
     pub cafile: Option<PathBuf>,
@@ -21,7 +21,7 @@ pub struct Cloud {
     pub region: Option<String>,
 }
 
-/// The cloud of that name in the file.
+/// The cloud with this name in the file.
 pub fn read(file: &Path, name: &str) -> Result<Cloud, Failure> {
     let shown = file.display();
     let wrong = |why: String| Failure::Refused(format!("{shown}: {why}"));
@@ -63,7 +63,7 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// The rest of a value; every scalar is a text, anchors are not known.
+    /// The rest of a value. Scalars are texts; anchors are not supported.
     fn value(&mut self, begun: Event<'a>, depth: usize) -> Result<Value, String> {
         if depth > DEEPEST {
             return Err("it is nested too deeply".into());
@@ -85,13 +85,13 @@ impl<'a> Events<'a> {
                     let key = match self.next()? {
                         Event::MappingEnd => return Ok(Value::Object(map)),
                         Event::Scalar(text, ..) => text.into_owned(),
-                        _ => return Err("a key has to be a text".into()),
+                        _ => return Err("a key must be a text".into()),
                     };
                     let inner = self.next()?;
                     map.insert(key, self.value(inner, depth + 1)?);
                 }
             }
-            _ => Err("it ends early, or has aliases, which are not read".into()),
+            _ => Err("it ends prematurely, or has aliases, which are not supported".into()),
         }
     }
 }
@@ -126,7 +126,7 @@ clouds:
 ";
 
     #[test]
-    fn a_cloud_is_found_by_its_name() {
+    fn a_cloud_is_found_by_name() {
         let file = std::env::temp_dir().join(format!("clouds-{}.yaml", uuid::Uuid::new_v4()));
         std::fs::write(&file, CLOUDS).expect("written");
         let cloud = read(&file, "here").expect("a cloud");

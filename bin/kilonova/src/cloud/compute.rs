@@ -1,5 +1,4 @@
-//! The compute API, asked as any client asks it. A token that has ended is renewed once; everything else
-//! is the caller's to decide.
+//! A client of the compute API. It renews an expired token once; all other errors are the caller's.
 
 use std::time::Duration;
 
@@ -7,18 +6,18 @@ use http::{HeaderName, HeaderValue, Method, StatusCode};
 use kilonova_keystone::{Error, Http, Session};
 use serde_json::Value;
 
-use super::Door;
-use super::environment::{self, Key};
+use super::CloudArgs;
+use super::environment::{self, Credentials};
 use crate::failure::Failure;
 
 const X_AUTH_TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
 const VERSION: HeaderName = HeaderName::from_static("openstack-api-version");
-/// What every action is sent at.
+/// The microversion of all requests.
 const MICROVERSION: HeaderValue = HeaderValue::from_static("compute 2.90");
 const TIMEOUT: Duration = Duration::from_secs(30);
 const LARGEST: usize = 64 * 1024 * 1024;
 
-enum Pass {
+enum Auth {
     Token(HeaderValue),
     Session(Box<Session>),
 }
@@ -27,31 +26,31 @@ enum Pass {
 pub struct Compute {
     http: Http,
     url: String,
-    pass: Pass,
+    auth: Auth,
 }
 
-/// An answer that is not 2xx, or none at all.
+/// A failed request.
 #[derive(Debug, thiserror::Error)]
-pub enum Asked {
-    /// Nobody answered; it may be tried again.
+pub enum ComputeError {
+    /// No usable answer; a retry may succeed.
     #[error("{0}")]
-    Nothing(String),
-    /// It was refused, in the cloud's words.
-    #[error("{words}")]
+    Unreachable(String),
+    /// The request was refused.
+    #[error("{message}")]
     Refused {
         /// The status.
         status: StatusCode,
-        /// Why.
-        words: String,
+        /// The message of the fault.
+        message: String,
     },
 }
 
-impl Asked {
-    /// As the end of a command.
+impl ComputeError {
+    /// The failure of a command.
     pub fn fatal(self) -> Failure {
         match self {
-            Self::Nothing(why) => Failure::Failed(why),
-            Self::Refused { words, .. } => Failure::Refused(words),
+            Self::Unreachable(why) => Failure::Failed(why),
+            Self::Refused { message, .. } => Failure::Refused(message),
         }
     }
 }
@@ -60,10 +59,10 @@ impl Compute {
     /// Logs in and finds the compute API.
     ///
     /// # Errors
-    /// When nothing says how to get in, or the cloud does not let us.
-    pub async fn open(door: &Door) -> Result<Self, Failure> {
+    /// If there are no credentials or the login fails.
+    pub async fn open(arguments: &CloudArgs) -> Result<Self, Failure> {
         let set = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
-        let found = environment::find(door, &set)?;
+        let found = environment::find(arguments, &set)?;
         let http = Http::new(found.cafile.as_deref(), TIMEOUT, LARGEST);
         let http = match (http, &found.cafile) {
             (Ok(http), _) => http,
@@ -71,81 +70,82 @@ impl Compute {
             (Err(_), None) => Http::plain(TIMEOUT, LARGEST).map_err(refused)?,
             (Err(error), Some(_)) => return Err(refused(error)),
         };
-        let (pass, catalog) = match found.key {
-            Key::Token(token) => {
+        let (auth, catalog) = match found.credentials {
+            Credentials::Token(token) => {
                 let mut token = HeaderValue::try_from(token).map_err(|_| {
-                    Failure::Refused("the token has characters that no token has".into())
+                    Failure::Refused("the token contains invalid characters".into())
                 })?;
                 token.set_sensitive(true);
-                (Pass::Token(token), Value::Null)
+                (Auth::Token(token), Value::Null)
             }
-            Key::Login(login) => {
+            Credentials::Login(login) => {
                 let session = Session::new(http.clone(), login);
                 let catalog = session.token().await.map_err(refused)?.catalog.clone();
-                (Pass::Session(Box::new(session)), catalog)
+                (Auth::Session(Box::new(session)), catalog)
             }
         };
         let region = found.region.as_deref();
-        let url = door.compute_url.clone().or_else(|| endpoint(&catalog, &found.interface, region));
+        let url =
+            arguments.compute_url.clone().or_else(|| endpoint(&catalog, &found.interface, region));
         let url = url.ok_or_else(|| {
             Failure::Refused(format!(
-                "the catalog has no {} compute endpoint{}; name it with --compute-url",
+                "the catalog has no {} compute endpoint{}; set --compute-url",
                 found.interface,
                 region.map(|name| format!(" in region {name}")).unwrap_or_default()
             ))
         })?;
-        Ok(Self { http, url: url.trim_end_matches('/').to_owned(), pass })
+        Ok(Self { http, url: url.trim_end_matches('/').to_owned(), auth })
     }
 
-    /// Reads what is at a path below `/v2.1`.
+    /// Sends a GET to a path below `/v2.1`.
     ///
     /// # Errors
-    /// [`Asked`].
-    pub async fn get(&self, path: &str) -> Result<Value, Asked> {
+    /// [`ComputeError`].
+    pub async fn get(&self, path: &str) -> Result<Value, ComputeError> {
         self.ask(Method::GET, path, None).await
     }
 
-    /// Sends a body to a path below `/v2.1`.
+    /// Sends a request to a path below `/v2.1`.
     ///
     /// # Errors
-    /// [`Asked`].
+    /// [`ComputeError`].
     pub async fn ask(
         &self,
         method: Method,
         path: &str,
         body: Option<&Value>,
-    ) -> Result<Value, Asked> {
+    ) -> Result<Value, ComputeError> {
         let url = format!("{}{path}", self.url);
-        let nothing = |e: Error| Asked::Nothing(e.to_string());
+        let unreachable = |e: Error| ComputeError::Unreachable(e.to_string());
         let mut renewed = false;
         loop {
-            let (token, held) = match &self.pass {
-                Pass::Token(token) => (token.clone(), None),
-                Pass::Session(session) => {
-                    let held = session.token().await.map_err(nothing)?;
+            let (token, held) = match &self.auth {
+                Auth::Token(token) => (token.clone(), None),
+                Auth::Session(session) => {
+                    let held = session.token().await.map_err(unreachable)?;
                     (held.text.clone(), Some((session, held)))
                 }
             };
             let headers = [(X_AUTH_TOKEN, token), (VERSION, MICROVERSION)];
             let bytes = body.map(|body| body.to_string().into());
             let answer =
-                self.http.send(method.clone(), &url, &headers, bytes).await.map_err(nothing)?;
+                self.http.send(method.clone(), &url, &headers, bytes).await.map_err(unreachable)?;
             if answer.status.is_success() {
                 return Ok(answer.json());
             }
             if let (StatusCode::UNAUTHORIZED, Some((session, held)), false) =
                 (answer.status, held, renewed)
             {
-                session.renewed(&held).await.map_err(nothing)?;
+                session.renewed(&held).await.map_err(unreachable)?;
                 renewed = true;
                 continue;
             }
             if answer.status.is_server_error() {
-                return Err(Asked::Nothing(format!("{url} answered {}", answer.status)));
+                return Err(ComputeError::Unreachable(format!("{url} answered {}", answer.status)));
             }
-            return Err(Asked::Refused {
+            return Err(ComputeError::Refused {
                 status: answer.status,
-                words: words(&url, answer.status, &answer.json()),
+                message: fault_message(&url, answer.status, &answer.json()),
             });
         }
     }
@@ -155,17 +155,17 @@ fn refused(error: Error) -> Failure {
     Failure::Refused(error.to_string())
 }
 
-/// The sentence of a fault.
-fn words(url: &str, status: StatusCode, body: &Value) -> String {
+/// The message of a fault.
+fn fault_message(url: &str, status: StatusCode, body: &Value) -> String {
     let fault = body.as_object().and_then(|keys| keys.values().next());
     let message = fault.and_then(|fault| fault["message"].as_str());
-    let said = message.map_or_else(|| format!("{url} answered {status}"), str::to_owned);
+    let text = message.map_or_else(|| format!("{url} answered {status}"), str::to_owned);
     match status {
-        StatusCode::FORBIDDEN => format!("{said} This needs the credentials of an administrator."),
+        StatusCode::FORBIDDEN => format!("{text} This requires administrator credentials."),
         StatusCode::NOT_FOUND if message.is_none() => {
-            format!("{said}: it is no Kilonova, or an older one")
+            format!("{text}: not a Kilonova, or an older version")
         }
-        _ => said,
+        _ => text,
     }
 }
 
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_endpoint_is_that_of_the_region_and_the_interface() {
+    fn the_endpoint_matches_region_and_interface() {
         let catalog = json!([
             {"type": "image", "endpoints": [{"interface": "public", "region": "R", "url": "i"}]},
             {"type": "compute", "endpoints": [
@@ -201,11 +201,12 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_told_in_the_clouds_words() {
+    fn a_refusal_has_the_clouds_message() {
         let body = json!({"conflictingRequest": {"code": 409, "message": "No."}});
-        assert_eq!(words("u", StatusCode::CONFLICT, &body), "No.");
-        let said = words("u", StatusCode::FORBIDDEN, &json!({"forbidden": {"message": "No."}}));
-        assert!(said.contains("No. This needs"), "{said}");
-        assert!(words("u", StatusCode::NOT_FOUND, &Value::Null).contains("no Kilonova"));
+        assert_eq!(fault_message("u", StatusCode::CONFLICT, &body), "No.");
+        let forbidden = json!({"forbidden": {"message": "No."}});
+        let text = fault_message("u", StatusCode::FORBIDDEN, &forbidden);
+        assert!(text.contains("No. This requires"), "{text}");
+        assert!(fault_message("u", StatusCode::NOT_FOUND, &Value::Null).contains("not a Kilonova"));
     }
 }

@@ -1,43 +1,43 @@
-//! A login out of the `OS_*` variables of an openrc, or of a cloud of `clouds.yaml`.
+//! Credentials from the `OS_*` variables of an openrc, or from `clouds.yaml`.
 
 use std::path::PathBuf;
 
 use kilonova_keystone::Login;
 
-use super::{Door, clouds, default_clouds};
+use super::{CloudArgs, clouds, default_clouds};
 use crate::failure::Failure;
 
-/// How to get in.
-pub(super) enum Key {
-    /// By password.
+/// Credentials for a cloud.
+pub(super) enum Credentials {
+    /// A password login.
     Login(Login),
-    /// With a token that is there already.
+    /// An existing token.
     Token(String),
 }
 
-/// What was found.
+/// The credentials and settings of a cloud.
 pub(super) struct Found {
-    pub key: Key,
+    pub credentials: Credentials,
     pub cafile: Option<PathBuf>,
     pub region: Option<String>,
     /// `public`, `internal` or `admin`.
     pub interface: String,
 }
 
-/// Reads it; `variable` gives a variable of the environment that is not empty.
+/// Finds the credentials; `variable` returns a non-empty environment variable.
 pub(super) fn find(
-    door: &Door,
+    arguments: &CloudArgs,
     variable: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Found, Failure> {
     let interface = variable("OS_INTERFACE").or_else(|| variable("OS_ENDPOINT_TYPE"));
     let interface = interface.unwrap_or_else(|| "public".to_owned());
     let interface = interface.trim_end_matches("URL").to_owned();
-    let cafile = door.os_cacert.clone().or_else(|| variable("OS_CACERT").map(PathBuf::from));
-    if let Some(name) = door.os_cloud.clone().or_else(|| variable("OS_CLOUD")) {
-        let file = door.clouds.clone().unwrap_or_else(default_clouds);
+    let cafile = arguments.os_cacert.clone().or_else(|| variable("OS_CACERT").map(PathBuf::from));
+    if let Some(name) = arguments.os_cloud.clone().or_else(|| variable("OS_CLOUD")) {
+        let file = arguments.clouds.clone().unwrap_or_else(default_clouds);
         let cloud = clouds::read(&file, &name)?;
         return Ok(Found {
-            key: Key::Login(cloud.login),
+            credentials: Credentials::Login(cloud.login),
             cafile: cafile.or(cloud.cafile),
             region: cloud.region.or_else(|| variable("OS_REGION_NAME")),
             interface,
@@ -47,16 +47,16 @@ pub(super) fn find(
     if let Some(token) = variable("OS_TOKEN").or_else(|| variable("OS_AUTH_TOKEN"))
         && variable("OS_PASSWORD").is_none()
     {
-        if door.compute_url.is_none() {
-            let why = "OS_TOKEN comes without a catalog; name the compute API with --compute-url";
+        if arguments.compute_url.is_none() {
+            let why = "OS_TOKEN comes without a catalog; set --compute-url to the compute API";
             return Err(Failure::Refused(why.into()));
         }
-        return Ok(Found { key: Key::Token(token), cafile, region, interface });
+        return Ok(Found { credentials: Credentials::Token(token), cafile, region, interface });
     }
     let needed = |name: &str| {
         variable(name).ok_or_else(|| {
             Failure::Refused(format!(
-                "no cloud is named: {name} is not set; `source` an openrc, or use --os-cloud NAME"
+                "no credentials: {name} is not set; `source` an openrc, or use --os-cloud NAME"
             ))
         })
     };
@@ -69,7 +69,7 @@ pub(super) fn find(
         project_name: needed("OS_PROJECT_NAME")?,
         project_domain_name: domain("OS_PROJECT_DOMAIN_NAME"),
     };
-    Ok(Found { key: Key::Login(login), cafile, region, interface })
+    Ok(Found { credentials: Credentials::Login(login), cafile, region, interface })
 }
 
 #[cfg(test)]
@@ -78,17 +78,17 @@ mod tests {
 
     use super::*;
 
-    fn door() -> Door {
-        Door { os_cloud: None, clouds: None, os_cacert: None, compute_url: None }
+    fn arguments() -> CloudArgs {
+        CloudArgs { os_cloud: None, clouds: None, os_cacert: None, compute_url: None }
     }
 
-    fn look(door: &Door, have: &[(&str, &str)]) -> Result<Found, Failure> {
+    fn find_with(arguments: &CloudArgs, have: &[(&str, &str)]) -> Result<Found, Failure> {
         let have: HashMap<&str, &str> = have.iter().copied().collect();
-        find(door, &|name| have.get(name).map(|text| (*text).to_owned()))
+        find(arguments, &|name| have.get(name).map(|text| (*text).to_owned()))
     }
 
     #[test]
-    fn an_openrc_is_enough() {
+    fn an_openrc_suffices() {
         let rc = [
             ("OS_AUTH_URL", "http://k/v3"),
             ("OS_USERNAME", "ann"),
@@ -97,23 +97,24 @@ mod tests {
             ("OS_INTERFACE", "internalURL"),
             ("OS_CACERT", "/ca.pem"),
         ];
-        let found = look(&door(), &rc).unwrap_or_else(|e| panic!("{e}"));
-        let Key::Login(login) = found.key else { panic!("a token") };
+        let found = find_with(&arguments(), &rc).unwrap_or_else(|e| panic!("{e}"));
+        let Credentials::Login(login) = found.credentials else { panic!("expected a login") };
         assert_eq!((login.username.as_str(), login.user_domain_name.as_str()), ("ann", "Default"));
         assert_eq!((found.interface.as_str(), found.cafile), ("internal", Some("/ca.pem".into())));
         for missing in ["OS_AUTH_URL", "OS_USERNAME", "OS_PASSWORD", "OS_PROJECT_NAME"] {
             let less: Vec<_> = rc.into_iter().filter(|(name, _)| *name != missing).collect();
-            let said = look(&door(), &less).err().map(|e| e.to_string()).unwrap_or_default();
+            let said =
+                find_with(&arguments(), &less).err().map(|e| e.to_string()).unwrap_or_default();
             assert!(said.contains(missing) && said.contains("--os-cloud"), "{said}");
         }
     }
 
     #[test]
-    fn a_token_needs_an_address() {
-        let said = look(&door(), &[("OS_TOKEN", "t")]).err().map(|e| e.to_string());
+    fn a_token_requires_a_compute_url() {
+        let said = find_with(&arguments(), &[("OS_TOKEN", "t")]).err().map(|e| e.to_string());
         assert!(said.unwrap_or_default().contains("--compute-url"));
-        let door = Door { compute_url: Some("http://c/v2.1".into()), ..door() };
-        let found = look(&door, &[("OS_TOKEN", "t")]).unwrap_or_else(|e| panic!("{e}"));
-        assert!(matches!(found.key, Key::Token(token) if token == "t"));
+        let arguments = CloudArgs { compute_url: Some("http://c/v2.1".into()), ..arguments() };
+        let found = find_with(&arguments, &[("OS_TOKEN", "t")]).unwrap_or_else(|e| panic!("{e}"));
+        assert!(matches!(found.credentials, Credentials::Token(token) if token == "t"));
     }
 }

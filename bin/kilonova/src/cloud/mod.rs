@@ -1,8 +1,7 @@
-//! A cloud as its operator reaches it: over HTTP, with the credentials that the `openstack` client takes
-//! too.
+//! A cloud as its operator reaches it: over HTTP, with the credentials that the `openstack` client uses.
 //!
-//! `clouds` reads `clouds.yaml`, `environment` the `OS_*` variables, `compute` asks the compute API.
-//! Nothing here may open a database or look into a state directory.
+//! `clouds` reads `clouds.yaml`, `environment` the `OS_*` variables, `compute` calls the compute API.
+//! Nothing here may open a database or read a state directory.
 
 pub mod clouds;
 mod compute;
@@ -12,26 +11,26 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-pub use compute::{Asked, Compute};
+pub use compute::{Compute, ComputeError};
 
-/// How a command gets in.
+/// Arguments that select a cloud and its credentials.
 #[derive(Debug, Args)]
-pub struct Door {
-    /// A cloud of clouds.yaml; OS_CLOUD, or the OS_* variables of an openrc, when left out.
+pub struct CloudArgs {
+    /// Cloud in clouds.yaml. Default: OS_CLOUD, or the OS_* variables of an openrc.
     #[arg(long, value_name = "NAME")]
     os_cloud: Option<String>,
-    /// Where clouds.yaml is.
+    /// Path of clouds.yaml. Default: as for the openstack client.
     #[arg(long, value_name = "FILE")]
     clouds: Option<PathBuf>,
-    /// Certificate authority of the cloud; OS_CACERT when left out.
+    /// Certificate authority of the cloud. Default: OS_CACERT, or the system's.
     #[arg(long, value_name = "FILE")]
     os_cacert: Option<PathBuf>,
-    /// The compute API, up to `/v2.1`; what the catalog says when left out.
+    /// URL of the compute API, up to `/v2.1`. Default: the catalog's.
     #[arg(long, value_name = "URL")]
     compute_url: Option<String>,
 }
 
-/// Where `clouds.yaml` is unless told otherwise.
+/// The default path of `clouds.yaml`.
 pub fn default_clouds() -> PathBuf {
     if let Some(named) = std::env::var_os("OS_CLIENT_CONFIG_FILE") {
         return named.into();

@@ -1,4 +1,4 @@
-//! What nova.conf says of servers: `[DEFAULT]`, `[scheduler]` and `[pci] alias`.
+//! Compute options of nova.conf: `[DEFAULT]`, `[scheduler]` and `[pci] alias`.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -77,8 +77,8 @@ fn orphans(file: &File) -> Result<Orphans, Failure> {
         Some("noop") => Ok(Orphans::Noop),
         Some(other) => {
             let why = format!(
-                "{other} is not a value for it; expected reap, log or noop (a guest whose server is \
-                 deleted holds devices, so shutdown is not enough)"
+                "{other} is not a value for it; expected reap, log or noop (the guest of a deleted server \
+                                 holds devices, so shutdown is not supported)"
             );
             Err(file.wrong("DEFAULT", OPTION, &why))
         }
@@ -95,7 +95,7 @@ pub(super) fn number<T>(
 where
     T: FromStr + PartialOrd + Display + Copy,
 {
-    let expected = format!("a whole number, {least} or more");
+    let expected = format!("an integer of at least {least}");
     match file.parse::<T>(group, option, &expected)? {
         None => Ok(usual),
         Some(value) if value >= least => Ok(value),

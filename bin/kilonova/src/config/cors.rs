@@ -1,4 +1,4 @@
-//! `[cors]`: pages of which sites may ask from a browser. Options and defaults are upstream's.
+//! `[cors]`: the sites whose pages may call the API from a browser. Options and defaults are upstream's.
 
 use axum::http::{HeaderName, HeaderValue, Method};
 
@@ -17,27 +17,27 @@ const METHODS: [Method; 8] = [
     Method::PATCH,
 ];
 
-/// What a browser is told.
+/// The CORS policy.
 #[derive(Debug, Clone)]
 pub struct Cors {
-    /// Sites; `*` is any.
+    /// Allowed sites; `*` allows any.
     pub origins: Vec<HeaderValue>,
-    /// Whether the browser may send what it knows of the user.
+    /// Whether the browser may send credentials.
     pub credentials: bool,
-    /// Headers of answers that the page may see.
+    /// Response headers that the page may read.
     pub expose: Vec<HeaderName>,
-    /// Seconds for which the browser may remember; 0 says nothing.
+    /// Seconds for which the browser may cache the policy; 0 omits the header.
     pub max_age: u32,
-    /// Methods that the page may use.
+    /// Allowed methods.
     pub methods: Vec<Method>,
-    /// Headers that the page may send.
+    /// Allowed request headers.
     pub headers: Vec<HeaderName>,
 }
 
-/// Reads the group; none when it allows no site.
+/// Reads the group; `None` if it allows no site.
 ///
 /// # Errors
-/// A value that can never match.
+/// An invalid value.
 pub(super) fn read(file: &File) -> Result<Option<Cors>, Failure> {
     let origins = list(file, "allowed_origin", |text| {
         is_origin(text).then(|| HeaderValue::from_str(text).ok()).flatten()
@@ -55,7 +55,7 @@ pub(super) fn read(file: &File) -> Result<Option<Cors>, Failure> {
     Ok((!cors.origins.is_empty()).then_some(cors))
 }
 
-/// `SCHEME://HOST[:PORT]` as browsers send it, or `*`.
+/// Whether a text is `SCHEME://HOST[:PORT]`, as browsers send it, or `*`.
 fn is_origin(text: &str) -> bool {
     let host = text.split_once("://").map(|(_, host)| host);
     text == "*" || host.is_some_and(|host| !host.is_empty() && !host.contains(['/', ' ']))
@@ -70,8 +70,8 @@ fn list<T>(
     let each = text.split(',').map(str::trim).filter(|one| !one.is_empty());
     let wrong = |one: &str| {
         let form = match option {
-            "allowed_origin" => "SCHEME://HOST[:PORT] without a slash at the end, or *",
-            _ => "a list with commas between",
+            "allowed_origin" => "SCHEME://HOST[:PORT] without a trailing slash, or *",
+            _ => "a comma-separated list",
         };
         file.wrong(GROUP, option, &format!("{one} is not a value for it; expected {form}"))
     };
@@ -93,7 +93,10 @@ mod tests {
 
     #[test]
     fn the_defaults_are_upstreams() {
-        assert!(read_with("max_age = 5").expect("fine").is_none(), "no site is allowed");
+        assert!(
+            read_with("max_age = 5").expect("the file is valid").is_none(),
+            "no site is allowed"
+        );
         let cors = read_with("allowed_origin = http://a, https://b:8443").expect("fine");
         let cors = cors.expect("two sites");
         assert_eq!((cors.origins.len(), cors.max_age, cors.credentials), (2, 3600, true));
@@ -101,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_never_match_is_refused() {
+    fn invalid_values_are_refused() {
         for wrong in [
             "allowed_origin = http://a/",
             "allowed_origin = a",

@@ -1,7 +1,7 @@
-//! `[api]` and `[oslo_middleware]`: how users reach us. TLS of our own, the URL that links begin with,
-//! the proxies whose headers count, and how many connections there may be.
+//! `[api]` and `[oslo_middleware]`: how users reach the API: TLS, the public URL, trusted proxies, and
+//! connection limits.
 //!
-//! This file only reads options. Certificate files are opened by `serve`.
+//! This file only reads options; `serve` opens the certificate files.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -15,29 +15,29 @@ use crate::failure::Failure;
 const API: &str = "api";
 const MIDDLEWARE: &str = "oslo_middleware";
 
-/// How users reach us.
+/// How users reach the API.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Front {
-    /// Certificate and key; plain HTTP without.
+    /// Certificate and key; plain HTTP if `None`.
     pub tls: Option<TlsFiles>,
-    /// `https://cloud.example`: what the catalog and every link begin with.
+    /// `https://cloud.example`: the start of the catalog's URLs and of every link.
     pub public_endpoint: Option<Arc<str>>,
-    /// Proxies whose forwarding headers count.
+    /// Proxies whose forwarding headers are trusted.
     pub proxies: Proxies,
-    /// Connections of users at most.
+    /// The most connections of users.
     pub connections: Option<usize>,
-    /// Connections of one address at most.
+    /// The most connections from one address.
     pub connections_per_address: Option<usize>,
 }
 
-/// Files in PEM form.
+/// PEM files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Our certificate, then those of the authorities in between.
+    /// The certificate, followed by intermediate ones.
     pub cert: PathBuf,
     /// Its private key.
     pub key: PathBuf,
-    /// The authority that clients have to trust, for the admin's `clouds.yaml`.
+    /// The authority for clients to trust, for the admin's `clouds.yaml`.
     pub cafile: Option<PathBuf>,
 }
 
@@ -46,13 +46,13 @@ pub struct TlsFiles {
 pub struct Proxies(Vec<IpNet>);
 
 impl Proxies {
-    /// Those of some networks.
+    /// Proxies in these networks.
     #[cfg(test)]
     pub fn new(networks: Vec<IpNet>) -> Self {
         Self(networks)
     }
 
-    /// Whether an address is a proxy's.
+    /// Whether an address belongs to a proxy.
     pub fn contain(&self, address: IpAddr) -> bool {
         self.0.iter().any(|network| network.contains(&address))
     }
@@ -64,10 +64,10 @@ impl Proxies {
 }
 
 impl Front {
-    /// Whether passwords and tokens cross a network in clear, as far as the options tell.
+    /// Whether passwords and tokens would cross a network unencrypted, as far as the options tell.
     pub fn is_in_clear(&self, listen: SocketAddr) -> bool {
-        let elsewhere = self.public_endpoint.as_deref().is_some_and(is_https);
-        let terminated = !self.proxies.is_empty() || elsewhere;
+        let https = self.public_endpoint.as_deref().is_some_and(is_https);
+        let terminated = !self.proxies.is_empty() || https;
         self.tls.is_none() && !terminated && !listen.ip().is_loopback()
     }
 }
@@ -97,8 +97,8 @@ fn tls(file: &File) -> Result<Option<TlsFiles>, Failure> {
     match (path("cert"), path("key"), path("cafile")) {
         (Some(cert), Some(key), cafile) => Ok(Some(TlsFiles { cert, key, cafile })),
         (None, None, None) => Ok(None),
-        (Some(_), None, _) => Err(file.wrong(API, "cert", "TLS needs [api] key beside it")),
-        (None, Some(_), _) => Err(file.wrong(API, "key", "TLS needs [api] cert beside it")),
+        (Some(_), None, _) => Err(file.wrong(API, "cert", "TLS requires [api] key too")),
+        (None, Some(_), _) => Err(file.wrong(API, "key", "TLS requires [api] cert too")),
         (None, None, Some(_)) => {
             Err(file.wrong(API, "cafile", "it has no effect without [api] cert and key"))
         }
@@ -113,7 +113,7 @@ fn public_endpoint(file: &File) -> Result<Option<Arc<str>>, Failure> {
     let (host, path) =
         rest.map_or(("", ""), |rest| rest.split_at(rest.find('/').unwrap_or(rest.len())));
     if !kilonova_wire::base::is_authority(host) || !kilonova_wire::base::is_prefix(path) {
-        let why = format!("{text} is no URL; expected http[s]://HOST[:PORT][/PATH]");
+        let why = format!("{text} is not a URL; expected http[s]://HOST[:PORT][/PATH]");
         return Err(file.wrong(API, OPTION, &why));
     }
     Ok(Some(url.into()))
@@ -128,7 +128,7 @@ fn proxies(file: &File) -> Result<Proxies, Failure> {
         let network = one.parse().or_else(|_| one.parse().map(|address: IpAddr| address.into()));
         networks.push(network.map_err(|_| {
             let why =
-                format!("{one} is no address and no network; expected 192.0.2.7 or 10.0.0.0/8");
+                format!("{one} is not an address or network; expected 192.0.2.7 or 10.0.0.0/8");
             file.wrong(API, OPTION, &why)
         })?);
     }
@@ -137,7 +137,7 @@ fn proxies(file: &File) -> Result<Proxies, Failure> {
         (true, true) => Err(file.wrong(
             MIDDLEWARE,
             PARSING,
-            "name the proxies in [api] trusted_proxies: headers of anybody else can be made up",
+            "list the proxies in [api] trusted_proxies: other clients can forge the headers",
         )),
         (false, false) => Err(file.wrong(
             API,
@@ -149,7 +149,7 @@ fn proxies(file: &File) -> Result<Proxies, Failure> {
 }
 
 fn count(file: &File, option: &str) -> Result<Option<usize>, Failure> {
-    match file.parse(API, option, "a whole number, at least 1")? {
+    match file.parse(API, option, "an integer of at least 1")? {
         Some(0) => Err(file.wrong(API, option, "it must be at least 1")),
         number => Ok(number),
     }
@@ -187,18 +187,18 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_refused_by_name() {
+    fn invalid_options_are_refused_by_name() {
         for (text, part) in [
-            ("[api]\ncert = c\n", "k.conf:2: [api] cert: TLS needs [api] key"),
-            ("[api]\nkey = c\n", "k.conf:2: [api] key: TLS needs [api] cert"),
+            ("[api]\ncert = c\n", "k.conf:2: [api] cert: TLS requires [api] key"),
+            ("[api]\nkey = c\n", "k.conf:2: [api] key: TLS requires [api] cert"),
             ("[api]\ncafile = c\n", "k.conf:2: [api] cafile: it has no effect"),
             (
                 "[api]\npublic_endpoint = cloud\n",
-                "k.conf:2: [api] public_endpoint: cloud is no URL",
+                "k.conf:2: [api] public_endpoint: cloud is not a URL",
             ),
-            ("[api]\npublic_endpoint = https://a b\n", "is no URL"),
-            ("[api]\npublic_endpoint = https://a?x=1\n", "is no URL"),
-            ("[api]\ntrusted_proxies = haproxy\n", "haproxy is no address"),
+            ("[api]\npublic_endpoint = https://a b\n", "is not a URL"),
+            ("[api]\npublic_endpoint = https://a?x=1\n", "is not a URL"),
+            ("[api]\ntrusted_proxies = haproxy\n", "haproxy is not an address"),
             ("[api]\ntrusted_proxies = ::1\n", "it has no effect without [oslo_middleware]"),
             (
                 "[oslo_middleware]\nenable_proxy_headers_parsing = yes\n",
@@ -206,7 +206,7 @@ mod tests {
             ),
             (
                 "[oslo_middleware]\nenable_proxy_headers_parsing = true\n",
-                "name the proxies in [api] trusted_proxies",
+                "list the proxies in [api] trusted_proxies",
             ),
             ("[api]\nmax_connections = 0\n", "it must be at least 1"),
         ] {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_network_without_tls_is_in_clear() {
+    fn only_a_network_without_tls_is_unencrypted() {
         let clear = |text: &str, listen: &str| {
             front(text).expect("fine").is_in_clear(listen.parse().expect("an address"))
         };

@@ -9,16 +9,16 @@ use crate::failure::Failure;
 
 /// Keystone's default of `lockout_duration`.
 const LOCKED_SECONDS: u64 = 1800;
-/// The longest that a token may last.
+/// The longest lifetime of a token.
 const LONGEST: u64 = 30 * 24 * 3600;
 
-/// What the file says of it.
+/// Reads the options.
 pub(super) fn read(file: &File) -> Result<IdentityOptions, Failure> {
     let usual = IdentityOptions::default();
     let number = |group: &str, option: &str, least: i64| -> Result<Option<i64>, Failure> {
-        match file.parse::<i64>(group, option, "a whole number")? {
+        match file.parse::<i64>(group, option, "an integer")? {
             Some(number) if number < least => {
-                Err(file.wrong(group, option, &format!("it has to be {least} or more")))
+                Err(file.wrong(group, option, &format!("it must be at least {least}")))
             }
             number => Ok(number),
         }
@@ -63,14 +63,14 @@ mod tests {
     }
 
     #[test]
-    fn they_have_keystones_names() {
+    fn options_have_keystones_names() {
         let usual = options("").expect("fine");
         assert!(usual.lockout.is_none() && usual.credential_limit == Some(100));
         let text = "[security_compliance]\nlockout_failure_attempts = 5\n[trust]\n\
             max_redelegation_count = 1\n[application_credential]\nuser_limit = -1\n[token]\n\
             expiration = 600\n";
         let said = options(text).expect("fine");
-        let lockout = said.lockout.expect("it is set");
+        let lockout = said.lockout.expect("lockout is set");
         assert_eq!((lockout.attempts, lockout.duration), (5, Duration::from_secs(1800)));
         assert_eq!((said.credential_limit, said.max_redelegation), (None, 1));
         assert_eq!(said.token_expiration, Duration::from_secs(600));

@@ -1,5 +1,5 @@
-//! What glance-api.conf says of images in `[DEFAULT]`, and in `[image]` how many transfers may go on at
-//! once and how slow they may be, which Glance leaves to the web server in front of it.
+//! Options of the image service: Glance's in `[DEFAULT]`, and limits on transfers in `[image]`, which
+//! Glance leaves to the web server in front of it.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::failure::Failure;
 
 const GROUP: &str = "image";
 
-/// The options here.
+/// The known options.
 pub(super) const KNOWN: [(&str, &str); 17] = [
     ("DEFAULT", "api_limit_max"),
     ("DEFAULT", "image_location_quota"),
@@ -39,7 +39,7 @@ pub(super) fn read(file: &File) -> Result<ImageOptions, Failure> {
             each: number(file, GROUP, each, 1, usual.each)?,
         })
     };
-    // Images have no locations here, so this is only checked.
+    // Images have no locations here, so this is only validated.
     quota(file, "DEFAULT", "image_location_quota", Some(10))?;
     Ok(ImageOptions {
         storage: storage(file)?,
@@ -78,24 +78,24 @@ pub(super) fn read(file: &File) -> Result<ImageOptions, Failure> {
     })
 }
 
-/// A number of things; a negative one stands for any number.
+/// A number; negative means unlimited.
 fn quota(
     file: &File,
     group: &str,
     option: &str,
     usual: Option<usize>,
 ) -> Result<Option<usize>, Failure> {
-    let said = file.parse::<i64>(group, option, "a whole number; a negative one for no limit")?;
-    Ok(said.map_or(usual, |number| usize::try_from(number).ok()))
+    let number = file.parse::<i64>(group, option, "an integer; negative means unlimited")?;
+    Ok(number.map_or(usual, |number| usize::try_from(number).ok()))
 }
 
-/// `user_storage_quota`: bytes, or a number with a unit; 0 for no limit.
+/// `user_storage_quota`: bytes, or a number with a unit; 0 means unlimited.
 fn storage(file: &File) -> Result<Option<u64>, Failure> {
     const OPTION: &str = "user_storage_quota";
     let Some(text) = file.get("DEFAULT", OPTION) else { return Ok(None) };
     let bytes = bytes(text).ok_or_else(|| {
         let why =
-            format!("{text} is not a value for it; expected a number, with B, KB, MB, GB or TB");
+            format!("{text} is not a value for it; expected a number with B, KB, MB, GB or TB");
         file.wrong("DEFAULT", OPTION, &why)
     })?;
     Ok((bytes > 0).then_some(bytes))

@@ -1,9 +1,9 @@
-//! `[keystone_authtoken]`: tokens are another Keystone's.
+//! `[keystone_authtoken]`: validates tokens of an external Keystone.
 //!
-//! The options are upstream's. Those that make no difference here are known too, so that a section
-//! carries over as it is: answers are remembered in the process, so that all of `memcache*` is read
-//! and not used; the address is the one that is named; and as `service_type` is sent nowhere, Keystone
-//! does not answer for tokens of application credentials with access rules.
+//! The options are upstream's. Options without effect here are accepted too, so that a section carries
+//! over unchanged: validations are cached in the process, so `memcache*` is ignored; the URL is the
+//! configured one; and since no `service_type` is sent, Keystone refuses tokens of application
+//! credentials with access rules.
 
 use std::time::Duration;
 
@@ -14,46 +14,50 @@ use crate::failure::Failure;
 
 const GROUP: &str = "keystone_authtoken";
 
-/// Seconds that Keystone has to answer, where nothing is said; upstream has no limit then.
+/// The default timeout of Keystone in seconds; upstream has none.
 const TIMEOUT: u64 = 10;
-/// Upstream's.
+/// Upstream's default.
 const RETRIES: u32 = 3;
 const MOST_RETRIES: u32 = 20;
 
 const NEEDED: [&str; 4] = ["auth_url", "username", "password", "project_name"];
 
-/// What the group says; nothing when it names nobody.
+/// Reads the group; `None` if it names no Keystone.
 pub(super) fn read(file: &File) -> Result<Option<ValidatorOptions>, Failure> {
     let Some(named) = NEEDED.iter().find(|option| file.get(GROUP, option).is_some()) else {
         return Ok(None);
     };
     let needed = |option: &str| match file.get(GROUP, option) {
         Some(text) => Ok(text.to_owned()),
-        None => Err(file.wrong(GROUP, named, &format!("this group needs {option} too"))),
+        None => Err(file.wrong(GROUP, named, &format!("this group requires {option} too"))),
     };
     let domain = |option: &str| file.get(GROUP, option).unwrap_or("Default").to_owned();
     let kind = file.get(GROUP, "auth_type").unwrap_or("password");
     if !matches!(kind, "password" | "v3password") {
-        return Err(file.wrong(GROUP, "auth_type", &format!("{kind} is not known; use password")));
+        return Err(file.wrong(
+            GROUP,
+            "auth_type",
+            &format!("{kind} is not supported; use password"),
+        ));
     }
     let auth_url = needed("auth_url")?;
     if !auth_url.starts_with("http://") && !auth_url.starts_with("https://") {
-        return Err(file.wrong(GROUP, "auth_url", "it has to begin with http:// or https://"));
+        return Err(file.wrong(GROUP, "auth_url", "it must begin with http:// or https://"));
     }
-    refuse(file, "insecure", "certificates are always checked; name the authority with cafile")?;
-    refuse(file, "delay_auth_decision", "a request without a valid token is always refused here")?;
+    refuse(file, "insecure", "certificates are always verified; set cafile to the authority")?;
+    refuse(file, "delay_auth_decision", "a request without a valid token is always refused")?;
     let seconds = file
-        .parse::<i64>(GROUP, "token_cache_time", "seconds, -1 to remember nothing")?
+        .parse::<i64>(GROUP, "token_cache_time", "seconds, or -1 to disable the cache")?
         .map_or(300, |seconds| u64::try_from(seconds).unwrap_or(0));
     let timeout = match file.parse::<u64>(GROUP, "http_connect_timeout", "seconds")? {
-        Some(0) => return Err(file.wrong(GROUP, "http_connect_timeout", "it has to be 1 or more")),
+        Some(0) => return Err(file.wrong(GROUP, "http_connect_timeout", "it must be at least 1")),
         seconds => Duration::from_secs(seconds.unwrap_or(TIMEOUT).min(3600)),
     };
     let retries = file.parse::<u32>(GROUP, "http_request_max_retries", "a number of retries")?;
     match file.get(GROUP, "enforce_token_bind") {
         None | Some("disabled" | "permissive") => {}
         Some(_) => {
-            let why = "tokens are bound to nothing here; use disabled or permissive";
+            let why = "token binding is not supported; use disabled or permissive";
             return Err(file.wrong(GROUP, "enforce_token_bind", why));
         }
     }
@@ -108,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_section_of_a_usual_deployment_is_taken() {
+    fn the_section_of_a_usual_deployment_is_accepted() {
         let usual = "www_authenticate_uri = http://keystone:5000\nauth_type = password\n\
             user_domain_id = default\nproject_domain_id = default\nregion_name = RegionOne\n\
             service_type = placement\nmemcached_servers = one:11211,two:11211\n\
@@ -130,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_done_is_refused() {
+    fn unsupported_options_are_refused() {
         for (wrong, said) in [
             ("enforce_token_bind = required", "enforce_token_bind"),
             ("http_connect_timeout = 0", "http_connect_timeout"),

@@ -1,14 +1,14 @@
-//! The options that this version knows. One that is not here is refused: a misspelt option that is
-//! silently ignored costs its operator a night.
+//! The known options. Any other option is refused, because a misspelled option that is silently ignored
+//! is hard to find.
 
 use kilonova_program::config::Options;
 
 use super::{image, network, scheduler};
 
-/// All of them.
+/// All known options.
 pub(super) const KNOWN: &[&Options] = &[OPTIONS, &scheduler::KNOWN, &network::KNOWN, &image::KNOWN];
 
-/// Group and option.
+/// Pairs of group and option.
 const OPTIONS: &Options = &[
     ("DEFAULT", "state_path"),
     ("DEFAULT", "debug"),

@@ -1,4 +1,4 @@
-//! What the process is told: defaults, then the file, then the command line.
+//! The settings of the process: defaults, overridden by the file, overridden by the command line.
 
 mod compute;
 mod cors;
@@ -30,7 +30,7 @@ pub use kilonova_program::config::File;
 use kilonova_program::config::{devices, sources};
 use kilonova_program::logs::LogFormat;
 use known::KNOWN;
-pub use node::NodeDoor;
+pub use node::NodeListener;
 pub use policy::Policies;
 pub use problems::{holds_secrets, places, problems};
 
@@ -52,7 +52,7 @@ pub enum ServiceName {
 }
 
 impl ServiceName {
-    /// All, in the order of the listing.
+    /// All services, in the order of the index page.
     pub const ALL: [Self; 6] = [
         Self::Identity,
         Self::Compute,
@@ -62,7 +62,7 @@ impl ServiceName {
         Self::Network,
     ];
 
-    /// As it is written in `[api] services`, in the catalog and in the path.
+    /// The name in `[api] services`, in the catalog and in paths.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Identity => "identity",
@@ -75,95 +75,103 @@ impl ServiceName {
     }
 }
 
-/// How callers prove who they are.
+/// How callers authenticate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuthStrategy {
     /// Tokens of the identity service.
     Keystone,
-    /// They say so; loopback only.
+    /// Trusted headers; on loopback only.
     NoAuth2,
 }
 
-/// Everything, checked.
+/// The validated settings.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Keys, images, database.
+    /// Directory of keys, images and database.
     pub state_dir: PathBuf,
-    /// Where to answer.
+    /// The address of the API.
     pub listen: SocketAddr,
-    /// Where the data is; none for the state directory.
+    /// Database URL; `None` for SQLite in the state directory.
     pub database: Option<String>,
     /// Topology of simulated hosts.
     pub nodes: Option<PathBuf>,
-    /// The door for hosts that have joined.
-    pub node_door: Option<NodeDoor>,
-    /// Whether hosts may speak by the word in `node.token`, on the users' port.
+    /// The listener for enrolled hosts.
+    pub node_listener: Option<NodeListener>,
+    /// Whether hosts may authenticate with the token in `node.token`, on the API's port.
     pub node_token: bool,
-    /// What to run.
+    /// The services to run.
     pub services: Vec<ServiceName>,
-    /// How callers prove who they are.
+    /// How callers authenticate.
     pub auth: AuthStrategy,
-    /// `[devices]` and `[mdev_*]`, for simulated hosts that say nothing of them themselves.
+    /// `[devices]` and `[mdev_*]`, for simulated hosts without settings of their own.
     pub devices: MdevOptions,
     /// `[pci]`, `[agent]` and `[x710_static]`; simulated hosts have theirs in the topology.
     pub sources: Discovery,
-    /// How our own identity service behaves.
+    /// Options of the built-in identity service.
     pub identity: kilonova_identity::IdentityOptions,
-    /// The Keystone whose tokens are taken, when it is not ours.
+    /// The external Keystone, if tokens come from one.
     pub keystone: Option<kilonova_keystone::ValidatorOptions>,
-    /// Who may do what in each service.
+    /// The policy of each service.
     pub policies: Policies,
-    /// Pages of which sites may ask.
+    /// The CORS policy.
     pub cors: Option<Cors>,
-    /// How users reach us.
+    /// How users reach the API.
     pub front: Front,
-    /// Who is told of accelerator requests that were bound by the API.
+    /// The external Nova to notify when accelerator requests are bound through the API.
     pub nova: Option<Arc<HttpNova>>,
-    /// Unbound accelerator requests that a project may have; less than 0 for no limit.
+    /// The most unbound accelerator requests of a project; negative means unlimited.
     pub unbound_requests: i64,
-    /// How servers are treated.
+    /// Compute options.
     pub compute: kilonova_compute::Options,
-    /// What networks can be made of.
+    /// Network options.
     pub network: kilonova_network::NetworkOptions,
-    /// How images are taken and given.
+    /// Image options.
     pub image: kilonova_image::ImageOptions,
-    /// What a first server needs is made at the start.
+    /// Create what a first server needs at the start.
     pub dev: bool,
-    /// More logs.
+    /// Verbose logs.
     pub debug: bool,
-    /// How log lines look.
+    /// The log format.
     pub log_format: Option<LogFormat>,
 }
 
-/// What the command line says; it counts more than the file.
+/// Settings from the command line, which override the file.
 #[derive(Debug, Default)]
-pub struct Told {
-    /// Keys, images, database.
+pub struct CommandLine {
+    /// Directory of keys, images and database.
     pub state_dir: Option<PathBuf>,
-    /// Where to answer.
+    /// The address of the API.
     pub listen: Option<SocketAddr>,
-    /// Where the data is.
+    /// Database URL.
     pub database: Option<String>,
     /// Topology of simulated hosts.
     pub nodes: Option<PathBuf>,
-    /// Where to answer hosts that have joined.
+    /// The address of the listener for enrolled hosts.
     pub node_listen: Option<SocketAddr>,
-    /// How they call us.
+    /// The names of that listener.
     pub node_names: Vec<String>,
     /// Prepare the cloud for a first server.
     pub dev: bool,
-    /// How log lines look.
+    /// The log format.
     pub log_format: Option<LogFormat>,
 }
 
 impl Settings {
-    /// Reads the file, if one is named, and lays the command line over it.
+    /// Reads the file, if any, and applies the command line.
     ///
     /// # Errors
-    /// A sentence that names file, line, group and option.
-    pub fn read(config: Option<&Path>, told: Told) -> Result<Self, Failure> {
-        let Told { state_dir, listen, database, nodes, node_listen, node_names, dev, log_format } =
-            told;
+    /// A message that names file, line, group and option.
+    pub fn read(config: Option<&Path>, arguments: CommandLine) -> Result<Self, Failure> {
+        let CommandLine {
+            state_dir,
+            listen,
+            database,
+            nodes,
+            node_listen,
+            node_names,
+            dev,
+            log_format,
+        } = arguments;
         let file = config.map(|path| File::read(path, KNOWN)).transpose()?.unwrap_or_default();
         let keystone = keystone::read(&file)?;
         let auth = auth(&file)?;
@@ -173,7 +181,7 @@ impl Settings {
                 .parse("api", "listen", "ADDRESS:PORT")?
                 .unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 8774))),
         };
-        let node_door = node::read(&file, node_listen, node_names)?;
+        let node_listener = node::read(&file, node_listen, node_names)?;
         let settings = Self {
             state_dir: state_dir
                 .or(file.path("DEFAULT", "state_path"))
@@ -181,8 +189,8 @@ impl Settings {
             listen,
             database: database_of(&file, database)?,
             nodes: nodes.or(file.path("simulated", "nodes")),
-            node_token: node::token(&file, listen, node_door.as_ref())?,
-            node_door,
+            node_token: node::token(&file, listen, node_listener.as_ref())?,
+            node_listener,
             services: services(&file, auth, keystone.is_some())?,
             auth,
             identity: identity::read(&file)?,
@@ -200,13 +208,13 @@ impl Settings {
             dev,
             debug: file.parse("DEFAULT", "debug", "true or false")?.unwrap_or(false),
             log_format: match log_format {
-                Some(told) => Some(told),
+                Some(format) => Some(format),
                 None => file.parse("DEFAULT", "log_format", LogFormat::EXPECTED)?,
             },
         };
         if settings.dev && !settings.runs_everything() {
             return Err(Failure::Refused(
-                "--dev prepares a cloud of its own: it needs all services and [api] auth_strategy = \
+                "--dev requires all services and [api] auth_strategy = \
                  keystone"
                     .into(),
             ));
@@ -216,7 +224,7 @@ impl Settings {
                 "api",
                 "auth_strategy",
                 &format!(
-                    "noauth2 believes every caller, so it only listens on a loopback address, not on \
+                    "noauth2 trusts every caller, so it only listens on a loopback address, not on \
                      {}",
                     settings.listen.ip()
                 ),
@@ -225,10 +233,10 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Where the data is.
+    /// The database URL.
     ///
     /// # Errors
-    /// A URL that means nothing.
+    /// An invalid URL.
     pub fn database_url(&self) -> Result<DatabaseUrl, Failure> {
         match &self.database {
             None => Ok(DatabaseUrl::Sqlite(self.state_dir.join("kilonova.db"))),
@@ -242,14 +250,14 @@ impl Settings {
         self.auth == AuthStrategy::Keystone && ServiceName::ALL.iter().all(|one| self.runs(*one))
     }
 
-    /// Whether a service is to run.
+    /// Whether a service is to be started.
     pub fn runs(&self, service: ServiceName) -> bool {
         self.services.contains(&service)
     }
 }
 
-fn database_of(file: &File, told: Option<String>) -> Result<Option<String>, Failure> {
-    let (text, from_file) = match told {
+fn database_of(file: &File, argument: Option<String>) -> Result<Option<String>, Failure> {
+    let (text, from_file) = match argument {
         Some(text) => (text, false),
         None => match file.get("database", "connection") {
             Some(text) => (text.to_owned(), true),
@@ -280,7 +288,7 @@ fn services(
         let service = ServiceName::ALL.into_iter().find(|service| service.as_str() == name);
         let service = service.ok_or_else(|| {
             let known = ServiceName::ALL.map(ServiceName::as_str).join(", ");
-            file.wrong("api", "services", &format!("{name} is no service; known are {known}"))
+            file.wrong("api", "services", &format!("{name} is not a service; expected {known}"))
         })?;
         if !services.contains(&service) {
             services.push(service);
@@ -291,7 +299,7 @@ fn services(
     }
     let identity = services.contains(&ServiceName::Identity);
     if no_tokens && identity {
-        let why = "identity makes tokens, and noauth2 reads none; leave it out, or take keystone";
+        let why = "noauth2 has no tokens, so identity cannot run; remove it, or use keystone";
         return Err(file.wrong("api", "services", why));
     }
     if !no_tokens && !identity && !keystone_elsewhere {
@@ -300,20 +308,23 @@ fn services(
         return Err(file.wrong("api", "services", why));
     }
     if keystone_elsewhere && identity {
-        let why = "identity is another Keystone's, by [keystone_authtoken]; name it in one place";
+        let why =
+            "[keystone_authtoken] names an external Keystone, so identity cannot run; remove one";
         return Err(file.wrong("api", "services", why));
     }
     Ok(services)
 }
 
-/// Cyborg has no such limit, and so no name for it.
+/// Cyborg has no such limit, and so no option for it.
 fn unbound_requests(file: &File) -> Result<i64, Failure> {
     const OPTION: &str = "max_unbound_requests";
-    let said = file.parse("accelerator", OPTION, "a number of requests, or -1 for no limit")?;
-    match said.unwrap_or(kilonova_accelerator::UNBOUND_LIMIT) {
-        limit if limit < -1 => {
-            Err(file.wrong("accelerator", OPTION, "it is a number of requests, or -1 for no limit"))
-        }
+    let limit = file.parse("accelerator", OPTION, "a number of requests, or -1 for unlimited")?;
+    match limit.unwrap_or(kilonova_accelerator::UNBOUND_LIMIT) {
+        limit if limit < -1 => Err(file.wrong(
+            "accelerator",
+            OPTION,
+            "expected a number of requests, or -1 for unlimited",
+        )),
         limit => Ok(limit),
     }
 }
@@ -325,15 +336,15 @@ fn auth(file: &File) -> Result<AuthStrategy, Failure> {
         Some(other) => Err(file.wrong(
             "api",
             "auth_strategy",
-            &format!("{other} is not known; choose keystone or noauth2"),
+            &format!("{other} is not supported; expected keystone or noauth2"),
         )),
     }
 }
 
-/// What of a real host's devices a configuration file offers; `None` where it says nothing of them.
+/// The device options of a real host in a configuration file; `None` if it has none.
 ///
 /// # Errors
-/// A sentence that names file, line, group and option.
+/// A message that names file, line, group and option.
 pub fn devices_of(config: &Path) -> Result<Option<(MdevOptions, Discovery)>, Failure> {
     kilonova_program::config::devices_of(config, KNOWN)
 }

@@ -1,4 +1,4 @@
-//! What is said of networks, in the groups and options that Neutron and its ML2 plugin have.
+//! Network options, with the groups and names of Neutron and its ML2 plugin.
 
 use kilonova_network::NetworkOptions;
 
@@ -10,7 +10,7 @@ const FLAT: &str = "ml2_type_flat";
 const RANGES: &str = "network_vlan_ranges";
 const MTU: &str = "global_physnet_mtu";
 
-/// Options that are known, by group.
+/// The known options, by group.
 pub(super) const KNOWN: [(&str, &str); 4] =
     [(VLAN, RANGES), (FLAT, "flat_networks"), ("DEFAULT", MTU), ("DEFAULT", "dns_domain")];
 
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn physical_networks_are_those_that_are_named() {
+    fn physical_networks_are_the_configured_ones() {
         assert_eq!(options(""), Ok(NetworkOptions::default()));
         let text = "[ml2_type_vlan]\nnetwork_vlan_ranges = a:10:20, b, a:30:40\n\
                     [DEFAULT]\nglobal_physnet_mtu = 9000\ndns_domain = example.org\n";
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_cannot_be_are_refused_with_their_line() {
+    fn invalid_ranges_are_refused_with_their_line() {
         for (value, why) in [
             ("a:1", "is neither"),
             (":1:2", "is neither"),

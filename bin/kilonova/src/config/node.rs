@@ -1,4 +1,4 @@
-//! `[node]`: the door for hosts that have joined, and how they are told to find it.
+//! `[node]`: the listener for enrolled hosts, and the URL under which they reach it.
 
 use std::net::SocketAddr;
 
@@ -8,16 +8,16 @@ use crate::failure::Failure;
 const GROUP: &str = "node";
 const DAY: i64 = 24 * 3600 * 1_000_000;
 
-/// The door for hosts.
+/// The listener for enrolled hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeDoor {
-    /// Where it is.
+pub struct NodeListener {
+    /// Its address.
     pub listen: SocketAddr,
-    /// Names and addresses in its certificate; the first is what hosts are told to dial.
+    /// Names and addresses in its certificate; hosts use the first one.
     pub names: Vec<String>,
-    /// What hosts are told to dial, where it is not that.
+    /// The URL for hosts, if it differs from that.
     pub url: Option<String>,
-    /// For how long a host's certificate is good, microseconds.
+    /// Validity of a host's certificate, in microseconds.
     pub valid: i64,
 }
 
@@ -25,7 +25,7 @@ pub(super) fn read(
     file: &File,
     listen: Option<SocketAddr>,
     names: Vec<String>,
-) -> Result<Option<NodeDoor>, Failure> {
+) -> Result<Option<NodeListener>, Failure> {
     let listen = match listen {
         Some(listen) => Some(listen),
         None => file.parse(GROUP, "listen", "ADDRESS:PORT")?,
@@ -36,27 +36,27 @@ pub(super) fn read(
     } else {
         names
     };
-    let days = file.parse::<i64>(GROUP, "certificate_days", "a whole number of days, 1 to 3650")?;
+    let days = file.parse::<i64>(GROUP, "certificate_days", "an integer from 1 to 3650 (days)")?;
     let days = days.unwrap_or(kilonova_enroll::VALID / DAY);
     if !(1..=3650).contains(&days) {
         return Err(file.wrong(GROUP, "certificate_days", "it must be 1 to 3650"));
     }
     let url = file.get(GROUP, "url").map(|url| url.trim_end_matches('/').to_owned());
     if url.as_deref().is_some_and(|url| !url.starts_with("https://")) {
-        return Err(file.wrong(GROUP, "url", "it begins with https://"));
+        return Err(file.wrong(GROUP, "url", "it must begin with https://"));
     }
-    Ok(listen.map(|listen| NodeDoor { listen, names, url, valid: days * DAY }))
+    Ok(listen.map(|listen| NodeListener { listen, names, url, valid: days * DAY }))
 }
 
-/// Whether hosts may speak by the word in `node.token`. Unless the file says it: on a loopback address
-/// alone, and only while there is no door by which they show certificates.
+/// Whether hosts may authenticate with `node.token`. By default only on a loopback address and without
+/// a listener for enrolled hosts.
 pub(super) fn token(
     file: &File,
     listen: SocketAddr,
-    door: Option<&NodeDoor>,
+    listener: Option<&NodeListener>,
 ) -> Result<bool, Failure> {
-    let said = file.parse(GROUP, "token", "true or false")?;
-    Ok(said.unwrap_or_else(|| listen.ip().is_loopback() && door.is_none()))
+    let token = file.parse(GROUP, "token", "true or false")?;
+    Ok(token.unwrap_or_else(|| listen.ip().is_loopback() && listener.is_none()))
 }
 
 #[cfg(test)]
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
     use crate::config::KNOWN;
 
-    fn door(text: &str) -> Result<Option<NodeDoor>, String> {
+    fn listener(text: &str) -> Result<Option<NodeListener>, String> {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("k.conf");
         std::fs::write(&path, text).expect("written");
@@ -73,14 +73,15 @@ mod tests {
     }
 
     #[test]
-    fn the_word_for_hosts_counts_where_nobody_else_listens() {
+    fn the_node_token_is_accepted_on_loopback_only() {
         let by_word = |text: &str, listen: &str| {
             let folder = tempfile::tempdir().expect("a folder");
             let path = folder.path().join("k.conf");
             std::fs::write(&path, text).expect("written");
             let file = File::read(&path, KNOWN).expect("read");
-            let door = read(&file, None, Vec::new()).expect("fine");
-            token(&file, listen.parse().expect("an address"), door.as_ref()).expect("fine")
+            let listener = read(&file, None, Vec::new()).expect("the file is valid");
+            token(&file, listen.parse().expect("an address"), listener.as_ref())
+                .expect("the file is valid")
         };
         let (here, everywhere) = ("127.0.0.1:8774", "0.0.0.0:8774");
         assert!(by_word("", here));
@@ -92,20 +93,20 @@ mod tests {
     }
 
     #[test]
-    fn without_an_address_there_is_no_door() {
-        assert_eq!(door("[node]\nnames = a\n"), Ok(None));
+    fn without_an_address_there_is_no_listener() {
+        assert_eq!(listener("[node]\nnames = a\n"), Ok(None));
         let text =
             "[node]\nlisten = 0.0.0.0:8775\nnames = cloud, 192.0.2.1\ncertificate_days = 7\n";
-        let one = door(text).expect("fine").expect("a door");
+        let one = listener(text).expect("the file is valid").expect("a listener");
         assert_eq!(one.names, ["cloud", "192.0.2.1"]);
         assert_eq!((one.valid, one.url), (7 * DAY, None));
         for (text, part) in [
             ("[node]\nlisten = here\n", "k.conf:2: [node] listen: here"),
-            ("[node]\nurl = http://x\n", "k.conf:2: [node] url: it begins with https://"),
+            ("[node]\nurl = http://x\n", "k.conf:2: [node] url: it must begin with https://"),
             ("[node]\ncertificate_days = 0\n", "k.conf:2: [node] certificate_days"),
             ("[node]\nname = x\n", "this option is not known"),
         ] {
-            let said = door(text).expect_err(text);
+            let said = listener(text).expect_err(text);
             assert!(said.contains(part), "{said}");
         }
     }

@@ -1,5 +1,5 @@
-//! `[nova]`: the Nova of somebody else that uses our accelerator service and waits to hear that its
-//! requests are bound. Without it nobody is told. The names are those that Cyborg has.
+//! `[nova]`: an external Nova that uses our accelerator service and is notified when its requests are
+//! bound. Without it, nobody is notified. Options are named as in Cyborg.
 
 use std::sync::Arc;
 
@@ -34,8 +34,8 @@ pub(super) fn read(file: &File) -> Result<Option<Arc<HttpNova>>, Failure> {
         (None, None) => {
             return match OPTIONS.into_iter().find(|option| get(option).is_some()) {
                 Some(option) => {
-                    let why = "it says nothing without the Nova's URL in endpoint_override, or that \
-                               of the Keystone whose catalog has it in auth_url";
+                    let why = "it has no effect without the URL of Nova in endpoint_override, or of \
+                                                   the Keystone whose catalog lists it in auth_url";
                     Err(file.wrong("nova", option, why))
                 }
                 None => Ok(None),
@@ -44,7 +44,7 @@ pub(super) fn read(file: &File) -> Result<Option<Arc<HttpNova>>, Failure> {
     };
     let needed = |option: &str| match get(option) {
         Some(text) => Ok(text.to_owned()),
-        None => Err(file.wrong("nova", option, "it is needed for this auth_type")),
+        None => Err(file.wrong("nova", option, "this auth_type requires it")),
     };
     let domain = |option: &str| get(option).unwrap_or("Default").to_owned();
     let by_default = match (get("auth_url"), get("token")) {
@@ -64,30 +64,30 @@ pub(super) fn read(file: &File) -> Result<Option<Arc<HttpNova>>, Failure> {
             project_domain_name: domain("project_domain_name"),
         }),
         other => {
-            let why = format!("{other} is not known; choose password, admin_token or none");
+            let why = format!("{other} is not supported; expected password, admin_token or none");
             return Err(file.wrong("nova", "auth_type", &why));
         }
     };
     if file.parse("nova", "insecure", "false")? == Some(true) {
-        let why = "certificates are always checked; name the authority with cafile";
+        let why = "certificates are always verified; set cafile to the authority";
         return Err(file.wrong("nova", "insecure", why));
     }
     let cafile = file.path("nova", "cafile");
     if let (Address::Catalog { .. }, Credentials::None | Credentials::Token(_)) =
         (&address, &credentials)
     {
-        let why = "a catalog comes with a login by password only; name the Nova's URL in \
-                   endpoint_override";
+        let why = "only a password login returns a catalog; set endpoint_override to the URL of \
+                           Nova";
         return Err(file.wrong("nova", "auth_type", why));
     }
-    let said = if get("endpoint_override").is_some() { "endpoint_override" } else { "auth_url" };
+    let option = if get("endpoint_override").is_some() { "endpoint_override" } else { "auth_url" };
     match HttpNova::new(address, credentials, cafile.as_deref()) {
         Ok(nova) => Ok(Some(Arc::new(nova))),
-        Err(why) => Err(file.wrong("nova", said, &why)),
+        Err(why) => Err(file.wrong("nova", option, &why)),
     }
 }
 
-/// By the catalog, as keystoneauth's options say.
+/// The address from the catalog, selected by keystoneauth's options.
 fn listed(file: &File) -> Address {
     let get = |option: &str| file.get("nova", option);
     let interfaces = get("valid_interfaces").or(get("interface")).unwrap_or("internal, public");

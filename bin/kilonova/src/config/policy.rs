@@ -1,8 +1,8 @@
-//! `[oslo_policy]`: which of upstream's defaults count, and the operator's own rules over them.
+//! `[oslo_policy]`: upstream's defaults to apply, and the operator's rules that override them.
 //!
-//! Upstream gives each service a file of its own. Here `policy_file` is for all services; each rule
-//! in it goes to the services that have it. `SERVICE_policy_file` is for one service, and lies over
-//! it: for names that several services have and that shall differ.
+//! Upstream has one file per service. Here `policy_file` serves all services: each of its rules applies
+//! to the services that define it. `SERVICE_policy_file` applies to one service and overrides it, for
+//! rules that several services define and that must differ.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use super::{File, ServiceName};
 use crate::failure::Failure;
 
 const GROUP: &str = "oslo_policy";
-/// The file that is read when none is named, if it is there.
+/// The default file, read only if it exists.
 const USUAL: &str = "policy.yaml";
 
-/// Each service with its rules and the option that names a file for it alone.
+/// Each service, its rules, the option for its own file, and its dialect.
 const SERVICES: [(ServiceName, &[Rule], &str, Dialect); 6] = [
     (
         ServiceName::Placement,
@@ -43,13 +43,13 @@ const SERVICES: [(ServiceName, &[Rule], &str, Dialect); 6] = [
 pub struct Policies(Vec<(ServiceName, Dialect, Arc<Policy>)>);
 
 impl Policies {
-    /// One service's policy. A service without one lets nobody do anything.
+    /// One service's policy; one that refuses everything if the service is unknown.
     pub fn of(&self, service: ServiceName) -> Arc<Policy> {
         let found = self.0.iter().find(|(name, ..)| *name == service);
         found.map_or_else(|| Arc::new(Policy::none()), |(.., policy)| Arc::clone(policy))
     }
 
-    /// One service's policy, with the words of its refusals.
+    /// One service's policy and dialect.
     pub fn enforcer(&self, service: ServiceName) -> Enforcer {
         let dialect = SERVICES.iter().find(|(name, ..)| *name == service);
         let dialect = dialect.map_or(Dialect::Compute, |(.., dialect)| *dialect);
@@ -57,10 +57,10 @@ impl Policies {
     }
 }
 
-/// The policies of all services, whichever run here.
+/// The policies of all services, running or not.
 ///
 /// # Errors
-/// A file that cannot be read, or that holds what cannot work, with its name and line.
+/// An unreadable or invalid file, with its name and line.
 pub(super) fn read(file: &File) -> Result<Policies, Failure> {
     let flag = |option: &str, default: bool| -> Result<bool, Failure> {
         Ok(file.parse(GROUP, option, "true or false")?.unwrap_or(default))
@@ -86,7 +86,7 @@ pub(super) fn read(file: &File) -> Result<Policies, Failure> {
     Ok(Policies(policies))
 }
 
-/// The rules of the file that an option names, or of the usual one if it is there.
+/// The rules of the file that an option names, or of the default file if it exists.
 fn rules(file: &File, option: &str, usual: Option<&str>) -> Result<Vec<Override>, Failure> {
     let named = file.path(GROUP, option);
     let Some(folder) = file.folder() else { return Ok(Vec::new()) };
@@ -112,7 +112,7 @@ fn rules(file: &File, option: &str, usual: Option<&str>) -> Result<Vec<Override>
 mod tests {
     use super::*;
 
-    /// A configuration file and the policy files beside it, read.
+    /// Reads a configuration file and the policy files beside it.
     fn read_with(config: &str, beside: &[(&str, &str)]) -> Result<Policies, String> {
         let folder = tempfile::tempdir().expect("a folder");
         for (name, text) in beside {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_file_is_read_when_it_is_there() {
+    fn the_default_file_is_read_if_it_exists() {
         let rules = "placement:resource_providers:list: role:clerk";
         let policy = read_with("", &[("policy.yaml", rules)]).expect("fine");
         assert!(may_list(&policy, "clerk") && !may_list(&policy, "admin"));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn one_file_serves_all_services_and_one_services_file_lies_over_it() {
+    fn a_services_file_overrides_the_shared_file() {
         let shared = "context_is_admin: role:boss\nget_network: role:clerk\nget_image: rule:mine\n\
                       mine: role:clerk\nos_compute_api:servers:index: rule:mine\n";
         let image = "context_is_admin: role:painter\nget_image: role:painter\n";
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_refused_with_its_place() {
+    fn invalid_files_are_refused_with_their_place() {
         let list = "placement:usages: rule:b";
         for (config, rules, why) in [
             ("policy_file = none.yaml", "", "kilonova.conf:2: [oslo_policy] policy_file: cannot"),

@@ -1,18 +1,18 @@
-//! A configuration file that may be wrong: all that is wrong with it at once, and what it says all the
-//! same of where everything is. A start is refused at the first problem; an operator wants all of them.
+//! Reports all problems of a configuration file at once, and the locations that it names. A start stops
+//! at the first problem; `doctor` shows all.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use super::{CommandLine, Settings, identity, node, sources};
 use super::{
     File, KNOWN, auth, compute, cors, database_of, devices, front, keystone, network, nova, policy,
     services,
 };
-use super::{Settings, Told, identity, node, sources};
 use crate::failure::Failure;
 use kilonova_program::logs::LogFormat;
 
-/// Options that are secrets, or have one in them.
+/// Options that are or contain secrets.
 const SECRETS: [(&str, &str); 5] = [
     ("keystone_authtoken", "password"),
     ("keystone_authtoken", "memcache_password"),
@@ -21,16 +21,16 @@ const SECRETS: [(&str, &str); 5] = [
     ("database", "connection"),
 ];
 
-/// Where a file says that everything is.
+/// The locations that a file names.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Places {
-    /// Keys, images, credentials.
+pub struct ConfiguredLocations {
+    /// The state directory.
     pub state_dir: Option<PathBuf>,
-    /// The data.
+    /// The database URL.
     pub database: Option<String>,
 }
 
-/// Every problem of a file, in words, those that name a line in the order of the lines.
+/// All problems of a file, ordered by line.
 pub fn problems(path: &Path) -> Vec<String> {
     let (file, strange) = match File::look(path, KNOWN) {
         Ok(read) => read,
@@ -65,8 +65,8 @@ pub fn problems(path: &Path) -> Vec<String> {
     note(file.parse::<bool>("DEFAULT", "debug", "true or false").map(drop));
     note(file.parse::<LogFormat>("DEFAULT", "log_format", LogFormat::EXPECTED).map(drop));
     if all.is_empty() {
-        // What only shows when all of it is put together.
-        if let Err(failure) = Settings::read(Some(path), Told::default()) {
+        // Problems that only the combination of options shows.
+        if let Err(failure) = Settings::read(Some(path), CommandLine::default()) {
             all.push(failure.to_string());
         }
     }
@@ -79,16 +79,16 @@ pub fn problems(path: &Path) -> Vec<String> {
     all
 }
 
-/// What a file says of where everything is, whatever else it says.
-pub fn places(path: &Path) -> Places {
-    let Ok((file, _)) = File::look(path, KNOWN) else { return Places::default() };
-    Places {
+/// The locations that a file names, even if it has problems.
+pub fn places(path: &Path) -> ConfiguredLocations {
+    let Ok((file, _)) = File::look(path, KNOWN) else { return ConfiguredLocations::default() };
+    ConfiguredLocations {
         state_dir: file.path("DEFAULT", "state_path"),
         database: file.get("database", "connection").map(str::to_owned),
     }
 }
 
-/// Whether there is a password in a file.
+/// Whether a file contains a password.
 pub fn holds_secrets(path: &Path) -> bool {
     let Ok((file, _)) = File::look(path, KNOWN) else { return false };
     SECRETS.iter().any(|(group, option)| {
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn every_problem_is_named_in_the_order_of_the_lines() {
+    fn all_problems_are_reported_in_line_order() {
         let text = "[DEFAULT]\ndebug = perhaps\nstate_path = /s\n[api]\nlisten = here\n\
                     auth_strategy = none\nlissten = x\n[pci]\ndevice_spec = {\"vendor\": \"1\"}\n\
                     alias = {\"name\": \"a\"}\n[gpus]\nmany = yes\n";
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_shows_in_the_whole_is_a_problem_too() {
+    fn a_problem_of_the_combination_is_reported_too() {
         let text = "[api]\nauth_strategy = noauth2\nlisten = 0.0.0.0:1\n";
         let (_folder, path) = file(text);
         let found = problems(&path);

@@ -1,4 +1,4 @@
-//! `[scheduler]` and `[filter_scheduler]` as nova.conf has them.
+//! `[scheduler]` and `[filter_scheduler]`, as in nova.conf.
 
 use kilonova_compute::app::scheduler::{Filter, Rules, Weights};
 
@@ -8,7 +8,7 @@ use crate::failure::Failure;
 
 const GROUP: &str = "filter_scheduler";
 
-/// Options that are known, by group.
+/// The known options, by group.
 pub(super) const KNOWN: [(&str, &str); 22] = [
     ("scheduler", "limit_tenants_to_placement_aggregate"),
     ("scheduler", "placement_aggregate_required_for_tenants"),
@@ -106,7 +106,7 @@ fn filters(file: &File, usual: Vec<Filter>) -> Result<Vec<Filter>, Failure> {
             Some(None) => {}
             None => {
                 let known = Filter::names().collect::<Vec<_>>().join(", ");
-                let why = format!("{name} is no filter here; known are {known}");
+                let why = format!("{name} is not a filter; expected {known}");
                 return Err(file.wrong(GROUP, OPTION, &why));
             }
         }

@@ -1,18 +1,18 @@
-//! Room on the disk, and sizes and times of files.
+//! Free disk space, and sizes and ages of files.
 
 use std::path::Path;
 use std::time::SystemTime;
 
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// Bytes that are free for us, and in all, on the file system of a path.
+/// Free and total bytes of the file system of a path.
 pub fn room(path: &Path) -> Option<(u64, u64)> {
     let found = rustix::fs::statvfs(path).ok()?;
     let block = found.f_frsize;
     Some((found.f_bavail.saturating_mul(block), found.f_blocks.saturating_mul(block)))
 }
 
-/// Bytes of a file, and the seconds since it was last written.
+/// The size of a file, and the seconds since it was last modified.
 pub fn file(path: &Path) -> Option<(u64, u64)> {
     let found = std::fs::metadata(path).ok()?;
     let age = SystemTime::now().duration_since(found.modified().ok()?).unwrap_or_default();
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_has_room_and_a_file_a_size() {
+    fn a_file_system_has_free_space_and_a_file_a_size() {
         let folder = tempfile::tempdir().expect("a folder");
         let (free, all) = room(folder.path()).expect("a file system");
         assert!(free <= all && all > 0);

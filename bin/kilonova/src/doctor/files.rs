@@ -1,4 +1,4 @@
-//! Who else may read or write what is secret: modes of the state directory, of what is in it, and of a
+//! Checks who else can read or write secrets: the modes of the state directory, its files, and of a
 //! configuration file with a password.
 
 use std::os::unix::fs::PermissionsExt;
@@ -7,33 +7,34 @@ use std::path::Path;
 use kilonova_compute::attention::Level;
 
 use super::Report;
-use super::configuration::Where;
+use super::configuration::Locations;
 use crate::config;
 
 const AREA: &str = "files";
-/// Folders in which guests' images and simulated hosts are: no secrets of ours.
+/// Mode bits of others. Subdirectories contain images and simulated hosts, but no secrets.
 const READ: u32 = 0o044;
 const WRITE: u32 = 0o022;
 const ENTER: u32 = 0o011;
 
-pub(super) fn examine(place: &Where, report: &mut Report) {
-    report.area(AREA, "nobody else can read or change what is secret");
+pub(super) fn examine(place: &Locations, report: &mut Report) {
+    report.area(AREA, "only the owner can read or change secrets");
     if let Some(file) = &place.config
         && config::holds_secrets(file)
         && let Some(mode) = mode(file)
         && mode & READ != 0
     {
-        let what = format!("{} holds a password, and others can read it ({mode:04o})", shown(file));
+        let what =
+            format!("{} contains a password, and others can read it ({mode:04o})", shown(file));
         report.find(AREA, Level::Warning, what, format!("chmod 600 {}", shown(file)));
     }
     let Some(folder) = mode(&place.state_dir) else {
-        // With PostgreSQL a server of another machine may have it.
-        report.area(AREA, format!("there is no {} here", shown(&place.state_dir)));
+        // With PostgreSQL, a controller on another machine may have the directory.
+        report.area(AREA, format!("no {} on this machine", shown(&place.state_dir)));
         return;
     };
     if folder & WRITE != 0 {
         let what = format!(
-            "others can put files into the state directory {} ({folder:04o})",
+            "others can create files in the state directory {} ({folder:04o})",
             shown(&place.state_dir)
         );
         report.find(AREA, Level::Error, what, format!("chmod 700 {}", shown(&place.state_dir)));
@@ -45,7 +46,7 @@ pub(super) fn examine(place: &Where, report: &mut Report) {
     let mut open: Vec<String> = Vec::new();
     for entry in entries.flatten() {
         let path = entry.path();
-        // The lock is empty.
+        // The lock file is empty.
         let counts = path.is_file() && path.file_name().is_some_and(|name| name != "lock");
         if counts && mode(&path).is_some_and(|mode| mode & (READ | WRITE) != 0) {
             open.push(entry.file_name().to_string_lossy().into_owned());
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
 
     fn found(folder: &Path, config: Option<&Path>) -> Vec<(Level, String)> {
-        let place = Where {
+        let place = Locations {
             config: config.map(Path::to_owned),
             state_dir: folder.to_owned(),
             named: true,
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_can_read_is_named_with_what_to_type() {
+    fn files_that_others_can_read_are_reported_with_a_remedy() {
         let folder = tempfile::tempdir().expect("a folder");
         let set = |path: &Path, mode| {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("is set");
@@ -113,7 +114,7 @@ mod tests {
         let config = folder.path().join("k.conf");
         std::fs::write(&config, "[nova]\npassword = x\n").expect("written");
         set(&config, 0o640);
-        assert!(found(folder.path(), Some(&config))[0].1.contains("holds a password"));
+        assert!(found(folder.path(), Some(&config))[0].1.contains("contains a password"));
         std::fs::write(&config, "[DEFAULT]\ndebug = true\n").expect("written");
         assert_eq!(found(folder.path(), Some(&config)), []);
     }

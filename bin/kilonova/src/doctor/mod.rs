@@ -1,15 +1,15 @@
-//! What `kilonova doctor` looks at, each finding with its remedy.
+//! The checks of `kilonova doctor`; each finding has a remedy.
 //!
 //! ```text
-//!   configuration   every problem of the file, the topology that it names
-//!   files           who else may read what is secret
-//!   store           room, schema, integrity, the write-ahead log
+//!   configuration   all problems of the file and of the topology that it names
+//!   files           who else can read secrets
+//!   store           free space, schema, integrity, the write-ahead log
 //!   nodes, devices, clock, operations    `kilonova_compute::attention`
 //!   ledger          the audit
 //! ```
 //!
-//! It only reads, beside a running server or on what a stopped one has left. With `--redate` it
-//! changes one thing first: times that lie in the future.
+//! It only reads, beside a running controller or after one has stopped. With `--redate` it first
+//! changes times that lie in the future.
 
 mod configuration;
 mod disk;
@@ -26,28 +26,27 @@ use kilonova_wire::time::now_micros;
 
 use crate::failure::Failure;
 use crate::state::StateDir;
-use configuration::Where;
+use configuration::Locations;
 pub use report::Report;
 
-/// What is asked.
-pub struct Question {
-    /// Configuration in oslo's INI form.
+/// The options of the checks.
+pub struct DoctorOptions {
+    /// Configuration file in oslo's INI form.
     pub config: Option<PathBuf>,
     /// The state directory.
     pub state_dir: Option<PathBuf>,
-    /// The database, where it is not in the state directory.
+    /// Database URL; `None` for SQLite in the state directory.
     pub database: Option<String>,
-    /// Whether rows that are newer than this machine's clock get the present time first.
+    /// Whether to set times that lie in the future to now first.
     pub redate: bool,
-    /// Microseconds for which an operation may stand still.
+    /// Microseconds without progress after which an operation counts as stuck.
     pub stuck: i64,
 }
 
-/// Looks at all of it. What was found before something could not be looked at is in the report, with
-/// the reason.
-pub async fn examine(question: Question) -> Report {
+/// Runs all checks. If one cannot run, the report contains the earlier findings and the reason.
+pub async fn examine(options: DoctorOptions) -> Report {
     let mut report = Report::default();
-    let place = match configuration::examine(&question, &mut report) {
+    let place = match configuration::examine(&options, &mut report) {
         Ok(place) => place,
         Err(why) => return report.ended(why),
     };
@@ -55,24 +54,28 @@ pub async fn examine(question: Question) -> Report {
         && (place.named || matches!(place.database, DatabaseUrl::Sqlite(_)))
     {
         return report.ended(Failure::Refused(format!(
-            "there is no state directory {}; name that of a server with --state-dir",
+            "no state directory {}; set --state-dir to that of a controller",
             place.state_dir.display()
         )));
     }
     files::examine(&place, &mut report);
-    match look(&question, &place, &mut report).await {
+    match examine_database(&options, &place, &mut report).await {
         Ok(()) => report,
         Err(why) => report.ended(why),
     }
 }
 
-async fn look(question: &Question, place: &Where, report: &mut Report) -> Result<(), Failure> {
+async fn examine_database(
+    options: &DoctorOptions,
+    place: &Locations,
+    report: &mut Report,
+) -> Result<(), Failure> {
     let url = &place.database;
     if let DatabaseUrl::Sqlite(file) = url
         && !file.exists()
     {
         return Err(Failure::Refused(format!(
-            "there is no database at {}; name the state directory of a server with --state-dir",
+            "no database at {}; set --state-dir to that of a controller",
             file.display()
         )));
     }
@@ -82,19 +85,18 @@ async fn look(question: &Question, place: &Where, report: &mut Report) -> Result
         Err(error) => return Err(store::closed(url, &error, report)),
     };
     store::examine(&store, on_disk, report).await?;
-    if question.redate {
+    if options.redate {
         let redated = clocks::redate(&store, now_micros()).await;
         report.redated = Some(redated.map_err(|e| Failure::Failed(e.to_string()))?);
     }
-    // With PostgreSQL a server of another machine may be the one that listens.
+    // With PostgreSQL, the controller may run on another machine.
     let listening = match url {
         DatabaseUrl::Sqlite(_) => StateDir::check_free(&place.state_dir).is_err(),
         DatabaseUrl::Postgres(_) => true,
     };
-    let unread = |e: &dyn std::fmt::Display| {
-        Failure::Refused(format!("there is no ledger that can be checked: {e}"))
-    };
-    let bounds = Bounds { stuck: question.stuck, listening };
+    let unread =
+        |e: &dyn std::fmt::Display| Failure::Refused(format!("cannot read the ledger: {e}"));
+    let bounds = Bounds { stuck: options.stuck, listening };
     let notices = attention::look(&store, &bounds).await.map_err(|e| unread(&e))?;
     report.hosts = attention::heard(&store).await.map_err(|e| unread(&e))?;
     report.rules = audit::run(&store).await.map_err(|e| unread(&e))?;
@@ -102,8 +104,8 @@ async fn look(question: &Question, place: &Where, report: &mut Report) -> Result
     for (area, about) in [
         ("nodes", counted),
         ("clock", skews(&report.hosts)),
-        ("operations", format!("none stands still for {} s", question.stuck / 1_000_000)),
-        ("devices", "all in health".to_owned()),
+        ("operations", format!("none is stuck for {} s", options.stuck / 1_000_000)),
+        ("devices", "all healthy".to_owned()),
     ] {
         report.area(area, about);
     }
@@ -120,8 +122,8 @@ async fn look(question: &Question, place: &Where, report: &mut Report) -> Result
     for (rule, rows, remedy) in broken {
         let what = format!("{rule}: BROKEN by {rows}");
         let remedy = remedy.unwrap_or(
-            "keep a copy of the database and the log, and report it; no service repairs it by \
-                      itself, and what it names should not be touched until then",
+                        "keep a copy of the database and the log, and report it; no service repairs it, so leave \
+                                  the named resources alone until then",
         );
         report.find("ledger", Level::Error, what, remedy);
     }
@@ -136,12 +138,12 @@ fn nodes(hosts: &[Heard]) -> String {
 }
 
 fn skews(hosts: &[Heard]) -> String {
-    let told: Vec<i64> = hosts.iter().filter_map(|host| host.clock_skew).map(i64::abs).collect();
-    match told.iter().max() {
-        None => "no host has one of its own, or has told it".to_owned(),
+    let skews: Vec<i64> = hosts.iter().filter_map(|host| host.clock_skew).map(i64::abs).collect();
+    match skews.iter().max() {
+        None => "no host has reported a clock of its own".to_owned(),
         Some(most) => {
             let seconds = *most as f64 / 1e6;
-            format!("{} hosts told theirs, at most {seconds:.1} s from ours", told.len())
+            format!("{} hosts report theirs, at most {seconds:.1} s from this clock", skews.len())
         }
     }
 }

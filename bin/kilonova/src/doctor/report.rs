@@ -1,4 +1,4 @@
-//! What was found, for people and for programs.
+//! The report, for people and for programs.
 
 use kilonova_compute::attention::clocks::Redated;
 use kilonova_compute::attention::{Heard, Level};
@@ -9,52 +9,52 @@ use serde_json::{Value, json};
 use crate::failure::Failure;
 use crate::operate::text::plain;
 
-/// Something to do.
+/// A finding.
 #[derive(Debug, Clone)]
 pub struct Finding {
-    /// Of which area.
+    /// Its area.
     pub area: &'static str,
-    /// How bad it is.
+    /// Its severity.
     pub level: Level,
-    /// What is so.
+    /// The problem.
     pub what: String,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: String,
 }
 
-/// Something that was looked at.
+/// A checked area.
 #[derive(Debug, Clone)]
 pub struct Area {
     /// `store`, `ledger`, …
     pub name: &'static str,
-    /// In a few words, when nothing is wrong.
+    /// A summary, shown when nothing is wrong.
     pub about: String,
 }
 
-/// All of it.
+/// The whole report.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// In the order in which they were looked at.
+    /// The areas in the order of the checks.
     pub areas: Vec<Area>,
-    /// What was found.
+    /// The findings.
     pub findings: Vec<Finding>,
-    /// The rules of the ledger.
+    /// The results of the ledger's rules.
     pub rules: Vec<audit::Finding>,
     /// The hosts.
     pub hosts: Vec<Heard>,
-    /// Rows that were given the present time, where that was asked for.
+    /// The number of corrected rows, if requested.
     pub redated: Option<Redated>,
-    /// Why it could not look any further.
+    /// Why the checks ended early.
     pub ended: Option<Failure>,
 }
 
 impl Report {
-    /// Something that was looked at.
+    /// Adds a checked area.
     pub fn area(&mut self, name: &'static str, about: impl Into<String>) {
         self.areas.push(Area { name, about: about.into() });
     }
 
-    /// Something that was found.
+    /// Adds a finding.
     pub fn find(
         &mut self,
         area: &'static str,
@@ -65,13 +65,13 @@ impl Report {
         self.findings.push(Finding { area, level, what: what.into(), remedy: remedy.into() });
     }
 
-    /// As it is, and why there is no more.
+    /// The report, ended early for this reason.
     pub fn ended(mut self, why: Failure) -> Self {
         self.ended = Some(why);
         self
     }
 
-    /// 2 when it could not look, 1 for errors (with `strict` for warnings too), else 0.
+    /// 2 if a check could not run, 1 for errors (with `strict` also for warnings), else 0.
     pub fn exit_code(&self, strict: bool) -> u8 {
         let least = if strict { Level::Warning } else { Level::Error };
         if self.ended.is_some() {
@@ -85,7 +85,7 @@ impl Report {
         levels.max()
     }
 
-    /// For programs. `clean` and `rules` are of the ledger alone, `attention` is the rest.
+    /// As JSON. `clean` and `rules` concern only the ledger; `attention` contains the other findings.
     pub fn json(&self) -> Value {
         let rules: Vec<Value> =
             self.rules.iter().map(|f| json!({"rule": f.rule, "broken_by": f.rows})).collect();
@@ -132,12 +132,12 @@ impl Report {
         })
     }
 
-    /// For people.
+    /// As text.
     pub fn text(&self) -> String {
         let mut text = String::new();
         if let Some(one) = &self.redated {
             text.push_str(&format!(
-                "Rows that got the present time: {} of hosts, {} of operations, {} of servers.\n",
+                "Times set to now: {} of hosts, {} of operations, {} of servers.\n",
                 one.hosts, one.operations, one.servers
             ));
         }
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_fail_and_warnings_do_when_they_shall() {
+    fn errors_fail_and_warnings_only_with_strict() {
         let mut report = Report::default();
         report.area("store", "fine");
         report.area("nodes", "2 hosts");
@@ -176,14 +176,14 @@ mod tests {
         assert_eq!((report.exit_code(false), report.exit_code(true)), (0, 0));
         report.find("nodes", Level::Warning, "a is silent", "start it");
         assert_eq!((report.exit_code(false), report.exit_code(true)), (0, 1));
-        report.find("store", Level::Error, "b\u{1b}roken", "mend it");
+        report.find("store", Level::Error, "b\u{1b}roken", "fix it");
         assert_eq!((report.exit_code(false), report.exit_code(true)), (1, 1));
         let text = report.text();
         assert!(text.contains("store          error\nnodes          warning\n"), "{text}");
-        assert!(text.contains("ERROR (store): b\\u{1b}roken\n    mend it\n"), "{text}");
+        assert!(text.contains("ERROR (store): b\\u{1b}roken\n    fix it\n"), "{text}");
         assert!(text.find("ERROR") < text.find("WARNING"), "{text}");
         let json = report.json();
-        assert_eq!(json["clean"], true, "the ledger is: {json}");
+        assert_eq!(json["clean"], true, "the ledger is clean: {json}");
         assert_eq!(json["attention"].as_array().map(Vec::len), Some(3));
         assert_eq!(json["findings"][2]["level"], "error");
         let ended = report.ended(Failure::Refused("no database".into()));

@@ -1,4 +1,4 @@
-//! The database: its schema, whether its pages are whole, its write-ahead log, and room to grow.
+//! Checks the database: its schema, integrity, write-ahead log, and free space.
 
 use std::path::Path;
 
@@ -11,15 +11,15 @@ use crate::serve::migrations;
 
 const AREA: &str = "store";
 const MIB: u64 = 1024 * 1024;
-/// A log that is longer is not being written back.
+/// A longer log is not being checkpointed.
 const LOG: u64 = 256 * MIB;
-/// Room below which an operator should look, and below which writes will fail soon.
+/// Free space below which to warn, and below which writes are about to fail.
 const LITTLE: u64 = 1024 * MIB;
 const HARDLY_ANY: u64 = 100 * MIB;
-/// Damaged places that are told.
+/// The most damaged places to report.
 const TOLD: usize = 5;
 
-/// What the files say, before anything opens them: whoever closes a database last tidies its log.
+/// Inspects the files before anything opens them: closing a database checkpoints its log.
 pub(super) fn on_disk(url: &DatabaseUrl, report: &mut Report) -> Option<String> {
     let DatabaseUrl::Sqlite(file) = url else { return None };
     let (size, written) = disk::file(file)?;
@@ -29,17 +29,14 @@ pub(super) fn on_disk(url: &DatabaseUrl, report: &mut Report) -> Option<String> 
     match disk::file(Path::new(&log)) {
         None => about.push_str(", no log"),
         Some((log, _)) => {
-            about.push_str(&format!(
-                ", log {}, last written back {written} s ago",
-                disk::shown(log)
-            ));
+            about.push_str(&format!(", log {}, last checkpoint {written} s ago", disk::shown(log)));
             if log > LOG {
                 let what = format!(
-                    "the write-ahead log is {} long and was last written back {written} s ago",
+                    "the write-ahead log has {}; the last checkpoint was {written} s ago",
                     disk::shown(log)
                 );
-                let remedy = "something has kept the database open for reading all that time: end it \
-                              (`fuser` on the database names it), or start kilonova serve anew";
+                let remedy = "a long-running reader prevents checkpoints: end it (`fuser` on the \
+                                              database names it), or restart kilonova serve";
                 report.find(AREA, Level::Warning, what, remedy);
             }
         }
@@ -53,15 +50,16 @@ pub(super) fn on_disk(url: &DatabaseUrl, report: &mut Report) -> Option<String> 
             _ => None,
         };
         if let Some(level) = level {
-            let what = format!("only {} are free where the database is", disk::shown(free));
-            let remedy = "make room there; without any, nothing is written and every request fails";
+            let what =
+                format!("only {} are free on the file system of the database", disk::shown(free));
+            let remedy = "free some space; when it is full, every write fails";
             report.find(AREA, level, what, remedy);
         }
     }
     Some(about)
 }
 
-/// A database that cannot even be opened.
+/// Reports a database that cannot be opened.
 pub(super) fn closed(
     url: &DatabaseUrl,
     error: &kilonova_store::Error,
@@ -69,27 +67,26 @@ pub(super) fn closed(
 ) -> Failure {
     let remedy = match url {
         DatabaseUrl::Sqlite(_) => {
-            "see that it is the right file and that this user may read it; one that is damaged: stop \
-             kilonova serve, keep a copy, and take the last good backup"
+            "check that it is the right file and that this user may read it; if it is damaged: stop \
+                         kilonova serve, keep a copy, and restore the last good backup"
         }
         DatabaseUrl::Postgres(_) => {
-            "see that PostgreSQL runs, and that address, user and password are right"
+            "check that PostgreSQL runs, and that host, user and password are correct"
         }
     };
-    report.area(AREA, "it cannot be opened");
+    report.area(AREA, "cannot be opened");
     report.find(AREA, Level::Error, error.to_string(), remedy);
     Failure::Refused(error.to_string())
 }
 
-/// Schema and integrity.
+/// Checks schema and integrity.
 pub(super) async fn examine(
     store: &Store,
     on_disk: Option<String>,
     report: &mut Report,
 ) -> Result<(), Failure> {
-    let unread = |e: kilonova_store::Error| {
-        Failure::Refused(format!("there is no ledger that can be checked: {e}"))
-    };
+    let unread =
+        |e: kilonova_store::Error| Failure::Refused(format!("cannot read the ledger: {e}"));
     if store.dialect() == "sqlite" {
         integrity(store, report).await?;
     }
@@ -102,25 +99,25 @@ pub(super) async fn examine(
         .collect();
     let strange = applied.iter().find(|have| !known.iter().any(|one| one.name == **have));
     if let Some(strange) = strange {
-        let what = format!("its schema is of a newer kilonova: {strange} is not known here");
-        let remedy = "use that version; an older one does not start on it";
+        let what = format!("the schema belongs to a newer kilonova: {strange} is unknown here");
+        let remedy = "use that version; an older one does not start with it";
         report.find(AREA, Level::Error, what, remedy);
     }
     if !missing.is_empty() {
         let what = format!(
-            "its schema is of an older kilonova: {} of {} steps are missing ({})",
+            "the schema belongs to an older kilonova: {} of {} migrations are missing ({})",
             missing.len(),
             known.len(),
             missing.join(", ")
         );
-        let remedy = "start kilonova serve of this version: it brings the schema up to date";
+        let remedy = "start kilonova serve of this version: it migrates the schema";
         report.find(AREA, Level::Error, what, remedy);
     }
     let about = match on_disk {
         Some(about) => about,
         None => postgres(store).await.map_err(unread)?,
     };
-    report.area(AREA, format!("{about}, schema of {} steps", applied.len()));
+    report.area(AREA, format!("{about}, {} migrations", applied.len()));
     Ok(())
 }
 
@@ -134,7 +131,7 @@ async fn integrity(store: &Store, report: &mut Report) -> Result<(), Failure> {
         let orphans = tx.rows("PRAGMA foreign_key_check", params![])?;
         for row in orphans.iter().take(TOLD) {
             let (table, of) = (row.string(0)?, row.string(2)?);
-            wrong.push(format!("a row of {table} names one of {of} that is not there"));
+            wrong.push(format!("a row of {table} refers to a missing row of {of}"));
         }
         Ok::<_, kilonova_store::Error>(wrong)
     });
@@ -145,7 +142,7 @@ async fn integrity(store: &Store, report: &mut Report) -> Result<(), Failure> {
     if !wrong.is_empty() {
         let what = format!("the database is damaged: {}", wrong.join("; "));
         let remedy =
-            "stop kilonova serve, keep a copy, and take the last good backup; look at the disk";
+            "stop kilonova serve, keep a copy, restore the last good backup, and check the disk";
         report.find(AREA, Level::Error, what, remedy);
     }
     Ok(())

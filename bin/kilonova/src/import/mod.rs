@@ -1,9 +1,9 @@
-//! `placement import`: another Placement's rows, read over its API, made ours, and compared.
+//! `placement import`: copies another Placement's rows, read over its API, and verifies the copy.
 //!
-//! It may be run again: what is the same is not written. It removes nothing that only we have.
-//! While it runs nobody should write over there; whether somebody did is looked at in the end.
+//! It is idempotent: unchanged rows are not written. It removes nothing. Nobody should write to the
+//! other Placement meanwhile; at the end it checks whether somebody did.
 
-mod picture;
+mod copy;
 mod progress;
 mod source;
 
@@ -18,81 +18,81 @@ use kilonova_store::Store;
 
 use crate::cloud::clouds;
 use crate::failure::Failure;
-use picture::Picture;
+use copy::PlacementCopy;
 use progress::Progress;
-use source::{Door, Source};
+use source::{Source, SourceAuth};
 
-/// Trees, and consumers, that are written in one transaction.
+/// Trees or consumers per transaction.
 const CHUNK: usize = 50;
-/// Differences that are printed.
+/// The most differences to print.
 const SHOWN: usize = 50;
 
-/// Where from, and how to get in.
-pub struct From {
-    /// The other Placement's address; with a cloud, its endpoint when none is named.
+/// The source of the import.
+pub struct ImportSource {
+    /// URL of the other Placement; with a cloud, by default its endpoint.
     pub url: Option<String>,
-    /// A token, or a user's name under noauth2.
+    /// A token, or a user's name with noauth2.
     pub token: Option<String>,
     /// A cloud of `clouds.yaml`.
     pub cloud: Option<String>,
-    /// Where that file is.
+    /// Path of that file.
     pub clouds: PathBuf,
     /// Authority to trust.
     pub cafile: Option<PathBuf>,
 }
 
-/// Runs it; says whether the copy is exact.
+/// Runs the import; returns whether the copy is exact.
 ///
 /// # Errors
-/// What keeps it from being made.
-pub async fn run(from: From, store: &Store) -> Result<bool, Failure> {
+/// If a source cannot be read or the store cannot be written.
+pub async fn run(from: ImportSource, store: &Store) -> Result<bool, Failure> {
     let source = Arc::new(open(from).await?);
     let mut progress = Progress::new();
-    let there = Picture::read(&source, &mut progress).await?;
+    let there = PlacementCopy::read(&source, &mut progress).await?;
     let written = write(&there, store, &mut progress).await?;
     progress.end();
     let mut differences = there.differences(store).await?;
     if there.is_old(&source).await? {
         differences.push(
-            "somebody has written to the other Placement meanwhile: stop its users, run this again"
-                .into(),
+            "the other Placement was changed meanwhile: stop its users and run this again".into(),
         );
     }
     let held: usize = there.consumers.iter().map(|consumer| consumer.holds.len()).sum();
     println!(
         "{} providers in {} trees, {} custom traits, {} consumers with {held} allocations; {written} \
-         trees and consumers were written, the others were here already",
+                 trees and consumers were written, the others were up to date",
         there.providers().count(),
         there.trees.len(),
         there.traits.len(),
         there.consumers.len(),
     );
     for difference in differences.iter().take(SHOWN) {
-        println!("different: {difference}");
+        println!("difference: {difference}");
     }
     if differences.len() > SHOWN {
         println!("and {} more", differences.len() - SHOWN);
     }
     if differences.is_empty() {
-        println!("verified: all of it is here, and the same");
+        println!("verified: the copy is exact");
     }
     Ok(differences.is_empty())
 }
 
-async fn open(from: From) -> Result<Source, Failure> {
+async fn open(from: ImportSource) -> Result<Source, Failure> {
     if let Some(token) = from.token {
         let url = from.url.ok_or_else(|| {
-            Failure::Refused("name the other Placement with --from, or a cloud with --cloud".into())
+            Failure::Refused("set --from to the other Placement's URL, or use --cloud".into())
         })?;
         let mut token = HeaderValue::try_from(token)
-            .map_err(|_| Failure::Refused("the token has characters that no token has".into()))?;
+            .map_err(|_| Failure::Refused("the token contains invalid characters".into()))?;
         token.set_sensitive(true);
         let http = source::client(from.cafile.as_deref())?;
-        return Source::open(http, &url, Door::Token(token)).await;
+        return Source::open(http, &url, SourceAuth::Token(token)).await;
     }
     let name = from.cloud.ok_or_else(|| {
         Failure::Refused(
-            "say how to get in: --cloud NAME, --token TOKEN (or OS_TOKEN), or --noauth USER".into(),
+            "no credentials: use --cloud NAME, --token TOKEN (or OS_TOKEN), or --noauth USER"
+                .into(),
         )
     })?;
     let cloud = clouds::read(&from.clouds, &name)?;
@@ -101,9 +101,9 @@ async fn open(from: From) -> Result<Source, Failure> {
     let held = session.token().await.map_err(|e| Failure::Refused(e.to_string()))?;
     let url = from.url.or_else(|| endpoint(&held.catalog, cloud.region.as_deref()));
     let url = url.ok_or_else(|| {
-        Failure::Refused(format!("cloud {name} has no public placement endpoint; use --from"))
+        Failure::Refused(format!("cloud {name} has no public placement endpoint; set --from"))
     })?;
-    Source::open(http, &url, Door::Session(Arc::new(session))).await
+    Source::open(http, &url, SourceAuth::Session(Arc::new(session))).await
 }
 
 fn endpoint(catalog: &serde_json::Value, region: Option<&str>) -> Option<String> {
@@ -117,8 +117,12 @@ fn endpoint(catalog: &serde_json::Value, region: Option<&str>) -> Option<String>
     fit.next()?["url"].as_str().map(str::to_owned)
 }
 
-async fn write(there: &Picture, store: &Store, progress: &mut Progress) -> Result<usize, Failure> {
-    let cannot = |e: Error| Failure::failed("cannot take it over", e);
+async fn write(
+    there: &PlacementCopy,
+    store: &Store,
+    progress: &mut Progress,
+) -> Result<usize, Failure> {
+    let cannot = |e: Error| Failure::failed("cannot write the copy", e);
     let world = World::new();
     let (classes, traits) = (there.classes.clone(), there.traits.clone());
     let strange =

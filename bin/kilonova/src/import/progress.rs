@@ -1,11 +1,11 @@
-//! How far it is: one line that is written over on a terminal, one line for each part otherwise.
+//! A progress display: a line that is overwritten on a terminal, otherwise one line per part.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 const EVERY: Duration = Duration::from_millis(100);
 
-/// The line.
+/// The display.
 pub struct Progress {
     terminal: bool,
     what: &'static str,
@@ -15,19 +15,19 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// On standard error.
+    /// A display on standard error.
     pub fn new() -> Self {
         let terminal = std::io::stderr().is_terminal();
         Self { terminal, what: "", done: 0, of: 0, shown: Instant::now() }
     }
 
-    /// The next part.
+    /// Begins a part.
     pub fn begin(&mut self, what: &'static str, of: usize) {
         self.end();
         (self.what, self.done, self.of) = (what, 0, of);
     }
 
-    /// One more.
+    /// Counts one item.
     pub fn one(&mut self) {
         self.done += 1;
         if self.terminal && self.shown.elapsed() > EVERY {
@@ -35,7 +35,7 @@ impl Progress {
         }
     }
 
-    /// No more parts.
+    /// Ends the last part.
     pub fn end(&mut self) {
         if self.what.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! The other Placement, asked as any client asks it.
+//! A client of the other Placement's API.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -17,16 +17,16 @@ const X_AUTH_TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
 const VERSION: HeaderName = HeaderName::from_static("openstack-api-version");
 const TIMEOUT: Duration = Duration::from_secs(300);
 const LARGEST: usize = 512 * 1024 * 1024;
-/// A long copy shall not end because a worker over there was replaced.
+/// Attempts per request: a long copy must survive a restart of a worker there.
 const TRIES: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(250);
-/// Below this there are no consumer generations, and what is written there cannot be told apart.
+/// Older versions have no consumer generations, so changes there would go unnoticed.
 const OLDEST: u32 = 28;
 const NEWEST: u32 = 39;
 
-/// How the other one lets us in.
-pub enum Door {
-    /// A token, or under noauth2 a user's name.
+/// Authentication at the other Placement.
+pub enum SourceAuth {
+    /// A token, or a user's name with noauth2.
     Token(HeaderValue),
     /// A login, renewed as needed.
     Session(Arc<Session>),
@@ -36,7 +36,7 @@ pub enum Door {
 pub struct Source {
     http: Http,
     url: String,
-    door: Door,
+    auth: SourceAuth,
     minor: u32,
 }
 
@@ -46,18 +46,18 @@ pub fn client(cafile: Option<&Path>) -> Result<Http, Failure> {
 }
 
 impl Source {
-    /// Finds out which versions it speaks.
-    pub async fn open(http: Http, url: &str, door: Door) -> Result<Self, Failure> {
+    /// Connects and negotiates the microversion.
+    pub async fn open(http: Http, url: &str, auth: SourceAuth) -> Result<Self, Failure> {
         let url = url.trim_end_matches('/').to_owned();
-        let mut source = Self { http, url, door, minor: 0 };
+        let mut source = Self { http, url, auth, minor: 0 };
         let root = source.ask("/").await?;
         let newest = root["versions"][0]["max_version"].as_str().and_then(|v| v.strip_prefix("1."));
-        let newest: u32 = newest.and_then(|minor| minor.parse().ok()).ok_or_else(|| {
-            Failure::Refused(format!("{} does not answer as a Placement does", source.url))
-        })?;
+        let newest: u32 = newest
+            .and_then(|minor| minor.parse().ok())
+            .ok_or_else(|| Failure::Refused(format!("{} is not a Placement API", source.url)))?;
         if newest < OLDEST {
             return Err(Failure::Refused(format!(
-                "{} speaks Placement 1.{newest}; the import needs 1.{OLDEST} (Rocky) or newer",
+                "{} supports Placement 1.{newest}; the import requires 1.{OLDEST} (Rocky) or newer",
                 source.url
             )));
         }
@@ -67,15 +67,15 @@ impl Source {
 
     async fn ask(&self, path: &str) -> Result<Value, Failure> {
         let url = format!("{}{path}", self.url);
-        let token = match &self.door {
-            Door::Token(token) => token.clone(),
-            Door::Session(session) => {
+        let token = match &self.auth {
+            SourceAuth::Token(token) => token.clone(),
+            SourceAuth::Session(session) => {
                 let held = session.token().await.map_err(|e| Failure::Failed(e.to_string()))?;
                 held.text.clone()
             }
         };
         let version = HeaderValue::try_from(format!("placement 1.{}", self.minor))
-            .map_err(|e| Failure::failed("cannot ask", e))?;
+            .map_err(|e| Failure::failed("cannot send a request", e))?;
         let headers = [(X_AUTH_TOKEN, token), (VERSION, version)];
         let mut tries = 1;
         let answer = loop {
@@ -91,14 +91,14 @@ impl Source {
         match answer.status {
             StatusCode::OK => Ok(answer.json()),
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(Failure::Refused(format!(
-                "{url} answered {}; the import needs a token of an admin",
+                "{url} answered {}; the import requires an admin's token",
                 answer.status
             ))),
             other => Err(Failure::Failed(format!("{url} answered {other}"))),
         }
     }
 
-    /// The names of its classes and of its custom traits.
+    /// The names of its resource classes and custom traits.
     pub async fn names(&self) -> Result<(Vec<String>, Vec<String>), Failure> {
         let classes = self.ask("/resource_classes").await?;
         let classes = each(&classes["resource_classes"]).filter_map(|c| text(&c["name"])).collect();
@@ -106,7 +106,7 @@ impl Source {
         Ok((classes, each(&traits["traits"]).filter_map(text).collect()))
     }
 
-    /// Its providers and their generations, without what hangs on them.
+    /// Its providers with generations, without their details.
     pub async fn providers(&self) -> Result<Vec<ProviderCopy>, Failure> {
         let list = self.ask("/resource_providers").await?;
         each(&list["resource_providers"])
@@ -123,17 +123,20 @@ impl Source {
                         aggregates: BTreeSet::new(),
                     })
                 };
-                read().ok_or_else(|| odd("provider", one))
+                read().ok_or_else(|| unexpected("provider", one))
             })
             .collect()
     }
 
-    /// Fills in what a provider has; returns who holds something of it.
-    pub async fn furnish(&self, copy: &mut ProviderCopy) -> Result<BTreeSet<ConsumerId>, Failure> {
+    /// Reads a provider's details; returns the consumers with allocations on it.
+    pub async fn read_details(
+        &self,
+        copy: &mut ProviderCopy,
+    ) -> Result<BTreeSet<ConsumerId>, Failure> {
         let below = format!("/resource_providers/{}", copy.id);
         let have = self.ask(&format!("{below}/inventories")).await?;
         for (class, one) in have["inventories"].as_object().into_iter().flatten() {
-            let inventory = inventory(one).ok_or_else(|| odd("inventory", one))?;
+            let inventory = inventory(one).ok_or_else(|| unexpected("inventory", one))?;
             copy.inventories.insert(class.clone(), inventory);
         }
         let have = self.ask(&format!("{below}/traits")).await?;
@@ -144,18 +147,19 @@ impl Source {
         let held = self.ask(&format!("{below}/allocations")).await?;
         let consumers = held["allocations"].as_object().into_iter().flatten();
         consumers
-            .map(|(consumer, one)| consumer.parse().map_err(|_| odd("consumer", one)))
+            .map(|(consumer, one)| consumer.parse().map_err(|_| unexpected("consumer", one)))
             .collect()
     }
 
-    /// A consumer; nothing when it holds nothing any more.
+    /// A consumer; `None` if it no longer has allocations.
     pub async fn consumer(&self, consumer: ConsumerId) -> Result<Option<ConsumerCopy>, Failure> {
         let body = self.ask(&format!("/allocations/{consumer}")).await?;
         let mut holds = BTreeMap::new();
         for (provider, one) in body["allocations"].as_object().into_iter().flatten() {
-            let provider: ProviderId = provider.parse().map_err(|_| odd("allocation", one))?;
+            let provider: ProviderId =
+                provider.parse().map_err(|_| unexpected("allocation", one))?;
             for (class, amount) in one["resources"].as_object().into_iter().flatten() {
-                let amount = amount.as_i64().ok_or_else(|| odd("allocation", one))?;
+                let amount = amount.as_i64().ok_or_else(|| unexpected("allocation", one))?;
                 holds.insert((provider, class.clone()), amount);
             }
         }
@@ -172,7 +176,7 @@ impl Source {
                 holds,
             })
         };
-        read().ok_or_else(|| odd("consumer", &body)).map(Some)
+        read().ok_or_else(|| unexpected("consumer", &body)).map(Some)
     }
 }
 
@@ -200,6 +204,6 @@ fn id(value: &Value) -> Option<ProviderId> {
     value.as_str()?.parse().ok()
 }
 
-fn odd(what: &str, body: &Value) -> Failure {
-    Failure::Failed(format!("the other Placement shows a {what} that makes no sense: {body}"))
+fn unexpected(what: &str, body: &Value) -> Failure {
+    Failure::Failed(format!("the other Placement returned an invalid {what}: {body}"))
 }

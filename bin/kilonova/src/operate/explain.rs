@@ -1,4 +1,4 @@
-//! A server's story on a page: what is so, what is under way, why, and what to do next.
+//! The explanation of a server as a text page: its state, operations, reasons and next steps.
 
 use std::collections::HashSet;
 
@@ -6,12 +6,12 @@ use serde_json::Value;
 
 use super::text::{of, plain, table};
 
-/// Sentences that a page has said: a reason is kept in several places, and is read once.
+/// Sentences that the page contains already: the API repeats a reason in several places.
 #[derive(Default)]
-struct Told(HashSet<String>);
+struct Printed(HashSet<String>);
 
-impl Told {
-    /// A line for each sentence that is new.
+impl Printed {
+    /// One line for each new sentence.
     fn say(&mut self, text: &str, indent: &str) -> String {
         let mut page = String::new();
         for sentence in text.split_inclusive(". ").map(str::trim_end) {
@@ -23,39 +23,39 @@ impl Told {
     }
 }
 
-/// The page.
+/// Formats the page.
 pub fn page(server: &Value) -> String {
-    let mut told = Told::default();
+    let mut printed = Printed::default();
     let mut page = format!("{}\n", of(&server["summary"]));
     page.push_str("\nNext\n");
     for step in list(&server["next"]) {
         page.push_str(&format!("  {}\n", of(step)));
     }
     part(&mut page, "Server", &about(server));
-    part(&mut page, "Under way", &under_way(&server["operation"]));
+    part(&mut page, "In progress", &operation(&server["operation"]));
     part(&mut page, "Devices", &devices(server));
     part(&mut page, "Claim", &claims(server));
     part(&mut page, "Moves", &moves(server));
     if !server["fault"].is_null() {
         let fault = &server["fault"];
         page.push_str(&format!("\nFault, {}\n", of(&fault["created_at"])));
-        page.push_str(&told.say(&of(&fault["message"]), "  "));
+        page.push_str(&printed.say(&of(&fault["message"]), "  "));
         if !fault["details"].is_null() {
-            page.push_str(&told.say(&of(&fault["details"]), "  "));
+            page.push_str(&printed.say(&of(&fault["details"]), "  "));
         }
     }
     let room = &server["room_now"];
     if !room.is_null() {
         let text = room["text"].as_str().map(plain).unwrap_or_default();
-        let now = told.say(&text, "  ");
-        page.push_str("\nWhere it could go now\n");
+        let now = printed.say(&text, "  ");
+        page.push_str("\nHosts that could take it now\n");
         page.push_str(match (now.is_empty(), room["is_there"] == true) {
             (false, _) => &now,
             (true, true) => "  There is room for it.\n",
-            (true, false) => "  Nowhere, for the same reason.\n",
+            (true, false) => "  None, for the same reason.\n",
         });
     }
-    page.push_str(&actions(server, &mut told));
+    page.push_str(&actions(server, &mut printed));
     page.push_str(&past(server));
     page
 }
@@ -90,13 +90,13 @@ fn about(server: &Value) -> Vec<Vec<String>> {
     for host in list(&server["hosts"]) {
         let mut words = format!("{}: {}", of(&host["name"]), of(&host["state"]));
         if host["forced_down"] == true {
-            words.push_str(" (declared so by an operator)");
+            words.push_str(" (forced down)");
         }
         words.push_str(&format!(", {}", of(&host["status"])));
         if !host["disabled_reason"].is_null() {
             words.push_str(&format!(" ({})", of(&host["disabled_reason"])));
         }
-        words.push_str(&format!(", last heard of {}", of(&host["last_heard_of"])));
+        words.push_str(&format!(", last contact {}", of(&host["last_heard_of"])));
         rows.push(row(["host", &words]));
     }
     let specs: Vec<String> = server["extra_specs"]
@@ -107,13 +107,13 @@ fn about(server: &Value) -> Vec<Vec<String>> {
         .collect();
     rows.push(row(["flavor", &format!("{}  {}", of(&server["flavor"]), specs.join(" "))]));
     for (name, key) in [
-        ("zone asked for", "availability_zone"),
+        ("requested zone", "availability_zone"),
         ("project", "project_id"),
         ("user", "user_id"),
         ("guest", "instance_name"),
         ("created", "created_at"),
         ("launched", "launched_at"),
-        ("changed", "updated_at"),
+        ("updated", "updated_at"),
         ("deleted", "deleted_at"),
     ] {
         if !server[key].is_null() {
@@ -128,7 +128,7 @@ fn about(server: &Value) -> Vec<Vec<String>> {
     rows
 }
 
-fn under_way(operation: &Value) -> Vec<Vec<String>> {
+fn operation(operation: &Value) -> Vec<Vec<String>> {
     if operation.is_null() {
         return Vec::new();
     }
@@ -136,7 +136,7 @@ fn under_way(operation: &Value) -> Vec<Vec<String>> {
         row(["operation", &of(&operation["action"])]),
         row(["step", &format!("{} since {}", of(&operation["step"]), of(&operation["since"]))]),
         row(["waits for", &of(&operation["waits_for"])]),
-        row(["begun", &of(&operation["started_at"])]),
+        row(["started", &of(&operation["started_at"])]),
         row([
             "request",
             &format!("{} of user {}", of(&operation["request_id"]), of(&operation["user_id"])),
@@ -155,10 +155,10 @@ fn devices(server: &Value) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for device in list(&server["devices"]) {
         let handle = &device["handle"];
-        let asked = &device["asked_by"];
-        let asked = match asked["device_profile"].as_str() {
-            Some(name) => format!("profile {} group {}", plain(name), of(&asked["group"])),
-            None => format!("flavor {}", of(&asked["flavor"])),
+        let requested = &device["asked_by"];
+        let requested = match requested["device_profile"].as_str() {
+            Some(name) => format!("profile {} group {}", plain(name), of(&requested["group"])),
+            None => format!("flavor {}", of(&requested["flavor"])),
         };
         let health = match device["device"]["health"].as_str() {
             Some("healthy") | None => of(&device["device"]["health"]),
@@ -176,7 +176,7 @@ fn devices(server: &Value) -> Vec<Vec<String>> {
             ),
             &of(&handle["id"]),
             &format!("request {} {}", of(&device["arq"]), of(&device["state"])),
-            &asked,
+            &requested,
             if device["attached"] == true { "attached" } else { "not attached" },
             &health,
         ]));
@@ -189,7 +189,7 @@ fn devices(server: &Value) -> Vec<Vec<String>> {
             "DEVICE",
             "HANDLE",
             "ACCELERATOR REQUEST",
-            "ASKED BY",
+            "REQUESTED BY",
             "GUEST",
             "HEALTH",
         ];
@@ -204,9 +204,9 @@ fn devices(server: &Value) -> Vec<Vec<String>> {
 fn claims(server: &Value) -> Vec<Vec<String>> {
     let claims = list(&server["claims"]);
     let of_claim = |claim: &Value| {
-        let whose = holder(claim);
+        let consumer = holder(claim);
         list(&claim["allocations"])
-            .map(|one| row([&whose, &of(&one["name"]), &of(&one["class"]), &of(&one["amount"])]))
+            .map(|one| row([&consumer, &of(&one["name"]), &of(&one["class"]), &of(&one["amount"])]))
             .collect::<Vec<_>>()
     };
     let mut rows: Vec<Vec<String>> = claims.flat_map(of_claim).collect();
@@ -229,7 +229,7 @@ fn moves(server: &Value) -> Vec<Vec<String>> {
     list(&server["moves"]).map(one).collect()
 }
 
-fn actions(server: &Value, told: &mut Told) -> String {
+fn actions(server: &Value, printed: &mut Printed) -> String {
     let mut page = String::new();
     for action in list(&server["actions"]) {
         page.push_str(&format!(
@@ -241,27 +241,27 @@ fn actions(server: &Value, told: &mut Told) -> String {
         ));
         if !action["host_chosen"].is_null() {
             page.push_str("  how the host was chosen:\n");
-            page.push_str(&told.say(&of(&action["host_chosen"]), "    "));
+            page.push_str(&printed.say(&of(&action["host_chosen"]), "    "));
         }
         if list(&action["hosts_tried"]).next().is_some() {
-            page.push_str(&format!("  tried in vain: {}\n", of(&action["hosts_tried"])));
+            page.push_str(&format!("  failed on: {}\n", of(&action["hosts_tried"])));
         }
         for event in list(&action["events"]) {
             let host = event["host"].as_str().filter(|host| !host.is_empty());
             let on = host.map(|host| format!(" on {}", plain(host))).unwrap_or_default();
             page.push_str(&format!("  {}{on}: {}\n", of(&event["event"]), of(&event["result"])));
             if !event["details"].is_null() {
-                page.push_str(&told.say(&of(&event["details"]), "    "));
+                page.push_str(&printed.say(&of(&event["details"]), "    "));
             }
         }
         if !action["message"].is_null() {
-            page.push_str(&told.say(&of(&action["message"]), "  "));
+            page.push_str(&printed.say(&of(&action["message"]), "  "));
         }
     }
     page
 }
 
-/// What a server came to hold and gave up: of use when it holds nothing any more.
+/// The devices that a deleted server had.
 fn past(server: &Value) -> String {
     if server["deleted_at"].is_null() {
         return String::new();
@@ -282,7 +282,7 @@ fn past(server: &Value) -> String {
     };
     let rows: Vec<Vec<String>> = list(&server["device_changes"]).map(one).collect();
     let mut page = String::new();
-    part(&mut page, "Devices that it had", &rows);
+    part(&mut page, "Former devices", &rows);
     page
 }
 
@@ -293,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_is_told_once_sentence_by_sentence_and_what_is_absent_is_not() {
+    fn a_reason_is_printed_once_and_absent_parts_are_omitted() {
         let message = "No valid host was found. None of 2 hosts offers VGPUS.";
         let why = format!("{message} Nearest: gpu-7, which does not offer VGPUS.");
         let server = json!({
@@ -311,13 +311,13 @@ mod tests {
             "  No valid host was found.\n  None of 2 hosts offers VGPUS.\n  Nearest: gpu-7, ";
         assert!(page.contains(fault), "{page}");
         assert!(
-            page.contains("Where it could go now\n  Nowhere, for the same reason.\n"),
+            page.contains("Hosts that could take it now\n  None, for the same reason.\n"),
             "{page}"
         );
         assert!(page.contains("v\\u{1b}  a=b"), "{page}");
         assert_eq!(page.matches("None of 2 hosts").count(), 1, "{page}");
         assert_eq!(page.matches("Nearest").count(), 1, "{page}");
-        for absent in ["Under way", "Devices", "Claim", "Moves", "null"] {
+        for absent in ["In progress", "Devices", "Claim", "Moves", "null"] {
             assert!(!page.contains(absent), "{page}");
         }
     }

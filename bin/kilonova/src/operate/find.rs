@@ -1,27 +1,29 @@
-//! A server by what an operator calls it: its uuid, or a name that only one server has.
+//! Finds a server by uuid, or by a unique name.
 
 use http::StatusCode;
 use serde_json::Value;
 
 use super::text;
-use crate::cloud::{Asked, Compute};
+use crate::cloud::{Compute, ComputeError};
 use crate::failure::Failure;
 
-/// The uuid of a server that is named by uuid or by name.
+/// The uuid of the named server.
 ///
 /// # Errors
-/// When no server or several have the name.
+/// If no server or several have the name.
 pub async fn server(compute: &Compute, named: &str) -> Result<String, Failure> {
     if uuid::Uuid::try_parse(named).is_ok() {
         return Ok(named.to_owned());
     }
     let path = format!("/servers?name={}", text::segment(&pattern(named)));
     let list = match compute.get(&format!("{path}&all_tenants=True")).await {
-        // Only administrators see other projects' servers; anybody else has those of one project.
-        Err(Asked::Refused { status: StatusCode::FORBIDDEN, .. }) => compute.get(&path).await,
+        // Only administrators see other projects' servers; others search their own project.
+        Err(ComputeError::Refused { status: StatusCode::FORBIDDEN, .. }) => {
+            compute.get(&path).await
+        }
         other => other,
     };
-    let list = list.map_err(Asked::fatal)?;
+    let list = list.map_err(ComputeError::fatal)?;
     let found: Vec<&str> = list["servers"]
         .as_array()
         .into_iter()
@@ -32,11 +34,11 @@ pub async fn server(compute: &Compute, named: &str) -> Result<String, Failure> {
     match found.as_slice() {
         [only] => Ok((*only).to_owned()),
         [] => Err(Failure::Refused(format!(
-            "no server is called {}; one that was deleted has to be named by its uuid",
+            "no server is named {}; use the uuid for a deleted server",
             text::plain(named)
         ))),
         several => Err(Failure::Refused(format!(
-            "{} servers are called {}: {}; name one by its uuid",
+            "{} servers are named {}: {}; use the uuid",
             several.len(),
             text::plain(named),
             several.join(", ")
@@ -44,7 +46,7 @@ pub async fn server(compute: &Compute, named: &str) -> Result<String, Failure> {
     }
 }
 
-/// A regular expression that only the name fits.
+/// A regular expression that matches only this name.
 fn pattern(name: &str) -> String {
     let escaped = name.chars().map(|c| match c {
         c if c.is_alphanumeric() || c == '_' || c == ' ' => c.to_string(),
@@ -57,7 +59,7 @@ fn pattern(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_name_is_no_pattern() {
+    fn a_name_is_escaped() {
         assert_eq!(super::pattern("a.b-1 (x)"), "^a\\.b\\-1 \\(x\\)$");
     }
 }

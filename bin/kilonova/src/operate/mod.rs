@@ -1,7 +1,7 @@
-//! What operators do to a running cloud from their desk: have a server explained, empty a host.
+//! Operators' commands for a running cloud: explain a server, drain a host.
 //!
-//! All of it goes over the HTTP API with the operator's own credentials, so policy holds here as
-//! everywhere; nothing here may open a database.
+//! They use the HTTP API with the operator's credentials, so policy applies; nothing here may open a
+//! database.
 
 pub mod drain;
 pub mod explain;

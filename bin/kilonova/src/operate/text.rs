@@ -1,8 +1,8 @@
-//! Words of a cloud on an operator's terminal: one line each, and nothing that moves the cursor.
+//! Formats texts of the API for a terminal: one line each, without control characters.
 
 use serde_json::Value;
 
-/// A text or number of a document; `-` where there is none.
+/// A text or number of a document; `-` for null.
 pub fn of(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
@@ -12,7 +12,7 @@ pub fn of(value: &Value) -> String {
     }
 }
 
-/// The text without what a terminal would act on.
+/// The text with control characters escaped.
 pub fn plain(text: &str) -> String {
     let odd = |c: char| c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c);
     if !text.contains(odd) {
@@ -24,7 +24,7 @@ pub fn plain(text: &str) -> String {
     text.chars().map(escaped).collect()
 }
 
-/// What stands in a path for a name.
+/// A name, encoded for a path.
 pub fn segment(text: &str) -> String {
     text.bytes().fold(String::new(), |mut out, byte| {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
@@ -36,7 +36,7 @@ pub fn segment(text: &str) -> String {
     })
 }
 
-/// Rows in aligned columns, each line begun with two spaces.
+/// Aligned columns, indented by two spaces.
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns)
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_reaches_the_terminal_but_text() {
+    fn control_characters_are_escaped() {
         assert_eq!(plain("gpu \u{1b}[2Jä\n"), "gpu \\u{1b}[2Jä\\n");
         assert_eq!(of(&serde_json::json!(["a", 1, null])), "a, 1, -");
         assert_eq!(segment("a/b ä"), "a%2Fb%20%C3%A4");

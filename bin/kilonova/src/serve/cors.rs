@@ -1,7 +1,7 @@
-//! What a browser is told before, and with, the answers to a page of another site.
+//! CORS headers for pages of other sites.
 //!
-//! As oslo.middleware does it: any OPTIONS is answered 200 here, outside of authentication; the
-//! headers that allow something are only there when all that the browser asks for is allowed.
+//! Behaves like oslo.middleware: every OPTIONS request is answered with 200 here, before
+//! authentication; the CORS headers are present only if everything that the browser requests is allowed.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 
 use crate::config::Cors;
 
-/// Headers that may always be sent.
+/// Headers that are always allowed.
 const SIMPLE: [HeaderName; 8] = [
     header::ACCEPT,
     header::ACCEPT_LANGUAGE,
@@ -25,7 +25,7 @@ const SIMPLE: [HeaderName; 8] = [
     header::PRAGMA,
 ];
 
-/// Puts the layer around all services.
+/// Adds the middleware around all services.
 pub(super) fn around(router: Router, cors: Option<Cors>) -> Router {
     match cors {
         None => router,
@@ -51,7 +51,7 @@ async fn handle(State(cors): State<Arc<Cors>>, request: Request, next: Next) -> 
     response
 }
 
-/// The headers that allow the page's site, if it is allowed.
+/// The headers that allow the page's site; `None` if it is not allowed.
 fn allow(cors: &Cors, origin: &HeaderValue) -> Option<HeaderMap> {
     let any = HeaderValue::from_static("*");
     let shown = match cors.origins.contains(origin) {
@@ -67,27 +67,27 @@ fn allow(cors: &Cors, origin: &HeaderValue) -> Option<HeaderMap> {
     Some(headers)
 }
 
-/// The answer to "may I send this?"; none is a no.
-fn preflight(cors: &Cors, asked: &HeaderMap) -> Option<HeaderMap> {
-    let mut headers = allow(cors, asked.get(header::ORIGIN)?)?;
-    let method = asked.get(header::ACCESS_CONTROL_REQUEST_METHOD)?;
+/// The answer to a preflight request; `None` refuses it.
+fn preflight(cors: &Cors, request: &HeaderMap) -> Option<HeaderMap> {
+    let mut headers = allow(cors, request.get(header::ORIGIN)?)?;
+    let method = request.get(header::ACCESS_CONTROL_REQUEST_METHOD)?;
     if !cors.methods.iter().any(|have| have.as_str().as_bytes() == method.as_bytes()) {
         return None;
     }
-    let wanted = asked.get(header::ACCESS_CONTROL_REQUEST_HEADERS);
-    let wanted = wanted.and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let wanted: Vec<&str> =
-        wanted.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+    let requested = request.get(header::ACCESS_CONTROL_REQUEST_HEADERS);
+    let requested = requested.and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let requested: Vec<&str> =
+        requested.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
     let fine = |name: &str| {
         let mut known = cors.headers.iter().chain(SIMPLE.iter());
         known.any(|have| have.as_str().eq_ignore_ascii_case(name))
     };
-    if !wanted.iter().all(|name| fine(name)) {
+    if !requested.iter().all(|name| fine(name)) {
         return None;
     }
     headers.insert(header::VARY, HeaderValue::from_static("Origin"));
     headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, method.clone());
-    if let Some(names) = joined(wanted.into_iter()) {
+    if let Some(names) = joined(requested.into_iter()) {
         headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, names);
     }
     if cors.max_age > 0 {
@@ -127,9 +127,9 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_allowed_what_it_asks_for_or_nothing() {
+    fn a_page_gets_everything_that_it_requests_or_nothing() {
         let here = cors("http://here");
-        let told = preflight(
+        let answer = preflight(
             &here,
             &asked(&[
                 ("origin", "http://here"),
@@ -138,12 +138,12 @@ mod tests {
             ]),
         )
         .expect("allowed");
-        assert_eq!(told["access-control-allow-origin"], "http://here");
-        assert_eq!(told["access-control-allow-methods"], "GET");
-        assert_eq!(told["access-control-allow-headers"], "X-Auth-Token,accept");
-        assert_eq!(told["access-control-allow-credentials"], "true");
-        assert_eq!(told["access-control-max-age"], "60");
-        assert_eq!(told["vary"], "Origin");
+        assert_eq!(answer["access-control-allow-origin"], "http://here");
+        assert_eq!(answer["access-control-allow-methods"], "GET");
+        assert_eq!(answer["access-control-allow-headers"], "X-Auth-Token,accept");
+        assert_eq!(answer["access-control-allow-credentials"], "true");
+        assert_eq!(answer["access-control-max-age"], "60");
+        assert_eq!(answer["vary"], "Origin");
         for wrong in [
             vec![],
             vec![("origin", "http://there"), ("access-control-request-method", "GET")],
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_stands_for_any_site() {
+    fn a_star_allows_any_site() {
         let any = allow(&cors("*"), &HeaderValue::from_static("http://x")).expect("allowed");
         assert_eq!(any["access-control-allow-origin"], "*");
         assert!(allow(&cors("http://a"), &HeaderValue::from_static("http://x")).is_none());

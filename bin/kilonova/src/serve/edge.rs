@@ -1,8 +1,8 @@
-//! Around every answer, whoever gives it: it has a request id, and the client gets to read it.
+//! Completes every answer: it has a request id, and the client can read it.
 //!
-//! A client that still sends its body when the answer comes (100 MB, say, where 1 MB is taken)
-//! would lose the answer: a socket that is closed with unread bytes resets the connection. So what
-//! is left of the body is read and thrown away first, up to a limit.
+//! A client that is still sending its body when the answer comes (100 MB where 1 MB is allowed) would
+//! lose the answer, because closing a socket with unread bytes resets the connection. So the rest of the
+//! body is read and discarded first, up to a limit.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 const LEFTOVER_BYTES: u64 = 1024 * 1024 * 1024;
 const LEFTOVER_TIME: Duration = Duration::from_secs(5);
 
-/// Answers by `app`, then reads what it left of the body.
+/// Answers with `app`, then discards the rest of the body.
 pub(super) async fn answer<F>(
     request: Request<Incoming>,
     app: impl FnOnce(Request<Body>) -> F,
@@ -28,10 +28,11 @@ pub(super) async fn answer<F>(
 where
     F: Future<Output = Result<Response, std::convert::Infallible>>,
 {
-    // Who asks first gets the answer instead of `100 Continue`, and sends nothing.
-    let asks_first = request.headers().contains_key(header::EXPECT);
+    // A client that sent `Expect: 100-continue` gets the answer before it sends a body.
+    let expects_continue = request.headers().contains_key(header::EXPECT);
     let (back, leftover) = oneshot::channel();
-    let mut request = request.map(|body| Body::new(Lent { body: Some(body), back: Some(back) }));
+    let mut request =
+        request.map(|body| Body::new(ReturnedBody { body: Some(body), back: Some(back) }));
     if request.uri().path().ends_with('/') {
         request.extensions_mut().insert(EndsInSlash);
     }
@@ -43,7 +44,7 @@ where
         headers.insert("x-openstack-request-id", id);
     }
     let mut leftover = leftover;
-    if !asks_first && let Ok(body) = leftover.try_recv() {
+    if !expects_continue && let Ok(body) = leftover.try_recv() {
         discard(body).await;
     }
     response
@@ -60,17 +61,17 @@ async fn discard(mut body: Incoming) {
         }
     };
     if tokio::time::timeout(LEFTOVER_TIME, all).await.is_err() {
-        tracing::debug!("a client was still sending after its answer");
+        tracing::debug!("the client was still sending after the answer");
     }
 }
 
-/// A body that comes back when it is dropped before its end.
-struct Lent {
+/// A body that is returned if it is dropped before its end.
+struct ReturnedBody {
     body: Option<Incoming>,
     back: Option<oneshot::Sender<Incoming>>,
 }
 
-impl hyper::body::Body for Lent {
+impl hyper::body::Body for ReturnedBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -95,12 +96,12 @@ impl hyper::body::Body for Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for ReturnedBody {
     fn drop(&mut self) {
         if let (Some(body), Some(back)) = (self.body.take(), self.back.take())
             && !hyper::body::Body::is_end_stream(&body)
         {
-            // Nobody waits for it once the answer is gone.
+            // The receiver is gone if the answer was dropped.
             drop(back.send(body));
         }
     }

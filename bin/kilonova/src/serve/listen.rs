@@ -1,8 +1,8 @@
-//! The sockets: answers until SIGTERM or Ctrl-C, then gives open requests a few seconds.
+//! The sockets: serves until SIGTERM or Ctrl-C, then gives open requests a few seconds.
 //!
-//! No client may hold the server up: a head has to arrive within [`HEAD`], an answer has to be taken
-//! within [`STALL_MILLIS`], and there are only so many connections, of users and of hosts apart. One
-//! too many is told so and closed. What bodies may take is the business of those who read them.
+//! No client can block the server: a head must arrive within [`HEAD`], an answer must be received within
+//! [`STALL_MILLIS`], and connections are limited, separately for users and hosts. A connection beyond the
+//! limit gets a 503 and is closed. The readers of bodies limit their time.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -29,70 +29,75 @@ use tokio_rustls::TlsAcceptor;
 use tower::{Layer, ServiceExt};
 use tower_http::normalize_path::{NormalizePath, NormalizePathLayer};
 
-use super::door::{Busy, Full, Paced, PerAddress, Pool, Users};
+use super::connection::{Busy, Full, Paced, PerAddress, Pool, RequestOrigin};
 use super::edge;
 use super::node_tls::Peer;
-use super::unreadable::Speaking;
+use super::unreadable::ExplainedRefusals;
 use crate::config::Front;
 use crate::failure::Failure;
 
-/// What open requests get after a signal; the process ends within five seconds of it.
+/// The grace period of open requests after a signal; the process ends within five seconds.
 const GRACE: Duration = Duration::from_millis(4500);
-/// For a request's head to arrive, from its first byte.
+/// The deadline of a request's head, from its first byte.
 const HEAD: Duration = Duration::from_secs(10);
-/// How long a connection may be idle.
+/// The timeout of an idle connection.
 const IDLE: Duration = Duration::from_secs(75);
-/// For a client to get through the handshake of TLS.
+/// The timeout of a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// For a client that is turned away to read why.
+/// The time that a refused client has to read the answer.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// How many are told at once why they are turned away; others are just closed.
+/// The most concurrent refusals with an answer; others are closed at once.
 const FAREWELLS: usize = 256;
-/// For a client to take some more of an answer.
+/// The time in which a client must accept more of an answer.
 const STALL_MILLIS: u32 = 60_000;
-/// Connections at most, if the system allows twice as many open files. Each host takes one or two.
+/// The most connections, if the system allows twice as many open files. Each host needs one or two.
 const CONNECTIONS: u64 = 32_768;
-/// The part of the users' connections that one address may have: a fourth.
+/// The fraction of the users' connections for one address: a fourth.
 const SHARE: usize = 4;
-/// Bytes of a request's head at most.
+/// The most bytes of a request's head.
 const HEAD_BYTES: usize = 128 * 1024;
 
 type App = NormalizePath<Router>;
 
-/// Whom a door is for.
+/// The clients of a listener.
 #[derive(Clone)]
-enum Whom {
-    Users(Users),
+enum Clients {
+    Users(RequestOrigin),
     Hosts,
 }
 
-/// A socket, who comes through it, and what answers.
+/// The handling of a listener's connections.
 #[derive(Clone)]
-pub(super) struct Door {
+pub(super) struct Endpoint {
     acceptor: Option<TlsAcceptor>,
     app: App,
-    whom: Whom,
+    clients: Clients,
     pool: Pool,
 }
 
-impl Door {
-    /// For users; over TLS with an acceptor.
+impl Endpoint {
+    /// For users; with TLS if there is an acceptor.
     pub(super) fn users(
         front: &Front,
         acceptor: Option<TlsAcceptor>,
         pool: Pool,
         router: Router,
     ) -> Self {
-        Self { acceptor, app: app(router), whom: Whom::Users(Users::new(front)), pool }
+        Self {
+            acceptor,
+            app: app(router),
+            clients: Clients::Users(RequestOrigin::new(front)),
+            pool,
+        }
     }
 
-    /// For hosts that have joined.
+    /// For enrolled hosts.
     pub(super) fn hosts(acceptor: TlsAcceptor, pool: Pool, router: Router) -> Self {
-        Self { acceptor: Some(acceptor), app: app(router), whom: Whom::Hosts, pool }
+        Self { acceptor: Some(acceptor), app: app(router), clients: Clients::Hosts, pool }
     }
 }
 
-/// The connections of users, and those of hosts if there is a door for them.
+/// The connection pools of users and hosts; `hosts` tells whether there is a listener for hosts.
 pub(super) fn pools(front: &Front, hosts: bool) -> (Pool, Pool) {
     let slots = slots();
     let half = if hosts { (slots / 2).max(1) } else { slots };
@@ -108,58 +113,58 @@ fn app(router: Router) -> App {
     NormalizePathLayer::trim_trailing_slash().layer(router)
 }
 
-/// Answers at every door until a signal.
-pub(super) async fn serve(doors: Vec<(TcpListener, Door)>) -> Result<(), Failure> {
+/// Serves all listeners until a signal.
+pub(super) async fn serve(listeners: Vec<(TcpListener, Endpoint)>) -> Result<(), Failure> {
     let mut terminate = signal(SignalKind::terminate())
         .map_err(|e| Failure::failed("cannot wait for SIGTERM", e))?;
     let (stop, stopping) = watch::channel(false);
     let mut open = JoinSet::new();
-    for (listener, door) in doors {
-        open.spawn(keep_open(listener, door, stopping.clone()));
+    for (listener, endpoint) in listeners {
+        open.spawn(listen(listener, endpoint, stopping.clone()));
     }
     tokio::select! {
         _ = terminate.recv() => {}
         _ = tokio::signal::ctrl_c() => {}
     }
     kilonova_program::systemd::stopping();
-    tracing::info!("stopping; open requests have {} s", GRACE.as_secs_f32());
+    tracing::info!("stopping; open requests have {} s to finish", GRACE.as_secs_f32());
     stop.send_replace(true);
     let broken: usize = open.join_all().await.into_iter().sum();
     if broken > 0 {
-        tracing::warn!(open = broken, "some requests were still open and are broken off");
+        tracing::warn!(open = broken, "aborting requests that did not finish in time");
     }
     Ok(())
 }
 
-/// One door until the stop; how many connections it had to break off.
-async fn keep_open(
+/// Serves one listener until the stop; returns the number of aborted connections.
+async fn listen(
     listener: TcpListener,
-    door: Door,
+    endpoint: Endpoint,
     mut stopping: watch::Receiver<bool>,
 ) -> usize {
     let farewells = Arc::new(Semaphore::new(FAREWELLS));
     let mut connections = JoinSet::new();
-    let told = stopping.clone();
+    let stop = stopping.clone();
     loop {
         tokio::select! {
             _ = stopping.wait_for(|stop| *stop) => break,
             stream = accept(&listener) => {
                 let peer = prepare(&stream);
-                match door.pool.take(peer.ip()) {
+                match endpoint.pool.take(peer.ip()) {
                     Ok(slot) => {
-                        let (door, told) = (door.clone(), told.clone());
+                        let (endpoint, stop) = (endpoint.clone(), stop.clone());
                         connections.spawn(async move {
-                            converse(peer, stream, door, told).await;
+                            handle_connection(peer, stream, endpoint, stop).await;
                             drop(slot);
                         });
                     }
                     Err(full) => {
-                        // Over TLS there are no words before the handshake.
-                        if door.acceptor.is_none()
+                                                // With TLS, no answer is possible before the handshake.
+                                                if endpoint.acceptor.is_none()
                             && let Ok(permit) = Arc::clone(&farewells).try_acquire_owned()
                         {
                             connections.spawn(async move {
-                                turn_away(stream, why_full(full)).await;
+                                refuse(stream, refusal_of(full)).await;
                                 drop(permit);
                             });
                         }
@@ -177,14 +182,14 @@ async fn keep_open(
     }
 }
 
-/// How many connections there may be: half of the files that the system lets us open.
+/// The most connections: half of the allowed open files.
 fn slots() -> usize {
     let mut limit = getrlimit(Resource::Nofile);
-    let wanted = limit.maximum.unwrap_or(u64::MAX).min(2 * CONNECTIONS);
-    if limit.current.is_some_and(|current| current < wanted) {
-        let before = limit.current.replace(wanted);
+    let target = limit.maximum.unwrap_or(u64::MAX).min(2 * CONNECTIONS);
+    if limit.current.is_some_and(|current| current < target) {
+        let before = limit.current.replace(target);
         if let Err(error) = setrlimit(Resource::Nofile, limit) {
-            tracing::debug!(%error, "cannot raise the number of open files");
+            tracing::debug!(%error, "cannot raise the limit of open files");
             limit.current = before;
         }
     }
@@ -192,113 +197,113 @@ fn slots() -> usize {
     usize::try_from((files / 2).clamp(1, CONNECTIONS)).unwrap_or(1)
 }
 
-/// The next client. When the system has no room for one, it is asked again a little later.
+/// The next connection. Retries after a pause if the system has no resources.
 async fn accept(listener: &TcpListener) -> TcpStream {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => return stream,
-            Err(error) if is_the_clients(&error) => {}
+            Err(error) if is_client_error(&error) => {}
             Err(error) => {
-                tracing::error!(%error, "cannot take a connection");
+                tracing::error!(%error, "cannot accept a connection; retrying");
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         }
     }
 }
 
-fn is_the_clients(error: &std::io::Error) -> bool {
+fn is_client_error(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-/// One connection from its first request to its last.
-async fn converse(
+/// Handles one connection, from the handshake to the last request.
+async fn handle_connection(
     peer: SocketAddr,
     stream: TcpStream,
-    door: Door,
+    endpoint: Endpoint,
     stopping: watch::Receiver<bool>,
 ) {
-    let Some(acceptor) = &door.acceptor else {
-        return talk(peer, stream, door, None, stopping).await;
+    let Some(acceptor) = &endpoint.acceptor else {
+        return serve_requests(peer, stream, endpoint, None, stopping).await;
     };
     let shaken = tokio::time::timeout(HANDSHAKE, async {
-        if speaks_tls(&stream).await? {
+        if is_tls(&stream).await? {
             return acceptor.accept(stream).await.map(Some);
         }
-        turn_away(stream, PLAIN).await;
+        refuse(stream, PLAIN).await;
         Ok(None)
     });
     let stream = match shaken.await {
         Ok(Ok(Some(stream))) => stream,
         Ok(Ok(None)) => return,
         Ok(Err(error)) => {
-            match door.whom {
-                Whom::Hosts => tracing::warn!(%peer, %error, "a host is not let in"),
-                Whom::Users(_) => tracing::debug!(%peer, %error, "a handshake failed"),
+            match endpoint.clients {
+                Clients::Hosts => tracing::warn!(%peer, %error, "TLS handshake of a host failed"),
+                Clients::Users(_) => tracing::debug!(%peer, %error, "TLS handshake failed"),
             }
             return;
         }
         Err(_) => {
-            tracing::debug!(%peer, "a handshake took too long");
+            tracing::debug!(%peer, "TLS handshake timed out");
             return;
         }
     };
-    let host = match door.whom {
-        Whom::Users(_) => None,
-        Whom::Hosts => {
+    let host = match endpoint.clients {
+        Clients::Users(_) => None,
+        Clients::Hosts => {
             let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
             match shown.map(|certificate| Peer::read(certificate)).transpose() {
                 Ok(host) => host,
                 Err(error) => {
-                    tracing::warn!(%peer, %error, "a host is not let in");
+                    tracing::warn!(%peer, %error, "cannot read a host's certificate; connection refused");
                     return;
                 }
             }
         }
     };
-    talk(peer, stream, door, host, stopping).await;
+    serve_requests(peer, stream, endpoint, host, stopping).await;
 }
 
-/// Whether the client begins a handshake, by the first byte of one.
-async fn speaks_tls(stream: &TcpStream) -> std::io::Result<bool> {
+/// Whether the client begins a TLS handshake, by its first byte.
+async fn is_tls(stream: &TcpStream) -> std::io::Result<bool> {
     let mut first = [0];
     Ok(stream.peek(&mut first).await? == 0 || first == [0x16])
 }
 
-/// What is said to a client that gets no connection, before it is closed.
+/// The answer to a client that is refused before its request is read.
 struct Refusal {
     status: &'static str,
-    more: &'static str,
+    headers: &'static str,
     why: &'static str,
 }
 
 const PLAIN: Refusal = Refusal {
     status: "400 Bad Request",
-    more: "",
-    why: "This port speaks TLS: use https:// in the URL.",
+    headers: "",
+    why: "This port requires TLS: use https:// in the URL.",
 };
 const FULL: Refusal = Refusal {
     status: "503 Service Unavailable",
-    more: "retry-after: 5\r\n",
+    headers: "retry-after: 5\r\n",
     why: "All connections are in use. Try again in a few seconds.",
 };
 const FULL_ADDRESS: Refusal = Refusal {
     status: "503 Service Unavailable",
-    more: "retry-after: 5\r\n",
-    why: "Your address has all the connections that one address may have. Close some, or try again \
-          in a few seconds.",
+    headers: "retry-after: 5\r\n",
+    why: "Your address has reached its connection limit. Close some connections, or try again in a few \
+              seconds.",
 };
 
-fn why_full(full: Full) -> Refusal {
+fn refusal_of(full: Full) -> Refusal {
     match full {
         Full::All => FULL,
         Full::Address => FULL_ADDRESS,
     }
 }
 
-/// Says why, without having read the request, and gives the client a moment to read it.
-async fn turn_away(mut stream: TcpStream, refusal: Refusal) {
-    let Refusal { status, more, why } = refusal;
+/// Answers without reading the request, and gives the client a moment to read the answer.
+async fn refuse(mut stream: TcpStream, refusal: Refusal) {
+    let Refusal { status, headers, why } = refusal;
     let (code, title) = status.split_once(' ').unwrap_or((status, ""));
     let code: u16 = code.parse().unwrap_or(503);
     let id = format!("req-{}", uuid::Uuid::new_v4());
@@ -307,20 +312,20 @@ async fn turn_away(mut stream: TcpStream, refusal: Refusal) {
     ]})
     .to_string();
     let answer = format!(
-        "HTTP/1.1 {status}\r\nconnection: close\r\n{more}content-type: application/json\r\n\
+        "HTTP/1.1 {status}\r\nconnection: close\r\n{headers}content-type: application/json\r\n\
          x-openstack-request-id: {id}\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     );
-    let said = async {
+    let exchange = async {
         stream.write_all(answer.as_bytes()).await?;
         stream.shutdown().await?;
-        // Unread bytes at the close would reset the connection, and the answer with it.
+        // Closing with unread bytes would reset the connection before the answer is read.
         let mut rest = [0; 4096];
         while stream.read(&mut rest).await? > 0 {}
         Ok::<(), std::io::Error>(())
     };
-    if !matches!(tokio::time::timeout(FAREWELL, said).await, Ok(Ok(()))) {
-        tracing::debug!("a client that was turned away did not read why");
+    if !matches!(tokio::time::timeout(FAREWELL, exchange).await, Ok(Ok(()))) {
+        tracing::debug!("a refused client did not read the answer");
     }
 }
 
@@ -334,24 +339,24 @@ fn prepare(stream: &TcpStream) -> SocketAddr {
     stream.peer_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)))
 }
 
-async fn talk<S>(
+async fn serve_requests<S>(
     peer: SocketAddr,
     stream: S,
-    door: Door,
+    endpoint: Endpoint,
     host: Option<Peer>,
     mut stopping: watch::Receiver<bool>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let busy = Busy::default();
-    let Door { app, whom, .. } = door;
+    let Endpoint { app, clients, .. } = endpoint;
     let answering = busy.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         let app = app.clone();
         let answering = answering.begin();
-        match &whom {
-            Whom::Users(users) => users.note(&mut request, peer.ip()),
-            Whom::Hosts => {
+        match &clients {
+            Clients::Users(origin) => origin.note(&mut request, peer.ip()),
+            Clients::Hosts => {
                 let address = PeerAddress(peer.ip().to_canonical());
                 request.extensions_mut().insert(address);
             }
@@ -366,17 +371,17 @@ async fn talk<S>(
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(IDLE).max_buf_size(HEAD_BYTES);
-    let stream = Paced::new(Speaking::new(stream), busy, HEAD);
+    let stream = Paced::new(ExplainedRefusals::new(stream), busy, HEAD);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
-    let told = async { drop(stopping.wait_for(|stop| *stop).await) };
+    let stop = async { drop(stopping.wait_for(|stop| *stop).await) };
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        _ = told => {
+        _ = stop => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%peer, %error, "a connection ended badly");
+        tracing::debug!(%peer, %error, "connection error");
     }
 }

@@ -1,15 +1,15 @@
-//! `serve`: from settings to an answering process, and back to nothing.
+//! `serve`: starts everything from the settings and stops it in order.
 //!
-//! Everything that can be refused (settings, directory, port) is refused before the database is
+//! Everything that can be refused (settings, state directory, port) is refused before the database is
 //! touched.
 
+mod connection;
 mod cors;
 mod dev;
-mod door;
 mod edge;
 mod listen;
 mod metrics;
-mod node_door;
+mod node_listener;
 mod node_tls;
 mod nodes;
 mod replica;
@@ -34,32 +34,33 @@ pub use services::migrations;
 /// Runs the services until a signal.
 ///
 /// # Errors
-/// What keeps them from starting.
+/// The reason why they cannot start.
 pub async fn run(settings: Settings) -> Result<(), Failure> {
     let begun = Instant::now();
     let topology = nodes::read(&settings)?;
-    let shown = settings.front.tls.as_ref().map(door::Shown::read).transpose()?;
-    let acceptor = shown.as_ref().map(door::Shown::acceptor).transpose()?;
+    let shown = settings.front.tls.as_ref().map(connection::ServerCertificate::read).transpose()?;
+    let acceptor = shown.as_ref().map(connection::ServerCertificate::acceptor).transpose()?;
     StateDir::check_private(&settings.state_dir)?;
     StateDir::check_free(&settings.state_dir)?;
     let listener = TcpListener::bind(settings.listen).await.map_err(|e| {
         Failure::Refused(format!(
-            "cannot listen on {}: {e}; stop what listens there, or choose another address with --listen",
+            "cannot listen on {}: {e}; stop the program that listens there, or use another --listen address",
             settings.listen
         ))
     })?;
-    let node_listener = match &settings.node_door {
-        Some(door) => Some(node_tls::bind(door).await?),
+    let node_socket = match &settings.node_listener {
+        Some(listener) => Some(node_tls::bind(listener).await?),
         None => None,
     };
     let directory = StateDir::take(&settings.state_dir)?;
     directory.make_private()?;
-    let address =
-        listener.local_addr().map_err(|e| Failure::failed("cannot read the own address", e))?;
+    let address = listener
+        .local_addr()
+        .map_err(|e| Failure::failed("cannot read the listening address", e))?;
     if settings.front.is_in_clear(address) {
         tracing::warn!(
-            "{address} takes passwords and tokens in clear from the network: set [api] cert and key, or \
-             name the proxy that ends TLS in [api] trusted_proxies"
+            "{address} accepts passwords and tokens unencrypted from the network: set [api] cert and key, or \
+                         name the TLS-terminating proxy in [api] trusted_proxies"
         );
     }
     let url = own_url(&settings.front, shown.as_deref(), address);
@@ -72,14 +73,14 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
             let has_admin = kilonova_identity::has_admin(&store).await;
             let has_admin =
                 has_admin.map_err(|e| Failure::failed("cannot look for the admin", e))?;
-            let cacert = shown.as_deref().and_then(door::Shown::authority);
+            let cacert = shown.as_deref().and_then(connection::ServerCertificate::authority);
             Some(Credentials::load(&directory, &url, cacert, has_admin)?)
         }
         _ => None,
     };
-    let node_door = match (&settings.node_door, node_listener) {
-        (Some(door), Some(listener)) => {
-            Some(node_tls::open(door, listener, &directory, &store).await?)
+    let node_endpoint = match (&settings.node_listener, node_socket) {
+        (Some(options), Some(socket)) => {
+            Some(node_tls::open(options, socket, &directory, &store).await?)
         }
         _ => None,
     };
@@ -101,27 +102,28 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
         let loops = services.accelerator.clone().with_store(own.clone());
         kilonova_accelerator::reconcile::start(&loops);
     }
-    let enrollment = node_door.as_ref().map(|open| open.enrollment.clone());
+    let enrollment = node_endpoint.as_ref().map(|open| open.enrollment.clone());
     let mut router = router::build(&settings, services, metrics, enrollment);
     if let Some(compute) = &compute {
         if settings.node_token {
             if !settings.listen.ip().is_loopback() {
                 tracing::warn!(
-                    "[node] token = true: whoever has the word in node.token speaks for any host, and \
-                     it passes the network in clear; let hosts join with [node] listen instead"
+                    "[node] token = true: anyone with the token in node.token can act for any host, and it \
+                                         crosses the network unencrypted; let hosts enroll with [node] listen instead"
                 );
             }
-            router = router.merge(node_door::routes(compute, directory.secret("node.token")?));
+            let token = directory.secret("node.token")?;
+            router = router.merge(node_listener::routes(compute, token));
         }
         kilonova_compute::reconcile::start(&Compute { store: own, ..compute.clone() });
     }
-    let (users, hosts) = listen::pools(&settings.front, node_door.is_some());
-    let door = listen::Door::users(&settings.front, acceptor, users, router.clone());
-    let mut doors = vec![(listener, door)];
-    if let (Some(open), Some(compute)) = (node_door, &compute) {
+    let (users, hosts) = listen::pools(&settings.front, node_endpoint.is_some());
+    let endpoint = listen::Endpoint::users(&settings.front, acceptor, users, router.clone());
+    let mut listeners = vec![(listener, endpoint)];
+    if let (Some(open), Some(compute)) = (node_endpoint, &compute) {
         println!("kilonova: hosts join at {}", open.enrollment.url());
         let routes = node_tls::routes(compute, &open.enrollment);
-        doors.push((open.listener, listen::Door::hosts(open.acceptor, hosts, routes)));
+        listeners.push((open.listener, listen::Endpoint::hosts(open.acceptor, hosts, routes)));
     }
     if let Some(shown) = &shown {
         shown.watch();
@@ -136,13 +138,17 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
     }
     announce(&url, begun, &directory, credentials.as_ref(), settings.dev);
     kilonova_program::systemd::ready(&format!("answering on {address}"));
-    listen::serve(doors).await?;
+    listen::serve(listeners).await?;
     drop(nodes);
     Ok(())
 }
 
-/// What clients call us, as far as we know: what the admin's `clouds.yaml` begins with.
-fn own_url(front: &Front, shown: Option<&door::Shown>, address: SocketAddr) -> String {
+/// The URL of the API for the admin's `clouds.yaml`, as far as the process knows it.
+fn own_url(
+    front: &Front,
+    shown: Option<&connection::ServerCertificate>,
+    address: SocketAddr,
+) -> String {
     match (&front.public_endpoint, shown) {
         (Some(url), _) => url.to_string(),
         (None, Some(shown)) => format!("https://{}:{}", shown.host(address.ip()), address.port()),

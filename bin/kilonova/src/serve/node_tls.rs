@@ -1,7 +1,7 @@
-//! The door for hosts that have joined: TLS by the system's own authority.
+//! The listener for enrolled hosts: TLS with the cloud's own authority.
 //!
-//! A connection that shows no certificate may join and read the clock, nothing else. One that shows
-//! one is looked at with each request: whether it is revoked, or has ended since the handshake.
+//! A connection without a certificate may only join and read the clock. The certificate of a connection is
+//! checked at each request for revocation and expiry.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,24 +23,24 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use super::node_door::PATH;
-use crate::config::NodeDoor;
+use super::node_listener::PATH;
+use crate::config::NodeListener;
 use crate::failure::Failure;
 use crate::state::{StateDir, write_secret};
 
-/// How often the list of revoked certificates is read again: other controllers add to it too.
+/// The interval of reading the revocation list, which other controllers change too.
 const REFRESH: Duration = Duration::from_secs(5);
-/// How often the control plane gets itself a new certificate.
+/// The interval of renewing the controller's certificate.
 const RENEW: Duration = Duration::from_secs(24 * 3600);
 
-/// A door that is open.
-pub(super) struct Open {
+/// An open listener.
+pub(super) struct NodeEndpoint {
     pub listener: TcpListener,
     pub acceptor: TlsAcceptor,
     pub enrollment: Enrollment,
 }
 
-/// What a connection's certificate says.
+/// The identity in a connection's client certificate.
 #[derive(Debug, Clone)]
 pub(super) struct Peer {
     host: Arc<str>,
@@ -49,7 +49,7 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    /// Of a certificate that the handshake has accepted.
+    /// Reads a certificate that the handshake has verified.
     pub(super) fn read(der: &[u8]) -> Result<Self, kilonova_pki::Error> {
         let said = kilonova_pki::read_der(der)?;
         let (host, serial) = (said.name.into(), said.serial.into());
@@ -57,38 +57,39 @@ impl Peer {
     }
 }
 
-/// Listens before anything is written.
-pub(super) async fn bind(door: &NodeDoor) -> Result<TcpListener, Failure> {
-    TcpListener::bind(door.listen).await.map_err(|e| {
+/// Binds the socket, before anything is written.
+pub(super) async fn bind(options: &NodeListener) -> Result<TcpListener, Failure> {
+    TcpListener::bind(options.listen).await.map_err(|e| {
         Failure::Refused(format!(
-            "cannot listen on {} for hosts: {e}; stop what listens there, or choose another address \
-             with --node-listen",
-            door.listen
+                        "cannot listen on {} for hosts: {e}; stop the program that listens there, or use another \
+                         --node-listen address",
+                        options.listen
         ))
     })
 }
 
-/// Takes up the authority, or makes it, and opens the door.
+/// Loads or creates the authority, and opens the listener.
 pub(super) async fn open(
-    door: &NodeDoor,
+    options: &NodeListener,
     listener: TcpListener,
     directory: &StateDir,
     store: &Store,
-) -> Result<Open, Failure> {
-    let failed = |e: &dyn std::fmt::Display| Failure::failed("cannot open the door for hosts", e);
+) -> Result<NodeEndpoint, Failure> {
+    let failed =
+        |e: &dyn std::fmt::Display| Failure::failed("cannot open the listener for hosts", e);
     let address = listener.local_addr().map_err(|e| failed(&e))?;
     let authority = Arc::new(authority(directory, store).await?);
-    let names = names(door, address);
-    let url = door.url.clone().unwrap_or_else(|| url(&names, address.port()));
-    let shown = Shown::new(&authority, &names).map_err(|e| failed(&e))?;
+    let names = names(options, address);
+    let url = options.url.clone().unwrap_or_else(|| url(&names, address.port()));
+    let shown = ControllerCertificate::new(&authority, &names).map_err(|e| failed(&e))?;
     let config = kilonova_pki::server(authority.certificate(), Arc::clone(&shown) as _);
     let acceptor = TlsAcceptor::from(Arc::new(config.map_err(|e| failed(&e))?));
-    let options = Options { url, valid: door.valid };
-    let enrollment = Enrollment::new(store.clone(), Arc::clone(&authority), options);
+    let enroll_options = Options { url, valid: options.valid };
+    let enrollment = Enrollment::new(store.clone(), Arc::clone(&authority), enroll_options);
     let enrollment = enrollment.knowing(Arc::new(kilonova_compute::db::hosts::spellings));
     enrollment.refresh().await.map_err(|e| failed(&e))?;
     keep_fresh(enrollment.clone(), authority, shown, names);
-    Ok(Open { listener, acceptor, enrollment })
+    Ok(NodeEndpoint { listener, acceptor, enrollment })
 }
 
 async fn authority(directory: &StateDir, store: &Store) -> Result<Authority, Failure> {
@@ -97,7 +98,7 @@ async fn authority(directory: &StateDir, store: &Store) -> Result<Authority, Fai
     let refused = |error: kilonova_enroll::Error| Failure::Refused(error.to_string());
     if !certificate.exists() && !key.exists() {
         kilonova_enroll::agree(store, None).await.map_err(refused)?;
-        let failed = |e: &dyn std::fmt::Display| Failure::failed("cannot make the authority", e);
+        let failed = |e: &dyn std::fmt::Display| Failure::failed("cannot create the authority", e);
         let (pem, secret) = Authority::make(now_micros()).map_err(|e| failed(&e))?;
         std::fs::create_dir_all(&folder).map_err(|e| failed(&e))?;
         write_secret(&key, &secret).map_err(|e| failed(&e))?;
@@ -113,9 +114,9 @@ async fn authority(directory: &StateDir, store: &Store) -> Result<Authority, Fai
     Ok(loaded)
 }
 
-fn names(door: &NodeDoor, address: SocketAddr) -> Vec<String> {
-    if !door.names.is_empty() {
-        return door.names.clone();
+fn names(options: &NodeListener, address: SocketAddr) -> Vec<String> {
+    if !options.names.is_empty() {
+        return options.names.clone();
     }
     let own = kilonova_program::host_name();
     match address.ip() {
@@ -132,11 +133,11 @@ fn url(names: &[String], port: u16) -> String {
     }
 }
 
-/// The certificate that the control plane shows.
+/// The controller's current certificate.
 #[derive(Debug)]
-struct Shown(std::sync::RwLock<Own>);
+struct ControllerCertificate(std::sync::RwLock<Own>);
 
-impl Shown {
+impl ControllerCertificate {
     fn new(authority: &Authority, names: &[String]) -> Result<Arc<Self>, kilonova_pki::Error> {
         Ok(Arc::new(Self(std::sync::RwLock::new(Self::made(authority, names)?))))
     }
@@ -147,7 +148,7 @@ impl Shown {
     }
 }
 
-impl ResolvesServerCert for Shown {
+impl ResolvesServerCert for ControllerCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Own> {
         let own = self.0.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         Some(Arc::clone(&own))
@@ -157,7 +158,7 @@ impl ResolvesServerCert for Shown {
 fn keep_fresh(
     enrollment: Enrollment,
     authority: Arc<Authority>,
-    shown: Arc<Shown>,
+    shown: Arc<ControllerCertificate>,
     names: Vec<String>,
 ) {
     tokio::spawn(async move {
@@ -165,32 +166,32 @@ fn keep_fresh(
         loop {
             tokio::time::sleep(REFRESH).await;
             if let Err(error) = enrollment.refresh().await {
-                tracing::warn!(%error, "the list of revoked certificates cannot be read");
+                tracing::warn!(%error, "cannot read the revocation list; retrying");
             }
             if made.elapsed() < RENEW {
                 continue;
             }
             made = tokio::time::Instant::now();
-            match Shown::made(&authority, &names) {
+            match ControllerCertificate::made(&authority, &names) {
                 Ok(own) => {
                     *shown.0.write().unwrap_or_else(std::sync::PoisonError::into_inner) = own;
                 }
-                Err(error) => tracing::error!(%error, "the control plane has no new certificate"),
+                Err(error) => tracing::error!(%error, "cannot renew the controller's certificate"),
             }
         }
     });
 }
 
-/// The routes that hosts call, behind the door.
+/// The node API, authenticated by certificates.
 pub(super) fn routes(compute: &Compute, enrollment: &Enrollment) -> Router {
     let routes = nodes::routes(Link(compute.clone()))
         .merge(kilonova_enroll::node_routes(enrollment.clone()));
     let below = mount(routes, nodes::service(), PATH, Arc::new(ByCertificate));
-    let below = below.layer(middleware::from_fn_with_state(enrollment.clone(), look));
+    let below = below.layer(middleware::from_fn_with_state(enrollment.clone(), check_certificate));
     Router::new().nest(PATH, below)
 }
 
-/// Whoever came through [`look`].
+/// Accepts requests that passed [`check_certificate`].
 struct ByCertificate;
 
 impl Authenticator for ByCertificate {
@@ -199,16 +200,20 @@ impl Authenticator for ByCertificate {
     }
 }
 
-async fn look(State(enrollment): State<Enrollment>, mut request: Request, next: Next) -> Response {
-    // As the nested routers see it; a path that is longer is another.
+async fn check_certificate(
+    State(enrollment): State<Enrollment>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    // The path relative to the nested router.
     let open = matches!(request.uri().path(), "/v1/join" | "/v1/clock");
     let Some(peer) = request.extensions().get::<Peer>().cloned() else {
         if open {
             return next.run(request).await;
         }
         return refused(Fault::unauthorized(
-            "This is for hosts that have joined, and this connection shows no certificate: have a \
-             token made by `kilonova node enroll`, and join with it.",
+            "This API is for enrolled hosts, and this connection has no client certificate: create a \
+                         token with `kilonova node enroll`, and join with it.",
         ));
     };
     let host = &peer.host;
@@ -217,12 +222,12 @@ async fn look(State(enrollment): State<Enrollment>, mut request: Request, next: 
     }
     if now_micros() > peer.not_after {
         return refused(Fault::unauthorized(format!(
-            "The certificate of host {host} has expired: have a token made by `kilonova node enroll \
-             --host {host}`, and join again."
+            "The certificate of host {host} has expired: create a token with `kilonova node enroll \
+                         --host {host}`, and join again."
         )));
     }
     request.extensions_mut().insert(Speaker(Arc::clone(host)));
-    // A long poll, or an upload, that is under way ends with the certificate.
+    // A long poll or upload in progress ends when the certificate is revoked.
     tokio::select! {
         answer = next.run(request) => answer,
         () = enrollment.revoked().ended(&peer.serial) => revoked(host),
@@ -231,12 +236,12 @@ async fn look(State(enrollment): State<Enrollment>, mut request: Request, next: 
 
 fn revoked(host: &str) -> Response {
     refused(Fault::forbidden(format!(
-        "The certificate of host {host} was revoked: have a token made by `kilonova node enroll \
-         --host {host}`, and join again."
+        "The certificate of host {host} was revoked: create a token with `kilonova node enroll \
+                 --host {host}`, and join again."
     )))
 }
 
-/// Outside of the layers that know how a fault is worded.
+/// Formats a fault outside of the middleware that does so.
 fn refused(fault: Fault) -> Response {
     let name =
         if fault.status == http::StatusCode::FORBIDDEN { "forbidden" } else { "unauthorized" };

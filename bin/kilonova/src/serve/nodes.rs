@@ -1,5 +1,5 @@
-//! Simulated hosts in this process: the same node code as on a real host, over a sysfs and a
-//! hypervisor that are simulated.
+//! Simulated hosts in this process: the same agent as on a real host, over a simulated sysfs and
+//! hypervisor.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(super) fn read(settings: &Settings) -> Result<Option<Topology>, Failure> {
     if settings.sources != used || health.kernel_log.is_some() {
         tracing::warn!(
             "[pci], [nvme], [agent], [x710_static] and [devices] kernel_log have no effect on \
-             simulated hosts: the topology says it"
+             simulated hosts; the topology file has their settings"
         );
     }
     let Some(path) = &settings.nodes else {
@@ -37,11 +37,11 @@ pub(super) fn read(settings: &Settings) -> Result<Option<Topology>, Failure> {
     read.map(Some).map_err(|e| Failure::Refused(e.to_string()))
 }
 
-/// Hosts that start at once.
+/// Concurrent starts of hosts.
 pub const STARTS: usize = 32;
 
-/// Starts them; they stop when the returned sender is dropped. They come up one after the other, as
-/// hosts of their own would, and nobody who asks for something else waits for them.
+/// Starts the hosts, a few at a time; they stop when the returned sender is dropped. Nothing waits for
+/// them.
 pub(super) fn start(
     topology: Topology,
     directory: &StateDir,
@@ -59,14 +59,14 @@ pub(super) fn start(
             let node = match Node::simulated(host, &folder) {
                 Ok(node) => node.starting_with(Arc::clone(&starts)).syncing_power(power_sync),
                 Err(error) => {
-                    tracing::error!(host = name, %error, "a simulated host cannot start");
+                    tracing::error!(host = name, %error, "cannot start a simulated host");
                     continue;
                 }
             };
             let (control, stopped) = (Arc::clone(&control), stopped.clone());
             runtime.spawn(async move {
                 if let Err(error) = node.run(control, stopped).await {
-                    tracing::error!(host = name, %error, "a simulated host has stopped");
+                    tracing::error!(host = name, %error, "a simulated host stopped");
                 }
             });
         }

@@ -1,8 +1,8 @@
-//! Several processes on one PostgreSQL: each shows what the others commit.
+//! Several controllers on one PostgreSQL: each follows what the others commit.
 //!
-//! A short poll of the change log, not LISTEN/NOTIFY: a notification takes a lock of the whole
-//! cluster at each commit, and the poll is one small read whatever happens. Missing some costs
-//! nothing but time, for a claim always asks the database.
+//! It polls the change log instead of LISTEN/NOTIFY, because a notification locks the whole cluster at
+//! each commit, and the poll is one small read. A delayed change costs nothing but time, because a claim
+//! always checks the database.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use kilonova_store::Store;
 use kilonova_wire::time::now_micros;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-/// How often the change log is looked at; what another process commits is seen after twice this.
+/// The polling interval; another process's commit is visible after at most twice this.
 const LOOK: Duration = Duration::from_millis(30);
-/// The pause after a look that failed, or that had to read everything.
+/// The pause after a failure or a complete reload.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long notes are kept. A process that was stopped for longer reads everything anew.
+/// How long changes are kept. A process that was stopped for longer reloads everything.
 const KEPT_MICROS: i64 = 15 * 60 * 1_000_000;
 const FORGET: Duration = Duration::from_secs(60);
 
@@ -36,13 +36,13 @@ async fn follow(store: Store, world: World) {
         match world.follow(&store).await {
             Ok(Followed::Trees(_)) => failing = false,
             Ok(Followed::Everything) => {
-                tracing::info!("this process was away, or much has changed: providers read anew");
+                tracing::info!("too many changes since the last poll: reloading all providers");
                 failing = false;
                 sleep(PAUSE).await;
             }
             Err(error) => {
                 if !failing {
-                    tracing::warn!(%error, "cannot see what other processes commit; will try again");
+                    tracing::warn!(%error, "cannot follow other controllers' commits; retrying");
                 }
                 failing = true;
                 sleep(PAUSE).await;
@@ -61,7 +61,7 @@ async fn forget(store: Store) {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(error) => {
-                    tracing::warn!(%error, "old notes of the change log stay; will try again");
+                    tracing::warn!(%error, "cannot prune the change log; retrying later");
                     break;
                 }
             }

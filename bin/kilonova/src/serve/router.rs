@@ -1,5 +1,5 @@
-//! One port: each service below its name, `GET /` to list them. One service alone also answers at
-//! the root, as upstream's does.
+//! One port: each service below its name, and `GET /` lists them. A single service also answers at the
+//! root, like upstream's.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub(super) fn build(
     for service in &settings.services {
         router = router.nest(&below(*service), mounted(*service, &below(*service)));
     }
-    // Where hosts are let in without our compute API, tokens for them are made at its path all the same.
+    // Without the compute API, enrollment is still offered at its path.
     if !settings.runs(ServiceName::Compute) && enrollment.is_some() {
         let policy = settings.policies.enforcer(ServiceName::Compute);
         let operators = guarded(kilonova_enroll::operator_routes(enrollment.clone(), &policy));
@@ -65,7 +65,7 @@ pub(super) fn build(
     cors::around(router, settings.cors.clone())
 }
 
-/// Routes whose panics are answered and logged as any other fault.
+/// Answers and logs panics like any other fault.
 fn guarded(routes: Router) -> Router {
     routes.layer(CatchPanicLayer::custom(|panic: Box<dyn std::any::Any + Send>| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -106,7 +106,7 @@ fn mounted(
         ServiceName::Placement => {
             let (store, world) = (services.store.clone(), services.world.clone());
             let policy = settings.policies.of(service);
-            // Servers are rows of the same database, also where compute runs in another process.
+            // Servers are rows of the same database, even if compute runs in another process.
             let keeper = Some(Arc::new(kilonova_compute::app::keeper::Servers) as _);
             let placement = kilonova_placement::Placement { store, world, policy, keeper };
             put(kilonova_placement::routes(placement), kilonova_placement::service())
@@ -136,11 +136,11 @@ mod tests {
     use super::*;
 
     async fn broken() -> &'static str {
-        panic!("the cause that only the log is told")
+        panic!("the cause, for the log only")
     }
 
     #[tokio::test]
-    async fn a_panic_is_answered_as_a_fault_that_tells_nothing_of_it() {
+    async fn a_panic_is_answered_as_a_fault_without_its_cause() {
         let service =
             Service { name: "t", dialect: Dialect::Compute, versions: None, public: |_| true };
         let routes = guarded(Router::new().route("/", get(broken)));

@@ -16,7 +16,7 @@ use crate::config::{AuthStrategy, ServiceName, Settings};
 use crate::failure::Failure;
 use crate::state::{Credentials, StateDir};
 
-/// What runs in this process. Those that were not asked for are absent.
+/// The services of this process; `None` for those that are not configured.
 pub(super) struct Services {
     pub store: Store,
     pub world: World,
@@ -27,7 +27,7 @@ pub(super) struct Services {
     pub accelerator: kilonova_accelerator::State,
 }
 
-/// The schema of all services, whichever run: the ledger is one.
+/// The schema of all services, running or not: the ledger is one.
 pub fn migrations() -> Vec<Migration> {
     [
         kilonova_identity::MIGRATIONS,
@@ -62,7 +62,7 @@ pub(super) async fn open(
     let auth: Arc<dyn Authenticator> = match (&identity, settings.auth) {
         (_, AuthStrategy::NoAuth2) => Arc::new(NoAuth),
         (Some(identity), AuthStrategy::Keystone) => Arc::new(identity.clone()),
-        (None, AuthStrategy::Keystone) => Arc::new(elsewhere(settings)?),
+        (None, AuthStrategy::Keystone) => Arc::new(external_keystone(settings)?),
     };
     let images = if settings.runs(ServiceName::Image) {
         let opened =
@@ -73,8 +73,8 @@ pub(super) async fn open(
     } else {
         None
     };
-    // Hosts speak to the compute service also where its API is not asked for: without it nobody says
-    // which devices there are.
+    // Hosts report to the compute service even if its API is not offered: the accelerator service needs
+    // their devices.
     let compute = if settings.runs(ServiceName::Compute) || settings.runs(ServiceName::Accelerator)
     {
         let opened = Compute::open(store.clone(), world.clone()).await;
@@ -104,22 +104,24 @@ pub(super) async fn open(
     Ok(Services { store, world, auth, identity, images, compute, accelerator })
 }
 
-/// Tokens of another Keystone. That it answers is not waited for: it may start later than we do.
-fn elsewhere(settings: &Settings) -> Result<Validator, Failure> {
+/// Validates tokens of an external Keystone. Does not wait for it: it may start later.
+fn external_keystone(settings: &Settings) -> Result<Validator, Failure> {
     let options = settings.keystone.clone().ok_or_else(|| {
         Failure::Refused(
-            "[api] auth_strategy = keystone needs identity in [api] services, or another Keystone \
+            "[api] auth_strategy = keystone requires identity in [api] services, or an external Keystone \
              in [keystone_authtoken]"
                 .into(),
         )
     })?;
     let validator = Validator::new(options)
         .map_err(|e| Failure::Refused(format!("[keystone_authtoken] {e}")))?;
-    let asked = validator.clone();
+    let checked = validator.clone();
     tokio::spawn(async move {
-        match asked.check().await {
-            Ok(()) => tracing::info!("Keystone takes our login"),
-            Err(error) => tracing::warn!(%error, "callers cannot be let in yet"),
+        match checked.check().await {
+            Ok(()) => tracing::info!("logged in to Keystone"),
+            Err(error) => {
+                tracing::warn!(%error, "cannot log in to Keystone; requests are refused until it answers")
+            }
         }
     });
     Ok(validator)
@@ -142,8 +144,8 @@ async fn identity(
     Ok(identity)
 }
 
-/// The path below the port that clients are sent to (Nova's, Cyborg's and Keystone's with their
-/// version, the others without, as upstream's installers do it).
+/// The catalog entry of a service: the paths of Nova, Cyborg and Keystone contain their version, the
+/// others do not, as upstream's installers set them.
 fn entry(service: ServiceName) -> CatalogEntry {
     let (service_type, name, path) = match service {
         ServiceName::Identity => ("identity", "keystone", "/identity/v3"),

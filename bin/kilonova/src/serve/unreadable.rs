@@ -1,9 +1,8 @@
-//! A sentence for requests that are not HTTP.
+//! Explains refusals of requests that are not valid HTTP.
 //!
-//! The HTTP library answers what it cannot read by itself, with an empty body, before any of our
-//! code has seen a request. This layer lies below it, on the socket: it lets everything pass, but
-//! puts a body into such an answer. It knows one by its status and by the lack of a request id,
-//! which each answer of ours has.
+//! The HTTP library answers unreadable requests by itself with an empty body, before any of our code
+//! sees the request. This wrapper of the socket passes everything through, but puts a body into such an
+//! answer. It recognizes one by its status and its missing request id, which all our answers have.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -12,24 +11,24 @@ use std::task::{Context, Poll, ready};
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Of what a client sent last, as much as is looked at to say what is wrong with it.
+/// The most bytes of the client's last data to keep for the explanation.
 const KEPT: usize = 2048;
 
-/// A socket whose empty refusals get a body.
-pub(super) struct Speaking<S> {
+/// A socket that adds bodies to empty refusals.
+pub(super) struct ExplainedRefusals<S> {
     inner: S,
     heard: Vec<u8>,
-    /// What is to be written instead, and how much of it is.
+    /// The bytes to write instead, and how many are written.
     instead: Option<(Vec<u8>, usize)>,
 }
 
-impl<S> Speaking<S> {
+impl<S> ExplainedRefusals<S> {
     /// Wraps a socket.
     pub(super) fn new(inner: S) -> Self {
         Self { inner, heard: Vec::new(), instead: None }
     }
 
-    /// Takes over an answer that says nothing; false for all others.
+    /// Replaces an empty refusal; `false` for other answers.
     fn replace(&mut self, answer: &[u8]) -> bool {
         let Some(body) = refusal(answer, &self.heard) else { return false };
         self.instead = Some((body, 0));
@@ -37,7 +36,7 @@ impl<S> Speaking<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> Speaking<S> {
+impl<S: AsyncWrite + Unpin> ExplainedRefusals<S> {
     fn poll_instead(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while let Some((bytes, at)) = &mut self.instead {
             if *at == bytes.len() {
@@ -57,7 +56,7 @@ fn holds(bytes: &[u8], part: &[u8]) -> bool {
     bytes.windows(part.len()).any(|window| window.eq_ignore_ascii_case(part))
 }
 
-/// The whole answer to write instead of an empty one.
+/// The complete answer to write instead of an empty one.
 fn refusal(answer: &[u8], heard: &[u8]) -> Option<Vec<u8>> {
     let status = answer.strip_prefix(b"HTTP/1.1 ")?.get(..3)?;
     let (status, title, why) = match status {
@@ -89,7 +88,7 @@ fn refusal(answer: &[u8], heard: &[u8]) -> Option<Vec<u8>> {
     )
 }
 
-/// What is wrong with a request's head, as far as can be told.
+/// The problem of a request's head, as far as it can be determined.
 fn unreadable(heard: &[u8]) -> &'static str {
     let length = b"content-length:";
     let value = heard.split(|byte| *byte == b'\n').find_map(|line| {
@@ -100,11 +99,11 @@ fn unreadable(heard: &[u8]) -> &'static str {
         Some(value) if value.is_empty() || !value.iter().all(u8::is_ascii_digit) => {
             "The content-length header must be an integer."
         }
-        _ => "This is no HTTP/1.1 request: see its first line and its headers.",
+        _ => "This is not an HTTP/1.1 request: check its first line and its headers.",
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Speaking<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for ExplainedRefusals<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -120,7 +119,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Speaking<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Speaking<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for ExplainedRefusals<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -174,7 +173,7 @@ mod tests {
 
     use super::*;
 
-    /// What a client that sends this reads, when every request that arrives is refused with 400.
+    /// The answer to this request, when every readable request is refused with 400.
     async fn hears(request: &str) -> String {
         let (mut client, server) = tokio::io::duplex(64 * 1024);
         let served = tokio::spawn(async move {
@@ -185,7 +184,7 @@ mod tests {
                 response.headers_mut().insert("x-openstack-request-id", id);
                 Ok::<_, Infallible>(response)
             });
-            let socket = TokioIo::new(Speaking::new(server));
+            let socket = TokioIo::new(ExplainedRefusals::new(server));
             let _ = hyper::server::conn::http1::Builder::new()
                 .keep_alive(false)
                 .serve_connection(socket, service)
@@ -199,14 +198,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_unreadable_request_is_told_why() {
+    async fn an_unreadable_request_is_refused_with_the_reason() {
         for (request, why) in [
             (
                 "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: hi mom\r\n\r\n{}",
                 "must be an integer",
             ),
-            ("GET / HTTP/1.1\r\nhost: x\r\nbad header\r\n\r\n", "no HTTP/1.1 request"),
-            ("nonsense\r\n\r\n", "no HTTP/1.1 request"),
+            ("GET / HTTP/1.1\r\nhost: x\r\nbad header\r\n\r\n", "not an HTTP/1.1 request"),
+            ("nonsense\r\n\r\n", "not an HTTP/1.1 request"),
         ] {
             let heard = hears(request).await;
             assert!(heard.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{heard}");
@@ -221,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn our_own_answers_pass_as_they_are() {
+    async fn our_own_answers_pass_unchanged() {
         let heard = hears("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
         assert!(heard.contains("req-own") && heard.ends_with("\r\n\r\n"), "{heard}");
     }

@@ -1,28 +1,28 @@
-//! `clouds.yaml` and `openrc` for the admin. They are written before the user is made, so that a
-//! crash in between never leaves an admin whose password nobody knows.
+//! `clouds.yaml` and `openrc` for the admin. They are written before the user is created, so that a crash
+//! never leaves an admin with an unknown password.
 
 use std::path::{Path, PathBuf};
 
 use super::{StateDir, write_secret};
 use crate::failure::Failure;
 
-/// The admin's password and whether it is new.
+/// The admin's password.
 pub struct Credentials {
     /// The password.
     pub password: String,
-    /// Whether the files were written just now.
+    /// Whether the files were written by this start.
     pub fresh: bool,
 }
 
 const PASSWORD: &str = "      password: ";
 
 impl Credentials {
-    /// Reads the files of an earlier start, or makes them. Where there is an admin already
-    /// (`has_admin`), none are made: they would hold a password that is not his. Files that are as
-    /// they were made follow a change of `url` or `cacert`; those that somebody has changed stay.
+    /// Reads the files of an earlier start, or creates them. If an admin exists already (`has_admin`), none
+    /// are created, because the password would be wrong. Unmodified files are updated to a new `url` or
+    /// `cacert`; modified files are left alone.
     ///
     /// # Errors
-    /// When the files cannot be written or have lost their password.
+    /// If the files cannot be written or contain no password.
     pub fn load(
         directory: &StateDir,
         url: &str,
@@ -36,7 +36,7 @@ impl Credentials {
             Ok(text) => {
                 let password = text.lines().find_map(|line| line.strip_prefix(PASSWORD));
                 let password = password.ok_or_else(|| {
-                    Failure::Refused(format!("{} names no password", clouds.display()))
+                    Failure::Refused(format!("{} contains no password", clouds.display()))
                 })?;
                 let password = password.trim_matches('"').to_owned();
                 follow(directory, &text, &place, &password)?;
@@ -44,8 +44,8 @@ impl Credentials {
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && has_admin => {
                 tracing::warn!(
-                    "{} is gone, and the admin's password is known to nobody here; put the file \
-                     back, or use the password from elsewhere",
+                    "{} is missing, so the admin's password is unknown here; restore the file, or use the \
+                                         password from elsewhere",
                     clouds.display()
                 );
                 Ok(Self { password: uuid::Uuid::new_v4().simple().to_string(), fresh: false })
@@ -60,7 +60,7 @@ impl Credentials {
     }
 }
 
-/// What the files say of where we are.
+/// The URL and authority that the files name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Place {
     url: String,
@@ -71,7 +71,7 @@ const URL: &str = "      auth_url: ";
 const CACERT: &str = "    cacert: ";
 
 impl Place {
-    /// As `clouds.yaml` says it.
+    /// Parses `clouds.yaml`.
     fn of(clouds: &str) -> Option<Self> {
         let line = |begin: &str| clouds.lines().find_map(|line| line.strip_prefix(begin));
         let cacert = line(CACERT).and_then(|quoted| serde_json::from_str::<PathBuf>(quoted).ok());
@@ -79,7 +79,7 @@ impl Place {
     }
 
     fn clouds(&self, password: &str) -> String {
-        // A quoted text of JSON is one of YAML.
+        // A quoted JSON text is valid YAML.
         let cacert = self.cacert.as_ref().map(|path| {
             format!("{CACERT}{}\n", serde_json::Value::from(path.display().to_string()))
         });
@@ -121,7 +121,7 @@ fn write(directory: &StateDir, place: &Place, password: &str) -> Result<(), Fail
     Ok(())
 }
 
-/// Writes the files again when we are elsewhere than they say, unless somebody has changed them.
+/// Updates unmodified files to a new URL or authority.
 fn follow(
     directory: &StateDir,
     clouds: &str,
@@ -136,12 +136,12 @@ fn follow(
         std::fs::read_to_string(directory.join(name)).is_ok_and(|text| text == made)
     };
     if clouds == before.clouds(password) && untouched("openrc", &before.openrc(password)) {
-        tracing::info!(url = place.url, "clouds.yaml and openrc name the new URL");
+        tracing::info!(url = place.url, "updated clouds.yaml and openrc to the new URL");
         return write(directory, place, password);
     }
     tracing::warn!(
-        "{} names {}, and the services answer at {}; change it and openrc by hand, for they are not as \
-         they were made",
+        "{} names {}, but the services answer at {}; the files were modified, so update it and openrc by \
+                 hand",
         directory.join("clouds.yaml").display(),
         before.url,
         place.url
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_follow_the_url_until_somebody_changes_them() {
+    fn unmodified_files_follow_the_url() {
         let folder = tempfile::tempdir().expect("a folder");
         let directory = StateDir::take(&folder.path().join("state")).expect("is free");
         let read = |name: &str| std::fs::read_to_string(directory.join(name)).expect("is there");

@@ -1,4 +1,4 @@
-//! What the control plane keeps in its state directory besides keys and data: the admin's credentials.
+//! The admin's credentials in the state directory.
 
 mod credentials;
 

@@ -1,5 +1,5 @@
-//! Identity through the real server: what is taken away is gone with the next request, in every
-//! service.
+//! Identity through the real server: what is revoked is refused by every service at the next
+//! request.
 
 use serde_json::{Value, json};
 
@@ -112,7 +112,8 @@ fn an_application_credential_is_as_strong_as_its_user_and_its_roles() {
         let answer = by_credential(&cloud, &reader);
         let token = answer.ok(201);
         assert_eq!(token["token"]["project"]["id"], project.as_str());
-        let key = cloud.nobody().token(answer.header("x-subject-token").expect("a token"));
+        let key =
+            cloud.nobody().token(answer.header("x-subject-token").expect("a token is present"));
         key.get(SERVERS).ok(200);
         let flavor = json!({"flavor": {"name": "f", "ram": 1, "vcpus": 1, "disk": 1}});
         key.post("/compute/v2.1/flavors", &flavor).refused(403);
@@ -124,7 +125,8 @@ fn an_application_credential_is_as_strong_as_its_user_and_its_roles() {
 
         let answer = by_credential(&cloud, &full);
         answer.ok(201);
-        let key = cloud.nobody().token(answer.header("x-subject-token").expect("a token"));
+        let key =
+            cloud.nobody().token(answer.header("x-subject-token").expect("a token is present"));
         key.post("/compute/v2.1/flavors", &flavor).ok(200);
         ann.delete(&format!("{path}/{}", id(&full))).ok(204);
         dead(&key);
@@ -146,7 +148,8 @@ fn an_unscoped_token_opens_identity_and_nothing_else() {
         let answer = cloud.nobody().post(TOKENS, &login);
         let token = answer.ok(201);
         assert!(token["token"].get("project").is_none() && token["token"].get("catalog").is_none());
-        let who = cloud.nobody().token(answer.header("x-subject-token").expect("a token"));
+        let who =
+            cloud.nobody().token(answer.header("x-subject-token").expect("a token is present"));
         let own = who.get("/identity/v3/auth/projects").ok(200);
         assert_eq!(own["projects"][0]["id"], project.as_str());
         for path in [

@@ -1,8 +1,8 @@
-//! The real `kilonova serve`, started as a process and spoken to over sockets, on SQLite and, when
+//! Tests of the real `kilonova serve`: a process, reached over sockets, on SQLite and, if
 //! `KILONOVA_TEST_POSTGRES` names a server, on PostgreSQL.
 //!
-//! What one crate can test in process is tested there; here is what only the whole shows: the
-//! command line, files, signals, logs, sockets, and that bad input is answered clearly everywhere.
+//! What one crate can test in process, it tests itself. These tests cover what only the whole shows:
+//! the command line, files, signals, logs, sockets, and clear answers to invalid input everywhere.
 
 mod kit;
 

@@ -11,7 +11,7 @@ use axum::routing::MethodRouter;
 use kilonova_access::{credentials, refusal};
 use kilonova_ids::{ProviderId, RequestId, parse_uuid_like};
 use kilonova_policy::Target;
-use kilonova_wire::accept::wish;
+use kilonova_wire::accept::quality;
 use kilonova_wire::query::Query;
 use kilonova_wire::time::{http as http_date, now_micros};
 use kilonova_wire::{Base, Body, Context, Dialect, Fault, Microversion};
@@ -100,7 +100,7 @@ impl Call {
 
     /// 406 for clients that do not take JSON.
     pub fn takes_json(&self) -> Result<(), Fault> {
-        if wish(&self.headers, "application/json") > 0.0 {
+        if quality(&self.headers, "application/json") > 0.0 {
             return Ok(());
         }
         Err(Fault::not_acceptable("Only application/json is provided"))

@@ -1,37 +1,37 @@
-//! What is to be done about one guest of a host that is to be empty. Pure.
+//! Decides the next step for one guest of a host to be drained. Pure.
 
 use super::guest::Guest;
 
-/// What the operator allows.
+/// The operator's permissions.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Allowed {
-    /// To shut off, move and start again what cannot move while it runs.
+    /// Whether to stop, move and restart servers that cannot live-migrate.
     pub cold: bool,
 }
 
-/// What is to be done next.
+/// The next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Move it while it runs.
+    /// Live-migrate it.
     Live,
-    /// Move it shut off; a running one is started again there.
+    /// Cold-migrate it; a running server is started again at the destination.
     Cold,
-    /// It has moved: give the old place up.
+    /// Confirm its finished migration.
     Confirm,
-    /// It is shelved: have it leave the host.
+    /// Offload it; it is shelved.
     Offload,
-    /// Something is under way, in words.
+    /// Wait for an operation.
     Wait(String),
     /// It stays.
     Stays(Why),
 }
 
-/// Why a server stays, and what its owner or the operator can do.
+/// Why a server stays, and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Why {
-    /// Why.
+    /// The reason.
     pub why: String,
-    /// What to do.
+    /// The remedy.
     pub remedy: String,
 }
 
@@ -39,17 +39,17 @@ fn stays(why: impl Into<String>, remedy: impl Into<String>) -> Step {
     Step::Stays(Why { why: why.into(), remedy: remedy.into() })
 }
 
-/// What is to be done about a guest of `host`, which is up or not.
+/// The next step for a guest of `host`; `up` is the host's state.
 pub fn decide(host: &str, up: bool, guest: &Guest, allowed: Allowed) -> Step {
     let id = &guest.id;
     if let Some(operation) = &guest.operation {
         if !up {
             let what = operation.waits_for.as_deref().unwrap_or("the host");
-            let why = format!("its {} waits for {what}, and the host is down", operation.action);
+            let why = format!("its {} waits for {what}, but the host is down", operation.action);
             return stays(why, format!("kilonova server explain {id}"));
         }
-        let waits = operation.waits_for.as_deref().unwrap_or("its end");
-        return Step::Wait(format!("{}: waits for {waits}", operation.action));
+        let waits = operation.waits_for.as_deref().unwrap_or("completion");
+        return Step::Wait(format!("{} in progress, waits for {waits}", operation.action));
     }
     if guest.host.as_deref() != Some(host) {
         return elsewhere(host, up, guest);
@@ -67,32 +67,32 @@ pub fn decide(host: &str, up: bool, guest: &Guest, allowed: Allowed) -> Step {
             None => Step::Live,
             Some(_) if allowed.cold => Step::Cold,
             Some(address) => stays(
-                format!("its device {address} is given to it whole and cannot move while it runs"),
-                "drain again with --cold: it is shut off, moved and started again",
+                format!("its device {address} is passed through whole and cannot live-migrate"),
+                "drain again with --cold, which stops, moves and restarts it",
             ),
         },
         "paused" => match &guest.cannot_move_running {
             None => Step::Live,
             Some(address) => stays(
-                format!("it is paused, and its device {address} is given to it whole"),
+                format!("it is paused, and its device {address} is passed through whole"),
                 format!("openstack server unpause {id}, then drain again with --cold"),
             ),
         },
         "stopped" => Step::Cold,
         "shelved" => Step::Offload,
         "suspended" => stays(
-            "it is suspended, and the memory on disk cannot go along",
+            "it is suspended, and its saved memory cannot be migrated",
             format!("openstack server resume {id}, then drain again"),
         ),
         "rescued" => {
-            stays("it is being mended", format!("openstack server unrescue {id}, then drain again"))
+            stays("it is in rescue", format!("openstack server unrescue {id}, then drain again"))
         }
         "resized" => stays(
             "it waits for its owner to confirm or revert a resize",
             format!("openstack server resize confirm {id} (or revert), then drain again"),
         ),
         "soft-delete" => stays(
-            "it is deleted and can still be restored",
+            "it is soft-deleted and can still be restored",
             format!("openstack server delete --force {id}, or openstack server restore {id}"),
         ),
         "error" => stays(
@@ -105,7 +105,7 @@ pub fn decide(host: &str, up: bool, guest: &Guest, allowed: Allowed) -> Step {
     }
 }
 
-/// What is here of a server that is on another host, or on none.
+/// The next step for a server that is on another host, or on none, and has remains here.
 fn elsewhere(host: &str, up: bool, guest: &Guest) -> Step {
     let id = &guest.id;
     if let Some(open) = guest.open_move.as_ref().filter(|open| open.source == host)
@@ -116,15 +116,15 @@ fn elsewhere(host: &str, up: bool, guest: &Guest) -> Step {
             return Step::Confirm;
         }
         return stays(
-            "it was resized, and its old place is kept here until its owner confirms",
+            "it was resized, and its source is kept here until its owner confirms",
             format!("openstack server resize confirm {id} (or revert)"),
         );
     }
     if up {
-        return Step::Wait("the host is to remove what it has of it".to_owned());
+        return Step::Wait("the host removes its remains".to_owned());
     }
     stays(
-        "what is left of it is removed when the host is back",
+        "its remains are removed when the host is up again",
         "start the agent of the host".to_owned(),
     )
 }
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_moves_running_and_what_is_off_moves_off() {
+    fn running_guests_migrate_live_and_stopped_ones_cold() {
         let ask = |one: &Guest, cold| decide("a", true, one, Allowed { cold });
         assert_eq!(ask(&guest("active"), false), Step::Live);
         assert_eq!(ask(&guest("paused"), true), Step::Live);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_move_that_was_begun_is_gone_on_with_and_a_resize_is_its_owners() {
+    fn a_finished_migration_is_confirmed_but_a_resize_is_left_to_its_owner() {
         let kept = |kind: &str| Guest {
             host: Some("b".into()),
             open_move: Some(Move {
@@ -193,11 +193,11 @@ mod tests {
         assert!(why(ask(&kept("resize"), true)).contains("its owner confirms"));
         let gone = Guest { host: None, ..guest("active") };
         assert!(why(ask(&gone, true)).contains("Wait"));
-        assert!(why(ask(&gone, false)).contains("when the host is back"));
+        assert!(why(ask(&gone, false)).contains("when the host is up again"));
     }
 
     #[test]
-    fn what_is_under_way_is_waited_for_unless_the_host_is_down() {
+    fn operations_are_awaited_unless_the_host_is_down() {
         let busy = Guest {
             operation: Some(Operation {
                 action: "reboot".into(),
@@ -206,7 +206,7 @@ mod tests {
             ..guest("active")
         };
         let said = why(decide("a", true, &busy, Allowed::default()));
-        assert!(said.contains("reboot: waits for host a"), "{said}");
+        assert!(said.contains("reboot in progress, waits for host a"), "{said}");
         let said = why(decide("a", false, &busy, Allowed::default()));
         assert!(said.contains("the host is down") && said.contains("explain u"), "{said}");
         let said = why(decide("a", false, &guest("active"), Allowed { cold: true }));

@@ -1,10 +1,10 @@
-//! A host and its guests as the cloud tells of them.
+//! A host and its guests, as the API describes them.
 
 use serde::Deserialize;
 
-/// A host and all that is on it.
+/// A host and the servers on it.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Host {
+pub struct DrainedHost {
     /// Its name.
     pub name: String,
     /// The id of its compute service.
@@ -15,44 +15,44 @@ pub struct Host {
     pub status: String,
     /// Why it is disabled.
     pub disabled_reason: Option<String>,
-    /// Accelerators that somebody holds, or that are to be cleaned.
+    /// Accelerators that are allocated or dirty.
     pub accelerators_not_free: i64,
-    /// Who has something there.
+    /// The servers with anything on the host.
     pub guests: Vec<Guest>,
 }
 
-/// A server that has something on the host.
+/// A server with anything on the host.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct Guest {
     /// Its uuid.
     pub id: String,
-    /// Its name; none of one that is no more.
+    /// Its name; `None` for a deleted server.
     pub name: Option<String>,
     /// Nova's status.
     pub status: Option<String>,
-    /// Nova's state.
+    /// Nova's VM state.
     pub vm_state: Option<String>,
-    /// Where the server is.
+    /// Its current host.
     pub host: Option<String>,
-    /// Address of a device that cannot move while the guest runs.
+    /// PCI address of a device that prevents live migration.
     pub cannot_move_running: Option<String>,
-    /// What is under way.
+    /// The operation in progress.
     pub operation: Option<Operation>,
-    /// Its move that is not over.
+    /// Its unfinished migration.
     #[serde(rename = "move")]
     pub open_move: Option<Move>,
 }
 
-/// What is under way.
+/// An operation in progress.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct Operation {
     /// Nova's action.
     pub action: String,
-    /// In words.
+    /// What it waits for, as a message.
     pub waits_for: Option<String>,
 }
 
-/// A move.
+/// A migration.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct Move {
     /// `migration`, `resize`, `live-migration` or `evacuation`.
@@ -60,12 +60,12 @@ pub struct Move {
     pub kind: String,
     /// Nova's status.
     pub status: String,
-    /// From where.
+    /// The source host.
     pub source: String,
 }
 
 impl Guest {
-    /// What people call it.
+    /// Its display name.
     pub fn called(&self) -> String {
         match &self.name {
             Some(name) => format!("{} ({})", crate::operate::text::plain(name), self.id),

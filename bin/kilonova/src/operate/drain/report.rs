@@ -1,4 +1,4 @@
-//! What a drain came to.
+//! The result of a drain.
 
 use serde_json::{Value, json};
 
@@ -11,60 +11,60 @@ pub struct Moved {
     pub id: String,
     /// `live`, `cold` or `offloaded`.
     pub how: &'static str,
-    /// Where it is now.
+    /// Its current host.
     pub to: Option<String>,
 }
 
-/// A server that has something left on the host.
+/// A server with anything left on the host.
 #[derive(Debug, Clone)]
-pub struct Left {
+pub struct Remaining {
     /// Its uuid.
     pub id: String,
     /// Its name and uuid.
     pub called: String,
     /// Nova's status.
     pub status: Option<String>,
-    /// Why.
+    /// The reason.
     pub why: String,
-    /// What to do.
+    /// The remedy.
     pub remedy: String,
 }
 
-/// How it ended.
+/// How the drain ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// Nothing more could be done.
     Done,
     /// Ctrl-C.
     Interrupted,
-    /// The time was over.
+    /// The timeout expired.
     TimedOut,
 }
 
-/// All of it.
+/// The whole result.
 #[derive(Debug, Clone)]
 pub struct Report {
     /// The host.
     pub host: String,
     /// How it ended.
     pub end: End,
-    /// What left it.
+    /// The servers that left.
     pub moved: Vec<Moved>,
-    /// What is still there.
-    pub left: Vec<Left>,
-    /// Accelerators there that somebody holds.
+    /// The servers that remain.
+    pub left: Vec<Remaining>,
+    /// Allocated or dirty accelerators of the host.
     pub accelerators: i64,
-    /// What to type to go on.
+    /// The command that resumes the drain.
     pub again: String,
 }
 
 impl Report {
-    /// Whether nothing is on the host any more.
+    /// Whether the host is empty.
     pub fn is_empty(&self) -> bool {
         self.left.is_empty()
     }
 
-    /// 0 when the host is empty, 130 after Ctrl-C, else 1.
+    /// 0 if the host is empty, 130 after Ctrl-C, else 1.
     pub fn exit_code(&self) -> u8 {
         match (self.is_empty(), self.end) {
             (true, _) => 0,
@@ -73,7 +73,7 @@ impl Report {
         }
     }
 
-    /// For programs.
+    /// As JSON.
     pub fn json(&self) -> Value {
         let moved: Vec<Value> = self
             .moved
@@ -99,28 +99,28 @@ impl Report {
         })
     }
 
-    /// For people.
+    /// As text.
     pub fn text(&self) -> String {
         let host = plain(&self.host);
         let mut text = match self.end {
             End::Done => String::new(),
-            End::Interrupted => "Interrupted. What was asked for goes on by itself.\n".to_owned(),
-            End::TimedOut => "The time is over. What was asked for goes on by itself.\n".to_owned(),
+            End::Interrupted => "Interrupted. Requested moves continue.\n".to_owned(),
+            End::TimedOut => "The timeout expired. Requested moves continue.\n".to_owned(),
         };
         let moved = self.moved.len();
         if self.is_empty() {
             text.push_str(&format!("Host {host} is empty: {moved} server(s) left it.\n"));
             if self.accelerators > 0 {
                 text.push_str(&format!(
-                    "{} of its accelerators are held by requests of the accelerator API, or wait to be \
-                     cleaned: openstack accelerator arq list.\n",
+                    "{} of its accelerators are allocated through the accelerator API, or must be \
+                                         cleaned: openstack accelerator arq list.\n",
                     self.accelerators
                 ));
             }
             return text;
         }
         text.push_str(&format!(
-            "Host {host} takes no new servers. {moved} server(s) left it; {} are still there:\n",
+            "Host {host} is disabled. {moved} server(s) left it; {} are still there:\n",
             self.left.len()
         ));
         for one in &self.left {
@@ -132,8 +132,8 @@ impl Report {
                 plain(&one.remedy)
             ));
         }
-        text.push_str(&format!("To go on: {}\n", self.again));
-        text.push_str(&format!("To give it servers again: kilonova host undrain {host}\n"));
+        text.push_str(&format!("To continue: {}\n", self.again));
+        text.push_str(&format!("To enable the host again: kilonova host undrain {host}\n"));
         text
     }
 }
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_empty_host_ends_well() {
+    fn only_an_empty_host_is_a_success() {
         let mut report = Report {
             host: "a".into(),
             end: End::Done,
@@ -155,8 +155,8 @@ mod tests {
         assert_eq!(report.exit_code(), 0);
         assert!(report.text().contains("Host a is empty"));
         report.end = End::Interrupted;
-        assert_eq!(report.exit_code(), 0, "it was empty all the same");
-        report.left.push(Left {
+        assert_eq!(report.exit_code(), 0, "the host is empty");
+        report.left.push(Remaining {
             id: "u".into(),
             called: "one (u)".into(),
             status: Some("ACTIVE".into()),
@@ -167,7 +167,7 @@ mod tests {
         report.end = End::TimedOut;
         assert_eq!(report.exit_code(), 1);
         let text = report.text();
-        for part in ["time is over", "one (u) [ACTIVE]: it stays", "do this", "host drain a"] {
+        for part in ["timeout expired", "one (u) [ACTIVE]: it stays", "do this", "host drain a"] {
             assert!(text.contains(part), "{text}");
         }
         let json = report.json();

@@ -7,44 +7,44 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::board::Board;
 use super::decide::{Allowed, Step, Why, decide};
-use super::guest::{Guest, Host};
-use super::report::{End, Left, Moved, Report};
-use crate::cloud::{Asked, Compute};
+use super::guest::{DrainedHost, Guest};
+use super::progress::ProgressDisplay;
+use super::report::{End, Moved, Remaining, Report};
+use crate::cloud::{Compute, ComputeError};
 use crate::failure::Failure;
 use crate::operate::text;
 
 const PAUSE: Duration = Duration::from_millis(400);
-/// What a round waits longer for each guest that is there: a large host is not asked all the time.
+/// The additional pause per guest, so that a large host is queried less often.
 const PAUSE_EACH: Duration = Duration::from_millis(4);
-/// A cloud that does not answer for so long is not waited for.
+/// How long an outage of the API may last.
 const OUTAGE: Duration = Duration::from_secs(120);
-/// How often a server is asked to move that is just busy with something else.
+/// Attempts to move a server that is busy.
 const TRIES: u32 = 5;
 
-/// What is wanted.
-pub struct Wish {
-    /// Which host.
+/// The request of a drain.
+pub struct DrainRequest {
+    /// The host.
     pub host: String,
-    /// What may be done to its servers.
+    /// The operator's permissions.
     pub allowed: Allowed,
-    /// Moves at once.
+    /// Concurrent moves.
     pub parallel: usize,
-    /// How long it may take.
+    /// The timeout.
     pub timeout: Duration,
-    /// Why it is disabled, for whoever looks at it.
+    /// The reason shown for the disabled host.
     pub reason: String,
-    /// What to type to go on.
+    /// The command that resumes the drain.
     pub again: String,
 }
 
 struct Run<'a> {
     compute: &'a Compute,
-    wish: &'a Wish,
-    board: Board,
-    host: Host,
-    /// What we asked for, by server.
+    request: &'a DrainRequest,
+    progress: ProgressDisplay,
+    host: DrainedHost,
+    /// The requested moves, by server.
     begun: BTreeMap<String, Begun>,
     failed: BTreeMap<String, String>,
     refused: BTreeMap<String, u32>,
@@ -56,82 +56,83 @@ struct Begun {
     how: &'static str,
 }
 
-/// Empties a host, as far as that is allowed.
+/// Drains a host, as far as the request allows.
 ///
 /// # Errors
-/// When the host is not there, or the cloud lets us do nothing to it.
-pub async fn drain(compute: &Compute, wish: &Wish) -> Result<Report, Failure> {
-    let no_signals = |e| Failure::failed("cannot listen to signals", e);
+/// If the host does not exist or the cloud refuses.
+pub async fn drain(compute: &Compute, request: &DrainRequest) -> Result<Report, Failure> {
+    let no_signals = |e| Failure::failed("cannot handle signals", e);
     let mut interrupt = signal(SignalKind::interrupt()).map_err(no_signals)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(no_signals)?;
-    let mut board = Board::new();
-    let host = look(compute, &wish.host).await.map_err(Asked::fatal)?;
-    disable(compute, &host, wish, &mut board).await?;
+    let mut progress = ProgressDisplay::new();
+    let host = query(compute, &request.host).await.map_err(ComputeError::fatal)?;
+    disable(compute, &host, request, &mut progress).await?;
     let mut run = Run {
         compute,
-        wish,
-        board,
+        request,
+        progress,
         host,
         begun: BTreeMap::new(),
         failed: BTreeMap::new(),
         refused: BTreeMap::new(),
         moved: Vec::new(),
     };
-    let deadline = Instant::now() + wish.timeout;
+    let deadline = Instant::now() + request.timeout;
     let end = tokio::select! {
         end = run.rounds(deadline) => end?,
         _ = interrupt.recv() => End::Interrupted,
         _ = terminate.recv() => End::Interrupted,
     };
-    run.board.end();
+    run.progress.end();
     if end != End::Done
-        && let Ok(host) = look(compute, &wish.host).await
+        && let Ok(host) = query(compute, &request.host).await
     {
         run.host = host;
     }
     Ok(run.report(end))
 }
 
-/// Lets a host have servers again.
+/// Enables a host.
 ///
 /// # Errors
-/// When the host is not there, or the cloud does not let us.
+/// If the host does not exist or the cloud refuses.
 pub async fn undrain(compute: &Compute, name: &str) -> Result<String, Failure> {
-    let host = look(compute, name).await.map_err(Asked::fatal)?;
+    let host = query(compute, name).await.map_err(ComputeError::fatal)?;
     let name = text::plain(&host.name);
     let down = if host.state == "up" { "" } else { " It is down: start its agent." };
     if host.status == "enabled" {
-        return Ok(format!("Host {name} was enabled already.{down}"));
+        return Ok(format!("Host {name} is already enabled.{down}"));
     }
     let path = format!("/os-services/{}", host.service_id);
     let enabled = json!({"status": "enabled"});
-    compute.ask(Method::PUT, &path, Some(&enabled)).await.map_err(Asked::fatal)?;
+    compute.ask(Method::PUT, &path, Some(&enabled)).await.map_err(ComputeError::fatal)?;
     let was = host.disabled_reason.map(|why| format!(" ({})", text::plain(&why)));
     let was = was.unwrap_or_default();
-    Ok(format!("Host {name} takes servers again; it was disabled{was}.{down}"))
+    Ok(format!("Host {name} is enabled; it was disabled{was}.{down}"))
 }
 
-async fn look(compute: &Compute, name: &str) -> Result<Host, Asked> {
-    let mut told = compute.get(&format!("/kilonova/hosts/{}", text::segment(name))).await?;
-    serde_json::from_value(told["host"].take())
-        .map_err(|e| Asked::Nothing(format!("the cloud tells of host {name} in other words: {e}")))
+async fn query(compute: &Compute, name: &str) -> Result<DrainedHost, ComputeError> {
+    let mut answer = compute.get(&format!("/kilonova/hosts/{}", text::segment(name))).await?;
+    serde_json::from_value(answer["host"].take()).map_err(|e| {
+        ComputeError::Unreachable(format!("unexpected description of host {name}: {e}"))
+    })
 }
 
 async fn disable(
     compute: &Compute,
-    host: &Host,
-    wish: &Wish,
-    board: &mut Board,
+    host: &DrainedHost,
+    request: &DrainRequest,
+    progress: &mut ProgressDisplay,
 ) -> Result<(), Failure> {
     if host.status == "disabled" {
         let why = host.disabled_reason.as_deref().map(text::plain).unwrap_or_default();
-        board.line(&format!("Host {} is disabled already ({why}).", text::plain(&host.name)));
+        progress.line(&format!("Host {} is already disabled ({why}).", text::plain(&host.name)));
         return Ok(());
     }
-    let body = json!({"status": "disabled", "disabled_reason": wish.reason});
+    let body = json!({"status": "disabled", "disabled_reason": request.reason});
     let path = format!("/os-services/{}", host.service_id);
-    compute.ask(Method::PUT, &path, Some(&body)).await.map_err(Asked::fatal)?;
-    board.line(&format!("Host {} takes no new servers.", text::plain(&host.name)));
+    compute.ask(Method::PUT, &path, Some(&body)).await.map_err(ComputeError::fatal)?;
+    progress.line(&format!("Host {} is disabled.", text::plain(&host.name)));
     Ok(())
 }
 
@@ -142,15 +143,15 @@ impl Run<'_> {
             match self.round().await {
                 Ok(true) => return Ok(End::Done),
                 Ok(false) => silent = None,
-                Err(Asked::Nothing(why)) => {
+                Err(ComputeError::Unreachable(why)) => {
                     let since = *silent.get_or_insert_with(|| {
-                        self.board.line(&format!("No answer: {why}. Trying again."));
+                        self.progress.line(&format!("No answer: {why}. Retrying."));
                         Instant::now()
                     });
                     if since.elapsed() > OUTAGE {
                         return Err(Failure::Failed(format!(
-                            "{why}. What was asked for goes on by itself; to go on here: {}",
-                            self.wish.again
+                            "{why}. Requested moves continue; to resume the drain: {}",
+                            self.request.again
                         )));
                     }
                 }
@@ -164,9 +165,10 @@ impl Run<'_> {
         }
     }
 
-    /// Looks, and does what can be done now. Says whether nothing is left to do or to wait for.
-    async fn round(&mut self) -> Result<bool, Asked> {
-        self.host = look(self.compute, &self.wish.host).await?;
+    /// Queries the host and does everything possible now. Returns whether nothing is left to do or to
+    /// wait for.
+    async fn round(&mut self) -> Result<bool, ComputeError> {
+        self.host = query(self.compute, &self.request.host).await?;
         self.note_departed().await?;
         let guests = self.host.guests.clone();
         let mut moving = guests.iter().filter(|guest| self.is_moving(guest)).count();
@@ -186,7 +188,7 @@ impl Run<'_> {
                         continue;
                     }
                     waits += 1;
-                    if moving < self.wish.parallel {
+                    if moving < self.request.parallel {
                         moving += 1;
                         self.begin(guest, &step).await?;
                     }
@@ -194,16 +196,15 @@ impl Run<'_> {
             }
         }
         let left = self.moved.len();
-        self.board.status(&format!(
-            "{left} left the host, {moving} on their way, {waits} to go, {stays} stay"
-        ));
+        self.progress
+            .status(&format!("{left} moved, {moving} moving, {waits} waiting, {stays} stay"));
         Ok(waits == 0)
     }
 
-    /// As [`decide`] has it; a server whose move failed stays.
+    /// The step of [`decide`], except that a server whose move failed stays.
     fn decide(&self, guest: &Guest) -> Step {
         let up = self.host.state == "up";
-        let step = decide(&self.host.name, up, guest, self.wish.allowed);
+        let step = decide(&self.host.name, up, guest, self.request.allowed);
         match (&step, self.failed.get(&guest.id)) {
             (Step::Stays(_) | Step::Wait(_), _) | (_, None) => step,
             (_, Some(why)) => Step::Stays(Why {
@@ -215,73 +216,82 @@ impl Run<'_> {
 
     fn is_moving(&self, guest: &Guest) -> bool {
         let moves = |action: &str| matches!(action, "live-migration" | "migrate" | "shelveOffload");
-        let asked = self.begun.contains_key(&guest.id) && !self.failed.contains_key(&guest.id);
-        asked || guest.operation.as_ref().is_some_and(|one| moves(&one.action))
+        let requested = self.begun.contains_key(&guest.id) && !self.failed.contains_key(&guest.id);
+        requested || guest.operation.as_ref().is_some_and(|one| moves(&one.action))
     }
 
-    async fn begin(&mut self, guest: &Guest, step: &Step) -> Result<(), Asked> {
-        let (how, words, body) = match step {
+    async fn begin(&mut self, guest: &Guest, step: &Step) -> Result<(), ComputeError> {
+        let (how, verb, body) = match step {
             Step::Live => (
                 "live",
-                "moves while it runs",
+                "migrates live",
                 json!({"os-migrateLive": {"host": null, "block_migration": "auto"}}),
             ),
-            Step::Offload => ("offloaded", "leaves its shelf here", json!({"shelveOffload": null})),
-            _ => ("cold", "moves shut off", json!({"migrate": null})),
+            Step::Offload => ("offloaded", "is being offloaded", json!({"shelveOffload": null})),
+            _ => ("cold", "migrates cold", json!({"migrate": null})),
         };
         if self.ask(guest, how, &body).await? {
-            self.board.line(&format!("{} {words}.", guest.called()));
+            self.progress.line(&format!("{} {verb}.", guest.called()));
         }
         Ok(())
     }
 
-    /// Asks for an action; a server that is just busy is asked again later. Says whether it was begun.
-    async fn ask(&mut self, guest: &Guest, how: &'static str, body: &Value) -> Result<bool, Asked> {
+    /// Requests an action; a busy server is retried in a later round. Returns whether it began.
+    async fn ask(
+        &mut self,
+        guest: &Guest,
+        how: &'static str,
+        body: &Value,
+    ) -> Result<bool, ComputeError> {
         let id = &guest.id;
         match self.compute.ask(Method::POST, &format!("/servers/{id}/action"), Some(body)).await {
             Ok(_) => {
                 self.begun.insert(id.clone(), Begun { called: guest.called(), how });
                 Ok(true)
             }
-            // It went by itself.
-            Err(Asked::Refused { status: StatusCode::NOT_FOUND, .. }) => Ok(false),
-            Err(Asked::Refused { status, words }) => {
+            // The server left by itself.
+            Err(ComputeError::Refused { status: StatusCode::NOT_FOUND, .. }) => Ok(false),
+            Err(ComputeError::Refused { status, message }) => {
                 let tries = self.refused.entry(id.clone()).or_default();
                 *tries += 1;
                 if status != StatusCode::CONFLICT || *tries >= TRIES {
-                    self.board.line(&format!("{} stays: {}", guest.called(), text::plain(&words)));
-                    self.failed.insert(id.clone(), words);
+                    self.progress.line(&format!(
+                        "{} stays: {}",
+                        guest.called(),
+                        text::plain(&message)
+                    ));
+                    self.failed.insert(id.clone(), message);
                 }
                 Ok(false)
             }
-            Err(nothing) => Err(nothing),
+            Err(unreachable) => Err(unreachable),
         }
     }
 
-    /// Servers that we moved and that have nothing here any more.
-    async fn note_departed(&mut self) -> Result<(), Asked> {
+    /// Records requested moves whose servers left the host.
+    async fn note_departed(&mut self) -> Result<(), ComputeError> {
         let here: BTreeSet<&String> = self.host.guests.iter().map(|guest| &guest.id).collect();
         let gone: Vec<String> =
             self.begun.keys().filter(|id| !here.contains(id)).cloned().collect();
         for id in gone {
             let to = match self.compute.get(&format!("/kilonova/servers/{id}")).await {
-                Ok(told) => told["server"]["host"].as_str().map(str::to_owned),
-                Err(Asked::Refused { .. }) => None,
-                Err(nothing) => return Err(nothing),
+                Ok(answer) => answer["server"]["host"].as_str().map(str::to_owned),
+                Err(ComputeError::Refused { .. }) => None,
+                Err(unreachable) => return Err(unreachable),
             };
             let Some(begun) = self.begun.remove(&id) else { continue };
             let at = to.as_deref().map_or_else(|| "no host".to_owned(), text::plain);
-            self.board.line(&format!("{} is on {at} now ({}).", begun.called, begun.how));
+            self.progress.line(&format!("{} is on {at} now ({}).", begun.called, begun.how));
             self.moved.push(Moved { id, how: begun.how, to });
         }
         Ok(())
     }
 
-    /// A server that was to move is here, and nothing is being done to it: it failed.
-    async fn note_failure(&mut self, guest: &Guest) -> Result<(), Asked> {
-        let told = self.compute.get(&format!("/kilonova/servers/{}", guest.id)).await?;
-        let why = failure(&told["server"]);
-        self.board.line(&format!("{} stays: {}", guest.called(), text::plain(&why)));
+    /// Records a failed move: the server is still here, and no operation is in progress.
+    async fn note_failure(&mut self, guest: &Guest) -> Result<(), ComputeError> {
+        let answer = self.compute.get(&format!("/kilonova/servers/{}", guest.id)).await?;
+        let why = failure(&answer["server"]);
+        self.progress.line(&format!("{} stays: {}", guest.called(), text::plain(&why)));
         self.begun.remove(&guest.id);
         self.failed.insert(guest.id.clone(), why);
         Ok(())
@@ -295,7 +305,7 @@ impl Run<'_> {
                 Step::Wait(what) => (what, "wait, then drain again".to_owned()),
                 _ => ("it has not moved yet".to_owned(), "drain again".to_owned()),
             };
-            left.push(Left {
+            left.push(Remaining {
                 id: guest.id.clone(),
                 called: guest.called(),
                 status: guest.status.clone(),
@@ -309,12 +319,12 @@ impl Run<'_> {
             moved: self.moved,
             left,
             accelerators: self.host.accelerators_not_free,
-            again: self.wish.again.clone(),
+            again: self.request.again.clone(),
         }
     }
 }
 
-/// Why the last action of a server failed.
+/// The reason why a server's last action failed.
 fn failure(server: &Value) -> String {
     let action = &server["actions"][0];
     let events = action["events"].as_array();
@@ -324,7 +334,7 @@ fn failure(server: &Value) -> String {
             .find_map(|event| event["details"].as_str().filter(|_| event["result"] == "Error"))
     });
     let why = action["message"].as_str().or(details);
-    let why = why.unwrap_or("its move ended, and it is still here; its events say nothing");
+    let why = why.unwrap_or("its move ended without leaving the host; its events state no reason");
     format!("its {} failed: {why}", action["action"].as_str().unwrap_or("move"))
 }
 
@@ -333,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reason_of_a_failure_is_the_actions_or_that_of_its_last_event() {
+    fn the_reason_of_a_failure_is_the_actions_or_its_last_events() {
         let events = json!([
             {"result": "Error", "details": "first"}, {"result": "Error", "details": "last"},
             {"result": "Success", "details": null},
@@ -342,6 +352,6 @@ mod tests {
         assert_eq!(failure(&server), "its migrate failed: no");
         let server = json!({"actions": [{"action": "migrate", "events": events}]});
         assert_eq!(failure(&server), "its migrate failed: last");
-        assert!(failure(&json!({})).contains("its events say nothing"));
+        assert!(failure(&json!({})).contains("its events state no reason"));
     }
 }

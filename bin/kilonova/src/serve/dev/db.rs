@@ -1,8 +1,8 @@
-//! What `serve --dev` has made before: a name per thing, so that what somebody deletes stays deleted.
+//! The record of what `serve --dev` created, so that deleted resources are not created again.
 
 use kilonova_store::{Error, Migration, Tx, params, statements};
 
-/// The schema, step by step.
+/// The schema migrations in order.
 pub const MIGRATIONS: &[Migration] = &[Migration {
     name: "dev-1-seeds",
     sql: "CREATE TABLE dev_seeds (name TEXT NOT NULL PRIMARY KEY);",
@@ -11,7 +11,7 @@ pub const MIGRATIONS: &[Migration] = &[Migration {
 statements! {
     /// All names.
     ALL = "SELECT name FROM dev_seeds ORDER BY name";
-    /// One more.
+    /// Records a name.
     NOTE = "INSERT INTO dev_seeds (name) VALUES (?1) ON CONFLICT (name) DO NOTHING";
 }
 
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_statements_are_understood_by_each_database() {
+    async fn the_statements_run_on_each_database() {
         for (_, store, _guard) in kilonova_testkit::stores(&[MIGRATIONS]).await {
             assert_eq!(STATEMENTS.len(), 2, "the rest of this test runs both");
             for _ in 0..2 {

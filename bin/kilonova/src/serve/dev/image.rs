@@ -1,7 +1,7 @@
-//! A disk that boots: one sector of code for a PC's BIOS, which writes a line to screen and serial
-//! port and halts. It needs no download and no licence of anybody.
+//! A bootable disk: one sector of BIOS code that writes a line to the screen and the serial port and
+//! halts. It needs no download and has no foreign licence.
 
-/// Bytes of the image: whole MiB, as every guest's disk.
+/// Size of the image: whole MiB, like every guest's disk.
 const SIZE: usize = 1024 * 1024;
 const LINE: &[u8] = b"\r\nKilonova: this guest has booted.\r\n\0";
 
@@ -30,7 +30,7 @@ const CODE: [u8; 38] = [
     0xeb, 0xfd, // jmp halt
 ];
 
-/// The whole disk, raw.
+/// The whole raw disk.
 pub(super) fn disk() -> Vec<u8> {
     let mut disk = vec![0; SIZE];
     let sector = CODE.iter().chain(LINE);
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_code_finds_its_line_and_the_jumps_their_targets() {
+    fn the_code_refers_to_its_line_and_jumps_to_its_targets() {
         let disk = disk();
         let line = usize::from(disk[5]) + 256 * usize::from(disk[6]) - 0x7c00;
         assert!(disk[line..].starts_with(LINE));

@@ -1,9 +1,9 @@
-//! `serve --dev`: what a first server needs, made once. Flavors, an image, a network, and a device
-//! profile with a flavor for each kind of device that the hosts have.
+//! `serve --dev`: creates what a first server needs, once: flavors, an image, a network, and a device
+//! profile with a flavor for each kind of device of the hosts.
 //!
-//! It asks the services by their own APIs, in process and as the admin, so it can make nothing that
-//! they would refuse. A thing that is there already, by its name, is left as it is; a thing that was
-//! made once is never made again.
+//! It calls the services' APIs in process as the admin, so it cannot create anything that they would
+//! refuse. Existing resources with the same name are left alone; a resource that was created once is
+//! never created again.
 
 mod db;
 mod image;
@@ -23,22 +23,22 @@ use tower::ServiceExt;
 use crate::failure::Failure;
 pub use db::MIGRATIONS;
 
-/// How long to wait for the hosts of the topology; what they have decides what is made.
+/// How long to wait for the hosts of the topology, whose devices determine the profiles.
 const HOSTS: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(20);
-/// The names that the page docs/quickstart.md uses.
+/// The names used in docs/quickstart.md.
 const FLAVOR: &str = "tiny";
 const IMAGE: &str = "hello";
 const NETWORK: &str = "private";
-/// Bytes of an answer at most.
+/// The most bytes of an answer.
 const LARGEST: usize = 64 * 1024 * 1024;
-/// The microversions in which things are asked.
+/// The microversions of requests.
 const VERSIONS: [(&str, &str); 2] =
     [("/compute", "compute 2.90"), ("/placement", "placement 1.39")];
-/// Resources that every host has, or that are no devices.
+/// Resource classes that every host has, or that are not devices.
 const PLAIN: [&str; 5] = ["VCPU", "PCPU", "MEMORY_MB", "DISK_GB", "SRIOV_NET_VF"];
 
-/// What to type for a first server.
+/// The commands for a first server.
 pub(super) fn commands(openrc: &Path) -> String {
     let openrc = openrc.display();
     format!(
@@ -47,13 +47,13 @@ pub(super) fn commands(openrc: &Path) -> String {
     )
 }
 
-/// The services, asked by the admin.
+/// A client of the services as the admin.
 struct Admin {
     router: Router,
     token: String,
 }
 
-/// Makes what is missing and was never made. `hosts` is how many the topology has.
+/// Creates missing resources that were never created. `hosts` is the number of hosts in the topology.
 pub(super) async fn seed(
     router: Router,
     store: &Store,
@@ -65,7 +65,7 @@ pub(super) async fn seed(
     let made: Vec<String> = store
         .read(db::all)
         .await
-        .map_err(|e: kilonova_store::Error| Failure::failed("cannot read what --dev made", e))?;
+        .map_err(|e: kilonova_store::Error| Failure::failed("cannot read what --dev created", e))?;
     let classes = admin.device_classes().await?;
     let mut things = vec![
         Thing::Flavor { name: FLAVOR.into(), vcpus: 1, ram: 512, disk: 1, profile: None },
@@ -88,11 +88,12 @@ pub(super) async fn seed(
         }
         if !admin.has(&thing).await? {
             admin.make(&thing).await?;
-            tracing::info!(thing = key, "made, as --dev asks");
+            tracing::info!(resource = key, "created by --dev");
         }
         let noted = store.write(move |tx| db::note(tx, &key)).await;
-        noted
-            .map_err(|e: kilonova_store::Error| Failure::failed("cannot note what was made", e))?;
+        noted.map_err(|e: kilonova_store::Error| {
+            Failure::failed("cannot record what --dev created", e)
+        })?;
     }
     Ok(())
 }
@@ -131,7 +132,7 @@ impl Admin {
         Ok(admin)
     }
 
-    /// The token in the answer, if one is, and the answer.
+    /// Sends a request; returns the issued token, if any, and the answer.
     async fn send(
         &self,
         method: Method,
@@ -172,7 +173,7 @@ impl Admin {
         Ok(self.send(Method::POST, path, "application/json", body.to_string()).await?.1)
     }
 
-    /// Waits until the hosts have said what they have, but not for ever.
+    /// Waits, for a limited time, until the hosts have registered.
     async fn wait_for(&self, hosts: usize) -> Result<(), Failure> {
         let begun = Instant::now();
         loop {
@@ -181,21 +182,23 @@ impl Admin {
                 return Ok(());
             }
             if begun.elapsed() > HOSTS {
-                tracing::warn!("not all hosts are up: devices of the others get no profile");
+                tracing::warn!(
+                    "not all hosts are up: --dev creates no profiles for devices of the others"
+                );
                 return Ok(());
             }
             tokio::time::sleep(LOOK).await;
         }
     }
 
-    /// The classes of which a host has some, but for those that all hosts have.
+    /// The resource classes of the hosts' devices.
     async fn device_classes(&self) -> Result<BTreeSet<String>, Failure> {
         let listed = self.get("/accelerator/v2/deployables").await?;
         let mut classes = BTreeSet::new();
         for deployable in listed["deployables"].as_array().into_iter().flatten() {
             let Some(provider) = deployable["rp_uuid"].as_str() else { continue };
             let path = format!("/placement/resource_providers/{provider}/inventories");
-            // It may be gone by now.
+            // The provider may be gone meanwhile.
             let Ok(found) = self.get(&path).await else { continue };
             let names = found["inventories"].as_object().into_iter().flat_map(|all| all.keys());
             classes.extend(names.filter(|name| !PLAIN.contains(&&***name)).cloned());
@@ -203,9 +206,9 @@ impl Admin {
         Ok(classes)
     }
 
-    /// Whether something of that name is there.
+    /// Whether a resource of this name exists.
     async fn has(&self, thing: &Thing) -> Result<bool, Failure> {
-        let (path, list, wanted) = match thing {
+        let (path, list, expected) = match thing {
             Thing::Flavor { name, .. } => {
                 ("/compute/v2.1/flavors?is_public=None", "flavors", name.as_str())
             }
@@ -216,7 +219,7 @@ impl Admin {
             Thing::Network => ("/network/v2.0/networks", "networks", NETWORK),
         };
         let found = self.get(path).await?;
-        Ok(found[list].as_array().is_some_and(|all| all.iter().any(|one| one["name"] == wanted)))
+        Ok(found[list].as_array().is_some_and(|all| all.iter().any(|one| one["name"] == expected)))
     }
 
     async fn make(&self, thing: &Thing) -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! What was answered: by service, method and status, and how long it took.
+//! Metrics of HTTP answers: counts by service, method and status, and durations.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-/// Seconds; a long list takes tens of milliseconds, nothing should take seconds.
+/// Bucket limits in seconds.
 const BUCKETS: [f64; 10] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0, 10.0];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -28,7 +28,7 @@ struct Of {
     service: &'static str,
 }
 
-/// Counters of answers.
+/// Counters of HTTP answers.
 #[derive(Debug, Clone)]
 pub(in crate::serve) struct Traffic {
     answered: Family<Answered, Counter>,
@@ -48,7 +48,7 @@ impl Traffic {
     }
 }
 
-/// Counts what `routes` answer as `service`.
+/// Counts the answers of `routes` as `service`.
 pub(in crate::serve) fn watch(routes: Router, service: &'static str, traffic: Traffic) -> Router {
     routes.layer(middleware::from_fn_with_state((service, traffic), count))
 }
@@ -67,7 +67,7 @@ async fn count(
     response
 }
 
-/// The method, where it is one that anybody serves: a label must not grow by what callers invent.
+/// The method's label; unknown methods share one, so that callers cannot create labels.
 fn name(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",

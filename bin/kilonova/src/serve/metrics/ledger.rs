@@ -1,4 +1,4 @@
-//! What the ledger holds at the moment of asking. Nothing here is kept between two scrapes.
+//! Metrics of the ledger, counted at each scrape.
 
 use kilonova_accelerator::ledger as devices;
 use kilonova_compute::Compute;
@@ -36,12 +36,12 @@ struct Bind {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Kind {
+struct KindLabel {
     kind: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Host {
+struct HostLabel {
     host: String,
 }
 
@@ -56,7 +56,7 @@ impl EncodeLabelValue for Flag {
 
 type Seconds = Gauge<f64, std::sync::atomic::AtomicU64>;
 
-/// Counts everything into a registry of its own.
+/// Counts everything into a new registry.
 pub(super) async fn count(
     store: &Store,
     compute: Option<&Compute>,
@@ -87,12 +87,12 @@ pub(super) async fn count(
         set(&requests, &State { state }, count);
     }
     binds(&mut registry);
-    let waiting = "Binds' events that a Nova of one's own is still to be told of";
+    let waiting = "Bind events not yet delivered to an external Nova";
     let outbox: Gauge = Gauge::default();
     registry.register("nova_events_waiting", waiting, outbox.clone());
     outbox.set(ledger.outbox);
     let oldest: Seconds = Gauge::default();
-    registry.register("nova_events_oldest_seconds", "Age of the oldest of them", oldest.clone());
+    registry.register("nova_events_oldest_seconds", "Age of the oldest such event", oldest.clone());
     let since = |at: i64| (now_micros() - at).max(0) as f64 / 1e6;
     oldest.set(ledger.outbox_since.map_or(0.0, since));
     let Some(compute) = compute else { return Ok(registry) };
@@ -100,18 +100,18 @@ pub(super) async fn count(
     for (state, count) in servers {
         set(&by_state, &State { state }, count);
     }
-    let open = family(&mut registry, "open_operations", "Operations under way");
+    let open = family(&mut registry, "open_operations", "Operations in progress");
     for (kind, count) in operations {
-        set(&open, &Kind { kind }, count);
+        set(&open, &KindLabel { kind }, count);
     }
     hosts(&mut registry, compute);
     Ok(registry)
 }
 
-/// Counted in this process since it began; zeros too, so that a rate has a beginning.
+/// Counters since the process started; zeros included, so that rates have a start.
 fn binds(registry: &mut Registry) {
     let binds = Family::<Bind, Counter>::default();
-    let help = "Accelerator requests bound, and attempts that failed, by cause";
+    let help = "Accelerator requests bound, and failed attempts, by cause";
     registry.register("binds", help, binds.clone());
     for devices::Binds { road, outcome, count } in devices::binds() {
         binds.get_or_create(&Bind { road, outcome }).inc_by(count);
@@ -125,13 +125,17 @@ fn hosts(registry: &mut Registry, compute: &Compute) {
     let states = family(registry, "hosts", "Compute hosts by state");
     set(&states, &State { state: "up".into() }, up);
     set(&states, &State { state: "down".into() }, all.len() as i64 - up);
-    let ages: Family<Host, Seconds> = Family::default();
-    registry.register("host_silence_seconds", "Time since a host was heard of", ages.clone());
-    let reports: Family<Host, Seconds> = Family::default();
-    let help = "Time since a host last said what it has: at its start, and whenever that changed";
+    let ages: Family<HostLabel, Seconds> = Family::default();
+    registry.register(
+        "host_silence_seconds",
+        "Time since the last contact of a host",
+        ages.clone(),
+    );
+    let reports: Family<HostLabel, Seconds> = Family::default();
+    let help = "Time since a host last registered, which it does at its start and on changes";
     registry.register("host_report_age_seconds", help, reports.clone());
     for host in all {
-        let label = Host { host: host.name.to_string() };
+        let label = HostLabel { host: host.name.to_string() };
         let since = |at: i64| (now - at).max(0) as f64 / 1e6;
         ages.get_or_create(&label).set(since(host.last_seen()));
         reports.get_or_create(&label).set(since(host.reported_at()));

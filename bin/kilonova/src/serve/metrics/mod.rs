@@ -1,8 +1,8 @@
-//! `GET /metrics` in Prometheus' format: what was answered, and what the ledger holds.
+//! `GET /metrics` in Prometheus format: HTTP traffic and the ledger.
 //!
-//! It names hosts and counts projects' work, so it is not for everybody: an admin's token, or the
-//! token in the file `metrics.token` of the state directory as `Authorization: Bearer`. Counters
-//! live as long as the process; everything else is counted when it is asked for.
+//! It names hosts and counts projects' work, so it requires an admin's token, or the token in the file
+//! `metrics.token` of the state directory as `Authorization: Bearer`. Counters live as long as the
+//! process; everything else is counted at each scrape.
 
 mod http;
 mod ledger;
@@ -30,7 +30,7 @@ use crate::state::same;
 
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What `/metrics` is made of.
+/// The sources of `/metrics`.
 #[derive(Clone)]
 pub(super) struct Metrics {
     traffic: Traffic,
@@ -58,7 +58,7 @@ impl Metrics {
         Self { traffic, lasting, statements, store, compute, identity, auth, token }
     }
 
-    /// The counters that the layer around each service feeds.
+    /// The counters for the middleware around each service.
     pub(super) fn traffic(&self) -> Traffic {
         self.traffic.clone()
     }
@@ -83,14 +83,14 @@ impl Metrics {
 async fn show(State(metrics): State<Metrics>, headers: HeaderMap) -> Result<Response, Fault> {
     if !metrics.admits(&headers).await {
         let mut fault = Fault::unauthorized(
-            "Metrics need an admin's X-Auth-Token, or the token in the file metrics.token of the \
-             state directory as Authorization: Bearer.",
+            "Metrics require an admin's X-Auth-Token, or the token in the file metrics.token of the \
+                         state directory as Authorization: Bearer.",
         );
         fault.headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         return Err(fault);
     }
     let unreadable = |cause: String| {
-        let why = "The ledger cannot be read now; try again.";
+        let why = "Cannot read the ledger now; try again.";
         let mut fault = Fault::new(StatusCode::SERVICE_UNAVAILABLE, why);
         fault.internal = Some(cause);
         fault

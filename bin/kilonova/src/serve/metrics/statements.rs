@@ -1,5 +1,5 @@
-//! Statements that the database was asked to run: for callers and nodes, and by what runs by itself.
-//! The two are apart, so that what a request costs can be told from what merely being there costs.
+//! Counters of database statements, separate for requests and for background loops, so that the cost of
+//! a request can be told from the cost of an idle process.
 
 use kilonova_store::Store;
 use kilonova_store::testing::Meter;
@@ -9,11 +9,11 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Whose {
+struct OriginLabel {
     whose: &'static str,
 }
 
-/// Both counts, from the start of the process on.
+/// Both counters, since the process started.
 #[derive(Clone)]
 pub(in crate::serve) struct Statements {
     requests: Meter,
@@ -25,22 +25,22 @@ impl Statements {
         Self { requests: Meter::counting(), loops: Meter::counting() }
     }
 
-    /// The store for what callers and nodes ask for.
+    /// The store for requests of callers and nodes.
     pub(in crate::serve) fn of_requests(&self, store: &Store) -> Store {
         store.with_meter(self.requests.clone())
     }
 
-    /// The store for what runs by itself.
+    /// The store for background loops.
     pub(in crate::serve) fn of_loops(&self, store: &Store) -> Store {
         store.with_meter(self.loops.clone())
     }
 
     pub(super) fn show(&self, registry: &mut Registry) {
-        let statements = Family::<Whose, Counter>::default();
-        let help = "Database statements of requests and of what runs by itself";
+        let statements = Family::<OriginLabel, Counter>::default();
+        let help = "Database statements of requests and of background loops";
         registry.register("statements", help, statements.clone());
         for (whose, meter) in [("requests", &self.requests), ("loops", &self.loops)] {
-            statements.get_or_create(&Whose { whose }).inc_by(meter.count());
+            statements.get_or_create(&OriginLabel { whose }).inc_by(meter.count());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Limits on connections: how many, and how slowly they may speak.
+//! Limits on connections: how many, and how slow a client may be.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use crate::kit::client::{Answer, connect};
 use crate::kit::{Cloud, Place, Session};
 
-/// Reads to the close; how long that took, and what was heard.
+/// Reads until the connection closes. Returns how long that took and what was received.
 fn until_closed(mut stream: TcpStream) -> (Duration, Vec<u8>) {
     let begun = Instant::now();
     let mut heard = Vec::new();
-    // A reset is a close too.
+    // A reset closes the connection too.
     drop(stream.read_to_end(&mut heard));
     (begun.elapsed(), heard)
 }
@@ -20,18 +20,18 @@ fn until_closed(mut stream: TcpStream) -> (Duration, Vec<u8>) {
 fn a_slow_head_and_a_slow_login_are_broken_off() {
     let cloud = Cloud::new(Place::new());
     let mut head = connect(cloud.serve.address);
-    write!(head, "GET / HTTP/1.1\r\n").expect("a part of a head");
-    let mut trickle = head.try_clone().expect("the same connection");
+    write!(head, "GET / HTTP/1.1\r\n").expect("the first part of the head is sent");
+    let mut trickle = head.try_clone().expect("the connection is cloned");
     let mut body = connect(cloud.serve.address);
     write!(
         body,
         "POST /identity/v3/auth/tokens HTTP/1.1\r\nHost: x\r\nContent-Length: 4000\r\n\r\n{{"
     )
-    .expect("a part of a body");
+    .expect("the first part of the body is sent");
     let idle = connect(cloud.serve.address);
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            // A byte now and then buys no time.
+            // A byte now and then does not extend the deadline.
             while trickle.write_all(b"x").is_ok() {
                 std::thread::sleep(Duration::from_secs(1));
             }
@@ -39,14 +39,15 @@ fn a_slow_head_and_a_slow_login_are_broken_off() {
         let slow = scope.spawn(move || until_closed(body));
         let (took, _) = until_closed(head);
         assert!((8..14).contains(&took.as_secs()), "the head: {took:?}");
-        let (took, heard) = slow.join().expect("joined");
+        let (took, heard) = slow.join().expect("the thread ends");
         assert!((8..20).contains(&took.as_secs()), "the body: {took:?}");
         Answer::parse("a slow login", &heard).refused_saying(408, &["within 10 s"]);
     });
     let mut idle = idle;
-    write!(idle, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("a request");
+    write!(idle, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        .expect("the request is sent");
     let (_, heard) = until_closed(idle);
-    assert_eq!(Answer::parse("after a pause", &heard).status, 200, "an idle connection stays");
+    assert_eq!(Answer::parse("after a pause", &heard).status, 200, "an idle connection stays open");
 }
 
 #[test]
@@ -54,14 +55,14 @@ fn one_address_has_only_so_many_connections() {
     let place = Place::configured("[api]\nmax_connections_per_address = 5\n");
     let serve = place.start();
     let idle: Vec<TcpStream> = (0..5).map(|_| connect(serve.address)).collect();
-    // The kernel accepts before we do.
+    // The kernel accepts the connection before the server does.
     std::thread::sleep(Duration::from_millis(200));
     let (_, heard) = until_closed(connect(serve.address));
     let answer = Answer::parse("one too many", &heard);
-    answer.refused_saying(503, &["one address"]);
+    answer.refused_saying(503, &["connection limit"]);
     assert_eq!(answer.header("retry-after"), Some("5"));
     drop(idle);
     std::thread::sleep(Duration::from_millis(200));
     Session::nobody(serve.address).get("/").ok(200);
-    assert!(serve.log().contains("one address has all the connections"), "{}", serve.log());
+    assert!(serve.log().contains("an address has reached its connection limit"), "{}", serve.log());
 }

@@ -1,4 +1,4 @@
-//! How users reach the services: TLS, proxies, and limits on connections.
+//! How users reach the services: TLS, proxies, and connection limits.
 
 mod limits;
 mod proxies;

@@ -1,4 +1,4 @@
-//! Behind a proxy: which URLs answers contain, and whom they are believed from.
+//! Behind a proxy: which URLs the answers contain, and whose headers the server trusts.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::kit::{Cloud, Place};
 const TRUSTED: &str = "[api]\ntrusted_proxies = 127.0.0.1\n[oslo_middleware]\n\
                        enable_proxy_headers_parsing = true\n";
 
-/// Every URL of ours in an answer, by what it begins with.
+/// Collects every URL of the server in an answer that does not begin with `origin`.
 fn foreign(answer: &Value, origin: &str, found: &mut Vec<String>) {
     match answer {
         Value::String(text) => {
@@ -24,7 +24,7 @@ fn foreign(answer: &Value, origin: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Asks everything that has links, and checks that all begin with `origin`.
+/// Requests everything that has links, and checks that all of them begin with `origin`.
 fn check(session: &Session, origin: &str) {
     let mut seen = 0;
     for path in [
@@ -111,7 +111,7 @@ fn the_public_endpoint_is_what_links_and_the_admins_files_name() {
     let serve = place.start();
     assert!(serve.said.contains("ready on https://cloud.example/os ("), "{}", serve.said);
     for name in ["clouds.yaml", "openrc"] {
-        let text = std::fs::read_to_string(place.state().join(name)).expect("is there");
+        let text = std::fs::read_to_string(place.state().join(name)).expect("the file exists");
         assert!(text.contains("https://cloud.example/os/identity/v3"), "{text}");
     }
 }

@@ -1,4 +1,4 @@
-//! TLS of our own: what is shown, what follows from it, and a certificate that is replaced.
+//! The server's own TLS: the certificate it presents, what follows from it, and its replacement.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -18,11 +18,14 @@ use crate::kit::{Place, Serve};
 
 type Tls = StreamOwned<ClientConnection, TcpStream>;
 
-/// Writes a new pair for `localhost` over the old one; the certificate's file.
+/// Replaces the pair with a new one for `localhost`. Returns the certificate's file.
 fn write_pair(place: &Place) -> PathBuf {
-    let key = KeyPair::generate().expect("a key");
+    let key = KeyPair::generate().expect("the key is generated");
     let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
-    let made = CertificateParams::new(names).expect("names").self_signed(&key).expect("signed");
+    let made = CertificateParams::new(names)
+        .expect("the names are valid")
+        .self_signed(&key)
+        .expect("the certificate is signed");
     place.write("key.pem", key.serialize_pem());
     place.write("cert.pem", made.pem())
 }
@@ -33,18 +36,20 @@ fn place() -> Place {
     place
 }
 
-/// A connection whose handshake is over, by a client that trusts the certificate in `file` alone.
+/// A connection after its handshake; the client trusts only the certificate in `file`.
 fn handshake(address: SocketAddr, file: &Path) -> std::io::Result<Tls> {
     let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_file(file).expect("a certificate")).expect("a root");
+    roots
+        .add(CertificateDer::from_pem_file(file).expect("the certificate loads"))
+        .expect("the root certificate is valid");
     let config =
         ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
             .with_safe_default_protocol_versions()
-            .expect("versions")
+            .expect("the TLS versions are supported")
             .with_root_certificates(roots)
             .with_no_client_auth();
-    let name = ServerName::try_from("localhost").expect("a name");
-    let client = ClientConnection::new(Arc::new(config), name).expect("a client");
+    let name = ServerName::try_from("localhost").expect("the name is valid");
+    let client = ClientConnection::new(Arc::new(config), name).expect("the TLS client is created");
     let mut stream = StreamOwned::new(client, connect(address));
     while stream.conn.is_handshaking() {
         stream.conn.complete_io(&mut stream.sock)?;
@@ -52,14 +57,15 @@ fn handshake(address: SocketAddr, file: &Path) -> std::io::Result<Tls> {
     Ok(stream)
 }
 
-/// One request on a connection that stays open; the answer's body.
+/// Sends one request on a connection that stays open. Returns the answer's body.
 fn ask(stream: &mut Tls, path: &str) -> String {
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost:1\r\n\r\n").expect("sent");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost:1\r\n\r\n")
+        .expect("the request is sent");
     let mut heard = Vec::new();
     loop {
         let mut more = [0; 4096];
-        let read = stream.read(&mut more).expect("an answer");
-        assert!(read > 0, "it was closed");
+        let read = stream.read(&mut more).expect("an answer arrives");
+        assert!(read > 0, "the server closed the connection");
         heard.extend_from_slice(&more[..read]);
         let text = String::from_utf8_lossy(&heard).to_lowercase();
         let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
@@ -87,14 +93,15 @@ fn links_and_the_admins_files_name_https() {
     let serve = place.start();
     assert!(serve.said.contains("kilonova: ready on https://127.0.0.1:"), "{}", serve.said);
     let cert = place.file("cert.pem");
-    let mut stream = handshake(serve.address, &cert).expect("a handshake");
+    let mut stream = handshake(serve.address, &cert).expect("the TLS handshake succeeds");
     let body = ask(&mut stream, "/identity/v3");
     assert!(body.contains("\"https://localhost:1/identity/v3/\""), "{body}");
-    let clouds = std::fs::read_to_string(place.state().join("clouds.yaml")).expect("is there");
+    let clouds =
+        std::fs::read_to_string(place.state().join("clouds.yaml")).expect("the file exists");
     let url = format!("auth_url: https://{}/identity/v3\n", serve.address);
     assert!(clouds.contains(&url), "{clouds}");
     assert!(clouds.contains(&format!("cacert: \"{}\"", cert.display())), "{clouds}");
-    let openrc = std::fs::read_to_string(place.state().join("openrc")).expect("is there");
+    let openrc = std::fs::read_to_string(place.state().join("openrc")).expect("the file exists");
     assert!(openrc.contains(&format!("export OS_CACERT='{}'", cert.display())), "{openrc}");
 }
 
@@ -105,7 +112,7 @@ fn operators_commands_speak_tls() {
     let clouds = place.state().join("clouds.yaml");
     let mut command = Command::new(env!("CARGO_BIN_EXE_kilonova"));
     command.args(["server", "explain", "no-such-server", "--os-cloud", "kilonova", "--clouds"]);
-    let output = command.arg(clouds).env_clear().output().expect("it runs");
+    let output = command.arg(clouds).env_clear().output().expect("the program runs");
     let said = stderr(&output);
     assert!(said.contains("no-such-server") && !said.contains("certificate"), "{said}");
     assert_eq!(output.status.code(), Some(2), "{said}");
@@ -116,12 +123,12 @@ fn a_replaced_certificate_is_shown_to_new_connections_and_old_ones_stay() {
     let place = place();
     let serve: Serve = place.start();
     let cert = place.file("cert.pem");
-    let before = place.write("before.pem", std::fs::read(&cert).expect("read"));
-    let mut old = handshake(serve.address, &before).expect("a handshake");
+    let before = place.write("before.pem", std::fs::read(&cert).expect("the file is readable"));
+    let mut old = handshake(serve.address, &before).expect("the TLS handshake succeeds");
     ask(&mut old, "/identity/v3");
     place.write("key.pem", "half a key");
     wait_for("the broken pair is told of", || {
-        serve.log().contains("the changed certificate is not used").then_some(())
+        serve.log().contains("cannot use the changed certificate").then_some(())
     });
     handshake(serve.address, &before).expect("the old pair is shown meanwhile");
     write_pair(&place);
@@ -136,23 +143,23 @@ fn plain_http_is_told_of_tls() {
     let serve = place.start();
     let heard = raw(serve.address, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
     let answer = Answer::parse("plain HTTP", &heard);
-    answer.refused_saying(400, &["speaks TLS", "https://"]);
+    answer.refused_saying(400, &["requires TLS", "https://"]);
 }
 
 #[test]
 fn files_that_do_not_fit_are_refused_before_anything_is_made() {
     let place = place();
     write_pair(&Place::new());
-    let other = KeyPair::generate().expect("a key");
+    let other = KeyPair::generate().expect("the key is generated");
     for (key, part) in [
         (other.serialize_pem(), "it is not the key of"),
-        ("nonsense".to_owned(), "it holds no private key"),
+        ("nonsense".to_owned(), "it contains no private key"),
     ] {
         place.write("key.pem", key);
         let output = place.run("serve", &["--listen", "127.0.0.1:0"]);
         assert_eq!(output.status.code(), Some(2));
         assert!(stderr(&output).contains(part), "{}", stderr(&output));
-        assert!(!place.state().exists(), "nothing is made");
+        assert!(!place.state().exists(), "nothing is created");
     }
 }
 
@@ -161,7 +168,7 @@ fn a_network_in_clear_is_warned_of() {
     let warned = |place: &Place| {
         let mut command = place.command("serve");
         command.args(["--listen", "0.0.0.0:0"]);
-        Serve::start(command, place.file("log")).log().contains("in clear from the network")
+        Serve::start(command, place.file("log")).log().contains("unencrypted from the network")
     };
     assert!(warned(&Place::new()));
     assert!(!warned(&place()));

@@ -1,4 +1,4 @@
-//! HTTP itself: odd requests, broken ones, and clients that are slow or many.
+//! HTTP itself: unusual and malformed requests, and clients that are slow or many.
 
 mod odd;
 mod slow;

@@ -1,4 +1,4 @@
-//! Methods, paths, queries and heads as no client of ours sends them.
+//! Methods, paths, queries and headers that no ordinary client sends.
 
 use std::io::{Read, Write};
 
@@ -67,7 +67,7 @@ fn paths_that_mean_nothing_are_404_or_400() {
     cloud.admin.get(&long).refused(404);
 }
 
-/// But for the image service, as in Glance: `input::images` has that.
+/// The image service differs, as Glance does: see `input::images`.
 #[test]
 fn a_slash_at_the_end_is_no_other_path() {
     let cloud = Cloud::new(Place::new());
@@ -116,7 +116,7 @@ fn queries_of_any_kind_are_answered() {
     }
 }
 
-/// The status of an answer to bytes, or none where the server just hung up.
+/// The status of the answer to these bytes, or none if the server just closed the connection.
 fn status(cloud: &Cloud, bytes: &[u8]) -> Option<u16> {
     let answer = raw(cloud.serve.address, bytes);
     (!answer.is_empty()).then(|| Answer::parse("raw", &answer).status)
@@ -159,7 +159,7 @@ fn what_is_no_http_ends_the_connection_and_nothing_else() {
 fn a_body_that_breaks_off_leaves_nothing() {
     for cloud in Cloud::all() {
         let token = cloud.admin.headers.iter().find(|(name, _)| name == "X-Auth-Token");
-        let token = &token.expect("a token").1;
+        let token = &token.expect("a token is present").1;
         for length in ["Content-Length: 500", "Transfer-Encoding: chunked"] {
             let mut stream = connect(cloud.serve.address);
             write!(
@@ -167,9 +167,9 @@ fn a_body_that_breaks_off_leaves_nothing() {
                 "POST /compute/v2.1/flavors HTTP/1.1\r\nHost: x\r\nX-Auth-Token: {token}\r\n\
                  Content-Type: application/json\r\n{length}\r\n\r\n"
             )
-            .expect("a head");
-            stream.write_all(b"{\"flavor\"").expect("a part");
-            stream.shutdown(std::net::Shutdown::Write).expect("the end");
+            .expect("the head is sent");
+            stream.write_all(b"{\"flavor\"").expect("the first part is sent");
+            stream.shutdown(std::net::Shutdown::Write).expect("the connection shuts down");
             let mut answer = Vec::new();
             drop(stream.read_to_end(&mut answer));
             if !answer.is_empty() {
@@ -193,9 +193,9 @@ fn one_connection_serves_many_requests_good_and_bad() {
     let refused = "POST /compute/v2.1/servers HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}";
     pipelined.push_str(refused);
     pipelined.push_str("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-    stream.write_all(pipelined.as_bytes()).expect("seven requests");
+    stream.write_all(pipelined.as_bytes()).expect("the requests are sent");
     let mut answers = String::new();
-    stream.read_to_string(&mut answers).expect("the answers");
+    stream.read_to_string(&mut answers).expect("the answers arrive");
     let statuses: Vec<&str> =
         answers.split("HTTP/1.1 ").skip(1).map(|answer| &answer[..3]).collect();
     assert_eq!(statuses, ["200", "404", "401", "200", "200", "401", "200"]);

@@ -1,4 +1,4 @@
-//! Clients that say little or nothing, and many of them at once.
+//! Clients that send little or nothing, and many of them at once.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -15,12 +15,13 @@ fn clients_that_say_nothing_keep_nobody_waiting() {
         let mut stream = connect(cloud.serve.address);
         match at % 3 {
             0 => {}
-            1 => write!(stream, "GET / HTTP/1.1\r\nHost").expect("a part of a head"),
+            1 => write!(stream, "GET / HTTP/1.1\r\nHost")
+                .expect("the first part of the head is sent"),
             _ => write!(
                 stream,
                 "POST /identity/v3/auth/tokens HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{"
             )
-            .expect("a part of a body"),
+            .expect("the first part of the body is sent"),
         }
         silent.push(stream);
     }
@@ -33,7 +34,7 @@ fn clients_that_say_nothing_keep_nobody_waiting() {
 
 #[test]
 fn one_connection_too_many_is_told_so() {
-    // The shell's limit on open files stands for a small system: half of them are connections.
+    // The shell's limit on open files simulates a small system: half of them are for connections.
     let place = Place::new();
     let mut command = std::process::Command::new("bash");
     let serve = place.command("serve");
@@ -42,11 +43,11 @@ fn one_connection_too_many_is_told_so() {
     let serve = crate::kit::Serve::start(command, place.file("log"));
     let nobody = crate::kit::Session::nobody(serve.address);
     let idle: Vec<TcpStream> = (0..60).map(|_| connect(serve.address)).collect();
-    // The kernel accepts before we do.
+    // The kernel accepts the connection before the server does.
     std::thread::sleep(Duration::from_millis(200));
     let mut refused = connect(serve.address);
     let mut answer = String::new();
-    refused.read_to_string(&mut answer).expect("an answer without a question");
+    refused.read_to_string(&mut answer).expect("the answer arrives without a request");
     assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("retry-after: 5"), "{answer}");
     drop(idle);
     std::thread::sleep(Duration::from_millis(200));

@@ -1,5 +1,5 @@
-//! Image data that arrives or leaves slowly: it stops nobody else, there is only so much of it at
-//! once, and it ends.
+//! Slow uploads and downloads of image data: they block nobody else, their number is limited, and
+//! they end.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -28,7 +28,7 @@ fn queued(who: &Session) -> String {
     id(&who.post("/image/v2/images", &image).ok(201))
 }
 
-/// An upload that has sent a byte of its data.
+/// An upload that has sent the first byte of its data.
 fn begin(who: &Session, image: &str) -> TcpStream {
     let mut stream = connect(who.address);
     let mut head = format!("PUT /image/v2/images/{image}/file HTTP/1.1\r\nHost: x\r\n");
@@ -36,7 +36,7 @@ fn begin(who: &Session, image: &str) -> TcpStream {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
     head.push_str("Content-Type: application/octet-stream\r\nTransfer-Encoding: chunked\r\n\r\n");
-    write!(stream, "{head}1\r\nx\r\n").expect("a head and a byte");
+    write!(stream, "{head}1\r\nx\r\n").expect("the head and a byte are sent");
     stream
 }
 
@@ -78,7 +78,7 @@ fn forty_slow_uploads_keep_nobody_waiting() {
         .ok(204);
         assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
         for stream in &mut slow {
-            stream.write_all(b"2\r\nyz\r\n0\r\n\r\n").expect("the rest");
+            stream.write_all(b"2\r\nyz\r\n0\r\n\r\n").expect("the rest is sent");
         }
         for image in &images {
             until(&eve, image, "active");
@@ -104,7 +104,9 @@ fn uploads_beyond_the_limit_are_refused_and_those_that_trickle_are_ended() {
             let begun = Instant::now();
             while answer.len() < 12 && begun.elapsed() < Duration::from_secs(20) {
                 drop(stream.write_all(b"1\r\ny\r\n"));
-                stream.set_read_timeout(Some(Duration::from_millis(100))).expect("a time-out");
+                stream
+                    .set_read_timeout(Some(Duration::from_millis(100)))
+                    .expect("the timeout is set");
                 let mut piece = [0; 4096];
                 let read = stream.read(&mut piece).unwrap_or_default();
                 answer.extend_from_slice(&piece[..read]);

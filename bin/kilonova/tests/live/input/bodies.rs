@@ -1,4 +1,4 @@
-//! Bodies that are no JSON, of the wrong shape, or with fields that nobody knows.
+//! Bodies that are not JSON, have the wrong shape, or have unknown fields.
 
 use serde_json::{Value, json};
 
@@ -41,7 +41,7 @@ fn bodies_of_another_shape_are_refused() {
     for cloud in Cloud::all() {
         for path in POSTS {
             for body in [json!(null), json!([]), json!("x"), json!(1), json!({}), json!([[]])] {
-                // An image without any attribute is a good image.
+                // An image without any attribute is valid.
                 let expected =
                     if path.ends_with("images") && body == json!({}) { 201 } else { 400 };
                 let answer = cloud.admin.post(path, &body);
@@ -147,10 +147,10 @@ fn numbers_at_the_edges_are_answered() {
     }
 }
 
-/// The body with a value at a JSON pointer.
+/// The body with the value set at a JSON pointer.
 fn put(body: &Value, place: &str, value: Value) -> Value {
     let mut body = body.clone();
-    let (parent, key) = place.rsplit_once('/').expect("a pointer");
-    body.pointer_mut(parent).expect("the parent is there")[key] = value;
+    let (parent, key) = place.rsplit_once('/').expect("the JSON pointer has a parent");
+    body.pointer_mut(parent).expect("the parent exists")[key] = value;
     body
 }

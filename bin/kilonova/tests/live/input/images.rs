@@ -1,4 +1,4 @@
-//! Image files that are not what their format says, or that reach for other files of a host.
+//! Image files that do not match their format, or that refer to other files of a host.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::kit::cloud::{id, upload};
 
 const MIB: u64 = 1024 * 1024;
 
-/// A qcow2 header of a given version: backing file's offset and size, virtual size, features.
+/// A qcow2 header: version, backing file's offset and size, virtual size, incompatible features.
 fn qcow2(version: u32, backing: (u64, u32), size: u64, incompatible: u64) -> Vec<u8> {
     let mut header = b"QFI\xfb".to_vec();
     header.extend(version.to_be_bytes());
@@ -51,8 +51,9 @@ fn an_image_has_to_be_what_its_format_says() {
             let shown = cloud.admin.get(&format!("/image/v2/images/{image}")).ok(200);
             assert_eq!(shown["status"], "queued", "{format} {named}");
         }
-        let left = std::fs::read_dir(cloud.place.state().join("images")).expect("a directory");
-        assert_eq!(left.count(), 0, "nothing of a refused upload stays");
+        let left = std::fs::read_dir(cloud.place.state().join("images"))
+            .expect("the directory is readable");
+        assert_eq!(left.count(), 0, "a refused upload leaves no data");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Bad input: what is wrong is named, nothing is a 500, nothing of the inside shows.
+//! Invalid input: the error names what is wrong, is never a 500, and shows no internals.
 
 mod bodies;
 mod images;

@@ -1,4 +1,4 @@
-//! Names with characters that cannot be printed.
+//! Names with unprintable characters.
 
 use serde_json::{Value, json};
 
@@ -57,7 +57,7 @@ fn names_in_any_script_come_back_as_they_were() {
             let shown = cloud.admin.get(&format!("/compute/v2.1/flavors/{}", id(&made["flavor"])));
             assert_eq!(shown.ok(200)["flavor"]["name"], name);
         }
-        // Joined by a character that cannot be shown, which upstream refuses too.
+        // The zero-width joiner is unprintable; upstream refuses it too.
         let bear = json!({"flavor": {"name": "🐻\u{200d}❄️", "ram": 1, "vcpus": 1, "disk": 1}});
         let said = cloud.admin.post("/compute/v2.1/flavors", &bear).refused(400);
         assert!(said.contains("cannot be printed"), "{said}");

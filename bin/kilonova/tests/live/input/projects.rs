@@ -1,4 +1,4 @@
-//! Another project's things are not there, whatever is done with them.
+//! Another project's resources are not found, whatever the request.
 
 use serde_json::{Value, json};
 
@@ -42,7 +42,7 @@ fn another_projects_server_is_not_found_by_any_verb() {
         gone(bob.get(&format!("{below}/os-instance-actions/req-{server}")));
         gone(bob.delete(&below));
         assert_eq!(servers(&bob), json!([]));
-        assert_eq!(ann.get(&below).ok(200), before, "nothing of it has changed");
+        assert_eq!(ann.get(&below).ok(200), before, "nothing changed");
         let all = bob.get("/compute/v2.1/servers/detail?all_tenants=1");
         all.refused(403);
         cloud.admin.get(&below).ok(200);
@@ -71,7 +71,7 @@ fn another_projects_images_keys_and_requests_are_not_there() {
         cloud.admin.post("/accelerator/v2/device_profiles", &profile).ok(201);
         let arq = json!({"device_profile_name": "fpga"});
         let made = ann.post("/accelerator/v2/accelerator_requests", &arq).ok(201);
-        let arq = made["arqs"][0]["uuid"].as_str().expect("a request").to_owned();
+        let arq = made["arqs"][0]["uuid"].as_str().expect("the request is sent").to_owned();
         let path = format!("/accelerator/v2/accelerator_requests/{arq}");
         bob.get(&path).refused_saying(404, &[&arq]);
         bob.delete(&path);

@@ -1,5 +1,5 @@
-//! Bodies that are too large: refused early, with bounded memory, and so that the client can read
-//! the answer although it was still sending.
+//! Bodies that are too large: the server refuses them early and with bounded memory, and a client
+//! that is still sending can read the answer.
 
 use std::io::{Read, Write};
 
@@ -10,7 +10,7 @@ use crate::kit::{Answer, Cloud, Place};
 
 const HUGE: usize = 100 * 1024 * 1024;
 
-/// Sends the whole of a huge body before it looks for the answer, as simple clients do.
+/// Sends all of a huge body before it reads the answer, as simple clients do.
 fn flood(cloud: &Cloud, head: &str, chunked: bool) -> Answer {
     let mut stream = connect(cloud.serve.address);
     let length = if chunked {
@@ -19,22 +19,22 @@ fn flood(cloud: &Cloud, head: &str, chunked: bool) -> Answer {
         format!("Content-Length: {HUGE}")
     };
     let head = format!("{head}\r\nHost: x\r\nConnection: close\r\n{length}\r\n\r\n");
-    stream.write_all(head.as_bytes()).expect("the head is taken");
+    stream.write_all(head.as_bytes()).expect("the server reads the head");
     let block = vec![b'a'; 1024 * 1024];
     for _ in 0..HUGE / block.len() {
         if chunked {
-            write!(stream, "{:x}\r\n", block.len()).expect("a chunk's head is taken");
+            write!(stream, "{:x}\r\n", block.len()).expect("the server reads the chunk's head");
         }
-        stream.write_all(&block).expect("the body is taken to its end");
+        stream.write_all(&block).expect("the server reads the body to its end");
         if chunked {
-            stream.write_all(b"\r\n").expect("a chunk's end is taken");
+            stream.write_all(b"\r\n").expect("the server reads the chunk's end");
         }
     }
     if chunked {
-        stream.write_all(b"0\r\n\r\n").expect("the end is taken");
+        stream.write_all(b"0\r\n\r\n").expect("the server reads the body's end");
     }
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).expect("the answer can be read");
+    stream.read_to_end(&mut answer).expect("the answer is readable");
     Answer::parse(head.lines().next().unwrap_or_default(), &answer).check()
 }
 
@@ -42,7 +42,7 @@ fn flood(cloud: &Cloud, head: &str, chunked: bool) -> Answer {
 fn a_body_of_100_mb_is_refused_and_the_answer_can_be_read() {
     let cloud = Cloud::new(Place::new());
     let token = cloud.admin.headers.iter().find(|(name, _)| name == "X-Auth-Token");
-    let token = format!("X-Auth-Token: {}", token.expect("a token").1);
+    let token = format!("X-Auth-Token: {}", token.expect("a token is present").1);
     let before = cloud.serve.peak_memory();
     for (path, limit) in [
         ("/compute/v2.1/servers", "1048576 bytes"),
@@ -50,7 +50,7 @@ fn a_body_of_100_mb_is_refused_and_the_answer_can_be_read() {
         ("/accelerator/v2/device_profiles", "1048576 bytes"),
         ("/image/v2/images", "1048576 bytes"),
         ("/identity/v3/users", "1048576 bytes"),
-        // Nobody knows yet who sends it.
+        // The caller is not authenticated yet.
         ("/identity/v3/auth/tokens", "16384 bytes"),
     ] {
         let kind = "Accept: application/json\r\nContent-Type: application/json";
@@ -78,9 +78,9 @@ fn who_asks_first_need_not_send_it() {
         "POST /compute/v2.1/servers HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n\
          Content-Length: {HUGE}\r\n\r\n"
     )
-    .expect("the head is taken");
+    .expect("the server reads the head");
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).expect("the answer, and the end");
+    stream.read_to_end(&mut answer).expect("the answer arrives and the connection closes");
     Answer::parse("Expect", &answer).check().refused(401);
 }
 

@@ -1,4 +1,4 @@
-//! Things that are not there, and device profiles that mean nothing.
+//! Resources that do not exist, and malformed device profiles.
 
 use serde_json::{Value, json};
 

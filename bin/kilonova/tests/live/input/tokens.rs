@@ -1,4 +1,4 @@
-//! Tokens that are missing, garbled, expired, revoked, or another cloud's.
+//! Tokens that are missing, garbled, expired, revoked, or from another cloud.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::kit::client::raw;
 use crate::kit::cloud::{id, login, password};
 use crate::kit::{Answer, Cloud, Place};
 
-const DOORS: [&str; 6] = [
+const PROTECTED: [&str; 6] = [
     "/identity/v3/users",
     "/compute/v2.1/servers",
     "/placement/resource_providers",
@@ -17,10 +17,10 @@ const DOORS: [&str; 6] = [
     "/network/v2.0/networks",
 ];
 
-/// All doors are shut, and say where to log in.
+/// Every path answers 401 and says where to log in.
 #[track_caller]
 fn shut(cloud: &Cloud, token: &str) {
-    for path in DOORS {
+    for path in PROTECTED {
         let answer = cloud.nobody().token(token).get(path);
         answer.refused_saying(401, &["requires authentication"]);
         let challenge = answer.header("www-authenticate").unwrap_or_default();
@@ -29,11 +29,11 @@ fn shut(cloud: &Cloud, token: &str) {
 }
 
 #[test]
-fn without_a_good_token_every_door_is_shut() {
+fn without_a_good_token_every_service_answers_401() {
     let other = Cloud::new(Place::new());
     for cloud in Cloud::all() {
         let good = login(&cloud.nobody(), "admin", &password(&cloud.place), None);
-        for path in DOORS {
+        for path in PROTECTED {
             cloud.nobody().get(path).refused(401);
             cloud.nobody().token(&good).get(path).ok(200);
         }
@@ -42,13 +42,13 @@ fn without_a_good_token_every_door_is_shut() {
         let mut flipped = good.clone().into_bytes();
         let middle = flipped.len() / 2;
         flipped[middle] = if flipped[middle] == b'A' { b'B' } else { b'A' };
-        let flipped = String::from_utf8(flipped).expect("base64 is text");
+        let flipped = String::from_utf8(flipped).expect("base64 is UTF-8");
         let cut = &good[..good.len() - 5];
         let long = good.repeat(60);
         for garbled in ["", " ", "x", "gAAAAA", "null", "admin:admin", cut, &flipped, &long] {
             shut(&cloud, garbled);
         }
-        let head = format!("GET {} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n", DOORS[1]);
+        let head = format!("GET {} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n", PROTECTED[1]);
         let bytes = [head.as_bytes(), b"X-Auth-Token: \xff\xfe\xe9\r\n\r\n"].concat();
         Answer::parse("no text", &raw(cloud.serve.address, &bytes)).check().refused(401);
         assert!(!cloud.serve.log().contains(&good), "a token is in the log");
@@ -60,8 +60,10 @@ fn a_token_ends_with_what_it_stands_on() {
     for cloud in Cloud::all() {
         let (who, user, _) = cloud.user("ann", "member");
         let soon = std::time::SystemTime::now() + Duration::from_secs(2);
-        let soon = soon.duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_secs();
-        let soon = kilonova_wire::time::zulu(i64::try_from(soon).expect("a time") * 1_000_000);
+        let soon =
+            soon.duration_since(std::time::UNIX_EPOCH).expect("the clock is after 1970").as_secs();
+        let soon =
+            kilonova_wire::time::zulu(i64::try_from(soon).expect("the time fits") * 1_000_000);
         let wanted = json!({"application_credential": {"name": "short", "expires_at": soon}});
         let path = format!("/identity/v3/users/{user}/application_credentials");
         let made = who.post(&path, &wanted).ok(201);
@@ -70,12 +72,12 @@ fn a_token_ends_with_what_it_stands_on() {
             "application_credential": {"id": made["id"], "secret": made["secret"]}}}});
         let answer = cloud.nobody().post("/identity/v3/auth/tokens", &login);
         answer.ok(201);
-        let token = answer.header("x-subject-token").expect("a token");
-        cloud.nobody().token(token).get(DOORS[1]).ok(200);
+        let token = answer.header("x-subject-token").expect("a token is present");
+        cloud.nobody().token(token).get(PROTECTED[1]).ok(200);
         std::thread::sleep(Duration::from_millis(2100));
         shut(&cloud, token);
         cloud.nobody().post("/identity/v3/auth/tokens", &login).refused(401);
-        who.get(DOORS[1]).ok(200);
+        who.get(PROTECTED[1]).ok(200);
     }
 }
 
@@ -84,13 +86,13 @@ fn a_revoked_token_is_dead_everywhere_at_once() {
     for cloud in Cloud::all() {
         let token = login(&cloud.nobody(), "admin", &password(&cloud.place), None);
         let who = cloud.nobody().token(&token);
-        who.get(DOORS[1]).ok(200);
+        who.get(PROTECTED[1]).ok(200);
         let subject = cloud.admin.with("X-Subject-Token", &token);
         let shown = subject.get("/identity/v3/auth/tokens").ok(200);
         assert_eq!(id(&shown["token"]["project"]).len(), 32);
         subject.delete("/identity/v3/auth/tokens").ok(204);
         shut(&cloud, &token);
         subject.get("/identity/v3/auth/tokens").refused(404);
-        cloud.admin.get(DOORS[1]).ok(200);
+        cloud.admin.get(PROTECTED[1]).ok(200);
     }
 }

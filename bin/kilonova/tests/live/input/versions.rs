@@ -1,4 +1,4 @@
-//! Microversions that are out of range, or none at all.
+//! Microversions that are out of range or malformed.
 
 use serde_json::json;
 

@@ -1,7 +1,7 @@
-//! HTTP by hand, so that a test decides on every byte. Each request has a connection of its own.
+//! HTTP by hand, so that a test controls every byte. Each request opens a connection of its own.
 //!
-//! What holds of every answer is checked here: it has a request id, it is no 500, an error has a
-//! JSON body with a sentence, and nothing of the program's inside shows.
+//! Checks what must hold for every answer: it has a request id, it is not a 500, an error has a JSON
+//! body with a message, and it shows no internals of the program.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// An answer.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// What was asked, for messages.
+    /// The request, for messages.
     pub asked: String,
     /// The status.
     pub status: u16,
@@ -25,7 +25,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Reads the bytes of an answer to their end.
+    /// Parses an answer that was read to its end.
     pub fn parse(asked: &str, bytes: &[u8]) -> Self {
         let cut = bytes.windows(4).position(|window| window == b"\r\n\r\n");
         let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(300)]).into_owned();
@@ -59,21 +59,21 @@ impl Answer {
         })
     }
 
-    /// The body, where the status is what it has to be.
+    /// Returns the body; panics unless the status is the expected one.
     #[track_caller]
     pub fn ok(&self, status: u16) -> Value {
         assert_eq!(self.status, status, "{}: {}", self.asked, self.text());
         if self.body.is_empty() { Value::Null } else { self.json() }
     }
 
-    /// The sentence of an error, where the status is what it has to be.
+    /// Returns the error's message; panics unless the status is the expected one.
     #[track_caller]
     pub fn refused(&self, status: u16) -> String {
         assert_eq!(self.status, status, "{}: {}", self.asked, self.text());
         self.sentence()
     }
 
-    /// As [`Self::refused`]; the sentence has to say all of `words`.
+    /// Like [`Self::refused`]; the message must contain all of `words`.
     #[track_caller]
     pub fn refused_saying(&self, status: u16, words: &[&str]) {
         let sentence = self.refused(status);
@@ -82,14 +82,16 @@ impl Answer {
         }
     }
 
-    /// The sentence of an error, in whichever dialect.
+    /// The error's message, in any service's format.
     #[track_caller]
     pub fn sentence(&self) -> String {
         let body = self.json();
         if let Some(inner) = body["error_message"].as_str() {
-            // Cyborg writes JSON as a text, but for what its web framework refuses.
+            // Cyborg encodes JSON as a string, except for errors of its web framework.
             return match serde_json::from_str::<Value>(inner) {
-                Ok(inner) => inner["faultstring"].as_str().expect("a sentence").to_owned(),
+                Ok(inner) => {
+                    inner["faultstring"].as_str().expect("the fault has a message").to_owned()
+                }
                 Err(_) => inner.to_owned(),
             };
         }
@@ -105,7 +107,7 @@ impl Answer {
         sentence.unwrap_or_else(|| panic!("{}: no sentence in {body}", self.asked)).to_owned()
     }
 
-    /// What holds of every answer.
+    /// Checks what must hold for every answer.
     #[track_caller]
     pub fn check(self) -> Self {
         let id = self.header("x-openstack-request-id").unwrap_or_default();
@@ -123,10 +125,10 @@ impl Answer {
     }
 }
 
-/// Sends bytes as they are and reads what comes until the other side closes.
+/// Sends raw bytes and reads until the server closes the connection.
 pub fn raw(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = connect(address);
-    // The server may hang up before it has read all; what it said is there to be read.
+    // The server may close before it has read everything; its answer can still be read.
     let sent = stream.write_all(bytes);
     let mut answer = Vec::new();
     if let Err(error) = stream.read_to_end(&mut answer)
@@ -139,18 +141,18 @@ pub fn raw(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
 
 /// A connection.
 pub fn connect(address: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect(address).expect("a connection");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
-    stream.set_write_timeout(Some(PATIENCE)).expect("a time-out");
+    let stream = TcpStream::connect(address).expect("the connection opens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("the timeout is set");
+    stream.set_write_timeout(Some(PATIENCE)).expect("the timeout is set");
     stream
 }
 
-/// Somebody who asks: an address, a token, and headers that always go along.
+/// A client: an address, a token, and headers for every request.
 #[derive(Debug, Clone)]
 pub struct Session {
-    /// Where.
+    /// The server's address.
     pub address: SocketAddr,
-    /// Headers of every request.
+    /// The headers of every request.
     pub headers: Vec<(String, String)>,
 }
 
@@ -173,7 +175,7 @@ impl Session {
         self.with("X-Auth-Token", token)
     }
 
-    /// One request with a body of bytes, and what holds of every answer checked.
+    /// Sends one request with raw bytes as its body, and checks the answer with [`Answer::check`].
     #[track_caller]
     pub fn send(&self, method: &str, path: &str, kind: &str, body: &[u8]) -> Answer {
         let mut request = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\n", self.address);
@@ -193,7 +195,7 @@ impl Session {
         Answer::parse(&format!("{method} {path} {shown}"), &raw(self.address, &bytes)).check()
     }
 
-    /// One request with a JSON body.
+    /// Sends one request with a JSON body.
     #[track_caller]
     pub fn ask(&self, method: &str, path: &str, body: &Value) -> Answer {
         self.send(method, path, "application/json", body.to_string().as_bytes())

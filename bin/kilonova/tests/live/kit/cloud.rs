@@ -1,4 +1,4 @@
-//! A running system with its admin logged in, and short ways to what tests start from.
+//! A running system with its admin logged in, and shortcuts for what tests start from.
 
 use std::time::{Duration, Instant};
 
@@ -6,40 +6,40 @@ use serde_json::{Value, json};
 
 use super::{Answer, Place, Serve, Session};
 
-/// The whole.
+/// A running system.
 pub struct Cloud {
-    /// The running program.
+    /// The running server.
     pub serve: Serve,
-    /// Where it runs.
+    /// The place it runs in.
     pub place: Place,
-    /// The admin, asking in recent microversions.
+    /// The admin's client, which requests recent microversions.
     pub admin: Session,
 }
 
 impl Cloud {
-    /// Starts it.
+    /// Starts the server.
     pub fn new(place: Place) -> Self {
         let serve = place.start();
         let admin = admin(&place, &serve);
         Self { serve, place, admin }
     }
 
-    /// On every database at hand, without hosts.
+    /// One on each available database, without hosts.
     pub fn all() -> Vec<Self> {
         Place::all().into_iter().map(Self::new).collect()
     }
 
-    /// On every database at hand, with the demo's simulated hosts.
+    /// One on each available database, with the demo's simulated hosts.
     pub fn with_hosts() -> Vec<Self> {
         Place::all().into_iter().map(|place| Self::new(place.with_hosts())).collect()
     }
 
-    /// Somebody without a token.
+    /// A client without a token.
     pub fn nobody(&self) -> Session {
         recent(Session::nobody(self.serve.address))
     }
 
-    /// Makes a user with a role on a new project; gives his session and the ids of user and project.
+    /// Creates a user with a role on a new project. Returns the client and the ids of user and project.
     pub fn user(&self, name: &str, role: &str) -> (Session, String, String) {
         let project = json!({"project": {"name": format!("{name}-project")}});
         let project = id(&self.admin.post("/identity/v3/projects", &project).ok(201)["project"]);
@@ -58,13 +58,13 @@ impl Cloud {
         id(&found["roles"][0])
     }
 
-    /// A flavor that fits anywhere.
+    /// Creates a flavor that fits any host.
     pub fn flavor(&self, name: &str) -> String {
         let flavor = json!({"flavor": {"name": name, "ram": 64, "vcpus": 1, "disk": 1}});
         id(&self.admin.post("/compute/v2.1/flavors", &flavor).ok(200)["flavor"])
     }
 
-    /// A public image with a few bytes in it.
+    /// Creates a public image with a few bytes of data.
     pub fn image(&self, name: &str) -> String {
         let image = json!({"name": name, "disk_format": "raw", "container_format": "bare",
             "visibility": "public"});
@@ -73,7 +73,7 @@ impl Cloud {
         image
     }
 
-    /// A server of somebody's, active.
+    /// Boots a server and waits until it is active.
     pub fn server(&self, who: &Session, name: &str, flavor: &str, image: &str) -> String {
         let made = who.post("/compute/v2.1/servers", &server(name, flavor, image)).ok(202);
         let made = id(&made["server"]);
@@ -95,24 +95,24 @@ impl Cloud {
     }
 }
 
-/// The body that makes a server.
+/// The body of a request that creates a server.
 pub fn server(name: &str, flavor: &str, image: &str) -> Value {
     json!({"server": {"name": name, "flavorRef": flavor, "imageRef": image, "networks": "none"}})
 }
 
-/// Sends an image's bytes.
+/// Uploads an image's data.
 #[track_caller]
 pub fn upload(who: &Session, image: &str, bytes: &[u8]) -> Answer {
     who.send("PUT", &format!("/image/v2/images/{image}/file"), "application/octet-stream", bytes)
 }
 
-/// The `id` of a thing.
+/// The `id` of a resource.
 #[track_caller]
 pub fn id(thing: &Value) -> String {
     thing["id"].as_str().unwrap_or_else(|| panic!("no id in {thing}")).to_owned()
 }
 
-/// The admin of a place, by the files that the first start wrote.
+/// The admin's client, from the files that the first start wrote.
 pub fn admin(place: &Place, serve: &Serve) -> Session {
     let nobody = recent(Session::nobody(serve.address));
     let token = login(&nobody, "admin", &password(place), None);
@@ -121,12 +121,12 @@ pub fn admin(place: &Place, serve: &Serve) -> Session {
 
 /// The admin's password, from `openrc`.
 pub fn password(place: &Place) -> String {
-    let text = std::fs::read_to_string(place.state().join("openrc")).expect("an openrc");
+    let text = std::fs::read_to_string(place.state().join("openrc")).expect("openrc is readable");
     let word = text.lines().find_map(|line| line.strip_prefix("export OS_PASSWORD="));
-    word.expect("a password").to_owned()
+    word.expect("the password is in openrc").to_owned()
 }
 
-/// The body of a login by password; without a project's id, for the project of the admin.
+/// The body of a login by password. Without a project's id, the scope is the admin's project.
 pub fn credentials(name: &str, password: &str, project: Option<&str>) -> Value {
     let project = match project {
         Some(id) => json!({"id": id}),
@@ -136,12 +136,12 @@ pub fn credentials(name: &str, password: &str, project: Option<&str>) -> Value {
         "password": password, "domain": {"id": "default"}}}}, "scope": {"project": project}}})
 }
 
-/// Logs in and gives the token.
+/// Logs in. Returns the token.
 #[track_caller]
 pub fn login(nobody: &Session, name: &str, password: &str, project: Option<&str>) -> String {
     let answer = nobody.post("/identity/v3/auth/tokens", &credentials(name, password, project));
     answer.ok(201);
-    answer.header("x-subject-token").expect("a token").to_owned()
+    answer.header("x-subject-token").expect("a token is present").to_owned()
 }
 
 fn recent(session: Session) -> Session {

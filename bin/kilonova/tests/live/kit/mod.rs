@@ -1,5 +1,5 @@
-//! What all tests here share: a place to start the program in, the running program, and a client
-//! that can send what no well-behaved client would.
+//! What all tests share: a place to start the program in, the running program, and a client that can
+//! send malformed requests.
 
 pub mod client;
 pub mod cloud;

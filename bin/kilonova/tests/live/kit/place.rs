@@ -1,4 +1,4 @@
-//! A temporary directory, and a database, in which the program is started any number of times.
+//! A temporary directory and a database, in which a test starts the program any number of times.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -7,25 +7,25 @@ use tempfile::TempDir;
 
 use super::Serve;
 
-/// Where the program is started.
+/// Where a test starts the program.
 pub struct Place {
     directory: TempDir,
-    /// SQLite in the state directory when there is none.
+    /// The database's URL; none for SQLite in the state directory.
     pub database: Option<String>,
-    /// The text of the configuration file, if there is to be one.
+    /// The text of the configuration file, if there is one.
     pub config: Option<String>,
-    /// Whether the simulated hosts of the demo run in it.
+    /// Whether the demo's simulated hosts run in it.
     pub nodes: bool,
 }
 
 impl Place {
     /// On SQLite.
     pub fn new() -> Self {
-        let directory = tempfile::tempdir().expect("a temporary directory");
+        let directory = tempfile::tempdir().expect("the temporary directory is created");
         Self { directory, database: None, config: None, nodes: false }
     }
 
-    /// On SQLite and, when a server is named in the environment, on PostgreSQL.
+    /// One on SQLite and, if the environment names a server, one on PostgreSQL.
     pub fn all() -> Vec<Self> {
         let mut places = vec![Self::new()];
         if let Ok(server) = std::env::var("KILONOVA_TEST_POSTGRES") {
@@ -39,7 +39,7 @@ impl Place {
         Self { config: Some(text.to_owned()), ..Self::new() }
     }
 
-    /// The same with the demo's simulated hosts.
+    /// Adds the demo's simulated hosts.
     pub fn with_hosts(mut self) -> Self {
         self.nodes = true;
         self
@@ -62,7 +62,7 @@ impl Place {
         path
     }
 
-    /// The program with a subcommand, its options for this place, and no input.
+    /// The program with a subcommand and the options for this place; its input is empty.
     pub fn command(&self, subcommand: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kilonova"));
         command.arg(subcommand).arg("--state-dir").arg(self.state()).stdin(Stdio::null());
@@ -79,12 +79,12 @@ impl Place {
         command
     }
 
-    /// `serve` on a free port.
+    /// Starts `serve` on a free port.
     pub fn start(&self) -> Serve {
         self.start_with(|_| {})
     }
 
-    /// `serve` on a free port with more options.
+    /// Starts `serve` on a free port with more options.
     pub fn start_with(&self, change: impl FnOnce(&mut Command)) -> Serve {
         let mut command = self.command("serve");
         command.args(["--listen", "127.0.0.1:0"]);
@@ -92,32 +92,32 @@ impl Place {
         Serve::start(command, self.file("log"))
     }
 
-    /// A command that ends by itself.
+    /// Runs a command until it ends.
     pub fn run(&self, subcommand: &str, options: &[&str]) -> Output {
         self.command(subcommand).args(options).output().expect("the program runs")
     }
 }
 
-/// The top of the repository.
+/// The repository's top folder.
 pub fn repository() -> &'static Path {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.parent().and_then(Path::parent).expect("bin/kilonova is two below the top")
+    here.parent().and_then(Path::parent).expect("bin/kilonova is two levels below the top")
 }
 
-/// Standard error of a command that has ended.
+/// The standard error of a command that has ended.
 pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 fn fresh_database(server: &str) -> String {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let made = runtime.expect("a runtime").block_on(kilonova_testkit::fresh_postgres());
+    let made = runtime.expect("the runtime starts").block_on(kilonova_testkit::fresh_postgres());
     let Some(kilonova_store::DatabaseUrl::Postgres(config)) = made else {
         panic!("{server} is not PostgreSQL");
     };
     let name = config.get_dbname().expect("the database has a name");
-    let (scheme, rest) = server.split_once("://").expect("a URL");
-    let (host, path) = rest.split_once('/').expect("a URL with a database");
+    let (scheme, rest) = server.split_once("://").expect("the server is a URL");
+    let (host, path) = rest.split_once('/').expect("the URL has a database");
     let options = path.split_once('?').map_or(String::new(), |(_, options)| format!("?{options}"));
     format!("{scheme}://{host}/{name}{options}")
 }

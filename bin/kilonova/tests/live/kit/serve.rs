@@ -1,4 +1,4 @@
-//! A running `kilonova serve`. It is killed when the test lets go of it.
+//! A running `kilonova serve`, killed when the test drops it.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -8,29 +8,29 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// The running program.
+/// A running server.
 pub struct Serve {
     child: Child,
     _stdout: BufReader<ChildStdout>,
     log: PathBuf,
-    /// What it said before it was ready, and that it is.
+    /// What it printed up to and including the line that says it is ready.
     pub said: String,
-    /// Where it answers.
+    /// The address it listens on.
     pub address: SocketAddr,
 }
 
 impl Serve {
-    /// Starts a `serve` and waits until it answers.
+    /// Starts a `serve` and waits until it is ready.
     pub fn start(mut command: Command, log: PathBuf) -> Self {
-        let stderr = std::fs::File::create(&log).expect("the log is made");
+        let stderr = std::fs::File::create(&log).expect("the log file is created");
         command.stdout(Stdio::piped()).stderr(stderr);
         let mut child = command.spawn().expect("the program starts");
-        let mut stdout = BufReader::new(child.stdout.take().expect("its output"));
+        let mut stdout = BufReader::new(child.stdout.take().expect("standard output is piped"));
         let mut said = String::new();
         loop {
             let mut line = String::new();
-            if stdout.read_line(&mut line).expect("its output is text") == 0 {
-                let status = child.wait().expect("it has ended");
+            if stdout.read_line(&mut line).expect("the output is UTF-8") == 0 {
+                let status = child.wait().expect("the process ends");
                 let log = std::fs::read_to_string(&log).unwrap_or_default();
                 panic!("it ended before it was ready: {status}\n{said}\n{log}");
             }
@@ -38,7 +38,7 @@ impl Serve {
             let Some(rest) = line.strip_prefix("kilonova: ready on http") else { continue };
             let rest = rest.trim_start_matches('s').trim_start_matches("://");
             let named = rest.split(' ').next().unwrap_or_default();
-            // A certificate's name stands for the loopback address that all tests listen on.
+            // A certificate's name stands for the loopback address, on which all tests listen.
             let port = || named.rsplit_once(':')?.1.parse::<u16>().ok();
             let elsewhere = || ([127, 0, 0, 1], port().unwrap_or_default()).into();
             let address = named.parse().unwrap_or_else(|_| elsewhere());
@@ -56,12 +56,12 @@ impl Serve {
         format!("http://{}", self.address)
     }
 
-    /// Everything that it has logged so far.
+    /// Everything it has logged so far.
     pub fn log(&self) -> String {
-        std::fs::read_to_string(&self.log).expect("the log is text")
+        std::fs::read_to_string(&self.log).expect("the log is UTF-8")
     }
 
-    /// The log, line by line; every line has to be JSON.
+    /// The log's lines; each must be JSON.
     pub fn log_lines(&self) -> Vec<Value> {
         let read = |line: &str| {
             serde_json::from_str(line).unwrap_or_else(|e| panic!("no JSON in the log: {e}: {line}"))
@@ -69,12 +69,12 @@ impl Serve {
         self.log().lines().map(read).collect()
     }
 
-    /// Sends SIGTERM and says how it ended and how long that took.
+    /// Sends SIGTERM. Returns the exit status and how long the server took to end.
     pub fn terminate(&mut self) -> (ExitStatus, Duration) {
         self.signal(rustix::process::Signal::TERM);
         let begun = Instant::now();
         loop {
-            if let Some(status) = self.child.try_wait().expect("its state is known") {
+            if let Some(status) = self.child.try_wait().expect("the process's state is readable") {
                 return (status, begun.elapsed());
             }
             assert!(begun.elapsed() < Duration::from_secs(20), "it does not end");
@@ -82,24 +82,25 @@ impl Serve {
         }
     }
 
-    /// Sends SIGKILL and waits for its end.
+    /// Sends SIGKILL and waits for the end.
     pub fn kill(&mut self) {
-        self.child.kill().expect("it is killed");
-        self.child.wait().expect("it has ended");
+        self.child.kill().expect("the process is killed");
+        self.child.wait().expect("the process ends");
     }
 
-    /// The most memory that it ever had resident, in KiB.
+    /// The peak resident memory, in KiB.
     pub fn peak_memory(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()));
-        let status = status.expect("the process is there");
+        let status = status.expect("the process exists");
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
         let number = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok());
-        number.expect("the kernel says how much memory it had")
+        number.expect("the kernel reports the process's memory")
     }
 
     fn signal(&self, signal: rustix::process::Signal) {
         let pid = i32::try_from(self.pid()).ok().and_then(rustix::process::Pid::from_raw);
-        rustix::process::kill_process(pid.expect("a process id"), signal).expect("a signal");
+        rustix::process::kill_process(pid.expect("the process id is valid"), signal)
+            .expect("the signal is sent");
     }
 }
 

@@ -1,4 +1,4 @@
-//! `kilonova placement import`, from a Placement of ours with random data.
+//! `kilonova placement import` from a Kilonova Placement with random data.
 
 use std::process::{Command, Output};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{ALONE, admin, alone, claim};
 use crate::kit::{Place, Serve, Session};
 
-/// A small deterministic generator, so that a failure can be seen again.
+/// A small deterministic generator, so that a failure can be reproduced.
 struct Dice(u64);
 
 impl Dice {
@@ -30,7 +30,7 @@ fn random_cloud(who: &Session) {
         for deep in 0..=dice.roll(3) {
             let body = json!({"name": format!("p{n}.{deep} ☃"), "parent_provider_uuid": parent});
             let made = who.post("/resource_providers", &body).ok(200);
-            let uuid = made["uuid"].as_str().expect("a uuid").to_owned();
+            let uuid = made["uuid"].as_str().expect("the provider has a uuid").to_owned();
             let below = format!("/resource_providers/{uuid}");
             let class = ["VCPU", "VGPU", "CUSTOM_FPGA"][dice.roll(3) as usize];
             let total = 4 + dice.roll(60);
@@ -90,20 +90,25 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// What clients see of everything.
+/// What clients see of all providers and allocations.
 fn shown(who: &Session) -> Vec<Value> {
     let list = who.get("/resource_providers").ok(200);
-    let mut providers = list["resource_providers"].as_array().expect("providers").clone();
+    let mut providers =
+        list["resource_providers"].as_array().expect("the list has providers").clone();
     providers.sort_by_key(|provider| provider["uuid"].to_string());
     let mut all = vec![who.get("/traits").ok(200), who.get("/resource_classes").ok(200)];
     for provider in providers {
-        let below = format!("/resource_providers/{}", provider["uuid"].as_str().expect("a uuid"));
+        let below = format!(
+            "/resource_providers/{}",
+            provider["uuid"].as_str().expect("the provider has a uuid")
+        );
         all.push(provider);
         for what in ["inventories", "traits", "aggregates", "usages"] {
             all.push(who.get(&format!("{below}/{what}")).ok(200));
         }
         let held = who.get(&format!("{below}/allocations")).ok(200);
-        for consumer in held["allocations"].as_object().expect("allocations").keys() {
+        for consumer in held["allocations"].as_object().expect("the answer has allocations").keys()
+        {
             all.push(who.get(&format!("/allocations/{consumer}")).ok(200));
         }
         all.push(held);
@@ -120,7 +125,7 @@ fn a_copy_is_exact_and_may_be_made_again() {
         to.config = Some(ALONE.into());
         let first = import(&to, &source);
         assert_eq!(first.status.code(), Some(0), "{}", said(&first));
-        assert!(said(&first).contains("verified: all of it is here"), "{}", said(&first));
+        assert!(said(&first).contains("verified: the copy is exact"), "{}", said(&first));
         let again = import(&to, &source);
         assert_eq!(again.status.code(), Some(0), "{}", said(&again));
         assert!(said(&again).contains("; 0 trees and consumers were written"), "{}", said(&again));
@@ -144,9 +149,10 @@ fn what_changed_over_there_is_taken_over_and_what_is_only_ours_is_told() {
     random_cloud(&theirs);
     assert_eq!(import(&to, &source).status.code(), Some(0));
     let list = theirs.get("/resource_providers").ok(200);
-    let first = list["resource_providers"][0]["uuid"].as_str().expect("a uuid").to_owned();
+    let first =
+        list["resource_providers"][0]["uuid"].as_str().expect("the provider has a uuid").to_owned();
     let held = theirs.get(&format!("/resource_providers/{first}/allocations")).ok(200);
-    for consumer in held["allocations"].as_object().expect("allocations").keys() {
+    for consumer in held["allocations"].as_object().expect("the answer has allocations").keys() {
         theirs.delete(&format!("/allocations/{consumer}")).ok(204);
     }
     let body = json!({
@@ -157,10 +163,10 @@ fn what_changed_over_there_is_taken_over_and_what_is_only_ours_is_told() {
     let consumer = uuid::Uuid::new_v4().to_string();
     claim(&theirs, &consumer, &first, 2).ok(204);
     let second = import(&to, &source);
-    let gone = held["allocations"].as_object().expect("allocations").len();
+    let gone = held["allocations"].as_object().expect("the answer has allocations").len();
     assert!(gone > 0);
     assert_eq!(second.status.code(), Some(1), "{}", said(&second));
-    assert_eq!(said(&second).matches("here and not there").count(), gone, "{}", said(&second));
+    assert_eq!(said(&second).matches("here but not there").count(), gone, "{}", said(&second));
 
     let mut copy = to.start();
     let ours = admin(&copy);
@@ -168,7 +174,7 @@ fn what_changed_over_there_is_taken_over_and_what_is_only_ours_is_told() {
         ours.get(&format!("/allocations/{consumer}")).ok(200),
         theirs.get(&format!("/allocations/{consumer}")).ok(200)
     );
-    for consumer in held["allocations"].as_object().expect("allocations").keys() {
+    for consumer in held["allocations"].as_object().expect("the answer has allocations").keys() {
         ours.delete(&format!("/allocations/{consumer}")).ok(204);
     }
     copy.terminate();
@@ -188,7 +194,7 @@ fn who_cannot_be_asked_is_named() {
     let (code, text) = run(&["--from", "http://127.0.0.1:1", "--noauth", "admin"]);
     assert!(code == Some(1) && text.contains("no answer from http://127.0.0.1:1"), "{text}");
     let (code, text) = run(&["--from", "http://127.0.0.1:1"]);
-    assert!(code == Some(2) && text.contains("say how to get in"), "{text}");
+    assert!(code == Some(2) && text.contains("no credentials"), "{text}");
     let (code, text) = run(&["--cloud", "x", "--clouds", "/nowhere/clouds.yaml"]);
     assert!(code == Some(2) && text.contains("/nowhere/clouds.yaml"), "{text}");
     let serve = to.start();
@@ -197,6 +203,6 @@ fn who_cannot_be_asked_is_named() {
     let nobody = alone();
     let mut command = Command::new(env!("CARGO_BIN_EXE_kilonova"));
     command.args(["placement", "import", "--noauth", "nobody", "--from", &serve.url()]);
-    let output = command.arg("--state-dir").arg(nobody.state()).output().expect("it runs");
-    assert!(said(&output).contains("needs a token of an admin"), "{}", said(&output));
+    let output = command.arg("--state-dir").arg(nobody.state()).output().expect("the program runs");
+    assert!(said(&output).contains("requires an admin's token"), "{}", said(&output));
 }

@@ -1,4 +1,4 @@
-//! Tokens of another Keystone: a second server of ours plays it.
+//! Tokens of an external Keystone, which a second Kilonova server plays.
 
 use super::{host, speaks};
 use crate::kit::client::raw;
@@ -52,13 +52,16 @@ fn tokens_are_checked_over_there() {
 fn what_cannot_work_is_refused_by_name() {
     let good = section("http://127.0.0.1:5000", "x");
     for (change, words) in [
-        (good.replace("= placement", "= placement, identity"), "services: identity is another"),
-        (good.replace("password = x\n", ""), "needs password too"),
-        (good.clone() + "insecure = true\n", "insecure: certificates are always checked"),
+        (
+            good.replace("= placement", "= placement, identity"),
+            "[keystone_authtoken] names an external",
+        ),
+        (good.replace("password = x\n", ""), "requires password too"),
+        (good.clone() + "insecure = true\n", "insecure: certificates are always verified"),
         (good.clone() + "delay_auth_decision = true\n", "delay_auth_decision: a request"),
-        (good.clone() + "auth_type = v3token\n", "auth_type: v3token is not known"),
+        (good.clone() + "auth_type = v3token\n", "auth_type: v3token is not supported"),
         (good.clone() + "cafile = /nowhere/ca.pem\n", "cafile /nowhere/ca.pem"),
-        (good.replace("http://", "ftp://"), "has to begin with http://"),
+        (good.replace("http://", "ftp://"), "must begin with http://"),
         ("[api]\nservices = placement\n".to_owned(), "[keystone_authtoken]"),
     ] {
         let place = Place::configured(&change);

@@ -1,4 +1,4 @@
-//! `[api] services = placement` on its own: two processes on one database, tokens of another
+//! `[api] services = placement` on its own: two processes on one database, tokens of an external
 //! Keystone, and the import of an existing Placement.
 
 mod import;
@@ -26,7 +26,7 @@ fn speaks(session: &Session) -> Session {
 
 fn host(admin: &Session, name: &str, cpus: i64) -> String {
     let made = admin.post("/resource_providers", &json!({"name": name})).ok(200);
-    let uuid = made["uuid"].as_str().expect("a uuid").to_owned();
+    let uuid = made["uuid"].as_str().expect("the provider has a uuid").to_owned();
     let body = json!({
         "resource_provider_generation": 0,
         "inventories": {"VCPU": {"total": cpus}},

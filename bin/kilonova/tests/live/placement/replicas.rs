@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::{ALONE, admin, alone, candidates, claim, host};
 use crate::kit::{Place, Serve, Session};
 
-/// Two places with a database in common; nothing without PostgreSQL.
+/// Two places that share a database; none without PostgreSQL.
 fn pair() -> Option<(Place, Place)> {
     let with_postgres = |place: &Place| place.database.is_some();
     let Some(mut one) = Place::all().into_iter().find(with_postgres) else {
@@ -23,11 +23,12 @@ fn pair() -> Option<(Place, Place)> {
 }
 
 fn signal(serve: &Serve, signal: Signal) {
-    let pid = i32::try_from(serve.pid()).ok().and_then(Pid::from_raw).expect("a process id");
-    kill_process(pid, signal).expect("a signal");
+    let pid =
+        i32::try_from(serve.pid()).ok().and_then(Pid::from_raw).expect("the process id is valid");
+    kill_process(pid, signal).expect("the signal is sent");
 }
 
-/// How long it takes until a question is answered so.
+/// Waits until `so` holds. Returns how long that took.
 fn until(what: &str, mut so: impl FnMut() -> bool) -> Duration {
     let begun = Instant::now();
     while !so() {

@@ -1,4 +1,4 @@
-//! `serve --dev`: what it makes, once, and what it leaves alone.
+//! `serve --dev`: what it creates once, and what it leaves alone.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::kit::{Place, Session};
 
 fn names(session: &Session, path: &str, list: &str) -> BTreeSet<String> {
     let found = session.get(path).ok(200);
-    let all = found[list].as_array().expect("a list");
+    let all = found[list].as_array().expect("the answer is a list");
     all.iter().filter_map(|one| one["name"].as_str().map(str::to_owned)).collect()
 }
 
@@ -39,9 +39,9 @@ fn what_a_first_server_needs_is_made_once() {
             .as_array()
             .and_then(|all| all.iter().find(|one| one["name"] == "small"))
             .and_then(|one| one["id"].as_str().map(str::to_owned))
-            .expect("the flavor");
+            .expect("the flavor exists");
         session.delete(&format!("/compute/v2.1/flavors/{small}")).ok(202);
-        let id = image["id"].as_str().expect("an id");
+        let id = image["id"].as_str().expect("an id is present");
         session.delete(&format!("/image/v2/images/{id}")).ok(204);
         serve.terminate();
         let serve = place.start_with(dev);

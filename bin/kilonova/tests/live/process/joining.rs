@@ -1,4 +1,4 @@
-//! Hosts that join: a real `serve` with a door for them, spoken to by what the agent speaks with.
+//! Hosts that join: a real `serve` with a node listener, and the agent's own client.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -25,13 +25,13 @@ const DAY: i64 = 24 * 3600 * 1_000_000;
 /// A host of the demo's topology.
 const HOST: &str = "virtlab606";
 
-/// A cloud with a door for hosts, and the URL of the door.
+/// A cloud with a node listener, and the listener's URL.
 fn open(place: Place) -> (Cloud, String) {
     let serve = place.start_with(|command| {
         command.args(["--node-listen", "127.0.0.1:0"]);
     });
     let line = serve.said.lines().find_map(|line| line.strip_prefix("kilonova: hosts join at "));
-    let url = line.expect("the door is told").to_owned();
+    let url = line.expect("the output names the node listener").to_owned();
     let admin = cloud::admin(&place, &serve);
     (Cloud { serve, place, admin }, url)
 }
@@ -40,16 +40,16 @@ fn node(cloud: &Cloud, words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kilonova"));
     command.arg("node").args(words).args(["--os-cloud", "kilonova", "--clouds"]);
     command.arg(cloud.place.state().join("clouds.yaml")).stdin(Stdio::null());
-    let output = command.output().expect("it runs");
+    let output = command.output().expect("the program runs");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     output
 }
 
 fn token(cloud: &Cloud, host: &str) -> Token {
     let made = node(cloud, &["enroll", "--host", host, "--format", "json"]);
-    let made: Value = serde_json::from_slice(&made.stdout).expect("JSON");
+    let made: Value = serde_json::from_slice(&made.stdout).expect("the output is JSON");
     assert_eq!(made["host"], host);
-    made["token"].as_str().expect("a token").parse().expect("one of ours")
+    made["token"].as_str().expect("a token is present").parse().expect("the token parses")
 }
 
 fn addresses(last: u8) -> Vec<IpAddr> {
@@ -59,7 +59,7 @@ fn addresses(last: u8) -> Vec<IpAddr> {
 async fn joined(cloud: &Cloud, url: &str, host: &str, last: u8) -> (Identity, Known) {
     let identity = Identity::at(&cloud.place.file(host));
     let known = identity.join(url, &token(cloud, host), host, addresses(last)).await;
-    (identity.clone(), known.expect("it joins"))
+    (identity.clone(), known.expect("the host joins"))
 }
 
 fn registration(host: &str) -> Registration {
@@ -79,40 +79,41 @@ fn registration(host: &str) -> Registration {
     }
 }
 
-/// The same host with a certificate that an authority made for other times.
+/// The same host with a certificate for another validity period.
 fn at(authority: &Authority, known: &Known, now: i64, valid: i64) -> Known {
-    let request = kilonova_pki::Request::new(&known.host).expect("a request");
+    let request = kilonova_pki::Request::new(&known.host).expect("the request is sent");
     let wanted = Wanted { host: &known.host, addresses: &[], valid };
-    let (certificate, _) = authority.sign(&request.csr, &wanted, now).expect("it is signed");
+    let (certificate, _) =
+        authority.sign(&request.csr, &wanted, now).expect("the authority signs the request");
     Known { certificate, key: request.key, ..known.clone() }
 }
 
 fn authority(place: &Place) -> Authority {
     let read = |name: &str| std::fs::read_to_string(place.state().join("ca").join(name));
-    let (certificate, key) = (read("ca.crt").expect("it is there"), read("ca.key"));
-    Authority::load(&certificate, &key.expect("it is there")).expect("it is read")
+    let (certificate, key) = (read("ca.crt").expect("the file exists"), read("ca.key"));
+    Authority::load(&certificate, &key.expect("the file exists")).expect("it parses")
 }
 
 async fn refused(remote: &Remote, words: &str) {
-    let said = remote.register(registration(HOST)).await.expect_err("it is not let in");
+    let said = remote.register(registration(HOST)).await.expect_err("the host is refused");
     assert!(said.to_string().contains(words), "{words:?} is not in: {said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_boot_on_a_host_that_has_joined() {
-    // They are made by a runtime of their own.
-    let places = std::thread::spawn(Place::all).join().expect("places");
+    // `Place::all` creates a runtime of its own, so it needs a thread of its own.
+    let places = std::thread::spawn(Place::all).join().expect("the places are created");
     for place in places {
         let (cloud, url) = open(place);
         let (identity, known) = joined(&cloud, &url, HOST, 1).await;
-        assert_eq!(identity.read().expect("it is kept"), Some(known.clone()));
+        assert_eq!(identity.read().expect("the identity is readable"), Some(known.clone()));
         let topology = Topology::read(&repository().join("examples/nodes/demo.toml"));
-        let topology = topology.expect("it is read");
-        let host = topology.hosts.iter().find(|host| host.name == HOST).expect("it is there");
-        let node = Node::simulated(host, &cloud.place.file("nodes")).expect("a node");
+        let topology = topology.expect("it parses");
+        let host = topology.hosts.iter().find(|host| host.name == HOST).expect("the file exists");
+        let node = Node::simulated(host, &cloud.place.file("nodes")).expect("the node is created");
         let (stop, stopped) = watch::channel(false);
-        let remote = known.remote().expect("a way");
-        let clock = remote.clock().await.expect("it says").micros;
+        let remote = known.remote().expect("the client is created");
+        let clock = remote.clock().await.expect("the server reports its time").micros;
         assert!((clock - now_micros()).abs() < 5_000_000, "{clock}");
         let running = tokio::spawn(node.run(Arc::new(remote), stopped));
         let (flavor, image) = (cloud.flavor("small"), cloud.image("tiny"));
@@ -123,7 +124,7 @@ async fn servers_boot_on_a_host_that_has_joined() {
         }
         cloud.server(&cloud.admin, "one", &flavor, &image);
         drop(stop);
-        running.await.expect("no panic").expect("it was told to stop");
+        running.await.expect("the task does not panic").expect("the node stops when it is told to");
     }
 }
 
@@ -132,24 +133,33 @@ async fn a_token_is_used_by_one_host_once() {
     let (cloud, url) = open(Place::new());
     let token = token(&cloud, "a");
     let identity = Identity::at(&cloud.place.file("a"));
-    let said = identity.join(&url, &token, "b", addresses(1)).await.expect_err("another host");
+    let said =
+        identity.join(&url, &token, "b", addresses(1)).await.expect_err("another host is refused");
     assert!(said.to_string().contains("for host a, and this is host b"), "{said}");
     let other = Token { authority: kilonova_pki::Fingerprint::of(b"x"), ..token.clone() };
-    let said = identity.join(&url, &other, "a", addresses(1)).await.expect_err("a stranger");
+    let said = identity
+        .join(&url, &other, "a", addresses(1))
+        .await
+        .expect_err("an unknown authority is refused");
     assert!(said.to_string().contains("of another authority than the token names"), "{said}");
     let full = Identity::at(Path::new("/proc/nothing"));
-    let said = full.join(&url, &token, "a", addresses(1)).await.expect_err("no room");
+    let said =
+        full.join(&url, &token, "a", addresses(1)).await.expect_err("a full disk is refused");
     assert!(matches!(said, Error::Identity { .. }), "{said}");
-    identity.join(&url, &token, "a", addresses(1)).await.expect("nothing used it up");
-    let said = identity.join(&url, &token, "a", addresses(1)).await.expect_err("a second time");
+    identity.join(&url, &token, "a", addresses(1)).await.expect("the token is still good");
+    let said =
+        identity.join(&url, &token, "a", addresses(1)).await.expect_err("a second use is refused");
     assert!(said.to_string().contains("was used by host a"), "{said}");
     use std::os::unix::fs::PermissionsExt;
     for file in [cloud.place.file("a/identity.json"), cloud.place.state().join("ca/ca.key")] {
-        let mode = std::fs::metadata(&file).expect("it is there").permissions().mode();
+        let mode = std::fs::metadata(&file).expect("the file exists").permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{}", file.display());
     }
     let plain = url.replace("https", "http");
-    let said = identity.join(&plain, &token, "a", addresses(1)).await.expect_err("no TLS");
+    let said = identity
+        .join(&plain, &token, "a", addresses(1))
+        .await
+        .expect_err("a URL without TLS is refused");
     assert!(said.to_string().contains("looks like https://"), "{said}");
 }
 
@@ -157,20 +167,24 @@ async fn a_token_is_used_by_one_host_once() {
 async fn a_host_speaks_for_itself_alone() {
     let (cloud, url) = open(Place::new());
     let (_, a) = joined(&cloud, &url, "a", 1).await;
-    let remote = a.remote().expect("a way");
-    let said = remote.register(registration("b")).await.expect_err("another host");
-    let words = "of host a, which cannot speak for host b";
+    let remote = a.remote().expect("the client is created");
+    let said = remote.register(registration("b")).await.expect_err("another host is refused");
+    let words = "belongs to host a, which cannot act for host b";
     assert!(matches!(&said, Refusal::Rejected(why) if why.contains(words)), "{said}");
-    let said = remote.desired("b", 1, 0).await.expect_err("another host");
+    let said = remote.desired("b", 1, 0).await.expect_err("another host is refused");
     assert!(matches!(&said, Refusal::Rejected(why) if why.contains(words)), "{said}");
-    let epoch = remote.register(registration("a")).await.expect("itself").epoch;
-    remote.desired("a", epoch, 0).await.expect("itself");
-    // Without a certificate nothing is to be had but joining.
-    let nobody = kilonova_pki::trusting(&a.authority).expect("settings");
-    let nobody = Remote::certified(&url, nobody).expect("a way");
+    let epoch =
+        remote.register(registration("a")).await.expect("the host may act for itself").epoch;
+    remote.desired("a", epoch, 0).await.expect("the host may act for itself");
+    // Without a certificate, a client can only join.
+    let nobody = kilonova_pki::trusting(&a.authority).expect("the TLS settings are valid");
+    let nobody = Remote::certified(&url, nobody).expect("the client is created");
     let said = nobody.register(registration("a")).await.expect_err("nobody");
-    assert!(matches!(&said, Refusal::Rejected(why) if why.contains("no certificate")), "{said}");
-    nobody.clock().await.expect("everyone may know the time");
+    assert!(
+        matches!(&said, Refusal::Rejected(why) if why.contains("no client certificate")),
+        "{said}"
+    );
+    nobody.clock().await.expect("the time needs no certificate");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -178,25 +192,34 @@ async fn certificates_that_do_not_count_are_told_with_a_way_back() {
     let (cloud, url) = open(Place::new());
     let (_, known) = joined(&cloud, &url, HOST, 1).await;
     let ours = authority(&cloud.place);
-    let (made, key) = Authority::make(now_micros()).expect("it is made");
-    let foreign = Authority::load(&made, &key).expect("it is read");
-    let of_another = at(&foreign, &known, now_micros(), DAY).remote().expect("a way");
+    let (made, key) = Authority::make(now_micros()).expect("the authority is created");
+    let foreign = Authority::load(&made, &key).expect("it parses");
+    let of_another =
+        at(&foreign, &known, now_micros(), DAY).remote().expect("the client is created");
     refused(&of_another, "is not of the control plane's authority").await;
-    let old = at(&ours, &known, now_micros() - 100 * DAY, 90 * DAY).remote().expect("a way");
+    let old = at(&ours, &known, now_micros() - 100 * DAY, 90 * DAY)
+        .remote()
+        .expect("the client is created");
     refused(&old, "takes the certificate of this host for expired").await;
-    let believes = Known { authority: made, ..known.clone() }.remote().expect("a way");
+    let believes =
+        Known { authority: made, ..known.clone() }.remote().expect("the client is created");
     refused(&believes, "not the control plane that this host joined").await;
-    let remote = known.remote().expect("a way");
-    remote.register(registration(HOST)).await.expect("it is let in");
+    let remote = known.remote().expect("the client is created");
+    remote.register(registration(HOST)).await.expect("the host is accepted");
     let said = node(&cloud, &["revoke", HOST]);
-    assert!(String::from_utf8_lossy(&said.stdout).contains("is not let in any more"));
+    assert!(String::from_utf8_lossy(&said.stdout).contains("is revoked"));
     refused(
         &remote,
-        &format!("was revoked: have a token made by `kilonova node enroll --host {HOST}`"),
+        &format!("was revoked: create a token with `kilonova node enroll --host {HOST}`"),
     )
     .await;
     let (_, again) = joined(&cloud, &url, HOST, 1).await;
-    again.remote().expect("a way").register(registration(HOST)).await.expect("it is back");
+    again
+        .remote()
+        .expect("the client is created")
+        .register(registration(HOST))
+        .await
+        .expect("the host is accepted again");
     refused(&remote, "was revoked").await;
     let listed = node(&cloud, &["list"]);
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
@@ -208,9 +231,10 @@ async fn a_certificate_is_renewed_in_time() {
     let (cloud, url) = open(Place::new());
     let (identity, known) = joined(&cloud, &url, HOST, 1).await;
     let due = at(&authority(&cloud.place), &known, now_micros() - 70 * DAY, 90 * DAY);
-    let text = serde_json::to_vec(&due).expect("it is written");
-    std::fs::write(cloud.place.file(HOST).join("identity.json"), text).expect("it is written");
-    let remote = due.remote().expect("a way");
+    let text = serde_json::to_vec(&due).expect("the file is written");
+    std::fs::write(cloud.place.file(HOST).join("identity.json"), text)
+        .expect("the file is written");
+    let remote = due.remote().expect("the client is created");
     let (told, mut heard) = watch::channel(None);
     let keeping = tokio::spawn(keep_certified(
         remote.clone(),
@@ -222,16 +246,23 @@ async fn a_certificate_is_renewed_in_time() {
     ));
     let soon = Duration::from_secs(20);
     let new = tokio::time::timeout(soon, heard.wait_for(Option::is_some)).await;
-    let new = new.expect("in time").expect("it is told").clone().expect("a certificate");
-    assert_eq!(identity.read().expect("it is kept"), Some(new.clone()));
-    assert!(new.said().expect("it is read").not_after > now_micros() + 25 * DAY);
+    let new = new
+        .expect("it happens in time")
+        .expect("the agent reports it")
+        .clone()
+        .expect("the certificate loads");
+    assert_eq!(identity.read().expect("the identity is readable"), Some(new.clone()));
+    assert!(new.said().expect("it parses").not_after > now_micros() + 25 * DAY);
     assert!(new.key != due.key && new.certificate != due.certificate);
-    remote.register(registration(HOST)).await.expect("it is let in by the new one");
-    // What an operator puts in place by joining again is taken up.
+    remote.register(registration(HOST)).await.expect("the new certificate is accepted");
+    // The running agent takes up what an operator replaces by joining again.
     let (_, again) = joined(&cloud, &url, HOST, 1).await;
     let taken = heard.wait_for(|known| known.as_ref() == Some(&again));
-    tokio::time::timeout(soon, taken).await.expect("in time").expect("it is told");
-    remote.register(registration(HOST)).await.expect("it is let in by that one");
+    tokio::time::timeout(soon, taken)
+        .await
+        .expect("it happens in time")
+        .expect("the agent reports it");
+    remote.register(registration(HOST)).await.expect("that certificate is accepted");
     keeping.abort();
 }
 
@@ -240,7 +271,7 @@ fn a_controller_without_the_clouds_authority_is_refused() {
     let (cloud, _) = open(Place::new());
     let Cloud { mut serve, place, .. } = cloud;
     serve.terminate();
-    std::fs::remove_dir_all(place.state().join("ca")).expect("it was there");
+    std::fs::remove_dir_all(place.state().join("ca")).expect("the directory existed");
     let output = place.run("serve", &["--listen", "127.0.0.1:0", "--node-listen", "127.0.0.1:0"]);
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(2), "{said}");
@@ -252,9 +283,14 @@ fn a_controller_without_the_clouds_authority_is_refused() {
 async fn a_long_poll_ends_with_the_certificate() {
     let (cloud, url) = open(Place::new());
     let (_, known) = joined(&cloud, &url, HOST, 1).await;
-    let remote = known.remote().expect("a way");
-    let epoch = remote.register(registration(HOST)).await.expect("it is let in").epoch;
-    let generation = remote.desired(HOST, epoch, 0).await.expect("itself").generation.max(1);
+    let remote = known.remote().expect("the client is created");
+    let epoch = remote.register(registration(HOST)).await.expect("the host is accepted").epoch;
+    let generation = remote
+        .desired(HOST, epoch, 0)
+        .await
+        .expect("the host may act for itself")
+        .generation
+        .max(1);
     let waiting = tokio::spawn(async move {
         let begun = std::time::Instant::now();
         let said = remote.desired(HOST, epoch, generation).await;
@@ -263,7 +299,7 @@ async fn a_long_poll_ends_with_the_certificate() {
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(!waiting.is_finished(), "it waits for news");
     node(&cloud, &["revoke", HOST]);
-    let (said, took) = waiting.await.expect("no panic");
+    let (said, took) = waiting.await.expect("the task does not panic");
     let words = "was revoked";
     assert!(matches!(&said, Err(Refusal::Rejected(why)) if why.contains(words)), "{said:?}");
     assert!(took < Duration::from_secs(10), "{took:?}");
@@ -274,33 +310,37 @@ async fn hosts_hear_which_certificates_were_revoked() {
     let (cloud, url) = open(Place::new());
     let (_, evil) = joined(&cloud, &url, "evil", 1).await;
     let (_, good) = joined(&cloud, &url, "good", 2).await;
-    let remote = good.remote().expect("a way");
-    let before = remote.revocations().await.expect("a list");
+    let remote = good.remote().expect("the client is created");
+    let before = remote.revocations().await.expect("the answer is a list");
     assert_eq!(before.revoked, []);
-    assert_eq!(remote.revocations().await.expect("a list"), before, "it is signed once");
+    assert_eq!(
+        remote.revocations().await.expect("the answer is a list"),
+        before,
+        "it is signed once"
+    );
     let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
     let following = tokio::spawn(follow_revocations(
         remote.clone(),
         Duration::from_millis(50),
         move |list, new| told.send((list.clone(), new.to_vec())).is_ok(),
     ));
-    assert_eq!(heard.recv().await.expect("the first"), (before.clone(), Vec::new()));
+    assert_eq!(heard.recv().await.expect("the first list arrives"), (before.clone(), Vec::new()));
     node(&cloud, &["revoke", "evil"]);
     let soon = tokio::time::timeout(Duration::from_secs(10), heard.recv()).await;
-    let (list, new) = soon.expect("in time").expect("the second");
+    let (list, new) = soon.expect("it happens in time").expect("the second list arrives");
     following.abort();
     assert_ne!(list.mark, before.mark);
-    let serial = evil.said().expect("it is read").serial;
+    let serial = evil.said().expect("it parses").serial;
     let named = |list: &[RevokedHost]| {
         list.iter().map(|one| (one.host.clone(), one.serial.clone())).collect::<Vec<_>>()
     };
     assert_eq!(named(&list.revoked), [("evil".to_owned(), serial.clone())]);
     assert_eq!(named(&new), named(&list.revoked));
     assert!(list.crl.starts_with("-----BEGIN X509 CRL-----"), "{}", list.crl);
-    // OpenSSL reads it as libvirt's GnuTLS does: one host is refused, the other let in.
+    // OpenSSL reads the list as libvirt's GnuTLS does: it rejects one host and accepts the other.
     let file = |name: &str, text: &str| {
         let path = cloud.place.file(name);
-        std::fs::write(&path, text).expect("it is written");
+        std::fs::write(&path, text).expect("the file is written");
         path
     };
     let (ca, crl) = (file("ca.pem", &good.authority), file("crl.pem", &list.crl));
@@ -319,7 +359,12 @@ async fn hosts_hear_which_certificates_were_revoked() {
         assert_eq!(output.status.success(), fine, "{name}: {said}");
         assert!(fine || said.contains("certificate revoked"), "{said}");
     }
-    let refused = evil.remote().expect("a way").revocations().await.expect_err("it is not let in");
+    let refused = evil
+        .remote()
+        .expect("the client is created")
+        .revocations()
+        .await
+        .expect_err("the host is refused");
     assert!(refused.to_string().contains("was revoked"), "{refused}");
 }
 
@@ -331,7 +376,7 @@ async fn a_name_that_is_there_is_taken_by_an_operators_word_alone() {
         command.args(["--node-listen", "127.0.0.1:0", "--nodes"]).arg(topology);
     });
     let line = serve.said.lines().find_map(|line| line.strip_prefix("kilonova: hosts join at "));
-    let url = line.expect("the door is told").to_owned();
+    let url = line.expect("the output names the node listener").to_owned();
     let admin = cloud::admin(&place, &serve);
     let cloud = Cloud { serve, place, admin };
     let begun = std::time::Instant::now();
@@ -347,7 +392,7 @@ async fn a_name_that_is_there_is_taken_by_an_operators_word_alone() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kilonova"));
         command.args(["node", "enroll"]).args(words).args(["--os-cloud", "kilonova", "--clouds"]);
         let output = command.arg(cloud.place.state().join("clouds.yaml")).output();
-        let output = output.expect("it runs");
+        let output = output.expect("the program runs");
         (
             output.status.success(),
             stderr(&output),
@@ -363,10 +408,11 @@ async fn a_name_that_is_there_is_taken_by_an_operators_word_alone() {
         let (fine, said, _) = enroll(&["--host", host]);
         assert!(!fine && said.contains(words), "{host}: {said}");
     }
-    // A token for whatever host does not do either.
+    // A token for any host does not permit it either.
     let (_, _, made) = enroll(&["--format", "json"]);
-    let made: Value = serde_json::from_str(&made).expect("JSON");
-    let any: Token = made["token"].as_str().expect("a token").parse().expect("one of ours");
+    let made: Value = serde_json::from_str(&made).expect("the output is JSON");
+    let any: Token =
+        made["token"].as_str().expect("a token is present").parse().expect("the token parses");
     for (host, words) in [
         (HOST, "--replace"),
         (HOST.to_uppercase().as_str(), "is the same name"),
@@ -379,11 +425,15 @@ async fn a_name_that_is_there_is_taken_by_an_operators_word_alone() {
     }
     let (fine, said, made) = enroll(&["--host", HOST, "--replace", "--format", "json"]);
     assert!(fine, "{said}");
-    let made: Value = serde_json::from_str(&made).expect("JSON");
-    let token: Token = made["token"].as_str().expect("a token").parse().expect("one of ours");
+    let made: Value = serde_json::from_str(&made).expect("the output is JSON");
+    let token: Token =
+        made["token"].as_str().expect("a token is present").parse().expect("the token parses");
     let identity = Identity::at(&cloud.place.file("new"));
-    identity.join(&url, &token, HOST, addresses(8)).await.expect("by an operator's word");
-    // From now on it is a host with a certificate, which joins again as any other.
+    identity
+        .join(&url, &token, HOST, addresses(8))
+        .await
+        .expect("the operator permits the replacement");
+    // From now on the host has a certificate, and joins again as any other does.
     joined(&cloud, &url, HOST, 8).await;
 }
 
@@ -391,7 +441,7 @@ async fn a_name_that_is_there_is_taken_by_an_operators_word_alone() {
 async fn nonsense_of_a_host_is_refused_in_a_sentence() {
     let (cloud, url) = open(Place::new());
     let (_, known) = joined(&cloud, &url, HOST, 1).await;
-    let remote = known.remote().expect("a way");
+    let remote = known.remote().expect("the client is created");
     let slot = HandleSlot::TestPci { address: "0000:0c:00.0".into() };
     let deployable = |name: &str| Deployable {
         name: name.into(),
@@ -420,5 +470,5 @@ async fn nonsense_of_a_host_is_refused_in_a_sentence() {
         let said = remote.register(wrong).await;
         assert!(matches!(&said, Err(Refusal::Rejected(why)) if why.contains(words)), "{said:?}");
     }
-    remote.register(registration(HOST)).await.expect("the truth is taken in");
+    remote.register(registration(HOST)).await.expect("the correct registration is accepted");
 }

@@ -1,4 +1,4 @@
-//! Logs: JSON when nobody looks, with the request's id, and without what is secret.
+//! Logs: JSON unless written to a terminal, with the request's id, and without secrets.
 
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ fn the_lines_of_a_request_carry_the_id_of_its_answer() {
     let lines = cloud.serve.log_lines();
     let mut seen = std::collections::BTreeSet::new();
     for answer in answers {
-        let id = answer.header("x-openstack-request-id").expect("an id").to_owned();
+        let id = answer.header("x-openstack-request-id").expect("an id is present").to_owned();
         let mine = of_request(&lines, &id);
         assert!(!mine.is_empty(), "{}: no line with {id}", answer.asked);
         for line in mine {
@@ -53,7 +53,7 @@ fn a_callers_own_request_id_is_not_taken_for_ours() {
     assert_ne!(answer.header("x-openstack-request-id"), Some(mine));
 }
 
-/// What must never be in a log: all that is written here is said to the server, or by it.
+/// Provokes log lines about secrets. Returns the secrets, which no log may contain.
 fn provoke(cloud: &Cloud) -> Vec<String> {
     let mut secrets = vec![password(&cloud.place)];
     let nobody = cloud.nobody();
@@ -66,7 +66,7 @@ fn provoke(cloud: &Cloud) -> Vec<String> {
     let path = format!("/identity/v3/users/{user}/application_credentials");
     let made = ann.post(&path, &json!({"application_credential": {"name": "key"}})).ok(201);
     let made = &made["application_credential"];
-    let secret = made["secret"].as_str().expect("a secret").to_owned();
+    let secret = made["secret"].as_str().expect("the secret is present").to_owned();
     let login = json!({"auth": {"identity": {"methods": ["application_credential"],
         "application_credential": {"id": made["id"], "secret": &secret}}}});
     nobody.post("/identity/v3/auth/tokens", &login).ok(201);
@@ -79,10 +79,15 @@ fn provoke(cloud: &Cloud) -> Vec<String> {
     nobody.token("stranger-token-99").get("/compute/v2.1/servers").refused(401);
     secrets.push("stranger-token-99".into());
     let state = cloud.place.state();
-    secrets.push(std::fs::read_to_string(state.join("keys/1")).expect("a key").trim().to_owned());
+    secrets.push(
+        std::fs::read_to_string(state.join("keys/1"))
+            .expect("the key is generated")
+            .trim()
+            .to_owned(),
+    );
     for session in [&cloud.admin, &ann] {
         let token = session.headers.iter().find(|(name, _)| name == "X-Auth-Token");
-        secrets.push(token.expect("a token").1.clone());
+        secrets.push(token.expect("a token is present").1.clone());
     }
     secrets
 }

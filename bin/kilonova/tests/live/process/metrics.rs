@@ -1,4 +1,4 @@
-//! `/metrics`: who may read it, and that it counts what is there.
+//! `/metrics`: who may read it, and that its counts are right.
 
 use std::time::{Duration, Instant};
 
@@ -7,11 +7,11 @@ use crate::kit::{Cloud, Place, Session};
 
 fn scraper(cloud: &Cloud) -> Session {
     let token = std::fs::read_to_string(cloud.place.state().join("metrics.token"));
-    let bearer = format!("Bearer {}", token.expect("the token is there").trim());
+    let bearer = format!("Bearer {}", token.expect("the token is readable").trim());
     Session::nobody(cloud.serve.address).with("Authorization", &bearer)
 }
 
-/// The value of a line that starts with all of this.
+/// The value of the line that begins with `start`.
 fn value(text: &str, start: &str) -> Option<f64> {
     let line = text.lines().find(|line| line.starts_with(start))?;
     line.rsplit(' ').next()?.parse().ok()

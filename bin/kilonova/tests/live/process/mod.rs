@@ -1,4 +1,4 @@
-//! The process: how it starts, what it refuses, what it writes and says, and how it ends.
+//! The process: how it starts, what it refuses, what it writes and prints, and how it ends.
 
 mod dev;
 mod doctor;

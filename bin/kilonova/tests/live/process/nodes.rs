@@ -1,4 +1,4 @@
-//! Hosts in a process of their own: who is let in, and that either side may die alone.
+//! Hosts in a process of their own: which are accepted, and that either process may die alone.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -47,7 +47,7 @@ fn two_hosts(admin: &Session) {
     }
 }
 
-/// `serve` again at the same address.
+/// Starts `serve` again at the same address.
 fn again(place: &Place, old: &Serve) -> Serve {
     let mut command = place.command("serve");
     command.args(["--listen", &old.address.to_string()]);
@@ -62,11 +62,11 @@ fn servers_boot_on_hosts_elsewhere_whoever_dies() {
         let (flavor, image) = (cloud.flavor("small"), cloud.image("tiny"));
         cloud.server(&cloud.admin, "one", &flavor, &image);
 
-        hosts.0.kill().expect("it is killed");
-        hosts.0.wait().expect("it has ended");
+        hosts.0.kill().expect("the process is killed");
+        hosts.0.wait().expect("the process ends");
         let body = crate::kit::cloud::server("two", &flavor, &image);
         let two = cloud.admin.post("/compute/v2.1/servers", &body).ok(202);
-        let two = two["server"]["id"].as_str().expect("an id").to_owned();
+        let two = two["server"]["id"].as_str().expect("an id is present").to_owned();
         let _hosts = Hosts::start(&cloud.place, &cloud.serve.url());
         cloud.wait_for(&cloud.admin, &two, "ACTIVE");
 
@@ -79,7 +79,8 @@ fn servers_boot_on_hosts_elsewhere_whoever_dies() {
 #[test]
 fn only_the_word_for_nodes_lets_a_node_in() {
     let cloud = &Cloud::all()[0];
-    let word = std::fs::read_to_string(cloud.place.state().join("node.token")).expect("a word");
+    let word = std::fs::read_to_string(cloud.place.state().join("node.token"))
+        .expect("the token is readable");
     let nobody = cloud.nobody();
     for stranger in
         [nobody.clone(), cloud.admin.clone(), nobody.with("Authorization", "Bearer wrong")]

@@ -1,5 +1,5 @@
-//! `server explain` and `host drain` as commands: how they get in, whom they serve, what they refuse.
-//! What they do to a cloud is in `scripts/operators.py`.
+//! `server explain` and `host drain` as commands: credentials, permissions and refusals.
+//! `scripts/operators.py` tests what they do to a cloud.
 
 use std::process::{Command, Output, Stdio};
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::kit::place::stderr;
 use crate::kit::{Cloud, Place};
 
-/// A command with nothing of the environment's clouds.
+/// A command without any cloud from the environment.
 fn command(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kilonova"));
     command.args(words).stdin(Stdio::null());
@@ -19,7 +19,7 @@ fn command(words: &[&str]) -> Command {
     command
 }
 
-/// The same by somebody on a cloud.
+/// Runs a command with a user's credentials.
 fn run(cloud: &Cloud, user: &str, word: &str, project: &str, words: &[&str]) -> Output {
     let mut command = command(words);
     command
@@ -27,27 +27,29 @@ fn run(cloud: &Cloud, user: &str, word: &str, project: &str, words: &[&str]) -> 
         .env("OS_USERNAME", user)
         .env("OS_PASSWORD", word)
         .env("OS_PROJECT_NAME", project);
-    command.output().expect("it runs")
+    command.output().expect("the program runs")
 }
 
 fn admin(cloud: &Cloud, words: &[&str]) -> Output {
-    let text = std::fs::read_to_string(cloud.place.state().join("openrc")).expect("an openrc");
+    let text =
+        std::fs::read_to_string(cloud.place.state().join("openrc")).expect("openrc is readable");
     let word = text.lines().find_map(|line| line.strip_prefix("export OS_PASSWORD="));
-    run(cloud, "admin", word.expect("a password"), "admin", words)
+    run(cloud, "admin", word.expect("the password is in openrc"), "admin", words)
 }
 
 fn out(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).expect("text")
+    String::from_utf8(output.stdout.clone()).expect("the output is UTF-8")
 }
 
 #[test]
 fn without_credentials_they_say_what_is_missing() {
     for words in [["server", "explain", "x"], ["host", "drain", "x"], ["host", "undrain", "x"]] {
-        let output = command(&words).output().expect("it runs");
+        let output = command(&words).output().expect("the program runs");
         let said = stderr(&output);
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains("OS_AUTH_URL is not set") && said.contains("--os-cloud"), "{said}");
-        let output = command(&words).args(["--os-cloud", "home"]).output().expect("it runs");
+        let output =
+            command(&words).args(["--os-cloud", "home"]).output().expect("the program runs");
         let said = stderr(&output);
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains("cannot read /nowhere/clouds.yaml"), "{said}");
@@ -63,11 +65,11 @@ fn an_admin_is_served_and_others_are_refused() {
         assert_eq!(page.status.code(), Some(0), "{}", stderr(&page));
         assert!(out(&page).contains("is active, on host"), "{}", out(&page));
         let named = admin(&cloud, &["server", "explain", "one (1)", "--format", "json"]);
-        let told: Value = serde_json::from_str(&out(&named)).expect("JSON");
-        assert_eq!(told["id"], one.as_str(), "{told}");
+        let report: Value = serde_json::from_str(&out(&named)).expect("the output is JSON");
+        assert_eq!(report["id"], one.as_str(), "{report}");
         cloud.server(&cloud.admin, "one (1)", &flavor, &image);
         let said = stderr(&admin(&cloud, &["server", "explain", "one (1)"]));
-        assert!(said.contains("2 servers are called one (1)") && said.contains(&one), "{said}");
+        assert!(said.contains("2 servers are named one (1)") && said.contains(&one), "{said}");
 
         cloud.user("mia", "member");
         let by_mia = |words: &[&str]| {
@@ -78,26 +80,26 @@ fn an_admin_is_served_and_others_are_refused() {
         let said = by_mia(&["server", "explain", &one]);
         assert!(said.contains("could not be found"), "{said}");
         let said = by_mia(&["server", "explain", "one (1)"]);
-        assert!(said.contains("no server is called one (1)"), "{said}");
+        assert!(said.contains("no server is named one (1)"), "{said}");
         let said = by_mia(&["host", "drain", "virtlab606"]);
         assert!(said.contains("Policy doesn't allow"), "{said}");
-        assert!(said.contains("credentials of an administrator"), "{said}");
+        assert!(said.contains("administrator credentials"), "{said}");
         let wrong = run(&cloud, "admin", "wrong", "admin", &["host", "drain", "virtlab606"]);
         assert_eq!(wrong.status.code(), Some(2));
         assert!(stderr(&wrong).contains("refuses the login"), "{}", stderr(&wrong));
 
         let drained = admin(&cloud, &["host", "drain", "virtlab606", "--format", "json"]);
-        let told: Value = serde_json::from_str(&out(&drained)).expect("JSON");
-        assert_eq!((drained.status.code(), &told["empty"]), (Some(0), &true.into()), "{told}");
+        let report: Value = serde_json::from_str(&out(&drained)).expect("the output is JSON");
+        assert_eq!((drained.status.code(), &report["empty"]), (Some(0), &true.into()), "{report}");
         let back = admin(&cloud, &["host", "undrain", "virtlab606"]);
-        assert!(out(&back).contains("takes servers again"), "{}", out(&back));
+        assert!(out(&back).contains("is enabled"), "{}", out(&back));
         let back = admin(&cloud, &["host", "undrain", "virtlab606"]);
-        assert!(out(&back).contains("enabled already"), "{}", out(&back));
+        assert!(out(&back).contains("already enabled"), "{}", out(&back));
     }
 }
 
 #[test]
-fn a_cloud_that_is_away_is_told() {
+fn a_cloud_that_is_away_is_reported() {
     let cloud = Cloud::new(Place::new());
     let Cloud { mut serve, place, admin } = cloud;
     serve.kill();

@@ -1,12 +1,12 @@
-//! What cannot work is refused with exit code 2 and one sentence that names the place, before
-//! anything is changed.
+//! An invalid setup is refused with exit code 2 and one sentence that names the cause, before
+//! anything changes.
 
 use std::net::TcpListener;
 
 use crate::kit::place::stderr;
 use crate::kit::{Cloud, Place};
 
-/// `serve` ends with 2 and one sentence that has all the words in it, and has written nothing.
+/// Checks that `serve` exits with 2, prints one sentence with all the words, and writes nothing.
 #[track_caller]
 fn refuses(place: &Place, options: &[&str], words: &[&str]) {
     let output = place.run("serve", options);
@@ -48,11 +48,11 @@ fn what_is_wrong_in_the_configuration_is_named_by_file_line_group_and_option() {
     let mut place = Place::configured("");
     place.config = None;
     let binary = place.write("binary.conf", b"\xff\xfe\x00");
-    let binary = binary.to_str().expect("a path");
+    let binary = binary.to_str().expect("the path is UTF-8");
     refuses(&place, &["--config", binary], &["cannot read", "binary.conf", "UTF-8"]);
     refuses(&place, &["--config", "/nowhere/k.conf"], &["cannot read", "/nowhere/k.conf"]);
     let folder = place.file("");
-    refuses(&place, &["--config", folder.to_str().expect("a path")], &["cannot read"]);
+    refuses(&place, &["--config", folder.to_str().expect("the path is UTF-8")], &["cannot read"]);
 }
 
 #[test]
@@ -79,15 +79,15 @@ fn a_topology_that_is_none_is_named_by_file_and_key() {
     for (text, words) in cases {
         let place = Place::new();
         let file = place.write("nodes.toml", text);
-        refuses(&place, &["--nodes", file.to_str().expect("a path")], words);
+        refuses(&place, &["--nodes", file.to_str().expect("the path is UTF-8")], words);
     }
     refuses(&Place::new(), &["--nodes", "/nowhere/n.toml"], &["/nowhere/n.toml"]);
 }
 
 #[test]
 fn a_port_in_use_is_named() {
-    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = taken.local_addr().expect("its address").to_string();
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port is bound");
+    let address = taken.local_addr().expect("the address is known").to_string();
     refuses(&Place::new(), &["--listen", &address], &["cannot listen on", &address, "--listen"]);
     refuses(&Place::new(), &["--listen", "192.0.2.1:80"], &["cannot listen on", "192.0.2.1:80"]);
 }
@@ -99,7 +99,7 @@ fn a_directory_in_use_is_left_as_it_is() {
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(2), "{said}");
     let state = cloud.place.state();
-    let state = state.to_str().expect("a path");
+    let state = state.to_str().expect("the path is UTF-8");
     assert!(said.contains(state) && said.contains("running instance"), "{said}");
     assert_eq!(said.trim_end().lines().count(), 1, "{said}");
     let address = cloud.serve.address.to_string();
@@ -143,15 +143,16 @@ fn a_state_directory_that_others_can_look_into_is_refused() {
     let place = Place::new();
     let set = |mode| {
         let mode = std::fs::Permissions::from_mode(mode);
-        std::fs::set_permissions(place.state(), mode).expect("is set");
+        std::fs::set_permissions(place.state(), mode).expect("the mode is set");
     };
-    std::fs::create_dir(place.state()).expect("made");
+    std::fs::create_dir(place.state()).expect("the directory is created");
     set(0o755);
     drop(place.start());
-    let folder = std::fs::metadata(place.state()).expect("is there").permissions().mode() & 0o777;
+    let folder =
+        std::fs::metadata(place.state()).expect("the file exists").permissions().mode() & 0o777;
     assert_eq!(folder, 0o700, "an empty one is closed");
-    for entry in std::fs::read_dir(place.state()).expect("readable").flatten() {
-        let mode = entry.metadata().expect("is there").permissions().mode() & 0o077;
+    for entry in std::fs::read_dir(place.state()).expect("the directory is readable").flatten() {
+        let mode = entry.metadata().expect("the file exists").permissions().mode() & 0o077;
         assert_eq!(mode, 0, "{:?}", entry.path());
     }
     set(0o755);
@@ -165,13 +166,13 @@ fn a_state_directory_that_others_can_look_into_is_refused() {
 fn a_folder_that_is_no_sysfs_is_not_taken_for_a_host_without_cards() {
     let place = Place::new();
     let folder = place.file("elsewhere");
-    std::fs::create_dir(&folder).expect("made");
+    std::fs::create_dir(&folder).expect("the directory is created");
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_kilonova"))
         .args(["discover", "--sysfs"])
         .arg(&folder)
         .output()
-        .expect("it runs");
+        .expect("the program runs");
     assert_eq!(output.status.code(), Some(2));
     let said = stderr(&output);
-    assert!(said.contains("is no sysfs") && said.contains("--sysfs"), "{said}");
+    assert!(said.contains("is not a sysfs") && said.contains("--sysfs"), "{said}");
 }

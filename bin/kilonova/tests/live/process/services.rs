@@ -1,4 +1,4 @@
-//! Which services run, where they answer, and who lists them.
+//! Which services run, where they answer, and which documents list them.
 
 use std::time::{Duration, Instant};
 
@@ -9,8 +9,8 @@ use crate::kit::{Place, Session};
 
 const ALL: [&str; 6] = ["identity", "compute", "placement", "accelerator", "image", "network"];
 
-/// A path that needs a token, below the service's own path.
-fn door(service: &str) -> &'static str {
+/// A path below the service's own path that needs a token.
+fn protected_path(service: &str) -> &'static str {
     match service {
         "identity" => "/v3/users",
         "compute" => "/v2.1/servers",
@@ -24,10 +24,13 @@ fn door(service: &str) -> &'static str {
 fn listed(nobody: &Session) -> Vec<String> {
     let listing = nobody.get("/").ok(200);
     let name = |entry: &Value| {
-        assert_eq!(entry["path"], format!("/{}", entry["service"].as_str().expect("a name")));
-        entry["service"].as_str().expect("a name").to_owned()
+        assert_eq!(
+            entry["path"],
+            format!("/{}", entry["service"].as_str().expect("the name is valid"))
+        );
+        entry["service"].as_str().expect("the name is valid").to_owned()
     };
-    listing["services"].as_array().expect("a list").iter().map(name).collect()
+    listing["services"].as_array().expect("the answer is a list").iter().map(name).collect()
 }
 
 #[test]
@@ -38,7 +41,7 @@ fn all_services_run_unless_told_otherwise() {
         assert_eq!(listed(&nobody), ALL);
         let admin = admin(&place, &serve);
         for service in ALL {
-            admin.get(&format!("/{service}{}", door(service))).ok(200);
+            admin.get(&format!("/{service}{}", protected_path(service))).ok(200);
         }
         nobody.get("/nova").refused(404);
         nobody.get("/v2.1/servers").refused(404);
@@ -46,7 +49,7 @@ fn all_services_run_unless_told_otherwise() {
     }
 }
 
-/// A Nova elsewhere needs no compute API of ours, but somebody has to say which devices there are.
+/// With an external Nova, no compute API runs, but the hosts must still register their devices.
 #[test]
 fn hosts_register_where_devices_are_served_without_the_compute_api() {
     let place = Place::configured(
@@ -104,7 +107,7 @@ fn version_documents_need_no_token() {
     }
 }
 
-/// `[api] services`, believing callers.
+/// `[api] services` with noauth2.
 fn open(services: &str) -> Place {
     Place::configured(&format!("[api]\nauth_strategy = noauth2\nservices = {services}\n"))
 }
@@ -115,14 +118,14 @@ fn one_service_alone_is_at_the_root_too_and_no_other_is_there() {
         let place = open(service);
         let serve = place.start();
         let admin = Session::nobody(serve.address).token("admin:admin");
-        let path = door(service);
+        let path = protected_path(service);
         admin.get(path).ok(200);
         admin.get(&format!("/{service}{path}")).ok(200);
         let root = Session::nobody(serve.address).get("/");
         assert!(matches!(root.status, 200 | 300), "{service}: {}", root.status);
         assert_eq!(root.json(), Session::nobody(serve.address).get("/").json());
         for other in ALL.into_iter().filter(|other| *other != service) {
-            admin.get(&format!("/{other}{}", door(other))).refused(404);
+            admin.get(&format!("/{other}{}", protected_path(other))).refused(404);
         }
         Session::nobody(serve.address).get(path).refused(401);
     }
@@ -137,7 +140,7 @@ fn several_services_are_just_those() {
         let named: Vec<&str> = services.split(',').map(str::trim).collect();
         assert_eq!(listed(&Session::nobody(serve.address)), named);
         for service in ALL {
-            let answer = admin.get(&format!("/{service}{}", door(service)));
+            let answer = admin.get(&format!("/{service}{}", protected_path(service)));
             let expected = if named.contains(&service) { 200 } else { 404 };
             assert_eq!(answer.status, expected, "{services}: {service}: {}", answer.text());
         }

@@ -1,5 +1,5 @@
-//! Starting: what the first start writes, that later ones change none of it, and that a killed
-//! system comes back whole.
+//! Starting: what the first start writes, that later starts change none of it, and that a killed
+//! system recovers completely.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,20 +9,27 @@ use std::path::Path;
 use crate::kit::cloud::{admin, password};
 use crate::kit::{Cloud, Place};
 
-/// Mode and text of the files that are written once, wherever the server answers.
+/// Mode and text of the files that are written once; the server's address is left out.
 fn written(state: &Path, address: SocketAddr) -> BTreeMap<String, (u32, String)> {
     let mut files = BTreeMap::new();
-    let keys = std::fs::read_dir(state.join("keys")).expect("keys");
-    let keys = keys.map(|entry| format!("keys/{}", entry.expect("a key").file_name().display()));
-    let secrets = std::fs::read_dir(state).expect("a directory").filter_map(|entry| {
-        let name = entry.expect("a file").file_name().into_string().expect("a name");
-        let secret = name.ends_with(".token") || name == "openrc" || name == "clouds.yaml";
-        secret.then_some(name)
+    let keys = std::fs::read_dir(state.join("keys")).expect("the keys are readable");
+    let keys = keys.map(|entry| {
+        format!("keys/{}", entry.expect("the key is generated").file_name().display())
     });
+    let secrets =
+        std::fs::read_dir(state).expect("the directory is readable").filter_map(|entry| {
+            let name = entry
+                .expect("the file is readable")
+                .file_name()
+                .into_string()
+                .expect("the name is valid");
+            let secret = name.ends_with(".token") || name == "openrc" || name == "clouds.yaml";
+            secret.then_some(name)
+        });
     for name in keys.chain(secrets) {
         let path = state.join(&name);
-        let mode = path.metadata().expect("a file").permissions().mode() & 0o777;
-        let text = std::fs::read_to_string(path).expect("a text");
+        let mode = path.metadata().expect("the file is readable").permissions().mode() & 0o777;
+        let text = std::fs::read_to_string(path).expect("the file is UTF-8");
         files.insert(name, (mode, text.replace(&address.to_string(), "ADDRESS")));
     }
     files
@@ -42,7 +49,8 @@ fn the_first_start_writes_secrets_for_its_owner_and_the_second_changes_none() {
             assert_eq!(*mode, 0o600, "{name}");
             assert!(!text.is_empty(), "{name}");
         }
-        let mode = |path: &Path| path.metadata().expect("it is there").permissions().mode() & 0o777;
+        let mode =
+            |path: &Path| path.metadata().expect("the file exists").permissions().mode() & 0o777;
         assert_eq!(mode(&place.state()), 0o700);
         assert_eq!(mode(&place.state().join("keys")), 0o700);
         let token = admin(&place, &serve);
@@ -50,7 +58,7 @@ fn the_first_start_writes_secrets_for_its_owner_and_the_second_changes_none() {
 
         let again = place.start();
         assert!(!again.said.contains("first start"), "{}", again.said);
-        // The files follow the port, which is another.
+        // The files follow the port, which has changed.
         assert_eq!(written(&place.state(), again.address), first);
         let mut same = token.clone();
         same.address = again.address;
@@ -65,8 +73,8 @@ fn lost_credentials_are_not_made_up() {
     let mut serve = place.start();
     let word = password(&place);
     serve.terminate();
-    let clouds = std::fs::read(place.state().join("clouds.yaml")).expect("a file");
-    std::fs::remove_file(place.state().join("clouds.yaml")).expect("it is removed");
+    let clouds = std::fs::read(place.state().join("clouds.yaml")).expect("the file is readable");
+    std::fs::remove_file(place.state().join("clouds.yaml")).expect("the file is removed");
 
     let mut again = place.start();
     assert!(!again.said.contains("first start"), "{}", again.said);
@@ -75,7 +83,7 @@ fn lost_credentials_are_not_made_up() {
     assert!(again.log().contains("clouds.yaml"), "{}", again.log());
     admin(&place, &again).get("/compute/v2.1/servers").ok(200);
     again.terminate();
-    std::fs::write(place.state().join("clouds.yaml"), clouds).expect("it is put back");
+    std::fs::write(place.state().join("clouds.yaml"), clouds).expect("the file is restored");
     place.start();
 }
 

@@ -1,4 +1,4 @@
-//! Ending: SIGTERM lets open requests finish, but nobody can keep the process from ending.
+//! Ending: after SIGTERM open requests finish, but no client can keep the process from ending.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -6,16 +6,16 @@ use std::time::Duration;
 use crate::kit::client::connect;
 use crate::kit::{Answer, Cloud, Place, Session};
 
-/// What the promise of five seconds is held to, on a machine that does other things too.
+/// The limit of five seconds, with a margin for a busy machine.
 const FIVE_SECONDS: Duration = Duration::from_millis(5500);
 
 #[test]
 fn with_nothing_to_finish_it_ends_at_once() {
     for mut cloud in Cloud::with_hosts() {
         let mut idle = connect(cloud.serve.address);
-        write!(idle, "GET / HTTP/1.1\r\nHost: x\r\n\r\n").expect("a request");
+        write!(idle, "GET / HTTP/1.1\r\nHost: x\r\n\r\n").expect("the request is sent");
         let mut some = [0; 100];
-        idle.read_exact(&mut some).expect("an answer, and the connection stays");
+        idle.read_exact(&mut some).expect("the answer arrives and the connection stays open");
         let (status, took) = cloud.serve.terminate();
         assert_eq!(status.code(), Some(0), "{}", cloud.serve.log());
         assert!(took < Duration::from_secs(2), "it took {took:?} with an idle client");
@@ -27,7 +27,8 @@ fn a_request_that_is_under_way_is_finished() {
     let cloud = Cloud::new(Place::new());
     let Cloud { mut serve, admin, .. } = cloud;
     let body = r#"{"flavor": {"name": "late", "ram": 1, "vcpus": 1, "disk": 1}}"#;
-    let token = admin.headers.iter().find(|(name, _)| name == "X-Auth-Token").expect("a token");
+    let token =
+        admin.headers.iter().find(|(name, _)| name == "X-Auth-Token").expect("a token is present");
     let mut late = connect(serve.address);
     let (first, rest) = body.split_at(20);
     write!(
@@ -37,20 +38,20 @@ fn a_request_that_is_under_way_is_finished() {
         token.1,
         body.len()
     )
-    .expect("the first part");
+    .expect("the first part is sent");
     std::thread::sleep(Duration::from_millis(200));
     let rest = rest.to_owned();
     let finish = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(700));
-        late.write_all(rest.as_bytes()).expect("the rest");
+        late.write_all(rest.as_bytes()).expect("the rest is sent");
         let mut answer = Vec::new();
-        late.read_to_end(&mut answer).expect("the answer");
+        late.read_to_end(&mut answer).expect("the answer arrives");
         answer
     });
     let (status, took) = serve.terminate();
     assert_eq!(status.code(), Some(0));
     assert!(took < FIVE_SECONDS, "{took:?}");
-    let answer = finish.join().expect("the client ends");
+    let answer = finish.join().expect("the client thread ends");
     Answer::parse("the late one", &answer).check().ok(200);
 }
 
@@ -58,24 +59,25 @@ fn a_request_that_is_under_way_is_finished() {
 fn who_does_not_finish_is_broken_off_after_five_seconds() {
     let cloud = Cloud::new(Place::new().with_hosts());
     let Cloud { mut serve, place, .. } = cloud;
-    let token = std::fs::read_to_string(place.state().join("node.token")).expect("a token");
+    let token =
+        std::fs::read_to_string(place.state().join("node.token")).expect("a token is present");
     let node = Session::nobody(serve.address).with("Authorization", &format!("Bearer {token}"));
     let mut poll = connect(serve.address);
-    let bearer = &node.headers.last().expect("a header").1;
+    let bearer = &node.headers.last().expect("the client has a header").1;
     write!(
         poll,
         "GET /node/v1/hosts/fpga1/desired?epoch=1&since=999 HTTP/1.1\r\nHost: x\r\n\
          Authorization: {bearer}\r\n\r\n"
     )
-    .expect("a long poll");
+    .expect("the long poll is sent");
     let mut half = connect(serve.address);
     write!(
         half,
         "POST /identity/v3/auth/tokens HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{{"
     )
-    .expect("half a request");
+    .expect("half a request is sent");
     let mut head = connect(serve.address);
-    write!(head, "GET / HT").expect("half a head");
+    write!(head, "GET / HT").expect("half a head is sent");
     std::thread::sleep(Duration::from_millis(200));
     let (status, took) = serve.terminate();
     assert_eq!(status.code(), Some(0), "{}", serve.log());

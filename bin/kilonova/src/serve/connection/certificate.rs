@@ -1,7 +1,7 @@
-//! TLS for users: the certificate of `[api] cert` and `key`, and the newer one when the files change.
+//! TLS for users: loads the certificate of `[api] cert` and `key`, and reloads it when the files change.
 //!
-//! Connections that are open keep what their handshake showed. A new pair that cannot be used never
-//! replaces one that can.
+//! Open connections keep the certificate of their handshake. An unusable new pair never replaces a
+//! usable one.
 
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
@@ -23,39 +23,39 @@ use x509_parser::prelude::FromDer;
 use crate::config::TlsFiles;
 use crate::failure::Failure;
 
-/// How often the files are looked at.
+/// The interval between checks of the files.
 const LOOK: Duration = Duration::from_secs(2);
-/// How long before its end a certificate is worth a warning.
+/// How long before expiry to warn, in seconds.
 const SOON: i64 = 14 * 24 * 3600;
 
-/// The pair that is shown now.
+/// The current certificate and key.
 #[derive(Debug)]
-pub(in crate::serve) struct Shown {
+pub(in crate::serve) struct ServerCertificate {
     files: TlsFiles,
     now: RwLock<Arc<CertifiedKey>>,
 }
 
-impl ResolvesServerCert for Shown {
+impl ResolvesServerCert for ServerCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner)))
     }
 }
 
-impl Shown {
-    /// Reads the files.
+impl ServerCertificate {
+    /// Loads the files.
     ///
     /// # Errors
-    /// When one cannot be read, or they do not belong together.
+    /// If a file cannot be read, or key and certificate do not match.
     pub(in crate::serve) fn read(files: &TlsFiles) -> Result<Arc<Self>, Failure> {
         let pair = pair(files).map_err(Failure::Refused)?;
         warn_of_its_end(files, &pair);
         Ok(Arc::new(Self { files: files.clone(), now: RwLock::new(Arc::new(pair)) }))
     }
 
-    /// The side of a connection that shows the pair, whichever it is then.
+    /// An acceptor that always uses the current pair.
     ///
     /// # Errors
-    /// None on a sane system.
+    /// None on a working system.
     pub(in crate::serve) fn acceptor(self: &Arc<Self>) -> Result<TlsAcceptor, Failure> {
         let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()));
         let mut config = builder
@@ -67,7 +67,7 @@ impl Shown {
         Ok(TlsAcceptor::from(Arc::new(config)))
     }
 
-    /// What a client on this machine calls us: the address, if the certificate has it, else the
+    /// The host for clients on this machine: the address if the certificate contains it, else the
     /// certificate's first name.
     pub(in crate::serve) fn host(&self, address: IpAddr) -> String {
         let now = Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner));
@@ -82,8 +82,8 @@ impl Shown {
         own
     }
 
-    /// The file with the authority that clients have to trust: the one named, or the chain itself
-    /// when its last certificate vouches for itself. None when the system's authorities do.
+    /// The file with the authority that clients must trust: the configured one, or the certificate chain
+    /// if its last certificate is self-signed. `None` if the system's authorities suffice.
     pub(in crate::serve) fn authority(&self) -> Option<&Path> {
         if let Some(named) = &self.files.cafile {
             return Some(named);
@@ -93,7 +93,7 @@ impl Shown {
         (last.subject() == last.issuer()).then_some(&*self.files.cert)
     }
 
-    /// Looks at the files from now on.
+    /// Starts watching the files.
     pub(in crate::serve) fn watch(self: &Arc<Self>) {
         let shown = Arc::clone(self);
         tokio::spawn(async move {
@@ -111,19 +111,19 @@ impl Shown {
                         warn_of_its_end(&shown.files, &pair);
                         let mut now = shown.now.write().unwrap_or_else(PoisonError::into_inner);
                         *now = Arc::new(pair);
-                        tracing::info!("new connections are shown the new certificate");
+                        tracing::info!("reloaded the certificate for new connections");
                     }
                     Ok(Err(why)) => tracing::warn!(
                         why,
-                        "the changed certificate is not used; new connections are shown the old one"
+                        "cannot use the changed certificate; new connections get the old one"
                     ),
-                    Err(error) => tracing::error!(%error, "the certificate cannot be read again"),
+                    Err(error) => tracing::error!(%error, "cannot reload the certificate"),
                 }
             }
         });
     }
 
-    /// What changes when a file does, also when a link to it is turned to another.
+    /// Changes whenever a file changes or a link points to another file.
     fn stamp(&self) -> [Option<(u64, u64, i64, i64)>; 2] {
         [&self.files.cert, &self.files.key].map(|path| {
             let found = std::fs::metadata(path).ok()?;
@@ -132,7 +132,7 @@ impl Shown {
     }
 }
 
-/// Reads the pair.
+/// Loads certificate and key.
 fn pair(files: &TlsFiles) -> Result<CertifiedKey, String> {
     let wrong = |option: &str, path: &Path, why: &dyn std::fmt::Display| {
         format!("[api] {option} {}: {why}", path.display())
@@ -144,10 +144,11 @@ fn pair(files: &TlsFiles) -> Result<CertifiedKey, String> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&cert).collect();
     let chain = chain.map_err(|error| wrong("cert", &files.cert, &error))?;
     if chain.is_empty() {
-        return Err(wrong("cert", &files.cert, &"it holds no certificate in PEM form"));
+        return Err(wrong("cert", &files.cert, &"it contains no certificate in PEM form"));
     }
-    let key = PrivateKeyDer::from_pem_slice(&key)
-        .map_err(|error| wrong("key", &files.key, &format!("it holds no private key: {error}")))?;
+    let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| {
+        wrong("key", &files.key, &format!("it contains no private key: {error}"))
+    })?;
     let pair = CertifiedKey::from_der(chain, key, &default_provider());
     pair.map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => {
@@ -170,7 +171,7 @@ fn warn_of_its_end(files: &TlsFiles, pair: &CertifiedKey) {
     }
 }
 
-/// The names and addresses of a certificate, an IPv6 address in brackets.
+/// The names and addresses of a certificate; IPv6 addresses in brackets.
 fn names(der: &[u8]) -> Vec<String> {
     let Ok((_, read)) = X509Certificate::from_der(der) else { return Vec::new() };
     let Ok(Some(found)) = read.subject_alternative_name() else { return Vec::new() };
@@ -206,15 +207,15 @@ mod tests {
     }
 
     fn refused(files: &TlsFiles) -> String {
-        Shown::read(files).map(drop).expect_err("refused").to_string()
+        ServerCertificate::read(files).map(drop).expect_err("refused").to_string()
     }
 
     #[test]
-    fn what_cannot_be_shown_is_refused_by_its_file() {
+    fn unusable_files_are_refused_by_name() {
         let (folder, other) =
             (tempfile::tempdir().expect("one"), tempfile::tempdir().expect("two"));
         let files = write(folder.path(), &["cloud.example"]);
-        let shown = Shown::read(&files).expect("fine");
+        let shown = ServerCertificate::read(&files).expect("fine");
         assert!(shown.acceptor().is_ok());
         let strange = write(other.path(), &["cloud.example"]);
         let mixed = TlsFiles { key: strange.key, ..files.clone() };
@@ -229,10 +230,10 @@ mod tests {
     }
 
     #[test]
-    fn clients_are_told_a_name_that_the_certificate_has() {
+    fn clients_get_a_name_of_the_certificate() {
         let folder = tempfile::tempdir().expect("a folder");
         let files = write(folder.path(), &["cloud.example", "192.0.2.1", "::1"]);
-        let shown = Shown::read(&files).expect("fine");
+        let shown = ServerCertificate::read(&files).expect("fine");
         for (address, host) in [
             ("192.0.2.1", "192.0.2.1"),
             ("::1", "[::1]"),
@@ -241,14 +242,14 @@ mod tests {
         ] {
             assert_eq!(shown.host(address.parse().expect("an address")), host);
         }
-        assert_eq!(shown.authority(), Some(&*files.cert), "it vouches for itself");
+        assert_eq!(shown.authority(), Some(&*files.cert), "the certificate is self-signed");
     }
 
     #[tokio::test]
-    async fn a_changed_pair_is_taken_up_and_a_broken_one_is_not() {
+    async fn a_changed_pair_is_reloaded_and_a_broken_one_is_ignored() {
         let folder = tempfile::tempdir().expect("a folder");
         let files = write(folder.path(), &["one.example"]);
-        let shown = Shown::read(&files).expect("fine");
+        let shown = ServerCertificate::read(&files).expect("fine");
         shown.watch();
         let any = IpAddr::from([0, 0, 0, 0]);
         std::fs::write(&files.key, "half a file").expect("written");
@@ -257,7 +258,7 @@ mod tests {
         write(folder.path(), &["two.example"]);
         let begun = std::time::Instant::now();
         while shown.host(any) != "two.example" {
-            assert!(begun.elapsed() < LOOK * 10, "the new pair is not taken up");
+            assert!(begun.elapsed() < LOOK * 10, "the new pair was not loaded");
             tokio::time::sleep(LOOK / 10).await;
         }
     }

@@ -1,5 +1,5 @@
-//! Who a user is and where he thinks he is: found once per request, from the connection, from what
-//! trusted proxies say, and from `[api] public_endpoint`.
+//! The client's address and the origin of its URL, determined once per request from the connection, the
+//! headers of trusted proxies, and `[api] public_endpoint`.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use kilonova_wire::{Origin, PeerAddress, base};
 use super::forwarded;
 use crate::config::{Front, Proxies};
 
-/// How users reach us.
+/// Determines the origin of users' requests.
 #[derive(Clone)]
-pub(in crate::serve) struct Users(Arc<Inner>);
+pub(in crate::serve) struct RequestOrigin(Arc<Inner>);
 
 struct Inner {
     scheme: &'static str,
@@ -20,8 +20,8 @@ struct Inner {
     proxies: Proxies,
 }
 
-impl Users {
-    /// As the options say.
+impl RequestOrigin {
+    /// Configured by the options.
     pub(in crate::serve) fn new(front: &Front) -> Self {
         Self(Arc::new(Inner {
             scheme: if front.tls.is_some() { "https" } else { "http" },
@@ -30,7 +30,7 @@ impl Users {
         }))
     }
 
-    /// Notes the caller's address and the URL that he used. `peer` is the connection's other end.
+    /// Stores the client's address and origin in the request. `peer` is the connection's other end.
     pub(in crate::serve) fn note<B>(&self, request: &mut Request<B>, peer: IpAddr) {
         let peer = peer.to_canonical();
         let trusted = self.0.proxies.contain(peer);
@@ -59,14 +59,14 @@ mod tests {
             request = request.header(*name, *value);
         }
         let mut request = request.body(()).expect("a request");
-        Users::new(front).note(&mut request, peer.parse().expect("an address"));
+        RequestOrigin::new(front).note(&mut request, peer.parse().expect("an address"));
         let address = request.extensions().get::<PeerAddress>().expect("noted").0;
         let Origin(origin) = request.extensions().get::<Origin>().expect("noted");
         (address.to_string(), origin.to_string())
     }
 
     #[test]
-    fn only_named_proxies_are_believed() {
+    fn only_configured_proxies_are_trusted() {
         let proxies = Proxies::new(vec!["10.0.0.0/8".parse().expect("a network")]);
         let front = Front { proxies, ..Front::default() };
         let headers = [
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn the_public_endpoint_counts_more_than_any_header() {
+    fn the_public_endpoint_takes_precedence_over_headers() {
         let tls = TlsFiles { cert: "c".into(), key: "k".into(), cafile: None };
         let front = Front { tls: Some(tls), ..Front::default() };
         let origin = |front: &Front, host| noted(front, "192.0.2.5", &[("host", host)]).1;

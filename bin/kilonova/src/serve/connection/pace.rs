@@ -1,6 +1,5 @@
-//! A deadline for a request's head, from its first byte: a client that sends a byte now and then must
-//! not hold a connection. A kept connection on which nothing begins has more time, which the HTTP
-//! library watches.
+//! A deadline for a request's head, counted from its first byte: a client that trickles bytes must not
+//! hold a connection. The HTTP library watches idle keep-alive connections, with a longer timeout.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -15,19 +14,19 @@ use hyper::body::{Body as HttpBody, Bytes, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// Whether a request is being answered. Shared by a connection's socket and its requests.
+/// Whether a request is in progress. Shared by a connection's socket and its requests.
 #[derive(Clone, Default)]
 pub(in crate::serve) struct Busy(Arc<AtomicBool>);
 
 impl Busy {
-    /// From now until the answer's last byte has been handed over.
+    /// Marks a request as in progress until its answer is sent completely.
     pub(in crate::serve) fn begin(&self) -> Answering {
         self.0.store(true, Ordering::Relaxed);
         Answering(self.clone())
     }
 }
 
-/// Ends when it is dropped.
+/// Ends when dropped.
 pub(in crate::serve) struct Answering(Busy);
 
 impl Drop for Answering {
@@ -37,7 +36,7 @@ impl Drop for Answering {
 }
 
 impl Answering {
-    /// Keeps it until the body has been sent or given up.
+    /// Keeps the mark until the body is sent or dropped.
     pub(in crate::serve) fn until_sent(self, response: Response) -> Response {
         response.map(|body| Body::new(Sent { body, _answering: self }))
     }
@@ -68,12 +67,12 @@ impl HttpBody for Sent {
     }
 }
 
-/// A socket on which a head has to arrive in time.
+/// A socket with a deadline for request heads.
 pub(in crate::serve) struct Paced<S> {
     inner: S,
     busy: Busy,
     limit: Duration,
-    /// Runs from a head's first byte.
+    /// Started by a head's first byte.
     head: Option<Pin<Box<Sleep>>>,
 }
 
@@ -97,7 +96,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
         if let Some(head) = &mut self.head
             && head.as_mut().poll(context).is_ready()
         {
-            let why = "the head of a request did not arrive in time";
+            let why = "the head of the request did not arrive in time";
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, why)));
         }
         let before = buffer.filled().len();
@@ -146,7 +145,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_head_has_its_time_from_its_first_byte_and_an_answer_has_any() {
+    async fn the_deadline_counts_from_the_first_byte_and_not_during_an_answer() {
         let (limit, longer) = (Duration::from_millis(50), Duration::from_millis(150));
         let (mut client, server) = tokio::io::duplex(64);
         let busy = Busy::default();
@@ -163,7 +162,7 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(server.read(&mut byte).await.expect("read"), 1);
         }
-        let error = server.read(&mut byte).await.expect_err("the rest does not come");
+        let error = server.read(&mut byte).await.expect_err("the deadline passed");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(begun.elapsed() >= limit, "{:?}", begun.elapsed());
     }

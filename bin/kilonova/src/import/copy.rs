@@ -1,4 +1,4 @@
-//! Everything that the other Placement holds, read over its API and compared with ours.
+//! The contents of the other Placement, read over its API and compared with this one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use super::progress::Progress;
 use super::source::Source;
 use crate::failure::Failure;
 
-/// Questions at once.
+/// Concurrent requests.
 const ASKING: usize = 8;
-/// Rows that one transaction of ours reads.
+/// Rows per read transaction.
 const CHUNK: usize = 200;
 
-/// What is there to be taken over.
+/// The contents of the other Placement.
 #[derive(Default)]
-pub struct Picture {
+pub struct PlacementCopy {
     /// All class names.
     pub classes: Vec<String>,
     /// Names of custom traits.
@@ -31,8 +31,8 @@ pub struct Picture {
     pub consumers: Vec<ConsumerCopy>,
 }
 
-impl Picture {
-    /// Reads it.
+impl PlacementCopy {
+    /// Reads the other Placement.
     pub async fn read(source: &Arc<Source>, progress: &mut Progress) -> Result<Self, Failure> {
         let (classes, traits) = source.names().await?;
         let bare = source.providers().await?;
@@ -40,7 +40,7 @@ impl Picture {
         let mut holders: BTreeSet<ConsumerId> = BTreeSet::new();
         let mut providers = Vec::with_capacity(bare.len());
         let asked = each(bare, source, progress, |source, mut copy: ProviderCopy| async move {
-            let held = source.furnish(&mut copy).await?;
+            let held = source.read_details(&mut copy).await?;
             Ok((copy, held))
         });
         for (copy, held) in asked.await? {
@@ -61,7 +61,7 @@ impl Picture {
         self.trees.iter().flatten()
     }
 
-    /// Whether the other one has changed since; generations tell, consumers' too.
+    /// Whether the other Placement changed since, by generations, including consumers'.
     pub async fn is_old(&self, source: &Arc<Source>) -> Result<bool, Failure> {
         let shown = |providers: &mut dyn Iterator<Item = &ProviderCopy>| -> BTreeMap<_, _> {
             providers.map(|p| (p.id, (p.name.clone(), p.parent, p.generation))).collect()
@@ -70,7 +70,7 @@ impl Picture {
         Ok(shown(&mut now.iter()) != shown(&mut self.providers()))
     }
 
-    /// What is otherwise in our database, in sentences.
+    /// The differences from this database, as messages.
     pub async fn differences(&self, store: &Store) -> Result<Vec<String>, Failure> {
         let mut found = Vec::new();
         let providers: Vec<ProviderCopy> = self.providers().cloned().collect();
@@ -81,7 +81,7 @@ impl Picture {
                 let mut found = Vec::new();
                 for copy in &chunk {
                     match import::provider(tx, copy.id)? {
-                        None => found.push(format!("provider {} is not here", copy.id)),
+                        None => found.push(format!("provider {} is missing here", copy.id)),
                         Some(have) if have != *copy => found.push(format!(
                             "provider {} ({}) differs: {}",
                             copy.id,
@@ -92,7 +92,7 @@ impl Picture {
                     }
                     for consumer in import::holders(tx, copy.id)?.difference(&holders) {
                         found.push(format!(
-                            "consumer {consumer} holds something of provider {} here and not there",
+                            "consumer {consumer} has allocations on provider {} here but not there",
                             copy.id
                         ));
                     }
@@ -107,7 +107,7 @@ impl Picture {
                 let mut found = Vec::new();
                 for copy in &chunk {
                     match import::held(tx, copy.id)? {
-                        None => found.push(format!("consumer {} is not here", copy.id)),
+                        None => found.push(format!("consumer {} is missing here", copy.id)),
                         Some(have) if have != *copy => found.push(format!(
                             "consumer {} differs: {have:?} here, {copy:?} there",
                             copy.id
@@ -140,7 +140,7 @@ fn provider_difference(there: &ProviderCopy, here: &ProviderCopy) -> String {
     what.join("; ")
 }
 
-/// Asks about each, some at a time; the answers come in the order of the questions.
+/// Requests each item, some concurrently; the results keep the order of the items.
 async fn each<T, U, F, R>(
     all: Vec<T>,
     source: &Arc<Source>,
@@ -165,7 +165,7 @@ where
             asked.spawn(async move { (n, ask(source, one).await) });
         }
         let Some(ended) = asked.join_next().await else { break };
-        let (n, answer) = ended.map_err(|e| Failure::failed("a question was lost", e))?;
+        let (n, answer) = ended.map_err(|e| Failure::failed("a request was lost", e))?;
         answers.insert(n, answer?);
         progress.one();
     }

@@ -1,5 +1,5 @@
-//! How many connections a door has, in total and for one address. Users and hosts have a pool each, so
-//! that no user takes a host's place.
+//! Limits on the connections of a listener, in total and per address. RequestOrigin and hosts have separate
+//! pools, so that users cannot exhaust the hosts'.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,10 +10,10 @@ use kilonova_wire::PeerAddress;
 
 use crate::config::Proxies;
 
-/// How often a full pool is logged at most.
+/// The least interval between log lines about a full pool.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// Connections of a door.
+/// The connections of a listener.
 #[derive(Clone)]
 pub(in crate::serve) struct Pool(Arc<Inner>);
 
@@ -24,13 +24,13 @@ struct Inner {
     taken: Mutex<Taken>,
 }
 
-/// How many connections one address may have.
+/// The limit per address.
 pub(in crate::serve) enum PerAddress {
-    /// As many as there are.
+    /// No limit.
     Any,
-    /// So many, an operator says so.
+    /// The operator's limit.
     Exactly(usize),
-    /// So many, but for this machine's own addresses and trusted proxies, which speak for many.
+    /// A limit for all but loopback addresses and trusted proxies, which act for many clients.
     Strangers(usize, Proxies),
 }
 
@@ -41,28 +41,28 @@ struct Taken {
     said: Option<Instant>,
 }
 
-/// A connection's place; given back when it is dropped.
+/// The right to one connection, until dropped.
 pub(in crate::serve) struct Slot {
     pool: Pool,
     address: IpAddr,
 }
 
-/// Why there is no place.
+/// Why a connection is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::serve) enum Full {
-    /// All are taken.
+    /// The pool is full.
     All,
-    /// This address has all that one address may have.
+    /// The address has reached its limit.
     Address,
 }
 
 impl Pool {
-    /// An empty one.
+    /// An empty pool.
     pub(in crate::serve) fn new(name: &'static str, limit: usize, per_address: PerAddress) -> Self {
         Self(Arc::new(Inner { name, limit, per_address, taken: Mutex::default() }))
     }
 
-    /// A place for a connection from `address`.
+    /// Admits a connection from `address`.
     pub(in crate::serve) fn take(&self, address: IpAddr) -> Result<Slot, Full> {
         let address = party(address);
         let allowed = match &self.0.per_address {
@@ -91,16 +91,16 @@ impl Pool {
             let (open, limit) = (taken.total, self.0.limit);
             match full {
                 Full::All => tracing::warn!(
-                    door = self.0.name,
+                    listener = self.0.name,
                     open,
                     limit,
-                    "all connections are in use; new ones are refused until one ends"
+                    "all connections are in use; refusing new ones until one ends"
                 ),
                 Full::Address => tracing::warn!(
-                    door = self.0.name,
+                    listener = self.0.name,
                     %address,
                     open = own,
-                    "one address has all the connections that it may have; more are refused"
+                    "an address has reached its connection limit; refusing more from it"
                 ),
             }
         }
@@ -121,7 +121,7 @@ impl Drop for Slot {
     }
 }
 
-/// What counts as one address.
+/// The address that counts: an IPv6 /64 counts as one.
 fn party(address: IpAddr) -> IpAddr {
     let address = address.to_canonical();
     if address.is_loopback() { address } else { PeerAddress(address).party() }
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_given_back_and_one_address_has_only_so_many() {
+    fn slots_are_released_and_limited_per_address() {
         let proxies = Proxies::new(vec!["192.0.2.0/24".parse().expect("a network")]);
         let pool = Pool::new("test", 5, PerAddress::Strangers(2, proxies));
         let first = take(&pool, "198.51.100.1").expect("free");
@@ -145,12 +145,12 @@ mod tests {
         drop(first);
         let _third = take(&pool, "198.51.100.1").expect("free again");
         let _more: Vec<Slot> =
-            (0..3).map(|_| take(&pool, "192.0.2.7").expect("a proxy speaks for many")).collect();
+            (0..3).map(|_| take(&pool, "192.0.2.7").expect("proxies have no limit")).collect();
         assert_eq!(take(&pool, "203.0.113.1").err(), Some(Full::All));
     }
 
     #[test]
-    fn a_customers_ipv6_network_counts_as_one_address() {
+    fn an_ipv6_network_counts_as_one_address() {
         let pool = Pool::new("test", 5, PerAddress::Strangers(1, Proxies::default()));
         let _one = take(&pool, "2001:db8:0:1::1").expect("free");
         assert_eq!(take(&pool, "2001:db8:0:1:ffff::2").err(), Some(Full::Address));

@@ -1,8 +1,8 @@
-//! What proxies say of the caller: RFC 7239's `Forwarded`, and the `X-Forwarded-*` headers from before
-//! it. Pure: the caller of this file decides from whom it believes them.
+//! Forwarding headers of proxies: RFC 7239's `Forwarded`, and the older `X-Forwarded-*`. Pure: the
+//! caller decides which peers to trust.
 //!
-//! Each proxy appends what it saw, so the list is read from its end, and only for as long as the
-//! address is that of a trusted proxy. What stands further left, anybody can have made up.
+//! Each proxy appends what it saw, so a list is read from its end, and only as long as the address is a
+//! trusted proxy's. Elements further left can be forged.
 
 use std::net::IpAddr;
 
@@ -11,21 +11,21 @@ use kilonova_wire::base::{is_authority, is_prefix};
 
 use crate::config::Proxies;
 
-/// What trusted proxies say of a request.
+/// A request's origin according to trusted proxies.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Said {
-    /// Who asked the outermost of them.
+pub(super) struct Forwarded {
+    /// The client of the outermost proxy.
     pub client: Option<IpAddr>,
-    /// `http` or `https`, as the client used it.
+    /// The client's scheme, `http` or `https`.
     pub proto: Option<&'static str>,
-    /// Host and port that the client asked for.
+    /// The host and port in the client's URL.
     pub host: Option<String>,
-    /// Path that the proxy took away.
+    /// The path prefix that the proxy removed.
     pub prefix: Option<String>,
 }
 
-/// Reads the headers of a request that a trusted proxy sent.
-pub(super) fn read(headers: &HeaderMap, proxies: &Proxies) -> Said {
+/// Parses the headers of a request from a trusted proxy.
+pub(super) fn read(headers: &HeaderMap, proxies: &Proxies) -> Forwarded {
     let mut said = match list(headers, "forwarded").as_slice() {
         [] => before_rfc7239(headers, proxies),
         elements => rfc7239(elements, proxies),
@@ -37,8 +37,8 @@ pub(super) fn read(headers: &HeaderMap, proxies: &Proxies) -> Said {
     said
 }
 
-fn rfc7239(elements: &[String], proxies: &Proxies) -> Said {
-    let mut said = Said::default();
+fn rfc7239(elements: &[String], proxies: &Proxies) -> Forwarded {
+    let mut said = Forwarded::default();
     for element in elements.iter().rev() {
         let mut client = None;
         for (name, value) in element.split(';').filter_map(|pair| pair.split_once('=')) {
@@ -59,9 +59,9 @@ fn rfc7239(elements: &[String], proxies: &Proxies) -> Said {
     said
 }
 
-fn before_rfc7239(headers: &HeaderMap, proxies: &Proxies) -> Said {
+fn before_rfc7239(headers: &HeaderMap, proxies: &Proxies) -> Forwarded {
     let clients = list(headers, "x-forwarded-for");
-    let mut said = Said::default();
+    let mut said = Forwarded::default();
     let mut hops = 0;
     for text in clients.iter().rev() {
         let Some(client) = address(text) else { break };
@@ -71,7 +71,7 @@ fn before_rfc7239(headers: &HeaderMap, proxies: &Proxies) -> Said {
             break;
         }
     }
-    // A list with an element per hop is read at the same hop; a single value is its proxy's word.
+    // A list with one element per hop is read at the same hop; a single value is its proxy's.
     let at = |name| {
         let mut values = list(headers, name);
         let whole = hops > 0 && values.len() == clients.len();
@@ -90,7 +90,7 @@ fn before_rfc7239(headers: &HeaderMap, proxies: &Proxies) -> Said {
     said
 }
 
-/// The elements of a header that is a list, of all its lines. Commas in quotes separate nothing.
+/// The elements of a list header, over all its lines. Commas in quotes do not separate.
 fn list(headers: &HeaderMap, name: &str) -> Vec<String> {
     let mut elements = Vec::new();
     for line in headers.get_all(name).iter().filter_map(|value| value.to_str().ok()) {
@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    fn said(headers: &[(&'static str, &str)]) -> Said {
+    fn said(headers: &[(&'static str, &str)]) -> Forwarded {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             let value = HeaderValue::from_str(value).expect("a value");
@@ -141,9 +141,9 @@ mod tests {
         read(&map, &Proxies::new(networks.to_vec()))
     }
 
-    fn expect(client: &str, proto: &'static str, host: &str, prefix: &str) -> Said {
+    fn expect(client: &str, proto: &'static str, host: &str, prefix: &str) -> Forwarded {
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        Said {
+        Forwarded {
             client: client.parse().ok(),
             proto: (!proto.is_empty()).then_some(proto),
             host: some(host),
@@ -156,7 +156,7 @@ mod tests {
         for (headers, expected) in [
             (vec![], expect("", "", "", "")),
             (vec![("x-forwarded-for", "192.0.2.1")], expect("192.0.2.1", "", "", "")),
-            // The client made up the first; the proxy saw the second.
+            // The client forged the first; the proxy saw the second.
             (vec![("x-forwarded-for", "1.1.1.1, 192.0.2.1")], expect("192.0.2.1", "", "", "")),
             (
                 vec![("x-forwarded-for", "1.1.1.1, 192.0.2.1"), ("x-forwarded-for", "10.0.0.2")],

@@ -1,28 +1,28 @@
-//! How far a drain is: on a terminal one line that is written over, below lines that stay; without one,
-//! lines alone.
+//! The progress of a drain: on a terminal, a status line that is overwritten below permanent lines;
+//! otherwise permanent lines only.
 
 use std::io::{IsTerminal, Write};
 
-/// Where it is shown: standard error, so that what is printed in the end can be read by programs.
-pub struct Board {
+/// The display, on standard error, so that programs can read the report on standard output.
+pub struct ProgressDisplay {
     terminal: bool,
     shown: bool,
 }
 
-impl Board {
-    /// On standard error.
+impl ProgressDisplay {
+    /// A display on standard error.
     pub fn new() -> Self {
         Self { terminal: std::io::stderr().is_terminal(), shown: false }
     }
 
-    /// A line that stays.
+    /// Prints a permanent line.
     pub fn line(&mut self, text: &str) {
         let start = if self.shown { "\r\u{1b}[K" } else { "" };
         self.shown = false;
         self.write(&format!("{start}{text}\n"));
     }
 
-    /// The line that is written over.
+    /// Overwrites the status line.
     pub fn status(&mut self, text: &str) {
         if self.terminal {
             self.shown = true;
@@ -31,7 +31,7 @@ impl Board {
         }
     }
 
-    /// Takes the last line away.
+    /// Clears the status line.
     pub fn end(&mut self) {
         if self.shown {
             self.shown = false;
@@ -41,7 +41,7 @@ impl Board {
 
     fn write(&self, text: &str) {
         let mut out = std::io::stderr().lock();
-        // Nobody is there to be told when the terminal is gone.
+        // Ignored: the terminal may be gone.
         drop(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
     }
 }

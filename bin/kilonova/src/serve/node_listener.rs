@@ -1,6 +1,5 @@
-//! The door for nodes on other machines: the word in the file `node.token` of the state directory,
-//! as `Authorization: Bearer`. Whoever has it may speak for any host, so it belongs on compute hosts
-//! alone.
+//! Authentication of nodes by the token in the file `node.token` of the state directory, sent as
+//! `Authorization: Bearer`. The token allows acting for any host, so it belongs on compute hosts only.
 
 use std::sync::Arc;
 
@@ -13,12 +12,12 @@ use kilonova_wire::{Authenticator, Context, Fault, mount};
 
 use crate::state::same;
 
-/// Where nodes dial.
+/// The path of the node API.
 pub(super) const PATH: &str = "/node";
 
-struct Door(String);
+struct NodeToken(String);
 
-impl Authenticator for Door {
+impl Authenticator for NodeToken {
     fn authenticate<'a>(&'a self, headers: &'a HeaderMap) -> Authentication<'a> {
         Box::pin(async move {
             let given = headers
@@ -29,8 +28,8 @@ impl Authenticator for Door {
                 return Ok(Context::default());
             }
             let mut fault = Fault::unauthorized(
-                "This is for compute hosts: send the word in the control plane's node.token as \
-                 Authorization: Bearer.",
+                "This API is for compute hosts: send the token in the controller's node.token as \
+                                 Authorization: Bearer.",
             );
             fault.headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             Err(fault)
@@ -38,9 +37,9 @@ impl Authenticator for Door {
     }
 }
 
-/// The routes that nodes call, behind the door.
+/// The node API, authenticated by the token.
 pub(super) fn routes(compute: &Compute, token: String) -> Router {
     let routes = nodes::routes(Link(compute.clone()));
-    let below = mount(routes, nodes::service(), PATH, Arc::new(Door(token)));
+    let below = mount(routes, nodes::service(), PATH, Arc::new(NodeToken(token)));
     Router::new().nest(PATH, below)
 }
