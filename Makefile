@@ -1,10 +1,10 @@
-# The project's commands. Each installs what it misses (scripts/bootstrap.sh) and says so.
+# The project's commands. Each installs what it lacks (scripts/bootstrap.sh) and says so.
 
 SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 PROFILE ?= release
-# A program that the environment names is used as it is; otherwise it is built.
+# Uses the program that the environment names; otherwise builds one.
 BUILT := $(KILONOVA)
 # Where cargo puts what it builds in a profile.
 BUILD = target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
@@ -16,77 +16,77 @@ NODES ?= examples/nodes/demo.toml
 BODIES ?= 1000000
 SEED ?=
 ARGS ?=
-# What runs upstream's cases lies beside this repository; without it they are skipped.
+# The runner of upstream's cases is outside this repository; without it they are skipped.
 CASES := $(if $(wildcard ../shared/peers/placement/conformance.py),conformance)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long test-tls suites placement-conformance placement-differential run bench bench-placement bench-accelerators wire-compute fuzz lab lab-up lab-down build deb fmt lint deny
 
-help: ## Lists these commands
+help: ## List these commands
 	@echo "Kilonova: servers with GPUs, vGPUs and FPGAs, for the unchanged OpenStack clients."
 	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
-	@echo "  make run takes STATE=$(STATE) LISTEN=$(LISTEN) NODES=$(NODES)"
-	@echo "  ARGS=...  is handed to the program behind demo, run and bench"
+	@echo "  make run takes STATE (default: $(STATE)), LISTEN ($(LISTEN)) and NODES ($(NODES))"
+	@echo "  ARGS=... passes arguments to the program, for example: make demo ARGS=--verbose"
 
 # Unoptimized: building takes longer than the demo.
 demo: PROFILE = dev
-demo: build ## Runs the main job from nothing with the stock openstack client, and checks it
+demo: build ## Run the main story from nothing with the stock openstack client, and check it
 	@scripts/bootstrap.sh clients
 	@python3 scripts/demo.py --kilonova $(KILONOVA) $(ARGS)
 
-test: ## Runs every test, on SQLite and on PostgreSQL, then the demo and the kill -9 runs
+test: ## Run every test on SQLite and PostgreSQL, then the demo and the kill -9 runs
 	@scripts/bootstrap.sh build nextest postgres clients haproxy deny $(CASES)
 	@scripts/test.sh $(ARGS)
 
-test-long: ## Runs the same with more repetitions: kills, claims that meet, random requests; takes hours
+test-long: ## Run the tests with more repetitions (kills, concurrent claims, random requests); takes hours
 	@KILONOVA_KILLS=60 KILONOVA_CLAIMS=100000 KILONOVA_FUZZ=100000 KILONOVA_FUZZ_BODIES=200000 $(MAKE) --no-print-directory test
 
-test-tls: ## Runs the whole of the clients' commands over TLS, and again behind haproxy
+test-tls: ## Run all of the clients' commands over TLS, and again behind haproxy
 	@scripts/bootstrap.sh build postgres clients haproxy
 	@KILONOVA_WHOLE=1 scripts/test.sh tls
 
-placement-conformance: ## Runs upstream's Placement cases on both databases, and every osc-placement command
+placement-conformance: ## Run upstream's Placement cases on both databases, and every osc-placement command
 	@scripts/bootstrap.sh build postgres clients $(CASES)
 	@scripts/test.sh placement
 
-suites: build ## Runs tempest and the clients' own functional tests; ARGS names suites; not part of test
+suites: build ## Run tempest and the clients' own functional tests; ARGS names suites; not part of test
 	@scripts/bootstrap.sh suites
 	@python3 scripts/suites.py --kilonova $(KILONOVA) $(ARGS)
 
-wire-compute: ## Checks every compute operation against upstream's OpenAPI document
+wire-compute: ## Check every compute operation against upstream's OpenAPI document
 	@scripts/bootstrap.sh build nextest
 	@cargo nextest run --locked -p kilonova-wire-tests --success-output immediate --no-tests fail $(ARGS)
 
-fuzz: ## Sends BODIES (a million) random bodies to every service on each store, SEED says which
+fuzz: ## Send random bodies to every service on each store: BODIES of them (default 1000000), from SEED
 	@scripts/bootstrap.sh build postgres
 	@scripts/fuzz.sh $(BODIES) $(SEED)
 
-placement-differential: build ## Compares candidates with upstream Placement's on random forests; not part of test
+placement-differential: build ## Compare candidates with upstream Placement's on random provider trees; not part of test
 	@scripts/placement_differential.sh $(KILONOVA) $(ARGS)
 
-run: build ## Starts the all-in-one system, ready for a first server, and leaves it up (docs/quickstart.md)
+run: build ## Start the all-in-one system, ready for a first server (docs/quickstart.md)
 	@exec $(KILONOVA) serve --dev --state-dir $(STATE) --listen $(LISTEN) --nodes $(NODES) $(ARGS)
 
-bench: bench-programs ## Prints the benchmark tables for SQLite and PostgreSQL
+bench: bench-programs ## Print the benchmark tables for SQLite and PostgreSQL
 	@scripts/bootstrap.sh postgres
 	@scripts/bench.sh $(KILONOVA) $(BENCH) $(ARGS)
 
-bench-placement: bench-programs ## Prints what Placement's requests cost, ours and upstream's
+bench-placement: bench-programs ## Measure Placement's requests, Kilonova's and upstream's
 	@scripts/placement_bench.sh $(KILONOVA) $(BENCH) $(ARGS)
 
-bench-accelerators: bench-programs ## Prints what the accelerator API and devices' reports cost, ours and upstream's
+bench-accelerators: bench-programs ## Measure the accelerator API and device reports, Kilonova's and upstream's
 	@scripts/bootstrap.sh postgres
 	@scripts/accelerator_bench.sh $(KILONOVA) $(BENCH) $(ARGS)
 
-lab: lab-programs ## Two virtual hosts with real devices, the scenarios on them by the stock client, teardown
+lab: lab-programs ## Start two virtual hosts with real devices, run the scenarios with the stock client, tear down
 	@python3 lab/lab.py run $(ARGS)
 
-lab-up: lab-programs ## Starts the lab and leaves it up; says how to enter
+lab-up: lab-programs ## Start the lab and leave it running; print how to enter it
 	@python3 lab/lab.py up $(ARGS)
 
-lab-down: ## Ends the lab
+lab-down: ## Stop the lab
 	@python3 lab/lab.py down
 
 .PHONY: lab-programs
@@ -98,21 +98,21 @@ bench-programs:
 	@scripts/bootstrap.sh compiler
 	@cargo build --profile $(PROFILE) --locked $(if $(BUILT),,-p kilonova) -p kilonova-bench
 
-build: ## Builds target/release/kilonova; with PROFILE=traceable one whose backtraces have lines
+build: ## Build target/release/kilonova; PROFILE=traceable adds line numbers to backtraces
 	@scripts/bootstrap.sh compiler
 	@[ -n "$(BUILT)" ] || cargo build --profile $(PROFILE) --locked -p kilonova
 
-deb: ## Builds Debian packages of kilonova and kilonova-agent into target/debian
+deb: ## Build Debian packages of kilonova and kilonova-agent in target/debian
 	@scripts/bootstrap.sh build deb
 	@cargo build --profile $(PROFILE) --locked -p kilonova -p kilonova-agent
 	@scripts/completion.sh $(notdir $(BUILD))
 	@cargo deb --locked --no-build --profile $(PROFILE) -p kilonova
 	@cargo deb --locked --no-build --profile $(PROFILE) -p kilonova-agent
 
-fmt: ## Formats the Rust code
+fmt: ## Format the Rust code
 	@cargo fmt --all
 
-lint: ## Checks formatting, clippy and the scripts' syntax
+lint: ## Check formatting, clippy and the scripts' syntax
 	@scripts/bootstrap.sh build
 	@cargo fmt --all --check
 	@cargo clippy --workspace --all-targets --locked -- -D warnings
@@ -120,7 +120,7 @@ lint: ## Checks formatting, clippy and the scripts' syntax
 	@bash -n lab/files/lab-node && bash -n lab/files/lab-ready && sh -n lab/files/node-early && sh -n lab/files/guest-init
 	@python3 -m compileall -q scripts lab
 
-deny: ## Checks the dependencies' licences, sources, bans, and advisories where their database can be had
+deny: ## Check the dependencies' licences, sources and bans, and advisories if their database is reachable
 	@scripts/bootstrap.sh build deny
 	@scripts/deny.sh settled
 	@if scripts/deny.sh reach; then scripts/deny.sh advisories; fi

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The accelerator tables of docs/performance.md: ours on SQLite and on PostgreSQL 15 (a temporary
-# cluster with fsync on), and beside them in the same run a real Cyborg with MariaDB, RabbitMQ and
-# Placement, left out with a word why where it cannot be started.
+# The accelerator tables of docs/performance.md: Kilonova on SQLite and on PostgreSQL 15 (a temporary
+# cluster with fsync on), and in the same run a real Cyborg with MariaDB, RabbitMQ and Placement, which
+# is left out, with the reason, if it cannot be started.
 #
 #   scripts/accelerator_bench.sh KILONOVA BENCH [ARGUMENTS of `kilonova-bench accelerators`...]
 set -euo pipefail
@@ -21,16 +21,16 @@ finish() {
 trap finish EXIT
 
 without() {
-    echo "accelerator_bench: no Cyborg beside ours: $1" >&2
+    echo "accelerator_bench: without Cyborg: $1" >&2
     [ ! -s "$log" ] || tail -5 "$log" >&2
 }
 
 start_peer() {
-    [ -x "$peer/start-services.sh" ] || { without "$peer is not there"; return; }
+    [ -x "$peer/start-services.sh" ] || { without "$peer does not exist"; return; }
     bash "$peer/stop.sh" all
     { timeout 900 bash "$peer/start-deps.sh" && timeout 120 bash "$peer/start-services.sh" noauth; } \
         >"$log" 2>&1 </dev/null || { without "its scripts failed"; bash "$peer/stop.sh" all; return; }
-    # Its agent would report while statements are counted.
+    # Its agent would send reports while statements are counted.
     kill "$(cat "$at/agent.pid")" 2>/dev/null && rm -f "$at/agent.pid"
     local provider ids=() beside=() part
     provider=$(curl -sf -H 'X-Auth-Token: x' -H 'X-User-Id: u' -H 'X-Roles: admin' \

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""Every accelerator command of the stock clients, and all of openstacksdk, against `kilonova serve`.
+"""Runs every accelerator command of the stock clients, and all of openstacksdk, against `kilonova serve`.
 
     scripts/accelerator_clients.py [--kilonova PROGRAM] [--database URL] [--sdk] [--verbose]
 
-The `accelerator` commands come twice: from python-openstackclient, which has its own now and ignores
-the others, and from python-cyborgclient. Both are run; openstacksdk's methods are called by
-accelerator_sdk.py. Which commands there are is read from what is installed, so that none can be
-forgotten: the run fails when one was not used. Ends with exit code 1 at the first thing that is not
-as it should be.
+The `accelerator` commands exist twice: in python-openstackclient, which ignores the other ones, and in
+python-cyborgclient. Both are run; accelerator_sdk.py calls openstacksdk's methods. The list of commands
+comes from the installed packages, and the run fails if one was not used. Exits with 1 at the first check
+that fails.
 """
 
 import functools
@@ -23,7 +22,7 @@ from cli import Lane
 from frame import ROOT, options_of, parsed, tell
 from stack import Wrong, settle
 
-# These print nothing, and do not know `-f`.
+# These print nothing and have no `-f`.
 SILENT = re.compile(r"\b(device (enable|disable)|(\w+ )*delete)\b")
 # The same program with python-cyborgclient's commands instead of python-openstackclient's own.
 CYBORGCLIENT = """#!{python}
@@ -38,7 +37,7 @@ NOWHERE = "11111111-2222-3333-4444-555555555555"
 
 
 class Story:
-    """One of the two sets of commands, and what was asked of it."""
+    """One of the two sets of commands, and which of them were used."""
 
     def __init__(self, lane, name, guest):
         self.lane, self.name, self.guest = lane, name, guest
@@ -46,7 +45,7 @@ class Story:
         self.used = []
 
     def all(self, *commands, version="2.3"):
-        """Runs commands that do not depend on each other; returns what each printed."""
+        """Runs independent commands. Returns what each printed."""
         self.used += [" ".join(command) for command in commands]
         lines = [["--os-accelerator-api-version", version, "accelerator", *command]
                  + ([] if SILENT.search(" ".join(command[:3])) else ["-f", "json"])
@@ -55,12 +54,12 @@ class Story:
                 for answer in self.lane.together(lines)]
 
     def one(self, *command, version="2.3"):
-        """Runs a command and returns what it printed."""
+        """Runs a command. Returns what it printed."""
         return self.all(command, version=version)[0]
 
     def refused(self, *pairs, version="2.3"):
-        """Runs commands that have to be refused; each with what the user has to read. Of the second
-        set only those that nothing else uses: what is refused is the server's, and seen already."""
+        """Runs commands that must be refused, each with the expected message. The second set runs only
+        commands not used elsewhere: the refusals come from the server and were checked before."""
         if self.own:
             pairs = [pair for pair in pairs
                      if not any(line.startswith(" ".join(pair[0][:2])) for line in self.used)]
@@ -72,24 +71,24 @@ class Story:
             self.lane.tick(f"refused: {why}", why in said, said[-400:])
 
     def check(self, text, found, wanted):
-        """A value is as it should be."""
+        """Checks a value."""
         self.lane.tick(text, found == wanted, f"it is {found}, not {wanted}")
 
 
 def step_devices(story):
-    """Devices and deployables; a device is taken out of use and put back."""
+    """Devices and deployables; a device is disabled and enabled again."""
     story.lane.say(f"\n== {story.name}: devices and deployables")
     devices, long, parts, long_parts = story.all(
         ["device", "list"], ["device", "list", "--long"],
         ["deployable", "list"], ["deployable", "list", "--long"])
     fpgas = [row for row in devices if row["type"] == "FPGA"]
     story.check("four GPUs and an FPGA", (len(devices), len(fpgas)), (5, 1))
-    story.check("each has a status", {row["status"] for row in long}, {"enabled"})
+    story.check("each device has a status", {row["status"] for row in long}, {"enabled"})
     device = fpgas[0]["uuid"]
     number = {row["device_id"] for row in long_parts if row["name"] == "fpga1_FakeDevice"}.pop()
     part = next(row["uuid"] for row in parts if row["device_id"] == number)
     counts = {row["name"]: row["num_accelerators"] for row in long_parts}
-    story.check("with sixteen accelerators", counts["fpga1_FakeDevice"], 16)
+    story.check("the deployable has sixteen accelerators", counts["fpga1_FakeDevice"], 16)
     shown, shown_part = story.all(["device", "show", device], ["deployable", "show", part])
     story.check("the device is shown", (shown["hostname"], shown["status"]), ("fpga1", "enabled"))
     story.check("the deployable is shown", shown_part["name"], "fpga1_FakeDevice")
@@ -103,10 +102,10 @@ def step_devices(story):
 
 
 def step_program(story, part, image):
-    """What the fake device says to a bitstream."""
+    """The fake device refuses a bitstream."""
     story.lane.say(f"\n== {story.name}: programming")
     if story.own:
-        # This pair of releases cannot: openstacksdk's `update_deployable` calls itself, for ever.
+        # Does not work with these releases: openstacksdk's `update_deployable` recurses for ever.
         story.refused((["deployable", "program", part, image], "recursion depth"))
     else:
         story.refused((["deployable", "program", part, image], "FPGA programming failed"),
@@ -114,7 +113,7 @@ def step_program(story, part, image):
 
 
 def step_attributes(story):
-    """Attributes by hand, and those of the host."""
+    """Attributes set by hand, and those the host reports."""
     story.lane.say(f"\n== {story.name}: attributes")
     rows, _ = story.all(["device", "attribute", "list"], ["device", "attribute", "list", "--long"])
     trait = next(row for row in rows if row["value"] == "CUSTOM_FAKE_DEVICE")
@@ -126,7 +125,7 @@ def step_attributes(story):
     story.check("shown", shown["value"], "b7")
     story.one("device", "attribute", "delete", made["uuid"])
     left = story.one("device", "attribute", "list")
-    story.check("deleted", [row for row in left if row["key"] == "rack"], [])
+    story.check("the attribute is deleted", [row for row in left if row["key"] == "rack"], [])
     story.refused((["device", "attribute", "show", made["uuid"]], "not found"),
                   (["device", "attribute", "delete", trait["uuid"]], "is what the host reports"))
 
@@ -146,9 +145,9 @@ def step_profiles(story):
         ["device", "profile", "show", f"{story.name}-b"])
     story.check("both are listed", {first["uuid"], second["uuid"]} - {row["uuid"] for row in rows},
                 set())
-    story.check("with their times", all(row["created_at"] for row in long), True)
-    story.check("shown by uuid", by_uuid["groups"], first["groups"])
-    story.check("shown by name", by_name["groups"], [{"resources:FPGA": "2"}])
+    story.check("the list has their times", all(row["created_at"] for row in long), True)
+    story.check("a profile is shown by uuid", by_uuid["groups"], first["groups"])
+    story.check("a profile is shown by name", by_name["groups"], [{"resources:FPGA": "2"}])
     story.refused((["device", "profile", "show", f"{story.name}-b"], "2.2"), version="2.1")
     story.refused((["device", "profile", "create", f"{story.name}-a", '[{"resources:FPGA": "1"}]'],
                    "already exists"),
@@ -160,13 +159,13 @@ def step_profiles(story):
 
 
 def step_requests(story, profile):
-    """Accelerator requests. Binding is for services: the clients have no service token to send."""
+    """Accelerator requests. Binding needs a service token, which the clients cannot send."""
     story.lane.say(f"\n== {story.name}: accelerator requests")
     made = story.one("arq", "create", profile["name"])
     story.check("made", (made["state"], made["device_profile_name"]), ("Initial", profile["name"]))
     rows, long, shown = story.all(["arq", "list"], ["arq", "list", "--long"],
                                   ["arq", "show", made["uuid"]])
-    story.check("two, one for each accelerator",
+    story.check("there are two, one for each accelerator",
                 [row["state"] for row in rows if row["device_profile_name"] == profile["name"]],
                 ["Initial", "Initial"])
     story.check("shown", shown["uuid"], made["uuid"])
@@ -189,13 +188,13 @@ def step_requests(story, profile):
     story.one("arq", "delete", *mine)
     story.one("device", "profile", "delete", profile["uuid"])
     left, profiles = story.all(["arq", "list"], ["device", "profile", "list"])
-    story.check("only the server's is left", [row["uuid"] for row in left], [held["uuid"]])
-    story.check("no profile of these is left",
+    story.check("only the server's request is left", [row["uuid"] for row in left], [held["uuid"]])
+    story.check("none of these profiles is left",
                 [row["name"] for row in profiles if row["name"].startswith(story.name)], [])
 
 
 def known_commands(program, distribution):
-    """The commands that an installed distribution says it has."""
+    """The commands that an installed distribution declares."""
     library = os.path.join(os.path.dirname(os.path.dirname(program)), "lib")
     for folder, folders, files in os.walk(library):
         if os.path.basename(folder).startswith(DISTRIBUTIONS[distribution]) \
@@ -206,11 +205,11 @@ def known_commands(program, distribution):
                     for line in section.splitlines() if " = " in line]
         folders[:] = [f for f in folders
                       if f.startswith(("python3", "site-", *DISTRIBUTIONS.values()))]
-    raise Wrong(f"{distribution} is not beside {program}")
+    raise Wrong(f"{distribution} is not installed beside {program}")
 
 
 def commands(lane, name, program, guest, image):
-    """All commands of one distribution."""
+    """Checks that all commands of one distribution were used."""
     story = Story(lane, name, guest)
     part = step_devices(story)
     step_program(story, part, image)
@@ -224,7 +223,7 @@ def commands(lane, name, program, guest, image):
 
 
 def prepare(api):
-    """Hosts, a server with an accelerator, and an image to program with."""
+    """Creates hosts, a server with an accelerator, and an image to program with."""
     deadline = time.monotonic() + 60
     while len(api.expect(200, "GET", "/accelerator/v2/devices")["devices"]) < 5:
         if time.monotonic() > deadline:
@@ -241,7 +240,7 @@ def prepare(api):
     status, _, answer = api.ask("PUT", f"/image/v2/images/{ident}/file", b"bits",
                                 {"Content-Type": "application/octet-stream"})
     if status != 204:
-        raise Wrong(f"the image was not taken: {status} {answer}")
+        raise Wrong(f"the image was refused: {status} {answer}")
     server = {"name": "guest", "imageRef": ident, "flavorRef": made, "networks": "none"}
     guest = api.expect(202, "POST", "/compute/v2.1/servers", {"server": server})["server"]["id"]
     status = settle(api)[guest]["status"]
@@ -251,7 +250,7 @@ def prepare(api):
 
 
 def sdk(lane, clients, python, image):
-    """openstacksdk's methods, in the clients' Python."""
+    """Runs openstacksdk's methods in the clients' Python."""
     lane.say("\n== openstacksdk")
     script = os.path.join(ROOT, "scripts", "accelerator_sdk.py")
     done = subprocess.run([python, script, "kilonova", image], env=clients.env, text=True,
@@ -265,7 +264,7 @@ def sdk(lane, clients, python, image):
 
 
 def story_of(only_sdk, serve, clients, folder):
-    """The whole of it."""
+    """Runs all steps."""
     serve.start()
     lane, openstack = Lane(clients), clients.program
     api = serve.api()
@@ -280,7 +279,7 @@ def story_of(only_sdk, serve, clients, folder):
         os.chmod(clients.program, 0o755)
         commands(lane, "python-cyborgclient", openstack, guest, image)
     sdk(lane, clients, python, image)
-    # The connection has been idle for longer than servers keep it.
+    # The connection was idle for longer than servers keep it open.
     api.close()
     api.expect(204, "DELETE", f"/compute/v2.1/servers/{guest['id']}")
     settle(api)
@@ -290,7 +289,7 @@ def story_of(only_sdk, serve, clients, folder):
 
 def main():
     parser = options_of(__doc__, "examples/nodes/demo.toml")
-    parser.add_argument("--sdk", action="store_true", help="openstacksdk alone")
+    parser.add_argument("--sdk", action="store_true", help="run only openstacksdk's methods")
     options = parsed(parser)
     return tell("accelerator clients", options, functools.partial(story_of, options.sdk))
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Every method of openstacksdk's `conn.accelerator`; accelerator_clients.py runs it.
+"""Calls every method of openstacksdk's `conn.accelerator`; accelerator_clients.py runs it.
 
-    accelerator_sdk.py CLOUD IMAGE        in the Python that has openstacksdk
+    accelerator_sdk.py CLOUD IMAGE        with the Python that has openstacksdk
 
-Prints a line with a tick for each thing that is as it should be, and ends with exit code 1 at the
-first that is not. Which methods there are is read from the installed openstacksdk.
+Prints a tick for each check that passes, and exits with 1 at the first that fails. The list of methods
+comes from the installed openstacksdk.
 """
 
 import sys
@@ -22,7 +22,7 @@ PROVIDER = uuid.uuid3(uuid.NAMESPACE_DNS, "fpga1_FakeDevice")
 
 
 class Watched:
-    """`conn.accelerator`, which remembers what was called."""
+    """`conn.accelerator`; remembers which methods were called."""
 
     used = set()
 
@@ -36,19 +36,19 @@ class Watched:
 
 
 def tick(text, holds=True, why=""):
-    """A check: a tick, or the end."""
-    print(f"✓ {text}" if holds else f"✗ {text}: it is not so: {why}", flush=True)
+    """Prints a tick if a check passes; otherwise exits."""
+    print(f"✓ {text}" if holds else f"✗ {text}: check failed: {why}", flush=True)
     if not holds:
         sys.exit(1)
 
 
 def same(text, found, wanted):
-    """A value is as it should be."""
+    """Checks a value."""
     tick(text, found == wanted, f"{found!r}, not {wanted!r}")
 
 
 def refused(kind, said, call):
-    """A call that has to be refused, with what its user has to read."""
+    """Checks that a call is refused with the expected message."""
     try:
         call()
     except kind as error:
@@ -58,7 +58,7 @@ def refused(kind, said, call):
 
 
 def with_service(conn, cloud):
-    """A connection as a service has it: the user's token, and its own beside it."""
+    """A service's connection: the user's token and the service's own."""
     password = uuid.uuid4().hex
     project = conn.identity.find_project("service")
     user = conn.identity.create_user(name="nova", password=password, default_project_id=project.id)
@@ -74,7 +74,7 @@ def with_service(conn, cloud):
 
 
 def devices(accelerator):
-    """Devices, drained and given back."""
+    """Devices: listed, disabled and enabled."""
     all_of_them = list(accelerator.devices())
     same("five devices", len(all_of_them), 5)
     fpga, = accelerator.devices(hostname="fpga1", type="FPGA", vendor="abcd")
@@ -83,7 +83,7 @@ def devices(accelerator):
     accelerator.disable_device(found.uuid)
     same("disabled", accelerator.get_device(found.uuid).status, "maintaining")
     accelerator.enable_device(found.uuid)
-    # Devices carry their uuid in a field that `fetch` of this client does not look at.
+    # The uuid of a device is in a field that this client's `fetch` ignores.
     again = accelerator.get_device(found.uuid)
     same("enabled, and waited for",
          accelerator.wait_for_status(again, "enabled", wait=5).status, "enabled")
@@ -94,7 +94,7 @@ def devices(accelerator):
 
 
 def deployables(accelerator, image):
-    """Deployables, and a bitstream for one that takes none."""
+    """Deployables; one refuses a bitstream."""
     part = next(one for one in accelerator.deployables() if one.name == "fpga1_FakeDevice")
     same("a deployable", accelerator.get_deployable(part.id).num_accelerators, 16)
     patch = [{"path": "/program", "op": "replace", "value": [{"image_uuid": image}]}]
@@ -119,7 +119,7 @@ def attributes(accelerator):
 
 
 def profiles(accelerator):
-    """Device profiles; one stays for the requests."""
+    """Device profiles; one is kept for the requests."""
     made = accelerator.create_device_profile(
         name="sdk", groups=[{"resources:FPGA": "1", "trait:CUSTOM_FAKE_DEVICE": "required"}])
     same("a profile is listed", [one.name for one in accelerator.device_profiles(name="sdk")],

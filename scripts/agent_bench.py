@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What many guests cost the agent of a host: time for a look at all of them, memory, processor at rest.
+"""Measures what many guests cost the agent of a host: time to inspect them all, memory, CPU when idle.
 
     scripts/agent_bench.py [--servers 200] [--kilonova PROGRAM] [--agent PROGRAM]
 
-A private libvirtd on this machine, in folders of its own, with QEMU guests that do nothing (no KVM, no
-devices), booted over the API by a control plane of its own. Needs root, libvirtd and QEMU, and some
-40 MB of memory for each guest.
+Runs a private libvirtd on this machine, in folders of its own, with idle QEMU guests (no KVM, no
+devices) that a private control plane boots. Needs root, libvirtd, QEMU, and about 40 MB of memory per
+guest.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import time
 
 from stack import Api, Serve, Wrong, free_port
 
-# Stops the processor: cli; hlt; jmp $.
+# Halts the processor: cli; hlt; jmp $.
 BOOT = bytes.fromhex("faf4ebfe").ljust(510, b"\0") + b"\x55\xaa"
 MOUNTS = "run:/run/libvirt lib:/var/lib/libvirt log:/var/log/libvirt etc:/etc/libvirt cache:/var/cache/libvirt"
 LIBVIRTD = f"""set -e
@@ -39,7 +39,7 @@ stdio_handler = "file"
 
 
 def libvirtd(folder):
-    """A libvirtd that shares nothing with the machine's own."""
+    """Starts a libvirtd that shares nothing with the machine's own."""
     for part in ("run", "lib", "log/qemu", "etc", "cache", "pid"):
         os.makedirs(os.path.join(folder, part))
     for name, said in (("qemu.conf", QEMU), ("libvirtd.conf", 'unix_sock_group = "root"\nauth_unix_rw = "none"\n')):
@@ -57,7 +57,7 @@ def libvirtd(folder):
 
 
 def guests_end(folder):
-    """Ends the guests, each by the process id that libvirtd wrote down."""
+    """Ends the guests by the process ids that libvirtd recorded."""
     for path in glob.glob(os.path.join(folder, "run/qemu/instance-*.pid")):
         try:
             with open(path, encoding="utf-8") as file:
@@ -67,20 +67,20 @@ def guests_end(folder):
 
 
 def status(pid, name):
-    """A line of what the kernel says of a process, in its unit."""
+    """A value from /proc/PID/status, in its unit."""
     with open(f"/proc/{pid}/status", encoding="utf-8") as file:
         return int(re.search(rf"^{name}:\s+(\d+)", file.read(), re.M).group(1))
 
 
 def seconds(pid):
-    """Processor time of a process."""
+    """The CPU time of a process."""
     with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
         fields = file.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def agent(options, serve, folder):
-    """The agent, with a look at all guests every two seconds, each told in its log."""
+    """Starts an agent that inspects all guests every two seconds and logs each time."""
     path = os.path.join(folder, "agent.conf")
     socket = os.path.join(folder, "run/libvirt-sock")
     with open(path, "w", encoding="utf-8") as file:
@@ -97,13 +97,13 @@ def agent(options, serve, folder):
 
 
 def looks(folder):
-    """How long each look took, in ms, so far."""
+    """How long each inspection took so far, in ms."""
     with open(os.path.join(folder, "agent.log"), encoding="utf-8", errors="replace") as file:
         return [int(us) / 1000 for us in re.findall(r'looked at all guests.*?took_us"?[:=]"?(\d+)', file.read())]
 
 
 def boots(api, count, say):
-    """Boots servers, as many at a time as a host may build, until that many are ACTIVE; the seconds that it took."""
+    """Boots servers, as many at a time as a host may build, until `count` are ACTIVE. Returns the seconds it took."""
     made = api.expect(201, "POST", "/image/v2/images", {"name": "halts", "disk_format": "raw", "container_format": "bare"})
     api.expect(204, "PUT", f"/image/v2/images/{made['id']}/file", BOOT.ljust(65536, b"\0"),
                {"Content-Type": "application/octet-stream"})
@@ -133,7 +133,7 @@ def boots(api, count, say):
 
 
 def measure(options, folder):
-    """The table."""
+    """Measures the table."""
     state = os.path.join(folder, "state")
     os.makedirs(state)
     serve, started = Serve(os.path.abspath(options.kilonova), state, port=free_port()), []
@@ -148,7 +148,7 @@ def measure(options, folder):
         deadline = time.monotonic() + 60
         while not api.expect(200, "GET", "/compute/v2.1/os-hypervisors")["hypervisors"]:
             if time.monotonic() > deadline:
-                raise Wrong("the agent's host is not there after 60 s")
+                raise Wrong("the agent's host has not registered after 60 s")
             time.sleep(0.2)
         pid, rows = started[-1].pid, []
         for count in (0, options.servers):

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The benchmark tables, on SQLite and then on PostgreSQL 15 (a temporary cluster; with fsync on,
-# as SQLite has it here).
+# The benchmark tables, on SQLite and then on PostgreSQL 15: a temporary cluster with fsync on, as on
+# SQLite.
 #
 #   scripts/bench.sh KILONOVA BENCH [ARGUMENTS of `kilonova-bench`...]
 set -euo pipefail

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Installs what the project's commands need and this machine lacks.
 #
-#   scripts/bootstrap.sh build clients postgres nextest     (any of them; none means these four)
+#   scripts/bootstrap.sh build clients postgres nextest     (any of them; default: these four)
 #   scripts/bootstrap.sh compiler conformance suites haproxy deny deb lab
 #
-# Safe to run again: what is there is left alone, and then nothing is printed. It never asks. It
-# says what it installs and why. Debian packages come by apt-get (through sudo when not root), the
-# Python clients go into .venv, upstream's Placement cases into .venv-conformance, and cargo-nextest
-# into cargo's own bin folder. The lab's QEMU and kernels come from Debian's backports, which `lab`
-# adds to apt's sources where they are missing.
+# Safe to repeat: it skips what is installed and then prints nothing. It never asks; it prints what it
+# installs and why. Debian packages come from apt-get (with sudo unless root), the Python clients go
+# into .venv, upstream's Placement cases into .venv-conformance, and cargo-nextest into cargo's bin
+# folder. The lab's QEMU and kernels come from Debian's backports, which `lab` adds to apt's sources if
+# they are missing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -33,7 +33,7 @@ apt_updated=no
 apt_install() {
     local why=$1
     shift
-    command -v apt-get >/dev/null || die "$* is missing ($why) and there is no apt-get here; install it by hand"
+    command -v apt-get >/dev/null || die "$* is missing ($why) and this machine has no apt-get; install it by hand"
     say "installing the Debian package(s) $*: $why"
     local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Dpkg::Use-Pty=0)
     local log
@@ -49,11 +49,11 @@ apt_install() {
 
 need_cargo() {
     command -v cargo >/dev/null || PATH="$HOME/.cargo/bin:$PATH"
-    command -v cargo >/dev/null || die "cargo is missing; install Rust $RUST_NEEDED or newer by rustup (rustup.rs)"
+    command -v cargo >/dev/null || die "cargo is missing; install Rust $RUST_NEEDED or newer with rustup (rustup.rs)"
     local have
     have=$(rustc --version | cut -d' ' -f2)
     [ "$(printf '%s\n%s\n' "$RUST_NEEDED" "$have" | sort -V | head -1)" = "$RUST_NEEDED" ] \
-        || die "rustc $have is too old; Rust $RUST_NEEDED or newer is needed: rustup update stable"
+        || die "rustc $have is too old; Rust $RUST_NEEDED or newer is required: rustup update stable"
 }
 
 # For the programs that do not link libvirt.
@@ -74,7 +74,7 @@ build() {
     command -v ip >/dev/null || [ -x /usr/sbin/ip ] || missing+=(iproute2)
     [ ${#missing[@]} -eq 0 ] || apt_install "the networks of hosts are tested in network namespaces" "${missing[@]}"
     pkg-config --exists libvirt 2>/dev/null \
-        || apt_install "the agent of a real host speaks to libvirt" pkg-config libvirt-dev
+        || apt_install "the agent of a real host uses libvirt" pkg-config libvirt-dev
     missing=()
     command -v qemu-img >/dev/null || missing+=(qemu-utils)
     command -v genisoimage >/dev/null || missing+=(genisoimage)
@@ -82,7 +82,7 @@ build() {
     [ ${#missing[@]} -eq 0 ] || apt_install "tests of guests' disks run them" "${missing[@]}"
 }
 
-# A Python that can make virtual environments.
+# A Python that can create virtual environments.
 find_python() {
     local python
     for python in python3 /usr/bin/python3; do
@@ -93,8 +93,8 @@ find_python() {
     done
 }
 
-# python_env FOLDER NAME PROBE WHY: a virtual environment with what scripts/NAME.txt lists, held by
-# scripts/NAME.lock. PROBE is Python that runs only when all of it is there.
+# python_env FOLDER NAME PROBE WHY: a virtual environment with the packages of scripts/NAME.txt, pinned
+# by scripts/NAME.lock. PROBE is Python code that succeeds only if all of them are installed.
 python_env() {
     local folder=$1 name=$2 probe=$3 why=$4 wanted python log
     wanted=$(cat "scripts/$name.txt" "scripts/$name.lock" | sha256sum | cut -d' ' -f1)
@@ -104,10 +104,10 @@ python_env() {
     fi
     python=$(find_python)
     if [ -z "$python" ]; then
-        apt_install "what Python brings gets a virtual environment of its own" python3 python3-venv
+        apt_install "Python packages go into a virtual environment" python3 python3-venv
         python=$(find_python)
     fi
-    [ -n "$python" ] || die "python3 cannot make virtual environments (no ensurepip)"
+    [ -n "$python" ] || die "python3 cannot create virtual environments (no ensurepip)"
     say "installing scripts/$name.txt into $folder: $why"
     rm -rf "$folder"
     "$python" -m venv "$folder"
@@ -130,8 +130,8 @@ suites() { python_env .venv-suites suites 'import tempest, stestr, subunit' "ups
 
 postgres() {
     [ -x "$PG_BIN/initdb" ] && [ -x "$PG_BIN/postgres" ] && return
-    [ -z "${KILONOVA_PG_BIN:-}" ] || die "KILONOVA_PG_BIN=$KILONOVA_PG_BIN holds no initdb"
-    # Debian's package makes a cluster and starts it; the tests bring their own and need neither.
+    [ -z "${KILONOVA_PG_BIN:-}" ] || die "KILONOVA_PG_BIN=$KILONOVA_PG_BIN has no initdb"
+    # Debian's package creates and starts a cluster; the tests create their own and need neither.
     local quiet=/etc/postgresql-common/createcluster.d/zz-kilonova-tests.conf
     as_root mkdir -p "${quiet%/*}"
     echo "create_main_cluster = false" | as_root tee "$quiet" >/dev/null
@@ -143,7 +143,7 @@ haproxy() {
     local missing=()
     command -v haproxy >/dev/null || [ -x /usr/sbin/haproxy ] || missing+=(haproxy)
     command -v openssl >/dev/null || missing+=(openssl)
-    [ ${#missing[@]} -eq 0 ] || apt_install "the clients are also run behind a proxy that ends TLS" "${missing[@]}"
+    [ ${#missing[@]} -eq 0 ] || apt_install "the clients also run behind a proxy that terminates TLS" "${missing[@]}"
 }
 
 nextest() {
@@ -153,7 +153,7 @@ nextest() {
     cargo install --locked --quiet cargo-nextest || die "cargo install cargo-nextest failed"
 }
 
-# From a wheel, in seconds; to compile it takes minutes, which only other machines than x86-64 need.
+# From a wheel, in seconds; compiling takes minutes and is needed only on machines other than x86-64.
 deny() {
     local version=0.20.2
     need_cargo
@@ -171,27 +171,27 @@ deny() {
     cargo install --locked --quiet cargo-deny --version "$version" || die "cargo install cargo-deny failed"
 }
 
-# The suite of the lab's QEMU and kernels, for this Debian.
+# The backports suite of this Debian, for the lab's QEMU and kernels.
 BACKPORTS=$(. /etc/os-release 2>/dev/null; echo "${VERSION_CODENAME:-none}-backports")
 
-# backports_source: adds the suite from the mirror that this machine's own packages come from.
+# backports_source: adds the suite, from the mirror of this machine's own packages.
 backports_source() {
     [ -z "$(apt-get indextargets --format '$(CODENAME)' "Codename: $BACKPORTS" 2>/dev/null)" ] || return 0
     local mirror
     mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Origin: Debian' 'Component: main' | head -1)
-    [ -n "$mirror" ] || die "apt knows no Debian mirror; add $BACKPORTS to its sources by hand"
+    [ -n "$mirror" ] || die "apt has no Debian mirror; add $BACKPORTS to its sources by hand"
     say "adding $BACKPORTS to apt's sources: the lab's QEMU and kernels come from there"
     printf 'Types: deb\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: %s\n' \
         "$mirror" "$BACKPORTS" /usr/share/keyrings/debian-archive-keyring.gpg \
         | as_root tee /etc/apt/sources.list.d/kilonova-lab.sources >/dev/null
 }
 
-# The first QEMU that gives a node's network a way to come back after the other node was off.
+# The first QEMU whose node network can reconnect after the other node was off.
 QEMU_NEEDED=9.2
 
 lab() {
     local missing=() tool have
-    [ "$(dpkg --print-architecture 2>/dev/null)" = amd64 ] || die "the lab is for amd64 alone"
+    [ "$(dpkg --print-architecture 2>/dev/null)" = amd64 ] || die "the lab requires amd64"
     local -A package=(
         [mmdebstrap]=mmdebstrap [cpio]=cpio [mke2fs]=e2fsprogs [modprobe]=kmod [xz]=xz-utils [zstd]=zstd
         [gcc]=gcc [make]=make [ssh]=openssh-client [qemu-img]=qemu-utils [openssl]=openssl
@@ -206,7 +206,7 @@ lab() {
     have=$(qemu-system-x86_64 --version 2>/dev/null | grep -oE '[0-9]+\.[0-9]+' | head -1 || true)
     [ "$(printf '%s\n%s\n' "$QEMU_NEEDED" "${have:-0}" | sort -V | head -1)" = "$QEMU_NEEDED" ] \
         || apt_install "the lab's virtual hosts run in it" -t "$BACKPORTS" qemu-system-x86 qemu-utils
-    # The kernels are read from apt's lists, which must be there.
+    # The kernels' versions come from apt's lists, so the lists must be present.
     [ -n "$(apt-cache madison linux-image-amd64 2>/dev/null | grep -F "$BACKPORTS" || true)" ] \
         || as_root apt-get -q update >/dev/null
 }
@@ -223,6 +223,6 @@ deb() {
 for part in "$@"; do
     case $part in
         compiler | build | clients | conformance | suites | postgres | haproxy | nextest | deny | deb | lab) "$part" ;;
-        *) die "unknown part $part; there are compiler, build, clients, conformance, suites, postgres, haproxy, nextest, deny, deb and lab" ;;
+        *) die "unknown part $part; expected compiler, build, clients, conformance, suites, postgres, haproxy, nextest, deny, deb or lab" ;;
     esac
 done

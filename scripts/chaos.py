@@ -1,21 +1,20 @@
 #!/usr/bin/env python3
-"""Random kill -9 of a real `kilonova serve` under load, with a ledger audit each time.
+"""Kills a real `kilonova serve` at random under load, and audits the ledger each time.
 
     scripts/chaos.py [KILLS] [--split] [--accelerators] [--kilonova PROGRAM] [--database URL]
                      [--seed N] [--minutes N]
 
-Each round: some seconds' fraction of every operation on servers (chaos_compute.py) by several threads
-over plain HTTP; kill -9 at a random moment; `kilonova doctor` on what is there; start again. With
---split the hosts are processes of their own, and a kill hits the control plane, a host, or all. Now and
-then a host is declared down for some rounds, and its servers are evacuated; with --split it is really
-away. With --accelerators the load is creates, deletes, stops and starts, while a Nova of somebody else
-binds devices over the v2 API and a host reports devices that vanish and return
-(chaos_accelerators.py).
+Each round: several threads run every operation on servers (chaos_compute.py) over plain HTTP for up to
+some seconds; kill -9 at a random moment; `kilonova doctor`; restart. With --split each host is a process
+of its own, and a kill hits the control plane, a host, or all of them. From time to time a host is
+declared down for some rounds and its servers are evacuated; with --split the host really stops. With
+--accelerators the load is only creates, deletes, stops and starts, while an external Nova binds devices
+over the v2 API and a host reports devices that vanish and return (chaos_accelerators.py).
 
-What was answered must hold: a server whose create was answered is there, one whose delete was answered
-goes, and every operation that was answered has come to an end. Now and then, and at the end, it waits
-until nothing is under way and then looks closer (chaos_rest.py); at the very end it deletes everything
-and wants every usage to be 0, and no guest, device, image or file to be left.
+Whatever was answered must hold: a created server exists, a deleted one disappears, and every operation
+has ended. From time to time, and at the end, the script waits until nothing is in progress and checks
+more (chaos_rest.py); at the very end it deletes everything and requires every usage to be 0, and no
+guest, device, image or file to remain.
 """
 
 import argparse
@@ -44,30 +43,30 @@ def audit(serve, when):
 
 
 def compare(world, servers, settled):
-    """What was answered must hold."""
+    """Checks that every answer still holds."""
     lost = world.live - set(servers)
     if lost:
-        raise Wrong(f"{len(lost)} server(s) are lost though their create was answered: {min(lost)}")
+        raise Wrong(f"{len(lost)} server(s) are lost although their create was answered: {min(lost)}")
     soft = {server for server, row in servers.items() if row["status"] == "SOFT_DELETED"}
     for name, least, most, first in world.batches:
         count = sum(row["name"].startswith(f"{name}-") for row in servers.values())
         gone = int(first is not None and first not in servers)
         if (first or count) and not least <= count + gone <= most:
-            raise Wrong(f"{count} servers of {name} are there; {least} to {most} were asked for")
+            raise Wrong(f"{count} servers of {name} exist; {least} to {most} were requested")
     world.batches.clear()
     if settled:
         back = world.gone & set(servers) - soft - world.restored
         if back:
-            raise Wrong(f"{len(back)} server(s) are there though their delete was answered: "
+            raise Wrong(f"{len(back)} server(s) exist although their delete was answered: "
                         f"{min(back)}")
         for known in (world.gone, world.leaving, world.restored):
             known.clear()
-    # Servers whose answer was lost in the kill are adopted, or the hosts would fill up.
+    # Servers whose answer the kill lost are adopted, or the hosts would fill up.
     world.live |= set(servers) - world.gone - world.leaving
 
 
 def equip(process, topology):
-    """What the simulated hosts of a process find when it starts."""
+    """What the simulated hosts of a process find at their start."""
     if isinstance(process, Host):
         process.topology = topology
     elif process.nodes:
@@ -75,7 +74,7 @@ def equip(process, topology):
 
 
 def strike(serve, hosts, away, dice):
-    """Kills something, and returns what is to be started again."""
+    """Kills something. Returns what to start again."""
     hosts = [host for host in hosts if host.name != away]
     if not hosts:
         serve.kill()
@@ -89,7 +88,7 @@ def strike(serve, hosts, away, dice):
 
 
 def beside(serve, nova, voice):
-    """What runs beside boots with --accelerators: how each thread connects, and what it does."""
+    """With --accelerators, what runs beside boots: how each thread connects, and what it does."""
     if nova is None:
         return []
     return [(lambda: nova.connect(serve.url), nova.step)] * 4 + [(lambda: Api(serve.url), voice.step)]
@@ -130,12 +129,12 @@ def ledger(serve):
 
 
 def folders(serve, hosts):
-    """Where the simulated hosts keep their guests."""
+    """The folders in which the simulated hosts keep their guests."""
     return [host.state for host in hosts] or [os.path.join(serve.state, "nodes")]
 
 
 def empty(serve, hosts, api, stage, nova, voice):
-    """Deletes everything; then nothing may be used any more."""
+    """Deletes everything, and checks that nothing is used any more."""
     if nova:
         nova.empty(nova.connect(serve.url))
     for server in api.servers():
@@ -143,7 +142,7 @@ def empty(serve, hosts, api, stage, nova, voice):
     deadline = time.monotonic() + 60
     while api.servers():
         if time.monotonic() > deadline:
-            raise Wrong("servers are still there 60 s after their delete was answered")
+            raise Wrong("servers still exist 60 s after their delete was answered")
         time.sleep(0.05)
     for provider in api.expect(200, "GET", "/placement/resource_providers")["resource_providers"]:
         usages = api.expect(200, "GET", f"/placement/resource_providers/{provider['uuid']}/usages")
@@ -165,16 +164,16 @@ def main():
     parser.add_argument("--kilonova", default=os.path.join(ROOT, "target/release/kilonova"))
     parser.add_argument("--nodes", help="topology; scripts/chaos.toml, with --accelerators "
                                         "examples/nodes/demo.toml")
-    parser.add_argument("--split", action="store_true", help="hosts as processes of their own")
+    parser.add_argument("--split", action="store_true", help="run each host as a process of its own")
     parser.add_argument("--accelerators", action="store_true",
-                        help="devices bound by another Nova, and reports, beside boots")
-    parser.add_argument("--database", help="PostgreSQL URL; SQLite when left out")
+                        help="beside boots, an external Nova binds devices and a host sends reports")
+    parser.add_argument("--database", help="PostgreSQL URL (default: SQLite)")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
-    parser.add_argument("--minutes", type=float, default=15, help="give up after this long")
+    parser.add_argument("--minutes", type=float, default=15, help="stop after this many minutes (default: 15)")
     parser.add_argument("--counts", help="file to write `passed failed` to")
     options = parser.parse_args()
     if not os.path.exists(options.kilonova):
-        parser.error(f"{options.kilonova} is not there; `make build` builds it")
+        parser.error(f"{options.kilonova} does not exist; `make build` builds it")
     usual = "examples/nodes/demo.toml" if options.accelerators else "scripts/chaos.toml"
     options.nodes = options.nodes or os.path.join(ROOT, usual)
     begun, survived, failed = time.monotonic(), 0, 1
@@ -212,7 +211,7 @@ def main():
             host.start()
         register(api, len(names(options.nodes)))
         stage = Stage(api, names(options.nodes), world.whole)
-        # The quota is not what is tried here.
+        # This test is not about quotas.
         project = api.login(serve.openrc())["project"]["id"]
         api.expect(200, "PUT", f"{COMPUTE}/os-quota-sets/{project}",
                    {"quota_set": {"instances": -1, "cores": -1, "ram": -1,
@@ -253,7 +252,7 @@ def main():
             with open(options.counts, "w", encoding="utf-8") as file:
                 file.write(f"{survived} {failed}\n")
     if failed:
-        print(f"chaos: failed with seed {options.seed}; what it left is in {folder}")
+        print(f"chaos: failed with seed {options.seed}; its files are in {folder}")
         return 1
     shutil.rmtree(folder)
     return 0

@@ -1,10 +1,10 @@
-"""What `chaos.py --accelerators` does beside boots: an unmodified Nova of somebody else, and a host
-whose devices come and go.
+"""What `chaos.py --accelerators` runs beside boots: an unmodified external Nova, and a host whose
+devices come and go.
 
-The Nova takes allocations in Placement, makes accelerator requests, binds, unbinds and deletes them
-over the v2 API with a user's token and its own service token. The host is a voice of the node
-protocol alone: no guest runs there. After each kill what was answered must hold, and a request whose
-answer was lost was carried out as a whole or not at all.
+The Nova claims allocations in Placement, and creates, binds, unbinds and deletes accelerator requests
+over the v2 API with a user's token and its own service token. The host exists only in the node protocol:
+no guest runs there. After each kill, whatever was answered must hold, and a request whose answer was
+lost was executed completely or not at all.
 """
 
 import concurrent.futures
@@ -16,43 +16,43 @@ import uuid
 from stack import Api, Wrong
 
 ARQS = "/accelerator/v2/accelerator_requests"
-MOST = 24           # instances of the other Nova; above that it deletes
+MOST = 24           # instances of the external Nova; above that it deletes
 PROFILES = {"chaos-one": 1, "chaos-pair": 2}
 HOST = "chaos-reporter"
 CARDS = 3
 SLOTS = 4
 
-# Where an instance is. The middle ones say that a request was sent and its answer is not known.
+# The states of an instance. In the middle ones a request was sent and its answer is unknown.
 MADE, BINDING, BOUND, UNBINDING, UNBOUND, LEAVING, GONE = (
     "made", "binding", "bound", "unbinding", "unbound", "leaving", "gone")
 
 
 class Instance:
-    """An instance of the other Nova and its accelerator requests."""
+    """An instance of the external Nova and its accelerator requests."""
 
     def __init__(self, arqs):
         self.id = str(uuid.uuid4())
-        self.rival = None       # another instance that a bind under way names
+        self.rival = None       # another instance, named by a bind in progress
         self.arqs = arqs
         self.state = MADE
-        self.handles = {}       # of a bound one: what each request was answered to hold
+        self.handles = {}       # if bound: the attach handle of each request, as answered
 
 
 class Nova:
-    """What the other Nova knows to be true, and what its threads do."""
+    """What the external Nova knows, and what its threads do."""
 
     def __init__(self, dice, lock, user, service):
         self.dice, self.lock, self.user, self.service = dice, lock, user, service
-        self.free = []          # instances that no thread works on
+        self.free = []          # instances that no thread uses
         self.busy = set()
         self.places = []        # (host, provider) that a bind may name
         self.requests = {"arq create": 0, "bind": 0, "unbind": 0, "arq delete": 0, "report": 0}
         self.refused = 0
         self.answered = 0
-        self.seen = 0           # answers of requests that were lost in a kill and looked up
+        self.seen = 0           # requests whose lost answers were looked up
 
     def connect(self, url):
-        """A connection that speaks as Nova does."""
+        """A connection with Nova's two tokens."""
         return Speaker(url, self.user, self.service)
 
     def count(self, verb, status, answer, good, tolerated=()):
@@ -65,7 +65,7 @@ class Nova:
         return status in good
 
     def step(self, api):
-        """One thing of one instance."""
+        """One operation on one instance."""
         with self.lock:
             roll = self.dice.random()
             few = len(self.free) + len(self.busy) < MOST
@@ -103,12 +103,12 @@ class Nova:
             self.free.append(one)
 
     def claim(self, api, one, provider):
-        """Allocations as Nova's scheduler writes them; False when there is no room."""
+        """Claims allocations as Nova's scheduler does; False if there is no room."""
         body = {"allocations": {provider["uuid"]: {"resources": {provider["class"]: len(one.arqs)}}},
                 "project_id": self.user.project, "user_id": self.user.id,
                 "consumer_generation": None}
         status, _, answer = api.ask("PUT", f"/placement/allocations/{one.id}", body)
-        # 409: full, or the generation moved. 400: the provider has gone with its device.
+        # 409: full, or the generation changed. 400: the provider is gone with its device.
         if status not in (204, 400, 409):
             raise Wrong(f"claim: unexpected answer {status}: {answer}")
         return status == 204
@@ -132,7 +132,7 @@ class Nova:
             return
         before, one.state = one.state, BINDING
         status, _, answer = api.ask("PATCH", ARQS, self.patch(one, place))
-        # 404: the handles went with their device, or its provider did.
+        # 404: the handles are gone with their device, or its provider is.
         if self.count("bind", status, answer, {202}, {404}):
             one.handles = self.look(api, one)
             one.state = BOUND
@@ -141,7 +141,7 @@ class Nova:
             self.drop(api, one.id)
 
     def duel(self, api, one):
-        """Two bind the same request at once, for two instances: one at most may win."""
+        """Two clients bind the same request at once, for two instances: at most one may succeed."""
         place = self.dice.choice(self.places)
         if not self.claim(api, one, place):
             return
@@ -170,7 +170,7 @@ class Nova:
             one.state = before
 
     def look(self, api, one):
-        """What the bound requests of the instance hold."""
+        """Checks the handles of the instance's bound requests."""
         status, _, answer = api.ask("GET", f"{ARQS}?instance={one.id}")
         if status != 200:
             raise Wrong(f"GET ?instance=: {status} {answer}")
@@ -197,7 +197,7 @@ class Nova:
         self.drop(api, one.id)
 
     def compare(self, api):
-        """What was answered must hold; what was not answered is looked up. No thread runs now."""
+        """Checks that every answer holds, and looks up the lost ones. No thread runs meanwhile."""
         rows = {arq["uuid"]: arq for arq in api.expect(200, "GET", ARQS)["arqs"]}
         holders = {}
         for arq in rows.values():
@@ -212,7 +212,7 @@ class Nova:
             if one.state != BOUND or one.id != claimed:
                 self.drop(api, claimed)
         self.free = [one for one in mine if one.state != GONE]
-        # What is left is of our own compute, or a create whose answer was lost.
+        # The rest belongs to Kilonova's own compute, or to creates whose answer was lost.
         lost = [arq["uuid"] for arq in rows.values() if arq["state"] == "Initial"]
         if lost:
             api.expect(204, "DELETE", f"{ARQS}?arqs={','.join(lost)}")
@@ -243,19 +243,19 @@ class Nova:
         one.state = now
 
     def empty(self, api):
-        """Deletes everything that is left."""
+        """Deletes everything that remains."""
         self.compare(api)
         for one in self.free:
             self.delete(api, one)
         self.free = []
 
     def find_places(self, api):
-        """The device providers that binds may name: of simulated hosts and of the voice."""
+        """The device providers that binds may name: those of simulated hosts and of the reporting host."""
         self.places = offered(api)
 
 
 def offered(api):
-    """What each device provider offers, and on which host it is."""
+    """What each device provider offers, and on which host."""
     found = api.expect(200, "GET", "/placement/resource_providers")["resource_providers"]
     hosts, places = {one["uuid"]: one["name"] for one in found}, []
     for one in found:
@@ -268,7 +268,7 @@ def offered(api):
 
 
 class Voice:
-    """Says over the node protocol what the host without guests has; cards vanish and return."""
+    """Reports devices of the host without guests over the node protocol; cards vanish and return."""
 
     def __init__(self, dice, serve, nova):
         self.dice, self.serve, self.nova = dice, serve, nova
@@ -304,14 +304,14 @@ class Voice:
 
 
 class User:
-    """Who the other Nova acts for."""
+    """The user that the external Nova acts for."""
 
     def __init__(self, token, said):
         self.token, self.id, self.project = token, said["user"]["id"], said["project"]["id"]
 
 
 class Speaker(Api):
-    """Nova's voice: the token of the user, and its own beside it."""
+    """The external Nova's connection: the user's token and the service's own."""
 
     def __init__(self, url, user, service):
         super().__init__(url, user.token)
@@ -325,7 +325,7 @@ class Speaker(Api):
 
 
 def topologies(whole, folder):
-    """The topology as it is, and twice with less: hosts lose devices while they are down."""
+    """The complete topology, and two with fewer devices: hosts lose devices while they are down."""
     with open(whole, encoding="utf-8") as file:
         text = file.read()
     fewer = re.sub(r"(?s)(\[\[host\.fake\]\].*?\ncount = )(\d+)",
@@ -334,7 +334,7 @@ def topologies(whole, folder):
     paths = [whole]
     for name, other in (("fewer", fewer), ("lost", lost)):
         if other == text:
-            raise Wrong(f"{whole} has nothing that could be {name}")
+            raise Wrong(f"{whole} has no device that fits {name}")
         paths.append(os.path.join(folder, f"{name}.toml"))
         with open(paths[-1], "w", encoding="utf-8") as file:
             file.write(other)
@@ -342,7 +342,7 @@ def topologies(whole, folder):
 
 
 def both(first, second, bodies):
-    """Two PATCHes under way at the same time; the answers of both."""
+    """Sends two PATCH requests at the same time. Returns both answers."""
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         asked = [pool.submit(api.ask, "PATCH", ARQS, body)
                  for api, body in zip((first, second), bodies)]
@@ -350,7 +350,7 @@ def both(first, second, bodies):
 
 
 def service_user(api, openrc):
-    """Makes the other Nova's own user; returns an openrc of it."""
+    """Creates the external Nova's own user. Returns an openrc for it."""
     find = {}
     for kind in ("projects", "roles"):
         rows = api.expect(200, "GET", f"/identity/v3/{kind}?name=service")[kind]
@@ -364,7 +364,7 @@ def service_user(api, openrc):
 
 
 def prepare(api, serve, dice, lock):
-    """The other Nova and the voice, ready to work."""
+    """Prepares the external Nova and the reporting host."""
     openrc = serve.openrc()
     service = Api(serve.url)
     service.login(service_user(api, openrc))
@@ -381,7 +381,7 @@ def prepare(api, serve, dice, lock):
 
 
 def check_whole(api, nova, voice):
-    """With nothing bound and every card back, all is offered as at first and every handle is free."""
+    """With nothing bound and every card back, everything is offered again and every handle is free."""
     voice.whole(api)
     deadline = time.monotonic() + 30
     while (now := offered(api)) != nova.places:

@@ -1,9 +1,9 @@
-"""What `chaos.py` asks of servers: every operation, in the states that it is for and sometimes in
-others, and the book of what was answered.
+"""What `chaos.py` requests for servers: every operation, in valid states and sometimes in others, and
+the record of what was answered.
 
-A thread looks at a server, then asks for something. An answer is either the one of success, or one of
-the refusals that the operation may get; anything else is wrong. What becomes of what was answered is
-checked at rest (chaos_rest.py).
+A thread inspects a server, then requests an operation. The answer must be success or one of the
+operation's known refusals; anything else fails the run. chaos_rest.py checks the outcome of everything
+that was answered.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ USUAL = "ACTIVE SHUTOFF PAUSED SUSPENDED"
 
 
 class Operation:
-    """Something that is asked of a server, and the states in which that makes sense."""
+    """An operation on a server, and the states in which it is valid."""
 
     def __init__(self, name, when, ask, version="2.90", refused=None):
         self.name, self.when, self.ask, self.version = name, when.split(), ask, version
@@ -37,7 +37,7 @@ class Operation:
 
 
 def act(name, when, body, **more):
-    """An operation by `POST …/action`; a body that is a function is told the load and the server."""
+    """An operation by `POST …/action`; a body that is a function gets the load and the server."""
     make = body if callable(body) else lambda load, row: body
     return Operation(name, when, lambda load, row: ("POST", "/action", make(load, row)), **more)
 
@@ -67,7 +67,7 @@ def backup(load, row):
 
 
 def metadata(load, row):
-    """A number that only grows, so that an older one tells of a loss."""
+    """A number that only grows, so that an older one reveals a lost update."""
     return "POST", "/metadata", {"metadata": {"chaos": str(load.world.number())}}
 
 
@@ -79,7 +79,7 @@ def rename(load, row):
     return "PUT", "", {"server": {"description": f"chaos {load.dice.randrange(1000)}"}}
 
 
-# What may be asked in the state that a server is in; every one is asked in wrong states too.
+# Operations with the states in which they are valid; each is requested in invalid states too.
 OPERATIONS = [
     act("stop", "ACTIVE", {"os-stop": None}),
     act("start", "SHUTOFF", {"os-start": None}),
@@ -125,7 +125,7 @@ OPERATIONS = [
     call("describe", ANY, rename),
 ]
 SIMPLE = [one for one in OPERATIONS if one.name in ("stop", "start")]
-# Asked by other ways than by what state a server is in.
+# Operations that do not depend on the state of a server.
 OTHERS = ["create", "create several", "delete", "force delete", "abort", "force complete",
           "image delete"]
 COLUMNS = ["sent", "answered", "refused", "finished", "failed", "cancelled"]
@@ -133,7 +133,7 @@ NO_RECORD = {"metadata", "tag", "describe", "image delete"}
 
 
 class World:
-    """What the load knows to be true: which answers it has got."""
+    """What the load knows: which answers it received."""
 
     def __init__(self, dice, whole):
         self.lock = threading.Lock()
@@ -141,14 +141,14 @@ class World:
         self.dice = dice
         self.whole = whole      # every operation, not only creates, deletes, stops and starts
         self.operations = OPERATIONS if whole else SIMPLE
-        self.live = set()       # there, as far as we know, and nobody has asked to delete it
-        self.leaving = set()    # a delete was sent; whether it was heard is not known
+        self.live = set()       # exists, as far as known, and no delete was sent
+        self.leaving = set()    # a delete was sent; its answer is unknown
         self.gone = set()       # a delete was answered
         self.restored = set()   # a restore was sent
-        self.reset = set()      # an operator said what it is, whatever its guest did
-        self.said = []          # (operation, server, request id) of answers not yet looked for
+        self.reset = set()      # an operator set its state, whatever its guest did
+        self.said = []          # (operation, server, request id) of answers not yet checked
         self.kept = {}          # image: (operation, server, request id)
-        self.marks = {}         # server: number in its metadata that was answered last
+        self.marks = {}         # server: the number in its metadata that was answered last
         self.batches = []       # (name, least, most, first id) of creates of several
         self.away = None        # a host that is declared down
         self.last = 0
@@ -183,7 +183,7 @@ class World:
 
 
 class Load:
-    """Threads that ask until the server is gone."""
+    """Threads that send requests until the server is gone."""
 
     def __init__(self, world, api, stage, others):
         self.world, self.dice = world, world.dice
@@ -209,7 +209,7 @@ class Load:
             connection.close()
 
     def wait(self, answers, seconds):
-        """Waits for so many answers, though not for long, and then a moment more."""
+        """Waits for that many answers, with a limit, and then a moment longer."""
         deadline = time.monotonic() + 4
         until = self.world.heard() + answers
         while self.world.heard() < until and time.monotonic() < deadline and not self.wrong:
@@ -259,7 +259,7 @@ class Load:
         if one.name.startswith("reset to"):
             with self.world.lock:
                 self.world.reset.add(server)
-        # Numbers in metadata grow only if they are sent one after the other.
+        # Numbers in metadata only grow if they are sent one at a time.
         with self.world.writing if one.name == "metadata" else contextlib.nullcontext():
             method, path, body = one.ask(self, row)
             request, answer = self.ask(connection, one.name, server, method, path, body,
@@ -277,7 +277,7 @@ class Load:
             self.meddle(connection, server)
 
     def ask(self, connection, name, server, method, path, body, version="2.90", refused=None):
-        """One request about a server: its request id and answer, or nothing when it is refused."""
+        """Sends one request about a server. Returns its request id and answer, or nothing if refused."""
         self.world.note(name, "sent")
         whole = path if server is None else f"{COMPUTE}/servers/{server}{path}"
         status, headers, answer = connection.ask(
@@ -295,7 +295,7 @@ class Load:
         return request, answer
 
     def meddle(self, connection, server):
-        """Calls a live migration off that has just begun, or hurries it."""
+        """Aborts a live migration that has just begun, or forces it to complete."""
         status, _, answer = connection.ask("GET", f"{COMPUTE}/servers/{server}/migrations")
         for one in answer["migrations"] if status == 200 else []:
             path = f"/migrations/{one['id']}"

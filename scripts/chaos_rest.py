@@ -1,8 +1,9 @@
-"""What must hold when nothing is under way, after `chaos.py` has killed things for a while.
+"""What must hold when nothing is in progress, after `chaos.py` has killed processes for a while.
 
-What was answered is in the server's history and is over; a server is what the last thing that worked
-made of it; every guest has exactly the devices that the ledger gives its server, every host exactly the
-guests; images are whole. Files of the simulated hosts are read where the hosts keep them.
+Every answered operation is in the server's history and has ended; a server's state follows from the last
+operation that succeeded; every guest has exactly the devices that the ledger assigns to its server, and
+every host exactly its guests; images are complete. Files of simulated hosts are read from the hosts'
+folders.
 """
 
 import glob
@@ -15,7 +16,7 @@ import time
 from chaos_compute import COMPUTE, HOST, IMAGES
 from stack import Wrong
 
-# What each action leaves when it works.
+# The state that each action leaves when it succeeds.
 LEAVES = {
     "create": "ACTIVE", "start": "ACTIVE", "reboot": "ACTIVE", "unpause": "ACTIVE",
     "resume": "ACTIVE", "unrescue": "ACTIVE", "stop": "SHUTOFF", "pause": "PAUSED",
@@ -26,7 +27,7 @@ LEAVES = {
     "live-migration": "ACTIVE PAUSED", "evacuate": "ACTIVE SHUTOFF", "resetState": "ACTIVE ERROR",
     "delete": "SOFT_DELETED", "restore": "ACTIVE SHUTOFF PAUSED SUSPENDED",
 }
-# Why a server may be in ERROR: there was no room, or a host was told to fail.
+# Valid reasons for a server in ERROR: no room, or an injected failure of a host.
 REASONS = re.compile(r"No valid host|simulated failure|Exceeded maximum number|went down|"
                      r"mediated device|create_mdev")
 HERE = {"ACTIVE", "SHUTOFF", "PAUSED", "SUSPENDED", "RESCUE", "VERIFY_RESIZE", "SHELVED",
@@ -34,7 +35,7 @@ HERE = {"ACTIVE", "SHUTOFF", "PAUSED", "SUSPENDED", "RESCUE", "VERIFY_RESIZE", "
 ROTATION = 2
 
 
-# The devices that the ledger gives servers on hosts, as a guest's definition names them.
+# The devices that the ledger assigns to servers on hosts, as a guest's definition names them.
 OWNED = """SELECT a.host, a.server_id,
     CASE WHEN h.attach_type = 'MDEV' THEN h.uuid ELSE h.address END
     FROM arqs a JOIN attach_handles h ON h.arq_id = a.uuid WHERE a.internal = 1"""
@@ -44,7 +45,7 @@ DOCUMENTS = "SELECT host, server_id FROM documents"
 
 
 class Ledger:
-    """The database, to be read beside the API: it shows requests of device profiles only."""
+    """The database, read directly: the API shows only the requests of device profiles."""
 
     def __init__(self, state, url):
         self.file, self.url = os.path.join(state, "kilonova.db"), url
@@ -52,7 +53,7 @@ class Ledger:
                                  "psql")
 
     def query(self, sql):
-        """The rows as texts."""
+        """The rows, as texts."""
         if self.url:
             said = subprocess.run([self.psql, "-X", "-A", "-t", "-d", self.url, "-c", sql],
                                   stdout=subprocess.PIPE, text=True, check=True).stdout
@@ -65,7 +66,7 @@ class Ledger:
 
 
 def histories(ledger):
-    """(action, request, outcome) of everything done to each server, newest first."""
+    """(action, request, outcome) of each server's operations, newest first."""
     found = {}
     for server, *row in ledger.query(HISTORY):
         found.setdefault(server, []).append(tuple(row))
@@ -73,7 +74,7 @@ def histories(ledger):
 
 
 def check(api, world, servers, ledger, folders):
-    """Everything of this file; waits for what hosts still have to drop."""
+    """Runs all checks of this file; waits for what hosts still have to remove."""
     patiently(lambda: [f"an operation is open: {row}" for row in ledger.query(OPEN)])
     patiently(lambda: guests(api, ledger, folders, world.reset))
     actions = histories(ledger)
@@ -89,45 +90,45 @@ def check(api, world, servers, ledger, folders):
 
 
 def patiently(complaints, seconds=20):
-    """Waits until there is nothing to complain of."""
+    """Waits until there are no complaints."""
     deadline = time.monotonic() + seconds
     while found := complaints():
         if time.monotonic() > deadline:
-            raise Wrong(f"{len(found)} things are not as they should be at rest: {found[0]}")
+            raise Wrong(f"{len(found)} checks fail at rest: {found[0]}")
         time.sleep(0.1)
 
 
 def records(world, servers, actions):
-    """What was answered is written down and over, and has left what it should."""
+    """Every answered operation is recorded, has ended, and left the right state."""
     said, world.said = world.said, []
     for name, server, request in said:
         ends = [end for _, asked_by, end in actions[server] if asked_by == request]
-        # A second deletion is none.
+        # A second delete is not recorded.
         if not ends and not (name == "delete" and any(row[0] == "delete" for row in actions[server])):
-            raise Wrong(f"{name} of {server} was answered ({request}), and nothing tells of it")
+            raise Wrong(f"{name} of {server} was answered ({request}) but is not recorded")
         for end in ends:
             world.note(name, {"done": "finished"}.get(end, end))
     for server, row in servers.items():
         left(server, row, actions[server])
     errors = [row for row in servers.values() if row["status"] == "ERROR"]
     for row in errors:
-        # What a host said itself is in the details, for administrators.
+        # The host's own message is in the details, for administrators.
         fault = row.get("fault") or {}
         why = f"{fault.get('message', '')} {fault.get('details', '')}".strip()
         worked = [kind for kind, _, end in actions[row["id"]] if kind in LEAVES and end == "done"]
         if not REASONS.search(why) and worked[:1] != ["resetState"]:
-            raise Wrong(f"server {row['id']} is in ERROR for no good reason: {why}")
+            raise Wrong(f"server {row['id']} is in ERROR without a valid reason: {why}")
     if len(errors) > 5 + len(servers) / 2:
         raise Wrong(f"{len(errors)} of {len(servers)} servers are in ERROR")
 
 
 def left(server, row, actions):
-    """The newest action that worked says what the server is, unless a newer one has not."""
+    """The newest action that succeeded determines the server's state, unless a newer one failed."""
     for kind, _, end in actions:
         if end != "done":
             return
         if kind in LEAVES:
-            # An operator may say of a server that has never come to a host that it is fine.
+            # An operator may reset a server that never had a host to active.
             wrong = row[HOST] is None and row["status"] in HERE and kind != "resetState"
             if wrong or row["status"] not in LEAVES[kind].split():
                 last = ", ".join(kind for kind, _, _ in actions[:4])
@@ -136,8 +137,8 @@ def left(server, row, actions):
 
 
 def guests(api, ledger, folders, reset):
-    """Complaints about guests and devices of hosts. Of a server whose state an operator has set, nobody knows what
-    its guest does."""
+    """Complaints about hosts' guests and devices. The guest of a server whose state an operator has set may be in
+    any state."""
     servers = api.servers()
     owned = {}
     for host, server, device in ledger.query(OWNED):
@@ -148,11 +149,11 @@ def guests(api, ledger, folders, reset):
             continue
         key = (row[HOST], server)
         has, should = found.get(key), owned.get(key, set())
-        # After a resize on one host the old side is kept for the way back.
+        # After a resize on the same host, the old side is kept for a revert.
         two = row["status"] == "VERIFY_RESIZE"
         if has is None or not (has <= should if two else has == should):
-            complaints.append(f"{server}, {row['status']} on {key[0]}, has the devices {has} and "
-                              f"should have {should}")
+            complaints.append(f"{server}, {row['status']} on {key[0]}, has the devices {has}, "
+                              f"expected {should}")
     for host, server in found:
         row = servers.get(server)
         if row is None or not (row[HOST] == host or row["status"] in ("VERIFY_RESIZE", "ERROR")):
@@ -171,7 +172,7 @@ def guests(api, ledger, folders, reset):
 
 
 def named(folders, folder):
-    """(host, file name) of what lies in a folder of each host."""
+    """(host, file name) of the files in a folder of each host."""
     for base in folders:
         for path in glob.glob(f"{base}/**/{folder}/*", recursive=True):
             yield os.path.basename(os.path.dirname(os.path.dirname(path))), os.path.basename(path)
@@ -204,7 +205,7 @@ def all_images(api):
 
 
 def images(api, world, actions):
-    """Images are whole, and what worked has left one."""
+    """Images are complete, and every successful operation left one."""
     found = all_images(api)
     for image in found.values():
         if image["status"] != "active":
@@ -222,11 +223,11 @@ def images(api, world, actions):
         del world.kept[image]
         ends = [end for _, asked_by, end in actions[server] if asked_by == request]
         if name == "image" and "done" in ends:
-            raise Wrong(f"{name} of {server} worked, and its image {image} is not there")
+            raise Wrong(f"{name} of {server} succeeded, but its image {image} does not exist")
 
 
 def nothing_left(api, stage, ledger, folders, state):
-    """With all servers and their images deleted, no file is left of any."""
+    """With all servers and their images deleted, no file remains."""
     for image in all_images(api):
         if image != stage.image:
             api.expect(204, "DELETE", f"{IMAGES}/{image}")

@@ -1,5 +1,5 @@
-"""What `chaos.py` works with: hosts as processes, a host that is away for a while, flavors of every
-kind, zones, groups, an image, and options that decide what operations do.
+"""The surroundings for `chaos.py`: hosts as processes, a host that is down for a while, flavors of every
+kind, zones, groups, an image, and configuration options that change what operations do.
 """
 
 import os
@@ -40,7 +40,7 @@ class Host:
             self.process.wait()
 
     def check(self):
-        """It never ends by itself, whatever is killed around it."""
+        """Checks that it is running: it must never end by itself."""
         if self.process.poll() is not None:
             with open(self.log, encoding="utf-8", errors="replace") as log:
                 end = "".join(log.readlines()[-5:])
@@ -54,7 +54,7 @@ def names(topology):
 
 
 def register(api, count):
-    """Waits until every host is there."""
+    """Waits until every host has registered."""
     deadline = time.monotonic() + 30
     while len(api.expect(200, "GET", f"{COMPUTE}/os-hypervisors")["hypervisors"]) < count:
         if time.monotonic() > deadline:
@@ -63,7 +63,7 @@ def register(api, count):
 
 
 class Stage:
-    """What the load works with."""
+    """The resources that the load uses."""
 
     def __init__(self, api, hosts, whole):
         self.hosts = hosts
@@ -103,7 +103,7 @@ class Stage:
         return flavor
 
     def place(self, api):
-        """Two zones, and a group of each policy."""
+        """Creates two zones, and a group of each policy."""
         self.zones = ["east", "west"]
         for number, zone in enumerate(self.zones):
             body = {"aggregate": {"name": zone, "availability_zone": zone}}
@@ -118,7 +118,7 @@ class Stage:
 
 
 def declare(api, host, down):
-    """Says that a host is down, or that it is not."""
+    """Declares a host down, or up again."""
     body = {"host": host, "binary": "nova-compute", "forced_down": down}
     api.expect(200, "PUT", f"{COMPUTE}/os-services/force-down", body,
                {"OpenStack-API-Version": "compute 2.11"})
@@ -133,7 +133,7 @@ class Absence:
         self.rounds = 0
 
     def begin(self, api):
-        """Perhaps takes a host away."""
+        """Takes a host down, with some chance."""
         if not self.world.whole or self.world.away or self.world.dice.random() > AWAY:
             return
         name = self.world.dice.choice(self.names)
@@ -144,7 +144,7 @@ class Absence:
         self.world.away = name
 
     def end(self, api, now):
-        """Brings it back when its time is over, or now."""
+        """Brings the host back when its time is over, or now."""
         self.rounds -= 1
         if not self.world.away or (self.rounds > 0 and not now):
             return
@@ -158,7 +158,7 @@ class Absence:
 
 
 def configuration(dice, folder):
-    """A configuration file with options that decide what operations do; and what it says."""
+    """A configuration file with options that change what operations do. Returns its text too."""
     lines = [f"reclaim_instance_interval = {dice.choice([0, 3600])}",
              f"shelved_offload_time = {dice.choice([-1, 0])}",
              f"allow_resize_to_same_host = {dice.choice(['true', 'false'])}"]

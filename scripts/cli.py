@@ -1,8 +1,8 @@
-"""The stock OpenStack clients of .venv as child processes, and what their tables say.
+"""Runs the stock OpenStack clients of .venv as child processes, and parses their tables.
 
-Used by demo.py. It prints each command with its table; the checks are the caller's. A `Lane` is one
-thread of the story: what it prints can be held back, so that two lanes may run at the same time
-and still be read one after the other.
+Prints each command with its table; callers do the checks. A `Lane` is one thread of the story: its
+output can be held back, so that two lanes may run at the same time and still be read one after the
+other.
 """
 
 import os
@@ -15,12 +15,12 @@ from stack import Wrong
 from warm import Warm, interpreter
 
 
-# Longer lines are cut when printed; what is checked is whole.
+# Longer lines are cut when printed; checks see them whole.
 WIDTH = 230
 
 
 class Table:
-    """A printed table: rows by column, or one thing's fields."""
+    """A printed table: rows by column, or the fields of one resource."""
 
     def __init__(self, text):
         lines = [line for line in text.splitlines() if line.startswith("|")]
@@ -53,7 +53,7 @@ class Table:
         return [row for row in self.rows if all(has(row, *pair) for pair in wanted.items())]
 
     def one(self, **wanted):
-        """The only such row."""
+        """The only such row; fails unless there is exactly one."""
         rows = self.where(**wanted)
         if len(rows) != 1:
             raise Wrong(f"expected one row with {wanted}, found {len(rows)}")
@@ -61,7 +61,7 @@ class Table:
 
 
 class Clients:
-    """Where the clients are and which cloud they speak to."""
+    """The clients' programs and the cloud they use."""
 
     def __init__(self, program, clouds, brief=False):
         self.program = program
@@ -76,7 +76,7 @@ class Clients:
         self.warm = {}
 
     def call(self, arguments, timeout=180):
-        """Runs a command: its exit code, what it printed, and its errors."""
+        """Runs a command. Returns its exit code, output, and errors."""
         with self.lock:
             self.commands += 1
             if self.program not in self.warm:
@@ -90,12 +90,12 @@ class Clients:
 
 
 def warmed(program):
-    """Whether a program is run out of a process that has read its modules; not with `KILONOVA_CLIENTS=anew`."""
+    """Whether a program is forked from a process with its modules loaded; not with `KILONOVA_CLIENTS=anew`."""
     return os.environ.get("KILONOVA_CLIENTS") != "anew" and interpreter(program) is not None
 
 
 class Answer:
-    """What one command printed, and how it ended."""
+    """A command's output and exit code."""
 
     def __init__(self, arguments, code, out, err):
         self.arguments, self.code, self.out, self.err = arguments, code, out, err
@@ -117,17 +117,17 @@ class Lane:
             self.held.append(text)
 
     def release(self):
-        """Prints what was held back, and from here on prints at once."""
+        """Prints what was held back; from now on prints at once."""
         for text in self.held:
             print(text, flush=True)
         self.held, self.live = [], True
 
     def tick(self, text, holds=True, why=""):
-        """A check: a tick, or the end."""
+        """Prints a tick if a check passes; otherwise fails."""
         with self.clients.lock:
             self.clients.checks += 1
         if not holds:
-            raise Wrong(f"{text}: it is not so{': ' + why if why else ''}")
+            raise Wrong(f"{text}: check failed{': ' + why if why else ''}")
         self.say(f"  ✓ {text}")
 
     def _run(self, arguments):
@@ -144,24 +144,24 @@ class Lane:
                     self.say(line if len(line) <= WIDTH else line[:WIDTH - 1] + "…")
 
     def run(self, *arguments, fails=False):
-        """Runs a command, prints it and its table, and returns its answer."""
+        """Runs a command, prints it and its table. Returns its answer."""
         return self.together([arguments], fails)[0]
 
     def together(self, commands, fails=False):
-        """Runs commands that do not depend on each other side by side, prints them in order."""
+        """Runs independent commands in parallel and prints them in order."""
         with ThreadPoolExecutor(max_workers=4) as pool:
             answers = list(pool.map(self._run, commands))
         for answer in answers:
             self._print(answer)
             if (answer.code != 0) != fails:
-                how = "ended well, and should not have" if fails else f"exit code {answer.code}"
-                # With brief output the reason has not been seen yet.
+                how = "succeeded unexpectedly" if fails else f"exit code {answer.code}"
+                # With brief output, the reason has not been printed yet.
                 said = f"\n{answer.out}{answer.err}".rstrip() if self.clients.brief else ""
                 raise Wrong(f"openstack {show(answer.arguments)}: {how}{said}")
         return answers
 
     def until(self, arguments, holds, what, timeout=60):
-        """Repeats a reading command until it shows what it should; prints the last one."""
+        """Repeats a read command until its output is as expected; prints the last one."""
         deadline = time.monotonic() + timeout
         while True:
             answer = self._run(arguments)
@@ -170,11 +170,11 @@ class Lane:
                 return answer
             if time.monotonic() > deadline:
                 self._print(answer)
-                raise Wrong(f"after {timeout} s: {what}: it is not so")
+                raise Wrong(f"after {timeout} s: {what}: check failed")
 
 
 def show(arguments):
-    """A command as one would type it."""
+    """A command as typed in a shell."""
     def quoted(word):
         plain = all(c.isalnum() or c in "-_=:./,@%+" for c in word) and word
         return word if plain else "'" + word.replace("'", "'\\''") + "'"

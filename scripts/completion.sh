@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes what shells need to complete our command lines into target/completion, for the Debian packages.
+# Writes shell completions of both programs into target/completion, for the Debian packages.
 #
 #   scripts/completion.sh release        (the folder below target/ with the programs)
 set -euo pipefail

@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""Every compute command of the stock client against `kilonova serve`, and what it sends against recordings.
+"""Runs every compute command of the stock client against `kilonova serve`, and compares requests with recordings.
 
     scripts/compute_clients.py [--kilonova PROGRAM] [--database URL] [--only STEP,…] [--verbose]
 
-Starts a real `kilonova serve` with simulated hosts. Each command of python-openstackclient runs with
-a check of what it prints and does (scripts/compute/); some as processes of their own, the others
-in forks of one interpreter (stock.py). Commands that were recorded before a real Nova
-(../shared/peers/nova/wire) or before a stand-in (../shared/facts/cli-wire.txt) have to send the
-same requests here, and get the same statuses and the same keys in the answers; without the
-recordings these comparisons are left out. The run fails when a command is neither run nor listed in
-scope.py with its reason. compute_sdk.py calls the methods of openstacksdk.
+Starts a real `kilonova serve` with simulated hosts. Runs each command of python-openstackclient and checks
+its output and effects (scripts/compute/); some commands run as separate processes, the others in forks of
+one interpreter (stock.py). Commands recorded against a real Nova (../shared/peers/nova/wire) or a stub
+(../shared/facts/cli-wire.txt) must send the same requests here, and get the same statuses and the same keys
+in the answers; without the recordings these comparisons are skipped. The run fails if a command is neither
+run nor listed in scope.py with its reason. compute_sdk.py calls the methods of openstacksdk.
 """
 
 import argparse
@@ -30,7 +29,7 @@ KEY = ("ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAQQDQ8sRkPCFSgkKfRR8p2eQjH2VTTcXnvAdS
 
 
 class Patient(Api):
-    """A connection that is made anew when it was idle for longer than servers keep it."""
+    """A client that reconnects after an idle time longer than servers keep connections."""
 
     last = 0
 
@@ -42,7 +41,7 @@ class Patient(Api):
 
 
 def prepare(api, own, folder):
-    """Hosts, profiles, room for many servers, a second project and user, and files."""
+    """Prepares hosts, profiles, quotas for many servers, a second project and user, and files."""
     deadline = time.monotonic() + 60
     while len(api.expect(200, "GET", "/compute/v2.1/os-hypervisors")["hypervisors"]) < 8 \
             or len(api.expect(200, "GET", "/accelerator/v2/devices")["devices"]) < 8:
@@ -60,7 +59,7 @@ def prepare(api, own, folder):
     roles = api.expect(200, "GET", "/identity/v3/roles?name=member")["roles"]
     status, _, answer = api.ask("PUT", f"/identity/v3/projects/{project}/users/{user}/roles/{roles[0]['id']}")
     if status != 204:
-        raise Wrong(f"the role was not given: {status} {answer}")
+        raise Wrong(f"the role was not assigned: {status} {answer}")
     with open(os.path.join(folder, "tiny.raw"), "wb") as file:
         file.write(bytes(4096))
     for name, text in (("key.pub", KEY), ("k.pub", KEY), ("no-key.pub", "ssh-rsa tea\n"), ("ud.txt", "#!/bin/sh\n")):
@@ -69,7 +68,7 @@ def prepare(api, own, folder):
 
 
 def recordings(shared):
-    """Those that are there; the real ones first."""
+    """The recordings that exist; the real ones first."""
     from compute import wire
     found = []
     real = os.path.join(shared, "peers/nova/wire/recorded.jsonl.xz")
@@ -82,7 +81,7 @@ def recordings(shared):
 
 
 def sdk(story, options):
-    """openstacksdk's methods, in a process of its own."""
+    """Runs openstacksdk's methods in a separate process."""
     python = os.path.join(os.path.dirname(os.path.abspath(options.openstack)), "python")
     script = os.path.join(ROOT, "scripts", "compute_sdk.py")
     done = subprocess.run([python, script, "kilonova"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -94,7 +93,7 @@ def sdk(story, options):
 
 
 def steps(story, serve, folder, options):
-    """The steps by name, in their order."""
+    """The steps by name, in order."""
     from compute import catalog, networks, places, servers, moves
     return {
         "images of guests": lambda: catalog.images(story, folder),
@@ -122,7 +121,7 @@ def steps(story, serve, folder, options):
 
 
 def run(options, serve, folder, clouds):
-    """The whole of it; the story that it was."""
+    """Runs the steps. Returns their story."""
     from compute.stock import Stock
     from compute.story import Story
     serve.start()
@@ -131,7 +130,7 @@ def run(options, serve, folder, clouds):
     prepare(api, own, folder)
     story = Story(Stock(options.openstack, clouds), api, recordings(options.shared), options.verbose)
     if not story.recordings:
-        story.say("the recordings are not there: what is sent is not compared")
+        story.say("there are no recordings: requests are not compared")
     wanted = options.only.split(",") if options.only else None
     for name, step in steps(story, serve, folder, options).items():
         if wanted and name not in [*wanted, "images of guests"]:
@@ -156,11 +155,11 @@ def main():
     parser.add_argument("--kilonova", default=os.path.join(ROOT, "target/release/kilonova"))
     parser.add_argument("--openstack", default=os.path.join(ROOT, ".venv/bin/openstack"))
     parser.add_argument("--nodes", default=os.path.join(ROOT, "scripts/compute/hosts.toml"))
-    parser.add_argument("--database", help="PostgreSQL URL; SQLite when left out")
+    parser.add_argument("--database", help="PostgreSQL URL (default: SQLite)")
     parser.add_argument("--shared", default=os.path.join(ROOT, "../shared"), help="where the recordings are")
-    parser.add_argument("--only", help="steps, with commas")
+    parser.add_argument("--only", help="steps to run, separated by commas (default: all)")
     add_ways(parser)
-    parser.add_argument("--verbose", action="store_true", help="what each command prints, too")
+    parser.add_argument("--verbose", action="store_true", help="also print each command's output")
     parser.add_argument("--counts", help="file to write `passed failed skipped` to")
     options = parser.parse_args()
     for program in (options.kilonova, options.openstack):
@@ -170,7 +169,7 @@ def main():
     if not os.path.exists(python):
         parser.error(f"{python} is not there; `make test` sees to it")
     if os.path.dirname(sys.executable) != os.path.dirname(python):
-        # The clients' modules are in that Python alone.
+        # Only that Python has the clients' modules.
         os.execv(python, [python, *sys.argv])
     begun = time.monotonic()
     folder = tempfile.mkdtemp(prefix="kilonova-compute-")
@@ -194,7 +193,7 @@ def main():
                 file.write(f"{max(0, checks - len(failures))} {len(failures)} {skipped}\n")
     if failures:
         print("\n".join(f"  ✗ {text[:600]}" for text in failures))
-        print(f"compute clients: failed; what it left is in {folder}")
+        print(f"compute clients: failed; its files are in {folder}")
         return 1
     shutil.rmtree(folder)
     return 0

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Every method of openstacksdk's `conn.compute` that is in scope; compute_clients.py runs it.
+"""Calls every method of openstacksdk's `conn.compute` that is in scope; compute_clients.py runs it.
 
-    compute_sdk.py CLOUD        in the Python that has openstacksdk
+    compute_sdk.py CLOUD        with the Python that has openstacksdk
 
-Needs the simulated hosts of scripts/compute/hosts.toml, and makes the rest. Prints a line with a tick for each thing
-that is as it should be, and ends with exit code 1 at the first that is not. Which methods there are is
-read from the installed openstacksdk; those that are out of scope are listed below with their reason.
+Needs the simulated hosts of scripts/compute/hosts.toml, and creates the rest. Prints a tick for each check
+that passes, and exits with 1 at the first that fails. The list of methods comes from the installed
+openstacksdk; those out of scope are listed below with their reason.
 """
 
 import sys
@@ -19,13 +19,13 @@ from openstack.compute.v2._proxy import Proxy
 
 warnings.simplefilter("ignore")
 NOWHERE = "11111111-2222-3333-4444-555555555555"
-ROUTERS = "there are no routers, so no address of the outside"
+ROUTERS = "there are no routers, so there are no floating addresses"
 VOLUMES = "volumes: there is no Cinder"
 SHARES = "shares: there is no Manila"
-IMAGES = "Nova's proxy of Glance ends at 2.35, and is not there"
+IMAGES = "Nova's proxy of Glance ends at 2.35, and Kilonova has none"
 OUT_OF_SCOPE = {
     **dict.fromkeys(("add_floating_ip_to_server", "remove_floating_ip_from_server"), ROUTERS),
-    # Nova took these away at 2.44, and this client asks with its newest version.
+    # Nova removed these at 2.44, and this client requests its newest version.
     **dict.fromkeys(("add_fixed_ip_to_server", "remove_fixed_ip_from_server"), "ended at 2.44"),
     **dict.fromkeys(("create_volume_attachment", "update_volume_attachment", "delete_volume_attachment",
                      "get_volume_attachment"), VOLUMES),
@@ -37,7 +37,7 @@ OUT_OF_SCOPE = {
 
 
 class Watched:
-    """`conn.compute`, which remembers what was called."""
+    """`conn.compute`; remembers which methods were called."""
 
     used = set()
 
@@ -51,19 +51,19 @@ class Watched:
 
 
 def tick(text, holds=True, why=""):
-    """A check: a tick, or the end."""
-    print(f"✓ {text}" if holds else f"✗ {text}: it is not so: {why}", flush=True)
+    """Prints a tick if a check passes; otherwise exits."""
+    print(f"✓ {text}" if holds else f"✗ {text}: check failed: {why}", flush=True)
     if not holds:
         sys.exit(1)
 
 
 def same(text, found, wanted):
-    """A value is as it should be."""
+    """Checks a value."""
     tick(text, found == wanted, f"{found!r}, not {wanted!r}")
 
 
 def refused(kind, said, call):
-    """A call that has to be refused, with what its user has to read."""
+    """Checks that a call is refused with the expected message."""
     try:
         call()
     except kind as error:
@@ -110,7 +110,7 @@ def hosts(c, image):
     found = c.find_hypervisor("h1")
     same("a hypervisor", c.get_hypervisor(found.id).name, "h1")
     same("in the list", "h1" in [one.name for one in c.hypervisors(details=True)], True)
-    # From 2.88 on it is in the hypervisor itself.
+    # From 2.88 on, uptime is part of the hypervisor.
     refused(exceptions.SDKException, "not supported anymore", lambda: c.get_hypervisor_uptime(found))
     service = next(iter(c.services(host="slow2", binary="nova-compute")))
     same("a service", c.find_service(service.id).host, "slow2")
@@ -148,7 +148,7 @@ def lists(c, project):
 
 
 class Guest:
-    """A server and the way to wait for it."""
+    """A server, with ways to wait for it."""
 
     def __init__(self, c, server):
         self.c, self.id = c, server.id
@@ -157,7 +157,7 @@ class Guest:
         return self.c.get_server(self.id)
 
     def becomes(self, status):
-        """Waits until it has a status and nothing is under way."""
+        """Waits until it has a status and nothing is in progress."""
         deadline = time.monotonic() + 60
         while (server := self.now()).status != status or server.task_state:
             if time.monotonic() > deadline or (server.status == "ERROR" != status):
@@ -168,7 +168,7 @@ class Guest:
 
 
 def server(c, conn, image, flavor):
-    """A server with a vGPU: what is done to it where it is."""
+    """A server with a vGPU: operations that keep its host."""
     c.create_flavor_extra_specs(flavor, {"resources:VGPU": "1"})
     made = c.create_server(name="sdk", flavor_id=flavor.id, image_id=image.id, networks="none")
     c.wait_for_server(made, interval=0.1)
@@ -222,7 +222,7 @@ def server(c, conn, image, flavor):
     same("no volumes", list(c.volume_attachments(guest.id)), [])
     same("diagnostics", c.get_server_diagnostics(guest.id).state, "running")
     tick("console output", "output" in c.get_server_console_output(guest.id, length=5))
-    # `os-getVNCConsole` ends at 2.5, and this client asks with its newest.
+    # `os-getVNCConsole` ends at 2.5, and this client requests its newest version.
     for kind, call in ((exceptions.NotFoundException, lambda: c.get_server_console_url(guest.id, "novnc")),
                        (exceptions.BadRequestException, lambda: c.create_console(guest.id, "novnc")),
                        (exceptions.BadRequestException,
@@ -271,13 +271,13 @@ def networks(c, conn, image, flavor):
 
 
 def vgpus(conn, server):
-    """How many vGPUs a server holds."""
+    """The number of vGPUs that a server holds."""
     answer = conn.placement.get(f"/allocations/{server}").json()
     return sum(one["resources"].get("VGPU", 0) for one in answer["allocations"].values())
 
 
 def patiently(call):
-    """Tries again while a host is left out: the guest that a confirmed migration left there is still to be removed."""
+    """Retries while a host is left out: it still has to remove the guest of a confirmed migration."""
     deadline = time.monotonic() + 30
     while True:
         try:
@@ -289,7 +289,7 @@ def patiently(call):
 
 
 def moves(c, conn, guest, more):
-    """What moves it, with its vGPU."""
+    """Migrations of a server with a vGPU."""
     c.resize_server(guest.id, more.id)
     guest.becomes("VERIFY_RESIZE")
     c.revert_server_resize(guest.id)
@@ -315,7 +315,7 @@ def moves(c, conn, guest, more):
 
 
 def under_way(c, image, plain):
-    """Migrations that take long: called off, and pressed on."""
+    """Slow migrations: one is aborted, one forced to complete."""
     made = c.create_server(name="sdk-slow", flavor_id=plain.id, image_id=image.id, networks="none", host="slow1")
     c.wait_for_server(made, interval=0.1)
     guest = Guest(c, made)

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""The main job, from nothing, by the stock OpenStack clients, and checked.
+"""The main story, from nothing, with the stock OpenStack clients and checks.
 
     scripts/demo.py [--kilonova PROGRAM] [--database URL] [--brief]
 
 Starts `kilonova serve` on a temporary state directory with the simulated hosts of
-examples/nodes/demo.toml, and does what the two upstream guides (virtual GPUs; servers with
-accelerators) tell an operator to do. Prints each command, its table and a tick; ends with exit code
-1 at the first thing that is not as it should be. Only the last step talks HTTP itself: a kill -9
-in the middle of twenty requests is quicker than twenty client processes can start.
+examples/nodes/demo.toml, and follows the two upstream guides (virtual GPUs; servers with accelerators).
+Prints each command, its table and a tick; exits with 1 at the first check that fails. Only the last step
+uses HTTP itself: a kill -9 in the middle of twenty requests comes sooner than twenty client processes
+can start.
 """
 
 import os
@@ -26,18 +26,18 @@ TRAIT = "CUSTOM_NVIDIA_11"
 
 
 def boot(flavor, name, *more):
-    """The arguments of `server create`; of the table, what the story needs."""
+    """The arguments of `server create`, with the table's fields that the story needs."""
     return ["server", "create", "--flavor", flavor, "--image", "tiny", "--nic", "none", *more, name,
             "-c", "id", "-c", "name", "-c", "status", "-c", "OS-EXT-SRV-ATTR:host"]
 
 
 def allocations(answer):
-    """An `allocation show`: resources by provider uuid, as the client prints them."""
+    """From an `allocation show`: resources by provider uuid, as the client prints them."""
     return {row["resource_provider"]: row["resources"] for row in answer.table.rows}
 
 
 def used(answer):
-    """An `inventory list`: used by resource class."""
+    """From an `inventory list`: used amounts by resource class."""
     return {row["resource_class"]: int(row["used"]) for row in answer.table.rows}
 
 
@@ -111,13 +111,13 @@ def step_trait(lane, cloud):
 
 
 def step_accelerator(lane, cloud):
-    """Step 3: a device profile, and every lifecycle verb with the accelerator attached."""
+    """Step 3: a device profile, and every lifecycle operation with the accelerator attached."""
     heading(lane, 3, "A server with an accelerator, through its whole life")
     devices, deployables, _ = lane.together([
         ["accelerator", "device", "list"], ["accelerator", "deployable", "list"],
         ["accelerator", "device", "profile", "create", "fpga-dp", '[{"resources:FPGA": "1"}]']])
     fpgas = [row for row in devices.table.rows if row["type"] == "FPGA"]
-    lane.tick("there is an FPGA", bool(fpgas))
+    lane.tick("an FPGA is listed", bool(fpgas))
     lane.tick("each device has a deployable", len(deployables.table.rows) >= len(devices.table.rows))
     lane.run("flavor", "set", "fpga_1", "--property", "accel:device_profile=fpga-dp")
     lane.run(*boot("fpga_1", "vm-fpga", "--wait"))
@@ -213,7 +213,7 @@ def step_kill(lane, serve):
                 deleted.append(job)
         except Gone:
             unanswered.append(begun)
-        except Exception as error:  # noqa: BLE001 - told by the main thread
+        except Exception as error:  # noqa: BLE001 - the main thread reports it
             wrong.append(error)
         killer.release()
 
@@ -257,8 +257,8 @@ def heading(lane, number, text):
 
 
 def prepare(lane, folder):
-    """What the steps stand on."""
-    heading(lane, 0, "Flavors, an image, and no quota in the way")
+    """Creates what the steps need."""
+    heading(lane, 0, "Flavors, an image, and unlimited quotas")
     image = os.path.join(folder, "tiny.raw")
     with open(image, "wb") as file:
         file.write(random.randbytes(1 << 20))
@@ -277,8 +277,8 @@ def story(serve, clients, folder):
     print(serve.start())
     lane, cloud = Lane(clients), Cloud()
     prepare(lane, folder)
-    # Steps 1 and 2 use the GPU host, step 3 the FPGA host: they run at the same time, since a
-    # client that waits sleeps five seconds between looks. Step 3 is printed after them.
+    # Steps 1 and 2 use the GPU host, step 3 the FPGA host: they run at the same time, because a client
+    # that waits polls every five seconds. Step 3 is printed after them.
     side, failure = Lane(clients, live=False), []
 
     def beside():
@@ -302,7 +302,7 @@ def story(serve, clients, folder):
     step_kill(lane, serve)
     code, took = serve.stop()
     lane.say(f"$ kill -TERM    # exit code {code} after {took:.1f} s")
-    lane.tick("SIGTERM ends it well within 5 s", code == 0 and took < 5.5, f"{code}, {took:.1f} s")
+    lane.tick("SIGTERM stops it within 5 s with exit code 0", code == 0 and took < 5.5, f"{code}, {took:.1f} s")
 
 
 def main():

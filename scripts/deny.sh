@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# The dependencies, by cargo-deny (scripts/bootstrap.sh deny installs it).
+# Checks the dependencies with cargo-deny (scripts/bootstrap.sh deny installs it).
 #
-#   scripts/deny.sh settled       licences, bans and sources: all that Cargo.lock decides
-#   scripts/deny.sh reach         whether the advisory database can be had, and how old it is; else why not
-#   scripts/deny.sh advisories    known vulnerabilities, unsound and abandoned crates, by that database
+#   scripts/deny.sh settled       licences, bans and sources: everything Cargo.lock determines
+#   scripts/deny.sh reach         whether the advisory database is reachable, and its age; otherwise why not
+#   scripts/deny.sh advisories    known vulnerabilities, unsound and unmaintained crates, from that database
 #
-# The database is RustSec's, which is published by git alone. It comes from there, or from the checkout that
-# KILONOVA_ADVISORY_DB names: a folder with a git repository, where the network has no way to GitHub.
+# The database is RustSec's, published only with git. It comes from there, or, without access to GitHub, from the
+# checkout that KILONOVA_ADVISORY_DB names: a folder with a git repository.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export PATH="$PATH:$HOME/.cargo/bin"
@@ -18,7 +18,7 @@ deny() {
     if cargo deny --version >/dev/null 2>&1; then cargo deny "$@"; else .venv-deny/bin/cargo-deny "$@"; fi
 }
 
-# reach: brings a checkout into FOLDER, and says how old it is.
+# reach: fetches a checkout into FOLDER and prints its age.
 reach() {
     local from=${KILONOVA_ADVISORY_DB:-$URL} fetched age
     if fetched=$(mktemp -d) && GIT_TERMINAL_PROMPT=0 timeout 60 git clone -q --depth 1 \
@@ -37,7 +37,7 @@ reach() {
     echo "the advisory database is of $(git -C "$FOLDER" log -1 --format=%cs), $age days old"
 }
 
-# cargo-deny fetches by git, which is told to take the checkout for the address.
+# cargo-deny fetches with git; this makes git use the checkout instead of the address.
 advisories() {
     mkdir -p target
     config=$(mktemp "$PWD/target/deny.XXXX.toml")

@@ -1,7 +1,7 @@
-"""The frame of a script that has the stock clients speak to a real `kilonova serve`.
+"""The frame of a script that runs the stock clients against a real `kilonova serve`.
 
-It takes the options that all such scripts have, gives each a folder that goes when all was well, ends the
-server, counts, and says what became of it. What is asked and what is right is the script's business.
+Adds the options that all such scripts share, gives each a folder that is removed on success, stops the
+server, counts, and prints the result. The script decides what to run and check.
 """
 
 import argparse
@@ -16,38 +16,38 @@ from front import serve_by
 from stack import Gone, Wrong
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-# What a story may end with.
+# The exceptions that a failed story raises.
 ENDS = (Wrong, Gone, OSError, KeyError, ValueError, IndexError, StopIteration, subprocess.TimeoutExpired)
 
 
 def options_of(text, nodes=None, brief=True):
-    """The parser of the options that all have; `brief`: whether tables are printed only with `--verbose`."""
+    """The parser with the shared options; `brief`: whether tables are printed only with `--verbose`."""
     parser = argparse.ArgumentParser(description=text.splitlines()[0])
     parser.add_argument("--kilonova", default=os.path.join(ROOT, "target/release/kilonova"))
     parser.add_argument("--openstack", default=os.path.join(ROOT, ".venv/bin/openstack"))
     if nodes:
         parser.add_argument("--nodes", default=os.path.join(ROOT, nodes))
-    parser.add_argument("--database", help="PostgreSQL URL; SQLite when left out")
+    parser.add_argument("--database", help="PostgreSQL URL (default: SQLite)")
     if brief:
-        parser.add_argument("--verbose", dest="brief", action="store_false", help="what each command prints, too")
+        parser.add_argument("--verbose", dest="brief", action="store_false", help="also print each command's output")
     else:
-        parser.add_argument("--brief", action="store_true", help="commands and ticks, no tables")
+        parser.add_argument("--brief", action="store_true", help="print commands and ticks, no tables")
     add_ways(parser)
     parser.add_argument("--counts", help="file to write `passed failed` to")
     return parser
 
 
 def add_ways(parser):
-    """`--tls` and `--haproxy`."""
+    """Adds `--tls` and `--haproxy`."""
     ways = parser.add_mutually_exclusive_group()
     ways.add_argument("--tls", dest="way", action="store_const", const="tls", default="plain",
-                      help="the services have a certificate of their own")
+                      help="give the services a certificate of their own")
     ways.add_argument("--haproxy", dest="way", action="store_const", const="haproxy",
-                      help="haproxy stands before the services and ends TLS")
+                      help="put haproxy, which terminates TLS, before the services")
 
 
 def parsed(parser, advice="`make test` sees to it"):
-    """The options, once the programs that they name are there."""
+    """The options, after checking that the programs they name exist."""
     options = parser.parse_args()
     for program in (options.kilonova, options.openstack):
         if not os.path.exists(program):
@@ -56,7 +56,7 @@ def parsed(parser, advice="`make test` sees to it"):
 
 
 def tell(what, options, story, port=0):
-    """Runs `story(serve, clients, folder)`, which starts the server; the exit code. Port 0: a new one each start."""
+    """Runs `story(serve, clients, folder)`, which starts the server. Returns the exit code. Port 0: a new one each start."""
     begun = time.monotonic()
     folder = tempfile.mkdtemp(prefix=f"kilonova-{what.split()[0]}-")
     state = os.path.join(folder, "state")
@@ -82,7 +82,7 @@ def tell(what, options, story, port=0):
             with open(options.counts, "w", encoding="utf-8") as file:
                 file.write(f"{max(0, clients.checks - failed)} {failed}\n")
     if failed:
-        print(f"{what}: failed; what it left is in {folder}")
+        print(f"{what}: failed; its files are in {folder}")
         return 1
     shutil.rmtree(folder)
     return 0

@@ -1,7 +1,7 @@
-"""Ways by which clients reach a `kilonova serve`: as it is, over TLS of its own, or through haproxy that ends TLS.
+"""How clients reach a `kilonova serve`: directly, over its own TLS, or through haproxy, which terminates TLS.
 
-It makes the certificates (with openssl) and starts haproxy. The authority is the test's own, so a client that
-does not check certificates, or follows a link without TLS, fails.
+Creates the certificates (with openssl) and starts haproxy. The authority is the test's own, so a client that
+does not verify certificates, or follows a link without TLS, fails.
 """
 
 import os
@@ -46,7 +46,7 @@ backend kilonova
 
 
 def certificates(folder):
-    """An authority in `ca.pem`; what it signed for this machine in `cert.pem` and `key.pem`, and in `both.pem`."""
+    """Creates an authority in `ca.pem`; its certificate for this machine in `cert.pem`, `key.pem` and `both.pem`."""
     def openssl(*words):
         done = subprocess.run(["openssl", *words], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, check=False)
@@ -67,7 +67,7 @@ def certificates(folder):
 
 
 def serve_by(way, folder, *arguments, **more):
-    """A server that clients reach that way; `clouds` is the file that they use."""
+    """A server that clients reach in the given way; `clouds` is the file they use."""
     if way == "plain":
         return Serve(*arguments, **more)
     certificates(folder)
@@ -80,7 +80,7 @@ def serve_by(way, folder, *arguments, **more):
 
 
 class Proxied(Serve):
-    """A server behind haproxy. Its own port stays the same, as haproxy knows no other."""
+    """A server behind haproxy. Its own port never changes, because haproxy's configuration names it."""
 
     def __init__(self, folder, binary, state, nodes=None, database=None, config=None, port=None):
         super().__init__(binary, state, nodes, database, config, port or free_port())

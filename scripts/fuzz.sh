@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# fuzz.sh BODIES [SEED]: that many random bodies to every service, on SQLite and on PostgreSQL, in
-# one process, by a seed of the moment or the one that is given. The seed is printed; with it the same
-# requests are made again.
+# fuzz.sh BODIES [SEED]: sends that many random bodies to every service, on SQLite and PostgreSQL, in one
+# process. Without SEED it picks one. It prints the seed; the same seed repeats the same requests.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/postgres.sh

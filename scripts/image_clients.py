@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The image commands of the stock clients (openstackclient and glanceclient) against `kilonova serve`.
+"""Runs the image commands of the stock clients (openstackclient and glanceclient) against `kilonova serve`.
 
     scripts/image_clients.py [--kilonova PROGRAM] [--database URL] [--verbose]
 
-Images are made, uploaded, listed, changed, shared, deactivated, downloaded and removed. glanceclient
-checks every image against the schema, and reads errors in a form of its own: both are looked at. Ends
-with exit code 1 at the first thing that is not as it should be.
+Creates, uploads, lists, changes, shares, deactivates, downloads and deletes images. glanceclient validates
+every image against the schema and parses errors in its own way: both are checked. Exits with 1 at the first
+check that fails.
 """
 
 import json
@@ -30,11 +30,11 @@ class Glance:
                     **{f"OS_{key.upper()}": value for key, value in auth.items()}}
 
     def call(self, *arguments):
-        """Runs a command; its exit code and all that it printed."""
+        """Runs a command. Returns its exit code and all its output."""
         with self.lane.clients.lock:
             self.lane.clients.commands += 1
         self.lane.say(f"$ glance {' '.join(arguments)}")
-        # Anything but a terminal would be taken for the data of an image.
+        # The program takes any standard input but a terminal for an image's data.
         terminal, stdin = pty.openpty()
         try:
             done = subprocess.run([self.program, *arguments], env=self.env, stdin=stdin,
@@ -45,27 +45,27 @@ class Glance:
         return done.returncode, done.stdout + done.stderr
 
     def well(self, *arguments, says=""):
-        """A command that has to end well, and what it has to print."""
+        """Runs a command that must succeed; `says` must be in its output."""
         code, text = self.call(*arguments)
         self.lane.tick(f"glance {arguments[0]}", code == 0 and says in text, f"exit code {code}: {text[-600:]}")
         return text
 
     def refused(self, *arguments, says):
-        """A command that has to be refused, with what the user has to read."""
+        """Runs a command that must be refused; `says` is the expected message."""
         code, text = self.call(*arguments)
         self.lane.tick(f"glance {arguments[0]}: {says}", code != 0 and says in text,
                        f"exit code {code}: {text[-600:]}")
 
 
 def step_openstack(lane, folder):
-    """openstackclient: from creation to removal."""
+    """openstackclient: from creation to deletion."""
     lane.say("\n== openstack image")
     path = os.path.join(folder, "data")
     with open(path, "wb") as file:
         file.write(b"some bytes" * 1000)
     lane.run("image", "create", "--file", path, "--disk-format", "raw", "--property", "hw_a=b", "one")
     image = json.loads(lane.run("image", "show", "one", "-f", "json").out)
-    lane.tick("it is active", (image["status"], image["size"]) == ("active", 10000), str(image))
+    lane.tick("the image is active", (image["status"], image["size"]) == ("active", 10000), str(image))
     lane.run("image", "set", "--property", "c=d", "--tag", "t", "--min-disk", "1", "--shared", "one")
     lane.run("image", "unset", "--property", "c", "--tag", "t", "one")
     project = json.loads(lane.run("project", "create", "other", "-f", "json").out)["id"]
@@ -77,17 +77,17 @@ def step_openstack(lane, folder):
     lane.run("image", "set", "--activate", "one")
     lane.run("image", "save", "--file", path + ".back", "one")
     with open(path + ".back", "rb") as file:
-        lane.tick("the same bytes", file.read() == b"some bytes" * 1000)
+        lane.tick("the downloaded bytes are the same", file.read() == b"some bytes" * 1000)
     lane.run("image", "show", "", fails=True)
     answer = lane.run("image", "show", "nonsense", fails=True)
-    lane.tick("an unknown image is told so", "No Image found for nonsense" in answer.err, answer.err)
+    lane.tick("an unknown image is reported", "No Image found for nonsense" in answer.err, answer.err)
     lane.run("image", "task", "list")
     lane.run("image", "metadef", "namespace", "list")
     lane.run("image", "delete", "one")
 
 
 def step_glance(lane, folder, program):
-    """glanceclient: it checks images against the schema and reads errors from pages."""
+    """glanceclient: it validates images against the schema and parses errors from HTML."""
     lane.say("\n== glance")
     glance = Glance(lane, program)
     path = os.path.join(folder, "data")
@@ -120,7 +120,7 @@ def step_glance(lane, folder, program):
 
 
 def story_of(serve, clients, folder):
-    """All of it."""
+    """Runs all steps."""
     serve.start()
     lane = Lane(clients)
     step_openstack(lane, folder)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The network commands of the stock client, and servers on networks, against `kilonova serve`.
+"""Runs the network commands of the stock client, and servers on networks, against `kilonova serve`.
 
     scripts/network_clients.py [--kilonova PROGRAM] [--database URL] [--verbose]
 
-Networks, subnets, ports and security groups are made, listed, shown, changed and removed; servers
-get new and existing ports, interfaces come and go, a server moves with its port. Ends with exit code
-1 at the first thing that is not as it should be.
+Creates, lists, shows, changes and deletes networks, subnets, ports and security groups; attaches new and
+existing ports to servers, adds and removes interfaces, and migrates a server with its port. Exits with 1 at
+the first check that fails.
 """
 
 import json
@@ -17,13 +17,13 @@ from frame import options_of, parsed, tell
 
 
 class Story:
-    """The client, with what it prints as JSON."""
+    """The client, with JSON output."""
 
     def __init__(self, lane):
         self.lane = lane
 
     def json(self, *command):
-        """Runs a command and returns what it printed."""
+        """Runs a command. Returns its parsed output."""
         return json.loads(self.lane.run(*command, "-f", "json").out)
 
     def run(self, *commands):
@@ -32,13 +32,13 @@ class Story:
             self.lane.run(*command)
 
     def refused(self, command, why):
-        """A command that has to be refused, with what the user has to read."""
+        """Runs a command that must be refused; `why` is the expected message."""
         answer = self.lane.run(*command, fails=True)
         said = " ".join((answer.out + answer.err).split())
         self.lane.tick(f"refused: {why}", why in said, said[-400:])
 
     def check(self, text, found, wanted):
-        """A value is as it should be."""
+        """Checks a value."""
         self.lane.tick(text, found == wanted, f"it is {found}, not {wanted}")
 
 
@@ -88,14 +88,14 @@ def step_groups(story):
                       "80:81", "--remote-ip", "10.0.0.0/8", "web")
     story.check("with a rule", (rule["port_range_min"], rule["port_range_max"]), (80, 81))
     rules = story.json("security", "group", "rule", "list", "web")
-    story.check("and two that let all out", len(rules), 3)
+    story.check("and two that allow all egress", len(rules), 3)
     story.json("security", "group", "rule", "show", rule["id"])
     story.refused(["security", "group", "rule", "create", "--protocol", "tcp", "--dst-port",
                    "80:81", "--remote-ip", "10.0.0.0/8", "web"], "already exists")
     story.run(["security", "group", "rule", "delete", rule["id"]],
               ["security", "group", "set", "--description", "any", "web"])
     story.check("changed", story.json("security", "group", "show", "web")["description"], "any")
-    # Clean-up tools of an admin need it; the next look makes it anew.
+    # Clean-up tools delete the default group; the next list creates it again.
     story.run(["security", "group", "delete", "default"])
     story.check("there is a default again", "default" in
                 [row["Name"] for row in story.json("security", "group", "list")], True)
@@ -160,7 +160,7 @@ def step_servers(story):
 
 
 def step_quotas_and_end(story):
-    """Quotas, and everything goes."""
+    """Quotas, and the end: everything is deleted."""
     story.lane.say("\n== quotas, and the end")
     story.run(["quota", "set", "--ports", "1", "admin"])
     story.refused(["port", "create", "--network", "private", "more"], "Quota exceeded")
@@ -176,7 +176,7 @@ def step_quotas_and_end(story):
 
 
 def story_of(serve, clients, folder):
-    """The whole run."""
+    """Runs all steps."""
     serve.start()
     lane = Lane(clients)
     story = Story(lane)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The placement tables of docs/performance.md: ours with 1,000 hosts beside upstream Placement 16.0.0
-# with the same 1,000 (uwsgi, 2 processes, MariaDB; left out where the peers' folder is not there),
-# then ours with 10,000 hosts.
+# The placement tables of docs/performance.md: Kilonova with 1,000 hosts beside upstream Placement 16.0.0
+# with the same 1,000 (uwsgi, 2 processes, MariaDB; skipped if the peers' folder does not exist), then
+# Kilonova with 10,000 hosts.
 #
 #   scripts/placement_bench.sh KILONOVA BENCH [ARGUMENTS of `kilonova-bench placement`...]
 set -euo pipefail
@@ -26,7 +26,7 @@ if [ -x "$peer" ]; then
     theirs=$("$peer" start mysql default | tail -1)
     against=(--against "$theirs" --against-stats "$peer stats default")
 else
-    echo "placement_bench: no upstream at $peer; ours alone" >&2
+    echo "placement_bench: no upstream at $peer; measuring Kilonova only" >&2
 fi
 "$bench" placement --hosts 1000 "${against[@]}" "$@"
 "$bench" placement --hosts 10000 --wide 0 "$@"

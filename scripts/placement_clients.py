@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Every osc-placement command, by the stock client, against `kilonova serve` with Placement alone.
+"""Runs every osc-placement command of the stock client against `kilonova serve` with Placement alone.
 
     scripts/placement_clients.py [--kilonova PROGRAM] [--database URL] [--verbose]
 
-Which commands there are is read from the installed client, so that none can be forgotten: the run
-fails when one was not used. Ends with exit code 1 at the first thing that is not as it should be.
+The list of commands comes from the installed client, and the run fails if one was not used. Exits with 1
+at the first check that fails.
 """
 
 import json
@@ -29,7 +29,7 @@ CLOUDS = """clouds:
       token: admin
 """
 LATEST = "1.39"
-# These print nothing, and do not know `-f`.
+# These print nothing and have no `-f`.
 SILENT = re.compile(r"^(trait create|resource class (create|set)|(\w+ )*delete)\b")
 TRAIT, CLASS = "CUSTOM_GREEN", "CUSTOM_TEA"
 AGGREGATE, CONSUMER, PROJECT, USER = (str(uuid.uuid4()) for _ in range(4))
@@ -41,7 +41,7 @@ def by(rows, key):
 
 
 class Story:
-    """The client, what was asked of it, and the two providers of the story."""
+    """The client, the commands that were used, and the story's two providers."""
 
     def __init__(self, lane):
         self.lane = lane
@@ -49,7 +49,7 @@ class Story:
         self.host = self.gpu = None
 
     def all(self, *lines, version=LATEST):
-        """Runs commands that do not depend on each other; returns what each printed."""
+        """Runs independent commands. Returns what each printed."""
         self.used += lines
         commands = [["--os-placement-api-version", version, *line.split()]
                     + ([] if SILENT.match(line) else ["-f", "json"]) for line in lines]
@@ -57,11 +57,11 @@ class Story:
                 for answer in self.lane.together(commands)]
 
     def one(self, line, version=LATEST):
-        """Runs a command and returns what it printed."""
+        """Runs a command. Returns what it printed."""
         return self.all(line, version=version)[0]
 
     def refused(self, pairs, version=LATEST):
-        """Runs commands that have to be refused; each with what the user has to read."""
+        """Runs commands that must be refused, each with the expected message."""
         self.used += [line for line, _ in pairs]
         commands = [["--os-placement-api-version", version, *line.split()] for line, _ in pairs]
         for (_, why), answer in zip(pairs, self.lane.together(commands, fails=True)):
@@ -69,7 +69,7 @@ class Story:
             self.lane.tick(f"refused: {why}", why in said, said.strip()[-300:])
 
     def check(self, text, found, wanted):
-        """A value is as it should be."""
+        """Checks a value."""
         self.lane.tick(text, found == wanted, f"it is {found}, not {wanted}")
 
 
@@ -102,7 +102,7 @@ def step_providers(story):
 
 
 def step_contents(story):
-    """Inventories, traits and aggregates of the two."""
+    """Inventories, traits and aggregates of both providers."""
     story.lane.say("\n== inventories, traits and aggregates")
     rows, _ = story.all(
         f"resource provider inventory set {story.host} --resource VCPU=8"
@@ -136,7 +136,7 @@ def step_contents(story):
 
 
 def step_claims(story):
-    """A candidate is claimed, shown, changed and released."""
+    """Claims a candidate; shows, changes and releases it."""
     story.lane.say("\n== candidates and allocations")
     rows = story.one(f"allocation candidate list --resource VCPU=2 --group 1 --resource VGPU=1"
                      f" --required {TRAIT} --limit 5")
@@ -174,7 +174,7 @@ def step_claims(story):
 
 
 def step_end(story):
-    """All of it goes."""
+    """Deletes everything."""
     story.lane.say("\n== the end")
     story.all(f"resource provider inventory delete {story.gpu}",
               f"resource class delete {CLASS}")
@@ -186,7 +186,7 @@ def step_end(story):
 
 
 def known_commands(program):
-    """The commands of the installed osc-placement, from its own list."""
+    """The commands of the installed osc-placement, from its entry points."""
     library = os.path.join(os.path.dirname(os.path.dirname(program)), "lib")
     for folder, folders, files in os.walk(library):
         if os.path.basename(folder).startswith("osc_placement-") and "entry_points.txt" in files:
@@ -195,11 +195,11 @@ def known_commands(program):
             return [line.split(" = ")[0].replace("_", " ")
                     for line in section.splitlines() if " = " in line]
         folders[:] = [f for f in folders if f.startswith(("python3", "site-", "osc_placement-"))]
-    raise Wrong(f"osc-placement is not beside {program}")
+    raise Wrong(f"osc-placement is not installed beside {program}")
 
 
 def forgotten(commands, used):
-    """Which commands were not used."""
+    """The commands that were not used."""
     def longest(line):
         fit = [command for command in commands if f"{line} ".startswith(f"{command} ")]
         return max(fit, key=len, default=None)
@@ -208,7 +208,7 @@ def forgotten(commands, used):
 
 
 def story_of(serve, clients, folder):
-    """The whole of it."""
+    """Runs all steps."""
     serve.config, clouds = os.path.join(folder, "kilonova.conf"), os.path.join(folder, "clouds.yaml")
     with open(serve.config, "w", encoding="utf-8") as file:
         file.write(CONFIG)

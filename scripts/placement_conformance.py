@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Upstream's own Placement cases against `kilonova serve`, in the four server configurations.
+"""Runs upstream's own Placement cases against `kilonova serve`, in the four server configurations.
 
     scripts/placement_conformance.py [--kilonova PROGRAM] [--database URL]... [--only GLOB]...
 
-The cases are those of the PyPI package openstack-placement, in .venv-conformance; what runs them
-is ../shared/peers/placement/conformance.py. Each configuration gets a server of its own, on a state
-directory of its own or on one of four empty PostgreSQL databases (`--database`, four times).
-Without the runner nothing runs, and that is said and counted as skipped.
+The cases come from the PyPI package openstack-placement, in .venv-conformance; their runner is
+../shared/peers/placement/conformance.py. Each configuration gets its own server, on its own state directory
+or on one of four empty PostgreSQL databases (`--database`, four times). Without the runner, the script says
+so, counts the cases as skipped, and runs nothing.
 """
 
 import argparse
@@ -44,7 +44,7 @@ CORS = """
 allowed_origin = http://valid.example.com
 allow_headers = openstack-api-version
 """
-# What upstream calls its operations, and the rules below them but for `admin_api`.
+# Upstream's names of its operations, and the rules below them except `admin_api`.
 OPEN = [
     "service_api", "admin_or_service_api", "project_reader_api",
     "admin_or_project_reader_or_service_api",
@@ -67,7 +67,7 @@ PROFILES = ("default", "secure-rbac", "open-policy", "cors")
 
 
 def prepare(folder, profile, binary, database):
-    """A server of one configuration, not started."""
+    """The server of one configuration, not started."""
     home = os.path.join(folder, profile)
     state = os.path.join(home, "state")
     os.makedirs(state)
@@ -85,7 +85,7 @@ def prepare(folder, profile, binary, database):
 
 
 def check_names():
-    """The names that the program brings are those of upstream's packages."""
+    """Checks that the program's names are those of upstream's packages."""
     ask = ("import json, os_traits, os_resource_classes as classes;"
            "print(json.dumps([sorted(os_traits.get_traits()), classes.STANDARDS]))")
     said = subprocess.run([PYTHON, "-c", ask], capture_output=True, text=True, check=True).stdout
@@ -109,7 +109,7 @@ def files():
 def run(options, servers):
     """Runs the cases, those of the default configuration beside the others, and sums up."""
     usual, special = files()
-    # A file that is not where its name says finds no server at the other's URL, and fails.
+    # A file in the wrong group finds no server at the other's URL, and fails.
     nowhere = "http://127.0.0.1:9"
     with ThreadPoolExecutor(max_workers=2) as pool:
         halves = pool.map(lambda half: one_run(options, *half), [
@@ -119,7 +119,7 @@ def run(options, servers):
 
 
 def one_run(options, names, url, profiles):
-    """Runs some files in one process and returns passed, failed and skipped."""
+    """Runs some files in one process. Returns passed, failed and skipped."""
     command = [PYTHON, options.runner, url]
     for profile, its_url in profiles.items():
         command += ["--profile-url", f"{profile}={its_url}"]
@@ -139,14 +139,14 @@ def one_run(options, names, url, profiles):
                 print(line, end="", flush=True)
     sums = re.match(r"(\d+) passed, (\d+) failed, (\d+) skipped", last)
     if not sums:
-        raise Wrong(f"the runner ended with exit code {cases.returncode} and no sum")
+        raise Wrong(f"the runner ended with exit code {cases.returncode} and without a summary")
     return tuple(int(n) for n in sums.groups())
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kilonova", default=os.path.join(ROOT, "target/release/kilonova"))
-    parser.add_argument("--database", action="append", default=[], help="PostgreSQL URL, four times")
+    parser.add_argument("--database", action="append", default=[], help="PostgreSQL URL, four times (default: SQLite)")
     parser.add_argument("--runner", default=RUNNER)
     parser.add_argument("--only", action="append", default=[], metavar="GLOB")
     parser.add_argument("--verbose", action="store_true")
@@ -156,7 +156,7 @@ def main():
         parser.error(f"--database is needed once for each of {', '.join(PROFILES)}, or not at all")
     passed, failed, skipped = 0, 0, CASES
     if not os.path.exists(options.runner):
-        print(f"skipped: {os.path.relpath(options.runner, ROOT)} is not there; it runs the cases")
+        print(f"skipped: the cases' runner {os.path.relpath(options.runner, ROOT)} does not exist")
     else:
         passed, failed, skipped = attempt(options, parser)
     if options.counts:
@@ -166,7 +166,7 @@ def main():
 
 
 def attempt(options, parser):
-    """Starts the servers, runs the cases, ends the servers."""
+    """Starts the servers, runs the cases, stops the servers."""
     for program in (options.kilonova, PYTHON):
         if not os.path.exists(program):
             parser.error(f"{program} is not there; `make placement-conformance` sees to it")

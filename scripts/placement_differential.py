@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""The same random forests and the same random queries for upstream Placement and for ours.
+"""Compares the answers of upstream Placement and Kilonova to random queries on random provider trees.
 
     scripts/placement_differential.py --theirs URL --ours URL [--seed N] [--seconds N] [...]
 
-Each round empties both servers, loads one random forest into both (nested trees, equal children,
-sharing providers, aggregates, traits, reserved and overcommitted and partly used inventories), and
-asks both the same random `GET /allocation_candidates`. Status, set of candidates with their mappings
-and the provider summaries have to be the same; the order is nobody's. Where upstream does not
-answer within --patience seconds, or answers 500, there is nothing to compare and it is counted apart.
+Each round empties both servers, loads the same random forest of providers into both (nested trees, equal
+children, sharing providers, aggregates, traits, reserved, overcommitted and partly used inventories), and
+sends both the same random `GET /allocation_candidates`. The status, the set of candidates with their
+mappings, and the provider summaries must be equal; their order does not matter. Where upstream does not
+answer within --patience seconds, or answers 500, nothing is compared; such queries are counted separately.
 
-Some answers of upstream come from slips that its own documentation contradicts. Each is told apart
-by a condition on the query, the forest and the difference (`slip`), and counted by name. Exit code 1 when anything else differs. Both servers: `noauth2`, token `admin`.
+Some of upstream's answers are bugs that contradict its own documentation. Conditions on the query, the
+forest and the difference identify each (`slip`), and they are counted by name. Exits with 1 if anything
+else differs. Both servers: `noauth2`, token `admin`.
 Standard library only.
 """
 
@@ -32,7 +33,7 @@ NOWHERE = str(uuid.uuid5(uuid.NAMESPACE_URL, "nowhere"))
 
 
 class Api:
-    """One server, one keep-alive connection."""
+    """One server, with one keep-alive connection."""
 
     def __init__(self, url, patience):
         self.host = urllib.parse.urlsplit(url).netloc
@@ -40,7 +41,7 @@ class Api:
         self.connection = None
 
     def ask(self, method, path, body=None, version="1.39"):
-        """Status and JSON body; status 0 when it takes too long."""
+        """Returns status and JSON body; status 0 after a timeout."""
         headers = {"x-auth-token": "admin", "accept": "application/json",
                    "openstack-api-version": f"placement {version}"}
         if body is not None:
@@ -67,14 +68,14 @@ class Api:
         raise AssertionError("not reached")
 
     def must(self, method, path, body=None):
-        """A request that has to be fine."""
+        """Sends a request that must succeed."""
         status, answer = self.ask(method, path, body)
         if status >= 300 or status == 0:
             sys.exit(f"{self.host}: {method} {path}: {status} {answer}\n{body}")
         return answer
 
     def empty(self):
-        """No allocations, no providers."""
+        """Deletes all allocations and providers."""
         rows = self.must("GET", "/resource_providers")["resource_providers"]
         for row in rows:
             held = self.must("GET", f"/resource_providers/{row['uuid']}/allocations")
@@ -87,7 +88,7 @@ class Api:
                 del left[leaf]
 
     def load(self, forest):
-        """Makes it all."""
+        """Creates a forest."""
         for one in forest:
             body = {"name": one["name"], "uuid": one["uuid"]}
             if one["parent"]:
@@ -115,7 +116,7 @@ class Api:
 
 
 def inventory(rnd):
-    """One inventory and how much of it to use."""
+    """A random inventory, and how much of it to use."""
     total = 6 if rnd.random() < 0.8 else rnd.randint(1, 5)
     minimum, step = rnd.choice([(1, 1)] * 6 + [(2, 1), (1, 2)])
     terms = {"total": total, "reserved": rnd.choice([0] * 6 + [min(2, total)]),
@@ -169,7 +170,7 @@ def forest(rnd):
 
 
 def some_traits(rnd):
-    """Values of one `required` key."""
+    """Values for one `required` key."""
     kind = rnd.random()
     if kind < 0.35:
         return [",".join(rnd.sample(TRAITS, rnd.randint(1, 2)))]
@@ -185,7 +186,7 @@ def some_traits(rnd):
 
 
 def some_aggregates(rnd):
-    """Values of one `member_of` key."""
+    """Values for one `member_of` key."""
     kind = rnd.random()
     if kind < 0.35:
         return [rnd.choice(AGGREGATES)]
@@ -199,7 +200,7 @@ def some_aggregates(rnd):
 
 
 def query(rnd, there):
-    """One query as pairs."""
+    """A random query, as pairs."""
     suffixes = rnd.sample(["", "1", "2", "_X"], rnd.choice([1, 1, 2, 2, 2, 3, 3, 4]))
     named = [s for s in suffixes if s]
     sets = []
@@ -237,7 +238,7 @@ def query(rnd, there):
 
 
 def canonical(answer):
-    """The candidates as a set, the summaries with what has no order sorted."""
+    """The candidates as a set; the summaries with unordered lists sorted."""
     requests = collections.Counter()
     for one in answer["allocation_requests"]:
         amounts = one["allocations"]
@@ -253,7 +254,7 @@ def canonical(answer):
 
 
 def groups_of(pairs):
-    """What each group of a query has, by suffix and kind of key."""
+    """The content of each group of a query, by suffix and kind of key."""
     groups = collections.defaultdict(lambda: collections.defaultdict(list))
     for key, value in pairs:
         for kind in ("resources", "required", "member_of", "in_tree"):
@@ -263,7 +264,7 @@ def groups_of(pairs):
 
 
 def slip(pairs, there, missing, more):
-    """The known slip of upstream that explains a difference; none if nothing does."""
+    """The known bug of upstream that explains a difference; none if none does."""
     groups = groups_of(pairs)
     lenders = {one["uuid"] for one in there if SHARES in one["traits"]}
     for group in groups.values():
@@ -298,13 +299,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--theirs", required=True, help="base URL of upstream Placement")
-    parser.add_argument("--ours", required=True, help="base URL of ours")
+    parser.add_argument("--ours", required=True, help="base URL of Kilonova's Placement")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--forests", type=int, default=40)
-    parser.add_argument("--queries", type=int, default=25, help="to each forest")
-    parser.add_argument("--seconds", type=float, default=1e9, help="stop early after this")
-    parser.add_argument("--patience", type=float, default=20, help="seconds for one answer")
-    parser.add_argument("--show", type=int, default=5, help="differences to print in full")
+    parser.add_argument("--queries", type=int, default=25, help="queries per forest (default: 25)")
+    parser.add_argument("--seconds", type=float, default=1e9, help="stop after this many seconds (default: never)")
+    parser.add_argument("--patience", type=float, default=20, help="seconds to wait for an answer (default: 20)")
+    parser.add_argument("--show", type=int, default=5, help="differences to print in full (default: 5)")
     options = parser.parse_args()
     theirs = Api(options.theirs, options.patience)
     ours = Api(options.ours, options.patience)

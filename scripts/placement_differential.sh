@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Random forests and queries for upstream Placement 16.0.0 and for ours; the answers have to be the
-# same sets. Upstream comes from the peers' folder beside this repository (PEERS_AT elsewhere), which
-# installs it and a private MariaDB on first use.
+# Compares upstream Placement 16.0.0 and Kilonova on random provider trees and queries; the answers must be
+# equal sets. Upstream comes from the peers' folder beside this repository (or from PEERS_AT), which installs
+# it and a private MariaDB on first use.
 #
 #   scripts/placement_differential.sh KILONOVA [ARGUMENTS of placement_differential.py...]
 set -euo pipefail

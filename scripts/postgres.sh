@@ -1,4 +1,4 @@
-# A PostgreSQL 15 cluster of our own in a temporary folder, on a unix socket only. To be sourced:
+# A private PostgreSQL 15 cluster in a temporary folder, on a unix socket only. Source this file:
 #
 #   pg_start            makes and starts it; sets PG_URL (the database `postgres`)
 #   pg_database NAME    makes an empty database and prints its URL

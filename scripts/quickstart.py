@@ -3,10 +3,10 @@
 
     scripts/quickstart.py [--kilonova PROGRAM] [--counts FILE]
 
-Bash runs the blocks that follow `<!-- run: server -->` or `<!-- run: client -->`, for each page in a folder of its own
-that links to everything in the repository, so that the files that the commands make stay there. The server's block
-keeps running; each line of the client's blocks has to succeed, and their output is checked. `make run` takes the
-program that KILONOVA names instead of building one, and a free port; `kilonova` in the client's blocks is that program.
+Bash runs the blocks that follow `<!-- run: server -->` or `<!-- run: client -->`. Each page has its own folder, which
+links to everything in the repository, so that the files the commands create stay there. The server's block keeps
+running; each line of the client's blocks must succeed, and their output is checked. `make run` uses the program that
+KILONOVA names instead of building one, and a free port; `kilonova` in the client's blocks is that program.
 """
 
 import argparse
@@ -22,18 +22,18 @@ import time
 from stack import Wrong, free_port
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-# Each page with the words that its commands print.
+# Each page with the words that its commands must print.
 PAGES = {
     "README.md": ("ACTIVE", "Bound", " is empty: ", "40 VGPU free for one server"),
     "docs/quickstart.md": ("| status ", "ACTIVE", "Bound"),
 }
 BLOCK = re.compile(r"<!-- run: (\w+) -->\n```bash\n(.*?)```", re.DOTALL)
-# The shell stops at the first command that fails.
+# Makes the shell stop at the first command that fails.
 BEGIN = "set -e -o pipefail\n"
 
 
 def blocks(page):
-    """The page's blocks: server or client, and their text."""
+    """The page's blocks: server or client, and the text."""
     with open(os.path.join(ROOT, page), encoding="utf-8") as file:
         found = BLOCK.findall(file.read())
     if [side for side, _ in found].count("server") != 1 or len(found) < 4:
@@ -42,7 +42,7 @@ def blocks(page):
 
 
 def start(text, folder, env):
-    """Starts the server's block and returns once it has printed the commands to type next."""
+    """Starts the server's block. Returns once it has printed the commands to type next."""
     out = os.path.join(folder, "server.out")
     with open(out, "wb") as file:
         process = subprocess.Popen(["bash", "-c", BEGIN + text], cwd=folder, env=env, stdin=subprocess.DEVNULL,
@@ -59,7 +59,7 @@ def start(text, folder, env):
 
 
 def run(page, folder, kilonova):
-    """Runs the page and returns the number of commands and checks."""
+    """Runs the page. Returns the number of commands and checks."""
     for name in os.listdir(ROOT):
         if name not in (".git", "state"):
             os.symlink(os.path.join(ROOT, name), os.path.join(folder, name))
@@ -72,7 +72,7 @@ def run(page, folder, kilonova):
     process, said = start(server, folder, env)
     print(f"$ {server}{said[said.index('kilonova: ready'):]}", flush=True)
     try:
-        # The quickstart has the three commands that the start prints.
+        # The quickstart contains the three commands that the server prints at its start.
         checks = 0
         for line in said[said.index("kilonova: ready"):].splitlines()[1:4] if "quickstart" in page else ():
             if line.strip() not in clients:

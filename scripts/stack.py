@@ -1,7 +1,7 @@
 """A real `kilonova serve` as a child process, and a small HTTP client for it.
 
-Shared by demo.py and chaos.py. Standard library only. It knows how to start, kill and ask; what is
-right or wrong is the callers' business.
+Shared by demo.py, chaos.py and others. Uses only the standard library. It starts and kills the server and
+sends requests; callers do the checks.
 """
 
 import http.client
@@ -21,7 +21,7 @@ READY = re.compile(r"kilonova: ready on (https?://\S+) \(([0-9.]+) s\)")
 
 
 class Wrong(Exception):
-    """Something is not as it should be; the text says what."""
+    """A check failed; the text says which."""
 
 
 def free_port():
@@ -61,7 +61,7 @@ class Serve:
         return command
 
     def start(self, timeout=60):
-        """Starts it and returns the line that says that it is ready."""
+        """Starts it. Returns the line that says it is ready."""
         self.starts += 1
         self.out = os.path.join(self.state, "..", f"serve-{self.starts}.out")
         self.log = os.path.join(self.state, "..", f"serve-{self.starts}.log")
@@ -91,11 +91,11 @@ class Serve:
             self.process.wait()
 
     def away(self):
-        """Ends it, and what stands before it, for good."""
+        """Stops it, and any proxy before it, for good."""
         self.kill()
 
     def stop(self, timeout=10):
-        """SIGTERM; returns the exit code and the seconds that it took."""
+        """Sends SIGTERM. Returns the exit code and the seconds until the end."""
         begun = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
         try:
@@ -121,7 +121,7 @@ class Serve:
                 os.remove(path)
 
     def doctor(self):
-        """`kilonova doctor`: the exit code and what it said."""
+        """Runs `kilonova doctor`. Returns its exit code and output."""
         command = [self.binary, "doctor", "--state-dir", self.state]
         if self.database:
             command += ["--database", self.database]
@@ -130,7 +130,7 @@ class Serve:
         return command, done.returncode, done.stdout
 
     def api(self, **more):
-        """A client that believes whom the admin's files name."""
+        """A client that trusts the authority named in the admin's files."""
         return Api(self.url, cacert=self.openrc().get("OS_CACERT"), **more)
 
     def openrc(self):
@@ -146,11 +146,11 @@ class Serve:
 
 
 class Gone(Exception):
-    """The server hung up or was not there: the answer, if any, is lost."""
+    """The server hung up or is not running: the answer, if any, is lost."""
 
 
 class Api:
-    """Plain HTTP, or HTTPS that believes `cacert`, to all services; one kept connection, so one per thread."""
+    """Plain HTTP, or HTTPS that trusts `cacert`, to all services; one kept connection, so one client per thread."""
 
     def __init__(self, url, token=None, timeout=30, cacert=None):
         self.url = url
@@ -172,7 +172,7 @@ class Api:
         return http.client.HTTPSConnection(self.host, timeout=self.timeout, context=context)
 
     def login(self, openrc):
-        """Gets a token for what an openrc says."""
+        """Gets a token with the credentials of an openrc."""
         domain = {"name": openrc.get("OS_USER_DOMAIN_NAME", "Default")}
         user = {"name": openrc["OS_USERNAME"], "password": openrc["OS_PASSWORD"], "domain": domain}
         project = {"name": openrc["OS_PROJECT_NAME"],
@@ -186,7 +186,7 @@ class Api:
         return answer["token"]
 
     def ask(self, method, path, body=None, headers=None):
-        """One request: status, headers (lower case) and the JSON body or the text."""
+        """Sends one request. Returns status, headers (lower case) and the JSON body or the text."""
         headers = {"Accept": "application/json", **(headers or {})}
         if self.token:
             headers["X-Auth-Token"] = self.token
@@ -216,7 +216,7 @@ class Api:
         return answer.status, got, text
 
     def expect(self, status, method, path, body=None, headers=None):
-        """As `ask`, but anything but the status is wrong."""
+        """Like `ask`; any status but the expected one fails."""
         got, _, answer = self.ask(method, path, body, headers)
         if got != status:
             raise Wrong(f"{method} {path}: expected {status}, got {got}: {answer}")
@@ -242,25 +242,25 @@ class Api:
         return found
 
 
-# Where a server can stay for as long as it likes.
+# The statuses in which a server may stay.
 RESTING = {"ACTIVE", "SHUTOFF", "ERROR", "PAUSED", "SUSPENDED", "RESCUE", "SHELVED",
            "SHELVED_OFFLOADED", "VERIFY_RESIZE", "SOFT_DELETED"}
 
 
 def unsettled(servers):
-    """The servers on which something is still to happen."""
+    """The servers with an operation in progress."""
     return [server for server in servers.values()
             if server["status"] not in RESTING or server.get("OS-EXT-STS:task_state")]
 
 
 def without_fault(servers):
-    """The servers in ERROR that do not say why."""
+    """The servers in ERROR without a fault message."""
     return [server for server in servers.values()
             if server["status"] == "ERROR" and not (server.get("fault") or {}).get("message")]
 
 
 def settle(api, timeout=60, reasons=True):
-    """Waits until nothing is under way, and returns the servers then; those in ERROR must say why."""
+    """Waits until nothing is in progress. Returns the servers then; those in ERROR must have a fault message."""
     deadline = time.monotonic() + timeout
     while True:
         servers = api.servers()
@@ -270,9 +270,9 @@ def settle(api, timeout=60, reasons=True):
         if time.monotonic() > deadline:
             states = ", ".join(f"{s['id']} {s['status']}/{s.get('OS-EXT-STS:task_state')}"
                                for s in busy[:5])
-            raise Wrong(f"{len(busy)} server(s) still under way after {timeout} s: {states}")
+            raise Wrong(f"{len(busy)} server(s) still in progress after {timeout} s: {states}")
         time.sleep(0.05)
     mute = without_fault(servers)
     if mute and reasons:
-        raise Wrong(f"server {mute[0]['id']} is in ERROR and does not say why")
+        raise Wrong(f"server {mute[0]['id']} is in ERROR without a fault message")
     return servers

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Upstream's own test suites against a real `kilonova serve`.
+"""Runs upstream's own test suites against a real `kilonova serve`.
 
     scripts/suites.py [SUITE...] [--kilonova PROGRAM] [--database URL] [--only REGEX] [--keep]
 
@@ -8,7 +8,7 @@
     openstacksdk        its functional tests of compute, identity, image, network, placement and cloud
     novaclient          its functional tests
     openstackclient     its functional tests of compute, identity, image, network and common
-    osc-placement       its functional tests; each test has a Placement of its own
+    osc-placement       its functional tests; each test has its own Placement
 
 Some tests expect what a DevStack has and Kilonova does not. scripts/no_volumes.py and scripts/suites/stand_in provide
 it: a block storage service without volumes, a Placement for each test of osc-placement, the one domain where
@@ -61,7 +61,7 @@ CONFIG = """[ml2_type_flat]
 flat_networks = public, physnet1
 """
 SUITES = [*TEMPEST, *PACKAGES]
-# A test, with the folder and the tags that a runner puts around its name taken away.
+# Strips the folder and the tags that a runner adds to a test's name.
 NAME = re.compile(r"^(?:setUpClass|tearDownClass) \(([^)]+)\)|^([^\[]+)")
 
 
@@ -178,7 +178,7 @@ def tempest_conf(cloud, folder):
 
 
 def run(suite, cloud, folder, options):
-    """Runs a suite; the outcome of each test by its name."""
+    """Runs a suite. Returns the outcome of each test by name."""
     home = os.path.join(folder, suite)
     environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "PYTHONWARNINGS": "ignore",
                    "TOX_ENV_DIR": ENVIRONMENT, "KILONOVA": os.path.abspath(options.kilonova),
@@ -188,7 +188,7 @@ def run(suite, cloud, folder, options):
         environment["OS_CLIENT_CONFIG_FILE"] = cloud.clouds
     stestr = os.path.join(BIN, "stestr")
     if suite in TEMPEST:
-        # Its own list of workspaces: tempest's usual one is the user's, and refuses a name that it has seen.
+        # A private list of workspaces: tempest's default one is the user's, and refuses a name it has seen.
         subprocess.run([os.path.join(BIN, "tempest"), "init", "--workspace-path", os.path.join(folder, "workspaces"),
                         home], check=True, capture_output=True)
         tempest_conf(cloud, home)
@@ -244,7 +244,7 @@ def told(stestr, home, environment, chosen, concurrency):
         outcome, name = line.split(" ", 1)
         found = NAME.match(name)
         name = (found.group(1) or found.group(2)).strip()
-        # A class that fails in its set-up and its clean-up fails once; a failure counts before anything else.
+        # A class that fails in set-up and clean-up counts once; a failure takes precedence over any other outcome.
         if outcomes.get(name) not in ("fail", "uxsuccess"):
             outcomes[name] = outcome
     return outcomes
@@ -268,7 +268,7 @@ def excused(suite):
 
 
 def judged(suite, outcomes):
-    """Prints what became of a suite; how many passed, failed without an excuse, were excused, were skipped."""
+    """Prints a suite's result. Returns how many passed, failed without an excuse, were excused, were skipped."""
     excuses = excused(suite)
     passed = failed = forgiven = skipped = 0
     idle = {pattern.pattern for pattern, _ in excuses}
@@ -292,7 +292,7 @@ def judged(suite, outcomes):
 
 
 def main():
-    """Runs the suites that are named, or all."""
+    """Runs the named suites, or all."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"all when left out: {' '.join(SUITES)}")
     parser.add_argument("--kilonova", default=os.path.join(ROOT, "target/release/kilonova"))

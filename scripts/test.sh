@@ -1,43 +1,43 @@
 #!/usr/bin/env bash
-# Every test, on SQLite and on PostgreSQL 15. Steps (all, when none is named):
+# Runs every test, on SQLite and on PostgreSQL 15. Steps (default: all):
 #
 #   lint        formatting, and clippy with warnings denied
 #   deny        the dependencies' licences, sources, bans and advisories; advisories are skipped, with the
-#               reason, where their database cannot be had
+#               reason, if their database is not reachable
 #   unit        the workspace's tests; those that need a database run on both
 #   docs        the examples in the documentation
 #   placement   upstream's own Placement cases, on both databases, and every osc-placement command;
-#               the cases are skipped where what runs them is not there (see the script)
+#               the cases are skipped without their runner (see the script)
 #   accelerator every accelerator command of both client packages, all methods of openstacksdk
-#   compute     every compute command of the stock client and its requests against recordings (skipped where
-#               they are not there), all methods of openstacksdk; on both databases
+#   compute     every compute command of the stock client, its requests compared with recordings (skipped
+#               without them), all methods of openstacksdk; on both databases
 #   image       the image commands of openstackclient and glanceclient
-#   network     the network commands of the client and servers on networks, on both databases
-#   tls         the network commands of the client over TLS and behind haproxy; with KILONOVA_WHOLE=1 the
-#               compute and accelerator commands and the demo too, both ways
-#   quickstart  the commands of README.md and docs/quickstart.md, as they are written there
-#   demo        the main job by the stock clients, on both databases
+#   network     the network commands of the client, and servers on networks, on both databases
+#   tls         the client's network commands over TLS and behind haproxy; with KILONOVA_WHOLE=1 also the
+#               compute and accelerator commands and the demo, both ways
+#   quickstart  the commands of README.md and docs/quickstart.md, exactly as written
+#   demo        the main story with the stock clients, on both databases
 #   operators   server explain, host drain and doctor, on both databases
 #   chaos       random kill -9 of a real `kilonova serve` under the load of every server operation, on
-#               both databases, also while a Nova of somebody else binds devices and hosts report
-#               devices that come and go
-#   lab         the virtual hosts of docs/lab.md; skipped, with the reason, where the machine cannot
-#               have them; all scenarios when it is named, otherwise the four of docs/lab.md
+#               both databases; also while an external Nova binds devices and hosts report devices that
+#               come and go
+#   lab         the virtual hosts of docs/lab.md; skipped, with the reason, if the machine cannot run
+#               them; all scenarios if the step is named, otherwise the four of docs/lab.md
 #
-# KILONOVA_KILLS (10) is the number of kills of the whole system on each database; half as many more
-# than that hit control plane or hosts apart, as processes, and half as many hit both while devices are
-# bound. `make test-long` raises it, and the repetitions of the unit step: KILONOVA_CLAIMS (claims that
-# meet on each database), KILONOVA_FUZZ and KILONOVA_FUZZ_BODIES (random requests). A failed step does not keep the later ones from running. The last line sums up; the exit code is
-# 1 when anything failed.
-# KILONOVA names a program to use instead of building one. What is built is, as the tests, without
-# optimization: most of it is there already, and its arithmetic is checked.
+# KILONOVA_KILLS (default 10) is the number of kills of the whole system on each database; one and a half
+# times as many hit the control plane or hosts separately, and half as many hit both while devices are
+# bound. `make test-long` raises it, and the repetitions of the unit step: KILONOVA_CLAIMS (concurrent
+# claims on each database), KILONOVA_FUZZ and KILONOVA_FUZZ_BODIES (random requests). A failed step does not
+# stop the later ones. The last line is the summary; the exit code is 1 if anything failed.
+# KILONOVA names a program to use instead of building one. The script builds without optimization, like
+# the tests: most of it is then already built, and integer overflow is checked.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/postgres.sh
 
 export PATH="$PATH:$HOME/.cargo/bin" CARGO_TERM_COLOR=never
 KILLS=${KILONOVA_KILLS:-10}
-# A program named by the environment is taken as it is; otherwise it is built.
+# Uses the program that the environment names; otherwise builds one.
 program_built=${KILONOVA:+yes}
 KILONOVA=${KILONOVA:-target/debug/kilonova}
 SCRATCH=$(mktemp -d)
@@ -46,7 +46,7 @@ second=
 : >"$TALLY" >"$WRONG"
 
 finish() {
-    # Its group: the step's own children end with it.
+    # The process group: the step's own children end with it.
     [ -z "$second" ] || { kill -INT -- "-$second" && wait "$second"; } 2>/dev/null || true
     pg_stop
     rm -rf "$SCRATCH" "/dev/shm/kilonova-test.$$"
@@ -54,13 +54,13 @@ finish() {
 trap finish EXIT
 
 title() { printf '\n== %s (%s s)\n' "$*" "$SECONDS"; }
-# add PASSED FAILED SKIPPED: to a file, as some steps run beside others.
+# add PASSED FAILED SKIPPED: appends to a file, because some steps run beside others.
 add() { echo "$1 $2 $3" >>"$TALLY"; }
-# number TEXT WORD: the number that stands before the word, or 0.
+# number TEXT WORD: the number before the word, or 0.
 number() { grep -oE "[0-9]+ $2" <<<"$1" | head -1 | cut -d' ' -f1 || true; }
 
-# A folder for the tests' databases, none of which need reach a disk: in memory, where there is enough
-# and programs may lie there, as some tests write some.
+# A folder for the tests' databases, which need not reach a disk: in memory, if there is enough and
+# programs may run there, because some tests write some.
 memory() {
     local folder=/dev/shm/kilonova-test.$$ free
     free=$(df --output=avail -k /dev/shm 2>/dev/null | tail -1 || true)
@@ -72,7 +72,7 @@ memory() {
     fi
 }
 
-# gate NAME COMMAND...: one check that passes or fails.
+# gate NAME COMMAND...: a check that passes or fails.
 gate() {
     local name=$1 log
     shift
@@ -112,13 +112,13 @@ unit() {
     TMPDIR=$(memory) KILONOVA_TEST_POSTGRES=$PG_URL cargo nextest run --locked --workspace --profile ci \
         --no-tests fail 2>&1 | tee "$log" || ok=no
     line=$(grep -E '^ *Summary \[' "$log" | tail -1 || true)
-    # Tests that passed without having looked at anything, as this machine lacks what they need.
+    # Tests that passed without checking anything, because this machine lacks what they need.
     local idle=0
     python3 scripts/skips.py "target/nextest/ci/junit.xml" "$SCRATCH/idle" && idle=$(cat "$SCRATCH/idle")
     count "$line" "$ok" "$(($(number "$line" passed) - idle))" "$(number "$line" failed)" \
         "$(($(number "$line" skipped) + idle))"
     { grep -E -A 3 '^ +(FAIL|TIMEOUT|SIG[A-Z]+) \[|panicked at' "$log" || true; } | wrong "unit"
-    # A test that was ended for taking too long is counted apart by nextest.
+    # nextest counts tests that timed out separately.
     add 0 "$(($(number "$line" 'timed out') + 0))" 0
 }
 
@@ -144,28 +144,28 @@ count() {
     add "${p:-0}" "${f:-0}" "${s:-0}"
 }
 
-# wrong STEP: of what went wrong in a step, the first lines, to be told again at the end, where they are seen.
+# wrong STEP: keeps the first lines of a step's failures, to repeat them at the end, where they are seen.
 wrong() { grep -v "^ *$" | cut -c1-300 | head -n 12 | sed "s|^|$1: |" >>"$WRONG" || true; }
 
-# script NAME ARGUMENTS...: a Python step that writes `passed failed [skipped]` to the file it is
-# given.
+# script NAME ARGUMENTS...: a Python step that writes `passed failed [skipped]` to the file that
+# --counts names.
 script() {
     local name=$1 counts log ok=yes p=0 f=0 s=0
     shift
     counts=$(mktemp "$SCRATCH/counts.XXXX")
     log=$(mktemp "$SCRATCH/log.XXXX")
     set -- python3 "scripts/$name.py" --kilonova "$KILONOVA" --counts "$counts" "$@"
-    # On a terminal it is seen as it goes.
+    # On a terminal, its output is shown at once.
     if [ -t 1 ]; then "$@" || ok=no; else "$@" 2>&1 | tee "$log" || ok=no; fi
     [ -s "$counts" ] && read -r p f s <"$counts"
     count "$p" "$ok" "$p" "$f" "${s:-0}"
     [ "$ok" = yes ] || { grep -A 5 '✗' "$log" || tail -n 20 "$log"; } | wrong "$name"
 }
 
-# beside NAME ARGUMENTS...: as `script`, in the background, as one step keeps hardly more than one core
-# busy; `told TITLE` waits for its end and prints what it said.
+# beside NAME ARGUMENTS...: like `script`, in the background, since a step uses hardly more than one
+# core; `told TITLE` waits for its end and prints its output.
 beside() {
-    # With job control it is a group of its own and can be interrupted.
+    # With job control it is a process group and can be interrupted.
     set -m
     script "$@" >"$SCRATCH/beside" 2>&1 &
     second=$!
@@ -181,7 +181,7 @@ told() {
 program() {
     [ "$program_built" = yes ] && return
     title "build: $KILONOVA"
-    # Both, as the lab's packages need them: one alone would have other features.
+    # Both together, as the lab's packages are built: one alone would have other features.
     if ! cargo build --locked -p kilonova -p kilonova-agent; then
         add 0 1 0
         return 1
@@ -284,7 +284,7 @@ chaos_both() {
     told "chaos: $kills $what on PostgreSQL"
 }
 
-# In every run the ground, the hosts' joining, devices and what moves; all scenarios when the step is named.
+# Always: the ground, joining, devices and migrations; all scenarios if the step is named.
 lab() {
     local scenarios=() why
     [ "$asked" = yes ] || scenarios=(ground hosts create live)
@@ -311,7 +311,7 @@ for step in "$@"; do
     case $step in
         lint | deny | unit | docs | placement | accelerator | compute | network | image | tls | quickstart | demo | operators | chaos | lab) ;;
         *)
-            echo "unknown step $step; there are lint, deny, unit, docs, placement, accelerator, compute, network, image, tls, quickstart, demo, operators, chaos and lab" >&2
+            echo "unknown step $step; expected lint, deny, unit, docs, placement, accelerator, compute, network, image, tls, quickstart, demo, operators, chaos or lab" >&2
             exit 2
             ;;
     esac

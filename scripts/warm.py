@@ -1,10 +1,10 @@
-"""Commands of a Python program, each a process of its own that finds the program's modules read already.
+"""Runs commands of a Python program, each in its own process that already has the program's modules loaded.
 
-Nine tenths of what a command of the stock client costs is reading its modules. `Warm` starts the
-program's own interpreter once, lets it read them, and has it fork for each command; the child runs the
-program's script from its first line, with the arguments, the environment and the outputs of the caller.
-Nothing of the program is changed or kept between commands. Without `Warm` the same holds, more slowly
-(`KILONOVA_CLIENTS=anew`, see cli.py).
+Nine tenths of the cost of a stock client's command is loading its modules. `Warm` starts the program's own
+interpreter once, lets it load them, and has it fork for each command; the child runs the program's script
+from its first line, with the caller's arguments, environment and outputs. Nothing of the program changes,
+and nothing is kept between commands. Without `Warm` (`KILONOVA_CLIENTS=anew`, see cli.py) the commands
+behave the same, only slower.
 """
 
 import gc
@@ -20,14 +20,14 @@ import sys
 import tempfile
 from importlib.metadata import distributions
 
-# More than any command line and environment of ours.
+# More than any command line and environment used here.
 REQUEST = 1 << 18
-# Plugins of the clients are found by entry points in groups that begin so.
+# The clients' plugins are found by entry points in groups with these prefixes.
 PLUGINS = "openstack."
 
 
 def interpreter(program):
-    """The Python that a script's first line names, or None."""
+    """The Python interpreter that a script's first line names, or None."""
     with open(program, "rb") as file:
         first = file.readline(1024).decode("utf-8", "replace").split()
     name = first[0][2:] if first and first[0].startswith("#!") else ""
@@ -35,7 +35,7 @@ def interpreter(program):
 
 
 class Warm:
-    """A program whose modules have been read; it ends with the process that made it."""
+    """A program with its modules loaded; it ends with the process that created it."""
 
     def __init__(self, program, env):
         self.line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -45,7 +45,7 @@ class Warm:
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
 
     def run(self, arguments, env, timeout):
-        """Runs one command: its exit code, what it printed, and its errors. Threads may call it together."""
+        """Runs a command. Returns its exit code, output, and errors. Threads may call it concurrently."""
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             ours, theirs = socket.socketpair()
             with ours:
@@ -68,7 +68,7 @@ class Warm:
 
 
 def read_modules(program):
-    """Imports what a command would; what cannot be imported is left for the command to complain of."""
+    """Imports what a command would; ignores failures, which the command itself reports."""
     with open(program, encoding="utf-8") as file:
         wanted = set(re.findall(r"^(?:from|import) ([\w.]+)", file.read(), re.M))
     for found in distributions():
@@ -81,7 +81,7 @@ def read_modules(program):
 
 
 class Forks:
-    """The loop that forks. In the child `forever` returns the command's arguments."""
+    """The loop that forks. In the child, `forever` returns the command's arguments."""
 
     def __init__(self, line):
         self.line = line
@@ -91,7 +91,7 @@ class Forks:
         for end in (self.ended, self.wake):
             os.set_blocking(end, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        # An interrupted caller ends, and with it everything here.
+        # When the caller is interrupted, this process ends with it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.set_wakeup_fd(self.wake, warn_on_full_buffer=False)
         self.selector.register(line, selectors.EVENT_READ)
@@ -110,7 +110,7 @@ class Forks:
                     if arguments is not None:
                         return arguments
                 elif key.data in self.callers:
-                    # Its caller has given up.
+                    # The caller has given up.
                     self.selector.unregister(key.fileobj)
                     os.kill(key.data, signal.SIGKILL)
 
@@ -138,7 +138,7 @@ class Forks:
         return arguments
 
     def reap(self):
-        """Tells the callers of commands that have ended."""
+        """Reports to callers which commands have ended."""
         os.read(self.ended, 4096)
         while self.callers:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -153,17 +153,17 @@ class Forks:
                     pass
 
     def leave(self):
-        """The caller has ended: nothing of it goes on."""
+        """Ends everything, because the caller has ended."""
         for pid in self.callers:
             os.kill(pid, signal.SIGKILL)
         sys.exit(0)
 
 
 def main():
-    """The side that forks: PROGRAM and the number of the socket's descriptor."""
+    """The forking side: PROGRAM and the socket's descriptor number."""
     program, number = sys.argv[1], int(sys.argv[2])
     line = socket.socket(fileno=number)
-    # As if the program had been started: its name, which modules look at, and none of our modules.
+    # As if the program had been started directly: its name, which modules read, and none of these modules.
     sys.argv = [program]
     sys.path[0] = os.path.dirname(os.path.abspath(program))
     read_modules(program)

@@ -1,1 +1,1 @@
-"""The parts of compute_clients.py: the stock client in one interpreter, recordings, and the story."""
+"""The parts of compute_clients.py: the stock client in one interpreter, the recordings, and the steps."""

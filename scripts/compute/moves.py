@@ -1,4 +1,4 @@
-"""Servers that move: resize, cold and live migration, evacuation; with a vGPU, between h1 and h2."""
+"""Servers that migrate: resize, cold and live migration, evacuation; with a vGPU, between h1 and h2."""
 
 from compute.servers import S1
 
@@ -7,14 +7,14 @@ OTHER = {"h1": "h2", "h2": "h1"}
 
 
 def confirmed(s, name, wanted):
-    """Confirmed, and nothing is held by a migration."""
+    """Waits until the resize is confirmed and the migration has released its allocations."""
     s.reaches(name, "ACTIVE")
     ident = s.server(name)["id"]
     s.same(f"{name} holds", s.held(ident), wanted)
 
 
 def moves(s):
-    """Resize and cold migration with both ways out, by both names of the commands."""
+    """Resize and cold migration, confirmed and reverted, with both spellings of the commands."""
     ident = s.server("s1")["id"]
     s.run("server resize --flavor m1 s1", fails="When resizing, instances must change flavor!")
     s.run("server resize --flavor m2 --wait s1", reaches=("s1", "VERIFY_RESIZE"))
@@ -61,7 +61,7 @@ def moves(s):
 
 
 def live(s):
-    """Live migration, called off, pressed on; the lists of migrations."""
+    """Live migration, aborted and forced; the lists of migrations."""
     s.reaches("s1", "ACTIVE")
     before = s.host("s1")
     s.run("server migrate --live-migration s1", reaches=("s1", "ACTIVE"))
@@ -75,7 +75,7 @@ def live(s):
     s.run("server migrate --live-migration --host h2 s1", fails=True)
     s.run("server migrate --live-migration --block-migration --wait v1")
     s.reaches("v1", "ACTIVE")
-    # Disks go along whatever is said of them: hosts share none.
+    # The server's disks are copied whatever the option says: hosts share none.
     s.run("server migrate --live-migration --shared-migration v1", reaches=("v1", "ACTIVE"))
     s.run("server show v1", fields={"name": "v1", "status": "ACTIVE"})
     s.run("server migration list", count=lambda found: found > 5)
@@ -87,13 +87,13 @@ def live(s):
     s.run("server migration list --type live-migration --limit 1", count=1)
     s.run("server migration list --project admin --user admin", count=lambda found: found > 5)
     s.run("server migration list --changes-before 2020-01-01", count=0)
-    # This client mixes up the two arguments of the path.
+    # This client swaps the two arguments of the path.
     s.run("server migration show s1 1", fails="No ServerMigration found")
     slow(s)
 
 
 def slow(s):
-    """Migrations that take long enough to do something about them. The server is named s1 as in the recording."""
+    """Migrations slow enough to act on. The server is named s1, as in the recording."""
     s.run("server set --name s1-before s1")
     s.run("server create --flavor t1 --image tiny --nic none --host slow1 --wait s1")
     ident = s.server("s1")["id"]
@@ -119,7 +119,7 @@ def slow(s):
 
 
 def evacuate(s):
-    """Evacuation from a host that is said to be down; the servers end stopped (2.95)."""
+    """Evacuation from a host that is forced down; the servers end stopped (2.95)."""
     s.run("server create --nic none --image tiny --flavor t1 --wait ev1")
     if s.host("ev1") == "compute3":
         s.run("server migrate --live-migration --host compute2 --wait ev1", reaches=("ev1", "ACTIVE"))
@@ -132,7 +132,7 @@ def evacuate(s):
     s.run("server stop ev2", reaches=("ev2", "SHUTOFF"))
     s.run("server evacuate ev2", fails="is still in use.")
     s.run("compute service set --down compute9 nova-compute")
-    # With --wait this client waits for `ACTIVE` in capitals, and never ends.
+    # With --wait this client waits for `ACTIVE` in capitals and never ends.
     s.run("server evacuate ev2", reaches=("ev2", "SHUTOFF"))
     s.same("ev2 left", s.host("ev2") != "compute9", True)
     s.run("server migration list --type evacuation", count=1, rows=[{"Source Compute": "compute9", "Server UUID": lambda _: True}])

@@ -1,6 +1,6 @@
-"""Servers on networks: by name, by port, by themselves; addresses, ports and security groups that come and go.
+"""Servers on networks: by name, by port, automatically; addresses, ports and security groups come and go.
 
-Needs no servers of other steps; leaves s1, which other steps find again, without a network.
+Needs no servers of other steps; leaves s1 without a network, for other steps.
 """
 
 NIC = "server create --flavor m1 --image cirros"
@@ -12,7 +12,7 @@ def addresses(server, network="private"):
 
 
 def networks(s):
-    """Every command of a server's networks, and every way to ask for one at the start."""
+    """Every command for a server's networks, and every way to request one at creation."""
     while s.server("s1"):
         s.run(f"server delete --wait {s.server('s1')['id']}")
     s.run("network create private", fields={"name": "private", "status": "ACTIVE"})
@@ -32,7 +32,7 @@ def networks(s):
 
 
 def create(s):
-    """Ways to ask for a network."""
+    """Ways to request a network."""
     for options, count in (("--network private s1", 1), ("--nic auto s1", 1), ("s1", 1), ("--nic none s1", 0)):
         s.run(f"{NIC} {options}")
         s.same(f"{options}: addresses", len(addresses(s.reaches("s1", "ACTIVE"))), count)
@@ -51,7 +51,7 @@ def create(s):
 
 
 def change(s):
-    """Ports, networks and addresses of a server that runs."""
+    """Ports, networks and addresses of a running server."""
     s.run("server add network n1 private")
     s.same("a second", len(addresses(s.server("n1"))), 2)
     s.run("port create --network private --fixed-ip ip-address=10.30.0.88 more")
@@ -84,6 +84,6 @@ def groups(s):
 
 
 def floating(s):
-    """There are no routers, so no address of the outside."""
+    """There are no routers, so there are no floating addresses."""
     s.run("server add floating ip n1 192.0.2.9", fails=True)
     s.run("server remove floating ip n1 192.0.2.9", fails=True)

@@ -1,4 +1,4 @@
-"""Accelerators of other kinds through the commands of servers, and a host that goes for good."""
+"""Accelerators of other kinds through the server commands, and a host that is removed for good."""
 
 import os
 import re
@@ -7,7 +7,7 @@ SIZE = {"VCPU": 1, "MEMORY_MB": 64, "DISK_GB": 1}
 
 
 def accelerators(s):
-    """A whole GPU and an FPGA through the actions that upstream refuses with accelerators, and those it does not."""
+    """A whole GPU and an FPGA through all actions, including those that upstream refuses with accelerators."""
     s.run("flavor create --id af --vcpus 1 --ram 64 --disk 1 --property accel:device_profile=dp1 af")
     s.run("flavor delete af")
     s.run("flavor create --id af2 --vcpus 1 --ram 64 --disk 1 --property accel:device_profile=dp2 af2")
@@ -32,7 +32,7 @@ def accelerators(s):
         s.run(f"server migrate --wait {name}", reaches=(name, "VERIFY_RESIZE"))
         s.run(f"server migration confirm {name}", reaches=(name, "ACTIVE"))
         keeps()
-        # The state of a card cannot go along.
+        # The state of a whole card cannot be migrated live.
         s.run(f"server migrate --live-migration {name}", fails=True)
         keeps()
         s.run(f"server delete --wait {name}")
@@ -49,7 +49,7 @@ def accelerators(s):
 
 
 def gone(s, serve, folder):
-    """A host whose node is stopped for good: its service can be deleted, and the host goes whole."""
+    """A host whose node is stopped for good: its service can be deleted, and the host disappears completely."""
     s.api.close()
     serve.stop()
     with open(serve.nodes, encoding="utf-8") as file:

@@ -1,7 +1,7 @@
-"""What is left out of the comparison with upstream, and why. Every entry has its reason.
+"""What the comparison with upstream leaves out. Every entry has its reason.
 
 COMMANDS: commands of the client that are not run. LINES: recorded command lines that are not run.
-DIFFERENCES: (command line or None for all, part of the difference, reason).
+DIFFERENCES: (command line, or None for all; part of the difference; reason).
 """
 
 VOLUMES = "volumes: there is no Cinder"
@@ -20,7 +20,7 @@ COMMANDS = {
     "configuration show": "no request",
 }
 
-# Recorded with another end, compared nevertheless.
+# Recorded with another outcome, but still compared.
 ENDINGS = {"server show --topology s1", "server delete s1 --wait", "console url show s1", "aggregate cache image a1 cirros"}
 
 MISSED = "its device profile could not be made when it was recorded; acc2 is the same with one"

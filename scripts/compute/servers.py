@@ -1,4 +1,4 @@
-"""Servers: made, listed, changed, switched on and off. s1 and vgpu have a vGPU, v1 and others no accelerator."""
+"""Servers: created, listed, changed, started and stopped. s1 and vgpu have a vGPU, v1 and others no accelerator."""
 
 import base64
 
@@ -48,7 +48,7 @@ def create(s, folder):
           "--no-config-drive --wait pw", fields={"adminPass": "Secret7", "config_drive": lambda found: not found},
           apart=True)
     ident = s.server("on3")["id"]
-    # The filters that look at these are not among upstream's defaults either; the hints are kept.
+    # Upstream's default filters ignore these hints too; the hints are kept.
     s.run(f"server create --flavor t1 --image tiny --nic none --hint same_host={ident} --wait near",
           fields={"scheduler_hints": {"same_host": ident}})
     s.run(f"server create --flavor t1 --image tiny --nic none --hint different_host={ident} --wait far",
@@ -66,7 +66,7 @@ def create(s, folder):
 
 
 def refused(s):
-    """`server create` that upstream, too, refuses, or the client."""
+    """`server create` requests that upstream also refuses, or the client."""
     plain = "server create --flavor t1 --image tiny --nic none"
     s.run(f"{plain} --file /etc/hostname=/etc/hostname no", fails="Personality files are deprecated and are not supported")
     s.run(f"{plain} --trusted-image-cert 5b2b9e1f-5d39-4a4d-9b47-1e9c1c3f4a55 no", fails="trusted_image_certificates")
@@ -107,7 +107,7 @@ def look(s):
     s.run("server list --host h1 --all-projects -c Name", rows=[{"Name": "s2"}])
     s.run("server list --host compute1 --all-projects", rows=[{"Name": "on1"}])
     s.run("server list --key-name k1", rows=[{"Name": "v1"}, {"Name": "s2"}], count=2)
-    # The client compares what comes back with its own True, and shows none of it.
+    # The client compares the answer with its own True, and shows none.
     s.run("server list --config-drive", count=0, sent=("GET", "config_drive=True&deleted=False"))
     s.run("server list --no-config-drive", count=0, sent=("GET", "config_drive=False&deleted=False"))
     s.run("server list --availability-zone nova -c Name", count=len(every))
@@ -135,7 +135,7 @@ def look(s):
     s.run("server show v1", fields={"name": "v1", "properties": {"a": "b"}}, apart=True)
     s.run("server show absent", fails="No Server found for absent")
     s.run("server show --diagnostics s1", fields={"state": "running"})
-    # The client names no version, and there are topologies from 2.78 on.
+    # The client names no version, but topologies start with 2.78.
     s.run("server show --topology s1", fails="API version 2.1 is not supported on this method")
     s.run("server volume list v1", count=0)
     s.run("console log show s1", says=None)
@@ -146,7 +146,7 @@ def look(s):
 
 
 def change(s):
-    """What a server is called, its metadata, tags, lock; quotas and usage follow."""
+    """A server's name, metadata, tags and lock; quotas and usage follow."""
     s.run("server set --property k=v v1")
     s.same("v1 has the property", s.server("v1")["metadata"], {"a": "b", "k": "v"})
     s.run("server set --name v1b v1")
@@ -197,7 +197,7 @@ def change(s):
 
 
 def actions(s):
-    """Power, pause, suspend, rescue, rebuild, shelve: with a vGPU, which stays with its server."""
+    """Power, pause, suspend, rescue, rebuild, shelve: with a vGPU, which the server keeps."""
     ident = s.server("s1")["id"]
     keeps = lambda: s.same("s1 holds its vGPU", s.held(ident), S1)  # noqa: E731
     s.run("server stop s1", reaches=("s1", "SHUTOFF"))
@@ -245,7 +245,7 @@ def actions(s):
     s.same("s1 holds nothing", s.held(ident), {})
     s.run("server unshelve s1", reaches=("s1", "ACTIVE"))
     keeps()
-    # The client asks once it sees SHELVED, when a server that is offloaded by itself may be on its way; so it is upstream.
+    # The client sends the request once it sees SHELVED; the server may be offloading itself by then. So it is upstream.
     busy = "while it is in task_state shelving_offloading"
     s.run("server shelve --offload s1", may=busy, reaches=("s1", "SHELVED_OFFLOADED"))
     s.run("server unshelve --host h2 --wait s1", reaches=("s1", "ACTIVE"))
@@ -254,7 +254,7 @@ def actions(s):
     s.run("server unshelve --availability-zone nova --wait s1", reaches=("s1", "ACTIVE"))
     s.run("server shelve --offload --wait s1", may=busy, reaches=("s1", "SHELVED_OFFLOADED"))
     s.run("server unshelve --no-availability-zone --wait s1", reaches=("s1", "ACTIVE"))
-    # The client looks first, and then asks nothing.
+    # The client checks first, and then sends nothing.
     s.run("server unshelve s2")
     keeps()
     s.run("server shelve v1", reaches=("v1", "SHELVED_OFFLOADED"))

@@ -1,9 +1,9 @@
 """The stock `openstack` in one interpreter: its modules are imported once, each command runs in a fork.
 
-To start `openstack` costs about 1.5 CPU-seconds, of which all but 0.2 are imports. Every fork makes
-its own session from `clouds.yaml`, so what goes over the wire is what a process of its own sends. Two
-things differ from one: `time.sleep` is cut short (the client looks every five seconds whether a
-server is ready), and every HTTP request with its answer is kept.
+Starting `openstack` costs about 1.5 CPU-seconds, all but 0.2 of them for imports. Every fork creates its
+own session from `clouds.yaml`, so it sends what a separate process would send. Two things differ:
+`time.sleep` is shortened (the client polls every five seconds for a server), and every HTTP request is
+recorded with its answer.
 
 Runs in the Python that has the clients (.venv).
 """
@@ -24,26 +24,26 @@ ALSO = {"openstack.identity.v3": ("project_list", "service_list", "user_list"),
         "openstack.network.v2": ("network_list", "network_create", "network_delete", "subnet_create", "subnet_delete",
                                  "port_create", "port_delete", "port_list", "security_group_create",
                                  "security_group_delete")}
-# The longest that a command sleeps between two looks, in seconds.
+# The longest sleep of a command between two polls, in seconds.
 NAP = 0.1
 ANSWER = 200000
-# A command that has not ended after this many seconds is ended.
+# A command is ended after this many seconds.
 LIMIT = 60
 
 
 class Done:
-    """What one command printed, how it ended, and what it asked of the services."""
+    """A command's output, exit code, and requests."""
 
     def __init__(self, line, code, out, err, requests):
         self.line, self.code, self.out, self.err, self.requests = line, code, out, err, requests
 
     @property
     def said(self):
-        """All that it printed, on one line."""
+        """All its output, on one line."""
         return " ".join((self.out + " " + self.err).split())
 
     def value(self):
-        """The JSON that it printed, or None."""
+        """The JSON it printed, or None."""
         for at in range(len(self.out)):
             if self.out[at] in "{[" and (at == 0 or self.out[at - 1] in "\n\r"):
                 try:
@@ -103,7 +103,7 @@ class Stock:
         requests.adapters.HTTPAdapter.send = watched
 
     def command(self, words):
-        """The longest command that these words begin with, its group and its class."""
+        """The longest command that these words begin with; returns its group and class."""
         words = [word for word in words]
         while words and words[0].startswith("--os-"):
             del words[:2]
@@ -126,7 +126,7 @@ class Stock:
         return words
 
     def run(self, line, apart=False, env=None):
-        """Runs a command, in a fork or as a process of its own."""
+        """Runs a command, in a fork or as a separate process."""
         words = self._words(line)
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err, \
                 tempfile.TemporaryFile("w+") as log:
@@ -147,7 +147,7 @@ class Stock:
         return Done(line, code, texts[0], texts[1], json.loads(texts[2] or "[]"))
 
     def _end(self, child):
-        """Waits for a fork, for two minutes at most."""
+        """Waits for a fork, two minutes at most."""
         deadline = time.monotonic() + LIMIT
         while True:
             ended, status = os.waitpid(child, os.WNOHANG)

@@ -1,6 +1,6 @@
-"""Runs commands, checks what they print and do, and compares what they send with the recordings.
+"""Runs commands, checks their output and effects, and compares their requests with the recordings.
 
-A check that fails is kept and told, and the step goes on; what a step cannot go on without raises.
+A failed check is recorded and printed, and the step continues; a failure that a step cannot survive raises.
 """
 
 import time
@@ -23,7 +23,7 @@ class Story:
         print(text, flush=True)
 
     def check(self, text, holds, why=""):
-        """Something that has to be so."""
+        """Checks a condition."""
         self.checks += 1
         if holds:
             if self.verbose:
@@ -33,7 +33,7 @@ class Story:
         return holds
 
     def same(self, text, found, wanted):
-        """A value that has to be this one, or to satisfy this function."""
+        """Checks a value, against another one or with a function."""
         good = wanted(found) if callable(wanted) else found == wanted
         return self.check(text, good, f"it is {found!r}" + ("" if callable(wanted) else f", not {wanted!r}"))
 
@@ -43,12 +43,12 @@ class Story:
 
     def run(self, line, fields=None, rows=None, count=None, columns=None, says=None, fails=False,
             reaches=None, apart=False, sent=None, env=None, may=None):
-        """Runs a command and checks what it printed; returns the JSON that it printed.
+        """Runs a command and checks its output. Returns the JSON it printed.
 
-        fields: of one thing's table. rows: each has to be in the list once. columns: of the list.
-        says: in what it printed. fails: what has to be read when it is refused, or True. may: what is read
-        when it is refused, which it need not be. reaches: (server, status) when it is done. sent: (method, end
-        of a path, keys of the body) of one request.
+        fields: of a resource's table. rows: each must be in the list once. columns: of the list.
+        says: must be in the output. fails: the expected message of a refusal, or True. may: the message of a
+        refusal that may occur. reaches: (server, status) to wait for. sent: (method, end of a path, keys of
+        the body) of one request.
         """
         begun = time.monotonic()
         done = self.stock.run(line, apart, env)
@@ -106,7 +106,7 @@ class Story:
             self.same(f"{told}: the keys of what it sends", sorted(found[0].body), sorted(keys))
 
     def _differ(self, line, what):
-        """A difference from a recording; those that are listed have a reason."""
+        """A difference from a recording; the listed ones have a reason."""
         key = wire.line_key(line)
         for number, (command, part, _) in enumerate(scope.DIFFERENCES):
             if (command is None or key == command) and part in what:
@@ -115,7 +115,7 @@ class Story:
         self.fail(f"openstack {line}: differs: {what}")
 
     def _compare(self, line, done, refused, value):
-        """Against the recording, unless it is run here to be refused, and was not refused there."""
+        """Compares with the recording, unless only this run expects a refusal."""
         key = wire.line_key(line)
         recording = next((one for one in self.recordings if key in one.commands), None)
         if recording is None:
@@ -150,7 +150,7 @@ class Story:
                     self._differ(line, f"answer of {one.method} {one.path}: {what}")
 
     def server(self, name):
-        """A server by its name or id, as the newest version shows it."""
+        """A server by its name or id, in the newest microversion."""
         version = {"OpenStack-API-Version": "compute 2.100"}
         path = f"/compute/v2.1/servers/detail?all_tenants=True&name=^{name}$"
         found = self.api.expect(200, "GET", path, headers=version)["servers"]
@@ -160,7 +160,7 @@ class Story:
         return found[0] if found else None
 
     def reaches(self, name, wanted, timeout=60):
-        """Waits until a server has a status and nothing is under way; `GONE`: until it is gone."""
+        """Waits until a server has a status and nothing is in progress; `GONE`: until it is deleted."""
         deadline = time.monotonic() + timeout
         while True:
             server = self.server(name)
@@ -174,7 +174,7 @@ class Story:
             time.sleep(0.03)
 
     def until(self, what, holds, timeout=30):
-        """Waits until something is so."""
+        """Waits until a condition holds."""
         deadline = time.monotonic() + timeout
         while not (found := holds()):
             if time.monotonic() > deadline:
@@ -184,11 +184,11 @@ class Story:
         return found
 
     def host(self, name):
-        """Where a server is."""
+        """A server's host."""
         return self.server(name)["OS-EXT-SRV-ATTR:host"]
 
     def held(self, consumer):
-        """What a consumer holds: class to amount, over all providers."""
+        """A consumer's allocations: class to amount, over all providers."""
         found = {}
         answer = self.api.expect(200, "GET", f"/placement/allocations/{consumer}")
         for provider in answer["allocations"].values():
@@ -197,7 +197,7 @@ class Story:
         return found
 
     def missing(self):
-        """Commands that neither ran nor are listed as out of scope, and rows that no longer hold."""
+        """Fails for commands that neither ran nor are out of scope, and for entries that no longer apply."""
         groups = [name for name in self.stock.known("openstack.compute.v2")
                   if name not in self.used and name not in scope.COMMANDS]
         for name in groups:

@@ -1,9 +1,8 @@
 """Requests in a form that can be compared, and the two recordings of the same client.
 
-`recorded.jsonl.xz` was taken before a real Nova, `cli-wire.txt` before a stand-in that answered
-invented things: of the second, only what the client sent counts, and only where the first has no such
-command. Ids, numbers and times are left out of the comparison, names are not. What goes to Neutron is not compared: a
-stand-in answered there in both.
+`recorded.jsonl.xz` was recorded against a real Nova, `cli-wire.txt` against a stub with invented answers:
+of the second, only the client's requests count, and only for commands that the first lacks. The comparison
+ignores ids, numbers and times, but not names. It also ignores Neutron, which was a stub in both.
 """
 
 import collections
@@ -19,11 +18,11 @@ NUMBERED = re.compile(r"/(os-aggregates|migrations)/\d+")
 REQUEST = re.compile(r"\breq-(ID|1\b)")
 MIGRATION = re.compile(r"^(server migration (?:abort|show|force complete) \S+) \d+$")
 IMAGES = re.compile(r"in:ID(,ID)+")
-# The stand-in's one flavor.
+# The stub's only flavor.
 FLAVOR = re.compile(r"/flavors/1\b")
-# Values that are made up at each call.
+# Values that are generated on each call.
 MADE = {"public_key": "KEY", "user_data": "DATA", "start": "TIME", "end": "TIME", "adminPass": "PASS"}
-# Objects whose keys are their owners' own words; so are an image's.
+# Objects whose keys their owners choose; an image's are such too.
 FREE = {"metadata", "extra_specs", "properties", "addresses", "links", "scheduler_hints", "OS-SCH-HNT:scheduler_hints",
         "hosts", "cpu_info", "events", "fault", "image", "details", "rules", "images"}
 PREFIXES = {"compute": "NOVA", "image": "GL", "identity": "KS", "network": "NEU", "placement": "PL",
@@ -38,7 +37,7 @@ def plain(text):
 
 
 def line_key(line):
-    """A command as the recordings and the story can both be asked for it."""
+    """A command's key, the same for a recording and for a run."""
     words = [os.path.basename(word) if word.startswith(("/", "$PEER_ROOT")) else word
              for word in shlex.split(line)]
     return REQUEST.sub("REQ", MIGRATION.sub(r"\1 N", plain(" ".join(words))))
@@ -84,7 +83,7 @@ def _service(url, ports):
 
 
 def compared(requests, ports=()):
-    """The requests that count, in order; looks that follow each other are one."""
+    """The requests that count, in order; consecutive polls are merged."""
     found = []
     for request in requests:
         service, path, query = _service(request["url"], ports)
@@ -97,7 +96,7 @@ def compared(requests, ports=()):
                       _body(request.get("body")), request.get("status"), request.get("response"))
         if one.method == "GET" and one.path == "/v2.1/servers/ID" and found \
                 and (found[-1].method != "GET" or found[-1].path == one.path):
-            # A look at what came of it: how often, and what it found, is a matter of time.
+            # A poll for the outcome: its number and answers depend on timing.
             one = one._replace(status=None, response=None)
         if found and found[-1][:6] == one[:6]:
             continue
@@ -106,7 +105,7 @@ def compared(requests, ports=()):
 
 
 def shown(request):
-    """One line that says what a request was."""
+    """One line that describes a request."""
     version = f" @{request.version}" if request.version else ""
     body = "" if request.body is None else f" {json.dumps(request.body, sort_keys=True)}"
     return f"{request.method} {request.service} {request.path}{version}{body} -> {request.status}"
@@ -133,7 +132,7 @@ def shape(value, key=None):
 
 
 def shapes_differ(theirs, ours):
-    """What one answer has and the other lacks; lists that are empty in one of them say nothing."""
+    """What one answer has and the other lacks; lists that are empty in one of them are ignored."""
     theirs, ours = shape(theirs), shape(ours)
 
     def below_empty(path, other):
@@ -150,7 +149,7 @@ def shapes_differ(theirs, ours):
 
 
 def printed_differ(text, value):
-    """Fields or columns that a recorded table has and what is printed now has not, and the other way."""
+    """Fields or columns that only a recorded table has, or only the new output."""
     lines = text.splitlines()
     rows = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in lines if line.startswith("|")]
     if not rows or not lines[0].startswith("+") or not value:
@@ -165,7 +164,7 @@ def printed_differ(text, value):
 
 
 class Recording:
-    """Commands by their key: exit code, requests, what was printed."""
+    """Commands by key: exit code, requests, output."""
 
     def __init__(self, name, real):
         self.name, self.real = name, real
@@ -176,7 +175,7 @@ class Recording:
 
 
 def read_real(path):
-    """The recording before a real Nova."""
+    """The recording against a real Nova."""
     ports = {18510: "KS", 18784: "NOVA", 18788: "PL", 18282: "GL", 18686: "CY", 18696: "NEU"}
     recording = Recording("a real Nova", True)
     with lzma.open(path, "rt", encoding="utf-8") as file:
@@ -189,7 +188,7 @@ def read_real(path):
 
 
 def read_stand_in(path):
-    """The recording before a stand-in, in its own written form."""
+    """The recording against a stub, in its own format."""
     recording = Recording("the same client", False)
     line, code, requests, said = None, 0, [], []
 

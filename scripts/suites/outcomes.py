@@ -7,7 +7,7 @@ from testtools import StreamResult
 
 
 class Printer(StreamResult):
-    """Prints the last word on each test."""
+    """Prints the final outcome of each test."""
 
     def status(self, test_id=None, test_status=None, **_):
         if test_id and test_status not in (None, "exists", "inprogress"):
