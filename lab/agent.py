@@ -1,4 +1,4 @@
-"""The agent inside the nodes: its package, its configuration, how it joins, and how it is killed."""
+"""The agent in the nodes: package, configuration, joining, and killing it."""
 
 import glob
 import os
@@ -12,19 +12,19 @@ UNIT = "kilonova-agent"
 
 
 def package(options, name):
-    """The newest package of that name, or None."""
+    """The newest package with that name, or None."""
     found = glob.glob(os.path.join(options.packages, f"{name}_*_amd64.deb"))
     return max(found, key=os.path.getmtime, default=None)
 
 
 def offer(options, folder):
-    """Puts the packages where the nodes see them."""
+    """Puts the packages into the directory that the nodes share."""
     for name in ("kilonova", UNIT):
         shutil.copy(package(options, name), os.path.join(folder, "share", f"{name}.deb"))
 
 
 def install(node, name=UNIT):
-    """Installs a package, or installs it again."""
+    """Installs a package, again if necessary."""
     return node.run(f"DEBIAN_FRONTEND=noninteractive dpkg --force-confold -i /srv/host/{name}.deb", timeout=300)
 
 
@@ -41,7 +41,7 @@ def start(node):
 
 
 def stop(node):
-    """Ends the agent, until it is started again."""
+    """Stops the agent until it is started again."""
     node.attempt(f"systemctl disable -q --now {UNIT}")
 
 
@@ -56,7 +56,7 @@ def log(node, lines=30):
 
 
 def join(node, url, token):
-    """Lets the agent of a node join; what it found of the host, which may lack something."""
+    """Joins the agent of a node; returns its report on the host, which may have problems."""
     code, said = node.attempt(f"kilonova-agent join {url} {token}", timeout=120)
     if code not in (0, 1) or "join" in said.partition("\n")[0] and "cannot" in said:
         raise Wrong(f"{node.name}: the agent could not join (exit code {code}):\n{said[-1500:]}")
@@ -64,7 +64,7 @@ def join(node, url, token):
 
 
 def forget(node):
-    """Ends the agent and takes back all that it and its guests have left in the node."""
+    """Stops the agent and removes everything that it and its guests left in the node."""
     stop(node)
     node.run("for d in $(virsh -q list --all --uuid); do virsh -q destroy $d; virsh -q undefine --nvram "
              "--managed-save $d; done; for d in $(ls /sys/bus/mdev/devices); do virsh -q nodedev-destroy "

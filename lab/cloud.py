@@ -1,8 +1,8 @@
 """The control plane of the lab, and the stock client against it.
 
 `kilonova serve` runs on the machine itself and listens on 127.0.0.1; the nodes reach it through QEMU's
-user network as 10.0.2.2. What the scenarios do, they do by the stock `openstack` client; what they
-wait for, they ask over HTTP, since each start of the client costs seconds on a busy machine.
+user network as 10.0.2.2. The scenarios act through the stock `openstack` client. They poll over HTTP,
+because each start of the client costs seconds on a busy machine.
 """
 
 import copy
@@ -15,13 +15,13 @@ from guest import COMMAND_LINE, Said
 from nodes.node import PATIENCE
 from stack import Api, Gone, Serve, Wrong, unsettled
 
-# How the nodes see the machine's 127.0.0.1.
+# The address of the machine's 127.0.0.1 as the nodes see it.
 GATEWAY = "10.0.2.2"
 RESOURCE = ["--vcpus", "1", "--ram", "192", "--disk", "1"]
 
 
 class Asked(Api):
-    """As `Api`, but with a connection of its own for each request: minutes may lie between two."""
+    """Like `Api`, but with a new connection per request, as minutes may pass between two."""
 
     def ask(self, *words, **more):
         self.close()
@@ -29,7 +29,7 @@ class Asked(Api):
 
 
 class Cloud(Lane):
-    """A lane of the stock client, with the words that the scenarios need again and again."""
+    """A lane of the stock client, with shortcuts for the scenarios."""
 
     def __init__(self, program, openstack, folder, guest, config=None, brief=False):
         state = os.path.join(folder, "cloud")
@@ -38,11 +38,11 @@ class Cloud(Lane):
         self.serve = Serve(os.path.abspath(program), state, config=config)
         super().__init__(Clients(openstack, os.path.join(state, "clouds.yaml"), brief))
         self.api, self.name = None, None
-        # The servers that were made here, and those of each lane.
+        # The servers created here, and those of each lane.
         self.made, self.lanes = set(), {}
 
     def lane(self, name):
-        """The same cloud for scenarios beside others: it knows its own servers, and says whose lines are whose."""
+        """The same cloud for parallel scenarios: it tracks its own servers and labels its output."""
         lane = copy.copy(self)
         lane.name, lane.made = name, set()
         lane.lanes[name] = lane.made
@@ -61,7 +61,7 @@ class Cloud(Lane):
     def say(self, text=""):
         if self.name:
             text = "\n".join(f"{self.name:>8} │ {line}" for line in text.strip("\n").split("\n"))
-        # In one piece, or lanes would tear each other's lines.
+        # One write, so that lanes do not mix their lines.
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
 
@@ -84,7 +84,7 @@ class Cloud(Lane):
 
     def images(self):
         """Uploads kernel, RAM disk and the root disks that name them."""
-        self.heading("Images: a kernel, a RAM disk, and root disks that start with them")
+        self.heading("Images: a kernel, a RAM disk, and root disks that boot with them")
         found = {}
         for name, file, kind in (("lab-kernel", "vmlinux", "aki"), ("lab-ramdisk", "initrd.gz", "ari")):
             found[name] = self.run("image", "create", name, "--disk-format", kind, "--container-format",
@@ -107,7 +107,7 @@ class Cloud(Lane):
 
     def boot(self, flavor, name, *more, image="lab", network="none", drive="true", status="ACTIVE",
              timeout=300):
-        """Creates a server and waits for what becomes of it; returns it as the API shows it."""
+        """Creates a server and waits for its status; returns it as the API shows it."""
         where = [] if network is None else ["--nic", network]
         made = self.run("server", "create", "--flavor", flavor, "--image", image, *where,
                         "--config-drive", drive, *more, name, "-c", "id", "-c", "name")
@@ -125,7 +125,7 @@ class Cloud(Lane):
         return found[0]
 
     def status(self, ident, wanted, timeout=300):
-        """Waits until a server rests in a status."""
+        """Waits until a server has settled in a status."""
         deadline = time.monotonic() + timeout * PATIENCE
         while True:
             server = self.server(ident)
@@ -146,7 +146,7 @@ class Cloud(Lane):
         return Said(answer["output"] if status == 200 else "")
 
     def said(self, ident, holds=lambda said: said.ready, what="its guest is up", timeout=240):
-        """Waits until a guest's console log shows something."""
+        """Waits until a guest's console log satisfies a condition."""
         deadline = time.monotonic() + timeout * PATIENCE
         while True:
             said = self.console(ident)
@@ -154,7 +154,7 @@ class Cloud(Lane):
                 return said
             if time.monotonic() > deadline:
                 raise Wrong(f"{self.server(ident)['name']}: after {timeout * PATIENCE:.0f} s: {what}: it is "
-                            f"not so; the end of its console log:\n{said.whole[-1500:]}")
+                            f"not the case; the end of its console log:\n{said.whole[-1500:]}")
             time.sleep(1)
 
     def hosts(self, wanted, timeout=180):
@@ -170,7 +170,7 @@ class Cloud(Lane):
             time.sleep(0.5)
 
     def devices(self, ident):
-        """By provider name, what a server holds of devices (everything but its host's own)."""
+        """The device allocations of a server by provider name, without its host's own."""
         held = self.api.expect(200, "GET", f"/placement/allocations/{ident}")["allocations"]
         found = {}
         for provider, entry in held.items():
@@ -191,7 +191,7 @@ class Cloud(Lane):
             time.sleep(0.5)
 
     def clean(self):
-        """Deletes every server that is left and not another lane's, without a word, and waits for the end."""
+        """Deletes all remaining servers except those of other lanes, silently, and waits."""
         deadline = time.monotonic() + 180 * PATIENCE
         while left := set(self.api.servers()) - self.foreign():
             for ident in left:
@@ -201,17 +201,17 @@ class Cloud(Lane):
             time.sleep(1)
 
     def doctor(self):
-        """The ledger audit. What other lanes are at may look unfinished; that does not last."""
+        """The ledger audit. Work of other lanes may look incomplete for a moment."""
         deadline = time.monotonic() + 60 * PATIENCE
         while True:
             _, code, said = self.serve.doctor()
             if code == 0 or len(self.lanes) < 2 or time.monotonic() > deadline:
                 break
             time.sleep(2)
-        self.tick("the doctor finds nothing", code == 0, said[-1500:])
+        self.tick("doctor finds no problem", code == 0, said[-1500:])
 
     def stop(self):
-        """Ends the control plane."""
+        """Stops the control plane."""
         if self.serve.running():
             try:
                 self.serve.stop(timeout=20)

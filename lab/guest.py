@@ -1,4 +1,4 @@
-"""What a guest of the lab is started with, and what it says on its console (files/guest-init), read back."""
+"""The boot parameters of a guest, and the parser of its console output (files/guest-init)."""
 
 import re
 
@@ -23,7 +23,7 @@ class Said:
 
     @property
     def ready(self):
-        """It has said all that there is to say, and counts."""
+        """Whether the guest has printed everything and counts."""
         return bool(self._all("ready")) and bool(self.ticks)
 
     @property

@@ -1,4 +1,4 @@
-"""What a node really holds, as its kernel and libvirt say: compared with what the cloud believes."""
+"""The actual state of a node from its kernel and libvirt, compared with the cloud's view."""
 
 import re
 import time
@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from nodes.node import PATIENCE
 from stack import Wrong
 
-# What a guest sees of an mtty, of an NVMe function and of an igb one.
+# The ids of an mtty, an NVMe function and an igb function in a guest.
 MTTY, NVME, IGB = "4348:3253", "1b36:0010", "8086:10ca"
 
 
@@ -50,8 +50,8 @@ def other(lab, name):
 
 
 def held(node):
-    """All domains, with the mediated devices in the definition of each; and all mediated devices."""
-    # One process for all: each costs an emulated processor a quarter of a second.
+    """All domains with the mediated devices of their definitions; and all mediated devices."""
+    # A single process, as each costs an emulated processor a quarter of a second.
     said = node.run("all=$(virsh -q list --all --uuid | sed -n 's/..*/dumpxml &;/p'); [ -z \"$all\" ] || virsh -q \"$all\" "
                     "2>/dev/null; echo devices; ls /sys/bus/mdev/devices")
     definitions, _, devices = said.rpartition("\ndevices") if "<domain" in said else ("", "", said.partition("devices")[2])
@@ -60,9 +60,10 @@ def held(node):
 
 
 def clean(lab, *idents):
-    """Checks that the nodes hold these servers' domains and devices, and nothing else but other lanes' servers."""
+    """Checks that the nodes have these servers' domains and devices, and otherwise only other lanes' servers."""
     where = {ident: lab.cloud.server(ident)["OS-EXT-SRV-ATTR:host"] for ident in idents}
-    # Devices that other lanes' servers come with or leave behind on their way have no domain yet, or none any more.
+    # Devices of other lanes' servers may exist before their domain is defined or after it is
+    # undefined.
     patience = 120 if lab.cloud.foreign() else 30
 
     def settled(node):
@@ -72,7 +73,7 @@ def clean(lab, *idents):
             guests, devices = held(node)
             if set(guests) - lab.cloud.foreign() == here and devices == set().union(*guests.values()):
                 return f"{node.name} holds {len(here)} guest(s), their devices, and nothing else"
-            # What is being put away may take a moment longer than the answer to the user.
+            # Cleaning up may take a moment longer than the API's answer.
             if time.monotonic() > deadline:
                 raise Wrong(f"{node.name} does not hold the guests {here or 'none'} and their devices alone; it has "
                             f"the domains {guests} and the devices {devices}")

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""The lab: two virtual compute hosts with real devices, and what is shown on them.
+"""The lab: two virtual compute hosts with real devices, and the scenarios that run on them.
 
-    lab/lab.py build                   make what the hosts start from (kept, see build/cache.py)
-    lab/lab.py able                    whether the machine can have a lab (the exit code), or why not
+    lab/lab.py build                   build the hosts' images (cached, see build/cache.py)
+    lab/lab.py able                    exit with 0 if the machine can run the lab; else print why not
     lab/lab.py run [SCENARIO...]       start everything, run the scenarios, tear down
-    lab/lab.py up | down               leave it up; end it
+    lab/lab.py up | down               start the lab and leave it running; stop it
     lab/lab.py enter 1|2 [COMMAND]     enter a node
 
     --kilonova PROGRAM --packages FOLDER --openstack PROGRAM --counts FILE --brief --apart --again --keep
 
-Skips, with the reason, where the machine cannot (run.py). Each failed scenario is told and the next
-one goes on; the logs are kept and named. The exit code is 1 when anything failed.
+Where the machine cannot run the lab, it skips with the reason (run.py). After a failed scenario the
+next one runs; the logs are kept and their paths printed. The exit code is 1 if anything failed.
 """
 
 import argparse
@@ -41,7 +41,7 @@ LANES = [["life"], ["create", "moves"], ["live", "network"]]
 
 
 class Lab:
-    """What a scenario gets: the nodes, the cloud, and a way to say what was seen."""
+    """The context of a scenario: the nodes, the cloud, and output of results."""
 
     def __init__(self, options, run):
         self.options, self.run_, self.nodes = options, run, run.nodes
@@ -51,7 +51,7 @@ class Lab:
         self.measured = []
 
     def lane(self, name):
-        """The same lab for scenarios beside others."""
+        """The same lab for parallel scenarios."""
         lane = copy.copy(self)
         lane.cloud = self.cloud.lane(name)
         return lane
@@ -66,27 +66,27 @@ class Lab:
         self.cloud.tick(text, holds, why)
 
     def measure(self, what, value):
-        """A number that was seen, told again at the end."""
+        """A measurement, repeated at the end."""
         self.measured.append(f"{what}: {value}")
         self.say(f"  → {what}: {value}")
 
 
 def cleared(lab):
-    """Deletes what a failed scenario has left, so that the next one can be judged; whether it can."""
+    """Deletes what a failed scenario left, so that the next one starts clean. Returns whether that worked."""
     try:
         lab.cloud.clean()
         return True
     except (Wrong, Gone, OSError, KeyError, ValueError) as error:
-        lab.say(f"  ✗ what it left is in the way of the others: {error}")
+        lab.say(f"  ✗ could not clean up after it: {error}")
         return False
 
 
 def shown(lab, name, what):
-    """Runs what shows something; whether it did."""
+    """Runs a scenario. Returns whether it passed."""
     begun = time.monotonic()
     try:
         what()
-        lab.say(f"scenario {name}: as it should be, {time.monotonic() - begun:.0f} s")
+        lab.say(f"scenario {name}: passed, {time.monotonic() - begun:.0f} s")
         return True
     except (Wrong, Gone, OSError, KeyError, ValueError, IndexError, AttributeError) as error:
         lab.say(f"  ✗ {type(error).__name__}: {error}")
@@ -95,7 +95,7 @@ def shown(lab, name, what):
 
 
 def story(lab, names):
-    """Runs scenarios one after the other; the names of those that failed."""
+    """Runs scenarios in sequence. Returns the names of those that failed."""
     failed = []
     for position, name in enumerate(names):
         scenario = importlib.import_module(f"scenarios.{name}")
@@ -108,7 +108,7 @@ def story(lab, names):
 
 
 def beside(lab, lanes):
-    """Runs lanes of scenarios side by side, and looks at what is left after all; the names of those that failed."""
+    """Runs lanes of scenarios in parallel, and checks what is left. Returns the names of those that failed."""
     with ThreadPoolExecutor(len(lanes)) as pool:
         failed = [name for names in pool.map(lambda lane: story(lab.lane(lane[0]), lane), lanes) for name in names]
     lab.cloud.lanes.clear()
@@ -123,7 +123,7 @@ def beside(lab, lanes):
 
 
 def all_of(lab, names, apart):
-    """Runs scenarios in their order, those side by side that may be; the names of those that failed."""
+    """Runs scenarios in order, in parallel where possible. Returns the names of those that failed."""
     lanes = [lane for lane in ([name for name in lane if name in names] for lane in LANES) if lane]
     side = [] if apart or len(lanes) < 2 else [name for lane in lanes for name in lane]
     first = min((names.index(name) for name in side), default=len(names))
@@ -161,14 +161,14 @@ def run(options):
                 file.write(f"{max(0, lab.cloud.clients.checks - len(failed))} {len(failed)}\n")
     for line in lab.measured:
         print(f"measured: {line}")
-    how = f"failed: {', '.join(failed)}" if failed else "all as they should be"
+    how = f"failed: {', '.join(failed)}" if failed else "all passed"
     print(f"lab: {lab.cloud.clients.commands} commands of the stock client, "
           f"{lab.cloud.clients.checks} checks, {how}, in {time.monotonic() - begun:.0f} s")
     return 1 if failed else 0
 
 
 def up(options):
-    """Brings everything up and says how to enter."""
+    """Starts everything and prints how to enter."""
     lab = Lab(options, runs.Run(plan.build(), fresh=True))
     lab.run_.up()
     hosts = importlib.import_module("scenarios.hosts")
@@ -188,13 +188,13 @@ def main():
     parser.add_argument("command", choices=["build", "able", "run", "up", "down", "enter"])
     parser.add_argument("scenarios", nargs="*", help=f"of {', '.join(SCENARIOS)}; or node and command")
     parser.add_argument("--kilonova", default=os.path.join(ROOT, "target/release/kilonova"))
-    parser.add_argument("--packages", default=os.path.join(ROOT, "target/debian"), help="the folder of both packages")
+    parser.add_argument("--packages", default=os.path.join(ROOT, "target/debian"), help="directory of both packages")
     parser.add_argument("--openstack", default=os.path.join(ROOT, ".venv/bin/openstack"))
     parser.add_argument("--counts", help="file to write `passed failed skipped` to")
-    parser.add_argument("--brief", action="store_true", help="commands and ticks, no tables")
-    parser.add_argument("--apart", action="store_true", help="no scenarios side by side, as for measuring")
-    parser.add_argument("--again", action="store_true", help="use the nodes that are up, as they are")
-    parser.add_argument("--keep", action="store_true", help="leave everything up at the end")
+    parser.add_argument("--brief", action="store_true", help="print commands and checks, no tables")
+    parser.add_argument("--apart", action="store_true", help="run scenarios in sequence, for measurements")
+    parser.add_argument("--again", action="store_true", help="reuse the running nodes")
+    parser.add_argument("--keep", action="store_true", help="keep everything running at the end")
     options = parser.parse_args()
     if options.command == "down":
         runs.down()

@@ -1,7 +1,7 @@
 """The folder of a run: keys, the nodes' overlays and sockets, the control plane's state, logs.
 
-There is one run at a time. Everything that it started is known by process ids in this folder, checked
-against the command line before a signal is sent, so that nothing else is ever ended.
+There is one run at a time. This folder holds the ids of the processes that it started. Before a signal
+is sent, the command line of the process is checked, so that no other process is ever killed.
 """
 
 import fcntl
@@ -18,32 +18,32 @@ from stack import Wrong
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FOLDER = os.path.join(CACHE, "run")
 NODES = (1, 2)
-# Disk that a build from nothing and a run need together, in GB.
+# Disk space that a complete build and a run need, in GB.
 NEEDED_GB = 6
 
 
 def cannot():
-    """Why this machine cannot have a lab, or None."""
+    """Why this machine cannot run the lab, or None."""
     if os.geteuid() != 0:
         return "the lab needs root (device nodes and owners in the nodes' root file system)"
     if os.uname().machine != "x86_64":
-        return f"the lab is for x86_64 alone, and this is {os.uname().machine}"
+        return f"the lab needs x86_64, but this is {os.uname().machine}"
     os.makedirs(CACHE, exist_ok=True)
     free = shutil.disk_usage(CACHE).free / 1e9
     if free < NEEDED_GB:
-        return f"{CACHE} has {free:.1f} GB free and the lab needs {NEEDED_GB}"
+        return f"{CACHE} has {free:.1f} GB free, but the lab needs {NEEDED_GB}"
     done = subprocess.run([os.path.join(ROOT, "scripts/bootstrap.sh"), "lab"], check=False,
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     said = done.stdout.decode("utf-8", "replace").strip()
     if done.returncode:
-        return f"what it needs cannot be installed: {said.splitlines()[-1] if said else 'no reason given'}"
+        return f"could not install its prerequisites: {said.splitlines()[-1] if said else 'no reason given'}"
     if said:
         print(said)
     return None
 
 
 class Run:
-    """The one run; `fresh` begins it anew, and without it the nodes stay as they are."""
+    """The single run; `fresh` starts from new nodes, otherwise the nodes are reused."""
 
     def __init__(self, built, fresh=False):
         os.makedirs(CACHE, exist_ok=True)
@@ -51,7 +51,7 @@ class Run:
         try:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise Wrong("another lab is being used; only one runs at a time") from None
+            raise Wrong("another lab is running; only one can run at a time") from None
         if fresh:
             down()
             shutil.rmtree(FOLDER, ignore_errors=True)
@@ -65,7 +65,7 @@ class Run:
         self.nodes = [Node(number, FOLDER, built) for number in NODES]
 
     def up(self, say=print):
-        """Starts the nodes that are not running and waits for all."""
+        """Starts the stopped nodes and waits for all."""
         begun = time.monotonic()
         started = [node for node in self.nodes if not node.running()]
         for node in started:
@@ -76,7 +76,7 @@ class Run:
                 f"({node.seconds():.0f} s of processor time)")
 
     def keep_logs(self):
-        """Copies what the nodes say of themselves beside the other logs; where it all is."""
+        """Copies the nodes' logs beside the other logs; returns the directory."""
         logs = os.path.join(CACHE, "logs")
         shutil.rmtree(logs, ignore_errors=True)
         os.makedirs(logs)
@@ -92,7 +92,7 @@ class Run:
 
 
 def down():
-    """Ends whatever an earlier run has left: the nodes, their ssh connections, the control plane."""
+    """Stops whatever an earlier run left: nodes, ssh connections, the control plane."""
     if not os.path.isdir(FOLDER):
         return
     for number in NODES:
@@ -103,7 +103,7 @@ def down():
 
 
 def end(path, belongs):
-    """Ends the process whose id a file holds, when its command line shows that it is ours."""
+    """Kills the process of a pid file if its command line shows that it is ours."""
     try:
         with open(path, encoding="utf-8") as file:
             pid = int(file.read())
@@ -123,5 +123,5 @@ def end(path, belongs):
 
 
 def enter(number):
-    """The words that enter a node."""
+    """The command that enters a node."""
     return subprocess.list2cmdline(Node(number, FOLDER, None).ssh())

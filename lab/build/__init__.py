@@ -1,1 +1,1 @@
-"""Makes what the virtual hosts start from: kernels, modules, root file system, images. See plan.py."""
+"""Builds the nodes' kernels, modules, root file system and images. See plan.py."""

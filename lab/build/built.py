@@ -1,10 +1,10 @@
-"""Where the parts of the lab lie, for whoever starts from them."""
+"""The locations of the lab's parts."""
 
 import os
 
 
 class Built:
-    """The folders of kernel, guests' files and nodes' image, and the disk that nodes start from."""
+    """The directories of kernel, guest files and node image, and the nodes' base disk."""
 
     def __init__(self, kernel, guest, node, image):
         self.vmlinuz = os.path.join(kernel, "vmlinuz")

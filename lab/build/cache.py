@@ -1,8 +1,8 @@
-"""The lab's cache: one folder per thing, named by a digest of all that went into it.
+"""The lab's cache: one folder per build product, named by a digest of its inputs.
 
-A thing is made in a folder that ends in `.part` and renamed when it is whole, so that a build which
-was cut short leaves nothing that looks finished. Older versions of a thing go when a new one is
-there. It lies outside the repository, shared by all checkouts: KILONOVA_LAB_CACHE says where.
+A product is built in a folder that ends in `.part` and renamed when it is complete, so that an
+interrupted build leaves nothing that looks finished. A new version replaces the older ones. The
+cache lies outside the repository, at KILONOVA_LAB_CACHE, and is shared by all checkouts.
 """
 
 import fcntl
@@ -28,13 +28,13 @@ def digest(*parts):
 
 
 def text(path):
-    """A file's bytes, to be part of a digest."""
+    """A file's content, for a digest."""
     with open(path, "rb") as file:
         return file.read()
 
 
 class Locked:
-    """One build at a time: a second one waits, and then finds everything made."""
+    """One build at a time: a second one waits and then finds everything built."""
 
     def __enter__(self):
         os.makedirs(CACHE, mode=0o755, exist_ok=True)
@@ -46,11 +46,11 @@ class Locked:
 
 
 def thing(name, parts, make, say=print):
-    """The folder of a thing; `make(folder)` fills it when it is not there yet."""
+    """The directory of a thing; `make(folder)` fills it if it does not exist yet."""
     folder = os.path.join(CACHE, f"{name}-{digest(*parts)}")
     if os.path.isdir(folder):
         return folder
-    say(f"lab: making {name} ({folder})")
+    say(f"lab: building {name} ({folder})")
     part, begun = f"{folder}.part", time.monotonic()
     shutil.rmtree(part, ignore_errors=True)
     os.makedirs(part)
@@ -60,7 +60,7 @@ def thing(name, parts, make, say=print):
         old = os.path.join(CACHE, other)
         if other.rpartition("-")[0] == name and old != folder:
             shutil.rmtree(old, ignore_errors=True)
-    say(f"lab: {name} is made, {time.monotonic() - begun:.0f} s")
+    say(f"lab: {name} is built, {time.monotonic() - begun:.0f} s")
     return folder
 
 

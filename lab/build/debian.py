@@ -1,7 +1,7 @@
-"""What comes from Debian: versions as apt's lists tell them, packages, and the nodes' root file system.
+"""Debian's part of the lab: versions from apt's lists, packages, and the nodes' root file system.
 
-No version is written down anywhere in the lab: the backports suite drops old kernels, so each build
-asks apt what there is now.
+The lab pins no version: the backports suite drops old kernels, so each build asks apt for the current
+one.
 """
 
 import glob
@@ -14,7 +14,7 @@ from build.cache import run
 from stack import Wrong
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-# The nodes' Debian: its QEMU and libvirt are new enough for the migration of mediated devices.
+# The nodes' Debian release: its QEMU and libvirt support migration of mediated devices.
 NODE_SUITE = "trixie"
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
@@ -29,7 +29,7 @@ def backports():
 
 
 def mirror():
-    """The mirror that this machine's own packages come from."""
+    """The mirror of this machine's own packages."""
     said = run("apt-get", "indextargets", "--format", "$(REPO_URI)", "Origin: Debian",
                "Component: main").split()
     if not said:
@@ -38,7 +38,7 @@ def mirror():
 
 
 def kernel(flavour):
-    """The newest kernel of a flavour in the backports: its package, its release and its version."""
+    """The newest kernel of a flavour in the backports: package, release and version."""
     suite = backports()
     said = run("apt-cache", "show", f"linux-image-{flavour}/{suite}")
     for paragraph in said.split("\n\n"):
@@ -50,14 +50,14 @@ def kernel(flavour):
 
 
 def download(folder, *packages):
-    """Fetches packages (`name` or `name=version`) into the folder, without installing them."""
+    """Downloads packages (`name` or `name=version`) into the directory without installing them."""
     run("apt-get", "-q", "download", *packages, cwd=folder, timeout=1800,
         env={**os.environ, "APT_CONFIG": sandbox_free(folder)})
     return sorted(glob.glob(os.path.join(folder, "*.deb")))
 
 
 def sandbox_free(folder):
-    """A configuration in which apt downloads as this user, who owns the folder."""
+    """A configuration with which apt downloads as this user, who owns the directory."""
     path = os.path.join(folder, "apt.conf")
     with open(path, "w", encoding="utf-8") as file:
         file.write('APT::Sandbox::User "root";\n')
@@ -65,12 +65,12 @@ def sandbox_free(folder):
 
 
 def unpack(package, folder):
-    """The files of a package."""
+    """Unpacks the files of a package."""
     run("dpkg", "-x", package, folder)
 
 
 def lines(name):
-    """The words of one of the lab's lists, comments left out."""
+    """The entries of one of the lab's lists, without comments."""
     with open(os.path.join(HERE, "files", name), encoding="utf-8") as file:
         return [word for line in file for word in line.split("#")[0].split()]
 

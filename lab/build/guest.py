@@ -1,7 +1,7 @@
-"""What the guests start from: the cloud kernel, an initial RAM disk with files/guest-init, tiny root disks.
+"""The guests' images: the cloud kernel, an initial RAM disk with files/guest-init, tiny root disks.
 
-The guests have no distribution: busybox, a dozen modules and one script. Their kernel is unpacked, and
-entered as PVH: to unpack itself takes it seconds where even the host's processor is emulated.
+The guests have no distribution: busybox, a dozen modules and one script. Their kernel is stored
+uncompressed and entered as PVH: decompressing itself takes seconds on a host that is itself emulated.
 """
 
 import os
@@ -17,22 +17,22 @@ from stack import Wrong
 
 FLAVOUR = "cloud-amd64"
 BUSYBOX = "/bin/busybox"
-# Root disks by what they say of themselves, and their size in MiB.
+# Root disks by the name that they report, and their size in MiB.
 DISKS = {"lab": 16, "other": 16}
 
 
-# What unpacks a kernel, by how what it unpacks begins.
+# Decompressors by the first bytes of the compressed data.
 UNPACKERS = {b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ\0": "xz", b"\x1f\x8b": "gzip"}
 
 
 def parts():
-    """What decides whether the guests' files have to be made again."""
+    """The inputs that decide whether the guest files are rebuilt."""
     return [kernel(FLAVOUR), lines("guest-modules"), DISKS, list(UNPACKERS.values()), text(BUSYBOX),
             text(os.path.join(HERE, "files", "guest-init"))]
 
 
 def make(folder):
-    """Fills a folder: `vmlinux`, `initrd.gz` and one `<name>.raw` for each disk."""
+    """Fills a directory: `vmlinux`, `initrd.gz` and one `<name>.raw` per disk."""
     package, release, version = kernel(FLAVOUR)
     with tempfile.TemporaryDirectory(dir=folder) as work:
         tree = os.path.join(work, "tree")
@@ -52,26 +52,26 @@ def make(folder):
 
 
 def unpacked(packed, target):
-    """The kernel inside a bzImage, as its header says where it is (Documentation/arch/x86/boot.rst)."""
+    """Extracts the kernel from a bzImage by its header (Documentation/arch/x86/boot.rst)."""
     with open(packed, "rb") as file:
         image = file.read()
     sectors, = struct.unpack_from("<B", image, 0x1F1)
     offset, length = struct.unpack_from("<II", image, 0x248)
     begin = (sectors + 1) * 512 + offset
-    # Behind what is packed lies its unpacked size.
+    # The uncompressed size follows the compressed data.
     inside = image[begin:begin + length - 4]
     program = next((program for begins, program in UNPACKERS.items() if inside.startswith(begins)), None)
     if not program:
-        raise Wrong(f"{packed} is packed in a way that the lab does not know: {inside[:4].hex()}")
+        raise Wrong(f"{packed} has an unknown compression: {inside[:4].hex()}")
     with open(target, "wb") as out:
         done = subprocess.run([program, "-dc"], input=inside, stdout=out, stderr=subprocess.PIPE, timeout=120, check=False)
     if done.returncode:
-        raise Wrong(f"{packed} could not be unpacked: {done.stderr.decode()}")
+        raise Wrong(f"{packed} could not be decompressed: {done.stderr.decode()}")
     run("strip", "--strip-debug", target)
 
 
 def archive(inside, target):
-    """An initial RAM disk from a folder."""
+    """Builds an initial RAM disk from a directory."""
     command = "find . | LC_ALL=C sort | cpio -o -H newc --quiet --owner 0:0 | gzip -1"
     with open(target, "wb") as out:
         done = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], cwd=inside, stdout=out,
@@ -81,7 +81,7 @@ def archive(inside, target):
 
 
 def disk(work, name, size, target):
-    """An ext4 disk without partitions that knows its name."""
+    """Builds an ext4 disk without partitions that contains its name."""
     inside = os.path.join(work, f"disk-{name}")
     os.makedirs(inside)
     with open(os.path.join(inside, "name"), "w", encoding="utf-8") as file:

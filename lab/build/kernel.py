@@ -1,9 +1,9 @@
-"""The nodes' kernel, and the two modules that Debian does not ship the way the lab needs them.
+"""The nodes' kernel, and the two modules that the lab builds itself.
 
 The kernel, its headers and its source are unpacked, never installed. `mtty` is the kernel's own sample
-of a mediated device. `vfio` is the stock module with the IOVA bitmaps linked in: Debian leaves IOMMUFD
-out, without which mtty's log of dirty pages, and so the migration of a guest with one, cannot work.
-Nothing else of the kernel changes, and its other modules load on top.
+of a mediated device. `vfio` is the stock module with the IOVA bitmaps linked in: Debian's build has no
+IOMMUFD, and without it mtty cannot log dirty pages and a guest with an mtty cannot migrate. The rest of
+the kernel is unchanged, and its other modules load on top.
 """
 
 import lzma
@@ -29,17 +29,17 @@ MAKEFILES = {
             "vfio-y := vfio_main.o group.o container.o virqfd.o iova_bitmap.o\n"
             "ccflags-y += -DCONFIG_IOMMUFD_DRIVER=1\n",
 }
-# What the node's first file system needs to be found.
+# Modules that the node's root file system needs in order to be found.
 EARLY = ["virtio_blk", "crc32c_generic", "ext4"]
 
 
 def parts():
-    """What decides whether the kernel has to be made again."""
+    """The inputs that decide whether the kernel is rebuilt."""
     return [kernel(FLAVOUR), SOURCES, MAKEFILES, lines("modules"), EARLY]
 
 
 def make(folder):
-    """Fills a folder: `vmlinuz`, `modules` (a tree for the nodes) and `early` (in order of loading)."""
+    """Fills a directory: `vmlinuz`, `modules` (a tree for the nodes) and `early` (in load order)."""
     package, release, version = kernel(FLAVOUR)
     series = ".".join(release.split(".")[:2])
     headers = f"linux-headers-{release}"
@@ -54,7 +54,7 @@ def make(folder):
         shutil.copy(os.path.join(tree, "boot", f"vmlinuz-{release}"),
                     os.path.join(folder, "vmlinuz"))
         sources(os.path.join(tree, "usr/src", f"linux-source-{series}.tar.xz"), work)
-        # The headers name each other by absolute paths, as if they were installed.
+        # The headers refer to each other by absolute paths, as if installed.
         makefile = os.path.join(tree, "usr/src", headers, "Makefile")
         with open(makefile, "w", encoding="utf-8") as file:
             file.write(f"include {tree}/usr/src/{common}/Makefile\n")
@@ -71,7 +71,7 @@ def make(folder):
 
 
 def sources(archive, work):
-    """Takes the few files that are wanted out of the kernel's source, in one pass."""
+    """Extracts the few necessary files of the kernel source in one pass."""
     wanted = {path: name for name, paths in SOURCES.items() for path in paths}
     with tarfile.open(archive, "r|xz") as tar:
         for member in tar:
@@ -87,11 +87,11 @@ def sources(archive, work):
 
 
 def build(work, tree, headers, name):
-    """One module, without its debugging information."""
+    """Builds one module, without debug information."""
     source = os.path.join(work, name)
     with open(os.path.join(source, "Makefile"), "w", encoding="utf-8") as file:
         file.write(MAKEFILES[name])
-    # Type information of modules would need `pahole`, and nobody reads it.
+    # Type information of modules would need `pahole`, and nothing uses it.
     run("nice", "make", "-C", os.path.join(tree, "usr/src", headers), f"M={source}",
         "CONFIG_DEBUG_INFO_BTF_MODULES=", "modules")
     module = os.path.join(source, f"{name}.ko")
@@ -100,7 +100,7 @@ def build(work, tree, headers, name):
 
 
 def install(tree, release, built):
-    """Puts the modules into the kernel's tree and reads the dependencies anew."""
+    """Installs the modules into the kernel's tree and updates the dependencies."""
     place = os.path.join(tree, "usr/lib/modules", release)
     stock = os.path.join(place, "kernel/drivers/vfio/vfio.ko")
     for name in (stock, f"{stock}.xz"):
@@ -113,7 +113,7 @@ def install(tree, release, built):
 
 
 def files(tree, release, names):
-    """The files of modules and of what they need, in the order in which they load."""
+    """The files of modules and their dependencies, in load order."""
     found = []
     for name in names:
         said = run("modprobe", "-d", tree, "-S", release, "--show-depends", name)
@@ -125,7 +125,7 @@ def files(tree, release, names):
 
 
 def pick(tree, release, folder):
-    """Keeps the modules that a node loads, and apart from them those that find its disk."""
+    """Keeps the modules that a node loads, and separately those that find its disk."""
     base = os.path.join("usr/lib/modules", release)
     target = os.path.join(folder, "modules", base)
     for path in files(tree, release, [*EARLY, *lines("modules")]):

@@ -1,4 +1,4 @@
-"""The nodes' disk and initial RAM disk, of the root file system, the kernel's modules and files/.
+"""Builds the nodes' disk and initial RAM disk from the root file system, the kernel's modules and files/.
 
 One image serves both nodes; each runs on an overlay of its own (nodes/machine.py).
 """
@@ -11,9 +11,9 @@ from build import guest
 from build.cache import run, text
 from build.debian import HERE, lines
 
-# Sparse: what is not used takes no room on the machine.
+# Sparse: unused space takes none on the machine.
 SIZE_GIB = 8
-# What goes from files/ into the image, and with which mode.
+# Files that go from files/ into the image, with their modes.
 INSIDE = {
     "lab-node": ("usr/sbin/lab-node", 0o755),
     "lab-ready": ("usr/sbin/lab-ready", 0o755),
@@ -22,22 +22,22 @@ INSIDE = {
     "libvirtd.conf": ("etc/libvirt/libvirtd.conf.lab", 0o644),
     "qemu.conf": ("etc/libvirt/qemu.conf", 0o644),
 }
-# Written as they are here.
+# Files with this content.
 SETTINGS = {
     "etc/hosts": "127.0.0.1 localhost\n10.98.0.1 node1\n10.98.0.2 node2\n",
     "etc/hostname": "node\n",
-    # Each boot is given its own by the kernel's command line; without one here it would be a first boot.
+    # The kernel's command line sets it on each boot; without one here it would be a first boot.
     "etc/machine-id": "6b696c6f000040008000000000000000\n",
     "etc/default/ssh": 'SSHD_OPTS="-o UsePAM=no -o UseDNS=no -o StrictModes=no"\n',
     "etc/systemd/journald.conf": "[Journal]\nStorage=persistent\nSystemMaxUse=32M\n",
 }
-# Units that start with the node: what Debian leaves to its operator, and the lab's own.
+# Units that start with the node: those that Debian leaves to the operator, and the lab's own.
 ENABLED = {"sysinit.target": ["lab-node.service"], "multi-user.target": ["lab-ready.service"],
            "sockets.target": ["libvirtd-tcp.socket"]}
 
 
 def units(tree):
-    """Which units start with a node."""
+    """Enables the units that start with a node."""
     folder = os.path.join(tree, "etc/systemd/system")
     for unit in lines("masked"):
         os.symlink("/dev/null", os.path.join(folder, unit))
@@ -52,13 +52,13 @@ def units(tree):
 
 
 def parts(root, kernel):
-    """What decides whether the image has to be made again."""
+    """The inputs that decide whether the image is rebuilt."""
     contents = [text(os.path.join(HERE, "files", name)) for name in [*INSIDE, "node-early"]]
     return [root, kernel, SIZE_GIB, INSIDE, SETTINGS, ENABLED, lines("masked"), text(guest.BUSYBOX), *contents]
 
 
 def make(root, kernel):
-    """Gives the function that fills a folder: `node.ext4` and `initrd.gz`."""
+    """Returns the function that fills a directory: `node.ext4` and `initrd.gz`."""
     def fill(folder):
         with tempfile.TemporaryDirectory(dir=folder) as work:
             tree = os.path.join(work, "root")

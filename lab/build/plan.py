@@ -1,4 +1,4 @@
-"""What the lab is made of, in order. Each part is made once and kept (cache.py)."""
+"""The lab's parts, in order. Each is built once and cached (cache.py)."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -9,10 +9,10 @@ from build.cache import Locked, thing
 
 
 def build(say=print):
-    """Makes what is missing."""
+    """Builds what is missing."""
     with Locked(), ThreadPoolExecutor(max_workers=2) as pool:
         parts = [debian.NODE_SUITE, debian.mirror(), *debian.lines("packages")]
-        # The root file system waits for the network most of the time, the kernel for the processor.
+        # The root file system mostly waits for the network, the kernel for the processor.
         rooted = pool.submit(thing, "root", parts, debian.root, say)
         kernel_folder = thing("kernel", kernel.parts(), kernel.make, say)
         guest_folder = thing("guest", guest.parts(), guest.make, say)

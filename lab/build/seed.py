@@ -1,7 +1,7 @@
-"""One boot of a node, kept: what libvirt finds out of its QEMU at the first start takes half of a boot.
+"""Boots a node once and keeps its disk: libvirt's first probe of QEMU takes half of a boot.
 
-The result is an overlay on the nodes' disk, on which both nodes' own overlays lie. Nothing in it
-tells one node from the other: name and addresses come with each boot.
+The result is an overlay on the nodes' disk; it is the backing file of both nodes' overlays. Nothing in
+it identifies a node: name and addresses come with each boot.
 """
 
 import os
@@ -12,7 +12,7 @@ from nodes.node import Node, keys
 
 
 def make(kernel, guest, node):
-    """Gives the function that fills a folder: `seed.qcow2`."""
+    """Returns the function that fills a directory: `seed.qcow2`."""
     def fill(folder):
         keys(folder)
         one = Node(1, folder, Built(kernel, guest, node, os.path.join(node, "node.ext4")))

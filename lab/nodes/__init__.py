@@ -1,1 +1,1 @@
-"""The virtual compute hosts: QEMU processes (machine.py) and what is run inside them (node.py)."""
+"""The virtual compute hosts: QEMU processes (machine.py) and commands inside them (node.py)."""

@@ -1,8 +1,8 @@
-"""One QEMU: its command line, its monitor, its end. Knows nothing of what runs inside.
+"""One QEMU process: its command line, its monitor, its exit. Knows nothing of the guest system.
 
-Two of them make the lab. Each emulates an IOMMU, an SR-IOV network card, an SR-IOV NVMe controller
-and the AMD virtualization extensions, all in software, so that no /dev/kvm is needed. The machine
-itself is reached through QEMU's user network alone, the other node through unix sockets.
+The lab runs two. Each emulates an IOMMU, an SR-IOV network card, an SR-IOV NVMe controller and the AMD
+virtualization extensions in software, so that no /dev/kvm is needed. A node reaches the machine only
+through QEMU's user network, and the other node through unix sockets.
 """
 
 import json
@@ -19,12 +19,12 @@ MEMORY_MIB = 1536
 # In software an instruction that moves a string by bytes costs as much for each byte as another for eight, and
 # kernels, the guests' too, clear and copy memory by them where a processor says that they are fast.
 PROCESSOR = "max,la57=off,erms=off,fsrm=off,fsrs=off,fsrc=off,fzrm=off"
-# Links between the nodes: how each ends its cards' addresses, and what it is for.
+# Links between the nodes: the ending of each card's addresses, and its purpose.
 LINKS = {"mig": 2, "lan": 3}
 
 
 class Machine:
-    """Node `number` (1 or 2) in the folder of the run."""
+    """Node `number` (1 or 2) in the directory of the run."""
 
     def __init__(self, number, folder, built):
         self.number, self.folder, self.built = number, folder, built
@@ -37,7 +37,7 @@ class Machine:
         return os.path.join(self.folder, f"{self.name}.{ending}")
 
     def _kept_port(self):
-        """The port of its sshd on 127.0.0.1, the same for the whole run."""
+        """The port of its sshd on 127.0.0.1, stable during the run."""
         path = self.path("port")
         if not os.path.exists(path):
             with open(path, "w", encoding="utf-8") as file:
@@ -87,7 +87,7 @@ class Machine:
         return words
 
     def start(self):
-        """Powers it on; its disk keeps what an earlier power-off left."""
+        """Powers it on; its disk keeps the content of earlier runs."""
         if self.running():
             raise Wrong(f"{self.name} is already running (process {self.pid()})")
         disk = self.path("qcow2")
@@ -129,7 +129,7 @@ class Machine:
         return self.pid() is not None
 
     def seconds(self):
-        """The processor time that it has used, in seconds."""
+        """Its processor time so far, in seconds."""
         pid = self.pid()
         if pid is None:
             return 0.0
@@ -138,7 +138,7 @@ class Machine:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def ask(self, command, **arguments):
-        """One command to its monitor."""
+        """Sends one command to its monitor."""
         with socket.socket(socket.AF_UNIX) as line:
             line.settimeout(30)
             line.connect(self.path("qmp"))
@@ -156,7 +156,7 @@ class Machine:
             return answer["return"]
 
     def reset(self):
-        """The reset button."""
+        """Presses the reset button."""
         self.ask("system_reset")
 
     def kill(self):

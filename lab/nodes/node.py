@@ -1,6 +1,6 @@
-"""A node as the scenarios use it: power, commands inside by ssh, waits, logs.
+"""A node for the scenarios: power, commands inside by ssh, waits, logs.
 
-Every wait has an end. Times are five times what was seen on two idle cores.
+Every wait has a timeout: five times the duration measured on two idle cores.
 """
 
 import os
@@ -17,14 +17,14 @@ from stack import Wrong
 
 READY = re.compile(r"node: [0-9.]+ READY (\S+)")
 PATIENCE = float(os.environ.get("KILONOVA_LAB_PATIENCE", "1"))
-# What is taken out of a node when something went wrong.
+# Collected from a node when something went wrong.
 LOGS = ("/var/log/agent.log", "/var/log/journal.log", "/var/log/libvirt", "/etc/mdevctl.d", "/etc/libvirt/qemu",
         "/var/lib/kilonova-agent")
 
 
 def keys(folder):
-    """The folder that the nodes of a run see of the machine, and two keys: the one that enters the
-    nodes, and the one by which they enter each other."""
+    """Creates the folder that a run shares with its nodes, and two SSH keys: one to enter the nodes, and
+    one for the nodes to enter each other."""
     share = os.path.join(folder, "share")
     os.makedirs(share, mode=0o700, exist_ok=True)
     for key in (os.path.join(folder, "key"), os.path.join(share, "peer")):
@@ -41,7 +41,7 @@ class Node(Machine):
         self.boots = len(READY.findall(self.said()))
 
     def said(self):
-        """Its whole console."""
+        """Its complete console."""
         try:
             with open(self.console, encoding="utf-8", errors="replace") as file:
                 return file.read()
@@ -49,7 +49,7 @@ class Node(Machine):
             return ""
 
     def ready(self, timeout=300):
-        """Waits until it has booted once more than the last time."""
+        """Waits until it has booted once more than before."""
         deadline = time.monotonic() + timeout * PATIENCE
         while True:
             said = self.said()
@@ -67,13 +67,13 @@ class Node(Machine):
         return ["ssh", "-F", "none", "-i", os.path.join(self.folder, "key"), "-p", str(self.port),
                 "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
                 "-o", "LogLevel=ERROR", "-o", "ConnectTimeout=60",
-                # An emulated processor may miss its timer and sleep on: something from outside wakes it.
+                # An emulated processor may miss its timer and stay idle: outside traffic wakes it.
                 "-o", "ServerAliveInterval=2", "-o", "ServerAliveCountMax=90",
                 "-o", "ControlMaster=auto", "-o", f"ControlPath={self.path('ssh')}",
                 "-o", "ControlPersist=yes", "root@127.0.0.1"]
 
     def leave(self):
-        """Ends the kept ssh connection."""
+        """Closes the shared ssh connection."""
         if os.path.exists(self.path("ssh")):
             subprocess.run([*self.ssh()[:-1], "-O", "exit", "root@127.0.0.1"], check=False,
                            stdin=subprocess.DEVNULL, capture_output=True, timeout=30)
@@ -86,8 +86,8 @@ class Node(Machine):
         return out
 
     def attempt(self, command, timeout=120):
-        """As `run`, whatever the exit code is: the code and the output."""
-        # A kept connection must not outlive this call's pipes: its errors go to a file.
+        """Like `run`, with any exit code: returns the code and the output."""
+        # The shared connection must not outlive this call's pipes, so its errors go to a file.
         try:
             with tempfile.TemporaryFile() as err:
                 done = subprocess.run([*self.ssh(), f"({command}) 2>&1"], stdin=subprocess.DEVNULL,
@@ -110,30 +110,30 @@ class Node(Machine):
             raise Wrong(f"{self.name}: {path} was not written: {done.stderr.decode()}")
 
     def until(self, command, holds, what, timeout=120):
-        """Repeats a command inside until its output is as it should be."""
+        """Repeats a command inside until its output satisfies a condition."""
         deadline = time.monotonic() + timeout * PATIENCE
         while True:
             _, out = self.attempt(command)
             if holds(out):
                 return out
             if time.monotonic() > deadline:
-                raise Wrong(f"{self.name}: after {timeout * PATIENCE:.0f} s: {what}: it is not so:\n{out[-1500:]}")
+                raise Wrong(f"{self.name}: after {timeout * PATIENCE:.0f} s: {what}: not the case:\n{out[-1500:]}")
             time.sleep(0.5)
 
     def reboot(self, timeout=300):
-        """The reset button, and the wait for what comes after it."""
+        """Resets it and waits until it is ready."""
         self.leave()
         self.reset()
         self.ready(timeout)
 
     def shut(self):
-        """Writes everything to disk and powers it off."""
+        """Syncs its disks and powers it off."""
         self.attempt("sync; mount -o remount,ro / 2>/dev/null", timeout=60)
         self.leave()
         self.kill()
 
     def collect(self, folder):
-        """Copies its logs into a folder, as far as it still answers."""
+        """Copies its logs into a directory, as far as it still responds."""
         try:
             with open(os.path.join(folder, f"{self.name}.tar"), "wb") as file:
                 subprocess.run([*self.ssh(), "dmesg >/var/log/dmesg; journalctl -u kilonova-agent -o cat "

@@ -1,5 +1,5 @@
-"""Certificates of the cloud's own authority: hosts reach each other over TLS by them, and a host whose
-certificate has expired is let in again when it joined anew, with its guest unharmed."""
+"""Certificates of the cloud's own authority: hosts use them for TLS between each other. A host whose
+certificate has expired joins again, and its guest keeps running."""
 
 import json
 import os

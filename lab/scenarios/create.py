@@ -1,4 +1,4 @@
-"""Servers with devices, by each way to ask for one; what their guests see, and what the ledger says."""
+"""Servers with devices, by each way to request one: what their guests see, and the ledger's view."""
 
 import os
 import textwrap
@@ -19,7 +19,7 @@ PROFILES = {
 
 
 def asked(lab, flavor, ids, count, provider, resources):
-    """One server: its guest sees the device, its allocation is where it should be; then it goes."""
+    """One server: its guest sees the device and its allocation is correct; then it is deleted."""
     cloud = lab.cloud
     server = cloud.boot(flavor, f"lab-{flavor}")
     ident = server["id"]
@@ -36,7 +36,7 @@ def asked(lab, flavor, ids, count, provider, resources):
 
 
 def told(lab):
-    """What the config drive tells a guest."""
+    """The content of the config drive in a guest."""
     cloud = lab.cloud
     script = os.path.join(cloud.folder, "user-data.sh")
     with open(script, "w", encoding="utf-8") as file:
@@ -48,7 +48,7 @@ def told(lab):
     cloud.run("keypair", "create", "--public-key", key, "lab", "-c", "name", "-c", "fingerprint")
     server = cloud.boot("plain", "told", "--user-data", script, "--key-name", "lab")
     said = cloud.said(server["id"], lambda s: s.ready and "user data ran" in s.whole, "its user data ran")
-    lab.tick("its name is what the config drive says", (said.hostname or "").partition(".")[0] == "told", str(said.hostname))
+    lab.tick("its host name is from the config drive", (said.hostname or "").partition(".")[0] == "told", str(said.hostname))
     lab.tick("its user data ran", "user data ran as told" in said.text)
     lab.tick("its key is there", "guest: keys 1" in said.text, said.text[-800:])
     lab.tick("its root disk has the flavor's size and the image's files",
@@ -59,7 +59,7 @@ def told(lab):
 
 
 def run(lab):
-    """All ways, one after the other."""
+    """All ways, in sequence."""
     lab.heading("Servers with devices")
     cloud = lab.cloud
     for name, groups in PROFILES.items():

@@ -1,4 +1,4 @@
-"""What goes wrong on hosts: said clearly, nothing lost, and over when its cause is over."""
+"""Failures of hosts: reported clearly, without loss, and over when the cause is gone."""
 
 import os
 import time
@@ -10,26 +10,26 @@ from stack import Wrong
 
 
 def counts_on(lab, ident, before, what):
-    """The guest was not touched."""
+    """Checks that the guest was not touched."""
     said = lab.cloud.said(ident, lambda s: s.ticks and s.ticks[-1] > before, f"its guest counts on {what}")
     lab.tick(f"{what}: its guest counts on, and was not booted again", said.boots == 1, f"{said.boots} boots")
 
 
 def begun(lab, name, node, *more, flavor="vgpu", image="lab"):
-    """Asks for a server on a host, and waits for nothing."""
+    """Requests a server on a host without waiting."""
     return lab.cloud.run("server", "create", "--flavor", flavor, "--image", image, "--nic", "none",
                          "--config-drive", "true", "--host", node.name, *more, name, "-c", "id").table["id"]
 
 
 def failed(lab, ident, *words):
-    """The server is in ERROR, and its fault has these words."""
+    """Checks that the server is in ERROR and that its fault contains these words."""
     fault = lab.cloud.status(ident, "ERROR")["fault"]["message"]
     lab.tick(f"its fault says why: {fault}", all(word in fault for word in words), fault)
     lab.cloud.delete(ident)
 
 
 def libvirt_restarted(lab, node, ident):
-    """libvirtd is started anew, and then killed, under the agent and its guest."""
+    """libvirtd is restarted, and then killed, under the agent and its guest."""
     before = lab.cloud.console(ident).ticks[-1]
     for how in ("restart", "kill -s KILL"):
         node.run(f"systemctl {how} libvirtd", timeout=180)
@@ -38,11 +38,11 @@ def libvirt_restarted(lab, node, ident):
         lab.cloud.status(ident, "PAUSED")
         lab.cloud.run("server", "unpause", ident)
         lab.cloud.status(ident, "ACTIVE")
-        lab.tick("and the agent carries out what is asked of it")
+        lab.tick("the agent carries out requests")
 
 
 def libvirt_hung(lab, node, ident):
-    """libvirtd does not answer for a while: the host stays, what is asked of it is done afterwards."""
+    """libvirtd hangs for a while: the host stays up, and requests complete afterwards."""
     before = lab.cloud.console(ident).ticks[-1]
     node.run("systemctl kill -s STOP libvirtd")
     made = begun(lab, "patient", node)
@@ -61,7 +61,7 @@ def libvirt_hung(lab, node, ident):
 
 
 def disk_full(lab, node):
-    """There is no room for a guest's disks, not even what only root may use."""
+    """There is no space for a guest's disks, not even in root's reserve."""
     node.run("fallocate -l $(($(stat -f -c '%f * %S' /var/lib) - (64 << 20))) /var/lib/filled; "
              "dd if=/dev/zero of=/var/lib/filled.rest bs=64k 2>/dev/null; true")
     try:
@@ -71,13 +71,13 @@ def disk_full(lab, node):
 
 
 def image_corrupt(lab, node):
-    """An image that is no image is refused when it comes; one that breaks off is found by the host."""
+    """A file that is not an image is refused on upload; a truncated one is found by the host."""
     path = os.path.join(lab.cloud.folder, "broken.qcow2")
     create = ["image", "create", "broken", "--disk-format", "qcow2", "--container-format", "bare", "--file", path]
     with open(path, "wb") as file:
         file.write(b"QFI\xfb\0\0\0\3" + bytes(range(256)) * 4096)
     refused = lab.cloud.run(*create, fails=True)
-    lab.tick("a file that only begins like an image is refused", "415" in refused.err, refused.err)
+    lab.tick("a file that only starts like an image is refused", "415" in refused.err, refused.err)
     call("qemu-img", "convert", "-O", "qcow2", os.path.join(lab.cloud.guest, "lab.raw"), path)
     os.truncate(path, os.path.getsize(path) // 2)
     made = lab.cloud.run(*create, "-c", "id", "-c", "status").table["id"]
@@ -104,7 +104,7 @@ def clock(lab, node):
     node.run("date -s '+10 minutes'")
     try:
         code, said = node.attempt("kilonova-agent check", timeout=120)
-        lab.tick("the check says how much the clock is off", code == 1 and "clock" in said, said)
+        lab.tick("the check reports the clock's offset", code == 1 and "clock" in said, said)
         lab.cloud.hosts([one.name for one in lab.nodes])
         server = lab.cloud.boot("plain", "off-clock", "--host", node.name)
         lab.tick("the host is up, and boots servers")
@@ -123,28 +123,28 @@ def twin(node, kept, name):
 
 
 def no_twin(node):
-    """Ends it, and takes away what it was made of."""
+    """Stops it and removes its files."""
     node.run("kill -KILL $(cat /root/twin.pid); rm -rf /root/twin*; true")
 
 
 def twice(lab, first, second):
-    """A second agent with the identity of a host. On another machine it is not let in; on the same one
-    the later is, and the other ends."""
+    """A second agent uses the identity of a host. On another machine it is refused; on the same one the
+    later agent is accepted and the earlier one exits."""
     kept = first.run("tar -C /var/lib --exclude=instances -cf - kilonova-agent 2>/dev/null | base64 -w 0")
     twin(second, kept, first.name)
     try:
-        second.until("cat /root/twin.log", lambda log: "is another machine" in log, "the copy is told that it is one")
+        second.until("cat /root/twin.log", lambda log: "is another machine" in log, "the copy is refused as another machine")
         state = first.run("systemctl is-active kilonova-agent")
-        lab.tick("a copy on another machine is not let in, and the host goes on", state == "active", state)
+        lab.tick("a copy on another machine is refused, and the host is not affected", state == "active", state)
     finally:
         no_twin(second)
     twin(first, kept, first.name)
     try:
         first.until("systemctl show -p ActiveState,ExecMainStatus kilonova-agent", lambda said: "ExecMainStatus=3" in said,
-                    "the first one ends with exit code 3", timeout=60)
-        lab.tick("beside a copy on the same machine the first ended with exit code 3, and is not started again")
+                    "the first agent ends with exit code 3", timeout=60)
+        lab.tick("with a copy on the same machine the first agent ended with exit code 3 and is not restarted")
         said = agent.log(first)
-        lab.tick("its log says why", "another" in said, said[-600:])
+        lab.tick("its log has the reason", "another" in said, said[-600:])
     finally:
         no_twin(first)
     first.run("systemctl reset-failed kilonova-agent; systemctl start kilonova-agent")
@@ -152,8 +152,8 @@ def twice(lab, first, second):
 
 
 def run(lab):
-    """One guest, and everything around it."""
-    lab.heading("What goes wrong on hosts")
+    """One guest, and failures around it."""
+    lab.heading("Failures of hosts")
     ident = lab.cloud.boot("vgpu", "unharmed")["id"]
     said = lab.cloud.said(ident)
     lab.tick("the guest sees its device", said.count(MTTY) == 1)

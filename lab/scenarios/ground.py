@@ -1,6 +1,6 @@
-"""The ground that all else stands on, without Kilonova: virsh, a guest with an mdev, its migration.
+"""Checks the lab without Kilonova: virsh, a guest with an mdev, its migration.
 
-When this fails, the lab itself is at fault (kernel, QEMU, libvirt, the machine), not the product.
+If this fails, the fault lies in the lab (kernel, QEMU, libvirt, the machine), not in the product.
 """
 
 import re
@@ -14,7 +14,7 @@ TYPES = "/sys/class/mdev_bus/mtty/mdev_supported_types"
 
 
 def domain(mdev):
-    """A domain with one mediated device, its own files beneath /var/tmp."""
+    """A domain with one mediated device and its own files in /var/tmp."""
     return textwrap.dedent(f"""\
         <domain type='kvm'><name>{NAME}</name><memory unit='MiB'>192</memory><vcpu>1</vcpu>
         <os><type arch='x86_64' machine='q35'>hvm</type><kernel>/var/tmp/vmlinux</kernel>
@@ -35,8 +35,8 @@ def ticks(node):
 
 
 def run(lab):
-    """A guest with an mdev is made, migrated to the other node under load, and ended."""
-    lab.heading("The ground: virsh alone")
+    """A guest with an mdev is created, migrated to the other node under load, and destroyed."""
+    lab.heading("The base: virsh alone")
     first, second = lab.nodes
     mdev = str(uuid.uuid4())
     for node in lab.nodes:
@@ -48,7 +48,7 @@ def run(lab):
         said = first.until(f"cat /var/tmp/{NAME}.log", lambda text: "\ntick 3" in text,
                            "the guest counts", timeout=300)
         lab.tick("the guest sees the mediated device", "4348:3253" in said, said)
-        lab.tick("its domain is one of KVM",
+        lab.tick("its domain has type kvm",
                  "type='kvm'" in first.run(f"virsh dumpxml {NAME} | head -n 1"))
         before = ticks(first)[-1]
         first.run(f"virsh -q migrate --live --p2p {NAME} qemu+tcp://node2/system", timeout=300)
@@ -56,17 +56,17 @@ def run(lab):
         second.until(f"tail -n 1 /var/tmp/{NAME}.log", lambda text: text.startswith("tick"),
                      "the guest counts on the other node")
         after = ticks(second)
-        lab.tick(f"its counter went on from {before} at {after[0]}",
+        lab.tick(f"its counter continued from {before} with {after[0]}",
                  before <= after[0] < before + 500, str(after[:3]))
         for line in job.splitlines():
             if "Time elapsed" in line or "downtime" in line.lower():
                 lab.say("  → migration, " + " ".join(line.split()))
-        lab.tick("the first node has no such domain left",
+        lab.tick("the first node no longer has the domain",
                  NAME not in first.run("virsh list --all --name"))
     finally:
         for node in lab.nodes:
             node.attempt(f"virsh -q destroy {NAME}; echo 1 >/sys/bus/mdev/devices/{mdev}/remove; "
                          f"rm -f /var/tmp/{NAME}.*")
     for node in lab.nodes:
-        lab.tick(f"{node.name} has no mediated device left",
+        lab.tick(f"{node.name} has no mediated devices",
                  not node.run("ls /sys/bus/mdev/devices"))

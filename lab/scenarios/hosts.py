@@ -1,4 +1,4 @@
-"""The control plane starts, both hosts join by a token that is good once, and their devices are there."""
+"""The control plane starts, both hosts join by a one-time token, and their devices are registered."""
 
 import json
 import os
@@ -13,10 +13,10 @@ ALIAS = {"name": "nvme", "vendor_id": "1b36", "product_id": "0010", "device_type
 
 
 def possible(options):
-    """Why there can be no control plane with real hosts, or None."""
+    """Why a control plane with real hosts is not possible, or None."""
     for program in (options.kilonova, options.openstack):
         if not os.path.exists(program):
-            return f"{program} is not there"
+            return f"{program} is missing"
     for name in ("kilonova", agent.UNIT):
         if not agent.package(options, name):
             return f"{options.packages} has no package {name}; make deb"
@@ -24,7 +24,7 @@ def possible(options):
 
 
 def configure(folder):
-    """The control plane's configuration: a door for hosts, guests that come back with theirs, an alias."""
+    """The control plane's configuration: a listener for hosts, guests that restart with their hosts, an alias."""
     path = os.path.join(folder, "kilonova.conf")
     with open(path, "w", encoding="utf-8") as file:
         file.write("[DEFAULT]\nresume_guests_state_on_host_boot = true\n"
@@ -35,7 +35,7 @@ def configure(folder):
 
 
 def enroll(lab, node):
-    """What `kilonova node enroll` says: where to join, and the token."""
+    """The output of `kilonova node enroll`: the URL to join, and the token."""
     serve = lab.cloud.serve
     command = [serve.binary, "node", "enroll", "--host", node.name, "--format", "json"]
     done = subprocess.run(command, env={**os.environ, **serve.openrc()}, stdin=subprocess.DEVNULL,
@@ -47,7 +47,7 @@ def enroll(lab, node):
 
 
 def join(lab, node):
-    """Installs the agent, lets it join and starts it; what it says of the host."""
+    """Installs the agent, joins it and starts it; returns its report on the host."""
     agent.configure(node)
     said = agent.join(node, *enroll(lab, node))
     agent.start(node)

@@ -1,4 +1,4 @@
-"""What a server with a mediated device goes through on its host: the device is there after each verb."""
+"""The life cycle of a server with a mediated device on its host: it has the device after each action."""
 
 import time
 
@@ -7,33 +7,33 @@ from stack import Wrong
 
 
 class Life:
-    """One server, and what is known of its disk."""
+    """A server, and the known state of its disk."""
 
     def __init__(self, lab, ident):
         self.lab, self.cloud, self.ident = lab, lab.cloud, ident
         self.boots = 1
 
     def do(self, *command):
-        """A verb of the client on the server."""
+        """Runs a client command on the server."""
         self.cloud.run("server", *command, self.ident)
 
     def reaches(self, status):
         return self.cloud.status(self.ident, status)
 
     def has_device(self, after, image="lab", boots=None):
-        """The guest has booted anew, from the disk that it should, and has its device."""
+        """Checks that the guest rebooted from the expected disk and has its device."""
         wanted = self.boots if boots is None else boots
         said = self.cloud.said(
             self.ident, lambda s: s.ready and s.disks.get("vda", (0, "", 0))[1:] == (image, wanted),
             f"it is up from the disk {image}, at its boot {wanted}, {after}")
-        self.lab.tick(f"{after}: the device is there, and the disk as it was",
+        self.lab.tick(f"{after}: the device is there, and the disk is unchanged",
                       said.count(MTTY) == 1, str(said.pci))
         held = self.cloud.devices(self.ident)
-        self.lab.tick("one VGPU is held", list(held.values()) == [{"VGPU": 1}], str(held))
+        self.lab.tick("one VGPU is allocated", list(held.values()) == [{"VGPU": 1}], str(held))
         return said
 
     def goes_on(self, before, after):
-        """The guest counts on, and was not booted again."""
+        """Checks that the guest counts on without a reboot."""
         said = self.cloud.said(self.ident, lambda s: s.ticks and s.ticks[-1] > before.ticks[-1],
                                f"its guest counts on {after}")
         self.lab.tick(f"{after}: the guest counts on", said.boots == before.boots,
@@ -65,7 +65,7 @@ def power(life):
     life.reaches("PAUSED")
     still = life.cloud.console(life.ident).ticks[-1]
     time.sleep(3)
-    life.lab.tick("paused, it does not count", life.cloud.console(life.ident).ticks[-1] == still)
+    life.lab.tick("a paused guest does not count", life.cloud.console(life.ident).ticks[-1] == still)
     life.do("unpause")
     life.reaches("ACTIVE")
     life.goes_on(before, "unpaused")
@@ -100,7 +100,7 @@ def disks(life):
     life.do("rescue", "--image", "other")
     life.reaches("RESCUE")
     said = life.has_device("rescue", image="other", boots=1)
-    life.lab.tick("its own disk is the second one, untouched",
+    life.lab.tick("its own disk is the second one, unchanged",
                   said.disks.get("vdb", (0, "", 0))[1:] == ("lab", life.boots), str(said.disks))
     life.do("unrescue")
     life.reaches("ACTIVE")
@@ -133,8 +133,8 @@ def disks(life):
 
 
 def run(lab):
-    """The whole life of one server."""
-    lab.heading("Every verb on a server with a mediated device")
+    """The life cycle of one server."""
+    lab.heading("Every action on a server with a mediated device")
     life = begun(lab, "life")
     power(life)
     disks(life)

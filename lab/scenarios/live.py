@@ -26,28 +26,28 @@ def migrate(lab, ident, target):
 
 
 def settled(lab, ident, timeout=300):
-    """Waits until the server rests; how long that took."""
+    """Waits until the server has settled; returns the time that took."""
     begun = time.monotonic()
     lab.cloud.status(ident, "ACTIVE", timeout)
     return time.monotonic() - begun
 
 
 def goes_on(lab, ident, before, what):
-    """The guest counts on from where it was, never booted again, and keeps its device."""
+    """Checks that the guest counts on without a reboot and has its device."""
     said = lab.cloud.said(ident, lambda s: s.ticks and s.ticks[-1] > before, f"its guest counts on {what}")
-    lab.tick(f"{what}: the counter went on from {before}", min(said.ticks[-20:]) >= 0
+    lab.tick(f"{what}: the counter continued from {before}", min(said.ticks[-20:]) >= 0
              and said.whole.count("guest: boot ") <= 1, said.whole[-300:])
     node = of(lab, host_of(lab, ident))
     lab.tick("the domain has one mediated device", len(attached(node, ident)) == 1)
 
 
 def slow(node, ident, mib):
-    """Bounds the speed of a domain's migration, so that there is time to do something."""
+    """Limits the speed of a domain's migration, to gain time."""
     node.run(f"virsh -q migrate-setspeed {ident} {mib}")
 
 
 def under_way(lab, ident, what="memory", timeout=120):
-    """The running migration, once its memory, or its disk, which goes first, is being copied."""
+    """The running migration, once its memory, or its disk, which comes first, is being copied."""
     deadline = time.monotonic() + timeout * PATIENCE
     while True:
         found = lab.cloud.api.expect(200, "GET", f"/compute/v2.1/servers/{ident}/migrations")["migrations"]
@@ -72,13 +72,13 @@ def there_and_back(lab, ident):
         for what, words in (("total", r"Time elapsed: +(\d+)"), ("downtime", r"Total downtime: +(\d+)")):
             found = re.search(words, job)
             if found:
-                lab.measure(f"live migration {way}, {what}, as libvirt saw it", f"{found.group(1)} ms")
+                lab.measure(f"live migration {way}, {what}, as measured by libvirt", f"{found.group(1)} ms")
         lab.measure(f"live migration {way}, from the command's end to ACTIVE", f"{took:.1f} s")
         clean(lab, ident)
 
 
 def aborted(lab, ident):
-    """Called off by the user while its disk is being copied."""
+    """Aborted by the user while its disk is being copied."""
     source = of(lab, host_of(lab, ident))
     before = lab.cloud.console(ident).ticks[-1]
     slow(source, ident, 1)
@@ -89,29 +89,29 @@ def aborted(lab, ident):
     lab.cloud.run("server", "migration", "abort", ident, str(shown["id"]))
     settled(lab, ident)
     slow(source, ident, 8192)
-    lab.tick("it is still where it was", host_of(lab, ident) == source.name)
+    lab.tick("it is still on its host", host_of(lab, ident) == source.name)
     goes_on(lab, ident, before, "aborted live migration")
     clean(lab, ident)
 
 
 def failed(lab, ident):
-    """The destination's QEMU dies while memory is being copied."""
+    """The destination's QEMU is killed while memory is being copied."""
     source = of(lab, host_of(lab, ident))
     target = other(lab, source.name)
     before = lab.cloud.console(ident).ticks[-1]
     migrate(lab, ident, target)
     under_way(lab, ident)
     coming = f"/run/libvirt/qemu/{lab.cloud.server(ident)['OS-EXT-SRV-ATTR:instance_name']}.pid"
-    target.until(f"cat {coming}", lambda out: out.isdigit(), "the guest is coming in")
+    target.until(f"cat {coming}", lambda out: out.isdigit(), "the guest is arriving")
     target.run(f"kill -KILL $(cat {coming})")
     settled(lab, ident)
-    lab.tick("it is still where it was", host_of(lab, ident) == source.name)
+    lab.tick("it is still on its host", host_of(lab, ident) == source.name)
     goes_on(lab, ident, before, "failed live migration")
     clean(lab, ident)
 
 
 def run(lab):
-    """One guest under load, four migrations, and one more to see that nothing is in the way."""
+    """One guest under load, four migrations, and one more to check that nothing is left over."""
     lab.heading("Live migration of a guest with a mediated device")
     script = os.path.join(lab.cloud.folder, "load.sh")
     with open(script, "w", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""Hosts that are reset, agents that are killed, and a host that is lost and comes back."""
+"""Hosts that are reset, agents that are killed, and a host that is lost and returns."""
 
 import time
 
@@ -9,7 +9,7 @@ from stack import Wrong
 
 
 def reset(lab, ident):
-    """The host's reset button: devices are made again, the guest is started with them."""
+    """A host reset: devices are recreated, and the guest is restarted with them."""
     node = of(lab, lab.cloud.server(ident)["OS-EXT-SRV-ATTR:host"])
     before = attached(node, ident)
     boots = lab.cloud.console(ident).disks["vda"][2]
@@ -19,14 +19,14 @@ def reset(lab, ident):
     said = lab.cloud.said(ident, lambda s: s.ready and s.disks["vda"][2] > boots,
                           "its guest is up again after the reset of its host")
     lab.tick("after the reset of its host it is up with its device", said.count(MTTY) == 1, str(said.pci))
-    lab.tick("the device has the uuid that it had", attached(node, ident) == before and mdevs(node) == before,
+    lab.tick("the device has the same uuid", attached(node, ident) == before and mdevs(node) == before,
              f"{before}, then {attached(node, ident)}; on the host {mdevs(node)}")
     lab.cloud.status(ident, "ACTIVE")
     clean(lab, ident)
 
 
 def killed(lab, ident):
-    """The agent is killed in the middle of a boot, and the boot ends well."""
+    """The agent is killed during a boot, and the boot succeeds."""
     cloud = lab.cloud
     made = cloud.run("server", "create", "--flavor", "vgpu", "--image", "lab", "--nic", "none",
                      "--config-drive", "true", "killed", "-c", "id").table["id"]
@@ -48,7 +48,7 @@ def killed(lab, ident):
 
 
 def gone(lab, ident):
-    """A host loses its power: declared down, the server evacuated; then it comes back and tidies up."""
+    """A host loses power: it is forced down, the server is evacuated, and the host cleans up when it returns."""
     cloud = lab.cloud
     name = cloud.server(ident)["OS-EXT-SRV-ATTR:host"]
     lost, left = of(lab, name), other(lab, name)
@@ -59,7 +59,7 @@ def gone(lab, ident):
     lab.tick(f"{lost.name} is down")
     cloud.run("compute", "service", "list")
     cloud.run("server", "evacuate", ident, "-c", "id")
-    # From 2.95 on what was evacuated is left stopped.
+    # From 2.95 on an evacuated server stays stopped.
     server = cloud.status(ident, "SHUTOFF")
     cloud.run("server", "start", ident)
     cloud.status(ident, "ACTIVE")
@@ -70,12 +70,12 @@ def gone(lab, ident):
     lost.ready()
     cloud.hosts([node.name for node in lab.nodes])
     lost.until("true", lambda _: not domains(lost) and not mdevs(lost),
-               "the host that came back put away what is no longer its own")
+               "the returning host removed what is no longer its own")
     clean(lab, ident)
 
 
 def run(lab):
-    """One server through it all."""
+    """One server through all of it."""
     lab.heading("Hosts that are reset and lost")
     ident = lab.cloud.boot("vgpu", "survivor")["id"]
     lab.cloud.said(ident)

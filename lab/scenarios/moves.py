@@ -1,12 +1,11 @@
-"""A server with a mediated device goes to the other host, or to another flavor, off: resize, its way back,
-cold migration."""
+"""Resize, revert and cold migration of a server with a mediated device."""
 
 from host import clean
 from scenarios.life import begun
 
 
 def moves(life):
-    """Resize and its way back, cold migration."""
+    """Resize and revert, cold migration."""
     life.cloud.flavor("vgpu-more", "resources:VGPU=1", "lab:more=yes")
     for verb, flavor in (("revert", "vgpu-more"), ("confirm", "vgpu-more")):
         life.do("resize", "--flavor", flavor)
@@ -16,8 +15,8 @@ def moves(life):
         life.do("resize", verb)
         life.reaches("ACTIVE")
         if verb == "revert":
-            # The way back is another boot, of the disk as it was before the resize.
-            life.has_device("resize and back")
+            # The revert is another boot, of the disk from before the resize.
+            life.has_device("resize and revert")
     clean(life.lab, life.ident)
     before = life.cloud.server(life.ident)["OS-EXT-SRV-ATTR:host"]
     life.do("migrate")
@@ -32,7 +31,7 @@ def moves(life):
 
 def run(lab):
     """One server, there and back."""
-    lab.heading("Moves of a server with a mediated device that is off meanwhile")
+    lab.heading("Cold moves of a server with a mediated device")
     life = begun(lab, "moved")
     moves(life)
     lab.cloud.delete(life.ident)

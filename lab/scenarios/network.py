@@ -1,4 +1,4 @@
-"""Guests on a VLAN across both hosts: their addresses, what may pass, and the answer to a ping."""
+"""Guests on a VLAN across both hosts: their addresses, the packet filters, and answers to ping."""
 
 import os
 import textwrap
@@ -6,7 +6,7 @@ import textwrap
 from host import clean, of, other
 
 NET, RANGE, FIXED, BORROWED = "blue", "10.77.0.0/24", "10.77.0.50", "10.77.0.99"
-# Asks another guest for an answer, first with the guest's own address, then with one that is not its own.
+# Pings another guest, first with the guest's own address, then with a foreign one.
 CALLER = """\
     #!/bin/sh
     until ping -c 1 -W 2 {there} >/dev/null 2>&1; do sleep 1; done
@@ -20,7 +20,7 @@ CALLER = """\
 
 
 def ping(node, network, address):
-    """Whether a guest answers its host, asked from where the host's DHCP is."""
+    """Whether a guest answers a ping from its host's DHCP namespace."""
     code, _ = node.attempt(f"nsenter --net=/proc/$(cat /run/kilonova/network/{network}/pid)/ns/net "
                            f"ping -c 1 -W 3 {address}")
     return code == 0
@@ -32,7 +32,7 @@ def answers(node, network, address, what):
 
 
 def left(node):
-    """What there is on a node of networks."""
+    """The network objects left on a node."""
     return node.run("ip -o link | grep -oE '(brq|tap|kv|kd|ku|kp)[0-9a-f-]{8,}' | sort -u; "
                     "nft list tables | grep kilonova; pgrep -a dnsmasq; true")
 
@@ -46,7 +46,7 @@ def on(lab, name, node, network, *more, drive="true"):
 
 
 def made(lab):
-    """The network, its subnet and a port with an address of our choice; the network's id."""
+    """Creates the network, its subnet and a port with a chosen address; returns the network's id."""
     cloud = lab.cloud
     network = cloud.run("network", "create", "--provider-network-type", "vlan",
                         "--provider-physical-network", "lan", "--provider-segment", "101", NET,
@@ -59,7 +59,7 @@ def made(lab):
 
 
 def addressed(lab, ident, address, how):
-    """The guest has the address that the cloud says it has, and the hardware address of its port."""
+    """Checks that the guest has the address and the MAC address of its port."""
     said = lab.cloud.said(ident)
     port = lab.cloud.run("port", "list", "--server", ident).table.rows[0]
     wanted = (port["MAC Address"], [f"{address}/24"])
@@ -67,7 +67,7 @@ def addressed(lab, ident, address, how):
 
 
 def run(lab):
-    """Three guests: by config drive, by a port made before, by DHCP."""
+    """Three guests: by config drive, by an existing port, by DHCP."""
     lab.heading("Guests on a network across both hosts")
     cloud, (here, there) = lab.cloud, lab.nodes
     network = made(lab)
@@ -75,20 +75,20 @@ def run(lab):
     addressed(lab, first, address, "config drive")
     third, leased = on(lab, "third", here, f"net-id={network}", drive="false")
     addressed(lab, third, leased, "DHCP")
-    lab.tick("nobody lets a ping in, and there is no answer", not ping(here, network, address))
+    lab.tick("without a rule a ping gets no answer", not ping(here, network, address))
     cloud.run("security", "group", "rule", "create", "--protocol", "icmp", "default", "-c", "protocol", "-c", "direction")
-    answers(here, network, address, "once a rule lets it in")
+    answers(here, network, address, "once a rule allows it")
     answers(here, network, leased, "too")
-    lab.tick("first and third answer a ping from their host")
+    lab.tick("the first and the third guest answer a ping from their host")
     script = os.path.join(cloud.folder, "caller.sh")
     with open(script, "w", encoding="utf-8") as file:
         file.write(textwrap.dedent(CALLER).format(there=address, borrowed=BORROWED))
     second, fixed = on(lab, "second", there, "port-id=kept", "--user-data", script)
-    lab.tick("it has the address of the port that was made before", fixed == FIXED, fixed)
+    lab.tick("it has the address of the existing port", fixed == FIXED, fixed)
     addressed(lab, second, fixed, "config drive")
-    said = cloud.said(second, lambda s: f"as {BORROWED}" in s.text, "it called first")
-    lab.tick("from the other host, first answers", f"caller: {address} answers" in said.text)
-    lab.tick("an address that is not the caller's own gets no answer",
+    said = cloud.said(second, lambda s: f"as {BORROWED}" in s.text, "it pinged the first guest")
+    lab.tick("the first guest answers from the other host", f"caller: {address} answers" in said.text)
+    lab.tick("a foreign source address gets no answer",
              f"as {BORROWED}, {address} does not answer" in said.text, said.text[-400:])
     cloud.run("server", "delete", "third", "--wait")
     moved(lab, first, network, address)
@@ -96,7 +96,7 @@ def run(lab):
 
 
 def moved(lab, ident, network, address):
-    """After a live migration the guest answers over there, and nothing of the network stays here."""
+    """After a live migration the guest answers on the new host, and the old host has nothing of the network."""
     here = of(lab, lab.cloud.server(ident)["OS-EXT-SRV-ATTR:host"])
     there = other(lab, here.name)
     lab.cloud.run("server", "migrate", "--live-migration", "--block-migration", "--host", there.name, ident)
@@ -109,7 +109,7 @@ def moved(lab, ident, network, address):
 
 
 def gone(lab, network, idents):
-    """Without guests there is nothing on the hosts, and the network can go."""
+    """Without guests the hosts have nothing of the network, and it can be deleted."""
     rule = [row["ID"] for row in lab.cloud.run("security", "group", "rule", "list", "default").table.rows
             if row["IP Protocol"] == "icmp"]
     lab.cloud.run("security", "group", "rule", "delete", *rule)
@@ -122,7 +122,7 @@ def gone(lab, network, idents):
         node.until("true", lambda _, node=node: not left(node), f"{node.name} has nothing left of the network", timeout=60)
         lab.tick(f"{node.name} has nothing left of the network")
     kept = lab.cloud.run("port", "list", "--network", NET).table.column("Name")
-    lab.tick("of the ports, the one that was made before is left", "kept" in kept, str(kept))
+    lab.tick("only the port that existed before is left", "kept" in kept, str(kept))
     lab.cloud.run("port", "delete", "kept")
     lab.cloud.run("network", "delete", NET)
     lab.cloud.doctor()

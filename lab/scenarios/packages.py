@@ -1,4 +1,4 @@
-"""The packages: what they install, run as their units say, and what is left when they are removed."""
+"""The packages: what they install, whether they run as their units define, and what removal leaves."""
 
 import agent
 from host import MTTY, clean, of
@@ -7,24 +7,24 @@ ASK = "exec 3<>/dev/tcp/127.0.0.1/8774 && printf 'GET / HTTP/1.0\\r\\n\\r\\n' >&
 
 
 def shown(node, unit, name):
-    """A property of a unit, as systemd says it."""
+    """A property of a unit, from systemd."""
     return node.run(f"systemctl show -p {name} --value {unit}")
 
 
 def control_plane(lab, node):
-    """The other package on a host of its own: it starts as a user that may nothing, and goes again."""
+    """The other package on a separate host: it starts as an unprivileged user, and is purged."""
     agent.install(node, "kilonova")
     node.run("systemctl start kilonova", timeout=180)
     node.until(f"bash -c \"{ASK}\"", lambda said: " 200 " in said or " 300 " in said, "the control plane answers")
     pid = shown(node, "kilonova", "MainPID")
     lab.tick("kilonova: its unit runs and answers", shown(node, "kilonova", "ActiveState") == "active")
     status = node.run(f"grep -E '^(Uid|CapBnd)' /proc/{pid}/status; stat -c '%a %U' /var/lib/kilonova").split("\n")
-    lab.tick("as a user of its own, with no capability, in a folder for itself alone",
+    lab.tick("as its own user, without capabilities, in a private directory",
              status[0].split()[1] != "0" and int(status[1].split()[1], 16) == 0 and status[2] == "700 kilonova", str(status))
     node.run("dpkg --purge kilonova", timeout=180)
     left = node.run("ls -d /usr/bin/kilonova /etc/kilonova/kilonova.conf /usr/lib/systemd/system/kilonova.service "
                     f"/proc/{pid} /var/lib/kilonova 2>/dev/null; true").split()
-    lab.tick("removed, only its state is left", left == ["/var/lib/kilonova"], str(left))
+    lab.tick("after the purge, only its state is left", left == ["/var/lib/kilonova"], str(left))
     node.run("rm -rf /var/lib/kilonova")
 
 
@@ -35,26 +35,26 @@ def running(lab, node):
     bound = int(node.run(f"grep ^CapBnd /proc/{pid}/status").split()[1], 16)
     lab.tick("with a bound on its capabilities", 0 < bound < (1 << 38) - 1, f"{bound:x}")
     code, said = node.attempt("kilonova-agent check", timeout=120)
-    lab.tick("its check finds nothing to mend", code == 0, said)
+    lab.tick("its check finds no problem", code == 0, said)
 
 
 def again(lab, node, ident):
-    """Removed and installed again under a guest: it runs on, and the agent knows it."""
+    """Removed and installed again under a guest: the guest keeps running, and the agent recognizes it."""
     before = lab.cloud.console(ident).ticks[-1]
     node.run(f"dpkg --remove {agent.UNIT}", timeout=180)
-    lab.tick("removed, the agent has ended and its configuration stays",
+    lab.tick("after removal, the agent has stopped and its configuration stays",
              node.run(f"systemctl is-active {agent.UNIT}; ls /etc/kilonova/agent.conf; true").split()
              == ["inactive", "/etc/kilonova/agent.conf"])
     agent.install(node)
     agent.start(node)
     lab.cloud.hosts([one.name for one in lab.nodes])
     said = lab.cloud.said(ident, lambda s: s.ticks and s.ticks[-1] > before, "its guest counts on")
-    lab.tick("installed again, the guest counts on, and was not booted again",
+    lab.tick("after reinstallation, the guest counts on without a reboot",
              said.boots == 1 and said.count(MTTY) == 1, said.whole[-300:])
     clean(lab, ident)
     lab.cloud.run("server", "stop", ident)
     lab.cloud.status(ident, "SHUTOFF")
-    lab.tick("and the agent carries out what is asked of it")
+    lab.tick("the agent carries out requests")
 
 
 def run(lab):
@@ -71,8 +71,8 @@ def run(lab):
     node.run(f"dpkg --purge {agent.UNIT}", timeout=180)
     left = node.run("ls -d /usr/bin/kilonova-agent /etc/kilonova/agent.conf /usr/lib/systemd/system/kilonova-agent.service "
                     "/var/lib/kilonova-agent 2>/dev/null; true").split()
-    lab.tick("purged, only the agent's state is left", left == ["/var/lib/kilonova-agent"], str(left))
+    lab.tick("after the purge, only the agent's state is left", left == ["/var/lib/kilonova-agent"], str(left))
     agent.configure(node)
     agent.start(node)
     lab.cloud.hosts([one.name for one in lab.nodes])
-    lab.tick("installed once more, the host is known by its certificate")
+    lab.tick("after another installation, the host is known by its certificate")

@@ -10,9 +10,9 @@ use kilonova_program::Failure;
 use crate::settings::{Settings, Told};
 use crate::{check, join, run};
 
-/// Where the configuration is unless told otherwise.
+/// The default configuration file.
 const CONFIG: &str = "/etc/kilonova/agent.conf";
-/// For what still blocks when the agent ends.
+/// Time for blocking tasks when the agent stops.
 const SHUTDOWN: Duration = Duration::from_secs(1);
 
 /// Makes this machine a compute host of a Kilonova cloud.
@@ -32,14 +32,15 @@ pub struct Arguments {
 enum Command {
     /// Run the agent until SIGTERM or Ctrl-C.
     Run(Run),
-    /// Join a cloud by the command that `kilonova node enroll` printed there, then check this host.
+    /// Join a cloud with the command that `kilonova node enroll` printed there, then check this
+    /// host.
     Join(Join),
-    /// Look at everything that this host needs, and say how to mend what is missing. Exit 0 when
-    /// guests can run, 1 when something is wrong.
+    /// Check everything that this host needs, with a remedy for each problem. Exit 0 when guests
+    /// can run, 1 when something is wrong.
     Check(Check),
     /// Print the version.
     Version,
-    /// Print what a shell needs to complete command lines.
+    /// Print a shell completion script.
     Completion {
         /// The shell.
         #[arg(value_enum)]
@@ -50,13 +51,13 @@ enum Command {
 #[derive(Debug, Args)]
 struct Common {
     /// Configuration with nova.conf's groups and options [default: /etc/kilonova/agent.conf, if it
-    /// is there].
+    /// exists].
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where the agent keeps who it is and what it noted [default: /var/lib/kilonova-agent].
+    /// State directory: identity and notes [default: /var/lib/kilonova-agent].
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
-    /// What this host is called [default: what the machine is called].
+    /// Name of this host [default: the machine's host name].
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
 }
@@ -78,21 +79,21 @@ impl Common {
 struct Run {
     #[command(flatten)]
     common: Common,
-    /// The control plane, for a host that has not joined it; with --token-file.
+    /// URL of the control plane, for a host that has not joined; requires --token-file.
     #[arg(long, value_name = "URL")]
     control: Option<String>,
-    /// The file with the word for nodes: node.token of the control plane's state directory. Whoever
-    /// has it can speak for any host: for tests and for one machine.
+    /// File with the shared token: node.token in the control plane's state directory. Its owner can
+    /// act for any host: only for tests and for one machine.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 struct Join {
-    /// The control plane, as `kilonova node enroll` printed it.
+    /// The control plane's URL, as printed by `kilonova node enroll`.
     #[arg(value_name = "URL")]
     url: String,
-    /// The token, as it printed it.
+    /// The token, as printed by `kilonova node enroll`.
     #[arg(value_name = "TOKEN")]
     token: String,
     #[command(flatten)]
@@ -103,15 +104,15 @@ struct Join {
 struct Check {
     #[command(flatten)]
     common: Common,
-    /// How to print.
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
 
-/// For people or for programs.
+/// The output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// Lines.
+    /// Lines of text.
     Table,
     /// One JSON document.
     Json,
@@ -120,7 +121,7 @@ pub enum Format {
 /// Runs the command.
 ///
 /// # Errors
-/// What ends it.
+/// The failure that ends it.
 pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     match arguments.command {
         Command::Run(options) => {
@@ -160,7 +161,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Prints a text. Whoever reads it may have seen enough and be gone.
+/// Prints a text. A closed pipe is not an error.
 pub fn say(text: &str) {
     use std::io::Write;
     let mut out = std::io::stdout().lock();
@@ -172,5 +173,5 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
         .worker_threads(2)
         .enable_all()
         .build()
-        .map_err(|error| Failure::failed("cannot start the runtime", error))
+        .map_err(|error| Failure::failed("could not start the runtime", error))
 }

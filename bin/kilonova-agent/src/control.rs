@@ -1,6 +1,6 @@
-//! The control plane, as the parts of the agent share it.
+//! The control plane, shared by the parts of the agent.
 //!
-//! The node tells by its registrations which session it has; whoever reads images goes by the newest.
+//! The agent's registrations determine the session; reading images uses the newest one.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -9,16 +9,16 @@ use std::time::Duration;
 use kilonova_disks::{Images, Reading};
 use kilonova_ids::ImageId;
 use kilonova_node_api::{
-    Answer, Batch, Carried, Chunk, ControlPlane, DiskFormat, Observation, Refusal, Registration,
-    Reply, Session,
+    Batch, Chunk, ControlFuture, ControlPlane, DiskFormat, Observation, OrderResult, Refusal,
+    Registration, Reply, Session,
 };
 
-/// Between two tries to read of an image.
+/// Delay between attempts to read an image.
 const PAUSE: Duration = Duration::from_secs(2);
-/// Tries.
+/// Number of attempts.
 const TRIES: u32 = 90;
 
-/// A control plane whose newest session is known.
+/// A control plane with its newest session.
 pub struct Shared<C> {
     control: C,
     host: String,
@@ -26,7 +26,7 @@ pub struct Shared<C> {
 }
 
 impl<C> Shared<C> {
-    /// For the node of a host.
+    /// Wraps a control plane for a host.
     pub fn new(control: C, host: String) -> Self {
         Self { control, host, epoch: AtomicI64::new(0) }
     }
@@ -45,7 +45,7 @@ impl<C: ControlPlane> Shared<C> {
             match refusal {
                 Refusal::Fenced if epoch != self.epoch.load(Ordering::Acquire) => {}
                 Refusal::Unavailable(why) if tries < TRIES => {
-                    tracing::warn!(%image, offset, %why, "an image cannot be read; trying again");
+                    tracing::warn!(%image, offset, %why, "could not read an image; retrying");
                     tokio::time::sleep(PAUSE).await;
                 }
                 refusal => return Err(refusal.to_string()),
@@ -61,7 +61,7 @@ impl<C: ControlPlane> Images for Shared<C> {
 }
 
 impl<C: ControlPlane> ControlPlane for Shared<C> {
-    fn register(&self, registration: Registration) -> Answer<'_, Session> {
+    fn register(&self, registration: Registration) -> ControlFuture<'_, Session> {
         Box::pin(async move {
             let session = self.control.register(registration).await?;
             self.epoch.store(session.epoch, Ordering::Release);
@@ -69,7 +69,7 @@ impl<C: ControlPlane> ControlPlane for Shared<C> {
         })
     }
 
-    fn desired<'a>(&'a self, host: &'a str, epoch: i64, since: i64) -> Answer<'a, Batch> {
+    fn desired<'a>(&'a self, host: &'a str, epoch: i64, since: i64) -> ControlFuture<'a, Batch> {
         self.control.desired(host, epoch, since)
     }
 
@@ -78,17 +78,17 @@ impl<C: ControlPlane> ControlPlane for Shared<C> {
         host: &'a str,
         epoch: i64,
         observations: Vec<Observation>,
-    ) -> Answer<'a, ()> {
+    ) -> ControlFuture<'a, ()> {
         self.control.observed(host, epoch, observations)
     }
 
-    fn carried_out<'a>(
+    fn report_orders<'a>(
         &'a self,
         host: &'a str,
         epoch: i64,
-        carried: Vec<Carried>,
-    ) -> Answer<'a, ()> {
-        self.control.carried_out(host, epoch, carried)
+        carried: Vec<OrderResult>,
+    ) -> ControlFuture<'a, ()> {
+        self.control.report_orders(host, epoch, carried)
     }
 
     fn image<'a>(
@@ -97,22 +97,27 @@ impl<C: ControlPlane> ControlPlane for Shared<C> {
         epoch: i64,
         image: ImageId,
         offset: u64,
-    ) -> Answer<'a, Chunk> {
+    ) -> ControlFuture<'a, Chunk> {
         self.control.image(host, epoch, image, offset)
     }
 
-    fn keep_image<'a>(
+    fn upload_image<'a>(
         &'a self,
         host: &'a str,
         epoch: i64,
         image: ImageId,
         format: DiskFormat,
         file: PathBuf,
-    ) -> Answer<'a, ()> {
-        self.control.keep_image(host, epoch, image, format, file)
+    ) -> ControlFuture<'a, ()> {
+        self.control.upload_image(host, epoch, image, format, file)
     }
 
-    fn replied<'a>(&'a self, host: &'a str, epoch: i64, replies: Vec<Reply>) -> Answer<'a, ()> {
-        self.control.replied(host, epoch, replies)
+    fn report_replies<'a>(
+        &'a self,
+        host: &'a str,
+        epoch: i64,
+        replies: Vec<Reply>,
+    ) -> ControlFuture<'a, ()> {
+        self.control.report_replies(host, epoch, replies)
     }
 }

@@ -1,4 +1,4 @@
-//! What the host is: processors, memory, disk, name, address.
+//! The host's inventory: processors, memory, disk, name, address.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::Path;
@@ -11,10 +11,10 @@ use crate::settings::Settings;
 const MIB: u64 = 1024 * 1024;
 const GIB: u64 = 1024 * MIB;
 
-/// What the host says of itself; hypervisor and devices are for the node to fill in.
+/// The host's description; the agent fills in hypervisor and devices.
 ///
 /// # Errors
-/// When the kernel does not say.
+/// If the kernel does not provide a value.
 pub fn registration(
     settings: &Settings,
     host: &str,
@@ -52,19 +52,19 @@ pub fn registration(
     })
 }
 
-/// Room on a file system, bytes.
+/// Space on a file system, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
-    /// All.
+    /// Total.
     pub total: u64,
-    /// What may be written.
+    /// Available.
     pub free: u64,
 }
 
-/// Room where a folder is, or would be.
+/// The space on the file system of a directory that may not exist yet.
 ///
 /// # Errors
-/// When the system does not say.
+/// If the file system cannot be queried.
 pub fn space(folder: &Path) -> Result<Space, Failure> {
     let there = folder.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     let said = rustix::fs::statvfs(there)
@@ -78,7 +78,7 @@ fn memory_mb(meminfo: &str) -> Option<i64> {
     Some(kib / 1024)
 }
 
-/// How many there are in `0-3,8`.
+/// The number of processors in a list such as `0-3,8`.
 fn processors(text: &str) -> Option<usize> {
     text.trim().split(',').try_fold(0, |sum: usize, part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -87,7 +87,7 @@ fn processors(text: &str) -> Option<usize> {
     })
 }
 
-/// The address by which the control plane is reached; nothing is sent.
+/// The local address that reaches the control plane; sends nothing.
 pub fn address_towards(url: &str) -> Option<IpAddr> {
     use std::net::ToSocketAddrs;
     let rest = url.split_once("://")?.1;
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_is_understood() {
+    fn kernel_files_are_parsed() {
         assert_eq!(memory_mb("MemTotal:       16384000 kB\nMemFree: 1 kB\n"), Some(16000));
         assert_eq!(memory_mb("MemFree: 1 kB\n"), None);
         assert_eq!(processors("0-3,8\n"), Some(5));

@@ -1,4 +1,4 @@
-//! `join`: from a token to a host that the control plane knows by its certificate.
+//! `join`: from a token to a host with a certificate.
 
 use kilonova_node_link::Identity;
 use kilonova_pki::Token;
@@ -9,17 +9,17 @@ use crate::check::{self, Report};
 use crate::settings::Settings;
 use crate::{cli, facts, pki_dir};
 
-/// Joins, and says what the host still lacks.
+/// Joins, and reports what the host still lacks.
 ///
 /// # Errors
-/// When it is not let in, or cannot keep what it is given.
+/// If the control plane refuses, or the identity cannot be written.
 pub async fn join(settings: &Settings, url: &str, token: &str) -> Result<Report, Failure> {
     let token: Token =
         token.parse().map_err(|e: kilonova_pki::Error| Failure::Refused(e.to_string()))?;
     let own = || kilonova_program::host_name().to_ascii_lowercase();
     let host = settings.host.clone().unwrap_or_else(own);
     let address = settings.my_ip.or_else(|| facts::address_towards(url));
-    // A running agent owns the folder, and takes up what is put there by itself.
+    // A running agent owns the directory, and uses a new identity by itself.
     let owned = StateDir::check_free(&settings.state_dir).is_err();
     let identity = Identity::at(&settings.state_dir);
     let known = identity
@@ -29,12 +29,12 @@ pub async fn join(settings: &Settings, url: &str, token: &str) -> Result<Report,
     let until = known.said().map_err(|error| Failure::Failed(error.to_string()))?.not_after;
     let days = (until - check::now()) / (24 * 3600 * 1_000_000);
     let next = if owned {
-        "The agent that runs takes it up within a minute."
+        "The running agent uses it within a minute."
     } else {
         "Start the agent: systemctl enable --now kilonova-agent"
     };
     cli::say(&format!(
-        "This host is {host} of the cloud at {url} now; its certificate is good for {days} days and is \
+        "This host is now {host} of the cloud at {url}; its certificate is valid for {days} days and is \
          renewed by itself.\n{next}\n\n"
     ));
     if let Some(folder) = &settings.pki_dir {

@@ -1,22 +1,22 @@
-//! Has libvirt read its certificates and the list of revoked ones anew, and end the connections of hosts
-//! whose certificates were revoked: a connection that is open outlives both.
+//! Makes libvirt reload its certificates and the CRL, and closes the connections of revoked hosts,
+//! because open connections outlive both.
 //!
-//! By `virt-admin`, with the daemon that listens for TLS: `libvirtd`, or `virtproxyd` where libvirt's
-//! daemons are apart. It must never restart a daemon: that would break off migrations.
+//! Uses `virt-admin` with the daemon that listens for TLS: `libvirtd`, or `virtproxyd` with
+//! libvirt's modular daemons. It must never restart a daemon: that would abort migrations.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use kilonova_node_api::RevokedHost;
 
-/// Daemons that listen for TLS, and their sockets for administrators.
+/// The daemons that listen for TLS, and their admin sockets.
 const DAEMONS: [(&str, &str); 2] = [
     ("libvirtd", "/run/libvirt/libvirt-admin-sock"),
     ("virtproxyd", "/run/libvirt/virtproxyd-admin-sock"),
 ];
 
-/// Has the daemons that run read all files anew, and ends the connections of `revoked` hosts. Says
-/// whether all of it was done.
+/// Makes the running daemons reload all files, and closes the connections of `revoked` hosts.
+/// Returns whether all of that succeeded.
 pub fn reload(revoked: &[RevokedHost]) -> bool {
     let mut done = true;
     for (daemon, socket) in DAEMONS {
@@ -27,7 +27,7 @@ pub fn reload(revoked: &[RevokedHost]) -> bool {
             tracing::warn!(
                 daemon,
                 why,
-                "it does not take up its certificates and the list of revoked ones; if it listens for \
+                "could not reload its certificates and revocation list; if it listens for \
                  TLS, type: virt-admin -c {daemon}:///system server-update-tls {daemon}"
             );
             done = false;
@@ -49,7 +49,7 @@ fn one(daemon: &str, revoked: &[RevokedHost]) -> Result<(), String> {
             tracing::warn!(
                 daemon,
                 host,
-                "ended the connection of a host whose certificate was revoked"
+                "closed the connection of a host with a revoked certificate"
             );
         }
     }
@@ -70,7 +70,7 @@ fn ask(daemon: &str, words: &[&str]) -> Result<String, String> {
     Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
 }
 
-/// The ids of those that came by TLS, in a table of `client-list`.
+/// The ids of TLS clients in the table of `client-list`.
 fn tls_clients(table: &str) -> Vec<String> {
     let row = |line: &str| {
         let mut words = line.split_whitespace();
@@ -80,7 +80,7 @@ fn tls_clients(table: &str) -> Vec<String> {
     table.lines().filter_map(row).collect()
 }
 
-/// The host in the name of a client's certificate, in the lines of `client-info`.
+/// The host in the client certificate's name, in the output of `client-info`.
 fn named(about: &str) -> Option<&str> {
     about.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;

@@ -1,8 +1,8 @@
-//! `kilonova-agent`: makes a compute host look like the control plane's documents say.
+//! `kilonova-agent`: makes a compute host match the control plane's documents.
 //!
-//! Reads the command line, hands over to one module per command and turns what comes back into an exit
-//! code: 0 done, 1 failed or something is wrong with the host, 2 refused before anything was changed,
-//! 3 another agent speaks for this host.
+//! Parses the command line, calls one module per command, and maps the result to an exit code: 0
+//! success, 1 failure or a problem of the host, 2 refused before any change, 3 another agent
+//! registered for this host.
 
 mod check;
 mod cli;

@@ -1,6 +1,6 @@
-//! The host's certificate where libvirt looks for it, for `qemu+tls` between hosts: CA, certificate
-//! and key in libvirt's own layout below one folder (libvirt's default is /etc/pki), with the list of
-//! certificates that count no more. Files alone; `libvirt_tls` has libvirt read them.
+//! Installs the host's certificate for libvirt's `qemu+tls`: CA, certificate and key in libvirt's
+//! layout below one directory (libvirt's default is /etc/pki), with the list of revoked
+//! certificates. It only writes files; `libvirt_tls` makes libvirt reload them.
 
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
@@ -8,11 +8,10 @@ use std::path::Path;
 
 use kilonova_node_link::Known;
 
-/// Writes the certificates; what is there already and right is left alone. Says whether anything
-/// changed.
+/// Writes the certificates, unless they are already there. Returns whether anything changed.
 ///
 /// # Errors
-/// A sentence that names the file.
+/// A message with the file.
 pub fn write(folder: &Path, known: &Known) -> Result<bool, String> {
     let mut changed = false;
     for (name, text, mode) in [
@@ -27,10 +26,10 @@ pub fn write(folder: &Path, known: &Known) -> Result<bool, String> {
     Ok(changed)
 }
 
-/// Writes the list of certificates that count no more. Says whether it was another.
+/// Writes the list of revoked certificates. Returns whether it changed.
 ///
 /// # Errors
-/// A sentence that names the file.
+/// A message with the file.
 pub fn write_revocations(folder: &Path, crl: &str) -> Result<bool, String> {
     keep(&folder.join("CA/cacrl.pem"), crl, 0o644)
 }
@@ -62,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_lies_as_libvirt_wants_it() {
+    fn the_files_have_libvirts_layout() {
         let folder = tempfile::tempdir().expect("a folder");
         let text = |name: &str| name.to_owned();
         let known = Known {
@@ -73,7 +72,7 @@ mod tests {
             key: text("key"),
         };
         assert_eq!(write(folder.path(), &known), Ok(true));
-        assert_eq!(write(folder.path(), &known), Ok(false), "it is there");
+        assert_eq!(write(folder.path(), &known), Ok(false), "the files are unchanged");
         let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).expect("there");
         assert_eq!(read("CA/cacert.pem"), "ca");
         assert_eq!(read("libvirt/servercert.pem"), read("libvirt/clientcert.pem"));
@@ -83,7 +82,7 @@ mod tests {
         write(folder.path(), &Known { key: text("new"), ..known.clone() }).expect("written");
         assert_eq!(std::fs::read_to_string(key).expect("there"), "new");
         assert_eq!(write_revocations(folder.path(), "crl"), Ok(true));
-        assert_eq!(write_revocations(folder.path(), "crl"), Ok(false), "it is there");
+        assert_eq!(write_revocations(folder.path(), "crl"), Ok(false), "the list is unchanged");
         assert_eq!(read("CA/cacrl.pem"), "crl");
         let file = folder.path().join("file");
         std::fs::write(&file, "").expect("written");

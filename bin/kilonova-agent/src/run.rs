@@ -1,8 +1,8 @@
-//! `run`: the service. It puts a node together from the real parts of this host and lets it follow the
-//! control plane.
+//! `run`: the service. It builds an agent from the real parts of this host and runs it.
 //!
-//! What is missing (libvirt, the control plane, a certificate, a device that the configuration names)
-//! is waited for, with words in the log and for systemd: guests run on meanwhile. Only two things end
+//! If something is missing (libvirt, the control plane, a certificate, a configured device), it
+//! logs that, tells systemd, and retries, while guests keep running. Only a signal or another agent
+//! for this host ends it.
 //! it: a signal, and another agent that speaks for this host.
 
 use std::os::unix::fs::DirBuilderExt;
@@ -28,14 +28,14 @@ use crate::settings::Settings;
 use crate::way::{self, Way};
 use crate::{facts, vigil};
 
-/// Before the next try, when something is missing.
+/// Delay before a retry.
 const PAUSE: Duration = Duration::from_secs(10);
-/// How often it is looked whether a device has come that the configuration names.
+/// Interval of checks for configured devices that were missing.
 const LOOK: Duration = Duration::from_secs(30);
-/// Another agent speaks for this host; systemd must not start this one again.
+/// Exit code: another agent registered for this host; systemd must not restart this one.
 const FENCED: u8 = 3;
 
-/// Why one go is over.
+/// Why a run ended.
 enum Over {
     Told,
     Fenced,
@@ -45,14 +45,14 @@ enum Over {
 /// Runs until a signal.
 ///
 /// # Errors
-/// When it cannot begin.
+/// If it cannot start.
 pub async fn run(settings: Settings) -> Result<ExitCode, Failure> {
     let guests = folder(&settings.state_dir, 0o711);
     let directory = guests.and_then(|()| StateDir::take(&settings.state_dir))?;
     folder(&directory.join("node"), 0o700)?;
     let stop = stop()?;
     systemd::ready("starting");
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), "the agent starts");
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), "starting the agent");
     let mut said = String::new();
     let code = loop {
         let over = once(&settings, &directory, stop.clone()).await;
@@ -77,20 +77,20 @@ pub async fn run(settings: Settings) -> Result<ExitCode, Failure> {
     Ok(code)
 }
 
-/// Makes a folder. QEMU walks through that of the agent to the guests' disks; what guests are told is
-/// in that of the node, and nobody else's.
+/// Creates a directory. QEMU needs to traverse the agent's to reach the guests' disks; the node's
+/// contains guest metadata and is private.
 fn folder(path: &Path, mode: u32) -> Result<(), Failure> {
     let made = std::fs::DirBuilder::new().recursive(true).mode(mode).create(path);
     made.map_err(|error| {
         Failure::Refused(format!(
-            "cannot use the state directory {}: {error}; name another with --state-dir, or make it \
+            "cannot use the state directory {}: {error}; choose another with --state-dir, or make it \
              writable for root",
             path.display()
         ))
     })
 }
 
-/// Turns true with SIGTERM or Ctrl-C.
+/// Becomes true on SIGTERM or Ctrl-C.
 fn stop() -> Result<watch::Receiver<bool>, Failure> {
     let mut terminate = signal(SignalKind::terminate())
         .map_err(|e| Failure::failed("cannot wait for SIGTERM", e))?;
@@ -101,7 +101,7 @@ fn stop() -> Result<watch::Receiver<bool>, Failure> {
             _ = tokio::signal::ctrl_c() => {}
         }
         stop.send_replace(true);
-        // Whoever listens may still begin to.
+        // Receivers may subscribe later.
         std::future::pending::<()>().await;
     });
     Ok(stopped)
@@ -134,7 +134,7 @@ async fn once(settings: &Settings, directory: &StateDir, mut stop: watch::Receiv
         () = devices_come(settings), if came => {
             halt.send_replace(true);
             drop(running.await);
-            return Over::Again("a device that the configuration names has come".into());
+            return Over::Again("a missing configured device has appeared".into());
         }
         never = vigil => match never {},
     };
@@ -143,7 +143,7 @@ async fn once(settings: &Settings, directory: &StateDir, mut stop: watch::Receiv
         Err(Error::Fenced { .. }) => {
             tracing::error!(
                 host,
-                "another agent has registered for this host and speaks for it now, so this one ends; \
+                "another agent has registered for this host, so this one stops; \
                  if that was not you, two machines have one identity: stop one of them, and have it \
                  join under a name of its own"
             );
@@ -158,13 +158,13 @@ struct Begun {
     node: Node,
     control: Arc<dyn ControlPlane>,
     driver: Arc<Driver>,
-    /// What of the configured devices is not there.
+    /// The configured devices that are missing.
     lacking: Option<String>,
-    /// They end with it.
+    /// Tasks that end with it.
     _tasks: JoinSet<()>,
 }
 
-/// The error says what is missing.
+/// The error names what is missing.
 async fn begin(settings: &Settings, directory: &StateDir) -> Result<Begun, String> {
     let way = way::find(settings)?;
     let control = Arc::new(Shared::new(way.remote.clone(), way.host.clone()));
@@ -177,7 +177,7 @@ async fn begin(settings: &Settings, directory: &StateDir) -> Result<Begun, Strin
     let (mdev, lacking) = match MdevConfig::new(&settings.mdev, &*sysfs) {
         Ok(mdev) => (mdev, None),
         Err(error) => {
-            let why = format!("{error}; no mediated devices are offered until it is mended");
+            let why = format!("{error}; no mediated devices are offered until this is fixed");
             tracing::error!("{why}");
             (MdevConfig::default(), Some(why))
         }
@@ -200,7 +200,7 @@ async fn begin(settings: &Settings, directory: &StateDir) -> Result<Begun, Strin
     });
     let node = node.map_err(|error| error.to_string())?;
     let mut tasks = JoinSet::new();
-    tasks.spawn(disks.look_after());
+    tasks.spawn(disks.clean_periodically());
     Ok(Begun { way, node, control, driver, lacking, _tasks: tasks })
 }
 
@@ -208,7 +208,7 @@ fn network(settings: &Settings) -> Arc<dyn Network> {
     Arc::new(kilonova_host_network::HostNetwork::new(settings.network.clone()))
 }
 
-/// Returns when the devices that the configuration names are there.
+/// Returns when the configured devices exist.
 async fn devices_come(settings: &Settings) {
     loop {
         tokio::time::sleep(LOOK).await;
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_state_folder_that_cannot_be_written_is_refused() {
+    async fn an_unwritable_state_directory_is_refused() {
         let said = run(settings(Path::new("/proc/nothing"))).await.expect_err("no folder");
         let said = said.to_string();
         assert!(said.contains("/proc/nothing") && said.contains("--state-dir"), "{said}");
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_host_that_has_not_joined_is_told_how_and_waits() {
+    async fn a_host_that_has_not_joined_waits_with_instructions() {
         let there = tempfile::tempdir().expect("a folder");
         let directory = StateDir::take(there.path()).expect("it is free");
         let (stop, stopped) = watch::channel(false);

@@ -1,5 +1,4 @@
-//! What the operator should know while the agent runs: the clock, libvirt, devices that are missing.
-//! Said in the log when it changes, and to systemd.
+//! Watches the clock, libvirt and missing devices, and reports changes in the log and to systemd.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -11,12 +10,12 @@ use crate::check::now;
 use crate::way::Way;
 
 const LOOK: Duration = Duration::from_secs(15);
-/// The clock is looked at each so many looks.
+/// The clock is checked every this many rounds.
 const CLOCK: u32 = 240;
-/// More than this is worth a word.
+/// A larger difference is reported, microseconds.
 const OFF: i64 = 2_000_000;
 
-/// Looks for ever.
+/// Runs forever.
 pub async fn keep(way: &Way, driver: &Driver, lacking: Option<&str>) -> Infallible {
     let (mut said, mut clock, mut looks) = (None, None, 0_u32);
     loop {
@@ -27,14 +26,14 @@ pub async fn keep(way: &Way, driver: &Driver, lacking: Option<&str>) -> Infallib
             }
         }
         looks = looks.wrapping_add(1);
-        let troubles = [driver.trouble(), lacking.map(str::to_owned), clock.clone()];
-        let trouble = troubles.into_iter().flatten().collect::<Vec<_>>().join("; ");
+        let problems = [driver.connection_error(), lacking.map(str::to_owned), clock.clone()];
+        let trouble = problems.into_iter().flatten().collect::<Vec<_>>().join("; ");
         if said.as_ref() != Some(&trouble) {
             if trouble.is_empty() {
                 if said.is_some() {
-                    tracing::info!(host = way.host, "all is well again");
+                    tracing::info!(host = way.host, "all problems are solved");
                 }
-                systemd::status(&format!("host {}, all is well", way.host));
+                systemd::status(&format!("host {}, no problems", way.host));
             } else {
                 tracing::warn!(host = way.host, "{trouble}");
                 systemd::status(&trouble);
@@ -60,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_is_off_is_told() {
+    fn a_wrong_clock_is_reported() {
         assert_eq!(off(1_900_000), None);
         let said = off(-600_000_000).expect("it is off");
         assert!(said.contains("600 s behind"), "{said}");

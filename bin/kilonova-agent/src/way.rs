@@ -1,4 +1,5 @@
-//! The way to the control plane: by certificate, or by a word for tests and for one machine.
+//! The connection to the control plane: by certificate, or by a shared token for tests and for one
+//! machine.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
@@ -11,17 +12,17 @@ use tokio::task::JoinHandle;
 use crate::settings::Settings;
 use crate::{facts, libvirt_tls, pki_dir};
 
-/// How often the certificate is looked at.
+/// Interval of checks of the certificate.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// How often the list of revoked certificates is looked at.
+/// Interval of checks of the revocation list.
 const REVOKED: Duration = Duration::from_secs(15);
 
-/// The way.
+/// A connection to the control plane.
 pub struct Way {
     /// The control plane.
     pub remote: Remote,
-    /// What this host is called.
+    /// The name of this host.
     pub host: String,
     /// Its address.
     pub address: IpAddr,
@@ -34,7 +35,7 @@ impl Drop for Way {
     }
 }
 
-/// Finds the way; the error says what to do.
+/// Prepares the connection. The error says what to do.
 pub fn find(settings: &Settings) -> Result<Way, String> {
     if let Some((url, file)) = &settings.by_token {
         let shown = file.display();
@@ -42,7 +43,7 @@ pub fn find(settings: &Settings) -> Result<Way, String> {
             std::fs::read_to_string(file).map_err(|e| format!("cannot read {shown}: {e}"))?;
         let remote = Remote::new(url, &token).map_err(|e| e.to_string())?;
         tracing::warn!(
-            "this host speaks by the word in {shown}, as any host could: that is for tests and for \
+            "this host uses the shared token in {shown}, which any host could: that is only for tests and for \
              one machine"
         );
         let host = settings.host.clone().unwrap_or_else(kilonova_program::host_name);
@@ -50,13 +51,13 @@ pub fn find(settings: &Settings) -> Result<Way, String> {
     }
     let identity = Identity::at(&settings.state_dir);
     let known = identity.read().map_err(|e| e.to_string())?.ok_or_else(|| {
-        "this host has not joined a cloud: type `kilonova node enroll` where the control plane is, and \
+        "this host has not joined a cloud: run `kilonova node enroll` on the control plane, and \
          what it prints here"
             .to_owned()
     })?;
     if let Some(host) = settings.host.as_ref().filter(|host| **host != known.host) {
         return Err(format!(
-            "this host joined as {}, and is told to be {host}: change [DEFAULT] host back, or join \
+            "this host joined as {} but is configured as {host}: change [DEFAULT] host back, or join \
              again under the new name",
             known.host
         ));
@@ -71,7 +72,7 @@ pub fn find(settings: &Settings) -> Result<Way, String> {
             Ok(true) => drop(tokio::task::spawn_blocking(|| libvirt_tls::reload(&[]))),
             Ok(false) => {}
             Err(why) => {
-                tracing::error!(%why, "[node] pki_dir: libvirt does not get the certificate");
+                tracing::error!(%why, "[node] pki_dir: could not install the certificate for libvirt");
             }
         }
     };
@@ -90,8 +91,8 @@ pub fn find(settings: &Settings) -> Result<Way, String> {
     Ok(Way { remote, host, address, keepers })
 }
 
-/// Lays down the list of revoked certificates. libvirt reads it in a thread of its own; what it does not
-/// take up is in the log with the command to type.
+/// Installs the list of revoked certificates. Libvirt reloads it on a thread; a failure is logged
+/// with the command to run.
 fn revoked(folder: &Path, list: &Revocations, new: &[RevokedHost]) -> bool {
     match pki_dir::write_revocations(folder, &list.crl) {
         Ok(false) if new.is_empty() => true,
@@ -101,7 +102,7 @@ fn revoked(folder: &Path, list: &Revocations, new: &[RevokedHost]) -> bool {
             true
         }
         Err(why) => {
-            tracing::error!(%why, "[node] pki_dir: libvirt does not learn which hosts were revoked");
+            tracing::error!(%why, "[node] pki_dir: could not install the revocation list for libvirt");
             false
         }
     }
@@ -110,7 +111,7 @@ fn revoked(folder: &Path, list: &Revocations, new: &[RevokedHost]) -> bool {
 fn address(settings: &Settings, url: &str) -> IpAddr {
     let found = settings.my_ip.or_else(|| facts::address_towards(url));
     found.unwrap_or_else(|| {
-        tracing::warn!("no address of this host is known; name it with [DEFAULT] my_ip");
+        tracing::warn!("could not determine this host's address; set [DEFAULT] my_ip");
         Ipv4Addr::LOCALHOST.into()
     })
 }

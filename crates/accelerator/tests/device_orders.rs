@@ -10,7 +10,8 @@ use kilonova_accelerator::reconcile::{deliver, tidy};
 use kilonova_accelerator::{Bitstream, Bitstreams, Error, Nodes, State};
 use kilonova_ids::{ConsumerId, ImageId, OperationId, ProviderId, ServerId};
 use kilonova_node_api::{
-    BY_OPERATOR, Carried, Device, DeviceKind, End, HandleSlot, ON_RELEASE, Order, THE_NODE, Task,
+    CLEANED_BY_AGENT, CLEANED_BY_OPERATOR, Device, DeviceKind, End, HandleSlot, ON_RELEASE, Order,
+    OrderResult, Task,
 };
 use kilonova_placement::World;
 use kilonova_store::{Store, Tx, params};
@@ -98,7 +99,7 @@ fn failed() -> End {
 }
 
 async fn carried(store: &Store, order: OperationId, end: End) -> bool {
-    let carried = Carried { order, end };
+    let carried = OrderResult { order, end };
     store.write(move |tx| orders::carried_out(tx, &World::new(), HOST, &carried)).await.unwrap()
 }
 
@@ -405,7 +406,7 @@ async fn give_up(store: &Store, consumer: ConsumerId) {
 async fn what_is_to_be_cleaned_is_parked_until_the_node_has_cleaned_it() {
     for (name, store, _guard) in stores().await {
         let world = World::new();
-        let specs = report_host(&store, &world, vec![disk(THE_NODE)]).await;
+        let specs = report_host(&store, &world, vec![disk(CLEANED_BY_AGENT)]).await;
         let provider = specs[0].id;
         give_up(&store, take(&store, provider).await.unwrap()).await;
         assert_eq!(reserved(&store, provider).await, 1, "{name}");
@@ -417,10 +418,10 @@ async fn what_is_to_be_cleaned_is_parked_until_the_node_has_cleaned_it() {
         sound(&store, name).await;
 
         // A report, an absence and a return do not make it clean.
-        report_host(&store, &world, vec![disk(THE_NODE)]).await;
+        report_host(&store, &world, vec![disk(CLEANED_BY_AGENT)]).await;
         report_host(&store, &world, vec![]).await;
         sound(&store, name).await;
-        report_host(&store, &world, vec![disk(THE_NODE)]).await;
+        report_host(&store, &world, vec![disk(CLEANED_BY_AGENT)]).await;
         assert_eq!(reserved(&store, provider).await, 1, "{name}");
         assert!(matches!(take(&store, provider).await, Err(Error::NoHandle(_))), "{name}");
 
@@ -446,7 +447,7 @@ async fn what_is_to_be_cleaned_is_parked_until_the_node_has_cleaned_it() {
 #[tokio::test]
 async fn a_requests_device_is_parked_too() {
     for (name, store, _guard) in stores().await {
-        let specs = report_host(&store, &World::new(), vec![disk(THE_NODE)]).await;
+        let specs = report_host(&store, &World::new(), vec![disk(CLEANED_BY_AGENT)]).await;
         let api = api(&store, &[]);
         let arqs = common::arqs::request(&api, "CUSTOM_NVME", "1").await;
         api.patch(PATH, bind(&arqs, specs[0].id, SERVER)).await;
@@ -465,7 +466,7 @@ async fn a_requests_device_is_parked_too() {
 #[tokio::test]
 async fn a_device_that_was_given_up_on_a_lost_host_is_cleaned_when_the_host_has_dropped_it() {
     for (name, store, _guard) in stores().await {
-        let specs = report_host(&store, &World::new(), vec![disk(THE_NODE)]).await;
+        let specs = report_host(&store, &World::new(), vec![disk(CLEANED_BY_AGENT)]).await;
         let provider = specs[0].id;
         let consumer = take(&store, provider).await.unwrap();
         let abandon = move |tx: &mut Tx<'_>| ledger::abandon(tx, &Default::default(), consumer);
@@ -488,7 +489,7 @@ async fn a_device_that_was_given_up_on_a_lost_host_is_cleaned_when_the_host_has_
 async fn an_operator_says_that_a_device_is_clean() {
     for (name, store, _guard) in stores().await {
         let world = World::new();
-        let specs = report_host(&store, &world, vec![disk(BY_OPERATOR)]).await;
+        let specs = report_host(&store, &world, vec![disk(CLEANED_BY_OPERATOR)]).await;
         let provider = specs[0].id;
         let state =
             State::new(store.clone(), world.clone()).with_nodes(Arc::new(Counter::default()));

@@ -1,58 +1,58 @@
-//! What a bitstream says of itself, read from its first bytes before a tool is let at a card.
+//! Bitstream metadata, read from a file's first bytes before a tool programs a card.
 //!
-//! Owns two formats: Intel's GBS (a magic, the length of a JSON text, the text) and Xilinx' container.
-//! Unknown bytes are refused with what was expected; whether a card takes the rest is its tool's to say.
+//! Owns two formats: Intel's GBS (magic, length of a JSON text, JSON text) and Xilinx' container.
+//! Unknown bytes are refused with the expected format; the vendor's tool judges the rest.
 
 use serde_json::Value;
 
 const GBS: &[u8; 16] = b"XeonFPGA\xb7GBSv001";
 const XCLBIN: &[u8; 8] = b"xclbin2\0";
-/// Bytes that the JSON text of a GBS may have.
+/// Maximum length of a GBS's JSON text in bytes.
 const MOST_METADATA: usize = 64 * 1024;
 
-/// Bytes that have to be read of a file to know it.
+/// How many bytes of a file are needed to recognize it.
 pub const BITSTREAM_HEAD: usize = 20 + MOST_METADATA;
 
-/// A bitstream.
+/// The metadata of a bitstream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bitstream {
-    /// The region that it is for, 32 hex digits, where it says so.
+    /// The region that it is built for, 32 hex digits, if stated.
     pub region: Option<String>,
-    /// The function that it loads, 32 hex digits, where it says so.
+    /// The function that it loads, 32 hex digits, if stated.
     pub function: Option<String>,
 }
 
 impl Bitstream {
-    /// Reads the first bytes of a file that is to be loaded into a card of `driver`.
+    /// Parses the first bytes of a bitstream for a card with this `driver`.
     ///
     /// # Errors
-    /// Why it is none, for people.
+    /// Why it is not a bitstream for the card.
     pub fn read(driver: &str, head: &[u8]) -> Result<Self, String> {
         match driver {
             "intel" => gbs(head),
             "xilinx" if head.starts_with(XCLBIN) => Ok(Self::default()),
-            "xilinx" => Err("it is no bitstream for this card: a Xilinx container begins with \
+            "xilinx" => Err("not a bitstream for this card: a Xilinx container starts with \
                              xclbin2"
                 .to_owned()),
-            other => Err(format!("cards of the driver {other} take no bitstreams")),
+            other => Err(format!("cards with driver {other} cannot be programmed")),
         }
     }
 }
 
 fn gbs(head: &[u8]) -> Result<Bitstream, String> {
-    let wrong = |why: &str| format!("it is no bitstream for this card: {why}");
+    let wrong = |why: &str| format!("not a bitstream for this card: {why}");
     let rest = head
         .strip_prefix(GBS)
-        .ok_or_else(|| wrong("an Intel green bitstream begins with XeonFPGA and GBSv001"))?;
+        .ok_or_else(|| wrong("an Intel green bitstream starts with XeonFPGA and GBSv001"))?;
     let (length, rest) =
-        rest.split_first_chunk::<4>().ok_or_else(|| wrong("it ends in its header"))?;
+        rest.split_first_chunk::<4>().ok_or_else(|| wrong("it is truncated in its header"))?;
     let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
     if length > MOST_METADATA {
         return Err(wrong("its header is too long"));
     }
-    let text = rest.get(..length).ok_or_else(|| wrong("it ends in its header"))?;
+    let text = rest.get(..length).ok_or_else(|| wrong("it is truncated in its header"))?;
     let metadata: Value = serde_json::from_slice(text)
-        .map_err(|error| wrong(&format!("its header is no JSON ({error})")))?;
+        .map_err(|error| wrong(&format!("its header is not JSON ({error})")))?;
     let image = &metadata["afu-image"];
     let id = |value: &Value| value.as_str().and_then(hex_id);
     Ok(Bitstream {
@@ -61,7 +61,7 @@ fn gbs(head: &[u8]) -> Result<Bitstream, String> {
     })
 }
 
-/// The digits of an id, however it is written.
+/// Normalizes an id to its hex digits.
 pub fn hex_id(text: &str) -> Option<String> {
     let digits: String = text.chars().filter(|c| *c != '-').collect();
     let fits = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit());
@@ -99,12 +99,12 @@ mod tests {
         for (driver, bytes, part) in [
             ("intel", b"QFI\xfb".to_vec(), "XeonFPGA"),
             ("intel", Vec::new(), "XeonFPGA"),
-            ("intel", GBS.to_vec(), "ends in its header"),
-            ("intel", cut, "ends in its header"),
+            ("intel", GBS.to_vec(), "truncated in its header"),
+            ("intel", cut, "truncated in its header"),
             ("intel", long, "too long"),
-            ("intel", green("{"), "no JSON"),
+            ("intel", green("{"), "not JSON"),
             ("xilinx", green("{}"), "xclbin2"),
-            ("fake", green("{}"), "take no bitstreams"),
+            ("fake", green("{}"), "cannot be programmed"),
         ] {
             let why = Bitstream::read(driver, &bytes).expect_err("refused");
             assert!(why.contains(part), "{driver}: {why}");

@@ -1,28 +1,29 @@
-//! The PCI bus as one look found it: every function, and which are virtual functions of which.
+//! The PCI bus as one scan found it: all functions, and which virtual function belongs to which
+//! physical one.
 //!
-//! A function that cannot be read is left out and reported; one that goes away while it is read is
-//! as good as never there. Neither hides the others.
+//! A function that cannot be read is left out and reported; one that disappears during the scan
+//! counts as absent. Neither affects the others.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 
-use crate::harvest::Trouble;
+use crate::collector::DeviceProblem;
 use crate::{Error, PciAddress, PciFunction, Sysfs};
 
 const FUNCTIONS: &str = "bus/pci/devices";
 
-/// A function in its place.
+/// A PCI function on the bus.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OnBus {
     pub address: String,
     pub place: PciAddress,
     pub function: PciFunction,
-    /// Of a virtual function: its physical function.
+    /// For a virtual function: its physical function.
     pub physical: Option<PciAddress>,
 }
 
 impl OnBus {
-    /// The card that it belongs to: the physical function, or itself.
+    /// The card that it belongs to: its physical function, or itself.
     pub fn card(&self) -> PciAddress {
         self.physical.unwrap_or(self.place)
     }
@@ -38,7 +39,7 @@ impl OnBus {
 pub(crate) struct Bus(BTreeMap<PciAddress, OnBus>);
 
 impl Bus {
-    pub fn read(sysfs: &dyn Sysfs, troubles: &mut Vec<Trouble>) -> Result<Self, Error> {
+    pub fn read(sysfs: &dyn Sysfs, problems: &mut Vec<DeviceProblem>) -> Result<Self, Error> {
         let names = match sysfs.list(FUNCTIONS) {
             Ok(names) => names,
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
@@ -47,13 +48,13 @@ impl Bus {
         let mut functions = BTreeMap::new();
         for address in names {
             let Some(place) = PciAddress::parse(&address) else { continue };
-            match PciFunction::look(sysfs, &address) {
+            match PciFunction::read(sysfs, &address) {
                 Ok(Some(function)) => {
                     let physical = physical(sysfs, &address);
                     functions.insert(place, OnBus { address, place, function, physical });
                 }
                 Ok(None) => {}
-                Err(error) => troubles.push(Trouble::fatal(&address, &error)),
+                Err(error) => problems.push(DeviceProblem::fatal(&address, &error)),
             }
         }
         Ok(Self(functions))

@@ -1,21 +1,23 @@
-//! `[devices] cleanup_command` and `cleanup_timeout`: what is run on a function that a guest gave up,
-//! before the next guest may have it.
+//! `[devices] cleanup_command` and `cleanup_timeout`: cleaning a function that a guest released,
+//! before another guest gets it.
 //!
-//! Owns which deployables are parked when they are given up, and by whom they are cleaned: by the
-//! node where it has a command for their resource class, or knows how (NVMe); else by an operator.
-//! It never runs anything.
+//! Owns which deployables become dirty when released, and who cleans them: the agent if it has a
+//! command for their resource class or knows how (NVMe), otherwise an operator. It never runs
+//! anything.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kilonova_node_api::{BY_OPERATOR, Device, DeviceKind, HandleSlot, ON_RELEASE, THE_NODE};
+use kilonova_node_api::{
+    CLEANED_BY_AGENT, CLEANED_BY_OPERATOR, Device, DeviceKind, HandleSlot, ON_RELEASE,
+};
 
-/// How long a clean-up may take if nothing is said.
+/// Default timeout of a clean-up.
 const TIMEOUT: Duration = Duration::from_secs(900);
-/// A deployable with it is used once.
+/// Trait of a deployable that is for one-time use.
 const ONE_TIME_USE: &str = "HW_PCI_ONE_TIME_USE";
 
-/// The commands.
+/// The clean-up commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cleanup {
     commands: BTreeMap<String, Vec<String>>,
@@ -29,11 +31,10 @@ impl Default for Cleanup {
 }
 
 impl Cleanup {
-    /// Reads entries such as `CUSTOM_NVME:/usr/local/bin/wipe --fast`, and the seconds that one may
-    /// take.
+    /// Parses entries such as `CUSTOM_NVME:/usr/local/bin/wipe --fast`, and the timeout in seconds.
     ///
     /// # Errors
-    /// What is wrong with an entry, for people.
+    /// Why an entry is invalid.
     pub fn new(entries: &[String], seconds: Option<u64>) -> Result<Self, String> {
         let mut commands = BTreeMap::new();
         for entry in entries {
@@ -49,32 +50,32 @@ impl Cleanup {
             let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
             if !words.first().is_some_and(|program| program.starts_with('/')) {
                 return Err(format!(
-                    "the command of {class} must begin with the whole path of a program"
+                    "the command of {class} must start with the absolute path of a program"
                 ));
             }
             if commands.insert(class.to_owned(), words).is_some() {
-                return Err(format!("{class} has two commands"));
+                return Err(format!("duplicate command for {class}"));
             }
         }
         let timeout = match seconds {
             None => TIMEOUT,
-            Some(0) => return Err("a clean-up must be given at least 1 second".to_owned()),
+            Some(0) => return Err("cleanup_timeout must be at least 1 second".to_owned()),
             Some(seconds) => Duration::from_secs(seconds),
         };
         Ok(Self { commands, timeout })
     }
 
-    /// Program and arguments for a resource class.
+    /// The program and arguments for a resource class.
     pub fn command(&self, resource_class: &str) -> Option<&[String]> {
         self.commands.get(resource_class).map(Vec::as_slice)
     }
 
-    /// How long one may take.
+    /// The timeout of a clean-up.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Says of each deployable what becomes of its functions when they are given up.
+    /// Records on each deployable who cleans its released functions.
     pub(crate) fn mark(&self, devices: &mut [Device]) {
         for device in devices {
             let disk = device.kind == DeviceKind::Ssd;
@@ -84,8 +85,8 @@ impl Cleanup {
                 let has_command = self.commands.contains_key(&part.resource_class);
                 let once = part.traits.iter().any(|name| name == ONE_TIME_USE);
                 let who = match functions {
-                    true if has_command || disk => THE_NODE,
-                    true if once => BY_OPERATOR,
+                    true if has_command || disk => CLEANED_BY_AGENT,
+                    true if once => CLEANED_BY_OPERATOR,
                     _ => continue,
                 };
                 part.facts.insert(ON_RELEASE.to_owned(), who.to_owned());
@@ -115,14 +116,14 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_class_or_no_program_is_refused() {
+    fn entries_without_class_or_program_are_refused() {
         for (entries, part) in [
             (&["/bin/wipe"][..], "resource class"),
             (&["nvme:/bin/wipe"], "resource class"),
-            (&["CUSTOM_NVME"], "whole path"),
-            (&["CUSTOM_NVME:wipe"], "whole path"),
-            (&["CUSTOM_NVME:"], "whole path"),
-            (&["FPGA:/bin/a", "FPGA:/bin/b"], "two commands"),
+            (&["CUSTOM_NVME"], "absolute path"),
+            (&["CUSTOM_NVME:wipe"], "absolute path"),
+            (&["CUSTOM_NVME:"], "absolute path"),
+            (&["FPGA:/bin/a", "FPGA:/bin/b"], "duplicate command"),
         ] {
             let why = options(entries).expect_err("refused");
             assert!(why.contains(part), "{entries:?}: {why}");

@@ -1,9 +1,9 @@
 //! The options `[devices] enabled_mdev_types` and `[mdev_<type>]`, with upstream's meaning and
 //! refusals.
 //!
-//! Owns what may be written, and which type each parent is cut into. One type per parent; a type without addresses is the
-//! default for every parent that is not listed, and only the first such type counts. Unlike
-//! upstream, the default type keeps its own `mdev_class`.
+//! Owns their syntax, and which type each parent gets. A parent has one type; a type without
+//! addresses is the default for all parents that are not listed, and only the first such type
+//! counts. Unlike upstream, the default type keeps its own `mdev_class`.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,19 @@ use serde::{Deserialize, Serialize};
 use crate::mdev::virtual_path;
 use crate::{Error, PciAddress, Sysfs};
 
-/// One `[mdev_<type>]` group.
+/// An `[mdev_<type>]` group.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MdevGroup {
     /// PCI addresses, or virtual parents such as `mtty_mtty`.
     pub device_addresses: Vec<String>,
-    /// Resource class of the units; `VGPU` if not said.
+    /// Resource class of the devices. Default: `VGPU`.
     pub mdev_class: Option<String>,
-    /// Most mediated devices of the type on the host.
+    /// Maximum number of mediated devices of this type on the host.
     pub max_instances: Option<u32>,
 }
 
-/// The options as they are written.
+/// The options as written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MdevOptions {
     /// `[devices] enabled_mdev_types`.
@@ -33,35 +33,35 @@ pub struct MdevOptions {
     pub groups: BTreeMap<String, MdevGroup>,
 }
 
-/// An option that cannot be as it is, whatever the host.
+/// An option that is invalid on any host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WrongOption {
+pub struct InvalidOption {
     /// Its group: `devices`, `mdev_nvidia-35`.
     pub group: String,
     /// Its name.
     pub option: &'static str,
-    /// Why, for people.
+    /// The reason.
     pub why: String,
 }
 
-impl std::fmt::Display for WrongOption {
+impl std::fmt::Display for InvalidOption {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "[{}] {}: {}", self.group, self.option, self.why)
     }
 }
 
 impl MdevOptions {
-    /// Refuses what is wrong on every host.
-    pub fn check(&self) -> Result<(), WrongOption> {
+    /// Refuses options that are invalid on any host.
+    pub fn check(&self) -> Result<(), InvalidOption> {
         let enabled =
-            |why| WrongOption { group: "devices".to_owned(), option: "enabled_mdev_types", why };
+            |why| InvalidOption { group: "devices".to_owned(), option: "enabled_mdev_types", why };
         let mut owners: BTreeMap<String, &str> = BTreeMap::new();
         for (at, mdev_type) in self.enabled.iter().enumerate() {
             if !is_type(mdev_type) {
                 return Err(enabled(format!("'{mdev_type}' is not the name of an mdev type")));
             }
             if self.enabled[..at].contains(mdev_type) {
-                return Err(enabled(format!("it names {mdev_type} twice")));
+                return Err(enabled(format!("{mdev_type} is listed twice")));
             }
         }
         for mdev_type in &self.enabled {
@@ -73,7 +73,7 @@ impl MdevOptions {
         }
         for (mdev_type, group) in &self.groups {
             let wrong =
-                |option, why| WrongOption { group: format!("mdev_{mdev_type}"), option, why };
+                |option, why| InvalidOption { group: format!("mdev_{mdev_type}"), option, why };
             for address in &group.device_addresses {
                 if PciAddress::parse(address).is_none() && !is_virtual(address) {
                     return Err(wrong(
@@ -104,7 +104,7 @@ impl MdevOptions {
                         )
                     };
                     let group = format!("mdev_{mdev_type}");
-                    return Err(WrongOption { group, option: "device_addresses", why });
+                    return Err(InvalidOption { group, option: "device_addresses", why });
                 }
             }
         }
@@ -116,7 +116,7 @@ impl MdevOptions {
     }
 }
 
-/// Which parents are cut into what.
+/// The mdev type of each parent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MdevConfig {
     by_address: BTreeMap<String, String>,
@@ -125,7 +125,7 @@ pub struct MdevConfig {
 }
 
 impl MdevConfig {
-    /// What the options mean on a host.
+    /// Applies the options to a host.
     pub fn new(options: &MdevOptions, sysfs: &dyn Sysfs) -> Result<Self, Error> {
         options.check().map_err(|wrong| Error::Config(wrong.to_string()))?;
         let mut config = Self::default();
@@ -153,9 +153,7 @@ impl MdevConfig {
             config.groups.insert(mdev_type.clone(), group);
         }
         for other in options.groups.keys().filter(|other| !options.enabled.contains(other)) {
-            tracing::warn!(
-                "[mdev_{other}] has no effect: enabled_mdev_types does not name {other}"
-            );
+            tracing::warn!("[mdev_{other}] has no effect: {other} is not in enabled_mdev_types");
         }
         Ok(config)
     }
@@ -165,12 +163,12 @@ impl MdevConfig {
         !self.groups.is_empty()
     }
 
-    /// The type that a parent is cut into, if any.
+    /// The type of a parent, if any.
     pub fn type_of(&self, address: &str) -> Option<&str> {
         self.by_address.get(address).or(self.default.as_ref()).map(String::as_str)
     }
 
-    /// The types that are in use.
+    /// The types in use.
     pub fn types(&self) -> impl Iterator<Item = &str> {
         self.groups.keys().map(String::as_str)
     }
@@ -180,18 +178,18 @@ impl MdevConfig {
         self.by_address.keys().map(String::as_str)
     }
 
-    /// Resource class of a type's units.
+    /// The resource class of a type.
     pub fn class_of(&self, mdev_type: &str) -> &str {
         self.groups.get(mdev_type).and_then(|group| group.mdev_class.as_deref()).unwrap_or("VGPU")
     }
 
-    /// The cap of a type on this host, if any.
+    /// The maximum number of devices of a type on this host, if limited.
     pub fn max_instances(&self, mdev_type: &str) -> Option<u32> {
         self.groups.get(mdev_type).and_then(|group| group.max_instances)
     }
 }
 
-/// Whether it is shaped like `mtty_mtty`.
+/// Whether an address has the form `mtty_mtty`.
 fn is_virtual(address: &str) -> bool {
     let word = |part: &str| {
         !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')

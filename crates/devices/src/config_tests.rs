@@ -1,4 +1,4 @@
-//! The options: what they mean and what is refused.
+//! The options: their meaning and their refusals.
 
 use std::collections::BTreeMap;
 
@@ -63,7 +63,7 @@ fn an_address_under_two_types_is_refused_and_both_are_named() {
     let twice = [("nvidia-35", group(&["0000:84:00.0", "0000:84:00.0"]))];
     assert!(refusal(&["nvidia-35"], &twice).contains("0000:84:00.0 is listed twice"));
     let idle = [("a", group(&["0000:84:00.0"])), ("b", group(&["0000:84:00.0"]))];
-    read(&["a"], &idle, &Fixture::new()).expect("a group that is not in use takes no address");
+    read(&["a"], &idle, &Fixture::new()).expect("an unused group does not claim addresses");
 }
 
 #[test]
@@ -100,6 +100,6 @@ fn class_cap_and_names_are_checked() {
     assert!(
         refusal(&["t"], &[("t", none)]).contains("[mdev_t] max_instances: it must be at least 1")
     );
-    assert!(refusal(&["t", "t"], &[("t", group(&[]))]).contains("names t twice"));
+    assert!(refusal(&["t", "t"], &[("t", group(&[]))]).contains("t is listed twice"));
     assert!(refusal(&["a/b"], &[]).contains("'a/b' is not the name"));
 }

@@ -1,94 +1,94 @@
-//! From sysfs and options to the devices that a node registers.
+//! Builds the devices that an agent registers from sysfs and the options.
 //!
-//! Owns the order in which options and drivers get at the functions of a host: what an option names
-//! comes before what a driver finds. Only a host whose sysfs cannot be listed at all is an error;
-//! what is wrong with a device is said of that device.
+//! Owns the precedence of options and drivers: a function that an option names is not available to
+//! drivers. Only a host whose sysfs cannot be listed is an error; a problem of one device is
+//! reported with that device.
 
 use kilonova_node_api::Device;
 use uuid::Uuid;
 
 use crate::bus::Bus;
-use crate::harvest::{Found, Harvest};
-use crate::kinds::{self, Host};
+use crate::collector::{Collector, Found};
+use crate::kinds::{self, KindInput};
 use crate::{
     Cleanup, DeviceSpec, Driver, Error, Fake, Function, HealthOptions, MdevConfig, NicOptions,
     NvmeSpec, Sysfs, Watch, parents, vgpu_state,
 };
 
-/// What to look for on a host.
+/// The options of device discovery.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Discovery {
-    /// Which mdev parents and vGPU functions become what.
+    /// The types of mdev parents and vGPU functions.
     pub mdev: MdevConfig,
-    /// Which PCI functions guests may be given.
+    /// The PCI functions for passthrough.
     pub specs: Vec<DeviceSpec>,
-    /// Which NVMe functions guests may be given.
+    /// The NVMe functions for passthrough.
     pub nvme: Vec<NvmeSpec>,
-    /// Which drivers look for their kinds.
+    /// The enabled Cyborg drivers.
     pub drivers: Vec<Driver>,
-    /// What network cards are connected to.
+    /// The networks that network cards are connected to.
     pub nics: NicOptions,
-    /// Functions that are passed through whole.
+    /// Functions of topology files for passthrough.
     pub functions: Vec<Function>,
-    /// Cards that exist only on paper.
+    /// Fake devices.
     pub fakes: Vec<Fake>,
-    /// How the health of devices is followed.
+    /// Options of the health watch.
     pub health: HealthOptions,
-    /// What is cleaned, and how, when a guest has given it up.
+    /// The clean-up of released functions.
     pub cleanup: Cleanup,
 }
 
 impl Discovery {
-    /// All devices of the host, by address. `is_ours` tells the mediated devices that were made for
-    /// guests of this control plane from those that somebody else made.
+    /// All devices of the host, by address. `is_ours` tells the mediated devices of this control
+    /// plane's guests from foreign ones.
     pub fn devices(
         &self,
         sysfs: &dyn Sysfs,
         is_ours: &dyn Fn(Uuid) -> bool,
     ) -> Result<Vec<Device>, Error> {
-        self.look(sysfs, is_ours).map(|found| found.devices)
+        self.scan(sysfs, is_ours).map(|found| found.devices)
     }
 
-    /// All devices of the host, and what is wrong with them now.
-    pub fn look(&self, sysfs: &dyn Sysfs, is_ours: &dyn Fn(Uuid) -> bool) -> Result<Found, Error> {
-        self.look_on(sysfs, is_ours, None)
+    /// All devices of the host, with their current problems.
+    pub fn scan(&self, sysfs: &dyn Sysfs, is_ours: &dyn Fn(Uuid) -> bool) -> Result<Found, Error> {
+        self.scan_with_watch(sysfs, is_ours, None)
     }
 
-    /// All devices of the host, and what is wrong with them or has happened to them.
-    pub fn look_on(
+    /// All devices of the host, with their current problems and past events.
+    pub fn scan_with_watch(
         &self,
         sysfs: &dyn Sysfs,
         is_ours: &dyn Fn(Uuid) -> bool,
         watch: Option<&Watch>,
     ) -> Result<Found, Error> {
-        let mut harvest = Harvest::default();
-        let bus = if self.looks_at_the_bus() {
-            Bus::read(sysfs, &mut harvest.troubles)?
+        let mut collector = Collector::default();
+        let bus = if self.needs_bus() {
+            Bus::read(sysfs, &mut collector.problems)?
         } else {
             Bus::default()
         };
-        let host = Host { sysfs, bus: &bus };
+        let host = KindInput { sysfs, bus: &bus };
         if self.mdev.is_enabled() {
-            kinds::mdev::find(&self.mdev, host, is_ours, &mut harvest)?;
-            kinds::vgpu::find(&self.mdev, host, &mut harvest);
+            kinds::mdev::find(&self.mdev, host, is_ours, &mut collector)?;
+            kinds::vgpu::find(&self.mdev, host, &mut collector);
         }
-        kinds::allowed::find(&self.specs, host, &mut harvest);
-        kinds::nvme::listed(&self.nvme, host, &mut harvest);
+        kinds::allowed::find(&self.specs, host, &mut collector);
+        kinds::nvme::listed(&self.nvme, host, &mut collector);
         for function in &self.functions {
-            function.find(host, &mut harvest);
+            function.find(host, &mut collector);
         }
         for driver in &self.drivers {
-            self.drive(*driver, host, &mut harvest);
+            self.drive(*driver, host, &mut collector);
         }
         for fake in &self.fakes {
-            fake.find(&mut harvest);
+            fake.find(&mut collector);
         }
-        let mut found = harvest.found(sysfs, &bus, watch);
+        let mut found = collector.found(sysfs, &bus, watch);
         self.cleanup.mark(&mut found.devices);
         Ok(found)
     }
 
-    fn looks_at_the_bus(&self) -> bool {
+    fn needs_bus(&self) -> bool {
         let needs_none = |driver: &Driver| *driver == Driver::Fake;
         self.mdev.is_enabled()
             || !self.specs.is_empty()
@@ -97,21 +97,21 @@ impl Discovery {
             || !self.drivers.iter().all(needs_none)
     }
 
-    fn drive(&self, driver: Driver, host: Host<'_>, harvest: &mut Harvest) {
+    fn drive(&self, driver: Driver, host: KindInput<'_>, collector: &mut Collector) {
         match driver {
-            Driver::Fake => Fake::upstream().find(harvest),
-            Driver::NvidiaGpu => kinds::gpu::find(host, harvest),
-            Driver::IntelFpga => kinds::fpga::intel(host, harvest),
-            Driver::XilinxFpga => kinds::fpga::xilinx(host, harvest),
-            Driver::InspurFpga => kinds::fpga::inspur(host, harvest),
-            Driver::IntelQat => kinds::qat::find(host, harvest),
-            Driver::IntelNic => kinds::nic::find(&self.nics, host, harvest),
-            Driver::InspurNvme => kinds::nvme::find(host, harvest),
+            Driver::Fake => Fake::upstream().find(collector),
+            Driver::NvidiaGpu => kinds::gpu::find(host, collector),
+            Driver::IntelFpga => kinds::fpga::intel(host, collector),
+            Driver::XilinxFpga => kinds::fpga::xilinx(host, collector),
+            Driver::InspurFpga => kinds::fpga::inspur(host, collector),
+            Driver::IntelQat => kinds::qat::find(host, collector),
+            Driver::IntelNic => kinds::nic::find(&self.nics, host, collector),
+            Driver::InspurNvme => kinds::nvme::find(host, collector),
         }
     }
 
-    /// What of the options has no effect on this host, in sentences for its operator.
-    pub fn doubts(&self, sysfs: &dyn Sysfs) -> Result<Vec<String>, Error> {
+    /// The options that have no effect on this host, one sentence each.
+    pub fn ineffective_options(&self, sysfs: &dyn Sysfs) -> Result<Vec<String>, Error> {
         if !self.mdev.is_enabled() {
             return Ok(Vec::new());
         }
@@ -126,23 +126,23 @@ impl Discovery {
                 offered.push((one.address.clone(), types));
             }
         }
-        let mut doubts = Vec::new();
+        let mut ineffective_options = Vec::new();
         for mdev_type in self.mdev.types() {
             if !offered.iter().any(|(_, types)| types.iter().any(|one| one == mdev_type)) {
-                doubts.push(format!(
+                ineffective_options.push(format!(
                     "[devices] enabled_mdev_types: no device of this host offers {mdev_type}"
                 ));
             }
         }
         for address in self.mdev.addresses() {
             if !offered.iter().any(|(one, _)| one == address) {
-                doubts.push(format!(
+                ineffective_options.push(format!(
                     "The PCI address {address} was invalid for getting the related mdev type: it is \
                      no mdev-capable device of this host"
                 ));
             }
         }
-        Ok(doubts)
+        Ok(ineffective_options)
     }
 }
 

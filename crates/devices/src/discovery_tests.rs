@@ -1,4 +1,4 @@
-//! Discovery on fixture folders, and the making and removing of mediated devices.
+//! Discovery on fixture directories, and creating and removing mediated devices.
 
 use std::collections::BTreeMap;
 
@@ -69,7 +69,7 @@ fn a_host_without_mdev_parents_has_no_devices() {
 }
 
 #[test]
-fn existing_devices_of_ours_count_and_those_of_others_take_room() {
+fn our_devices_count_and_foreign_ones_use_capacity() {
     let fixture = Fixture::new();
     fixture.gpu("0000:84:00.0", &[("nvidia-35", "GRID M10-0B", 14)]);
     let ours = fixture.mdev(GPU, "nvidia-35");
@@ -79,7 +79,7 @@ fn existing_devices_of_ours_count_and_those_of_others_take_room() {
 }
 
 #[test]
-fn a_gpu_that_lacks_its_type_or_is_full_of_another_is_left_out() {
+fn a_gpu_without_its_type_or_full_of_another_is_left_out() {
     let fixture = Fixture::new();
     fixture
         .gpu("0000:84:00.0", &[("nvidia-35", "GRID M10-0B", 0), ("nvidia-36", "GRID M10-0Q", 15)]);
@@ -91,7 +91,7 @@ fn a_gpu_that_lacks_its_type_or_is_full_of_another_is_left_out() {
 }
 
 #[test]
-fn the_cap_lowers_the_sum_and_never_what_exists() {
+fn the_limit_never_removes_existing_devices() {
     let fixture = Fixture::new();
     for address in ["0000:84:00.0", "0000:85:00.0", "0000:86:00.0"] {
         fixture.gpu(address, &[("nvidia-35", "GRID M10-0B", 16)]);
@@ -131,7 +131,7 @@ fn virtual_parents_are_devices_too() {
 }
 
 #[test]
-fn functions_are_given_by_their_virtual_functions_if_they_have_some() {
+fn functions_with_virtual_functions_offer_those() {
     let fixture = Fixture::new();
     let whole = fixture.function("0000:0c:00.0", ("8086", "09c4", "120000"), 0, "fpga");
     fixture.function("0000:0d:00.0", ("8086", "09c4", "120000"), 0, "fpga");
@@ -169,7 +169,7 @@ fn functions_are_given_by_their_virtual_functions_if_they_have_some() {
 }
 
 #[test]
-fn making_a_device_writes_its_uuid_and_checks_what_is_there() {
+fn creating_a_device_writes_its_uuid_and_checks_existing_ones() {
     let fixture = Fixture::new();
     fixture
         .gpu("0000:84:00.0", &[("nvidia-35", "GRID M10-0B", 16), ("nvidia-36", "GRID M10-0Q", 16)]);
@@ -191,7 +191,8 @@ fn making_a_device_writes_its_uuid_and_checks_what_is_there() {
         find(&sysfs, there).expect("readable"),
         Some(mdev(there, "0000:84:00.0", "nvidia-35"))
     );
-    create(&sysfs, &mdev(there, "0000:84:00.0", "nvidia-35")).expect("it is there");
+    create(&sysfs, &mdev(there, "0000:84:00.0", "nvidia-35"))
+        .expect("creating an existing device succeeds");
     let other = create(&sysfs, &mdev(there, "0000:84:00.0", "nvidia-36"));
     assert!(matches!(other, Err(Error::Conflict { .. })), "{other:?}");
     assert!(matches!(
@@ -205,7 +206,7 @@ fn making_a_device_writes_its_uuid_and_checks_what_is_there() {
 }
 
 #[test]
-fn removing_a_device_writes_one_and_a_missing_one_is_fine() {
+fn removing_a_missing_device_succeeds() {
     let fixture = Fixture::new();
     fixture.gpu("0000:84:00.0", &[("nvidia-35", "GRID M10-0B", 16)]);
     let sysfs = fixture.sysfs();
@@ -213,11 +214,11 @@ fn removing_a_device_writes_one_and_a_missing_one_is_fine() {
     assert_eq!(mdevs(&sysfs).expect("readable").len(), 1);
     remove(&sysfs, there).expect("removed");
     assert_eq!(fixture.content(&format!("{GPU}/{there}/remove")), "1");
-    remove(&sysfs, Uuid::new_v4()).expect("nothing to do");
+    remove(&sysfs, Uuid::new_v4()).expect("removing an absent device succeeds");
 }
 
 #[test]
-fn what_has_no_effect_is_named_once_for_the_host() {
+fn options_without_effect_are_named_once() {
     let fixture = Fixture::new();
     fixture.gpu("0000:84:00.0", &[("nvidia-35", "GRID M10-0B", 16)]);
     fixture.gpu("0000:85:00.0", &[("nvidia-36", "GRID M10-0Q", 16)]);
@@ -225,19 +226,19 @@ fn what_has_no_effect_is_named_once_for_the_host() {
         device_addresses: addresses.iter().map(|one| (*one).to_owned()).collect(),
         ..MdevGroup::default()
     };
-    let doubts = |types: &[(&str, MdevGroup)]| {
-        discovery(&fixture, types).doubts(&fixture.sysfs()).expect("readable")
+    let ineffective_options = |types: &[(&str, MdevGroup)]| {
+        discovery(&fixture, types).ineffective_options(&fixture.sysfs()).expect("readable")
     };
-    assert_eq!(doubts(&[("nvidia-35", MdevGroup::default())]), Vec::<String>::new());
+    assert_eq!(ineffective_options(&[("nvidia-35", MdevGroup::default())]), Vec::<String>::new());
     assert_eq!(
-        doubts(&[("nvidia-99", MdevGroup::default())]),
+        ineffective_options(&[("nvidia-99", MdevGroup::default())]),
         ["[devices] enabled_mdev_types: no device of this host offers nvidia-99"]
     );
-    let all = doubts(&[
+    let all = ineffective_options(&[
         ("nvidia-35", on(&["0000:84:00.0", "0000:85:00.0"])),
         ("nvidia-36", on(&["0000:99:00.0"])),
     ]);
     assert_eq!(all.len(), 1, "{all:?}");
     assert!(all[0].contains("The PCI address 0000:99:00.0 was invalid"), "{all:?}");
-    assert_eq!(doubts(&[]), Vec::<String>::new());
+    assert_eq!(ineffective_options(&[]), Vec::<String>::new());
 }

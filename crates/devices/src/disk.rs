@@ -1,8 +1,8 @@
-//! Which controller and which disks of the kernel's an NVMe function is, for clearing them.
+//! The controller and the namespaces of an NVMe function, for cleaning.
 
 use crate::Sysfs;
 
-/// An NVMe function as the kernel's driver has it.
+/// An NVMe function bound to the kernel's driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disk {
     /// `nvme0`.
@@ -12,10 +12,10 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Looks below the function.
+    /// Reads the controller and its namespaces from sysfs.
     ///
     /// # Errors
-    /// Why it cannot be cleared, for people.
+    /// Why it cannot be cleaned.
     pub fn of(sysfs: &dyn Sysfs, address: &str) -> Result<Self, String> {
         let folder = format!("bus/pci/devices/{address}/nvme");
         let controllers = sysfs.list(&folder).unwrap_or_default();
@@ -24,11 +24,9 @@ impl Disk {
                 sysfs.real(&format!("bus/pci/devices/{address}/driver")).unwrap_or_default();
             let bound = match bound.rsplit('/').next() {
                 Some(driver) if !driver.is_empty() => format!("it is bound to {driver}"),
-                _ => "no driver is bound to it".to_owned(),
+                _ => "it has no driver".to_owned(),
             };
-            return Err(format!(
-                "the kernel shows no NVMe controller below {address}: {bound}; bind it to nvme"
-            ));
+            return Err(format!("{address} has no NVMe controller: {bound}; bind it to nvme"));
         };
         let entries = sysfs.list(&format!("{folder}/{controller}")).unwrap_or_default();
         let namespaces =

@@ -1,30 +1,30 @@
-//! `[agent] enabled_drivers`: which of Cyborg's drivers look at the host.
+//! `[agent] enabled_drivers`: the Cyborg drivers that search the host.
 
 use crate::Error;
 
-/// A driver that looks for its kind of device on the whole host.
+/// A driver that searches the host for its kind of device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Driver {
-    /// A card that exists only on paper.
+    /// A fake device.
     Fake,
     /// Whole NVIDIA GPUs.
     NvidiaGpu,
-    /// FPGA cards of Intel.
+    /// Intel FPGA cards.
     IntelFpga,
-    /// FPGA cards of Xilinx.
+    /// Xilinx FPGA cards.
     XilinxFpga,
-    /// FPGA cards of Inspur.
+    /// Inspur FPGA cards.
     InspurFpga,
     /// QuickAssist.
     IntelQat,
-    /// X710 network cards.
+    /// Intel X710 network cards.
     IntelNic,
-    /// NVMe disks of Inspur.
+    /// Inspur NVMe disks.
     InspurNvme,
 }
 
 impl Driver {
-    /// All of them, by upstream's names.
+    /// All drivers, by upstream's names.
     pub const ALL: [(&'static str, Self); 8] = [
         ("fake_driver", Self::Fake),
         ("nvidia_gpu_driver", Self::NvidiaGpu),
@@ -36,20 +36,22 @@ impl Driver {
         ("inspur_nvme_ssd_driver", Self::InspurNvme),
     ];
 
-    /// Reads the option's list.
+    /// Parses the option's list.
     pub fn parse(names: &str) -> Result<Vec<Self>, Error> {
         let mut drivers = Vec::new();
         for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
             if name == "pci_driver" {
                 return Err(Error::Driver(
-                    "pci_driver is not a driver here; [pci] device_spec names PCI functions"
+                    "pci_driver is not supported; use [pci] device_spec for PCI functions"
                         .to_owned(),
                 ));
             }
             let Some((_, driver)) = Self::ALL.iter().find(|(known, _)| *known == name) else {
                 let known: Vec<&str> = Self::ALL.iter().map(|(name, _)| *name).collect();
                 let known = known.join(", ");
-                return Err(Error::Driver(format!("{name} is no driver; known are {known}")));
+                return Err(Error::Driver(format!(
+                    "unknown driver {name}; known drivers: {known}"
+                )));
             };
             if !drivers.contains(driver) {
                 drivers.push(*driver);

@@ -1,45 +1,45 @@
-//! What can go wrong with devices, in words an operator can act on.
+//! Errors of devices, worded so that an operator can act on them.
 
 use uuid::Uuid;
 
-/// A refused configuration or a failed step.
+/// A refused option or a failed step.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The options contradict each other or what is on the host.
+    /// The options contradict each other or the host.
     #[error("Invalid configuration for mdev-capable devices: {0}")]
     Config(String),
-    /// An entry of `[pci] device_spec` means nothing.
+    /// An entry of `[pci] device_spec` is invalid.
     #[error("Invalid [pci]device_spec config: {0}")]
     Spec(String),
-    /// An entry of `[nvme] device_spec` means nothing.
+    /// An entry of `[nvme] device_spec` is invalid.
     #[error("Invalid [nvme]device_spec config: {0}")]
     NvmeSpec(String),
-    /// An entry of `[pci] alias` means nothing.
+    /// An entry of `[pci] alias` is invalid.
     #[error("Invalid PCI alias definition: {0}")]
     Alias(String),
-    /// `[agent] enabled_drivers` names what is no driver.
+    /// `[agent] enabled_drivers` names an unknown driver.
     #[error("{0}")]
     Driver(String),
-    /// `[x710_static]` cannot be read.
+    /// `[x710_static]` is invalid.
     #[error("{0}")]
     Mapping(String),
-    /// sysfs did not answer as expected.
+    /// A file of sysfs could not be read.
     #[error("cannot read {path}: {source}")]
     Read {
         /// Path below the sysfs root.
         path: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// A file of sysfs does not hold what it should.
-    #[error("{path} holds {content:?}, which means nothing")]
+    /// A file of sysfs has unexpected content.
+    #[error("{path} has unexpected content {content:?}")]
     Content {
         /// Path below the sysfs root.
         path: String,
-        /// What is in it.
+        /// The content.
         content: String,
     },
-    /// No device of that address can be cut into mediated devices.
+    /// No mdev parent has that address.
     #[error("{0} is not an mdev-capable device of this host")]
     NoParent(String),
     /// The parent does not offer the type.
@@ -47,29 +47,29 @@ pub enum Error {
     NoType {
         /// Address of the parent.
         parent: String,
-        /// The type asked for.
+        /// The requested type.
         mdev_type: String,
     },
-    /// A mediated device of that uuid is there, but is another one.
-    #[error("mediated device {uuid} exists already on {parent} with type {mdev_type}")]
+    /// A mediated device with that uuid exists, but it has another parent or type.
+    #[error("mediated device {uuid} already exists on {parent} with type {mdev_type}")]
     Conflict {
         /// Its uuid.
         uuid: Uuid,
-        /// Where it is.
+        /// Its parent.
         parent: String,
-        /// What it is.
+        /// Its type.
         mdev_type: String,
     },
-    /// The kernel refused to make the mediated device.
+    /// The kernel refused to create the mediated device.
     #[error("cannot create mediated device {uuid} of type {mdev_type} on {parent}: {source}")]
     Create {
         /// Its uuid.
         uuid: Uuid,
-        /// Where.
+        /// The parent.
         parent: String,
-        /// Of which type.
+        /// The type.
         mdev_type: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
     /// The kernel refused to remove the mediated device.
@@ -77,17 +77,17 @@ pub enum Error {
     Remove {
         /// Its uuid.
         uuid: Uuid,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// A virtual function cannot be given a vGPU type, or be relieved of it.
+    /// The vGPU type of a virtual function could not be set or cleared.
     #[error("{address} cannot be a vGPU of type {vgpu_type}: {reason}")]
     Vgpu {
         /// Address of the function.
         address: String,
         /// The type.
         vgpu_type: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }

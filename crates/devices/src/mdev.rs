@@ -1,23 +1,23 @@
-//! Mediated devices: their parents, those that exist, making and removing one.
+//! Mediated devices: parents, existing devices, creating and removing one.
 //!
-//! Never picks a uuid, a parent or a type. Making one that is there already, and removing one that
-//! is not, succeed: the caller may have crashed after the first try.
+//! It never chooses a uuid, a parent or a type. Creating an existing device and removing an absent
+//! one succeed, because the caller may repeat a step after a crash.
 
 use std::io::ErrorKind;
 
 use uuid::Uuid;
 
-use crate::{Error, PciAddress, Sysfs, Trouble};
+use crate::{DeviceProblem, Error, PciAddress, Sysfs};
 
 const PARENTS: &str = "class/mdev_bus";
 const MDEVS: &str = "bus/mdev/devices";
 
-/// A device that can be cut into mediated devices.
+/// An mdev parent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parent {
     /// `0000:84:00.0`, or `mtty_mtty` for a virtual one.
     pub address: String,
-    /// Its folder, links resolved.
+    /// Its directory, with links resolved.
     pub path: String,
 }
 
@@ -32,12 +32,12 @@ impl Parent {
         sysfs.read(&format!("{}/mdev_supported_types/{mdev_type}/{name}", self.path)).ok()
     }
 
-    /// How many more of a type it could hold now; `None` if it does not offer the type.
+    /// How many more devices of a type fit now; `None` if it does not offer the type.
     pub fn available(&self, sysfs: &dyn Sysfs, mdev_type: &str) -> Option<u32> {
         self.room(sysfs, mdev_type).ok().flatten()
     }
 
-    /// The same, and what is wrong where the driver does not say it.
+    /// The same, with an error if the driver's answer is invalid.
     pub fn room(&self, sysfs: &dyn Sysfs, mdev_type: &str) -> Result<Option<u32>, Error> {
         let path = format!("{}/mdev_supported_types/{mdev_type}/available_instances", self.path);
         match sysfs.read(&path) {
@@ -51,7 +51,7 @@ impl Parent {
     }
 }
 
-/// A mediated device that exists.
+/// An existing mediated device.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Mdev {
     /// Its uuid.
@@ -64,13 +64,13 @@ pub struct Mdev {
 
 /// All parents, by address.
 pub fn parents(sysfs: &dyn Sysfs) -> Result<Vec<Parent>, Error> {
-    parents_and_troubles(sysfs, &mut Vec::new())
+    parents_and_problems(sysfs, &mut Vec::new())
 }
 
-/// All parents that can be read, and what is wrong with the others.
-pub(crate) fn parents_and_troubles(
+/// All readable parents, and the problems of the others.
+pub(crate) fn parents_and_problems(
     sysfs: &dyn Sysfs,
-    troubles: &mut Vec<Trouble>,
+    problems: &mut Vec<DeviceProblem>,
 ) -> Result<Vec<Parent>, Error> {
     let mut parents = Vec::new();
     for name in entries(sysfs, PARENTS)? {
@@ -80,13 +80,13 @@ pub(crate) fn parents_and_troubles(
                 Some(address) => parents.push(Parent { address, path }),
                 None => {
                     let reason = format!("{path} is neither a PCI nor a virtual mdev parent");
-                    troubles.push(Trouble::note(&name, reason));
+                    problems.push(DeviceProblem::note(&name, reason));
                 }
             },
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(source) => {
                 let error = Error::Read { path: link, source };
-                troubles.push(Trouble::note(&name, error.to_string()));
+                problems.push(DeviceProblem::note(&name, error.to_string()));
             }
         }
     }
@@ -96,20 +96,20 @@ pub(crate) fn parents_and_troubles(
 
 /// All mediated devices of the host, by uuid.
 pub fn mdevs(sysfs: &dyn Sysfs) -> Result<Vec<Mdev>, Error> {
-    mdevs_and_troubles(sysfs, &mut Vec::new())
+    mdevs_and_problems(sysfs, &mut Vec::new())
 }
 
-/// All mediated devices that can be read, and what is wrong with the others.
-pub(crate) fn mdevs_and_troubles(
+/// All readable mediated devices, and the problems of the others.
+pub(crate) fn mdevs_and_problems(
     sysfs: &dyn Sysfs,
-    troubles: &mut Vec<Trouble>,
+    problems: &mut Vec<DeviceProblem>,
 ) -> Result<Vec<Mdev>, Error> {
     let mut mdevs = Vec::new();
     for name in entries(sysfs, MDEVS)? {
         let Ok(uuid) = Uuid::try_parse(&name) else { continue };
         match find(sysfs, uuid) {
             Ok(mdev) => mdevs.extend(mdev),
-            Err(error) => troubles.push(Trouble::note(&name, error.to_string())),
+            Err(error) => problems.push(DeviceProblem::note(&name, error.to_string())),
         }
     }
     Ok(mdevs)
@@ -129,7 +129,7 @@ pub fn find(sysfs: &dyn Sysfs, uuid: Uuid) -> Result<Option<Mdev>, Error> {
     Ok(address(above).map(|parent| Mdev { uuid, parent, mdev_type: last(&type_path).to_owned() }))
 }
 
-/// Makes a mediated device, unless it is there.
+/// Creates a mediated device, unless it exists.
 pub fn create(sysfs: &dyn Sysfs, mdev: &Mdev) -> Result<(), Error> {
     let Mdev { uuid, parent, mdev_type } = mdev;
     if let Some(found) = find(sysfs, *uuid)? {
@@ -155,7 +155,7 @@ pub fn create(sysfs: &dyn Sysfs, mdev: &Mdev) -> Result<(), Error> {
     })
 }
 
-/// Removes a mediated device, if it is there.
+/// Removes a mediated device, if it exists.
 pub fn remove(sysfs: &dyn Sysfs, uuid: Uuid) -> Result<(), Error> {
     match sysfs.write(&format!("{MDEVS}/{uuid}/remove"), "1") {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -172,7 +172,7 @@ fn entries(sysfs: &dyn Sysfs, path: &str) -> Result<Vec<String>, Error> {
     }
 }
 
-/// The folder of a parent by its address, `None` where there is no such mdev parent.
+/// The directory of a parent; `None` if there is no such mdev parent.
 fn folder(sysfs: &dyn Sysfs, address: &str) -> Option<String> {
     let path = match PciAddress::parse(address) {
         Some(_) => format!("bus/pci/devices/{address}"),
@@ -181,7 +181,7 @@ fn folder(sysfs: &dyn Sysfs, address: &str) -> Option<String> {
     sysfs.exists(&format!("{path}/mdev_supported_types")).then_some(path)
 }
 
-/// `mtty_mtty` lives in `devices/virtual/mtty/mtty`.
+/// The directory of a virtual parent: `devices/virtual/mtty/mtty` for `mtty_mtty`.
 pub(crate) fn virtual_path(address: &str) -> String {
     format!("devices/virtual/{}", address.replace('_', "/"))
 }

@@ -1,18 +1,18 @@
-//! Devices that topology files name one by one: PCI functions, and the fake card for tests.
+//! Devices named in topology files: PCI functions, and the fake device for tests.
 //!
-//! Owns how a named function becomes a deployable: its virtual functions if it has any, else itself.
-//! The fake card is not on any bus; it has the shape of Cyborg's fake driver, so that tests written
-//! for that find it.
+//! Owns how a named function becomes a deployable: its virtual functions if it has any, otherwise
+//! itself. The fake device is on no bus; it has the form of Cyborg's fake driver, so that tests
+//! written for that find it.
 
 use std::collections::BTreeMap;
 
 use kilonova_node_api::{Deployable, Device, DeviceKind, HandleSlot, Health};
 
 use crate::PciAddress;
-use crate::harvest::{Harvest, Named, Offer, Trouble};
-use crate::kinds::{Host, parts_of};
+use crate::collector::{Collector, DeviceProblem, Named, Offer};
+use crate::kinds::{KindInput, parts_of};
 
-/// A PCI function, or the virtual functions of one, to be given to guests.
+/// A PCI function, or its virtual functions, for passthrough.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Function {
     /// Address of the physical function.
@@ -24,25 +24,25 @@ pub struct Function {
 }
 
 impl Function {
-    pub(crate) fn find(&self, host: Host<'_>, harvest: &mut Harvest) {
+    pub(crate) fn find(&self, host: KindInput<'_>, collector: &mut Collector) {
         let place = PciAddress::parse(&self.address);
         let Some(card) = place.and_then(|place| host.bus.get(place)) else {
-            if !harvest.troubles.iter().any(|trouble| trouble.address == self.address) {
-                let reason = "it is configured and not on this host".to_owned();
-                harvest.troubles.push(Trouble::note(&self.address, reason));
+            if !collector.problems.iter().any(|trouble| trouble.address == self.address) {
+                let reason = "it is configured but not on this host".to_owned();
+                collector.problems.push(DeviceProblem::note(&self.address, reason));
             }
             return;
         };
         let mut slots = Vec::new();
         for part in parts_of(host.bus, card) {
-            if harvest.claim(&part.address, "its resource class") {
+            if collector.claim(&part.address, "its resource class") {
                 slots.push(HandleSlot::Pci { address: part.address.clone() });
             }
         }
         if slots.is_empty() {
             return;
         }
-        harvest.offers.push(Offer {
+        collector.offers.push(Offer {
             device: self.address.clone(),
             kind: card.function.kind(),
             named: Named::So(self.address.clone()),
@@ -58,14 +58,14 @@ impl Function {
     }
 }
 
-/// A card that exists only on paper; guests are bound to its handles but get no device.
+/// A fake device: guests are bound to its handles but get no device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fake {
-    /// Address it claims to have.
+    /// Its nominal address.
     pub address: String,
-    /// Name of its one deployable.
+    /// Name of its deployable.
     pub name: String,
-    /// Kind it claims to be.
+    /// Its nominal kind.
     pub kind: DeviceKind,
     /// Resource class.
     pub resource_class: String,
@@ -76,7 +76,7 @@ pub struct Fake {
 }
 
 impl Fake {
-    /// The card of upstream's fake driver: sixteen handles on bus 0c.
+    /// The device of upstream's fake driver: sixteen handles on bus 0c.
     pub fn upstream() -> Self {
         Self {
             address: "0000:0c:00.0".to_owned(),
@@ -88,12 +88,12 @@ impl Fake {
         }
     }
 
-    pub(crate) fn find(&self, harvest: &mut Harvest) {
-        if !harvest.claim(&self.address, "a fake card") {
+    pub(crate) fn find(&self, collector: &mut Collector) {
+        if !collector.claim(&self.address, "a fake card") {
             return;
         }
         let handle = |address: &String| HandleSlot::TestPci { address: address.clone() };
-        harvest.ready.push(Device {
+        collector.ready.push(Device {
             address: self.address.clone(),
             card: None,
             kind: self.kind,

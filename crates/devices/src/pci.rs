@@ -6,7 +6,7 @@ use kilonova_node_api::DeviceKind;
 
 use crate::{Error, Sysfs};
 
-/// Where a PCI function sits.
+/// The address of a PCI function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PciAddress {
     /// Domain, usually 0.
@@ -20,7 +20,7 @@ pub struct PciAddress {
 }
 
 impl PciAddress {
-    /// Reads `0000:84:00.0`; nothing else counts as an address.
+    /// Parses `0000:84:00.0`; no other form is accepted.
     pub fn parse(text: &str) -> Option<Self> {
         let (domain, rest) = text.split_once(':')?;
         let (bus, rest) = rest.split_once(':')?;
@@ -40,7 +40,7 @@ impl PciAddress {
         (address.device < 32 && address.function < 8).then_some(address)
     }
 
-    /// The function so many places further on the bus, carrying over into device and bus.
+    /// The function `places` further on, carrying into device and bus.
     pub fn plus(self, places: u32) -> Option<Self> {
         let here =
             u32::from(self.bus) << 8 | u32::from(self.device) << 3 | u32::from(self.function);
@@ -61,7 +61,7 @@ impl std::fmt::Display for PciAddress {
     }
 }
 
-/// The name that libvirt, and so Nova, gives a device: `pci_0000_84_00_0`, `mtty_mtty`.
+/// The name of a device in libvirt, and thus in Nova: `pci_0000_84_00_0`, `mtty_mtty`.
 pub fn device_name(address: &str) -> String {
     match PciAddress::parse(address) {
         Some(_) => format!("pci_{}", address.replace([':', '.'], "_")),
@@ -69,7 +69,7 @@ pub fn device_name(address: &str) -> String {
     }
 }
 
-/// What is known of a function from its own folder.
+/// The attributes of a function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PciFunction {
     /// Four hex digits.
@@ -78,15 +78,15 @@ pub struct PciFunction {
     pub product_id: String,
     /// Six hex digits: class, subclass, interface.
     pub class: String,
-    /// -1 where the kernel names none.
+    /// -1 if the kernel reports none.
     pub numa_node: i64,
-    /// Kernel driver bound to it, empty if none.
+    /// The bound kernel driver; empty if there is none.
     pub driver: String,
 }
 
 impl PciFunction {
     /// Reads `bus/pci/devices/<address>`; `None` if there is no such function.
-    pub fn look(sysfs: &dyn Sysfs, address: &str) -> Result<Option<Self>, Error> {
+    pub fn read(sysfs: &dyn Sysfs, address: &str) -> Result<Option<Self>, Error> {
         let path = |name: &str| format!("bus/pci/devices/{address}/{name}");
         let id = |name: &str| match sysfs.read(&path(name)) {
             Ok(text) => {
@@ -120,7 +120,7 @@ impl PciFunction {
         self.class.get(..4).unwrap_or_default()
     }
 
-    /// The kind of card, by PCI class code.
+    /// The device kind by PCI class code.
     pub fn kind(&self) -> DeviceKind {
         match (self.class.get(..2), self.class.get(..4)) {
             (Some("03"), _) => DeviceKind::Gpu,
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_strictly_and_shown_as_read() {
+    fn addresses_are_parsed_strictly() {
         let address = PciAddress::parse("0000:84:00.0").expect("an address");
         assert_eq!(address.to_string(), "0000:84:00.0");
         for wrong in [
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn counting_on_carries_into_device_and_bus() {
+    fn addition_carries_into_device_and_bus() {
         let address = PciAddress::parse("0000:25:00.0").expect("an address");
         assert_eq!(address.plus(4).expect("fits").to_string(), "0000:25:00.4");
         assert_eq!(address.plus(9).expect("fits").to_string(), "0000:25:01.1");
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_of_libvirt() {
+    fn names_are_libvirts() {
         assert_eq!(device_name("0000:84:00.0"), "pci_0000_84_00_0");
         assert_eq!(device_name("mtty_mtty"), "mtty_mtty");
     }

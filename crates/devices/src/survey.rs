@@ -1,7 +1,7 @@
-//! What a host could give to guests and what of it the options offer, for an operator who sets a
-//! host up, without a control plane.
+//! An overview of a host's usable devices and of what the options offer, for an operator who sets
+//! up a host, without a control plane.
 //!
-//! Only looks; whoever asks may run it on a host at work.
+//! Read-only: it is safe to run on a host in use.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use kilonova_node_api::{Device, DeviceKind, HandleSlot};
 use serde::Serialize;
 
 use crate::bus::{Bus, OnBus};
-use crate::{Discovery, Error, PciFunction, Sysfs, Trouble, Watch, parents, vgpu_state};
+use crate::{DeviceProblem, Discovery, Error, PciFunction, Sysfs, Watch, parents, vgpu_state};
 
-/// A card that guests could be given, whole or in parts.
+/// A card that can be offered to guests, as a whole or in parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Capable {
+pub struct UsableCard {
     /// `0000:84:00.0`, or `mtty_mtty` for a virtual parent.
     pub address: String,
     /// What it is.
@@ -24,17 +24,17 @@ pub struct Capable {
     pub product_id: String,
     /// Kernel driver, empty if none.
     pub driver: String,
-    /// -1 where the kernel names none.
+    /// -1 if the kernel reports none.
     pub numa_node: i64,
-    /// How many virtual functions it has now.
+    /// Number of its current virtual functions.
     pub virtual_functions: usize,
-    /// The types that it, or its virtual functions, can be cut into.
-    pub types: Vec<CapableType>,
+    /// The types that it or its virtual functions support.
+    pub types: Vec<UsableType>,
 }
 
-/// A type that a card can be cut into.
+/// A type that a card supports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct CapableType {
+pub struct UsableType {
     /// `nvidia-35`, as `[devices] enabled_mdev_types` names it.
     pub id: String,
     /// `GRID M10-0B`.
@@ -43,45 +43,45 @@ pub struct CapableType {
     pub available: u32,
 }
 
-/// What one look found.
+/// The result of a survey.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Survey {
-    /// What there is.
-    pub capable: Vec<Capable>,
-    /// What of it guests are offered by the options.
+    /// The usable cards.
+    pub usable: Vec<UsableCard>,
+    /// The devices that the options offer.
     pub offered: Vec<Device>,
-    /// What is wrong.
-    pub troubles: Vec<Trouble>,
+    /// The problems.
+    pub problems: Vec<DeviceProblem>,
 }
 
-/// Looks at a host.
+/// Surveys a host.
 pub fn survey(sysfs: &dyn Sysfs, discovery: &Discovery) -> Result<Survey, Error> {
     let watch = Watch::open(&discovery.health, None, "");
     let heard = watch.listen();
-    let found = discovery.look_on(sysfs, &|_| false, Some(&watch))?;
-    let mut troubles = found.troubles;
+    let found = discovery.scan_with_watch(sysfs, &|_| false, Some(&watch))?;
+    let mut problems = found.problems;
     if let (Err(error), Some(log)) = (heard, &discovery.health.kernel_log) {
-        troubles.push(Trouble::note(&log.display().to_string(), error.to_string()));
+        problems.push(DeviceProblem::note(&log.display().to_string(), error.to_string()));
     }
-    let bus = Bus::read(sysfs, &mut troubles)?;
-    let mut types: BTreeMap<String, Vec<CapableType>> = BTreeMap::new();
-    let mut capable = Vec::new();
+    let bus = Bus::read(sysfs, &mut problems)?;
+    let mut types: BTreeMap<String, Vec<UsableType>> = BTreeMap::new();
+    let mut usable = Vec::new();
     for parent in parents(sysfs)? {
-        let offered = parent.types(sysfs).into_iter().map(|id| CapableType {
+        let offered = parent.types(sysfs).into_iter().map(|id| UsableType {
             name: parent.attribute(sysfs, &id, "name").unwrap_or_default(),
             available: parent.available(sysfs, &id).unwrap_or(0),
             id,
         });
         match bus.all().find(|one| one.address == parent.address) {
             Some(on_bus) => merge(types.entry(on_bus.card().to_string()).or_default(), offered),
-            None => capable.push(virtual_parent(parent.address.clone(), offered.collect())),
+            None => usable.push(virtual_parent(parent.address.clone(), offered.collect())),
         }
     }
     for on_bus in bus.all() {
         if let Ok(Some(state)) = vgpu_state(sysfs, &on_bus.address) {
             let offered = state.creatable.into_iter();
             let offered =
-                offered.map(|one| CapableType { id: one.id, name: one.name, available: 1 });
+                offered.map(|one| UsableType { id: one.id, name: one.name, available: 1 });
             merge(types.entry(on_bus.card().to_string()).or_default(), offered);
         }
     }
@@ -90,17 +90,17 @@ pub fn survey(sysfs: &dyn Sysfs, discovery: &Discovery) -> Result<Survey, Error>
         let virtual_functions = bus.virtuals(card.place).count();
         let offered = found.devices.iter().any(|device| device.address == card.address);
         if offered || virtual_functions > 0 || !types.is_empty() || is_accelerator(card) {
-            capable.push(of_card(card, virtual_functions, types));
+            usable.push(of_card(card, virtual_functions, types));
         }
     }
-    troubles.sort();
-    troubles.dedup();
-    Ok(Survey { capable, offered: found.devices, troubles })
+    problems.sort();
+    problems.dedup();
+    Ok(Survey { usable, offered: found.devices, problems })
 }
 
 fn is_accelerator(card: &OnBus) -> bool {
     let function: &PciFunction = &card.function;
-    // A display that the firmware drew on is no accelerator: 3D controllers and known vendors are.
+    // A plain display controller is not an accelerator; 3D controllers and known vendors are.
     match function.kind() {
         DeviceKind::Gpu => {
             function.class_code() == "0302" || matches!(&*function.vendor_id, "10de" | "1002")
@@ -110,7 +110,7 @@ fn is_accelerator(card: &OnBus) -> bool {
     }
 }
 
-fn merge(into: &mut Vec<CapableType>, types: impl Iterator<Item = CapableType>) {
+fn merge(into: &mut Vec<UsableType>, types: impl Iterator<Item = UsableType>) {
     for one in types {
         match into.iter_mut().find(|known| known.id == one.id) {
             Some(known) => known.available += one.available,
@@ -119,9 +119,9 @@ fn merge(into: &mut Vec<CapableType>, types: impl Iterator<Item = CapableType>) 
     }
 }
 
-fn of_card(card: &OnBus, virtual_functions: usize, types: Vec<CapableType>) -> Capable {
+fn of_card(card: &OnBus, virtual_functions: usize, types: Vec<UsableType>) -> UsableCard {
     let function = &card.function;
-    Capable {
+    UsableCard {
         address: card.address.clone(),
         kind: function.kind(),
         vendor_id: function.vendor_id.clone(),
@@ -133,8 +133,8 @@ fn of_card(card: &OnBus, virtual_functions: usize, types: Vec<CapableType>) -> C
     }
 }
 
-fn virtual_parent(address: String, types: Vec<CapableType>) -> Capable {
-    Capable {
+fn virtual_parent(address: String, types: Vec<UsableType>) -> UsableCard {
+    UsableCard {
         driver: address.split('_').next().unwrap_or_default().to_owned(),
         address,
         kind: DeviceKind::Mdev,
@@ -147,17 +147,17 @@ fn virtual_parent(address: String, types: Vec<CapableType>) -> Capable {
 }
 
 impl Survey {
-    /// The survey for people.
+    /// The survey as a table.
     pub fn table(&self) -> String {
         let mut text = String::new();
-        if self.capable.is_empty() && self.offered.is_empty() {
-            text.push_str("This host has no device that guests could be given.\n");
+        if self.usable.is_empty() && self.offered.is_empty() {
+            text.push_str("This host has no device that can be offered to guests.\n");
         }
-        if !self.capable.is_empty() {
+        if !self.usable.is_empty() {
             let mut rows = vec![
                 ["ADDRESS", "KIND", "ID", "DRIVER", "NUMA", "VFS", "TYPES"].map(str::to_owned),
             ];
-            rows.extend(self.capable.iter().map(Capable::row));
+            rows.extend(self.usable.iter().map(UsableCard::row));
             text.push_str(&aligned(&rows));
         }
         let mut rows = vec![["PROVIDER", "CLASS", "UNITS", "HEALTH", "TRAITS"].map(str::to_owned)];
@@ -173,12 +173,12 @@ impl Survey {
         if rows.len() > 1 {
             text.push_str("\nOffered to guests:\n");
             text.push_str(&aligned(&rows));
-        } else if !self.capable.is_empty() {
-            text.push_str("\nNothing of it is offered to guests by the options.\n");
+        } else if !self.usable.is_empty() {
+            text.push_str("\nThe options offer none of them to guests.\n");
         }
-        if !self.troubles.is_empty() {
+        if !self.problems.is_empty() {
             text.push_str("\nTroubles:\n");
-            for Trouble { address, reason, .. } in &self.troubles {
+            for DeviceProblem { address, reason, .. } in &self.problems {
                 text.push_str(&format!("{address}: {reason}\n"));
             }
         }
@@ -186,7 +186,7 @@ impl Survey {
     }
 }
 
-impl Capable {
+impl UsableCard {
     fn row(&self) -> [String; 7] {
         let types: Vec<String> =
             self.types.iter().map(|one| format!("{} ({} free)", one.id, one.available)).collect();

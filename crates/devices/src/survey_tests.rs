@@ -1,4 +1,4 @@
-//! What an operator is shown of a host.
+//! The table of a survey.
 
 use super::survey;
 use crate::testing::Fixture;
@@ -12,7 +12,7 @@ fn everything() -> Discovery {
 fn a_host_without_accelerators_says_so() {
     let fixture = Fixture::new();
     let empty = survey(&fixture.sysfs(), &everything()).expect("readable");
-    assert_eq!(empty.table(), "This host has no device that guests could be given.\n");
+    assert_eq!(empty.table(), "This host has no device that can be offered to guests.\n");
     fixture.function("0000:00:01.0", ("1af4", "1041", "020000"), -1, "virtio-pci");
     fixture.function("0000:00:02.0", ("1234", "1111", "030000"), -1, "bochs-drm");
     assert_eq!(survey(&fixture.sysfs(), &everything()).expect("readable"), empty);
@@ -38,7 +38,7 @@ fn cards_types_offers_and_troubles_are_shown() {
         "0000:84:00.0  GPU   10de:13bd  nvidia  1     0    nvidia-35 (16 free)",
         "mtty_mtty     MDEV  -          mtty    -1    0    mtty-1 (24 free)",
         "<host>_0000:84:00.0  PGPU   1      healthy  OWNER_CYBORG CUSTOM_NVIDIA_13BD",
-        "0000:3d:00.0: bus/pci/devices/0000:3d:00.0/device holds \"\", which means nothing",
+        "0000:3d:00.0: bus/pci/devices/0000:3d:00.0/device has unexpected content \"\"",
     ] {
         assert!(text.lines().any(|shown| shown == line), "{line}\n{text}");
     }

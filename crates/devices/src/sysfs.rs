@@ -1,34 +1,34 @@
-//! sysfs as this crate uses it: small text files, folders and links below one root.
+//! sysfs as this crate uses it: small text files, directories and links below one root.
 //!
-//! Paths are relative to the root (`bus/pci/devices/0000:84:00.0/vendor`) so that a fixture folder
-//! or a simulation can stand in for `/sys`.
+//! Paths are relative to the root (`bus/pci/devices/0000:84:00.0/vendor`), so a fixture directory
+//! or a simulation can replace `/sys`.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The few operations that discovery and mdev handling need.
+/// The operations that discovery and mdev handling need.
 ///
-/// They block: a write to `create` returns when the kernel has made the device.
+/// They block: a write to `create` returns when the kernel has created the device.
 pub trait Sysfs: Send + Sync + 'static {
     /// Content of a file, without the trailing line end.
     fn read(&self, path: &str) -> io::Result<String>;
-    /// The first bytes of a file that may be no text.
+    /// The first bytes of a binary file.
     fn read_bytes(&self, path: &str, most: usize) -> io::Result<Vec<u8>> {
         let mut bytes = self.read(path)?.into_bytes();
         bytes.truncate(most);
         Ok(bytes)
     }
-    /// Names in a folder, sorted.
+    /// The names in a directory, sorted.
     fn list(&self, path: &str) -> io::Result<Vec<String>>;
     /// Writes a value to an attribute.
     fn write(&self, path: &str, value: &str) -> io::Result<()>;
-    /// Whether the path leads to something.
+    /// Whether the path exists.
     fn exists(&self, path: &str) -> bool;
     /// The path with all links resolved, still relative to the root.
     fn real(&self, path: &str) -> io::Result<String>;
 }
 
-/// A folder on disk: `/sys`, or a fixture.
+/// A directory on disk: `/sys`, or a fixture.
 #[derive(Debug, Clone)]
 pub struct Directory(pub PathBuf);
 
@@ -73,7 +73,7 @@ impl Sysfs for Directory {
         let root = self.0.canonicalize()?;
         let real = self.at(path).canonicalize()?;
         let below = real.strip_prefix(&root).map_err(|_| {
-            io::Error::new(io::ErrorKind::InvalidData, format!("{path} leads out of sysfs"))
+            io::Error::new(io::ErrorKind::InvalidData, format!("{path} leads outside of sysfs"))
         })?;
         Ok(text(below))
     }

@@ -1,4 +1,4 @@
-//! Fixture folders shaped like `/sys`, with links as the kernel makes them.
+//! Fixture directories in the form of `/sys`, with the kernel's links.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::{Directory, PciAddress};
 
-/// A growing fixture.
+/// A fixture.
 pub struct Fixture {
     folder: tempfile::TempDir,
 }
@@ -38,7 +38,7 @@ impl Fixture {
         symlink(self.root().join(to), from).expect("linked");
     }
 
-    /// A PCI function; returns its folder.
+    /// Adds a PCI function; returns its directory.
     pub fn function(
         &self,
         address: &str,
@@ -58,7 +58,7 @@ impl Fixture {
         path
     }
 
-    /// Virtual functions of a card, from the given address on, linked both ways.
+    /// Adds virtual functions of a card from the given address on, linked both ways.
     pub fn virtual_functions(
         &self,
         card: &str,
@@ -80,28 +80,29 @@ impl Fixture {
         addresses
     }
 
-    /// Makes a file unreadable, as a driver does that answers with an error: it is a folder now.
+    /// Makes a file unreadable by replacing it with a directory, like a driver that returns an
+    /// error.
     pub fn spoil(&self, path: &str) {
         let path = self.root().join(path);
         std::fs::remove_file(&path).expect("there");
         std::fs::create_dir(&path).expect("made");
     }
 
-    /// A GPU with mdev types and how many more of each fit.
+    /// Adds a GPU with mdev types and their available instances.
     pub fn gpu(&self, address: &str, types: &[(&str, &str, u32)]) {
         let path = self.function(address, ("10de", "13bd", "030000"), 1, "nvidia");
         self.types(&path, types);
         self.link(&format!("class/mdev_bus/{address}"), &path);
     }
 
-    /// A virtual function of NVIDIA's VFIO driver, with the number of its type and those that it
-    /// could be given.
+    /// Adds a virtual function of NVIDIA's VFIO driver with its current type number and the
+    /// creatable types.
     pub fn vgpu_function(&self, address: &str, current: u32, creatable: &[(u32, &str)]) {
         let path = self.function(address, ("10de", "2235", "030200"), 0, "nvidia");
         self.vgpu_files(&path, current, creatable);
     }
 
-    /// The files of NVIDIA's VFIO driver in the folder of a function.
+    /// Adds the files of NVIDIA's VFIO driver to a function's directory.
     pub fn vgpu_files(&self, path: &str, current: u32, creatable: &[(u32, &str)]) {
         let mut text = "ID    : vGPU Name\n".to_owned();
         for (number, name) in creatable {
@@ -111,7 +112,7 @@ impl Fixture {
         self.write(&format!("{path}/nvidia/current_vgpu_type"), &format!("{current}\n"));
     }
 
-    /// The kernel's `mtty` sample driver.
+    /// Adds the kernel's `mtty` sample driver.
     pub fn mtty(&self, available: u32) {
         self.types("devices/virtual/mtty/mtty", &[("mtty-1", "Single port serial", available)]);
         self.link("class/mdev_bus/mtty", "devices/virtual/mtty/mtty");
@@ -127,7 +128,7 @@ impl Fixture {
         }
     }
 
-    /// An mdev that exists on a device folder such as `devices/pci0000:84/0000:84:00.0`.
+    /// Adds an existing mdev to a device directory such as `devices/pci0000:84/0000:84:00.0`.
     pub fn mdev(&self, device: &str, mdev_type: &str) -> Uuid {
         let uuid = Uuid::new_v4();
         let path = format!("{device}/{uuid}");

@@ -1,4 +1,4 @@
-//! Traits that follow from what a device is, so that nobody sets them by hand.
+//! Traits derived from a device's properties.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,13 @@ use crate::PciFunction;
 use crate::device_spec::custom;
 use crate::kinds::OWNER_NOVA;
 
-/// Of every function that `[pci] device_spec` names, as upstream's Nova reports it, whoever binds it.
+/// On every function named by `[pci] device_spec`, as upstream's Nova reports it, whoever binds it.
 pub(crate) const MANAGED: &str = "COMPUTE_MANAGED_PCI_DEVICE";
-/// Of one whose entry says that guests with it can be migrated live.
+/// On a function whose entry declares it live-migratable.
 pub(crate) const LIVE_MIGRATABLE: &str = "HW_PCI_LIVE_MIGRATABLE";
 
-/// What upstream's `device_type` tells apart. Upstream keeps it beside Placement; here it is a trait,
-/// as Placement alone decides.
+/// Upstream's `device_type`. Upstream stores it outside of Placement; here it is a trait, as
+/// Placement alone decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PciType {
     /// `type-PCI`: without SR-IOV.
@@ -33,14 +33,14 @@ impl PciType {
     }
 }
 
-/// The trait of a function's own vendor and product, whatever its class is called.
+/// The trait of a function's vendor and product, independent of its class.
 pub(crate) fn of_ids(vendor_id: &str, product_id: &str) -> String {
     custom(&format!("PCI_{vendor_id}_{product_id}"))
 }
 
 /// Traits and facts of a vGPU or mdev type: the type's own trait (`CUSTOM_NVIDIA_35`), for NVIDIA
-/// the one that Cyborg gives (`CUSTOM_NVIDIA_13BD_M10_0B`, product id and second word of the type's
-/// name), and for a MIG-backed one the slice (`CUSTOM_NVIDIA_MIG_1G_5GB`).
+/// Cyborg's trait (`CUSTOM_NVIDIA_13BD_M10_0B`: product id and second word of the type's name), and
+/// for a MIG-backed type the slice (`CUSTOM_NVIDIA_MIG_1G_5GB`).
 pub(crate) fn of_type(
     type_id: &str,
     type_name: &str,
@@ -60,8 +60,8 @@ pub(crate) fn of_type(
     (traits, facts)
 }
 
-/// Slices and gigabytes of a MIG-backed type: `NVIDIA A100-1-5C` is one slice with 5 GB. Types that
-/// share a GPU by time have one number less (`NVIDIA A40-2Q`).
+/// Slices and gigabytes of a MIG-backed type: `NVIDIA A100-1-5C` is one slice with 5 GB.
+/// Time-sliced types have one number less (`NVIDIA A40-2Q`).
 fn mig_slice(type_name: &str) -> Option<(u32, u32)> {
     let word = type_name.split_whitespace().last()?;
     let mut parts = word.rsplit('-');
@@ -78,7 +78,7 @@ mod tests {
     use super::mig_slice;
 
     #[test]
-    fn mig_backed_types_say_their_slice_in_their_name() {
+    fn mig_slices_are_parsed_from_type_names() {
         for (name, slice) in [
             ("NVIDIA A100-1-5C", Some((1, 5))),
             ("GRID A100-3-20C", Some((3, 20))),

@@ -1,16 +1,16 @@
-//! vGPUs of the vendor's own VFIO driver, without mediated devices: a virtual function is given a
-//! type, is passed through with the driver that it has, and loses the type afterwards.
+//! vGPUs of a vendor's VFIO driver, without mediated devices: a virtual function gets a type, is
+//! passed through with its driver, and the type is cleared afterwards.
 //!
 //! Owns `<function>/nvidia/{creatable_vgpu_types,current_vgpu_type}` of Linux 6.8 and newer. Types
-//! are named as the same types are where mediated devices are used (`nvidia-558`), so that options
-//! stay as they are when a host gets a newer kernel. Setting a type that is set, and clearing one
-//! that is not, succeed: the caller may have crashed after the first try.
+//! have the same names as with mediated devices (`nvidia-558`), so that options survive a kernel
+//! upgrade. Setting a type that is set and clearing one that is not set succeed, because the caller
+//! may repeat a step after a crash.
 
 use std::io::ErrorKind;
 
 use crate::{Error, Sysfs};
 
-/// The vendor's folder, and what its types are called before their number.
+/// The vendor's directory, and the prefix of its type names.
 const VENDOR: &str = "nvidia";
 
 /// A virtual function with a type.
@@ -31,16 +31,16 @@ pub struct VgpuType {
     pub name: String,
 }
 
-/// What a virtual function says of its types.
+/// The vGPU state of a virtual function.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VgpuState {
-    /// The type it has.
+    /// The current type.
     pub current: Option<String>,
-    /// The types that it could be given now.
+    /// The types that can be set now.
     pub creatable: Vec<VgpuType>,
 }
 
-/// What the function says; `None` if its driver makes no vGPUs.
+/// Reads the state; `None` if the driver does not support vGPUs.
 pub fn vgpu_state(sysfs: &dyn Sysfs, address: &str) -> Result<Option<VgpuState>, Error> {
     let Some(current) = read(sysfs, &file(address, "current_vgpu_type"))? else {
         return Ok(None);
@@ -56,7 +56,7 @@ pub fn vgpu_state(sysfs: &dyn Sysfs, address: &str) -> Result<Option<VgpuState>,
     }))
 }
 
-/// Gives a function its type, unless it has it.
+/// Sets a function's type, unless it is set.
 pub fn set_type(sysfs: &dyn Sysfs, vgpu: &Vgpu) -> Result<(), Error> {
     let Vgpu { address, vgpu_type } = vgpu;
     let wrong = |reason: String| Error::Vgpu {
@@ -65,10 +65,10 @@ pub fn set_type(sysfs: &dyn Sysfs, vgpu: &Vgpu) -> Result<(), Error> {
         reason,
     };
     let state = vgpu_state(sysfs, address)?
-        .ok_or_else(|| wrong("its driver makes no vGPUs on it".to_owned()))?;
+        .ok_or_else(|| wrong("its driver does not support vGPUs".to_owned()))?;
     match &state.current {
         Some(current) if current == vgpu_type => return Ok(()),
-        Some(current) => return Err(wrong(format!("it has type {current} already"))),
+        Some(current) => return Err(wrong(format!("it already has type {current}"))),
         None => {}
     }
     let number = vgpu_type.strip_prefix(VENDOR).and_then(|rest| rest.strip_prefix('-'));
@@ -76,18 +76,18 @@ pub fn set_type(sysfs: &dyn Sysfs, vgpu: &Vgpu) -> Result<(), Error> {
     else {
         let all: Vec<&str> = state.creatable.iter().map(|one| one.id.as_str()).collect();
         let all = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
-        return Err(wrong(format!("the types it can be given now are: {all}")));
+        return Err(wrong(format!("the types that can be set now are: {all}")));
     };
     sysfs
         .write(&file(address, "current_vgpu_type"), number)
         .map_err(|source| wrong(source.to_string()))?;
     match vgpu_state(sysfs, address)?.and_then(|state| state.current) {
         Some(current) if current == *vgpu_type => Ok(()),
-        _ => Err(wrong("the driver took the type and does not show it".to_owned())),
+        _ => Err(wrong("the driver accepted the type but does not show it".to_owned())),
     }
 }
 
-/// Takes the type from a function, if it has it.
+/// Clears a function's type, if it is set.
 pub fn clear_type(sysfs: &dyn Sysfs, vgpu: &Vgpu) -> Result<(), Error> {
     let current = vgpu_state(sysfs, &vgpu.address)?.and_then(|state| state.current);
     if current.as_deref() != Some(&vgpu.vgpu_type) {
@@ -96,7 +96,7 @@ pub fn clear_type(sysfs: &dyn Sysfs, vgpu: &Vgpu) -> Result<(), Error> {
     sysfs.write(&file(&vgpu.address, "current_vgpu_type"), "0").map_err(|source| Error::Vgpu {
         address: vgpu.address.clone(),
         vgpu_type: vgpu.vgpu_type.clone(),
-        reason: format!("it cannot be cleared: {source}"),
+        reason: format!("could not clear it: {source}"),
     })
 }
 
@@ -116,7 +116,7 @@ fn number(text: &str) -> Option<u32> {
     text.trim().parse().ok()
 }
 
-/// `558  : NVIDIA A40-2Q`; the heading is none.
+/// Parses `558  : NVIDIA A40-2Q`; `None` for the heading.
 fn vgpu_type(line: &str) -> Option<VgpuType> {
     let (id, name) = line.split_once(':')?;
     Some(VgpuType { id: format!("{VENDOR}-{}", number(id)?), name: name.trim().to_owned() })

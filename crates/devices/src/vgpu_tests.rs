@@ -1,4 +1,4 @@
-//! Virtual functions of the vendor's own VFIO driver.
+//! Virtual functions of a vendor's VFIO driver.
 
 use super::{Vgpu, clear_type, set_type, vgpu_state};
 use crate::Error;
@@ -26,33 +26,35 @@ fn the_files_of_the_driver_are_read() {
 }
 
 #[test]
-fn a_type_is_set_once_and_cleared_only_by_who_means_it() {
+fn a_type_is_set_once_and_cleared_only_if_it_matches() {
     let fixture = Fixture::new();
     fixture.vgpu_function(VF, 0, &[(558, "NVIDIA A40-2Q")]);
     let (sysfs, file) = (fixture.sysfs(), format!("bus/pci/devices/{VF}/nvidia/current_vgpu_type"));
     set_type(&sysfs, &vgpu("nvidia-558")).expect("set");
     assert_eq!(fixture.content(&file).trim(), "558");
-    set_type(&sysfs, &vgpu("nvidia-558")).expect("it has it");
-    assert!(reason(set_type(&sysfs, &vgpu("nvidia-557"))).contains("it has type nvidia-558"));
-    clear_type(&sysfs, &vgpu("nvidia-557")).expect("not the one meant");
+    set_type(&sysfs, &vgpu("nvidia-558")).expect("setting the same type succeeds");
+    assert!(
+        reason(set_type(&sysfs, &vgpu("nvidia-557"))).contains("it already has type nvidia-558")
+    );
+    clear_type(&sysfs, &vgpu("nvidia-557")).expect("clearing another type does nothing");
     assert_eq!(fixture.content(&file).trim(), "558");
     clear_type(&sysfs, &vgpu("nvidia-558")).expect("cleared");
     assert_eq!(fixture.content(&file).trim(), "0");
-    clear_type(&sysfs, &vgpu("nvidia-558")).expect("nothing to do");
+    clear_type(&sysfs, &vgpu("nvidia-558")).expect("clearing twice succeeds");
 }
 
 #[test]
-fn what_the_card_cannot_make_now_is_refused_with_what_it_can() {
+fn unavailable_types_are_refused_with_the_available_ones() {
     let fixture = Fixture::new();
     fixture.vgpu_function(VF, 0, &[(557, "NVIDIA A40-1Q")]);
     let sysfs = fixture.sysfs();
     let text = reason(set_type(&sysfs, &vgpu("nvidia-558")));
-    assert!(text.contains("can be given now are: nvidia-557"), "{text}");
+    assert!(text.contains("can be set now are: nvidia-557"), "{text}");
     fixture.vgpu_function(VF, 0, &[]);
     assert!(reason(set_type(&sysfs, &vgpu("nvidia-558"))).ends_with("now are: none"));
     let gone = Vgpu { address: "0000:26:00.0".into(), ..vgpu("nvidia-558") };
-    assert!(reason(set_type(&sysfs, &gone)).contains("makes no vGPUs"));
-    clear_type(&sysfs, &gone).expect("a function that is gone has no type");
+    assert!(reason(set_type(&sysfs, &gone)).contains("does not support vGPUs"));
+    clear_type(&sysfs, &gone).expect("a missing function has no type");
 }
 
 #[test]

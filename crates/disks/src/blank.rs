@@ -1,31 +1,31 @@
-//! Disks that begin empty, or with nothing but a file system.
+//! Empty disks, and disks with only a file system or swap space.
 
 use std::fs::File;
 use std::path::Path;
 
 use crate::run::Run;
-use crate::{Config, Error, layout};
+use crate::{DisksConfig, Error, layout};
 
-/// The kind of a swap disk.
+/// The file system kind that stands for swap space.
 pub(crate) const SWAP: &str = "swap";
 
-/// An empty disk.
+/// Creates an empty disk.
 pub(crate) async fn empty(path: &Path, size: u64) -> Result<(), Error> {
-    let new = layout::beside(path)?;
+    let new = layout::temporary_path(path)?;
     let create = Run::new("qemu-img").args(["create", "-q", "-f", "qcow2", "--"]);
     create.arg(&new).arg(size.to_string()).wait().await?;
-    layout::put(&new, path)
+    layout::install_file(&new, path)
 }
 
-/// A disk with a file system, or with swap space. It is made in a file with holes first, as the
-/// programs that make file systems know nothing of qcow2.
+/// Creates a disk with a file system or swap space. It is formatted as a sparse raw file first,
+/// because the mkfs programs do not support qcow2.
 pub(crate) async fn formatted(
     path: &Path,
     size: u64,
     kind: &str,
-    config: &Config,
+    config: &DisksConfig,
 ) -> Result<(), Error> {
-    let raw = layout::beside(&path.with_extension("raw"))?;
+    let raw = layout::temporary_path(&path.with_extension("raw"))?;
     let result = fill(path, &raw, size, kind, config).await;
     layout::remove_file(&raw)?;
     result
@@ -36,19 +36,19 @@ async fn fill(
     raw: &Path,
     size: u64,
     kind: &str,
-    config: &Config,
+    config: &DisksConfig,
 ) -> Result<(), Error> {
     let file = File::create(raw).map_err(|error| Error::file(raw, error))?;
     file.set_len(size).map_err(|error| Error::file(raw, error))?;
     drop(file);
     maker(kind)?.arg(raw).wait().await?;
-    let new = layout::beside(path)?;
+    let new = layout::temporary_path(path)?;
     let convert = Run::new("qemu-img").args(["convert", "-f", "raw", "-O", "qcow2", "--"]);
     convert.arg(raw).arg(&new).limit(config.copying).wait().await?;
-    layout::put(&new, path)
+    layout::install_file(&new, path)
 }
 
-/// The program that makes a file system, short of the file.
+/// The mkfs program with its arguments, without the file.
 fn maker(kind: &str) -> Result<Run, Error> {
     let program = Run::new(if kind == SWAP { "mkswap".to_owned() } else { format!("mkfs.{kind}") });
     Ok(match kind {
@@ -60,7 +60,7 @@ fn maker(kind: &str) -> Result<Run, Error> {
         other => {
             return Err(Error::Program {
                 program: format!("mkfs.{other}"),
-                why: "default_ephemeral_format has to be ext2, ext3, ext4, xfs, vfat or ntfs"
+                why: "default_ephemeral_format must be ext2, ext3, ext4, xfs, vfat or ntfs"
                     .to_owned(),
             });
         }

@@ -1,12 +1,12 @@
-//! The images that guests' disks are over: each once, whole, and checked.
+//! The image cache: each base image once, complete and verified.
 //!
 //! ```text
 //!   bytes ─► .new-<image>.part ─size, SHA-512─► qemu-img info ─► raw? ─rename─► <image>.raw
 //!                                                     └─► qcow2 ─convert, unless kept─┘
 //! ```
 //!
-//! A file that is used is touched. One that no guest's record names, and that was not touched for
-//! long, is removed; whoever is about to use one holds on to it meanwhile.
+//! Using a file updates its modification time. An old file that no guest's record names is removed;
+//! a read lock protects a file until a record names it.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -21,93 +21,97 @@ use tokio::sync::{OwnedRwLockReadGuard, RwLock};
 
 use crate::layout::{self, Layout};
 use crate::run::Run;
-use crate::{Config, Error, Format, Images, info};
+use crate::{DisksConfig, Error, Format, Images, info};
 
-type Line = Arc<RwLock<()>>;
+type ImageLock = Arc<RwLock<()>>;
 
-/// An image on this host.
+/// A base image on this host.
 #[derive(Debug, Clone)]
 pub(crate) struct Base {
     pub path: PathBuf,
     pub format: Format,
-    /// Bytes that a guest sees.
+    /// Virtual size in bytes.
     pub size: u64,
 }
 
 impl Base {
-    /// Its file's name.
+    /// The name of its file.
     pub fn name(&self) -> String {
         self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 }
 
-/// Held while a file of the cache is to be used and no record names it yet.
-pub(crate) type Held = OwnedRwLockReadGuard<()>;
+/// Protects a cached file from removal until a record names it.
+pub(crate) type CacheGuard = OwnedRwLockReadGuard<()>;
 
 pub(crate) struct Cache {
-    config: Arc<Config>,
+    config: Arc<DisksConfig>,
     layout: Arc<Layout>,
     images: Arc<dyn Images>,
-    lines: Mutex<HashMap<ImageId, Line>>,
+    locks: Mutex<HashMap<ImageId, ImageLock>>,
 }
 
 impl Cache {
-    pub fn new(config: Arc<Config>, layout: Arc<Layout>, images: Arc<dyn Images>) -> Self {
-        Self { config, layout, images, lines: Mutex::default() }
+    pub fn new(config: Arc<DisksConfig>, layout: Arc<Layout>, images: Arc<dyn Images>) -> Self {
+        Self { config, layout, images, locks: Mutex::default() }
     }
 
-    /// The image, fetched if it is not here. It stays until what is given with it is dropped, and
-    /// then as long as a record names it. One of more bytes than `most`, as a guest sees it, is
-    /// refused before it is unpacked.
-    pub async fn base(&self, image: ImageId, most: Option<u64>) -> Result<(Base, Held), Error> {
-        let held = self.line(image).read_owned().await;
-        if let Some(base) = self.here(image).await? {
-            return Ok((base, held));
+    /// Returns a base image, and downloads it if necessary. The lock that is returned with it
+    /// protects the file until a record names it. An image with a virtual size above `most` is
+    /// refused before it is converted.
+    pub async fn base(
+        &self,
+        image: ImageId,
+        most: Option<u64>,
+    ) -> Result<(Base, CacheGuard), Error> {
+        let guard = self.lock(image).read_owned().await;
+        if let Some(base) = self.cached(image).await? {
+            return Ok((base, guard));
         }
-        drop(held);
-        let alone = self.line(image).write_owned().await;
-        if let Some(base) = self.here(image).await? {
-            return Ok((base, alone.downgrade()));
+        drop(guard);
+        let exclusive = self.lock(image).write_owned().await;
+        if let Some(base) = self.cached(image).await? {
+            return Ok((base, exclusive.downgrade()));
         }
-        let (part, told) = self.download(image).await?;
-        let base = self.settle(image, &part, told.as_deref(), most).await;
-        layout::remove_file(&part)?;
-        Ok((base?, alone.downgrade()))
+        let (temporary, declared) = self.download(image).await?;
+        let base = self.install(image, &temporary, declared.as_deref(), most).await;
+        layout::remove_file(&temporary)?;
+        Ok((base?, exclusive.downgrade()))
     }
 
-    /// The image from another cache, where this file is called `name`: `copy` brings it. It is
-    /// checked as any other.
-    pub async fn adopt<T, F>(
+    /// Copies an image from another cache, where its file is called `name`, by calling `rsync`. The
+    /// image is verified like any other.
+    pub async fn adopt_from_peer<T, F>(
         &self,
         image: ImageId,
         name: &str,
-        copy: impl FnOnce(PathBuf) -> F,
-    ) -> Result<(Base, Held), Error>
+        rsync: impl FnOnce(PathBuf) -> F,
+    ) -> Result<(Base, CacheGuard), Error>
     where
         F: Future<Output = Result<T, Error>>,
     {
-        let alone = self.line(image).write_owned().await;
-        if let Some(base) = self.here(image).await? {
-            return Ok((base, alone.downgrade()));
+        let exclusive = self.lock(image).write_owned().await;
+        if let Some(base) = self.cached(image).await? {
+            return Ok((base, exclusive.downgrade()));
         }
         let format = if name.ends_with(".qcow2") { Format::Qcow2 } else { Format::Raw };
         let path = self.layout.base(image, format);
-        let part = layout::beside(&path)?;
-        let brought = match copy(part.clone()).await {
-            Ok(_) => info::checked(image, &part, format).await,
+        let temporary = layout::temporary_path(&path)?;
+        let brought = match rsync(temporary.clone()).await {
+            Ok(_) => info::checked(image, &temporary, format).await,
             Err(error) => Err(error),
         };
         if brought.is_ok() {
-            layout::put(&part, &path)?;
+            layout::install_file(&temporary, &path)?;
         } else {
-            layout::remove_file(&part)?;
+            layout::remove_file(&temporary)?;
         }
         let size = brought?.virtual_size;
-        Ok((Base { path, format, size }, alone.downgrade()))
+        Ok((Base { path, format, size }, exclusive.downgrade()))
     }
 
-    /// The image if it is here.
-    async fn here(&self, image: ImageId) -> Result<Option<Base>, Error> {
+    /// The image, if it is cached.
+    async fn cached(&self, image: ImageId) -> Result<Option<Base>, Error> {
         for format in [Format::Raw, Format::Qcow2] {
             let path = self.layout.base(image, format);
             if path.is_file() {
@@ -119,36 +123,37 @@ impl Cache {
         Ok(None)
     }
 
-    fn line(&self, image: ImageId) -> Line {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.retain(|_, line| Arc::strong_count(line) > 1);
-        Arc::clone(lines.entry(image).or_default())
+    fn lock(&self, image: ImageId) -> ImageLock {
+        let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+        Arc::clone(locks.entry(image).or_default())
     }
 
-    /// Fetches the bytes, checks them, and says which format they are said to be of.
+    /// Downloads and verifies the bytes. Returns the file and the image's declared format.
     async fn download(&self, image: ImageId) -> Result<(PathBuf, Option<String>), Error> {
-        let part = layout::beside(&self.layout.base_folder().join(format!("{image}.part")))?;
-        let result = self.fill(image, &part).await;
+        let temporary =
+            layout::temporary_path(&self.layout.base_folder().join(format!("{image}.part")))?;
+        let result = self.fill(image, &temporary).await;
         if result.is_err() {
-            layout::remove_file(&part)?;
+            layout::remove_file(&temporary)?;
         }
-        Ok((part, result?))
+        Ok((temporary, result?))
     }
 
-    async fn fill(&self, image: ImageId, part: &Path) -> Result<Option<String>, Error> {
-        let wrong = |error| Error::file(part, error);
-        let mut file = fs::File::create(part).map_err(wrong)?;
+    async fn fill(&self, image: ImageId, temporary: &Path) -> Result<Option<String>, Error> {
+        let file_error = |error| Error::file(temporary, error);
+        let mut file = fs::File::create(temporary).map_err(file_error)?;
         let (mut hash, mut at) = (Sha512::new(), 0_u64);
         let mut first = None;
         loop {
             let read = self.images.read(image, at).await;
             let chunk = read.map_err(|why| Error::image(image, why))?;
-            let told = first.get_or_insert((chunk.size, chunk.format, chunk.sha512));
+            let declared = first.get_or_insert((chunk.size, chunk.format, chunk.sha512));
             if chunk.bytes.is_empty() {
                 break;
             }
             at += chunk.bytes.len() as u64;
-            if at > told.0 {
+            if at > declared.0 {
                 break;
             }
             let work = tokio::task::spawn_blocking(move || {
@@ -156,40 +161,43 @@ impl Cache {
                 file.write_all(&chunk.bytes).map(|()| (file, hash))
             });
             (file, hash) = match work.await {
-                Ok(written) => written.map_err(wrong)?,
+                Ok(written) => written.map_err(file_error)?,
                 Err(error) => {
-                    return Err(Error::image(image, format!("the copy broke off: {error}")));
+                    return Err(Error::image(
+                        image,
+                        format!("the download was interrupted: {error}"),
+                    ));
                 }
             };
-            if at == told.0 {
+            if at == declared.0 {
                 break;
             }
         }
         let Some((size, format, sha512)) = first else { return Ok(None) };
         if at != size {
-            return Err(Error::image(image, format!("{at} bytes came, and it has {size}")));
+            return Err(Error::image(image, format!("received {at} bytes instead of {size}")));
         }
         let is = hex(&hash.finalize());
         if sha512.as_ref().is_some_and(|sha512| !sha512.eq_ignore_ascii_case(&is)) {
             return Err(Error::image(
                 image,
-                "what came is not what the image service has recorded (SHA-512); look at its disk \
-                 and at the network",
+                "the SHA-512 digest does not match the image service's; check the image service's disk \
+                 and the network",
             ));
         }
         Ok(format)
     }
 
-    /// Brings what was fetched into its place.
-    async fn settle(
+    /// Moves a downloaded image to its place, converted if necessary.
+    async fn install(
         &self,
         image: ImageId,
-        part: &Path,
-        told: Option<&str>,
+        temporary: &Path,
+        declared: Option<&str>,
         most: Option<u64>,
     ) -> Result<Base, Error> {
-        let came = if told == Some("qcow2") { Format::Qcow2 } else { Format::Raw };
-        let found = info::checked(image, part, came).await?;
+        let came = if declared == Some("qcow2") { Format::Qcow2 } else { Format::Raw };
+        let found = info::checked(image, temporary, came).await?;
         let size = found.virtual_size;
         if let Some(flavor) = most.filter(|most| size > *most) {
             return Err(Error::TooSmall { image, flavor, size });
@@ -197,24 +205,24 @@ impl Cache {
         let format = if self.config.force_raw_images { Format::Raw } else { came };
         let path = self.layout.base(image, format);
         if format == came {
-            layout::put(part, &path)?;
+            layout::install_file(temporary, &path)?;
         } else {
-            let raw = layout::beside(&path)?;
-            let convert = Run::bounded("qemu-img", self.config.copying, size)
+            let raw = layout::temporary_path(&path)?;
+            let convert = Run::untrusted_convert("qemu-img", self.config.copying, size)
                 .args(["convert", "-f", came.as_str(), "-O", format.as_str(), "--"])
-                .arg(part)
+                .arg(temporary)
                 .arg(&raw);
             if let Err(error) = convert.wait().await {
                 layout::remove_file(&raw)?;
                 return Err(Error::image(image, error.to_string()));
             }
-            layout::put(&raw, &path)?;
+            layout::install_file(&raw, &path)?;
         }
-        tracing::info!(%image, bytes = found.virtual_size, "the image is on this host");
+        tracing::info!(%image, bytes = found.virtual_size, "cached an image");
         Ok(Base { path, format, size: found.virtual_size })
     }
 
-    /// Removes images that no guest uses and that nobody has asked for lately; says how many.
+    /// Removes images that are unused and old enough. Returns their number.
     pub fn clean(&self) -> Result<usize, Error> {
         let folder = self.layout.base_folder();
         let mut removed = 0;
@@ -223,12 +231,12 @@ impl Cache {
             let Some(image) = name.split('.').next().and_then(|id| id.parse().ok()) else {
                 continue;
             };
-            let Ok(_held) = self.line(image).try_write_owned() else { continue };
-            // Looked at with the turn in hand: nobody has begun to use it since.
+            let Ok(_held) = self.lock(image).try_write_owned() else { continue };
+            // With the lock held, nobody has started to use it since.
             if self.used()?.contains(&name) {
                 continue;
             }
-            tracing::info!(file = %path.display(), "no guest uses the image; it is removed");
+            tracing::info!(file = %path.display(), "removing an unused base image");
             layout::remove_file(&path)?;
             removed += 1;
         }
@@ -246,12 +254,12 @@ impl Cache {
     }
 }
 
-/// Files that were not touched for that long.
+/// Files that were not modified for `age`.
 fn old_files(folder: &Path, age: std::time::Duration) -> Result<Vec<PathBuf>, Error> {
-    let wrong = |error| Error::file(folder, error);
+    let file_error = |error| Error::file(folder, error);
     let mut old = Vec::new();
-    for entry in fs::read_dir(folder).map_err(wrong)? {
-        let entry = entry.map_err(wrong)?;
+    for entry in fs::read_dir(folder).map_err(file_error)? {
+        let entry = entry.map_err(file_error)?;
         let Ok(about) = entry.metadata() else { continue };
         let touched = about.modified().unwrap_or(SystemTime::now());
         let is_old = SystemTime::now().duration_since(touched).is_ok_and(|since| since >= age);

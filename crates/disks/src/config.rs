@@ -1,44 +1,44 @@
-//! What an operator may choose. The names are nova.conf's.
+//! The operator's options, named as in `nova.conf`.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Options of the disks of a host.
+/// Options of a host's disks.
 #[derive(Debug, Clone)]
-pub struct Config {
-    /// Where the guests' files are (`[DEFAULT] instances_path`).
+pub struct DisksConfig {
+    /// The directory of the guests' files (`[DEFAULT] instances_path`).
     pub instances_path: PathBuf,
-    /// What this host's files are known by; `/etc/machine-id`, unless it is told.
+    /// Identifies the host in its guests' records. Default: `/etc/machine-id`.
     pub machine_id: Option<String>,
-    /// Whether images are kept raw, whatever they come as (`[DEFAULT] force_raw_images`).
+    /// Whether cached images are converted to raw (`[DEFAULT] force_raw_images`).
     pub force_raw_images: bool,
-    /// Whether every guest has a config drive (`[DEFAULT] force_config_drive`). Upstream says no;
-    /// here nothing else would tell a guest its keys.
+    /// Whether every guest gets a config drive (`[DEFAULT] force_config_drive`). Upstream's default
+    /// is no; here a guest has no other source of its keys.
     pub force_config_drive: bool,
-    /// The program that makes ISO 9660 file systems (`[DEFAULT] mkisofs_cmd`).
+    /// The program that creates ISO 9660 images (`[DEFAULT] mkisofs_cmd`).
     pub mkisofs_cmd: PathBuf,
-    /// File system of ephemeral disks, where the guest's system does not suggest another
-    /// (`[DEFAULT] default_ephemeral_format`).
+    /// File system of ephemeral disks, except for guests whose OS suggests another (`[DEFAULT]
+    /// default_ephemeral_format`).
     pub default_ephemeral_format: String,
-    /// The domain of host names without one (`[api] dhcp_domain`).
+    /// The domain appended to host names without one (`[api] dhcp_domain`).
     pub dhcp_domain: String,
-    /// Whether images that no guest uses are removed (`[image_cache] remove_unused_base_images`).
+    /// Whether unused base images are removed (`[image_cache] remove_unused_base_images`).
     pub remove_unused_base_images: bool,
-    /// How long such an image stays
-    /// (`[image_cache] remove_unused_original_minimum_age_seconds`).
+    /// How long an unused base image is kept (`[image_cache]
+    /// remove_unused_original_minimum_age_seconds`).
     pub remove_unused_original_minimum_age: Duration,
-    /// How often images are looked through (`[image_cache] manager_interval`).
+    /// Interval between checks of the cache (`[image_cache] manager_interval`).
     pub manager_interval: Duration,
-    /// What speaks to other hosts in the place of `ssh`, with its arguments.
+    /// The remote shell of `rsync`, with its arguments.
     pub remote_shell: Vec<String>,
-    /// Where other hosts have their guests' files, as `rsync` there sees it; the same place as here,
-    /// unless it is told.
+    /// The directory of guests' files on other hosts, as seen by `rsync` there. Default:
+    /// `instances_path`.
     pub remote_instances_path: Option<PathBuf>,
-    /// How long a program may take that copies a disk.
+    /// Time limit of programs that copy a disk.
     pub copying: Duration,
 }
 
-impl Default for Config {
+impl Default for DisksConfig {
     fn default() -> Self {
         Self {
             instances_path: PathBuf::from("/var/lib/nova/instances"),

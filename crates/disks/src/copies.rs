@@ -1,4 +1,4 @@
-//! Copies of disks for the image service, room on the host, and images that nobody uses any more.
+//! Snapshots of disks, free space, and removal of unused base images.
 
 use std::path::{Path, PathBuf};
 
@@ -7,18 +7,19 @@ use kilonova_ids::ServerId;
 use crate::run::Run;
 use crate::{Disks, Error, Format, Volume, layout};
 
-/// Room on the file system of the guests' files, in bytes.
+/// Space on the file system of the guests' files, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
-    /// In all.
+    /// Total size.
     pub total: u64,
-    /// What can still be written.
+    /// Available to guests.
     pub free: u64,
 }
 
 impl Disks {
-    /// Writes what is on the root disk of a shut off guest to a file, which is made or replaced as a
-    /// whole: in the format asked for, else in the disk's own. Says which.
+    /// Writes a standalone copy of a stopped guest's root disk to a file, which is created or
+    /// replaced atomically. Returns the file's format, which is the disk's own unless `format` is
+    /// given.
     ///
     /// # Errors
     /// All of [`Error`].
@@ -33,8 +34,8 @@ impl Disks {
         self.flatten(&root, format, file).await.map(|()| format)
     }
 
-    /// Writes what is on a disk that nobody writes to, and what it is over, to one file, which is
-    /// made or replaced as a whole.
+    /// Writes a disk that nobody writes to, including its backing chain, to a single file, which is
+    /// created or replaced atomically.
     ///
     /// # Errors
     /// All of [`Error`].
@@ -42,20 +43,20 @@ impl Disks {
         if let Some(folder) = file.parent() {
             std::fs::create_dir_all(folder).map_err(|error| Error::file(folder, error))?;
         }
-        let new = layout::beside(file)?;
+        let new = layout::temporary_path(file)?;
         let convert = Run::new("qemu-img").args(["convert", "-f", disk.format.as_str(), "-O"]);
         let convert = convert.arg(format.as_str()).arg("--").arg(&disk.path).arg(&new);
         if let Err(error) = convert.limit(self.config.copying).wait().await {
             layout::remove_file(&new)?;
             return Err(error);
         }
-        layout::put(&new, file)
+        layout::install_file(&new, file)
     }
 
-    /// Room for guests' files.
+    /// Space for guests' files.
     ///
     /// # Errors
-    /// When the file system does not say.
+    /// If the file system cannot be queried.
     pub fn space(&self) -> Result<Space, Error> {
         let root = self.layout.root();
         let found = rustix::fs::statvfs(root).map_err(|error| Error::file(root, error.into()))?;
@@ -63,27 +64,27 @@ impl Disks {
         Ok(Space { total: bytes(found.f_blocks), free: bytes(found.f_bavail) })
     }
 
-    /// The folder of all guests' files.
+    /// The directory of all guests' files.
     pub fn folder(&self) -> PathBuf {
         self.layout.root().to_owned()
     }
 
-    /// Removes images that no guest uses and that nobody has asked for lately; says how many.
+    /// Removes base images that are unused and old enough. Returns their number.
     ///
     /// # Errors
-    /// When files cannot be looked at or removed.
+    /// If a file cannot be read or removed.
     pub fn clean(&self) -> Result<usize, Error> {
         self.cache.clean()
     }
 
-    /// Cleans now and then, for as long as it is let.
-    pub async fn look_after(self) {
+    /// Cleans the cache periodically until the future is dropped.
+    pub async fn clean_periodically(self) {
         if !self.config.remove_unused_base_images {
             return;
         }
         loop {
             if let Err(error) = self.clean() {
-                tracing::warn!(%error, "images that nobody uses are not removed");
+                tracing::warn!(%error, "could not remove unused base images");
             }
             tokio::time::sleep(self.config.manager_interval).await;
         }

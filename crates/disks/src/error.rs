@@ -1,53 +1,53 @@
-//! What can go wrong, in words for whoever runs the host.
+//! Errors of the disks, worded for the host's operator.
 
 use std::path::{Path, PathBuf};
 
 use kilonova_ids::{ImageId, ServerId};
 
-/// Why disks are not as they should be.
+/// An error of a host's disks.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file or folder cannot be read or written.
+    /// A file or directory could not be read or written.
     #[error("{}: {error}", path.display())]
     File {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         error: std::io::Error,
     },
-    /// The disk is full.
-    #[error("there is no room left for {}: the file system is full; make room there", path.display())]
+    /// The file system is full.
+    #[error("no space left for {}: free up space on its file system", path.display())]
     Full {
-        /// What there was no room for.
+        /// The file that did not fit.
         path: PathBuf,
     },
-    /// The folder of all guests cannot be used.
-    #[error("instances_path {} cannot be used: {error}", path.display())]
+    /// The instances directory cannot be used.
+    #[error("cannot use instances_path {}: {error}", path.display())]
     Folder {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         error: std::io::Error,
     },
-    /// The image service does not give an image.
+    /// The image service does not provide an image.
     #[error("image {image}: {why}")]
     Image {
-        /// Which.
+        /// The image.
         image: ImageId,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// An image does not fit into the flavor's disk.
+    /// An image is larger than the flavor's disk.
     #[error(
         "Flavor's disk is too small for requested image. Flavor disk is {flavor} bytes, image \
          {image} is {size} bytes."
     )]
     TooSmall {
-        /// Which image.
+        /// The image.
         image: ImageId,
-        /// Bytes of the flavor's disk.
+        /// Size of the flavor's disk in bytes.
         flavor: u64,
-        /// Bytes that the image needs.
+        /// Virtual size of the image in bytes.
         size: u64,
     },
     /// A program failed.
@@ -55,39 +55,39 @@ pub enum Error {
     Program {
         /// Its name.
         program: String,
-        /// How it ended and what it said.
+        /// Its exit status and output.
         why: String,
     },
-    /// Another host does not give the disks.
-    #[error("the disks of {server} cannot be fetched from {host}: {why}")]
+    /// The disks could not be fetched from another host.
+    #[error("cannot fetch the disks of {server} from {host}: {why}")]
     Peer {
-        /// Whose.
+        /// The server.
         server: ServerId,
-        /// From where.
+        /// The other host.
         host: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// The files of a server are another host's.
+    /// A server's files belong to another host.
     #[error(
-        "{} is of another host: a folder that hosts share is not supported; give each host an \
-         instances_path of its own",
+        "{} belongs to another host: shared directories are not supported; give each host its \
+         own instances_path",
         folder.display()
     )]
     Shared {
-        /// Which.
+        /// The server's directory.
         folder: PathBuf,
     },
-    /// A server has no disk here.
+    /// The server has no disk on this host.
     #[error("server {0} has no disk on this host")]
     Absent(ServerId),
-    /// What a guest is to be told cannot be told.
+    /// The config drive could not be built.
     #[error("the config drive: {0}")]
-    Told(String),
+    ConfigDrive(String),
 }
 
 impl Error {
-    /// About a file.
+    /// An error of a file.
     pub(crate) fn file(path: &Path, error: std::io::Error) -> Self {
         match error.kind() {
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
@@ -97,7 +97,7 @@ impl Error {
         }
     }
 
-    /// About an image.
+    /// An error of an image.
     pub(crate) fn image(image: ImageId, why: impl Into<String>) -> Self {
         Self::Image { image, why: why.into() }
     }

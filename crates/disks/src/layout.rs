@@ -1,6 +1,7 @@
-//! Where each file is, and how one comes into its place.
+//! The paths of all files, and how a file is put in place.
 //!
-//! A name that begins with `.new-` is of something half made; it is cleared when the folder is opened.
+//! A name that starts with `.new-` belongs to an incomplete file or directory; such files are
+//! removed when the directory is opened.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use kilonova_ids::{ImageId, ServerId};
 use serde::{Deserialize, Serialize};
 
-use crate::{Config, Error, Format};
+use crate::{DisksConfig, Error, Format};
 
 pub(crate) const ROOT: &str = "disk";
 pub(crate) const EPHEMERAL: &str = "disk.eph0";
@@ -25,29 +26,29 @@ const RECORD: &str = "kilonova.json";
 const BASE: &str = "_base";
 const NEW: &str = ".new-";
 
-/// What the files of a server are of.
+/// The origin of a server's files.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
-    /// The host whose files they are.
+    /// The host that owns the files.
     #[serde(default)]
     pub host: String,
     /// The image of the root disk.
     pub image: Option<ImageId>,
-    /// The rebuild that they were made for.
+    /// The rebuild that the files were created for.
     pub rebuilt: Option<String>,
-    /// Bytes of the root disk.
+    /// Virtual size of the root disk in bytes.
     #[serde(default)]
     pub root_size: u64,
-    /// The files of images that its disks are over.
+    /// The cached files that the disks depend on.
     pub bases: Vec<String>,
-    /// That of the disk that it is being mended from.
+    /// The cached file that the rescue disk depends on.
     #[serde(default)]
     pub rescue: Option<String>,
-    /// The swap disk, MiB.
+    /// Size of the swap disk, MiB.
     pub swap_mb: i64,
 }
 
-/// The folder of all guests.
+/// The directory of all guests.
 pub(crate) struct Layout {
     root: PathBuf,
     host: String,
@@ -55,13 +56,13 @@ pub(crate) struct Layout {
 
 impl Layout {
     pub fn open(root: &Path, host: String) -> Result<Self, Error> {
-        let wrong = |error| Error::Folder { path: root.to_owned(), error };
-        fs::create_dir_all(root.join(BASE)).map_err(wrong)?;
-        // libvirt and QEMU refuse paths that are not from the root.
-        let root = root.canonicalize().map_err(wrong)?;
+        let file_error = |error| Error::Folder { path: root.to_owned(), error };
+        fs::create_dir_all(root.join(BASE)).map_err(file_error)?;
+        // Libvirt and QEMU require absolute paths.
+        let root = root.canonicalize().map_err(file_error)?;
         let layout = Self { root, host };
-        layout.clear(&layout.root).map_err(wrong)?;
-        layout.clear(&layout.base_folder()).map_err(wrong)?;
+        layout.clear(&layout.root).map_err(file_error)?;
+        layout.clear(&layout.base_folder()).map_err(file_error)?;
         Ok(layout)
     }
 
@@ -97,12 +98,12 @@ impl Layout {
         self.root.join(server.to_string())
     }
 
-    /// A folder for what is fetched of a server.
-    pub fn arriving(&self, server: ServerId) -> PathBuf {
+    /// The directory for files of a server that are being fetched.
+    pub fn incoming_folder(&self, server: ServerId) -> PathBuf {
         self.root.join(format!("{NEW}{server}"))
     }
 
-    /// The servers that have a folder here.
+    /// The servers with a directory on this host.
     pub fn servers(&self) -> Result<Vec<ServerId>, Error> {
         let entries = fs::read_dir(&self.root).map_err(|error| Error::file(&self.root, error))?;
         let id = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
@@ -113,19 +114,19 @@ impl Layout {
         record_in(&self.folder(server))
     }
 
-    /// Makes the folder of a server.
+    /// Creates the directory of a server.
     pub fn make(&self, server: ServerId) -> Result<PathBuf, Error> {
         let folder = self.folder(server);
         fs::create_dir_all(&folder).map_err(|error| Error::file(&folder, error))?;
         Ok(folder)
     }
 
-    /// What the files of this host are known by.
+    /// The name that identifies this host in records.
     pub fn host(&self) -> String {
         self.host.clone()
     }
 
-    /// Refuses a server whose files another host has made in the same folder.
+    /// Fails if another host created the server's files in this directory.
     pub fn is_ours(&self, server: ServerId) -> Result<(), Error> {
         match self.record(server) {
             Some(record) if !record.host.is_empty() && record.host != self.host => {
@@ -135,51 +136,51 @@ impl Layout {
         }
     }
 
-    /// Removes all files of a server; those of another host stay.
+    /// Removes all files of a server, unless they belong to another host.
     pub fn remove(&self, server: ServerId) -> Result<(), Error> {
         if let Err(error) = self.is_ours(server) {
-            tracing::warn!(%server, %error, "nothing is removed");
+            tracing::warn!(%server, %error, "not removing the disks");
             return Ok(());
         }
-        remove_folder(&self.arriving(server))?;
+        remove_folder(&self.incoming_folder(server))?;
         remove_folder(&self.folder(server))
     }
 }
 
-/// What a host's files are known by.
-pub(crate) fn host(config: &Config) -> String {
-    let told = config.machine_id.clone();
+/// The name that identifies a host in records.
+pub(crate) fn host(config: &DisksConfig) -> String {
+    let declared = config.machine_id.clone();
     let read = || fs::read_to_string("/etc/machine-id").unwrap_or_default().trim().to_owned();
-    told.unwrap_or_else(read)
+    declared.unwrap_or_else(read)
 }
 
 pub(crate) fn record_in(folder: &Path) -> Option<Record> {
     serde_json::from_slice(&fs::read(folder.join(RECORD)).ok()?).ok()
 }
 
-/// Says that what is there is half made.
-pub(crate) fn forget(folder: &Path) -> Result<(), Error> {
+/// Marks the directory as incomplete.
+pub(crate) fn invalidate_record(folder: &Path) -> Result<(), Error> {
     remove_file(&folder.join(RECORD))
 }
 
 pub(crate) fn write_record(folder: &Path, record: &Record) -> Result<(), Error> {
     let path = folder.join(RECORD);
     let text = serde_json::to_vec(record).unwrap_or_default();
-    let new = beside(&path)?;
+    let new = temporary_path(&path)?;
     fs::write(&new, text).map_err(|error| Error::file(&path, error))?;
-    put(&new, &path)
+    install_file(&new, &path)
 }
 
-/// Where the file is made that is to be `path`; what an earlier try left there is removed.
-pub(crate) fn beside(path: &Path) -> Result<PathBuf, Error> {
+/// The temporary name for the creation of `path`; removes leftovers of an earlier attempt.
+pub(crate) fn temporary_path(path: &Path) -> Result<PathBuf, Error> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let beside = path.with_file_name(format!("{NEW}{name}"));
-    remove_file(&beside)?;
-    Ok(beside)
+    let temporary_path = path.with_file_name(format!("{NEW}{name}"));
+    remove_file(&temporary_path)?;
+    Ok(temporary_path)
 }
 
-/// Moves a file that is whole into its place.
-pub(crate) fn put(from: &Path, path: &Path) -> Result<(), Error> {
+/// Moves a complete file into place, durably.
+pub(crate) fn install_file(from: &Path, path: &Path) -> Result<(), Error> {
     let moved = || {
         File::open(from)?.sync_all()?;
         fs::rename(from, path)?;

@@ -2,21 +2,21 @@
 //!
 //! ```text
 //!   <instances_path>/
-//!     _base/<image>.raw      an image, whole and checked; what guests write never goes there
+//!     _base/<image>.raw      a verified base image; guests never write to it
 //!     <server>/
-//!       disk                 qcow2 over the image; made or replaced as a whole
+//!       disk                 qcow2 overlay of the base image; replaced atomically
 //!       disk.eph0 disk.swap  qcow2
 //!       disk.config          the config drive
-//!       kernel ramdisk       of a guest that starts without a boot loader
-//!       disk.rescue …        while it is being mended
-//!       console.log          what it says
-//!       kilonova.json        which image and which rebuild these are of; written last
+//!       kernel ramdisk       for direct kernel boot
+//!       disk.rescue …        during a rescue
+//!       console.log          serial console output
+//!       kilonova.json        the image and the rebuild of these files; written last
 //! ```
 //!
-//! Owns these files and nothing else: it knows no libvirt, and must never touch the disks of a guest
-//! that runs. A file comes into its place by a rename, when it is whole and on the disk, so every step
-//! may be broken off and done again. Images are not trusted: programs that read them run under limits,
-//! and one that points at other files of the host is refused.
+//! Owns these files and nothing else: it knows nothing of libvirt, and must never touch the disks
+//! of a running guest. A file is renamed into place once it is complete and durable, so every step
+//! can be interrupted and repeated. Images are not trusted: programs that read them run under
+//! resource limits, and an image that refers to other files is refused.
 
 mod blank;
 mod cache;
@@ -34,12 +34,12 @@ mod volumes;
 
 use std::sync::Arc;
 
-pub use config::Config;
+pub use config::DisksConfig;
 pub use copies::Space;
 pub use error::Error;
 pub use kilonova_node_api::DiskFormat as Format;
 pub use source::{Images, Reading};
-pub use volumes::{Mending, Volume, Volumes};
+pub use volumes::{RescueVolumes, Volume, Volumes};
 
 use cache::Cache;
 use layout::Layout;
@@ -47,7 +47,7 @@ use layout::Layout;
 /// The disks of a host; cheap to clone.
 #[derive(Clone)]
 pub struct Disks {
-    config: Arc<Config>,
+    config: Arc<DisksConfig>,
     layout: Arc<Layout>,
     cache: Arc<Cache>,
 }
@@ -59,19 +59,19 @@ impl std::fmt::Debug for Disks {
 }
 
 impl Disks {
-    /// Opens the folder, which is made if need be, and clears away what a crash left half made.
+    /// Opens the directory, creating it if necessary, and removes what a crash left incomplete.
     ///
     /// # Errors
-    /// [`Error::Folder`] when it cannot be written.
-    pub fn open(config: Config, images: Arc<dyn Images>) -> Result<Self, Error> {
+    /// [`Error::Folder`] if the directory is not writable.
+    pub fn open(config: DisksConfig, images: Arc<dyn Images>) -> Result<Self, Error> {
         let config = Arc::new(config);
         let layout = Arc::new(Layout::open(&config.instances_path, layout::host(&config))?);
         let cache = Arc::new(Cache::new(Arc::clone(&config), Arc::clone(&layout), images));
         Ok(Self { config, layout, cache })
     }
 
-    /// What the host's operator has chosen.
-    pub fn config(&self) -> &Config {
+    /// The operator's options.
+    pub fn config(&self) -> &DisksConfig {
         &self.config
     }
 }

@@ -1,17 +1,17 @@
-//! Bringing a guest's disks into place, making them anew, letting them grow, and mending from another.
+//! Creates, recreates and grows a guest's disks, and creates its rescue disk.
 
 use std::path::Path;
 
 use kilonova_hypervisor::Definition;
 use kilonova_ids::{ImageId, ServerId};
 
-use crate::cache::{Base, Held};
+use crate::cache::{Base, CacheGuard};
 use crate::layout::{self, Record};
 use crate::run::Run;
 use crate::{Disks, Error, Format, blank, drive, info};
 
 const GIB: u64 = 1 << 30;
-/// All that is of a rebuild. What the guest has said stays.
+/// All files that a rebuild replaces. The console log stays.
 const DISKS: [&str; 9] = [
     layout::ROOT,
     layout::EPHEMERAL,
@@ -25,54 +25,57 @@ const DISKS: [&str; 9] = [
 ];
 
 impl Disks {
-    /// Brings the disks of a shut off guest into place. Those of another rebuild, and those that were
-    /// left half made, are thrown away; those that are too small grow.
+    /// Creates the disks of a stopped guest. Replaces disks of an earlier rebuild and incomplete
+    /// ones, and grows those that are too small.
     ///
     /// # Errors
-    /// All of [`Error`]; what was half made is made anew the next time.
-    pub async fn prepare(&self, want: &Definition) -> Result<(), Error> {
-        self.layout.is_ours(want.server)?;
-        let folder = self.layout.make(want.server)?;
-        let record = self.layout.record(want.server).filter(|record| {
-            record.rebuilt == rebuilt(want) && folder.join(layout::ROOT).is_file()
+    /// All of [`Error`]; the next attempt starts over with incomplete files.
+    pub async fn prepare(&self, definition: &Definition) -> Result<(), Error> {
+        self.layout.is_ours(definition.server)?;
+        let folder = self.layout.make(definition.server)?;
+        let record = self.layout.record(definition.server).filter(|record| {
+            record.rebuilt == rebuilt(definition) && folder.join(layout::ROOT).is_file()
         });
         let (record, _held) = match record {
             Some(record) => (record, None),
             None => {
-                layout::forget(&folder)?;
+                layout::invalidate_record(&folder)?;
                 for name in DISKS {
                     layout::remove_file(&folder.join(name))?;
                 }
-                self.root(want, &folder).await?
+                self.root(definition, &folder).await?
             }
         };
-        self.complete(want, &folder, record).await
+        self.complete(definition, &folder, record).await
     }
 
-    /// Makes the root disk.
+    /// Creates the root disk.
     async fn root(
         &self,
-        want: &Definition,
+        definition: &Definition,
         folder: &Path,
-    ) -> Result<(Record, Option<Held>), Error> {
-        let mut record =
-            Record { rebuilt: rebuilt(want), image: want.boot.image, ..Record::default() };
-        let flavor = gib(want.boot.root_gb);
-        let Some(image) = want.boot.image else {
+    ) -> Result<(Record, Option<CacheGuard>), Error> {
+        let mut record = Record {
+            rebuilt: rebuilt(definition),
+            image: definition.boot.image,
+            ..Record::default()
+        };
+        let flavor = gib(definition.boot.root_gb);
+        let Some(image) = definition.boot.image else {
             self.root_over(None, flavor.max(GIB), folder).await?;
             return Ok((record, None));
         };
         let most = Some(flavor).filter(|flavor| *flavor > 0);
-        let (base, held) = self.cache.base(image, most).await?;
+        let (base, guard) = self.cache.base(image, most).await?;
         if flavor > 0 && base.size > flavor {
             return Err(Error::TooSmall { image, flavor, size: base.size });
         }
         self.root_over(Some(&base), flavor.max(base.size), folder).await?;
         record.bases.push(base.name());
-        Ok((record, Some(held)))
+        Ok((record, Some(guard)))
     }
 
-    /// A root disk that is the image until the guest writes to it, or empty.
+    /// Creates a root disk as an overlay of the base image, or empty.
     pub(crate) async fn root_over(
         &self,
         base: Option<&Base>,
@@ -86,15 +89,15 @@ impl Disks {
         }
     }
 
-    /// Makes what is missing beside the root disk, lets grow what is too small, and writes down that
-    /// all is there.
+    /// Creates what is missing beside the root disk, grows what is too small, and writes the
+    /// record.
     pub(crate) async fn complete(
         &self,
-        want: &Definition,
+        definition: &Definition,
         folder: &Path,
         record: Record,
     ) -> Result<(), Error> {
-        let (boot, machine) = (&want.boot, &want.machine);
+        let (boot, machine) = (&definition.boot, &definition.machine);
         let root_size = grow(&folder.join(layout::ROOT), gib(boot.root_gb)).await?;
         let ephemeral = folder.join(layout::EPHEMERAL);
         if ephemeral.is_file() {
@@ -114,11 +117,11 @@ impl Disks {
         }
         for (image, name) in [(machine.kernel, layout::KERNEL), (machine.ramdisk, layout::RAMDISK)]
         {
-            self.part(image, &folder.join(name)).await?;
+            self.temporary(image, &folder.join(name)).await?;
         }
         let config = folder.join(layout::CONFIG);
         if (machine.config_drive || self.config.force_config_drive) && !config.is_file() {
-            drive::make(&self.config, want, &config).await?;
+            drive::make(&self.config, definition, &config).await?;
         }
         layout::write_record(
             folder,
@@ -126,36 +129,36 @@ impl Disks {
         )
     }
 
-    /// A copy of an image that the hypervisor itself reads: a kernel, a memory disk.
-    async fn part(&self, image: Option<ImageId>, path: &Path) -> Result<(), Error> {
+    /// Copies an image that the hypervisor reads directly: a kernel or an initial RAM disk.
+    async fn temporary(&self, image: Option<ImageId>, path: &Path) -> Result<(), Error> {
         let Some(image) = image.filter(|_| !path.is_file()) else { return Ok(()) };
         let (base, _held) = self.cache.base(image, None).await?;
-        let new = layout::beside(path)?;
+        let new = layout::temporary_path(path)?;
         let (from, to) = (base.path, new.clone());
         let copied = tokio::task::spawn_blocking(move || std::fs::copy(from, to)).await;
         match copied {
-            Ok(Ok(_)) => layout::put(&new, path),
+            Ok(Ok(_)) => layout::install_file(&new, path),
             Ok(Err(error)) => Err(Error::file(&new, error)),
             Err(error) => Err(Error::file(&new, std::io::Error::other(error))),
         }
     }
 
-    /// Brings the disk into place that a guest is to be mended from, if it is to be; it is made anew
-    /// each time.
+    /// Creates the rescue disk anew, if the definition has a rescue configuration.
     ///
     /// # Errors
     /// All of [`Error`].
-    pub async fn prepare_rescue(&self, want: &Definition) -> Result<(), Error> {
-        let Some(rescue) = &want.rescue else { return Ok(()) };
-        self.layout.is_ours(want.server)?;
-        let record = self.layout.record(want.server).ok_or(Error::Absent(want.server))?;
-        let folder = self.layout.folder(want.server);
-        self.end_rescue(want.server)?;
+    pub async fn prepare_rescue_disk(&self, definition: &Definition) -> Result<(), Error> {
+        let Some(rescue) = &definition.rescue else { return Ok(()) };
+        self.layout.is_ours(definition.server)?;
+        let record =
+            self.layout.record(definition.server).ok_or(Error::Absent(definition.server))?;
+        let folder = self.layout.folder(definition.server);
+        self.end_rescue(definition.server)?;
         for (image, name) in [
             (rescue.machine.kernel, layout::RESCUE_KERNEL),
             (rescue.machine.ramdisk, layout::RESCUE_RAMDISK),
         ] {
-            self.part(image, &folder.join(name)).await?;
+            self.temporary(image, &folder.join(name)).await?;
         }
         let path = folder.join(layout::RESCUE);
         let Some(image) = rescue.image else { return blank::empty(&path, GIB).await };
@@ -164,10 +167,10 @@ impl Disks {
         layout::write_record(&folder, &Record { rescue: Some(base.name()), ..record })
     }
 
-    /// Removes what a guest was mended from.
+    /// Removes the rescue disk with its kernel and RAM disk.
     ///
     /// # Errors
-    /// When a file cannot be removed.
+    /// If a file cannot be removed.
     pub fn end_rescue(&self, server: ServerId) -> Result<(), Error> {
         let folder = self.layout.folder(server);
         for name in [layout::RESCUE, layout::RESCUE_KERNEL, layout::RESCUE_RAMDISK] {
@@ -184,26 +187,26 @@ impl Disks {
     /// Removes all files of a server.
     ///
     /// # Errors
-    /// When one cannot be removed.
+    /// If a file cannot be removed.
     pub fn remove(&self, server: ServerId) -> Result<(), Error> {
         self.layout.remove(server)
     }
 }
 
-pub(crate) fn rebuilt(want: &Definition) -> Option<String> {
-    want.boot.rebuilt.map(|operation| operation.to_string())
+pub(crate) fn rebuilt(definition: &Definition) -> Option<String> {
+    definition.boot.rebuilt.map(|operation| operation.to_string())
 }
 
-/// A disk that is the image until the guest writes to it.
+/// Creates an overlay of a base image.
 async fn overlay(path: &Path, base: &Base, size: u64) -> Result<(), Error> {
-    let new = layout::beside(path)?;
+    let new = layout::temporary_path(path)?;
     let create = Run::new("qemu-img").args(["create", "-q", "-f", "qcow2", "-F"]);
     let create = create.arg(base.format.as_str()).arg("-b").arg(&base.path);
     create.arg("--").arg(&new).arg(size.to_string()).wait().await?;
-    layout::put(&new, path)
+    layout::install_file(&new, path)
 }
 
-/// Makes a disk larger, if it is too small; says how large it is.
+/// Grows a disk that is smaller than `size`. Returns its size.
 async fn grow(path: &Path, size: u64) -> Result<u64, Error> {
     let has = info::size(path, Format::Qcow2).await?;
     if has >= size {

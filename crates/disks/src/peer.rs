@@ -1,9 +1,9 @@
-//! Files of guests that another host has: all of a guest that was shut off there, or what a guest that
-//! comes running does not bring itself.
+//! Fetches a guest's files from another host: all files of a guest that is stopped there, or the
+//! files that a live migration does not transfer.
 //!
-//! They come by `rsync` over `ssh`, as upstream's do: it checks what it copies, keeps files small that
-//! have holes, and needs nothing on the other host but a key that may read there. Nothing is used
-//! before all of it is here; what a host has of a guest already is older, and is thrown away.
+//! Like upstream, it uses `rsync` over `ssh`, which verifies and keeps files sparse, and needs only
+//! a key with read access on the other host. Nothing is used before everything has arrived; files
+//! of the guest that were on this host before are older and are replaced.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -12,141 +12,150 @@ use kilonova_hypervisor::Definition;
 use kilonova_ids::{ImageId, ServerId};
 use kilonova_node_api::Peer;
 
-use crate::cache::{Base, Held};
+use crate::cache::{Base, CacheGuard};
 use crate::layout::{self, Record};
 use crate::make::rebuilt;
 use crate::run::Run;
-use crate::{Config, Disks, Error, info};
+use crate::{Disks, DisksConfig, Error, info};
 
-/// What is of one host alone.
-const STAYS: [&str; 4] =
+/// Files that stay on their host.
+const HOST_LOCAL: [&str; 4] =
     ["--exclude=.new-*", "--exclude=*.rescue", "--exclude=*.snapshot", "--exclude=console.log"];
-/// What a guest that comes running brings itself.
-const COMES: [&str; 3] = ["--exclude=/disk", "--exclude=/disk.eph0", "--exclude=/disk.swap"];
+/// Files that a live migration transfers.
+const TRANSFERRED: [&str; 3] = ["--exclude=/disk", "--exclude=/disk.eph0", "--exclude=/disk.swap"];
 
 impl Disks {
-    /// Fetches the disks of a shut off guest from the host that has them, and lets those that are too
-    /// small grow.
+    /// Fetches the disks of a stopped guest from their host, and grows those that are too small.
     ///
     /// # Errors
-    /// All of [`Error`]; what was here of the guest may be gone.
-    pub async fn fetch(&self, want: &Definition, from: &Peer) -> Result<(), Error> {
-        let (arriving, record) = self.take(want, from, &[]).await?;
-        let disk = arriving.join(layout::ROOT);
+    /// All of [`Error`]; earlier files of the guest on this host may be gone.
+    pub async fn fetch(&self, definition: &Definition, from: &Peer) -> Result<(), Error> {
+        let (incoming_folder, record) = self.fetch_files(definition, from, &[]).await?;
+        let disk = incoming_folder.join(layout::ROOT);
         if !disk.is_file() {
-            return Err(absent(want.server, from));
+            return Err(absent(definition.server, from));
         }
-        let held = match record.image {
+        let guard = match record.image {
             Some(image) => {
-                let (base, held) = self.base(want.server, image, &record, from).await?;
+                let (base, guard) = self.base(definition.server, image, &record, from).await?;
                 let rebase = Run::new("qemu-img").args(["rebase", "-q", "-u", "-f", "qcow2"]);
                 let rebase = rebase.arg("-F").arg(base.format.as_str()).arg("-b").arg(&base.path);
                 rebase.arg("--").arg(&disk).wait().await?;
-                Some((base.name(), held))
+                Some((base.name(), guard))
             }
             None => None,
         };
-        let bases = held.iter().map(|(name, _)| name.clone()).collect();
+        let bases = guard.iter().map(|(name, _)| name.clone()).collect();
         let record = Record { host: self.layout.host(), bases, rescue: None, ..record };
-        let folder = self.settle(want.server, &arriving, &record)?;
-        self.complete(want, &folder, record).await
+        let folder = self.install(definition.server, &incoming_folder, &record)?;
+        self.complete(definition, &folder, record).await
     }
 
-    /// Gets disks ready that the guest fills, which comes running from another host; what it does not
-    /// bring, such as its config drive, is fetched from there. Where that host cannot be read from, it
-    /// is made as the guest was told it, and disks are as large as its flavor says.
+    /// Creates the empty target disks of an incoming live migration, and fetches what the migration
+    /// stream does not carry (e.g. the config drive). If the source cannot be read, the config
+    /// drive is created from the definition, and the disks get the flavor's sizes.
     ///
     /// # Errors
-    /// All of [`Error`]; what was here of the guest may be gone.
-    pub async fn prepare_arrival(&self, want: &Definition, from: &Peer) -> Result<(), Error> {
-        let (arriving, record) = match self.take(want, from, &COMES).await {
+    /// All of [`Error`]; earlier files of the guest on this host may be gone.
+    pub async fn prepare_incoming(
+        &self,
+        definition: &Definition,
+        from: &Peer,
+    ) -> Result<(), Error> {
+        let (incoming_folder, record) = match self.fetch_files(definition, from, &TRANSFERRED).await
+        {
             Ok(taken) => taken,
             Err(error @ Error::Peer { .. }) => {
-                tracing::warn!(server = %want.server, %error, "the guest's config drive is made anew");
-                layout::remove_folder(&self.layout.arriving(want.server))?;
-                layout::remove_folder(&self.layout.folder(want.server))?;
-                return self.prepare(want).await;
+                tracing::warn!(server = %definition.server, %error, "could not fetch the config drive; creating a new one");
+                layout::remove_folder(&self.layout.incoming_folder(definition.server))?;
+                layout::remove_folder(&self.layout.folder(definition.server))?;
+                return self.prepare(definition).await;
             }
             Err(error) => return Err(error),
         };
-        let held = match record.image {
-            Some(image) => Some(self.base(want.server, image, &record, from).await?),
+        let guard = match record.image {
+            Some(image) => Some(self.base(definition.server, image, &record, from).await?),
             None => None,
         };
-        let base = held.as_ref().map(|(base, _)| base);
-        self.root_over(base, record.root_size, &arriving).await?;
-        let bases = held.iter().map(|(base, _)| base.name()).collect();
+        let base = guard.as_ref().map(|(base, _)| base);
+        self.root_over(base, record.root_size, &incoming_folder).await?;
+        let bases = guard.iter().map(|(base, _)| base.name()).collect();
         let record = Record { host: self.layout.host(), bases, rescue: None, ..record };
-        let folder = self.settle(want.server, &arriving, &record)?;
-        self.complete(want, &folder, record).await
+        let folder = self.install(definition.server, &incoming_folder, &record)?;
+        self.complete(definition, &folder, record).await
     }
 
-    /// Copies a guest's folder to where it is half made.
-    async fn take(
+    /// Copies a guest's directory to its temporary place.
+    async fn fetch_files(
         &self,
-        want: &Definition,
+        definition: &Definition,
         from: &Peer,
         without: &[&str],
     ) -> Result<(PathBuf, Record), Error> {
-        let server = want.server;
+        let server = definition.server;
         self.layout.is_ours(server)?;
-        let arriving = self.layout.arriving(server);
-        layout::remove_folder(&arriving)?;
-        std::fs::create_dir_all(&arriving).map_err(|error| Error::file(&arriving, error))?;
-        let there = format!("{}/", self.there().join(server.to_string()).display());
-        let copy = copy(&self.config, from, &there).map_err(|why| wrong(server, from, why))?;
-        copy.args(["--recursive", "--sparse", "--chmod=D755,F644"])
-            .args(STAYS)
+        let incoming_folder = self.layout.incoming_folder(server);
+        layout::remove_folder(&incoming_folder)?;
+        std::fs::create_dir_all(&incoming_folder)
+            .map_err(|error| Error::file(&incoming_folder, error))?;
+        let remote_root = format!("{}/", self.remote_root().join(server.to_string()).display());
+        let rsync =
+            rsync(&self.config, from, &remote_root).map_err(|why| file_error(server, from, why))?;
+        rsync
+            .args(["--recursive", "--sparse", "--chmod=D755,F644"])
+            .args(HOST_LOCAL)
             .args(without)
             .arg("--")
-            .args([remote(from, &there), format!("{}/", arriving.display())])
+            .args([remote(from, &remote_root), format!("{}/", incoming_folder.display())])
             .wait()
             .await
-            .map_err(|error| wrong(server, from, error.to_string()))?;
-        let record = layout::record_in(&arriving).ok_or_else(|| absent(server, from))?;
-        if record.rebuilt != rebuilt(want) {
-            return Err(wrong(server, from, "what is there is of another rebuild".to_owned()));
+            .map_err(|error| file_error(server, from, error.to_string()))?;
+        let record = layout::record_in(&incoming_folder).ok_or_else(|| absent(server, from))?;
+        if record.rebuilt != rebuilt(definition) {
+            return Err(file_error(server, from, "its files belong to another rebuild".to_owned()));
         }
-        // The other host is not trusted with this one's files.
+        // The other host must not gain access to this host's files.
         for (name, rebased) in [
             (layout::ROOT, record.image.is_some()),
             (layout::EPHEMERAL, false),
             (layout::SWAP, false),
         ] {
-            let path = arriving.join(name);
+            let path = incoming_folder.join(name);
             if path.is_file() {
-                let own = info::own(&path, rebased).await;
-                own.map_err(|why| wrong(server, from, why))?;
+                let check_self_contained = info::check_self_contained(&path, rebased).await;
+                check_self_contained.map_err(|why| file_error(server, from, why))?;
             }
         }
-        Ok((arriving, record))
+        Ok((incoming_folder, record))
     }
 
-    /// The image that the disks are over. One that the image service no longer has is fetched from
-    /// the host that the guest comes from.
+    /// Returns the base image of the disks. If the image service no longer has it, the other host's
+    /// copy is fetched.
     async fn base(
         &self,
         server: ServerId,
         image: ImageId,
         record: &Record,
         from: &Peer,
-    ) -> Result<(Base, Held), Error> {
+    ) -> Result<(Base, CacheGuard), Error> {
         let missing = match self.cache.base(image, None).await {
             Ok(base) => return Ok(base),
             Err(error @ Error::Image { .. }) => error,
             Err(error) => return Err(error),
         };
         let Some(name) = record.bases.first() else { return Err(missing) };
-        tracing::info!(%image, host = %from.host, "{missing}; it is fetched from the other host");
-        let there = self.there().join("_base").join(name).display().to_string();
-        let copy = copy(&self.config, from, &there).map_err(|why| wrong(server, from, why))?;
-        let copy = copy.args(["--sparse", "--chmod=F644", "--"]).arg(remote(from, &there));
-        let fetched = self.cache.adopt(image, name, |to| async move { copy.arg(to).wait().await });
-        fetched.await.map_err(|error| wrong(server, from, error.to_string()))
+        tracing::info!(%image, host = %from.host, "{missing}; fetching it from the other host");
+        let remote_root = self.remote_root().join("_base").join(name).display().to_string();
+        let rsync =
+            rsync(&self.config, from, &remote_root).map_err(|why| file_error(server, from, why))?;
+        let rsync = rsync.args(["--sparse", "--chmod=F644", "--"]).arg(remote(from, &remote_root));
+        let fetched =
+            self.cache.adopt_from_peer(image, name, |to| async move { rsync.arg(to).wait().await });
+        fetched.await.map_err(|error| file_error(server, from, error.to_string()))
     }
 
-    /// Puts a folder into its place that all has come into.
-    fn settle(&self, server: ServerId, from: &Path, record: &Record) -> Result<PathBuf, Error> {
+    /// Moves a completely fetched directory into place.
+    fn install(&self, server: ServerId, from: &Path, record: &Record) -> Result<PathBuf, Error> {
         layout::write_record(from, record)?;
         let folder = self.layout.folder(server);
         layout::remove_folder(&folder)?;
@@ -156,28 +165,30 @@ impl Disks {
         Ok(folder)
     }
 
-    fn there(&self) -> &Path {
+    fn remote_root(&self) -> &Path {
         self.config.remote_instances_path.as_deref().unwrap_or(self.layout.root())
     }
 }
 
-/// Which compression `rsync` takes, the first that both hosts have. Disks are mostly zeros, and `lz4`
-/// makes next to nothing of them for less than it costs to send them; `zstd` takes nearly twice as
-/// much of a processor, `zlib` six times. Asked for in this way, and not by an option, it is no
-/// failure that a host is without.
+/// Compression methods for `rsync`, in order of preference. Disks are mostly zeros: `lz4` removes
+/// those for less than it costs to send them; `zstd` takes nearly twice the CPU time, `zlib` six
+/// times. As an environment variable the list is a preference; an option would fail on a host
+/// without the method.
 const COMPRESSIONS: (&str, &str) = ("RSYNC_COMPRESS_LIST", "lz4 zstd zlibx zlib");
 
-/// `rsync`, short of what to copy.
-fn copy(config: &Config, from: &Peer, there: &str) -> Result<Run, String> {
+/// `rsync` with its options, without the paths.
+fn rsync(config: &DisksConfig, from: &Peer, remote_root: &str) -> Result<Run, String> {
     if !is_host(&from.address) {
-        return Err(format!("{:?} is no address of a host", from.address));
+        return Err(format!("{:?} is not a valid host address", from.address));
     }
-    if !there.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c)) {
-        return Err(format!("{there:?} is no path that can be named to another host"));
+    if !remote_root.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c)) {
+        return Err(format!(
+            "{remote_root:?} contains characters that are not allowed in a remote path"
+        ));
     }
     let shell = config.remote_shell.join(" ");
-    let copy = Run::new("rsync").args(["--quiet", "--compress", "--timeout=120", "-e", &shell]);
-    Ok(copy.env(COMPRESSIONS).limit(config.copying))
+    let rsync = Run::new("rsync").args(["--quiet", "--compress", "--timeout=120", "-e", &shell]);
+    Ok(rsync.env(COMPRESSIONS).limit(config.copying))
 }
 
 fn is_host(address: &str) -> bool {
@@ -186,18 +197,18 @@ fn is_host(address: &str) -> bool {
         || (!address.is_empty() && !address.starts_with('-') && address.chars().all(plain))
 }
 
-/// A file of another host, as `rsync` names it.
+/// A file on another host, in `rsync`'s syntax.
 fn remote(from: &Peer, path: &str) -> String {
     let address = &from.address;
     if address.contains(':') { format!("[{address}]:{path}") } else { format!("{address}:{path}") }
 }
 
-fn wrong(server: ServerId, from: &Peer, why: String) -> Error {
+fn file_error(server: ServerId, from: &Peer, why: String) -> Error {
     Error::Peer { server, host: from.host.clone(), why }
 }
 
 fn absent(server: ServerId, from: &Peer) -> Error {
-    wrong(server, from, "it has no whole disks of it".to_owned())
+    file_error(server, from, "it has no complete disks of the server".to_owned())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What is there of a server's disks, for whoever plugs them in.
+//! The existing files of a server, for the driver that attaches them.
 
 use std::path::PathBuf;
 
@@ -6,19 +6,19 @@ use kilonova_ids::ServerId;
 
 use crate::{Disks, Format, layout};
 
-/// A disk.
+/// A disk image file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Volume {
-    /// Its file.
+    /// Its path.
     pub path: PathBuf,
-    /// The file's format. It must be named to QEMU: guests write what looks like another one.
+    /// Its format. QEMU must be told it: guests can write data that looks like another format.
     pub format: Format,
 }
 
-/// The files of a server. What is not there is not to be plugged in.
+/// The files of a server; only existing ones are set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Volumes {
-    /// The folder that all of them are in.
+    /// The server's directory.
     pub folder: PathBuf,
     /// The root disk.
     pub root: Option<Volume>,
@@ -26,31 +26,31 @@ pub struct Volumes {
     pub ephemeral: Option<Volume>,
     /// The swap disk.
     pub swap: Option<Volume>,
-    /// The config drive, to be read only: a disc.
+    /// The config drive, a read-only CD-ROM image.
     pub config: Option<Volume>,
     /// The kernel.
     pub kernel: Option<PathBuf>,
-    /// Its memory disk.
+    /// The kernel's initial RAM disk.
     pub ramdisk: Option<PathBuf>,
-    /// What the guest is mended from.
-    pub rescue: Option<Mending>,
-    /// Where the guest's console is written to; it need not be there.
+    /// The rescue files.
+    pub rescue: Option<RescueVolumes>,
+    /// Path of the console log, which need not exist.
     pub console: PathBuf,
 }
 
-/// What a guest is mended from.
+/// The files of a rescue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mending {
-    /// The disk that it starts from.
+pub struct RescueVolumes {
+    /// The rescue disk.
     pub root: Volume,
     /// Its kernel.
     pub kernel: Option<PathBuf>,
-    /// The kernel's memory disk.
+    /// The kernel's initial RAM disk.
     pub ramdisk: Option<PathBuf>,
 }
 
 impl Disks {
-    /// What there is of a server's disks now.
+    /// The existing files of a server.
     pub fn volumes(&self, server: ServerId) -> Volumes {
         let folder = self.layout.folder(server);
         let file = |name: &str| Some(folder.join(name)).filter(|path| path.is_file());
@@ -62,7 +62,7 @@ impl Disks {
             config: volume(layout::CONFIG, Format::Raw),
             kernel: file(layout::KERNEL),
             ramdisk: file(layout::RAMDISK),
-            rescue: volume(layout::RESCUE, Format::Qcow2).map(|root| Mending {
+            rescue: volume(layout::RESCUE, Format::Qcow2).map(|root| RescueVolumes {
                 root,
                 kernel: file(layout::RESCUE_KERNEL),
                 ramdisk: file(layout::RESCUE_RAMDISK),

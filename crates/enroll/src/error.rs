@@ -1,22 +1,22 @@
-//! What can go wrong with joining.
+//! Errors of joining.
 
 use http::StatusCode;
 use kilonova_store::Trouble;
 use kilonova_wire::Fault;
 
-/// A failure of this crate.
+/// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The database failed.
     #[error(transparent)]
     Store(#[from] kilonova_store::Error),
-    /// What was asked is not done, in a sentence for the caller.
+    /// The request is refused; the text is for the caller.
     #[error("{1}")]
     Refused(StatusCode, String),
-    /// A certificate cannot be read or made.
+    /// A certificate is invalid or could not be created.
     #[error(transparent)]
     Pki(#[from] kilonova_pki::Error),
-    /// The authority in the state directory is not that of the database.
+    /// The authority in the state directory differs from the database's.
     #[error("{0}")]
     Authority(String),
 }

@@ -1,14 +1,14 @@
-//! How a host joins: tokens that are good once, certificates of the system's own authority, and the
-//! list of those that count no more.
+//! How a host joins: join tokens for one use, certificates from the cloud's own authority, and
+//! revocation.
 //!
 //! ```text
-//!   api/    operators' routes (merged into the compute API), and those that hosts call
-//!   app/    what is done: make a token, give a certificate, revoke
+//!   api/    operators' routes (merged into the compute API), and the routes of hosts
+//!   app/    creating tokens, issuing certificates, revoking
 //!   db/     its SQL
 //! ```
 //!
-//! Of a token only its hash is kept. The crate must never know what a host is but a name; what is
-//! in the certificate is what the host may speak for, and nobody but its door looks at that.
+//! Only the hash of a token is stored. To this crate a host is only a name. A certificate defines
+//! which host its owner may act for; only the host-facing listener evaluates that.
 
 mod api;
 mod app;
@@ -28,38 +28,38 @@ pub use db::{MIGRATIONS, statements};
 pub use error::Error;
 pub use revoked::Revoked;
 
-/// What is decided by the operator.
+/// The operator's options.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
-    /// Where hosts dial: `https://NAME:PORT`.
+pub struct EnrollOptions {
+    /// The URL that hosts connect to: `https://NAME:PORT`.
     pub url: String,
-    /// For how long a host's certificate is good, microseconds.
+    /// Validity of a host's certificate, microseconds.
     pub valid: i64,
 }
 
-/// Thirty days, microseconds: what a host's certificate is good for unless told otherwise. A host renews
-/// when ten are left, so it may be off, or without the control plane, for that long.
+/// Default validity of a host's certificate: thirty days, in microseconds. A host renews ten days
+/// before the end, so it tolerates that much downtime of itself or the control plane.
 pub const VALID: i64 = 30 * 24 * 3600 * 1_000_000;
 
-/// Names of hosts that exist and that are the given one in lower case, whether or not they ever had a
-/// certificate.
+/// Returns the existing hosts whose names equal the given one in lower case, whether or not they
+/// have had a certificate.
 pub type Existing =
     dyn Fn(&mut Tx<'_>, &str) -> Result<Vec<String>, kilonova_store::Error> + Send + Sync;
 
-/// The service; cheap to clone.
+/// The enrollment service; cheap to clone.
 #[derive(Clone)]
 pub struct Enrollment {
     store: Store,
     authority: Arc<Authority>,
     revoked: Revoked,
-    options: Arc<Options>,
+    options: Arc<EnrollOptions>,
     existing: Arc<Existing>,
     list: Arc<Mutex<Option<List>>>,
 }
 
 impl Enrollment {
     /// The service over a migrated database.
-    pub fn new(store: Store, authority: Arc<Authority>, options: Options) -> Self {
+    pub fn new(store: Store, authority: Arc<Authority>, options: EnrollOptions) -> Self {
         Self {
             store,
             authority,
@@ -70,7 +70,7 @@ impl Enrollment {
         }
     }
 
-    /// The same, knowing which hosts exist: a new host does not get the name of one.
+    /// Adds the lookup of existing hosts, so that a new host cannot take the name of one.
     #[must_use]
     pub fn knowing(self, existing: Arc<Existing>) -> Self {
         Self { existing, ..self }
@@ -81,20 +81,20 @@ impl Enrollment {
         &self.authority
     }
 
-    /// Where hosts dial.
+    /// The URL that hosts connect to.
     pub fn url(&self) -> &str {
         &self.options.url
     }
 
-    /// Which certificates count no more.
+    /// The revoked certificates.
     pub fn revoked(&self) -> &Revoked {
         &self.revoked
     }
 
-    /// Reads the list of those that count no more; other controllers add to it too.
+    /// Reads the revoked certificates again, as other controllers add to them.
     ///
     /// # Errors
-    /// The database's.
+    /// A database error.
     pub async fn refresh(&self) -> Result<(), Error> {
         app::revoke::refresh(self).await
     }

@@ -1,5 +1,5 @@
-//! The certificates that count no more, in memory: looked at with each request, and told to whoever
-//! is in the middle of one.
+//! The revoked certificates in memory: checked on each request, and signalled to requests in
+//! progress.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -7,17 +7,17 @@ use std::sync::{Arc, PoisonError, RwLock};
 use kilonova_pki::Revocation;
 use tokio::sync::watch;
 
-/// Of a certificate that was revoked.
+/// A revoked certificate.
 #[derive(Debug, Clone)]
 pub(crate) struct Ended {
     pub serial: String,
-    /// Whose it was.
+    /// The host that it was issued to.
     pub host: String,
     pub revoked_at: i64,
     pub expires_at: i64,
 }
 
-/// By serial number; cheap to clone.
+/// Revoked certificates by serial number; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Revoked {
     all: Arc<RwLock<HashMap<String, Ended>>>,
@@ -31,15 +31,15 @@ impl Default for Revoked {
 }
 
 impl Revoked {
-    /// Whether a certificate counts no more.
+    /// Whether a certificate is revoked.
     pub fn has(&self, serial: &str) -> bool {
         self.all.read().unwrap_or_else(PoisonError::into_inner).contains_key(serial)
     }
 
-    /// Returns when the certificate counts no more; never, if it goes on counting.
+    /// Returns when the certificate is revoked; otherwise never.
     pub async fn ended(&self, serial: &str) {
         let mut count = self.count.subscribe();
-        // The sender is kept by ourselves, so this ends with a revocation alone.
+        // `self` owns the sender, so this ends only with a revocation.
         while !self.has(serial) {
             if count.changed().await.is_err() {
                 std::future::pending::<()>().await;
@@ -47,7 +47,7 @@ impl Revoked {
         }
     }
 
-    /// A certificate that was revoked stays so: what is read later may have been read before.
+    /// Adds revoked certificates. A revocation is permanent: data read later may be older.
     pub(crate) fn add(&self, ended: impl IntoIterator<Item = Ended>) {
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         all.extend(ended.into_iter().map(|one| (one.serial.clone(), one)));
@@ -56,7 +56,7 @@ impl Revoked {
         self.count.send_if_modified(|before| std::mem::replace(before, count) != count);
     }
 
-    /// Those that would still count otherwise, in the order of their serial numbers.
+    /// The revoked certificates that have not expired, by serial number.
     pub(crate) fn live(&self, now: i64) -> Vec<Ended> {
         let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
         let mut live: Vec<Ended> =

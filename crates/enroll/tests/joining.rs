@@ -6,7 +6,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
 use kilonova_access::Enforcer;
-use kilonova_enroll::{Enrollment, MIGRATIONS, Options, VALID, agree, statements};
+use kilonova_enroll::{EnrollOptions, Enrollment, MIGRATIONS, VALID, agree, statements};
 use kilonova_pki::{Authority, Fingerprint, Token};
 use kilonova_policy::Rule;
 use kilonova_store::Store;
@@ -28,8 +28,10 @@ async fn clouds() -> Vec<Cloud> {
     for (_, store, guard) in kilonova_testkit::stores(&[MIGRATIONS]).await {
         let (certificate, key) = Authority::make(now_micros()).expect("it is made");
         let authority = Arc::new(Authority::load(&certificate, &key).expect("it is read"));
-        agree(&store, Some(authority.fingerprint())).await.expect("the first one counts");
-        let options = Options { url: "https://cloud:8775".into(), valid: VALID };
+        agree(&store, Some(authority.fingerprint()))
+            .await
+            .expect("the first authority is accepted");
+        let options = EnrollOptions { url: "https://cloud:8775".into(), valid: VALID };
         let enrollment = Enrollment::new(store.clone(), authority, options);
         let service =
             |public| Service { name: "t", dialect: Dialect::Compute, versions: None, public };
@@ -43,7 +45,7 @@ async fn clouds() -> Vec<Cloud> {
     clouds
 }
 
-/// Administrators only, as the compute service's table has it.
+/// Administrators only, as in the compute service's policy table.
 fn policy() -> Enforcer {
     const fn rule(name: &'static str) -> Rule {
         Rule { name, check: "role:admin", deprecated: None, scopes: &[] }
@@ -78,7 +80,7 @@ impl Cloud {
         (answer.status.as_u16(), answer.body)
     }
 
-    /// The secret of a new token.
+    /// Creates a token and returns its secret.
     async fn token(&self, host: Option<&str>, valid: i64) -> String {
         let body = json!({"enrollment": {"host": host, "valid": valid}});
         let (status, made) = self.send("POST /v2.1/kilonova/enrollments", None, &body).await;
@@ -110,30 +112,30 @@ fn serial(credential: &Value) -> String {
 }
 
 #[tokio::test]
-async fn a_token_is_good_once_and_for_one_host() {
+async fn a_token_works_once_and_for_one_host() {
     for cloud in clouds().await {
         let secret = cloud.token(Some("a"), 3600).await;
-        cloud.refused(&secret, "b", "192.0.2.1", "for host a, and this is host b").await;
+        cloud.refused(&secret, "b", "192.0.2.1", "for host a, but this is host b").await;
         let (status, given) = cloud.join(&secret, "a", "192.0.2.1").await;
         assert_eq!(status, 200, "{given}");
         let said = kilonova_pki::read(given["certificate"].as_str().expect("PEM")).expect("read");
-        assert_eq!(said.name, "a", "what the request calls itself does not count");
+        assert_eq!(said.name, "a", "the name in the CSR is ignored");
         assert_eq!(given["authority"], cloud.enrollment.authority().pem());
-        cloud.refused(&secret, "a", "192.0.2.1", "was used by host a at 20").await;
-        cloud.refused("x", "a", "192.0.2.1", "not known here").await;
+        cloud.refused(&secret, "a", "192.0.2.1", "Host a used this token at 20").await;
+        cloud.refused("x", "a", "192.0.2.1", "token is unknown").await;
         let other = kilonova_pki::Secret::new().to_string();
-        cloud.refused(&other, "a", "192.0.2.1", "not known here").await;
+        cloud.refused(&other, "a", "192.0.2.1", "token is unknown").await;
         let (status, _) = cloud.join(&secret, "a/b", "192.0.2.1").await;
         assert_eq!(status, 422);
     }
 }
 
 #[tokio::test]
-async fn a_token_ends() {
+async fn a_token_expires() {
     for cloud in clouds().await {
         let secret = cloud.token(None, 1).await;
         tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
-        cloud.refused(&secret, "a", "192.0.2.1", "has expired at 20").await;
+        cloud.refused(&secret, "a", "192.0.2.1", "expired at 20").await;
         for valid in [0, -1, 31 * 24 * 3600, i64::MAX] {
             let body = json!({"enrollment": {"valid": valid}});
             let (status, _) = cloud.send("POST /v2.1/kilonova/enrollments", None, &body).await;
@@ -143,7 +145,7 @@ async fn a_token_ends() {
 }
 
 #[tokio::test]
-async fn nobody_becomes_a_host_that_is_there_by_a_token_for_any() {
+async fn a_token_for_any_host_does_not_allow_an_existing_name() {
     for cloud in clouds().await {
         let (one, two) = (cloud.token(None, 60).await, cloud.token(None, 60).await);
         let (_, first) = cloud.join(&one, "a", "192.0.2.1").await;
@@ -154,9 +156,9 @@ async fn nobody_becomes_a_host_that_is_there_by_a_token_for_any() {
         assert_eq!(
             cloud.join(&two, "b", "192.0.2.2").await.0,
             200,
-            "what was refused used nothing up"
+            "a refused request does not use the token"
         );
-        // By name it may, and what it had before counts no more.
+        // With a token for its name it may, and its earlier certificates are revoked.
         let bound = cloud.token(Some("a"), 60).await;
         let (status, second) = cloud.join(&bound, "a", "192.0.2.1").await;
         assert_eq!(status, 200, "{second}");
@@ -166,7 +168,7 @@ async fn nobody_becomes_a_host_that_is_there_by_a_token_for_any() {
 }
 
 #[tokio::test]
-async fn a_certificate_is_renewed_by_its_host_alone() {
+async fn only_its_host_renews_a_certificate() {
     for cloud in clouds().await {
         let csr = kilonova_pki::Request::new("a").expect("a request").csr;
         let body = json!({"csr": csr, "addresses": ["192.0.2.1"]});
@@ -188,7 +190,7 @@ async fn a_certificate_is_renewed_by_its_host_alone() {
 }
 
 #[tokio::test]
-async fn what_is_taken_back_is_known_to_every_controller() {
+async fn every_controller_knows_revoked_certificates() {
     for cloud in clouds().await {
         let secret = cloud.token(None, 60).await;
         let (_, given) = cloud.join(&secret, "a", "192.0.2.1").await;
@@ -200,12 +202,12 @@ async fn what_is_taken_back_is_known_to_every_controller() {
         let (status, said) = cloud.send(what, None, &Value::Null).await;
         assert_eq!((status, &said["revoked"]["certificates"]), (200, &json!(1)), "{said}");
         assert_eq!(cloud.send(what, None, &Value::Null).await.0, 404);
-        cloud.refused(&open, "a", "192.0.2.1", "not known here").await;
+        cloud.refused(&open, "a", "192.0.2.1", "token is unknown").await;
         let (_, listed) = cloud.send("GET /v2.1/kilonova/enrollments", None, &Value::Null).await;
         assert_eq!(listed["certificates"][0]["state"], "revoked", "{listed}");
         let authority = Authority::make(now_micros()).expect("it is made");
         let authority = Authority::load(&authority.0, &authority.1).expect("it is read");
-        let options = Options { url: String::new(), valid: VALID };
+        let options = EnrollOptions { url: String::new(), valid: VALID };
         let other = Enrollment::new(cloud.store.clone(), Arc::new(authority), options);
         assert!(!other.revoked().has(&serial(&given)));
         other.refresh().await.expect("it is read");
@@ -214,7 +216,7 @@ async fn what_is_taken_back_is_known_to_every_controller() {
 }
 
 #[tokio::test]
-async fn only_administrators_and_only_with_a_door() {
+async fn only_administrators_and_only_with_a_listener() {
     for cloud in clouds().await {
         for (what, body) in [
             ("POST /v2.1/kilonova/enrollments", json!({"enrollment": {"valid": 60}})),
@@ -242,8 +244,9 @@ async fn only_administrators_and_only_with_a_door() {
 async fn a_cloud_has_one_authority_and_good_statements() {
     for cloud in clouds().await {
         let ours = cloud.enrollment.authority().fingerprint();
-        agree(&cloud.store, Some(ours)).await.expect("it is the cloud's");
-        let said = agree(&cloud.store, None).await.expect_err("there is one").to_string();
+        agree(&cloud.store, Some(ours)).await.expect("the cloud's authority is accepted");
+        let said =
+            agree(&cloud.store, None).await.expect_err("the cloud has an authority").to_string();
         assert!(said.contains("copy the folder ca") && said.contains(&ours.to_string()), "{said}");
         let other = Fingerprint::of(b"another");
         let said = agree(&cloud.store, Some(other)).await.expect_err("another").to_string();

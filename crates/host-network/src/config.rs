@@ -1,37 +1,37 @@
-//! What the operator of a host says of its networks, by the names that Neutron's options have.
+//! The host's network options, named as in Neutron.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Where a physical network begins on the host.
+/// The host's connection to a physical network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Uplink {
-    /// At an interface.
+    /// An interface.
     Interface(String),
-    /// At a bridge of the operator's, which has the interface.
+    /// A bridge of the operator, which has the interface.
     Bridge(String),
 }
 
-/// The options.
+/// The options of a host's networks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Config {
-    /// Where physical networks begin, by name.
+pub struct HostNetworkConfig {
+    /// The uplinks, by physical network.
     pub uplinks: BTreeMap<String, Uplink>,
-    /// Folder for what lasts until the host is started anew.
+    /// Directory for state that lasts until the host reboots.
     pub folder: PathBuf,
 }
 
-impl Default for Config {
+impl Default for HostNetworkConfig {
     fn default() -> Self {
         Self { uplinks: BTreeMap::new(), folder: PathBuf::from("/run/kilonova/network") }
     }
 }
 
-impl Config {
-    /// From `[linux_bridge] physical_interface_mappings` and `bridge_mappings`.
+impl HostNetworkConfig {
+    /// Parses `[linux_bridge] physical_interface_mappings` and `bridge_mappings`.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// Why a value is invalid.
     pub fn from_options(interfaces: &str, bridges: &str) -> Result<Self, String> {
         let mut config = Self::default();
         for (option, text) in
@@ -43,7 +43,9 @@ impl Config {
                     _ => Uplink::Interface(name),
                 };
                 if config.uplinks.insert(physical.clone(), uplink).is_some() {
-                    return Err(format!("{option}: {physical} is mapped twice; leave one of them"));
+                    return Err(format!(
+                        "{option}: {physical} is mapped twice; remove one mapping"
+                    ));
                 }
             }
         }
@@ -51,29 +53,29 @@ impl Config {
     }
 }
 
-/// Reads `physnet1:eth1,physnet2:eth2`.
+/// Parses `physnet1:eth1,physnet2:eth2`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Why the value is invalid.
 pub fn mappings(text: &str) -> Result<Vec<(String, String)>, String> {
     let mut all: Vec<(String, String)> = Vec::new();
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
         let pair = part.split_once(':').map(|(physical, name)| (physical.trim(), name.trim()));
         let Some((physical, name)) = pair.filter(|(physical, _)| !physical.is_empty()) else {
-            return Err(format!("'{part}' is not like physnet1:eth1"));
+            return Err(format!("'{part}' does not have the form physnet1:eth1"));
         };
         if !is_link_name(name) {
-            return Err(format!("'{name}' is no name of a network interface"));
+            return Err(format!("'{name}' is not a valid interface name"));
         }
         if all.iter().any(|(other, _)| other == physical) {
-            return Err(format!("{physical} is mapped twice; leave one of them"));
+            return Err(format!("{physical} is mapped twice; remove one mapping"));
         }
         all.push((physical.to_owned(), name.to_owned()));
     }
     Ok(all)
 }
 
-/// What the kernel takes as the name of a link, and neither `ip` nor `nft` takes for something else.
+/// Whether the kernel accepts it as a link name and neither `ip` nor `nft` interprets it otherwise.
 fn is_link_name(name: &str) -> bool {
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '@');
     (1..=15).contains(&name.len()) && name.chars().all(good) && !name.starts_with(['-', '.'])
@@ -84,23 +86,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_read_as_neutrons() {
-        let config = Config::from_options("physnet1:eth1, physnet2:enp3s0f1", "external:br-ex");
+    fn options_are_parsed_as_neutrons() {
+        let config =
+            HostNetworkConfig::from_options("physnet1:eth1, physnet2:enp3s0f1", "external:br-ex");
         let uplinks = config.expect("good").uplinks;
         assert_eq!(uplinks["physnet1"], Uplink::Interface("eth1".into()));
         assert_eq!(uplinks["external"], Uplink::Bridge("br-ex".into()));
-        assert_eq!(Config::from_options("", "").expect("good"), Config::default());
+        assert_eq!(
+            HostNetworkConfig::from_options("", "").expect("good"),
+            HostNetworkConfig::default()
+        );
         for (interfaces, bridges, why) in [
             ("eth1", "", "physnet1:eth1"),
             (":eth1", "", "physnet1:eth1"),
             ("a:eth1,a:eth2", "", "twice"),
             ("a:eth1", "a:br0", "twice"),
-            ("a:eth 1", "", "no name"),
-            ("a:-eth1", "", "no name"),
-            ("a:abcdefghijklmnop", "", "no name"),
-            ("a:", "", "no name"),
+            ("a:eth 1", "", "not a valid interface name"),
+            ("a:-eth1", "", "not a valid interface name"),
+            ("a:abcdefghijklmnop", "", "not a valid interface name"),
+            ("a:", "", "not a valid interface name"),
         ] {
-            let wrong = Config::from_options(interfaces, bridges).expect_err(interfaces);
+            let wrong = HostNetworkConfig::from_options(interfaces, bridges).expect_err(interfaces);
             assert!(wrong.contains(why), "{wrong}");
         }
     }

@@ -1,10 +1,10 @@
-//! Who answers for addresses on a network: a dnsmasq in a network namespace of its own, which is
-//! plugged into the network's bridge by a pair of links.
+//! DHCP on a network: a dnsmasq in its own network namespace, connected to the network's bridge by
+//! a veth pair.
 //!
-//! The namespace keeps networks that have the same addresses apart, and guests away from the host.
-//! It lives as long as its dnsmasq and has no name: names of namespaces are mounts, which a service
-//! with a file system view of its own cannot share. A dnsmasq outlives the agent, so that guests can
-//! renew what they have; the next agent knows it by the folder in its command line.
+//! The namespace separates networks with the same addresses, and guests from the host. It lives as
+//! long as its dnsmasq and has no name: named namespaces are mounts, which a service with a private
+//! file system view cannot share. A dnsmasq outlives the agent, so that guests can renew their
+//! leases; the next agent recognizes it by the directory in its command line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -20,11 +20,11 @@ use crate::links::{OURS, read};
 use crate::nets::{Dhcp, Net};
 use crate::run::{run, words};
 
-/// Seconds that a guest keeps its address for without asking again.
+/// Lease time in seconds.
 const LEASE: u32 = 86400;
-/// How long one may take to begin or to end.
+/// How long a dnsmasq may take to start or stop.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The end of the pair in the namespace.
+/// The veth end in the namespace.
 const INSIDE: &str = "eth0";
 
 fn folder_of(folder: &Path, network: NetworkId) -> PathBuf {
@@ -34,14 +34,14 @@ fn folder_of(folder: &Path, network: NetworkId) -> PathBuf {
 /// A process and its command line.
 type Process = (i32, Vec<String>);
 
-/// Ours that run, by the network's folder.
+/// Our running processes, by the network's directory.
 fn running(folder: &Path) -> Result<BTreeMap<PathBuf, Vec<Process>>, String> {
     let mut found: BTreeMap<PathBuf, Vec<Process>> = BTreeMap::new();
     let entries = std::fs::read_dir("/proc").map_err(|error| format!("/proc: {error}"))?;
     for entry in entries.flatten() {
         let name = entry.file_name();
         let Some(pid) = name.to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
-        // One that ends meanwhile is none.
+        // A process that ends in between is skipped.
         let Ok(line) = std::fs::read(entry.path().join("cmdline")) else { continue };
         let line: Vec<String> = line
             .split(|byte| *byte == 0)
@@ -58,7 +58,7 @@ fn running(folder: &Path) -> Result<BTreeMap<PathBuf, Vec<Process>>, String> {
     Ok(found)
 }
 
-/// Ends ours that answer for other networks than these.
+/// Stops our processes of networks that are not in the set.
 pub(crate) fn keep_only(folder: &Path, wanted: &BTreeSet<NetworkId>) -> Result<(), String> {
     let wanted: BTreeSet<PathBuf> = wanted.iter().map(|id| folder_of(folder, *id)).collect();
     for (its, processes) in running(folder)? {
@@ -82,11 +82,11 @@ fn end(pid: i32) -> Result<(), String> {
     let Some(id) = Pid::from_raw(pid) else { return Ok(()) };
     match kill_process(id, Signal::TERM) {
         Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
-        Err(error) => Err(format!("dnsmasq {pid} cannot be ended: {error}")),
+        Err(error) => Err(format!("could not stop dnsmasq {pid}: {error}")),
     }
 }
 
-/// Has a dnsmasq answer as wanted.
+/// Starts or reloads the dnsmasq of a network.
 pub(crate) async fn serve(folder: &Path, net: &Net, dhcp: &Dhcp) -> Result<(), String> {
     let its = folder_of(folder, net.id);
     let wanted = arguments(&its, dhcp);
@@ -108,7 +108,7 @@ pub(crate) async fn serve(folder: &Path, net: &Net, dhcp: &Dhcp) -> Result<(), S
         Some(pid) => {
             if told && let Some(id) = Pid::from_raw(pid) {
                 kill_process(id, Signal::HUP)
-                    .map_err(|error| format!("dnsmasq {pid} cannot be told: {error}"))?;
+                    .map_err(|error| format!("could not reload dnsmasq {pid}: {error}"))?;
             }
             processes.iter().try_for_each(|(pid, _)| end(*pid))?;
             pid
@@ -123,7 +123,7 @@ pub(crate) async fn serve(folder: &Path, net: &Net, dhcp: &Dhcp) -> Result<(), S
     plug(net, dhcp, pid).await
 }
 
-/// A folder that dnsmasq, which gives up its rights, can read.
+/// Makes a directory readable for dnsmasq, which drops its privileges.
 fn open_folder(folder: &Path) -> Result<(), String> {
     use std::os::unix::fs::DirBuilderExt;
     std::fs::DirBuilder::new()
@@ -137,7 +137,7 @@ async fn start(folder: &Path, its: &Path, arguments: &[String]) -> Result<i32, S
     let begun = Instant::now();
     while running(folder)?.contains_key(its) {
         if begun.elapsed() > PATIENCE {
-            return Err(format!("the dnsmasq of {} does not end", its.display()));
+            return Err(format!("the dnsmasq of {} did not stop", its.display()));
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -149,13 +149,13 @@ async fn start(folder: &Path, its: &Path, arguments: &[String]) -> Result<i32, S
             return Ok(pid);
         }
         if begun.elapsed() > PATIENCE {
-            return Err(format!("the dnsmasq of {} ended at once", its.display()));
+            return Err(format!("the dnsmasq of {} exited at once", its.display()));
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
-/// Plugs the namespace of a dnsmasq into the network's bridge, with its addresses.
+/// Connects the namespace of a dnsmasq to the network's bridge, with its addresses.
 async fn plug(net: &Net, dhcp: &Dhcp, pid: i32) -> Result<(), String> {
     let (name, bridge) = (net.dhcp_link(), net.bridge());
     let (of, mtu) = (pid.to_string(), net.mtu.to_string());
@@ -169,7 +169,9 @@ async fn plug(net: &Net, dhcp: &Dhcp, pid: i32) -> Result<(), String> {
     let out = read().await?;
     let is = out.get(&name);
     if is.is_some_and(|link| !link.is_ours()) {
-        return Err(format!("{name} is on this host and was not made by Kilonova; remove it"));
+        return Err(format!(
+            "{name} exists on this host but was not created by Kilonova; remove it"
+        ));
     }
     let mut fresh = false;
     if is.is_none() || !there.contains_key(INSIDE) {
@@ -224,8 +226,8 @@ fn mask(prefix: u8) -> IpAddr {
     crate::nets::base(IpAddr::from([255, 255, 255, 255]), prefix)
 }
 
-/// What dnsmasq is told at its start: only those whom `hosts` names get an address, and nothing else
-/// is served.
+/// The arguments of dnsmasq: only hosts listed in `hosts` get an address, and no other service
+/// runs.
 pub(crate) fn arguments(its: &Path, dhcp: &Dhcp) -> Vec<String> {
     let file = |name: &str| its.join(name).display().to_string();
     let mut all = vec![
@@ -251,7 +253,7 @@ pub(crate) fn arguments(its: &Path, dhcp: &Dhcp) -> Vec<String> {
     all
 }
 
-/// Who gets which address.
+/// The hosts file: each guest's MAC and IP address.
 pub(crate) fn hosts(dhcp: &Dhcp) -> String {
     let mut text = String::new();
     for (mac, host) in &dhcp.hosts {
@@ -261,7 +263,7 @@ pub(crate) fn hosts(dhcp: &Dhcp) -> String {
     text
 }
 
-/// What those are told besides.
+/// The DHCP options.
 pub(crate) fn options(net: &Net, dhcp: &Dhcp) -> String {
     let mut text = String::new();
     for (base, subnet) in &dhcp.subnets {
@@ -271,7 +273,7 @@ pub(crate) fn options(net: &Net, dhcp: &Dhcp) -> String {
             let _ = writeln!(text, "tag:{tag},{option}{comma}{value}");
         };
         let gateway = subnet.gateway.map(|gateway| gateway.to_string());
-        // Without a value dnsmasq says nothing, and not what it would say by itself.
+        // Without a value dnsmasq omits the option instead of sending its default.
         say("option:router", gateway.as_deref().unwrap_or_default());
         let dns: Vec<String> = subnet.dns.iter().map(IpAddr::to_string).collect();
         say("option:dns-server", &dns.join(","));
@@ -282,7 +284,7 @@ pub(crate) fn options(net: &Net, dhcp: &Dhcp) -> String {
         let mut routes: Vec<String> =
             routes.map(|(destination, hop)| format!("{destination},{hop}")).collect();
         if !routes.is_empty() {
-            // Whoever reads these routes reads no router.
+            // A client that reads these routes ignores the router option.
             routes.extend(gateway.map(|gateway| format!("0.0.0.0/0,{gateway}")));
             say("option:classless-static-route", &routes.join(","));
             say("249", &routes.join(","));

@@ -5,7 +5,7 @@ use crate::nets::Nets;
 use crate::testing::{config, interface, network, wanted};
 
 #[test]
-fn only_those_who_are_named_are_answered() {
+fn only_listed_guests_get_addresses() {
     let mut bare = interface(3);
     bare.addresses[0].dhcp = false;
     let mut other = interface(4);

@@ -1,14 +1,14 @@
-//! A host in a network namespace: its links, its rules and its dnsmasq are real.
+//! A host in a network namespace, with real links, rules and dnsmasq.
 //!
-//! The test runs itself again: as the host, and as what its guests do. It says why it does not run
-//! where it cannot: not as root, without the programs, or on a kernel that lacks what it needs.
+//! The test runs itself again: as the host, and as the programs of its guests. It reports why it
+//! cannot run: not root, missing programs, or a kernel without the necessary features.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use kilonova_node::Network;
-use kilonova_node_api::{Direction, Filters, Interface, Rule};
+use kilonova_node_api::{Direction, FilterRule, Filters, Interface};
 
 use super::*;
 use crate::run::words;
@@ -52,7 +52,7 @@ fn outside() {
     assert!(status.success(), "in the namespace: {status}");
 }
 
-/// This test in another role.
+/// Runs this test in another role.
 fn again(role: &str, before: &[&str]) -> Command {
     let own = std::env::current_exe().expect("a path");
     let mut line = words(before);
@@ -68,7 +68,7 @@ fn ip(line: &str) {
     assert!(done.status.success(), "ip {line}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// A namespace that lasts as long as this.
+/// A namespace that lasts as long as the value.
 struct Space(Child);
 
 impl Space {
@@ -78,7 +78,7 @@ impl Space {
         let child = child.expect("it runs");
         let begun = Instant::now();
         while std::fs::read_link(format!("/proc/{}/ns/net", child.id())).ok() == Some(own.clone()) {
-            assert!(begun.elapsed() < Duration::from_secs(20), "no namespace");
+            assert!(begun.elapsed() < Duration::from_secs(20), "the namespace is created");
             std::thread::sleep(Duration::from_millis(10));
         }
         Self(child)
@@ -99,7 +99,7 @@ impl Space {
         run_in(self.0.id(), role)
     }
 
-    /// Whether it is answered by who echoes at an address.
+    /// Whether the echo server at an address answers.
     fn reaches(&self, from: &str, to: &str) -> bool {
         reaches(self.0.id(), from, to)
     }
@@ -121,7 +121,7 @@ fn reaches(pid: u32, from: &str, to: &str) -> bool {
     run.stdout(Stdio::null()).stderr(Stdio::null()).status().expect("it runs").success()
 }
 
-/// A guest: what would be its tap, and a namespace for what is in it.
+/// A guest: the replacement of its tap, and a namespace for its inside.
 fn guest(interface: &Interface) -> Space {
     let space = Space::new();
     let (tap, mac) = (interface.tap(), &interface.mac);
@@ -134,7 +134,7 @@ fn guest(interface: &Interface) -> Space {
 
 async fn host() {
     let folder = tempfile::tempdir().expect("a folder");
-    let config = Config { folder: folder.path().join("network"), ..config() };
+    let config = HostNetworkConfig { folder: folder.path().join("network"), ..config() };
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).expect("set");
     let network = HostNetwork::new(config.clone());
@@ -154,10 +154,10 @@ async fn host() {
         Some(why) if why.contains("nf_conntrack_bridge") => {
             println!("without rules: {why}");
             let nets = Nets::of(&wanted(both(), Filters::default()), &config);
-            let mut lacking = Lacking::default();
+            let mut lacking = NetworkFailures::default();
             network.links(&nets, &mut lacking).await.expect("links");
             network.answer(&nets, &mut lacking).await;
-            assert_eq!(lacking, Lacking::default());
+            assert_eq!(lacking, NetworkFailures::default());
             false
         }
         Some(why) => panic!("{why}"),
@@ -180,20 +180,20 @@ async fn host() {
         text.trim().parse().expect("a pid")
     };
     let dnsmasq = pid();
-    assert!(patiently(|| a.reaches("10.0.0.2", "10.0.0.3")), "members reach each other");
-    assert!(a.reaches("10.0.0.2", "10.0.0.1"), "all out");
+    assert!(patiently(|| a.reaches("10.0.0.2", "10.0.0.3")), "group members reach each other");
+    assert!(a.reaches("10.0.0.2", "10.0.0.1"), "outgoing traffic is allowed");
     if ruled {
-        assert!(!far.reaches("10.0.0.1", "10.0.0.2"), "nobody else in");
-        assert!(!reaches(dnsmasq, "10.0.0.254", "10.0.0.2"), "not even the host");
+        assert!(!far.reaches("10.0.0.1", "10.0.0.2"), "other incoming traffic is blocked");
+        assert!(!reaches(dnsmasq, "10.0.0.254", "10.0.0.2"), "the host is blocked too");
         a.ip("address add 10.0.0.66/24 dev eth0");
-        assert!(!a.reaches("10.0.0.66", "10.0.0.1"), "an address that is not its own");
+        assert!(!a.reaches("10.0.0.66", "10.0.0.1"), "a foreign IP address is blocked");
         a.ip("link set dev eth0 address fa:16:3e:00:00:77");
-        assert!(!a.reaches("10.0.0.2", "10.0.0.1"), "a hardware address that is not its own");
+        assert!(!a.reaches("10.0.0.2", "10.0.0.1"), "a foreign MAC address is blocked");
         a.ip("link set dev eth0 address fa:16:3e:00:00:02");
         assert!(patiently(|| a.reaches("10.0.0.2", "10.0.0.1")));
 
         let mut open = filters(&[2, 3]);
-        open.groups[0].rules.push(Rule {
+        open.groups[0].rules.push(FilterRule {
             direction: Direction::Ingress,
             six: false,
             protocol: Some(17),
@@ -201,28 +201,43 @@ async fn host() {
             last: Some(PORT),
             remote: None,
         });
-        assert_eq!(network.make(&wanted(both(), open.clone())).await, Lacking::default());
-        assert!(patiently(|| far.reaches("10.0.0.1", "10.0.0.2")), "what a rule lets in");
-        assert!(reaches(dnsmasq, "10.0.0.254", "10.0.0.3"), "and the host with it");
-        assert!(!far.reaches("10.0.0.1", "10.0.0.254"), "the host's own is for its guests");
-        assert_eq!(network.make(&wanted(both(), filters(&[2]))).await, Lacking::default());
-        assert!(!far.reaches("10.0.0.1", "10.0.0.2"), "once more closed");
-        assert!(!a.reaches("10.0.0.2", "10.0.0.3"), "a port of which nothing is said");
-        assert_eq!(network.make(&wanted(both(), filters(&[2, 3]))).await, Lacking::default());
+        assert_eq!(network.make(&wanted(both(), open.clone())).await, NetworkFailures::default());
+        assert!(
+            patiently(|| far.reaches("10.0.0.1", "10.0.0.2")),
+            "a rule allows incoming traffic"
+        );
+        assert!(reaches(dnsmasq, "10.0.0.254", "10.0.0.3"), "also from the host");
+        assert!(
+            !far.reaches("10.0.0.1", "10.0.0.254"),
+            "the DHCP address is for the host's guests only"
+        );
+        assert_eq!(network.make(&wanted(both(), filters(&[2]))).await, NetworkFailures::default());
+        assert!(!far.reaches("10.0.0.1", "10.0.0.2"), "the rule is gone");
+        assert!(!a.reaches("10.0.0.2", "10.0.0.3"), "a port without settings is blocked");
+        assert_eq!(
+            network.make(&wanted(both(), filters(&[2, 3]))).await,
+            NetworkFailures::default()
+        );
 
         let flushed = Command::new("nft").args(["flush", "ruleset"]).status();
         assert!(flushed.expect("it runs").success());
-        assert!(patiently(|| far.reaches("10.0.0.1", "10.0.0.2")), "without rules all is open");
-        assert_eq!(network.make(&wanted(both(), filters(&[2, 3]))).await, Lacking::default());
+        assert!(
+            patiently(|| far.reaches("10.0.0.1", "10.0.0.2")),
+            "without rules everything passes"
+        );
+        assert_eq!(
+            network.make(&wanted(both(), filters(&[2, 3]))).await,
+            NetworkFailures::default()
+        );
         assert!(!far.reaches("10.0.0.1", "10.0.0.2"), "lost rules are loaded again");
 
-        // Another process finds all as it is, and what was lost is made again.
+        // A new process leaves everything as it is and recreates what is missing.
         let next = HostNetwork::new(config.clone());
-        assert_eq!(next.make(&wanted(both(), filters(&[2, 3]))).await, Lacking::default());
-        assert_eq!(pid(), dnsmasq, "who answers goes on");
+        assert_eq!(next.make(&wanted(both(), filters(&[2, 3]))).await, NetworkFailures::default());
+        assert_eq!(pid(), dnsmasq, "the dnsmasq keeps running");
         end_process(dnsmasq);
         ip(&format!("link delete dev {}", "brq01111111-22"));
-        assert_eq!(next.make(&wanted(both(), filters(&[2, 3]))).await, Lacking::default());
+        assert_eq!(next.make(&wanted(both(), filters(&[2, 3]))).await, NetworkFailures::default());
         assert_ne!(pid(), dnsmasq);
         assert!(patiently(|| a.reaches("10.0.0.2", "10.0.0.3")), "the taps are back");
         vlans(&next).await;
@@ -235,11 +250,11 @@ async fn host() {
     drop((a, b));
     assert!(
         patiently(|| !tap_is_there(&two) && !tap_is_there(&three)),
-        "as a guest takes its tap along"
+        "a stopped guest removes its tap"
     );
     let answering = pid();
     let done = network.make(&wanted(Vec::new(), Filters::default())).await;
-    assert_eq!(done, Lacking::default());
+    assert_eq!(done, NetworkFailures::default());
     assert!(patiently(|| !std::path::Path::new(&format!("/proc/{answering}")).exists()));
     let left = links::read().await.expect("links");
     assert_eq!(left.values().filter(|link| link.is_ours()).count(), 0, "{left:?}");
@@ -247,7 +262,7 @@ async fn host() {
     assert!(!config.folder.join(two.network.to_string()).exists());
 }
 
-/// A second network, with the same addresses, on a VLAN of the same interface.
+/// A second network with the same addresses, on a VLAN of the same interface.
 async fn vlans(network: &HostNetwork) {
     let probe = "link add link br-own name probe type vlan id 7".split(' ');
     if !Command::new("ip").args(probe).output().is_ok_and(|done| done.status.success()) {
@@ -270,11 +285,14 @@ async fn vlans(network: &HostNetwork) {
     four.vlan = Some(7);
     let c = guest(&four);
     let all = wanted(vec![interface(2), interface(3), four], filters(&[2, 3, 4]));
-    assert_eq!(network.make(&all).await, Lacking::default());
+    assert_eq!(network.make(&all).await, NetworkFailures::default());
     c.ip("address add 10.0.0.4/24 dev eth0");
     let mut echo = far.run("echo").stdout(Stdio::null()).spawn().expect("it runs");
-    assert!(patiently(|| c.reaches("10.0.0.4", "10.0.0.1")), "tagged, there and back");
-    assert!(!c.reaches("10.0.0.4", "10.0.0.2"), "another network");
+    assert!(
+        patiently(|| c.reaches("10.0.0.4", "10.0.0.1")),
+        "tagged traffic passes in both directions"
+    );
+    assert!(!c.reaches("10.0.0.4", "10.0.0.2"), "the other network is not reachable");
     let _ = echo.kill();
     let _ = echo.wait();
 }
@@ -331,7 +349,7 @@ fn ask(role: &str) {
     panic!("{to} does not answer");
 }
 
-/// Asks for an address as a guest does that has none, and says what is offered.
+/// Requests an address like a new guest and prints the offer.
 fn lease() -> String {
     for line in ["address flush dev eth0", "route add default dev eth0"] {
         let _ = Command::new("ip").args(line.split(' ')).output();
@@ -371,7 +389,7 @@ fn lease() -> String {
     panic!("nobody offers an address");
 }
 
-/// The hardware address as `ip` says it; what is in `/sys` may be of another namespace.
+/// The MAC address as `ip` shows it; `/sys` may belong to another namespace.
 fn own_mac() -> String {
     let said = Command::new("ip").args(["-brief", "link", "show", "dev", "eth0"]).output();
     let said = String::from_utf8_lossy(&said.expect("it runs").stdout).into_owned();

@@ -1,17 +1,17 @@
-//! The networks of a real host: bridges, VLANs, what may pass, and who answers for addresses.
+//! The networks of a real host: bridges, VLANs, packet filters and DHCP.
 //!
 //! ```text
-//!   config   which interface of the host leads to which physical network
-//!   nets     what guests want, put together by network; names of what is made for one
-//!   links    what links the host has, and the steps from there to what is wanted (`ip`)
-//!   rules    what may pass, as one nftables table of our own (`nft`)
-//!   dhcp     one dnsmasq for each network where guests ask for their addresses
+//!   config   the interface of each physical network
+//!   nets     the guests' needs per network; names of our objects
+//!   links    the host's links, and the steps to the desired links (`ip`)
+//!   rules    the packet filter: one nftables table of our own (`nft`)
+//!   dhcp     one dnsmasq per network with DHCP
 //!   run      programs: no shell, a time limit, bounded output
 //! ```
 //!
-//! Each look compares all of the host with all that is wanted, so it does not matter what was lost or
-//! when. What is ours says so: links by their alias, the table by its name, a dnsmasq by the folder in
-//! its command line. Anything else is never changed, and never removed.
+//! Every run compares the whole host with the whole desired state, so it repairs whatever was lost.
+//! Our objects are marked: links by alias, the table by name, a dnsmasq by the directory in its
+//! command line. Nothing else is ever changed or removed.
 
 mod config;
 mod dhcp;
@@ -27,43 +27,43 @@ mod testing;
 use std::collections::{BTreeMap, BTreeSet};
 
 use kilonova_ids::NetworkId;
-use kilonova_node::{Lacking, Making, Network, Wanted};
+use kilonova_node::{DesiredNetworks, Network, NetworkFailures, NetworkFuture};
 use tokio::sync::Mutex;
 
-pub use config::{Config, Uplink, mappings};
+pub use config::{HostNetworkConfig, Uplink, mappings};
 use nets::Nets;
 
 /// The networks of this host.
 pub struct HostNetwork {
-    config: Config,
+    config: HostNetworkConfig,
     last: Mutex<Last>,
 }
 
-/// What this process did last.
+/// The result of this process's last run.
 #[derive(Default)]
 struct Last {
-    /// Whether all that was ours is taken back.
+    /// Whether all our objects have been removed.
     clean: bool,
-    /// The rules, and what the kernel made of them.
+    /// The rules, and the table as the kernel lists it.
     rules: Option<(String, Vec<u8>)>,
 }
 
 impl HostNetwork {
-    /// The networks of this host, with what its operator says of them.
-    pub fn new(config: Config) -> Self {
+    /// The networks of this host with the operator's options.
+    pub fn new(config: HostNetworkConfig) -> Self {
         Self { config, last: Mutex::default() }
     }
 
-    async fn reach(&self, wanted: &Wanted) -> Lacking {
+    async fn reach(&self, wanted: &DesiredNetworks) -> NetworkFailures {
         let mut last = self.last.lock().await;
         let nets = Nets::of(wanted, &self.config);
-        let mut lacking = Lacking::default();
+        let mut lacking = NetworkFailures::default();
         if nets.all.is_empty() {
             if !last.clean {
                 match self.clear().await {
                     Ok(clean) => *last = Last { clean, rules: None },
                     Err(why) => {
-                        tracing::info!(%why, "what may be left of networks is not removed");
+                        tracing::info!(%why, "could not remove unused networks");
                     }
                 }
             }
@@ -82,21 +82,21 @@ impl HostNetwork {
         lacking
     }
 
-    /// Nothing is wanted: takes back all that is ours, and says whether nothing is left.
+    /// Removes all our objects. Returns whether none is left.
     async fn clear(&self) -> Result<bool, String> {
         dhcp::keep_only(&self.config.folder, &BTreeSet::new())?;
-        self.links(&Nets::default(), &mut Lacking::default()).await?;
+        self.links(&Nets::default(), &mut NetworkFailures::default()).await?;
         rules::clear().await?;
         Ok(!links::read().await?.values().any(links::Link::is_ours))
     }
 
-    /// Makes the links so.
-    async fn links(&self, nets: &Nets, lacking: &mut Lacking) -> Result<(), String> {
+    /// Sets up the links.
+    async fn links(&self, nets: &Nets, lacking: &mut NetworkFailures) -> Result<(), String> {
         let there = links::read().await?;
         let plan = links::plan(nets, &self.config, &there);
         for step in plan.gone {
             if let Err(why) = run::run("ip", &step, b"").await {
-                tracing::warn!(%why, "a link that nobody wants any more stays");
+                tracing::warn!(%why, "could not remove an unused link");
             }
         }
         lacking.networks.extend(plan.lacking);
@@ -111,12 +111,12 @@ impl HostNetwork {
         Ok(())
     }
 
-    /// Has somebody answer for addresses where guests ask for them.
-    async fn answer(&self, nets: &Nets, lacking: &mut Lacking) {
+    /// Runs DHCP for the networks that need it.
+    async fn answer(&self, nets: &Nets, lacking: &mut NetworkFailures) {
         let wanted: BTreeSet<NetworkId> =
             nets.all.values().filter(|net| net.dhcp.is_some()).map(|net| net.id).collect();
         if let Err(why) = dhcp::keep_only(&self.config.folder, &wanted) {
-            tracing::warn!(%why, "what answers for networks that nobody wants any more stays");
+            tracing::warn!(%why, "could not stop DHCP on unused networks");
         }
         let able: BTreeMap<_, _> =
             nets.all.iter().filter(|(id, _)| !lacking.networks.contains_key(id)).collect();
@@ -131,7 +131,7 @@ impl HostNetwork {
 }
 
 impl Network for HostNetwork {
-    fn make<'a>(&'a self, wanted: &'a Wanted) -> Making<'a> {
+    fn make<'a>(&'a self, wanted: &'a DesiredNetworks) -> NetworkFuture<'a> {
         Box::pin(self.reach(wanted))
     }
 }

@@ -1,19 +1,19 @@
-//! What guests want, put together by network, and the names of what is made for one. Pure.
+//! The guests' needs, grouped by network, and the names of our objects. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use kilonova_ids::NetworkId;
-use kilonova_node::Wanted;
+use kilonova_node::DesiredNetworks;
 use kilonova_node_api::Interface;
 
-use crate::config::{Config, Uplink};
+use crate::config::{HostNetworkConfig, Uplink};
 
-/// All networks that guests of the host are on.
+/// All networks of the host's guests.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Nets {
     pub all: BTreeMap<NetworkId, Net>,
-    /// The guests' connections.
+    /// The guests' interfaces.
     pub interfaces: Vec<Interface>,
 }
 
@@ -24,25 +24,25 @@ pub(crate) struct Net {
     pub physical: String,
     pub vlan: Option<i64>,
     pub mtu: i64,
-    /// Where its physical network begins; nothing for one that the operator does not map.
+    /// The uplink of its physical network; `None` if it is not mapped.
     pub uplink: Option<Uplink>,
-    /// Taps of guests, there or not.
+    /// The guests' taps, whether they exist or not.
     pub taps: BTreeSet<String>,
     pub dhcp: Option<Dhcp>,
 }
 
-/// Who answers for addresses on a network.
+/// DHCP on a network.
 #[derive(Debug, Clone)]
 pub(crate) struct Dhcp {
     pub mac: String,
-    /// Its addresses, with the lengths of their prefixes.
+    /// Its own addresses with prefix lengths.
     pub own: BTreeSet<(IpAddr, u8)>,
     pub subnets: BTreeMap<IpAddr, Subnet>,
-    /// Hardware address, address and name of each guest's connection.
-    pub hosts: BTreeMap<String, Host>,
+    /// The guests by MAC address.
+    pub hosts: BTreeMap<String, DhcpClient>,
 }
 
-/// A subnet where guests ask, by its first address.
+/// A subnet with DHCP, keyed by its network address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Subnet {
     pub prefix: u8,
@@ -51,15 +51,15 @@ pub(crate) struct Subnet {
     pub routes: Vec<(String, IpAddr)>,
 }
 
-/// Somebody who asks.
+/// A DHCP client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Host {
+pub(crate) struct DhcpClient {
     pub address: IpAddr,
     pub subnet: IpAddr,
 }
 
 impl Nets {
-    pub fn of(wanted: &Wanted, config: &Config) -> Self {
+    pub fn of(wanted: &DesiredNetworks, config: &HostNetworkConfig) -> Self {
         let mut nets = Self::default();
         for interface in wanted.interfaces() {
             let net = nets.all.entry(interface.network).or_insert_with(|| Net {
@@ -79,7 +79,7 @@ impl Nets {
     }
 }
 
-/// The first address of the prefix that an address is in.
+/// The network address of an address.
 pub(crate) fn base(address: IpAddr, prefix: u8) -> IpAddr {
     match address {
         IpAddr::V4(four) => {
@@ -94,7 +94,7 @@ pub(crate) fn base(address: IpAddr, prefix: u8) -> IpAddr {
 }
 
 impl Net {
-    /// Takes in what a guest asks for.
+    /// Adds a guest's interface.
     fn ask(&mut self, interface: &Interface) {
         let Some(mac) = &interface.dhcp_mac else { return };
         for address in interface.addresses.iter().filter(|address| address.dhcp) {
@@ -119,7 +119,7 @@ impl Net {
                     routes: address.routes.clone(),
                 },
             );
-            let host = Host { address: address.address, subnet };
+            let host = DhcpClient { address: address.address, subnet };
             dhcp.hosts.entry(interface.mac.clone()).or_insert(host);
         }
     }
@@ -133,22 +133,22 @@ impl Net {
         self.named("brq")
     }
 
-    /// The VLAN's interface.
+    /// The VLAN interface.
     pub fn vlan_link(&self) -> String {
         self.named("kv")
     }
 
-    /// Our end of the pair that leads to a bridge of the operator's, and the other end.
+    /// The veth pair to a bridge of the operator: our end and the other end.
     pub fn pair(&self) -> (String, String) {
         (self.named("ku"), self.named("kp"))
     }
 
-    /// The bridge's end of the pair that leads to who answers for addresses.
+    /// The bridge's end of the veth pair to the dnsmasq.
     pub fn dhcp_link(&self) -> String {
         self.named("kd")
     }
 
-    /// What VLAN or bridge sit on.
+    /// The lower link of the VLAN or the bridge.
     pub fn lower(&self) -> Option<String> {
         self.uplink.as_ref().map(|uplink| match uplink {
             Uplink::Interface(name) => name.clone(),
@@ -156,7 +156,7 @@ impl Net {
         })
     }
 
-    /// What is plugged into the bridge and leads out.
+    /// The port of the bridge that leads outside.
     pub fn out(&self) -> Option<String> {
         match self.vlan {
             Some(_) => self.uplink.as_ref().map(|_| self.vlan_link()),

@@ -1,35 +1,35 @@
-//! What may pass, as one table of nftables in the family `bridge`, and its loading.
+//! The packet filter as one nftables table of family `bridge`, and its loading.
 //!
 //! ```text
-//!   zone    connections of one network are no others' business
-//!   own     a guest is who its port says, before the bridge learns where it is
-//!   local   who answers for addresses is there for this host's guests only
-//!   sent    what guests' groups let out        got    what they let in
-//!   host    nothing from guests reaches the host itself
+//!   zone    separates connection tracking per network
+//!   own     anti-spoofing, before the bridge learns the port
+//!   local   restricts DHCP servers to this host's guests
+//!   sent    egress rules of guests' security groups        got    ingress rules
+//!   host    blocks guests from the host itself
 //! ```
 //!
-//! The table is written as text, as `nft` itself prints it, and replaces the one before as a whole:
-//! there is no moment without rules, and connections that are known stay known. All that goes into it
-//! is a number, an address, or a name that this host made.
+//! The table is text in the form that `nft` prints, and replaces the previous one atomically: there
+//! is never a moment without rules, and tracked connections survive. It contains only numbers,
+//! addresses, and names that this host made.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Result as Written, Write};
 use std::net::IpAddr;
 
 use kilonova_ids::NetworkId;
-use kilonova_node_api::{Direction, Filters, Interface, PortFilter, Prefix, Remote, Rule};
+use kilonova_node_api::{Direction, FilterRule, Filters, Interface, PortFilter, Prefix, Remote};
 
 use crate::nets::{Net, Nets};
 use crate::run::{run, words};
 
 const TABLE: &str = "bridge kilonova";
-/// What each guest may say and hear to find its neighbours on IPv6.
+/// ICMPv6 types that every guest may exchange for neighbour discovery.
 const NEIGHBOURS: &str = "nd-router-solicit, nd-neighbor-solicit, nd-neighbor-advert, \
                           mld-listener-query, mld-listener-report, mld-listener-done, \
                           mld2-listener-report";
 
-/// Has the kernel apply the rules, unless it does. `last` is what was loaded, and what the kernel then
-/// showed of it.
+/// Loads the rules, unless the kernel has them. `last` is the loaded text and the table that the
+/// kernel then listed.
 pub(crate) async fn load(
     nets: &Nets,
     filters: &Filters,
@@ -47,7 +47,7 @@ pub(crate) async fn load(
     run("nft", &words(&["-f", "-"]), whole.as_bytes()).await.map_err(|why| {
         if why.contains("Protocol error") {
             format!(
-                "this kernel cannot follow connections on bridges; it needs nf_conntrack_bridge: {why}"
+                "this kernel has no connection tracking on bridges; load nf_conntrack_bridge: {why}"
             )
         } else {
             why
@@ -61,13 +61,13 @@ async fn show() -> Result<Vec<u8>, String> {
     run("nft", &words(&["--stateless", "list", "table", "bridge", "kilonova"]), b"").await
 }
 
-/// Takes the table away, if it is there.
+/// Removes the table, if it exists.
 pub(crate) async fn clear() -> Result<(), String> {
     let none = format!("table {TABLE}\ndelete table {TABLE}\n");
     run("nft", &words(&["-f", "-"]), none.as_bytes()).await.map(drop)
 }
 
-/// The whole table.
+/// The complete table.
 pub(crate) fn table(nets: &Nets, filters: &Filters) -> Result<String, std::fmt::Error> {
     let set: BTreeMap<_, &PortFilter> = filters.ports.iter().map(|one| (one.port, one)).collect();
     let closed = |interface: &&Interface| {
@@ -81,7 +81,7 @@ pub(crate) fn table(nets: &Nets, filters: &Filters) -> Result<String, std::fmt::
     for group in &filters.groups {
         for direction in [Direction::Ingress, Direction::Egress] {
             writeln!(out, "\tchain {} {{", chain(direction, group.id))?;
-            let mut rules: Vec<&Rule> =
+            let mut rules: Vec<&FilterRule> =
                 group.rules.iter().filter(|rule| rule.direction == direction).collect();
             rules.sort_unstable();
             for rule in rules {
@@ -135,7 +135,7 @@ fn set_of(group: impl std::fmt::Display, six: bool) -> String {
     format!("members{}_{group}", if six { 6 } else { 4 }).replace('-', "_")
 }
 
-/// The addresses of groups' members.
+/// The address sets of groups' members.
 fn members(out: &mut String, filters: &Filters) -> Written {
     for members in &filters.members {
         for six in [false, true] {
@@ -156,8 +156,8 @@ fn members(out: &mut String, filters: &Filters) -> Written {
     Ok(())
 }
 
-/// What a rule lets through, up to its verdict.
-fn matching(rule: &Rule) -> String {
+/// The match of a rule, without its verdict.
+fn matching(rule: &FilterRule) -> String {
     let family = if rule.six { "ip6" } else { "ip" };
     let mut text = format!("meta protocol {family} ");
     let side = if rule.direction == Direction::Ingress { "saddr" } else { "daddr" };
@@ -171,7 +171,7 @@ fn matching(rule: &Rule) -> String {
         _ => {}
     }
     let Some(protocol) = rule.protocol else { return text };
-    // On IPv6 the protocol of ICMP is the one of IPv6, whichever is named.
+    // On IPv6, either number of ICMP means ICMPv6.
     let protocol = if rule.six && protocol == 1 { 58 } else { protocol };
     text.push_str(&format!("meta l4proto {protocol} "));
     match (protocol, rule.first, rule.last) {
@@ -246,14 +246,14 @@ fn port(
     writeln!(out, "\t}}")
 }
 
-/// Whether it is a hardware address; what is not one is in no rule.
+/// Whether it is a MAC address; anything else never enters a rule.
 fn is_mac(text: &str) -> bool {
     let parts: Vec<&str> = text.split(':').collect();
     let byte = |part: &&str| part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit());
     parts.len() == 6 && parts.iter().all(byte)
 }
 
-/// The address that a link of IPv6 makes up from its hardware address.
+/// The IPv6 link-local address derived from a MAC address.
 fn link_local(mac: &str) -> Option<Prefix> {
     let bytes: Vec<u8> =
         mac.split(':').map(|part| u8::from_str_radix(part, 16)).collect::<Result<_, _>>().ok()?;
@@ -262,7 +262,7 @@ fn link_local(mac: &str) -> Option<Prefix> {
     Some(Prefix::one(IpAddr::from(address)))
 }
 
-/// Who a guest may say that it is.
+/// The anti-spoofing rules of a guest.
 fn own(out: &mut String, interface: &Interface, filter: Option<&PortFilter>) -> Written {
     let mut whose: Vec<(&str, Prefix)> = interface
         .addresses
@@ -327,7 +327,7 @@ fn own(out: &mut String, interface: &Interface, filter: Option<&PortFilter>) -> 
     Ok(())
 }
 
-/// A number for the connections of each network; those that are there keep theirs.
+/// A conntrack zone number per network; existing ones stay stable.
 fn zones(nets: &Nets) -> BTreeMap<NetworkId, u16> {
     let mut zones = BTreeMap::new();
     let mut taken = BTreeSet::new();
@@ -363,7 +363,7 @@ fn zone(out: &mut String, nets: &Nets) -> Written {
     writeln!(out, "\t}}")
 }
 
-/// Who answers for addresses speaks with this host's guests and with nobody else.
+/// Restricts DHCP servers to this host's guests.
 fn local(out: &mut String, nets: &Nets) -> Written {
     writeln!(out, "\tchain local {{")?;
     writeln!(out, "\t\ttype filter hook forward priority -10; policy accept;")?;

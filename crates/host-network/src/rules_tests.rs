@@ -1,10 +1,14 @@
-use kilonova_node_api::{Group, Members, Pair};
+use kilonova_node_api::{AllowedAddressPair, FilterGroup, FilterGroupMembers};
 
 use super::*;
 use crate::testing::{config, filters, group, interface, prefix, wanted};
 
-fn rule(direction: Direction, protocol: Option<u8>, ends: (Option<u16>, Option<u16>)) -> Rule {
-    Rule { direction, six: false, protocol, first: ends.0, last: ends.1, remote: None }
+fn rule(
+    direction: Direction,
+    protocol: Option<u8>,
+    ends: (Option<u16>, Option<u16>),
+) -> FilterRule {
+    FilterRule { direction, six: false, protocol, first: ends.0, last: ends.1, remote: None }
 }
 
 #[test]
@@ -12,14 +16,15 @@ fn the_table_of_a_host() {
     let mut filters = filters(&[2, 3, 4, 5]);
     filters.ports[1].groups.push(group(2));
     filters.ports[1].pairs = vec![
-        Pair { mac: None, prefix: prefix("10.0.0.128/25") },
-        Pair { mac: Some("fa:16:3e:ff:00:01".into()), prefix: prefix("fd00::/64") },
+        AllowedAddressPair { mac: None, prefix: prefix("10.0.0.128/25") },
+        AllowedAddressPair { mac: Some("fa:16:3e:ff:00:01".into()), prefix: prefix("fd00::/64") },
     ];
     filters.ports[2].secure = false;
     filters.ports[3].up = false;
     let ssh = rule(Direction::Ingress, Some(6), (Some(22), Some(22)));
-    let remote = |remote: Remote, six: bool| Rule { six, remote: Some(remote), ..ssh.clone() };
-    filters.groups.push(Group {
+    let remote =
+        |remote: Remote, six: bool| FilterRule { six, remote: Some(remote), ..ssh.clone() };
+    filters.groups.push(FilterGroup {
         id: group(2),
         rules: vec![
             ssh.clone(),
@@ -31,11 +36,13 @@ fn the_table_of_a_host() {
             rule(Direction::Ingress, Some(1), (Some(3), None)),
             rule(Direction::Ingress, Some(1), (None, None)),
             rule(Direction::Egress, Some(132), (None, None)),
-            Rule { six: true, ..rule(Direction::Ingress, Some(1), (None, None)) },
-            Rule { six: true, ..rule(Direction::Ingress, Some(58), (Some(128), Some(0))) },
+            FilterRule { six: true, ..rule(Direction::Ingress, Some(1), (None, None)) },
+            FilterRule { six: true, ..rule(Direction::Ingress, Some(58), (Some(128), Some(0))) },
         ],
     });
-    filters.members.push(Members { group: group(2), addresses: vec![prefix("fd00::7")] });
+    filters
+        .members
+        .push(FilterGroupMembers { group: group(2), addresses: vec![prefix("fd00::7")] });
     let unknown = interface(6);
     let interfaces = vec![interface(2), interface(3), interface(4), interface(5), unknown];
     let wanted = wanted(interfaces, filters);
@@ -45,11 +52,11 @@ fn the_table_of_a_host() {
     if text != golden {
         println!("{text}");
     }
-    assert!(text == golden, "the table is not as tests/golden/rules.nft says; it is above");
+    assert!(text == golden, "the table above differs from tests/golden/rules.nft");
 }
 
 #[test]
-fn a_port_of_which_nothing_is_said_lets_nothing_through() {
+fn a_port_without_settings_lets_nothing_through() {
     let wanted = wanted(vec![interface(2)], Filters::default());
     let text = table(&Nets::of(&wanted, &config()), &wanted.filters).expect("text");
     let tap = interface(2).tap();
@@ -59,21 +66,21 @@ fn a_port_of_which_nothing_is_said_lets_nothing_through() {
 }
 
 #[test]
-fn what_is_no_address_is_in_no_rule() {
+fn invalid_addresses_enter_no_rule() {
     let mut odd = interface(2);
     odd.mac = "fa:16:3e:00:00:02 accept }".into();
     let mut filters = filters(&[2]);
     let mac = Some("zz:16:3e:ff:00:01".into());
-    filters.ports[0].pairs = vec![Pair { mac, prefix: prefix("10.0.0.128/25") }];
+    filters.ports[0].pairs = vec![AllowedAddressPair { mac, prefix: prefix("10.0.0.128/25") }];
     let wanted = wanted(vec![odd], filters);
     let text = table(&Nets::of(&wanted, &config()), &wanted.filters).expect("text");
     assert!(!text.contains("accept }") && !text.contains("zz:"), "{text}");
 }
 
 #[test]
-fn connections_of_networks_are_apart() {
+fn networks_have_separate_conntrack_zones() {
     let mut other = interface(3);
-    // The same beginning, so that the same number would be chosen.
+    // The same prefix, so that the same number would be chosen.
     other.network = "01112222-2222-4333-8444-555555555555".parse().expect("a uuid");
     let wanted = wanted(vec![interface(2), other], Filters::default());
     let zones = zones(&Nets::of(&wanted, &config()));

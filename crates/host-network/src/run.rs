@@ -1,17 +1,17 @@
-//! One run of a program: no shell, a time limit, what it is to read, and what it says to a limit.
+//! Runs a program without a shell, with a time limit, input, and bounded output.
 
 use std::io::{ErrorKind, Read, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long it may take.
+/// The time limit.
 const LIMIT: Duration = Duration::from_secs(20);
-/// Bytes that it may say.
+/// Maximum output in bytes.
 const MOST: u64 = 32 * 1024 * 1024;
-/// How often it is looked after.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// What a program says when it succeeds; why it did not, with its last words.
+/// The output of a successful program; otherwise the end of its error output.
 pub(crate) async fn run(
     program: &str,
     arguments: &[String],
@@ -20,11 +20,11 @@ pub(crate) async fn run(
     let (program, arguments, input) = (program.to_owned(), arguments.to_vec(), input.to_vec());
     match tokio::task::spawn_blocking(move || here(&program, &arguments, input, LIMIT)).await {
         Ok(result) => result,
-        Err(error) => Err(format!("the run broke off: {error}")),
+        Err(error) => Err(format!("the run was interrupted: {error}")),
     }
 }
 
-/// The words of a command.
+/// The arguments of a command.
 pub(crate) fn words(line: &[&str]) -> Vec<String> {
     line.iter().map(|word| (*word).to_owned()).collect()
 }
@@ -36,7 +36,7 @@ fn here(
     limit: Duration,
 ) -> Result<Vec<u8>, String> {
     let cannot = |error: std::io::Error| match error.kind() {
-        ErrorKind::NotFound => format!("{program} is not on this host; install it"),
+        ErrorKind::NotFound => format!("{program} is not installed on this host"),
         _ => format!("cannot run {program}: {error}"),
     };
     let mut child = Command::new(program)
@@ -50,7 +50,7 @@ fn here(
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let writer = std::thread::spawn(move || {
         if let Some(mut stdin) = stdin {
-            // Whoever does not want to read it says why by itself.
+            // A program that does not read its input fails by itself.
             let _ = stdin.write_all(&input);
         }
     });
@@ -64,7 +64,7 @@ fn here(
         if begun.elapsed() >= limit {
             child.kill().map_err(cannot)?;
             child.wait().map_err(cannot)?;
-            return Err(format!("{program} was ended: it took longer than {limit:?}"));
+            return Err(format!("{program} was killed after a timeout of {limit:?}"));
         }
         std::thread::sleep(LOOK);
     };
@@ -72,7 +72,7 @@ fn here(
     let left = limit.saturating_sub(begun.elapsed());
     let said = said
         .recv_timeout(left.max(LOOK))
-        .map_err(|_| format!("{program} ended and left something behind that goes on talking"))?;
+        .map_err(|_| format!("{program} exited, but a child process keeps its output open"))?;
     if status.success() {
         return Ok(said);
     }
@@ -91,7 +91,7 @@ fn listen(from: Option<impl Read + Send + 'static>) -> std::sync::mpsc::Receiver
         if let Some(from) = from {
             let _ = from.take(MOST).read_to_end(&mut said);
         }
-        // Nobody waits any more where it was ended.
+        // The caller has given up after a timeout.
         let _ = heard.send(said);
     });
     listener
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn it_reads_and_says_and_fails_in_words() {
+    fn input_output_and_errors() {
         let long = Duration::from_secs(20);
         assert_eq!(shell("cat; echo aside >&2", b"one\n", long).as_deref(), Ok(&b"one\n"[..]));
         let failed = shell("echo; echo 'no such link' >&2; exit 2", b"", long);
@@ -114,9 +114,10 @@ mod tests {
         assert!(failed.contains("no such link") && failed.contains('2'), "{failed}");
         let large = vec![b'x'; 300_000];
         assert_eq!(shell("cat", &large, long).map(|said| said.len()), Ok(300_000));
-        let absent = here("/nowhere/nft", &[], Vec::new(), long).expect_err("it is not there");
-        assert_eq!(absent, "/nowhere/nft is not on this host; install it");
+        let absent =
+            here("/nowhere/nft", &[], Vec::new(), long).expect_err("the program is missing");
+        assert_eq!(absent, "/nowhere/nft is not installed on this host");
         let late = shell("exec sleep 60", b"", Duration::from_millis(100));
-        assert!(late.expect_err("it is ended").contains("longer than"));
+        assert!(late.expect_err("the program is killed").contains("a timeout of"));
     }
 }

@@ -1,15 +1,16 @@
-//! What the tests of this crate start from.
+//! Test data of this crate.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kilonova_ids::{NetworkId, PortId, SecurityGroupId, ServerId};
-use kilonova_node::Wanted;
+use kilonova_node::DesiredNetworks;
 use kilonova_node_api::{
-    Address, Direction, Filters, Group, Interface, Members, PortFilter, Prefix, Remote, Rule,
+    Address, Direction, FilterGroup, FilterGroupMembers, FilterRule, Filters, Interface,
+    PortFilter, Prefix, Remote,
 };
 
-use crate::config::{Config, Uplink};
+use crate::config::{HostNetworkConfig, Uplink};
 
 pub(crate) fn network(number: u8) -> NetworkId {
     format!("{number:02x}111111-2222-4333-8444-555555555555").parse().expect("a uuid")
@@ -27,12 +28,12 @@ pub(crate) fn prefix(text: &str) -> Prefix {
     Prefix::parse(text).expect("a prefix")
 }
 
-pub(crate) fn config() -> Config {
+pub(crate) fn config() -> HostNetworkConfig {
     let uplinks = [("physnet1".to_owned(), Uplink::Interface("up0".into()))];
-    Config { uplinks: uplinks.into(), ..Config::default() }
+    HostNetworkConfig { uplinks: uplinks.into(), ..HostNetworkConfig::default() }
 }
 
-/// A connection on network 1, flat, with the address 10.0.0.<number>.
+/// An interface on network 1, flat, with the address 10.0.0.<number>.
 pub(crate) fn interface(number: u8) -> Interface {
     let address = |text: &str| text.parse().expect("an address");
     Interface {
@@ -58,18 +59,18 @@ pub(crate) fn interface(number: u8) -> Interface {
     }
 }
 
-pub(crate) fn wanted(interfaces: Vec<Interface>, filters: Filters) -> Wanted {
+pub(crate) fn wanted(interfaces: Vec<Interface>, filters: Filters) -> DesiredNetworks {
     let server = |at: usize| -> ServerId {
         format!("{at:08x}-0000-4000-8000-000000000000").parse().expect("a uuid")
     };
     let guests: BTreeMap<_, _> =
         interfaces.into_iter().enumerate().map(|(at, one)| (server(at), vec![one])).collect();
-    Wanted { guests, filters: Arc::new(filters) }
+    DesiredNetworks { guests, filters: Arc::new(filters) }
 }
 
-/// Ports that have group 1, the default: all out, and its members in.
+/// Ports in group 1, the default group: all egress, ingress from members.
 pub(crate) fn filters(ports: &[u8]) -> Filters {
-    let all = |direction, six, remote| Rule {
+    let all = |direction, six, remote| FilterRule {
         direction,
         six,
         protocol: None,
@@ -89,7 +90,7 @@ pub(crate) fn filters(ports: &[u8]) -> Filters {
                 pairs: Vec::new(),
             })
             .collect(),
-        groups: vec![Group {
+        groups: vec![FilterGroup {
             id: group(1),
             rules: vec![
                 all(Direction::Ingress, false, own()),
@@ -98,7 +99,7 @@ pub(crate) fn filters(ports: &[u8]) -> Filters {
                 all(Direction::Egress, true, None),
             ],
         }],
-        members: vec![Members {
+        members: vec![FilterGroupMembers {
             group: group(1),
             addresses: ports.iter().map(|number| prefix(&format!("10.0.0.{number}"))).collect(),
         }],

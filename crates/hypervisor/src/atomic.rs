@@ -1,13 +1,13 @@
-//! Small state files that are whole at any time.
+//! Small state files that are replaced atomically.
 //!
-//! They survive a crash of the process. They are not synced to disk: what they speak of (running
-//! guests, mediated devices) does not survive a loss of power either.
+//! They survive a crash of the process. They are not synced to disk: they describe running guests
+//! and mediated devices, which do not survive a power loss either.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Replaces a file as a whole, making its folder if it is not there.
+/// Replaces a file atomically. Creates its directory if necessary.
 pub fn write_atomically(path: &Path, content: &[u8]) -> io::Result<()> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -20,13 +20,13 @@ pub fn write_atomically(path: &Path, content: &[u8]) -> io::Result<()> {
         other => other,
     };
     written.and_then(|()| std::fs::rename(&scratch, path)).inspect_err(|_| {
-        // On a full disk a part of it is there.
+        // A partial file may exist, for instance on a full disk.
         drop(std::fs::remove_file(&scratch));
     })
 }
 
-/// The files of a folder, without what a crash left half written, which is removed. A folder that is
-/// not there has none.
+/// The complete files of a directory; removes what a crash left half written. A missing directory
+/// has no files.
 pub fn list_whole(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match std::fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -57,27 +57,27 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_replaced_as_a_whole_and_its_folder_made() {
-        let folder = tempfile::tempdir().expect("a folder");
+    fn a_file_is_replaced_atomically_and_its_directory_created() {
+        let folder = tempfile::tempdir().expect("a directory");
         let file = folder.path().join("deep/down/state");
-        write_atomically(&file, b"one").expect("written");
-        write_atomically(&file, b"two").expect("written");
-        assert_eq!(std::fs::read(&file).expect("there"), b"two");
+        write_atomically(&file, b"one").expect("the file is written");
+        write_atomically(&file, b"two").expect("the file is written");
+        assert_eq!(std::fs::read(&file).expect("the file exists"), b"two");
         assert_eq!(names(&folder.path().join("deep/down")), ["state"]);
     }
 
     #[test]
-    fn what_cannot_be_put_in_place_leaves_nothing_behind() {
+    fn a_failed_write_leaves_nothing_behind() {
         let folder = tempfile::tempdir().expect("a folder");
         let target = folder.path().join("state");
-        std::fs::create_dir_all(target.join("in the way")).expect("made");
-        write_atomically(&target, b"one").expect_err("a folder is in its place");
+        std::fs::create_dir_all(target.join("in the way")).expect("the directory is created");
+        write_atomically(&target, b"one").expect_err("a directory has the name");
         let left: Vec<_> = std::fs::read_dir(folder.path()).expect("there").collect();
         assert_eq!(left.len(), 1, "{left:?}");
     }
 
     #[test]
-    fn what_a_crash_left_half_written_is_cleared() {
+    fn half_written_files_are_removed() {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("state.123-4.new"), b"ha").expect("written");
         std::fs::write(folder.path().join("state"), b"whole").expect("written");

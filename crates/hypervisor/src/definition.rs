@@ -1,39 +1,39 @@
-//! A domain as the node wants it: the guest and what the node must remember with it.
+//! A domain's definition: the guest, and what the agent must remember with it.
 
 use kilonova_ids::{OperationId, ServerId};
-use kilonova_node_api::{Attachment, Boot, Domain, Guest, Interface, Machine, Rescue};
+use kilonova_node_api::{Attachment, Boot, Domain, GuestMetadata, Interface, Machine, Rescue};
 
-/// What a domain's XML says. The XML is the only place where it is kept.
+/// The content of a domain's XML, which is its only copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Definition {
-    /// Whose; also the domain's uuid.
+    /// The server, whose id is also the domain's uuid.
     pub server: ServerId,
     /// `instance-0000001a`.
     pub name: String,
-    /// What the user calls it.
+    /// The server's name.
     pub display_name: String,
-    /// Processors.
+    /// Number of vCPUs.
     pub vcpus: i64,
     /// Memory, MiB.
     pub memory_mb: i64,
     /// Disks.
     pub boot: Boot,
-    /// What the machine is like beyond its size.
+    /// Hardware properties beyond the size.
     pub machine: Machine,
-    /// What the guest is told of itself.
-    pub guest: Guest,
-    /// The devices.
+    /// The metadata on the guest's config drive.
+    pub guest: GuestMetadata,
+    /// Attached host devices.
     pub devices: Vec<Attachment>,
-    /// The connections to networks.
+    /// Network interfaces.
     pub interfaces: Vec<Interface>,
-    /// What the guest starts from to be mended.
+    /// The rescue configuration, while the server is rescued.
     pub rescue: Option<Rescue>,
     /// The last one-shot verb that was carried out.
     pub done: Option<OperationId>,
 }
 
 impl Definition {
-    /// The definition that a document asks for, with the verb it carries as done.
+    /// The definition for a document, with the document's verb recorded as done.
     pub fn of(server: ServerId, domain: &Domain) -> Self {
         Self {
             server,
@@ -51,9 +51,8 @@ impl Definition {
         }
     }
 
-    /// Whether a guest of the other definition would see the same machine. Names for people, what
-    /// the guest is told, the remembered verb and connections to networks can change under a running
-    /// guest; this cannot.
+    /// Whether both definitions describe the same hardware. Names, guest metadata, the recorded
+    /// verb and network interfaces can change under a running guest; hardware cannot.
     pub fn same_machine(&self, other: &Self) -> bool {
         self.server == other.server
             && self.name == other.name

@@ -1,42 +1,43 @@
-//! Which step of a hypervisor failed, and why.
+//! A driver's error: the failed step and the reason.
 
 use serde::{Deserialize, Serialize};
 
-/// The steps that a driver takes, by the names that observations carry.
+/// The steps of a driver. Observations carry their names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
-    /// Bringing the disks into place.
+    /// Creating the disks.
     Image,
-    /// Making the domain known.
+    /// Defining the domain.
     Define,
-    /// Making a mediated device, or removing one.
+    /// Creating or removing a mediated device.
     CreateMdev,
-    /// Powering on.
+    /// Starting the guest.
     Start,
-    /// Powering off by asking the guest.
+    /// Shutting the guest down.
     Stop,
-    /// Asking the guest to restart.
+    /// Rebooting the guest.
     Reboot,
     /// Powering off at once, and removing domain and disks.
     Destroy,
-    /// Stopping the processors.
+    /// Pausing the guest.
     Pause,
-    /// Letting them go on.
+    /// Unpausing the guest.
     Unpause,
-    /// Writing the memory to disk.
+    /// Saving the memory to disk.
     Suspend,
-    /// Going on from the memory on disk.
+    /// Restoring the memory from disk.
     Resume,
     /// Copying the root disk.
     Snapshot,
-    /// Interrupting the guest.
+    /// Injecting an NMI.
     CrashDump,
-    /// Reading what the guest has said or used.
-    Look,
-    /// Getting ready for a guest from another host.
+    /// Reading state, console or usage.
+    #[serde(rename = "look")]
+    Inspect,
+    /// Preparing for an incoming live migration.
     Receive,
-    /// Sending the guest to another host.
+    /// Live migration to another host.
     Migrate,
 }
 
@@ -57,7 +58,7 @@ impl Step {
             Self::Resume => "resume",
             Self::Snapshot => "snapshot",
             Self::CrashDump => "crash_dump",
-            Self::Look => "look",
+            Self::Inspect => "look",
             Self::Receive => "receive",
             Self::Migrate => "migrate",
         }
@@ -70,13 +71,13 @@ impl std::fmt::Display for Step {
     }
 }
 
-/// A step that could not be carried out.
+/// A failed step.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
-    /// Which.
+    /// The step.
     pub step: Step,
-    /// Why, for people.
+    /// The reason, for the operator.
     pub message: String,
 }
 
@@ -84,5 +85,37 @@ impl Error {
     /// An error of a step.
     pub fn new(step: Step, message: impl Into<String>) -> Self {
         Self { step, message: message.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Step;
+
+    #[test]
+    fn a_step_is_serialized_as_it_is_displayed() {
+        let names = [
+            "image",
+            "define",
+            "create_mdev",
+            "start",
+            "stop",
+            "reboot",
+            "destroy",
+            "pause",
+            "unpause",
+            "suspend",
+            "resume",
+            "snapshot",
+            "crash_dump",
+            "look",
+            "receive",
+            "migrate",
+        ];
+        for name in names {
+            let step: Step = serde_json::from_value(name.into()).expect("the name is known");
+            assert_eq!(step.as_str(), name);
+            assert_eq!(serde_json::to_value(step).expect("a step is serializable"), name);
+        }
     }
 }

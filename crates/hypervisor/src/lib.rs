@@ -1,8 +1,8 @@
-//! What a node asks of a hypervisor, and a hypervisor that only pretends.
+//! The hypervisor interface of the agent, and a simulated hypervisor.
 //!
-//! Owns the driver trait, the domain XML and the simulated driver. A driver carries out one step at a
-//! time and must never decide what should be: that is the node's work. Every step may be repeated
-//! after a crash, so each succeeds when what it should bring about is so already.
+//! Owns the driver trait, the domain metadata and the simulated driver. A driver carries out one
+//! step at a time and must never decide the desired state: that is the agent's task. Steps are
+//! idempotent, because the agent repeats them after a crash.
 
 mod atomic;
 mod definition;
@@ -13,6 +13,8 @@ mod xml;
 
 pub use atomic::{list_whole, write_atomically};
 pub use definition::Definition;
-pub use driver::{About, Answer, Found, Hypervisor, Life, Mdevs, Transfer};
+pub use driver::{
+    DefinedDomain, DomainState, DriverFuture, Hypervisor, HypervisorInfo, Mdevs, MigrationState,
+};
 pub use error::{Error, Step};
 pub use xml::NAMESPACE;

@@ -1,21 +1,21 @@
-//! Domain XML, as libvirt reads it, and back.
+//! Domain XML: writing and parsing.
 //!
-//! The part that libvirt has no words for (whose device, which parent and type, the last verb) is in
-//! the `<metadata>` element under a namespace of our own; libvirt keeps that as it is. Reading takes
-//! only what writing wrote: the XML of a foreign domain is refused.
+//! What libvirt does not know (the server, an mdev's parent and type, the last verb) is in the
+//! `<metadata>` element in a namespace of our own, which libvirt preserves. The parser accepts only
+//! domains with that metadata: foreign domains are refused.
 
 use std::fmt::Write;
 
-use kilonova_node_api::{Attachment, Boot, Guest, Interface, Machine};
+use kilonova_node_api::{Attachment, Boot, GuestMetadata, Interface, Machine};
 use roxmltree::{Document, Node};
 
 use crate::{Definition, Error, Step};
 
-/// Namespace of the metadata.
+/// XML namespace of the metadata.
 pub const NAMESPACE: &str = "urn:kilonova:domain:1";
 
 impl Definition {
-    /// The whole XML of the domain.
+    /// The complete XML of the domain.
     pub fn to_xml(&self) -> String {
         let mut xml = String::with_capacity(1536);
         // Writing to a string cannot fail.
@@ -23,8 +23,8 @@ impl Definition {
         xml
     }
 
-    /// The element below `<metadata>` that says what libvirt has no words for. Whoever writes the
-    /// rest of the XML in another way puts it there: [`Self::from_xml`] reads it.
+    /// The element below `<metadata>`. A driver that writes the rest of the XML itself must include
+    /// it, because [`Self::from_xml`] reads it.
     pub fn to_metadata(&self) -> String {
         let mut xml = String::with_capacity(1024);
         // Writing to a string cannot fail.
@@ -50,13 +50,13 @@ impl Definition {
             boot.root_gb, boot.ephemeral_gb, boot.swap_mb
         )?;
         if *machine != Machine::default() {
-            said(xml, "machine", machine)?;
+            write_json(xml, "machine", machine)?;
         }
-        if *guest != Guest::default() {
-            said(xml, "guest", guest)?;
+        if *guest != GuestMetadata::default() {
+            write_json(xml, "guest", guest)?;
         }
         if let Some(rescue) = rescue {
-            said(xml, "rescue", rescue)?;
+            write_json(xml, "rescue", rescue)?;
         }
         if let Some(done) = done {
             writeln!(xml, "      <kilonova:done operation='{done}'/>")?;
@@ -92,7 +92,7 @@ impl Definition {
             }
         }
         for interface in interfaces {
-            said(xml, "interface", interface)?;
+            write_json(xml, "interface", interface)?;
         }
         writeln!(xml, "    </kilonova:server>")
     }
@@ -113,13 +113,13 @@ impl Definition {
         writeln!(xml, "  </os>")?;
         writeln!(xml, "  <devices>")?;
         for interface in interfaces {
-            connection(xml, interface, devices)?;
+            write_interface(xml, interface, devices)?;
         }
-        let is_connection = |device: &Attachment| {
+        let is_interface = |device: &Attachment| {
             let address = network_address(device);
             address.is_some() && interfaces.iter().any(|i| i.device.as_deref() == address)
         };
-        for device in devices.iter().filter(|device| !is_connection(device)) {
+        for device in devices.iter().filter(|device| !is_interface(device)) {
             match device {
                 Attachment::Mdev { uuid, .. } => {
                     writeln!(
@@ -140,19 +140,19 @@ impl Definition {
         writeln!(xml, "</domain>")
     }
 
-    /// Reads what [`Self::to_xml`] wrote, or any other XML with [`Self::to_metadata`] in it, as it
-    /// was written or as libvirt gives it back.
+    /// Parses the XML of [`Self::to_xml`], or any XML that contains [`Self::to_metadata`], as
+    /// written or as libvirt returns it.
     pub fn from_xml(xml: &str) -> Result<Self, Error> {
-        let document = Document::parse(xml).map_err(|error| unreadable(&error.to_string()))?;
+        let document = Document::parse(xml).map_err(|error| invalid(&error.to_string()))?;
         let domain = document.root_element();
         let server = child(domain, "metadata")?
             .children()
             .find(|node| node.has_tag_name((NAMESPACE, "server")))
-            .ok_or_else(|| unreadable("it was not defined by Kilonova"))?;
+            .ok_or_else(|| invalid("it was not defined by Kilonova"))?;
         let ours = |name: &'static str| {
             server.children().filter(move |node| node.has_tag_name((NAMESPACE, name)))
         };
-        let boot = ours("boot").next().ok_or_else(|| unreadable("it says nothing of the disks"))?;
+        let boot = ours("boot").next().ok_or_else(|| invalid("the boot element is missing"))?;
         Ok(Self {
             server: parse(text(child(domain, "uuid")?))?,
             name: text(child(domain, "name")?).to_owned(),
@@ -166,11 +166,11 @@ impl Definition {
                 swap_mb: parse(attribute(boot, "swap_mb")?)?,
                 rebuilt: boot.attribute("rebuilt").map(parse).transpose()?,
             },
-            machine: ours("machine").next().map(heard).transpose()?.unwrap_or_default(),
-            guest: ours("guest").next().map(heard).transpose()?.unwrap_or_default(),
-            rescue: ours("rescue").next().map(heard).transpose()?,
+            machine: ours("machine").next().map(read_json).transpose()?.unwrap_or_default(),
+            guest: ours("guest").next().map(read_json).transpose()?.unwrap_or_default(),
+            rescue: ours("rescue").next().map(read_json).transpose()?,
             devices: ours("device").map(device).collect::<Result<_, _>>()?,
-            interfaces: ours("interface").map(heard).collect::<Result<_, _>>()?,
+            interfaces: ours("interface").map(read_json).collect::<Result<_, _>>()?,
             done: ours("done")
                 .next()
                 .map(|done| parse(attribute(done, "operation")?))
@@ -179,17 +179,17 @@ impl Definition {
     }
 }
 
-/// What libvirt has no words for, as a document says it.
-fn said(xml: &mut String, name: &str, value: &impl serde::Serialize) -> std::fmt::Result {
-    let said = serde_json::to_string(value).map_err(|_| std::fmt::Error)?;
-    writeln!(xml, "      <kilonova:{name}>{}</kilonova:{name}>", Text(&said))
+/// Writes a value as JSON, in the form of the document.
+fn write_json(xml: &mut String, name: &str, value: &impl serde::Serialize) -> std::fmt::Result {
+    let write_json = serde_json::to_string(value).map_err(|_| std::fmt::Error)?;
+    writeln!(xml, "      <kilonova:{name}>{}</kilonova:{name}>", Text(&write_json))
 }
 
-fn heard<T: serde::de::DeserializeOwned>(node: Node<'_, '_>) -> Result<T, Error> {
-    serde_json::from_str(text(node)).map_err(|error| unreadable(&error.to_string()))
+fn read_json<T: serde::de::DeserializeOwned>(node: Node<'_, '_>) -> Result<T, Error> {
+    serde_json::from_str(text(node)).map_err(|error| invalid(&error.to_string()))
 }
 
-/// The address of a device that can be a connection to a network by itself: a whole function.
+/// The address of a device that can serve as a network interface: a whole PCI function.
 fn network_address(device: &Attachment) -> Option<&str> {
     match device {
         Attachment::Pci { address } | Attachment::Vfio { address, .. } => Some(address),
@@ -197,9 +197,13 @@ fn network_address(device: &Attachment) -> Option<&str> {
     }
 }
 
-/// A connection: a function of the host's that is passed through, or a tap on the network's bridge.
-/// One that is a test's function is in no XML, as such functions are.
-fn connection(xml: &mut String, interface: &Interface, devices: &[Attachment]) -> std::fmt::Result {
+/// Writes a network interface: a passed-through PCI function, or a tap on the network's bridge. A
+/// test function is left out, as it is among the host devices.
+fn write_interface(
+    xml: &mut String,
+    interface: &Interface,
+    devices: &[Attachment],
+) -> std::fmt::Result {
     let device = match &interface.device {
         None => None,
         Some(address) => {
@@ -255,13 +259,13 @@ fn pci(xml: &mut String, address: &str, managed: &str) -> std::fmt::Result {
     writeln!(xml, "    </hostdev>")
 }
 
-/// Memory in MiB. libvirt gives it back in KiB.
+/// Memory in MiB. Libvirt returns it in KiB.
 fn mebibytes(node: Node<'_, '_>) -> Result<i64, Error> {
     let amount: i64 = parse(text(node))?;
     match node.attribute("unit").unwrap_or("KiB") {
         "MiB" => Ok(amount),
         "KiB" => Ok(amount / 1024),
-        other => Err(unreadable(&format!("memory is in {other}"))),
+        other => Err(invalid(&format!("memory is in {other}"))),
     }
 }
 
@@ -279,18 +283,18 @@ fn device(node: Node<'_, '_>) -> Result<Attachment, Error> {
             vgpu_type: attribute(node, "vgpu_type")?.to_owned(),
         }),
         "test_pci" => Ok(Attachment::TestPci { address: address()? }),
-        other => Err(unreadable(&format!("{other} is no kind of device"))),
+        other => Err(invalid(&format!("unknown kind of device: {other}"))),
     }
 }
 
 fn child<'a, 'i>(node: Node<'a, 'i>, name: &str) -> Result<Node<'a, 'i>, Error> {
     node.children()
         .find(|child| child.has_tag_name(name))
-        .ok_or_else(|| unreadable(&format!("it has no {name} element")))
+        .ok_or_else(|| invalid(&format!("it has no {name} element")))
 }
 
 fn attribute<'a>(node: Node<'a, '_>, name: &str) -> Result<&'a str, Error> {
-    node.attribute(name).ok_or_else(|| unreadable(&format!("the attribute {name} is missing")))
+    node.attribute(name).ok_or_else(|| invalid(&format!("the attribute {name} is missing")))
 }
 
 fn text<'a>(node: Node<'a, '_>) -> &'a str {
@@ -298,15 +302,15 @@ fn text<'a>(node: Node<'a, '_>) -> &'a str {
 }
 
 fn parse<T: std::str::FromStr>(text: &str) -> Result<T, Error> {
-    text.parse().map_err(|_| unreadable(&format!("'{text}' is not what it should be")))
+    text.parse().map_err(|_| invalid(&format!("'{text}' is invalid")))
 }
 
-fn unreadable(why: &str) -> Error {
-    Error::new(Step::Define, format!("the XML of a domain cannot be read: {why}"))
+fn invalid(why: &str) -> Error {
+    Error::new(Step::Define, format!("could not parse the domain XML: {why}"))
 }
 
-/// Text for an element or a quoted attribute. Characters that XML cannot carry become U+FFFD; white
-/// space that a parser would fold is written as a reference.
+/// Text for an element or a quoted attribute. Characters that XML cannot represent become U+FFFD;
+/// white space that a parser would normalize is written as a character reference.
 struct Text<'a>(&'a str);
 
 impl std::fmt::Display for Text<'_> {

@@ -1,9 +1,9 @@
-//! Golden XML and the way back.
+//! Golden XML and the round trip.
 
 use kilonova_ids::{ImageId, OperationId, ServerId};
 use kilonova_node_api::{
-    Address, Attachment, Boot, Bus, Firmware, Guest, Interface, Key, Machine, Medium, Rescue,
-    RescueDevice,
+    Address, Attachment, Boot, Bus, Firmware, GuestMetadata, Interface, Key, Machine, Medium,
+    Rescue, RescueDevice,
 };
 
 use crate::Definition;
@@ -34,14 +34,14 @@ fn definition() -> Definition {
         ],
         interfaces: Vec::new(),
         machine: Machine::default(),
-        guest: Guest::default(),
+        guest: GuestMetadata::default(),
         rescue: None,
         done: Some("44444444-4444-4444-8444-444444444444".parse::<OperationId>().expect("a uuid")),
     }
 }
 
 #[test]
-fn the_xml_is_what_libvirt_is_to_get() {
+fn the_xml_matches_the_golden_file() {
     let golden = include_str!("../tests/golden/devices.xml");
     assert_eq!(definition().to_xml(), golden);
 }
@@ -60,7 +60,7 @@ fn a_guest_without_anything_special() {
 }
 
 #[test]
-fn what_is_written_is_read_back() {
+fn definitions_survive_a_round_trip() {
     let written = definition();
     let image = written.boot.image;
     let mended = Definition {
@@ -81,7 +81,7 @@ fn what_is_written_is_read_back() {
     let device = RescueDevice { medium: Medium::Cdrom, bus: Some(Bus::Usb) };
     let told = Definition {
         machine: machine.clone(),
-        guest: Guest {
+        guest: GuestMetadata {
             hostname: "db".into(),
             keys: vec![Key {
                 name: "me & you".into(),
@@ -90,7 +90,7 @@ fn what_is_written_is_read_back() {
             }],
             user_data: Some("IyEvYmluL3NoCg==".into()),
             metadata: [("a<b".into(), "line\nline".into())].into(),
-            ..Guest::default()
+            ..GuestMetadata::default()
         },
         rescue: Some(Rescue { image, device: Some(device), machine }),
         ..definition()
@@ -101,7 +101,7 @@ fn what_is_written_is_read_back() {
 }
 
 #[test]
-fn what_libvirt_gives_back_is_read() {
+fn xml_as_libvirt_returns_it_is_parsed() {
     let written = definition();
     let kept = format!(
         "<domain type='qemu' id='3'>\n  <name>{}</name>\n  <uuid>{}</uuid>\n  <metadata>\n{}  \
@@ -114,7 +114,7 @@ fn what_libvirt_gives_back_is_read() {
     );
     assert_eq!(Definition::from_xml(&kept), Ok(written.clone()));
     let odd = kept.replace("unit='KiB'", "unit='GiB'");
-    assert!(Definition::from_xml(&odd).is_err(), "half of a machine must not be guessed");
+    assert!(Definition::from_xml(&odd).is_err(), "an unknown unit is an error");
 }
 
 #[test]
@@ -133,16 +133,16 @@ fn foreign_and_broken_domains_are_refused() {
     let foreign = "<domain><uuid>11111111-1111-4111-8111-111111111111</uuid><metadata/></domain>";
     for (xml, part) in [
         (foreign, "not defined by Kilonova"),
-        ("<domain>", "cannot be read"),
-        ("", "cannot be read"),
+        ("<domain>", "could not parse"),
+        ("", "could not parse"),
     ] {
-        let error = Definition::from_xml(xml).expect_err("refused");
+        let error = Definition::from_xml(xml).expect_err("the XML is refused");
         assert!(error.message.contains(part), "{error}");
     }
 }
 
 #[test]
-fn connections_are_taps_or_functions_of_the_host() {
+fn interfaces_are_taps_or_functions() {
     let plugged = Interface {
         port: "55555555-5555-4555-8555-555555555555".parse().expect("a uuid"),
         mac: "fa:16:3e:00:00:01".into(),
@@ -183,5 +183,5 @@ fn connections_are_taps_or_functions_of_the_host() {
     assert_eq!(connected.to_xml(), include_str!("../tests/golden/connected.xml"));
     assert_eq!(Definition::from_xml(&connected.to_xml()), Ok(connected.clone()));
     let alone = Definition { interfaces: Vec::new(), ..connected.clone() };
-    assert!(alone.same_machine(&connected), "they are plugged into a running guest");
+    assert!(alone.same_machine(&connected), "interfaces can change under a running guest");
 }

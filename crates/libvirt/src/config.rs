@@ -1,21 +1,21 @@
-//! The options, by the names that operators know from `nova.conf`, `[libvirt]`.
+//! Options of the driver, named as in `nova.conf`, section `[libvirt]`.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use kilonova_node_api::DiskFormat;
 
-/// What runs guests.
+/// The domain type (`virt_type`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VirtType {
-    /// The processor does.
+    /// Hardware virtualization.
     Kvm,
-    /// QEMU plays the processor.
+    /// Emulation without KVM.
     Qemu,
 }
 
 impl VirtType {
-    /// `kvm` or `qemu`, as domain XML has it.
+    /// `kvm` or `qemu`, as in domain XML.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Kvm => "kvm",
@@ -24,87 +24,87 @@ impl VirtType {
     }
 }
 
-/// What processor a guest sees (`cpu_mode`).
+/// The CPU model that a guest sees (`cpu_mode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CpuMode {
-    /// One much like the host's.
+    /// A named model close to the host's CPU.
     HostModel,
-    /// The host's own.
+    /// The host's CPU, unchanged.
     HostPassthrough,
-    /// The first of `cpu_models` that the host can be.
+    /// The first of `cpu_models` that the host supports.
     Custom,
-    /// Whatever QEMU gives.
+    /// QEMU's default.
     None,
 }
 
-/// What becomes of a guest that takes too long to another host.
+/// The action when a live migration exceeds its completion timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeoutAction {
-    /// It stays.
+    /// The migration is aborted; the guest stays on the source.
     Abort,
-    /// It stands still until it is there.
+    /// The guest is paused, or switched to post-copy, until the migration completes.
     ForceComplete,
 }
 
 /// Options of the driver.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Config {
-    /// Where libvirt is (`connection_uri`).
+pub struct LibvirtConfig {
+    /// Libvirt's URI (`connection_uri`).
     pub connection_uri: String,
     /// `virt_type`.
     pub virt_type: VirtType,
-    /// `cpu_mode`; without, `host-model` for KVM and `none` for QEMU.
+    /// `cpu_mode`. Default: `host-model` for KVM, `none` for QEMU.
     pub cpu_mode: Option<CpuMode>,
     /// `cpu_models`.
     pub cpu_models: Vec<String>,
     /// `cpu_model_extra_flags`: `pcid`, `+vmx`, `-mtrr`.
     pub cpu_model_extra_flags: Vec<String>,
-    /// `hw_machine_type` for images that do not say one; without, `q35`.
+    /// `hw_machine_type` for images that name none. Default: `q35`.
     pub machine_type: Option<String>,
-    /// Bus of disks for images that do not say one.
+    /// Disk bus for images that name none.
     pub disk_bus: String,
     /// `disk_cachemodes` for files: `none`, `writeback`, `unsafe`, …
     pub disk_cache: Option<String>,
-    /// `num_pcie_ports`: places to plug devices into; with 0 libvirt makes those that are needed.
+    /// `num_pcie_ports`: PCIe root ports to plug devices into. 0 lets libvirt add as many as it
+    /// needs.
     pub num_pcie_ports: u32,
-    /// How long a guest may take to shut itself off (`shutdown_timeout`).
+    /// How long a guest may take to shut down (`shutdown_timeout`).
     pub shutdown_timeout: Duration,
-    /// How long a guest may take to let go of a device (`device_detach_timeout`, times
-    /// `device_detach_attempts`).
+    /// How long one attempt to detach a device may take (`device_detach_timeout`).
     pub detach_timeout: Duration,
-    /// How often it is asked to (`device_detach_attempts`).
+    /// How many attempts are made (`device_detach_attempts`).
     pub detach_attempts: u32,
-    /// `live_migration_uri`, with `%s` for the other host; without, made of the scheme.
+    /// `live_migration_uri`, with `%s` for the destination. Default: built from the scheme.
     pub live_migration_uri: Option<String>,
-    /// `live_migration_scheme`: `tcp` or `tls`, for the URI that is not given.
+    /// `live_migration_scheme` for the default URI: `tcp`, `tls` or `ssh`.
     pub live_migration_scheme: String,
     /// `live_migration_with_native_tls`.
     pub live_migration_with_native_tls: bool,
-    /// `live_migration_bandwidth`, MiB a second; 0 is no limit.
+    /// `live_migration_bandwidth` in MiB/s; 0 means unlimited.
     pub live_migration_bandwidth: u64,
-    /// `live_migration_downtime`, milliseconds.
+    /// `live_migration_downtime` in milliseconds.
     pub live_migration_downtime: u64,
     /// `live_migration_downtime_steps`.
     pub live_migration_downtime_steps: u64,
-    /// `live_migration_downtime_delay`, seconds for each GiB.
+    /// `live_migration_downtime_delay` in seconds per GiB.
     pub live_migration_downtime_delay: u64,
-    /// `live_migration_completion_timeout`, seconds for each GiB; 0 is for ever.
+    /// `live_migration_completion_timeout` in seconds per GiB; 0 means no limit.
     pub live_migration_completion_timeout: u64,
     /// `live_migration_timeout_action`.
     pub live_migration_timeout_action: TimeoutAction,
-    /// `live_migration_permit_post_copy`; never with VFIO devices.
+    /// `live_migration_permit_post_copy`; ignored for guests with VFIO devices.
     pub live_migration_permit_post_copy: bool,
-    /// `live_migration_permit_auto_converge`; never with VFIO devices.
+    /// `live_migration_permit_auto_converge`; ignored for guests with VFIO devices.
     pub live_migration_permit_auto_converge: bool,
     /// `live_migration_parallel_connections`.
     pub live_migration_parallel_connections: u32,
-    /// `snapshot_image_format`; without, the format of the disk.
+    /// `snapshot_image_format`. Default: the format of the disk.
     pub snapshot_image_format: Option<DiskFormat>,
-    /// Where sysfs is.
+    /// Mount point of sysfs.
     pub sysfs: PathBuf,
 }
 
-impl Default for Config {
+impl Default for LibvirtConfig {
     fn default() -> Self {
         Self {
             connection_uri: "qemu:///system".to_owned(),
@@ -137,8 +137,8 @@ impl Default for Config {
     }
 }
 
-impl Config {
-    /// The mode in effect.
+impl LibvirtConfig {
+    /// The CPU mode in effect.
     pub fn cpu_mode(&self) -> CpuMode {
         self.cpu_mode.unwrap_or(match self.virt_type {
             VirtType::Kvm => CpuMode::HostModel,
@@ -146,7 +146,7 @@ impl Config {
         })
     }
 
-    /// What contradicts itself or cannot be.
+    /// Checks the options. The error names the option that is wrong.
     pub fn check(&self) -> Result<(), String> {
         if self.cpu_mode == Some(CpuMode::Custom) && self.cpu_models.is_empty() {
             return Err("[libvirt] cpu_mode = custom needs cpu_models".to_owned());
@@ -158,22 +158,22 @@ impl Config {
             && uri.matches("%s").count() != 1
         {
             return Err(format!(
-                "[libvirt] live_migration_uri = {uri} must have %s once, where the other host goes"
+                "[libvirt] live_migration_uri = {uri} must contain %s exactly once, for the destination host"
             ));
         }
         if !matches!(self.live_migration_scheme.as_str(), "tcp" | "tls" | "ssh") {
             return Err(format!(
-                "[libvirt] live_migration_scheme = {} is none of tcp, tls and ssh",
+                "[libvirt] live_migration_scheme = {} must be tcp, tls or ssh",
                 self.live_migration_scheme
             ));
         }
-        for (name, value, least) in [
+        for (name, value, require) in [
             ("live_migration_downtime", self.live_migration_downtime, 100),
             ("live_migration_downtime_steps", self.live_migration_downtime_steps, 3),
             ("live_migration_downtime_delay", self.live_migration_downtime_delay, 3),
         ] {
-            if value < least {
-                return Err(format!("[libvirt] {name} = {value} must be {least} or more"));
+            if value < require {
+                return Err(format!("[libvirt] {name} = {value} must be {require} or more"));
             }
         }
         Ok(())
@@ -185,26 +185,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_is_refused_by_its_name() {
-        let good = Config::default();
+    fn refusals_name_the_option() {
+        let good = LibvirtConfig::default();
         assert_eq!(good.check(), Ok(()));
         assert_eq!(good.cpu_mode(), CpuMode::HostModel);
         let models = vec!["Nehalem".to_owned()];
         for (wrong, name) in [
-            (Config { cpu_mode: Some(CpuMode::Custom), ..good.clone() }, "cpu_models"),
-            (Config { cpu_models: models, ..good.clone() }, "cpu_mode"),
+            (LibvirtConfig { cpu_mode: Some(CpuMode::Custom), ..good.clone() }, "cpu_models"),
+            (LibvirtConfig { cpu_models: models, ..good.clone() }, "cpu_mode"),
             (
-                Config { live_migration_uri: Some("qemu+tcp://x".into()), ..good.clone() },
+                LibvirtConfig { live_migration_uri: Some("qemu+tcp://x".into()), ..good.clone() },
                 "live_migration_uri",
             ),
             (
-                Config { live_migration_scheme: "udp".into(), ..good.clone() },
+                LibvirtConfig { live_migration_scheme: "udp".into(), ..good.clone() },
                 "live_migration_scheme",
             ),
-            (Config { live_migration_downtime: 99, ..good.clone() }, "live_migration_downtime"),
-            (Config { live_migration_downtime_steps: 2, ..good }, "live_migration_downtime_steps"),
+            (
+                LibvirtConfig { live_migration_downtime: 99, ..good.clone() },
+                "live_migration_downtime",
+            ),
+            (
+                LibvirtConfig { live_migration_downtime_steps: 2, ..good },
+                "live_migration_downtime_steps",
+            ),
         ] {
-            let said = wrong.check().expect_err("refused");
+            let said = wrong.check().expect_err("the options are refused");
             assert!(said.contains(name), "{said}");
         }
     }

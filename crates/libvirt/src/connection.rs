@@ -1,9 +1,9 @@
-//! The connection to libvirtd, kept or made again.
+//! The connection to libvirtd, reopened when it breaks.
 //!
-//! libvirtd may be restarted under the agent, or hang. Guests run on either way: a call that finds the
-//! connection gone waits a while for libvirtd and is made again, so every call must stand being made
-//! twice; one that gets no answer in time fails with words that say so. Nothing is remembered here that
-//! libvirtd does not know.
+//! libvirtd may restart or hang while guests run on. A call that finds the connection closed waits
+//! for libvirtd and runs a second time, so every call must be idempotent. A call that gets no
+//! answer in time fails with an error that says so. This module keeps no state that libvirtd does
+//! not have.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,21 +14,21 @@ use tokio::sync::broadcast;
 use virt::connect::Connect;
 use virt::error::{Error as VirtError, ErrorDomain, ErrorNumber};
 
-use crate::pool::{Late, Pool};
+use crate::pool::{Pool, TimedOut};
 use crate::sys::{self, Event};
 
-/// For what libvirtd answers from memory.
+/// Limit for calls that libvirtd answers from memory.
 pub(crate) const QUICK: Duration = Duration::from_secs(60);
-/// For what starts or ends a process, or binds a device.
+/// Limit for calls that start or end a process, or bind a device.
 pub(crate) const SLOW: Duration = Duration::from_secs(300);
-/// For what writes a guest's memory or disks.
+/// Limit for calls that write a guest's memory or disks.
 pub(crate) const LONG: Duration = Duration::from_secs(4 * 3600);
-/// How long libvirtd may be away before a call fails: one that was there comes back, most likely.
-const AWAY: Duration = Duration::from_secs(20);
-/// The same of one that was never seen.
-const ABSENT: Duration = Duration::from_secs(2);
-const AGAIN: Duration = Duration::from_millis(250);
-/// Seconds between two questions whether libvirtd is alive, and unanswered ones until it is not.
+/// How long a call waits for a libvirtd that was reachable before.
+const RECONNECT_LIMIT: Duration = Duration::from_secs(20);
+/// How long a call waits for a libvirtd that was never reachable.
+const FIRST_CONNECT_LIMIT: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL: Duration = Duration::from_millis(250);
+/// Keep-alive interval in seconds, and the unanswered probes after which the connection is dead.
 const KEEP_ALIVE: (i32, u32) = (5, 5);
 const EVENTS: usize = 1024;
 
@@ -40,50 +40,50 @@ pub(crate) struct Link {
 
 struct Inner {
     uri: String,
-    /// Whether it was ever there.
-    known: AtomicBool,
+    /// Whether a connection has ever succeeded.
+    ever_connected: AtomicBool,
     connect: Mutex<Option<Arc<Open>>>,
     events: broadcast::Sender<Event>,
-    trouble: Mutex<Option<String>>,
+    connection_error: Mutex<Option<String>>,
 }
 
 impl Link {
     pub(crate) fn new(uri: &str) -> Self {
         let inner = Inner {
             uri: uri.to_owned(),
-            known: AtomicBool::new(false),
+            ever_connected: AtomicBool::new(false),
             connect: Mutex::new(None),
             events: broadcast::channel(EVENTS).0,
-            trouble: Mutex::new(None),
+            connection_error: Mutex::new(None),
         };
         Self { inner: Arc::new(inner), pool: Pool::new() }
     }
 
-    /// What happens to domains from now on.
+    /// Domain events from now on.
     pub(crate) fn events(&self) -> broadcast::Receiver<Event> {
         self.inner.events.subscribe()
     }
 
-    /// What is wrong with libvirtd, as the last call saw it.
-    pub(crate) fn trouble(&self) -> Option<String> {
-        lock(&self.inner.trouble).clone()
+    /// The connection error of the last call, if it failed with one.
+    pub(crate) fn connection_error(&self) -> Option<String> {
+        lock(&self.inner.connection_error).clone()
     }
 
-    /// Makes a call on the thread of whoever calls, however long it takes, and once: what it asks for
-    /// goes on in libvirtd where the connection ends.
+    /// Makes a call once, on the calling thread and without a limit. Libvirt continues the
+    /// operation if the connection breaks.
     pub(crate) fn call_here<T>(
         &self,
         step: Step,
         call: impl FnOnce(&Connect) -> Result<T, VirtError>,
     ) -> Result<T, Error> {
-        let wrong = |error: &VirtError| Error::new(step, said(error));
+        let step_error = |error: &VirtError| Error::new(step, error_text(error));
         let connect = self.inner.connect().map_err(|failed| match failed {
-            Failed::Call(error) | Failed::Connection(error) => wrong(&error),
+            CallError::Call(error) | CallError::Connection(error) => step_error(&error),
         })?;
-        call(&connect.0).map_err(|error| wrong(&error))
+        call(&connect.0).map_err(|error| step_error(&error))
     }
 
-    /// Makes a call. It is made a second time where the connection turns out to be gone.
+    /// Makes a call, and repeats it once if the connection turns out to be closed.
     pub(crate) async fn call<T: Send + 'static>(
         &self,
         step: Step,
@@ -92,79 +92,81 @@ impl Link {
     ) -> Result<T, Error> {
         let inner = Arc::clone(&self.inner);
         let result = self.pool.run(limit, move || inner.call(&call)).await;
-        let (result, trouble) = match result {
+        let (result, connection_error) = match result {
             Ok(Ok(value)) => (Ok(value), None),
-            Ok(Err(Failed::Call(error))) => (Err(Error::new(step, said(&error))), None),
-            Ok(Err(Failed::Connection(error))) => {
-                let trouble = format!(
-                    "libvirt at {} cannot be reached: {}; see `systemctl status libvirtd`",
+            Ok(Err(CallError::Call(error))) => (Err(Error::new(step, error_text(&error))), None),
+            Ok(Err(CallError::Connection(error))) => {
+                let connection_error = format!(
+                    "libvirt at {} is unreachable: {}; see `systemctl status libvirtd`",
                     self.inner.uri,
-                    said(&error)
+                    error_text(&error)
                 );
-                (Err(Error::new(step, trouble.clone())), Some(trouble))
+                (Err(Error::new(step, connection_error.clone())), Some(connection_error))
             }
-            Err(Late) => {
-                let trouble = format!(
-                    "libvirt at {} has not answered for {} s; see `systemctl status libvirtd`. \
-                     Guests are not touched",
+            Err(TimedOut) => {
+                let connection_error = format!(
+                    "libvirt at {} did not answer within {} s; see `systemctl status libvirtd`. \
+                     Guests keep running",
                     self.inner.uri,
                     limit.as_secs()
                 );
-                (Err(Error::new(step, trouble.clone())), Some(trouble))
+                (Err(Error::new(step, connection_error.clone())), Some(connection_error))
             }
         };
-        let mut known = lock(&self.inner.trouble);
-        match (&*known, &trouble) {
-            (None, Some(trouble)) => tracing::error!(%trouble, "libvirt is in trouble"),
+        let mut previous = lock(&self.inner.connection_error);
+        match (&*previous, &connection_error) {
+            (None, Some(connection_error)) => {
+                tracing::error!(%connection_error, "libvirt is unavailable")
+            }
             (Some(_), None) => tracing::info!(uri = %self.inner.uri, "libvirt answers again"),
             _ => {}
         }
-        *known = trouble;
+        *previous = connection_error;
         result
     }
 }
 
-/// A connection that closes when nobody uses it any more.
+/// A connection that closes with its last user.
 struct Open(Connect);
 
 impl Drop for Open {
     fn drop(&mut self) {
         if let Err(error) = self.0.close() {
-            tracing::debug!(%error, "a connection to libvirt could not be closed");
+            tracing::debug!(%error, "could not close a connection to libvirt");
         }
     }
 }
 
-enum Failed {
-    /// libvirt said no.
+enum CallError {
+    /// libvirt refused the call.
     Call(VirtError),
-    /// libvirt was not there to say anything.
+    /// libvirt could not be reached.
     Connection(VirtError),
 }
 
 impl Inner {
-    fn call<T>(&self, call: &impl Fn(&Connect) -> Result<T, VirtError>) -> Result<T, Failed> {
+    fn call<T>(&self, call: &impl Fn(&Connect) -> Result<T, VirtError>) -> Result<T, CallError> {
         let connect = self.connect()?;
         let error = match call(&connect.0) {
             Ok(value) => return Ok(value),
-            Err(error) if !is_gone(&connect.0, &error) => return Err(Failed::Call(error)),
+            Err(error) if !is_gone(&connect.0, &error) => return Err(CallError::Call(error)),
             Err(error) => error,
         };
-        tracing::warn!(%error, "the connection to libvirt is gone");
+        tracing::warn!(%error, "the connection to libvirt is closed; reopening it");
         drop(connect);
         *lock(&self.connect) = None;
         let connect = self.connect()?;
         call(&connect.0).map_err(|error| {
             if is_gone(&connect.0, &error) {
-                Failed::Connection(error)
+                CallError::Connection(error)
             } else {
-                Failed::Call(error)
+                CallError::Call(error)
             }
         })
     }
 
-    /// The connection that is open, or a new one.
-    fn connect(&self) -> Result<Arc<Open>, Failed> {
+    /// The open connection, or a new one.
+    fn connect(&self) -> Result<Arc<Open>, CallError> {
         let mut current = lock(&self.connect);
         if let Some(connect) = &*current
             && connect.0.is_alive().unwrap_or(false)
@@ -172,19 +174,20 @@ impl Inner {
             return Ok(Arc::clone(connect));
         }
         *current = None;
-        let known = self.known.load(Ordering::Relaxed);
-        let end = Instant::now() + if known { AWAY } else { ABSENT };
+        let ever_connected = self.ever_connected.load(Ordering::Relaxed);
+        let end =
+            Instant::now() + if ever_connected { RECONNECT_LIMIT } else { FIRST_CONNECT_LIMIT };
         let connect = loop {
             match self.open() {
                 Ok(connect) => break Arc::new(connect),
                 Err(error) if Instant::now() < end => {
-                    tracing::debug!(%error, "libvirt is not there yet");
-                    std::thread::sleep(AGAIN);
+                    tracing::debug!(%error, "libvirt is not reachable yet");
+                    std::thread::sleep(RETRY_INTERVAL);
                 }
-                Err(error) => return Err(Failed::Connection(error)),
+                Err(error) => return Err(CallError::Connection(error)),
             }
         };
-        self.known.store(true, Ordering::Relaxed);
+        self.ever_connected.store(true, Ordering::Relaxed);
         *current = Some(Arc::clone(&connect));
         Ok(connect)
     }
@@ -195,34 +198,34 @@ impl Inner {
         let connect = &open.0;
         let (interval, count) = KEEP_ALIVE;
         if let Err(error) = connect.set_keep_alive(interval, count) {
-            tracing::debug!(%error, "libvirt is not asked whether it is alive");
+            tracing::debug!(%error, "could not enable keep-alive probes to libvirt");
         }
         let events = self.events.clone();
         let sink = move |event| {
-            // Nobody may be listening.
+            // Sending fails when nobody listens.
             let _ = events.send(event);
         };
         if let Err(error) = sys::subscribe(connect, sink) {
-            tracing::warn!(%error, "libvirt tells of no events; guests are looked at instead");
+            tracing::warn!(%error, "could not subscribe to libvirt's events; guests are polled instead");
         }
         Ok(open)
     }
 }
 
-/// Whether an error says that libvirtd is gone rather than that it refused.
+/// Whether the error means that libvirtd is unreachable, not that it refused.
 fn is_gone(connect: &Connect, error: &VirtError) -> bool {
     error.domain() == ErrorDomain::Rpc
-        || is(error, ErrorNumber::NoConnect)
+        || has_code(error, ErrorNumber::NoConnect)
         || !connect.is_alive().unwrap_or(false)
 }
 
-/// Whether it is that error.
-pub(crate) fn is(error: &VirtError, number: ErrorNumber) -> bool {
+/// Whether the error has this code.
+pub(crate) fn has_code(error: &VirtError, number: ErrorNumber) -> bool {
     error.code() == number
 }
 
-/// What libvirt said, without numbers.
-pub(crate) fn said(error: &VirtError) -> String {
+/// Libvirt's message, without codes.
+pub(crate) fn error_text(error: &VirtError) -> String {
     error.message().trim().to_owned()
 }
 

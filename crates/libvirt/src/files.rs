@@ -1,4 +1,4 @@
-//! How a guest's files are plugged into it.
+//! Places a guest's files on its virtual disks, kernel and console.
 
 use kilonova_disks::{Volume, Volumes};
 use kilonova_hypervisor::Definition;
@@ -6,7 +6,7 @@ use kilonova_node_api::Medium;
 
 use crate::xml::{Disk, Layout};
 
-/// How a guest's files are plugged into it.
+/// The disks, kernel and console of a guest, in boot order.
 pub(crate) fn layout(definition: &Definition, volumes: Volumes) -> Layout {
     let disk = |volume: Volume, medium| Disk {
         path: volume.path,
@@ -21,14 +21,14 @@ pub(crate) fn layout(definition: &Definition, volumes: Volumes) -> Layout {
     disks.extend(volumes.config.map(|volume| disk(volume, Medium::Cdrom)));
     let (mut kernel, mut ramdisk) = (volumes.kernel, volumes.ramdisk);
     let mut first = 0;
-    if let (Some(rescue), Some(mending)) = (&definition.rescue, volumes.rescue) {
-        (kernel, ramdisk) = (mending.kernel, mending.ramdisk);
+    if let (Some(rescue), Some(rescue_volumes)) = (&definition.rescue, volumes.rescue) {
+        (kernel, ramdisk) = (rescue_volumes.kernel, rescue_volumes.ramdisk);
         match rescue.device {
             Some(device) => {
                 first = disks.len();
-                disks.push(Disk { bus: device.bus, ..disk(mending.root, device.medium) });
+                disks.push(Disk { bus: device.bus, ..disk(rescue_volumes.root, device.medium) });
             }
-            None => disks.insert(0, disk(mending.root, Medium::Disk)),
+            None => disks.insert(0, disk(rescue_volumes.root, Medium::Disk)),
         }
     }
     if let Some(disk) = disks.get_mut(first) {

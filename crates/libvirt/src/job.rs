@@ -1,17 +1,17 @@
-//! What libvirt is at with a domain: sending it away, copying its disks. Read in `sys`.
+//! Statistics of a domain's job, such as a migration or a backup. `sys` reads them.
 
 use virt_sys as sys;
 
-/// A job of libvirt's, under way or ended.
+/// A running or completed job.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Job {
+pub(crate) struct JobStats {
     /// `VIR_DOMAIN_JOB_NONE`, …
     pub kind: u32,
     /// `VIR_DOMAIN_JOB_OPERATION_BACKUP`, …
     pub operation: u32,
-    /// Whether it ended well, if that is said.
+    /// Whether the job succeeded, if libvirt reports it.
     pub success: Option<bool>,
-    /// Why it did not.
+    /// The error of a failed job.
     pub message: Option<String>,
     pub memory_total: u64,
     pub memory_processed: u64,
@@ -19,19 +19,19 @@ pub(crate) struct Job {
     pub disk_total: u64,
     pub disk_processed: u64,
     pub disk_remaining: u64,
-    /// Bytes of memory a second, lately.
+    /// Memory throughput in bytes per second.
     pub memory_bps: u64,
-    /// What devices have sent of their state while the guest runs (libvirt 10.6 and newer).
+    /// Bytes of device state sent while the guest runs (libvirt 10.6 and newer).
     pub vfio_transferred: u64,
 }
 
-impl Job {
-    /// Whether it is that, and under way.
-    pub(crate) fn is(&self, operation: u32) -> bool {
+impl JobStats {
+    /// Whether a job of this operation is running.
+    pub(crate) fn is_running(&self, operation: u32) -> bool {
         self.kind != sys::VIR_DOMAIN_JOB_NONE && self.operation == operation
     }
 
-    /// Whether it ended badly.
+    /// Whether the job failed or was cancelled.
     pub(crate) fn has_failed(&self) -> bool {
         self.kind == sys::VIR_DOMAIN_JOB_FAILED
             || self.kind == sys::VIR_DOMAIN_JOB_CANCELLED

@@ -1,29 +1,28 @@
-//! Guests on a real host, by libvirt.
+//! Guests on a real host, run by libvirt.
 //!
-//! Owns the connection to libvirtd, the XML of domains, the mediated devices that libvirt keeps, and
-//! the sending of running guests to other hosts. It must never decide what should be: it carries out
-//! steps, each of which may be repeated. libvirtd may be restarted or hang under it; a step then fails
-//! with words that say so, and guests run on.
+//! Owns the connection to libvirtd, domain XML, libvirt's persistent mediated devices, and outgoing
+//! live migration. It carries out idempotent steps and must never decide the desired state. If
+//! libvirtd restarts or hangs, a step fails with an error and guests keep running.
 //!
-//! `sys` is the only module with `unsafe`: it calls what the `virt` crate has no words for.
+//! `sys` is the only module with `unsafe`: it calls functions that the `virt` crate does not wrap.
 
 mod config;
 mod connection;
 mod driver;
 mod files;
+mod inspect;
 mod job;
-mod leave;
-mod life;
-mod look;
-mod place;
+mod migrate_out;
+mod numa;
 mod pool;
 mod probe;
+mod state;
 mod sys;
 mod tls;
 mod xml;
 
-pub use config::{Config, CpuMode, TimeoutAction, VirtType};
+pub use config::{CpuMode, LibvirtConfig, TimeoutAction, VirtType};
 pub use driver::Driver;
-pub use look::look;
+pub use inspect::inspect;
 pub use probe::Versions;
-pub use tls::lacking as lacking_certificates;
+pub use tls::missing_certificates;

@@ -1,14 +1,14 @@
-//! What the host's libvirt, QEMU and kernel are, and what follows from it.
+//! Versions of libvirt, QEMU and the kernel, and the features that follow from them.
 
 use std::path::Path;
 
-use kilonova_hypervisor::About;
+use kilonova_hypervisor::HypervisorInfo;
 use kilonova_node_api::{Machine, VARIANT_LIVE_MIGRATION, VGPU_LIVE_MIGRATION};
 use virt::connect::Connect;
 use virt::error::Error as VirtError;
 
-use crate::config::{Config, CpuMode};
-use crate::xml::{self, Host};
+use crate::config::{CpuMode, LibvirtConfig};
+use crate::xml::{self, HostProfile};
 
 const MDEV_LIBVIRT: i64 = 7_008_000;
 const VGPU_LIBVIRT: i64 = 8_006_000;
@@ -17,32 +17,34 @@ const VGPU_KERNEL: i64 = 5_018_000;
 const VARIANT_LIBVIRT: i64 = 10_000_000;
 const VARIANT_QEMU: i64 = 8_002_002;
 
-/// Versions, each as major * 1000000 + minor * 1000 + release.
+/// Versions, each packed as major * 1000000 + minor * 1000 + release.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Versions {
-    /// `QEMU`.
+    /// The hypervisor's type: `QEMU`.
     pub kind: String,
-    /// libvirtd's.
+    /// libvirtd's version.
     pub libvirt: i64,
-    /// QEMU's.
+    /// QEMU's version.
     pub hypervisor: i64,
-    /// The kernel's.
+    /// The kernel's version.
     pub kernel: i64,
-    /// Whether `mdevctl` is there, by which libvirt keeps mediated devices.
+    /// Whether `mdevctl` is installed; libvirt needs it for persistent mediated devices.
     pub mdevctl: bool,
 }
 
 impl Versions {
-    /// A version as people write it.
-    pub fn text(&self, version: i64) -> String {
+    /// A version in dotted form.
+    pub fn dotted(&self, version: i64) -> String {
         format!("{}.{}.{}", version / 1_000_000, version / 1000 % 1000, version % 1000)
     }
 
-    /// Whether libvirt can keep mediated devices; if not, why.
-    pub fn keeps_mdevs(&self) -> Result<(), String> {
+    /// Whether libvirt can persist mediated devices; the error says why not.
+    pub fn supports_mdevs(&self) -> Result<(), String> {
         if self.libvirt < MDEV_LIBVIRT {
-            let (have, need) = (self.text(self.libvirt), self.text(MDEV_LIBVIRT));
-            return Err(format!("libvirt is {have}; {need} or newer keeps mediated devices"));
+            let (have, need) = (self.dotted(self.libvirt), self.dotted(MDEV_LIBVIRT));
+            return Err(format!(
+                "libvirt is {have}; persistent mediated devices need {need} or newer"
+            ));
         }
         if !self.mdevctl {
             return Err("mdevctl is missing: apt-get install mdevctl".to_owned());
@@ -50,49 +52,51 @@ impl Versions {
         Ok(())
     }
 
-    /// Whether a running guest can take mediated devices along to another host; if not, why.
-    pub fn moves_mdevs(&self) -> Result<(), String> {
-        self.least(VGPU_LIBVIRT, VGPU_QEMU, VGPU_KERNEL, "mediated devices")
+    /// Whether live migration supports mediated devices; the error says why not.
+    pub fn migrates_mdevs(&self) -> Result<(), String> {
+        self.require(VGPU_LIBVIRT, VGPU_QEMU, VGPU_KERNEL, "mediated devices")
     }
 
-    /// The same of functions with a driver of their kind (`managed` no).
-    pub fn moves_functions(&self) -> Result<(), String> {
-        self.least(VARIANT_LIBVIRT, VARIANT_QEMU, VGPU_KERNEL, "functions with a variant driver")
+    /// Whether live migration supports functions with a vendor's VFIO variant driver
+    /// (`managed='no'`).
+    pub fn migrates_functions(&self) -> Result<(), String> {
+        self.require(VARIANT_LIBVIRT, VARIANT_QEMU, VGPU_KERNEL, "functions with a variant driver")
     }
 
-    fn least(&self, libvirt: i64, qemu: i64, kernel: i64, what: &str) -> Result<(), String> {
+    fn require(&self, libvirt: i64, qemu: i64, kernel: i64, what: &str) -> Result<(), String> {
         for (name, have, need) in [
             ("libvirt", self.libvirt, libvirt),
             ("QEMU", self.hypervisor, qemu),
             ("the kernel", self.kernel, kernel),
         ] {
             if have < need {
-                let (have, need) = (self.text(have), self.text(need));
+                let (have, need) = (self.dotted(have), self.dotted(need));
                 return Err(format!(
-                    "{name} is {have}; running guests take {what} along from {need} on"
+                    "{name} is {have}; live migration of {what} needs {need} or newer"
                 ));
             }
         }
         Ok(())
     }
 
-    pub(crate) fn about(&self) -> About {
+    pub(crate) fn info(&self) -> HypervisorInfo {
         let mut traits = Vec::new();
-        if self.moves_mdevs().is_ok() {
+        if self.migrates_mdevs().is_ok() {
             traits.push(VGPU_LIVE_MIGRATION.to_owned());
         }
-        if self.moves_functions().is_ok() {
+        if self.migrates_functions().is_ok() {
             traits.push(VARIANT_LIVE_MIGRATION.to_owned());
         }
-        About { hypervisor_type: self.kind.clone(), version: self.hypervisor, traits }
+        HypervisorInfo { hypervisor_type: self.kind.clone(), version: self.hypervisor, traits }
     }
 }
 
-/// Asks libvirt what it is and what guests of the options can be. The inner error is for people.
+/// Reads the versions, and checks that this host can run guests with these options. The inner error
+/// is for the operator.
 pub(crate) fn probe(
     connect: &Connect,
-    config: &Config,
-) -> Result<Result<(Versions, Host), String>, VirtError> {
+    config: &LibvirtConfig,
+) -> Result<Result<(Versions, HostProfile), String>, VirtError> {
     let versions = Versions {
         kind: connect.get_type()?,
         libvirt: connect.get_lib_version()?.into(),
@@ -107,7 +111,7 @@ pub(crate) fn probe(
         .into_iter()
         .any(|path| Path::new(path).exists()),
     };
-    let mut host = Host {
+    let mut host = HostProfile {
         config: config.clone(),
         arch: std::env::consts::ARCH.to_owned(),
         emulator: None,
@@ -118,27 +122,27 @@ pub(crate) fn probe(
         return Ok(Ok((versions, host)));
     }
     let machine = Machine::default();
-    let kind = xml::kind(&host, &machine).to_owned();
+    let kind = xml::machine_type(&host, &machine).to_owned();
     let virt_type = config.virt_type.as_str();
-    let able =
+    let capabilities =
         connect.get_domain_capabilities(None, Some(&host.arch), Some(&kind), Some(virt_type), 0);
-    let able = match able {
-        Ok(able) => able,
+    let capabilities = match capabilities {
+        Ok(capabilities) => capabilities,
         Err(error) => {
             return Ok(Err(format!(
-                "[libvirt] virt_type = {virt_type} with machine type {kind} is not to be had here: \
-                 {}. For kvm, /dev/kvm must be there (`modprobe kvm_intel` or `kvm_amd`, and \
-                 virtualization on in the firmware); without it, virt_type = qemu is slow and works",
+                "[libvirt] virt_type = {virt_type} with machine type {kind} is not available: \
+                 {}. kvm needs /dev/kvm (`modprobe kvm_intel` or `kvm_amd`, and \
+                 virtualization on in the firmware); without it use virt_type = qemu, which is slow",
                 error.message()
             )));
         }
     };
     if config.cpu_mode() == CpuMode::Custom {
-        let usable = xml::usable_models(&able);
+        let usable = xml::usable_models(&capabilities);
         let model = config.cpu_models.iter().find(|model| usable.contains(model));
         let Some(model) = model else {
             return Ok(Err(format!(
-                "[libvirt] cpu_models = {}: this host can be none of them; it can be {}",
+                "[libvirt] cpu_models = {}: this host supports none of them; it supports {}",
                 config.cpu_models.join(","),
                 usable.join(", ")
             )));
@@ -148,7 +152,7 @@ pub(crate) fn probe(
     Ok(Ok((versions, host)))
 }
 
-/// `6.12.95+deb12-amd64` as a number.
+/// Packs a kernel release such as `6.12.95+deb12-amd64`.
 fn kernel(release: &str) -> i64 {
     let numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<i64>());
     let mut numbers = numbers.map(|number| number.unwrap_or_default().min(999));
@@ -161,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_follows_from_versions() {
+    fn features_follow_from_versions() {
         assert_eq!(kernel("6.12.95+deb12-amd64\n"), 6_012_095);
         assert_eq!(kernel("5.18-rc1"), 5_018_000);
         assert_eq!(kernel(""), 0);
@@ -172,19 +176,19 @@ mod tests {
             kernel: 6_012_095,
             mdevctl: true,
         };
-        assert_eq!(new.about().traits, [VGPU_LIVE_MIGRATION, VARIANT_LIVE_MIGRATION]);
-        assert_eq!((new.keeps_mdevs(), new.moves_functions()), (Ok(()), Ok(())));
+        assert_eq!(new.info().traits, [VGPU_LIVE_MIGRATION, VARIANT_LIVE_MIGRATION]);
+        assert_eq!((new.supports_mdevs(), new.migrates_functions()), (Ok(()), Ok(())));
         let bookworm = Versions { libvirt: 9_000_000, hypervisor: 7_002_000, ..new.clone() };
-        assert_eq!(bookworm.about().traits, Vec::<String>::new());
-        assert!(bookworm.moves_mdevs().is_err_and(|why| why.contains("QEMU is 7.2.0")));
-        assert_eq!(bookworm.keeps_mdevs(), Ok(()));
+        assert_eq!(bookworm.info().traits, Vec::<String>::new());
+        assert!(bookworm.migrates_mdevs().is_err_and(|why| why.contains("QEMU is 7.2.0")));
+        assert_eq!(bookworm.supports_mdevs(), Ok(()));
         let between = Versions { libvirt: 9_009_000, ..new.clone() };
-        assert_eq!(between.moves_mdevs(), Ok(()));
-        assert_eq!(between.about().traits, [VGPU_LIVE_MIGRATION]);
-        assert!(between.moves_functions().is_err_and(|why| why.contains("libvirt is 9.9.0")));
+        assert_eq!(between.migrates_mdevs(), Ok(()));
+        assert_eq!(between.info().traits, [VGPU_LIVE_MIGRATION]);
+        assert!(between.migrates_functions().is_err_and(|why| why.contains("libvirt is 9.9.0")));
         let old = Versions { kernel: 5_017_000, ..new.clone() };
-        assert!(old.moves_mdevs().is_err_and(|why| why.contains("kernel")));
+        assert!(old.migrates_mdevs().is_err_and(|why| why.contains("kernel")));
         let bare = Versions { mdevctl: false, ..new };
-        assert!(bare.keeps_mdevs().is_err_and(|why| why.contains("mdevctl")));
+        assert!(bare.supports_mdevs().is_err_and(|why| why.contains("mdevctl")));
     }
 }

@@ -1,8 +1,8 @@
-//! What the `virt` crate has no words for, called in libvirt's C library. The only place with
+//! Calls into libvirt's C library that the `virt` crate does not wrap. The only module with
 //! `unsafe`.
 //!
-//! Every function takes and gives safe types: a reference to a `Connect`, a `Domain` or a `NodeDevice`
-//! keeps its object alive for as long as a call lasts. Nothing here decides anything.
+//! Every function takes and returns safe types: a borrowed `Connect`, `Domain` or `NodeDevice`
+//! keeps its object alive during the call. Nothing here makes a decision.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_int, c_void};
@@ -14,19 +14,19 @@ use virt::domain::Domain;
 use virt::error::{Error, clear_error_callback};
 use virt::nodedev::NodeDevice;
 
-use crate::job::Job;
+use crate::job::JobStats;
 
-/// Something that happened to a domain.
+/// A change of a domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Event {
-    /// Whose.
+    /// The domain's uuid.
     pub domain: Uuid,
 }
 
 type Sink = Box<dyn Fn(Event) + Send + Sync>;
 
-/// Readies the library, once in a process: its event loop, which answers keep-alive questions too,
-/// and silence on standard error.
+/// Initializes the library once per process: silences its standard error and starts its event loop,
+/// which also answers keep-alive probes.
 pub(crate) fn prepare() -> Result<(), Error> {
     static READY: OnceLock<Result<(), Error>> = OnceLock::new();
     READY
@@ -36,28 +36,28 @@ pub(crate) fn prepare() -> Result<(), Error> {
             let turn = || {
                 loop {
                     if let Err(error) = virt::event::event_run_default_impl() {
-                        tracing::warn!(%error, "libvirt's event loop stumbled");
+                        tracing::warn!(%error, "libvirt event loop error");
                         std::thread::sleep(std::time::Duration::from_millis(100));
                     }
                 }
             };
             let named = std::thread::Builder::new().name("libvirt-events".into());
             if let Err(error) = named.spawn(turn) {
-                tracing::error!(%error, "there is no thread for libvirt's events");
+                tracing::error!(%error, "could not start the thread for libvirt's events; guests are polled instead");
             }
             Ok(())
         })
         .clone()
 }
 
-/// Tells of every change of a domain's life and of every device that left one, until the connection
+/// Reports every lifecycle change and every removed device of any domain, until the connection
 /// closes.
 pub(crate) fn subscribe(
     connect: &Connect,
     sink: impl Fn(Event) + Send + Sync + Clone + 'static,
 ) -> Result<(), Error> {
-    // SAFETY: a callback's type is told by the event's id; libvirt's own macro for C makes the same
-    // cast to the generic type. Both ids are registered with a function of their exact signature.
+    // SAFETY: the event id determines the callback's type; libvirt's C macro makes the same cast.
+    // Each id is registered with a function of its exact signature.
     let lifecycle = unsafe {
         std::mem::transmute::<
             unsafe extern "C" fn(
@@ -93,8 +93,8 @@ fn register(
     sink: Sink,
 ) -> Result<(), Error> {
     let opaque = Box::into_raw(Box::new(sink)).cast::<c_void>();
-    // SAFETY: the connection lives while it is borrowed. `opaque` is a `Box<Sink>` that libvirt owns
-    // from here on and gives back to `free` exactly once; a null domain means all domains.
+    // SAFETY: the connection lives while it is borrowed. libvirt owns the `Box<Sink>` behind
+    // `opaque` from here on and passes it to `free` exactly once. A null domain means all domains.
     let id = unsafe {
         virt_sys::virConnectDomainEventRegisterAny(
             connect.as_ptr(),
@@ -107,7 +107,7 @@ fn register(
     };
     if id < 0 {
         let error = Error::last_error();
-        // SAFETY: libvirt does not free what it did not take.
+        // SAFETY: libvirt does not free the pointer of a failed registration.
         unsafe { free(opaque) };
         return Err(error);
     }
@@ -116,15 +116,15 @@ fn register(
 
 /// # Safety
 ///
-/// `opaque` is what [`register`] made, and is not used again.
+/// `opaque` comes from [`register`] and is not used again.
 unsafe extern "C" fn free(opaque: *mut c_void) {
-    // SAFETY: by the caller's promise.
+    // SAFETY: guaranteed by the caller.
     drop(unsafe { Box::from_raw(opaque.cast::<Sink>()) });
 }
 
 /// # Safety
 ///
-/// Called by libvirt with a domain that lives during the call and the `opaque` of [`register`].
+/// libvirt calls it with a domain that lives during the call and the `opaque` of [`register`].
 unsafe extern "C" fn on_lifecycle(
     _: virt_sys::virConnectPtr,
     domain: virt_sys::virDomainPtr,
@@ -132,48 +132,48 @@ unsafe extern "C" fn on_lifecycle(
     _: c_int,
     opaque: *mut c_void,
 ) -> c_int {
-    // SAFETY: by the caller's promise.
-    unsafe { tell(domain, opaque) };
+    // SAFETY: guaranteed by the caller.
+    unsafe { deliver(domain, opaque) };
     0
 }
 
 /// # Safety
 ///
-/// As [`on_lifecycle`].
+/// See [`on_lifecycle`].
 unsafe extern "C" fn on_device_removed(
     _: virt_sys::virConnectPtr,
     domain: virt_sys::virDomainPtr,
     _: *const std::ffi::c_char,
     opaque: *mut c_void,
 ) {
-    // SAFETY: by the caller's promise.
-    unsafe { tell(domain, opaque) };
+    // SAFETY: guaranteed by the caller.
+    unsafe { deliver(domain, opaque) };
 }
 
 /// # Safety
 ///
-/// `domain` lives during the call, and `opaque` is a `Box<Sink>` that has not been freed.
-unsafe fn tell(domain: virt_sys::virDomainPtr, opaque: *mut c_void) {
+/// `domain` lives during the call; `opaque` is a `Box<Sink>` that has not been freed.
+unsafe fn deliver(domain: virt_sys::virDomainPtr, opaque: *mut c_void) {
     let mut raw = [0u8; 16];
-    // SAFETY: libvirt writes the 16 bytes of a uuid to where it is told.
+    // SAFETY: libvirt writes 16 bytes to the given buffer.
     if unsafe { virt_sys::virDomainGetUUID(domain, raw.as_mut_ptr()) } < 0 {
         return;
     }
-    // SAFETY: by the caller's promise; sinks are `Sync` and are only read.
+    // SAFETY: guaranteed by the caller; sinks are `Sync` and only read.
     let sink = unsafe { &*opaque.cast::<Sink>() };
-    // A panic must not pass through C.
+    // A panic must not unwind through C.
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         sink(Event { domain: Uuid::from_bytes(raw) });
     }));
 }
 
-/// Nanoseconds that each of a running domain's processors has worked; `count` at most.
-pub(crate) fn processor_times(domain: &Domain, count: u32) -> Result<Vec<u64>, Error> {
+/// CPU time of each vCPU of a running domain in nanoseconds, for at most `count` vCPUs.
+pub(crate) fn vcpu_times(domain: &Domain, count: u32) -> Result<Vec<u64>, Error> {
     let one = virt_sys::virVcpuInfo { number: 0, state: 0, cpuTime: 0, cpu: 0 };
     let mut found = vec![one; usize::try_from(count).unwrap_or_default()];
     let room = c_int::try_from(found.len()).unwrap_or(c_int::MAX);
-    // SAFETY: the domain lives while it is borrowed; libvirt writes `room` entries at most to a place
-    // that has so many, and no maps of processors, for which there is no place.
+    // SAFETY: the domain lives while it is borrowed. libvirt writes at most `room` entries to a
+    // buffer of that size, and no CPU maps, as it gets no buffer for them.
     let filled = unsafe {
         virt_sys::virDomainGetVcpus(
             domain.as_ptr(),
@@ -183,19 +183,19 @@ pub(crate) fn processor_times(domain: &Domain, count: u32) -> Result<Vec<u64>, E
             0,
         )
     };
-    done(filled)?;
+    check(filled)?;
     found.truncate(usize::try_from(filled).unwrap_or_default());
     Ok(found.iter().map(|info| info.cpuTime).collect())
 }
 
-/// What is being done to a domain, or with `VIR_DOMAIN_JOB_STATS_COMPLETED` in `flags` was done last.
-/// (`virt` makes a `Vec` of libvirt's memory, and of none.)
-pub(crate) fn job(domain: &Domain, flags: u32) -> Result<Job, Error> {
+/// A domain's current job, or the last one with `VIR_DOMAIN_JOB_STATS_COMPLETED`. (`virt`'s own
+/// wrapper builds a `Vec` from libvirt's memory, even from a null pointer.)
+pub(crate) fn job(domain: &Domain, flags: u32) -> Result<JobStats, Error> {
     let (mut kind, mut count): (c_int, c_int) = (0, 0);
     let mut values: virt_sys::virTypedParameterPtr = std::ptr::null_mut();
-    // SAFETY: the domain lives while it is borrowed; libvirt writes to three places of ours and gives
-    // `count` values, or none at all.
-    done(unsafe {
+    // SAFETY: the domain lives while it is borrowed. libvirt writes to three locals and returns
+    // `count` values, or a null pointer.
+    check(unsafe {
         virt_sys::virDomainGetJobStats(domain.as_ptr(), &mut kind, &mut values, &mut count, flags)
     })?;
     let number = |name: &CStr| {
@@ -212,27 +212,27 @@ pub(crate) fn job(domain: &Domain, flags: u32) -> Result<Job, Error> {
             unsafe { virt_sys::virTypedParamsGetInt(values, count, name.as_ptr(), &mut value) };
         (found == 1).then_some(value)
     };
-    let truth = |name: &CStr| {
+    let boolean = |name: &CStr| {
         let mut value = 0;
         // SAFETY: as above.
         let found =
             unsafe { virt_sys::virTypedParamsGetBoolean(values, count, name.as_ptr(), &mut value) };
         (found == 1).then_some(value == 1)
     };
-    let words = |name: &CStr| {
+    let string = |name: &CStr| {
         let mut value = std::ptr::null();
-        // SAFETY: as above; the text belongs to the values and is copied before they are freed.
+        // SAFETY: as above; the text is copied before the values are freed.
         unsafe {
             let found = virt_sys::virTypedParamsGetString(values, count, name.as_ptr(), &mut value);
             let is_text = found == 1 && !value.is_null();
             is_text.then(|| CStr::from_ptr(value).to_string_lossy().into_owned())
         }
     };
-    let job = Job {
+    let job = JobStats {
         kind: kind as u32,
         operation: integer(virt_sys::VIR_DOMAIN_JOB_OPERATION).unwrap_or_default() as u32,
-        success: truth(virt_sys::VIR_DOMAIN_JOB_SUCCESS),
-        message: words(virt_sys::VIR_DOMAIN_JOB_ERRMSG),
+        success: boolean(virt_sys::VIR_DOMAIN_JOB_SUCCESS),
+        message: string(virt_sys::VIR_DOMAIN_JOB_ERRMSG),
         memory_total: number(virt_sys::VIR_DOMAIN_JOB_MEMORY_TOTAL),
         memory_processed: number(virt_sys::VIR_DOMAIN_JOB_MEMORY_PROCESSED),
         memory_remaining: number(virt_sys::VIR_DOMAIN_JOB_MEMORY_REMAINING),
@@ -242,88 +242,88 @@ pub(crate) fn job(domain: &Domain, flags: u32) -> Result<Job, Error> {
         memory_bps: number(virt_sys::VIR_DOMAIN_JOB_MEMORY_BPS),
         vfio_transferred: number(c"vfio_data_transferred"),
     };
-    // SAFETY: libvirt made them for us, and nothing points into them any more.
+    // SAFETY: libvirt allocated the values for us, and nothing points into them any more.
     unsafe { virt_sys::virTypedParamsFree(values, count) };
     Ok(job)
 }
 
-/// Calls off what is being done to a domain.
+/// Aborts a domain's current job.
 pub(crate) fn abort_job(domain: &Domain) -> Result<(), Error> {
     // SAFETY: the domain lives while it is borrowed.
-    done(unsafe { virt_sys::virDomainAbortJob(domain.as_ptr()) })
+    check(unsafe { virt_sys::virDomainAbortJob(domain.as_ptr()) })
 }
 
-/// Lets a guest that is leaving go before its memory has.
+/// Switches an outgoing live migration to post-copy.
 pub(crate) fn start_post_copy(domain: &Domain) -> Result<(), Error> {
     // SAFETY: the domain lives while it is borrowed.
-    done(unsafe { virt_sys::virDomainMigrateStartPostCopy(domain.as_ptr(), 0) })
+    check(unsafe { virt_sys::virDomainMigrateStartPostCopy(domain.as_ptr(), 0) })
 }
 
-/// Begins to copy disks of a running guest, as they are now.
+/// Starts a backup job, which copies disks of a running guest as of now.
 pub(crate) fn begin_backup(domain: &Domain, xml: &str) -> Result<(), Error> {
-    let xml = text(xml);
-    // SAFETY: domain and text live while they are borrowed; no checkpoint is asked for.
-    done(unsafe {
+    let xml = c_string(xml);
+    // SAFETY: domain and text live while they are borrowed; no checkpoint is requested.
+    check(unsafe {
         virt_sys::virDomainBackupBegin(domain.as_ptr(), xml.as_ptr(), std::ptr::null(), 0)
     })
 }
 
-/// Interrupts a guest.
+/// Injects an NMI.
 pub(crate) fn inject_nmi(domain: &Domain) -> Result<(), Error> {
     // SAFETY: the domain lives while it is borrowed.
-    done(unsafe { virt_sys::virDomainInjectNMI(domain.as_ptr(), 0) })
+    check(unsafe { virt_sys::virDomainInjectNMI(domain.as_ptr(), 0) })
 }
 
-/// Makes a node device known for good, without starting it.
+/// Defines a persistent node device without starting it.
 pub(crate) fn define_node_device(connect: &Connect, xml: &str) -> Result<NodeDevice, Error> {
-    let xml = text(xml);
-    // SAFETY: connection and text live while they are borrowed. The result is null or a device of
-    // which we own a reference, and so does the `NodeDevice`.
+    let xml = c_string(xml);
+    // SAFETY: connection and text live while they are borrowed. The result is null or a device; the
+    // `NodeDevice` takes over its reference.
     unsafe {
         let device = virt_sys::virNodeDeviceDefineXML(connect.as_ptr(), xml.as_ptr(), 0);
         if device.is_null() { Err(Error::last_error()) } else { Ok(NodeDevice::from_ptr(device)) }
     }
 }
 
-/// Starts a node device that is known.
+/// Starts a defined node device.
 pub(crate) fn start_node_device(device: &NodeDevice) -> Result<(), Error> {
     // SAFETY: the device lives while it is borrowed.
-    done(unsafe { virt_sys::virNodeDeviceCreate(device.as_ptr(), 0) })
+    check(unsafe { virt_sys::virNodeDeviceCreate(device.as_ptr(), 0) })
 }
 
-/// Makes libvirt start a node device with the host.
+/// Makes libvirt start a node device at boot.
 pub(crate) fn autostart_node_device(device: &NodeDevice) -> Result<(), Error> {
     // SAFETY: the device lives while it is borrowed.
-    done(unsafe { virt_sys::virNodeDeviceSetAutostart(device.as_ptr(), 1) })
+    check(unsafe { virt_sys::virNodeDeviceSetAutostart(device.as_ptr(), 1) })
 }
 
-/// Whether a node device is started.
+/// Whether a node device is active.
 pub(crate) fn is_node_device_active(device: &NodeDevice) -> Result<bool, Error> {
     // SAFETY: the device lives while it is borrowed.
-    truth(unsafe { virt_sys::virNodeDeviceIsActive(device.as_ptr()) })
+    check_bool(unsafe { virt_sys::virNodeDeviceIsActive(device.as_ptr()) })
 }
 
-/// Whether a node device stays known when it is stopped.
+/// Whether a node device is persistent.
 pub(crate) fn is_node_device_persistent(device: &NodeDevice) -> Result<bool, Error> {
     // SAFETY: the device lives while it is borrowed.
-    truth(unsafe { virt_sys::virNodeDeviceIsPersistent(device.as_ptr()) })
+    check_bool(unsafe { virt_sys::virNodeDeviceIsPersistent(device.as_ptr()) })
 }
 
-/// Forgets a node device.
+/// Undefines a node device.
 pub(crate) fn undefine_node_device(device: &NodeDevice) -> Result<(), Error> {
     // SAFETY: the device lives while it is borrowed.
-    done(unsafe { virt_sys::virNodeDeviceUndefine(device.as_ptr(), 0) })
+    check(unsafe { virt_sys::virNodeDeviceUndefine(device.as_ptr(), 0) })
 }
 
-/// Our XML holds no NUL byte; what came after one would not be read.
-fn text(xml: &str) -> CString {
+/// Our XML contains no NUL byte; the text is cut at one.
+fn c_string(xml: &str) -> CString {
     CString::new(xml.split('\0').next().unwrap_or_default()).unwrap_or_default()
 }
 
-fn done(result: c_int) -> Result<(), Error> {
+fn check(result: c_int) -> Result<(), Error> {
     if result < 0 { Err(Error::last_error()) } else { Ok(()) }
 }
 
-fn truth(result: c_int) -> Result<bool, Error> {
-    done(result).map(|()| result == 1)
+fn check_bool(result: c_int) -> Result<bool, Error> {
+    check(result).map(|()| result == 1)
 }

@@ -1,4 +1,4 @@
-//! The control plane as a node sees it. In one process it is a call; between machines, HTTP.
+//! The control plane as an agent sees it: a call within one process, HTTP between machines.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -6,19 +6,19 @@ use std::pin::Pin;
 
 use kilonova_ids::ImageId;
 
-use crate::{Batch, Carried, Chunk, DiskFormat, Observation, Registration, Reply, Session};
+use crate::{Batch, Chunk, DiskFormat, Observation, OrderResult, Registration, Reply, Session};
 
-/// A boxed answer.
-pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Refusal>> + Send + 'a>>;
+/// The future that a call to the control plane returns.
+pub type ControlFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Refusal>> + Send + 'a>>;
 
-/// Why the control plane did not do as asked.
+/// Why the control plane refused a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// Another process registered for this host later; this one must stop acting.
+    /// A newer process registered for this host; this one must stop.
     Fenced,
-    /// The registration itself is wrong; the text is for the node's operator.
+    /// The registration is invalid; the text is for the host's operator.
     Rejected(String),
-    /// The control plane cannot answer now; try again.
+    /// The control plane is unavailable; retry.
     Unavailable(String),
 }
 
@@ -33,52 +33,56 @@ impl std::fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// What a node asks of the control plane. Nodes dial out only.
+/// The control plane's calls for an agent. Agents connect; the control plane never does.
 pub trait ControlPlane: Send + Sync + 'static {
-    /// Says what the host is and has. The answer's epoch goes with every later call.
-    fn register(&self, registration: Registration) -> Answer<'_, Session>;
+    /// Registers the host with its inventory. Every later call carries the epoch of the answer.
+    fn register(&self, registration: Registration) -> ControlFuture<'_, Session>;
 
-    /// Waits until a document newer than `since` exists, or some seconds, and returns what there
-    /// is. `since = 0` returns everything that concerns the host: the recovery path.
-    fn desired<'a>(&'a self, host: &'a str, epoch: i64, since: i64) -> Answer<'a, Batch>;
+    /// Returns the documents newer than `since`, waiting some seconds if there are none. `since =
+    /// 0` returns every document of the host: the recovery path.
+    fn desired<'a>(&'a self, host: &'a str, epoch: i64, since: i64) -> ControlFuture<'a, Batch>;
 
-    /// Reports what was seen. Once answered, the control plane has it durably.
+    /// Reports observations. The control plane has stored them when it answers.
     fn observed<'a>(
         &'a self,
         host: &'a str,
         epoch: i64,
         observations: Vec<Observation>,
-    ) -> Answer<'a, ()>;
+    ) -> ControlFuture<'a, ()>;
 
-    /// Reports what came of orders. Once answered, the control plane has it durably.
-    fn carried_out<'a>(
+    /// Reports the results of orders. The control plane has stored them when it answers.
+    fn report_orders<'a>(
         &'a self,
         host: &'a str,
         epoch: i64,
-        carried: Vec<Carried>,
-    ) -> Answer<'a, ()>;
+        carried: Vec<OrderResult>,
+    ) -> ControlFuture<'a, ()>;
 
-    /// Bytes of an image from a place on, as many as one answer carries. The bytes of an image never
-    /// change, so a file can be fetched piece by piece.
+    /// Reads a chunk of an image from `offset` on. An image's bytes never change, so a file can be
+    /// fetched in chunks.
     fn image<'a>(
         &'a self,
         host: &'a str,
         epoch: i64,
         image: ImageId,
         offset: u64,
-    ) -> Answer<'a, Chunk>;
+    ) -> ControlFuture<'a, Chunk>;
 
-    /// Takes the bytes of an image that a document's snapshot names, from a file of this format.
-    /// Sending again what has been taken does no harm.
-    fn keep_image<'a>(
+    /// Uploads the bytes of a snapshot's image from a file of this format. Idempotent.
+    fn upload_image<'a>(
         &'a self,
         host: &'a str,
         epoch: i64,
         image: ImageId,
         format: DiskFormat,
         file: PathBuf,
-    ) -> Answer<'a, ()>;
+    ) -> ControlFuture<'a, ()>;
 
-    /// Answers questions. Nobody may be waiting any more.
-    fn replied<'a>(&'a self, host: &'a str, epoch: i64, replies: Vec<Reply>) -> Answer<'a, ()>;
+    /// Answers questions. The requester may have given up.
+    fn report_replies<'a>(
+        &'a self,
+        host: &'a str,
+        epoch: i64,
+        replies: Vec<Reply>,
+    ) -> ControlFuture<'a, ()>;
 }

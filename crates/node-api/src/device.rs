@@ -1,23 +1,23 @@
-//! What a host is and has, and what a guest is given of it.
+//! A host's inventory and devices, and the devices attached to guests.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Trait of a host whose hypervisor takes mediated devices along when a running guest goes to another
-/// host, and takes them in when one comes (libvirt 8.6.0 and QEMU 8.1.0, or newer).
+/// Trait of a host whose hypervisor live-migrates guests with mediated devices, out and in (libvirt
+/// 8.6.0 and QEMU 8.1.0, or newer).
 pub const VGPU_LIVE_MIGRATION: &str = "CUSTOM_VGPU_LIVE_MIGRATION";
 
-/// The same of PCI functions that stay with a driver of their kind (libvirt 10.0.0 and QEMU 8.2.2, or
-/// newer).
+/// Trait of a host whose hypervisor live-migrates guests with functions that use a vendor's VFIO
+/// variant driver (libvirt 10.0.0 and QEMU 8.2.2, or newer).
 pub const VARIANT_LIVE_MIGRATION: &str = "CUSTOM_VFIO_VARIANT_LIVE_MIGRATION";
 
-/// What a node says when it starts and whenever its devices change.
+/// An agent's report of its host, sent at start and whenever a device changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Registration {
     /// Host name: hypervisor hostname, service host and the root provider's name.
     pub host: String,
-    /// What stays when the host is renamed (`/etc/machine-id`), empty where nothing does.
+    /// Survives a rename of the host (`/etc/machine-id`); empty if there is none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub machine_id: String,
     /// Hypervisor type as Nova shows it: `QEMU`, or `simulated`.
@@ -34,11 +34,11 @@ pub struct Registration {
     pub disk_gb: i64,
     /// Overcommit ratios: VCPU, MEMORY_MB, DISK_GB.
     pub ratios: [f64; 3],
-    /// Memory kept for the host itself, MiB.
+    /// Memory reserved for the host itself, MiB.
     pub reserved_memory_mb: i64,
     /// Traits of the host itself, such as `COMPUTE_NODE`.
     pub traits: Vec<String>,
-    /// The devices, whole: what is not in it is gone.
+    /// All devices: a device that is missing here is gone.
     pub devices: Vec<Device>,
 }
 
@@ -49,7 +49,7 @@ pub struct Session {
     pub epoch: i64,
 }
 
-/// Kind of card, in Cyborg's words.
+/// Device type, named as in Cyborg.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum DeviceKind {
@@ -89,52 +89,52 @@ impl DeviceKind {
 pub struct Device {
     /// `0000:84:00.0`, or `mtty_mtty` for a virtual parent. Unique on the host.
     pub address: String,
-    /// Of a virtual function that is a device of its own: its physical function. What is on the
-    /// physical function itself and what is on its virtual functions exclude each other.
+    /// For a virtual function that is a device of its own: its physical function. Using the
+    /// physical function excludes its virtual functions, and the other way round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub card: Option<String>,
-    /// What it is.
+    /// Its type.
     pub kind: DeviceKind,
     /// PCI vendor id, four hex digits.
     pub vendor_id: String,
     /// PCI product id, four hex digits.
     pub product_id: String,
-    /// Name for people, empty where unknown.
+    /// The product name; empty if unknown.
     pub model: String,
-    /// NUMA node, -1 where the kernel names none.
+    /// NUMA node; -1 if the kernel reports none.
     pub numa_node: i64,
-    /// Whether guests may be given it.
+    /// Whether it may be given to guests.
     #[serde(default)]
     pub health: Health,
-    /// Its parts that are scheduled on their own.
+    /// The parts that are scheduled on their own.
     pub deployables: Vec<Deployable>,
 }
 
-/// Whether a device can be given to guests, as the node sees it.
+/// Whether a device may be given to guests, in the agent's judgement.
 ///
-/// `since` is the time of an event that is over and may have been dealt with, such as a line in the
-/// kernel log (microseconds since 1970); there is none for what is so now, such as a link that is
-/// down.
+/// `since` is the time of a past event that may have been handled, such as a line in the kernel log
+/// (microseconds since 1970). A condition that holds now, such as a link that is down, has no
+/// `since`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum Health {
-    /// Nothing speaks against it.
+    /// No problem is known.
     #[default]
     Healthy,
-    /// It is given out, and an operator should look at it.
+    /// It may be given to guests, but an operator should check it.
     Degraded {
-        /// Why, for people.
+        /// The reason, for the operator.
         reason: String,
-        /// When, for an event.
+        /// The time of the event, if it was one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         since: Option<i64>,
     },
-    /// It is there, with its deployables, and must not be given out. A device that the node cannot
-    /// read has no deployables: they are as they were last told.
+    /// It must not be given to guests. A device that the agent could not read has no deployables
+    /// here; those of the last report remain valid.
     Failed {
-        /// Why, for people.
+        /// The reason, for the operator.
         reason: String,
-        /// When, for an event.
+        /// The time of the event, if it was one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         since: Option<i64>,
     },
@@ -150,7 +150,7 @@ impl Health {
         }
     }
 
-    /// Why it is not healthy.
+    /// The reason why it is not healthy.
     pub fn reason(&self) -> Option<&str> {
         match self {
             Self::Healthy => None,
@@ -158,7 +158,7 @@ impl Health {
         }
     }
 
-    /// The time of the event that it comes from.
+    /// The time of the event that caused the state.
     pub fn since(&self) -> Option<i64> {
         match self {
             Self::Healthy => None,
@@ -167,24 +167,24 @@ impl Health {
     }
 }
 
-/// A part of a device that becomes one resource provider.
+/// A part of a device that becomes a resource provider.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Deployable {
-    /// Suffix of the provider's name after `<host>_`: `pci_0000_84_00_0` for what is cut into
-    /// mediated devices, `0000:84:00.0` for PCI functions, or `FakeDevice`.
+    /// Suffix of the provider's name after `<host>_`: `pci_0000_84_00_0` for a parent of mediated
+    /// devices, `0000:84:00.0` for PCI functions, or `FakeDevice`.
     pub name: String,
     /// `VGPU`, `FPGA`, `PGPU` or a custom class.
     pub resource_class: String,
-    /// Traits of the provider that the node is sure of.
+    /// Traits of the provider that the agent can verify.
     pub traits: Vec<String>,
     /// Driver name as Cyborg shows it: `nvidia`, `fake`, …
     pub driver: String,
-    /// What else is known of it, such as `physical_network`, `region_id` or `function_id`.
+    /// Further attributes, such as `physical_network`, `region_id` or `function_id`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub facts: BTreeMap<String, String>,
-    /// What guests can be given: one slot per unit of inventory. On one card, a slot on the card's own
-    /// function excludes the slots on its virtual functions, and so the other way round; on one
-    /// function, it being passed through excludes everything else there.
+    /// One entry per unit of inventory. On one card, the card's own function excludes its virtual
+    /// functions, and the other way round; passing a function through excludes all other uses of
+    /// it.
     pub slots: Vec<HandleSlot>,
 }
 
@@ -192,37 +192,37 @@ pub struct Deployable {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum HandleSlot {
-    /// Room for `count` mediated devices of a type; the control plane gives each its uuid.
+    /// Capacity for `count` mediated devices of a type; the control plane chooses each uuid.
     Mdev {
         /// Mdev type, `nvidia-35`.
         mdev_type: String,
-        /// How many the parent can hold in all, existing ones counted.
+        /// Capacity of the parent, including existing devices.
         count: u32,
     },
-    /// A PCI function that is passed through whole.
+    /// A PCI function for passthrough.
     Pci {
         /// Its address.
         address: String,
     },
-    /// A PCI function that stays with the driver it has: libvirt must not bind it anew.
+    /// A PCI function that keeps its driver: libvirt must not rebind it.
     Vfio {
         /// Its address.
         address: String,
-        /// Type that the node sets on it first (`nvidia-558`), empty where there is none to set.
+        /// The vGPU type that the agent sets first (`nvidia-558`); empty if there is none to set.
         vgpu_type: String,
     },
-    /// A handle for tests, shaped as a PCI address; no guest gets a device from it.
+    /// A test handle in the form of a PCI address; it attaches no device.
     TestPci {
         /// Its address.
         address: String,
     },
 }
 
-/// A concrete device for a guest, chosen by the control plane.
+/// A device for a guest, chosen by the control plane.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Attachment {
-    /// A mediated device; the node makes it if it is not there.
+    /// A mediated device; the agent creates it if necessary.
     Mdev {
         /// Its uuid.
         uuid: uuid::Uuid,
@@ -236,14 +236,14 @@ pub enum Attachment {
         /// Its address.
         address: String,
     },
-    /// A PCI function that stays with the driver it has.
+    /// A PCI function that keeps its driver.
     Vfio {
         /// Its address.
         address: String,
-        /// Type that the node sets on it first, empty where there is none to set.
+        /// The vGPU type that the agent sets first; empty if there is none to set.
         vgpu_type: String,
     },
-    /// A handle for tests.
+    /// A test handle.
     TestPci {
         /// Its address.
         address: String,

@@ -1,16 +1,16 @@
-//! How a disk's file holds what the guest sees.
+//! Disk image formats.
 
-/// Format of a disk's file.
+/// Format of a disk image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DiskFormat {
-    /// The bytes that the guest sees.
+    /// The plain content of the disk.
     Raw,
-    /// QEMU's own; it grows with what is written.
+    /// QEMU's sparse format.
     Qcow2,
 }
 
 impl DiskFormat {
-    /// `raw` or `qcow2`, as QEMU, libvirt and the image service have it.
+    /// `raw` or `qcow2`, as in QEMU, libvirt and Glance.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Raw => "raw",
@@ -18,7 +18,7 @@ impl DiskFormat {
         }
     }
 
-    /// The format of that name.
+    /// The format with that name.
     pub fn parse(name: &str) -> Option<Self> {
         [Self::Raw, Self::Qcow2].into_iter().find(|format| format.as_str() == name)
     }

@@ -1,99 +1,101 @@
-//! What should be.
+//! Documents: the desired state.
 
 use kilonova_ids::{ImageId, OperationId, ServerId};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Attachment, Bus, Filters, Guest, Interface, Machine, Medium, Order, Question, is_default,
+    Attachment, Bus, Filters, GuestMetadata, Interface, Machine, Medium, Order, Question,
+    is_default,
 };
 
 /// The desired state of one server on one host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Document {
-    /// Whose.
+    /// The server.
     pub server: ServerId,
-    /// Grows with every change on the host; a node acts on the newest only.
+    /// Increases with every change on the host; an agent acts only on the newest.
     pub generation: i64,
-    /// What should be.
+    /// The desired state.
     pub desired: Desired,
 }
 
-/// Whether the server should exist on the host.
+/// Whether the server exists on the host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum Desired {
-    /// It should, like this.
+    /// It exists, as described.
     Present(Box<Domain>),
-    /// It should not: destroy the domain, remove its disk and its mediated devices.
+    /// It does not exist: the domain, its disks and its mediated devices are removed.
     Absent,
 }
 
-/// A guest.
+/// The desired state of a guest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Domain {
     /// `instance-0000001a`.
     pub name: String,
-    /// What the user calls it.
+    /// The server's name.
     pub display_name: String,
-    /// Processors.
+    /// Number of vCPUs.
     pub vcpus: i64,
     /// Memory, MiB.
     pub memory_mb: i64,
-    /// Disks, if any.
+    /// The disks.
     pub boot: Boot,
-    /// What the machine is like beyond its size.
+    /// Hardware properties beyond the size.
     #[serde(default, skip_serializing_if = "is_default")]
     pub machine: Machine,
-    /// What the guest is told of itself.
+    /// The metadata on the guest's config drive.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub guest: Guest,
-    /// Running or not.
+    pub guest: GuestMetadata,
+    /// The desired power state.
     pub power: Power,
-    /// The last one-shot verb; carried out once per operation id.
+    /// The last one-shot verb; it is carried out once per operation id.
     pub verb: Option<(OperationId, Verb)>,
-    /// The devices, whole.
+    /// All attached devices.
     pub devices: Vec<Attachment>,
-    /// Its connections to networks.
+    /// All network interfaces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interfaces: Vec<Interface>,
-    /// The host that has the guest, or its disks; they are fetched from there before it is first
-    /// defined, as far as the guest does not bring them itself.
+    /// The host that has the guest or its disks. Before the domain is first defined, the agent
+    /// fetches from there what a live migration does not transfer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Peer>,
-    /// Where the guest is to go. Without it a departure that is under way is called off.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub departure: Option<Box<Departure>>,
-    /// What the guest is started from in place of its own disk, to be mended; that one is attached
-    /// beside it and keeps what is on it.
+    /// The live migration to carry out. Without it, a running migration is aborted.
+    #[serde(rename = "departure", default, skip_serializing_if = "Option::is_none")]
+    pub outgoing_migration: Option<Box<OutgoingMigration>>,
+    /// The rescue configuration, while the server is rescued. The guest boots from the rescue
+    /// image; its own disk is attached beside it and keeps its content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rescue: Option<Rescue>,
 }
 
-/// A guest that is being mended.
+/// A rescue configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rescue {
-    /// The image it starts from.
+    /// The rescue image.
     pub image: Option<ImageId>,
-    /// How that image is plugged in, where it says so: the guest's own disks stay in their places,
-    /// and it comes behind them. Without, it takes the place of the root disk, which comes second.
+    /// How a stable device rescue attaches the image: behind the guest's own disks, which keep
+    /// their places. Without it, the rescue disk takes the first place and the root disk the
+    /// second.
     #[serde(default, skip_serializing_if = "is_default")]
     pub device: Option<RescueDevice>,
-    /// The machine while it is being mended.
+    /// The hardware properties during the rescue.
     #[serde(default, skip_serializing_if = "is_default")]
     pub machine: Machine,
 }
 
-/// How a disk to be mended from is plugged in.
+/// How a rescue disk is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RescueDevice {
-    /// What it looks like (`hw_rescue_device`).
+    /// Its type (`hw_rescue_device`).
     pub medium: Medium,
-    /// What it is plugged into, where that is said (`hw_rescue_bus`).
+    /// Its bus, if given (`hw_rescue_bus`).
     #[serde(default, skip_serializing_if = "is_default")]
     pub bus: Option<Bus>,
 }
 
-/// Where the guest boots from.
+/// The disks of a guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Boot {
     /// The image; its bytes come from the image service.
@@ -104,27 +106,27 @@ pub struct Boot {
     pub ephemeral_gb: i64,
     /// Swap, MiB.
     pub swap_mb: i64,
-    /// The rebuild that the disks are of. Disks of another one are thrown away and made anew, once.
+    /// The rebuild that the disks belong to. Disks of an earlier rebuild are replaced, once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rebuilt: Option<OperationId>,
 }
 
-/// Whether a guest runs.
+/// The desired power state of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Power {
     /// It runs.
     On,
-    /// It is in memory, with its processors stopped.
+    /// It is in memory with its vCPUs stopped.
     Paused,
-    /// Its memory is on disk.
+    /// Its memory is saved to disk.
     Suspended,
     /// It is defined and shut off.
     Off,
-    /// All of it is there but the guest, which comes from another host.
+    /// Everything is ready for the guest of an incoming live migration.
     Incoming,
-    /// It is as it is. A departure that is under way is called off; nothing else is done, and what
-    /// the guest does is said. Where there is no domain, that is [`Absent`](crate::Outcome::Absent).
+    /// The guest stays as it is. A running live migration is aborted; the agent does nothing else
+    /// but report the guest's state, which is [`Absent`](crate::Outcome::Absent) without a domain.
     AsIs,
 }
 
@@ -137,51 +139,52 @@ pub struct Peer {
     pub address: String,
 }
 
-/// A guest that is to leave, running, for a host where all is ready for it.
+/// A live migration to a host that is ready for the guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Departure {
-    /// Where to.
+pub struct OutgoingMigration {
+    /// The destination.
     pub to: Peer,
-    /// For each of its devices the one that takes its place there.
+    /// Each device and its replacement on the destination.
     pub devices: Vec<(Attachment, Attachment)>,
-    /// Whether it is to arrive even if the guest has to stand still for a while.
+    /// Whether to complete the migration even if the guest has to be paused for it.
     pub force: bool,
 }
 
-/// What is done once.
+/// One-shot verbs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verb {
-    /// Ask the guest to restart; hard after a while.
+    /// Reboot the guest by ACPI; hard after a timeout.
     RebootSoft,
-    /// Destroy, define anew, start.
+    /// Destroy, define and start the domain.
     RebootHard,
-    /// Send what is on the root disk to the image service, once the guest is as wanted.
+    /// Upload a snapshot of the root disk to the image service, once the guest is in its desired
+    /// state.
     Snapshot {
-        /// The image that waits for it.
+        /// The image that receives the snapshot.
         image: ImageId,
     },
-    /// Interrupt the guest so that it writes down what it was doing.
+    /// Inject an NMI so that the guest writes a crash dump.
     CrashDump,
 }
 
-/// Documents newer than what was asked for.
+/// The documents newer than a generation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Batch {
-    /// The newest generation of the host; the next `since`.
+    /// The newest generation of the host, and the next `since`.
     pub generation: i64,
-    /// Whether these are all documents of the host (`since = 0`): a domain that is in none of
-    /// them is to be reported, not destroyed.
+    /// Whether these are all documents of the host (`since = 0`). A domain without a document is
+    /// then reported, not destroyed.
     pub complete: bool,
     /// The documents, oldest first.
     pub documents: Vec<Document>,
-    /// What is to be done to devices, oldest first; with `complete`, all that is not done yet.
+    /// Device orders, oldest first; with `complete`, all unfinished orders.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub orders: Vec<Order>,
-    /// What somebody waits to hear about guests.
+    /// Open questions about guests.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<Question>,
-    /// The security groups of the host's guests, whole, where they or the guests have changed.
+    /// The packet filters of the host's guests, complete, if they or the guests have changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filters: Option<Box<Filters>>,
 }

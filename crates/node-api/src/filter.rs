@@ -1,95 +1,97 @@
-//! What a host lets through to guests and from them: the security groups of its guests' ports.
+//! Packet filters: the security groups of the ports on a host.
 //!
-//! They travel beside the documents, under the same counter and always whole: whoever has the newest
-//! has all. A group's rules and the addresses of its members are said once, however many ports have it.
+//! They travel with the documents, under the same generation counter and always complete: the
+//! newest copy is sufficient. The rules and member addresses of a group appear once, however many
+//! ports use it.
 
 use std::net::IpAddr;
 
 use kilonova_ids::{PortId, SecurityGroupId};
 use serde::{Deserialize, Serialize};
 
-/// All that a host must know of security groups.
+/// The packet filters of a host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Filters {
-    /// What is set on the ports of its guests. A port that is not named lets nothing through.
+    /// The settings of each port. A port without an entry lets nothing through.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<PortFilter>,
-    /// The groups that those have.
+    /// The security groups of those ports.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub groups: Vec<Group>,
-    /// The members of the groups that rules name as the other side.
+    pub groups: Vec<FilterGroup>,
+    /// The members of groups that rules name as remote.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub members: Vec<Members>,
+    pub members: Vec<FilterGroupMembers>,
 }
 
-/// What is set on a port.
+/// The filter settings of a port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortFilter {
-    /// Which.
+    /// The port.
     pub port: PortId,
-    /// Whether anything goes through it.
+    /// Whether the port is administratively up; otherwise nothing passes.
     pub up: bool,
-    /// Whether it is held to its own addresses and to its groups; else all goes through.
+    /// Whether port security is on: anti-spoofing and security groups apply. Otherwise everything
+    /// passes.
     pub secure: bool,
-    /// Its groups. Without any, nothing goes through but what gives the guest its address.
+    /// Its security groups. Without any, only the traffic that assigns the guest's address passes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<SecurityGroupId>,
-    /// What it may call its own beside its addresses.
+    /// Its allowed address pairs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub pairs: Vec<Pair>,
+    pub pairs: Vec<AllowedAddressPair>,
 }
 
-/// Addresses that a port may use beside its own.
+/// An allowed address pair (Neutron).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pair {
-    /// With this hardware address; the port's own without one.
+pub struct AllowedAddressPair {
+    /// The MAC address; the port's own if `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
-    /// These.
+    /// The addresses.
     pub prefix: Prefix,
 }
 
-/// Addresses that begin alike.
+/// An address prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Prefix {
-    /// The first of them.
+    /// The network address.
     pub address: IpAddr,
-    /// Bits that they share.
+    /// Its length in bits.
     pub length: u8,
 }
 
 /// A security group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Group {
-    /// Which.
+pub struct FilterGroup {
+    /// Its id.
     pub id: SecurityGroupId,
-    /// What it lets through.
+    /// Its rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub rules: Vec<Rule>,
+    pub rules: Vec<FilterRule>,
 }
 
-/// Something that is let through.
+/// A rule that allows traffic.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Rule {
-    /// Which way.
+pub struct FilterRule {
+    /// The direction.
     pub direction: Direction,
-    /// Of IPv6, else of IPv4.
+    /// Whether it is for IPv6; otherwise it is for IPv4.
     pub six: bool,
-    /// Number of the protocol; any without.
+    /// The protocol number; any if `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<u8>,
-    /// First and last port; type and code for ICMP, where the code may be missing.
+    /// First and last port; for ICMP, the type and the optional code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<u16>,
     /// See `first`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<u16>,
-    /// Who is on the other side; anybody without.
+    /// The remote side; anybody if `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<Remote>,
 }
 
-/// Which way a packet goes, as the guest sees it.
+/// The direction of traffic, as the guest sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
@@ -99,33 +101,33 @@ pub enum Direction {
     Egress,
 }
 
-/// The other side of a rule.
+/// The remote side of a rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Remote {
-    /// Whoever has one of these addresses.
+    /// Any address in a prefix.
     Prefix(Prefix),
-    /// The members of a group, which [`Filters::members`] names.
+    /// The members of a group, listed in [`Filters::members`].
     Group(SecurityGroupId),
 }
 
 /// The addresses of a group's members.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Members {
+pub struct FilterGroupMembers {
     /// The group.
     pub group: SecurityGroupId,
-    /// The addresses of the ports that have it, on whatever host.
+    /// The addresses of the ports in the group, on all hosts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<Prefix>,
 }
 
 impl Prefix {
-    /// The prefix that is one address.
+    /// The prefix of a single address.
     pub fn one(address: IpAddr) -> Self {
         Self { address, length: if address.is_ipv4() { 32 } else { 128 } }
     }
 
-    /// Reads `10.0.0.0/24`, or an address alone.
+    /// Parses `10.0.0.0/24` or a single address.
     pub fn parse(text: &str) -> Option<Self> {
         let Some((address, length)) = text.split_once('/') else {
             return text.parse().ok().map(Self::one);
@@ -147,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prefixes_are_read_and_shown() {
+    fn prefixes_are_parsed_and_displayed() {
         for text in ["10.0.0.0/24", "10.0.0.7", "fd00::/64", "fd00::1", "0.0.0.0/0"] {
             assert_eq!(Prefix::parse(text).map(|p| p.to_string()).as_deref(), Some(text));
         }

@@ -1,6 +1,6 @@
-//! What a guest is told of itself, by its config drive.
+//! The metadata of a guest, for its config drive.
 //!
-//! It is as of the boot, or the rebuild: later changes of a server do not reach a guest that exists.
+//! It is as of the boot or the rebuild: later changes of the server do not reach an existing guest.
 
 use std::collections::BTreeMap;
 
@@ -8,35 +8,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::is_default;
 
-/// What it is told. Its name, its id and its connections to networks are said elsewhere.
+/// Guest metadata. The server's name and id and its interfaces are in other parts of the document.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Guest {
-    /// Its host name, without a domain unless the user gave one.
+pub struct GuestMetadata {
+    /// Host name; with a domain only if the user gave one.
     #[serde(skip_serializing_if = "is_default")]
     pub hostname: String,
-    /// Id of its project.
+    /// Project id.
     #[serde(skip_serializing_if = "is_default")]
     pub project: String,
-    /// The public keys that may log in.
+    /// Authorized public keys.
     #[serde(skip_serializing_if = "is_default")]
     pub keys: Vec<Key>,
-    /// What the user has to say to it; base64, as it came.
+    /// The user data, in base64 as submitted.
     #[serde(skip_serializing_if = "is_default")]
     pub user_data: Option<String>,
     /// Metadata of the server.
     #[serde(skip_serializing_if = "is_default")]
     pub metadata: BTreeMap<String, String>,
-    /// The zone of its host.
+    /// The availability zone of its host.
     #[serde(skip_serializing_if = "is_default")]
     pub availability_zone: String,
-    /// Its place among those of one request.
+    /// Index among the servers of one request.
     #[serde(skip_serializing_if = "is_default")]
     pub launch_index: i64,
-    /// Id of that request.
+    /// Reservation id of that request.
     #[serde(skip_serializing_if = "is_default")]
     pub reservation: String,
-    /// Name of its flavor.
+    /// Name of the flavor.
     #[serde(skip_serializing_if = "is_default")]
     pub flavor: String,
 }

@@ -1,12 +1,12 @@
-//! How a guest is connected to networks.
+//! Network interfaces of guests.
 
 use std::net::IpAddr;
 
 use kilonova_ids::{NetworkId, PortId};
 use serde::{Deserialize, Serialize};
 
-/// A connection of a guest to a network. It says all that a host needs to plug it in and to tell the
-/// guest of it.
+/// A network interface of a guest, with everything that a host needs to attach it and to describe
+/// it to the guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interface {
     /// The port.
@@ -17,59 +17,59 @@ pub struct Interface {
     pub network: NetworkId,
     /// `flat` or `vlan`.
     pub network_type: String,
-    /// What the host is plugged into.
+    /// The physical network.
     pub physical_network: String,
-    /// The VLAN.
+    /// The VLAN id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<i64>,
-    /// Bytes in a packet.
+    /// MTU in bytes.
     pub mtu: i64,
-    /// Addresses, in order.
+    /// Fixed addresses, in order.
     pub addresses: Vec<Address>,
-    /// The host's device that it is, which is among the guest's devices too: PCI address, or uuid of
-    /// a mediated device. Without one it is plugged into a bridge.
+    /// The host device that serves as this interface and is also among the guest's devices: a PCI
+    /// address, or the uuid of a mediated device. `None` for a tap on a bridge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// What the guest is told of it.
+    /// The device tag in the guest's metadata.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
-    /// Hardware address of what answers for the host on this network, the same on each host and
-    /// seen by its own guests only. Nothing answers there without one.
+    /// MAC address of the DHCP server on this network. It is the same on every host, and visible
+    /// only to the host's own guests. `None` if there is no DHCP server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dhcp_mac: Option<String>,
 }
 
-/// An address of a guest.
+/// A fixed address of a guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Address {
     /// The address.
     pub address: IpAddr,
-    /// Length of its prefix.
+    /// Prefix length.
     pub prefix: u8,
-    /// Where all else goes by.
+    /// The default gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<IpAddr>,
-    /// Name servers.
+    /// DNS servers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dns: Vec<IpAddr>,
     /// Destination and next hop.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<(String, IpAddr)>,
-    /// Whether the guest may ask for it on the network.
+    /// Whether DHCP assigns the address.
     pub dhcp: bool,
-    /// Whom it asks: the host's own address on the subnet.
+    /// The DHCP server: the host's own address on the subnet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dhcp_server: Option<IpAddr>,
 }
 
 impl Interface {
-    /// Name of its tap on the host: `tap` and the beginning of the port's id.
+    /// Name of its tap on the host: `tap` and the first characters of the port's id.
     pub fn tap(&self) -> String {
         let id = self.port.to_string();
         format!("tap{}", id.get(..11).unwrap_or(&id))
     }
 
-    /// Whether a guest that has the other one need not have it plugged anew to have this one.
+    /// Whether a guest with the other interface keeps its attachment for this one.
     pub fn is_plugged_like(&self, other: &Self) -> bool {
         self.port == other.port
             && self.mac == other.mac
@@ -79,7 +79,7 @@ impl Interface {
             && self.mtu == other.mtu
     }
 
-    /// Name of the bridge of its network on the host.
+    /// Name of the network's bridge on the host.
     pub fn bridge(&self) -> String {
         let id = self.network.to_string();
         format!("brq{}", id.get(..11).unwrap_or(&id))

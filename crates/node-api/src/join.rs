@@ -1,17 +1,17 @@
-//! How a host gets the certificate that it speaks with, and a new one in time.
+//! How a host gets and renews its certificate.
 
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// A host that has no certificate asks for its first.
+/// A host's request for its first certificate.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Join {
-    /// The secret of the token that `kilonova node enroll` made.
+    /// The secret of the join token from `kilonova node enroll`.
     pub secret: String,
-    /// Its name.
+    /// The host's name.
     pub host: String,
-    /// What it wants to have signed.
+    /// The signing request.
     pub request: Renewal,
 }
 
@@ -21,17 +21,17 @@ impl std::fmt::Debug for Join {
     }
 }
 
-/// What a host wants to have signed.
+/// A certificate signing request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Renewal {
-    /// The certificate request, PEM.
+    /// The CSR, PEM.
     pub csr: String,
-    /// The addresses by which other hosts call it.
+    /// The host's addresses, for the certificate's subject alternative names.
     #[serde(default)]
     pub addresses: Vec<IpAddr>,
 }
 
-/// A certificate, and whose it is.
+/// A signed certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credential {
     /// The certificate, PEM.
@@ -40,29 +40,29 @@ pub struct Credential {
     pub authority: String,
 }
 
-/// The certificates that count no more.
+/// The revoked certificates of hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Revocations {
-    /// The list as the authority signed it, PEM.
+    /// The CRL as the authority signed it, PEM.
     pub crl: String,
-    /// Differs when other certificates are in the list.
+    /// A version that changes when the set of revoked certificates changes.
     pub mark: String,
-    /// When a host takes the list anew though nothing else is in it, microseconds since 1970.
+    /// When a host fetches the list again even if it is unchanged, microseconds since 1970.
     pub renew_at: i64,
-    /// Whose certificates they are.
+    /// The hosts of the revoked certificates.
     pub revoked: Vec<RevokedHost>,
 }
 
-/// A certificate that counts no more.
+/// A revoked certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RevokedHost {
     /// Its serial number, hexadecimal.
     pub serial: String,
-    /// Whose it was.
+    /// The host that it was issued to.
     pub host: String,
 }
 
-/// What the control plane's clock shows.
+/// The control plane's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clock {
     /// Microseconds since 1970.

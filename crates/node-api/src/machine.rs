@@ -1,14 +1,14 @@
-//! What a guest's machine is like beyond its size: what its image and its flavor say of it.
+//! Hardware properties of a guest beyond its size, from its image and its flavor.
 //!
-//! The control plane has checked every value; a host takes them as they are. What is not said is
-//! the host's to choose.
+//! The control plane has validated every value; a host uses them unchecked. The host chooses what
+//! is not set.
 
 use kilonova_ids::ImageId;
 use serde::{Deserialize, Serialize};
 
 use crate::is_default;
 
-/// The machine. Most say nothing of most of it.
+/// The hardware properties. Most are usually unset.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Machine {
@@ -33,46 +33,46 @@ pub struct Machine {
     /// `virtio`, `e1000`, … (`hw_vif_model`).
     #[serde(skip_serializing_if = "is_default")]
     pub vif_model: Option<String>,
-    /// Whether a network card has a queue for each processor (`hw_vif_multiqueue_enabled`).
+    /// Whether a network interface has one queue per vCPU (`hw_vif_multiqueue_enabled`).
     #[serde(skip_serializing_if = "is_default")]
     pub vif_multiqueue: bool,
     /// `virtio`, `vga`, `none`, … (`hw_video_model`).
     #[serde(skip_serializing_if = "is_default")]
     pub video_model: Option<String>,
-    /// Memory of the graphics card, MiB (`hw_video_ram`).
+    /// Video memory, MiB (`hw_video_ram`).
     #[serde(skip_serializing_if = "is_default")]
     pub video_ram_mb: Option<i64>,
-    /// Whether it has a source of randomness (`hw_rng:allowed`).
+    /// Whether the guest has a random number generator (`hw_rng:allowed`).
     #[serde(skip_serializing_if = "is_default")]
     pub rng: bool,
-    /// What a watchdog does: `reset`, `poweroff`, `pause`, `none` (`hw_watchdog_action`).
+    /// The watchdog's action: `reset`, `poweroff`, `pause`, `none` (`hw_watchdog_action`).
     #[serde(skip_serializing_if = "is_default")]
     pub watchdog: Option<String>,
-    /// Whether an agent in the guest is spoken to (`hw_qemu_guest_agent`).
+    /// Whether the QEMU guest agent is enabled (`hw_qemu_guest_agent`).
     #[serde(skip_serializing_if = "is_default")]
     pub guest_agent: bool,
-    /// Whether the firmware shows its menu (`hw_boot_menu`).
+    /// Whether the firmware shows its boot menu (`hw_boot_menu`).
     #[serde(skip_serializing_if = "is_default")]
     pub boot_menu: bool,
-    /// Whether the guest is not to see that it is one (`hide_hypervisor_id`).
+    /// Whether the hypervisor is hidden from the guest (`hide_hypervisor_id`).
     #[serde(skip_serializing_if = "is_default")]
     pub hide_hypervisor: bool,
-    /// How its processors are arranged (`hw_cpu_sockets`, …).
+    /// The CPU topology (`hw_cpu_sockets`, …).
     #[serde(skip_serializing_if = "is_default")]
     pub topology: Option<Topology>,
     /// `linux` or `windows` (`os_type`).
     #[serde(skip_serializing_if = "is_default")]
     pub os_type: Option<String>,
-    /// The image of the kernel that it starts without a boot loader (`kernel_id`).
+    /// The image of the kernel for direct kernel boot (`kernel_id`).
     #[serde(skip_serializing_if = "is_default")]
     pub kernel: Option<ImageId>,
-    /// The image of the memory disk that goes with the kernel (`ramdisk_id`).
+    /// The image of the initial RAM disk (`ramdisk_id`).
     #[serde(skip_serializing_if = "is_default")]
     pub ramdisk: Option<ImageId>,
-    /// What the kernel is told (`os_command_line`).
+    /// The kernel command line (`os_command_line`).
     #[serde(skip_serializing_if = "is_default")]
     pub command_line: Option<String>,
-    /// Whether its user or its image asks for a config drive.
+    /// Whether the user or the image requests a config drive.
     #[serde(skip_serializing_if = "is_default")]
     pub config_drive: bool,
 }
@@ -84,12 +84,12 @@ macro_rules! words {
         pub enum $name { $($(#[$item])* #[serde(rename = $word)] $variant,)* }
 
         impl $name {
-            /// The word, as image properties and libvirt have it.
+            /// The value in image properties and in libvirt.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $word,)* }
             }
 
-            /// Reads the word.
+            /// Parses the value.
             pub fn parse(word: &str) -> Option<Self> {
                 match word { $($word => Some(Self::$variant),)* _ => None }
             }
@@ -98,62 +98,62 @@ macro_rules! words {
 }
 
 words! {
-    /// What starts the guest.
+    /// Firmware.
     Firmware {
-        /// A PC's old one.
+        /// Legacy BIOS.
         Bios = "bios",
-        /// The new one.
+        /// UEFI.
         Uefi = "uefi",
     }
 }
 
 words! {
-    /// Whether only signed programs are started.
+    /// UEFI secure boot.
     SecureBoot {
-        /// They are, and a host that cannot see to it does not take the guest.
+        /// Required: a host without support refuses the guest.
         Required = "required",
-        /// They are where the host can see to it.
+        /// Used if the host supports it.
         Optional = "optional",
     }
 }
 
 words! {
-    /// What a disk is plugged into.
+    /// Disk buses.
     Bus {
-        /// Floppy disks.
+        /// Floppy controller.
         Fdc = "fdc",
-        /// The oldest.
+        /// IDE.
         Ide = "ide",
-        /// Its successor.
+        /// SATA.
         Sata = "sata",
-        /// By a controller.
+        /// SCSI.
         Scsi = "scsi",
-        /// From outside.
+        /// USB.
         Usb = "usb",
-        /// Made for guests.
+        /// Virtio.
         Virtio = "virtio",
     }
 }
 
 words! {
-    /// What a disk looks like.
+    /// Disk device types.
     Medium {
-        /// A disk.
+        /// A hard disk.
         Disk = "disk",
-        /// A disc that can be read only.
+        /// A CD-ROM.
         Cdrom = "cdrom",
         /// A floppy disk.
         Floppy = "floppy",
     }
 }
 
-/// How processors are arranged: their product is their number.
+/// A CPU topology; the product is the number of vCPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topology {
     /// Sockets.
     pub sockets: i64,
-    /// Cores of a socket.
+    /// Cores per socket.
     pub cores: i64,
-    /// Threads of a core.
+    /// Threads per core.
     pub threads: i64,
 }

@@ -1,92 +1,95 @@
-//! What was seen.
+//! Observations: the actual state.
 
 use kilonova_ids::ServerId;
 use serde::{Deserialize, Serialize};
 
-/// One server as the node left it.
+/// The state of one server, as the agent left it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
-    /// Whose.
+    /// The server.
     pub server: ServerId,
-    /// The document generation that was carried out (or tried). An observation of an older
-    /// generation than the document's current one is kept but moves nothing. 0 for a guest that was
-    /// found at a start and that no document names: it is left as it is until one does.
+    /// The document generation that was carried out or attempted. An observation of an older
+    /// generation is stored but triggers nothing. 0 for a guest that was found at start and has no
+    /// document: it is left alone until it gets one.
     pub generation: i64,
-    /// What came of it.
+    /// The result.
     pub outcome: Outcome,
-    /// Whether this is how a guest, which once was as the document says, was found when the node
-    /// started: nothing was done to it since. Its host may have been restarted.
+    /// Whether the guest, which was in its desired state before, was found like this when the agent
+    /// started. The host may have rebooted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub at_start: bool,
 }
 
 impl Observation {
-    /// What came of a document.
+    /// The result of a document.
     pub fn new(server: ServerId, generation: i64, outcome: Outcome) -> Self {
         Self { server, generation, outcome, at_start: false }
     }
 }
 
-/// What a node is at, where that takes long.
+/// The phase of a long operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// It copies the disk for an image.
+    /// Copying the disk for a snapshot.
     Copying,
-    /// It sends the copy to the image service.
+    /// Uploading the copy to the image service.
     Sending,
-    /// The disks are there; it makes the guest.
+    /// The disks exist; the guest is being created.
     Spawning,
 }
 
-/// The result of carrying a document out.
+/// The result of carrying out a document.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Outcome {
     /// The guest runs with exactly the document's devices.
     Running,
-    /// The guest is in memory with exactly the document's devices, its processors stopped.
+    /// The guest is in memory with exactly the document's devices and its vCPUs stopped.
     Paused,
-    /// The guest's memory is on disk; exactly the document's devices are kept for it.
+    /// The guest's memory is saved to disk; exactly the document's devices are reserved for it.
     Suspended,
     /// The guest is defined with exactly the document's devices and is shut off.
     Stopped,
-    /// Everything is there with exactly the document's devices, and waits for the guest.
+    /// Everything is ready for an incoming live migration, with exactly the document's devices.
     Ready,
-    /// It is being made so; this is said now and then, and may be lost.
+    /// The agent is working on it. Sent now and then; may be lost.
     Working {
-        /// What the node is at.
+        /// The phase.
         phase: Phase,
     },
-    /// The guest is leaving; this is said now and then, and more is to come.
-    Departing(Progress),
+    /// A live migration to another host is in progress. Sent now and then; more observations
+    /// follow.
+    #[serde(rename = "departing")]
+    MigratingOut(Progress),
     /// The guest runs on the other host and no longer here.
-    Departed,
-    /// Nothing of it is on the host: no domain, no disk, no mediated device.
+    #[serde(rename = "departed")]
+    MigratedOut,
+    /// Nothing of the server is on the host: no domain, no disk, no mediated device.
     Absent,
-    /// It could not be made so. What was half made is undone, as far as the node can.
+    /// The desired state could not be reached. Partial changes are rolled back as far as possible.
     Failed {
         /// The step that failed: `create_mdev`, `network`, `image`, `define`, `start`, `reboot`, `stop`,
         /// `destroy`, `pause`, `unpause`, `suspend`, `resume`, `snapshot`, `crash_dump`.
         step: String,
-        /// Why, for people.
+        /// The reason.
         message: String,
     },
 }
 
-/// What of a running guest has gone over to the other host, in bytes.
+/// The progress of a live migration, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
-    /// Memory in all.
+    /// Total memory.
     pub memory_total: i64,
-    /// Memory that has gone over.
+    /// Memory transferred.
     pub memory_processed: i64,
-    /// Memory that is left.
+    /// Memory remaining.
     pub memory_remaining: i64,
-    /// Disks in all.
+    /// Total size of the disks.
     pub disk_total: i64,
-    /// Of the disks, what has gone over.
+    /// Disk content transferred.
     pub disk_processed: i64,
-    /// Of the disks, what is left.
+    /// Disk content remaining.
     pub disk_remaining: i64,
 }

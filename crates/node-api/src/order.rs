@@ -1,49 +1,49 @@
-//! What is to be done to a device that is no guest's business: a bitstream loaded, a used device
-//! cleaned.
+//! Device orders: operations on a device that are independent of a guest, such as loading a
+//! bitstream or cleaning a used device.
 //!
-//! Orders travel with the documents, under the same counter, until the node has said what came of
-//! them. A node carries each out once and remembers that it has; one that broke off is begun again.
+//! Orders travel with the documents, under the same generation counter, until the agent has
+//! reported the result. An agent carries out each order once and remembers that; an interrupted
+//! order starts again.
 
 use kilonova_ids::{ImageId, OperationId, ServerId};
 use serde::{Deserialize, Serialize};
 
-/// The fact of a deployable that says who cleans what is given up of it, before anybody is given it
-/// again. A deployable without it needs no cleaning.
+/// The fact of a deployable that tells who cleans a released handle before it is given to anybody
+/// again. A deployable without the fact needs no cleaning.
 pub const ON_RELEASE: &str = "on_release";
-/// [`ON_RELEASE`]: the node cleans, by a [`Task::Clean`].
-pub const THE_NODE: &str = "clean";
-/// [`ON_RELEASE`]: an operator cleans, and says so.
-pub const BY_OPERATOR: &str = "operator";
+/// [`ON_RELEASE`]: the agent cleans, on a [`Task::Clean`] order.
+pub const CLEANED_BY_AGENT: &str = "clean";
+/// [`ON_RELEASE`]: an operator cleans, and confirms it.
+pub const CLEANED_BY_OPERATOR: &str = "operator";
 
-/// Something to be done to a device, once.
+/// A device order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
-    /// Its id: what has been carried out under it is not carried out again.
+    /// Its id; an order with a known id is not carried out again.
     pub id: OperationId,
-    /// Counted together with the documents of the host.
+    /// Its generation, from the same counter as the host's documents.
     pub generation: i64,
-    /// A server that cannot begin to exist on the host before this is done, and not at all if it
-    /// fails.
+    /// A server that is created on the host only after this order has succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerId>,
-    /// Address of the device; orders for one device are carried out one after the other.
+    /// Address of the device; orders for one device are carried out in sequence.
     pub device: String,
-    /// What is to be done.
+    /// The operation.
     pub task: Task,
 }
 
-/// What is to be done to a device.
+/// An operation on a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "task", rename_all = "snake_case")]
 pub enum Task {
     /// Load a bitstream into an FPGA.
     Program {
-        /// Driver of the deployable, `intel` or `xilinx`: it says which tool.
+        /// Driver of the deployable, `intel` or `xilinx`; it determines the tool.
         driver: String,
         /// The image whose bytes are the bitstream.
         image: ImageId,
     },
-    /// Clear a function of what its last guest left.
+    /// Clean a function of its last guest's data.
     Clean {
         /// Address of the function.
         address: String,
@@ -52,10 +52,10 @@ pub enum Task {
     },
 }
 
-/// What came of an order.
+/// The result of an order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Carried {
-    /// Which.
+pub struct OrderResult {
+    /// The order.
     pub order: OperationId,
     /// How it ended.
     pub end: End,
@@ -65,31 +65,31 @@ pub struct Carried {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "end", rename_all = "snake_case")]
 pub enum End {
-    /// It is done.
+    /// It succeeded.
     Done {
-        /// The last of what the tool said.
+        /// The end of the tool's output.
         #[serde(default)]
         output: String,
     },
-    /// It could not be done, or only in part.
+    /// It failed, possibly after a partial change.
     Failed {
-        /// Why, for people.
+        /// The reason.
         message: String,
-        /// The last of what the tool said.
+        /// The end of the tool's output.
         #[serde(default)]
         output: String,
     },
 }
 
-/// Some bytes of an image.
+/// A chunk of an image.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Chunk {
-    /// Bytes of the whole image.
+    /// Size of the whole image in bytes.
     pub size: u64,
     /// Format of the image: `raw`, `qcow2`, `iso`, …
     pub format: Option<String>,
     /// SHA-512 of the whole image, in hex.
     pub sha512: Option<String>,
-    /// Those from where it was asked for; none at the end.
+    /// The bytes from the requested offset; empty at the end.
     pub bytes: Vec<u8>,
 }

@@ -1,7 +1,7 @@
-//! What somebody asks about a guest and waits for, such as its console log.
+//! Questions about a guest, such as its console log, that an API request waits for.
 //!
-//! Questions travel with the documents under the same counter. They change nothing, so an answer may
-//! be given twice or not at all: whoever asks gives up after a while.
+//! Questions travel with the documents under the same generation counter. They change nothing, so
+//! an answer may be given twice or not at all: the requester times out.
 
 use kilonova_ids::ServerId;
 use serde::{Deserialize, Serialize};
@@ -10,55 +10,56 @@ use uuid::Uuid;
 /// A question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {
-    /// Its id, which goes with the answer.
+    /// Its id, repeated in the reply.
     pub id: Uuid,
     /// The server.
     pub server: ServerId,
-    /// What is asked.
+    /// The subject.
     pub topic: Topic,
 }
 
-/// What can be asked.
+/// The subjects of questions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "topic", rename_all = "snake_case")]
 pub enum Topic {
-    /// The end of its console log.
+    /// The end of the console log.
     Console {
-        /// So many lines; all that is kept without.
+        /// Number of lines; the whole log if `None`.
         lines: Option<u32>,
     },
-    /// What it uses.
+    /// The resource usage.
     Diagnostics,
 }
 
-/// An answer.
+/// A reply to a question.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reply {
-    /// Of the question.
+    /// The question's id.
     pub id: Uuid,
-    /// What is said.
-    pub said: Said,
+    /// The answer.
+    #[serde(rename = "said")]
+    pub body: ReplyBody,
 }
 
-/// What a node says.
+/// An answer of an agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "said", rename_all = "snake_case")]
-pub enum Said {
+pub enum ReplyBody {
     /// The console log.
     Console {
         /// Its text.
         text: String,
     },
-    /// What the guest uses.
+    /// The resource usage.
     Diagnostics(Usage),
-    /// It cannot be said.
+    /// The question cannot be answered.
     Unknown {
-        /// Why, for people.
+        /// The reason.
         why: String,
     },
 }
 
-/// What a guest uses, as its hypervisor counts it.
+/// The resource usage of a guest, as its hypervisor counts it (Nova: diagnostics).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// `libvirt`, `simulated`.
@@ -69,19 +70,19 @@ pub struct Usage {
     pub hypervisor_os: String,
     /// `running`, `paused`, `shutdown`, `suspended`.
     pub state: String,
-    /// Seconds since it was started.
+    /// Seconds since the guest was started.
     pub uptime: i64,
-    /// Nanoseconds that each processor has worked.
+    /// CPU time of each vCPU in nanoseconds.
     pub cpu_ns: Vec<i64>,
-    /// Memory that it may have, MiB.
+    /// Maximum memory, MiB.
     pub memory_mb: i64,
-    /// Memory that it has, MiB.
+    /// Current memory, MiB.
     pub memory_used_mb: i64,
     /// Its disks.
     pub disks: Vec<DiskUsage>,
 }
 
-/// What a guest did with a disk.
+/// I/O statistics of a disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskUsage {
     /// `vda`.

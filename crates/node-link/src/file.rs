@@ -1,4 +1,4 @@
-//! A file as the body of a request, read as it is sent.
+//! A file as a request body, read while it is sent.
 
 use std::io::{Error, Read as _};
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! What a host that has joined keeps: who it is, and by which control plane. One file, 0600, replaced
-//! as a whole, so that no certificate is ever there without its key.
+//! The identity of a host that has joined: certificate, key, and the control plane. It is one file
+//! with mode 0600, replaced atomically, so that a certificate never exists without its key.
 
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -15,18 +15,18 @@ use super::{Error, Remote};
 
 const FILE: &str = "identity.json";
 
-/// Where a host keeps who it is.
+/// The place of a host's identity.
 #[derive(Debug, Clone)]
 pub struct Identity {
     file: PathBuf,
 }
 
-/// Who a host is.
+/// The identity of a host.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Known {
     /// The control plane.
     pub control: String,
-    /// The host's name, as its certificate has it.
+    /// The host's name, as in its certificate.
     pub host: String,
     /// The certificate of the authority, PEM.
     pub authority: String,
@@ -44,26 +44,26 @@ impl std::fmt::Debug for Known {
 }
 
 impl Known {
-    /// What the certificate says.
+    /// Parses the certificate.
     ///
     /// # Errors
-    /// When it is none.
+    /// If it is invalid.
     pub fn said(&self) -> Result<Certificate, Error> {
         Ok(kilonova_pki::read(&self.certificate)?)
     }
 
-    /// How the host shows who it is.
+    /// The TLS settings of the host.
     ///
     /// # Errors
-    /// When certificate and key are none.
+    /// If certificate or key is invalid.
     pub fn settings(&self) -> Result<ClientConfig, Error> {
         Ok(kilonova_pki::certified(&self.authority, &self.certificate, &self.key)?)
     }
 
-    /// The control plane, spoken to as this host.
+    /// A connection to the control plane as this host.
     ///
     /// # Errors
-    /// When what is kept makes no sense.
+    /// If the identity is invalid.
     pub fn remote(&self) -> Result<Remote, Error> {
         Remote::certified(&self.control, self.settings()?)
     }
@@ -75,15 +75,15 @@ impl Known {
 }
 
 impl Identity {
-    /// In a folder of the host.
+    /// The identity in a directory of the host.
     pub fn at(folder: &Path) -> Self {
         Self { file: folder.join(FILE) }
     }
 
-    /// Who the host is; `None` if it has never joined.
+    /// The identity; `None` if the host has never joined.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// If the file cannot be read.
     pub fn read(&self) -> Result<Option<Known>, Error> {
         let wrong = |why: String| Error::Identity { file: self.file.clone(), why };
         let text = match std::fs::read(&self.file) {
@@ -96,11 +96,11 @@ impl Identity {
             .map_err(|error| wrong(format!("{error}; remove it and join again")))
     }
 
-    /// Joins: a new key, and a certificate for it. That it can be kept is tried first: a token is good
-    /// once.
+    /// Joins with a new key. It first checks that the identity can be written, because a token
+    /// works only once.
     ///
     /// # Errors
-    /// When the control plane does not give one, or it cannot be kept.
+    /// If the control plane refuses, or the identity cannot be written.
     pub async fn join(
         &self,
         url: &str,
@@ -115,7 +115,7 @@ impl Identity {
         let given = kilonova_pki::fingerprint(&credential.authority)?;
         if given != token.authority {
             return Err(Error::Refused(Refusal::Rejected(format!(
-                "the control plane gave an authority ({given}) that the token does not name"
+                "the control plane's authority ({given}) is not the one of the token"
             ))));
         }
         let known = Known {
@@ -129,10 +129,10 @@ impl Identity {
         Ok(known)
     }
 
-    /// Gets a new certificate with a new key by the one that is known.
+    /// Requests a new certificate with a new key, authenticated by the present one.
     ///
     /// # Errors
-    /// When the control plane does not give one, or it cannot be kept.
+    /// If the control plane refuses, or the identity cannot be written.
     pub async fn renew(
         &self,
         remote: &Remote,

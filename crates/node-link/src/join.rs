@@ -1,4 +1,4 @@
-//! The first word of a host that has no certificate yet.
+//! The first request of a host without a certificate.
 
 use kilonova_node_api::{Credential, Join, Refusal, Renewal};
 use kilonova_pki::Token;
@@ -6,11 +6,11 @@ use reqwest::Method;
 
 use super::{Error, Remote, with_body};
 
-/// Asks the control plane at `url` for the first certificate of a host. It is spoken to only if its
-/// authority is the one that the token names.
+/// Requests the first certificate of a host from the control plane at `url`. Fails before sending
+/// anything if the control plane's authority is not the token's.
 ///
 /// # Errors
-/// When there is none to be had, in a sentence.
+/// Why there is no certificate.
 pub async fn join(
     url: &str,
     token: &Token,

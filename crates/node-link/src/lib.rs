@@ -1,7 +1,7 @@
-//! The control plane as a node on another machine sees it: [`ControlPlane`] over HTTP.
+//! The control plane for an agent on another machine: [`ControlPlane`] over HTTP.
 //!
-//! Owns the connection and the reading of refusals. It must never retry what was sent, or wait, by
-//! itself: the agent decides how patient it is, and the same way for every kind of control plane.
+//! Owns the connection and the mapping of refusals. It must never retry a request or wait by
+//! itself: the agent decides that, in the same way for every control plane.
 
 mod file;
 mod identity;
@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use kilonova_ids::ImageId;
 use kilonova_node_api::{
-    Answer, Batch, Carried, Chunk, Clock, ControlPlane, Credential, DiskFormat, Observation,
-    Refusal, Registration, Renewal, Reply, Revocations, Session,
+    Batch, Chunk, Clock, ControlFuture, ControlPlane, Credential, DiskFormat, Observation,
+    OrderResult, Refusal, Registration, Renewal, Reply, Revocations, Session,
 };
 use reqwest::header::HeaderMap;
 use reqwest::{Client, Method, RequestBuilder, Response};
@@ -33,20 +33,20 @@ pub use renewal::keep_certified;
 pub use revocations::follow_revocations;
 pub use url::Error;
 
-/// Longer than a long poll lasts.
+/// Longer than a long poll.
 const PATIENCE: Duration = Duration::from_secs(45);
-/// How long the bytes of a disk may take on their way.
+/// Time limit for uploading a disk image.
 const UPLOAD: Duration = Duration::from_secs(6 * 3600);
 const CONNECT: Duration = Duration::from_secs(5);
-/// How often a request may meet a connection that ends before anything of it is sent.
+/// How often a request is repeated whose connection closed before anything was sent.
 const TRIES: usize = 3;
-/// Says how large the image is of which an answer holds some bytes.
+/// Header: size of the image that a chunk belongs to.
 const SIZE: &str = "x-image-size";
-/// Says of which format it is.
+/// Header: format of the image.
 const FORMAT: &str = "x-image-format";
-/// Says the hash of the whole of it.
+/// Header: SHA-512 of the image.
 const SHA512: &str = "x-image-sha512";
-/// Says what our clock shows, in microseconds since 1970.
+/// Header: the sender's time in microseconds since 1970.
 const CLOCK: &str = "x-kilonova-clock";
 
 /// A control plane at a URL.
@@ -54,7 +54,7 @@ const CLOCK: &str = "x-kilonova-clock";
 pub struct Remote {
     client: Arc<RwLock<Client>>,
     base: String,
-    /// What it knows us by where it does not know us by a certificate.
+    /// The shared token, if there is no certificate.
     token: Option<String>,
 }
 
@@ -65,11 +65,11 @@ impl std::fmt::Debug for Remote {
 }
 
 impl Remote {
-    /// A control plane at `url` (`http://ADDRESS:PORT`), whose word for nodes is `token`. The word
-    /// goes over the wire as it is: this is for one machine, and for tests.
+    /// A control plane at `url` (`http://ADDRESS:PORT`) with a shared `token`. The token is sent in
+    /// clear text: this is for one machine and for tests.
     ///
     /// # Errors
-    /// A URL or token that cannot be one, or a system without sockets.
+    /// An invalid URL or token, or a system without sockets.
     pub fn new(url: &str, token: &str) -> Result<Self, Error> {
         let base = url::base(url, "http")?;
         let token = Some(url::token(token)?);
@@ -77,11 +77,11 @@ impl Remote {
         Ok(Self { client: Arc::new(RwLock::new(client(config)?)), base, token })
     }
 
-    /// A control plane whose port for users has TLS (`https://NAME:PORT`), whose word for nodes is
-    /// `token`, and which one of these authorities (PEM) certifies.
+    /// A control plane whose API port has TLS (`https://NAME:PORT`). It authenticates this host by
+    /// the shared token; one of the authorities (PEM) has signed its certificate.
     ///
     /// # Errors
-    /// A URL, a token or a certificate that cannot be one, or a system without sockets.
+    /// An invalid URL, token or certificate, or a system without sockets.
     pub fn over_tls(url: &str, token: &str, authorities: &str) -> Result<Self, Error> {
         let base = url::base(url, "https")?;
         let token = Some(url::token(token)?);
@@ -89,16 +89,17 @@ impl Remote {
         Ok(Self { client: Arc::new(RwLock::new(client(config)?)), base, token })
     }
 
-    /// A control plane at `url` (`https://ADDRESS:PORT`), which knows us by our certificate.
+    /// A control plane at `url` (`https://ADDRESS:PORT`) that authenticates this host by
+    /// certificate.
     ///
     /// # Errors
-    /// A URL that cannot be one, or a system without sockets.
+    /// An invalid URL, or a system without sockets.
     pub fn certified(url: &str, config: ClientConfig) -> Result<Self, Error> {
         let base = url::base(url, "https")?;
         Ok(Self { client: Arc::new(RwLock::new(client(config)?)), base, token: None })
     }
 
-    /// Speaks by another certificate from now on. What is under way ends as it began.
+    /// Uses another certificate for new requests. Requests in progress end unchanged.
     ///
     /// # Errors
     /// A system without sockets.
@@ -107,27 +108,27 @@ impl Remote {
         Ok(())
     }
 
-    /// What the control plane's clock shows.
+    /// The control plane's time.
     ///
     /// # Errors
-    /// When it does not say.
+    /// If the control plane refuses or is unavailable.
     pub async fn clock(&self) -> Result<Clock, Refusal> {
         self.ask(self.request(Method::GET, "/v1/clock").timeout(CONNECT * 2)).await
     }
 
-    /// A new certificate for the host that the present one names.
+    /// Requests a new certificate for the host of the present one.
     ///
     /// # Errors
-    /// When there is none to be had.
+    /// If the control plane refuses or is unavailable.
     pub async fn renew(&self, host: &str, renewal: &Renewal) -> Result<Credential, Refusal> {
         let path = format!("/v1/hosts/{}/certificate", url::segment(host));
         self.ask(with_body(self.request(Method::POST, &path), renewal)?).await
     }
 
-    /// The certificates that count no more.
+    /// The revoked certificates.
     ///
     /// # Errors
-    /// When the control plane does not say.
+    /// If the control plane refuses or is unavailable.
     pub async fn revocations(&self) -> Result<Revocations, Refusal> {
         self.ask(self.request(Method::GET, "/v1/revocations").timeout(CONNECT * 2)).await
     }
@@ -153,13 +154,13 @@ impl Remote {
     async fn ask<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, Refusal> {
         let (_, body) = self.send(request).await?;
         serde_json::from_slice(&body).map_err(|error| {
-            Refusal::Unavailable(format!("{} answers what is no message: {error}", self.base))
+            Refusal::Unavailable(format!("unexpected answer from {}: {error}", self.base))
         })
     }
 }
 
-/// Sends a request. Who is not let in may find the connection ended before anything is sent, and the
-/// reason with it: then the same once more, to hear it.
+/// Sends a request. A server that rejects the client's certificate may close the connection before
+/// anything is sent, without a reason; the request is then repeated to get the reason.
 async fn sent(mut request: RequestBuilder) -> Result<Response, reqwest::Error> {
     for _ in 1..TRIES {
         let again = request.try_clone();
@@ -172,13 +173,13 @@ async fn sent(mut request: RequestBuilder) -> Result<Response, reqwest::Error> {
 }
 
 impl ControlPlane for Remote {
-    fn register(&self, registration: Registration) -> Answer<'_, Session> {
+    fn register(&self, registration: Registration) -> ControlFuture<'_, Session> {
         Box::pin(async move {
             self.ask(with_body(self.request(Method::POST, "/v1/register"), &registration)?).await
         })
     }
 
-    fn desired<'a>(&'a self, host: &'a str, epoch: i64, since: i64) -> Answer<'a, Batch> {
+    fn desired<'a>(&'a self, host: &'a str, epoch: i64, since: i64) -> ControlFuture<'a, Batch> {
         Box::pin(async move {
             let path =
                 format!("/v1/hosts/{}/desired?epoch={epoch}&since={since}", url::segment(host));
@@ -192,7 +193,7 @@ impl ControlPlane for Remote {
         host: &'a str,
         epoch: i64,
         observations: Vec<Observation>,
-    ) -> Answer<'a, ()> {
+    ) -> ControlFuture<'a, ()> {
         Box::pin(async move {
             let path = format!("/v1/hosts/{}/observed?epoch={epoch}", url::segment(host));
             let request = with_body(self.request(Method::POST, &path), &observations)?;
@@ -200,12 +201,12 @@ impl ControlPlane for Remote {
         })
     }
 
-    fn carried_out<'a>(
+    fn report_orders<'a>(
         &'a self,
         host: &'a str,
         epoch: i64,
-        carried: Vec<Carried>,
-    ) -> Answer<'a, ()> {
+        carried: Vec<OrderResult>,
+    ) -> ControlFuture<'a, ()> {
         Box::pin(async move {
             let path = format!("/v1/hosts/{}/carried_out?epoch={epoch}", url::segment(host));
             let request = with_body(self.request(Method::POST, &path), &carried)?;
@@ -219,41 +220,46 @@ impl ControlPlane for Remote {
         epoch: i64,
         image: ImageId,
         offset: u64,
-    ) -> Answer<'a, Chunk> {
+    ) -> ControlFuture<'a, Chunk> {
         Box::pin(async move {
             let host = url::segment(host);
             let path = format!("/v1/hosts/{host}/images/{image}?epoch={epoch}&offset={offset}");
             let (headers, bytes) = self.send(self.request(Method::GET, &path)).await?;
             let size = headers.get(SIZE).and_then(|value| value.to_str().ok()?.parse().ok());
             let size = size.ok_or_else(|| {
-                Refusal::Unavailable(format!("{} sends bytes without {SIZE}", self.base))
+                Refusal::Unavailable(format!("{} sent a chunk without {SIZE}", self.base))
             })?;
             let said = |name| Some(headers.get(name)?.to_str().ok()?.to_owned());
             Ok(Chunk { size, bytes, format: said(FORMAT), sha512: said(SHA512) })
         })
     }
 
-    fn keep_image<'a>(
+    fn upload_image<'a>(
         &'a self,
         host: &'a str,
         epoch: i64,
         image: ImageId,
         format: DiskFormat,
         file: PathBuf,
-    ) -> Answer<'a, ()> {
+    ) -> ControlFuture<'a, ()> {
         Box::pin(async move {
             let host = url::segment(host);
             let said = format.as_str();
             let path = format!("/v1/hosts/{host}/images/{image}?epoch={epoch}&format={said}");
             let body = file::body(&file).map_err(|error| {
-                Refusal::Rejected(format!("{} cannot be read: {error}", file.display()))
+                Refusal::Rejected(format!("could not read {}: {error}", file.display()))
             })?;
             let request = self.request(Method::PUT, &path).timeout(UPLOAD).body(body);
             self.send(request).await.map(|_| ())
         })
     }
 
-    fn replied<'a>(&'a self, host: &'a str, epoch: i64, replies: Vec<Reply>) -> Answer<'a, ()> {
+    fn report_replies<'a>(
+        &'a self,
+        host: &'a str,
+        epoch: i64,
+        replies: Vec<Reply>,
+    ) -> ControlFuture<'a, ()> {
         Box::pin(async move {
             let path = format!("/v1/hosts/{}/replies?epoch={epoch}", url::segment(host));
             let request = with_body(self.request(Method::POST, &path), &replies)?;
@@ -270,7 +276,7 @@ fn now() -> i64 {
 
 fn with_body<T: Serialize>(request: RequestBuilder, body: &T) -> Result<RequestBuilder, Refusal> {
     let bytes = serde_json::to_vec(body)
-        .map_err(|error| Refusal::Rejected(format!("the message cannot be written: {error}")))?;
+        .map_err(|error| Refusal::Rejected(format!("could not serialize the request: {error}")))?;
     Ok(request.header("content-type", "application/json").body(bytes))
 }
 

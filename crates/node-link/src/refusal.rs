@@ -1,12 +1,12 @@
-//! What an answer that is no success means for the node.
+//! Maps unsuccessful answers to refusals.
 
 use kilonova_node_api::Refusal;
 use reqwest::StatusCode;
 use serde_json::Value;
 
-/// Reads a refusal from status and body. What is not known to be final is worth another try.
+/// The refusal for a status and a body. A status that is not known to be final means retry.
 pub(super) fn read(status: StatusCode, body: &[u8]) -> Refusal {
-    let why = message(body).unwrap_or_else(|| format!("the control plane answers {status}"));
+    let why = message(body).unwrap_or_else(|| format!("the control plane answered {status}"));
     match status {
         StatusCode::CONFLICT => Refusal::Fenced,
         StatusCode::BAD_REQUEST
@@ -18,7 +18,7 @@ pub(super) fn read(status: StatusCode, body: &[u8]) -> Refusal {
     }
 }
 
-/// The sentence in `{"name": {"message": …}}`.
+/// The message in `{"name": {"message": …}}`.
 fn message(body: &[u8]) -> Option<String> {
     let body: Value = serde_json::from_slice(body).ok()?;
     body.as_object()?.values().find_map(|fault| fault["message"].as_str().map(str::to_owned))
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_final_stops_a_node() {
+    fn only_final_refusals_stop_an_agent() {
         let body = br#"{"unprocessable": {"code": 422, "message": "no such host"}}"#;
         assert_eq!(read(StatusCode::CONFLICT, body), Refusal::Fenced);
         let rejected = Refusal::Rejected("no such host".into());
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_without_a_sentence_is_named_by_its_status() {
+    fn a_body_without_a_message_is_described_by_its_status() {
         for body in [&b"<html>"[..], b"", b"[]", b"{}", b"{\"a\": 1}"] {
             let Refusal::Unavailable(why) = read(StatusCode::BAD_GATEWAY, body) else {
                 panic!("not final");

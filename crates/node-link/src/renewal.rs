@@ -1,14 +1,14 @@
-//! Keeps a host's way to the control plane open: a new certificate in time, and the one that an
-//! operator has put in place by joining again.
+//! Keeps a host's certificate valid: renews it in time, and uses one that an operator installed by
+//! joining again.
 //!
-//! It never gives up: a host whose certificate has ended keeps its guests, and says what to do.
+//! It never gives up: a host with an expired certificate keeps its guests and logs what to do.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use super::{Identity, Known, Remote};
 
-/// Looks so often. `changed` is told of every new certificate.
+/// Checks at this interval. `changed` gets every new certificate.
 pub async fn keep_certified(
     remote: Remote,
     identity: Identity,
@@ -41,18 +41,18 @@ async fn look(
     if let Some(other) = identity.read().map_err(text)?.filter(|other| other != known) {
         if other.control != known.control || other.host != *host {
             return Err(format!(
-                "this host has joined {} as {}, and the agent still follows {} as {host}: restart it",
+                "this host has joined {} as {}, but the agent still uses {} as {host}: restart it",
                 other.control, other.host, known.control
             ));
         }
         remote.speak_by(other.settings().map_err(text)?).map_err(text)?;
-        tracing::info!(host, "another certificate of this host was put in place");
+        tracing::info!(host, "using a newly installed certificate");
         return Ok(Some(other));
     }
     let (said, now) = (known.said().map_err(text)?, super::now());
     if said.has_expired(now) {
         return Err(format!(
-            "the certificate of this host has expired, so the control plane does not let it in; its \
+            "the certificate of this host has expired, so the control plane refuses it; its \
              guests go on. Have a token made by `kilonova node enroll --host {host}`, and type the \
              command that it prints"
         ));
@@ -63,9 +63,9 @@ async fn look(
     let renewed = identity.renew(remote, known, addresses.to_vec()).await;
     let new = renewed.map_err(|error| {
         let days = (said.not_after - now) / (24 * 3600 * 1_000_000);
-        format!("no new certificate yet, and the present one is good for {days} day(s): {error}")
+        format!("could not renew the certificate, which is valid for {days} more day(s): {error}")
     })?;
     remote.speak_by(new.settings().map_err(text)?).map_err(text)?;
-    tracing::info!(host, "the certificate of this host is renewed");
+    tracing::info!(host, "renewed the certificate of this host");
     Ok(Some(new))
 }

@@ -1,4 +1,4 @@
-//! Follows the list of certificates that count no more.
+//! Follows the list of revoked certificates.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use kilonova_node_api::{Revocations, RevokedHost};
 
 use super::{Remote, now};
 
-/// Asks so often. `changed` is told of every list that lists other certificates than the one before, and
-/// of one in time before the last one ends, with the certificates that are new in it; what it cannot
-/// do, it is told again.
+/// Polls at this interval. `changed` gets every list with other certificates than the last one, and
+/// a fresh list before the last one expires, together with the newly revoked certificates. If it
+/// fails, it is called again.
 pub async fn follow_revocations(
     remote: Remote,
     every: Duration,
@@ -40,7 +40,7 @@ pub async fn follow_revocations(
             }
             Err(error) if !silent => {
                 silent = true;
-                tracing::warn!(%error, "the list of revoked certificates cannot be fetched");
+                tracing::warn!(%error, "could not fetch the list of revoked certificates");
             }
             Err(_) => {}
         }

@@ -1,6 +1,6 @@
-//! Why nobody answers, with what to do about it where the reason is a certificate or a clock.
+//! Explains connection errors, with a remedy for certificates and clocks.
 
-/// The whole chain, since the outermost sentence alone says only that a request failed; then a remedy.
+/// The complete error chain, as the outermost error only says that a request failed, and a remedy.
 pub(super) fn told(error: &dyn std::error::Error) -> String {
     let mut text = chain(error);
     if let Some(remedy) = remedy(&text) {
@@ -10,7 +10,7 @@ pub(super) fn told(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Whether nothing of the request was sent, and nothing is said of why.
+/// Whether nothing of the request was sent and no reason is known.
 pub(super) fn is_unsent(error: &dyn std::error::Error) -> bool {
     chain(error).ends_with("connection was not ready")
 }
@@ -26,28 +26,30 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Alerts are what the other side says; what is invalid is what we say of the other side.
+/// Alerts come from the other side; "invalid" is our judgement of it.
 fn remedy(text: &str) -> Option<&'static str> {
     let says = |word: &str| text.contains(&format!("alert: {word}"));
     if says("CertificateExpired") {
         return Some(
-            "the control plane takes the certificate of this host for expired: compare the clocks, \
-             or have a token made by `kilonova node enroll` and join again",
+            "the control plane considers the certificate of this host expired: compare the clocks, \
+             or create a token with `kilonova node enroll` and join again",
         );
     }
     if says("UnknownCA") || says("BadCertificate") || says("DecryptError") {
         return Some(
-            "the certificate of this host is not of the control plane's authority: check the URL, \
-             or have a token made by `kilonova node enroll` and join again",
+            "the certificate of this host is not from the control plane's authority: check the URL, \
+             or create a token with `kilonova node enroll` and join again",
         );
     }
     if !text.contains("invalid peer certificate") {
         return None;
     }
     if text.contains("expired") || text.contains("not valid yet") {
-        return Some("the certificate of the control plane is not valid now: compare the clocks");
+        return Some(
+            "the certificate of the control plane is not valid at this time: compare the clocks",
+        );
     }
-    Some("who answers there is not the control plane that this host joined: check the URL")
+    Some("the server is not the control plane that this host joined: check the URL")
 }
 
 #[cfg(test)]
@@ -55,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_about_certificates_has_a_remedy() {
+    fn certificate_errors_have_a_remedy() {
         for (text, words) in [
             ("sending: received fatal alert: CertificateExpired", "compare the clocks, or"),
             ("sending: received fatal alert: UnknownCA", "join again"),

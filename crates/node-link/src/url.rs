@@ -1,17 +1,17 @@
-//! Reading what the operator gave: a URL and a word.
+//! Parses the operator's URL and token.
 
 use std::fmt::Write;
 
-/// Why there can be no way to the control plane.
+/// Why there is no connection to the control plane.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Error {
-    /// The URL is none.
-    #[error("{0:?} is no URL of a control plane; it looks like {1}://192.0.2.1:8774")]
+    /// The URL is invalid.
+    #[error("{0:?} is not a URL of a control plane, such as {1}://192.0.2.1:8774")]
     Url(String, &'static str),
-    /// The token cannot be sent.
-    #[error("the token is empty or holds what no token holds; copy the file node.token again")]
+    /// The token is invalid.
+    #[error("the token is empty or has invalid characters; copy the file node.token again")]
     Token,
-    /// What the host keeps of itself cannot be used.
+    /// The host's identity cannot be used.
     #[error("{file}: {why}", file = .file.display())]
     Identity {
         /// Which file.
@@ -19,18 +19,18 @@ pub enum Error {
         /// Why.
         why: String,
     },
-    /// A certificate or a key is not as it should be.
+    /// A certificate or a key is invalid.
     #[error(transparent)]
     Pki(#[from] kilonova_pki::Error),
-    /// The control plane did not do it.
+    /// The control plane refused.
     #[error("{0}")]
     Refused(kilonova_node_api::Refusal),
-    /// No client can be made.
+    /// The HTTP client could not be created.
     #[error("cannot make an HTTP client: {0}")]
     Client(String),
 }
 
-/// Where the routes for nodes are, at a URL with the scheme `http` or `https`.
+/// The base URL of the node routes, for a URL with the scheme `http` or `https`.
 pub(super) fn base(url: &str, scheme: &'static str) -> Result<String, Error> {
     let wrong = || Error::Url(url.to_owned(), scheme);
     let parsed = reqwest::Url::parse(url.trim()).map_err(|_| wrong())?;
@@ -49,14 +49,14 @@ pub(super) fn token(token: &str) -> Result<String, Error> {
     Ok(token.to_owned())
 }
 
-/// A host name as one segment of a path.
+/// A host name as a path segment.
 pub(super) fn segment(name: &str) -> String {
     let mut segment = String::with_capacity(name.len());
     for byte in name.bytes() {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'~') {
             segment.push(char::from(byte));
         } else {
-            // A dot is escaped too: `..` would be read as a step up.
+            // Dots are escaped too, because `..` would be interpreted.
             let written = write!(segment, "%{byte:02X}");
             debug_assert!(written.is_ok());
         }

@@ -1,64 +1,64 @@
-//! Why a topology is refused, or a node cannot go on. Each is one sentence for the operator.
+//! Errors of this crate, one sentence each, for the operator.
 
 use std::path::PathBuf;
 
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A topology file cannot be read.
+    /// A topology file could not be read.
     #[error("{file}: {source}", file = .file.display())]
     Unreadable {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// A topology file is read but wrong.
+    /// A topology file is invalid.
     #[error("{file}: {key}: {why}", file = .file.display())]
     Topology {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// Where in it, such as `host[2].card[0].address`, or a line.
+        /// The position, such as `host[2].card[0].address`, or a line.
         key: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// The state folder cannot be used.
-    #[error("state folder {folder}: {source}", folder = .folder.display())]
+    /// The state directory cannot be used.
+    #[error("state directory {folder}: {source}", folder = .folder.display())]
     State {
-        /// Which.
+        /// The directory.
         folder: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The devices of the host cannot be read or are configured wrongly.
+    /// The host's devices could not be read, or their configuration is invalid.
     #[error("host {host}: {source}")]
     Devices {
-        /// Which host.
+        /// The host.
         host: String,
-        /// Why.
+        /// The cause.
         source: kilonova_devices::Error,
     },
-    /// The hypervisor does not answer.
-    #[error("host {host}: the hypervisor does not answer: {source}")]
+    /// The hypervisor did not answer.
+    #[error("host {host}: the hypervisor did not answer: {source}")]
     Hypervisor {
-        /// Which host.
+        /// The host.
         host: String,
-        /// Why.
+        /// The cause.
         source: kilonova_hypervisor::Error,
     },
-    /// The control plane refuses the host.
-    #[error("host {host}: the control plane refuses it: {why}")]
+    /// The control plane refused the host.
+    #[error("host {host}: the control plane refused it: {why}")]
     Rejected {
-        /// Which host.
+        /// The host.
         host: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// Another process has registered for the host; this one has stopped.
+    /// Another process registered for the host, so this one has stopped.
     #[error("host {host}: another process has registered for it")]
     Fenced {
-        /// Which host.
+        /// The host.
         host: String,
     },
 }

@@ -1,8 +1,8 @@
-//! The node side: makes a host look like its documents say, and says what it saw.
+//! The agent: makes a host match its documents and reports what it observes.
 //!
 //! Owns the agent, the topology files and the simulated host. The agent knows only the traits
-//! `Sysfs`, `Hypervisor`, `Network` and `ControlPlane`, so real and simulated hosts run the same code. It must
-//! never pick a device: a document names each one.
+//! `Sysfs`, `Hypervisor`, `Network` and `ControlPlane`, so real and simulated hosts run the same
+//! code. It must never choose a device: a document names each.
 
 mod agent;
 mod error;
@@ -15,6 +15,6 @@ pub use kilonova_devices as devices;
 
 pub use agent::{Node, Parts, Settings};
 pub use error::Error;
-pub use network::{Lacking, Making, Network, Wanted};
+pub use network::{DesiredNetworks, Network, NetworkFailures, NetworkFuture};
 pub use simulated::SimulatedSysfs;
-pub use tools::{Commands, Doing, Function, Load, Tools, Unfit};
+pub use tools::{Commands, Function, Load, ToolError, ToolFuture, Tools};

@@ -1,8 +1,8 @@
-//! What plugs a host's guests into networks: the seam between the agent and the host.
+//! The interface between the agent and the networks of its host.
 //!
-//! Owns what is asked of it. It is told the whole of what should be each time, never a change, and
-//! makes the host so: what is missing is made, what nobody wants any more is taken back, what is
-//! right is left alone. It must never touch what it did not make.
+//! The implementation always gets the complete desired state, never a change, and reconciles the
+//! host with it: it creates what is missing, removes what is no longer desired, and leaves the rest
+//! alone. It must never touch what it did not create.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -12,47 +12,47 @@ use kilonova_ids::{NetworkId, ServerId};
 use kilonova_node_api::{Filters, Interface};
 use serde::Serialize;
 
-/// All that should be of networks on a host.
+/// The desired networks of a host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Wanted {
-    /// The guests' connections that lead over a bridge of the host.
+pub struct DesiredNetworks {
+    /// The guests' interfaces that use a bridge of the host.
     pub guests: BTreeMap<ServerId, Vec<Interface>>,
-    /// What goes through them.
+    /// The packet filters of those interfaces.
     pub filters: Arc<Filters>,
 }
 
-/// What could not be made so.
+/// What could not be set up.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Lacking {
-    /// Why guests cannot be on a network.
+pub struct NetworkFailures {
+    /// The networks that could not be set up, with the reasons.
     pub networks: BTreeMap<NetworkId, String>,
-    /// Why they cannot be on any.
+    /// Why no network could be set up.
     pub all: Option<String>,
 }
 
-/// What came of it.
-pub type Making<'a> = Pin<Box<dyn Future<Output = Lacking> + Send + 'a>>;
+/// The future of [`Network::make`].
+pub type NetworkFuture<'a> = Pin<Box<dyn Future<Output = NetworkFailures> + Send + 'a>>;
 
-/// The networks of a host. Safe to repeat, and to drop half-way.
+/// The networks of a host. Every call is idempotent and may be dropped at any point.
 pub trait Network: Send + Sync + 'static {
-    /// Makes the host so.
-    fn make<'a>(&'a self, wanted: &'a Wanted) -> Making<'a>;
+    /// Reconciles the host with the desired state.
+    fn make<'a>(&'a self, wanted: &'a DesiredNetworks) -> NetworkFuture<'a>;
 }
 
-impl Wanted {
-    /// All connections.
+impl DesiredNetworks {
+    /// All interfaces.
     pub fn interfaces(&self) -> impl Iterator<Item = &Interface> {
         self.guests.values().flatten()
     }
 }
 
-impl Lacking {
-    /// Whether all is as wanted.
-    pub fn is_nothing(&self) -> bool {
+impl NetworkFailures {
+    /// Whether everything was set up.
+    pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Why a guest cannot have these connections.
+    /// Why a guest cannot have these interfaces.
     pub fn of(&self, interfaces: &[Interface]) -> Option<&str> {
         let of_network =
             || interfaces.iter().find_map(|interface| self.networks.get(&interface.network));

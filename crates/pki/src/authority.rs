@@ -1,4 +1,4 @@
-//! The authority itself: one key that signs what hosts and the control plane prove themselves by.
+//! The authority: one key that signs the certificates of hosts and the control plane.
 
 use std::net::IpAddr;
 
@@ -14,23 +14,23 @@ use crate::request::{check_host, named};
 use crate::{CONTROL_PLANE, Certificate, Error, Fingerprint, certificate};
 
 const DAY: i64 = 24 * 3600 * 1_000_000;
-/// What is signed counts from a day before: clocks differ.
+/// Certificates are valid from a day before their issue, as clocks differ.
 const BEFORE: i64 = DAY;
 const AUTHORITY_DAYS: i64 = 20 * 365;
 const SERVER_DAYS: i64 = 397;
 
-/// What a host is given a certificate for.
+/// The content of a host's certificate.
 #[derive(Debug, Clone)]
-pub struct Wanted<'a> {
+pub struct HostCertificateParams<'a> {
     /// Its name.
     pub host: &'a str,
     /// Its addresses.
     pub addresses: &'a [IpAddr],
-    /// For how long, microseconds.
+    /// Validity, microseconds.
     pub valid: i64,
 }
 
-/// The authority.
+/// A certificate authority.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
@@ -38,10 +38,10 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// A new one: its certificate and its key, both PEM.
+    /// Creates an authority: its certificate and key, both PEM.
     ///
     /// # Errors
-    /// When the system gives no randomness.
+    /// If the system provides no randomness.
     pub fn make(now: i64) -> Result<(String, String), Error> {
         let failed = |why: rcgen::Error| Error::unmade("the authority", why);
         let key = KeyPair::generate().map_err(failed)?;
@@ -58,17 +58,20 @@ impl Authority {
         Ok((made.pem(), key.serialize_pem()))
     }
 
-    /// Takes up an authority that was made before.
+    /// Loads an existing authority.
     ///
     /// # Errors
-    /// When certificate and key are not those of one authority.
+    /// If certificate and key do not belong together.
     pub fn load(certificate: &str, key: &str) -> Result<Self, Error> {
         let wrong = |why: rcgen::Error| Error::unreadable("the authority", why);
         let key = KeyPair::from_pem(key).map_err(wrong)?;
         let der = certificate::der(certificate)?;
         let mine = certificate::public_key(&der)? == key.public_key_raw();
         if !mine {
-            return Err(Error::unreadable("the authority", "its key is of another certificate"));
+            return Err(Error::unreadable(
+                "the authority",
+                "its key belongs to another certificate",
+            ));
         }
         let issuer = Issuer::from_ca_cert_der(&der, key).map_err(wrong)?;
         Ok(Self { issuer, certificate: der, pem: certificate.to_owned() })
@@ -88,28 +91,27 @@ impl Authority {
         &self.certificate
     }
 
-    /// What it is known by.
+    /// The fingerprint of its certificate.
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(&self.certificate)
     }
 
-    /// A certificate for the key of a request, PEM, and what it says. Of what the request says, only
-    /// the key counts.
+    /// Signs a CSR: the certificate, PEM, and its content. Only the key of the CSR is used.
     ///
     /// # Errors
-    /// A request that is none, or a host that cannot be named.
+    /// An invalid CSR or host name.
     pub fn sign(
         &self,
         csr: &str,
-        wanted: &Wanted<'_>,
+        content: &HostCertificateParams<'_>,
         now: i64,
     ) -> Result<(String, Certificate), Error> {
-        check_host(wanted.host)?;
+        check_host(content.host)?;
         let request = CertificateSigningRequestParams::from_pem(csr)
             .map_err(|error| Error::unreadable("the request", error))?;
-        let mut params = leaf(wanted.host, now, wanted.valid)?;
-        params.subject_alt_names.push(name(wanted.host)?);
-        let addresses = wanted.addresses.iter().copied().map(SanType::IpAddress);
+        let mut params = leaf(content.host, now, content.valid)?;
+        params.subject_alt_names.push(name(content.host)?);
+        let addresses = content.addresses.iter().copied().map(SanType::IpAddress);
         params.subject_alt_names.extend(addresses);
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth];
@@ -120,11 +122,11 @@ impl Authority {
         Ok((made.pem(), said))
     }
 
-    /// A certificate of the control plane with a new key: both PEM. `names` are host names or
-    /// addresses by which others than hosts may call it.
+    /// Issues a certificate for the control plane with a new key, both PEM. `names` are host names
+    /// or addresses for clients other than hosts.
     ///
     /// # Errors
-    /// A name that is none.
+    /// An invalid name.
     pub fn control_plane(&self, names: &[String], now: i64) -> Result<(String, String), Error> {
         let failed = |why: rcgen::Error| Error::unmade("the control plane's certificate", why);
         let key = KeyPair::generate().map_err(failed)?;
@@ -160,7 +162,7 @@ fn name(name: &str) -> Result<SanType, Error> {
     text.map(SanType::DnsName).map_err(|_| Error::Host(name.to_owned()))
 }
 
-/// Sixteen bytes, positive.
+/// Sixteen random bytes as a positive number.
 fn serial() -> [u8; 16] {
     let mut bytes = [0; 16];
     rand::rng().fill_bytes(&mut bytes);

@@ -1,4 +1,4 @@
-//! What a certificate says.
+//! The content of a certificate.
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -7,43 +7,43 @@ use x509_parser::prelude::FromDer;
 
 use crate::{Error, Fingerprint};
 
-/// What a certificate says of its owner, and for how long.
+/// The owner and validity of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificate {
-    /// Common name: the host.
+    /// The common name: the host.
     pub name: String,
     /// Serial number, hexadecimal.
     pub serial: String,
-    /// From when on, microseconds since 1970.
+    /// Start of validity, microseconds since 1970.
     pub not_before: i64,
-    /// Until when, microseconds since 1970.
+    /// End of validity, microseconds since 1970.
     pub not_after: i64,
 }
 
 impl Certificate {
-    /// When it is time for a new one: two thirds of its life are over.
+    /// When to renew: after two thirds of its validity.
     pub fn renew_at(&self) -> i64 {
         self.not_after - self.not_after.saturating_sub(self.not_before) / 3
     }
 
-    /// Whether its time is over.
+    /// Whether it has expired.
     pub fn has_expired(&self, now: i64) -> bool {
         now > self.not_after
     }
 }
 
-/// Reads the first certificate of a PEM text.
+/// Parses the first certificate of a PEM text.
 ///
 /// # Errors
-/// When there is none.
+/// If there is none.
 pub fn read(pem: &str) -> Result<Certificate, Error> {
     read_der(&der(pem)?)
 }
 
-/// Reads a certificate.
+/// Parses a certificate.
 ///
 /// # Errors
-/// When it is none.
+/// If it is invalid.
 pub fn read_der(der: &[u8]) -> Result<Certificate, Error> {
     let wrong = |why: &dyn std::fmt::Display| Error::unreadable("the certificate", why);
     let (_, parsed) = X509Certificate::from_der(der).map_err(|error| wrong(&error))?;
@@ -51,17 +51,17 @@ pub fn read_der(der: &[u8]) -> Result<Certificate, Error> {
     let name = name.and_then(|name| name.as_str().ok());
     let micros = |seconds: i64| seconds.saturating_mul(1_000_000);
     Ok(Certificate {
-        name: name.ok_or_else(|| wrong(&"it names nobody"))?.to_owned(),
+        name: name.ok_or_else(|| wrong(&"it has no common name"))?.to_owned(),
         serial: parsed.raw_serial().iter().map(|byte| format!("{byte:02x}")).collect(),
         not_before: micros(parsed.validity().not_before.timestamp()),
         not_after: micros(parsed.validity().not_after.timestamp()),
     })
 }
 
-/// What a certificate in a PEM text is known by.
+/// The fingerprint of the first certificate in a PEM text.
 ///
 /// # Errors
-/// When there is none.
+/// If there is none.
 pub fn fingerprint(pem: &str) -> Result<Fingerprint, Error> {
     Ok(Fingerprint::of(&der(pem)?))
 }

@@ -1,42 +1,42 @@
-//! What can be wrong with a certificate, in a sentence.
+//! Errors of certificates, one sentence each.
 
 /// An error of this crate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It cannot be read.
-    #[error("{what} cannot be read: {why}")]
+    /// Something could not be parsed.
+    #[error("could not read {what}: {why}")]
     Unreadable {
-        /// What.
+        /// The object.
         what: &'static str,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// It cannot be made.
-    #[error("{what} cannot be made: {why}")]
+    /// Something could not be created.
+    #[error("could not create {what}: {why}")]
     Unmade {
-        /// What.
+        /// The object.
         what: &'static str,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// A name that no host can have here.
+    /// An invalid host name.
     #[error(
-        "{0:?} is no host name for a certificate; it has letters, digits, dots and hyphens, up to 64 of them"
+        "{0:?} is not a valid host name for a certificate: use up to 64 letters, digits, dots and hyphens"
     )]
     Host(String),
-    /// A name that no new host is given here.
-    #[error("{name:?} is no name for a new host: {why}")]
+    /// A host name that new hosts may not have.
+    #[error("{name:?} is not allowed for a new host: {why}")]
     NewHost {
         /// The name.
         name: String,
-        /// Why not.
+        /// The reason.
         why: &'static str,
     },
-    /// A token that is none.
-    #[error("this is no token of `kilonova node enroll`; copy it again, whole")]
+    /// An invalid token.
+    #[error("this is not a token of `kilonova node enroll`; copy the whole token again")]
     Token,
-    /// A fingerprint that is none.
-    #[error("{0:?} is no fingerprint; it has 64 hexadecimal digits")]
+    /// An invalid fingerprint.
+    #[error("{0:?} is not a fingerprint of 64 hexadecimal digits")]
     Fingerprint(String),
 }
 

@@ -1,4 +1,4 @@
-//! What an authority is known by: the SHA-256 of its certificate.
+//! The fingerprint of an authority: the SHA-256 of its certificate.
 
 use std::fmt;
 use std::str::FromStr;
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_written_as_it_is_read() {
+    fn fingerprints_survive_a_round_trip() {
         let one = Fingerprint::of(b"a certificate");
         assert_eq!(one.to_string().parse(), Ok(one));
         assert_eq!(one.to_string().to_uppercase().parse(), Ok(one));

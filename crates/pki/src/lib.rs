@@ -1,11 +1,11 @@
-//! The system's own certificate authority, and what hosts and the control plane prove by it.
+//! The cloud's certificate authority, and the TLS settings of hosts and the control plane.
 //!
-//! Owns how certificates are made and read, the words that let a host join, and the TLS settings of
-//! both sides. It must never read a file or a clock of its own: keys come and go as text, and time is
-//! said by the caller (microseconds since 1970).
+//! Owns how certificates are created and parsed, join tokens, and the TLS settings of both sides.
+//! It must never read a file or a clock: keys are passed as text, and the caller passes the time
+//! (microseconds since 1970).
 //!
-//! A host's certificate serves both directions, as libvirt wants it for `qemu+tls`; so that no host
-//! can pass for the control plane, only the control plane's own has [`CONTROL_PLANE`] as a name.
+//! A host's certificate is valid as client and server, as libvirt needs it for `qemu+tls`. Only the
+//! control plane's certificate has the name [`CONTROL_PLANE`], so no host can impersonate it.
 
 mod authority;
 mod certificate;
@@ -16,7 +16,7 @@ mod revocation;
 mod tls;
 mod token;
 
-pub use authority::{Authority, Wanted};
+pub use authority::{Authority, HostCertificateParams};
 pub use certificate::{Certificate, fingerprint, read, read_der};
 pub use error::Error;
 pub use fingerprint::Fingerprint;
@@ -25,6 +25,6 @@ pub use revocation::Revocation;
 pub use tls::{Own, anonymous, certified, joining, of_users, own, server, trusting};
 pub use token::{Secret, Token};
 
-/// The name that certificates of the control plane have, and no host's: what a host asks for,
-/// whatever address it dials.
+/// The name in the control plane's certificates and in no host's. A host expects it whatever
+/// address it connects to.
 pub const CONTROL_PLANE: &str = "control-plane.kilonova.internal";

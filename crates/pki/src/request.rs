@@ -1,25 +1,25 @@
-//! A host's key, and what it asks to have signed.
+//! A host's key and certificate signing request.
 
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 
 use crate::{CONTROL_PLANE, Error};
 
-/// As long as the common name of a certificate may be.
+/// Maximum length of a common name.
 const LONGEST: usize = 64;
 
-/// A new key and the request for its certificate.
+/// A new key and its CSR.
 pub struct Request {
-    /// The key, PEM. It leaves its host never.
+    /// The key, PEM. It never leaves its host.
     pub key: String,
-    /// The request, PEM.
+    /// The CSR, PEM.
     pub csr: String,
 }
 
 impl Request {
-    /// For a host. What the certificate says of it is the authority's choice.
+    /// Creates a key and a CSR for a host. The authority decides the content of the certificate.
     ///
     /// # Errors
-    /// A host name that cannot be in a certificate.
+    /// An invalid host name.
     pub fn new(host: &str) -> Result<Self, Error> {
         check_host(host)?;
         let failed = |why: rcgen::Error| Error::unmade("a request", why);
@@ -31,10 +31,10 @@ impl Request {
     }
 }
 
-/// Whether a host of that name can have a certificate.
+/// Checks that a host name can be in a certificate.
 ///
 /// # Errors
-/// When it cannot.
+/// If it cannot.
 pub fn check_host(host: &str) -> Result<(), Error> {
     let fits = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'-' | b'_');
     let edges = host.starts_with(['.', '-']) || host.ends_with(['.', '-']);
@@ -46,29 +46,29 @@ pub fn check_host(host: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether a host of that name may join. One machine has one spelling of its name: host names are the
-/// same in upper and lower case, and an address in place of a name would be read as one by whoever
-/// dials the host.
+/// Checks that a host with this name may join. A name has one spelling, as host names are
+/// case-insensitive, and must not look like an address, as clients that connect to the host would
+/// interpret it as one.
 ///
 /// # Errors
-/// When it may not.
+/// If it may not.
 pub fn check_new_host(host: &str) -> Result<(), Error> {
     check_host(host)?;
     let wrong = |why| Err(Error::NewHost { name: host.to_owned(), why });
     if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
         return wrong("write it in lower case");
     }
-    // inet_aton reads one to four numbers as an address, also hexadecimal ones.
+    // inet_aton accepts one to four numbers, also hexadecimal ones, as an address.
     let number = |label: &str| {
         let digits = label.strip_prefix("0x").unwrap_or(label);
         let radix = if digits.len() < label.len() { 16 } else { 10 };
         digits.chars().all(|digit| digit.is_digit(radix))
     };
     if host.split('.').all(number) {
-        return wrong("it reads as an address; take the name of the machine");
+        return wrong("it looks like an address; use the name of the machine");
     }
     if host.split('.').next() == Some("localhost") {
-        return wrong("every machine calls itself that");
+        return wrong("every machine has that name");
     }
     Ok(())
 }
@@ -84,22 +84,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn new_hosts_have_one_spelling_and_no_address_for_a_name() {
+    fn names_of_new_hosts_are_lower_case_and_not_addresses() {
         for fine in ["gpu-1", "gpu_1.rack.example", "l1n1", "4u-node", "10.rack", "0xcafe-1"] {
             assert_eq!(check_new_host(fine), Ok(()), "{fine}");
         }
         for (wrong, why) in [
             ("EVIL", "lower case"),
             ("gpU-1", "lower case"),
-            ("127.0.0.1", "reads as an address"),
-            ("10.1", "reads as an address"),
-            ("2130706433", "reads as an address"),
-            ("0x7f.1", "reads as an address"),
-            ("0x7f000001", "reads as an address"),
-            ("localhost", "calls itself"),
-            ("localhost.localdomain", "calls itself"),
-            ("::1", "is no host name"),
-            ("a b", "is no host name"),
+            ("127.0.0.1", "looks like an address"),
+            ("10.1", "looks like an address"),
+            ("2130706433", "looks like an address"),
+            ("0x7f.1", "looks like an address"),
+            ("0x7f000001", "looks like an address"),
+            ("localhost", "every machine has"),
+            ("localhost.localdomain", "every machine has"),
+            ("::1", "is not a valid host name"),
+            ("a b", "is not a valid host name"),
         ] {
             let said = check_new_host(wrong).expect_err(wrong).to_string();
             assert!(said.contains(why), "{said}");

@@ -1,5 +1,5 @@
-//! The list of certificates that count no more, signed by the authority (X.509 CRL), as libvirt and
-//! QEMU read it.
+//! The list of revoked certificates, signed by the authority (X.509 CRL), as libvirt and QEMU read
+//! it.
 
 use rcgen::{
     CertificateRevocationListParams, KeyIdMethod, RevocationReason, RevokedCertParams, SerialNumber,
@@ -8,23 +8,23 @@ use rcgen::{
 use crate::authority::at;
 use crate::{Authority, Error};
 
-/// Clocks differ: GnuTLS refuses every certificate while the list is from the future.
+/// Clocks differ, and GnuTLS refuses every certificate while the list is from the future.
 const BEFORE: i64 = 3600 * 1_000_000;
 
-/// A certificate that counts no more.
+/// A revoked certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revocation {
     /// Its serial number, hexadecimal.
     pub serial: String,
-    /// Since when, microseconds since 1970.
+    /// When it was revoked, microseconds since 1970.
     pub at: i64,
 }
 
 impl Authority {
-    /// The list, PEM. It is good until `until`; from then on, who checks by it refuses everybody.
+    /// The list, PEM, valid until `until`. After that, whoever checks it refuses every certificate.
     ///
     /// # Errors
-    /// A serial number that is none.
+    /// An invalid serial number.
     pub fn revocations(
         &self,
         revoked: &[Revocation],
@@ -76,18 +76,18 @@ mod tests {
     use x509_parser::revocation_list::CertificateRevocationList;
 
     use super::*;
-    use crate::{Request, Wanted};
+    use crate::{HostCertificateParams, Request};
 
     const NOW: i64 = 1_800_000_000_000_000;
     const DAY: i64 = 24 * 3600 * 1_000_000;
 
     #[test]
-    fn the_list_names_what_was_revoked_and_for_how_long_it_is_good() {
+    fn the_list_has_the_revoked_certificates_and_its_validity() {
         let (pem, key) = Authority::make(NOW).expect("made");
         let authority = Authority::load(&pem, &key).expect("read");
         let request = Request::new("gpu-1").expect("a request");
-        let wanted = Wanted { host: "gpu-1", addresses: &[], valid: DAY };
-        let (_, given) = authority.sign(&request.csr, &wanted, NOW).expect("signed");
+        let content = HostCertificateParams { host: "gpu-1", addresses: &[], valid: DAY };
+        let (_, given) = authority.sign(&request.csr, &content, NOW).expect("signed");
         let revoked = [Revocation { serial: given.serial.clone(), at: NOW }];
         for list in [&revoked[..], &[]] {
             let crl = authority.revocations(list, NOW, NOW + 2 * DAY).expect("made");

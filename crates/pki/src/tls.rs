@@ -1,4 +1,5 @@
-//! The TLS settings of both sides. One provider (`ring`), and no authority but the system's own.
+//! The TLS settings of both sides, with one crypto provider (`ring`) and no authority but the
+//! cloud's.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, S
 
 use crate::{CONTROL_PLANE, Error, Fingerprint, certificate};
 
-/// A certificate with its key, as one proves oneself by it.
+/// A certificate with its key.
 pub type Own = Arc<CertifiedKey>;
 
 fn provider() -> Arc<CryptoProvider> {
@@ -31,10 +32,10 @@ fn roots(authority: &CertificateDer<'static>) -> Result<Arc<RootCertStore>, Erro
     Ok(Arc::new(roots))
 }
 
-/// A certificate with its key, followed by the authority's, so that whoever joins sees it.
+/// A certificate with its key, followed by the authority's certificate, which joining hosts check.
 ///
 /// # Errors
-/// When they cannot be read, or do not belong together.
+/// If they are invalid or do not belong together.
 pub fn own(pem: &str, key: &str, authority: &CertificateDer<'static>) -> Result<Own, Error> {
     let chain = vec![certificate::der(pem)?, authority.clone()];
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
@@ -43,11 +44,11 @@ pub fn own(pem: &str, key: &str, authority: &CertificateDer<'static>) -> Result<
     Ok(Arc::new(made.map_err(|error| Error::unreadable("certificate and key", error))?))
 }
 
-/// The control plane's side. Who shows a certificate has to show one of the authority; who shows none
-/// is let in to join, and whoever answers must let it do nothing else.
+/// The control plane's settings. A client certificate must be from the authority. A client without
+/// one may connect in order to join; the request handler must allow it nothing else.
 ///
 /// # Errors
-/// When the authority's certificate is none.
+/// If the authority's certificate is invalid.
 pub fn server(
     authority: &CertificateDer<'static>,
     shown: Arc<dyn ResolvesServerCert>,
@@ -65,10 +66,10 @@ pub fn server(
     Ok(config)
 }
 
-/// A host's side, with its certificate.
+/// The settings of a host with a certificate.
 ///
 /// # Errors
-/// When a text is not what it should be.
+/// If a text is invalid.
 pub fn certified(authority: &str, pem: &str, key: &str) -> Result<ClientConfig, Error> {
     let authority = certificate::der(authority)?;
     let chain = vec![certificate::der(pem)?];
@@ -78,7 +79,7 @@ pub fn certified(authority: &str, pem: &str, key: &str) -> Result<ClientConfig, 
     builder(OfControlPlane::new(by))?.with_client_auth_cert(chain, key).map_err(broken)
 }
 
-/// A host's side before it has a certificate: it believes the authority with that fingerprint.
+/// The settings of a host that joins: it trusts the authority with that fingerprint.
 ///
 /// # Errors
 /// None on a sane system.
@@ -86,20 +87,20 @@ pub fn joining(authority: Fingerprint) -> Result<ClientConfig, Error> {
     Ok(builder(OfControlPlane::new(By::Fingerprint(authority)))?.with_no_client_auth())
 }
 
-/// A host's side without a certificate of its own, which knows the authority.
+/// The settings of a host without a certificate that trusts the authority.
 ///
 /// # Errors
-/// When the authority's certificate is none.
+/// If the authority's certificate is invalid.
 pub fn trusting(authority: &str) -> Result<ClientConfig, Error> {
     let by = By::Authority(verifier(&certificate::der(authority)?)?);
     Ok(builder(OfControlPlane::new(by))?.with_no_client_auth())
 }
 
-/// A client of the users' port: it believes whoever one of these authorities (PEM) certifies under the
-/// name that was dialled.
+/// The settings of a client of the API port: it trusts a server whose certificate for the requested
+/// name one of these authorities (PEM) has signed.
 ///
 /// # Errors
-/// When the text holds no certificate, or one that cannot be an authority's.
+/// A text without a certificate, or with one that cannot be an authority's.
 pub fn of_users(authorities: &str) -> Result<ClientConfig, Error> {
     let unreadable = |why: String| Error::unreadable("the authorities' certificates", why);
     let mut roots = RootCertStore::empty();
@@ -117,7 +118,7 @@ pub fn of_users(authorities: &str) -> Result<ClientConfig, Error> {
         .with_no_client_auth())
 }
 
-/// Settings of a client that will use no TLS; whoever it meets there is not believed.
+/// The settings of a client without TLS; it trusts no server.
 ///
 /// # Errors
 /// None on a sane system.
@@ -150,17 +151,16 @@ fn control_plane() -> Result<ServerName<'static>, rustls::Error> {
         .map_err(|_| rustls::Error::General("the control plane has no name".into()))
 }
 
-/// Which authority the control plane is believed by.
+/// The authority that the control plane is verified against.
 #[derive(Debug)]
 enum By {
-    /// One that is known.
+    /// A known authority.
     Authority(Arc<WebPkiServerVerifier>),
-    /// The one with a fingerprint, which the control plane shows.
+    /// The authority with this fingerprint, whose certificate the control plane sends.
     Fingerprint(Fingerprint),
 }
 
-/// Believes the control plane by the name that its certificate alone has, whatever address was
-/// dialled.
+/// Verifies the control plane by the name that only its certificate has, whatever address was used.
 #[derive(Debug)]
 struct OfControlPlane {
     by: By,
@@ -184,9 +184,9 @@ impl By {
         };
         let authority = chain.iter().find(|one| Fingerprint::of(one) == *fingerprint);
         let Some(authority) = authority else {
-            // General is the one error that is told in our words.
+            // General is the only error whose text is ours.
             return Err(rustls::Error::General(format!(
-                "the control plane there is of another authority than the token names \
+                "the control plane has another authority than the one in the token \
                  ({fingerprint}); check the URL, or make a new token there"
             )));
         };

@@ -1,5 +1,5 @@
-//! What a host joins with: a secret that is good once, and the fingerprint of the authority that the
-//! host is to believe.
+//! Join tokens: a secret for one use, and the fingerprint of the authority that the host is to
+//! trust.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,19 +13,19 @@ use crate::{Error, Fingerprint};
 
 const MARK: &str = "kn1";
 
-/// A word that nobody can guess.
+/// A random secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret([u8; 32]);
 
 impl Secret {
-    /// A new one.
+    /// Generates a secret.
     pub fn new() -> Self {
         let mut bytes = [0; 32];
         rand::rng().fill_bytes(&mut bytes);
         Self(bytes)
     }
 
-    /// What is kept of it: whoever reads that cannot join with it.
+    /// The hash that is stored. It does not allow anybody to join.
     pub fn hash(&self) -> String {
         Sha256::digest(self.0).iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -58,12 +58,12 @@ impl FromStr for Secret {
     }
 }
 
-/// `kn1.SECRET.FINGERPRINT`.
+/// A join token: `kn1.SECRET.FINGERPRINT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
-    /// What the control plane knows the host by.
+    /// Authenticates the host to the control plane.
     pub secret: Secret,
-    /// What the host knows the control plane by.
+    /// Authenticates the control plane to the host.
     pub authority: Fingerprint,
 }
 
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_read_as_it_was_written() {
+    fn tokens_survive_a_round_trip() {
         let token = Token { secret: Secret::new(), authority: Fingerprint::of(b"x") };
         let text = token.to_string();
         assert_eq!(format!(" {text}\n").parse(), Ok(token.clone()));

@@ -1,9 +1,9 @@
-//! Who believes whom, by real handshakes in memory.
+//! Mutual authentication in real handshakes in memory.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use kilonova_pki::{Authority, Fingerprint, Request, Wanted};
+use kilonova_pki::{Authority, Fingerprint, HostCertificateParams, Request};
 use rustls::pki_types::ServerName;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::{ClientConfig, ServerConfig};
@@ -46,8 +46,8 @@ fn shown(authority: &Authority, pem: &str, key: &str) -> ServerConfig {
 fn host(authority: &Authority, name: &str, time: i64) -> (String, String) {
     let request = Request::new(name).expect("a request");
     let addresses: [IpAddr; 1] = ["192.0.2.9".parse().expect("an address")];
-    let wanted = Wanted { host: name, addresses: &addresses, valid: 30 * DAY };
-    let (pem, said) = authority.sign(&request.csr, &wanted, time).expect("it is signed");
+    let content = HostCertificateParams { host: name, addresses: &addresses, valid: 30 * DAY };
+    let (pem, said) = authority.sign(&request.csr, &content, time).expect("it is signed");
     assert_eq!((said.name.as_str(), said.serial.len()), (name, 32));
     assert_eq!(kilonova_pki::read(&pem).expect("it is read"), said);
     (pem, request.key)
@@ -58,7 +58,7 @@ fn certified(authority: &Authority, name: &str, time: i64) -> ClientConfig {
     kilonova_pki::certified(authority.pem(), &pem, &key).expect("settings")
 }
 
-/// Name in the client's certificate, as the server sees it; or what either side has to say.
+/// The name in the client's certificate as the server sees it, or the error of either side.
 async fn meet(server: ServerConfig, client: ClientConfig) -> Result<Option<String>, String> {
     let (near, far) = tokio::io::duplex(64 * 1024);
     let serving = tokio::spawn(async move {
@@ -85,7 +85,7 @@ async fn meet(server: ServerConfig, client: ClientConfig) -> Result<Option<Strin
 }
 
 #[tokio::test]
-async fn a_host_and_its_control_plane_know_each_other_by_whatever_address() {
+async fn hosts_and_the_control_plane_authenticate_at_any_address() {
     let ours = authority();
     let met = meet(control_plane(&ours, now()), certified(&ours, "gpu-1", now())).await;
     assert_eq!(met, Ok(Some("gpu-1".into())));
@@ -93,18 +93,18 @@ async fn a_host_and_its_control_plane_know_each_other_by_whatever_address() {
     assert_eq!(meet(control_plane(&ours, now()), joining).await, Ok(None));
     let trusting = kilonova_pki::trusting(ours.pem()).expect("settings");
     assert_eq!(meet(control_plane(&ours, now()), trusting).await, Ok(None));
-    // Ten minutes are nothing.
+    // A clock difference of ten minutes is tolerated.
     let early = now() + 600 * 1_000_000;
     let met = meet(control_plane(&ours, early), certified(&ours, "gpu-1", early)).await;
     assert_eq!(met, Ok(Some("gpu-1".into())));
 }
 
 #[tokio::test]
-async fn strangers_are_refused_on_both_sides() {
+async fn foreign_certificates_are_refused_on_both_sides() {
     let (ours, theirs) = (authority(), authority());
     let said = meet(control_plane(&ours, now()), certified(&theirs, "gpu-1", now())).await;
     assert!(said.as_ref().is_err_and(|said| said.contains("UnknownIssuer")), "{said:?}");
-    // It believes ours, and shows what is theirs.
+    // It trusts our authority but has a foreign certificate.
     let (pem, key) = host(&theirs, "gpu-1", now());
     let mixed = kilonova_pki::certified(ours.pem(), &pem, &key).expect("settings");
     let said = meet(control_plane(&ours, now()), mixed).await;
@@ -112,12 +112,12 @@ async fn strangers_are_refused_on_both_sides() {
     let other = Fingerprint::of(b"another");
     let joining = kilonova_pki::joining(other).expect("settings");
     let said = meet(control_plane(&ours, now()), joining).await;
-    let words = format!("of another authority than the token names ({other})");
+    let words = format!("another authority than the one in the token ({other})");
     assert!(said.as_ref().is_err_and(|said| said.contains(&words)), "{said:?}");
 }
 
 #[tokio::test]
-async fn no_host_can_pass_for_the_control_plane() {
+async fn no_host_can_impersonate_the_control_plane() {
     let ours = authority();
     let (pem, key) = host(&ours, "gpu-1", now());
     for client in [
@@ -127,13 +127,14 @@ async fn no_host_can_pass_for_the_control_plane() {
         let said = meet(shown(&ours, &pem, &key), client).await;
         assert!(said.as_ref().is_err_and(|said| said.contains("not valid for name")), "{said:?}");
     }
-    let wanted = Wanted { host: kilonova_pki::CONTROL_PLANE, addresses: &[], valid: DAY };
+    let content =
+        HostCertificateParams { host: kilonova_pki::CONTROL_PLANE, addresses: &[], valid: DAY };
     let request = Request::new("gpu-1").expect("a request");
-    assert!(ours.sign(&request.csr, &wanted, now()).is_err());
+    assert!(ours.sign(&request.csr, &content, now()).is_err());
 }
 
 #[tokio::test]
-async fn what_is_over_or_has_not_begun_does_not_count() {
+async fn expired_and_future_certificates_are_refused() {
     let ours = authority();
     let old = now() - 40 * DAY;
     let said = meet(control_plane(&ours, now()), certified(&ours, "gpu-1", old)).await;
@@ -148,7 +149,7 @@ async fn what_is_over_or_has_not_begun_does_not_count() {
 }
 
 #[test]
-fn an_authority_is_its_own() {
+fn authorities_are_distinct() {
     let now = now();
     let (certificate, key) = Authority::make(now).expect("it is made");
     let (other, other_key) = Authority::make(now).expect("it is made");
@@ -157,7 +158,7 @@ fn an_authority_is_its_own() {
     let (one, two) = (Authority::load(&certificate, &key), Authority::load(&other, &other_key));
     let (one, two) = (one.expect("it is read"), two.expect("it is read"));
     assert_ne!(one.fingerprint(), two.fingerprint());
-    let wanted = Wanted { host: "h", addresses: &[], valid: DAY };
-    assert!(one.sign("no request", &wanted, now).is_err());
+    let content = HostCertificateParams { host: "h", addresses: &[], valid: DAY };
+    assert!(one.sign("no request", &content, now).is_err());
     assert!(one.control_plane(&["ü".into()], now).is_err());
 }

@@ -1,15 +1,14 @@
-//! How a command ends badly.
+//! How a command fails.
 
 use std::process::ExitCode;
 
-/// Why a command ends.
+/// Why a command fails.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// What was asked cannot be done as it stands: configuration, port, directory. Nothing was
-    /// changed.
+    /// The request cannot be carried out: configuration, port or directory. Nothing was changed.
     #[error("{0}")]
     Refused(String),
-    /// It was tried and failed.
+    /// The command was attempted and failed.
     #[error("{0}")]
     Failed(String),
 }

@@ -1,7 +1,7 @@
-//! What the programs share: how they end badly, their configuration file, their state directory,
-//! their logs, and what they tell systemd.
+//! Shared parts of the programs: failures, configuration file, state directory, logs, and
+//! notifications to systemd.
 //!
-//! It must never know what either program does: options that only one of them has are read there.
+//! It must never know what either program does: a program reads the options that only it has.
 
 pub mod config;
 mod failure;
@@ -11,7 +11,7 @@ pub mod systemd;
 
 pub use failure::Failure;
 
-/// What this machine is called; `localhost` where the kernel does not say.
+/// The machine's host name; `localhost` if the kernel reports none.
 pub fn host_name() -> String {
     let read = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name = read.trim();

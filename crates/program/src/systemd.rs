@@ -1,5 +1,5 @@
-//! What systemd is told of a service (`sd_notify`): one datagram to the socket that it names.
-//! Without systemd nothing is told.
+//! Notifies systemd of a service's state (`sd_notify`): one datagram to the socket that it names.
+//! Does nothing without systemd.
 
 use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt;
@@ -11,12 +11,12 @@ pub fn ready(status: &str) {
     tell(&format!("READY=1\nSTATUS={}", line(status)));
 }
 
-/// How it is, for people.
+/// The service's status, for people.
 pub fn status(status: &str) {
     tell(&format!("STATUS={}", line(status)));
 }
 
-/// It ends.
+/// The service is stopping.
 pub fn stopping() {
     tell("STOPPING=1");
 }
@@ -24,7 +24,7 @@ pub fn stopping() {
 fn tell(text: &str) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return };
     if let Err(error) = send(&socket, text) {
-        tracing::debug!(%error, "systemd is not told");
+        tracing::debug!(%error, "could not notify systemd");
     }
 }
 
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_arrives_by_path_and_by_name() {
+    fn notifications_arrive_by_path_and_by_name() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("notify");
         let there = UnixDatagram::bind(&path).expect("a socket");

@@ -1,13 +1,13 @@
-//! Whether the control plane is there, lets this host in, and has the same time.
+//! Checks that the control plane is reachable, accepts this host, and has the same time.
 
 use kilonova_node_link::{Identity, Known, Remote};
 
 use super::{Report, now};
 use crate::settings::Settings;
 
-/// More than this is wrong: certificates and logs go by it.
+/// A larger clock difference is an error: certificates and logs depend on the time.
 const FAR: i64 = 60_000_000;
-/// More than this is worth a word.
+/// A larger clock difference is a warning.
 const OFF: i64 = 2_000_000;
 const DAY: i64 = 24 * 3600 * 1_000_000;
 
@@ -16,8 +16,11 @@ pub(super) async fn look(settings: &Settings, report: &mut Report) {
         Some((url, file)) => {
             report.warn(
                 "identity",
-                format!("this host speaks by the word in {}, which any host could", file.display()),
-                "this is for tests; join the cloud instead: kilonova-agent join",
+                format!(
+                    "this host uses the shared token in {}, which any host could",
+                    file.display()
+                ),
+                "that is only for tests; join the cloud instead: kilonova-agent join",
             );
             let token =
                 std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()));
@@ -32,7 +35,7 @@ pub(super) async fn look(settings: &Settings, report: &mut Report) {
                 return report.wrong(
                     "identity",
                     "this host has not joined a cloud",
-                    "type `kilonova node enroll` where the control plane is, and what it prints here",
+                    "run `kilonova node enroll` on the control plane, and the command that it prints here",
                 );
             }
             Err(error) => Err(error.to_string()),
@@ -45,11 +48,11 @@ pub(super) async fn look(settings: &Settings, report: &mut Report) {
 }
 
 fn certificate(settings: &Settings, known: &Known, report: &mut Report) {
-    let again = format!("have a token made: kilonova node enroll --host {}", known.host);
+    let again = format!("create a token: kilonova node enroll --host {}", known.host);
     if let Some(host) = settings.host.as_ref().filter(|host| **host != known.host) {
         report.wrong(
             "identity",
-            format!("this host joined as {}, and is told to be {host}", known.host),
+            format!("this host joined as {} but is configured as {host}", known.host),
             "change [DEFAULT] host back, or join again under the new name",
         );
     }
@@ -62,14 +65,18 @@ fn certificate(settings: &Settings, known: &Known, report: &mut Report) {
             .warn(
                 "identity",
                 format!(
-                    "the certificate ends in {} day(s) and is not renewed",
+                    "the certificate expires in {} day(s) and was not renewed",
                     (said.not_after - now()) / DAY
                 ),
-                "look at the agent's log: journalctl -u kilonova-agent",
+                "see the agent's log: journalctl -u kilonova-agent",
             ),
         Ok(said) => report.fine(
             "identity",
-            format!("{}, certified for {} more days", known.host, (said.not_after - now()) / DAY),
+            format!(
+                "{}, with a certificate for {} more days",
+                known.host,
+                (said.not_after - now()) / DAY
+            ),
         ),
     }
 }
@@ -82,19 +89,19 @@ async fn clock(remote: &Remote, report: &mut Report) {
             return report.wrong(
                 "control plane",
                 error.to_string(),
-                "is it running, and is its port open for this host? Guests go on without it",
+                "check that it runs and that its port is open for this host; guests run without it",
             );
         }
     };
     report.fine("control plane", "answers");
-    // The answer is from somewhere between.
+    // The answer's time lies between request and reply.
     judge(asked + (now() - asked) / 2 - theirs, report);
 }
 
 fn judge(ahead: i64, report: &mut Report) {
     let (by, which) = (ahead.abs() / 1_000_000, if ahead > 0 { "ahead of" } else { "behind" });
     let what = format!("{by} s {which} the control plane's");
-    let remedy = "set it by NTP on both: apt install chrony, and see `chronyc tracking`";
+    let remedy = "synchronize both by NTP: apt install chrony, and see `chronyc tracking`";
     match ahead.abs() {
         far if far > FAR => report.wrong("clock", what, remedy),
         off if off > OFF => report.warn("clock", what, remedy),

@@ -1,4 +1,4 @@
-//! Whether the devices that the configuration names are on this host.
+//! Checks that the configured devices are on this host.
 
 use kilonova_node::devices::{Directory, Discovery, MdevConfig, Sysfs, parents};
 
@@ -16,28 +16,28 @@ pub(super) fn look(settings: &Settings, report: &mut Report) {
         }
     };
     let discovery = Discovery { mdev, ..settings.sources.clone() };
-    match discovery.doubts(&sysfs) {
+    match discovery.ineffective_options(&sysfs) {
         Ok(doubts) if doubts.is_empty() => {}
         Ok(doubts) => {
             for doubt in doubts {
                 report.wrong(AREA, doubt, offered(&sysfs));
             }
         }
-        Err(error) => report.wrong(AREA, error.to_string(), "look at `kilonova discover`"),
+        Err(error) => report.wrong(AREA, error.to_string(), "see `kilonova discover`"),
     }
-    let found = match discovery.look(&sysfs, &|_| false) {
+    let found = match discovery.scan(&sysfs, &|_| false) {
         Ok(found) => found,
         Err(error) => {
             return report.wrong(
                 AREA,
-                format!("they cannot be read: {error}"),
-                "is sysfs mounted, and readable for the agent?",
+                format!("could not read them: {error}"),
+                "check that sysfs is mounted and readable for the agent",
             );
         }
     };
-    for trouble in &found.troubles {
+    for trouble in &found.problems {
         let what = format!("{}: {}", trouble.address, trouble.reason);
-        let remedy = "guests cannot be given it; see `kilonova discover` for what there is";
+        let remedy = "it is not offered to guests; `kilonova discover` lists the devices";
         report.warn(AREA, what, remedy);
     }
     let slots: usize = found
@@ -49,21 +49,21 @@ pub(super) fn look(settings: &Settings, report: &mut Report) {
     match found.devices.len() {
         0 => report.warn(
             AREA,
-            "none is offered to guests",
-            "see `kilonova discover` for what there is, and name it in [devices], [pci] or [agent]",
+            "none are offered to guests",
+            "list the devices with `kilonova discover`, and configure them in [devices], [pci] or [agent]",
         ),
-        many => report.fine(AREA, format!("{many} offered, with {slots} kinds of parts")),
+        many => report.fine(AREA, format!("{many} offered, with {slots} deployables")),
     }
 }
 
-/// What could be written instead.
+/// The mdev parents and types that exist.
 fn offered(sysfs: &dyn Sysfs) -> String {
     let mut types = Vec::new();
     for parent in parents(sysfs).unwrap_or_default() {
         types.push(format!("{} ({})", parent.address, parent.types(sysfs).join(", ")));
     }
     if types.is_empty() {
-        "this host has no parent of mediated devices: is the card's driver loaded?".to_owned()
+        "this host has no mdev parent: check that the card's driver is loaded".to_owned()
     } else {
         format!("this host has {}", types.join("; "))
     }
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
     use crate::settings::Told;
 
-    /// A host with one parent of mediated devices, and what a configuration of it comes to.
+    /// The report for a host with one mdev parent and this configuration.
     fn looked(devices: &str) -> Report {
         let folder = tempfile::tempdir().expect("a folder");
         let parent = folder.path().join("sys/devices/virtual/mtty/mtty");
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_host_lacks_is_told_with_what_it_has() {
+    fn missing_devices_are_reported_with_the_existing_ones() {
         let good = looked("[devices]\nenabled_mdev_types = mtty-1\n");
         assert_eq!(good.exit_code(), 0, "{}", good.text());
         assert!(good.text().contains("1 offered"), "{}", good.text());
@@ -119,6 +119,6 @@ mod tests {
                 report.text()
             );
         }
-        assert_eq!(looked("").exit_code(), 0, "none is wanted");
+        assert_eq!(looked("").exit_code(), 0, "none are configured");
     }
 }

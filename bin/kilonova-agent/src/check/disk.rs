@@ -1,4 +1,4 @@
-//! Whether the agent's folders can be written, and how much room there is.
+//! Checks that the agent's directories are writable, and their free space.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use crate::facts;
 use crate::settings::Settings;
 
 const GIB: u64 = 1024 * 1024 * 1024;
-/// Below that the agent cannot note what it does.
+/// The agent needs this much space for its notes.
 const NOTES: u64 = 64 * 1024 * 1024;
 
 pub(super) fn look(settings: &Settings, report: &mut Report) {
@@ -23,21 +23,23 @@ fn folder(area: &'static str, folder: &Path, room: u64, report: &mut Report) {
     if let Err(error) = allowed {
         return report.wrong(
             area,
-            format!("{shown} cannot be written: {error}"),
-            "run the agent as root, and see that the file system is not mounted read-only",
+            format!("cannot write to {shown}: {error}"),
+            "run the agent as root, and check that the file system is not read-only",
         );
     }
     match facts::space(folder) {
-        Err(error) => report.wrong(area, error.to_string(), "is the file system mounted?"),
+        Err(error) => {
+            report.wrong(area, error.to_string(), "check that the file system is mounted")
+        }
         Ok(space) if space.free < NOTES => report.wrong(
             area,
             format!("{shown} is full: {} MiB free", space.free / 1024 / 1024),
-            "make room there; guests run on, and nothing new can be begun",
+            "free up space; guests keep running, but nothing new can start",
         ),
         Ok(space) if space.free < room => report.warn(
             area,
             format!("{shown} has {} MiB free", space.free / 1024 / 1024),
-            "make room there, or put it on a larger disk with [DEFAULT] instances_path",
+            "free up space, or use a larger disk with [DEFAULT] instances_path",
         ),
         Ok(space) => report
             .fine(area, format!("{shown}, {} of {} GiB free", space.free / GIB, space.total / GIB)),
@@ -49,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_written_is_wrong_and_little_room_a_warning() {
+    fn an_unwritable_directory_is_an_error_and_low_space_a_warning() {
         let mut report = Report::default();
         folder("state", Path::new("/proc/nothing"), 0, &mut report);
         assert_eq!(report.exit_code(), 1, "{}", report.text());

@@ -1,4 +1,4 @@
-//! What the machine and its kernel bring: KVM, IOMMU, vfio.
+//! Checks the machine and its kernel: KVM, IOMMU, vfio.
 
 use std::path::Path;
 
@@ -13,8 +13,8 @@ pub(super) fn look(settings: &Settings, report: &mut Report) {
         VirtType::Kvm => kvm(Path::new("/dev/kvm"), report),
         VirtType::Qemu => report.warn(
             "kvm",
-            "not used: [libvirt] virt_type = qemu emulates the processors of guests",
-            "leave virt_type out where there is /dev/kvm",
+            "not used: [libvirt] virt_type = qemu emulates the guests' processors",
+            "remove virt_type if /dev/kvm exists",
         ),
     }
     let sources = &settings.sources;
@@ -29,20 +29,20 @@ pub(super) fn look(settings: &Settings, report: &mut Report) {
 fn kvm(device: &Path, report: &mut Report) {
     let opened = std::fs::OpenOptions::new().read(true).write(true).open(device);
     match opened {
-        Ok(_) => report.fine("kvm", format!("{} can be opened", device.display())),
+        Ok(_) => report.fine("kvm", format!("{} is usable", device.display())),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => report.wrong(
             "kvm",
             format!(
-                "there is no {}: guests would be emulated, a hundred times slower",
+                "{} is missing: guests would be emulated, a hundred times slower",
                 device.display()
             ),
-            "turn on virtualization (VT-x, AMD-V) in the firmware, then: modprobe kvm_intel, or \
+            "enable virtualization (VT-x, AMD-V) in the firmware, then: modprobe kvm_intel, or \
              kvm_amd",
         ),
         Err(error) => report.wrong(
             "kvm",
-            format!("{} cannot be opened: {error}", device.display()),
-            "run the agent as root, or as a member of the group kvm",
+            format!("cannot open {}: {error}", device.display()),
+            "run the agent as root or as a member of the group kvm",
         ),
     }
 }
@@ -52,12 +52,12 @@ fn iommu(sysfs: &Path, needed: bool, report: &mut Report) {
     if groups > 0 {
         return report.fine("iommu", format!("on, {groups} groups"));
     }
-    let remedy = "turn on VT-d or AMD-Vi in the firmware, and add intel_iommu=on (on AMD it is on by \
+    let remedy = "enable VT-d or AMD-Vi in the firmware, and add intel_iommu=on (on AMD it is on by \
                   itself) and iommu=pt to the kernel's command line";
     if needed {
-        report.wrong("iommu", "off: no PCI function can be given to a guest", remedy);
+        report.wrong("iommu", "off: no PCI function can be passed through", remedy);
     } else {
-        report.warn("iommu", "off: PCI functions could not be given to guests", remedy);
+        report.warn("iommu", "off: PCI functions could not be passed through", remedy);
     }
 }
 
@@ -70,7 +70,7 @@ fn vfio(sysfs: &Path, needed: bool, only_functions: bool, report: &mut Report) {
     }
     let what = format!("not loaded: {}", missing.join(", "));
     let names = missing.join(" ").replace("vfio_pci", "vfio-pci");
-    let remedy = format!("modprobe -a {names}, and name them in /etc/modules-load.d/kilonova.conf");
+    let remedy = format!("modprobe -a {names}, and list them in /etc/modules-load.d/kilonova.conf");
     if needed {
         report.wrong("vfio", what, remedy);
     } else {
@@ -84,8 +84,8 @@ fn address(settings: &Settings, report: &mut Report) {
         Ok(_) => report.fine("address", address.to_string()),
         Err(error) => report.wrong(
             "address",
-            format!("[DEFAULT] my_ip = {address} is no address of this host: {error}"),
-            "write one of those that `ip -brief address` shows",
+            format!("[DEFAULT] my_ip = {address} is not an address of this host: {error}"),
+            "use one of `ip -brief address`",
         ),
     }
 }
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_device_needs_is_a_warning() {
+    fn a_feature_that_no_device_needs_is_a_warning() {
         for (needed, code) in [(true, 1), (false, 0)] {
             let bare = folder(&["kernel/iommu_groups", "module/vfio"]);
             let mut report = Report::default();
@@ -123,6 +123,6 @@ mod tests {
         vfio(good.path(), true, false, &mut report);
         kvm(&good.path().join("none"), &mut report);
         assert_eq!(report.findings.len(), 3);
-        assert!(report.text().contains("ERROR (kvm): there is no"), "{}", report.text());
+        assert!(report.text().contains("ERROR (kvm): /dev/kvm is missing"), "{}", report.text());
     }
 }

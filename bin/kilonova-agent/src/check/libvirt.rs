@@ -1,8 +1,8 @@
-//! Whether libvirt answers, and what it and QEMU are new enough for.
+//! Checks that libvirt answers, and which features libvirt and QEMU are new enough for.
 
 use std::path::Path;
 
-use kilonova_libvirt::{Versions, lacking_certificates, look};
+use kilonova_libvirt::{Versions, inspect, missing_certificates};
 
 use super::Report;
 use crate::settings::Settings;
@@ -10,53 +10,45 @@ use crate::settings::Settings;
 const AREA: &str = "libvirt";
 
 pub(super) async fn look_at(settings: &Settings, report: &mut Report) {
-    match look(&settings.libvirt).await {
+    match inspect(&settings.libvirt).await {
         Err(error) => report.wrong(
             AREA,
             error.message,
             "apt install libvirt-daemon-system qemu-system-x86, and see `systemctl status libvirtd`; \
-             guests that run go on",
+             running guests are not affected",
         ),
         Ok(versions) => judge(&versions, settings.mdev.enabled.is_empty(), report),
     }
-    for why in lacking_certificates(&settings.libvirt, Path::new("/etc")) {
+    for why in missing_certificates(&settings.libvirt, Path::new("/etc")) {
         report.warn(
             AREA,
             why,
-            "put certificates of your authority there, and restart libvirtd; no guest can leave for \
-             another host, or come from one, before",
+            "install certificates of your authority there, and restart libvirtd; live migration is \
+             disabled until then",
         );
     }
 }
 
 fn judge(versions: &Versions, no_mdevs: bool, report: &mut Report) {
     let (libvirt, hypervisor) =
-        (versions.text(versions.libvirt), versions.text(versions.hypervisor));
+        (versions.dotted(versions.libvirt), versions.dotted(versions.hypervisor));
     report.fine(AREA, format!("libvirt {libvirt}, {} {hypervisor}", versions.kind));
     if no_mdevs {
         return;
     }
-    if let Err(why) = versions.keeps_mdevs() {
+    if let Err(why) = versions.supports_mdevs() {
         report.warn(
             AREA,
             why,
-            "mediated devices are made in sysfs instead, and made again when the agent starts after a \
+            "mediated devices are created in sysfs instead, and recreated when the agent starts after a \
              reboot",
         );
     }
-    if let Err(why) = versions.moves_mdevs() {
-        report.warn(
-            AREA,
-            why,
-            "guests with mediated devices cannot move while they run; shut off they can",
-        );
+    if let Err(why) = versions.migrates_mdevs() {
+        report.warn(AREA, why, "guests with mediated devices can be migrated only while shut off");
     }
-    if let Err(why) = versions.moves_functions() {
-        report.warn(
-            AREA,
-            why,
-            "guests with such functions cannot move while they run; shut off they can",
-        );
+    if let Err(why) = versions.migrates_functions() {
+        report.warn(AREA, why, "guests with such functions can be migrated only while shut off");
     }
 }
 
@@ -65,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn old_programs_are_a_warning_where_it_matters() {
+    fn old_versions_are_a_warning_where_they_matter() {
         let versions = Versions {
             kind: "QEMU".into(),
             libvirt: 7_000_000,

@@ -1,4 +1,4 @@
-//! `check`: whether this machine can be a compute host, and how to mend what it lacks. It changes
+//! `check`: whether this machine can be a compute host, with a remedy for each problem. It changes
 //! nothing.
 
 mod control;
@@ -12,7 +12,7 @@ mod report;
 use crate::settings::Settings;
 pub use report::Report;
 
-/// Looks at everything.
+/// Runs all checks.
 pub async fn check(settings: &Settings) -> Report {
     let mut report = Report::default();
     host::look(settings, &mut report);

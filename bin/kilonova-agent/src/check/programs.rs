@@ -1,10 +1,10 @@
-//! The programs that a host needs.
+//! Checks the programs that a host needs.
 
 use std::path::PathBuf;
 
 use super::Report;
 
-/// Program, package, what for, and whether guests cannot run without it.
+/// Program, package, purpose, and whether guests need it to run.
 const NEEDED: &[(&str, &str, &str, bool)] = &[
     ("qemu-img", "qemu-utils", "disks of guests", true),
     ("genisoimage", "genisoimage", "config drives", true),
@@ -29,7 +29,7 @@ fn judge(is_there: &dyn Fn(&str) -> bool, report: &mut Report) {
             continue;
         }
         all = false;
-        let what = format!("{program} is missing: it is for {what_for}");
+        let what = format!("{program} is missing: needed for {what_for}");
         let remedy = format!("apt install {package}");
         if *needed {
             report.wrong("programs", what, remedy);
@@ -38,7 +38,7 @@ fn judge(is_there: &dyn Fn(&str) -> bool, report: &mut Report) {
         }
     }
     if all {
-        report.fine("programs", "all there");
+        report.fine("programs", "all installed");
     }
 }
 
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_guests_need_is_wrong_and_the_rest_a_warning() {
+    fn programs_that_guests_need_are_errors_when_missing() {
         let mut report = Report::default();
         judge(&|_| true, &mut report);
         assert_eq!((report.findings.len(), report.exit_code()), (1, 0));

@@ -1,13 +1,13 @@
-//! What was found, for people and for programs.
+//! The result of the checks, as text and as JSON.
 
 use serde_json::{Value, json};
 
-/// How it is with something that was looked at.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// Nothing to do.
     Ok,
-    /// Guests can run, and something is not as it should be.
+    /// Guests can run, but something needs attention.
     Warning,
     /// Guests cannot run, or not with their devices.
     Error,
@@ -23,38 +23,38 @@ impl Level {
     }
 }
 
-/// Something that was looked at.
+/// A finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// Of which area.
+    /// Its area.
     pub area: &'static str,
-    /// How bad it is.
+    /// Its severity.
     pub level: Level,
-    /// What is so.
+    /// What was found.
     pub what: String,
-    /// What to do about it; empty where nothing is to do.
+    /// The remedy; empty if none is needed.
     pub remedy: String,
 }
 
-/// All of it.
+/// All findings.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// In the order in which they were looked at.
+    /// In the order of the checks.
     pub findings: Vec<Finding>,
 }
 
 impl Report {
-    /// All is well with it.
+    /// Adds a finding without a problem.
     pub fn fine(&mut self, area: &'static str, what: impl Into<String>) {
         self.add(area, Level::Ok, what, "");
     }
 
-    /// Guests can run all the same.
+    /// Adds a warning.
     pub fn warn(&mut self, area: &'static str, what: impl Into<String>, remedy: impl Into<String>) {
         self.add(area, Level::Warning, what, remedy);
     }
 
-    /// It has to be mended.
+    /// Adds an error.
     pub fn wrong(
         &mut self,
         area: &'static str,
@@ -74,12 +74,12 @@ impl Report {
         self.findings.push(Finding { area, level, what: what.into(), remedy: remedy.into() });
     }
 
-    /// 1 when something has to be mended.
+    /// 1 if there is an error.
     pub fn exit_code(&self) -> u8 {
         u8::from(self.findings.iter().any(|one| one.level == Level::Error))
     }
 
-    /// For programs.
+    /// The report as JSON.
     pub fn json(&self) -> Value {
         let finding = |one: &Finding| {
             json!({
@@ -93,7 +93,7 @@ impl Report {
         json!({"ready": self.exit_code() == 0, "findings": findings})
     }
 
-    /// For people: a line for each, then what to do, the worst first.
+    /// The report as text: a line per finding, then the remedies, the worst problems first.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for one in &self.findings {
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_to_be_mended_comes_first_and_counts() {
+    fn errors_come_first_and_determine_the_exit_code() {
         let mut report = Report::default();
         report.fine("kvm", "can be used");
         report.warn("clock", "2 s off", "set it");

@@ -1,9 +1,9 @@
-//! What nova.conf says of the guests' files.
+//! The options of nova.conf for the guests' files.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kilonova_disks::Config;
+use kilonova_disks::DisksConfig;
 use kilonova_program::Failure;
 use kilonova_program::config::{File, Options};
 
@@ -24,8 +24,8 @@ pub(super) const KNOWN: &Options = &[
     ("node", "remote_shell"),
 ];
 
-pub(super) fn read(file: &File, usual_path: PathBuf) -> Result<Config, Failure> {
-    let usual = Config::default();
+pub(super) fn read(file: &File, usual_path: PathBuf) -> Result<DisksConfig, Failure> {
+    let usual = DisksConfig::default();
     let yes = |group, option, usual| {
         Ok::<bool, Failure>(file.parse(group, option, "true or false")?.unwrap_or(usual))
     };
@@ -34,7 +34,7 @@ pub(super) fn read(file: &File, usual_path: PathBuf) -> Result<Config, Failure> 
         Ok::<_, Failure>(read.map_or(usual, Duration::from_secs))
     };
     let shell = file.get("node", "remote_shell");
-    Ok(Config {
+    Ok(DisksConfig {
         instances_path: file.path("DEFAULT", "instances_path").unwrap_or(usual_path),
         machine_id: usual.machine_id,
         force_raw_images: yes("DEFAULT", "force_raw_images", usual.force_raw_images)?,

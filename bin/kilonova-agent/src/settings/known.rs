@@ -1,9 +1,9 @@
-//! The options that this version knows, besides those of devices. One that is not here is refused: a
-//! misspelt option that is silently ignored costs its operator a night.
+//! The options that this version knows, except those of devices. Unknown options are refused: a
+//! misspelled option that is silently ignored costs its operator a night.
 
 use kilonova_program::config::Options;
 
-/// All of them.
+/// All options.
 pub(super) const KNOWN: &[&Options] = &[OPTIONS, super::files::KNOWN, super::libvirt::KNOWN];
 
 /// Group and option.

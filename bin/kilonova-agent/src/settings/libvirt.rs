@@ -1,8 +1,8 @@
-//! `[libvirt]`, as nova.conf has it.
+//! `[libvirt]` as in nova.conf.
 
 use std::time::Duration;
 
-use kilonova_libvirt::{Config, CpuMode, TimeoutAction, VirtType};
+use kilonova_libvirt::{CpuMode, LibvirtConfig, TimeoutAction, VirtType};
 use kilonova_node_api::DiskFormat;
 use kilonova_program::Failure;
 use kilonova_program::config::{File, Options};
@@ -38,8 +38,8 @@ pub(super) const KNOWN: &Options = &[
     (GROUP, "virt_type"),
 ];
 
-pub(super) fn read(file: &File) -> Result<Config, Failure> {
-    let usual = Config::default();
+pub(super) fn read(file: &File) -> Result<LibvirtConfig, Failure> {
+    let usual = LibvirtConfig::default();
     let text = |option| file.get(GROUP, option).map(str::to_owned);
     let yes = |option, usual| {
         Ok::<bool, Failure>(file.parse(GROUP, option, "true or false")?.unwrap_or(usual))
@@ -52,7 +52,7 @@ pub(super) fn read(file: &File) -> Result<Config, Failure> {
         let read: Option<u64> = file.parse(group, option, "seconds")?;
         Ok::<_, Failure>(read.map_or(usual, Duration::from_secs))
     };
-    let config = Config {
+    let config = LibvirtConfig {
         connection_uri: text("connection_uri").unwrap_or(usual.connection_uri),
         virt_type: choice(file, "virt_type", &[("kvm", VirtType::Kvm), ("qemu", VirtType::Qemu)])?
             .unwrap_or(usual.virt_type),
@@ -145,7 +145,7 @@ fn list(file: &File, option: &str) -> Vec<String> {
     items.map(str::to_owned).collect()
 }
 
-/// One of `file=none,block=none`, `x86_64=q35`.
+/// The value for a kind in `file=none,block=none` or `x86_64=q35`.
 fn of_kind(file: &File, option: &str, kind: &str) -> Option<String> {
     list(file, option).iter().find_map(|item| {
         let (name, value) = item.split_once('=')?;

@@ -1,5 +1,5 @@
-//! What the agent is told: defaults, then the file, then the command line. Groups and options are
-//! nova.conf's, but for `[node]`, which upstream does not have.
+//! The agent's settings: defaults, overridden by the file, overridden by the command line. Groups
+//! and options are nova.conf's, except for `[node]`, which upstream does not have.
 
 mod files;
 mod known;
@@ -16,63 +16,63 @@ use kilonova_program::logs::LogFormat;
 
 use known::KNOWN;
 
-/// Everything, checked.
+/// All settings, validated.
 #[derive(Debug)]
 pub struct Settings {
-    /// Where the agent keeps who it is and what it noted.
+    /// The state directory: identity and notes.
     pub state_dir: PathBuf,
-    /// What the host is called; what it joined as, or the machine's name, when it is not told.
+    /// The host's name. Default: the name that it joined with, or the machine's.
     pub host: Option<String>,
-    /// Its address; the one that reaches the control plane when it is not told.
+    /// The host's address. Default: the one that reaches the control plane.
     pub my_ip: Option<IpAddr>,
-    /// What the guests' files are like, and where.
-    pub files: kilonova_disks::Config,
+    /// The options of the guests' files.
+    pub files: kilonova_disks::DisksConfig,
     /// `[libvirt]`.
-    pub libvirt: kilonova_libvirt::Config,
+    pub libvirt: kilonova_libvirt::LibvirtConfig,
     /// `[linux_bridge]`.
-    pub network: kilonova_host_network::Config,
-    /// Memory kept for the host itself, MiB.
+    pub network: kilonova_host_network::HostNetworkConfig,
+    /// Memory reserved for the host itself, MiB.
     pub reserved_memory_mb: i64,
     /// Overcommit ratios: VCPU, MEMORY_MB, DISK_GB.
     pub ratios: [f64; 3],
-    /// How often guests are looked at that may have changed by themselves.
+    /// Interval of checks for guests that changed by themselves.
     pub power_sync: Option<Duration>,
-    /// Servers that are worked on at once.
+    /// Number of servers that are worked on concurrently.
     pub concurrency: usize,
     /// `[node] control`, with `token_file`: for tests and for one machine.
     pub by_token: Option<(String, PathBuf)>,
-    /// Where libvirt looks for certificates; nothing is written where it is not told.
+    /// Where to install certificates for libvirt; nowhere if `None`.
     pub pki_dir: Option<PathBuf>,
-    /// Where sysfs is.
+    /// Mount point of sysfs.
     pub sysfs: PathBuf,
     /// `[devices]` and `[mdev_*]`.
     pub mdev: MdevOptions,
-    /// `[pci]`, `[agent]` and the like.
+    /// `[pci]`, `[agent]` and similar.
     pub sources: Discovery,
-    /// More logs.
+    /// Whether debug logs are on.
     pub debug: bool,
-    /// How log lines look.
+    /// The format of log lines.
     pub log_format: Option<LogFormat>,
 }
 
-/// What the command line says; it counts more than the file.
+/// The options of the command line, which override the file.
 #[derive(Debug, Default)]
 pub struct Told {
-    /// Where the agent keeps who it is and what it noted.
+    /// The state directory.
     pub state_dir: Option<PathBuf>,
-    /// What the host is called.
+    /// The host's name.
     pub host: Option<String>,
     /// The control plane, for a host that has not joined.
     pub control: Option<String>,
-    /// The file with the word for nodes.
+    /// The file with the shared token.
     pub token_file: Option<PathBuf>,
 }
 
 impl Settings {
-    /// Reads the file, if one is named, and lays the command line over it.
+    /// Reads the file, if there is one, and applies the command line.
     ///
     /// # Errors
-    /// A sentence that names file, line, group and option.
+    /// A message with file, line, group and option.
     pub fn read(config: Option<&Path>, told: Told) -> Result<Self, Failure> {
         let file = config.map(|path| File::read(path, KNOWN)).transpose()?.unwrap_or_default();
         let state_dir = told.state_dir.or(file.path("DEFAULT", "state_path"));
@@ -84,7 +84,7 @@ impl Settings {
                 None => Failure::Refused(format!("--host: {error}")),
             })?;
         }
-        // The control plane goes by them; a nova.conf of a compute host has them too.
+        // Only the control plane uses aliases, but a nova.conf of a compute host has them too.
         sources::aliases(&file)?;
         Ok(Self {
             files: files::read(&file, state_dir.join("instances"))?,
@@ -112,15 +112,15 @@ impl Settings {
     }
 }
 
-/// Where sysfs is.
+/// Mount point of sysfs.
 fn sysfs(file: &File) -> PathBuf {
     file.path("node", "sysfs").unwrap_or_else(|| PathBuf::from("/sys"))
 }
 
-fn network(file: &File) -> Result<kilonova_host_network::Config, Failure> {
+fn network(file: &File) -> Result<kilonova_host_network::HostNetworkConfig, Failure> {
     const GROUP: &str = "linux_bridge";
     let text = |option| file.get(GROUP, option).unwrap_or_default();
-    let read = kilonova_host_network::Config::from_options(
+    let read = kilonova_host_network::HostNetworkConfig::from_options(
         text("physical_interface_mappings"),
         text("bridge_mappings"),
     );
@@ -138,7 +138,7 @@ fn least(file: &File, option: &str, usual: i64) -> Result<i64, Failure> {
     }
 }
 
-/// `initial_…` is upstream's name where Placement is given the first word.
+/// `initial_…` is upstream's name, with which Placement's value has precedence.
 fn ratio(file: &File, option: &str, usual: f64) -> Result<f64, Failure> {
     let initial = format!("initial_{option}");
     for option in [option, &initial] {
@@ -179,12 +179,12 @@ fn by_token(
         (Some(control), Some(token)) => Ok(Some((control, token))),
         (None, None) => Ok(None),
         (Some(_), None) => Err(Failure::Refused(
-            "a control plane goes with --token-file ([node] token_file), for tests and for one \
+            "--control needs --token-file ([node] token_file), for tests and for one \
              machine; a host of a cloud joins it: kilonova-agent join"
                 .into(),
         )),
         (None, Some(_)) => Err(Failure::Refused(
-            "--token-file ([node] token_file) goes with --control ([node] control)".into(),
+            "--token-file ([node] token_file) needs --control ([node] control)".into(),
         )),
     }
 }

@@ -1,4 +1,4 @@
-//! What a file may say.
+//! The content of configuration files.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn settings(text: &str) -> Result<Settings, String> {
 }
 
 #[test]
-fn sections_of_a_nova_conf_carry_over() {
+fn groups_of_a_nova_conf_are_accepted() {
     let text = "[DEFAULT]\nhost = gpu-1\nmy_ip = 192.0.2.7\nstate_path = /s\n\
                 reserved_host_memory_mb = 2048\ninitial_cpu_allocation_ratio = 16\n\
                 sync_power_state_interval = -1\n[devices]\nenabled_mdev_types = nvidia-35\n\
@@ -28,7 +28,10 @@ fn sections_of_a_nova_conf_carry_over() {
 #[test]
 fn refusals_name_the_line() {
     for (text, part) in [
-        ("[DEFAULT]\nhost = a/b\n", "agent.conf:2: [DEFAULT] host: \"a/b\" is no host name"),
+        (
+            "[DEFAULT]\nhost = a/b\n",
+            "agent.conf:2: [DEFAULT] host: \"a/b\" is not a valid host name",
+        ),
         ("[DEFAULT]\nmy_ip = here\n", "agent.conf:2: [DEFAULT] my_ip: here is not a value"),
         ("[DEFAULT]\ncpu_allocation_ratio = 0\n", "it must be above 0"),
         ("[DEFAULT]\nreserved_host_memory_mb = -1\n", "it must be 0 or more"),
@@ -41,11 +44,11 @@ fn refusals_name_the_line() {
         ("[libvirt]\nlive_migration_downtime = 9\n", "live_migration_downtime = 9 must be"),
         (
             "[linux_bridge]\nphysical_interface_mappings = eth1\n",
-            "agent.conf:2: [linux_bridge] physical_interface_mappings: 'eth1' is not like",
+            "agent.conf:2: [linux_bridge] physical_interface_mappings: 'eth1' does not have",
         ),
         ("[pci]\nalias = {\"name\": \"gpu\"}\n", "agent.conf:2: [pci] alias: Invalid PCI alias"),
         ("[node]\ncontrol = http://127.0.0.1:1\n", "kilonova-agent join"),
-        ("[node]\ntoken_file = /x\n", "goes with --control"),
+        ("[node]\ntoken_file = /x\n", "needs --control"),
     ] {
         let said = settings(text).expect_err(text);
         assert!(said.contains(part), "{said}");

@@ -13,7 +13,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use kilonova_compute::api::nodes;
 use kilonova_compute::{Compute, Link};
-use kilonova_enroll::{Enrollment, Options};
+use kilonova_enroll::{EnrollOptions, Enrollment};
 use kilonova_pki::{Authority, Own};
 use kilonova_store::Store;
 use kilonova_wire::auth::Authentication;
@@ -84,7 +84,7 @@ pub(super) async fn open(
     let shown = ControllerCertificate::new(&authority, &names).map_err(|e| failed(&e))?;
     let config = kilonova_pki::server(authority.certificate(), Arc::clone(&shown) as _);
     let acceptor = TlsAcceptor::from(Arc::new(config.map_err(|e| failed(&e))?));
-    let enroll_options = Options { url, valid: options.valid };
+    let enroll_options = EnrollOptions { url, valid: options.valid };
     let enrollment = Enrollment::new(store.clone(), Arc::clone(&authority), enroll_options);
     let enrollment = enrollment.knowing(Arc::new(kilonova_compute::db::hosts::spellings));
     enrollment.refresh().await.map_err(|e| failed(&e))?;

@@ -7,7 +7,7 @@
 //! GET  /v1/hosts/{host}/desired?epoch=&since=                  -> Batch (a long poll)
 //!      X-Kilonova-Clock: what the node's clock shows, microseconds since 1970
 //! POST /v1/hosts/{host}/observed?epoch=         [Observation]  -> 204
-//! POST /v1/hosts/{host}/carried_out?epoch=      [Carried]      -> 204
+//! POST /v1/hosts/{host}/carried_out?epoch=      [OrderResult]      -> 204
 //! GET  /v1/hosts/{host}/images/{image}?epoch=&offset=          -> some bytes; X-Image-Size: of how many
 //! PUT  /v1/hosts/{host}/images/{image}?epoch=   bytes          -> 204
 //! POST /v1/hosts/{host}/replies?epoch=          [Reply]        -> 204
@@ -23,7 +23,7 @@ use axum::{Extension, Json, Router};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kilonova_ids::ImageId;
 use kilonova_node_api::{
-    Batch, Carried, Clock, ControlPlane, DiskFormat, Observation, Refusal, Registration, Reply,
+    Batch, Clock, ControlPlane, DiskFormat, Observation, OrderResult, Refusal, Registration, Reply,
     Session,
 };
 use kilonova_wire::query::Query;
@@ -115,8 +115,8 @@ async fn carried_out(
     request: Request,
 ) -> Result<StatusCode, Fault> {
     let epoch = number(&query, "epoch")?;
-    let carried: Vec<Carried> = message(request).await?;
-    link.carried_out(&host, epoch, carried).await.map_err(refused)?;
+    let carried: Vec<OrderResult> = message(request).await?;
+    link.report_orders(&host, epoch, carried).await.map_err(refused)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -169,7 +169,7 @@ async fn replied(
 ) -> Result<StatusCode, Fault> {
     let epoch = number(&query, "epoch")?;
     let replies: Vec<Reply> = message(request).await?;
-    link.replied(&host, epoch, replies).await.map_err(refused)?;
+    link.report_replies(&host, epoch, replies).await.map_err(refused)?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kilonova_node_api::{Question, Said, Topic};
+use kilonova_node_api::{Question, ReplyBody, Topic};
 use kilonova_wire::Fault;
 use kilonova_wire::time::now_micros;
 use uuid::Uuid;
@@ -20,7 +20,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// 409 for a server that is on no host; 503 when the host does not answer.
-pub async fn ask(compute: &Compute, server: &Server, topic: Topic) -> Result<Said, Fault> {
+pub async fn ask(compute: &Compute, server: &Server, topic: Topic) -> Result<ReplyBody, Fault> {
     let Some(host) = server.host.clone() else {
         return Err(crate::app::states::not_ready(server).into());
     };
@@ -43,7 +43,7 @@ pub async fn ask(compute: &Compute, server: &Server, topic: Topic) -> Result<Sai
     said.unwrap_or(Err(silent))
 }
 
-async fn answer(compute: &Compute, id: Uuid) -> Result<Said, Fault> {
+async fn answer(compute: &Compute, id: Uuid) -> Result<ReplyBody, Fault> {
     let mut pause = FIRST_PAUSE;
     loop {
         if let Some(said) = compute.store.read(move |tx| questions::answer(tx, id)).await? {

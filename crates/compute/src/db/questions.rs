@@ -1,7 +1,7 @@
 //! What somebody waits to hear about a guest. Rows, so that whichever replica the host speaks to
 //! can pass it on; whoever asked takes its row away.
 
-use kilonova_node_api::{Question, Reply, Said};
+use kilonova_node_api::{Question, Reply, ReplyBody};
 use kilonova_store::{Tx, params};
 use uuid::Uuid;
 
@@ -54,13 +54,13 @@ pub fn open_since(tx: &mut Tx<'_>, host: &str, since: i64) -> Result<Vec<Questio
 
 /// Takes in an answer.
 pub fn reply(tx: &mut Tx<'_>, host: &str, reply: &Reply) -> Result<(), Error> {
-    let answer = serde_json::to_string(&reply.said).map_err(|e| shape(e.to_string()))?;
+    let answer = serde_json::to_string(&reply.body).map_err(|e| shape(e.to_string()))?;
     tx.execute(REPLY, params![reply.id.to_string(), host, answer])?;
     Ok(())
 }
 
 /// The answer, if there is one yet.
-pub fn answer(tx: &mut Tx<'_>, id: Uuid) -> Result<Option<Said>, Error> {
+pub fn answer(tx: &mut Tx<'_>, id: Uuid) -> Result<Option<ReplyBody>, Error> {
     let Some(row) = tx.row(ANSWER, params![id.to_string()])? else { return Ok(None) };
     row.text_opt(0)?
         .map(|text| serde_json::from_str(text).map_err(|e| shape(format!("answer: {e}"))))

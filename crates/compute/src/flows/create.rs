@@ -43,8 +43,8 @@ pub(super) fn observed(
             | Outcome::Stopped
             | Outcome::Ready
             | Outcome::Working { .. }
-            | Outcome::Departing(_)
-            | Outcome::Departed
+            | Outcome::MigratingOut(_)
+            | Outcome::MigratedOut
             | Outcome::Failed { .. } => Ok(()),
         },
     }
@@ -83,8 +83,8 @@ fn spawned(
         | Outcome::Stopped
         | Outcome::Ready
         | Outcome::Working { .. }
-        | Outcome::Departing(_)
-        | Outcome::Departed
+        | Outcome::MigratingOut(_)
+        | Outcome::MigratedOut
         | Outcome::Absent => Ok(()),
     }
 }

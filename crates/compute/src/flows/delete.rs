@@ -133,8 +133,8 @@ pub(super) fn dropped(
         | Outcome::Stopped
         | Outcome::Ready
         | Outcome::Working { .. }
-        | Outcome::Departing(_)
-        | Outcome::Departed => Ok(()),
+        | Outcome::MigratingOut(_)
+        | Outcome::MigratedOut => Ok(()),
     }
 }
 
@@ -181,8 +181,8 @@ pub(super) fn destroyed(
         | Outcome::Stopped
         | Outcome::Ready
         | Outcome::Working { .. }
-        | Outcome::Departing(_)
-        | Outcome::Departed => Ok(()),
+        | Outcome::MigratingOut(_)
+        | Outcome::MigratedOut => Ok(()),
     }
 }
 

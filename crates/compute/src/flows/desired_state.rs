@@ -57,8 +57,8 @@ pub(super) fn check(
         | Outcome::Failed { .. }
         | Outcome::Ready
         | Outcome::Working { .. }
-        | Outcome::Departing(_)
-        | Outcome::Departed
+        | Outcome::MigratingOut(_)
+        | Outcome::MigratedOut
         | Outcome::Absent => Ok(()),
     }
 }

@@ -159,8 +159,8 @@ pub(super) fn settled(
             | Outcome::Suspended
             | Outcome::Ready
             | Outcome::Working { .. }
-            | Outcome::Departing(_)
-            | Outcome::Departed
+            | Outcome::MigratingOut(_)
+            | Outcome::MigratedOut
             | Outcome::Absent,
         ) => return Ok(()),
     };

@@ -49,7 +49,7 @@ async fn a_server_whose_bitstream_is_none_fails_with_the_reason_and_holds_nothin
         let id = up.boot(&cloud, "one", "spoilt").await;
         let server = up.becomes(&id, "ERROR").await;
         let reason = fault(&server);
-        assert!(reason.contains("program: it is no bitstream for this card"), "{reason}");
+        assert!(reason.contains("program: not a bitstream for this card"), "{reason}");
         let tried = "SELECT host FROM device_orders WHERE state = 'failed' ORDER BY host";
         assert_eq!(cloud.column(tried).await, ["a", "b"], "both hosts were tried");
         assert_eq!(cloud.column("SELECT uuid FROM arqs").await, Vec::<String>::new());
@@ -87,7 +87,10 @@ async fn a_disk_is_cleared_before_it_has_another_guest() {
             assert_eq!(cloud.column(DIRTY).await, Vec::<String>::new());
         }
         let said = cloud.column("SELECT output FROM device_orders ORDER BY id").await;
-        assert_eq!(said, ["pretended to clear 0000:01:00.0", "pretended to clear 0000:01:00.0"]);
+        assert_eq!(
+            said,
+            ["simulated cleaning of 0000:01:00.0", "simulated cleaning of 0000:01:00.0"]
+        );
         cloud.sweep(&up, "cleared").await;
         up.kill().await;
     }

@@ -9,7 +9,7 @@ use kilonova_hypervisor::simulated::{Failure, Fate, Plan, Simulated};
 use kilonova_hypervisor::{Hypervisor, Step};
 use kilonova_ids::ServerId;
 use kilonova_node::topology::Topology;
-use kilonova_node_api::{Departure, Peer};
+use kilonova_node_api::{OutgoingMigration, Peer};
 use kilonova_store::testing::CrashPlan;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -61,14 +61,14 @@ async fn leaving(cloud: &Cloud, up: &Up) -> (String, Watch) {
 
 /// The guest arrives on `b`, and its old host does not hear of it. The agent of `a` must be away.
 async fn goes_unheard(cloud: &Cloud, id: &str) {
-    let (step, fate) = (Step::Migrate, Fate::Goes);
+    let (step, fate) = (Step::Migrate, Fate::Arrives);
     let failure = Failure { step, server_name: "*".into(), times: None, fate };
     let plan = Plan::new(Default::default(), vec![failure]);
     let there = Simulated::open(cloud.nodes().join("a"), plan).expect("a host");
     let server: ServerId = id.parse().expect("an id");
     let to = Peer { host: "b".into(), address: String::new() };
-    let departure = Departure { to, devices: Vec::new(), force: true };
-    let error = there.depart(server, &departure).await.expect_err("it says so");
+    let departure = OutgoingMigration { to, devices: Vec::new(), force: true };
+    let error = there.migrate_out(server, &departure).await.expect_err("it says so");
     assert!(error.message.contains("simulated"), "{error}");
     assert_eq!(cloud.files("b", "running"), [id], "it has arrived");
 }

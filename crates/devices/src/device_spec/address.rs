@@ -1,28 +1,28 @@
-//! The `address` of an entry: a text with `*` for any, or an object of regular expressions.
+//! The `address` of an entry: a glob with `*`, or an object of regular expressions.
 
 use regex::Regex;
 use serde_json::Value;
 
 use crate::{Error, PciAddress};
 
-/// What an entry is compared with.
+/// The properties that an entry is matched against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MatchOf<'a> {
     /// Four hex digits.
     pub vendor_id: &'a str,
     /// Four hex digits.
     pub product_id: &'a str,
-    /// Where it is.
+    /// The function's address.
     pub address: PciAddress,
-    /// Of a virtual function: where its physical function is.
+    /// For a virtual function: the address of its physical function.
     pub physical: Option<PciAddress>,
 }
 
-/// Largest domain, bus, slot and function that a guest can be given.
+/// Maximum domain, bus, slot and function.
 const MOST: [u32; 4] = [0xffff, 0xff, 0x1f, 0x7];
 const PARTS: [&str; 4] = ["domain", "bus", "slot", "function"];
 
-/// Domain, bus, slot and function, each matched on its own.
+/// Domain, bus, slot and function, each matched separately.
 #[derive(Debug, Clone)]
 pub(super) struct AddressMatch([Part; 4]);
 
@@ -53,14 +53,14 @@ impl AddressMatch {
             Some(Value::String(text)) => Self::glob(text),
             Some(Value::Object(parts)) => Self::regex(parts),
             Some(other) => Err(refused(format!(
-                "address is {other} and must be a text such as \"0000:84:00.*\" or an object with \
+                "address is {other} but must be a string such as \"0000:84:00.*\" or an object with \
                  domain, bus, slot and function"
             ))),
         }
     }
 
-    /// `0000:84:00.0`, `*:84:00.*`, `:84:00`, `84:00.1`: what is left out on the left, or empty, is
-    /// any.
+    /// Parses `0000:84:00.0`, `*:84:00.*`, `:84:00`, `84:00.1`: parts that are missing on the left,
+    /// or empty, match anything.
     fn glob(text: &str) -> Result<Self, Error> {
         let wrong = |why: &str| refused(format!("address {text:?} {why}"));
         let (places, function) = match text.split_once('.') {
@@ -87,7 +87,7 @@ impl AddressMatch {
                 Some(number) if number <= MOST[at] => parts[at] = Part::Is(number),
                 Some(_) => {
                     let (part, most) = (PARTS[at], MOST[at]);
-                    return Err(wrong(&format!("has {part} {text}, and the largest is {most:x}")));
+                    return Err(wrong(&format!("has {part} {text}, but the maximum is {most:x}")));
                 }
                 None => {
                     let part = PARTS[at];
@@ -103,7 +103,7 @@ impl AddressMatch {
     fn regex(given: &serde_json::Map<String, Value>) -> Result<Self, Error> {
         if let Some(key) = given.keys().find(|key| !PARTS.contains(&key.as_str())) {
             return Err(refused(format!(
-                "address has the key {key}; known are {}",
+                "address has the unknown key {key}; known keys: {}",
                 PARTS.join(", ")
             )));
         }
@@ -114,13 +114,13 @@ impl AddressMatch {
                 Some(Value::String(pattern)) => pattern,
                 Some(other) => {
                     return Err(refused(format!(
-                        "{name} of the address is {other} and must be a regular expression in quotes"
+                        "{name} of the address is {other} but must be a regular expression in quotes"
                     )));
                 }
             };
             let regex = Regex::new(&format!("^(?:{pattern})")).map_err(|_| {
                 refused(format!(
-                    "{name} of the address is {pattern:?}, which is no regular expression"
+                    "{name} of the address is {pattern:?}, which is not a valid regular expression"
                 ))
             })?;
             parts[at] = Part::Like(regex);

@@ -1,8 +1,8 @@
-//! The option `[pci] alias`: names by which flavors ask for functions that `[pci] device_spec` names,
-//! in upstream's grammar.
+//! The option `[pci] alias`: names by which flavors request functions of `[pci] device_spec`, in
+//! upstream's grammar.
 //!
-//! Owns what an alias asks of a resource provider, without looking at any host. What cannot be asked of
-//! one is refused: a server must not get another card than its alias says.
+//! Owns what an alias requests from a resource provider, independent of any host. A property that
+//! cannot be requested is refused: a server must never get a card other than its alias describes.
 
 use serde_json::{Map, Value};
 
@@ -23,25 +23,24 @@ const KEYS: [&str; 9] = [
 ];
 const LONGEST_NAME: usize = 256;
 
-/// What one device of an alias asks of its provider.
+/// The request for one device of an alias.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PciAlias {
-    /// What flavors call it.
+    /// The name that flavors use.
     pub name: String,
-    /// The class that one unit is taken of.
+    /// The resource class of the request.
     pub resource_class: String,
-    /// Traits that the provider has.
+    /// Required traits.
     pub required: Vec<String>,
-    /// Traits that it does not have.
+    /// Forbidden traits.
     pub forbidden: Vec<String>,
 }
 
 impl PciAlias {
-    /// The aliases of one value of the option: a JSON object, or a list of them, on any number of
-    /// lines.
+    /// Parses one value of the option: a JSON object or a list of them, on any number of lines.
     ///
     /// # Errors
-    /// What is wrong with the text.
+    /// Why the text is invalid.
     pub fn parse(text: &str) -> Result<Vec<Self>, Error> {
         let entries = match serde_json::from_str(text) {
             Ok(Value::Array(entries)) => entries,
@@ -50,7 +49,7 @@ impl PciAlias {
         };
         let each = entries.iter().map(|entry| match entry {
             Value::Object(entry) => Self::entry(entry),
-            other => Err(wrong(format!("{other} is no JSON object"))),
+            other => Err(wrong(format!("{other} is not a JSON object"))),
         });
         each.collect()
     }
@@ -66,7 +65,7 @@ impl PciAlias {
     fn named(name: &str, entry: &Map<String, Value>) -> Result<Self, Error> {
         if let Some(key) = entry.keys().find(|key| !KEYS.contains(&key.as_str())) {
             let known = KEYS.join(", ");
-            return Err(Error::Spec(format!("the key {key} is not known; known are {known}")));
+            return Err(Error::Spec(format!("unknown key {key}; known keys: {known}")));
         }
         choice(entry, "capability_type", &["pci"])?;
         without_numa(entry)?;
@@ -79,7 +78,7 @@ impl PciAlias {
             (Some(given), _) => resource_class(&given).map_err(Error::Spec)?,
             (None, Some((vendor, product))) => of_ids(vendor, product),
             (None, None) => {
-                let why = "it names no device; say vendor_id and product_id, or resource_class";
+                let why = "it names no device; set vendor_id and product_id, or resource_class";
                 return Err(Error::Spec(why.to_owned()));
             }
         };
@@ -99,8 +98,7 @@ impl PciAlias {
             list.dedup();
         }
         if let Some(both) = required.iter().find(|name| forbidden.contains(name)) {
-            let why =
-                format!("it asks for the trait {both} and against it: no device is like that");
+            let why = format!("it both requires and forbids the trait {both}");
             return Err(Error::Spec(why));
         }
         Ok(Self { name: name.to_owned(), resource_class: class, required, forbidden })
@@ -116,14 +114,14 @@ fn name(entry: &Map<String, Value>) -> Result<String, Error> {
     let given = match entry.get("name") {
         Some(Value::String(name)) => name.trim(),
         None => return Err(wrong(format!("{} has no name", shown()))),
-        Some(other) => return Err(wrong(format!("name is {other} and must be a text in quotes"))),
+        Some(other) => return Err(wrong(format!("name is {other} but must be a string"))),
     };
     if given.is_empty() || given.chars().count() > LONGEST_NAME {
         let length = format!("1 to {LONGEST_NAME} characters");
         return Err(wrong(format!("the name of {} must have {length}", shown())));
     }
     if given.contains([':', ',']) {
-        let why = "has a ':' or a ',' in its name, and flavors write NAME:COUNT,NAME:COUNT";
+        let why = "must not contain ':' or ',', as flavors write NAME:COUNT,NAME:COUNT";
         return Err(wrong(format!("alias {given:?} {why}")));
     }
     Ok(given.to_owned())
@@ -133,25 +131,25 @@ fn choice(entry: &Map<String, Value>, key: &str, known: &[&str]) -> Result<Optio
     let given = text(entry, key)?;
     if let Some(other) = given.as_deref().filter(|given| !known.contains(given)) {
         let known = known.join(", ");
-        return Err(Error::Spec(format!("{key} is {other:?} and must be one of {known}")));
+        return Err(Error::Spec(format!("{key} is {other:?} but must be one of {known}")));
     }
     Ok(given)
 }
 
-/// Guests have no NUMA topology, and without one every policy comes to the same upstream too; but who
-/// asks for nearness is not to believe that it is there.
+/// Guests have no NUMA topology, and without one every policy is equivalent upstream too. But an
+/// operator who requests affinity must not assume that it is guaranteed.
 fn without_numa(entry: &Map<String, Value>) -> Result<(), Error> {
     let policies = ["legacy", "preferred", "required", "socket"];
     match choice(entry, "numa_policy", &policies)?.as_deref() {
         Some(policy @ ("required" | "socket")) => Err(Error::Spec(format!(
-            "numa_policy {policy} cannot be promised, as guests have no NUMA topology here; take \
+            "numa_policy {policy} is not supported, as guests have no NUMA topology; use \
              preferred, or leave it out"
         ))),
         _ => Ok(()),
     }
 }
 
-/// Vendor and product, both or neither: a provider is known by both.
+/// Vendor and product, both or neither: a provider's trait contains both.
 fn ids(entry: &Map<String, Value>) -> Result<Option<(String, String)>, Error> {
     match (id(entry, "vendor_id")?, id(entry, "product_id")?) {
         (Some(vendor), Some(product)) => Ok(Some((vendor, product))),
@@ -162,7 +160,7 @@ fn ids(entry: &Map<String, Value>) -> Result<Option<(String, String)>, Error> {
                 None => ("product_id", "vendor_id"),
             };
             Err(Error::Spec(format!(
-                "{there} goes with {missing}; say both, or neither and a resource_class"
+                "{there} needs {missing}; set both, or neither and a resource_class"
             )))
         }
     }

@@ -1,4 +1,4 @@
-//! Aliases: what they ask for and what is refused.
+//! Aliases: their requests and their refusals.
 
 use super::PciAlias;
 
@@ -9,7 +9,7 @@ fn one(text: &str) -> PciAlias {
 }
 
 #[test]
-fn ids_ask_for_the_class_that_devices_have_by_them() {
+fn ids_request_the_class_of_their_devices() {
     let alias = one(r#"{"name": " QuickAssist ", "vendor_id": "8086", "product_id": "37C8",
         "device_type": "type-PCI", "numa_policy": "legacy", "capability_type": "pci"}"#);
     assert_eq!((&*alias.name, &*alias.resource_class), ("QuickAssist", "CUSTOM_PCI_8086_37C8"));
@@ -21,7 +21,7 @@ fn ids_ask_for_the_class_that_devices_have_by_them() {
 }
 
 #[test]
-fn classes_and_traits_are_spelt_as_in_device_spec() {
+fn classes_and_traits_are_spelled_as_in_device_spec() {
     let alias = one(r#"{"name": "a16", "resource_class": "a16 16a", "device_type": "type-VF",
         "traits": "gold, HW_GPU_API_VULKAN,CUSTOM_X", "live_migratable": "yes"}"#);
     assert_eq!(alias.resource_class, "CUSTOM_A16_16A");
@@ -42,7 +42,7 @@ fn classes_and_traits_are_spelt_as_in_device_spec() {
 }
 
 #[test]
-fn without_a_type_it_is_no_card_that_has_virtual_functions() {
+fn without_a_type_physical_functions_are_excluded() {
     let alias = one(r#"{"name": "a", "resource_class": "A", "live_migratable": "no"}"#);
     assert_eq!(alias.required, ["COMPUTE_MANAGED_PCI_DEVICE"]);
     assert_eq!(alias.forbidden, ["CUSTOM_PCI_TYPE_PF", "HW_PCI_LIVE_MIGRATABLE"]);
@@ -58,31 +58,31 @@ fn several_may_come_in_a_list() {
 }
 
 #[test]
-fn what_cannot_be_asked_for_is_refused_with_the_reason() {
+fn unsupported_requests_are_refused_with_the_reason() {
     for (text, part) in [
         ("{", "it is not JSON"),
         ("'{}'", "it is not JSON"),
-        ("7", "7 is no JSON object"),
+        ("7", "7 is not a JSON object"),
         (r#"{"vendor_id": "8086"}"#, "has no name"),
-        (r#"{"name": 7}"#, "name is 7 and must be a text in quotes"),
+        (r#"{"name": 7}"#, "name is 7 but must be a string"),
         (r#"{"name": "  "}"#, "must have 1 to 256 characters"),
         (r#"{"name": "a:1", "resource_class": "A"}"#, "flavors write NAME:COUNT"),
-        (r#"{"name": "a"}"#, "alias \"a\": it names no device; say vendor_id and product_id"),
-        (r#"{"name": "a", "vendor_id": "8086"}"#, "vendor_id goes with product_id"),
+        (r#"{"name": "a"}"#, "alias \"a\": it names no device; set vendor_id and product_id"),
+        (r#"{"name": "a", "vendor_id": "8086"}"#, "vendor_id needs product_id"),
         (
             r#"{"name": "a", "product_id": "1", "resource_class": "A"}"#,
-            "product_id goes with vendor_id",
+            "product_id needs vendor_id",
         ),
         (r#"{"name": "a", "vendor_id": "x", "product_id": "1"}"#, "up to four hex digits"),
-        (r#"{"name": "a", "resource_class": "A", "address": "x"}"#, "the key address is not known"),
+        (r#"{"name": "a", "resource_class": "A", "address": "x"}"#, "unknown key address"),
         (
             r#"{"name": "a", "resource_class": "A", "device_type": "type-vf"}"#,
-            "alias \"a\": device_type is \"type-vf\" and must be one of type-PCI, type-PF, type-VF",
+            "alias \"a\": device_type is \"type-vf\" but must be one of type-PCI, type-PF, type-VF",
         ),
         (r#"{"name": "a", "resource_class": "A", "numa_policy": "near"}"#, "one of legacy, "),
         (
             r#"{"name": "a", "resource_class": "A", "numa_policy": "required"}"#,
-            "numa_policy required cannot be promised",
+            "numa_policy required is not supported",
         ),
         (
             r#"{"name": "a", "resource_class": "A", "live_migratable": "maybe"}"#,
@@ -93,7 +93,7 @@ fn what_cannot_be_asked_for_is_refused_with_the_reason() {
         (
             r#"{"name": "a", "resource_class": "A", "traits": "HW_PCI_LIVE_MIGRATABLE",
                 "live_migratable": "no"}"#,
-            "asks for the trait HW_PCI_LIVE_MIGRATABLE and against it",
+            "both requires and forbids the trait HW_PCI_LIVE_MIGRATABLE",
         ),
     ] {
         let why = PciAlias::parse(text).expect_err(text).to_string();

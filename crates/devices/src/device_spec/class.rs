@@ -1,13 +1,13 @@
-//! Names of resource classes and traits as an entry may spell them.
+//! Names of resource classes and traits as entries may spell them.
 
-/// Classes that are not custom and that a PCI function may have.
+/// Standard classes that a PCI function may have.
 const STANDARD_CLASSES: [&str; 7] =
     ["VGPU", "PGPU", "FPGA", "SRIOV_NET_VF", "PCI_DEVICE", "NIC_BANDWIDTH", "ACCELERATOR"];
-/// How names of traits begin that are not custom.
+/// Prefixes of standard traits.
 const STANDARD_TRAITS: [&str; 5] = ["HW_", "COMPUTE_", "STORAGE_", "MISC_", "OWNER_"];
 const LONGEST: usize = 255;
 
-/// The text as part of a name: upper case, and one `_` for each run of anything else.
+/// The text in upper case, with one `_` for each run of other characters.
 fn letters(text: &str) -> String {
     let mut name = String::with_capacity(text.len());
     for c in text.chars() {
@@ -20,7 +20,7 @@ fn letters(text: &str) -> String {
     name
 }
 
-/// `CUSTOM_` and the text.
+/// `CUSTOM_` and the normalized text.
 pub(crate) fn custom(text: &str) -> String {
     let name = letters(text);
     if name.starts_with("CUSTOM_") { name } else { format!("CUSTOM_{name}") }
@@ -33,7 +33,7 @@ fn bounded(name: String, given: &str) -> Result<String, String> {
     Ok(name)
 }
 
-/// The class that an entry means.
+/// The resource class that an entry means.
 pub(crate) fn resource_class(given: &str) -> Result<String, String> {
     if given.trim().is_empty() {
         return Err("resource_class is empty".to_owned());

@@ -1,8 +1,8 @@
-//! The option `[pci] device_spec`: which PCI functions guests may be given, in upstream's grammar.
+//! The option `[pci] device_spec`: the PCI functions for passthrough, in upstream's grammar.
 //!
-//! Owns the meaning of one entry, without looking at any host. A key that is not known, or that
-//! means nothing here, is refused: an entry that silently matches too much gives away the wrong
-//! card. Unlike upstream, an entry may name a physical function and its virtual functions at once.
+//! Owns the meaning of one entry, independent of any host. Unknown and unsupported keys are
+//! refused: an entry that silently matches too much would give away the wrong card. Unlike
+//! upstream, an entry may name a physical function and its virtual functions together.
 
 mod address;
 mod alias;
@@ -34,30 +34,29 @@ const KEYS: [&str; 13] = [
     "parent_ifname",
 ];
 
-/// One entry.
+/// An entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceSpec {
     written: String,
     vendor_id: Option<String>,
     product_id: Option<String>,
     address: AddressMatch,
-    /// Resource class, in upstream's spelling; `CUSTOM_PCI_<VENDOR>_<PRODUCT>` if not said.
+    /// Resource class, in upstream's spelling. Default: `CUSTOM_PCI_<VENDOR>_<PRODUCT>`.
     pub resource_class: Option<String>,
-    /// Traits besides those that follow from the other keys.
+    /// Traits in addition to those derived from other keys.
     pub traits: Vec<String>,
     /// Whether libvirt binds the function to vfio-pci and back.
     pub managed: bool,
-    /// Whether guests with it can be migrated live, where the entry says so.
+    /// Whether guests with it can be live-migrated, if stated.
     pub live_migratable: Option<bool>,
-    /// Whether it is parked after its first guest until somebody has cleaned it.
+    /// Whether it becomes dirty after its first guest until somebody cleans it.
     pub one_time_use: Option<bool>,
-    /// Network that a network function is connected to.
+    /// The network that a network function is connected to.
     pub physical_network: Option<String>,
 }
 
 impl DeviceSpec {
-    /// The entries of one value of the option: a JSON object, or a list of them, on any number of
-    /// lines.
+    /// Parses one value of the option: a JSON object or a list of them, on any number of lines.
     pub fn parse(text: &str) -> Result<Vec<Self>, Error> {
         let value: Value = serde_json::from_str(text).map_err(|error| {
             refused(format!("it is not JSON: {error} in {}", shortened(text.trim())))
@@ -68,24 +67,21 @@ impl DeviceSpec {
                 .iter()
                 .map(|entry| match entry {
                     Value::Object(entry) => Self::entry(entry),
-                    other => Err(refused(format!("{other} is no JSON object"))),
+                    other => Err(refused(format!("{other} is not a JSON object"))),
                 })
                 .collect(),
-            other => Err(refused(format!("{other} is no JSON object and no list of them"))),
+            other => Err(refused(format!("{other} is neither a JSON object nor a list of them"))),
         }
     }
 
     fn entry(entry: &Map<String, Value>) -> Result<Self, Error> {
         if let Some(key) = entry.keys().find(|key| !KEYS.contains(&key.as_str())) {
-            return Err(refused(format!(
-                "the key {key} is not known; known are {}",
-                KEYS.join(", ")
-            )));
+            return Err(refused(format!("unknown key {key}; known keys: {}", KEYS.join(", "))));
         }
         for key in ["devname", "parent_ifname"] {
             if entry.contains_key(key) {
                 return Err(refused(format!(
-                    "{key} names an interface, and names of interfaces change; use address or product_id"
+                    "{key} names an interface, whose name may change; use address or product_id"
                 )));
             }
         }
@@ -113,14 +109,14 @@ impl DeviceSpec {
             spec.vendor_id.is_none() && spec.product_id.is_none() && !entry.contains_key("address");
         if everything {
             return Err(refused(
-                "it matches every PCI function of the host; say vendor_id, product_id or address"
+                "it matches every PCI function of the host; set vendor_id, product_id or address"
                     .to_owned(),
             ));
         }
         Ok(spec)
     }
 
-    /// Whether the entry names a function; an entry with the address of a physical function names
+    /// Whether the entry names a function. An entry with the address of a physical function names
     /// its virtual functions too.
     pub fn matches(&self, function: &MatchOf<'_>) -> bool {
         let same = |wanted: &Option<String>, is: &str| wanted.as_ref().is_none_or(|id| id == is);
@@ -130,7 +126,7 @@ impl DeviceSpec {
                 || function.physical.is_some_and(|physical| self.names(physical)))
     }
 
-    /// Whether the entry's address is that of a function itself, and not only of its card.
+    /// Whether the entry's address matches the function itself, not only its card.
     pub(crate) fn names(&self, address: PciAddress) -> bool {
         self.address.matches(address)
     }
@@ -158,11 +154,11 @@ fn text(entry: &Map<String, Value>, key: &str) -> Result<Option<String>, Error> 
     match entry.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.clone())),
-        Some(other) => Err(refused(format!("{key} is {other} and must be a text in quotes"))),
+        Some(other) => Err(refused(format!("{key} is {other} but must be a string"))),
     }
 }
 
-/// `yes`, `no`, `true`, `false` and their like, as a JSON value or as a text.
+/// Parses `yes`, `no`, `true`, `false` and the like, as a JSON value or a string.
 fn flag(entry: &Map<String, Value>, key: &str) -> Result<Option<bool>, Error> {
     let spelt = match entry.get(key) {
         None | Some(Value::Null) => return Ok(None),
@@ -173,11 +169,11 @@ fn flag(entry: &Map<String, Value>, key: &str) -> Result<Option<bool>, Error> {
     match spelt.as_str() {
         "yes" | "true" | "on" | "1" | "t" | "y" => Ok(Some(true)),
         "no" | "false" | "off" | "0" | "f" | "n" => Ok(Some(false)),
-        other => Err(refused(format!("{key} is {other:?} and must be \"yes\" or \"no\""))),
+        other => Err(refused(format!("{key} is {other:?} but must be \"yes\" or \"no\""))),
     }
 }
 
-/// Four hex digits; `*` is as good as nothing.
+/// Parses up to four hex digits; `*` means any.
 fn id(entry: &Map<String, Value>, key: &str) -> Result<Option<String>, Error> {
     let Some(given) = text(entry, key)? else { return Ok(None) };
     let digits = given.trim().to_ascii_lowercase();
@@ -187,7 +183,7 @@ fn id(entry: &Map<String, Value>, key: &str) -> Result<Option<String>, Error> {
     }
     if digits.is_empty() || digits.len() > 4 || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
         return Err(refused(format!(
-            "{key} is {given:?} and must be up to four hex digits or \"*\""
+            "{key} is {given:?} but must be up to four hex digits or \"*\""
         )));
     }
     Ok(Some(format!("{digits:0>4}")))

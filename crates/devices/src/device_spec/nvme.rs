@@ -1,8 +1,8 @@
-//! One entry of `[nvme] device_spec`, in upstream's grammar: `vendor_id`, `product_id`, `address`,
-//! and how the disk is cleared.
+//! An entry of `[nvme] device_spec`, in upstream's grammar: `vendor_id`, `product_id`, `address`,
+//! and how the disk is cleaned.
 //!
-//! Only `auto` is there for `clear_action` and `clear_strategy`: the node chooses, or
-//! `[devices] cleanup_command` says how. An entry that asks for more than will be done is refused.
+//! Only `auto` is supported for `clear_action` and `clear_strategy`: the agent chooses, or
+//! `[devices] cleanup_command` decides. An entry that requests more is refused.
 
 use serde_json::{Map, Value};
 
@@ -15,15 +15,15 @@ const CLEARING: [(&str, &[&str]); 2] = [
     ("clear_strategy", &["auto", "crypto", "block"]),
 ];
 
-/// One entry.
+/// An entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NvmeSpec(DeviceSpec);
 
 impl NvmeSpec {
-    /// The entries of one value of the option: a JSON object, or a list of them.
+    /// Parses one value of the option: a JSON object or a list of them.
     ///
     /// # Errors
-    /// What is wrong with the text.
+    /// Why the text is invalid.
     pub fn parse(text: &str) -> Result<Vec<Self>, Error> {
         let entries = match serde_json::from_str(text) {
             Ok(Value::Array(entries)) => entries,
@@ -32,7 +32,7 @@ impl NvmeSpec {
         };
         let objects = entries.iter().map(|entry| match entry {
             Value::Object(entry) => Self::entry(entry),
-            other => Err(wrong(format!("{other} is no JSON object"))),
+            other => Err(wrong(format!("{other} is not a JSON object"))),
         });
         objects.collect()
     }
@@ -45,11 +45,11 @@ impl NvmeSpec {
         for (key, known) in CLEARING {
             let Some(given) = text(entry, key).map_err(as_nvme)? else { continue };
             if !known.contains(&given.as_str()) {
-                return Err(wrong(format!("{key} is {given:?} and must be {}", known.join(", "))));
+                return Err(wrong(format!("{key} is {given:?} but must be {}", known.join(", "))));
             }
             if given != "auto" {
                 return Err(wrong(format!(
-                    "{key} {given} cannot be promised; leave it out and say how in [devices] \
+                    "{key} {given} is not supported; omit it and set [devices] \
                      cleanup_command = CUSTOM_NVME:PROGRAM"
                 )));
             }
@@ -61,10 +61,7 @@ impl NvmeSpec {
         if let Some(key) = place.keys().find(|key| !PLACE.contains(&key.as_str())) {
             let known = PLACE.iter().chain(CLEARING.iter().map(|(key, _)| key));
             let known: Vec<&str> = known.copied().collect();
-            return Err(wrong(format!(
-                "the key {key} is not known; known are {}",
-                known.join(", ")
-            )));
+            return Err(wrong(format!("unknown key {key}; known keys: {}", known.join(", "))));
         }
         DeviceSpec::entry(&place).map(Self).map_err(as_nvme)
     }
@@ -91,18 +88,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_entry_is_refused_with_the_reason() {
+    fn invalid_entries_are_refused_with_the_reason() {
         let all = NvmeSpec::parse(r#"[{"vendor_id": "144d", "clear_action": "auto"}]"#);
         assert_eq!(all.expect("fine").len(), 1);
         for (text, part) in [
             ("{", "it is not JSON"),
-            ("7", "7 is no JSON object"),
+            ("7", "7 is not a JSON object"),
             ("{}", "matches every PCI function"),
             (r#"{"vendor_id": "x"}"#, "hex digits"),
-            (r#"{"vendor_id": "144d", "traits": "X"}"#, "the key traits is not known; known are"),
+            (r#"{"vendor_id": "144d", "traits": "X"}"#, "unknown key traits; known keys"),
             (r#"{"vendor_id": "144d", "clear_action": "burn"}"#, "must be auto, sanitize, zero"),
             (r#"{"vendor_id": "144d", "clear_action": "zero"}"#, "cleanup_command"),
-            (r#"{"vendor_id": "144d", "clear_strategy": 1}"#, "must be a text in quotes"),
+            (r#"{"vendor_id": "144d", "clear_strategy": 1}"#, "must be a string"),
         ] {
             let why = NvmeSpec::parse(text).expect_err(text).to_string();
             assert!(why.starts_with("Invalid [nvme]device_spec config: "), "{why}");

@@ -1,4 +1,4 @@
-//! Entries: what they mean and what is refused.
+//! Entries: their meaning and their refusals.
 
 use super::{DeviceSpec, MatchOf};
 use crate::PciAddress;
@@ -17,7 +17,7 @@ fn pci(text: &str) -> PciAddress {
     PciAddress::parse(text).expect("an address")
 }
 
-/// An X710: the card, or a function of the card at `physical`.
+/// Matches an X710: the card, or a virtual function of the card at `physical`.
 fn is_matched(spec: &DeviceSpec, address: &str, physical: Option<&str>) -> bool {
     let product_id = if physical.is_some() { "154c" } else { "1572" };
     let (address, physical) = (pci(address), physical.map(pci));
@@ -35,7 +35,7 @@ fn ids_match_whatever_their_case_and_a_star_is_any() {
 }
 
 #[test]
-fn addresses_may_be_globs_in_all_of_upstreams_spellings() {
+fn addresses_may_be_globs_as_upstream() {
     for (glob, hits) in [
         ("0000:81:00.0", vec!["0000:81:00.0"]),
         ("*:81:00.*", vec!["0000:81:00.0", "0000:81:00.1"]),
@@ -63,14 +63,14 @@ fn addresses_may_be_regular_expressions_with_ranges() {
 }
 
 #[test]
-fn the_address_of_a_card_names_its_virtual_functions_too() {
+fn a_cards_address_matches_its_virtual_functions() {
     let spec = one(r#"{"address": "0000:81:00.0"}"#);
     assert!(is_matched(&spec, "0000:81:02.5", Some("0000:81:00.0")));
     assert!(!is_matched(&spec, "0000:81:02.5", Some("0000:81:00.1")));
 }
 
 #[test]
-fn classes_traits_and_flags_are_spelt_as_upstream_spells_them() {
+fn classes_traits_and_flags_are_spelled_as_upstream() {
     let spec = one(r#"{"address": "0000:25:00.4", "resource_class": "a16-16.a", "managed": "no",
             "traits": "hw_gpu_api_vulkan, gold, CUSTOM_x", "live_migratable": "yes",
             "physical_network": null, "one_time_use": true}"#);
@@ -92,25 +92,25 @@ fn one_value_may_hold_several_entries_on_several_lines() {
 }
 
 #[test]
-fn what_means_nothing_is_refused_and_named() {
+fn invalid_values_are_refused_and_named() {
     for (text, part) in [
         ("{vendor_id: 8086}", "not JSON"),
-        ("\"8086\"", "no JSON object"),
-        ("[1]", "1 is no JSON object"),
-        (r#"{"vendor": "8086"}"#, "the key vendor is not known"),
-        (r#"{"vendor_id": 8086}"#, "vendor_id is 8086 and must be a text"),
+        ("\"8086\"", "neither a JSON object"),
+        ("[1]", "1 is not a JSON object"),
+        (r#"{"vendor": "8086"}"#, "unknown key vendor"),
+        (r#"{"vendor_id": 8086}"#, "vendor_id is 8086 but must be a string"),
         (r#"{"vendor_id": "80865"}"#, "up to four hex digits"),
         (r#"{"vendor_id": "80x5"}"#, "up to four hex digits"),
         (r#"{"address": "0000:81:00:00.0"}"#, "more parts"),
-        (r#"{"address": "0000:81:20.0"}"#, "slot 20, and the largest is 1f"),
-        (r#"{"address": "10000:81:00.0"}"#, "the largest is ffff"),
-        (r#"{"address": "0000:81:00.8"}"#, "function 8, and the largest is 7"),
+        (r#"{"address": "0000:81:20.0"}"#, "slot 20, but the maximum is 1f"),
+        (r#"{"address": "10000:81:00.0"}"#, "the maximum is ffff"),
+        (r#"{"address": "0000:81:00.8"}"#, "function 8, but the maximum is 7"),
         (r#"{"address": "0000:8[1-2]:00.0"}"#, "neither hex nor"),
-        (r#"{"address": {"bus": "["}}"#, "no regular expression"),
-        (r#"{"address": {"device": "0"}}"#, "the key device"),
+        (r#"{"address": {"bus": "["}}"#, "not a valid regular expression"),
+        (r#"{"address": {"device": "0"}}"#, "the unknown key device"),
         (r#"{"address": {"bus": 2}}"#, "regular expression in quotes"),
         (r#"{"address": 7}"#, "address is 7"),
-        (r#"{"devname": "eth0"}"#, "names of interfaces change"),
+        (r#"{"devname": "eth0"}"#, "whose name may change"),
         (r#"{"vendor_id": "8086", "managed": "maybe"}"#, "\"yes\" or \"no\""),
         (r#"{"vendor_id": "8086", "remote_managed": "true"}"#, "SmartNIC"),
         (r#"{"vendor_id": "8086", "resource_class": ""}"#, "resource_class is empty"),

@@ -1,9 +1,9 @@
-//! New lines of the kernel's log: from `/dev/kmsg`, or from a file that a log daemon or a simulation
-//! writes.
+//! Reads new lines of the kernel log, from `/dev/kmsg` or from a file that a log daemon or a
+//! simulation writes.
 //!
-//! A file may be cut, replaced, grow by gigabytes, end in half a line, or hold what is no text. A look
-//! reads a bounded part, the next one goes on from there; what is too much to catch up with is
-//! skipped, and that is said.
+//! A file may be truncated or replaced, grow by gigabytes, end in half a line, or contain binary
+//! data. Each read is bounded and continues where the last one ended; a backlog that is too large
+//! is skipped and reported.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
@@ -12,34 +12,34 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes of a file that one look reads.
+/// How much of a file one read takes, in bytes.
 const MOST_BYTES: u64 = 1 << 20;
-/// A backlog that is not caught up with.
+/// A larger backlog is skipped.
 const MOST_BACKLOG: u64 = 64 << 20;
-/// Longer lines are cut.
+/// Longer lines are truncated.
 const MOST_LINE: usize = 4096;
-/// Records of `/dev/kmsg` that one look reads; the kernel's own buffer holds fewer.
+/// Records of `/dev/kmsg` per read; the kernel's buffer holds fewer.
 const MOST_RECORDS: usize = 100_000;
 const O_NONBLOCK: i32 = 0o4000;
 
-/// How far a log has been read.
+/// The position in a log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Cursor {
-    /// Of `/dev/kmsg`: number of the next record.
+    /// For `/dev/kmsg`: number of the next record.
     record: u64,
-    /// Of a file: which it is and how far.
+    /// For a file: its identity and the offset.
     inode: u64,
     offset: u64,
 }
 
-/// A line, and when it was written where the log says so (microseconds since the start).
+/// A line with its time, if the log has one (microseconds since boot).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Line {
     pub text: String,
     pub uptime: Option<i64>,
 }
 
-/// A log and the file that was open last, which is read to its end when another takes its place.
+/// A log, and the file that was open last, which is read to its end after it is replaced.
 #[derive(Debug)]
 pub(super) struct KernelLog {
     path: PathBuf,
@@ -51,8 +51,8 @@ impl KernelLog {
         Self { path: path.to_owned(), open: None }
     }
 
-    /// The lines after the cursor. Without one, a file is read from its end: how old its lines are
-    /// is not known. `/dev/kmsg` holds lines of this start of the host only.
+    /// The lines after the cursor. Without a cursor a file is read from its end, as the age of its
+    /// lines is unknown; `/dev/kmsg` contains only lines since boot.
     pub fn read(&mut self, cursor: &mut Option<Cursor>) -> io::Result<(Vec<Line>, u64)> {
         let kind = match std::fs::metadata(&self.path) {
             Ok(found) => found,
@@ -97,7 +97,7 @@ impl KernelLog {
         Ok((lines, skipped))
     }
 
-    /// Whether the file is the one that was read to its end.
+    /// Whether the file is unchanged since it was read to its end.
     pub fn is_quiet(&self, cursor: Option<Cursor>) -> bool {
         let Some(at) = cursor else { return false };
         match std::fs::metadata(&self.path) {
@@ -108,7 +108,7 @@ impl KernelLog {
         }
     }
 
-    /// What the file that is no longer there got after the last look.
+    /// The lines that a replaced file got after the last read.
     fn rest(&mut self, at: &mut Cursor) -> Vec<Line> {
         let Some(file) = &mut self.open else { return Vec::new() };
         let same = file.metadata().is_ok_and(|found| found.ino() == at.inode);
@@ -124,7 +124,7 @@ impl KernelLog {
                 Ok(0) => break,
                 Ok(length) => length,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                // The kernel wrote over the record that was next.
+                // The kernel overwrote the next record.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => continue,
                 Err(error) => return Err(error),
             };
@@ -140,7 +140,7 @@ impl KernelLog {
     }
 }
 
-/// A part of a file from the cursor on, whole lines only.
+/// Complete lines of a file from the cursor on.
 fn part(file: &mut File, at: &mut Cursor) -> io::Result<Vec<Line>> {
     file.seek(SeekFrom::Start(at.offset))?;
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! Logs that are cut, replaced, flooded or no text.
+//! Logs that are truncated, replaced, flooded or binary.
 
 use std::io::Write;
 
@@ -17,7 +17,7 @@ impl Fixture {
         let path = folder.path().join("kmsg");
         let log = KernelLog::new(&path);
         let mut new = Self { _folder: folder, path, log, cursor: None };
-        assert_eq!(new.look(), Vec::<String>::new(), "there is none yet");
+        assert_eq!(new.look(), Vec::<String>::new(), "the log does not exist yet");
         new
     }
 
@@ -59,7 +59,7 @@ fn a_log_that_was_there_before_is_read_from_its_end() {
 }
 
 #[test]
-fn cut_and_replaced_logs_are_read_on() {
+fn truncated_and_replaced_logs_are_followed() {
     let mut log = Fixture::new();
     log.write(b"one\ntwo\n");
     assert_eq!(log.look().len(), 2);
@@ -74,11 +74,11 @@ fn cut_and_replaced_logs_are_read_on() {
     log.write(b"again\n");
     assert_eq!(log.look(), ["again"]);
     log.log = KernelLog::new(&log.path);
-    assert_eq!(log.look(), Vec::<String>::new(), "a new start goes on where the last one was");
+    assert_eq!(log.look(), Vec::<String>::new(), "a restart continues at the cursor");
 }
 
 #[test]
-fn what_is_no_text_or_has_no_end_harms_nothing() {
+fn binary_data_and_endless_lines_are_harmless() {
     let mut log = Fixture::new();
     log.write(b"\xff\xfe\x00 NVRM\nnext\n");
     assert_eq!(log.look()[1], "next");
@@ -89,7 +89,7 @@ fn what_is_no_text_or_has_no_end_harms_nothing() {
 }
 
 #[test]
-fn a_flood_is_read_in_parts_and_too_much_is_skipped() {
+fn a_flood_is_read_in_parts_or_skipped() {
     let mut log = Fixture::new();
     let many = b"noise noise noise noise noise\n".repeat(100_000);
     log.write(&many);
@@ -97,9 +97,9 @@ fn a_flood_is_read_in_parts_and_too_much_is_skipped() {
     let mut looks = 0;
     while log.look().last().is_none_or(|line| line != "last") {
         looks += 1;
-        assert!(looks < 10, "it comes to an end");
+        assert!(looks < 10, "the reads end");
     }
-    assert!(looks >= 2, "in parts");
+    assert!(looks >= 2, "the log is read in parts");
     let file = OpenOptions::new().write(true).open(&log.path).expect("opened");
     file.set_len(MOST_BACKLOG * 3).expect("grown");
     let (_, skipped) = log.log.read(&mut log.cursor).expect("readable");

@@ -1,8 +1,8 @@
-//! Whether a device is fit to be given out: what sysfs says of it now, and what has happened to it.
+//! The health of devices: what sysfs reports now, and past events.
 //!
-//! Owns the memory of what has happened, a small file that lasts from one start of the agent to the
-//! next and is void when the host itself was started anew. What cannot be read says nothing against
-//! a device: few drivers and no simulation show all of it.
+//! Owns the memory of events: a small file that survives restarts of the agent and becomes void
+//! when the host reboots. An unreadable attribute does not count against a device: few drivers and
+//! no simulation provide all of them.
 
 mod log;
 mod now;
@@ -24,7 +24,7 @@ pub(crate) use now::is_vfio;
 pub use xid::XidPolicy;
 use xid::{Action, Xid};
 
-/// Devices of which something is remembered; a log can name any address.
+/// Maximum number of devices in memory, as a log can name any address.
 const MOST_DEVICES: usize = 1024;
 
 /// `[devices] kernel_log` and `xid_policy`.
@@ -32,18 +32,18 @@ const MOST_DEVICES: usize = 1024;
 pub struct HealthOptions {
     /// `/dev/kmsg`, or a file.
     pub kernel_log: Option<PathBuf>,
-    /// What Xid messages do.
+    /// The reaction to Xid messages.
     pub xid_policy: XidPolicy,
 }
 
-/// Something that has happened to a device.
+/// An event of a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Event {
     reason: String,
     since: i64,
 }
 
-/// The newest event of each weight, and the errors that were counted when last looked at.
+/// The newest event of each severity, and the error counters at the last check.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Past {
     failed: Option<Event>,
@@ -54,9 +54,9 @@ struct Past {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Memory {
-    /// Which start of the host it is of.
+    /// The boot that it belongs to.
     boot: String,
-    /// When the host was started (microseconds since 1970), as first worked out.
+    /// The boot time (microseconds since 1970), as first computed.
     started: i64,
     cursor: Option<Cursor>,
     devices: BTreeMap<String, Past>,
@@ -64,14 +64,14 @@ struct Memory {
 
 struct State {
     memory: Memory,
-    /// As it is in the file.
+    /// The memory as it is in the file.
     kept: Memory,
     log: Option<KernelLog>,
-    /// Something was heard and not yet asked for.
-    news: bool,
+    /// Whether an event arrived that has not been reported.
+    unreported: bool,
 }
 
-/// Follows the health of a host's devices.
+/// Watches the health of a host's devices.
 pub struct Watch {
     policy: XidPolicy,
     file: Option<PathBuf>,
@@ -79,8 +79,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Goes on with what the file holds, unless the host was started since: `boot` is the id of this
-    /// start. Without a file nothing outlasts the value.
+    /// Loads the file, unless the host has rebooted since: `boot` is the current boot id. Without a
+    /// file, the memory ends with the value.
     pub fn open(options: &HealthOptions, file: Option<PathBuf>, boot: &str) -> Self {
         let kept = file.as_deref().map(read).unwrap_or_default();
         let mut memory = if kept.boot == boot { kept.clone() } else { Memory::default() };
@@ -89,48 +89,48 @@ impl Watch {
             memory.started = now() - uptime();
         }
         let log = options.kernel_log.as_deref().map(KernelLog::new);
-        let state = Mutex::new(State { memory, kept, log, news: false });
+        let state = Mutex::new(State { memory, kept, log, unreported: false });
         Self { policy: options.xid_policy.clone(), file, state }
     }
 
-    /// Reads what is new in the log. Whether it changed the health of anything, [`Watch::news`] says.
+    /// Reads the new lines of the log. [`Watch::take_unreported_events`] tells whether they changed any health.
     ///
     /// # Errors
-    /// The log cannot be read.
+    /// If the log cannot be read.
     pub fn listen(&self) -> io::Result<()> {
         let mut state = self.state();
         let State { memory, log, .. } = &mut *state;
         let Some(log) = log else { return Ok(()) };
         let (lines, skipped) = log.read(&mut memory.cursor)?;
         if skipped > 0 {
-            tracing::warn!(skipped, "the kernel log grew too fast; some bytes of it were not read");
+            tracing::warn!(skipped, "the kernel log grew too fast; skipped a part of it");
         }
         let mut changed = false;
         for line in &lines {
-            changed |= self.hear(memory, line);
+            changed |= self.record_line(memory, line);
         }
-        state.news |= changed;
+        state.unreported |= changed;
         self.keep(&mut state);
         Ok(())
     }
 
-    /// Whether something was heard since the last time that it was asked for.
-    pub fn has_news(&self) -> bool {
-        self.state().news
+    /// Whether an event arrived since [`Watch::take_unreported_events`] was called.
+    pub fn has_unreported_events(&self) -> bool {
+        self.state().unreported
     }
 
-    /// The same, and it has been asked for now.
-    pub fn news(&self) -> bool {
-        std::mem::take(&mut self.state().news)
+    /// Returns [`Watch::has_unreported_events`] and resets it.
+    pub fn take_unreported_events(&self) -> bool {
+        std::mem::take(&mut self.state().unreported)
     }
 
-    /// Whether the log is surely as it was when last read. It asks for the file's length, no more.
+    /// Whether the log is unchanged since the last read. Only checks the file's length.
     pub fn is_quiet(&self) -> bool {
         let state = self.state();
         state.log.as_ref().is_none_or(|log| log.is_quiet(state.memory.cursor))
     }
 
-    fn hear(&self, memory: &mut Memory, line: &Line) -> bool {
+    fn record_line(&self, memory: &mut Memory, line: &Line) -> bool {
         let when = line.uptime.map_or_else(now, |uptime| memory.started + uptime);
         if let Some((address, reason)) = now::bind_error(&line.text) {
             return remember(memory, address, true, Event { reason, since: when });
@@ -146,7 +146,7 @@ impl Watch {
         }
     }
 
-    /// The health of a device, by what is so now and what has happened.
+    /// The health of a device, from its present state and past events.
     pub(crate) fn health(&self, sysfs: &dyn Sysfs, address: &str) -> Health {
         let now_so = now::health(sysfs, address);
         let mut state = self.state();
@@ -161,8 +161,8 @@ impl Watch {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the memory down if it has changed. What cannot be written is told and not fatal: the
-    /// kernel's own log is read again. Nothing but how far the log was read is not worth a folder.
+    /// Writes the memory if it has changed. A write error is logged and not fatal, as the kernel
+    /// log is read again. A changed log position alone does not create the directory.
     fn keep(&self, state: &mut State) {
         let Some(file) = &self.file else { return };
         if state.memory == state.kept {
@@ -176,7 +176,7 @@ impl Watch {
                 state.kept = state.memory.clone();
             }
             Err(error) => {
-                tracing::warn!(file = %file.display(), %error, "the health of devices cannot be noted");
+                tracing::warn!(file = %file.display(), %error, "could not record the health of devices");
             }
         }
     }
@@ -195,14 +195,13 @@ impl Past {
     }
 }
 
-/// The health of a device without a memory: errors that were ever counted are events of no known
-/// time.
-pub(crate) fn at_first_sight(sysfs: &dyn Sysfs, address: &str) -> Health {
+/// The health of a device without a memory: all counted errors are events without a time.
+pub(crate) fn health_without_memory(sysfs: &dyn Sysfs, address: &str) -> Health {
     let counted = now::counters(sysfs, address).unwrap_or_default();
     worse(now::health(sysfs, address), counted.health())
 }
 
-/// The worse of two; what is so now before what has happened.
+/// The worse of two; a present condition takes precedence over a past event.
 pub(crate) fn worse(one: Health, other: Health) -> Health {
     let weight = |health: &Health| match health {
         Health::Healthy => 0,
@@ -212,21 +211,21 @@ pub(crate) fn worse(one: Health, other: Health) -> Health {
     if weight(&other) > weight(&one) { other } else { one }
 }
 
-/// Keeps the newest event of its weight; says whether that is news.
+/// Keeps the newest event of its severity. Returns whether it changed anything.
 fn remember(memory: &mut Memory, address: String, fatal: bool, event: Event) -> bool {
     if memory.devices.len() >= MOST_DEVICES && !memory.devices.contains_key(&address) {
         return false;
     }
     let past = memory.devices.entry(address).or_default();
     let place = if fatal { &mut past.failed } else { &mut past.degraded };
-    let news = place.as_ref().is_none_or(|before| before.since < event.since);
-    if news {
+    let newer = place.as_ref().is_none_or(|before| before.since < event.since);
+    if newer {
         *place = Some(event);
     }
-    news
+    newer
 }
 
-/// Errors more than before are an event. Fewer are a device that was reset or put back.
+/// An increased counter is an event. A decreased one means that the device was reset or replaced.
 fn count(memory: &mut Memory, address: &str, counted: Option<Counters>) {
     let Some(counted) = counted else { return };
     let known = memory.devices.get(address).map(|past| past.counted).unwrap_or_default();
@@ -250,7 +249,7 @@ fn count(memory: &mut Memory, address: &str, counted: Option<Counters>) {
 fn read(file: &Path) -> Memory {
     match std::fs::read(file) {
         Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
-            tracing::warn!(file = %file.display(), %error, "what was noted of devices means nothing");
+            tracing::warn!(file = %file.display(), %error, "ignoring an invalid record of the devices' health");
             Memory::default()
         }),
         Err(_) => Memory::default(),
@@ -272,7 +271,7 @@ fn now() -> i64 {
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Microseconds since the host was started.
+/// Microseconds since boot.
 fn uptime() -> i64 {
     let text = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
     let seconds: Option<f64> = text.split_whitespace().next().and_then(|word| word.parse().ok());

@@ -1,5 +1,5 @@
-//! What sysfs says of a function's health now: its configuration space, its PCIe link, and the errors
-//! that the kernel counted. And the line that says that a function could not be bound.
+//! The present health of a function in sysfs: its configuration space, its PCIe link, and the
+//! kernel's error counters; and the log line that reports a failed bind.
 
 use std::io::ErrorKind;
 
@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{PciAddress, Sysfs};
 
-/// Bytes of the configuration space that everybody may read.
+/// Length of the world-readable part of the configuration space.
 const HEADER: usize = 64;
 
-/// What is wrong with a device at this moment; nothing for one that is not on the PCI bus.
+/// The present health of a device; healthy if it is not on the PCI bus.
 pub(super) fn health(sysfs: &dyn Sysfs, address: &str) -> Health {
     if PciAddress::parse(address).is_none() {
         return Health::Healthy;
@@ -24,7 +24,7 @@ pub(super) fn health(sysfs: &dyn Sysfs, address: &str) -> Health {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
         }
         Err(error) => {
-            return failed(&format!("its configuration space cannot be read: {error}"));
+            return failed(&format!("could not read its configuration space: {error}"));
         }
     }
     let number = |name: &str| {
@@ -38,7 +38,7 @@ pub(super) fn health(sysfs: &dyn Sysfs, address: &str) -> Health {
     Health::Healthy
 }
 
-/// Uncorrectable PCIe errors since the function was found.
+/// Uncorrectable PCIe errors since the function was enumerated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Counters {
     pub fatal: u64,
@@ -54,7 +54,7 @@ impl Counters {
         format!("the kernel counted {} uncorrectable PCIe errors on it", self.nonfatal)
     }
 
-    /// What they mean where nothing is known of before.
+    /// The health that they imply without earlier values.
     pub fn health(self) -> Health {
         match (self.fatal, self.nonfatal) {
             (0, 0) => Health::Healthy,
@@ -64,7 +64,7 @@ impl Counters {
     }
 }
 
-/// `None` where the kernel counts none for the device.
+/// `None` if the kernel does not count errors of the device.
 pub(super) fn counters(sysfs: &dyn Sysfs, address: &str) -> Option<Counters> {
     PciAddress::parse(address)?;
     let total = |name: &str, label: &str| {
@@ -80,7 +80,7 @@ pub(super) fn counters(sysfs: &dyn Sysfs, address: &str) -> Option<Counters> {
     Some(Counters { fatal: fatal.unwrap_or(0), nonfatal: nonfatal.unwrap_or(0) })
 }
 
-/// Whether the driver that a function has can give it to a guest as it is.
+/// Whether a function's current driver can pass it through.
 pub(crate) fn is_vfio(sysfs: &dyn Sysfs, address: &str, driver: &str) -> bool {
     !driver.is_empty()
         && (driver.contains("vfio")
@@ -88,7 +88,7 @@ pub(crate) fn is_vfio(sysfs: &dyn Sysfs, address: &str, driver: &str) -> bool {
             || sysfs.exists(&path(address, "nvidia/current_vgpu_type")))
 }
 
-/// `vfio-pci: probe of 0000:84:00.0 failed with error -22`, and as newer kernels say it:
+/// Parses `vfio-pci: probe of 0000:84:00.0 failed with error -22`, and the form of newer kernels:
 /// `vfio-pci 0000:84:00.0: probe with driver vfio-pci failed with error -22`.
 pub(super) fn bind_error(line: &str) -> Option<(String, String)> {
     let (before, code) = line.split_once(" failed with error ")?;
@@ -100,7 +100,7 @@ pub(super) fn bind_error(line: &str) -> Option<(String, String)> {
     };
     let address = PciAddress::parse(address).filter(|_| driver.contains("vfio"))?;
     let code: String = code.chars().take_while(|c| c.is_ascii_digit() || *c == '-').collect();
-    Some((address.to_string(), format!("{driver} could not be bound to it: error {code}")))
+    Some((address.to_string(), format!("binding {driver} to it failed: error {code}")))
 }
 
 fn failed(reason: &str) -> Health {

@@ -1,5 +1,4 @@
-//! What has happened to devices is remembered until somebody has dealt with it or the host starts
-//! anew.
+//! Events of devices are kept until somebody handles them or the host reboots.
 
 use super::*;
 use crate::testing::Fixture;
@@ -9,15 +8,15 @@ const FOLDER: &str = "devices/pci0000:84/0000:84:00.0";
 
 fn listen(watch: &Watch) -> bool {
     watch.listen().expect("readable");
-    watch.news()
+    watch.take_unreported_events()
 }
 
-struct Host {
+struct TestHost {
     sysfs: Fixture,
     kept: tempfile::TempDir,
 }
 
-impl Host {
+impl TestHost {
     fn new() -> Self {
         let sysfs = Fixture::new();
         sysfs.function(GPU, ("10de", "1eb8", "030200"), 0, "nvidia");
@@ -57,24 +56,24 @@ impl Host {
 }
 
 #[test]
-fn a_message_counts_over_starts_of_the_agent_and_not_of_the_host() {
-    let host = Host::new();
+fn events_survive_restarts_but_not_reboots() {
+    let host = TestHost::new();
     let watch = host.start("a", "");
     assert_eq!(host.health(&watch), Health::Healthy);
     host.say("NVRM: Xid (PCI:0000:84:00): 13, a program's fault");
-    assert!(!listen(&watch), "nothing of note");
+    assert!(!listen(&watch), "the message is ignored");
     host.say("NVRM: Xid (PCI:0000:84:00): 79, GPU has fallen off the bus.");
     assert!(listen(&watch));
     let failed = host.health(&watch);
     assert_eq!(failed.as_str(), "failed");
-    assert!(failed.since().is_some(), "an event");
+    assert!(failed.since().is_some(), "it is an event");
     assert_eq!(host.health(&host.start("a", "")), failed, "the same event, at the same time");
-    assert_eq!(host.health(&host.start("b", "")), Health::Healthy, "the host was started anew");
+    assert_eq!(host.health(&host.start("b", "")), Health::Healthy, "the host rebooted");
 }
 
 #[test]
-fn the_worst_is_told_and_a_newer_one_is_news() {
-    let host = Host::new();
+fn the_worst_event_is_reported_and_newer_ones_are_news() {
+    let host = TestHost::new();
     let watch = host.start("a", "13:report");
     host.say("6,1,1000000,-;NVRM: Xid (PCI:0000:84:00): 13, x");
     listen(&watch);
@@ -92,7 +91,7 @@ fn the_worst_is_told_and_a_newer_one_is_news() {
 
 #[test]
 fn errors_count_when_they_grow() {
-    let host = Host::new();
+    let host = TestHost::new();
     host.count(0, 0);
     let watch = host.start("a", "");
     assert_eq!(host.health(&watch), Health::Healthy);
@@ -101,18 +100,18 @@ fn errors_count_when_they_grow() {
     host.count(2, 1);
     let failed = host.health(&watch);
     assert_eq!(failed.reason(), Some("the kernel counted 2 fatal PCIe errors on it"));
-    assert_eq!(host.health(&watch), failed, "no growth, no other event");
+    assert_eq!(host.health(&watch), failed, "unchanged counters are no event");
     assert_eq!(host.health(&host.start("a", "")), failed);
     host.count(0, 0);
-    assert_eq!(host.health(&watch), failed, "a reset is for an operator to acknowledge");
+    assert_eq!(host.health(&watch), failed, "a reset does not clear the event");
     host.count(1, 0);
     let again = host.health(&watch);
     assert!(again.since() > failed.since(), "one more after the reset");
 }
 
 #[test]
-fn a_device_off_the_bus_or_without_a_link_has_failed_for_as_long_as_it_is_so() {
-    let host = Host::new();
+fn a_device_off_the_bus_or_without_a_link_fails_while_it_lasts() {
+    let host = TestHost::new();
     let watch = host.start("a", "");
     let gone = vec![0xff; 64];
     let config = host.sysfs.root().join(FOLDER).join("config");
@@ -121,37 +120,37 @@ fn a_device_off_the_bus_or_without_a_link_has_failed_for_as_long_as_it_is_so() {
     assert_eq!((health.as_str(), health.since()), ("failed", None));
     let mut there = gone;
     there[4] = 6;
-    std::fs::write(&config, there).expect("a virtual function shows no ids and is there");
+    std::fs::write(&config, there).expect("a virtual function without ids is healthy");
     assert_eq!(host.health(&watch), Health::Healthy);
     host.sysfs.write(&format!("{FOLDER}/max_link_width"), "16\n");
     host.sysfs.write(&format!("{FOLDER}/current_link_width"), "0\n");
     assert_eq!(host.health(&watch).reason(), Some("its PCIe link is down"));
     std::fs::remove_file(&config).expect("removed");
     std::fs::create_dir(&config).expect("unreadable now");
-    assert!(host.health(&watch).reason().is_some_and(|why| why.contains("cannot be read")));
+    assert!(host.health(&watch).reason().is_some_and(|why| why.contains("could not read")));
 }
 
 #[test]
-fn a_function_that_vfio_could_not_be_bound_to_has_failed() {
+fn a_failed_bind_to_vfio_is_a_failure() {
     for line in [
         "vfio-pci: probe of 0000:84:00.0 failed with error -22",
         "vfio-pci 0000:84:00.0: probe with driver vfio-pci failed with error -22",
         "Nov 21 h kernel: vfio-pci: probe of 0000:84:00.0 failed with error -22",
     ] {
-        let host = Host::new();
+        let host = TestHost::new();
         let watch = host.start("a", "");
         host.say("nvme 0000:84:00.0: probe with driver nvme failed with error -5");
         assert!(!listen(&watch));
         host.say(line);
         assert!(listen(&watch), "{line}");
-        let why = "vfio-pci could not be bound to it: error -22";
+        let why = "binding vfio-pci to it failed: error -22";
         assert_eq!(host.health(&watch).reason(), Some(why), "{line}");
     }
 }
 
 #[test]
-fn a_host_to_which_nothing_happened_gets_no_folder() {
-    let host = Host::new();
+fn a_host_without_events_gets_no_directory() {
+    let host = TestHost::new();
     let folder = host.kept.path().join("state");
     let options = HealthOptions { kernel_log: Some(host.log()), xid_policy: XidPolicy::default() };
     let start = || {
@@ -167,19 +166,19 @@ fn a_host_to_which_nothing_happened_gets_no_folder() {
     assert!(listen(&watch));
     assert!(matches!(host.health(&watch), Health::Failed { .. }));
     std::fs::remove_file(host.log()).expect("removed");
-    assert!(matches!(host.health(&start()), Health::Failed { .. }), "it was noted");
+    assert!(matches!(host.health(&start()), Health::Failed { .. }), "the event is recorded");
 }
 
 #[test]
-fn a_spoilt_note_is_as_good_as_none() {
-    let host = Host::new();
+fn an_invalid_record_is_ignored() {
+    let host = TestHost::new();
     std::fs::write(host.kept.path().join("health"), "{\"boot\": 7").expect("written");
     assert_eq!(host.health(&host.start("a", "")), Health::Healthy);
 }
 
 #[test]
-fn a_log_that_names_devices_without_end_does_not_fill_the_memory() {
-    let host = Host::new();
+fn the_number_of_recorded_devices_is_bounded() {
+    let host = TestHost::new();
     let watch = host.start("a", "");
     for bus in 0..=255 {
         for device in 0..8 {

@@ -1,20 +1,20 @@
-//! NVIDIA's Xid messages in the kernel log, and what each means for giving the GPU out.
+//! NVIDIA's Xid messages in the kernel log, and their effect on the GPU's health.
 //!
-//! The default follows the published catalogue: what only a guest's program caused is ignored, what
-//! an operator should look into is reported, and what takes a reset, a restart or a new card keeps
-//! the GPU from being given out. `[devices] xid_policy` says otherwise for single numbers.
+//! The default follows the published catalogue: errors that a guest's program causes are ignored,
+//! those that an operator should check are reported, and those that need a reset, a reboot or a new
+//! card quarantine the GPU. `[devices] xid_policy` overrides single numbers.
 
 use std::collections::BTreeMap;
 
 use crate::PciAddress;
 
-/// What a message does to its GPU.
+/// The effect of a message on its GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     Ignore,
-    /// It is told, and given out as before.
+    /// The GPU is degraded, but still offered.
     Report,
-    /// It is not given out until somebody has seen to it.
+    /// The GPU has failed and is not offered until somebody handles it.
     Quarantine,
 }
 
@@ -65,7 +65,7 @@ const CATALOGUE: [(u32, Action, &str); 38] = [
     (155, Report, "NVLink error from software"),
 ];
 
-/// What each number does.
+/// The effect of each number.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct XidPolicy {
     by_operator: BTreeMap<u32, Action>,
@@ -73,21 +73,21 @@ pub struct XidPolicy {
 }
 
 impl XidPolicy {
-    /// Reads `94:quarantine, 13:report, default:ignore`; `default` is for numbers that neither this
-    /// nor the catalogue has.
+    /// Parses `94:quarantine, 13:report, default:ignore`; `default` applies to numbers that are in
+    /// neither this policy nor the catalogue.
     ///
     /// # Errors
-    /// What is wrong with the text.
+    /// Why the text is invalid.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut policy = Self::default();
         for entry in text.split([',', '\n']).map(str::trim).filter(|entry| !entry.is_empty()) {
-            let like = || format!("{entry:?} is not like 94:quarantine");
+            let like = || format!("{entry:?} does not have the form 94:quarantine");
             let (number, action) = entry.split_once(':').ok_or_else(like)?;
             let (number, action) = (number.trim(), action.trim());
             let known = NAMES.iter().find(|(name, _)| *name == action);
             let action = known.map(|(_, action)| *action).ok_or_else(|| {
                 let all = NAMES.map(|(name, _)| name).join(", ");
-                format!("{entry:?}: {action:?} is none of {all}")
+                format!("{entry:?}: {action:?} must be one of {all}")
             })?;
             let before = if number == OTHERS {
                 policy.others.replace(action)
@@ -95,7 +95,7 @@ impl XidPolicy {
                 policy.by_operator.insert(number.parse().map_err(|_| like())?, action)
             };
             if before.is_some() {
-                return Err(format!("{number} is there twice"));
+                return Err(format!("{number} is listed twice"));
             }
         }
         Ok(policy)
@@ -109,7 +109,7 @@ impl XidPolicy {
     }
 }
 
-/// A message.
+/// An Xid message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Xid {
     pub address: String,
@@ -117,7 +117,7 @@ pub(crate) struct Xid {
 }
 
 impl Xid {
-    /// Reads `NVRM: Xid (PCI:0000:84:00): 79, …`, wherever it is in a line.
+    /// Finds `NVRM: Xid (PCI:0000:84:00): 79, …` anywhere in a line.
     pub fn parse(line: &str) -> Option<Self> {
         let (_, rest) = line.split_once("NVRM: Xid (")?;
         let (place, rest) = rest.split_once(')')?;
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operators_word_goes_before_the_catalogue() {
+    fn the_policy_overrides_the_catalogue() {
         let policy = XidPolicy::default();
         assert_eq!(
             [13, 63, 79, 9999].map(|n| policy.action(n)),
@@ -177,10 +177,10 @@ mod tests {
             [Quarantine, Report, Ignore, Ignore]
         );
         for (wrong, why) in [
-            ("79", "\"79\" is not like 94:quarantine"),
-            ("x:ignore", "\"x:ignore\" is not like 94:quarantine"),
-            ("79:drop", "\"79:drop\": \"drop\" is none of ignore, report, quarantine"),
-            ("79:ignore,79:report", "79 is there twice"),
+            ("79", "\"79\" does not have the form 94:quarantine"),
+            ("x:ignore", "\"x:ignore\" does not have the form 94:quarantine"),
+            ("79:drop", "\"79:drop\": \"drop\" must be one of ignore, report, quarantine"),
+            ("79:ignore,79:report", "79 is listed twice"),
         ] {
             assert_eq!(XidPolicy::parse(wrong).expect_err(wrong), why);
         }

@@ -1,24 +1,24 @@
-//! PCI functions and virtual functions that `[pci] device_spec` names, as Nova's PCI devices in
-//! Placement: one provider for a card, its virtual functions counted there.
+//! PCI functions and virtual functions of `[pci] device_spec`, as Nova's PCI devices in Placement:
+//! one provider per card, which counts the card's virtual functions.
 //!
-//! A card and its virtual functions may both be named: the ledger gives away the one or the others.
+//! A card and its virtual functions may both be named: the ledger gives out the one or the others.
 
 use std::collections::BTreeMap;
 
 use kilonova_node_api::{Deployable, HandleSlot};
 
-use super::{Host, OWNER_NOVA};
+use super::{KindInput, OWNER_NOVA};
 use crate::bus::OnBus;
-use crate::harvest::{Harvest, Named, Offer, Trouble};
+use crate::collector::{Collector, DeviceProblem, Named, Offer};
 use crate::health::is_vfio;
 use crate::traits::{LIVE_MIGRATABLE, MANAGED, PciType, of_ids};
 use crate::{DeviceSpec, MatchOf};
 
 const OPTION: &str = "[pci] device_spec";
-/// Base class of bridges: what is behind one is given away, never the bridge.
+/// PCI base class of bridges, which are never offered themselves.
 const BRIDGE: &str = "06";
 
-pub(crate) fn find(specs: &[DeviceSpec], host: Host<'_>, harvest: &mut Harvest) {
+pub(crate) fn find(specs: &[DeviceSpec], host: KindInput<'_>, collector: &mut Collector) {
     let mut groups: Vec<Offer> = Vec::new();
     let mut matched = vec![false; specs.len()];
     for on_bus in host.bus.all().filter(|one| !one.function.class.starts_with(BRIDGE)) {
@@ -32,15 +32,15 @@ pub(crate) fn find(specs: &[DeviceSpec], host: Host<'_>, harvest: &mut Harvest) 
         matched[at] = true;
         let spec = &specs[at];
         if on_bus.physical.is_some() && spec.one_time_use.is_some() {
-            let reason = format!("{OPTION}: one_time_use is not for virtual functions");
-            harvest.troubles.push(Trouble::note(&on_bus.address, reason));
+            let reason = format!("{OPTION}: one_time_use is not supported for virtual functions");
+            collector.problems.push(DeviceProblem::note(&on_bus.address, reason));
             continue;
         }
-        // Who names a card need not mind which of its virtual functions became something else.
+        // An entry that names a card ignores virtual functions that serve another purpose.
         let taken = if spec.names(on_bus.place) {
-            harvest.claim(&on_bus.address, OPTION)
+            collector.claim(&on_bus.address, OPTION)
         } else {
-            harvest.claim_quietly(&on_bus.address, OPTION)
+            collector.claim_if_free(&on_bus.address, OPTION)
         };
         if !taken {
             continue;
@@ -48,10 +48,8 @@ pub(crate) fn find(specs: &[DeviceSpec], host: Host<'_>, harvest: &mut Harvest) 
         let driver = &on_bus.function.driver;
         if !spec.managed && !is_vfio(host.sysfs, &on_bus.address, driver) {
             let has = if driver.is_empty() { "none" } else { driver };
-            let why = format!(
-                "{OPTION} says managed = no, so a vfio driver has to be bound to it; it has {has}"
-            );
-            harvest.unusable.insert(on_bus.address.clone(), why);
+            let why = format!("{OPTION} has managed = no, which needs a vfio driver; it has {has}");
+            collector.unusable.insert(on_bus.address.clone(), why);
         }
         let offer = offer(spec, on_bus, type_of(host, on_bus));
         let same = |other: &&mut Offer| {
@@ -67,14 +65,14 @@ pub(crate) fn find(specs: &[DeviceSpec], host: Host<'_>, harvest: &mut Harvest) 
         }
     }
     for (spec, _) in specs.iter().zip(&matched).filter(|(_, matched)| !**matched) {
-        let reason = format!("{OPTION}: no function of this host is named by it");
-        harvest.troubles.push(Trouble::note(&spec.to_string(), reason));
+        let reason = format!("{OPTION}: it matches no function of this host");
+        collector.problems.push(DeviceProblem::note(&spec.to_string(), reason));
     }
-    harvest.offers.append(&mut groups);
+    collector.offers.append(&mut groups);
 }
 
-/// A card counts as one that may have virtual functions whether or not it has any now.
-fn type_of(host: Host<'_>, on_bus: &OnBus) -> PciType {
+/// A card that supports virtual functions has type PF even if it has none now.
+fn type_of(host: KindInput<'_>, on_bus: &OnBus) -> PciType {
     if on_bus.physical.is_some() {
         return PciType::Virtual;
     }

@@ -1,24 +1,24 @@
-//! FPGA cards of Intel, Xilinx and Inspur, with the ids of the region and of the function that is
-//! loaded, where the kernel shows them.
+//! FPGA cards of Intel, Xilinx and Inspur, with the ids of their region and loaded function, if the
+//! kernel shows them.
 //!
-//! Owns two layouts: the `dfl` drivers of the kernel (`fpga_region/region*/dfl-fme.*`) and the
-//! older ones that came with the cards (`fpga/intel-fpga-dev.*`).
+//! Owns two sysfs layouts: the kernel's `dfl` drivers (`fpga_region/region*/dfl-fme.*`) and the
+//! vendor's older drivers (`fpga/intel-fpga-dev.*`).
 
 use std::collections::BTreeMap;
 
 use kilonova_node_api::{Deployable, DeviceKind, HandleSlot};
 
-use super::{Host, OWNER_CYBORG, parts_of, whole};
+use super::{KindInput, OWNER_CYBORG, parts_of, whole};
 use crate::Sysfs;
 use crate::bus::OnBus;
+use crate::collector::{Collector, Named, Offer};
 use crate::device_spec::custom;
-use crate::harvest::{Harvest, Named, Offer};
 
-/// Cards of Intel: Arria 10, N3000, D5005.
+/// Intel cards: Arria 10, N3000, D5005.
 const INTEL: [(&str, &str); 3] =
     [("09c4", "PAC_ARRIA10"), ("0b30", "PAC_N3000"), ("0b2b", "PAC_D5005")];
 
-pub(crate) fn intel(host: Host<'_>, harvest: &mut Harvest) {
+pub(crate) fn intel(host: KindInput<'_>, collector: &mut Collector) {
     const DRIVER: &str = "intel_fpga_driver";
     let is_card = |one: &&OnBus| one.physical.is_none() && one.function.vendor_id == "8086";
     for card in host.bus.all().filter(is_card) {
@@ -29,7 +29,7 @@ pub(crate) fn intel(host: Host<'_>, harvest: &mut Harvest) {
         let region = region_of(host.sysfs, &card.address);
         let mut groups: Vec<Offer> = Vec::new();
         for part in parts_of(host.bus, card) {
-            if !harvest.claim_quietly(&part.address, DRIVER) {
+            if !collector.claim_if_free(&part.address, DRIVER) {
                 continue;
             }
             let function = id(host.sysfs, &part.address, &["afu_id"]);
@@ -63,22 +63,21 @@ pub(crate) fn intel(host: Host<'_>, harvest: &mut Harvest) {
                 }),
             }
         }
-        harvest.offers.append(&mut groups);
+        collector.offers.append(&mut groups);
     }
 }
 
-/// Upstream says `FPGA_FUNCTION_ID_INTEL_…` and `FPGA_REGION_INTEL_…`.
+/// Upstream's names are `FPGA_FUNCTION_ID_INTEL_…` and `FPGA_REGION_INTEL_…`.
 fn infix(name: &str) -> &'static str {
     if name == "function" { "id_" } else { "" }
 }
 
-/// The id of the region of an Intel card, which a bitstream has to be made for, where the kernel
-/// shows it.
+/// The region id of an Intel card, which a bitstream must match, if the kernel shows it.
 pub fn region_of(sysfs: &dyn Sysfs, address: &str) -> Option<String> {
     id(sysfs, address, &["compat_id", "interface_id"])
 }
 
-/// The first attribute of one of these names below the FPGA folders of a function.
+/// The first attribute with one of these names below a function's FPGA directories.
 fn id(sysfs: &dyn Sysfs, address: &str, names: &[&str]) -> Option<String> {
     let base = format!("bus/pci/devices/{address}");
     let found = ["fpga_region", "fpga"]
@@ -88,7 +87,7 @@ fn id(sysfs: &dyn Sysfs, address: &str, names: &[&str]) -> Option<String> {
     (!id.is_empty()).then(|| id.to_ascii_lowercase())
 }
 
-/// Looks for the attribute in the folder and in those of its folders that belong to an FPGA.
+/// Searches a directory and its FPGA subdirectories for an attribute.
 fn below(sysfs: &dyn Sysfs, folder: &str, names: &[&str], depth: u32) -> Option<String> {
     let entries = sysfs.list(folder).ok()?;
     let here = names.iter().filter(|name| entries.iter().any(|entry| entry == *name));
@@ -111,7 +110,7 @@ fn below(sysfs: &dyn Sysfs, folder: &str, names: &[&str], depth: u32) -> Option<
         .find_map(|name| below(sysfs, &format!("{folder}/{name}"), names, depth - 1))
 }
 
-pub(crate) fn xilinx(host: Host<'_>, harvest: &mut Harvest) {
+pub(crate) fn xilinx(host: KindInput<'_>, collector: &mut Collector) {
     const DRIVER: &str = "xilinx_fpga_driver";
     let mut cards: BTreeMap<(u32, u8, u8), Vec<&OnBus>> = BTreeMap::new();
     for one in host.bus.all() {
@@ -122,34 +121,35 @@ pub(crate) fn xilinx(host: Host<'_>, harvest: &mut Harvest) {
         }
     }
     for functions in cards.values() {
-        // The first function manages the card and stays with the host where there is another.
+        // The first function manages the card. It stays with the host if the card has a second one.
         let (Some(management), Some(user)) =
             (functions.first(), functions.get(1).or(functions.first()))
         else {
             continue;
         };
-        if harvest.claim_quietly(&management.address, DRIVER)
-            && (user.address == management.address || harvest.claim_quietly(&user.address, DRIVER))
+        if collector.claim_if_free(&management.address, DRIVER)
+            && (user.address == management.address
+                || collector.claim_if_free(&user.address, DRIVER))
         {
             let product = format!("fpga_product_id_{}", management.function.product_id);
             let traits = vec![custom("fpga_xilinx"), custom(&product)];
             let mut offer = whole(management, DeviceKind::Fpga, "FPGA", traits, "xilinx");
             offer.part.slots = vec![HandleSlot::Pci { address: user.address.clone() }];
-            harvest.offers.push(offer);
+            collector.offers.push(offer);
         }
     }
 }
 
-pub(crate) fn inspur(host: Host<'_>, harvest: &mut Harvest) {
+pub(crate) fn inspur(host: KindInput<'_>, collector: &mut Collector) {
     for one in host.bus.all() {
         let function = &one.function;
         if function.vendor_id == "1bd4"
             && function.class.starts_with("12")
-            && harvest.claim_quietly(&one.address, "inspur_fpga_driver")
+            && collector.claim_if_free(&one.address, "inspur_fpga_driver")
         {
             let product = format!("fpga_product_id_{}", function.product_id);
             let traits = vec![custom("fpga_inspur"), custom(&product)];
-            harvest.offers.push(whole(one, DeviceKind::Fpga, "FPGA", traits, "inspur"));
+            collector.offers.push(whole(one, DeviceKind::Fpga, "FPGA", traits, "inspur"));
         }
     }
 }

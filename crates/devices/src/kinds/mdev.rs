@@ -1,16 +1,16 @@
-//! What is cut into mediated devices: GPUs, virtual functions, and virtual parents such as `mtty`.
+//! Parents of mediated devices: GPUs, virtual functions, and virtual parents such as `mtty`.
 //!
-//! Counts only room that the control plane may give away: mediated devices that somebody else made
-//! take room but are not counted, as no guest of ours will ever be given one of them.
+//! Counts only capacity for this control plane: foreign mediated devices use capacity but are not
+//! counted, as no guest of ours gets one.
 
 use std::collections::BTreeMap;
 
 use kilonova_node_api::{Deployable, DeviceKind, HandleSlot};
 use uuid::Uuid;
 
-use super::Host;
-use crate::harvest::{Harvest, Named, Offer, Trouble};
-use crate::mdev::{mdevs_and_troubles, parents_and_troubles};
+use super::KindInput;
+use crate::collector::{Collector, DeviceProblem, Named, Offer};
+use crate::mdev::{mdevs_and_problems, parents_and_problems};
 use crate::traits::of_type;
 use crate::{Error, Mdev, MdevConfig, Parent, PciAddress, device_name};
 
@@ -25,13 +25,13 @@ struct Found {
 
 pub(crate) fn find(
     config: &MdevConfig,
-    host: Host<'_>,
+    host: KindInput<'_>,
     is_ours: &dyn Fn(Uuid) -> bool,
-    harvest: &mut Harvest,
+    collector: &mut Collector,
 ) -> Result<(), Error> {
-    let existing = mdevs_and_troubles(host.sysfs, &mut harvest.troubles)?;
+    let existing = mdevs_and_problems(host.sysfs, &mut collector.problems)?;
     let mut found = Vec::new();
-    for parent in parents_and_troubles(host.sysfs, &mut harvest.troubles)? {
+    for parent in parents_and_problems(host.sysfs, &mut collector.problems)? {
         let Some(mdev_type) = config.type_of(&parent.address).map(str::to_owned) else {
             continue;
         };
@@ -40,13 +40,13 @@ pub(crate) fn find(
             Ok(None) => {
                 if config.addresses().any(|address| address == parent.address) {
                     let types = parent.types(host.sysfs).join(", ");
-                    let reason = format!("it does not offer {mdev_type}; it offers {types}");
-                    harvest.troubles.push(Trouble::fatal(&parent.address, &reason));
+                    let reason = format!("it does not offer {mdev_type}, only {types}");
+                    collector.problems.push(DeviceProblem::fatal(&parent.address, &reason));
                 }
                 continue;
             }
             Err(error) => {
-                harvest.troubles.push(Trouble::fatal(&parent.address, &error));
+                collector.problems.push(DeviceProblem::fatal(&parent.address, &error));
                 continue;
             }
         };
@@ -55,15 +55,15 @@ pub(crate) fn find(
     }
     cap(config, &mut found);
     for one in found.iter().filter(|one| one.ours + one.available > 0) {
-        if harvest.claim(&one.parent.address, OPTION) {
-            harvest.offers.push(offer(config, host, one));
+        if collector.claim(&one.parent.address, OPTION) {
+            collector.offers.push(offer(config, host, one));
         }
     }
     Ok(())
 }
 
-/// Lowers the room of types with `max_instances` until their sum fits, in address order. What
-/// exists already is never capped: it is in use.
+/// Lowers the capacity of types with `max_instances` until the sum fits, in address order. Existing
+/// devices are in use and never removed from the count.
 fn cap(config: &MdevConfig, found: &mut [Found]) {
     let mut left: BTreeMap<String, u32> = BTreeMap::new();
     for one in found.iter() {
@@ -80,7 +80,7 @@ fn cap(config: &MdevConfig, found: &mut [Found]) {
     }
 }
 
-fn offer(config: &MdevConfig, host: Host<'_>, found: &Found) -> Offer {
+fn offer(config: &MdevConfig, host: KindInput<'_>, found: &Found) -> Offer {
     let Found { parent, mdev_type, ours, available } = found;
     let on_bus = PciAddress::parse(&parent.address).and_then(|place| host.bus.get(place));
     let function = on_bus.map(|one| &one.function);
@@ -116,7 +116,7 @@ fn count_ours(
         if is_ours(mdev.uuid) {
             ours += u32::from(mdev.mdev_type == mdev_type);
         } else {
-            tracing::debug!(uuid = %mdev.uuid, %parent, "a mediated device that is not ours takes room");
+            tracing::debug!(uuid = %mdev.uuid, %parent, "a foreign mediated device uses capacity");
         }
     }
     ours

@@ -1,4 +1,4 @@
-//! The kinds of devices, one file each: which functions are of the kind, and what they offer.
+//! The kinds of devices, one file each: which functions belong to the kind, and what they offer.
 
 pub(crate) mod allowed;
 pub(crate) mod fpga;
@@ -15,27 +15,27 @@ use kilonova_node_api::{Deployable, DeviceKind, HandleSlot};
 
 use crate::Sysfs;
 use crate::bus::{Bus, OnBus};
-use crate::harvest::{Named, Offer};
+use crate::collector::{Named, Offer};
 
-/// Owner of what Nova's options name.
+/// Owner trait of devices from Nova's options.
 pub(crate) const OWNER_NOVA: &str = "OWNER_NOVA";
-/// Owner of what Cyborg's drivers find.
+/// Owner trait of devices from Cyborg's drivers.
 pub(crate) const OWNER_CYBORG: &str = "OWNER_CYBORG";
 
-/// What a kind may look at.
+/// The input of a device kind: the kernel's files and the bus read from them.
 #[derive(Clone, Copy)]
-pub(crate) struct Host<'a> {
+pub(crate) struct KindInput<'a> {
     pub sysfs: &'a dyn Sysfs,
     pub bus: &'a Bus,
 }
 
-/// The virtual functions of a card, or the card itself where it has none.
+/// The virtual functions of a card, or the card itself if it has none.
 pub(crate) fn parts_of<'a>(bus: &'a Bus, card: &'a OnBus) -> Vec<&'a OnBus> {
     let virtuals: Vec<&OnBus> = bus.virtuals(card.place).collect();
     if virtuals.is_empty() { vec![card] } else { virtuals }
 }
 
-/// One function as one deployable, named by its address as Cyborg names it.
+/// One function as one deployable, named by its address as in Cyborg.
 pub(crate) fn whole(
     on_bus: &OnBus,
     kind: DeviceKind,

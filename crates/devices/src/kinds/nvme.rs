@@ -1,11 +1,11 @@
-//! NVMe disks: those of Inspur, as Cyborg's `inspur_nvme_ssd_driver` finds them, and those that
-//! `[nvme] device_spec` names, so that no host loses a disk it did not name.
+//! NVMe disks: those of Inspur, as found by Cyborg's `inspur_nvme_ssd_driver`, and those named by
+//! `[nvme] device_spec`. A host never offers a disk that it did not name.
 
 use kilonova_node_api::DeviceKind;
 
-use super::{Host, whole};
+use super::{KindInput, whole};
+use crate::collector::{Collector, DeviceProblem};
 use crate::device_spec::custom;
-use crate::harvest::{Harvest, Trouble};
 use crate::{MatchOf, NvmeSpec};
 
 const DRIVER: &str = "inspur_nvme_ssd_driver";
@@ -14,7 +14,7 @@ const NVME: &str = "0108";
 const OPTION: &str = "[nvme] device_spec";
 
 /// The functions that the option names, one provider each.
-pub(crate) fn listed(specs: &[NvmeSpec], host: Host<'_>, harvest: &mut Harvest) {
+pub(crate) fn listed(specs: &[NvmeSpec], host: KindInput<'_>, collector: &mut Collector) {
     let mut matched = vec![false; specs.len()];
     for disk in host.bus.all() {
         let function = &disk.function;
@@ -29,30 +29,30 @@ pub(crate) fn listed(specs: &[NvmeSpec], host: Host<'_>, harvest: &mut Harvest) 
             continue;
         }
         matched[at] = true;
-        if harvest.claim(&disk.address, OPTION) {
+        if collector.claim(&disk.address, OPTION) {
             let product = format!("nvme_{}_{}", function.vendor_id, function.product_id);
             let traits = vec![custom(&product)];
-            harvest.offers.push(whole(disk, DeviceKind::Ssd, "CUSTOM_NVME", traits, "nvme"));
+            collector.offers.push(whole(disk, DeviceKind::Ssd, "CUSTOM_NVME", traits, "nvme"));
         }
     }
     for (spec, _) in specs.iter().zip(&matched).filter(|(_, matched)| !**matched) {
-        let reason = format!("{OPTION}: no NVMe function of this host is named by it");
-        harvest.troubles.push(Trouble::note(&spec.to_string(), reason));
+        let reason = format!("{OPTION}: it matches no NVMe function of this host");
+        collector.problems.push(DeviceProblem::note(&spec.to_string(), reason));
     }
 }
 
-pub(crate) fn find(host: Host<'_>, harvest: &mut Harvest) {
+pub(crate) fn find(host: KindInput<'_>, collector: &mut Collector) {
     for disk in host.bus.all() {
         let function = &disk.function;
         if function.vendor_id == "1bd4"
             && function.class_code() == NVME
-            && harvest.claim_quietly(&disk.address, DRIVER)
+            && collector.claim_if_free(&disk.address, DRIVER)
         {
             let traits = vec![
                 custom("ssd_inspur"),
                 custom(&format!("ssd_product_id_{}", function.product_id)),
             ];
-            harvest.offers.push(whole(disk, DeviceKind::Ssd, "CUSTOM_SSD", traits, "inspur"));
+            collector.offers.push(whole(disk, DeviceKind::Ssd, "CUSTOM_SSD", traits, "inspur"));
         }
     }
 }

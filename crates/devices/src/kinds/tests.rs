@@ -1,4 +1,4 @@
-//! Each kind on a folder laid out as the kernel lays it out.
+//! Each kind on a directory with the kernel's layout.
 
 mod allowed;
 mod drivers;
@@ -12,7 +12,7 @@ use crate::testing::Fixture;
 use crate::{DeviceSpec, Discovery, Driver, Found, MdevConfig, MdevGroup, MdevOptions, NicOptions};
 
 fn look(fixture: &Fixture, discovery: &Discovery) -> Found {
-    discovery.look(&fixture.sysfs(), &|_| false).expect("a bus")
+    discovery.scan(&fixture.sysfs(), &|_| false).expect("a bus")
 }
 
 fn allowed(specs: &[&str]) -> Discovery {
@@ -39,7 +39,7 @@ fn cut_into(fixture: &Fixture, types: &[(&str, &[&str], Option<u32>)]) -> Discov
     Discovery { mdev, ..Discovery::default() }
 }
 
-/// Name, class and slots of each deployable, in short.
+/// Name, class and slots of each deployable, abbreviated.
 fn short(devices: &[Device]) -> Vec<String> {
     let slot = |slot: &HandleSlot| match slot {
         HandleSlot::Mdev { mdev_type, count } => format!("{count}x{mdev_type}"),
@@ -55,5 +55,5 @@ fn short(devices: &[Device]) -> Vec<String> {
 }
 
 fn reasons(found: &Found) -> Vec<String> {
-    found.troubles.iter().map(|one| format!("{}: {}", one.address, one.reason)).collect()
+    found.problems.iter().map(|one| format!("{}: {}", one.address, one.reason)).collect()
 }

@@ -1,16 +1,16 @@
-//! `ec2/<version>/…`: the same in another cloud's words, for guests that know only those.
+//! `ec2/<version>/…`: the metadata in the EC2 format.
 
 use kilonova_hypervisor::Definition;
 use serde_json::{Map, Value, json};
 
 pub(super) fn files(
-    want: &Definition,
+    definition: &Definition,
     hostname: &str,
     user_data: Option<&[u8]>,
 ) -> Vec<(String, Vec<u8>)> {
     let mut files = Vec::new();
     for version in ["2009-04-04", "latest"] {
-        let data = meta_data(want, hostname).to_string().into_bytes();
+        let data = meta_data(definition, hostname).to_string().into_bytes();
         files.push((format!("ec2/{version}/meta-data.json"), data));
         if let Some(user_data) = user_data {
             files.push((format!("ec2/{version}/user-data"), user_data.to_owned()));
@@ -19,10 +19,10 @@ pub(super) fn files(
     files
 }
 
-fn meta_data(want: &Definition, hostname: &str) -> Value {
-    let guest = &want.guest;
-    let number = want.name.rsplit('-').next().unwrap_or_default();
-    let address = want.interfaces.iter().flat_map(|interface| &interface.addresses);
+fn meta_data(definition: &Definition, hostname: &str) -> Value {
+    let guest = &definition.guest;
+    let number = definition.name.rsplit('-').next().unwrap_or_default();
+    let address = definition.interfaces.iter().flat_map(|interface| &interface.addresses);
     let mut addresses = address.map(|address| address.address).filter(|one| one.is_ipv4());
     let mut data = json!({
         "ami-launch-index": guest.launch_index,
@@ -42,9 +42,9 @@ fn meta_data(want: &Definition, hostname: &str) -> Value {
     let short =
         |image: kilonova_ids::ImageId| image.to_string().chars().take(8).collect::<String>();
     let images = [
-        ("ami-id", "ami", want.boot.image),
-        ("kernel-id", "aki", want.machine.kernel),
-        ("ramdisk-id", "ari", want.machine.ramdisk),
+        ("ami-id", "ami", definition.boot.image),
+        ("kernel-id", "aki", definition.machine.kernel),
+        ("ramdisk-id", "ari", definition.machine.ramdisk),
     ];
     for (key, kind, image) in images {
         if let Some(image) = image {

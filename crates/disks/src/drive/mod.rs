@@ -1,12 +1,12 @@
-//! The config drive: a disc named `config-2` that tells a guest what it is.
+//! The config drive: an ISO image labelled `config-2` with the guest's metadata.
 //!
 //! ```text
 //!   openstack/{latest,2012-08-10,…}/  meta_data.json user_data vendor_data.json network_data.json …
 //!   ec2/{latest,2009-04-04}/          meta-data.json user-data
 //! ```
 //!
-//! Each dated folder has what was known at its date, as upstream's has. [`files`] is pure; the disc is
-//! made of them by a program.
+//! Each dated directory contains what that version of the format had, as upstream's does. [`files`]
+//! is pure; a program builds the image from its result.
 
 mod ec2;
 mod network;
@@ -19,17 +19,21 @@ use base64::prelude::BASE64_STANDARD;
 use kilonova_hypervisor::Definition;
 
 use crate::run::Run;
-use crate::{Config, Error, layout};
+use crate::{DisksConfig, Error, layout};
 
-/// The name of the disc, by which a guest finds it.
+/// The volume label by which a guest finds the config drive.
 const VOLUME: &str = "config-2";
-/// Random bytes that a guest is given to begin with.
+/// Size of the guest's random seed in bytes.
 const SEED: usize = 512;
 
-/// Makes the disc.
-pub(crate) async fn make(config: &Config, want: &Definition, path: &Path) -> Result<(), Error> {
+/// Builds the config drive.
+pub(crate) async fn make(
+    config: &DisksConfig,
+    definition: &Definition,
+    path: &Path,
+) -> Result<(), Error> {
     let seed: Vec<u8> = (0..SEED).map(|_| rand::random()).collect();
-    let files = files(want, &config.dhcp_domain, &BASE64_STANDARD.encode(seed))?;
+    let files = files(definition, &config.dhcp_domain, &BASE64_STANDARD.encode(seed))?;
     let folder = tempfile::tempdir_in(path.parent().unwrap_or(Path::new("/")))
         .map_err(|error| Error::file(path, error))?;
     for (name, content) in files {
@@ -38,7 +42,7 @@ pub(crate) async fn make(config: &Config, want: &Definition, path: &Path) -> Res
             .and_then(|()| std::fs::write(&file, content));
         written.map_err(|error| Error::file(&file, error))?;
     }
-    let new = layout::beside(path)?;
+    let new = layout::temporary_path(path)?;
     Run::new(&config.mkisofs_cmd)
         .arg("-o")
         .arg(&new)
@@ -47,24 +51,31 @@ pub(crate) async fn make(config: &Config, want: &Definition, path: &Path) -> Res
         .arg(folder.path())
         .wait()
         .await?;
-    layout::put(&new, path)
+    layout::install_file(&new, path)
 }
 
-/// The files of the disc and what is in them.
-fn files(want: &Definition, domain: &str, seed: &str) -> Result<Vec<(String, Vec<u8>)>, Error> {
-    let hostname = hostname(&want.guest.hostname, domain);
-    let user_data = match &want.guest.user_data {
+/// The files of the config drive with their contents.
+fn files(
+    definition: &Definition,
+    domain: &str,
+    seed: &str,
+) -> Result<Vec<(String, Vec<u8>)>, Error> {
+    let hostname = hostname(&definition.guest.hostname, domain);
+    let user_data = match &definition.guest.user_data {
         Some(data) => Some(BASE64_STANDARD.decode(data).map_err(|error| {
-            Error::Told(format!("the user data of {} is not base64: {error}", want.server))
+            Error::ConfigDrive(format!(
+                "the user data of {} is not base64: {error}",
+                definition.server
+            ))
         })?),
         None => None,
     };
-    let mut files = openstack::files(want, &hostname, seed, user_data.as_deref());
-    files.extend(ec2::files(want, &hostname, user_data.as_deref()));
+    let mut files = openstack::files(definition, &hostname, seed, user_data.as_deref());
+    files.extend(ec2::files(definition, &hostname, user_data.as_deref()));
     Ok(files)
 }
 
-/// The host name with a domain, unless it has one.
+/// The host name, with the domain appended if it has none.
 fn hostname(name: &str, domain: &str) -> String {
     if domain.is_empty() || name.contains('.') {
         name.to_owned()

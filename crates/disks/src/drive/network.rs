@@ -1,11 +1,11 @@
-//! `network_data.json`: links, the networks on them, name servers.
+//! `network_data.json`: links, networks and DNS servers.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use kilonova_node_api::{Address, Interface};
 use serde_json::{Value, json};
 
-/// What a guest is told of its connections.
+/// The network data of a guest's interfaces.
 pub(super) fn data(interfaces: &[Interface]) -> Value {
     let (mut links, mut networks) = (Vec::new(), Vec::new());
     let mut servers: Vec<IpAddr> = Vec::new();
@@ -31,7 +31,7 @@ pub(super) fn data(interfaces: &[Interface]) -> Value {
     json!({"links": links, "networks": networks, "services": services(&servers)})
 }
 
-/// The connections that have tags.
+/// The device metadata of the interfaces with tags.
 pub(super) fn tagged(interfaces: &[Interface]) -> Value {
     let tagged = interfaces.iter().filter_map(|interface| {
         let tag = interface.tag.as_ref()?;

@@ -1,4 +1,4 @@
-//! `openstack/<version>/…`: what each version of the format says.
+//! `openstack/<version>/…`: the metadata in each version of the format.
 
 use kilonova_hypervisor::Definition;
 use serde_json::{Map, Value, json};
@@ -27,19 +27,19 @@ const NEWTON_LATE: &str = "2016-10-06";
 const VICTORIA: &str = "2020-10-14";
 
 pub(super) fn files(
-    want: &Definition,
+    definition: &Definition,
     hostname: &str,
     seed: &str,
     user_data: Option<&[u8]>,
 ) -> Vec<(String, Vec<u8>)> {
     let mut files = Vec::new();
     for version in VERSIONS.into_iter().chain([LATEST]) {
-        // "latest" sorts behind every date.
+        // "latest" sorts after every date.
         let knows = |since: &str| version >= since;
         let mut add = |name: &str, content: Vec<u8>| {
             files.push((format!("openstack/{version}/{name}"), content));
         };
-        add("meta_data.json", text(&meta_data(want, hostname, seed, knows)));
+        add("meta_data.json", text(&meta_data(definition, hostname, seed, knows)));
         if let Some(user_data) = user_data {
             add("user_data", user_data.to_owned());
         }
@@ -47,7 +47,7 @@ pub(super) fn files(
             add("vendor_data.json", text(&json!({})));
         }
         if knows(LIBERTY) {
-            add("network_data.json", text(&network::data(&want.interfaces)));
+            add("network_data.json", text(&network::data(&definition.interfaces)));
         }
         if knows(NEWTON_LATE) {
             add("vendor_data2.json", text(&json!({"static": {}})));
@@ -56,11 +56,16 @@ pub(super) fn files(
     files
 }
 
-fn meta_data(want: &Definition, hostname: &str, seed: &str, knows: impl Fn(&str) -> bool) -> Value {
-    let guest = &want.guest;
+fn meta_data(
+    definition: &Definition,
+    hostname: &str,
+    seed: &str,
+    knows: impl Fn(&str) -> bool,
+) -> Value {
+    let guest = &definition.guest;
     let mut data = Map::new();
     let mut say = |key: &str, value: Value| data.insert(key.to_owned(), value);
-    say("uuid", json!(want.server));
+    say("uuid", json!(definition.server));
     if !guest.metadata.is_empty() {
         say("meta", json!(guest.metadata));
     }
@@ -75,7 +80,7 @@ fn meta_data(want: &Definition, hostname: &str, seed: &str, knows: impl Fn(&str)
         say("keys", keys.collect());
     }
     say("hostname", json!(hostname));
-    say("name", json!(want.display_name));
+    say("name", json!(definition.display_name));
     say("launch_index", json!(guest.launch_index));
     say("availability_zone", json!(guest.availability_zone));
     if knows(GRIZZLY) {
@@ -85,7 +90,7 @@ fn meta_data(want: &Definition, hostname: &str, seed: &str, knows: impl Fn(&str)
         say("project_id", json!(guest.project));
     }
     if knows(NEWTON) {
-        say("devices", network::tagged(&want.interfaces));
+        say("devices", network::tagged(&definition.interfaces));
     }
     if knows(VICTORIA) {
         say("dedicated_cpus", json!([]));

@@ -1,9 +1,9 @@
-//! What is on the disc, by a golden file; and that each version says what was known at its date.
+//! The content of the config drive by a golden file, and the content of each version.
 
 use std::collections::BTreeMap;
 
 use kilonova_hypervisor::Definition;
-use kilonova_node_api::{Boot, Domain, Guest, Key, Machine, Power};
+use kilonova_node_api::{Boot, Domain, GuestMetadata, Key, Machine, Power};
 use serde_json::{Value, json};
 
 use super::*;
@@ -42,7 +42,7 @@ fn definition() -> Definition {
             rebuilt: None,
         },
         machine: Machine::default(),
-        guest: Guest {
+        guest: GuestMetadata {
             hostname: "front-one".into(),
             project: "cccccccccccc4000800000000000000c".into(),
             keys: vec![Key {
@@ -62,7 +62,7 @@ fn definition() -> Definition {
         devices: Vec::new(),
         interfaces: serde_json::from_value(interfaces).expect("interfaces"),
         from: None,
-        departure: None,
+        outgoing_migration: None,
         rescue: None,
     };
     let server = "11111111-1111-4111-8111-111111111111".parse().expect("a uuid");
@@ -70,7 +70,10 @@ fn definition() -> Definition {
 }
 
 fn said(definition: &Definition) -> BTreeMap<String, Vec<u8>> {
-    files(definition, "novalocal", "c2VlZA==").expect("it can be told").into_iter().collect()
+    files(definition, "novalocal", "c2VlZA==")
+        .expect("the config drive is built")
+        .into_iter()
+        .collect()
 }
 
 fn read(files: &BTreeMap<String, Vec<u8>>, name: &str) -> Value {
@@ -78,7 +81,7 @@ fn read(files: &BTreeMap<String, Vec<u8>>, name: &str) -> Value {
 }
 
 #[test]
-fn the_newest_files_are_as_guests_know_them() {
+fn the_latest_files_match_the_golden_file() {
     let files = said(&definition());
     let newest: Value = files
         .keys()
@@ -94,7 +97,7 @@ fn the_newest_files_are_as_guests_know_them() {
 }
 
 #[test]
-fn each_version_says_what_was_known_at_its_date() {
+fn each_version_has_the_keys_of_its_date() {
     let files = said(&definition());
     let has =
         |version: &str, name: &str| files.contains_key(&format!("openstack/{version}/{name}"));
@@ -114,19 +117,19 @@ fn each_version_says_what_was_known_at_its_date() {
 }
 
 #[test]
-fn a_guest_with_nothing_special_is_told_little() {
+fn a_plain_guest_has_little_metadata() {
     let mut plain = definition();
-    plain.guest = Guest { hostname: "db.example.org".into(), ..Guest::default() };
+    plain.guest = GuestMetadata { hostname: "db.example.org".into(), ..GuestMetadata::default() };
     plain.interfaces.clear();
     let files = said(&plain);
     assert!(files.keys().all(|name| !name.ends_with("user_data") && !name.ends_with("user-data")));
-    let told = read(&files, "openstack/latest/meta_data.json");
-    assert_eq!(told["hostname"], "db.example.org", "it has a domain");
-    assert!(told.get("meta").is_none() && told.get("public_keys").is_none());
+    let declared = read(&files, "openstack/latest/meta_data.json");
+    assert_eq!(declared["hostname"], "db.example.org", "a domain is kept");
+    assert!(declared.get("meta").is_none() && declared.get("public_keys").is_none());
     let network = read(&files, "openstack/latest/network_data.json");
     assert_eq!(network, json!({"links": [], "networks": [], "services": []}));
     assert_eq!(hostname("db", ""), "db");
     plain.guest.user_data = Some("not base64!".into());
-    let wrong = super::files(&plain, "", "").expect_err("it cannot be told");
-    assert!(wrong.to_string().contains("is not base64"), "{wrong}");
+    let file_error = super::files(&plain, "", "").expect_err("the user data is invalid");
+    assert!(file_error.to_string().contains("is not base64"), "{file_error}");
 }

@@ -1,4 +1,4 @@
-//! One download for however many guests; images go when nobody uses them.
+//! One download for all guests of an image; removal of unused images.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -19,14 +19,14 @@ async fn guests_of_one_image_wait_for_one_download() {
         })
         .collect();
     for task in tasks {
-        task.await.expect("whole").expect("prepared");
+        task.await.expect("the task ends").expect("the disks are created");
     }
     assert_eq!(host.table.begun.load(Ordering::Relaxed), 1);
     assert_eq!(host.cached(), [format!("{image}.raw")]);
 }
 
 #[tokio::test]
-async fn images_that_nobody_uses_are_removed_when_they_are_old() {
+async fn old_unused_images_are_removed() {
     if !have(&["qemu-img", "prlimit"]) {
         return;
     }
@@ -34,25 +34,25 @@ async fn images_that_nobody_uses_are_removed_when_they_are_old() {
     let host = Host::with(|config| config.remove_unused_original_minimum_age = age);
     let (one, two) = (host.image(vec![1; 512], "raw"), host.image(vec![2; 512], "raw"));
     let want = guest(one);
-    host.disks.prepare(&want).await.expect("prepared");
+    host.disks.prepare(&want).await.expect("the disks are created");
     let want = rebuilt(&want, two);
-    host.disks.prepare(&want).await.expect("anew");
-    assert_eq!(host.disks.clean().expect("clean"), 0, "both were used lately");
+    host.disks.prepare(&want).await.expect("the disks are recreated");
+    assert_eq!(host.disks.clean().expect("the cache is cleaned"), 0, "both were used recently");
     for name in host.cached() {
-        let file = std::fs::File::open(host.base().join(name)).expect("it");
+        let file = std::fs::File::open(host.base().join(name)).expect("the file exists");
         let old = std::time::SystemTime::now() - 2 * age;
-        file.set_modified(old).expect("older");
+        file.set_modified(old).expect("the time is set");
     }
     std::fs::write(host.base().join("of-somebody-else"), "").expect("written");
-    assert_eq!(host.disks.clean().expect("clean"), 1);
+    assert_eq!(host.disks.clean().expect("the cache is cleaned"), 1);
     assert_eq!(host.cached(), [format!("{two}.raw"), "of-somebody-else".into()]);
-    host.disks.remove(want.server).expect("removed");
-    assert_eq!(host.disks.clean().expect("clean"), 1);
-    host.disks.prepare(&guest(one)).await.expect("it comes again");
+    host.disks.remove(want.server).expect("the disks are removed");
+    assert_eq!(host.disks.clean().expect("the cache is cleaned"), 1);
+    host.disks.prepare(&guest(one)).await.expect("the image is downloaded again");
 }
 
 #[tokio::test]
-async fn what_a_crash_left_is_cleared_when_the_folder_is_opened() {
+async fn opening_removes_incomplete_files() {
     let host = Host::new();
     let want = guest(kilonova_ids::ImageId::new_v4());
     std::fs::write(host.base().join(".new-x.part"), "half").expect("written");
@@ -64,8 +64,8 @@ async fn what_a_crash_left_is_cleared_when_the_folder_is_opened() {
     assert_eq!(host.cached(), [] as [&str; 0]);
     let path = host.folder.path().join("file");
     std::fs::write(&path, "").expect("written");
-    let config = kilonova_disks::Config { instances_path: path, ..Default::default() };
+    let config = kilonova_disks::DisksConfig { instances_path: path, ..Default::default() };
     let images = std::sync::Arc::clone(&host.table);
-    let wrong = kilonova_disks::Disks::open(config, images).expect_err("no folder");
-    assert!(wrong.to_string().contains("cannot be used"), "{wrong}");
+    let wrong = kilonova_disks::Disks::open(config, images).expect_err("a file is in the way");
+    assert!(wrong.to_string().contains("cannot use instances_path"), "{wrong}");
 }

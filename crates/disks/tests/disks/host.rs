@@ -1,4 +1,4 @@
-//! A host with an image service that is a table.
+//! A host whose image service is a table.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -6,18 +6,18 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use kilonova_disks::{Config, Disks, Images, Reading};
+use kilonova_disks::{Disks, DisksConfig, Images, Reading};
 use kilonova_hypervisor::Definition;
 use kilonova_ids::{ImageId, OperationId, ServerId};
-use kilonova_node_api::{Boot, Chunk, Domain, Guest, Machine, Power};
+use kilonova_node_api::{Boot, Chunk, Domain, GuestMetadata, Machine, Power};
 use serde_json::Value;
 use sha2::{Digest as _, Sha512};
 use tempfile::TempDir;
 
-/// Bytes of one answer: images come in pieces.
+/// Size of a chunk, so that images take several reads.
 const PIECE: usize = 100_000;
 
-/// Whether these programs are here; says which is not.
+/// Whether these programs are installed; prints the first that is missing.
 pub fn have(programs: &[&str]) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let missing = programs
@@ -29,7 +29,7 @@ pub fn have(programs: &[&str]) -> bool {
     missing.is_none()
 }
 
-/// An image as the service has it.
+/// An image in the image service.
 #[derive(Clone)]
 pub struct Stored {
     pub bytes: Vec<u8>,
@@ -40,7 +40,7 @@ pub struct Stored {
 #[derive(Default)]
 pub struct Table {
     pub images: Mutex<HashMap<ImageId, Stored>>,
-    /// How often somebody began to read an image.
+    /// How often a download of an image started.
     pub begun: AtomicUsize,
 }
 
@@ -75,12 +75,12 @@ impl Host {
         Self::with(|_| {})
     }
 
-    pub fn with(choose: impl FnOnce(&mut Config)) -> Self {
+    pub fn with(choose: impl FnOnce(&mut DisksConfig)) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut config = Config {
+        let mut config = DisksConfig {
             instances_path: folder.path().join("instances"),
             force_config_drive: false,
-            ..Config::default()
+            ..DisksConfig::default()
         };
         choose(&mut config);
         let table = Arc::new(Table::default());
@@ -100,7 +100,7 @@ impl Host {
         id
     }
 
-    /// Adds a qcow2 image of these bytes, made by `qemu-img` with more arguments.
+    /// Adds a qcow2 image with this content, converted by `qemu-img` with extra arguments.
     pub fn qcow2(&self, bytes: &[u8], arguments: &[&str]) -> ImageId {
         self.image(self.as_qcow2(bytes, arguments), "qcow2")
     }
@@ -135,7 +135,7 @@ pub fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// A guest of an image with 1 GiB of disk.
+/// A guest of an image with a root disk of 1 GiB.
 pub fn guest(image: ImageId) -> Definition {
     let domain = Domain {
         name: "instance-00000001".into(),
@@ -144,13 +144,13 @@ pub fn guest(image: ImageId) -> Definition {
         memory_mb: 64,
         boot: Boot { image: Some(image), root_gb: 1, ephemeral_gb: 0, swap_mb: 0, rebuilt: None },
         machine: Machine::default(),
-        guest: Guest { hostname: "one".into(), ..Guest::default() },
+        guest: GuestMetadata { hostname: "one".into(), ..GuestMetadata::default() },
         power: Power::On,
         verb: None,
         devices: Vec::new(),
         interfaces: Vec::new(),
         from: None,
-        departure: None,
+        outgoing_migration: None,
         rescue: None,
     };
     Definition::of(ServerId::new_v4(), &domain)
@@ -168,7 +168,7 @@ pub fn info(path: &Path) -> Value {
     serde_json::from_slice(&run.expect("qemu-img").stdout).expect("JSON")
 }
 
-/// What a guest would see of the beginning of a disk.
+/// The first bytes of a disk, as its guest sees it.
 pub fn seen(path: &Path, bytes: usize) -> Vec<u8> {
     let raw = path.with_extension("seen");
     let run = Command::new("qemu-img")

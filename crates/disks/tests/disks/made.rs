@@ -1,4 +1,4 @@
-//! Disks that are made, grow, are made anew, and go.
+//! Creating, growing, rebuilding and removing disks.
 
 use std::io::Read as _;
 use std::process::Command;
@@ -16,14 +16,14 @@ fn image() -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_root_disk_is_over_the_image() {
+async fn a_root_disk_is_an_overlay_of_the_image() {
     if !have(&["qemu-img", "qemu-io", "prlimit"]) {
         return;
     }
     let host = Host::new();
     for id in [host.image(image(), "raw"), host.qcow2(&image(), &["-c"])] {
         let want = guest(id);
-        host.disks.prepare(&want).await.expect("prepared");
+        host.disks.prepare(&want).await.expect("the disks are created");
         let volumes = host.disks.volumes(want.server);
         let root = volumes.root.expect("a root disk");
         assert_eq!(root.format, Format::Qcow2);
@@ -34,25 +34,25 @@ async fn a_root_disk_is_over_the_image() {
         assert_eq!(about["full-backing-filename"], base.to_str().expect("text"));
         assert_eq!(seen(&root.path, 300_000), image());
         write(&root.path, 0, 7);
-        host.disks.prepare(&want).await.expect("again");
-        assert_eq!(seen(&root.path, 1), [7], "what the guest wrote stays");
-        assert_eq!(std::fs::read(&base).expect("a base")[0], 0, "and is not in the image");
+        host.disks.prepare(&want).await.expect("preparing again succeeds");
+        assert_eq!(seen(&root.path, 1), [7], "the guest's data stays");
+        assert_eq!(std::fs::read(&base).expect("a base")[0], 0, "and the image is unchanged");
         assert!(volumes.ephemeral.is_none() && volumes.swap.is_none() && volumes.config.is_none());
-        host.disks.remove(want.server).expect("removed");
+        host.disks.remove(want.server).expect("the disks are removed");
         assert!(!volumes.folder.exists());
-        host.disks.remove(want.server).expect("again");
+        host.disks.remove(want.server).expect("removing again succeeds");
     }
 }
 
 #[tokio::test]
-async fn an_image_may_be_kept_as_it_came() {
+async fn an_image_may_keep_its_format() {
     if !have(&["qemu-img", "prlimit"]) {
         return;
     }
     let host = Host::with(|config| config.force_raw_images = false);
     let id = host.qcow2(&image(), &[]);
     let want = guest(id);
-    host.disks.prepare(&want).await.expect("prepared");
+    host.disks.prepare(&want).await.expect("the disks are created");
     assert_eq!(host.cached(), [format!("{id}.qcow2")]);
     let root = host.disks.volumes(want.server).root.expect("a root disk");
     assert_eq!(info(&root.path)["backing-filename-format"], "qcow2");
@@ -67,7 +67,7 @@ async fn ephemeral_and_swap_disks_are_formatted() {
     let host = Host::new();
     let mut want = guest(host.image(image(), "raw"));
     (want.boot.ephemeral_gb, want.boot.swap_mb) = (1, 64);
-    host.disks.prepare(&want).await.expect("prepared");
+    host.disks.prepare(&want).await.expect("the disks are created");
     let volumes = host.disks.volumes(want.server);
     let (ephemeral, swap) = (volumes.ephemeral.expect("one"), volumes.swap.expect("one"));
     let head = seen(&ephemeral.path, 4096);
@@ -78,15 +78,15 @@ async fn ephemeral_and_swap_disks_are_formatted() {
     let before = std::fs::read(&ephemeral.path).expect("it");
 
     (want.boot.root_gb, want.boot.ephemeral_gb, want.boot.swap_mb) = (3, 2, 32);
-    host.disks.prepare(&want).await.expect("grown");
+    host.disks.prepare(&want).await.expect("the disks grow");
     let root = host.disks.volumes(want.server).root.expect("a root disk");
     assert_eq!(info(&root.path)["virtual-size"], 3 * GIB);
     assert_eq!(info(&ephemeral.path)["virtual-size"], 2 * GIB);
     assert_eq!(info(&swap.path)["virtual-size"], 32 << 20);
-    assert!(before.len() > 4096 && seen(&ephemeral.path, 4096) == head, "it keeps what is on it");
+    assert!(before.len() > 4096 && seen(&ephemeral.path, 4096) == head, "its content stays");
 
     (want.boot.root_gb, want.boot.swap_mb) = (1, 0);
-    host.disks.prepare(&want).await.expect("as it is");
+    host.disks.prepare(&want).await.expect("preparing again succeeds");
     assert_eq!(info(&root.path)["virtual-size"], 3 * GIB, "nothing shrinks");
     assert!(!swap.path.exists());
     let left = names(&volumes.folder);
@@ -94,46 +94,46 @@ async fn ephemeral_and_swap_disks_are_formatted() {
 }
 
 #[tokio::test]
-async fn a_rebuild_throws_away_once() {
+async fn a_rebuild_replaces_the_disks_once() {
     if !have(&["qemu-img", "qemu-io", "prlimit"]) {
         return;
     }
     let host = Host::new();
     let first = guest(host.image(image(), "raw"));
-    host.disks.prepare(&first).await.expect("prepared");
+    host.disks.prepare(&first).await.expect("the disks are created");
     let volumes = host.disks.volumes(first.server);
     std::fs::write(&volumes.console, "it has spoken").expect("written");
     let root = volumes.root.expect("a root disk").path;
     write(&root, 0, 7);
     let anew = rebuilt(&first, host.image(vec![9; 300_000], "raw"));
-    host.disks.prepare(&anew).await.expect("anew");
+    host.disks.prepare(&anew).await.expect("the disks are recreated");
     assert_eq!(seen(&root, 2), [9, 9]);
     assert!(volumes.console.exists());
     write(&root, 0, 8);
-    host.disks.prepare(&anew).await.expect("again");
-    assert_eq!(seen(&root, 2), [8, 8], "once");
+    host.disks.prepare(&anew).await.expect("preparing again succeeds");
+    assert_eq!(seen(&root, 2), [8, 8], "replaced once");
 }
 
 #[tokio::test]
-async fn what_was_left_half_made_is_made_anew() {
+async fn incomplete_disks_are_recreated() {
     if !have(&["qemu-img", "prlimit"]) {
         return;
     }
     let host = Host::new();
     let want = guest(host.image(image(), "raw"));
-    host.disks.prepare(&want).await.expect("prepared");
+    host.disks.prepare(&want).await.expect("the disks are created");
     let volumes = host.disks.volumes(want.server);
     let root = volumes.root.expect("a root disk").path;
     std::fs::remove_file(volumes.folder.join("kilonova.json")).expect("removed");
     std::fs::write(&root, "half").expect("written");
     std::fs::write(volumes.folder.join(".new-disk"), "less").expect("written");
-    host.disks.prepare(&want).await.expect("prepared");
+    host.disks.prepare(&want).await.expect("the disks are created");
     assert_eq!(seen(&root, 300_000), image());
     assert_eq!(names(&volumes.folder), ["disk", "kilonova.json"]);
 }
 
 #[tokio::test]
-async fn kernel_and_ramdisk_lie_beside_the_disk() {
+async fn kernel_and_ramdisk_are_files_beside_the_disk() {
     if !have(&["qemu-img", "prlimit"]) {
         return;
     }
@@ -144,20 +144,20 @@ async fn kernel_and_ramdisk_lie_beside_the_disk() {
         ramdisk: Some(host.image(b"ramdisk".to_vec(), "ari")),
         ..Machine::default()
     };
-    host.disks.prepare(&want).await.expect("prepared");
+    host.disks.prepare(&want).await.expect("the disks are created");
     let volumes = host.disks.volumes(want.server);
     assert_eq!(std::fs::read(volumes.kernel.expect("one")).expect("it"), b"kernel".repeat(1000));
     assert_eq!(std::fs::read(volumes.ramdisk.expect("one")).expect("it"), b"ramdisk");
 }
 
 #[tokio::test]
-async fn a_guest_is_mended_from_another_disk() {
+async fn a_guest_is_rescued_from_another_disk() {
     if !have(&["qemu-img", "qemu-io", "prlimit"]) {
         return;
     }
     let host = Host::new();
     let mut want = guest(host.image(image(), "raw"));
-    host.disks.prepare(&want).await.expect("prepared");
+    host.disks.prepare(&want).await.expect("the disks are created");
     let root = host.disks.volumes(want.server).root.expect("one");
     write(&root.path, 0, 7);
     let kernel: ImageId = host.image(b"mends".to_vec(), "aki");
@@ -167,21 +167,21 @@ async fn a_guest_is_mended_from_another_disk() {
         ..Rescue::default()
     });
     for _ in 0..2 {
-        host.disks.prepare_rescue(&want).await.expect("prepared");
+        host.disks.prepare_rescue_disk(&want).await.expect("the disks are created");
         let rescue = host.disks.volumes(want.server).rescue.expect("one");
-        assert_eq!(seen(&rescue.root.path, 2), [5, 5], "new each time");
+        assert_eq!(seen(&rescue.root.path, 2), [5, 5], "it is created anew each time");
         write(&rescue.root.path, 0, 6);
         assert_eq!(std::fs::read(rescue.kernel.expect("one")).expect("it"), b"mends");
     }
     let mut bare = guest(want.boot.image.expect("one"));
     bare.rescue.clone_from(&want.rescue);
-    let bare = host.disks.prepare_rescue(&bare).await.expect_err("it has nothing to mend");
+    let bare = host.disks.prepare_rescue_disk(&bare).await.expect_err("the server has no disk");
     assert!(bare.to_string().contains("has no disk on this host"), "{bare}");
-    host.disks.end_rescue(want.server).expect("ended");
+    host.disks.end_rescue(want.server).expect("the rescue ends");
     let volumes = host.disks.volumes(want.server);
     assert!(volumes.rescue.is_none());
-    assert_eq!(seen(&root.path, 1), [7], "its own disk is as it was");
-    host.disks.prepare(&want).await.expect("as it is");
+    assert_eq!(seen(&root.path, 1), [7], "its own disk is unchanged");
+    host.disks.prepare(&want).await.expect("preparing again succeeds");
     assert_eq!(seen(&root.path, 1), [7]);
 }
 
@@ -192,37 +192,39 @@ async fn a_snapshot_is_the_whole_disk() {
     }
     let host = Host::new();
     let want = guest(host.image(image(), "raw"));
-    host.disks.prepare(&want).await.expect("prepared");
+    host.disks.prepare(&want).await.expect("the disks are created");
     let root = host.disks.volumes(want.server).root.expect("one");
     write(&root.path, 512, 7);
     let file = host.folder.path().join("copies/one");
     for _ in 0..2 {
         let format = host.disks.snapshot(want.server, Some(Format::Raw), &file).await;
-        assert_eq!(format.expect("a copy"), Format::Raw);
+        assert_eq!(format.expect("the snapshot is written"), Format::Raw);
     }
     assert_eq!(std::fs::metadata(&file).expect("it").len(), GIB);
     let mut copy = [0; 4096];
     std::fs::File::open(&file).expect("it").read_exact(&mut copy).expect("read");
     assert_eq!((copy[511], copy[512], copy[1023]), (image()[511], 7, 7));
     let nobody = guest(ImageId::new_v4()).server;
-    let absent = host.disks.snapshot(nobody, None, &file).await.expect_err("it has none");
+    let absent =
+        host.disks.snapshot(nobody, None, &file).await.expect_err("the server has no disk");
     assert!(absent.to_string().contains("has no disk on this host"), "{absent}");
-    let space = host.disks.space().expect("said");
+    let space = host.disks.space().expect("the space is known");
     assert!(space.total >= space.free && space.total > GIB);
 }
 
 #[tokio::test]
-async fn a_snapshot_is_as_small_as_what_is_on_the_disk_and_makes_guests() {
+async fn a_snapshot_is_sparse_and_bootable() {
     if !have(&["qemu-img", "qemu-io", "prlimit"]) {
         return;
     }
     let host = Host::new();
     let mut want = guest(host.image(image(), "raw"));
     want.boot.root_gb = 40;
-    host.disks.prepare(&want).await.expect("prepared");
+    host.disks.prepare(&want).await.expect("the disks are created");
     write(&host.disks.volumes(want.server).root.expect("one").path, 512, 7);
     let file = host.folder.path().join("copies/one");
-    let format = host.disks.snapshot(want.server, None, &file).await.expect("a copy");
+    let format =
+        host.disks.snapshot(want.server, None, &file).await.expect("the snapshot is written");
     assert_eq!(format, Format::Qcow2, "the disk's own");
     let about = info(&file);
     assert_eq!((&about["format"], &about["virtual-size"]), (&"qcow2".into(), &(40 * GIB).into()));
@@ -231,14 +233,14 @@ async fn a_snapshot_is_as_small_as_what_is_on_the_disk_and_makes_guests() {
     assert!(bytes.len() < 2 << 20, "{} bytes of 300000", bytes.len());
     let mut another = guest(host.image(bytes, format.as_str()));
     another.boot.root_gb = 40;
-    host.disks.prepare(&another).await.expect("what we write we take");
+    host.disks.prepare(&another).await.expect("a snapshot is a valid image");
     let is = seen(&host.disks.volumes(another.server).root.expect("one").path, 300_000);
     assert_eq!((is[511], is[512], is[1023]), (image()[511], 7, 7));
     assert_eq!(is[1024..], image()[1024..]);
 }
 
 #[tokio::test]
-async fn a_config_drive_is_a_disc_that_can_be_read() {
+async fn a_config_drive_is_a_readable_iso_image() {
     if !have(&["qemu-img", "genisoimage", "isoinfo", "prlimit"]) {
         return;
     }
@@ -246,7 +248,7 @@ async fn a_config_drive_is_a_disc_that_can_be_read() {
     let mut want = guest(host.image(image(), "raw"));
     want.machine.config_drive = true;
     want.guest.user_data = Some("aGVsbG8K".into());
-    host.disks.prepare(&want).await.expect("prepared");
+    host.disks.prepare(&want).await.expect("the disks are created");
     let volumes = host.disks.volumes(want.server);
     let disc = volumes.config.expect("a config drive");
     assert_eq!(disc.format, Format::Raw);
@@ -262,7 +264,7 @@ async fn a_config_drive_is_a_disc_that_can_be_read() {
     assert_eq!(isoinfo(&["-J", "-x", "/openstack/2018-08-27/user_data"]), "hello\n");
     assert_eq!(isoinfo(&["-R", "-x", "/ec2/latest/user-data"]), "hello\n");
     let before = std::fs::read(&disc.path).expect("it");
-    host.disks.prepare(&want).await.expect("again");
-    assert!(std::fs::read(&disc.path).expect("it") == before, "it is made once");
+    host.disks.prepare(&want).await.expect("preparing again succeeds");
+    assert!(std::fs::read(&disc.path).expect("it") == before, "it is created once");
     assert_eq!(names(&volumes.folder), ["disk", "disk.config", "kilonova.json"]);
 }

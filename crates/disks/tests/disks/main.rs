@@ -1,5 +1,4 @@
-//! Disks as files, made by the real programs. A host without one of them skips what needs it, and
-//! says so.
+//! Disks as files, created by the real programs. Tests whose program is not installed are skipped.
 
 mod cache;
 mod host;

@@ -1,5 +1,4 @@
-//! Disks that come from another host, which is a folder beside this one; what speaks to it is a
-//! script in the place of `ssh`.
+//! Fetching disks from another host, which is a directory here; a script replaces `ssh`.
 
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -13,7 +12,7 @@ fn peer() -> Peer {
     Peer { host: "other".into(), address: "127.0.0.1".into() }
 }
 
-/// What stands for `ssh` writes down whom it is to speak to, and speaks to this machine.
+/// A replacement for `ssh` that logs the host and runs the command locally.
 fn shell(folder: &Path) -> Vec<String> {
     let script = folder.join("shell");
     let said = folder.join("said");
@@ -38,12 +37,12 @@ fn image() -> Vec<u8> {
     (0..300_000_u32).map(|n| (n % 251) as u8).collect()
 }
 
-/// A guest on a host, which has written to its disk.
+/// A guest that has written to its disk on a host.
 async fn on(host: &Host) -> Definition {
     let mut want = guest(host.image(image(), "raw"));
     want.machine.kernel = Some(host.image(b"kernel".to_vec(), "aki"));
     want.boot.swap_mb = 8;
-    host.disks.prepare(&want).await.expect("prepared");
+    host.disks.prepare(&want).await.expect("the disks are created");
     let volumes = host.disks.volumes(want.server);
     write(&volumes.root.expect("one").path, 512, 7);
     std::fs::write(&volumes.console, "it has spoken").expect("written");
@@ -56,7 +55,7 @@ fn give(from: &Host, to: &Host) {
 }
 
 #[tokio::test]
-async fn a_disk_comes_with_all_that_is_on_it_and_grows() {
+async fn a_fetched_disk_keeps_its_content_and_grows() {
     if !have(&["qemu-img", "qemu-io", "rsync", "prlimit", "mkswap"]) {
         return;
     }
@@ -66,7 +65,7 @@ async fn a_disk_comes_with_all_that_is_on_it_and_grows() {
     give(&old, &new);
     want.boot.root_gb = 2;
     for _ in 0..2 {
-        new.disks.fetch(&want, &peer()).await.expect("fetched");
+        new.disks.fetch(&want, &peer()).await.expect("the disks are fetched");
         let volumes = new.disks.volumes(want.server);
         let root = volumes.root.expect("one").path;
         let about = info(&root);
@@ -82,13 +81,13 @@ async fn a_disk_comes_with_all_that_is_on_it_and_grows() {
     let left = names(&new.disks.folder());
     assert!(left.len() == 2 && left.contains(&want.server.to_string()), "{left:?}");
     let said = std::fs::read_to_string(old.folder.path().join("said")).expect("it");
-    assert_eq!(said, "127.0.0.1\n127.0.0.1\n", "the image came from the image service");
-    let there = old.disks.volumes(want.server).root.expect("it is there still");
+    assert_eq!(said, "127.0.0.1\n127.0.0.1\n", "the image is downloaded from the image service");
+    let there = old.disks.volumes(want.server).root.expect("the source keeps its disk");
     assert_eq!(seen(&there.path, 1), image()[..1]);
 }
 
 #[tokio::test]
-async fn a_key_that_may_only_read_guests_files_is_enough() {
+async fn a_read_only_key_suffices() {
     if !have(&["qemu-img", "qemu-io", "rsync", "rrsync", "prlimit", "mkswap"]) {
         return;
     }
@@ -109,13 +108,13 @@ async fn a_key_that_may_only_read_guests_files_is_enough() {
         config.remote_instances_path = Some("/".into());
     });
     let want = on(&old).await;
-    new.disks.fetch(&want, &peer()).await.expect("fetched");
+    new.disks.fetch(&want, &peer()).await.expect("the disks are fetched");
     let root = new.disks.volumes(want.server).root.expect("one").path;
     assert_eq!(seen(&root, 300_000)[1024..], image()[1024..]);
 }
 
 #[tokio::test]
-async fn an_image_that_is_no_more_comes_from_the_other_host_too() {
+async fn a_deleted_image_is_fetched_from_the_other_host() {
     if !have(&["qemu-img", "qemu-io", "rsync", "prlimit", "mkswap"]) {
         return;
     }
@@ -123,14 +122,14 @@ async fn an_image_that_is_no_more_comes_from_the_other_host_too() {
     let new = beside(&old);
     let mut want = on(&old).await;
     want.machine = Machine::default();
-    new.disks.fetch(&want, &peer()).await.expect("fetched");
+    new.disks.fetch(&want, &peer()).await.expect("the disks are fetched");
     let root = new.disks.volumes(want.server).root.expect("one").path;
     assert_eq!(seen(&root, 300_000)[1024..], image()[1024..]);
     assert_eq!(new.cached(), [format!("{}.raw", want.boot.image.expect("one"))]);
 }
 
 #[tokio::test]
-async fn holes_cost_neither_the_network_nor_the_disk() {
+async fn holes_are_neither_sent_nor_stored() {
     const GIB: u64 = 1 << 30;
     if !have(&["qemu-img", "qemu-io", "rsync", "prlimit"]) {
         return;
@@ -157,10 +156,10 @@ async fn holes_cost_neither_the_network_nor_the_disk() {
     let large = std::fs::File::create(old.base().join(&name)).expect("made");
     large.set_len(GIB).expect("set");
     large.write_all_at(&image(), GIB / 2).expect("written");
-    old.disks.prepare(&want).await.expect("prepared");
+    old.disks.prepare(&want).await.expect("the disks are created");
     write(&old.disks.volumes(want.server).root.expect("one").path, 512, 7);
 
-    new.disks.fetch(&want, &peer()).await.expect("fetched");
+    new.disks.fetch(&want, &peer()).await.expect("the disks are fetched");
     let came = std::fs::File::open(new.base().join(&name)).expect("it");
     let about = came.metadata().expect("known");
     assert_eq!(about.len(), GIB);
@@ -174,7 +173,7 @@ async fn holes_cost_neither_the_network_nor_the_disk() {
 }
 
 #[tokio::test]
-async fn a_guest_that_comes_running_finds_room_and_its_config_drive() {
+async fn an_incoming_guest_gets_empty_disks_and_its_config_drive() {
     if !have(&["qemu-img", "qemu-io", "rsync", "prlimit", "mkswap", "genisoimage"]) {
         return;
     }
@@ -182,33 +181,36 @@ async fn a_guest_that_comes_running_finds_room_and_its_config_drive() {
     let new = beside(&old);
     let mut want = on(&old).await;
     want.machine.config_drive = true;
-    old.disks.prepare(&want).await.expect("told");
+    old.disks.prepare(&want).await.expect("the config drive is created");
     give(&old, &new);
-    new.disks.prepare_arrival(&want, &peer()).await.expect("ready");
+    new.disks.prepare_incoming(&want, &peer()).await.expect("the target disks are created");
     let (here, there) = (new.disks.volumes(want.server), old.disks.volumes(want.server));
     let read = |volume: &kilonova_disks::Volume| std::fs::read(&volume.path).expect("it");
     assert!(read(&here.config.expect("one")) == read(&there.config.expect("one")));
     let root = here.root.expect("one").path;
-    assert_eq!(seen(&root, 300_000), image(), "what the guest wrote it brings itself");
+    assert_eq!(seen(&root, 300_000), image(), "the migration stream carries the guest's data");
     assert_eq!(info(&root)["virtual-size"], 1_u64 << 30);
     assert!(here.swap.is_some() && here.kernel.is_some());
 
-    // A disk that has grown and was not made smaller again.
+    // A disk that grew and was not shrunk again.
     want.boot.root_gb = 3;
-    old.disks.prepare(&want).await.expect("grown");
+    old.disks.prepare(&want).await.expect("the disk grows");
     want.boot.root_gb = 1;
-    new.disks.prepare_arrival(&want, &peer()).await.expect("ready");
-    assert_eq!(info(&root)["virtual-size"], 3_u64 << 30, "as large as there");
+    new.disks.prepare_incoming(&want, &peer()).await.expect("the target disks are created");
+    assert_eq!(info(&root)["virtual-size"], 3_u64 << 30, "as large as on the source");
 
     let away = Peer { address: "no host".into(), ..peer() };
-    new.disks.prepare_arrival(&want, &away).await.expect("it goes without the other host too");
+    new.disks
+        .prepare_incoming(&want, &away)
+        .await
+        .expect("the target disks are created without the source");
     assert_eq!(info(&root)["virtual-size"], 1_u64 << 30);
     assert!(new.disks.volumes(want.server).config.is_some());
 }
 
-/// Two hosts with one folder would each take the other's files for its own.
+/// With one directory, two hosts would each treat the other's files as their own.
 #[tokio::test]
-async fn a_folder_that_hosts_share_is_refused_and_nothing_in_it_is_lost() {
+async fn a_shared_directory_is_refused_and_left_intact() {
     if !have(&["qemu-img", "qemu-io", "rsync", "prlimit", "mkswap"]) {
         return;
     }
@@ -224,20 +226,20 @@ async fn a_folder_that_hosts_share_is_refused_and_nothing_in_it_is_lost() {
     give(&old, &new);
     for refused in [
         new.disks.fetch(&want, &peer()).await,
-        new.disks.prepare_arrival(&want, &peer()).await,
+        new.disks.prepare_incoming(&want, &peer()).await,
         new.disks.prepare(&want).await,
     ] {
-        let why = refused.expect_err("refused").to_string();
-        assert!(why.contains("a folder that hosts share is not supported"), "{why}");
+        let why = refused.expect_err("the directory is refused").to_string();
+        assert!(why.contains("shared directories are not supported"), "{why}");
     }
-    new.disks.remove(want.server).expect("it is left alone");
-    let root = old.disks.volumes(want.server).root.expect("it is there").path;
+    new.disks.remove(want.server).expect("foreign files are left alone");
+    let root = old.disks.volumes(want.server).root.expect("the disk still exists").path;
     assert_eq!(seen(&root, 1024)[512..], [7; 512]);
-    old.disks.prepare(&want).await.expect("it is its own");
+    old.disks.prepare(&want).await.expect("the owner may use its files");
 }
 
 #[tokio::test]
-async fn what_cannot_be_fetched_is_told_and_leaves_nothing() {
+async fn a_failed_fetch_leaves_nothing() {
     if !have(&["qemu-img", "qemu-io", "rsync", "prlimit", "mkswap"]) {
         return;
     }
@@ -246,26 +248,26 @@ async fn what_cannot_be_fetched_is_told_and_leaves_nothing() {
     let want = on(&old).await;
     give(&old, &new);
     let refusal = async |want: &Definition, from: &Peer| {
-        let error = new.disks.fetch(want, from).await.expect_err("refused").to_string();
+        let error = new.disks.fetch(want, from).await.expect_err("the fetch fails").to_string();
         assert!(new.disks.volumes(want.server).root.is_none());
         error
     };
     let nobody = refusal(&guest(want.boot.image.expect("one")), &peer()).await;
-    assert!(nobody.contains("cannot be fetched from other: rsync: failed"), "{nobody}");
+    assert!(nobody.contains("from other: rsync: failed"), "{nobody}");
     let another = refusal(&rebuilt(&want, want.boot.image.expect("one")), &peer()).await;
-    assert!(another.ends_with("what is there is of another rebuild"), "{another}");
+    assert!(another.ends_with("its files belong to another rebuild"), "{another}");
     let sly = Peer { address: "-oProxyCommand=touch".into(), ..peer() };
     let sly = refusal(&want, &sly).await;
-    assert!(sly.contains("is no address of a host"), "{sly}");
+    assert!(sly.contains("is not a valid host address"), "{sly}");
     let half = old.disks.volumes(want.server).folder.join("kilonova.json");
     std::fs::remove_file(half).expect("removed");
     let half = refusal(&want, &peer()).await;
-    assert!(half.ends_with("it has no whole disks of it"), "{half}");
+    assert!(half.ends_with("it has no complete disks of the server"), "{half}");
 }
 
-/// A disk of the other host is replaced by one that reads a file of this host.
+/// Replaces a disk on the other host by one that refers to a file of this host.
 #[tokio::test]
-async fn disks_that_read_other_files_are_not_used() {
+async fn disks_that_refer_to_other_files_are_refused() {
     if !have(&["qemu-img", "qemu-io", "rsync", "prlimit", "mkswap"]) {
         return;
     }
@@ -275,10 +277,10 @@ async fn disks_that_read_other_files_are_not_used() {
     let secret = secret.to_str().expect("text").to_owned();
     let data = format!("data_file={},data_file_raw=on", old.folder.path().join("data").display());
     for (disk, arguments, words) in [
-        ("disk", vec!["-o", &data], "keeps its data in another file"),
-        ("disk.swap", vec!["-F", "raw", "-b", &secret], "has a backing file"),
-        ("disk.swap", vec!["-o", &data], "keeps its data in another file"),
-        ("disk.eph0", vec!["-F", "raw", "-b", &secret], "has a backing file"),
+        ("disk", vec!["-o", &data], "stores its data in another file"),
+        ("disk.swap", vec!["-F", "raw", "-b", &secret], "has an unexpected backing file"),
+        ("disk.swap", vec!["-o", &data], "stores its data in another file"),
+        ("disk.eph0", vec!["-F", "raw", "-b", &secret], "has an unexpected backing file"),
     ] {
         let want = on(&old).await;
         let new = beside(&old);
@@ -287,7 +289,8 @@ async fn disks_that_read_other_files_are_not_used() {
         let mut make = std::process::Command::new("qemu-img");
         let make = make.args(["create", "-q", "-f", "qcow2"]).args(arguments).arg(&path).arg("1M");
         assert!(make.status().expect("qemu-img").success());
-        let error = new.disks.fetch(&want, &peer()).await.expect_err("refused").to_string();
+        let error =
+            new.disks.fetch(&want, &peer()).await.expect_err("the disk is refused").to_string();
         assert!(error.contains(words), "{disk}: {error}");
         assert!(new.disks.volumes(want.server).root.is_none(), "{disk}");
     }

@@ -1,4 +1,4 @@
-//! Images that must not be used, and what else goes wrong.
+//! Images that are refused, and other failures.
 
 use std::process::Command;
 
@@ -6,9 +6,9 @@ use super::host::{Host, Stored, guest, have, names};
 
 async fn refusal(host: &Host, stored: Stored) -> String {
     let want = guest(host.store(stored));
-    let error = host.disks.prepare(&want).await.expect_err("refused").to_string();
+    let error = host.disks.prepare(&want).await.expect_err("the image is refused").to_string();
     assert!(host.disks.volumes(want.server).root.is_none());
-    assert_eq!(host.cached(), [] as [&str; 0], "nothing of it is kept");
+    assert_eq!(host.cached(), [] as [&str; 0], "nothing is cached");
     error
 }
 
@@ -37,21 +37,21 @@ async fn images_that_point_at_files_of_the_host() {
     assert!(backed.contains("it has a backing file"), "{backed}");
     let option = format!("data_file={},data_file_raw=on", data.display());
     let elsewhere = refusal(&host, make(&["-o", &option])).await;
-    assert!(elsewhere.contains("keeps its data in another file"), "{elsewhere}");
+    assert!(elsewhere.contains("stores its data in another file"), "{elsewhere}");
 }
 
 #[tokio::test]
-async fn images_that_are_not_what_they_say() {
+async fn images_with_wrong_metadata() {
     if !have(&["qemu-img", "prlimit"]) {
         return;
     }
     let host = Host::new();
     let no_qcow2 = refusal(&host, plain(vec![7; 10_000], "qcow2")).await;
-    assert!(no_qcow2.contains("it is no qcow2 image"), "{no_qcow2}");
+    assert!(no_qcow2.contains("not a valid qcow2 image"), "{no_qcow2}");
     let cut = Stored { sha512: Some("00".repeat(64)), ..plain(vec![7; 10_000], "raw") };
     let changed = refusal(&host, cut).await;
     assert!(changed.contains("SHA-512"), "{changed}");
-    // Its table of clusters lies behind the end of the file.
+    // Its cluster table lies beyond the end of the file.
     let mut broken = host.as_qcow2(&vec![7; 300_000], &[]);
     broken[40..48].copy_from_slice(&(1_u64 << 50).to_be_bytes());
     let broken = refusal(&host, plain(broken, "qcow2")).await;
@@ -70,38 +70,39 @@ async fn an_image_that_is_larger_than_the_flavors_disk() {
     assert!(done.expect("qemu-img").success());
     let id = host.image(std::fs::read(&large).expect("made"), "qcow2");
     let mut want = guest(id);
-    let error = host.disks.prepare(&want).await.expect_err("too large").to_string();
+    let error = host.disks.prepare(&want).await.expect_err("the image is too large").to_string();
     let words = format!(
         "Flavor's disk is too small for requested image. Flavor disk is 1073741824 bytes, image {id} \
          is 2147483648 bytes."
     );
     assert_eq!(error, words);
     want.boot.root_gb = 0;
-    host.disks.prepare(&want).await.expect("a flavor without a disk takes any");
+    host.disks.prepare(&want).await.expect("a flavor without a disk accepts any image");
 }
 
 #[tokio::test]
-async fn an_image_that_nobody_knows_and_a_program_that_is_not_there() {
+async fn an_unknown_image_and_a_missing_program() {
     if !have(&["qemu-img", "prlimit"]) {
         return;
     }
     let host = Host::with(|config| config.mkisofs_cmd = "/nowhere/mkisofs".into());
     let gone = kilonova_ids::ImageId::new_v4();
-    let error = host.disks.prepare(&guest(gone)).await.expect_err("gone").to_string();
+    let error =
+        host.disks.prepare(&guest(gone)).await.expect_err("the image is unknown").to_string();
     assert_eq!(error, format!("image {gone}: the image service does not know it"));
     let mut want = guest(host.image(vec![7; 512], "raw"));
     want.machine.config_drive = true;
-    let error = host.disks.prepare(&want).await.expect_err("no program").to_string();
-    assert_eq!(error, "/nowhere/mkisofs: is not on this host; install it");
+    let error = host.disks.prepare(&want).await.expect_err("the program is missing").to_string();
+    assert_eq!(error, "/nowhere/mkisofs: not installed on this host");
     want.machine.config_drive = false;
-    host.disks.prepare(&want).await.expect("it is begun again");
+    host.disks.prepare(&want).await.expect("the next attempt succeeds");
     let folder = host.disks.volumes(want.server).folder;
     assert_eq!(names(&folder), ["disk", "kilonova.json"]);
 }
 
-/// It would take a gigabyte of this host's disk before its size is seen.
+/// It would need a gigabyte before its size is noticed.
 #[tokio::test]
-async fn an_image_that_is_too_large_is_not_unpacked() {
+async fn a_too_large_image_is_not_converted() {
     if !have(&["qemu-img", "prlimit"]) {
         return;
     }
@@ -111,7 +112,8 @@ async fn an_image_that_is_too_large_is_not_unpacked() {
     let done = run.args(["create", "-q", "-f", "qcow2"]).arg(&large).arg("2G").status();
     assert!(done.expect("qemu-img").success());
     let id = host.image(std::fs::read(&large).expect("made"), "qcow2");
-    let error = host.disks.prepare(&guest(id)).await.expect_err("too large").to_string();
+    let error =
+        host.disks.prepare(&guest(id)).await.expect_err("the image is too large").to_string();
     assert!(error.starts_with("Flavor's disk is too small for requested image."), "{error}");
-    assert_eq!(host.cached(), [] as [&str; 0], "it was not unpacked");
+    assert_eq!(host.cached(), [] as [&str; 0], "it was not converted");
 }

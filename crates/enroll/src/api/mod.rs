@@ -1,4 +1,4 @@
-//! The HTTP face.
+//! The HTTP API.
 
 mod nodes;
 mod operators;

@@ -1,4 +1,4 @@
-//! What hosts call, below `/node`.
+//! The routes for hosts, below `/node`.
 //!
 //! ```text
 //! POST /v1/join                         Join    -> Credential; no certificate is needed
@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use crate::Enrollment;
 use crate::app::{give, revocations};
 
-/// The routes for hosts that are known by their certificates, and for those that join.
+/// The routes for hosts with a certificate, and for hosts that join.
 pub fn node_routes(enrollment: Enrollment) -> Router {
     Router::new()
         .route("/v1/join", post(join))
@@ -41,7 +41,7 @@ async fn revocations(
     speaker: Option<Extension<Speaker>>,
 ) -> Result<Json<Revocations>, Fault> {
     if speaker.is_none() {
-        return Err(Fault::unauthorized("This is for hosts that have joined."));
+        return Err(Fault::unauthorized("This is only for hosts that have joined."));
     }
     Ok(Json(revocations::current(&enrollment)?))
 }
@@ -53,7 +53,7 @@ async fn renew(
     Body(bytes): Body,
 ) -> Result<Json<Credential>, Fault> {
     let Some(Extension(speaker)) = speaker else {
-        return Err(Fault::unauthorized("A new certificate needs the one before."));
+        return Err(Fault::unauthorized("Renewal needs the present certificate."));
     };
     speaker.check(&host)?;
     let renewal: Renewal = message(&bytes)?;
@@ -62,9 +62,6 @@ async fn renew(
 
 fn message<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {
     serde_json::from_slice(bytes).map_err(|error| {
-        Fault::new(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            format!("This is no message of a host: {error}"),
-        )
+        Fault::new(StatusCode::UNPROCESSABLE_ENTITY, format!("Invalid message: {error}"))
     })
 }

@@ -1,10 +1,10 @@
-//! What operators call, among the routes of the compute API. Administrators only.
+//! The routes for operators, within the compute API. Administrators only.
 //!
 //! ```text
 //! POST   /v2.1/kilonova/enrollments          {"enrollment": {"host": …, "valid": seconds,
 //!                                             "replace": false}}
 //! GET    /v2.1/kilonova/enrollments
-//! DELETE /v2.1/kilonova/enrollments/{host}   its certificates count no more
+//! DELETE /v2.1/kilonova/enrollments/{host}   revokes its certificates
 //! ```
 
 use axum::extract::{Path, State};
@@ -22,13 +22,13 @@ use crate::db::certificates::Given;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
-    enrollment: Wish,
+struct TokenRequestBody {
+    enrollment: TokenRequest,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wish {
+struct TokenRequest {
     #[serde(default)]
     host: Option<String>,
     valid: i64,
@@ -36,13 +36,13 @@ struct Wish {
     replace: bool,
 }
 
-/// The routes, behind the policy of the compute service; without a door for hosts they say that there
-/// is none.
+/// The routes, checked by the compute service's policy. Without a listener for hosts they return an
+/// error that says so.
 pub fn operator_routes(enrollment: Option<Enrollment>, policy: &Enforcer) -> Router {
     table().behind(policy).with_state(Door(enrollment))
 }
 
-/// All that operators can ask, and what decides over it.
+/// All operations with their policy rules.
 pub fn operations() -> Vec<Operation> {
     table().operations()
 }
@@ -66,7 +66,7 @@ impl Door {
     fn open(&self) -> Result<&Enrollment, Fault> {
         self.0.as_ref().ok_or_else(|| {
             Fault::conflict(
-                "This control plane has no door for hosts: give it one with [node] listen, or \
+                "This control plane does not listen for hosts: set [node] listen, or \
                  --node-listen ADDRESS:PORT.",
             )
         })
@@ -78,9 +78,9 @@ async fn make(
     JsonBody(body): JsonBody,
 ) -> Result<(StatusCode, Json<Value>), Fault> {
     let enrollment = door.open()?;
-    let Asked { enrollment: wish } =
+    let TokenRequestBody { enrollment: request } =
         serde_json::from_value(body).map_err(|error| Fault::bad_request(error.to_string()))?;
-    let made = tokens::make(enrollment, wish.host, wish.valid, wish.replace).await?;
+    let made = tokens::make(enrollment, request.host, request.valid, request.replace).await?;
     let shown = json!({
         "token": made.token.to_string(),
         "host": made.host,
@@ -129,7 +129,7 @@ async fn revoke_host(
     let count = revoke::revoke(door.open()?, &host).await?;
     if count == 0 {
         return Err(Fault::not_found(format!(
-            "Host {} has no certificate that counts.",
+            "Host {} has no valid certificate.",
             host.escape_debug()
         )));
     }

@@ -1,4 +1,4 @@
-//! One cloud has one authority, however many controllers it has: the database knows which.
+//! A cloud has one authority, recorded in the database, however many controllers it has.
 
 use kilonova_pki::Fingerprint;
 use kilonova_store::Store;
@@ -6,11 +6,11 @@ use kilonova_store::Store;
 use crate::Error;
 use crate::db::authority;
 
-/// Checks that a controller has the cloud's authority; `None` is one that has none yet. The first
-/// controller's becomes the cloud's. Says whether a controller without one may make it.
+/// Checks that a controller has the cloud's authority; `None` means that it has none yet. The first
+/// controller's becomes the cloud's. Succeeds without one only if the cloud has none.
 ///
 /// # Errors
-/// When the cloud has another.
+/// If the cloud has another authority.
 pub async fn agree(store: &Store, ours: Option<Fingerprint>) -> Result<(), Error> {
     let wanted = ours.map(|ours| ours.to_string());
     let known = store
@@ -24,11 +24,11 @@ pub async fn agree(store: &Store, ours: Option<Fingerprint>) -> Result<(), Error
     let ours = ours.map(|ours| ours.to_string());
     match (known, ours) {
         (Some(known), None) => Err(Error::Authority(format!(
-            "the authority of this cloud ({known}) is not in this state directory; copy the folder ca \
+            "the authority of this cloud ({known}) is missing in this state directory; copy the folder ca \
              from the controller that has it"
         ))),
         (Some(known), Some(ours)) if known != ours => Err(Error::Authority(format!(
-            "this state directory has authority {ours}, and the cloud's is {known}; copy the folder \
+            "this state directory has authority {ours}, but the cloud's is {known}; copy the folder \
              ca from the controller that has that one"
         ))),
         _ => Ok(()),

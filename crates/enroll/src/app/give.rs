@@ -1,13 +1,14 @@
-//! Giving certificates: the first for a token, later ones for the one before.
+//! Issues certificates: the first for a token, later ones for the present certificate.
 //!
-//! A token that names no host is not enough to become a host that has joined already: it would let
-//! whoever holds it speak for that host's guests. No two hosts have one address in their certificates.
+//! A token without a host name does not allow anybody to become a host that has joined before,
+//! because that would give control over that host's guests. An address is in at most one host's
+//! certificates.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use kilonova_node_api::{Credential, Join, Renewal};
-use kilonova_pki::{Secret, Wanted, check_host};
+use kilonova_pki::{HostCertificateParams, Secret, check_host};
 use kilonova_store::Tx;
 use kilonova_wire::time::{now_micros, zulu};
 
@@ -16,11 +17,11 @@ use crate::db::certificates::{self, Given};
 use crate::db::{authority, tokens};
 use crate::{Enrollment, Error, Existing};
 
-/// Addresses of a host at most.
+/// Maximum number of addresses of a host.
 const ADDRESSES: usize = 16;
 
 pub(crate) async fn first(enrollment: &Enrollment, join: Join) -> Result<Credential, Error> {
-    let unknown = "This token is not known here; have a new one made by `kilonova node enroll`.";
+    let unknown = "This token is unknown; create a new one with `kilonova node enroll`.";
     let secret: Secret = join.secret.parse().map_err(|_| Error::forbidden(unknown))?;
     check_host(&join.host)?;
     let (hash, host, now) = (secret.hash(), join.host.clone(), now_micros());
@@ -48,11 +49,11 @@ pub(crate) async fn first(enrollment: &Enrollment, join: Join) -> Result<Credent
             Ok(certificates::add(tx, &given)?)
         })
         .await?;
-    tracing::info!(host = joined, "a host has joined");
+    tracing::info!(host = joined, "a host joined");
     Ok(credential)
 }
 
-/// `host` is known by its certificate.
+/// Renews the certificate of `host`, which the present certificate names.
 pub(crate) async fn next(
     enrollment: &Enrollment,
     host: &str,
@@ -68,7 +69,7 @@ pub(crate) async fn next(
             Ok::<_, Error>(certificates::add(tx, &given)?)
         })
         .await?;
-    tracing::info!(host, "a host has a new certificate");
+    tracing::info!(host, "renewed the certificate of a host");
     Ok(credential)
 }
 
@@ -79,10 +80,14 @@ fn sign(
     now: i64,
 ) -> Result<(Credential, Given), Error> {
     if asked.addresses.len() > ADDRESSES {
-        return Err(Error::forbidden(format!("A host has {ADDRESSES} addresses at most.")));
+        return Err(Error::forbidden(format!("A host may have at most {ADDRESSES} addresses.")));
     }
-    let wanted = Wanted { host, addresses: &asked.addresses, valid: enrollment.options.valid };
-    let (certificate, said) = enrollment.authority.sign(&asked.csr, &wanted, now)?;
+    let content = HostCertificateParams {
+        host,
+        addresses: &asked.addresses,
+        valid: enrollment.options.valid,
+    };
+    let (certificate, said) = enrollment.authority.sign(&asked.csr, &content, now)?;
     let authority = enrollment.authority.pem().to_owned();
     let addresses: Vec<String> = asked.addresses.iter().map(IpAddr::to_string).collect();
     let given = Given {
@@ -96,7 +101,7 @@ fn sign(
     Ok((Credential { certificate, authority }, given))
 }
 
-/// Whether the token names the host.
+/// Whether the token names the host. Fails if the token does not allow it to join.
 fn may_join(
     tx: &mut Tx<'_>,
     existing: &Existing,
@@ -104,18 +109,18 @@ fn may_join(
     host: &str,
     now: i64,
 ) -> Result<bool, Error> {
-    let again = "have a new one made by `kilonova node enroll`";
+    let again = "create a new one with `kilonova node enroll`";
     let kept = tokens::read(tx, hash)?
-        .ok_or_else(|| Error::forbidden(format!("This token is not known here; {again}.")))?;
+        .ok_or_else(|| Error::forbidden(format!("This token is unknown; {again}.")))?;
     if let (Some(at), Some(by)) = (kept.used_at, kept.used_by) {
         let at = zulu(at);
         return Err(Error::forbidden(format!(
-            "This token was used by host {by} at {at}, and is good once; {again}."
+            "Host {by} used this token at {at}, and it works only once; {again}."
         )));
     }
     if kept.expires_at <= now {
         let at = zulu(kept.expires_at);
-        return Err(Error::forbidden(format!("This token has expired at {at}; {again}.")));
+        return Err(Error::forbidden(format!("This token expired at {at}; {again}.")));
     }
     let free = names::free(tx, existing, host, kept.replaces)?;
     if let Err(why) = free {
@@ -124,7 +129,7 @@ fn may_join(
     match kept.host {
         Some(bound) if bound == host => Ok(true),
         Some(bound) => Err(Error::forbidden(format!(
-            "This token is for host {bound}, and this is host {host}; give that name with --host, or \
+            "This token is for host {bound}, but this is host {host}; use --host {bound}, or \
              {again}."
         ))),
         None if certificates::of_host(tx, host, now)?.is_empty() => Ok(false),

@@ -1,4 +1,4 @@
-//! What is done about joining.
+//! The operations of joining.
 
 pub(crate) mod authority;
 pub(crate) mod give;

@@ -1,7 +1,8 @@
-//! Whose name a new host may take.
+//! Which name a new host may take.
 //!
-//! Host names are the same in upper and lower case. The name of a host that exists stands for its guests
-//! and its devices, so a machine gets it only by an operator's word: a token for that very host when it
+//! Host names are case-insensitive. The name of an existing host stands for its guests and devices,
+//! so a machine gets it only with an operator's consent: a token for that host if the host had a
+//! certificate before, and a token that replaces the host if it never had one.
 //! had a certificate before, and one that says that it replaces the host when it never had one.
 
 use kilonova_pki::check_new_host;
@@ -10,7 +11,7 @@ use kilonova_store::Tx;
 use crate::db::certificates;
 use crate::{Error, Existing};
 
-/// Why a machine may not take the name, if it may not.
+/// Checks that a machine may take the name. The inner error is the reason why not.
 pub(crate) fn free(
     tx: &mut Tx<'_>,
     existing: &Existing,
@@ -21,7 +22,7 @@ pub(crate) fn free(
     let there = existing(tx, host)?;
     if let Some(other) = certified.iter().chain(&there).find(|other| *other != host) {
         return Ok(Err(format!(
-            "There is a host {other}, and {host} is the same name; give this machine another one."
+            "Host {other} exists, and {host} is the same name; give this machine another one."
         )));
     }
     if there.is_empty() && certified.is_empty() {
@@ -29,7 +30,7 @@ pub(crate) fn free(
     }
     if !there.is_empty() && certified.is_empty() && !replaces {
         return Ok(Err(format!(
-            "There is a host {host} that has no certificate. If this machine is that host, or takes \
+            "Host {host} exists without a certificate. If this machine is that host, or takes \
              its place and its guests, have a token made by `kilonova node enroll --host {host} \
              --replace`."
         )));

@@ -1,8 +1,8 @@
-//! The signed list of revoked certificates, for hosts whose libvirt has to know it.
+//! The signed list of revoked certificates, for hosts whose libvirt needs it.
 //!
-//! Each controller signs its own; all of them list the same certificates, so a host that asks one and
-//! then another sees no difference but the dates. A list is signed again when a certificate is added
-//! and when half of its time is over, not with each request.
+//! Each controller signs its own list; all lists have the same certificates, so only the dates
+//! differ between controllers. A list is signed again when a certificate is revoked and after half
+//! its validity, not on each request.
 
 use std::sync::PoisonError;
 
@@ -12,17 +12,17 @@ use kilonova_wire::time::now_micros;
 
 use crate::{Enrollment, Error};
 
-/// For how long a list is good. A host that hears of no newer one lets nobody in by TLS from then on.
+/// Validity of a list. A host without a newer list then refuses all TLS clients.
 const VALID: i64 = 48 * 3600 * 1_000_000;
 
-/// A list that was signed.
+/// A signed list.
 #[derive(Debug)]
 pub(crate) struct List {
     said: Revocations,
     made_at: i64,
 }
 
-/// The list as it is now.
+/// The current list.
 pub(crate) fn current(enrollment: &Enrollment) -> Result<Revocations, Error> {
     let now = now_micros();
     let live = enrollment.revoked.live(now);

@@ -1,11 +1,11 @@
-//! Taking back: no certificate of the host counts any more, no token for it either.
+//! Revocation: invalidates all certificates and tokens of a host.
 
 use kilonova_wire::time::now_micros;
 
 use crate::db::{certificates, tokens};
 use crate::{Enrollment, Error};
 
-/// How many certificates that was.
+/// Revokes a host. Returns the number of its valid certificates.
 pub(crate) async fn revoke(enrollment: &Enrollment, host: &str) -> Result<usize, Error> {
     let (name, now) = (host.to_owned(), now_micros());
     let revoked = enrollment.revoked.clone();
@@ -19,7 +19,7 @@ pub(crate) async fn revoke(enrollment: &Enrollment, host: &str) -> Result<usize,
             Ok::<_, Error>(count)
         })
         .await?;
-    tracing::info!(host, certificates = count, "the certificates of a host count no more");
+    tracing::info!(host, certificates = count, "revoked the certificates of a host");
     Ok(count)
 }
 

@@ -1,4 +1,4 @@
-//! Making tokens, and what there is of them and of certificates.
+//! Creating tokens, and listing tokens and certificates.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use kilonova_store::Tx;
 
 const SECOND: i64 = 1_000_000;
 const DAY: i64 = 24 * 3600 * SECOND;
-/// For how long a token may be good.
+/// Maximum validity of a token.
 const LONGEST: i64 = 30 * DAY;
-/// For how long what has ended is kept, so that it can be told.
+/// How long expired rows are kept, to explain refusals.
 const KEPT: i64 = 30 * DAY;
 
-/// A token that was just made.
+/// A new token.
 pub(crate) struct Made {
     pub token: Token,
     pub host: Option<String>,
@@ -33,7 +33,7 @@ pub(crate) async fn make(
     replaces: bool,
 ) -> Result<Made, Error> {
     if replaces && host.is_none() {
-        let why = "To replace a host, the token has to name it.";
+        let why = "To replace a host, the token must name it.";
         return Err(Error::Refused(StatusCode::BAD_REQUEST, why.to_owned()));
     }
     if let Some(host) = host.clone() {
@@ -49,7 +49,7 @@ pub(crate) async fn make(
     if !(1..=LONGEST).contains(&valid) {
         return Err(Error::Refused(
             StatusCode::BAD_REQUEST,
-            format!("A token is good for 1 to {} seconds.", LONGEST / SECOND),
+            format!("A token may be valid for 1 to {} seconds.", LONGEST / SECOND),
         ));
     }
     let secret = Secret::new();
@@ -63,16 +63,20 @@ pub(crate) async fn make(
             tokens::add(tx, &hash, bound.as_deref(), now, expires_at, replaces)
         })
         .await?;
-    tracing::info!(host = host.as_deref().unwrap_or("any"), valid_s = seconds, "a token to join");
+    tracing::info!(
+        host = host.as_deref().unwrap_or("any"),
+        valid_s = seconds,
+        "created a join token"
+    );
     let token = Token { secret, authority: enrollment.authority.fingerprint() };
     Ok(Made { token, host, expires_at })
 }
 
-/// What there is.
+/// The tokens and certificates in use.
 pub(crate) struct Listing {
     /// Certificates that have not expired.
     pub given: Vec<Given>,
-    /// Host and end of each token that may still be used.
+    /// Host and expiry of each usable token.
     pub open: Vec<(Option<String>, i64)>,
 }
 

@@ -1,14 +1,14 @@
-//! The one row of `enroll_authority`: which authority this cloud has.
+//! The row of `enroll_authority`: the cloud's authority.
 
 use kilonova_store::{Error, Tx, params, statements};
 
 statements! {
-    /// It.
+    /// Reads it.
     READ = "SELECT fingerprint FROM enroll_authority WHERE one = 1";
-    /// The first one stays.
+    /// Sets it, unless it is set.
     SET = "INSERT INTO enroll_authority (one, fingerprint) VALUES (1, ?1)
         ON CONFLICT (one) DO NOTHING";
-    /// Makes whoever gives certificates come one after the other.
+    /// Serializes transactions that issue certificates.
     TOUCH = "UPDATE enroll_authority SET fingerprint = fingerprint WHERE one = 1";
 }
 
@@ -20,7 +20,7 @@ pub(crate) fn set(tx: &mut Tx<'_>, fingerprint: &str) -> Result<(), Error> {
     tx.execute(SET, params![fingerprint]).map(|_| ())
 }
 
-/// No two hosts may get one address, at the same time either.
+/// Serializes the caller with other issuers, so that no two hosts get the same address.
 pub(crate) fn touch(tx: &mut Tx<'_>) -> Result<(), Error> {
     tx.execute(TOUCH, params![]).map(|_| ())
 }

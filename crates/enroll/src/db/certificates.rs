@@ -1,32 +1,32 @@
-//! Rows of `enroll_certificates`: what hosts were given.
+//! Rows of `enroll_certificates`: issued certificates.
 
 use kilonova_store::{Error, Row, Tx, params, statements};
 
 use crate::revoked::Ended;
 
 statements! {
-    /// A new one.
+    /// Adds one.
     ADD = "INSERT INTO enroll_certificates (serial, host, addresses, made_at, expires_at)
         VALUES (?1, ?2, ?3, ?4, ?5)";
-    /// Those that have not expired.
+    /// Unexpired ones.
     LIVE = "SELECT serial, host, addresses, made_at, expires_at, revoked_at
         FROM enroll_certificates WHERE expires_at > ?1 ORDER BY host, made_at, serial";
-    /// Those of a host that count.
+    /// Valid ones of a host.
     OF_HOST = "SELECT serial, host, addresses, made_at, expires_at, revoked_at
         FROM enroll_certificates WHERE host = ?1 AND expires_at > ?2 AND revoked_at IS NULL";
-    /// Makes all of a host count no more.
+    /// Revokes all of a host.
     REVOKE = "UPDATE enroll_certificates SET revoked_at = ?2
         WHERE host = ?1 AND revoked_at IS NULL RETURNING serial, host, revoked_at, expires_at";
-    /// Those that count no more, and would still.
+    /// Revoked and unexpired ones.
     REVOKED = "SELECT serial, host, revoked_at, expires_at FROM enroll_certificates
         WHERE revoked_at IS NOT NULL AND expires_at > ?1";
-    /// Names of hosts that are this one in lower case.
+    /// Host names that equal this one in lower case.
     SPELLINGS = "SELECT DISTINCT host FROM enroll_certificates WHERE LOWER(host) = ?1";
-    /// Forgets what ended long ago.
+    /// Deletes those that expired long ago.
     FORGET = "DELETE FROM enroll_certificates WHERE expires_at < ?1";
 }
 
-/// A certificate that was given.
+/// An issued certificate.
 pub(crate) struct Given {
     pub serial: String,
     pub host: String,
@@ -71,7 +71,7 @@ fn ended(row: &Row) -> Result<Ended, Error> {
     })
 }
 
-/// What counts no more from now on.
+/// Revokes all certificates of a host and returns them.
 pub(crate) fn revoke(tx: &mut Tx<'_>, host: &str, now: i64) -> Result<Vec<Ended>, Error> {
     tx.rows(REVOKE, params![host, now])?.iter().map(ended).collect()
 }
@@ -80,7 +80,7 @@ pub(crate) fn revoked(tx: &mut Tx<'_>, now: i64) -> Result<Vec<Ended>, Error> {
     tx.rows(REVOKED, params![now])?.iter().map(ended).collect()
 }
 
-/// Names that hosts with certificates have, and that are this one in lower case.
+/// Names of hosts with certificates that equal this one in lower case.
 pub(crate) fn spellings(tx: &mut Tx<'_>, host: &str) -> Result<Vec<String>, Error> {
     let rows = tx.rows(SPELLINGS, params![host.to_ascii_lowercase()])?;
     rows.iter().map(|row| row.string(0)).collect()

@@ -6,7 +6,7 @@ pub(crate) mod tokens;
 
 use kilonova_store::Migration;
 
-/// The schema, step by step.
+/// The schema migrations.
 pub const MIGRATIONS: &[Migration] = &[TABLES, NAMES];
 
 const TABLES: Migration = Migration {
@@ -25,7 +25,7 @@ CREATE INDEX enroll_certificates_host ON enroll_certificates (host);
 ",
 };
 
-/// Names are the same in upper and lower case; a token may say that its host replaces another machine.
+/// Host names are case-insensitive; a token may allow its host to replace another machine.
 const NAMES: Migration = Migration {
     name: "enroll-2-names",
     sql: "
@@ -35,7 +35,7 @@ ALTER TABLE enroll_tokens ADD COLUMN replaces BIGINT NOT NULL DEFAULT 0;
 ",
 };
 
-/// Every statement of this crate, to be prepared on each database in a test.
+/// All statements of this crate, for tests that prepare them on each database.
 pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
     vec![authority::STATEMENTS, certificates::STATEMENTS, tokens::STATEMENTS]
 }

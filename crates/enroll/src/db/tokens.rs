@@ -1,26 +1,26 @@
-//! Rows of `enroll_tokens`: what hosts may join with, by hash.
+//! Rows of `enroll_tokens`: join tokens by hash.
 
 use kilonova_store::{Error, Tx, params, statements};
 
 statements! {
-    /// One by its hash.
+    /// Reads one by its hash.
     READ = "SELECT host, expires_at, used_at, used_by, replaces FROM enroll_tokens
         WHERE hash = ?1";
-    /// A new one.
+    /// Adds one.
     ADD = "INSERT INTO enroll_tokens (hash, host, made_at, expires_at, replaces)
         VALUES (?1, ?2, ?3, ?4, ?5)";
-    /// Uses one up.
+    /// Marks one as used.
     USE = "UPDATE enroll_tokens SET used_at = ?2, used_by = ?3 WHERE hash = ?1 AND used_at IS NULL";
-    /// Those that may still be used.
+    /// Usable ones.
     OPEN = "SELECT host, expires_at FROM enroll_tokens
         WHERE used_at IS NULL AND expires_at > ?1 ORDER BY expires_at, hash";
-    /// Ends those for a host that nobody has used.
+    /// Deletes the unused ones for a host.
     END = "DELETE FROM enroll_tokens WHERE host = ?1 AND used_at IS NULL";
-    /// Forgets what ended long ago.
+    /// Deletes those that expired long ago.
     FORGET = "DELETE FROM enroll_tokens WHERE expires_at < ?1";
 }
 
-/// A token as it is kept.
+/// A stored token.
 pub(crate) struct Kept {
     /// The only host that may use it.
     pub host: Option<String>,
@@ -57,12 +57,12 @@ pub(crate) fn add(
     tx.execute(ADD, params![hash, host, now, expires_at, replaces]).map(|_| ())
 }
 
-/// Whether it was there to be used.
+/// Marks a token as used. Returns whether it was usable.
 pub(crate) fn use_up(tx: &mut Tx<'_>, hash: &str, now: i64, host: &str) -> Result<bool, Error> {
     tx.execute(USE, params![hash, now, host]).map(|rows| rows == 1)
 }
 
-/// Host and end of each that may still be used.
+/// Host and expiry of each usable token.
 pub(crate) fn open(tx: &mut Tx<'_>, now: i64) -> Result<Vec<(Option<String>, i64)>, Error> {
     let rows = tx.rows(OPEN, params![now])?;
     rows.iter().map(|row| Ok((row.string_opt(0)?, row.int(1)?))).collect()

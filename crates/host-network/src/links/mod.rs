@@ -1,4 +1,4 @@
-//! The links of a host: what there is, and the steps from there to what is wanted.
+//! The links of a host: reading them, and the steps to the desired links.
 
 mod plan;
 mod read;
@@ -6,7 +6,7 @@ mod read;
 pub(crate) use plan::plan;
 pub(crate) use read::{Address, Link, Links, parse, read};
 
-/// The alias of what is ours.
+/// The alias of our links.
 pub(crate) const OURS: &str = "kilonova";
 
 #[cfg(test)]

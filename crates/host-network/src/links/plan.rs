@@ -1,29 +1,29 @@
-//! The steps from the links that are there to those that are wanted. Pure.
+//! The steps from the existing links to the desired ones. Pure.
 //!
-//! What is there and right is left alone, so nothing is done to a host that is as wanted. A bridge
-//! that nobody wants but that something is still plugged into stays until that is gone.
+//! What is correct is left alone, so a host in its desired state needs no step. An unused bridge
+//! stays while something is attached to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use kilonova_ids::NetworkId;
 
 use super::{Link, Links, OURS};
-use crate::config::{Config, Uplink};
+use crate::config::{HostNetworkConfig, Uplink};
 use crate::nets::{Net, Nets};
 use crate::run::words;
 
-/// What is to be done, as arguments of `ip`.
+/// The steps, as arguments of `ip`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// What goes.
+    /// Removals.
     pub gone: Vec<Vec<String>>,
-    /// What is made, for each network in this order; a step that fails ends its network's.
+    /// Steps per network, in this order; a failed step ends the steps of its network.
     pub steps: Vec<(NetworkId, Vec<Vec<String>>)>,
-    /// Networks that cannot be.
+    /// Networks that cannot be set up.
     pub lacking: BTreeMap<NetworkId, String>,
 }
 
-pub(crate) fn plan(nets: &Nets, config: &Config, there: &Links) -> Plan {
+pub(crate) fn plan(nets: &Nets, config: &HostNetworkConfig, there: &Links) -> Plan {
     let mut plan = Plan::default();
     let mut wanted = BTreeSet::new();
     for net in nets.all.values() {
@@ -46,8 +46,8 @@ pub(crate) fn plan(nets: &Nets, config: &Config, there: &Links) -> Plan {
     plan
 }
 
-/// What is ours and nobody wants.
-fn gone(wanted: &BTreeSet<String>, config: &Config, there: &Links) -> Vec<Vec<String>> {
+/// Our links that are no longer needed.
+fn gone(wanted: &BTreeSet<String>, config: &HostNetworkConfig, there: &Links) -> Vec<Vec<String>> {
     let is_uplink = |name: &str| {
         config.uplinks.values().any(|uplink| *uplink == Uplink::Interface(name.to_owned()))
     };
@@ -68,7 +68,7 @@ fn gone(wanted: &BTreeSet<String>, config: &Config, there: &Links) -> Vec<Vec<St
     }
     let mut lost: BTreeSet<&str> = BTreeSet::new();
     for link in there.values().filter(unwanted).filter(|link| !kept.contains(link.name.as_str())) {
-        // The second end of a pair goes with the first.
+        // A veth peer is removed with its other end.
         let with_other = link.lower.as_deref().is_some_and(|other| lost.contains(other));
         if !(with_other && link.is("veth")) {
             steps.push(words(&["link", "delete", "dev", &link.name]));
@@ -86,7 +86,7 @@ fn one(net: &Net, there: &Links) -> Result<Vec<Vec<String>>, String> {
     match &net.uplink {
         None => {
             return Err(format!(
-                "physical network {physical} begins nowhere on this host; name its interface in \
+                "physical network {physical} is not mapped on this host; add its interface to \
                  [linux_bridge] physical_interface_mappings"
             ));
         }
@@ -113,7 +113,7 @@ fn one(net: &Net, there: &Links) -> Result<Vec<Vec<String>>, String> {
     }
     let is = steps.ours(&bridge)?;
     if is.is_some_and(|link| !link.is("bridge")) {
-        return Err(format!("{bridge} is no bridge"));
+        return Err(format!("{bridge} is not a bridge"));
     }
     if is.is_none() {
         steps.push(&[
@@ -131,7 +131,7 @@ fn one(net: &Net, there: &Links) -> Result<Vec<Vec<String>>, String> {
             "0",
         ]);
         steps.push(&["link", "set", "dev", &bridge, "alias", OURS]);
-        // The host itself has no address there, not even one that it makes up.
+        // The host itself gets no address there, not even a link-local one.
         steps.push(&["link", "set", "dev", &bridge, "addrgenmode", "none"]);
     }
     if is.is_none_or(|link| link.mtu != net.mtu) {
@@ -161,12 +161,12 @@ impl<'a> Steps<'a> {
         self.list.push(words(step));
     }
 
-    /// The link of that name, which has to be ours if it is there.
+    /// The link with that name, which must be ours if it exists.
     fn ours(&self, name: &str) -> Result<Option<&'a Link>, String> {
         match self.there.get(name) {
-            Some(link) if !link.is_ours() => {
-                Err(format!("{name} is on this host and was not made by Kilonova; remove it"))
-            }
+            Some(link) if !link.is_ours() => Err(format!(
+                "{name} exists on this host but was not created by Kilonova; remove it"
+            )),
             other => Ok(other),
         }
     }
@@ -187,18 +187,18 @@ impl<'a> Steps<'a> {
         }
     }
 
-    /// An interface that is there, and may be used so.
+    /// Checks that an interface exists and may be used.
     fn interface(&mut self, net: &Net, name: &str) -> Result<(), String> {
         let physical = &net.physical;
         let Some(link) = self.there.get(name) else {
             return Err(format!(
-                "{name}, where physical_interface_mappings says that {physical} begins, is not on \
+                "{name}, which physical_interface_mappings maps to {physical}, is not on \
                  this host"
             ));
         };
         if link.mtu < net.mtu {
             return Err(format!(
-                "{name} carries {} bytes and the network wants {}; raise the MTU of {name}, or \
+                "{name} has an MTU of {} but the network needs {}; raise the MTU of {name}, or \
                  lower the network's",
                 link.mtu, net.mtu
             ));
@@ -206,7 +206,7 @@ impl<'a> Steps<'a> {
         let master = link.master.as_deref().filter(|master| *master != net.bridge());
         if let Some(master) = master {
             return Err(format!(
-                "{name} is plugged into {master}; name {master} in bridge_mappings instead, or free \
+                "{name} is attached to {master}; use {master} in bridge_mappings instead, or detach \
                  {name}"
             ));
         }
@@ -226,17 +226,17 @@ impl<'a> Steps<'a> {
         Ok(())
     }
 
-    /// A pair that leads to a bridge of the operator's.
+    /// The steps for a veth pair to a bridge of the operator.
     fn pair(&mut self, net: &Net, bridge: &str) -> Result<(), String> {
         let Some(link) = self.there.get(bridge).filter(|link| link.is("bridge")) else {
             return Err(format!(
-                "{bridge}, which bridge_mappings names for {}, is no bridge of this host",
+                "{bridge}, which bridge_mappings maps to {}, is not a bridge of this host",
                 net.physical
             ));
         };
         if link.mtu < net.mtu {
             return Err(format!(
-                "{bridge} carries {} bytes and the network wants {}",
+                "{bridge} has an MTU of {} but the network needs {}",
                 link.mtu, net.mtu
             ));
         }

@@ -1,4 +1,4 @@
-//! What `ip -json` says of the links of a host.
+//! Parses the output of `ip -json`.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::run::{run, words};
 /// Links by name.
 pub(crate) type Links = BTreeMap<String, Link>;
 
-/// A link, as far as it matters here.
+/// The relevant properties of a link.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct Link {
     #[serde(rename = "ifname")]
@@ -19,10 +19,10 @@ pub(crate) struct Link {
     pub mtu: i64,
     #[serde(default)]
     pub flags: Vec<String>,
-    /// The bridge that it is plugged into.
+    /// The bridge that it is attached to.
     #[serde(default)]
     pub master: Option<String>,
-    /// What it sits on.
+    /// Its lower link.
     #[serde(default, rename = "link")]
     pub lower: Option<String>,
     #[serde(default, rename = "ifalias")]
@@ -43,7 +43,7 @@ pub(crate) struct Info {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct Data {
-    /// Of a VLAN.
+    /// The VLAN id.
     #[serde(default)]
     pub id: Option<i64>,
 }
@@ -71,7 +71,7 @@ impl Link {
         self.info.kind.as_deref() == Some(kind)
     }
 
-    /// An address by which the host itself is spoken to.
+    /// An address that the host itself uses.
     pub fn own_address(&self) -> Option<&str> {
         let of_host = |address: &&Address| address.scope.as_deref() != Some("link");
         self.addresses.iter().filter(of_host).find_map(|address| address.local.as_deref())
@@ -85,7 +85,7 @@ pub(crate) async fn read() -> Result<Links, String> {
 }
 
 pub(crate) fn parse(said: &[u8]) -> Result<Links, String> {
-    let all: Vec<Link> =
-        serde_json::from_slice(said).map_err(|error| format!("what ip says: {error}"))?;
+    let all: Vec<Link> = serde_json::from_slice(said)
+        .map_err(|error| format!("unexpected output of ip: {error}"))?;
     Ok(all.into_iter().map(|link| (link.name.clone(), link)).collect())
 }

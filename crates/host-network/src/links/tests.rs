@@ -1,7 +1,7 @@
 use kilonova_node_api::Filters;
 
 use super::*;
-use crate::config::{Config, Uplink};
+use crate::config::{HostNetworkConfig, Uplink};
 use crate::nets::Nets;
 use crate::testing::{config, interface, network, wanted};
 
@@ -9,8 +9,8 @@ fn links(json: &str) -> Links {
     parse(json.as_bytes()).expect("links")
 }
 
-/// Applies nothing; what is planned, one line a step.
-fn planned(nets: &Nets, config: &Config, there: &Links) -> (Vec<String>, Vec<String>) {
+/// The planned steps, one line each; nothing is applied.
+fn planned(nets: &Nets, config: &HostNetworkConfig, there: &Links) -> (Vec<String>, Vec<String>) {
     let plan = plan(nets, config, there);
     let mut steps: Vec<String> = plan.gone.iter().map(|step| step.join(" ")).collect();
     for (_, some) in &plan.steps {
@@ -26,7 +26,7 @@ fn nets(interfaces: Vec<kilonova_node_api::Interface>) -> Nets {
 const UPLINK: &str = r#"{"ifname": "up0", "mtu": 1500, "flags": ["UP"]}"#;
 
 #[test]
-fn a_vlan_is_made_and_plugged_in_once() {
+fn a_vlan_is_created_and_attached_once() {
     let vlan = kilonova_node_api::Interface { vlan: Some(100), ..interface(2) };
     let nets = nets(vec![vlan]);
     let (steps, lacking) = planned(&nets, &config(), &links(&format!("[{UPLINK}]")));
@@ -64,7 +64,7 @@ fn a_vlan_is_made_and_plugged_in_once() {
 }
 
 #[test]
-fn what_is_ours_and_nobody_wants_goes_and_the_rest_stays() {
+fn our_unused_links_are_removed_and_others_stay() {
     let there = r#"[{"ifname": "up0", "mtu": 1500, "master": "brq01111111-22"},
         {"ifname": "brq01111111-22", "ifalias": "kilonova", "linkinfo": {"info_kind": "bridge"}},
         {"ifname": "kd01111111-22", "ifalias": "kilonova", "master": "brq01111111-22",
@@ -78,11 +78,11 @@ fn what_is_ours_and_nobody_wants_goes_and_the_rest_stays() {
     assert_eq!(steps, ["link delete dev brq01111111-22", "link delete dev kd01111111-22"]);
     let in_use = there.replace("virbr0\"", "virbr0\", \"master\": \"brq01111111-22\"");
     let (steps, _) = planned(&none, &config(), &links(&in_use));
-    assert_eq!(steps, Vec::<String>::new(), "something is still plugged in");
+    assert_eq!(steps, Vec::<String>::new(), "something is still attached");
 }
 
 #[test]
-fn a_flat_network_takes_an_interface_that_is_free() {
+fn a_flat_network_uses_a_free_interface() {
     let flat = || nets(vec![interface(2)]);
     let (steps, _) = planned(&flat(), &config(), &links(&format!("[{UPLINK}]")));
     assert!(steps.contains(&"link set dev up0 master brq01111111-22".into()), "{steps:?}");
@@ -94,9 +94,9 @@ fn a_flat_network_takes_an_interface_that_is_free() {
     };
     for (uplink, config, why) in [
         ("{\"ifname\": \"lo\"}".to_owned(), config(), "is not on this host"),
-        (UPLINK.to_owned(), Config::default(), "physical_interface_mappings"),
-        (UPLINK.replace("1500", "1400"), config(), "carries 1400 bytes"),
-        (UPLINK.replace("\"mtu\"", "\"master\": \"br0\", \"mtu\""), config(), "plugged into br0"),
+        (UPLINK.to_owned(), HostNetworkConfig::default(), "physical_interface_mappings"),
+        (UPLINK.replace("1500", "1400"), config(), "has an MTU of 1400"),
+        (UPLINK.replace("\"mtu\"", "\"master\": \"br0\", \"mtu\""), config(), "attached to br0"),
         (addressed("global"), config(), "the host's address 192.0.2.5"),
     ] {
         let nets = Nets::of(&wanted(vec![interface(2)], Filters::default()), &config);
@@ -105,16 +105,16 @@ fn a_flat_network_takes_an_interface_that_is_free() {
         assert!(lacking[0].contains(why), "{lacking:?}");
     }
     let (_, lacking) = planned(&flat(), &config(), &links(&format!("[{}]", addressed("link"))));
-    assert_eq!(lacking, Vec::<String>::new(), "what it makes up by itself it may lose");
+    assert_eq!(lacking, Vec::<String>::new(), "a link-local address may be lost");
     let foreign = format!(r#"[{UPLINK}, {{"ifname": "brq01111111-22"}}]"#);
     let (_, lacking) = planned(&flat(), &config(), &links(&foreign));
-    assert!(lacking[0].contains("was not made by Kilonova"), "{lacking:?}");
+    assert!(lacking[0].contains("was not created by Kilonova"), "{lacking:?}");
 }
 
 #[test]
-fn a_bridge_of_the_operators_is_led_to_by_a_pair() {
+fn a_bridge_of_the_operator_is_connected_by_a_veth_pair() {
     let uplinks = [("physnet1".to_owned(), Uplink::Bridge("br-ex".into()))];
-    let config = Config { uplinks: uplinks.into(), ..Config::default() };
+    let config = HostNetworkConfig { uplinks: uplinks.into(), ..HostNetworkConfig::default() };
     let nets = Nets::of(&wanted(vec![interface(2)], Filters::default()), &config);
     let bridge = r#"{"ifname": "br-ex", "mtu": 1500, "linkinfo": {"info_kind": "bridge"}}"#;
     let (steps, lacking) = planned(&nets, &config, &links(&format!("[{bridge}]")));
@@ -123,6 +123,6 @@ fn a_bridge_of_the_operators_is_led_to_by_a_pair() {
     assert!(steps.contains(&"link set dev kp01111111-22 master br-ex".into()), "{steps:?}");
     assert!(steps.contains(&"link set dev ku01111111-22 master brq01111111-22".into()));
     let (_, lacking) = planned(&nets, &config, &links("[{\"ifname\": \"br-ex\"}]"));
-    assert!(lacking[0].contains("no bridge of this host"), "{lacking:?}");
+    assert!(lacking[0].contains("not a bridge of this host"), "{lacking:?}");
     assert_eq!(nets.all[&network(1)].out().as_deref(), Some("ku01111111-22"));
 }

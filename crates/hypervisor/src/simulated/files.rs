@@ -1,7 +1,7 @@
-//! The folder of a simulated host's domains: `domains/<uuid>.xml`; `running/<uuid>` for each that is in
-//! memory, which says `paused` if its processors are stopped; `saved/<uuid>` for each whose memory is
-//! on disk; `left/<uuid>` for each that went to another host, `incoming/<uuid>` for each that is to
-//! come from one; `console/<uuid>.log` for what each has said.
+//! The directory of a simulated host: `domains/<uuid>.xml`; `running/<uuid>` for each domain in
+//! memory, which contains `paused` if its vCPUs are stopped; `saved/<uuid>` if its memory is on
+//! disk; `left/<uuid>` if it was migrated out; `incoming/<uuid>` if it waits for a live migration;
+//! `console/<uuid>.log` for its console.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use kilonova_ids::ServerId;
 
-use crate::{Life, list_whole, write_atomically};
+use crate::{DomainState, list_whole, write_atomically};
 
 pub(super) struct Files {
     folder: PathBuf,
@@ -22,7 +22,7 @@ pub(super) struct Files {
 }
 
 const PAUSED: &[u8] = b"paused";
-/// Bytes of a console log that are kept.
+/// Size at which a console log is truncated.
 const LOG: u64 = 256 * 1024;
 
 impl Files {
@@ -38,7 +38,7 @@ impl Files {
         }
     }
 
-    /// Those of another host, if the name is one of a folder.
+    /// The files of another host beside this one. `None` if the name is not a plain directory name.
     pub(super) fn beside(&self, host: &str) -> Option<Self> {
         let folder = self.folder.parent()?.join(host);
         (folder.file_name()?.to_str() == Some(host)).then(|| Self::new(folder))
@@ -65,78 +65,83 @@ impl Files {
 
     pub(super) fn remove(&self, server: ServerId) -> io::Result<()> {
         let name = server.to_string();
-        absent_is_fine(std::fs::remove_file(self.running.join(&name)))?;
-        absent_is_fine(std::fs::remove_file(self.saved.join(&name)))?;
-        absent_is_fine(std::fs::remove_file(self.left.join(&name)))?;
-        absent_is_fine(std::fs::remove_file(self.incoming.join(&name)))?;
-        absent_is_fine(std::fs::remove_file(self.log(server)))?;
-        absent_is_fine(std::fs::remove_file(self.domain(server)))
+        ignore_missing(std::fs::remove_file(self.running.join(&name)))?;
+        ignore_missing(std::fs::remove_file(self.saved.join(&name)))?;
+        ignore_missing(std::fs::remove_file(self.left.join(&name)))?;
+        ignore_missing(std::fs::remove_file(self.incoming.join(&name)))?;
+        ignore_missing(std::fs::remove_file(self.log(server)))?;
+        ignore_missing(std::fs::remove_file(self.domain(server)))
     }
 
-    /// What a domain was doing when the last process ended. One that is in memory and on disk was on
-    /// its way from one to the other; it is in memory.
-    pub(super) fn life(&self, server: ServerId) -> io::Result<Life> {
+    /// A domain's state when the last process ended. A domain that is both in memory and on disk
+    /// was between the two; it counts as in memory.
+    pub(super) fn state(&self, server: ServerId) -> io::Result<DomainState> {
         let name = server.to_string();
         if self.left.join(&name).exists() {
-            absent_is_fine(std::fs::remove_file(self.running.join(&name)))?;
-            return Ok(Life::Left);
+            ignore_missing(std::fs::remove_file(self.running.join(&name)))?;
+            return Ok(DomainState::MigratedOut);
         }
         match std::fs::read(self.running.join(&name)) {
             Ok(mark) => {
-                absent_is_fine(std::fs::remove_file(self.saved.join(&name)))?;
-                absent_is_fine(std::fs::remove_file(self.incoming.join(&name)))?;
-                Ok(if mark == PAUSED { Life::Paused } else { Life::Running })
+                ignore_missing(std::fs::remove_file(self.saved.join(&name)))?;
+                ignore_missing(std::fs::remove_file(self.incoming.join(&name)))?;
+                Ok(if mark == PAUSED { DomainState::Paused } else { DomainState::Running })
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let awaited = self.incoming.join(&name).exists();
                 let saved = self.saved.join(name).exists();
                 Ok(match (saved, awaited) {
-                    (true, _) => Life::Saved,
-                    (false, true) => Life::Incoming,
-                    (false, false) => Life::Off,
+                    (true, _) => DomainState::Saved,
+                    (false, true) => DomainState::Incoming,
+                    (false, false) => DomainState::Shutoff,
                 })
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Where it is now comes first, so that a death between the two leaves it where [`Self::life`]
-    /// finds it.
-    pub(super) fn set_life(&self, server: ServerId, was: Life, life: Life) -> io::Result<()> {
+    /// Writes the mark of the new state first, so that a crash in between leaves a state that
+    /// [`Self::state`] resolves.
+    pub(super) fn set_state(
+        &self,
+        server: ServerId,
+        was: DomainState,
+        state: DomainState,
+    ) -> io::Result<()> {
         let name = server.to_string();
         let (running, saved) = (self.running.join(&name), self.saved.join(&name));
         let (left, incoming) = (self.left.join(&name), self.incoming.join(&name));
-        match life {
-            Life::Running => mark(&running, b"")?,
-            Life::Paused => mark(&running, PAUSED)?,
-            Life::Saved => mark(&saved, b"")?,
-            Life::Left => mark(&left, b"")?,
-            Life::Incoming => mark(&incoming, b"")?,
-            Life::Off => {}
+        match state {
+            DomainState::Running => mark(&running, b"")?,
+            DomainState::Paused => mark(&running, PAUSED)?,
+            DomainState::Saved => mark(&saved, b"")?,
+            DomainState::MigratedOut => mark(&left, b"")?,
+            DomainState::Incoming => mark(&incoming, b"")?,
+            DomainState::Shutoff => {}
         }
-        if !life.is_up() && was.is_up() {
-            absent_is_fine(std::fs::remove_file(&running))?;
+        if !state.is_up() && was.is_up() {
+            ignore_missing(std::fs::remove_file(&running))?;
         }
-        if life != Life::Saved && was == Life::Saved {
-            absent_is_fine(std::fs::remove_file(&saved))?;
+        if state != DomainState::Saved && was == DomainState::Saved {
+            ignore_missing(std::fs::remove_file(&saved))?;
         }
-        if life != Life::Left && was == Life::Left {
-            absent_is_fine(std::fs::remove_file(&left))?;
+        if state != DomainState::MigratedOut && was == DomainState::MigratedOut {
+            ignore_missing(std::fs::remove_file(&left))?;
         }
-        if life != Life::Incoming && was == Life::Incoming {
-            absent_is_fine(std::fs::remove_file(&incoming))?;
+        if state != DomainState::Incoming && was == DomainState::Incoming {
+            ignore_missing(std::fs::remove_file(&incoming))?;
         }
         Ok(())
     }
 
-    /// When it was put into memory.
+    /// When the guest was started.
     pub(super) fn since(&self, server: ServerId) -> io::Result<SystemTime> {
         let mark = std::fs::metadata(self.running.join(server.to_string()))?;
         mark.created().or_else(|_| mark.modified())
     }
 
-    /// Adds to its console log, which begins anew when it is long.
-    pub(super) fn say(&self, server: ServerId, text: &str) -> io::Result<()> {
+    /// Appends to the console log, which is truncated when it is too long.
+    pub(super) fn append_console(&self, server: ServerId, text: &str) -> io::Result<()> {
         let path = self.log(server);
         let open = || {
             let long = std::fs::metadata(&path).is_ok_and(|found| found.len() > LOG);
@@ -157,7 +162,7 @@ impl Files {
         file?.write_all(text.as_bytes())
     }
 
-    pub(super) fn said(&self, server: ServerId) -> io::Result<String> {
+    pub(super) fn console_output(&self, server: ServerId) -> io::Result<String> {
         match std::fs::read(self.log(server)) {
             Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
@@ -184,7 +189,7 @@ fn mark(path: &Path, content: &[u8]) -> io::Result<()> {
     }
 }
 
-fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
+fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,

@@ -1,5 +1,5 @@
-//! What a simulated guest does: it changes its state, says so on its console, and has a disk that
-//! tells what it was made of.
+//! A simulated guest: it changes its state, logs that on its console, and has a disk that describes
+//! its origin.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -9,16 +9,16 @@ use kilonova_ids::ServerId;
 use kilonova_node_api::{Attachment, DiskUsage, Usage};
 
 use super::{Simulated, failed, unknown};
-use crate::{Definition, Error, Life, Step, write_atomically};
+use crate::{Definition, DomainState, Error, Step, write_atomically};
 
 impl Simulated {
-    /// Takes a guest from one of some states to another; nothing is to do when it is there.
+    /// Moves a guest from one of some states to another. Succeeds if it is already there.
     pub(super) async fn change(
         &self,
         step: Step,
         server: ServerId,
-        from: &[Life],
-        to: Life,
+        from: &[DomainState],
+        to: DomainState,
     ) -> Result<(), Error> {
         let Some((name, was)) = self.guest(server) else { return Err(unknown(step, server)) };
         if was == to {
@@ -28,39 +28,39 @@ impl Simulated {
             return Err(Error::new(step, format!("{name} is {}", words(was))));
         }
         self.plan.step(step, &name).await?;
-        let said = if to == Life::Running && was == Life::Off {
+        let console_output = if to == DomainState::Running && was == DomainState::Shutoff {
             boot_lines(&self.definition(server, step)?)
         } else {
             format!("[kilonova] {step}: {} -> {}\n", words(was), words(to))
         };
         let mut guests = self.guests();
         let guest = guests.get_mut(&server).ok_or_else(|| unknown(step, server))?;
-        self.files.say(server, &said).map_err(failed(step))?;
-        self.files.set_life(server, was, to).map_err(failed(step))?;
-        guest.life = to;
+        self.files.append_console(server, &console_output).map_err(failed(step))?;
+        self.files.set_state(server, was, to).map_err(failed(step))?;
+        guest.state = to;
         Ok(())
     }
 
     pub(super) async fn restart(&self, server: ServerId) -> Result<(), Error> {
         let step = Step::Reboot;
-        let Some((name, life)) = self.guest(server) else { return Err(unknown(step, server)) };
-        if life != Life::Running {
-            return Err(Error::new(step, format!("{name} is {}", words(life))));
+        let Some((name, state)) = self.guest(server) else { return Err(unknown(step, server)) };
+        if state != DomainState::Running {
+            return Err(Error::new(step, format!("{name} is {}", words(state))));
         }
         self.plan.step(step, &name).await?;
-        let said = boot_lines(&self.definition(server, step)?);
-        self.files.say(server, &said).map_err(failed(step))
+        let console_output = boot_lines(&self.definition(server, step)?);
+        self.files.append_console(server, &console_output).map_err(failed(step))
     }
 
-    pub(super) async fn interrupt(&self, server: ServerId) -> Result<(), Error> {
+    pub(super) async fn inject_nmi(&self, server: ServerId) -> Result<(), Error> {
         let step = Step::CrashDump;
-        let Some((name, life)) = self.guest(server) else { return Err(unknown(step, server)) };
-        if !life.is_up() {
-            return Err(Error::new(step, format!("{name} is {}", words(life))));
+        let Some((name, state)) = self.guest(server) else { return Err(unknown(step, server)) };
+        if !state.is_up() {
+            return Err(Error::new(step, format!("{name} is {}", words(state))));
         }
         self.plan.step(step, &name).await?;
         self.files
-            .say(server, "[kilonova] NMI received, crash dump written\n")
+            .append_console(server, "[kilonova] NMI received, crash dump written\n")
             .map_err(failed(step))
     }
 
@@ -79,12 +79,12 @@ impl Simulated {
         write_atomically(&file, disk.as_bytes()).map_err(failed(step))
     }
 
-    /// What it uses: it has no processors that work and no disk that is read.
-    pub(super) fn used(&self, server: ServerId) -> Result<Usage, Error> {
-        let step = Step::Look;
-        let Some((_, life)) = self.guest(server) else { return Err(unknown(step, server)) };
+    /// The usage of a guest that neither computes nor reads from disks.
+    pub(super) fn usage_of(&self, server: ServerId) -> Result<Usage, Error> {
+        let step = Step::Inspect;
+        let Some((_, state)) = self.guest(server) else { return Err(unknown(step, server)) };
         let definition = self.definition(server, step)?;
-        let uptime = if life.is_up() {
+        let uptime = if state.is_up() {
             let since = self.files.since(server).map_err(failed(step))?;
             SystemTime::now().duration_since(since).unwrap_or_default().as_secs()
         } else {
@@ -94,11 +94,11 @@ impl Simulated {
             driver: "simulated".into(),
             hypervisor: "simulated".into(),
             hypervisor_os: "linux".into(),
-            state: words(life).into(),
+            state: words(state).into(),
             uptime: i64::try_from(uptime).unwrap_or(i64::MAX),
             cpu_ns: vec![0; usize::try_from(definition.vcpus).unwrap_or_default()],
             memory_mb: definition.memory_mb,
-            memory_used_mb: if life.is_up() { definition.memory_mb } else { 0 },
+            memory_used_mb: if state.is_up() { definition.memory_mb } else { 0 },
             disks: vec![DiskUsage { name: "vda".into(), ..DiskUsage::default() }],
         })
     }
@@ -109,47 +109,56 @@ impl Simulated {
     }
 }
 
-fn words(life: Life) -> &'static str {
-    match life {
-        Life::Off => "shutdown",
-        Life::Running => "running",
-        Life::Paused => "paused",
-        Life::Saved => "suspended",
-        Life::Left => "on another host",
-        Life::Incoming => "awaited",
+fn words(state: DomainState) -> &'static str {
+    match state {
+        DomainState::Shutoff => "shutdown",
+        DomainState::Running => "running",
+        DomainState::Paused => "paused",
+        DomainState::Saved => "suspended",
+        DomainState::MigratedOut => "on another host",
+        DomainState::Incoming => "awaited",
     }
 }
 
-/// What a guest says when it starts.
+/// The console output of a start.
 fn boot_lines(definition: &Definition) -> String {
-    let mut said = String::new();
+    let mut console_output = String::new();
     // Writing to a string cannot fail.
-    let _ = writeln!(said, "[kilonova] simulated guest {} starts", definition.name);
-    let _ = writeln!(said, "[kilonova] {} cpus, {} MiB", definition.vcpus, definition.memory_mb);
+    let _ = writeln!(console_output, "[kilonova] simulated guest {} starts", definition.name);
+    let _ = writeln!(
+        console_output,
+        "[kilonova] {} cpus, {} MiB",
+        definition.vcpus, definition.memory_mb
+    );
     let _ = match (&definition.rescue, definition.boot.image) {
         (Some(rescue), _) => match rescue.image {
             Some(image) => {
-                writeln!(said, "[kilonova] rescue disk of image {image}, root disk beside")
+                writeln!(
+                    console_output,
+                    "[kilonova] rescue disk of image {image}, root disk beside"
+                )
             }
-            None => writeln!(said, "[kilonova] empty rescue disk, root disk beside"),
+            None => writeln!(console_output, "[kilonova] empty rescue disk, root disk beside"),
         },
-        (None, Some(image)) => writeln!(said, "[kilonova] root disk of image {image}"),
-        (None, None) => writeln!(said, "[kilonova] empty root disk"),
+        (None, Some(image)) => writeln!(console_output, "[kilonova] root disk of image {image}"),
+        (None, None) => writeln!(console_output, "[kilonova] empty root disk"),
     };
     for device in &definition.devices {
         let _ = match device {
             Attachment::Mdev { uuid, mdev_type, .. } => {
-                writeln!(said, "[kilonova] device: mdev {uuid} of {mdev_type}")
+                writeln!(console_output, "[kilonova] device: mdev {uuid} of {mdev_type}")
             }
-            Attachment::Pci { address } => writeln!(said, "[kilonova] device: pci {address}"),
+            Attachment::Pci { address } => {
+                writeln!(console_output, "[kilonova] device: pci {address}")
+            }
             Attachment::Vfio { address, vgpu_type } => {
-                writeln!(said, "[kilonova] device: vfio {address} of {vgpu_type}")
+                writeln!(console_output, "[kilonova] device: vfio {address} of {vgpu_type}")
             }
             Attachment::TestPci { address } => {
-                writeln!(said, "[kilonova] device: test {address}")
+                writeln!(console_output, "[kilonova] device: test {address}")
             }
         };
     }
-    let _ = writeln!(said, "{} login:", definition.display_name);
-    said
+    let _ = writeln!(console_output, "{} login:", definition.display_name);
+    console_output
 }

@@ -1,12 +1,11 @@
 //! A hypervisor that keeps domains and runs none.
 //!
-//! Domains live as XML files in a folder, as a real one keeps them across restarts of its manager;
-//! which of them run is kept beside them, because guests go on when an agent restarts. In memory is
-//! only what must be answered without a file.
+//! Domains are XML files in a directory, and their states are files beside them, because guests
+//! outlive an agent. Memory only caches what must be answered without reading a file.
 
 mod files;
 mod guest;
-mod leave;
+mod migrate;
 mod plan;
 
 use std::collections::HashMap;
@@ -15,16 +14,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use kilonova_ids::ServerId;
-use kilonova_node_api::{Departure, DiskFormat, Peer, Usage};
+use kilonova_node_api::{DiskFormat, OutgoingMigration, Peer, Usage};
 
 pub use plan::{Failure, Fate, Plan};
 
-use crate::{About, Answer, Definition, Error, Found, Hypervisor, Life, Step, Transfer};
+use crate::{
+    DefinedDomain, Definition, DomainState, DriverFuture, Error, Hypervisor, HypervisorInfo,
+    MigrationState, Step,
+};
 use files::Files;
 
 struct Guest {
     display_name: Box<str>,
-    life: Life,
+    state: DomainState,
 }
 
 /// The simulated hypervisor of one host.
@@ -32,13 +34,13 @@ pub struct Simulated {
     files: Files,
     plan: Plan,
     guests: Mutex<HashMap<ServerId, Guest>>,
-    /// Since when guests are on their way to another host.
-    leaving: Mutex<HashMap<ServerId, Instant>>,
+    /// Outgoing live migrations and when they started.
+    migrations: Mutex<HashMap<ServerId, Instant>>,
 }
 
 impl Simulated {
-    /// Opens the folder of a host, which is made when the first domain is defined, and takes up the
-    /// domains that are in it. Files that cannot be read as domains are logged and left alone.
+    /// Opens the directory of a host and loads its domains. The directory is created with the first
+    /// domain. Files that are not domains are logged and left alone.
     pub fn open(folder: PathBuf, plan: Plan) -> std::io::Result<Self> {
         let files = Files::new(folder);
         let mut guests = HashMap::new();
@@ -47,18 +49,22 @@ impl Simulated {
                 Ok(definition) if definition.server == server => {
                     let guest = Guest {
                         display_name: definition.display_name.into(),
-                        life: files.life(server)?,
+                        state: files.state(server)?,
                     };
                     guests.insert(server, guest);
                 }
-                Ok(_) => tracing::warn!(%server, "a domain file holds another server's domain"),
-                Err(error) => tracing::warn!(%server, %error, "a domain file cannot be read"),
+                Ok(_) => {
+                    tracing::warn!(%server, "ignoring a domain file with the domain of another server")
+                }
+                Err(error) => {
+                    tracing::warn!(%server, %error, "ignoring a domain file that could not be parsed")
+                }
             }
         }
-        Ok(Self { files, plan, guests: Mutex::new(guests), leaving: Mutex::default() })
+        Ok(Self { files, plan, guests: Mutex::new(guests), migrations: Mutex::default() })
     }
 
-    /// Times and failures; failures can be added while it runs.
+    /// Durations and failures of steps; failures can be added at any time.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
@@ -67,155 +73,170 @@ impl Simulated {
         self.guests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn leaving(&self) -> MutexGuard<'_, HashMap<ServerId, Instant>> {
-        self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
+    fn migrations(&self) -> MutexGuard<'_, HashMap<ServerId, Instant>> {
+        self.migrations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Name and state of a defined domain. One that is awaited may have come: whoever had it puts it
+    /// Name and state of a defined domain. The source of a migration may have put an incoming guest
     /// here.
-    fn guest(&self, server: ServerId) -> Option<(Box<str>, Life)> {
+    fn guest(&self, server: ServerId) -> Option<(Box<str>, DomainState)> {
         let mut guests = self.guests();
         let guest = guests.get_mut(&server)?;
-        if guest.life == Life::Incoming
-            && let Ok(life) = self.files.life(server)
+        if guest.state == DomainState::Incoming
+            && let Ok(state) = self.files.state(server)
         {
-            guest.life = life;
+            guest.state = state;
         }
-        Some((guest.display_name.clone(), guest.life))
+        Some((guest.display_name.clone(), guest.state))
     }
 }
 
 impl Hypervisor for Simulated {
-    fn about(&self) -> About {
-        About { hypervisor_type: "simulated".to_owned(), version: 1_000_000, traits: Vec::new() }
+    fn info(&self) -> HypervisorInfo {
+        HypervisorInfo {
+            hypervisor_type: "simulated".to_owned(),
+            version: 1_000_000,
+            traits: Vec::new(),
+        }
     }
 
-    fn servers(&self) -> Answer<'_, Vec<ServerId>> {
+    fn servers(&self) -> DriverFuture<'_, Vec<ServerId>> {
         Box::pin(async { Ok(self.guests().keys().copied().collect()) })
     }
 
-    fn running(&self) -> Answer<'_, Vec<ServerId>> {
+    fn running(&self) -> DriverFuture<'_, Vec<ServerId>> {
         Box::pin(async {
             let guests = self.guests();
-            let running = guests.iter().filter(|(_, guest)| guest.life == Life::Running);
+            let running = guests.iter().filter(|(_, guest)| guest.state == DomainState::Running);
             Ok(running.map(|(server, _)| *server).collect())
         })
     }
 
-    fn domain(&self, server: ServerId) -> Answer<'_, Option<Found>> {
+    fn domain(&self, server: ServerId) -> DriverFuture<'_, Option<DefinedDomain>> {
         Box::pin(async move {
-            let Some((_, life)) = self.guest(server) else { return Ok(None) };
+            let Some((_, state)) = self.guest(server) else { return Ok(None) };
             let xml: Arc<str> = self.files.read(server).map_err(failed(Step::Define))?.into();
-            Ok(Some(Found { server, life, xml }))
+            Ok(Some(DefinedDomain { server, state, xml }))
         })
     }
 
-    fn prepare<'a>(&'a self, definition: &'a Definition) -> Answer<'a, ()> {
+    fn prepare<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, ()> {
         Box::pin(self.plan.step(Step::Image, &definition.display_name))
     }
 
-    fn fetch<'a>(&'a self, definition: &'a Definition, _from: &'a Peer) -> Answer<'a, ()> {
+    fn fetch<'a>(&'a self, definition: &'a Definition, _from: &'a Peer) -> DriverFuture<'a, ()> {
         Box::pin(self.plan.step(Step::Image, &definition.display_name))
     }
 
-    fn prepare_rescue<'a>(&'a self, definition: &'a Definition) -> Answer<'a, ()> {
+    fn prepare_rescue_disk<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, ()> {
         Box::pin(self.plan.step(Step::Image, &definition.display_name))
     }
 
-    fn define<'a>(&'a self, definition: &'a Definition) -> Answer<'a, ()> {
+    fn define<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, ()> {
         Box::pin(async move {
             self.plan.step(Step::Define, &definition.display_name).await?;
             let mut guests = self.guests();
             self.files
                 .write(definition.server, &definition.to_xml())
                 .map_err(failed(Step::Define))?;
-            let life = guests.get(&definition.server).map_or(Life::Off, |guest| guest.life);
+            let state =
+                guests.get(&definition.server).map_or(DomainState::Shutoff, |guest| guest.state);
             let display_name = definition.display_name.as_str().into();
-            guests.insert(definition.server, Guest { display_name, life });
+            guests.insert(definition.server, Guest { display_name, state });
             Ok(())
         })
     }
 
-    fn start(&self, server: ServerId) -> Answer<'_, ()> {
-        Box::pin(self.change(Step::Start, server, &[Life::Off], Life::Running))
+    fn start(&self, server: ServerId) -> DriverFuture<'_, ()> {
+        Box::pin(self.change(Step::Start, server, &[DomainState::Shutoff], DomainState::Running))
     }
 
-    fn stop(&self, server: ServerId) -> Answer<'_, ()> {
-        Box::pin(self.change(Step::Stop, server, &[Life::Running], Life::Off))
+    fn stop(&self, server: ServerId) -> DriverFuture<'_, ()> {
+        Box::pin(self.change(Step::Stop, server, &[DomainState::Running], DomainState::Shutoff))
     }
 
-    fn reboot(&self, server: ServerId) -> Answer<'_, ()> {
+    fn reboot(&self, server: ServerId) -> DriverFuture<'_, ()> {
         Box::pin(self.restart(server))
     }
 
-    fn pause(&self, server: ServerId) -> Answer<'_, ()> {
-        Box::pin(self.change(Step::Pause, server, &[Life::Running], Life::Paused))
+    fn pause(&self, server: ServerId) -> DriverFuture<'_, ()> {
+        Box::pin(self.change(Step::Pause, server, &[DomainState::Running], DomainState::Paused))
     }
 
-    fn unpause(&self, server: ServerId) -> Answer<'_, ()> {
-        Box::pin(self.change(Step::Unpause, server, &[Life::Paused], Life::Running))
+    fn unpause(&self, server: ServerId) -> DriverFuture<'_, ()> {
+        Box::pin(self.change(Step::Unpause, server, &[DomainState::Paused], DomainState::Running))
     }
 
-    fn suspend(&self, server: ServerId) -> Answer<'_, ()> {
-        let from = &[Life::Running, Life::Paused];
-        Box::pin(self.change(Step::Suspend, server, from, Life::Saved))
+    fn suspend(&self, server: ServerId) -> DriverFuture<'_, ()> {
+        let from = &[DomainState::Running, DomainState::Paused];
+        Box::pin(self.change(Step::Suspend, server, from, DomainState::Saved))
     }
 
-    fn resume(&self, server: ServerId) -> Answer<'_, ()> {
-        Box::pin(self.change(Step::Resume, server, &[Life::Saved], Life::Running))
+    fn resume(&self, server: ServerId) -> DriverFuture<'_, ()> {
+        Box::pin(self.change(Step::Resume, server, &[DomainState::Saved], DomainState::Running))
     }
 
-    fn receive(&self, server: ServerId) -> Answer<'_, ()> {
-        Box::pin(self.change(Step::Receive, server, &[Life::Off], Life::Incoming))
+    fn prepare_incoming(&self, server: ServerId) -> DriverFuture<'_, ()> {
+        Box::pin(self.change(Step::Receive, server, &[DomainState::Shutoff], DomainState::Incoming))
     }
 
-    fn arrive(&self, server: ServerId, life: Life) -> Answer<'_, ()> {
-        Box::pin(self.change(Step::Look, server, &[Life::Incoming], life))
+    fn finish_incoming(&self, server: ServerId, state: DomainState) -> DriverFuture<'_, ()> {
+        Box::pin(self.change(Step::Inspect, server, &[DomainState::Incoming], state))
     }
 
-    fn depart<'a>(&'a self, server: ServerId, departure: &'a Departure) -> Answer<'a, Transfer> {
-        Box::pin(async move { self.leave(server, departure) })
+    fn migrate_out<'a>(
+        &'a self,
+        server: ServerId,
+        migration: &'a OutgoingMigration,
+    ) -> DriverFuture<'a, MigrationState> {
+        Box::pin(async move { self.migrate(server, migration) })
     }
 
-    fn stay(&self, server: ServerId) -> Answer<'_, ()> {
-        self.leaving().remove(&server);
+    fn abort_migration(&self, server: ServerId) -> DriverFuture<'_, ()> {
+        self.migrations().remove(&server);
         Box::pin(async { Ok(()) })
     }
 
-    fn crash_dump(&self, server: ServerId) -> Answer<'_, ()> {
-        Box::pin(self.interrupt(server))
+    fn crash_dump(&self, server: ServerId) -> DriverFuture<'_, ()> {
+        Box::pin(self.inject_nmi(server))
     }
 
-    fn snapshot(&self, server: ServerId, file: PathBuf) -> Answer<'_, DiskFormat> {
+    fn snapshot(&self, server: ServerId, file: PathBuf) -> DriverFuture<'_, DiskFormat> {
         Box::pin(async move {
             self.copy_disk(server, file).await?;
             Ok(DiskFormat::Raw)
         })
     }
 
-    fn console(&self, server: ServerId) -> Answer<'_, String> {
-        Box::pin(async move { self.files.said(server).map_err(failed(Step::Look)) })
+    fn console(&self, server: ServerId) -> DriverFuture<'_, String> {
+        Box::pin(async move { self.files.console_output(server).map_err(failed(Step::Inspect)) })
     }
 
-    fn usage(&self, server: ServerId) -> Answer<'_, Usage> {
-        Box::pin(async move { self.used(server) })
+    fn usage(&self, server: ServerId) -> DriverFuture<'_, Usage> {
+        Box::pin(async move { self.usage_of(server) })
     }
 
-    fn destroy(&self, server: ServerId) -> Answer<'_, ()> {
-        let from = &[Life::Running, Life::Paused, Life::Saved, Life::Left, Life::Incoming];
-        self.leaving().remove(&server);
+    fn destroy(&self, server: ServerId) -> DriverFuture<'_, ()> {
+        let from = &[
+            DomainState::Running,
+            DomainState::Paused,
+            DomainState::Saved,
+            DomainState::MigratedOut,
+            DomainState::Incoming,
+        ];
+        self.migrations().remove(&server);
         Box::pin(async move {
             match self.guest(server) {
                 None => Ok(()),
-                Some(_) => self.change(Step::Destroy, server, from, Life::Off).await,
+                Some(_) => self.change(Step::Destroy, server, from, DomainState::Shutoff).await,
             }
         })
     }
 
-    fn undefine(&self, server: ServerId) -> Answer<'_, ()> {
+    fn undefine(&self, server: ServerId) -> DriverFuture<'_, ()> {
         Box::pin(async move {
-            let Some((name, life)) = self.guest(server) else { return Ok(()) };
-            if life.is_up() {
+            let Some((name, state)) = self.guest(server) else { return Ok(()) };
+            if state.is_up() {
                 return Err(Error::new(Step::Destroy, format!("{name} is running")));
             }
             let mut guests = self.guests();

@@ -1,4 +1,4 @@
-//! What a simulated hypervisor does besides its work: take time, and fail where it is told to.
+//! Durations and planned failures of a simulated hypervisor's steps.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -6,32 +6,32 @@ use std::time::Duration;
 
 use crate::{Error, Step};
 
-/// What becomes of a guest whose departure is said to have failed.
+/// The fate of a guest whose live migration is reported as failed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Fate {
-    /// It stays.
+    /// It stays on the source.
     #[default]
     Stays,
-    /// It goes all the same.
-    Goes,
-    /// It goes all the same, and what is left behind of it stands still.
-    Stands,
+    /// It arrives on the destination nevertheless.
+    Arrives,
+    /// It arrives on the destination nevertheless, and the source keeps a paused guest.
+    ArrivesLeavingPaused,
 }
 
-/// A failure to come.
+/// A planned failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// The step that fails.
     pub step: Step,
     /// Display names it fails for; `*` stands for any run of characters.
     pub server_name: String,
-    /// How often; `None` is always.
+    /// How often; `None` means always.
     pub times: Option<u32>,
-    /// Where the guest is afterwards, when it was to leave.
+    /// Where the guest is after a failed live migration.
     pub fate: Fate,
 }
 
-/// Times and failures of one host.
+/// Durations and planned failures of one host.
 #[derive(Debug, Default)]
 pub struct Plan {
     times: BTreeMap<Step, Duration>,
@@ -39,17 +39,17 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A plan; steps without a time take none.
+    /// A plan. Steps without a duration take none.
     pub fn new(times: BTreeMap<Step, Duration>, failures: Vec<Failure>) -> Self {
         Self { times, failures: Mutex::new(failures) }
     }
 
-    /// Adds a failure to a running host.
+    /// Adds a failure.
     pub fn fail(&self, failure: Failure) {
         self.failures.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(failure);
     }
 
-    /// Takes the step's time, then fails if a failure is due.
+    /// Waits for the step's duration, then fails if a failure is planned.
     pub(super) async fn step(&self, step: Step, display_name: &str) -> Result<(), Error> {
         let time = self.time(step);
         if !time.is_zero() {
@@ -58,17 +58,17 @@ impl Plan {
         self.check(step, display_name)
     }
 
-    /// How long a step takes.
+    /// The duration of a step.
     pub(super) fn time(&self, step: Step) -> Duration {
         self.times.get(&step).copied().unwrap_or_default()
     }
 
-    /// Fails if a failure is due.
+    /// Fails if a failure is planned.
     pub(super) fn check(&self, step: Step, display_name: &str) -> Result<(), Error> {
         self.due(step, display_name).map_or(Ok(()), |(_, error)| Err(error))
     }
 
-    /// The failure that is due, and what becomes of a guest that was to leave.
+    /// The next planned failure, and the guest's fate if it was migrating.
     pub(super) fn due(&self, step: Step, display_name: &str) -> Option<(Fate, Error)> {
         let mut failures = self.failures.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let due = failures.iter_mut().find(|failure| {
@@ -83,7 +83,7 @@ impl Plan {
     }
 }
 
-/// Whether a name fits a pattern in which `*` stands for any run of characters.
+/// Whether a name matches a pattern in which `*` stands for any characters.
 pub(super) fn matches(pattern: &str, name: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut name) = name.strip_prefix(first) else { return false };
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stars_stand_for_any_run() {
+    fn stars_match_any_characters() {
         for (pattern, name, fits) in [
             ("bad*", "bad-1", true),
             ("bad*", "good", false),

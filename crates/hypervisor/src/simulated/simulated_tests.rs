@@ -1,13 +1,13 @@
-//! The simulated hypervisor across restarts, and its failures.
+//! The simulated hypervisor: restarts and failures.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use kilonova_ids::ServerId;
-use kilonova_node_api::{Boot, Departure, Peer};
+use kilonova_node_api::{Boot, OutgoingMigration, Peer};
 
 use super::{Failure, Fate, Plan, Simulated};
-use crate::{Definition, Hypervisor, Life, Step};
+use crate::{Definition, DomainState, Hypervisor, Step};
 
 fn definition(name: &str) -> Definition {
     Definition {
@@ -31,37 +31,44 @@ fn open(folder: &Path) -> Simulated {
 }
 
 #[tokio::test]
-async fn domains_and_their_power_survive_a_restart() {
+async fn domains_and_their_states_survive_a_restart() {
     let folder = tempfile::tempdir().expect("a folder");
     let (on, off) = (definition("on"), definition("off"));
     let first = open(folder.path());
     for one in [&on, &off] {
-        first.define(one).await.expect("defined");
+        first.define(one).await.expect("the domain is defined");
     }
-    first.start(on.server).await.expect("started");
+    first.start(on.server).await.expect("the guest is started");
     drop(first);
     let second = open(folder.path());
-    assert_eq!(second.servers().await.expect("listed").len(), 2);
-    assert_eq!(second.running().await.expect("listed"), [on.server]);
-    for (one, life) in [(&on, Life::Running), (&off, Life::Off)] {
-        let found = second.domain(one.server).await.expect("answers").expect("there");
-        assert_eq!(found.life, life);
+    assert_eq!(second.servers().await.expect("the domains are listed").len(), 2);
+    assert_eq!(second.running().await.expect("the guests are listed"), [on.server]);
+    for (one, state) in [(&on, DomainState::Running), (&off, DomainState::Shutoff)] {
+        let found = second
+            .domain(one.server)
+            .await
+            .expect("the lookup succeeds")
+            .expect("the domain exists");
+        assert_eq!(found.state, state);
         assert_eq!(found.definition().as_ref(), Ok(one));
     }
     assert!(second.undefine(on.server).await.is_err(), "a running guest is not undefined");
-    second.destroy(on.server).await.expect("destroyed");
-    second.undefine(on.server).await.expect("undefined");
-    second.undefine(on.server).await.expect("undefined twice");
-    second.destroy(on.server).await.expect("there is nothing to destroy");
-    assert_eq!(open(folder.path()).servers().await.expect("listed"), vec![off.server]);
+    second.destroy(on.server).await.expect("the guest is destroyed");
+    second.undefine(on.server).await.expect("the domain is undefined");
+    second.undefine(on.server).await.expect("undefining twice succeeds");
+    second.destroy(on.server).await.expect("destroying an absent domain succeeds");
+    assert_eq!(
+        open(folder.path()).servers().await.expect("the domains are listed"),
+        vec![off.server]
+    );
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_domain_is_left_alone() {
+async fn a_file_without_a_domain_is_left_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("host/domains").join(format!("{}.xml", ServerId::new_v4()));
-    crate::write_atomically(&file, b"<domain").expect("written");
-    assert!(open(folder.path()).servers().await.expect("listed").is_empty());
+    crate::write_atomically(&file, b"<domain").expect("the file is written");
+    assert!(open(folder.path()).servers().await.expect("the domains are listed").is_empty());
     assert!(file.exists());
 }
 
@@ -74,83 +81,101 @@ async fn failures_come_at_the_named_step_for_the_named_servers_and_then_stop() {
     let hypervisor = Simulated::open(folder.path().join("host"), plan).expect("opens");
     let (good, bad) = (definition("good"), definition("bad-1"));
     for one in [&good, &bad] {
-        hypervisor.define(one).await.expect("defined");
+        hypervisor.define(one).await.expect("the domain is defined");
     }
-    hypervisor.start(good.server).await.expect("not meant");
-    assert_eq!(hypervisor.start(bad.server).await.expect_err("meant").step, Step::Start);
-    hypervisor.start(bad.server).await.expect("once only");
-    let missing = hypervisor.start(ServerId::new_v4()).await.expect_err("unknown");
+    hypervisor.start(good.server).await.expect("the failure is for another server");
+    assert_eq!(
+        hypervisor.start(bad.server).await.expect_err("the planned failure happens").step,
+        Step::Start
+    );
+    hypervisor.start(bad.server).await.expect("the failure happens once");
+    let missing =
+        hypervisor.start(ServerId::new_v4()).await.expect_err("the domain does not exist");
     assert!(missing.message.contains("no domain"));
 }
 
-/// Runs each step once and again, and looks after a restart.
+/// Runs each step twice, and compares the state after a restart.
 #[tokio::test]
-async fn a_guest_is_found_as_it_was_left() {
+async fn states_survive_a_restart() {
     let folder = tempfile::tempdir().expect("a folder");
     let one = definition("one");
-    open(folder.path()).define(&one).await.expect("defined");
-    type Do = fn(&Simulated, ServerId) -> crate::Answer<'_, ()>;
-    let steps: [(Do, Life); 9] = [
-        (|h, s| h.start(s), Life::Running),
-        (|h, s| h.pause(s), Life::Paused),
-        (|h, s| h.unpause(s), Life::Running),
-        (|h, s| h.suspend(s), Life::Saved),
-        (|h, s| h.resume(s), Life::Running),
-        (|h, s| h.pause(s), Life::Paused),
-        (|h, s| h.suspend(s), Life::Saved),
-        (|h, s| h.destroy(s), Life::Off),
-        (|h, s| h.start(s), Life::Running),
+    open(folder.path()).define(&one).await.expect("the domain is defined");
+    type Do = fn(&Simulated, ServerId) -> crate::DriverFuture<'_, ()>;
+    let steps: [(Do, DomainState); 9] = [
+        (|h, s| h.start(s), DomainState::Running),
+        (|h, s| h.pause(s), DomainState::Paused),
+        (|h, s| h.unpause(s), DomainState::Running),
+        (|h, s| h.suspend(s), DomainState::Saved),
+        (|h, s| h.resume(s), DomainState::Running),
+        (|h, s| h.pause(s), DomainState::Paused),
+        (|h, s| h.suspend(s), DomainState::Saved),
+        (|h, s| h.destroy(s), DomainState::Shutoff),
+        (|h, s| h.start(s), DomainState::Running),
     ];
-    for (step, life) in steps {
+    for (step, state) in steps {
         for _ in 0..2 {
             let hypervisor = open(folder.path());
-            step(&hypervisor, one.server).await.expect("done");
-            let found = hypervisor.domain(one.server).await.expect("answers").expect("there");
-            assert_eq!(found.life, life);
+            step(&hypervisor, one.server).await.expect("the step succeeds");
+            let found = hypervisor
+                .domain(one.server)
+                .await
+                .expect("the lookup succeeds")
+                .expect("the domain exists");
+            assert_eq!(found.state, state);
         }
     }
     let hypervisor = open(folder.path());
-    let said = hypervisor.console(one.server).await.expect("a log");
-    assert_eq!(said.matches("simulated guest instance-00000001 starts").count(), 2, "{said}");
-    assert!(said.contains("suspend: running -> suspended"), "{said}");
-    let usage = hypervisor.usage(one.server).await.expect("counted");
+    let console_output = hypervisor.console(one.server).await.expect("a log");
+    assert_eq!(
+        console_output.matches("simulated guest instance-00000001 starts").count(),
+        2,
+        "{console_output}"
+    );
+    assert!(console_output.contains("suspend: running -> suspended"), "{console_output}");
+    let usage = hypervisor.usage(one.server).await.expect("the usage is read");
     assert_eq!((usage.state.as_str(), usage.memory_mb, usage.cpu_ns.len()), ("running", 64, 1));
-    hypervisor.destroy(one.server).await.expect("destroyed");
+    hypervisor.destroy(one.server).await.expect("the guest is destroyed");
     for refused in [hypervisor.resume(one.server), hypervisor.pause(one.server)] {
         assert!(refused.await.expect_err("refused").message.contains("one is shutdown"));
     }
 }
 
 #[tokio::test]
-async fn death_on_the_way_to_disk_or_back_leaves_it_in_memory() {
+async fn a_crash_during_suspend_leaves_the_guest_in_memory() {
     let folder = tempfile::tempdir().expect("a folder");
     let one = definition("one");
     let hypervisor = open(folder.path());
-    hypervisor.define(&one).await.expect("defined");
-    hypervisor.start(one.server).await.expect("started");
+    hypervisor.define(&one).await.expect("the domain is defined");
+    hypervisor.start(one.server).await.expect("the guest is started");
     let saved = folder.path().join("host/saved").join(one.server.to_string());
-    crate::write_atomically(&saved, b"").expect("written");
-    let found = open(folder.path()).domain(one.server).await.expect("answers").expect("there");
-    assert_eq!(found.life, Life::Running);
+    crate::write_atomically(&saved, b"").expect("the file is written");
+    let found = open(folder.path())
+        .domain(one.server)
+        .await
+        .expect("the lookup succeeds")
+        .expect("the domain exists");
+    assert_eq!(found.state, DomainState::Running);
     assert!(!saved.exists());
 }
 
 #[tokio::test]
-async fn a_snapshot_tells_what_the_disk_is_of() {
+async fn a_snapshot_names_the_disk_it_is_of() {
     let folder = tempfile::tempdir().expect("a folder");
     let one = definition("one");
     let hypervisor = open(folder.path());
-    hypervisor.define(&one).await.expect("defined");
+    hypervisor.define(&one).await.expect("the domain is defined");
     let file = folder.path().join("snapshots/disk");
-    hypervisor.snapshot(one.server, file.clone()).await.expect("written");
+    hypervisor.snapshot(one.server, file.clone()).await.expect("the snapshot is written");
     let disk = std::fs::read_to_string(file).expect("readable");
     assert!(disk.contains(&format!("server={}\nimage=none", one.server)), "{disk}");
 }
 
 #[tokio::test]
-async fn a_guest_that_leaves_unheard_is_where_it_went() {
-    for (fate, left) in [(Fate::Goes, Life::Off), (Fate::Stands, Life::Paused)] {
-        for was in [Life::Running, Life::Paused] {
+async fn a_migration_that_fails_after_arrival_leaves_the_guest_there() {
+    for (fate, left) in
+        [(Fate::Arrives, DomainState::Shutoff), (Fate::ArrivesLeavingPaused, DomainState::Paused)]
+    {
+        for was in [DomainState::Running, DomainState::Paused] {
             let folder = tempfile::tempdir().expect("a folder");
             let (step, times) = (Step::Migrate, None);
             let failure = Failure { step, server_name: "*".into(), times, fate };
@@ -158,30 +183,41 @@ async fn a_guest_that_leaves_unheard_is_where_it_went() {
             let here = Simulated::open(folder.path().join("here"), plan).expect("opens");
             let there = Simulated::open(folder.path().join("there"), Plan::default());
             let (there, one) = (there.expect("opens"), definition("one"));
-            here.define(&one).await.expect("defined");
-            here.start(one.server).await.expect("started");
-            if was == Life::Paused {
-                here.pause(one.server).await.expect("paused");
+            here.define(&one).await.expect("the domain is defined");
+            here.start(one.server).await.expect("the guest is started");
+            if was == DomainState::Paused {
+                here.pause(one.server).await.expect("the guest is paused");
             }
             let to = |host: &str| {
                 let to = Peer { host: host.into(), address: String::new() };
-                Departure { to, devices: Vec::new(), force: false }
+                OutgoingMigration { to, devices: Vec::new(), force: false }
             };
             for nobody in ["there", "..", "", "/"] {
-                let refused = here.depart(one.server, &to(nobody)).await.expect_err("refused");
-                assert!(refused.message.contains("nobody waits"), "{refused}");
+                let refused = here
+                    .migrate_out(one.server, &to(nobody))
+                    .await
+                    .expect_err("the migration fails");
+                assert!(refused.message.contains("no incoming domain"), "{refused}");
             }
-            there.define(&one).await.expect("defined");
-            there.receive(one.server).await.expect("awaited");
-            let error = here.depart(one.server, &to("there")).await.expect_err("it says so");
+            there.define(&one).await.expect("the domain is defined");
+            there.prepare_incoming(one.server).await.expect("the domain is incoming");
+            let error = here
+                .migrate_out(one.server, &to("there"))
+                .await
+                .expect_err("the planned failure happens");
             assert!(error.message.contains("simulated failure"), "{error}");
-            for (host, life) in [(&here, left), (&there, was)] {
-                let found = host.domain(one.server).await.expect("answers").expect("there");
-                assert_eq!(found.life, life, "{fate:?}");
+            for (host, state) in [(&here, left), (&there, was)] {
+                let found = host
+                    .domain(one.server)
+                    .await
+                    .expect("the lookup succeeds")
+                    .expect("the domain exists");
+                assert_eq!(found.state, state, "{fate:?}");
             }
             let again = Simulated::open(folder.path().join("there"), Plan::default());
-            let found = again.expect("opens").domain(one.server).await.expect("answers");
-            assert_eq!(found.expect("there").life, was);
+            let found =
+                again.expect("opens").domain(one.server).await.expect("the lookup succeeds");
+            assert_eq!(found.expect("the domain exists").state, was);
         }
     }
 }

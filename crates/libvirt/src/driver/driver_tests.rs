@@ -1,4 +1,4 @@
-//! The driver on libvirt's own test driver: a library that plays a libvirtd, with no guests behind it.
+//! The driver on libvirt's `test:///default`, an in-process libvirtd without guests.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::xml::tests::definition;
 
-/// There are no images.
+/// An image service without images.
 struct NoImages;
 
 impl Images for NoImages {
@@ -33,123 +33,131 @@ impl std::ops::Deref for Here {
 }
 
 async fn driver(uri: &str) -> Result<Here, Error> {
-    let config = Config {
+    let config = LibvirtConfig {
         connection_uri: uri.to_owned(),
         shutdown_timeout: Duration::from_secs(5),
-        ..Config::default()
+        ..LibvirtConfig::default()
     };
     let sysfs = Arc::new(Directory(PathBuf::from("/sys")));
     let folder = tempfile::tempdir().expect("a folder");
     let instances_path = folder.path().to_owned();
-    let disks = kilonova_disks::Config { instances_path, ..kilonova_disks::Config::default() };
+    let disks =
+        kilonova_disks::DisksConfig { instances_path, ..kilonova_disks::DisksConfig::default() };
     let disks = Disks::open(disks, Arc::new(NoImages)).expect("opens");
     Ok(Here { driver: Driver::open(config, disks, sysfs).await?, _folder: folder })
 }
 
-async fn lives(driver: &Driver) -> Option<Life> {
-    driver.domain(definition().server).await.expect("looked").map(|found| found.life)
+async fn state_of(driver: &Driver) -> Option<DomainState> {
+    driver.domain(definition().server).await.expect("the lookup succeeds").map(|found| found.state)
 }
 
 #[tokio::test]
-async fn a_guest_from_its_beginning_to_its_end() {
+async fn the_life_cycle_of_a_guest() {
     let driver = driver("test:///default").await.expect("the test driver");
     assert!(driver.versions().libvirt > 6_000_000);
     let guest = definition();
     let server = guest.server;
     assert_eq!(driver.servers().await, Ok(Vec::new()), "the test driver's own domain is not ours");
-    assert_eq!(lives(&driver).await, None);
+    assert_eq!(state_of(&driver).await, None);
     assert!(driver.start(server).await.is_err_and(|error| error.message.contains("no domain")));
 
-    driver.define(&guest).await.expect("defined");
+    driver.define(&guest).await.expect("the domain is defined");
     assert_eq!(driver.servers().await, Ok(vec![server]));
-    let found = driver.domain(server).await.expect("looked").expect("there");
-    assert_eq!((found.definition(), found.life), (Ok(guest.clone()), Life::Off));
+    let found =
+        driver.domain(server).await.expect("the lookup succeeds").expect("the domain exists");
+    assert_eq!((found.definition(), found.state), (Ok(guest.clone()), DomainState::Shutoff));
 
     for _ in 0..2 {
-        driver.start(server).await.expect("started, or running");
-        assert_eq!(lives(&driver).await, Some(Life::Running));
+        driver.start(server).await.expect("the guest runs");
+        assert_eq!(state_of(&driver).await, Some(DomainState::Running));
     }
     for _ in 0..2 {
-        driver.pause(server).await.expect("paused");
-        assert_eq!(lives(&driver).await, Some(Life::Paused));
+        driver.pause(server).await.expect("the guest is paused");
+        assert_eq!(state_of(&driver).await, Some(DomainState::Paused));
     }
     for _ in 0..2 {
-        driver.unpause(server).await.expect("running");
-        assert_eq!(lives(&driver).await, Some(Life::Running));
+        driver.unpause(server).await.expect("the guest runs");
+        assert_eq!(state_of(&driver).await, Some(DomainState::Running));
     }
-    driver.reboot(server).await.expect("restarted");
-    assert_eq!(lives(&driver).await, Some(Life::Running));
-    assert_eq!(driver.usage(server).await.expect("counted").state, "running");
+    driver.reboot(server).await.expect("the guest is rebooted");
+    assert_eq!(state_of(&driver).await, Some(DomainState::Running));
+    assert_eq!(driver.usage(server).await.expect("the usage is read").state, "running");
 
     let renamed = Definition { display_name: "other".into(), done: None, ..guest.clone() };
-    driver.define(&renamed).await.expect("defined anew while it runs");
-    let found = driver.domain(server).await.expect("looked").expect("there");
-    assert_eq!((found.definition(), found.life), (Ok(renamed), Life::Running));
+    driver.define(&renamed).await.expect("a running domain is redefined");
+    let found =
+        driver.domain(server).await.expect("the lookup succeeds").expect("the domain exists");
+    assert_eq!((found.definition(), found.state), (Ok(renamed), DomainState::Running));
 
-    driver.suspend(server).await.expect("suspended");
-    assert_eq!(lives(&driver).await, Some(Life::Saved));
-    driver.resume(server).await.expect("resumed");
-    assert_eq!(lives(&driver).await, Some(Life::Running));
-    driver.suspend(server).await.expect("suspended");
-    driver.destroy(server).await.expect("memory thrown away");
-    assert_eq!(lives(&driver).await, Some(Life::Off));
+    driver.suspend(server).await.expect("the guest is suspended");
+    assert_eq!(state_of(&driver).await, Some(DomainState::Saved));
+    driver.resume(server).await.expect("the guest is resumed");
+    assert_eq!(state_of(&driver).await, Some(DomainState::Running));
+    driver.suspend(server).await.expect("the guest is suspended");
+    driver.destroy(server).await.expect("the save image is removed");
+    assert_eq!(state_of(&driver).await, Some(DomainState::Shutoff));
 
-    driver.start(server).await.expect("started");
-    driver.stop(server).await.expect("stopped");
-    assert_eq!(lives(&driver).await, Some(Life::Off));
-    driver.start(server).await.expect("started");
+    driver.start(server).await.expect("the guest is started");
+    driver.stop(server).await.expect("the guest is stopped");
+    assert_eq!(state_of(&driver).await, Some(DomainState::Shutoff));
+    driver.start(server).await.expect("the guest is started");
     for _ in 0..2 {
-        driver.destroy(server).await.expect("destroyed");
-        assert_eq!(lives(&driver).await, Some(Life::Off));
+        driver.destroy(server).await.expect("the guest is destroyed");
+        assert_eq!(state_of(&driver).await, Some(DomainState::Shutoff));
     }
     for _ in 0..2 {
-        driver.undefine(server).await.expect("undefined");
-        assert_eq!(lives(&driver).await, None);
-        driver.destroy(server).await.expect("there is nothing to destroy");
+        driver.undefine(server).await.expect("the domain is undefined");
+        assert_eq!(state_of(&driver).await, None);
+        driver.destroy(server).await.expect("destroying an absent domain succeeds");
     }
 }
 
 #[tokio::test]
-async fn a_domain_that_waits_for_its_guest_is_remembered_by_libvirt() {
+async fn libvirt_keeps_the_mark_of_an_incoming_migration() {
     let driver = driver("test:///default").await.expect("the test driver");
     let guest = definition();
     let server = guest.server;
-    driver.define(&guest).await.expect("defined");
+    driver.define(&guest).await.expect("the domain is defined");
     for _ in 0..2 {
-        driver.receive(server).await.expect("ready");
-        assert_eq!(lives(&driver).await, Some(Life::Incoming));
-        driver.define(&guest).await.expect("defined anew");
-        assert_eq!(lives(&driver).await, Some(Life::Incoming), "the mark stays");
+        driver.prepare_incoming(server).await.expect("the domain is incoming");
+        assert_eq!(state_of(&driver).await, Some(DomainState::Incoming));
+        driver.define(&guest).await.expect("the domain is redefined");
+        assert_eq!(
+            state_of(&driver).await,
+            Some(DomainState::Incoming),
+            "a redefinition keeps the mark"
+        );
     }
     let another = self::driver("test:///default").await.expect("another agent");
-    assert_eq!(lives(&another).await, Some(Life::Incoming));
-    let found = another.domain(server).await.expect("looked").expect("there");
+    assert_eq!(state_of(&another).await, Some(DomainState::Incoming));
+    let found =
+        another.domain(server).await.expect("the lookup succeeds").expect("the domain exists");
     assert_eq!(found.definition(), Ok(guest));
-    driver.start(server).await.expect("here it is");
-    driver.arrive(server, Life::Running).await.expect("it runs");
-    driver.stop(server).await.expect("stopped");
-    assert_eq!(lives(&driver).await, Some(Life::Off), "and is awaited no longer");
-    driver.receive(server).await.expect("ready");
-    driver.destroy(server).await.expect("given up");
-    assert_eq!(lives(&driver).await, Some(Life::Off));
+    driver.start(server).await.expect("the guest is started");
+    driver.finish_incoming(server, DomainState::Running).await.expect("the guest has arrived");
+    driver.stop(server).await.expect("the guest is stopped");
+    assert_eq!(state_of(&driver).await, Some(DomainState::Shutoff), "the mark is removed");
+    driver.prepare_incoming(server).await.expect("the domain is incoming");
+    driver.destroy(server).await.expect("the domain is destroyed");
+    assert_eq!(state_of(&driver).await, Some(DomainState::Shutoff));
 }
 
 #[tokio::test]
-async fn whoever_asks_is_told_of_guests_that_change() {
+async fn changes_of_guests_are_reported() {
     let driver = driver("test:///default").await.expect("the test driver");
     let guest = definition();
-    driver.define(&guest).await.expect("defined");
+    driver.define(&guest).await.expect("the domain is defined");
     while tokio::time::timeout(Duration::from_millis(200), driver.changed()).await.is_ok() {}
-    driver.start(guest.server).await.expect("started");
+    driver.start(guest.server).await.expect("the guest is started");
     let told = tokio::time::timeout(Duration::from_secs(30), driver.changed()).await;
-    assert_eq!(told.expect("told"), Ok(guest.server));
-    driver.destroy(guest.server).await.expect("destroyed");
+    assert_eq!(told.expect("an event arrives"), Ok(guest.server));
+    driver.destroy(guest.server).await.expect("the guest is destroyed");
 }
 
 #[tokio::test]
-async fn an_agent_that_finds_no_libvirt_says_so() {
+async fn an_unreachable_libvirt_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let uri = format!("qemu+unix:///system?socket={}/none", folder.path().display());
-    let error = driver(&uri).await.err().expect("no libvirt");
-    assert!(error.message.contains("cannot be reached"), "{error}");
+    let error = driver(&uri).await.err().expect("libvirt is unreachable");
+    assert!(error.message.contains("is unreachable"), "{error}");
 }

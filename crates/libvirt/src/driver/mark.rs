@@ -1,13 +1,13 @@
-//! Our mark on a domain: set, changed, removed.
+//! Sets and removes our migration mark on a domain.
 
 use virt::domain::Domain;
 use virt::error::{Error as VirtError, ErrorNumber};
 use virt_sys as sys;
 
-use crate::connection::is;
-use crate::life::{KEY, Mark, NAMESPACE};
+use crate::connection::has_code;
+use crate::state::{KEY, Mark, NAMESPACE};
 
-/// Sets the mark of a domain as it is kept, or removes it.
+/// Sets the mark in the persistent definition of a domain, or removes it.
 pub(crate) fn set(domain: &Domain, mark: Option<Mark>) -> Result<(), VirtError> {
     let element = mark.map(Mark::element);
     let result = domain.set_metadata(
@@ -18,7 +18,7 @@ pub(crate) fn set(domain: &Domain, mark: Option<Mark>) -> Result<(), VirtError> 
         sys::VIR_DOMAIN_AFFECT_CONFIG,
     );
     match result {
-        Err(error) if mark.is_none() && is(&error, ErrorNumber::NoDomainMetadata) => Ok(()),
+        Err(error) if mark.is_none() && has_code(&error, ErrorNumber::NoDomainMetadata) => Ok(()),
         Err(error) => Err(error),
         Ok(_) => Ok(()),
     }

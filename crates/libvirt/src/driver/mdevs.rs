@@ -1,11 +1,12 @@
-//! Mediated devices as persistent node devices of libvirt's: it starts them again with the host,
-//! before any guest.
+//! Mediated devices as persistent node devices of libvirt, which starts them at boot before any
+//! guest.
 //!
-//! One of the right uuid with another parent or of another type is somebody else's, and is left alone.
+//! A device with the right uuid but another parent or type belongs to somebody else and is left
+//! alone.
 
 use std::time::Duration;
 
-use kilonova_hypervisor::{Answer, Error, Mdevs, Step};
+use kilonova_hypervisor::{DriverFuture, Error, Mdevs, Step};
 use roxmltree::Document;
 use uuid::Uuid;
 use virt::connect::Connect;
@@ -13,23 +14,23 @@ use virt::error::{Error as VirtError, ErrorNumber};
 use virt::nodedev::NodeDevice;
 use virt_sys as sys;
 
-use crate::connection::{Link, SLOW, is};
-use crate::sys as ours;
+use crate::connection::{Link, SLOW, has_code};
+use crate::sys as sys_ext;
 use crate::xml::mdev;
 
 const TRIES: u32 = 3;
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// libvirt's mediated devices.
+/// Libvirt's mediated devices.
 pub(super) struct NodeDevices {
     link: Link,
 }
 
-/// What a node device says it is.
+/// The description of a mediated node device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Said {
+struct MdevInfo {
     uuid: Uuid,
-    /// As libvirt names it: `pci_0000_84_00_0`.
+    /// In libvirt's form: `pci_0000_84_00_0`.
     parent: String,
     mdev_type: String,
 }
@@ -41,48 +42,63 @@ impl NodeDevices {
 }
 
 impl Mdevs for NodeDevices {
-    fn create<'a>(&'a self, uuid: Uuid, parent: &'a str, mdev_type: &'a str) -> Answer<'a, ()> {
-        let want = Said { uuid, parent: name(parent), mdev_type: mdev_type.to_owned() };
+    fn create<'a>(
+        &'a self,
+        uuid: Uuid,
+        parent: &'a str,
+        mdev_type: &'a str,
+    ) -> DriverFuture<'a, ()> {
+        let expected =
+            MdevInfo { uuid, parent: node_device_name(parent), mdev_type: mdev_type.to_owned() };
         Box::pin(async move {
             let made =
-                self.link.call(Step::CreateMdev, SLOW, move |connect| create(connect, &want));
+                self.link.call(Step::CreateMdev, SLOW, move |connect| create(connect, &expected));
             made.await?.map_err(|why| Error::new(Step::CreateMdev, why))
         })
     }
 
-    fn remove<'a>(&'a self, uuid: Uuid, parent: &'a str, mdev_type: &'a str) -> Answer<'a, ()> {
-        let want = Said { uuid, parent: name(parent), mdev_type: mdev_type.to_owned() };
-        Box::pin(self.link.call(Step::CreateMdev, SLOW, move |connect| remove(connect, &want)))
+    fn remove<'a>(
+        &'a self,
+        uuid: Uuid,
+        parent: &'a str,
+        mdev_type: &'a str,
+    ) -> DriverFuture<'a, ()> {
+        let expected =
+            MdevInfo { uuid, parent: node_device_name(parent), mdev_type: mdev_type.to_owned() };
+        Box::pin(self.link.call(Step::CreateMdev, SLOW, move |connect| remove(connect, &expected)))
     }
 }
 
-fn create(connect: &Connect, want: &Said) -> Result<Result<(), String>, VirtError> {
-    let device = match find(connect, want.uuid)? {
-        Some((_, said)) if said != *want => {
+fn create(connect: &Connect, expected: &MdevInfo) -> Result<Result<(), String>, VirtError> {
+    let device = match find(connect, expected.uuid)? {
+        Some((_, found)) if found != *expected => {
             return Ok(Err(format!(
-                "mediated device {} exists already on {} with type {}",
-                said.uuid, said.parent, said.mdev_type
+                "mediated device {} already exists on {} with type {}",
+                found.uuid, found.parent, found.mdev_type
             )));
         }
-        Some((device, _)) if ours::is_node_device_persistent(&device)? => device,
-        _ => ours::define_node_device(connect, &mdev(want.uuid, &want.parent, &want.mdev_type))?,
+        Some((device, _)) if sys_ext::is_node_device_persistent(&device)? => device,
+        _ => sys_ext::define_node_device(
+            connect,
+            &mdev(expected.uuid, &expected.parent, &expected.mdev_type),
+        )?,
     };
-    if let Err(error) = ours::autostart_node_device(&device) {
-        tracing::warn!(uuid = %want.uuid, %error, "libvirt will not start a mediated device with the host");
+    if let Err(error) = sys_ext::autostart_node_device(&device) {
+        tracing::warn!(uuid = %expected.uuid, %error, "could not enable autostart of a mediated device; it is missing after a reboot");
     }
     for attempt in 1..=TRIES {
-        if ours::is_node_device_active(&device)? {
+        if sys_ext::is_node_device_active(&device)? {
             break;
         }
-        match ours::start_node_device(&device) {
+        match sys_ext::start_node_device(&device) {
             Ok(()) => break,
             Err(error) if attempt < TRIES => {
-                tracing::info!(uuid = %want.uuid, %error, "a mediated device does not start; once more");
+                tracing::info!(uuid = %expected.uuid, %error, "could not start a mediated device; retrying");
                 std::thread::sleep(AGAIN);
             }
             Err(error) => {
-                if let Err(left) = ours::undefine_node_device(&device) {
-                    tracing::warn!(uuid = %want.uuid, error = %left, "a mediated device stays defined");
+                if let Err(kept) = sys_ext::undefine_node_device(&device) {
+                    tracing::warn!(uuid = %expected.uuid, error = %kept, "could not undefine a mediated device after its start failed");
                 }
                 return Err(error);
             }
@@ -91,44 +107,47 @@ fn create(connect: &Connect, want: &Said) -> Result<Result<(), String>, VirtErro
     Ok(Ok(()))
 }
 
-/// Somebody else may remove it meanwhile, and libvirt has many words for that: what counts is that it
-/// is not there any more.
-fn remove(connect: &Connect, want: &Said) -> Result<(), VirtError> {
-    match put_away(connect, want) {
-        Err(_) if find(connect, want.uuid)?.is_none_or(|(_, said)| said != *want) => Ok(()),
+/// Another process may remove the device meanwhile, and libvirt reports that in many ways. Any
+/// error counts as success once the device is gone.
+fn remove(connect: &Connect, expected: &MdevInfo) -> Result<(), VirtError> {
+    match destroy_and_undefine(connect, expected) {
+        Err(_) if find(connect, expected.uuid)?.is_none_or(|(_, found)| found != *expected) => {
+            Ok(())
+        }
         result => result,
     }
 }
 
-fn put_away(connect: &Connect, want: &Said) -> Result<(), VirtError> {
-    let Some((device, _)) = find(connect, want.uuid)?.filter(|(_, said)| said == want) else {
+fn destroy_and_undefine(connect: &Connect, expected: &MdevInfo) -> Result<(), VirtError> {
+    let Some((device, _)) = find(connect, expected.uuid)?.filter(|(_, found)| found == expected)
+    else {
         return Ok(());
     };
-    let persistent = ours::is_node_device_persistent(&device)?;
-    if ours::is_node_device_active(&device)?
+    let persistent = sys_ext::is_node_device_persistent(&device)?;
+    if sys_ext::is_node_device_active(&device)?
         && let Err(error) = device.destroy()
         && !is_gone(error.code(), error.message())
-        && ours::is_node_device_active(&device)?
+        && sys_ext::is_node_device_active(&device)?
     {
         return Err(error);
     }
     if !persistent {
         return Ok(());
     }
-    match ours::undefine_node_device(&device) {
+    match sys_ext::undefine_node_device(&device) {
         Err(error) if is_gone(error.code(), error.message()) => Ok(()),
         result => result,
     }
 }
 
-/// Whether an error says that there is no such device. The words are those of `mdevctl`, of which
-/// libvirt may list what is no longer there.
+/// Whether the error means that the device does not exist. The text is `mdevctl`'s: libvirt may
+/// list a device that is already gone.
 fn is_gone(number: ErrorNumber, message: &str) -> bool {
     number == ErrorNumber::NoNodeDevice || message.contains("No devices match")
 }
 
-/// The mediated device of that uuid, started or not.
-fn find(connect: &Connect, uuid: Uuid) -> Result<Option<(NodeDevice, Said)>, VirtError> {
+/// The mediated device with that uuid, active or not.
+fn find(connect: &Connect, uuid: Uuid) -> Result<Option<(NodeDevice, MdevInfo)>, VirtError> {
     let flags = sys::VIR_CONNECT_LIST_NODE_DEVICES_CAP_MDEV
         | sys::VIR_CONNECT_LIST_NODE_DEVICES_ACTIVE
         | sys::VIR_CONNECT_LIST_NODE_DEVICES_INACTIVE;
@@ -138,31 +157,32 @@ fn find(connect: &Connect, uuid: Uuid) -> Result<Option<(NodeDevice, Said)>, Vir
             continue;
         }
         let xml = match device.get_xml_desc(0) {
-            Err(error) if is(&error, ErrorNumber::NoNodeDevice) => continue,
+            Err(error) if has_code(&error, ErrorNumber::NoNodeDevice) => continue,
             result => result?,
         };
-        if let Some(said) = read(&xml).filter(|said| said.uuid == uuid) {
-            return Ok(Some((device, said)));
+        if let Some(found) = read(&xml).filter(|found| found.uuid == uuid) {
+            return Ok(Some((device, found)));
         }
     }
     Ok(None)
 }
 
-fn read(xml: &str) -> Option<Said> {
+fn read(xml: &str) -> Option<MdevInfo> {
     let document = Document::parse(xml).ok()?;
     let device = document.root_element();
     let parent = device.children().find(|node| node.has_tag_name("parent"))?;
     let mdev = device.children().find(|node| node.attribute("type") == Some("mdev"))?;
     let child = |name| mdev.children().find(move |node| node.has_tag_name(name));
-    Some(Said {
+    Some(MdevInfo {
         uuid: child("uuid")?.text()?.parse().ok()?,
         parent: parent.text()?.to_owned(),
         mdev_type: child("type")?.attribute("id")?.to_owned(),
     })
 }
 
-/// What libvirt calls a parent: `pci_0000_84_00_0` for `0000:84:00.0`, and others by their own names.
-fn name(parent: &str) -> String {
+/// Libvirt's name of a parent: `pci_0000_84_00_0` for `0000:84:00.0`; other parents keep their
+/// names.
+fn node_device_name(parent: &str) -> String {
     if parent.contains(':') {
         format!("pci_{}", parent.replace([':', '.'], "_"))
     } else {
@@ -175,22 +195,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_libvirt_says_of_a_mediated_device() {
+    fn mediated_devices_are_parsed() {
         let uuid = "83b8f4f2-509f-382f-3c1e-e6bfe0fa1001".parse().expect("a uuid");
-        let want = Said { uuid, parent: name("0000:84:00.0"), mdev_type: "nvidia-35".into() };
+        let expected = MdevInfo {
+            uuid,
+            parent: node_device_name("0000:84:00.0"),
+            mdev_type: "nvidia-35".into(),
+        };
         let xml = "<device><name>mdev_83b8f4f2_509f_382f_3c1e_e6bfe0fa1001_0000_84_00_0</name>
             <path>/sys/devices/x</path><parent>pci_0000_84_00_0</parent>
             <driver><name>vfio_mdev</name></driver>
             <capability type='mdev'><type id='nvidia-35'/>
             <uuid>83b8f4f2-509f-382f-3c1e-e6bfe0fa1001</uuid><iommuGroup number='12'/></capability></device>";
-        assert_eq!(read(xml), Some(want.clone()));
-        assert_eq!(read(&mdev(uuid, &want.parent, &want.mdev_type)), Some(want));
-        assert_eq!(name("mtty_mtty"), "mtty_mtty");
+        assert_eq!(read(xml), Some(expected.clone()));
+        assert_eq!(read(&mdev(uuid, &expected.parent, &expected.mdev_type)), Some(expected));
+        assert_eq!(node_device_name("mtty_mtty"), "mtty_mtty");
         assert_eq!(read("<device><name>computer</name></device>"), None);
     }
 
     #[test]
-    fn what_says_that_a_device_is_gone() {
+    fn errors_of_a_missing_device() {
         let undefine = "internal error: Unable to undefine mediated device: No devices match the specified uuid";
         assert!(is_gone(ErrorNumber::InternalError, undefine));
         assert!(is_gone(ErrorNumber::NoNodeDevice, "no node device with matching name 'mdev_x'"));

@@ -1,6 +1,6 @@
-//! The driver: each step of a hypervisor, carried out by libvirt.
+//! The libvirt driver: carries out each step of the [`Hypervisor`] trait.
 
-mod look;
+mod inspect;
 pub(crate) mod mark;
 mod mdevs;
 mod plug;
@@ -14,32 +14,33 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kilonova_devices::Sysfs;
 use kilonova_disks::Disks;
 use kilonova_hypervisor::{
-    About, Answer, Definition, Error, Found, Hypervisor, Life, Mdevs, Step, Transfer,
+    DefinedDomain, Definition, DomainState, DriverFuture, Error, Hypervisor, HypervisorInfo, Mdevs,
+    MigrationState, Step,
 };
 use kilonova_ids::ServerId;
-use kilonova_node_api::{Departure, DiskFormat, Peer, Usage};
+use kilonova_node_api::{DiskFormat, OutgoingMigration, Peer, Usage};
 use tokio::sync::broadcast;
 use virt::connect::Connect;
 use virt::domain::Domain;
 use virt::error::{Error as VirtError, ErrorNumber};
 
-use crate::config::Config;
-use crate::connection::{LONG, Link, QUICK, is};
+use crate::config::LibvirtConfig;
+use crate::connection::{LONG, Link, QUICK, has_code};
 use crate::files::layout;
-use crate::leave::Leaving;
-use crate::life::{Mark, Seen};
-use crate::place::place;
+use crate::migrate_out::OutgoingMigrations;
+use crate::numa::numa_placement;
 use crate::probe::{self, Versions};
+use crate::state::{DomainStatus, Mark};
 use crate::sys::Event;
 use crate::tls;
-use crate::xml::{self, Host};
+use crate::xml::{self, HostProfile};
 
-/// Guests by libvirt.
+/// The libvirt driver of a host.
 pub struct Driver {
     pub(crate) link: Link,
-    pub(crate) host: Arc<Host>,
-    pub(crate) leaving: Leaving,
-    /// What happens to domains, for whoever asks what has changed.
+    pub(crate) host: Arc<HostProfile>,
+    pub(crate) outgoing: OutgoingMigrations,
+    /// Domain events, for `changed`.
     events: tokio::sync::Mutex<broadcast::Receiver<Event>>,
     disks: Disks,
     sysfs: Arc<dyn Sysfs>,
@@ -48,52 +49,56 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Connects to libvirt and asks what it can. It fails where libvirt is not there, or too old, or
-    /// cannot be as the options want it.
-    pub async fn open(config: Config, disks: Disks, sysfs: Arc<dyn Sysfs>) -> Result<Self, Error> {
-        config.check().map_err(|why| Error::new(Step::Look, why))?;
+    /// Connects to libvirt and reads its capabilities. Fails if libvirt is unreachable or too old,
+    /// or cannot satisfy the options.
+    pub async fn open(
+        config: LibvirtConfig,
+        disks: Disks,
+        sysfs: Arc<dyn Sysfs>,
+    ) -> Result<Self, Error> {
+        config.check().map_err(|why| Error::new(Step::Inspect, why))?;
         let link = Link::new(&config.connection_uri);
         let asked = config.clone();
         let (versions, host) = link
-            .call(Step::Look, QUICK, move |connect| probe::probe(connect, &asked))
+            .call(Step::Inspect, QUICK, move |connect| probe::probe(connect, &asked))
             .await?
-            .map_err(|why| Error::new(Step::Look, why))?;
+            .map_err(|why| Error::new(Step::Inspect, why))?;
         tracing::info!(
-            libvirt = %versions.text(versions.libvirt),
-            hypervisor = %versions.text(versions.hypervisor),
-            "libvirt is there"
+            libvirt = %versions.dotted(versions.libvirt),
+            hypervisor = %versions.dotted(versions.hypervisor),
+            "connected to libvirt"
         );
-        for why in tls::lacking(&config, std::path::Path::new("/etc")) {
-            tracing::warn!(%why, "no guest can leave or come until it is there");
+        for why in tls::missing_certificates(&config, std::path::Path::new("/etc")) {
+            tracing::warn!(%why, "live migration disabled: TLS files missing");
         }
-        let mdevs = match versions.keeps_mdevs() {
+        let mdevs = match versions.supports_mdevs() {
             Ok(()) => Some(mdevs::NodeDevices::new(link.clone())),
             Err(why) => {
-                tracing::info!(%why, "mediated devices are made in sysfs and not by libvirt");
+                tracing::info!(%why, "mediated devices are created in sysfs, not by libvirt");
                 None
             }
         };
         let (host, versions) = (Arc::new(host), Mutex::new(versions));
-        let leaving = Leaving::default();
+        let outgoing = OutgoingMigrations::default();
         let events = tokio::sync::Mutex::new(link.events());
-        Ok(Self { link, host, leaving, events, disks, sysfs, versions, mdevs })
+        Ok(Self { link, host, outgoing, events, disks, sysfs, versions, mdevs })
     }
 
-    /// What is wrong with libvirt now, in words for an operator; nothing where it answers.
-    pub fn trouble(&self) -> Option<String> {
-        self.link.trouble()
+    /// The current connection error to libvirt, for the operator; `None` while libvirt answers.
+    pub fn connection_error(&self) -> Option<String> {
+        self.link.connection_error()
     }
 
-    /// What the host's programs are, and what follows from it.
+    /// The versions of the host's programs.
     pub fn versions(&self) -> Versions {
-        self.known().clone()
+        self.lock_versions().clone()
     }
 
-    fn known(&self) -> MutexGuard<'_, Versions> {
+    fn lock_versions(&self) -> MutexGuard<'_, Versions> {
         self.versions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a call with the domain of a server, which must be there.
+    /// Makes a call with the domain of a server. Fails if the domain does not exist.
     pub(crate) async fn with<T: Send + 'static>(
         &self,
         step: Step,
@@ -108,54 +113,54 @@ impl Driver {
                 Some(domain) => call(connect, &domain).map(Some),
             })
             .await?;
-        found.ok_or_else(|| unknown(step, server))
+        found.ok_or_else(|| no_domain(step, server))
     }
 
-    async fn find(&self, server: ServerId) -> Result<Option<Found>, Error> {
+    async fn find(&self, server: ServerId) -> Result<Option<DefinedDomain>, Error> {
         self.link
-            .call(Step::Look, QUICK, move |connect| {
+            .call(Step::Inspect, QUICK, move |connect| {
                 let Some(domain) = lookup(connect, server)? else { return Ok(None) };
-                let (seen, xml) = seen(&domain)?;
-                if seen.has_arrived() {
+                let (status, xml) = status(&domain)?;
+                if status.has_arrived() {
                     mark::set(&domain, None)?;
                 }
-                Ok(Some(Found { server, life: seen.life(), xml: xml.into() }))
+                Ok(Some(DefinedDomain { server, state: status.domain_state(), xml: xml.into() }))
             })
             .await
     }
 
-    async fn make_known(&self, definition: &Definition) -> Result<(), Error> {
+    async fn define_domain(&self, definition: &Definition) -> Result<(), Error> {
         let layout = layout(definition, self.disks.volumes(definition.server));
-        let place = place(&*self.sysfs, definition);
-        let (server, mended) = (definition.server, definition.rescue.is_none());
+        let numa_placement = numa_placement(&*self.sysfs, definition);
+        let (server, not_rescued) = (definition.server, definition.rescue.is_none());
         let (host, definition) = (Arc::clone(&self.host), definition.clone());
         self.link
             .call(Step::Define, QUICK, move |connect| {
                 let old = lookup(connect, definition.server)?;
-                let old = old.map(|domain| seen(&domain)).transpose()?;
-                let mark = old.as_ref().and_then(|(seen, _)| seen.mark);
-                let xml = xml::domain(&host, &definition, &layout, &place, mark);
+                let old = old.map(|domain| status(&domain)).transpose()?;
+                let mark = old.as_ref().and_then(|(status, _)| status.mark);
+                let xml = xml::domain(&host, &definition, &layout, &numa_placement, mark);
                 let domain = Domain::define_xml(connect, &xml)?;
-                if old.is_some_and(|(seen, _)| seen.life().is_up()) {
+                if old.is_some_and(|(status, _)| status.domain_state().is_up()) {
                     plug::plug(&domain, &definition)?;
                 }
                 Ok(())
             })
             .await?;
-        if mended && let Err(error) = self.disks.end_rescue(server) {
-            tracing::warn!(%server, %error, "what a guest was mended from is left over");
+        if not_rescued && let Err(error) = self.disks.end_rescue(server) {
+            tracing::warn!(%server, %error, "could not remove the rescue disk");
         }
         Ok(())
     }
 
-    async fn forget(&self, server: ServerId) -> Result<(), Error> {
+    async fn undefine_with_disks(&self, server: ServerId) -> Result<(), Error> {
         self.link
             .call(Step::Destroy, QUICK, move |connect| match lookup(connect, server)? {
                 None => Ok(()),
-                Some(domain) => unless_gone(power::undefine(&domain)),
+                Some(domain) => ignore_missing(power::undefine(&domain)),
             })
             .await?;
-        self.disks.remove(server).map_err(wrong(Step::Destroy))
+        self.disks.remove(server).map_err(disks_error(Step::Destroy))
     }
 }
 
@@ -163,61 +168,69 @@ impl Driver {
 pub(crate) fn lookup(connect: &Connect, server: ServerId) -> Result<Option<Domain>, VirtError> {
     match Domain::lookup_by_uuid_string(connect, &server.to_string()) {
         Ok(domain) => Ok(Some(domain)),
-        Err(error) if is(&error, ErrorNumber::NoDomain) => Ok(None),
+        Err(error) if has_code(&error, ErrorNumber::NoDomain) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// It is well if what is to go is gone.
-fn unless_gone(result: Result<(), VirtError>) -> Result<(), VirtError> {
+/// Treats "no such domain" as success.
+fn ignore_missing(result: Result<(), VirtError>) -> Result<(), VirtError> {
     match result {
-        Err(error) if is(&error, ErrorNumber::NoDomain) => Ok(()),
+        Err(error) if has_code(&error, ErrorNumber::NoDomain) => Ok(()),
         result => result,
     }
 }
 
-/// What a domain is doing, and its XML as it is kept.
-pub(crate) fn seen(domain: &Domain) -> Result<(Seen, String), VirtError> {
+/// A domain's status and its persistent XML.
+pub(crate) fn status(domain: &Domain) -> Result<(DomainStatus, String), VirtError> {
     let (state, reason) = domain.get_state()?;
     let xml = domain.get_xml_desc(virt_sys::VIR_DOMAIN_XML_INACTIVE)?;
     let saved = state == virt_sys::VIR_DOMAIN_SHUTOFF && domain.has_managed_save(0)?;
     let mark = Mark::of(&xml);
-    Ok((Seen { state, reason: u32::try_from(reason).unwrap_or_default(), saved, mark }, xml))
+    Ok((
+        DomainStatus {
+            code: state,
+            reason: u32::try_from(reason).unwrap_or_default(),
+            saved,
+            mark,
+        },
+        xml,
+    ))
 }
 
-pub(crate) fn life(domain: &Domain) -> Result<Life, VirtError> {
-    Ok(seen(domain)?.0.life())
+pub(crate) fn domain_state(domain: &Domain) -> Result<DomainState, VirtError> {
+    Ok(status(domain)?.0.domain_state())
 }
 
-pub(crate) fn unknown(step: Step, server: ServerId) -> Error {
+pub(crate) fn no_domain(step: Step, server: ServerId) -> Error {
     Error::new(step, format!("server {server} has no domain on this host"))
 }
 
-fn wrong(step: Step) -> impl Fn(kilonova_disks::Error) -> Error {
+fn disks_error(step: Step) -> impl Fn(kilonova_disks::Error) -> Error {
     move |error| Error::new(step, error.to_string())
 }
 
-fn words(life: Life) -> &'static str {
-    match life {
-        Life::Off => "shut off",
-        Life::Running => "running",
-        Life::Paused => "paused",
-        Life::Saved => "suspended to disk",
-        Life::Left => "on another host",
-        Life::Incoming => "awaited from another host",
+fn state_name(state: DomainState) -> &'static str {
+    match state {
+        DomainState::Shutoff => "shut off",
+        DomainState::Running => "running",
+        DomainState::Paused => "paused",
+        DomainState::Saved => "suspended to disk",
+        DomainState::MigratedOut => "on another host",
+        DomainState::Incoming => "waiting for an incoming migration",
     }
 }
 
 impl Hypervisor for Driver {
-    fn about(&self) -> About {
-        self.known().about()
+    fn info(&self) -> HypervisorInfo {
+        self.lock_versions().info()
     }
 
     fn mdevs(&self) -> Option<&dyn Mdevs> {
         self.mdevs.as_ref().map(|mdevs| mdevs as &dyn Mdevs)
     }
 
-    fn changed(&self) -> Answer<'_, ServerId> {
+    fn changed(&self) -> DriverFuture<'_, ServerId> {
         Box::pin(async {
             let mut events = self.events.lock().await;
             loop {
@@ -227,7 +240,7 @@ impl Hypervisor for Driver {
                             return Ok(server);
                         }
                     }
-                    // More than can be told: whoever looks round finds out.
+                    // Events were dropped: callers also poll all guests.
                     Err(broadcast::error::RecvError::Lagged(_)) => {}
                     Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
                 }
@@ -235,115 +248,127 @@ impl Hypervisor for Driver {
         })
     }
 
-    fn servers(&self) -> Answer<'_, Vec<ServerId>> {
-        Box::pin(self.link.call(Step::Look, QUICK, look::servers))
+    fn servers(&self) -> DriverFuture<'_, Vec<ServerId>> {
+        Box::pin(self.link.call(Step::Inspect, QUICK, inspect::servers))
     }
 
-    fn running(&self) -> Answer<'_, Vec<ServerId>> {
-        Box::pin(self.link.call(Step::Look, QUICK, look::running))
+    fn running(&self) -> DriverFuture<'_, Vec<ServerId>> {
+        Box::pin(self.link.call(Step::Inspect, QUICK, inspect::running))
     }
 
-    fn domain(&self, server: ServerId) -> Answer<'_, Option<Found>> {
+    fn domain(&self, server: ServerId) -> DriverFuture<'_, Option<DefinedDomain>> {
         Box::pin(self.find(server))
     }
 
-    fn prepare<'a>(&'a self, definition: &'a Definition) -> Answer<'a, ()> {
-        Box::pin(async { self.disks.prepare(definition).await.map_err(wrong(Step::Image)) })
+    fn prepare<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, ()> {
+        Box::pin(async { self.disks.prepare(definition).await.map_err(disks_error(Step::Image)) })
     }
 
-    fn fetch<'a>(&'a self, definition: &'a Definition, from: &'a Peer) -> Answer<'a, ()> {
-        Box::pin(async { self.disks.fetch(definition, from).await.map_err(wrong(Step::Image)) })
-    }
-
-    fn prepare_arrival<'a>(&'a self, definition: &'a Definition, from: &'a Peer) -> Answer<'a, ()> {
+    fn fetch<'a>(&'a self, definition: &'a Definition, from: &'a Peer) -> DriverFuture<'a, ()> {
         Box::pin(async {
-            self.disks.prepare_arrival(definition, from).await.map_err(wrong(Step::Image))
+            self.disks.fetch(definition, from).await.map_err(disks_error(Step::Image))
         })
     }
 
-    fn prepare_rescue<'a>(&'a self, definition: &'a Definition) -> Answer<'a, ()> {
-        Box::pin(async { self.disks.prepare_rescue(definition).await.map_err(wrong(Step::Image)) })
+    fn prepare_incoming_disks<'a>(
+        &'a self,
+        definition: &'a Definition,
+        from: &'a Peer,
+    ) -> DriverFuture<'a, ()> {
+        Box::pin(async {
+            self.disks.prepare_incoming(definition, from).await.map_err(disks_error(Step::Image))
+        })
     }
 
-    fn define<'a>(&'a self, definition: &'a Definition) -> Answer<'a, ()> {
-        Box::pin(self.make_known(definition))
+    fn prepare_rescue_disk<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, ()> {
+        Box::pin(async {
+            self.disks.prepare_rescue_disk(definition).await.map_err(disks_error(Step::Image))
+        })
     }
 
-    fn start(&self, server: ServerId) -> Answer<'_, ()> {
+    fn define<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, ()> {
+        Box::pin(self.define_domain(definition))
+    }
+
+    fn start(&self, server: ServerId) -> DriverFuture<'_, ()> {
         Box::pin(self.power_on(Step::Start, server))
     }
 
-    fn stop(&self, server: ServerId) -> Answer<'_, ()> {
+    fn stop(&self, server: ServerId) -> DriverFuture<'_, ()> {
         Box::pin(self.power_off(server))
     }
 
-    fn reboot(&self, server: ServerId) -> Answer<'_, ()> {
+    fn reboot(&self, server: ServerId) -> DriverFuture<'_, ()> {
         Box::pin(self.restart(server))
     }
 
-    fn pause(&self, server: ServerId) -> Answer<'_, ()> {
-        Box::pin(self.hold(server))
+    fn pause(&self, server: ServerId) -> DriverFuture<'_, ()> {
+        Box::pin(self.pause_guest(server))
     }
 
-    fn unpause(&self, server: ServerId) -> Answer<'_, ()> {
-        Box::pin(self.let_go(server))
+    fn unpause(&self, server: ServerId) -> DriverFuture<'_, ()> {
+        Box::pin(self.unpause_guest(server))
     }
 
-    fn suspend(&self, server: ServerId) -> Answer<'_, ()> {
+    fn suspend(&self, server: ServerId) -> DriverFuture<'_, ()> {
         Box::pin(self.save(server))
     }
 
-    fn resume(&self, server: ServerId) -> Answer<'_, ()> {
+    fn resume(&self, server: ServerId) -> DriverFuture<'_, ()> {
         Box::pin(self.restore(server))
     }
 
-    fn receive(&self, server: ServerId) -> Answer<'_, ()> {
-        Box::pin(self.expect(server))
+    fn prepare_incoming(&self, server: ServerId) -> DriverFuture<'_, ()> {
+        Box::pin(self.await_incoming(server))
     }
 
-    fn arrive(&self, server: ServerId, life: Life) -> Answer<'_, ()> {
-        Box::pin(self.arrived(server, life))
+    fn finish_incoming(&self, server: ServerId, state: DomainState) -> DriverFuture<'_, ()> {
+        Box::pin(self.wait_until_arrived(server, state))
     }
 
-    fn depart<'a>(&'a self, server: ServerId, departure: &'a Departure) -> Answer<'a, Transfer> {
-        Box::pin(self.send_away(server, departure))
+    fn migrate_out<'a>(
+        &'a self,
+        server: ServerId,
+        migration: &'a OutgoingMigration,
+    ) -> DriverFuture<'a, MigrationState> {
+        Box::pin(self.migrate_guest(server, migration))
     }
 
-    fn stay(&self, server: ServerId) -> Answer<'_, ()> {
-        Box::pin(self.keep(server))
+    fn abort_migration(&self, server: ServerId) -> DriverFuture<'_, ()> {
+        Box::pin(self.abort_outgoing(server))
     }
 
-    fn crash_dump(&self, server: ServerId) -> Answer<'_, ()> {
-        Box::pin(self.interrupt(server))
+    fn crash_dump(&self, server: ServerId) -> DriverFuture<'_, ()> {
+        Box::pin(self.send_nmi(server))
     }
 
-    fn snapshot(&self, server: ServerId, file: PathBuf) -> Answer<'_, DiskFormat> {
+    fn snapshot(&self, server: ServerId, file: PathBuf) -> DriverFuture<'_, DiskFormat> {
         Box::pin(self.copy_disk(server, file))
     }
 
-    fn console(&self, server: ServerId) -> Answer<'_, String> {
-        Box::pin(self.said(server))
+    fn console(&self, server: ServerId) -> DriverFuture<'_, String> {
+        Box::pin(self.console_log(server))
     }
 
-    fn usage(&self, server: ServerId) -> Answer<'_, Usage> {
-        Box::pin(self.used(server))
+    fn usage(&self, server: ServerId) -> DriverFuture<'_, Usage> {
+        Box::pin(self.usage_of(server))
     }
 
-    fn destroy(&self, server: ServerId) -> Answer<'_, ()> {
+    fn destroy(&self, server: ServerId) -> DriverFuture<'_, ()> {
         Box::pin(async move {
             self.link
                 .call(Step::Destroy, LONG, move |connect| match lookup(connect, server)? {
                     None => Ok(()),
-                    Some(domain) => unless_gone(power::destroy(&domain)),
+                    Some(domain) => ignore_missing(power::destroy(&domain)),
                 })
                 .await?;
-            self.leaving.forget(server);
+            self.outgoing.remove(server);
             Ok(())
         })
     }
 
-    fn undefine(&self, server: ServerId) -> Answer<'_, ()> {
-        Box::pin(self.forget(server))
+    fn undefine(&self, server: ServerId) -> DriverFuture<'_, ()> {
+        Box::pin(self.undefine_with_disks(server))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Connections to networks that come and go while a guest runs.
+//! Network interfaces that are attached to and detached from a running guest.
 
 use kilonova_hypervisor::Definition;
 use roxmltree::Document;
@@ -8,7 +8,7 @@ use virt_sys as sys;
 
 use crate::xml;
 
-/// Plugs in what a running guest lacks, and unplugs what it is not to have.
+/// Attaches missing taps to a running guest and detaches those that its definition no longer has.
 pub(super) fn plug(domain: &Domain, definition: &Definition) -> Result<(), VirtError> {
     let running = domain.get_xml_desc(0)?;
     let there = taps(&running);
@@ -29,7 +29,7 @@ pub(super) fn plug(domain: &Domain, definition: &Definition) -> Result<(), VirtE
     Ok(())
 }
 
-/// Taps of ours in a running domain, with the XML of each.
+/// Our taps in a running domain, each with its XML.
 fn taps(xml: &str) -> Vec<(String, String)> {
     let Ok(document) = Document::parse(xml) else { return Vec::new() };
     document

@@ -1,47 +1,46 @@
-//! Power: on, off, held, awaited.
+//! Power: start, stop, reboot, pause, and the arrival of an incoming guest.
 
 use std::time::Duration;
 
-use kilonova_hypervisor::{Error, Life, Step};
+use kilonova_hypervisor::{DomainState, Error, Step};
 use kilonova_ids::ServerId;
 use tokio::time::{Instant, timeout};
 use virt::domain::Domain;
 use virt::error::{Error as VirtError, ErrorNumber};
 use virt_sys as sys;
 
-use super::{Driver, life, mark, seen, words};
-use crate::connection::{QUICK, SLOW, is};
-use crate::life::Mark;
+use super::{Driver, domain_state, mark, state_name, status};
+use crate::connection::{QUICK, SLOW, has_code};
+use crate::state::Mark;
 
-/// A guest that did not listen is asked again.
+/// Interval between shutdown requests to a guest that ignores them.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
-/// Between two looks at a guest whose events may have been lost.
+/// Polling interval, in case events are lost.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a guest that has gone from the other host may take to be here.
+/// How long a migrated guest may take to appear after it left the source.
 const ARRIVAL: Duration = Duration::from_secs(30);
-/// How long a start that somebody else asked for may take.
+/// How long a start by another process may take.
 const STARTING: Duration = Duration::from_secs(120);
 const STARTING_LOOK: Duration = Duration::from_millis(250);
-/// After a device's group was still busy with its last owner.
+/// Delay before a start is retried because a VFIO group was busy.
 const GROUP: Duration = Duration::from_secs(1);
 
 impl Driver {
-    /// Powers on. A device's VFIO group can be busy for a moment after its last owner; that is tried
-    /// once more.
+    /// Starts the domain. Retries once if a device's VFIO group is still busy from its last owner.
     pub(super) async fn power_on(&self, step: Step, server: ServerId) -> Result<(), Error> {
         let begin = move |_: &_, domain: &Domain| {
-            let (seen, _) = seen(domain)?;
-            if seen.life().is_up() {
+            let (status, _) = status(domain)?;
+            if status.domain_state().is_up() {
                 return Ok(());
             }
-            if seen.mark.is_some() {
+            if status.mark.is_some() {
                 mark::set(domain, None)?;
             }
             domain.create().map(drop)
         };
         match self.with(step, SLOW, server, begin).await {
             Err(error) if is_group_race(&error.message) => {
-                tracing::info!(%server, %error, "a device's group is busy; once more");
+                tracing::info!(%server, %error, "a device's VFIO group is busy; retrying the start");
                 tokio::time::sleep(GROUP).await;
                 self.with(step, SLOW, server, begin).await
             }
@@ -49,32 +48,32 @@ impl Driver {
         }
     }
 
-    /// Powers off by asking, and by force after a while.
+    /// Shuts the guest down, and destroys it after `shutdown_timeout`.
     pub(super) async fn power_off(&self, server: ServerId) -> Result<(), Error> {
         let limit = self.host.config.shutdown_timeout;
         if let Ok(result) = timeout(limit, self.ask_to_stop(Step::Stop, server)).await {
             return result;
         }
-        tracing::info!(%server, "the guest did not shut itself off; it is shut off");
+        tracing::info!(%server, "the guest did not shut down in time; destroying it");
         self.with(Step::Stop, SLOW, server, |_, domain| destroy(domain)).await
     }
 
-    /// Asks a guest to shut itself off until it is.
+    /// Requests a shutdown repeatedly until the guest is off.
     async fn ask_to_stop(&self, step: Step, server: ServerId) -> Result<(), Error> {
         let mut events = self.link.events();
         let mut ask: Option<Instant> = None;
         loop {
             let due = ask.is_none_or(|asked| asked.elapsed() >= ASK_AGAIN);
             let look = move |_: &_, domain: &Domain| {
-                let life = life(domain)?;
-                if life.is_up() && due {
+                let domain_state = domain_state(domain)?;
+                if domain_state.is_up() && due {
                     match domain.shutdown() {
-                        // It may have ended in between.
-                        Err(error) if is(&error, ErrorNumber::OperationInvalid) => {}
+                        // The guest may have stopped in between.
+                        Err(error) if has_code(&error, ErrorNumber::OperationInvalid) => {}
                         result => result.map(drop)?,
                     }
                 }
-                Ok(life)
+                Ok(domain_state)
             };
             if !self.with(step, QUICK, server, look).await?.is_up() {
                 return Ok(());
@@ -90,123 +89,130 @@ impl Driver {
                 }
                 std::future::pending::<()>().await;
             };
-            // Without an event a look is due all the same.
+            // Polls even without an event.
             let _ = timeout(LOOK, mine).await;
         }
     }
 
-    /// Restarts by asking the guest to shut itself off: its devices are set up anew.
+    /// Reboots by a shutdown and a start, so that the devices are set up again.
     pub(super) async fn restart(&self, server: ServerId) -> Result<(), Error> {
         self.ask_to_stop(Step::Reboot, server).await?;
         self.power_on(Step::Reboot, server).await
     }
 
-    pub(super) async fn hold(&self, server: ServerId) -> Result<(), Error> {
-        let hold = |_: &_, domain: &Domain| match life(domain)? {
-            Life::Running => domain.suspend().map(|_| None),
-            Life::Paused => Ok(None),
+    pub(super) async fn pause_guest(&self, server: ServerId) -> Result<(), Error> {
+        let pause = |_: &_, domain: &Domain| match domain_state(domain)? {
+            DomainState::Running => domain.suspend().map(|_| None),
+            DomainState::Paused => Ok(None),
             other => Ok(Some(other)),
         };
-        refuse(Step::Pause, self.with(Step::Pause, QUICK, server, hold).await?)
+        refuse(Step::Pause, self.with(Step::Pause, QUICK, server, pause).await?)
     }
 
-    pub(super) async fn let_go(&self, server: ServerId) -> Result<(), Error> {
-        let let_go = |_: &_, domain: &Domain| match started(domain)? {
-            Life::Paused => domain.resume().map(|_| None),
-            Life::Running => Ok(None),
+    pub(super) async fn unpause_guest(&self, server: ServerId) -> Result<(), Error> {
+        let unpause = |_: &_, domain: &Domain| match state_after_start(domain)? {
+            DomainState::Paused => domain.resume().map(|_| None),
+            DomainState::Running => Ok(None),
             other => Ok(Some(other)),
         };
-        refuse(Step::Unpause, self.with(Step::Unpause, SLOW, server, let_go).await?)
+        refuse(Step::Unpause, self.with(Step::Unpause, SLOW, server, unpause).await?)
     }
 
-    /// Marks a domain that is shut off as one that waits for its guest.
-    pub(super) async fn expect(&self, server: ServerId) -> Result<(), Error> {
-        let expect = |_: &_, domain: &Domain| match life(domain)? {
-            Life::Off => mark::set(domain, Some(Mark::Incoming)).map(|()| None),
-            Life::Incoming => Ok(None),
+    /// Marks a domain that is shut off as incoming.
+    pub(super) async fn await_incoming(&self, server: ServerId) -> Result<(), Error> {
+        let mark_incoming = |_: &_, domain: &Domain| match domain_state(domain)? {
+            DomainState::Shutoff => mark::set(domain, Some(Mark::Incoming)).map(|()| None),
+            DomainState::Incoming => Ok(None),
             other => Ok(Some(other)),
         };
-        refuse(Step::Receive, self.with(Step::Receive, QUICK, server, expect).await?)
+        refuse(Step::Receive, self.with(Step::Receive, QUICK, server, mark_incoming).await?)
     }
 
-    /// Waits for a guest that has gone from the other host: it is here, or it is nowhere.
-    pub(super) async fn arrived(&self, server: ServerId, life: Life) -> Result<(), Error> {
+    /// Waits for a guest that has left the source host. Fails if it does not appear.
+    pub(super) async fn wait_until_arrived(
+        &self,
+        server: ServerId,
+        domain_state: DomainState,
+    ) -> Result<(), Error> {
         let end = Instant::now() + ARRIVAL;
         loop {
-            let found = self.find(server).await?.map(|found| found.life);
-            match (found, life) {
-                (Some(Life::Running), Life::Running) | (Some(Life::Paused), Life::Paused) => {
+            let found = self.find(server).await?.map(|found| found.state);
+            match (found, domain_state) {
+                (Some(DomainState::Running), DomainState::Running)
+                | (Some(DomainState::Paused), DomainState::Paused) => {
                     return Ok(());
                 }
-                (Some(Life::Running), _) => return self.hold(server).await,
-                (Some(Life::Paused), _) => return self.let_go(server).await,
+                (Some(DomainState::Running), _) => return self.pause_guest(server).await,
+                (Some(DomainState::Paused), _) => return self.unpause_guest(server).await,
                 _ if Instant::now() < end => tokio::time::sleep(LOOK).await,
                 _ => {
-                    let why = "the guest has not come from the other host";
+                    let why = "the guest did not arrive from the source host";
                     return Err(Error::new(Step::Receive, why));
                 }
             }
         }
     }
 
-    pub(super) async fn interrupt(&self, server: ServerId) -> Result<(), Error> {
+    pub(super) async fn send_nmi(&self, server: ServerId) -> Result<(), Error> {
         self.with(Step::CrashDump, QUICK, server, |_, domain| crate::sys::inject_nmi(domain)).await
     }
 }
 
-/// What a domain is doing, once it is no longer being started: a process that has ended may have asked
-/// for that, and libvirt goes on with it.
-fn started(domain: &Domain) -> Result<Life, VirtError> {
+/// A domain's state once no start is in progress. A process that has ended may have requested a
+/// start that libvirt still carries out.
+fn state_after_start(domain: &Domain) -> Result<DomainState, VirtError> {
     let end = std::time::Instant::now() + STARTING;
     loop {
-        let (seen, _) = seen(domain)?;
-        let starting = seen.state == sys::VIR_DOMAIN_PAUSED
-            && seen.reason == sys::VIR_DOMAIN_PAUSED_STARTING_UP;
+        let (status, _) = status(domain)?;
+        let starting = status.code == sys::VIR_DOMAIN_PAUSED
+            && status.reason == sys::VIR_DOMAIN_PAUSED_STARTING_UP;
         if !starting || std::time::Instant::now() >= end {
-            return Ok(seen.life());
+            return Ok(status.domain_state());
         }
         std::thread::sleep(STARTING_LOOK);
     }
 }
 
-/// Powers off at once, and throws away memory on disk and the mark.
+/// Destroys the domain, and removes its save image and the mark.
 pub(super) fn destroy(domain: &Domain) -> Result<(), VirtError> {
-    let (seen, _) = seen(domain)?;
+    let (status, _) = status(domain)?;
     if domain.is_active()? {
         match domain.destroy() {
-            // It may have ended in between.
-            Err(error) if is(&error, ErrorNumber::OperationInvalid) => {}
+            // The guest may have stopped in between.
+            Err(error) if has_code(&error, ErrorNumber::OperationInvalid) => {}
             result => result?,
         }
     }
     if domain.has_managed_save(0)? {
         domain.managed_save_remove(0)?;
     }
-    if seen.mark.is_some() {
+    if status.mark.is_some() {
         mark::set(domain, None)?;
     }
     Ok(())
 }
 
-/// Makes a domain unknown, with all that libvirt keeps of it.
+/// Undefines a domain with everything that libvirt keeps for it.
 pub(super) fn undefine(domain: &Domain) -> Result<(), VirtError> {
     let all = sys::VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
         | sys::VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
         | sys::VIR_DOMAIN_UNDEFINE_CHECKPOINTS_METADATA
         | sys::VIR_DOMAIN_UNDEFINE_NVRAM;
     match domain.undefine_flags(all) {
-        // Not every driver of libvirt's has checkpoints and firmware variables.
-        Err(error) if is(&error, ErrorNumber::InvalidArg) => {
+        // Some of libvirt's drivers support neither checkpoints nor NVRAM.
+        Err(error) if has_code(&error, ErrorNumber::InvalidArg) => {
             domain.undefine_flags(sys::VIR_DOMAIN_UNDEFINE_MANAGED_SAVE)
         }
         result => result,
     }
 }
 
-fn refuse(step: Step, other: Option<Life>) -> Result<(), Error> {
+fn refuse(step: Step, other: Option<DomainState>) -> Result<(), Error> {
     match other {
         None => Ok(()),
-        Some(life) => Err(Error::new(step, format!("the guest is {}", words(life)))),
+        Some(domain_state) => {
+            Err(Error::new(step, format!("the guest is {}", state_name(domain_state))))
+        }
     }
 }
 

@@ -1,11 +1,11 @@
-//! Memory to disk and back.
+//! Suspend to disk and resume.
 //!
-//! What a device holds cannot be written, so a guest lets go of its host devices before and is given
-//! them again after. It is asked to, as one is asked to before a card is pulled out.
+//! A device's state cannot be saved, so host devices are hot-unplugged before the save and plugged
+//! in again after the restore. Hot-unplug needs the guest's cooperation.
 
 use std::time::Duration;
 
-use kilonova_hypervisor::{Definition, Error, Life, Step};
+use kilonova_hypervisor::{Definition, DomainState, Error, Step};
 use kilonova_ids::ServerId;
 use roxmltree::Document;
 use tokio::time::{Instant, timeout};
@@ -13,27 +13,27 @@ use virt::domain::Domain;
 use virt::error::{Error as VirtError, ErrorNumber};
 use virt_sys as sys;
 
-use super::{Driver, life, words};
-use crate::connection::{LONG, QUICK, SLOW, is};
+use super::{Driver, domain_state, state_name};
+use crate::connection::{LONG, QUICK, SLOW, has_code};
 use crate::xml;
 
-/// Between two looks whether a device has gone.
+/// Polling interval while devices are detached.
 const LOOK: Duration = Duration::from_millis(500);
 
 impl Driver {
     pub(super) async fn save(&self, server: ServerId) -> Result<(), Error> {
         let step = Step::Suspend;
-        match self.with(step, QUICK, server, |_, domain| life(domain)).await? {
-            Life::Saved => return Ok(()),
-            Life::Running | Life::Paused => {}
-            other => return Err(Error::new(step, format!("the guest is {}", words(other)))),
+        match self.with(step, QUICK, server, |_, domain| domain_state(domain)).await? {
+            DomainState::Saved => return Ok(()),
+            DomainState::Running | DomainState::Paused => {}
+            other => return Err(Error::new(step, format!("the guest is {}", state_name(other)))),
         }
-        let taken = self.take_devices(step, server).await;
+        let taken = self.detach_devices(step, server).await;
         let saved = match taken {
             Ok(()) => {
                 self.with(step, LONG, server, |_, domain| match domain.managed_save(0) {
-                    // The first try may have brought it about.
-                    Err(error) if is(&error, ErrorNumber::OperationInvalid) => {
+                    // A first attempt may have succeeded.
+                    Err(error) if has_code(&error, ErrorNumber::OperationInvalid) => {
                         if domain.has_managed_save(0)? { Ok(()) } else { Err(error) }
                     }
                     result => result.map(drop),
@@ -43,67 +43,67 @@ impl Driver {
             Err(error) => Err(error),
         };
         if let Err(error) = &saved
-            && let Err(lost) = self.give_devices(step, server).await
+            && let Err(lost) = self.attach_devices(step, server).await
         {
-            tracing::warn!(%server, %error, %lost, "a guest that stays up has lost a device");
+            tracing::warn!(%server, %error, %lost, "could not reattach a device after a failed suspend; the guest runs without it");
         }
         saved
     }
 
-    /// Goes on from the memory on disk. The guest stands still until it has all its devices; if it
-    /// cannot get them, its memory goes back to disk.
+    /// Restores the guest from its save image. The guest stays paused until all its devices are
+    /// attached; if one cannot be attached, the guest is saved again.
     pub(super) async fn restore(&self, server: ServerId) -> Result<(), Error> {
         let step = Step::Resume;
-        let begin = |_: &_, domain: &Domain| match life(domain)? {
-            Life::Saved if wants_devices(domain)? => {
+        let begin = |_: &_, domain: &Domain| match domain_state(domain)? {
+            DomainState::Saved if has_hostdevs(domain)? => {
                 domain.create_with_flags(sys::VIR_DOMAIN_START_PAUSED)?;
                 Ok(None)
             }
-            Life::Saved => {
+            DomainState::Saved => {
                 domain.create()?;
-                Ok(Some(Life::Running))
+                Ok(Some(DomainState::Running))
             }
-            Life::Paused => Ok(None),
+            DomainState::Paused => Ok(None),
             other => Ok(Some(other)),
         };
         match self.with(step, LONG, server, begin).await? {
             None => {}
-            Some(Life::Running) => return Ok(()),
+            Some(DomainState::Running) => return Ok(()),
             Some(other) => {
-                return Err(Error::new(step, format!("the guest is {}", words(other))));
+                return Err(Error::new(step, format!("the guest is {}", state_name(other))));
             }
         }
-        if let Err(error) = self.give_devices(step, server).await {
+        if let Err(error) = self.attach_devices(step, server).await {
             let back = async {
-                self.take_devices(step, server).await?;
+                self.detach_devices(step, server).await?;
                 self.with(step, LONG, server, |_, domain| domain.managed_save(0).map(drop)).await
             };
             if let Err(lost) = back.await {
-                tracing::error!(%server, %lost, "the guest stays paused, as it could not be suspended again");
+                tracing::error!(%server, %lost, "could not save the guest again after a failed resume; it stays paused");
             }
             return Err(error);
         }
         self.with(step, QUICK, server, |_, domain| domain.resume().map(drop)).await
     }
 
-    /// Takes all host devices from a guest that is up.
-    async fn take_devices(&self, step: Step, server: ServerId) -> Result<(), Error> {
+    /// Detaches all host devices from an active guest.
+    async fn detach_devices(&self, step: Step, server: ServerId) -> Result<(), Error> {
         let config = &self.host.config;
         for _ in 0..config.detach_attempts.max(1) {
             let mut events = self.link.events();
             let ask = |_: &_, domain: &Domain| {
-                let held = held(&domain.get_xml_desc(0)?);
-                for xml in &held {
+                let attached = hostdevs_of(&domain.get_xml_desc(0)?);
+                for xml in &attached {
                     match domain.detach_device_flags(xml, sys::VIR_DOMAIN_AFFECT_LIVE) {
-                        // It is on its way out already, or out.
+                        // The device is being unplugged, or is gone.
                         Err(error)
-                            if is(&error, ErrorNumber::DeviceMissing)
+                            if has_code(&error, ErrorNumber::DeviceMissing)
                                 || error.message().contains("already in the process of unplug") => {
                         }
                         result => result.map(drop)?,
                     }
                 }
-                Ok(held.len())
+                Ok(attached.len())
             };
             if self.with(step, SLOW, server, ask).await? == 0 {
                 return Ok(());
@@ -111,7 +111,7 @@ impl Driver {
             let end = Instant::now() + config.detach_timeout;
             while Instant::now() < end {
                 let _ = timeout(LOOK, events.recv()).await;
-                let left = |_: &_, domain: &Domain| Ok(held(&domain.get_xml_desc(0)?).len());
+                let left = |_: &_, domain: &Domain| Ok(hostdevs_of(&domain.get_xml_desc(0)?).len());
                 if self.with(step, QUICK, server, left).await? == 0 {
                     return Ok(());
                 }
@@ -120,22 +120,24 @@ impl Driver {
         Err(Error::new(
             step,
             "Suspend is not supported for instances having attached mediated devices or PCI \
-             devices that the guest does not let go of. Shut the server off instead",
+             devices that the guest does not release. Stop the server instead",
         ))
     }
 
-    /// Gives a guest that is up those devices of its definition that it lacks.
-    async fn give_devices(&self, step: Step, server: ServerId) -> Result<(), Error> {
+    /// Attaches the devices of its definition that an active guest lacks.
+    async fn attach_devices(&self, step: Step, server: ServerId) -> Result<(), Error> {
         let give = |_: &_, domain: &Domain| {
             let kept = domain.get_xml_desc(sys::VIR_DOMAIN_XML_INACTIVE)?;
             let definition = match Definition::from_xml(&kept) {
                 Ok(definition) => definition,
                 Err(error) => return Ok(Err(error.message)),
             };
-            let held: Vec<String> =
-                held(&domain.get_xml_desc(0)?).iter().filter_map(|xml| source(xml)).collect();
+            let attached: Vec<String> = hostdevs_of(&domain.get_xml_desc(0)?)
+                .iter()
+                .filter_map(|xml| source(xml))
+                .collect();
             for xml in xml::hostdevs(&definition) {
-                if source(&xml).is_none_or(|source| !held.contains(&source)) {
+                if source(&xml).is_none_or(|source| !attached.contains(&source)) {
                     attach(domain, &xml)?;
                 }
             }
@@ -145,17 +147,17 @@ impl Driver {
     }
 }
 
-/// Whether there are host devices in what is kept of a domain.
-fn wants_devices(domain: &Domain) -> Result<bool, VirtError> {
-    Ok(!held(&domain.get_xml_desc(sys::VIR_DOMAIN_XML_INACTIVE)?).is_empty())
+/// Whether a domain's persistent XML has host devices.
+fn has_hostdevs(domain: &Domain) -> Result<bool, VirtError> {
+    Ok(!hostdevs_of(&domain.get_xml_desc(sys::VIR_DOMAIN_XML_INACTIVE)?).is_empty())
 }
 
 fn attach(domain: &Domain, xml: &str) -> Result<(), VirtError> {
     domain.attach_device_flags(xml, sys::VIR_DOMAIN_AFFECT_LIVE).map(drop)
 }
 
-/// The XML of each host device of a running domain.
-fn held(xml: &str) -> Vec<String> {
+/// The XML of each host device in a domain.
+fn hostdevs_of(xml: &str) -> Vec<String> {
     let Ok(document) = Document::parse(xml) else { return Vec::new() };
     document
         .descendants()
@@ -164,7 +166,7 @@ fn held(xml: &str) -> Vec<String> {
         .collect()
 }
 
-/// Which device of the host it is: its uuid, or its address.
+/// Identifies a host device: its uuid or its PCI address.
 fn source(xml: &str) -> Option<String> {
     let document = Document::parse(xml).ok()?;
     let source = document.root_element().children().find(|node| node.has_tag_name("source"))?;

@@ -1,7 +1,7 @@
-//! What is on the root disk, to a file, while the guest may run.
+//! Snapshots of the root disk, also of a running guest.
 //!
-//! QEMU copies the disk as it is at the beginning; the guest goes on writing. A copy that was broken off
-//! is called off before the next begins.
+//! A backup job of QEMU copies the disk as of the start while the guest keeps writing. A job that
+//! an earlier attempt left behind is aborted first.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,11 +15,11 @@ use virt::domain::Domain;
 use virt::error::{Error as VirtError, ErrorNumber};
 use virt_sys as sys;
 
-use super::{Driver, life, wrong};
-use crate::connection::{QUICK, SLOW, is};
+use super::{Driver, disks_error, domain_state};
+use crate::connection::{QUICK, SLOW, has_code};
 use crate::xml;
 
-/// The copy, in the guest's folder, where QEMU may write.
+/// Name of the copy in the guest's directory, where QEMU may write.
 const COPY: &str = "disk.snapshot";
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -30,10 +30,11 @@ impl Driver {
         file: PathBuf,
     ) -> Result<DiskFormat, Error> {
         let step = Step::Snapshot;
-        let up = self.with(step, QUICK, server, |_, domain| Ok(life(domain)?.is_up())).await?;
+        let up =
+            self.with(step, QUICK, server, |_, domain| Ok(domain_state(domain)?.is_up())).await?;
         let format = self.host.config.snapshot_image_format;
         if !up {
-            return self.disks.snapshot(server, format, &file).await.map_err(wrong(step));
+            return self.disks.snapshot(server, format, &file).await.map_err(disks_error(step));
         }
         let volumes = self.disks.volumes(server);
         let root = volumes
@@ -45,14 +46,14 @@ impl Driver {
         let moved = match copied {
             Ok(()) => {
                 let (from, to) = (copy.clone(), file.clone());
-                let moved = tokio::task::spawn_blocking(move || bring(&from, &to)).await;
+                let moved = tokio::task::spawn_blocking(move || move_file(&from, &to)).await;
                 moved
                     .unwrap_or_else(|error| Err(error.into()))
                     .map_err(|error| Error::new(step, format!("{}: {error}", file.display())))
             }
             Err(error) => Err(error),
         };
-        // It is only left where it could not be moved.
+        // It exists only if the move failed.
         let _ = std::fs::remove_file(&copy);
         moved.map(|()| format)
     }
@@ -67,7 +68,7 @@ impl Driver {
         let step = Step::Snapshot;
         let (disk, to) = (disk.to_owned(), copy.to_owned());
         let begin = move |_: &Connect, domain: &Domain| {
-            call_off(domain)?;
+            abort_backup(domain)?;
             match std::fs::remove_file(&to) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     return Ok(Err(format!("{}: {error}", to.display())));
@@ -75,7 +76,7 @@ impl Driver {
                 _ => {}
             }
             match target(&domain.get_xml_desc(0)?, &disk) {
-                None => Ok(Err(format!("the guest runs without the disk {}", disk.display()))),
+                None => Ok(Err(format!("the running guest has no disk {}", disk.display()))),
                 Some((name, others)) => {
                     let backup = xml::backup(&name, &others, format, &to);
                     crate::sys::begin_backup(domain, &backup).map(Ok)
@@ -87,7 +88,7 @@ impl Driver {
         loop {
             tokio::time::sleep(LOOK).await;
             let look = |_: &Connect, domain: &Domain| {
-                if is_copying(domain)? {
+                if is_backing_up(domain)? {
                     return Ok(None);
                 }
                 let job = crate::sys::job(domain, sys::VIR_DOMAIN_JOB_STATS_COMPLETED)?;
@@ -97,18 +98,18 @@ impl Driver {
                 None => {}
                 Some(Ok(())) => return Ok(()),
                 Some(Err(why)) => {
-                    let why = why.unwrap_or_else(|| "the copy broke off".to_owned());
-                    return Err(Error::new(step, format!("the disk cannot be copied: {why}")));
+                    let why = why.unwrap_or_else(|| "the backup job failed".to_owned());
+                    return Err(Error::new(step, format!("could not copy the disk: {why}")));
                 }
             }
         }
     }
 }
 
-/// Calls off a copy that an earlier try began.
-fn call_off(domain: &Domain) -> Result<(), VirtError> {
+/// Aborts a backup job that an earlier attempt started.
+fn abort_backup(domain: &Domain) -> Result<(), VirtError> {
     for _ in 0..20 {
-        if !is_copying(domain)? {
+        if !is_backing_up(domain)? {
             break;
         }
         crate::sys::abort_job(domain)?;
@@ -117,15 +118,16 @@ fn call_off(domain: &Domain) -> Result<(), VirtError> {
     Ok(())
 }
 
-fn is_copying(domain: &Domain) -> Result<bool, VirtError> {
+fn is_backing_up(domain: &Domain) -> Result<bool, VirtError> {
     match crate::sys::job(domain, 0) {
-        Ok(job) => Ok(job.is(sys::VIR_DOMAIN_JOB_OPERATION_BACKUP)),
-        Err(error) if is(&error, ErrorNumber::OperationInvalid) => Ok(false),
+        Ok(job) => Ok(job.is_running(sys::VIR_DOMAIN_JOB_OPERATION_BACKUP)),
+        Err(error) if has_code(&error, ErrorNumber::OperationInvalid) => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-/// What a running domain calls the disk of that file, and what it calls its others.
+/// The target name of the disk with that file in a running domain, and the names of all other
+/// disks.
 fn target(xml: &str, disk: &Path) -> Option<(String, Vec<String>)> {
     let document = Document::parse(xml).ok()?;
     let (mut found, mut others) = (None, Vec::new());
@@ -142,8 +144,8 @@ fn target(xml: &str, disk: &Path) -> Option<(String, Vec<String>)> {
     found.map(|found| (found, others))
 }
 
-/// Moves a file, to another file system if need be; it is in its place when it is whole.
-fn bring(from: &Path, to: &Path) -> std::io::Result<()> {
+/// Moves a file, across file systems if necessary. The target appears only when it is complete.
+fn move_file(from: &Path, to: &Path) -> std::io::Result<()> {
     if let Some(folder) = to.parent() {
         std::fs::create_dir_all(folder)?;
     }
@@ -161,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_disk_is_found_by_its_file() {
+    fn disks_are_found_by_file() {
         let xml = "<domain><devices>
             <disk><source file='/i/disk.rescue'/><target dev='vda'/></disk>
             <disk><source file='/i/disk'/><backingStore><source file='/i/base'/></backingStore><target dev='vdb'/></disk>

@@ -1,12 +1,12 @@
-//! The processor that a guest sees.
+//! The CPU element of a domain.
 
 use kilonova_node_api::Machine;
 
-use super::Host;
+use super::HostProfile;
 use super::element::Element;
 use crate::config::CpuMode;
 
-pub(super) fn cpu(host: &Host, vcpus: i64, machine: &Machine) -> Element {
+pub(super) fn cpu(host: &HostProfile, vcpus: i64, machine: &Machine) -> Element {
     let mut cpu = Element::new("cpu");
     match host.config.cpu_mode() {
         CpuMode::HostModel => cpu = cpu.with("mode", "host-model").with("check", "partial"),
@@ -44,7 +44,7 @@ pub(super) fn cpu(host: &Host, vcpus: i64, machine: &Machine) -> Element {
     cpu
 }
 
-/// The processors that a host can be, from libvirt's words on what its guests can.
+/// The CPU models that guests can use, from libvirt's domain capabilities.
 pub(crate) fn usable_models(capabilities: &str) -> Vec<String> {
     let Ok(document) = roxmltree::Document::parse(capabilities) else { return Vec::new() };
     document

@@ -8,36 +8,36 @@ use kilonova_node_api::{Bus, Machine};
 use super::disks::{self, Disk};
 use super::element::Element;
 use super::system::is_pcie;
-use super::{Host, hostdev, interface};
+use super::{HostProfile, hostdev, interface};
 
-/// Where a guest's files are on the host.
+/// A guest's files on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// Its disks; the first is what it starts from.
+    /// The disks, in order.
     pub disks: Vec<Disk>,
-    /// The kernel that it starts without a boot loader.
+    /// The kernel for direct kernel boot.
     pub kernel: Option<PathBuf>,
-    /// The memory disk that goes with the kernel.
+    /// The initial RAM disk of the kernel.
     pub ramdisk: Option<PathBuf>,
-    /// Where what it says on its serial line is kept.
+    /// The serial console log.
     pub console: PathBuf,
 }
 
 pub(super) fn devices(
-    host: &Host,
+    host: &HostProfile,
     definition: &Definition,
     machine: &Machine,
-    kind: &str,
+    machine_type: &str,
     layout: &Layout,
 ) -> Element {
     let mut devices = Element::new("devices");
     if let Some(emulator) = &host.emulator {
         devices.push(Element::text("emulator", emulator.display()));
     }
-    for disk in disks::disks(host, machine, kind, &layout.disks) {
+    for disk in disks::disks(host, machine, machine_type, &layout.disks) {
         devices.push(disk);
     }
-    controllers(host, machine, kind, layout).into_iter().for_each(|one| devices.push(one));
+    controllers(host, machine, machine_type, layout).into_iter().for_each(|one| devices.push(one));
     interface::elements(definition).for_each(|one| devices.push(one));
     devices.push(
         Element::new("serial")
@@ -71,15 +71,22 @@ pub(super) fn devices(
     devices
 }
 
-fn controllers(host: &Host, machine: &Machine, kind: &str, layout: &Layout) -> Vec<Element> {
-    let controller = |kind: &'static str| Element::new("controller").with("type", kind);
-    let has = |bus| layout.disks.iter().any(|disk| disks::bus(host, machine, kind, disk) == bus);
+fn controllers(
+    host: &HostProfile,
+    machine: &Machine,
+    machine_type: &str,
+    layout: &Layout,
+) -> Vec<Element> {
+    let controller =
+        |machine_type: &'static str| Element::new("controller").with("type", machine_type);
+    let has =
+        |bus| layout.disks.iter().any(|disk| disks::bus(host, machine, machine_type, disk) == bus);
     let mut all = Vec::new();
     if has(Bus::Scsi) {
         let model = machine.scsi_model.as_deref().unwrap_or("virtio-scsi");
         all.push(controller("scsi").with("index", 0).with("model", model));
     }
-    if is_pcie(kind) && host.config.num_pcie_ports > 0 {
+    if is_pcie(machine_type) && host.config.num_pcie_ports > 0 {
         all.push(controller("pci").with("model", "pcie-root"));
         for _ in 0..host.config.num_pcie_ports {
             all.push(controller("pci").with("model", "pcie-root-port"));

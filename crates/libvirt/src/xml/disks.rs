@@ -1,48 +1,53 @@
-//! Disks, and what they are plugged into.
+//! Disk elements and their buses.
 
 use std::path::{Path, PathBuf};
 
 use kilonova_disks::Format;
 use kilonova_node_api::{Bus, Machine, Medium};
 
-use super::Host;
+use super::HostProfile;
 use super::element::Element;
 use super::system::is_pcie;
 
-/// A disk of a guest, on the host.
+/// A virtual disk of a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Disk {
-    /// Its file.
+    /// The file on the host.
     pub path: PathBuf,
-    /// How the file holds it.
+    /// The format of the file.
     pub format: Format,
-    /// What it looks like.
+    /// Disk, CD-ROM or floppy.
     pub medium: Medium,
-    /// What it is plugged into, where that is not as with the others.
+    /// The bus, if it differs from the guest's other disks.
     pub bus: Option<Bus>,
-    /// Whether the guest starts from it.
+    /// Whether the guest boots from it.
     pub boots: bool,
 }
 
-pub(super) fn disks(host: &Host, machine: &Machine, kind: &str, disks: &[Disk]) -> Vec<Element> {
+pub(super) fn disks(
+    host: &HostProfile,
+    machine: &Machine,
+    machine_type: &str,
+    disks: &[Disk],
+) -> Vec<Element> {
     let mut names = Names::default();
     disks
         .iter()
         .map(|disk| {
-            let bus = bus(host, machine, kind, disk);
+            let bus = bus(host, machine, machine_type, disk);
             element(host, disk, bus, &names.next(bus))
         })
         .collect()
 }
 
-/// The bus of a disk: the image's word, or the host's; discs go where the machine has a place for
-/// them.
-pub(super) fn bus(host: &Host, machine: &Machine, kind: &str, disk: &Disk) -> Bus {
+/// The bus of a disk: the image's, else the host's. CD-ROMs use the bus that the machine type
+/// offers.
+pub(super) fn bus(host: &HostProfile, machine: &Machine, machine_type: &str, disk: &Disk) -> Bus {
     let usual = match disk.medium {
         Medium::Disk => machine.disk_bus.or_else(|| Bus::parse(&host.config.disk_bus)),
-        Medium::Cdrom => machine.cdrom_bus.or(Some(match kind {
-            kind if kind.starts_with("virt") => Bus::Scsi,
-            kind if is_pcie(kind) => Bus::Sata,
+        Medium::Cdrom => machine.cdrom_bus.or(Some(match machine_type {
+            machine_type if machine_type.starts_with("virt") => Bus::Scsi,
+            machine_type if is_pcie(machine_type) => Bus::Sata,
             _ => Bus::Ide,
         })),
         Medium::Floppy => Some(Bus::Fdc),
@@ -50,20 +55,20 @@ pub(super) fn bus(host: &Host, machine: &Machine, kind: &str, disk: &Disk) -> Bu
     disk.bus.or(usual).unwrap_or(Bus::Virtio)
 }
 
-/// What libvirt is asked for to copy one disk of a running guest to a file, with all that it is over.
+/// The XML of a backup job that copies one disk with its backing chain to a file.
 pub(crate) fn backup(name: &str, others: &[String], format: Format, to: &Path) -> String {
-    let copied = Element::new("disk")
+    let disk_copy = Element::new("disk")
         .with("name", name)
         .with("backup", "yes")
         .with("type", "file")
         .child(Element::new("target").with("file", to.display()))
         .child(Element::new("driver").with("type", format.as_str()));
     let not = |name: &String| Element::new("disk").with("name", name).with("backup", "no");
-    let disks = Element::new("disks").child(copied).children(others.iter().map(not));
+    let disks = Element::new("disks").child(disk_copy).children(others.iter().map(not));
     Element::new("domainbackup").with("mode", "push").child(disks).to_string()
 }
 
-fn element(host: &Host, disk: &Disk, bus: Bus, name: &str) -> Element {
+fn element(host: &HostProfile, disk: &Disk, bus: Bus, name: &str) -> Element {
     let cache = host.config.disk_cache.as_ref().filter(|_| disk.medium == Medium::Disk);
     let mut element = Element::new("disk")
         .with("type", "file")
@@ -86,7 +91,7 @@ fn element(host: &Host, disk: &Disk, bus: Bus, name: &str) -> Element {
     element
 }
 
-/// Names of disks, counted by prefix.
+/// Assigns target names per prefix.
 #[derive(Default)]
 struct Names {
     given: Vec<(&'static str, u8)>,

@@ -1,4 +1,4 @@
-//! XML as a tree that is written once. Text and attributes are escaped here and nowhere else.
+//! Writes XML from a tree. Text and attributes are escaped here and nowhere else.
 
 use std::fmt::{Display, Write};
 
@@ -19,8 +19,8 @@ enum Content {
 #[derive(Debug, Clone)]
 enum Part {
     Element(Element),
-    /// XML that was written elsewhere, whole lines.
-    Written(String),
+    /// Serialized XML, whole lines.
+    Raw(String),
 }
 
 impl Element {
@@ -28,7 +28,7 @@ impl Element {
         Self { name, attributes: Vec::new(), content: Content::Parts(Vec::new()) }
     }
 
-    /// An element that holds text alone.
+    /// An element with text content.
     pub(crate) fn text(name: &'static str, text: impl Display) -> Self {
         Self { content: Content::Text(text.to_string()), ..Self::new(name) }
     }
@@ -38,7 +38,7 @@ impl Element {
         self
     }
 
-    /// The attribute, where there is a value for it.
+    /// Adds the attribute if there is a value.
     pub(crate) fn with_some(self, name: &'static str, value: Option<impl Display>) -> Self {
         match value {
             Some(value) => self.with(name, value),
@@ -60,9 +60,9 @@ impl Element {
         self
     }
 
-    /// XML that was written elsewhere.
-    pub(crate) fn written(mut self, xml: String) -> Self {
-        self.part(Part::Written(xml));
+    /// Appends serialized XML.
+    pub(crate) fn raw(mut self, xml: String) -> Self {
+        self.part(Part::Raw(xml));
         self
     }
 
@@ -92,7 +92,7 @@ impl Element {
                 for part in parts {
                     match part {
                         Part::Element(element) => element.write(xml, depth + 1)?,
-                        Part::Written(written) => xml.push_str(written),
+                        Part::Raw(raw) => xml.push_str(raw),
                     }
                 }
                 writeln!(xml, "{:depth$}</{}>", "", self.name, depth = depth * 2)

@@ -1,12 +1,12 @@
-//! Devices of the host that a guest is given.
+//! Host devices that are passed through to a guest.
 
 use kilonova_hypervisor::Definition;
 use kilonova_node_api::Attachment;
 
 use super::element::Element;
 
-/// The XML of each device that is no connection to a network, by itself: what is taken from a guest
-/// and given back.
+/// The XML of each host device that is not a network interface, one element each. Suspend detaches
+/// and reattaches them.
 pub(crate) fn hostdevs(definition: &Definition) -> Vec<String> {
     elements(definition).map(|element| element.to_string()).collect()
 }
@@ -21,7 +21,7 @@ pub(super) fn elements(definition: &Definition) -> impl Iterator<Item = Element>
 }
 
 fn element(device: &Attachment) -> Option<Element> {
-    let (kind, managed) = match device {
+    let (machine_type, managed) = match device {
         Attachment::Mdev { .. } => ("mdev", "no"),
         Attachment::Pci { .. } => ("pci", "yes"),
         Attachment::Vfio { .. } => ("pci", "no"),
@@ -29,7 +29,7 @@ fn element(device: &Attachment) -> Option<Element> {
     };
     let hostdev = Element::new("hostdev")
         .with("mode", "subsystem")
-        .with("type", kind)
+        .with("type", machine_type)
         .with("managed", managed);
     Some(match device {
         Attachment::Mdev { uuid, .. } => hostdev
@@ -56,7 +56,7 @@ pub(crate) fn mdev(uuid: uuid::Uuid, parent: &str, mdev_type: &str) -> String {
         .to_string()
 }
 
-/// The address of a device that can be a connection to a network by itself: a whole function.
+/// The address of a device that can serve as a network interface: a whole PCI function.
 pub(super) fn function(device: &Attachment) -> Option<&str> {
     match device {
         Attachment::Pci { address } | Attachment::Vfio { address, .. } => Some(address),
@@ -64,7 +64,7 @@ pub(super) fn function(device: &Attachment) -> Option<&str> {
     }
 }
 
-/// `0000:0c:1f.3` in four attributes.
+/// Writes `0000:0c:1f.3` as four attributes.
 pub(super) fn pci(element: Element, address: &str) -> Element {
     let mut parts = address.split([':', '.']);
     ["domain", "bus", "slot", "function"].into_iter().fold(element, |element, name| {

@@ -1,4 +1,4 @@
-//! Connections to networks: a tap on the network's bridge, or a function of the host's.
+//! Network interfaces: a tap on the network's bridge, or a PCI function of the host.
 
 use kilonova_hypervisor::Definition;
 use kilonova_node_api::{Attachment, Interface};
@@ -10,14 +10,13 @@ pub(super) fn elements(definition: &Definition) -> impl Iterator<Item = Element>
     definition.interfaces.iter().filter_map(|interface| element(definition, interface))
 }
 
-/// The XML of a connection by itself, if it is a tap on a bridge: what can be plugged into a guest
-/// that runs.
+/// The XML of a single interface, if it is a tap: only taps are attached to a running guest.
 pub(crate) fn plug(definition: &Definition, interface: &Interface) -> Option<String> {
     let element = element(definition, interface).filter(|_| interface.device.is_none())?;
     Some(element.to_string())
 }
 
-/// One that is a test's function, or a mediated device, is no connection of libvirt's.
+/// Returns `None` for fake test functions and mdevs, which libvirt cannot attach as an interface.
 fn element(definition: &Definition, interface: &Interface) -> Option<Element> {
     let mac = Element::new("mac").with("address", &interface.mac);
     let Some(address) = &interface.device else {

@@ -1,8 +1,8 @@
-//! The domain XML that libvirt gets, written from typed parts.
+//! Builds domain XML from typed parts.
 //!
-//! Pure: what the host has is handed in ([`Host`], [`Layout`]). The metadata that [`Definition`] reads
-//! back is in every domain; whatever else the XML says follows from it and from the host, so a domain
-//! can be written anew at any time.
+//! Pure: the caller passes the host's properties ([`HostProfile`], [`Layout`]). Every domain carries the
+//! metadata that [`Definition`] reads back; the rest of the XML follows from the metadata and the
+//! host, so a domain can be redefined at any time.
 
 mod cpu;
 mod devices;
@@ -10,7 +10,7 @@ mod disks;
 mod element;
 mod hostdev;
 mod interface;
-mod leaving;
+mod migration;
 mod system;
 
 use std::path::PathBuf;
@@ -23,48 +23,48 @@ pub(crate) use devices::Layout;
 pub(crate) use disks::{Disk, backup};
 pub(crate) use hostdev::{hostdevs, mdev};
 pub(crate) use interface::plug;
-pub(crate) use leaving::leaving;
-pub(crate) use system::kind;
+pub(crate) use migration::migration_xml;
+pub(crate) use system::machine_type;
 
-use crate::config::Config;
-use crate::life::Mark;
+use crate::config::LibvirtConfig;
+use crate::state::Mark;
 use element::Element;
 
-/// What of a host shows in the XML of its domains.
+/// The properties of a host that affect its domains.
 #[derive(Debug, Clone)]
-pub(crate) struct Host {
-    /// The options.
-    pub config: Config,
-    /// `x86_64`.
+pub(crate) struct HostProfile {
+    /// The driver's options.
+    pub config: LibvirtConfig,
+    /// The architecture: `x86_64`.
     pub arch: String,
-    /// The program that runs guests, where libvirt is not to choose.
+    /// The emulator, if libvirt does not choose it.
     pub emulator: Option<PathBuf>,
-    /// The first of `cpu_models` that the host can be.
+    /// The first of `cpu_models` that the host supports.
     pub cpu_model: Option<String>,
 }
 
-/// Where on a host of several NUMA nodes a guest belongs.
+/// Where a guest is placed on a host with several NUMA nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Place {
-    /// The processors that are near its devices, as the kernel lists them: `0-7,16-23`.
+pub(crate) struct NumaPlacement {
+    /// The CPUs close to its devices, as the kernel lists them: `0-7,16-23`.
     pub cpus: Option<String>,
-    /// The node with the memory that is near, if it is one.
+    /// The memory node, if all devices are on one.
     pub node: Option<i64>,
 }
 
-/// The whole XML of a domain.
+/// The complete XML of a domain.
 pub(crate) fn domain(
-    host: &Host,
+    host: &HostProfile,
     definition: &Definition,
     layout: &Layout,
-    place: &Place,
+    numa_placement: &NumaPlacement,
     mark: Option<Mark>,
 ) -> String {
     let machine = machine(definition);
-    let kind = system::kind(host, machine);
-    let mut metadata = Element::new("metadata").written(definition.to_metadata());
+    let machine_type = system::machine_type(host, machine);
+    let mut metadata = Element::new("metadata").raw(definition.to_metadata());
     if let Some(mark) = mark {
-        metadata = metadata.written(format!("    {}\n", mark.to_xml()));
+        metadata = metadata.raw(format!("    {}\n", mark.to_xml()));
     }
     let mut xml = Element::new("domain")
         .with("type", host.config.virt_type.as_str())
@@ -75,24 +75,24 @@ pub(crate) fn domain(
         .child(
             Element::text("vcpu", definition.vcpus)
                 .with("placement", "static")
-                .with_some("cpuset", place.cpus.as_ref()),
+                .with_some("cpuset", numa_placement.cpus.as_ref()),
         );
-    if let Some(node) = place.node {
+    if let Some(node) = numa_placement.node {
         let memory = Element::new("memory").with("mode", "preferred").with("nodeset", node);
         xml.push(Element::new("numatune").child(memory));
     }
-    xml.push(system::os(host, machine, kind, layout));
+    xml.push(system::os(host, machine, machine_type, layout));
     xml.push(system::features(host, machine));
     xml.push(cpu::cpu(host, definition.vcpus, machine));
     xml.push(system::clock(host, machine));
     xml.push(Element::text("on_poweroff", "destroy"));
     xml.push(Element::text("on_reboot", "restart"));
     xml.push(Element::text("on_crash", "destroy"));
-    xml.push(devices::devices(host, definition, machine, kind, layout));
+    xml.push(devices::devices(host, definition, machine, machine_type, layout));
     xml.to_string()
 }
 
-/// The machine that is in effect.
+/// The machine in effect: the rescue machine while rescued.
 fn machine(definition: &Definition) -> &Machine {
     definition.rescue.as_ref().map_or(&definition.machine, |rescue| &rescue.machine)
 }

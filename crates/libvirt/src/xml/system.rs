@@ -1,28 +1,33 @@
-//! The machine itself: firmware, kernel, features, clock.
+//! Machine type, firmware, kernel, features and clock.
 
 use kilonova_node_api::{Firmware, Machine, SecureBoot};
 
-use super::Host;
+use super::HostProfile;
 use super::devices::Layout;
 use super::element::Element;
 
-/// The kind of machine: the image's word, or the host's, or the usual.
-pub(crate) fn kind<'a>(host: &'a Host, machine: &'a Machine) -> &'a str {
+/// The machine type: the image's, else the host's, else the default of the architecture.
+pub(crate) fn machine_type<'a>(host: &'a HostProfile, machine: &'a Machine) -> &'a str {
     let usual = if host.arch == "x86_64" { "q35" } else { "virt" };
     machine.machine_type.as_deref().or(host.config.machine_type.as_deref()).unwrap_or(usual)
 }
 
-/// Whether its devices sit on PCI Express.
-pub(super) fn is_pcie(kind: &str) -> bool {
-    kind.contains("q35") || kind.starts_with("virt")
+/// Whether devices are on PCI Express.
+pub(super) fn is_pcie(machine_type: &str) -> bool {
+    machine_type.contains("q35") || machine_type.starts_with("virt")
 }
 
 fn is_secure(machine: &Machine) -> bool {
     machine.secure_boot == Some(SecureBoot::Required)
 }
 
-pub(super) fn os(host: &Host, machine: &Machine, kind: &str, layout: &Layout) -> Element {
-    let hvm = Element::text("type", "hvm").with("arch", &host.arch).with("machine", kind);
+pub(super) fn os(
+    host: &HostProfile,
+    machine: &Machine,
+    machine_type: &str,
+    layout: &Layout,
+) -> Element {
+    let hvm = Element::text("type", "hvm").with("arch", &host.arch).with("machine", machine_type);
     let mut os = Element::new("os");
     if machine.firmware == Some(Firmware::Uefi) || is_secure(machine) {
         os = os.with("firmware", "efi");
@@ -49,7 +54,7 @@ pub(super) fn os(host: &Host, machine: &Machine, kind: &str, layout: &Layout) ->
     os
 }
 
-pub(super) fn features(host: &Host, machine: &Machine) -> Element {
+pub(super) fn features(host: &HostProfile, machine: &Machine) -> Element {
     let on = |name: &'static str| Element::new(name).with("state", "on");
     let mut features = Element::new("features").child(Element::new("acpi"));
     if host.arch == "x86_64" {
@@ -72,7 +77,7 @@ pub(super) fn features(host: &Host, machine: &Machine) -> Element {
     features
 }
 
-pub(super) fn clock(host: &Host, machine: &Machine) -> Element {
+pub(super) fn clock(host: &HostProfile, machine: &Machine) -> Element {
     let timer = |name: &'static str| Element::new("timer").with("name", name);
     let offset = if is_windows(machine) { "localtime" } else { "utc" };
     let mut clock = Element::new("clock").with("offset", offset);

@@ -1,10 +1,10 @@
-//! Golden XML per kind of device and machine, and the way back.
+//! Golden XML per kind of device and machine, and the round trip.
 
-use kilonova_disks::{Format, Mending, Volume, Volumes};
+use kilonova_disks::{Format, RescueVolumes, Volume, Volumes};
 use kilonova_ids::{ImageId, OperationId, ServerId};
 use kilonova_node_api::{
-    Attachment, Boot, Bus, Firmware, Guest, Interface, Machine, Medium, Rescue, RescueDevice,
-    SecureBoot, Topology,
+    Attachment, Boot, Bus, Firmware, GuestMetadata, Interface, Machine, Medium, Rescue,
+    RescueDevice, SecureBoot, Topology,
 };
 
 use super::*;
@@ -26,7 +26,7 @@ pub(crate) fn definition() -> Definition {
             rebuilt: None,
         },
         machine: Machine::default(),
-        guest: Guest::default(),
+        guest: GuestMetadata::default(),
         devices: Vec::new(),
         interfaces: Vec::new(),
         rescue: None,
@@ -52,7 +52,7 @@ pub(crate) fn volumes() -> Volumes {
 }
 
 #[test]
-fn a_disk_is_copied_alone_and_in_the_format_asked_for() {
+fn a_backup_copies_one_disk_in_the_requested_format() {
     let others = ["vdb".to_owned(), "sda".to_owned()];
     for format in [Format::Raw, Format::Qcow2] {
         let xml = backup("vda", &others, format, "/instances/11111111/disk.snapshot".as_ref());
@@ -60,8 +60,8 @@ fn a_disk_is_copied_alone_and_in_the_format_asked_for() {
     }
 }
 
-pub(crate) fn host(config: Config) -> Host {
-    Host { config, arch: "x86_64".into(), emulator: None, cpu_model: None }
+pub(crate) fn host(config: LibvirtConfig) -> HostProfile {
+    HostProfile { config, arch: "x86_64".into(), emulator: None, cpu_model: None }
 }
 
 fn devices() -> Vec<Attachment> {
@@ -95,29 +95,35 @@ fn interface(id: char, device: Option<&str>) -> Interface {
     .expect("an interface")
 }
 
-/// The XML, which must give back what it was written from.
-fn written(host: &Host, definition: &Definition, volumes: Volumes, place: &Place) -> String {
-    let xml = domain(host, definition, &layout(definition, volumes), place, None);
+/// The XML of a definition. Asserts that it parses back to the definition.
+fn raw(
+    host: &HostProfile,
+    definition: &Definition,
+    volumes: Volumes,
+    numa_placement: &NumaPlacement,
+) -> String {
+    let xml = domain(host, definition, &layout(definition, volumes), numa_placement, None);
     assert_eq!(Definition::from_xml(&xml).as_ref(), Ok(definition));
     xml
 }
 
 #[test]
 fn a_plain_guest() {
-    let xml = written(&host(Config::default()), &definition(), volumes(), &Place::default());
+    let xml =
+        raw(&host(LibvirtConfig::default()), &definition(), volumes(), &NumaPlacement::default());
     insta::assert_snapshot!("plain", xml);
 }
 
 #[test]
 fn every_kind_of_device_near_its_node() {
     let guest = Definition { devices: devices(), ..definition() };
-    let place = Place { cpus: Some("0-7,16-23".into()), node: Some(1) };
-    let xml = written(&host(Config::default()), &guest, volumes(), &place);
+    let numa_placement = NumaPlacement { cpus: Some("0-7,16-23".into()), node: Some(1) };
+    let xml = raw(&host(LibvirtConfig::default()), &guest, volumes(), &numa_placement);
     insta::assert_snapshot!("devices", xml);
 }
 
 #[test]
-fn connections_are_taps_or_functions() {
+fn interfaces_are_taps_or_functions() {
     let guest = Definition {
         devices: devices(),
         interfaces: vec![
@@ -132,9 +138,9 @@ fn connections_are_taps_or_functions() {
         },
         ..definition()
     };
-    let xml = written(&host(Config::default()), &guest, volumes(), &Place::default());
-    insta::assert_snapshot!("connections", xml);
-    assert_eq!(hostdevs(&guest).len(), 3, "a connection is no device to take away");
+    let xml = raw(&host(LibvirtConfig::default()), &guest, volumes(), &NumaPlacement::default());
+    insta::assert_snapshot!("interfaces", xml);
+    assert_eq!(hostdevs(&guest).len(), 3, "interfaces are not detached as host devices");
 }
 
 #[test]
@@ -157,27 +163,27 @@ fn a_machine_that_its_image_describes() {
         os_type: Some("windows".into()),
         ..Machine::default()
     };
-    let config = Config {
+    let config = LibvirtConfig {
         cpu_mode: Some(CpuMode::HostPassthrough),
         cpu_model_extra_flags: vec!["+vmx".into(), "-MTRR".into(), "pcid".into()],
         disk_cache: Some("none".into()),
         num_pcie_ports: 2,
-        ..Config::default()
+        ..LibvirtConfig::default()
     };
     let guest = Definition { machine, ..definition() };
-    let xml = written(&host(config), &guest, volumes(), &Place::default());
+    let xml = raw(&host(config), &guest, volumes(), &NumaPlacement::default());
     insta::assert_snapshot!("described", xml);
 }
 
 #[test]
-fn a_kernel_without_a_boot_loader_on_an_old_machine_without_kvm() {
-    let config = Config {
+fn direct_kernel_boot_on_an_old_machine_without_kvm() {
+    let config = LibvirtConfig {
         virt_type: VirtType::Qemu,
         cpu_mode: Some(CpuMode::Custom),
         cpu_models: vec!["Nehalem".into()],
-        ..Config::default()
+        ..LibvirtConfig::default()
     };
-    let host = Host { cpu_model: Some("Nehalem".into()), ..host(config) };
+    let host = HostProfile { cpu_model: Some("Nehalem".into()), ..host(config) };
     let machine = Machine {
         machine_type: Some("pc".into()),
         command_line: Some("console=ttyS0 quiet 'x' & y".into()),
@@ -189,15 +195,15 @@ fn a_kernel_without_a_boot_loader_on_an_old_machine_without_kvm() {
         ramdisk: Some("/instances/11111111/ramdisk".into()),
         ..volumes()
     };
-    let xml = written(&host, &guest, files, &Place::default());
+    let xml = raw(&host, &guest, files, &NumaPlacement::default());
     insta::assert_snapshot!("kernel", xml);
 }
 
 #[test]
-fn a_guest_that_is_being_mended() {
+fn a_guest_in_rescue() {
     let rescue = Volume { path: "/instances/11111111/disk.rescue".into(), format: Format::Qcow2 };
-    let mending = Some(Mending { root: rescue, kernel: None, ramdisk: None });
-    let files = || Volumes { rescue: mending.clone(), ..volumes() };
+    let rescue_volumes = Some(RescueVolumes { root: rescue, kernel: None, ramdisk: None });
+    let files = || Volumes { rescue: rescue_volumes.clone(), ..volumes() };
     let old = Definition { rescue: Some(Rescue::default()), ..definition() };
     let disks = layout(&old, files()).disks;
     let names: Vec<_> = disks.iter().map(|disk| (disk.path.clone(), disk.boots)).collect();
@@ -206,24 +212,24 @@ fn a_guest_that_is_being_mended() {
     let device = RescueDevice { medium: Medium::Cdrom, bus: Some(Bus::Usb) };
     let stable = Rescue { device: Some(device), ..Rescue::default() };
     let guest = Definition { rescue: Some(stable), ..definition() };
-    let xml = written(&host(Config::default()), &guest, files(), &Place::default());
-    insta::assert_snapshot!("mended", xml);
+    let xml = raw(&host(LibvirtConfig::default()), &guest, files(), &NumaPlacement::default());
+    insta::assert_snapshot!("rescue", xml);
 }
 
 #[test]
-fn what_libvirt_cannot_know_is_marked() {
+fn marks_are_part_of_the_xml() {
     let guest = definition();
     let layout = layout(&guest, volumes());
-    for mark in [Mark::Incoming, Mark::Leaving, Mark::Left] {
-        let host = host(Config::default());
-        let xml = domain(&host, &guest, &layout, &Place::default(), Some(mark));
+    for mark in [Mark::Incoming, Mark::MigratingOut, Mark::MigratedOut] {
+        let host = host(LibvirtConfig::default());
+        let xml = domain(&host, &guest, &layout, &NumaPlacement::default(), Some(mark));
         assert_eq!(Mark::of(&xml), Some(mark));
         assert_eq!(Definition::from_xml(&xml), Ok(guest.clone()));
     }
 }
 
 #[test]
-fn processors_that_the_host_can_be() {
+fn usable_cpu_models() {
     let said = "<domainCapabilities><cpu><mode name='custom' supported='yes'>
         <model usable='yes'>Nehalem</model><model usable='no'>EPYC</model></mode></cpu></domainCapabilities>";
     assert_eq!(usable_models(said), ["Nehalem"]);

@@ -1,7 +1,7 @@
-//! A host of its own on this machine: a private libvirtd with QEMU, without devices and without KVM.
+//! A host on this machine: a private libvirtd with QEMU, without KVM and without devices.
 //!
-//! Two of them share nothing but the kernel: each has its folders bound over libvirt's in a mount
-//! namespace, a name, and an id. Needs root, libvirtd, QEMU and the tools of disks.
+//! Two such hosts share only the kernel: each has a mount namespace with its own directories bound
+//! over libvirt's, its own host name and its own id. Needs root, libvirtd, QEMU and qemu-img.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 
 use kilonova_devices::Directory;
 use kilonova_disks::{Disks, Images, Reading};
-use kilonova_hypervisor::{Definition, Hypervisor, Life};
+use kilonova_hypervisor::{Definition, DomainState, Hypervisor};
 use kilonova_ids::{ImageId, ServerId};
-use kilonova_libvirt::{Config, Driver, VirtType};
-use kilonova_node_api::{Boot, Chunk, Departure, Peer};
+use kilonova_libvirt::{Driver, LibvirtConfig, VirtType};
+use kilonova_node_api::{Boot, Chunk, OutgoingMigration, Peer};
 
-/// Starts by itself and counts on the serial line, ten times a second: `tick 0001`.
+/// Boot sector of a guest that counts on the serial console ten times a second: `tick 0001`.
 const BOOT: &str = "fa31c08ed88ed0bc007cfb31db43be567cac84c07405e82c00ebf6b90400c1c30488d8240f04303c39\
                     76020427e81500e2ecb00ae80e0053b486b90100baa086cd155bebc85250bafd03eca82074fb58baf8\
                     03ee5ac37469636b20";
 const SIZE: u64 = 1024 * 1024;
 
-/// Why there can be no such host here.
+/// Why such a host cannot run here.
 pub fn missing() -> Option<String> {
     for program in ["libvirtd", "qemu-system-x86_64", "qemu-img", "unshare"] {
         let found = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"]
@@ -37,7 +37,7 @@ pub fn missing() -> Option<String> {
     (!able).then(|| "mount namespaces need root".to_owned())
 }
 
-/// Why there can be no mediated device of libvirt's there.
+/// Why libvirt cannot keep mediated devices here.
 pub fn no_mdevs() -> Option<String> {
     for program in ["mdevctl", "virsh"] {
         if !["/usr/sbin", "/usr/bin"].iter().any(|at| Path::new(at).join(program).exists()) {
@@ -47,13 +47,13 @@ pub fn no_mdevs() -> Option<String> {
     pci().is_none().then(|| "there is no PCI device".to_owned())
 }
 
-/// The address of a PCI device of this machine.
+/// The address of some PCI device of this machine.
 pub fn pci() -> Option<String> {
     let devices = std::fs::read_dir("/sys/bus/pci/devices").ok()?;
     devices.flatten().map(|device| device.file_name().to_string_lossy().into_owned()).min()
 }
 
-/// The image of guests that count.
+/// An image service with the image of the counting guest.
 struct Counting;
 
 impl Images for Counting {
@@ -77,8 +77,8 @@ pub struct Host {
 }
 
 impl Host {
-    /// Starts the host of an address below a folder. Guests of the first see its instances where they
-    /// are; those of others see theirs in the same place.
+    /// Starts the host with this address below a directory. Every host sees its instances at the
+    /// path of the first host's.
     pub fn start(root: &Path, address: &'static str) -> Self {
         let host = Self { address, root: root.to_owned(), libvirtd: launch(root, address) };
         host.ready();
@@ -93,16 +93,16 @@ impl Host {
         }
     }
 
-    /// Ends libvirtd, and starts it anew; guests run on.
+    /// Kills libvirtd and starts it again; guests keep running.
     pub fn restart(&mut self) {
-        self.libvirtd.kill().expect("ended");
-        self.libvirtd.wait().expect("ended");
+        self.libvirtd.kill().expect("libvirtd is stopped");
+        self.libvirtd.wait().expect("libvirtd is stopped");
         let _ = std::fs::remove_file(self.socket());
         self.libvirtd = launch(&self.root, self.address);
         self.ready();
     }
 
-    /// Defines a mediated device, which cannot start here.
+    /// Defines a mediated device; it cannot be started here.
     pub fn define_mdev(&self, uuid: uuid::Uuid, parent: &str) {
         let parent = parent.replace([':', '.'], "_");
         let file = self.folder().join("mdev.xml");
@@ -119,20 +119,20 @@ impl Host {
             if defined.status.success() {
                 return;
             }
-            // libvirt hears a little later that the one before has gone.
+            // libvirt notices the removal of the previous device a little later.
             let why = String::from_utf8_lossy(&defined.stderr);
             assert!(why.contains("modify") && Instant::now() < end, "{why}");
             std::thread::sleep(Duration::from_millis(200));
         }
     }
 
-    /// The files of defined mediated devices of a parent.
+    /// The definitions of mediated devices of a parent.
     pub fn mdevs(&self, parent: &str) -> Vec<PathBuf> {
         let files = std::fs::read_dir(self.folder().join("mdevctl").join(parent));
         files.into_iter().flatten().flatten().map(|file| file.path()).collect()
     }
 
-    /// Sends libvirtd a signal.
+    /// Sends a signal to libvirtd.
     pub fn signal(&self, signal: &str) {
         let pid = self.libvirtd.id().to_string();
         let sent = Command::new("kill").args([signal, &pid]).status();
@@ -155,10 +155,10 @@ impl Host {
         Peer { host: self.address.into(), address: self.address.into() }
     }
 
-    /// A driver of the host, as an agent opens one when it starts.
-    pub async fn driver(&self, config: Config) -> Driver {
+    /// A driver for the host, as a starting agent opens it.
+    pub async fn driver(&self, config: LibvirtConfig) -> Driver {
         let root = self.root.display();
-        let config = Config {
+        let config = LibvirtConfig {
             connection_uri: format!("qemu+unix:///system?socket={}", self.socket().display()),
             live_migration_uri: Some(format!(
                 "qemu+unix:///system?socket={root}/%s/run/libvirt-sock"
@@ -167,10 +167,10 @@ impl Host {
             shutdown_timeout: Duration::from_secs(2),
             ..config
         };
-        let disks = kilonova_disks::Config {
+        let disks = kilonova_disks::DisksConfig {
             instances_path: self.instances(),
             force_config_drive: false,
-            ..kilonova_disks::Config::default()
+            ..kilonova_disks::DisksConfig::default()
         };
         let disks = Disks::open(disks, Arc::new(Counting)).expect("a folder");
         let sysfs = Arc::new(Directory(PathBuf::from("/sys")));
@@ -181,7 +181,7 @@ impl Host {
         self.folder().join("instances")
     }
 
-    /// The last number that a guest said here.
+    /// The last number on the guest's console log on this host.
     pub fn count(&self, server: ServerId) -> Option<u32> {
         let log = self.instances().join(server.to_string()).join("console.log");
         let said = String::from_utf8_lossy(&std::fs::read(log).ok()?).into_owned();
@@ -190,14 +190,14 @@ impl Host {
         u32::from_str_radix(last, 16).ok()
     }
 
-    /// Waits until a guest has counted further than that, here.
+    /// Waits until the guest counts past `number` on this host.
     pub async fn counts_past(&self, server: ServerId, number: u32) -> u32 {
         let end = Instant::now() + Duration::from_secs(90);
         loop {
             match self.count(server) {
                 Some(count) if count > number => return count,
                 count if Instant::now() > end => {
-                    panic!("{} says {count:?} and not more than {number}", self.address)
+                    panic!("{} is at {count:?}, not past {number}", self.address)
                 }
                 _ => tokio::time::sleep(Duration::from_millis(50)).await,
             }
@@ -264,7 +264,7 @@ fn launch(root: &Path, address: &str) -> Child {
         .expect("started")
 }
 
-/// A guest that counts.
+/// A guest that counts on its console.
 pub fn guest() -> Definition {
     let image = "22222222-2222-4222-8222-222222222222".parse::<ImageId>().expect("a uuid");
     Definition {
@@ -283,11 +283,11 @@ pub fn guest() -> Definition {
     }
 }
 
-pub async fn life(driver: &Driver, server: ServerId) -> Option<Life> {
-    driver.domain(server).await.expect("looked").map(|found| found.life)
+pub async fn domain_state(driver: &Driver, server: ServerId) -> Option<DomainState> {
+    driver.domain(server).await.expect("the lookup succeeds").map(|found| found.state)
 }
 
-/// Departure to another host.
-pub fn to(host: &Host, force: bool) -> Departure {
-    Departure { to: host.peer(), devices: Vec::new(), force }
+/// A live migration to another host.
+pub fn to(host: &Host, force: bool) -> OutgoingMigration {
+    OutgoingMigration { to: host.peer(), devices: Vec::new(), force }
 }

@@ -1,50 +1,48 @@
-//! The driver with real libvirtds and real guests: two hosts on this machine, without KVM and devices.
-//!
-//! Where they cannot be, the tests say so and pass.
+//! The driver with real libvirtds and guests: two hosts on this machine, without KVM and devices.
 
 mod host;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use host::{Host, guest, life, to};
-use kilonova_hypervisor::{Definition, Hypervisor, Life, Transfer};
+use host::{Host, domain_state, guest, to};
+use kilonova_hypervisor::{Definition, DomainState, Hypervisor, MigrationState};
 use kilonova_ids::ServerId;
-use kilonova_libvirt::{Config, Driver};
-use kilonova_node_api::{Departure, DiskFormat};
+use kilonova_libvirt::{Driver, LibvirtConfig};
+use kilonova_node_api::{DiskFormat, OutgoingMigration};
 
-/// Brings a guest up on a host and waits until it counts.
+/// Boots a guest on a host and waits until it counts.
 async fn boot(driver: &Driver, host: &Host, guest: &Definition) -> u32 {
-    driver.prepare(guest).await.expect("disks");
-    driver.define(guest).await.expect("defined");
-    driver.start(guest.server).await.expect("started");
+    driver.prepare(guest).await.expect("the disks are created");
+    driver.define(guest).await.expect("the domain is defined");
+    driver.start(guest.server).await.expect("the guest is started");
     host.counts_past(guest.server, 3).await
 }
 
-/// Readies a host for a guest that comes.
+/// Prepares a host for an incoming guest.
 async fn expect(driver: &Driver, guest: &Definition) {
-    driver.prepare(guest).await.expect("disks");
-    driver.define(guest).await.expect("defined");
-    driver.receive(guest.server).await.expect("awaited");
-    assert_eq!(life(driver, guest.server).await, Some(Life::Incoming));
+    driver.prepare(guest).await.expect("the disks are created");
+    driver.define(guest).await.expect("the domain is defined");
+    driver.prepare_incoming(guest.server).await.expect("the domain is incoming");
+    assert_eq!(domain_state(driver, guest.server).await, Some(DomainState::Incoming));
 }
 
-/// Removes what waits for a guest, or what a guest that left has left behind.
+/// Removes an incoming domain, or one whose guest has migrated.
 async fn clear(driver: &Driver, server: ServerId) {
-    driver.destroy(server).await.expect("destroyed");
-    driver.undefine(server).await.expect("undefined");
-    assert_eq!(life(driver, server).await, None);
+    driver.destroy(server).await.expect("the guest is destroyed");
+    driver.undefine(server).await.expect("the domain is undefined");
+    assert_eq!(domain_state(driver, server).await, None);
 }
 
 async fn leave(
     driver: &Driver,
     server: ServerId,
-    departure: &Departure,
-) -> Result<Transfer, kilonova_hypervisor::Error> {
+    migration: &OutgoingMigration,
+) -> Result<MigrationState, kilonova_hypervisor::Error> {
     let end = Instant::now() + Duration::from_secs(120);
     loop {
-        match driver.depart(server, departure).await? {
-            Transfer::Going(_) if Instant::now() < end => {
+        match driver.migrate_out(server, migration).await? {
+            MigrationState::InProgress(_) if Instant::now() < end => {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
             done => return Ok(done),
@@ -53,7 +51,7 @@ async fn leave(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_libvirt_that_hangs_holds_up_nobody() {
+async fn a_hanging_libvirt_blocks_nobody() {
     if let Some(why) = host::missing() {
         kilonova_testkit::skip(why);
         return;
@@ -61,7 +59,7 @@ async fn a_libvirt_that_hangs_holds_up_nobody() {
     let folder = tempfile::tempdir().expect("a folder");
     let root = folder.path().canonicalize().expect("a path");
     let one = Host::start(&root, "127.0.0.1");
-    let here = one.driver(Config::default()).await;
+    let here = one.driver(LibvirtConfig::default()).await;
     let counting = guest();
     let server = counting.server;
     let counted = boot(&here, &one, &counting).await;
@@ -69,21 +67,25 @@ async fn a_libvirt_that_hangs_holds_up_nobody() {
     let asked = Instant::now();
     let look = || here.domain(server);
     let (first, second) = tokio::join!(look(), look());
-    for error in [first.expect_err("no answer"), second.expect_err("no answer")] {
+    for error in [first.expect_err("the call fails"), second.expect_err("the call fails")] {
         assert!(error.message.contains("libvirt"), "{error}");
     }
     assert!(asked.elapsed() < Duration::from_secs(90), "{:?}", asked.elapsed());
-    assert!(here.trouble().is_some_and(|why| why.contains("systemctl status libvirtd")));
+    assert!(here.connection_error().is_some_and(|why| why.contains("systemctl status libvirtd")));
     let counted = one.counts_past(server, counted).await;
     one.signal("-CONT");
-    assert_eq!(life(&here, server).await, Some(Life::Running), "it answers again");
-    assert_eq!(here.trouble(), None);
+    assert_eq!(
+        domain_state(&here, server).await,
+        Some(DomainState::Running),
+        "libvirt answers again"
+    );
+    assert_eq!(here.connection_error(), None);
     one.counts_past(server, counted).await;
     clear(&here, server).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mediated_device_that_somebody_removed_is_removed() {
+async fn removing_a_removed_mediated_device_succeeds() {
     if let Some(why) = host::missing().or_else(host::no_mdevs) {
         kilonova_testkit::skip(why);
         return;
@@ -91,11 +93,11 @@ async fn a_mediated_device_that_somebody_removed_is_removed() {
     let folder = tempfile::tempdir().expect("a folder");
     let root = folder.path().canonicalize().expect("a path");
     let one = Host::start(&root, "127.0.0.1");
-    let here = one.driver(Config::default()).await;
-    let mdevs = here.mdevs().expect("libvirt keeps them");
+    let here = one.driver(LibvirtConfig::default()).await;
+    let mdevs = here.mdevs().expect("libvirt keeps mediated devices");
     let (uuid, parent) = (uuid::Uuid::new_v4(), host::pci().expect("a device"));
     let remove = || mdevs.remove(uuid, &parent, "mtty-1");
-    remove().await.expect("it was never there");
+    remove().await.expect("removing an absent device succeeds");
     for _ in 0..5 {
         one.define_mdev(uuid, &parent);
         assert_eq!(one.mdevs(&parent).len(), 1);
@@ -105,26 +107,30 @@ async fn a_mediated_device_that_somebody_removed_is_removed() {
     }
     one.define_mdev(uuid, &parent);
     let another = mdevs.remove(uuid, &parent, "mtty-2").await;
-    assert_eq!((another, one.mdevs(&parent).len()), (Ok(()), 1), "somebody else's");
+    assert_eq!(
+        (another, one.mdevs(&parent).len()),
+        (Ok(()), 1),
+        "a device of another type is left alone"
+    );
     one.signal("-STOP");
     for file in one.mdevs(&parent) {
-        std::fs::remove_file(file).expect("removed behind libvirt's back");
+        std::fs::remove_file(file).expect("the file is removed");
     }
     let (removed, ()) = tokio::join!(remove(), async { one.signal("-CONT") });
-    removed.expect("it is gone");
+    removed.expect("removing a vanished device succeeds");
     let guest = guest();
-    here.prepare(&guest).await.expect("disks");
-    here.define(&guest).await.expect("defined");
-    here.start(guest.server).await.expect("started");
+    here.prepare(&guest).await.expect("the disks are created");
+    here.define(&guest).await.expect("the domain is defined");
+    here.start(guest.server).await.expect("the guest is started");
     let destroy = || here.destroy(guest.server);
     assert_eq!(tokio::join!(destroy(), destroy(), destroy()), (Ok(()), Ok(()), Ok(())));
     let undefine = || here.undefine(guest.server);
     let all = tokio::join!(undefine(), undefine(), undefine(), destroy());
     assert_eq!(all, (Ok(()), Ok(()), Ok(()), Ok(())));
-    assert_eq!(life(&here, guest.server).await, None);
+    assert_eq!(domain_state(&here, guest.server).await, None);
 }
 
-/// What is on a copy of a disk, which is sound and over no other file.
+/// The content of a copied disk, which must be sound and have no backing file.
 fn whole(copy: &Path) -> Vec<u8> {
     let raw = copy.with_extension("raw");
     let run = |arguments: &[&str]| {
@@ -134,8 +140,8 @@ fn whole(copy: &Path) -> Vec<u8> {
         String::from_utf8(done.stdout).expect("text")
     };
     run(&["check", "-q", "-f", "qcow2"]);
-    let about = run(&["info", "-f", "qcow2"]);
-    assert!(!about.contains("backing file"), "{about}");
+    let info = run(&["info", "-f", "qcow2"]);
+    assert!(!info.contains("backing file"), "{info}");
     let done = std::process::Command::new("qemu-img")
         .args(["convert", "-f", "qcow2", "-O", "raw"])
         .args([copy, &raw])
@@ -147,7 +153,7 @@ fn whole(copy: &Path) -> Vec<u8> {
     bytes
 }
 
-/// Writes to a disk that is not in use, so that there is something to bring over.
+/// Fills a disk that is not in use, so that a migration has something to copy.
 fn fill(host: &Host, server: ServerId, mebi: u32) {
     let disk = host.instances().join(server.to_string()).join("disk");
     let write = format!("write -P 7 2M {mebi}M");
@@ -156,7 +162,7 @@ fn fill(host: &Host, server: ServerId, mebi: u32) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn guests_live_and_go_from_host_to_host() {
+async fn guests_run_and_migrate_live() {
     if let Some(why) = host::missing() {
         kilonova_testkit::skip(why);
         return;
@@ -165,76 +171,92 @@ async fn guests_live_and_go_from_host_to_host() {
     let root = folder.path().canonicalize().expect("a path");
     let mut one = Host::start(&root, "127.0.0.1");
     let two = Host::start(&root, "127.0.0.2");
-    let slow = Config { live_migration_bandwidth: 1, ..Config::default() };
-    let here = one.driver(Config::default()).await;
+    let slow = LibvirtConfig { live_migration_bandwidth: 1, ..LibvirtConfig::default() };
+    let here = one.driver(LibvirtConfig::default()).await;
     let there = two.driver(slow.clone()).await;
-    assert_eq!(here.about().hypervisor_type, "QEMU");
+    assert_eq!(here.info().hypervisor_type, "QEMU");
 
     let counting = guest();
     let server = counting.server;
     let counted = boot(&here, &one, &counting).await;
-    let found = here.domain(server).await.expect("looked").expect("there");
-    assert_eq!(found.definition(), Ok(counting.clone()), "libvirt keeps what it was told");
-    let usage = here.usage(server).await.expect("counted");
+    let found = here.domain(server).await.expect("the lookup succeeds").expect("the domain exists");
+    assert_eq!(found.definition(), Ok(counting.clone()), "libvirt keeps the definition");
+    let usage = here.usage(server).await.expect("the usage is read");
     assert_eq!((usage.state.as_str(), usage.disks.len()), ("running", 1));
     assert!(usage.cpu_ns.len() == 1 && usage.cpu_ns[0] > 0, "{usage:?}");
-    assert!(here.console(server).await.expect("said").contains("tick 0001"));
-    assert_eq!(here.running().await.expect("listed"), [server]);
+    assert!(here.console(server).await.expect("the log is read").contains("tick 0001"));
+    assert_eq!(here.running().await.expect("the guests are listed"), [server]);
 
     let copy = root.join("copy/of.qcow2");
     for _ in 0..2 {
-        let format = here.snapshot(server, copy.clone()).await.expect("copied while it runs");
+        let format =
+            here.snapshot(server, copy.clone()).await.expect("a running guest's disk is copied");
         assert_eq!(format, DiskFormat::Qcow2);
-        let size = std::fs::metadata(&copy).expect("a copy").len();
-        assert!(size < 64 << 20, "{size} bytes of a disk that is nearly empty");
+        let size = std::fs::metadata(&copy).expect("the copy exists").len();
+        assert!(size < 64 << 20, "{size} bytes for a nearly empty disk");
         let bytes = whole(&copy);
         assert_eq!((bytes.len(), &bytes[510..512]), (1 << 30, &[0x55, 0xaa][..]));
     }
     let counted = one.counts_past(server, counted).await;
 
-    here.pause(server).await.expect("paused");
-    assert_eq!(life(&here, server).await, Some(Life::Paused));
-    here.unpause(server).await.expect("goes on");
-    here.suspend(server).await.expect("suspended");
-    assert_eq!(life(&here, server).await, Some(Life::Saved));
-    here.resume(server).await.expect("resumed");
+    here.pause(server).await.expect("the guest is paused");
+    assert_eq!(domain_state(&here, server).await, Some(DomainState::Paused));
+    here.unpause(server).await.expect("the guest is unpaused");
+    here.suspend(server).await.expect("the guest is suspended");
+    assert_eq!(domain_state(&here, server).await, Some(DomainState::Saved));
+    here.resume(server).await.expect("the guest is resumed");
     let counted = one.counts_past(server, counted).await;
 
     one.restart();
-    assert_eq!(life(&here, server).await, Some(Life::Running), "found again by itself");
-    assert_eq!(here.trouble(), None);
+    assert_eq!(
+        domain_state(&here, server).await,
+        Some(DomainState::Running),
+        "the driver reconnects"
+    );
+    assert_eq!(here.connection_error(), None);
     let counted = one.counts_past(server, counted).await;
 
-    let error = leave(&here, server, &to(&two, false)).await.expect_err("nobody waits there");
+    let error = leave(&here, server, &to(&two, false))
+        .await
+        .expect_err("the destination has no incoming domain");
     assert!(!error.message.is_empty());
-    assert_eq!(life(&here, server).await, Some(Life::Running), "and nothing is lost");
+    assert_eq!(domain_state(&here, server).await, Some(DomainState::Running), "the guest stays");
     let counted = one.counts_past(server, counted).await;
 
     expect(&there, &counting).await;
-    assert_eq!(leave(&here, server, &to(&two, false)).await, Ok(Transfer::Gone));
-    assert_eq!(life(&here, server).await, Some(Life::Left));
-    assert_eq!(here.depart(server, &to(&two, false)).await, Ok(Transfer::Gone), "said again");
-    there.arrive(server, Life::Running).await.expect("it is there");
-    assert_eq!(life(&there, server).await, Some(Life::Running));
+    assert_eq!(leave(&here, server, &to(&two, false)).await, Ok(MigrationState::Completed));
+    assert_eq!(domain_state(&here, server).await, Some(DomainState::MigratedOut));
+    assert_eq!(
+        here.migrate_out(server, &to(&two, false)).await,
+        Ok(MigrationState::Completed),
+        "the result is repeated"
+    );
+    there.finish_incoming(server, DomainState::Running).await.expect("the guest has arrived");
+    assert_eq!(domain_state(&there, server).await, Some(DomainState::Running));
     let counted = two.counts_past(server, counted).await;
-    let found = there.domain(server).await.expect("looked").expect("there");
+    let found =
+        there.domain(server).await.expect("the lookup succeeds").expect("the domain exists");
     assert_eq!(found.definition(), Ok(counting.clone()));
     clear(&here, server).await;
 
     expect(&here, &counting).await;
-    assert_eq!(leave(&there, server, &to(&one, true)).await, Ok(Transfer::Gone), "by force");
+    assert_eq!(
+        leave(&there, server, &to(&one, true)).await,
+        Ok(MigrationState::Completed),
+        "a forced migration completes"
+    );
     one.counts_past(server, counted).await;
-    assert_eq!(life(&here, server).await, Some(Life::Running));
+    assert_eq!(domain_state(&here, server).await, Some(DomainState::Running));
     clear(&there, server).await;
-    here.stop(server).await.expect("stopped by force, as it does not listen");
-    assert_eq!(life(&here, server).await, Some(Life::Off));
-    assert!(here.running().await.expect("listed").is_empty());
+    here.stop(server).await.expect("a guest that ignores the shutdown is destroyed");
+    assert_eq!(domain_state(&here, server).await, Some(DomainState::Shutoff));
+    assert!(here.running().await.expect("the guests are listed").is_empty());
     clear(&here, server).await;
     assert!(!one.instances().join(server.to_string()).exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_departure_is_called_off_and_outlives_the_agent() {
+async fn a_migration_can_be_aborted_and_outlives_the_agent() {
     if let Some(why) = host::missing() {
         kilonova_testkit::skip(why);
         return;
@@ -243,46 +265,63 @@ async fn a_departure_is_called_off_and_outlives_the_agent() {
     let root = folder.path().canonicalize().expect("a path");
     let one = Host::start(&root, "127.0.0.1");
     let two = Host::start(&root, "127.0.0.2");
-    let slow = Config { live_migration_bandwidth: 1, ..Config::default() };
+    let slow = LibvirtConfig { live_migration_bandwidth: 1, ..LibvirtConfig::default() };
     let here = one.driver(slow.clone()).await;
-    let there = two.driver(Config::default()).await;
+    let there = two.driver(LibvirtConfig::default()).await;
     let counting = guest();
     let server = counting.server;
-    here.prepare(&counting).await.expect("disks");
+    here.prepare(&counting).await.expect("the disks are created");
     fill(&one, server, 40);
     let mut counted = boot(&here, &one, &counting).await;
 
     for restarted in [false, true] {
         expect(&there, &counting).await;
-        let going = here.depart(server, &to(&two, false)).await.expect("going");
-        assert!(matches!(going, Transfer::Going(_)));
+        let going = here.migrate_out(server, &to(&two, false)).await.expect("the migration starts");
+        assert!(matches!(going, MigrationState::InProgress(_)));
         let end = Instant::now() + Duration::from_secs(60);
         loop {
-            match here.depart(server, &to(&two, false)).await.expect("going") {
-                Transfer::Going(progress) if progress.disk_processed > 0 => {
+            match here
+                .migrate_out(server, &to(&two, false))
+                .await
+                .expect("the migration is running")
+            {
+                MigrationState::InProgress(progress) if progress.disk_processed > 0 => {
                     assert!(progress.disk_remaining > 0 && progress.disk_total > 30 << 20);
                     break;
                 }
-                Transfer::Going(_) => assert!(Instant::now() < end, "nothing moves"),
-                Transfer::Gone => panic!("too fast to be called off"),
+                MigrationState::InProgress(_) => {
+                    assert!(Instant::now() < end, "the migration makes no progress")
+                }
+                MigrationState::Completed => {
+                    panic!("the migration completed before it could be aborted")
+                }
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         if restarted {
             let again = one.driver(slow.clone()).await;
-            let going = again.depart(server, &to(&two, false)).await;
-            assert!(matches!(going, Ok(Transfer::Going(_))), "taken up: {going:?}");
+            let going = again.migrate_out(server, &to(&two, false)).await;
+            assert!(
+                matches!(going, Ok(MigrationState::InProgress(_))),
+                "resumed by a new agent: {going:?}"
+            );
             let third = one.driver(slow.clone()).await;
-            third.stay(server).await.expect("called off by a process that did not begin it");
-            let ended = leave(&again, server, &to(&two, false)).await.expect_err("it stays");
+            third.abort_migration(server).await.expect("another process aborts the migration");
+            let ended = leave(&again, server, &to(&two, false))
+                .await
+                .expect_err("the migration is aborted");
             assert!(ended.message.contains("still here"), "{ended}");
         } else {
-            here.stay(server).await.expect("called off");
-            here.stay(server).await.expect("nothing to call off");
+            here.abort_migration(server).await.expect("the migration is aborted");
+            here.abort_migration(server).await.expect("aborting without a migration succeeds");
         }
-        assert_eq!(life(&here, server).await, Some(Life::Running));
+        assert_eq!(domain_state(&here, server).await, Some(DomainState::Running));
         counted = one.counts_past(server, counted).await;
-        assert_eq!(life(&there, server).await, Some(Life::Incoming), "that side still waits");
+        assert_eq!(
+            domain_state(&there, server).await,
+            Some(DomainState::Incoming),
+            "the destination still waits"
+        );
         clear(&there, server).await;
     }
     clear(&here, server).await;

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use kilonova_ids::{SecurityGroupId, ServerId};
 use kilonova_node_api::{
-    Direction, Filters, Group, Members, Pair, PortFilter, Prefix, Remote, Rule,
+    AllowedAddressPair, Direction, FilterGroup, FilterGroupMembers, FilterRule, Filters,
+    PortFilter, Prefix, Remote,
 };
 use kilonova_store::{Row, Tx, Value, listed, statements};
 use serde_json::Value as Json;
@@ -121,7 +122,7 @@ pub fn filters(tx: &mut Tx<'_>, of: &[ServerId]) -> Result<Filters, Error> {
     }
     let groups: BTreeSet<SecurityGroupId> =
         filters.ports.iter().flat_map(|port| port.groups.iter().copied()).collect();
-    filters.groups = groups.iter().map(|id| Group { id: *id, rules: Vec::new() }).collect();
+    filters.groups = groups.iter().map(|id| FilterGroup { id: *id, rules: Vec::new() }).collect();
     let ids: BTreeSet<String> = groups.iter().map(SecurityGroupId::to_string).collect();
     let mut named = BTreeSet::new();
     for row in over(tx, RULES, &ids)? {
@@ -135,7 +136,7 @@ pub fn filters(tx: &mut Tx<'_>, of: &[ServerId]) -> Result<Filters, Error> {
         }
     }
     filters.members =
-        named.iter().map(|id| Members { group: *id, addresses: Vec::new() }).collect();
+        named.iter().map(|id| FilterGroupMembers { group: *id, addresses: Vec::new() }).collect();
     let named: BTreeSet<String> = named.iter().map(SecurityGroupId::to_string).collect();
     for row in over(tx, MEMBERS, &named)? {
         let id: SecurityGroupId = row.id(0)?;
@@ -168,10 +169,10 @@ fn port(row: &Row) -> Result<PortFilter, Error> {
     })
 }
 
-fn pairs(body: &Body) -> Vec<Pair> {
+fn pairs(body: &Body) -> Vec<AllowedAddressPair> {
     let pairs = body.get("allowed_address_pairs").and_then(Json::as_array);
     let pair = |pair: &Json| {
-        Some(Pair {
+        Some(AllowedAddressPair {
             mac: pair["mac_address"].as_str().map(str::to_owned),
             prefix: Prefix::parse(pair["ip_address"].as_str()?)?,
         })
@@ -180,7 +181,7 @@ fn pairs(body: &Body) -> Vec<Pair> {
 }
 
 /// Converts a stored rule to the form for hosts.
-fn rule(body: &Body) -> Result<Rule, Error> {
+fn rule(body: &Body) -> Result<FilterRule, Error> {
     let text = |key: &str| body.get(key).and_then(Json::as_str);
     let end = |key: &str| {
         let end = body.get(key).and_then(Json::as_i64);
@@ -197,7 +198,7 @@ fn rule(body: &Body) -> Result<Rule, Error> {
         (None, Some(group)) => Some(Remote::Group(group.parse().map_err(shape)?)),
         (None, None) => None,
     };
-    Ok(Rule {
+    Ok(FilterRule {
         direction: match text("direction") {
             Some("ingress") => Direction::Ingress,
             _ => Direction::Egress,

@@ -1,36 +1,38 @@
-//! Answers to what somebody waits to hear about a guest. They change nothing on the host, so they
-//! wait for nothing that is being done to it.
+//! Answers questions about guests. Answering changes nothing on the host, so it waits for no
+//! operation in progress.
 
 use std::sync::Arc;
 
-use kilonova_node_api::{Question, Reply, Said, Topic};
+use kilonova_node_api::{Question, Reply, ReplyBody, Topic};
 
 use super::work::Work;
 
-/// Looks and answers, beside everything else.
+/// Answers the questions concurrently with everything else.
 pub(super) fn answer(work: &Arc<Work>, questions: Vec<Question>) {
     for question in questions {
         let work = Arc::clone(work);
         tokio::spawn(async move {
-            let said = look(&work, &question).await;
-            work.link.reply(Reply { id: question.id, said }).await;
+            let body = answer_one(&work, &question).await;
+            work.link.reply(Reply { id: question.id, body }).await;
         });
     }
 }
 
-async fn look(work: &Work, question: &Question) -> Said {
-    let looked = match question.topic {
+async fn answer_one(work: &Work, question: &Question) -> ReplyBody {
+    let answer = match question.topic {
         Topic::Console { lines } => work
             .hypervisor
             .console(question.server)
             .await
-            .map(|text| Said::Console { text: tail(&text, lines).to_owned() }),
-        Topic::Diagnostics => work.hypervisor.usage(question.server).await.map(Said::Diagnostics),
+            .map(|text| ReplyBody::Console { text: tail(&text, lines).to_owned() }),
+        Topic::Diagnostics => {
+            work.hypervisor.usage(question.server).await.map(ReplyBody::Diagnostics)
+        }
     };
-    looked.unwrap_or_else(|error| Said::Unknown { why: error.to_string() })
+    answer.unwrap_or_else(|error| ReplyBody::Unknown { why: error.to_string() })
 }
 
-/// The last lines.
+/// The last lines of a text.
 fn tail(text: &str, lines: Option<u32>) -> &str {
     let Some(lines) = lines else { return text };
     let lines = usize::try_from(lines).unwrap_or(usize::MAX);

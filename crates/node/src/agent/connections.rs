@@ -1,9 +1,9 @@
-//! What should be of networks on the host, from the documents that are there, and that it is so.
+//! Keeps the host's networks in the state that the documents describe.
 //!
-//! Guests come one by one and the host is made as a whole: whoever comes while it is being made waits
-//! for the next time, and many are served by one. A guest that has a document keeps its networks
-//! until it is gone, whatever it does; one that no document names keeps what its domain says. What is
-//! lost by itself is found when the host is looked at, now and then.
+//! Servers change one at a time, but the host is reconciled as a whole: callers that arrive during
+//! a run wait for the next one, which serves all of them. A server with a document keeps its
+//! networks until it is gone, whatever its state; a domain without a document keeps the interfaces
+//! of its definition. A periodic run repairs what was lost otherwise.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -14,42 +14,42 @@ use kilonova_ids::ServerId;
 use kilonova_node_api::{Batch, Desired, Filters, Interface};
 use tokio::sync::Notify;
 
-use crate::network::{Lacking, Network, Wanted};
+use crate::network::{DesiredNetworks, Network, NetworkFailures};
 
 pub(super) struct Connections {
     host: String,
     network: Arc<dyn Network>,
     every: Duration,
-    wanted: Mutex<Versioned>,
-    /// Of which version the host was made last, and what it lacked then.
-    made: tokio::sync::Mutex<(u64, Lacking)>,
+    desired: Mutex<Versioned>,
+    /// The version that was last applied, and what could not be set up.
+    made: tokio::sync::Mutex<(u64, NetworkFailures)>,
     filtered: Notify,
 }
 
 #[derive(Default)]
 struct Versioned {
     version: u64,
-    wanted: Wanted,
+    desired: DesiredNetworks,
 }
 
 impl Versioned {
-    /// Sets the connections of a server and says whether they were others.
+    /// Sets a server's interfaces. Returns whether they changed.
     fn set(&mut self, server: ServerId, interfaces: Vec<Interface>) -> bool {
-        let same = self.wanted.guests.get(&server).map_or(&[][..], Vec::as_slice) == interfaces;
+        let same = self.desired.guests.get(&server).map_or(&[][..], Vec::as_slice) == interfaces;
         if same {
             return false;
         }
         if interfaces.is_empty() {
-            self.wanted.guests.remove(&server);
+            self.desired.guests.remove(&server);
         } else {
-            self.wanted.guests.insert(server, interfaces);
+            self.desired.guests.insert(server, interfaces);
         }
         self.version += 1;
         true
     }
 }
 
-/// Those that lead over a bridge.
+/// The interfaces that use a bridge.
 fn bridged(interfaces: &[Interface]) -> Vec<Interface> {
     interfaces.iter().filter(|interface| interface.device.is_none()).cloned().collect()
 }
@@ -60,13 +60,13 @@ impl Connections {
             host,
             network,
             every,
-            wanted: Mutex::default(),
+            desired: Mutex::default(),
             made: tokio::sync::Mutex::default(),
             filtered: Notify::new(),
         }
     }
 
-    /// These are all documents of the host.
+    /// Starts from a complete set of documents.
     pub(super) fn begin(&self, batch: &Batch) {
         if !batch.complete {
             return;
@@ -77,37 +77,37 @@ impl Connections {
             let interfaces = match &document.desired {
                 Desired::Present(domain) => bridged(&domain.interfaces),
                 Desired::Absent => {
-                    now.wanted.guests.get(&document.server).cloned().unwrap_or_default()
+                    now.desired.guests.get(&document.server).cloned().unwrap_or_default()
                 }
             };
             if !interfaces.is_empty() {
                 guests.insert(document.server, interfaces);
             }
         }
-        now.wanted.guests = guests;
+        now.desired.guests = guests;
         if let Some(filters) = &batch.filters {
-            now.wanted.filters = Arc::new((**filters).clone());
+            now.desired.filters = Arc::new((**filters).clone());
         }
         now.version += 1;
     }
 
-    /// A guest that no document names keeps its connections.
-    pub(super) fn keep(&self, server: ServerId, interfaces: &[Interface]) {
+    /// Keeps the interfaces of a guest without a document.
+    pub(super) fn keep_interfaces(&self, server: ServerId, interfaces: &[Interface]) {
         self.now().set(server, bridged(interfaces));
     }
 
-    /// Other security groups hold from now on.
+    /// Replaces the packet filters.
     pub(super) fn filter(&self, filters: Filters) {
         let mut now = self.now();
-        if *now.wanted.filters != filters {
-            now.wanted.filters = Arc::new(filters);
+        if *now.desired.filters != filters {
+            now.desired.filters = Arc::new(filters);
             now.version += 1;
             self.filtered.notify_one();
         }
     }
 
-    /// Has the host ready for a guest's connections, and keeps those that it has had until now.
-    pub(super) async fn plug(
+    /// Sets up the networks for a guest's interfaces, and keeps those that it has had until now.
+    pub(super) async fn set_up(
         &self,
         server: ServerId,
         interfaces: &[Interface],
@@ -119,31 +119,32 @@ impl Connections {
         let mut all = new.clone();
         {
             let mut now = self.now();
-            let has = now.wanted.guests.get(&server).map_or(&[][..], Vec::as_slice);
+            let has = now.desired.guests.get(&server).map_or(&[][..], Vec::as_slice);
             let gone = |old: &&Interface| !new.iter().any(|new| new.port == old.port);
             all.extend(has.iter().filter(gone).cloned());
             now.set(server, all);
         }
-        let lacking = self.make(false).await;
-        lacking.of(&new).map_or(Ok(()), |why| Err(why.to_owned()))
+        let failures = self.make(false).await;
+        failures.of(&new).map_or(Ok(()), |why| Err(why.to_owned()))
     }
 
-    /// The guest has these connections and no others; without any, what nobody else has goes.
-    pub(super) async fn settle(&self, server: ServerId, interfaces: &[Interface]) {
+    /// Sets the guest's interfaces to exactly these, and removes networks that nobody uses any
+    /// more.
+    pub(super) async fn set_exactly(&self, server: ServerId, interfaces: &[Interface]) {
         if self.now().set(server, bridged(interfaces)) {
             self.make(false).await;
         }
     }
 
-    /// Makes the host so, whether or not it should be as it was last made.
-    pub(super) async fn look(&self) {
+    /// Reconciles the host even if nothing has changed.
+    pub(super) async fn reconcile(&self) {
         self.make(true).await;
     }
 
-    /// Makes the host so whenever something else is to go through, and now and then.
+    /// Reconciles the host whenever the filters change, and periodically.
     pub(super) async fn follow(&self) -> Infallible {
         loop {
-            let idle = self.now().wanted.guests.is_empty();
+            let idle = self.now().desired.guests.is_empty();
             let due = async {
                 if idle {
                     std::future::pending().await
@@ -158,38 +159,38 @@ impl Connections {
         }
     }
 
-    /// Makes the host as it should be now, unless that has been done.
-    async fn make(&self, again: bool) -> Lacking {
+    /// Reconciles the host, unless the current version is already applied.
+    async fn make(&self, again: bool) -> NetworkFailures {
         let mut made = self.made.lock().await;
-        let (version, wanted) = {
+        let (version, desired) = {
             let now = self.now();
-            if !again && made.0 == now.version && made.1.is_nothing() {
-                return Lacking::default();
+            if !again && made.0 == now.version && made.1.is_empty() {
+                return NetworkFailures::default();
             }
-            (now.version, now.wanted.clone())
+            (now.version, now.desired.clone())
         };
-        let lacking = self.network.make(&wanted).await;
-        if lacking != made.1 {
-            self.say(&lacking);
+        let failures = self.network.make(&desired).await;
+        if failures != made.1 {
+            self.log_failures(&failures);
         }
-        *made = (version, lacking.clone());
-        lacking
+        *made = (version, failures.clone());
+        failures
     }
 
-    fn say(&self, lacking: &Lacking) {
+    fn log_failures(&self, failures: &NetworkFailures) {
         let host = &self.host;
-        if let Some(why) = &lacking.all {
-            tracing::warn!(%host, %why, "no guest can be on a network");
+        if let Some(why) = &failures.all {
+            tracing::warn!(%host, %why, "could not set up any network");
         }
-        for (network, why) in &lacking.networks {
-            tracing::warn!(%host, %network, %why, "no guest can be on the network");
+        for (network, why) in &failures.networks {
+            tracing::warn!(%host, %network, %why, "could not set up a network");
         }
-        if lacking.is_nothing() {
-            tracing::info!(%host, "the networks are as they should be");
+        if failures.is_empty() {
+            tracing::info!(%host, "all networks are set up");
         }
     }
 
     fn now(&self) -> MutexGuard<'_, Versioned> {
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+        self.desired.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

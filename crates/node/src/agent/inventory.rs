@@ -1,14 +1,16 @@
-//! What the host has, for registration: read again now and then, told again when it changed.
+//! The host's inventory for registration: scanned periodically and registered again when it
+//! changes.
 //!
-//! Of what was told only a fingerprint is kept: a process may hold a thousand simulated hosts.
+//! Only a fingerprint of the last registration is kept, as a process may run a thousand simulated
+//! hosts.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use kilonova_devices::{Trouble, Watch};
-use kilonova_hypervisor::About;
+use kilonova_devices::{DeviceProblem, Watch};
+use kilonova_hypervisor::HypervisorInfo;
 use kilonova_node_api::{Device, Registration};
 
 use tokio::sync::SemaphorePermit;
@@ -18,25 +20,32 @@ use super::Parts;
 use super::work::{Work, blocking};
 use crate::Error;
 
-/// How often the kernel log is looked at.
+/// How often the kernel log is read.
 const LISTEN: Duration = Duration::from_secs(2);
 
 pub(super) struct Inventory {
     parts: Parts,
     work: Arc<Work>,
     watch: Arc<Watch>,
-    /// When the kernel log is looked at next.
+    /// When the kernel log is read next.
     listen: Mutex<Instant>,
-    /// Fingerprint of devices and hypervisor as they were last told.
-    told: AtomicU64,
-    /// What is wrong with devices and has been said.
-    said: Mutex<Vec<Trouble>>,
+    /// Fingerprint of the devices and the hypervisor in the last registration.
+    last_fingerprint: AtomicU64,
+    /// Device problems that have been logged.
+    logged: Mutex<Vec<DeviceProblem>>,
 }
 
 impl Inventory {
     pub(super) fn new(parts: Parts, work: Arc<Work>, watch: Arc<Watch>) -> Self {
         let listen = Mutex::new(Instant::now() + LISTEN);
-        Self { parts, work, watch, listen, told: AtomicU64::new(0), said: Mutex::default() }
+        Self {
+            parts,
+            work,
+            watch,
+            listen,
+            last_fingerprint: AtomicU64::new(0),
+            logged: Mutex::default(),
+        }
     }
 
     pub(super) fn rescan(&self) -> Duration {
@@ -47,32 +56,31 @@ impl Inventory {
         self.parts.settings.power_sync
     }
 
-    /// Waits until it is this node's turn to start.
+    /// Waits for the permit to start.
     pub(super) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
         self.parts.settings.starts.acquire().await.ok()
     }
 
-    /// The registration, whatever was told before.
+    /// The registration, regardless of earlier ones.
     pub(super) async fn first(&self) -> Result<Registration, Error> {
         let devices = self.scan().await?;
-        let about = self.parts.hypervisor.about();
-        self.told.store(fingerprint(&devices, &about), Ordering::Relaxed);
-        Ok(self.registration(devices, about))
+        let info = self.parts.hypervisor.info();
+        self.last_fingerprint.store(fingerprint(&devices, &info), Ordering::Relaxed);
+        Ok(self.registration(devices, info))
     }
 
-    /// The registration, if devices or hypervisor are not as they were last told.
+    /// The registration, if devices or hypervisor have changed since the last one.
     pub(super) async fn changed(&self) -> Result<Option<Registration>, Error> {
         let devices = self.scan().await?;
-        let about = self.parts.hypervisor.about();
-        let seen = fingerprint(&devices, &about);
-        let told = self.told.swap(seen, Ordering::Relaxed);
-        Ok((seen != told).then(|| self.registration(devices, about)))
+        let info = self.parts.hypervisor.info();
+        let seen = fingerprint(&devices, &info);
+        let last_fingerprint = self.last_fingerprint.swap(seen, Ordering::Relaxed);
+        Ok((seen != last_fingerprint).then(|| self.registration(devices, info)))
     }
 
-    /// Waits until the kernel log says something of a device's health that has not been told. It may
-    /// be dropped at any await.
-    pub(super) async fn news(&self) {
-        while !self.watch.has_news() {
+    /// Waits until the kernel log has an unreported event about a device's health. Cancel-safe.
+    pub(super) async fn wait_for_events(&self) {
+        while !self.watch.has_unreported_events() {
             let next = *self.listen.lock().unwrap_or_else(PoisonError::into_inner);
             tokio::time::sleep_until(next).await;
             *self.listen.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now() + LISTEN;
@@ -87,18 +95,18 @@ impl Inventory {
         let heard = tokio::task::spawn_blocking(move || watch.listen()).await;
         if let Err(error) = heard.unwrap_or_else(|error| Err(error.into())) {
             let host = &self.parts.registration.host;
-            tracing::warn!(%host, %error, "the kernel log cannot be read");
+            tracing::warn!(%host, %error, "could not read the kernel log");
         }
     }
 
-    fn registration(&self, devices: Vec<Device>, about: About) -> Registration {
+    fn registration(&self, devices: Vec<Device>, info: HypervisorInfo) -> Registration {
         let mut registration = Registration {
             devices,
-            hypervisor_type: about.hypervisor_type,
-            hypervisor_version: about.version,
+            hypervisor_type: info.hypervisor_type,
+            hypervisor_version: info.version,
             ..self.parts.registration.clone()
         };
-        for name in about.traits {
+        for name in info.traits {
             if !registration.traits.contains(&name) {
                 registration.traits.push(name);
             }
@@ -106,41 +114,46 @@ impl Inventory {
         registration
     }
 
-    /// What of the options has no effect on this host.
-    pub(super) async fn doubts(&self) -> Result<Vec<String>, Error> {
+    /// The options that have no effect on this host.
+    pub(super) async fn ineffective_options(&self) -> Result<Vec<String>, Error> {
         let (discovery, sysfs) = (Arc::clone(&self.parts.discovery), Arc::clone(&self.parts.sysfs));
-        blocking(move || discovery.doubts(&*sysfs)).await.map_err(|source| self.wrong(source))
+        blocking(move || discovery.ineffective_options(&*sysfs))
+            .await
+            .map_err(|source| self.device_error(source))
     }
 
     async fn scan(&self) -> Result<Vec<Device>, Error> {
         self.listen().await;
-        self.watch.news();
+        self.watch.take_unreported_events();
         let (discovery, watch) = (Arc::clone(&self.parts.discovery), Arc::clone(&self.watch));
-        let found = self.work.scan(discovery, watch).await.map_err(|source| self.wrong(source))?;
-        self.say(found.troubles);
+        let found =
+            self.work.scan(discovery, watch).await.map_err(|source| self.device_error(source))?;
+        self.log_problems(found.problems);
         Ok(found.devices)
     }
 
-    /// Says of each device what is wrong with it, once.
-    fn say(&self, troubles: Vec<Trouble>) {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Logs each device problem once.
+    fn log_problems(&self, problems: Vec<DeviceProblem>) {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         let host = &self.parts.registration.host;
-        for Trouble { address, reason, .. } in troubles.iter().filter(|one| !said.contains(one)) {
-            tracing::warn!(%host, %address, %reason, "a device is not as it should be");
+        for DeviceProblem { address, reason, .. } in
+            problems.iter().filter(|one| !logged.contains(one))
+        {
+            tracing::warn!(%host, %address, %reason, "a device has a problem");
         }
-        for Trouble { address, .. } in said.iter().filter(|one| !troubles.contains(one)) {
-            tracing::info!(%host, %address, "what was wrong with a device has changed");
+        for DeviceProblem { address, .. } in logged.iter().filter(|one| !problems.contains(one)) {
+            tracing::info!(%host, %address, "a device's problem is gone or has changed");
         }
-        *said = troubles;
+        *logged = problems;
     }
 
-    fn wrong(&self, source: kilonova_devices::Error) -> Error {
+    fn device_error(&self, source: kilonova_devices::Error) -> Error {
         Error::Devices { host: self.parts.registration.host.clone(), source }
     }
 }
 
-fn fingerprint(devices: &[Device], about: &About) -> u64 {
+fn fingerprint(devices: &[Device], info: &HypervisorInfo) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (devices, about).hash(&mut hasher);
+    (devices, info).hash(&mut hasher);
     hasher.finish()
 }

@@ -1,7 +1,7 @@
-//! The way to the control plane: epoch, patience, and the queue of observations.
+//! The connection to the control plane: the epoch, retries, and the queue of observations.
 //!
-//! A new registration by this very process must not look as if another one had fenced it: calls
-//! with the old epoch end before the new one is asked for.
+//! A new registration by this process must not look like fencing by another process: calls with the
+//! old epoch end before the new registration is sent.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use kilonova_ids::ImageId;
 use kilonova_node_api::{
-    Batch, Carried, Chunk, ControlPlane, DiskFormat, Observation, Refusal, Registration, Reply,
+    Batch, Chunk, ControlPlane, DiskFormat, Observation, OrderResult, Refusal, Registration, Reply,
 };
 use tokio::sync::{RwLock, mpsc};
 
@@ -19,7 +19,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const MOST_OBSERVATIONS: usize = 256;
 
-/// Why the node has to stop, or to start over.
+/// Why the agent must stop or start over.
 #[derive(Debug)]
 pub(super) enum Stop {
     Fenced,
@@ -42,7 +42,7 @@ impl Link {
         &self.host
     }
 
-    /// Registers, however long it takes.
+    /// Registers, retrying until the control plane answers.
     pub(super) async fn register(&self, registration: Registration) -> Result<(), Stop> {
         let mut epoch = self.epoch.write().await;
         loop {
@@ -59,7 +59,8 @@ impl Link {
         }
     }
 
-    /// Waits for documents newer than `since`. They are boxed: waiting for them is what a node does.
+    /// Waits for documents newer than `since`. The result is boxed to keep the agent's idle state
+    /// small.
     pub(super) async fn desired(&self, since: i64) -> Result<Box<Batch>, Stop> {
         let epoch = *self.epoch.read().await;
         loop {
@@ -74,7 +75,7 @@ impl Link {
         }
     }
 
-    /// Reports what the workers saw, in the order they saw it; returns only to stop the node.
+    /// Reports the workers' observations in order. Returns only when the agent must stop.
     pub(super) async fn report(&self, mut reports: mpsc::Receiver<Box<Observation>>) -> Stop {
         let mut batch = Vec::new();
         while reports.recv_many(&mut batch, MOST_OBSERVATIONS).await > 0 {
@@ -95,7 +96,7 @@ impl Link {
             match answer {
                 Ok(()) => return Ok(()),
                 Err(Refusal::Rejected(why)) => {
-                    tracing::warn!(host = %self.host, %why, count = observations.len(), "observations are refused");
+                    tracing::warn!(host = %self.host, %why, count = observations.len(), "the control plane refused observations; dropping them");
                     return Ok(());
                 }
                 Err(refusal) => self.wait_or_stop(refusal).await?,
@@ -103,17 +104,17 @@ impl Link {
         }
     }
 
-    /// Says what came of an order. One that the control plane does not want to hear of is dropped.
-    pub(super) async fn carried_out(&self, carried: Carried) -> Result<(), Stop> {
+    /// Reports the result of an order. A refused result is dropped.
+    pub(super) async fn report_orders(&self, carried: OrderResult) -> Result<(), Stop> {
         loop {
             let epoch = self.epoch.read().await;
             let carried = vec![carried.clone()];
-            let answer = self.control.carried_out(&self.host, *epoch, carried).await;
+            let answer = self.control.report_orders(&self.host, *epoch, carried).await;
             drop(epoch);
             match answer {
                 Ok(()) => return Ok(()),
                 Err(Refusal::Rejected(why)) => {
-                    tracing::warn!(host = %self.host, %why, "what came of an order is refused");
+                    tracing::warn!(host = %self.host, %why, "the control plane refused the result of an order; dropping it");
                     return Ok(());
                 }
                 Err(refusal) => self.wait_or_stop(refusal).await?,
@@ -121,7 +122,7 @@ impl Link {
         }
     }
 
-    /// Some bytes of an image.
+    /// Reads a chunk of an image.
     pub(super) async fn image(&self, image: ImageId, offset: u64) -> Result<Chunk, Stop> {
         loop {
             let epoch = self.epoch.read().await;
@@ -134,8 +135,8 @@ impl Link {
         }
     }
 
-    /// Sends the bytes of an image, however long it takes; an error is final.
-    pub(super) async fn keep_image(
+    /// Uploads an image, retrying until the control plane answers; an error is final.
+    pub(super) async fn upload_image(
         &self,
         image: ImageId,
         format: DiskFormat,
@@ -143,10 +144,11 @@ impl Link {
     ) -> Result<(), String> {
         loop {
             let epoch = *self.epoch.read().await;
-            match self.control.keep_image(&self.host, epoch, image, format, file.to_owned()).await {
+            match self.control.upload_image(&self.host, epoch, image, format, file.to_owned()).await
+            {
                 Ok(()) => return Ok(()),
                 Err(Refusal::Unavailable(why)) => {
-                    tracing::warn!(host = %self.host, %image, %why, "the image is not taken; trying again");
+                    tracing::warn!(host = %self.host, %image, %why, "could not upload an image; retrying");
                     self.pause().await;
                 }
                 Err(Refusal::Rejected(why)) => return Err(why),
@@ -156,11 +158,11 @@ impl Link {
         }
     }
 
-    /// Gives an answer; nobody is told when it does not arrive, as whoever asked gives up by itself.
+    /// Sends a reply. Errors are only logged, as the requester times out by itself.
     pub(super) async fn reply(&self, reply: Reply) {
         let epoch = *self.epoch.read().await;
-        if let Err(why) = self.control.replied(&self.host, epoch, vec![reply]).await {
-            tracing::info!(host = %self.host, %why, "an answer is not taken");
+        if let Err(why) = self.control.report_replies(&self.host, epoch, vec![reply]).await {
+            tracing::info!(host = %self.host, %why, "could not send a reply");
         }
     }
 
@@ -169,14 +171,14 @@ impl Link {
             Refusal::Fenced => Err(Stop::Fenced),
             Refusal::Rejected(why) => Err(Stop::Rejected(why)),
             Refusal::Unavailable(why) => {
-                tracing::warn!(host = %self.host, %why, "the control plane does not answer; trying again");
+                tracing::warn!(host = %self.host, %why, "the control plane is unavailable; retrying");
                 self.pause().await;
                 Ok(())
             }
         }
     }
 
-    /// Waits a little longer each time, until a call succeeds; hosts spread out.
+    /// Waits before a retry, a little longer each time until a call succeeds; hosts spread out.
     pub(super) async fn pause(&self) {
         let count = self.pauses.fetch_add(1, Ordering::Relaxed);
         let most = FIRST_PAUSE.saturating_mul(1 << count.min(10)).min(LONGEST_PAUSE);

@@ -1,16 +1,15 @@
-//! What the agent must remember of each server besides its domain: the mediated devices and types of
-//! virtual functions that it makes or has made for it, whether the guest is still being built, and
-//! how the last document ended that did.
+//! The agent's notes on each server: the mediated devices and VF types that it creates or has
+//! created, whether the guest is still being built, and the result of the last completed document.
 //!
-//! A note is written before the first device is made and removed after the last one is gone, so no
-//! crash can leave a device of ours that no note names. It is also how ours are told from others'.
+//! A note is written before the first device is created and removed after the last one is gone, so
+//! a crash never leaves a device of ours without a note. Notes also tell our devices from others.
 
 use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use kilonova_devices::Made;
+use kilonova_devices::KernelObject;
 use kilonova_hypervisor::{list_whole, write_atomically};
 use kilonova_ids::ServerId;
 use kilonova_node_api::Power;
@@ -18,15 +17,15 @@ use uuid::Uuid;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Note {
-    /// The guest has not yet been as its document says; a failure undoes it.
+    /// The guest has not yet reached its desired state; a failure rolls it back.
     pub building: bool,
-    /// What may have been made for it.
-    pub made: Vec<Made>,
-    /// The last document that came to an end.
+    /// Devices that may have been created for it.
+    pub made: Vec<KernelObject>,
+    /// The last completed document.
     pub last: Option<Last>,
 }
 
-/// How a document ended.
+/// The result of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Last {
     /// Its generation.
@@ -36,9 +35,10 @@ pub(super) struct Last {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum End {
-    /// The guest was as it says. What it does by itself from then on is not this node's to undo.
-    As(Power),
-    /// What it wanted done once failed, and is not tried again.
+    /// The guest reached its desired state. The agent does not revert what it does by itself
+    /// afterwards.
+    Reached(Power),
+    /// A one-shot verb failed and is not repeated.
     Failed { step: String, message: String },
 }
 
@@ -89,21 +89,23 @@ impl Notes {
         self.all().keys().copied().collect()
     }
 
-    /// Guests that were made as a document says: its generation, and what they are to do.
+    /// The guests that reached their desired state: generation and desired power state.
     pub(super) fn settled(&self) -> Vec<(ServerId, i64, Power)> {
         let as_said = |(server, note): (&ServerId, &Note)| match &note.last {
-            Some(Last { generation, end: End::As(power) }) => Some((*server, *generation, *power)),
+            Some(Last { generation, end: End::Reached(power) }) => {
+                Some((*server, *generation, *power))
+            }
             _ => None,
         };
         self.all().iter().filter_map(as_said).collect()
     }
 
-    /// Uuids of all noted devices, with their servers.
+    /// The uuids of all noted devices, with their servers.
     pub(super) fn mdevs(&self) -> HashMap<Uuid, ServerId> {
         let mut mdevs = HashMap::new();
         for (server, note) in self.all().iter() {
             for made in &note.made {
-                if let Made::Mdev(mdev) = made {
+                if let KernelObject::Mdev(mdev) = made {
                     mdevs.insert(mdev.uuid, *server);
                 }
             }
@@ -111,8 +113,8 @@ impl Notes {
         mdevs
     }
 
-    /// Whether the note of another server names the same thing of the kernel's.
-    pub(super) fn names_elsewhere(&self, server: ServerId, made: &Made) -> bool {
+    /// Whether the note of another server names the same kernel object.
+    pub(super) fn names_elsewhere(&self, server: ServerId, made: &KernelObject) -> bool {
         let named = |note: &Note| note.made.iter().any(|other| other.same_place(made));
         self.all().iter().any(|(other, note)| *other != server && named(note))
     }
@@ -125,8 +127,8 @@ impl Notes {
 fn render(note: &Note) -> String {
     let mut text = String::from(if note.building { "building\n" } else { "built\n" });
     match &note.last {
-        Some(Last { generation, end: End::As(power) }) => {
-            text.push_str(&format!("as {generation} {}\n", word(*power)));
+        Some(Last { generation, end: End::Reached(power) }) => {
+            text.push_str(&format!("as {generation} {}\n", power_name(*power)));
         }
         Some(Last { generation, end: End::Failed { step, message } }) => {
             let message = message.replace(char::is_control, " ");
@@ -148,19 +150,19 @@ const WORDS: [(Power, &str); 5] = [
     (Power::Incoming, "incoming"),
 ];
 
-fn word(power: Power) -> &'static str {
-    WORDS.iter().find(|(one, _)| *one == power).map_or("on", |(_, word)| word)
+fn power_name(power: Power) -> &'static str {
+    WORDS.iter().find(|(one, _)| *one == power).map_or("on", |(_, power_name)| power_name)
 }
 
 fn last(line: &str) -> Option<Last> {
-    let mut words = line.splitn(4, ' ');
-    let (kind, generation) = (words.next()?, words.next()?.parse().ok()?);
-    let third = words.next()?;
+    let mut fields = line.splitn(4, ' ');
+    let (kind, generation) = (fields.next()?, fields.next()?.parse().ok()?);
+    let third = fields.next()?;
     let end = match kind {
-        "as" => End::As(WORDS.iter().find(|(_, word)| *word == third)?.0),
+        "as" => End::Reached(WORDS.iter().find(|(_, power_name)| *power_name == third)?.0),
         "failed" => End::Failed {
             step: third.to_owned(),
-            message: words.next().unwrap_or_default().to_owned(),
+            message: fields.next().unwrap_or_default().to_owned(),
         },
         _ => return None,
     };
@@ -182,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn notes_are_found_again_by_the_next_process() {
+    fn notes_survive_a_restart() {
         let folder = tempfile::tempdir().expect("a folder");
         let (kept, dropped) = (ServerId::new_v4(), ServerId::new_v4());
         let mdev = Mdev {
@@ -191,7 +193,7 @@ mod tests {
             mdev_type: "nvidia-35".into(),
         };
         let vgpu = Vgpu { address: "0000:25:00.4".into(), vgpu_type: "nvidia-558".into() };
-        let made = vec![Made::Mdev(mdev.clone()), Made::Vgpu(vgpu.clone())];
+        let made = vec![KernelObject::Mdev(mdev.clone()), KernelObject::Vgpu(vgpu.clone())];
         let end = End::Failed { step: "reboot".into(), message: "no answer\nat all".into() };
         let note = Note { building: true, made, last: Some(Last { generation: 7, end }) };
         let notes = Notes::open(folder.path().join("notes")).expect("opens");
@@ -204,20 +206,20 @@ mod tests {
         let end = End::Failed { step: "reboot".into(), message: "no answer at all".into() };
         assert_eq!(again.get(kept), Some(Note { last: Some(Last { generation: 7, end }), ..note }));
         assert_eq!(again.mdevs().get(&mdev.uuid), Some(&kept));
-        let retyped = Made::Vgpu(Vgpu { vgpu_type: "nvidia-557".into(), ..vgpu });
+        let retyped = KernelObject::Vgpu(Vgpu { vgpu_type: "nvidia-557".into(), ..vgpu });
         assert!(again.names_elsewhere(dropped, &retyped));
         assert!(!again.names_elsewhere(kept, &retyped));
     }
 
     #[test]
-    fn how_a_document_ended_is_known_to_the_next_process() {
+    fn results_of_documents_survive_a_restart() {
         let folder = tempfile::tempdir().expect("a folder");
         let server = ServerId::new_v4();
         let notes = Notes::open(folder.path().to_owned()).expect("opens");
         notes.put(server, Note { building: true, ..Note::default() }).expect("written");
         assert_eq!(notes.settled(), []);
         for (power, _) in WORDS {
-            let last = Some(Last { generation: 8, end: End::As(power) });
+            let last = Some(Last { generation: 8, end: End::Reached(power) });
             notes.put(server, Note { last, ..Note::default() }).expect("written");
             let again = Notes::open(folder.path().to_owned()).expect("opens");
             assert_eq!(again.settled(), [(server, 8, power)]);

@@ -1,5 +1,5 @@
-//! Carrying out what is to be done to devices: one order of a device after the other, never at a
-//! device that a guest has.
+//! Carries out device orders: one order per device at a time, and never on a device in use by a
+//! guest.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -8,68 +8,68 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use kilonova_devices::{BITSTREAM_HEAD, Bitstream, region_of};
 use kilonova_ids::ImageId;
-use kilonova_node_api::{Attachment, Carried, End, Order, Task};
+use kilonova_node_api::{Attachment, End, Order, OrderResult, Task};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::link::{Link, Stop};
 use super::work::Work;
-use crate::tools::{Function, Load, Tools, Unfit};
+use crate::tools::{Function, Load, ToolError, Tools};
 
 const QUEUE: usize = 256;
-/// Bytes of the largest bitstream.
+/// Maximum size of a bitstream in bytes.
 const LARGEST: u64 = 2 << 30;
 
-type Line = Arc<tokio::sync::Mutex<()>>;
+type DeviceLock = Arc<tokio::sync::Mutex<()>>;
 
-/// The orders of a host; dropping it stops what has not been handed to a tool.
+/// The orders of a host. Dropping it stops those that no tool has started on.
 pub(super) struct Orders {
-    desk: Arc<Desk>,
+    runner: Arc<OrderRunner>,
     tasks: JoinSet<()>,
-    ended: mpsc::Receiver<Carried>,
+    ended: mpsc::Receiver<OrderResult>,
 }
 
-/// What the tasks share.
-struct Desk {
+/// The state that the tasks share.
+struct OrderRunner {
     work: Arc<Work>,
     link: Arc<Link>,
     tools: Arc<dyn Tools>,
-    /// One after the other for each device.
-    lines: Mutex<HashMap<String, Line>>,
-    ends: mpsc::Sender<Carried>,
+    /// One lock per device.
+    locks: Mutex<HashMap<String, DeviceLock>>,
+    ends: mpsc::Sender<OrderResult>,
 }
 
 impl Orders {
     pub(super) fn new(work: Arc<Work>, link: Arc<Link>, tools: Arc<dyn Tools>) -> Self {
         let (ends, ended) = mpsc::channel(QUEUE);
-        let desk = Desk { work, link, tools, lines: Mutex::default(), ends };
-        Self { desk: Arc::new(desk), tasks: JoinSet::new(), ended }
+        let runner = OrderRunner { work, link, tools, locks: Mutex::default(), ends };
+        Self { runner: Arc::new(runner), tasks: JoinSet::new(), ended }
     }
 
-    /// Sets about an order, unless the agent is at it. One that has ended is said once more.
+    /// Starts an order, unless it is running. Reports the result of a finished order again.
     pub(super) fn dispatch(&mut self, order: Order) {
         while let Some(task) = self.tasks.try_join_next() {
             if let Err(error) = task {
-                tracing::error!(%error, "an order broke off");
+                tracing::error!(%error, "the task of an order failed");
             }
         }
-        let Some(ended) = self.desk.work.book.begin(&order) else { return };
-        let desk = Arc::clone(&self.desk);
+        let Some(ended) = self.runner.work.order_log.begin(&order) else { return };
+        let runner = Arc::clone(&self.runner);
         self.tasks.spawn(async move {
             let end = match ended {
                 Some(end) => end,
-                None => match desk.see_to(&order).await {
+                None => match runner.run_and_record(&order).await {
                     Some(end) => end,
                     None => return,
                 },
             };
-            // The other end is gone only when the node stops.
-            let _ = desk.ends.send(Carried { order: order.id, end }).await;
+            // The receiver is dropped only when the agent stops.
+            let _ = runner.ends.send(OrderResult { order: order.id, end }).await;
         });
     }
 
-    /// The next order that has ended.
-    pub(super) async fn ended(&mut self) -> Carried {
+    /// The result of the next order that ends.
+    pub(super) async fn ended(&mut self) -> OrderResult {
         match self.ended.recv().await {
             Some(carried) => carried,
             None => std::future::pending().await,
@@ -77,38 +77,38 @@ impl Orders {
     }
 }
 
-impl Desk {
-    /// Carries an order out and writes it down. `None` if the node has to stop first.
-    async fn see_to(&self, order: &Order) -> Option<End> {
-        let line = self.line(&order.device);
-        let _turn = line.lock().await;
+impl OrderRunner {
+    /// Carries out an order and records the result. Returns `None` if the agent must stop first.
+    async fn run_and_record(&self, order: &Order) -> Option<End> {
+        let lock = self.lock(&order.device);
+        let _turn = lock.lock().await;
         let host = self.work.host();
         let end = match self.carry_out(order).await? {
             Ok(output) => {
-                tracing::info!(host, order = %order.id, device = %order.device, "an order is carried out");
+                tracing::info!(host, order = %order.id, device = %order.device, "carried out a device order");
                 End::Done { output }
             }
-            Err(Unfit { message, output }) => {
-                tracing::warn!(host, order = %order.id, device = %order.device, %message, "an order failed");
+            Err(ToolError { message, output }) => {
+                tracing::warn!(host, order = %order.id, device = %order.device, %message, "a device order failed");
                 End::Failed { message, output }
             }
         };
-        while let Err(error) = self.work.book.end(order, &end) {
-            // Said and not remembered, it might be carried out again on a device in use.
+        while let Err(error) = self.work.order_log.end(order, &end) {
+            // Without the record, the order could be repeated on a device in use.
             let folder = self.work.state.display();
-            tracing::error!(host, %folder, %error, "what came of an order cannot be written down");
+            tracing::error!(host, %folder, %error, "could not record the result of a device order; retrying");
             tokio::time::sleep(std::time::Duration::from_secs(5)).await;
         }
         Some(end)
     }
 
-    fn line(&self, device: &str) -> Line {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.retain(|_, line| Arc::strong_count(line) > 1);
-        Arc::clone(lines.entry(device.to_owned()).or_default())
+    fn lock(&self, device: &str) -> DeviceLock {
+        let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+        Arc::clone(locks.entry(device.to_owned()).or_default())
     }
 
-    async fn carry_out(&self, order: &Order) -> Option<Result<String, Unfit>> {
+    async fn carry_out(&self, order: &Order) -> Option<Result<String, ToolError>> {
         if let Err(unfit) = self.check_unused(order).await {
             return Some(Err(unfit));
         }
@@ -128,24 +128,24 @@ impl Desk {
         }
     }
 
-    async fn load(&self, device: &str, driver: &str, file: &Path) -> Result<String, Unfit> {
+    async fn load(&self, device: &str, driver: &str, file: &Path) -> Result<String, ToolError> {
         let head =
-            head(file).map_err(|error| Unfit::new(format!("{}: {error}", file.display())))?;
-        let bitstream = Bitstream::read(driver, &head).map_err(Unfit::new)?;
+            head(file).map_err(|error| ToolError::new(format!("{}: {error}", file.display())))?;
+        let bitstream = Bitstream::read(driver, &head).map_err(ToolError::new)?;
         if let (Some(wants), Some(has)) = (&bitstream.region, region_of(&*self.work.sysfs, device))
             && *wants != has
         {
-            return Err(Unfit::new(format!(
-                "the bitstream is for region {wants}, and {device} has region {has}"
+            return Err(ToolError::new(format!(
+                "the bitstream is for region {wants}, but {device} has region {has}"
             )));
         }
         self.tools.load(Load { device, driver, file, bitstream: &bitstream }).await
     }
 
-    /// No guest has anything of the device.
-    async fn check_unused(&self, order: &Order) -> Result<(), Unfit> {
+    /// Fails if a guest uses the device.
+    async fn check_unused(&self, order: &Order) -> Result<(), ToolError> {
         let unreadable = |why: String| {
-            Unfit::new(format!("it cannot be told whether a guest has {}: {why}", order.device))
+            ToolError::new(format!("could not check whether a guest uses {}: {why}", order.device))
         };
         let hypervisor = &self.work.hypervisor;
         for server in hypervisor.servers().await.map_err(|e| unreadable(e.to_string()))? {
@@ -153,16 +153,16 @@ impl Desk {
             let Some(found) = found else { continue };
             let definition = found.definition().map_err(|e| unreadable(e.to_string()))?;
             let mut functions = definition.devices.iter().filter_map(address);
-            if let Some(function) = functions.find(|function| self.concerns(order, function)) {
-                return Err(Unfit::new(format!("server {server} has {function}")));
+            if let Some(function) = functions.find(|function| self.affects(order, function)) {
+                return Err(ToolError::new(format!("server {server} uses {function}")));
             }
         }
         Ok(())
     }
 
-    /// Whether an order has to do with a function: a bitstream with all of its card's, a clean-up
-    /// with the one.
-    fn concerns(&self, order: &Order, function: &str) -> bool {
+    /// Whether an order affects a function: programming affects all functions of the card, cleaning
+    /// only the one.
+    fn affects(&self, order: &Order, function: &str) -> bool {
         let card = |address: &str| address.rsplit_once('.').map(|(card, _)| card.to_owned());
         match &order.task {
             Task::Clean { address, .. } => address == function,
@@ -176,38 +176,39 @@ impl Desk {
         }
     }
 
-    /// Fetches an image into a file. The inner error is the order's, the outer the node's end.
+    /// Downloads an image to a file. The inner error fails the order, the outer one stops the
+    /// agent.
     async fn fetch(
         &self,
         image: ImageId,
         file: &Path,
-    ) -> Result<(), Result<Result<String, Unfit>, Stop>> {
-        let cannot =
-            |error: std::io::Error| Ok(Err(Unfit::new(format!("{}: {error}", file.display()))));
-        let failed = |why: String| Err(Ok(Err(Unfit::new(why))));
-        let mut target = create(file.to_owned()).map_err(cannot)?;
+    ) -> Result<(), Result<Result<String, ToolError>, Stop>> {
+        let io_error =
+            |error: std::io::Error| Ok(Err(ToolError::new(format!("{}: {error}", file.display()))));
+        let failed = |why: String| Err(Ok(Err(ToolError::new(why))));
+        let mut target = create(file.to_owned()).map_err(io_error)?;
         let mut offset = 0;
         loop {
             let chunk = match self.link.image(image, offset).await {
                 Ok(chunk) => chunk,
                 Err(Stop::Rejected(why)) => {
-                    return failed(format!("the bitstream cannot be had: {why}"));
+                    return failed(format!("could not download the bitstream: {why}"));
                 }
                 Err(stop) => return Err(Err(stop)),
             };
             if chunk.size > LARGEST {
                 return failed(format!(
-                    "image {image} has {} bytes, and a bitstream at most {LARGEST}",
+                    "image {image} has {} bytes; a bitstream may have at most {LARGEST}",
                     chunk.size
                 ));
             }
             offset += chunk.bytes.len() as u64;
-            target.write_all(&chunk.bytes).map_err(cannot)?;
+            target.write_all(&chunk.bytes).map_err(io_error)?;
             if offset >= chunk.size {
                 return Ok(());
             }
             if chunk.bytes.is_empty() {
-                return failed(format!("image {image} ends after {offset} of its bytes"));
+                return failed(format!("image {image} ends early, after {offset} bytes"));
             }
         }
     }

@@ -1,22 +1,21 @@
-//! What a start finds on the host that no document names.
+//! What a starting agent finds on the host without a document.
 //!
-//! A domain that no document names may be somebody's: it is reported and left, with its devices; the
-//! control plane says by a document if it has to go. A mediated device or a type that we noted, that
-//! no document names and no domain uses, is taken back. So is the copy of a disk that was to become an
-//! image when the last process ended, unless a document still asks for that image.
+//! A domain without a document may belong to somebody: it is reported and left with its devices,
+//! until a document removes it. A noted mediated device or VF type without a document and a domain
+//! is removed. So is the disk copy of a snapshot, unless a document still asks for its image.
 
 use std::collections::HashSet;
 
-use kilonova_devices::Made;
+use kilonova_devices::KernelObject;
 use kilonova_hypervisor::list_whole;
 use kilonova_ids::ServerId;
 use kilonova_node_api::{Batch, Desired, Observation, Verb};
 
-use super::once::COPIES;
+use super::verbs::COPIES;
 use super::work::Work;
 use crate::Error;
 
-/// Clears what nothing names; returns what is to be reported of domains that no document names.
+/// Removes what nothing refers to. Returns observations of the domains without a document.
 pub(super) async fn recover(work: &Work, batch: &Batch) -> Result<Vec<Observation>, Error> {
     let mut strays = Vec::new();
     if !batch.complete {
@@ -29,22 +28,22 @@ pub(super) async fn recover(work: &Work, batch: &Batch) -> Result<Vec<Observatio
     let domains: HashSet<ServerId> =
         work.hypervisor.servers().await.map_err(hypervisor)?.into_iter().collect();
     for server in domains.difference(&named) {
-        tracing::warn!(host = work.host(), %server, "a domain that no document names is left as it is");
+        tracing::warn!(host = work.host(), %server, "found a domain without a document; leaving it alone");
         if let Some(found) = work.hypervisor.domain(*server).await.map_err(hypervisor)? {
-            let outcome = super::make::outcome(found.life);
+            let outcome = super::reconcile::outcome(found.state);
             if let Ok(definition) = found.definition() {
-                work.connections.keep(*server, &definition.interfaces);
+                work.connections.keep_interfaces(*server, &definition.interfaces);
             }
             strays.push(Observation::new(*server, 0, outcome));
         }
     }
-    work.strangers_are(&strays);
+    work.set_strangers(&strays);
     let unnamed: Vec<ServerId> =
         work.notes.servers().into_iter().filter(|server| !named.contains(server)).collect();
     if unnamed.is_empty() {
         return Ok(strays);
     }
-    unnamed.iter().for_each(|server| work.disown(*server));
+    unnamed.iter().for_each(|server| work.mark_stray(*server));
     let Some(used) = used(work, &domains).await.map_err(hypervisor)? else { return Ok(strays) };
     for server in unnamed {
         let noted = work.notes.get(server).unwrap_or_default().made;
@@ -53,9 +52,9 @@ pub(super) async fn recover(work: &Work, batch: &Batch) -> Result<Vec<Observatio
         }
         let mut gone = true;
         for made in noted {
-            tracing::warn!(host = work.host(), %server, %made, "what we made and nothing names is taken back");
+            tracing::warn!(host = work.host(), %server, %made, "removing an unused device of ours");
             if let Err(error) = work.unmake(server, made).await {
-                tracing::warn!(host = work.host(), %error, "it stays");
+                tracing::warn!(host = work.host(), %error, "could not remove the device");
                 gone = false;
             }
         }
@@ -68,7 +67,7 @@ pub(super) async fn recover(work: &Work, batch: &Batch) -> Result<Vec<Observatio
     Ok(strays)
 }
 
-/// Removes copies of disks that nobody will send any more.
+/// Removes disk copies that no document needs any more.
 fn clear_copies(work: &Work, batch: &Batch) -> std::io::Result<()> {
     let wanted: HashSet<String> = batch
         .documents
@@ -85,7 +84,7 @@ fn clear_copies(work: &Work, batch: &Batch) -> std::io::Result<()> {
     for file in list_whole(&work.state.join(COPIES))? {
         let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         if !wanted.contains(name) {
-            tracing::info!(host = work.host(), file = %file.display(), "a copy of a disk is removed that nobody waits for");
+            tracing::info!(host = work.host(), file = %file.display(), "removing the disk copy of an abandoned snapshot");
             match std::fs::remove_file(&file) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -95,18 +94,20 @@ fn clear_copies(work: &Work, batch: &Batch) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What the domains use; `None` if one of them cannot be read, so that it may be anything.
+/// The devices that domains use; `None` if a domain cannot be parsed, as it may use any device.
 async fn used(
     work: &Work,
     domains: &HashSet<ServerId>,
-) -> Result<Option<HashSet<Made>>, kilonova_hypervisor::Error> {
+) -> Result<Option<HashSet<KernelObject>>, kilonova_hypervisor::Error> {
     let mut used = HashSet::new();
     for server in domains {
         match work.hypervisor.domain(*server).await?.map(|found| found.definition()) {
             None => {}
-            Some(Ok(definition)) => used.extend(definition.devices.iter().filter_map(Made::of)),
+            Some(Ok(definition)) => {
+                used.extend(definition.devices.iter().filter_map(KernelObject::of))
+            }
             Some(Err(error)) => {
-                tracing::warn!(host = work.host(), %server, %error, "nothing is taken back, as this domain may use it");
+                tracing::warn!(host = work.host(), %server, %error, "keeping all devices, as this domain may use them");
                 return Ok(None);
             }
         }

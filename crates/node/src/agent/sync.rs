@@ -1,46 +1,46 @@
-//! What guests do by themselves: one that has stopped, or was stopped by somebody on the host, is told
-//! of now and then until the control plane says what it is to be. Nothing is done to it here.
+//! Reports guests that changed by themselves, such as one that was stopped on its host, repeatedly
+//! until the control plane sends a new desired state. Changes nothing.
 
 use std::collections::HashSet;
 
-use kilonova_hypervisor::Life;
+use kilonova_hypervisor::DomainState;
 use kilonova_ids::ServerId;
 use kilonova_node_api::{Observation, Power};
 
-use super::make::outcome;
+use super::reconcile::outcome;
 use super::work::Work;
 use super::workers::Workers;
 
-/// Guests that are not as they were left, and domains that no document names.
-pub(super) async fn look(work: &Work, workers: &Workers) -> Vec<Observation> {
+/// Guests that deviate from the state they were left in, and domains without a document.
+pub(super) async fn check_all(work: &Work, workers: &Workers) -> Vec<Observation> {
     let mut seen = Vec::new();
     let running = running(work).await;
     for settled in work.notes.settled() {
         let (server, _, power) = settled;
-        if wanted(power) == Life::Running && running.contains(&server) {
+        if expected(power) == DomainState::Running && running.contains(&server) {
             continue;
         }
-        seen.extend(look_at(work, workers, settled).await);
+        seen.extend(deviation(work, workers, settled).await);
     }
     for server in work.strangers() {
-        if let Some(life) = life(work, server).await {
-            seen.push(Observation::new(server, 0, outcome(life)));
+        if let Some(state) = state(work, server).await {
+            seen.push(Observation::new(server, 0, outcome(state)));
         }
     }
     seen
 }
 
-/// The same of one guest that may have changed.
-pub(super) async fn look_again(
+/// The same for one guest that may have changed.
+pub(super) async fn check_one(
     work: &Work,
     workers: &Workers,
     server: ServerId,
 ) -> Option<Observation> {
     let settled = work.notes.settled().into_iter().find(|(settled, ..)| *settled == server)?;
-    look_at(work, workers, settled).await
+    deviation(work, workers, settled).await
 }
 
-async fn look_at(
+async fn deviation(
     work: &Work,
     workers: &Workers,
     (server, generation, power): (ServerId, i64, Power),
@@ -48,43 +48,43 @@ async fn look_at(
     if workers.is_busy(server) {
         return None;
     }
-    let life = life(work, server).await.filter(|life| *life != wanted(power))?;
+    let state = state(work, server).await.filter(|state| *state != expected(power))?;
     if workers.is_busy(server) {
         return None;
     }
-    tracing::info!(host = work.host(), %server, ?life, "a guest is not as it was left");
-    Some(Observation::new(server, generation, outcome(life)))
+    tracing::info!(host = work.host(), %server, ?state, "a guest changed its state by itself");
+    Some(Observation::new(server, generation, outcome(state)))
 }
 
-/// Guests that run: most of those that should, and they need no closer look.
+/// The running guests. Most guests should run, so they need no further check.
 async fn running(work: &Work) -> HashSet<ServerId> {
     match work.hypervisor.running().await {
         Ok(servers) => servers.into_iter().collect(),
         Err(error) => {
-            tracing::warn!(host = work.host(), %error, "the guests that run cannot be listed");
+            tracing::warn!(host = work.host(), %error, "could not list the running guests");
             HashSet::new()
         }
     }
 }
 
-/// What a domain of this host does, if it is one that does something here.
-async fn life(work: &Work, server: ServerId) -> Option<Life> {
+/// The state of a domain that is active on this host.
+async fn state(work: &Work, server: ServerId) -> Option<DomainState> {
     match work.hypervisor.domain(server).await {
         Ok(found) => found
-            .map(|found| found.life)
-            .filter(|life| !matches!(life, Life::Left | Life::Incoming)),
+            .map(|found| found.state)
+            .filter(|state| !matches!(state, DomainState::MigratedOut | DomainState::Incoming)),
         Err(error) => {
-            tracing::warn!(host = work.host(), %server, %error, "a domain cannot be looked at");
+            tracing::warn!(host = work.host(), %server, %error, "could not read a domain");
             None
         }
     }
 }
 
-fn wanted(power: Power) -> Life {
+fn expected(power: Power) -> DomainState {
     match power {
-        Power::On | Power::Incoming | Power::AsIs => Life::Running,
-        Power::Off => Life::Off,
-        Power::Paused => Life::Paused,
-        Power::Suspended => Life::Saved,
+        Power::On | Power::Incoming | Power::AsIs => DomainState::Running,
+        Power::Off => DomainState::Shutoff,
+        Power::Paused => DomainState::Paused,
+        Power::Suspended => DomainState::Saved,
     }
 }

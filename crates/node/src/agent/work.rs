@@ -1,34 +1,34 @@
-//! The host as the workers handle it: the steps, each safe to repeat, and what they share.
+//! The host as the workers see it: idempotent steps and shared state.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use kilonova_devices::{Discovery, Found, Made, Mdev, Sysfs, Watch};
+use kilonova_devices::{Discovery, Found, KernelObject, Mdev, Sysfs, Watch};
 use kilonova_hypervisor::Hypervisor;
 use kilonova_ids::ServerId;
 use kilonova_node_api::{Desired, Document, Observation, Outcome, Phase};
 use tokio::sync::{RwLock, Semaphore, watch};
 
 use super::Parts;
-use super::book::{Book, Verdict};
 use super::connections::Connections;
 use super::link::Link;
 use super::notes::{Note, Notes};
+use super::order_log::{OrderLog, Verdict};
 
 const PROGRAM: &str = "program";
 
-/// Why carrying a document out ended early.
+/// Why the processing of a document ended early.
 #[derive(Debug)]
 pub(super) enum Halt {
-    /// A newer document is there.
+    /// A newer document arrived.
     Superseded,
     /// A step failed.
     Failed { step: String, message: String },
 }
 
-/// The carrying out of one document.
+/// The processing of one document.
 pub(super) struct Turn<'a> {
     pub generation: i64,
     newest: &'a watch::Receiver<Arc<Document>>,
@@ -36,7 +36,7 @@ pub(super) struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Ends it when a newer document is there.
+    /// Fails if a newer document has arrived.
     pub(super) fn current(&self) -> Result<(), Halt> {
         match self.newest.has_changed() {
             Ok(true) => Err(Halt::Superseded),
@@ -44,16 +44,16 @@ impl Turn<'_> {
         }
     }
 
-    /// Says what it is at.
+    /// Reports the phase.
     pub(super) fn say(&self, phase: Phase) {
         (self.say)(phase);
     }
 }
 
-/// What came of a document.
-pub(super) struct Came {
+/// The result of a document.
+pub(super) struct Applied {
     pub outcome: Outcome,
-    /// The guest once was as it says, and was only looked at.
+    /// The guest had reached its desired state before and was only checked.
     pub found: bool,
 }
 
@@ -76,22 +76,22 @@ pub(super) struct Work {
     pub(super) hypervisor: Arc<dyn Hypervisor>,
     pub(super) connections: Connections,
     pub(super) notes: Notes,
-    pub(super) book: Book,
+    pub(super) order_log: OrderLog,
     pub(super) link: Arc<Link>,
     pub(super) soft_reboot: Duration,
     permits: Semaphore,
     /// Held shared while something is made or taken back, alone while the devices are counted.
     devices: Arc<RwLock<()>>,
-    /// Servers with notes that no document names.
+    /// Servers with notes but without a document.
     strays: Mutex<HashSet<ServerId>>,
-    /// Servers with domains that no document names.
+    /// Servers with domains but without a document.
     strangers: Mutex<HashSet<ServerId>>,
-    /// Servers that have not been looked at since this process started.
-    unseen: Mutex<HashSet<ServerId>>,
+    /// Servers that this process has not checked yet.
+    unchecked: Mutex<HashSet<ServerId>>,
 }
 
 impl Work {
-    pub(super) fn new(parts: &Parts, notes: Notes, book: Book, link: Arc<Link>) -> Self {
+    pub(super) fn new(parts: &Parts, notes: Notes, order_log: OrderLog, link: Arc<Link>) -> Self {
         Self {
             host: parts.registration.host.clone(),
             state: parts.state.clone(),
@@ -103,14 +103,14 @@ impl Work {
                 parts.settings.network_look,
             ),
             notes,
-            book,
+            order_log,
             link,
             soft_reboot: parts.settings.soft_reboot,
             permits: Semaphore::new(parts.settings.concurrency.max(1)),
             devices: Arc::default(),
             strays: Mutex::default(),
             strangers: Mutex::default(),
-            unseen: Mutex::default(),
+            unchecked: Mutex::default(),
         }
     }
 
@@ -118,15 +118,15 @@ impl Work {
         &self.host
     }
 
-    /// Makes the host as the document says, unless a newer one comes in.
+    /// Reconciles the host with the document, until a newer one arrives.
     pub(super) async fn carry_out(
         &self,
         document: &Document,
         newest: &watch::Receiver<Arc<Document>>,
         say: &(dyn Fn(Phase) + Send + Sync),
-    ) -> Result<Came, Halt> {
+    ) -> Result<Applied, Halt> {
         if matches!(document.desired, Desired::Present(_)) {
-            self.orders_are_done(document.server, newest).await?;
+            self.wait_for_orders(document.server, newest).await?;
         }
         let Ok(_permit) = self.permits.acquire().await else { return Err(Halt::Superseded) };
         let turn = Turn { generation: document.generation, newest, say };
@@ -134,20 +134,20 @@ impl Work {
         match &document.desired {
             Desired::Present(domain) => self.present(document.server, domain, &turn).await,
             Desired::Absent => {
-                Ok(Came { outcome: self.absent(document.server).await?, found: false })
+                Ok(Applied { outcome: self.absent(document.server).await?, found: false })
             }
         }
     }
 
-    /// Waits for what has to be done to devices before the server may be there.
-    async fn orders_are_done(
+    /// Waits for the device orders that the server depends on.
+    async fn wait_for_orders(
         &self,
         server: ServerId,
         newest: &watch::Receiver<Arc<Document>>,
     ) -> Result<(), Halt> {
-        let (mut turned, mut newer) = (self.book.turned(), newest.clone());
+        let (mut turned, mut newer) = (self.order_log.turned(), newest.clone());
         loop {
-            match self.book.verdict(server) {
+            match self.order_log.verdict(server) {
                 Verdict::Clear => return Ok(()),
                 Verdict::Failed(message) => return Err(Halt::failed(PROGRAM, message)),
                 Verdict::Wait => {}
@@ -159,14 +159,14 @@ impl Work {
         }
     }
 
-    /// A document names the server.
-    pub(super) fn adopt(&self, server: ServerId) {
+    /// Records that the server has a document.
+    pub(super) fn mark_documented(&self, server: ServerId) {
         self.strays().remove(&server);
         lock(&self.strangers).remove(&server);
     }
 
-    /// Domains that no document names.
-    pub(super) fn strangers_are(&self, strays: &[Observation]) {
+    /// Records the domains without a document.
+    pub(super) fn set_strangers(&self, strays: &[Observation]) {
         *lock(&self.strangers) = strays.iter().map(|stray| stray.server).collect();
     }
 
@@ -174,18 +174,18 @@ impl Work {
         lock(&self.strangers).iter().copied().collect()
     }
 
-    /// The process has just started: these were not looked at yet.
-    pub(super) fn unseen_are(&self, documents: &[Document]) {
-        *lock(&self.unseen) = documents.iter().map(|document| document.server).collect();
+    /// Records the servers that a new process has not checked yet.
+    pub(super) fn set_unchecked(&self, documents: &[Document]) {
+        *lock(&self.unchecked) = documents.iter().map(|document| document.server).collect();
     }
 
-    /// Whether it is looked at for the first time.
-    pub(super) fn is_first_look(&self, server: ServerId) -> bool {
-        lock(&self.unseen).remove(&server)
+    /// Whether this is the first check of the server.
+    pub(super) fn is_first_check(&self, server: ServerId) -> bool {
+        lock(&self.unchecked).remove(&server)
     }
 
-    /// No document names the server.
-    pub(super) fn disown(&self, server: ServerId) {
+    /// Records that the server has no document.
+    pub(super) fn mark_stray(&self, server: ServerId) {
         self.strays().insert(server);
     }
 
@@ -193,7 +193,7 @@ impl Work {
         lock(&self.strays)
     }
 
-    /// Reads the devices of the host while none is being made.
+    /// Scans the devices of the host while none is being created.
     pub(super) async fn scan(
         &self,
         discovery: Arc<Discovery>,
@@ -206,16 +206,16 @@ impl Work {
         blocking(move || {
             let _alone = alone;
             let is_ours = |uuid| noted.get(&uuid).is_some_and(|server| !strays.contains(server));
-            discovery.look_on(&*sysfs, &is_ours, Some(&watch))
+            discovery.scan_with_watch(&*sysfs, &is_ours, Some(&watch))
         })
         .await
     }
 
-    /// Makes a mediated device or gives a function its type, unless it is so.
-    pub(super) async fn make(&self, made: Made) -> Result<(), String> {
+    /// Creates a mediated device or sets a function's type, unless it exists.
+    pub(super) async fn make(&self, made: KernelObject) -> Result<(), String> {
         let shared = Arc::clone(&self.devices).read_owned().await;
         let sysfs = Arc::clone(&self.sysfs);
-        if let (Made::Mdev(mdev), Some(mdevs)) = (&made, self.hypervisor.mdevs()) {
+        if let (KernelObject::Mdev(mdev), Some(mdevs)) = (&made, self.hypervisor.mdevs()) {
             let Mdev { uuid, parent, mdev_type } = mdev.clone();
             blocking(move || made.check(&*sysfs)).await.map_err(text)?;
             let result = mdevs.create(uuid, &parent, &mdev_type).await.map_err(text);
@@ -230,14 +230,14 @@ impl Work {
         .map_err(text)
     }
 
-    /// Takes back what was made for a server, if it is there and is the one meant. What has been
-    /// made anew for another server since is that one's.
-    pub(super) async fn unmake(&self, server: ServerId, made: Made) -> Result<(), String> {
+    /// Removes a device of a server, if it exists and matches. A device that has been created again
+    /// for another server stays.
+    pub(super) async fn unmake(&self, server: ServerId, made: KernelObject) -> Result<(), String> {
         let shared = Arc::clone(&self.devices).read_owned().await;
         if self.notes.names_elsewhere(server, &made) {
             return Ok(());
         }
-        if let (Made::Mdev(Mdev { uuid, parent, mdev_type }), Some(mdevs)) =
+        if let (KernelObject::Mdev(Mdev { uuid, parent, mdev_type }), Some(mdevs)) =
             (&made, self.hypervisor.mdevs())
         {
             mdevs.remove(*uuid, parent, mdev_type).await.map_err(text)?;
@@ -251,7 +251,7 @@ impl Work {
         .map_err(text)
     }
 
-    /// Waits until the kernel has answered what was asked of it.
+    /// Waits until running kernel operations have ended.
     pub(super) async fn settle(&self) {
         drop(self.devices.write().await);
     }
@@ -271,7 +271,7 @@ fn lock(servers: &Mutex<HashSet<ServerId>>) -> MutexGuard<'_, HashSet<ServerId>>
     servers.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a step of the kernel's where it may take its time.
+/// Runs a step that may block in the kernel.
 pub(super) async fn blocking<T: Send + 'static>(
     step: impl FnOnce() -> Result<T, kilonova_devices::Error> + Send + 'static,
 ) -> Result<T, kilonova_devices::Error> {

@@ -1,7 +1,7 @@
-//! One worker per server with something to do, so that the steps of a server never overlap.
+//! One worker per server with something to do, so that steps for a server never overlap.
 //!
-//! A worker always takes the newest document; older ones that it did not come to are never carried
-//! out. It ends when there is nothing newer, so idle servers cost nothing.
+//! A worker always takes the newest document and skips older ones. It ends when there is nothing
+//! newer, so idle servers cost nothing.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -13,21 +13,21 @@ use kilonova_node_api::{Desired, Document, Observation, Outcome, Phase};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::work::{Came, Halt, Work};
+use super::work::{Applied, Halt, Work};
 
 const QUEUE: usize = 1024;
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
-/// Between two looks at a guest that is on its way to another host.
-const LOOK: Duration = Duration::from_millis(50);
-/// Between two reports of how far it is.
-const TELL: Duration = Duration::from_secs(1);
+/// Polling interval of a migrating guest.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Interval of its progress reports.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Boxed: a channel keeps room for some from the start.
+/// Boxed, because a channel allocates room in advance.
 type Reports = mpsc::Sender<Box<Observation>>;
 type Slots = Mutex<HashMap<ServerId, watch::Sender<Arc<Document>>>>;
 
-/// The workers of a host; dropping it stops them all.
+/// The workers of a host. Dropping it stops them all.
 pub(super) struct Workers {
     work: Arc<Work>,
     slots: Arc<Slots>,
@@ -41,13 +41,13 @@ impl Workers {
         (Self { work, slots: Arc::default(), reports, tasks: JoinSet::new() }, receiver)
     }
 
-    /// Reports what no worker saw.
+    /// Reports an observation that does not come from a worker.
     pub(super) async fn report(&self, observation: Observation) {
-        // The other end is gone only when the node stops.
+        // The receiver is dropped only when the agent stops.
         let _ = self.reports.send(Box::new(observation)).await;
     }
 
-    /// Whether something is being done to the server.
+    /// Whether a worker is busy with the server.
     pub(super) fn is_busy(&self, server: ServerId) -> bool {
         lock(&self.slots).get(&server).is_some_and(|slot| slot.receiver_count() > 0)
     }
@@ -56,10 +56,10 @@ impl Workers {
     pub(super) fn dispatch(&mut self, document: Document) {
         while let Some(ended) = self.tasks.try_join_next() {
             if let Err(error) = ended {
-                tracing::error!(%error, "a worker broke off");
+                tracing::error!(%error, "a worker's task failed");
             }
         }
-        self.work.adopt(document.server);
+        self.work.mark_documented(document.server);
         let server = document.server;
         let document = Arc::new(document);
         let mut slots = lock(&self.slots);
@@ -100,49 +100,49 @@ async fn serve(
     reports: Reports,
 ) {
     let mut retry = FIRST_RETRY;
-    let mut told: Option<Instant> = None;
+    let mut last_report: Option<Instant> = None;
     loop {
         let document = Arc::clone(&newest.borrow_and_update());
         let say = |phase: Phase| {
             let outcome = Outcome::Working { phase };
-            // Whoever does not hear of it misses nothing but that.
+            // A lost phase report does no harm.
             let _ =
                 reports.try_send(Box::new(Observation::new(server, document.generation, outcome)));
         };
-        let came = match work.carry_out(&document, &newest, &say).await {
-            Ok(came) => came,
+        let applied = match work.carry_out(&document, &newest, &say).await {
+            Ok(applied) => applied,
             Err(Halt::Superseded) => {
                 retry = FIRST_RETRY;
                 continue;
             }
             Err(Halt::Failed { step, message }) => {
-                tracing::warn!(host = work.host(), %server, step, %message, "a document could not be carried out");
-                Came { outcome: Outcome::Failed { step, message }, found: false }
+                tracing::warn!(host = work.host(), %server, step, %message, "could not carry out a document");
+                Applied { outcome: Outcome::Failed { step, message }, found: false }
             }
         };
-        let at_start = work.is_first_look(server) && came.found;
-        let outcome = came.outcome;
+        let at_start = work.is_first_check(server) && applied.found;
+        let outcome = applied.outcome;
         let unfinished =
             matches!((&document.desired, &outcome), (Desired::Absent, Outcome::Failed { .. }));
-        let departs = matches!(outcome, Outcome::Departing(_));
+        let migrating = matches!(outcome, Outcome::MigratingOut(_));
         let generation = document.generation;
         let observation = Observation { at_start, ..Observation::new(server, generation, outcome) };
-        if departs {
-            // A guest on its way is looked at often and told of now and then.
-            if told.is_none_or(|told| told.elapsed() >= TELL) {
-                told = Some(Instant::now());
+        if migrating {
+            // A migrating guest is polled often but reported only now and then.
+            if last_report.is_none_or(|last_report| last_report.elapsed() >= REPORT_INTERVAL) {
+                last_report = Some(Instant::now());
                 if reports.send(Box::new(observation)).await.is_err() {
                     return;
                 }
             }
-            let _ = tokio::time::timeout(LOOK, newest.changed()).await;
+            let _ = tokio::time::timeout(POLL_INTERVAL, newest.changed()).await;
             continue;
         }
         if reports.send(Box::new(observation)).await.is_err() {
             return;
         }
         if unfinished {
-            // What is to be gone is tried again until it is, or until something else is wanted.
+            // A removal is retried until it succeeds or a newer document arrives.
             if tokio::time::timeout(retry, newest.changed()).await.is_ok() {
                 retry = FIRST_RETRY;
             } else {

@@ -1,12 +1,12 @@
-//! Faults that a test puts into the pretended kernel while the host runs: a file
-//! `<host>/sysfs/<address>/<attribute>` in the state folder is what the attribute reads, and a folder
-//! there is an attribute that cannot be read. `driver` holds the name of the driver that is bound,
-//! nothing for none.
+//! Faults that a test injects into the simulated kernel at run time: a file
+//! `<host>/sysfs/<address>/<attribute>` in the state directory replaces the attribute's content,
+//! and a directory there makes the attribute unreadable. `driver` contains the name of the bound
+//! driver, or nothing.
 
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
-/// Where the faults are; nowhere for a host that keeps nothing.
+/// The directory of the faults; `None` for a host in memory.
 #[derive(Debug, Default)]
 pub(super) struct Faults(Option<PathBuf>);
 
@@ -15,7 +15,7 @@ impl Faults {
         Self(Some(folder))
     }
 
-    /// What is said to be at the path, `None` where nothing is.
+    /// The injected content at the path, if any.
     pub(super) fn content(&self, path: &str) -> Option<io::Result<Vec<u8>>> {
         let below = path.strip_prefix("bus/pci/devices/")?;
         match std::fs::read(self.0.as_ref()?.join(below)) {
@@ -28,7 +28,7 @@ impl Faults {
         }
     }
 
-    /// Where the link to the driver leads.
+    /// The target of the driver link.
     pub(super) fn driver(&self, path: &str) -> Option<io::Result<String>> {
         let content = path.strip_suffix("/driver").and_then(|_| self.content(path))?;
         Some(content.and_then(|name| match String::from_utf8_lossy(&name).trim() {

@@ -1,5 +1,5 @@
-//! The functions that bitstreams have loaded into the cards of a simulated host, in a file for each
-//! card: a card keeps what was loaded into it while its agent is away.
+//! The functions that bitstreams loaded into the cards of a simulated host, one file per card: they
+//! survive a restart of the agent.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,11 +9,11 @@ use kilonova_hypervisor::{list_whole, write_atomically};
 
 use crate::topology::Tree;
 
-/// The file of the kernel's that shows the function.
+/// The sysfs file that shows the function.
 const SHOWN_IN: &str = "afu_id";
 
 pub(super) struct Loaded {
-    /// `None` keeps nothing.
+    /// `None` stores nothing.
     folder: Option<PathBuf>,
     functions: BTreeMap<usize, String>,
 }
@@ -34,7 +34,7 @@ impl Loaded {
         Ok(Self { folder: Some(folder), functions })
     }
 
-    /// What a file shows of a slot, where it is not as the card came.
+    /// The content of a slot's file, if a bitstream changed it.
     pub(super) fn shown(&self, tree: &Tree, slot: usize, file: &str) -> Option<&String> {
         if file.rsplit('/').next() != Some(SHOWN_IN) {
             return None;

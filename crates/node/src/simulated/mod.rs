@@ -1,6 +1,6 @@
-//! The kernel's side of a simulated host.
+//! The kernel of a simulated host.
 //!
-//! Owns the pretended sysfs. Nothing outside may tell it from a real one through the `Sysfs` trait.
+//! Owns the simulated sysfs. Through the `Sysfs` trait it is indistinguishable from a real one.
 
 mod faults;
 mod loaded;
@@ -10,6 +10,6 @@ mod state;
 mod sysfs;
 mod tools;
 
-pub(crate) use network::Paper;
+pub(crate) use network::RecordedNetwork;
 pub use sysfs::SimulatedSysfs;
-pub(crate) use tools::Pretence;
+pub(crate) use tools::SimulatedTools;

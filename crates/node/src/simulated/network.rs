@@ -1,5 +1,5 @@
-//! The networks of a simulated host: a file says what should be, and nothing is. What lies in the
-//! file `network_fault` of the host's folder is why no guest can be plugged in.
+//! The networks of a simulated host: a file records the desired state, and nothing else exists. The
+//! file `network_fault` in the host's directory contains the reason why networks fail.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -7,22 +7,22 @@ use std::sync::{Mutex, PoisonError};
 
 use kilonova_hypervisor::write_atomically;
 
-use crate::network::{Lacking, Making, Network, Wanted};
+use crate::network::{DesiredNetworks, Network, NetworkFailures, NetworkFuture};
 
-/// What should be, as a file `network`; there is none where nothing should be.
-pub(crate) struct Paper {
+/// Writes the desired state to the file `network`; there is none if it is empty.
+pub(crate) struct RecordedNetwork {
     file: PathBuf,
     fault: PathBuf,
     last: Mutex<Option<String>>,
 }
 
-impl Paper {
+impl RecordedNetwork {
     pub fn new(folder: &Path) -> Self {
         let (file, fault) = (folder.join("network"), folder.join("network_fault"));
         Self { file, fault, last: Mutex::default() }
     }
 
-    fn write(&self, wanted: &Wanted) -> std::io::Result<()> {
+    fn write(&self, wanted: &DesiredNetworks) -> std::io::Result<()> {
         let text =
             if wanted.guests.is_empty() { String::new() } else { serde_json::to_string(wanted)? };
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -41,15 +41,15 @@ impl Paper {
     }
 }
 
-impl Network for Paper {
-    fn make<'a>(&'a self, wanted: &'a Wanted) -> Making<'a> {
+impl Network for RecordedNetwork {
+    fn make<'a>(&'a self, wanted: &'a DesiredNetworks) -> NetworkFuture<'a> {
         Box::pin(async move {
             let written = self.write(wanted).err().map(|error| error.to_string());
             let fault =
                 std::fs::read_to_string(&self.fault).ok().filter(|_| !wanted.guests.is_empty());
-            Lacking {
+            NetworkFailures {
                 all: fault.map(|why| why.trim().to_owned()).or(written),
-                ..Lacking::default()
+                ..NetworkFailures::default()
             }
         })
     }

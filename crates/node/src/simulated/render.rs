@@ -1,12 +1,12 @@
-//! Which file, folder or link of the pretended sysfs a path means. Nothing is stored: names are
-//! found by walking the path over the tree and the mediated devices that exist.
+//! Maps paths of the simulated sysfs to nodes. Nothing is stored: a path is resolved against the
+//! tree and the existing mediated devices.
 
 use uuid::Uuid;
 
 use super::state::{Kind, Mdevs};
 use crate::topology::Tree;
 
-/// What a path with all links resolved leads to.
+/// The target of a path with all links resolved.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Node {
     /// `class/mdev_bus`.
@@ -15,7 +15,7 @@ pub(super) enum Node {
     Functions,
     /// `bus/mdev/devices`.
     Mdevs,
-    /// The folder of a device.
+    /// The directory of a device.
     Device(usize),
     /// A file of a device.
     DeviceFile(usize, DeviceFile),
@@ -25,7 +25,7 @@ pub(super) enum Node {
     Type(Kind),
     /// A file of a type.
     TypeFile(Kind, TypeFile),
-    /// The folder of a mediated device.
+    /// The directory of a mediated device.
     Mdev(Uuid, Kind),
     /// `<mdev>/remove`.
     Remove(Uuid),
@@ -33,11 +33,11 @@ pub(super) enum Node {
     Driver(String),
     /// `<device>/nvidia`.
     Vgpu(usize),
-    /// A file of it.
+    /// A file in `<device>/nvidia`.
     VgpuFile(usize, VgpuFile),
-    /// A folder on the way to a further file of a device.
+    /// A directory above another file of a device.
     Folder(usize, String),
-    /// A further file of a device.
+    /// Another file of a device.
     File(usize, String),
 }
 
@@ -137,7 +137,7 @@ fn below_device(tree: &Tree, mdevs: &Mdevs, slot: usize, rest: &str) -> Option<N
     }
 }
 
-/// A further file of the device, or a folder on the way to one.
+/// Another file of the device, or a directory above one.
 fn further(tree: &Tree, slot: usize, rest: &str) -> Option<Node> {
     let files = tree.slots[slot].files();
     if files.contains_key(rest) {

@@ -1,7 +1,7 @@
 //! The mediated devices and typed virtual functions of a simulated host: which exist, how many more
 //! fit, and their files.
 //!
-//! A card is a pool: with exclusive types one type in use shuts out the others, else each device
+//! A card is a pool: with exclusive types, a type in use excludes the others; otherwise each device
 //! takes its share of the card. A virtual function holds one device, and its card is the pool.
 
 use std::collections::BTreeMap;
@@ -13,26 +13,26 @@ use uuid::Uuid;
 
 use crate::topology::Tree;
 
-/// EBUSY, EINVAL and EUSERS of Linux; the last is what the kernel's mdev core gives when a type is full.
+/// Linux error numbers. EUSERS is what the kernel's mdev core returns when a type is full.
 const EBUSY: i32 = 16;
 const EINVAL: i32 = 22;
 const EUSERS: i32 = 87;
 
-/// Slot and index of the type.
+/// Slot and type index.
 pub(super) type Kind = (u16, u16);
 
 pub(super) struct Mdevs {
-    /// Where they are kept, as mdevctl keeps them; `None` keeps none.
+    /// The directory of the devices, in mdevctl's format; `None` stores nothing.
     folder: Option<PathBuf>,
     made: BTreeMap<Uuid, Kind>,
-    /// Types of virtual functions that have one without mediated devices, by slot.
+    /// Types of virtual functions with a type but without mediated devices, by slot.
     typed: BTreeMap<u16, u16>,
-    /// Creations that still have to fail; `None` is all.
+    /// Creations that still have to fail; `None` means all.
     failures: Option<u32>,
 }
 
 impl Mdevs {
-    /// None, kept nowhere.
+    /// Without devices and without files.
     pub(super) fn empty() -> Self {
         Self { folder: None, made: BTreeMap::new(), typed: BTreeMap::new(), failures: Some(0) }
     }
@@ -55,7 +55,7 @@ impl Mdevs {
             match kind {
                 Some(kind) => drop(made.insert(uuid, kind)),
                 None => {
-                    tracing::warn!(%uuid, "a mediated device no longer fits the device tree and is left out")
+                    tracing::warn!(%uuid, "ignoring a mediated device that does not fit the device tree")
                 }
             }
         }
@@ -125,7 +125,7 @@ impl Mdevs {
         Ok(())
     }
 
-    /// The failure that was ordered, if one is left.
+    /// Fails if a planned failure is left.
     fn fail(&mut self) -> io::Result<()> {
         match &mut self.failures {
             Some(0) => return Ok(()),
@@ -135,12 +135,12 @@ impl Mdevs {
         Err(io::Error::from_raw_os_error(EINVAL))
     }
 
-    /// The type of a virtual function that has it without a mediated device.
+    /// The type of a virtual function without mediated devices.
     pub(super) fn type_of(&self, slot: usize) -> Option<u16> {
         self.typed.get(&u16::try_from(slot).ok()?).copied()
     }
 
-    /// Gives a virtual function the type of that number, or none for 0.
+    /// Sets a virtual function's type by its number; 0 clears it.
     pub(super) fn set_type(&mut self, tree: &Tree, slot: usize, value: &str) -> io::Result<()> {
         let wrong = || io::Error::from_raw_os_error(EINVAL);
         let number: u32 = value.trim().parse().map_err(|_| wrong())?;

@@ -1,5 +1,5 @@
-//! The pretended sysfs. Attributes are rendered when they are read; in memory are a shared tree and
-//! the mediated devices that exist.
+//! The simulated sysfs. Attributes are rendered when read; memory holds only the shared tree and
+//! the existing mediated devices.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use super::render::{DeviceFile, Node, TypeFile, VgpuFile, last, real, resolve};
 use super::state::Mdevs;
 use crate::topology::Tree;
 
-/// sysfs of a simulated host.
+/// The sysfs of a simulated host.
 pub struct SimulatedSysfs {
     tree: Arc<Tree>,
     mdevs: Mutex<Mdevs>,
@@ -24,8 +24,8 @@ pub struct SimulatedSysfs {
 }
 
 impl SimulatedSysfs {
-    /// Opens it with the mediated devices that the folder holds; beside it is what bitstreams have
-    /// loaded.
+    /// Opens it with the mediated devices in the directory; the functions of bitstreams are in a
+    /// directory beside it.
     pub fn open(
         tree: Arc<Tree>,
         folder: PathBuf,
@@ -38,13 +38,14 @@ impl SimulatedSysfs {
         Ok(Self { tree, mdevs: Mutex::new(mdevs), loaded: Mutex::new(loaded), faults, create_time })
     }
 
-    /// One whose mediated devices are gone with it.
+    /// Without files: its mediated devices disappear with it.
     pub fn in_memory(tree: Arc<Tree>) -> Self {
         let (mdevs, loaded) = (Mutex::new(Mdevs::empty()), Mutex::new(Loaded::empty()));
         Self { tree, mdevs, loaded, faults: Faults::default(), create_time: Duration::ZERO }
     }
 
-    /// Loads a bitstream into a card, as its tool would; `function` is what the kernel shows of it.
+    /// Loads a bitstream into a card, as its tool would. `function` is the id that the kernel
+    /// shows.
     pub fn load(&self, address: &str, function: Option<&str>) -> io::Result<()> {
         let slot = self.tree.by_address(address).ok_or(io::ErrorKind::NotFound)?;
         let Some(function) = function else { return Ok(()) };
@@ -235,7 +236,7 @@ impl Sysfs for SimulatedSysfs {
     }
 }
 
-/// The names right below a folder that these paths lead through.
+/// The names directly below a directory among these paths.
 fn children<'a>(paths: impl Iterator<Item = &'a String>, folder: &str) -> Vec<String> {
     let mut names: Vec<String> = paths
         .filter_map(|path| path.strip_prefix(folder)?.split('/').next())

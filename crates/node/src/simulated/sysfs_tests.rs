@@ -1,4 +1,4 @@
-//! The pretended kernel, through the trait only.
+//! The simulated kernel, only through the trait.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ card = [
 
 fn tree() -> Arc<Tree> {
     let topology = Topology::parse(FILE, Path::new("t.toml")).expect("a topology");
-    Arc::clone(&topology.hosts[0].like.tree)
+    Arc::clone(&topology.hosts[0].template.tree)
 }
 
 fn make(
@@ -60,7 +60,7 @@ fn available(sysfs: &SimulatedSysfs, parent: &str, mdev_type: &str) -> u32 {
 }
 
 #[test]
-fn links_lead_where_the_kernel_lets_them() {
+fn links_resolve_as_in_the_kernel() {
     let sysfs = SimulatedSysfs::in_memory(tree());
     let addresses: Vec<String> =
         parents(&sysfs).expect("readable").into_iter().map(|p| p.address).collect();
@@ -98,7 +98,7 @@ fn links_lead_where_the_kernel_lets_them() {
 }
 
 #[test]
-fn a_type_in_use_shuts_out_the_others_on_that_gpu_only() {
+fn a_type_in_use_excludes_others_on_its_gpu_only() {
     let sysfs = SimulatedSysfs::in_memory(tree());
     let first = make(&sysfs, "0000:84:00.0", "nvidia-35").expect("room");
     assert_eq!(available(&sysfs, "0000:84:00.0", "nvidia-35"), 15);
@@ -116,7 +116,7 @@ fn a_type_in_use_shuts_out_the_others_on_that_gpu_only() {
 }
 
 #[test]
-fn types_that_do_not_exclude_each_other_share_the_device() {
+fn non_exclusive_types_share_the_device() {
     let sysfs = SimulatedSysfs::in_memory(tree());
     make(&sysfs, "mtty_mtty", "mtty-2").expect("room");
     make(&sysfs, "mtty_mtty", "mtty-1").expect("room");
@@ -142,7 +142,7 @@ fn devices_are_kept_in_files_and_found_again() {
             .expect("opens")
     };
     let sysfs = open();
-    assert!(make(&sysfs, "0000:84:00.0", "nvidia-35").is_err(), "the one failure that was ordered");
+    assert!(make(&sysfs, "0000:84:00.0", "nvidia-35").is_err(), "the planned failure");
     let kept = make(&sysfs, "0000:84:00.0", "nvidia-35").expect("room");
     let removed = make(&sysfs, "mtty_mtty", "mtty-1").expect("room");
     remove(&sysfs, removed).expect("removed");
@@ -161,7 +161,7 @@ fn devices_are_kept_in_files_and_found_again() {
 }
 
 #[test]
-fn the_kernel_refuses_what_is_no_uuid_and_a_uuid_twice() {
+fn the_kernel_refuses_bad_and_duplicate_uuids() {
     let sysfs = SimulatedSysfs::in_memory(tree());
     let path = "bus/pci/devices/0000:84:00.0/mdev_supported_types/nvidia-35/create";
     assert!(sysfs.write(path, "../../x").is_err());

@@ -1,4 +1,4 @@
-//! The tools of a real host: what the vendors ship for their cards, and what the operator names.
+//! The tools of a real host: the vendors' programs for their cards, and the operator's commands.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use std::time::Duration;
 use kilonova_devices::{Cleanup, Disk, PciAddress, Sysfs};
 
 use super::run::Run;
-use super::{Doing, Function, Load, Tools, Unfit};
+use super::{Function, Load, ToolError, ToolFuture, Tools};
 
-/// How long it may take to load a bitstream.
+/// Time limit for programming a card.
 const LOADING: Duration = Duration::from_secs(600);
 const FPGACONF: &str = "fpgaconf";
 const XBMGMT: &str = "/opt/xilinx/xrt/bin/xbmgmt";
@@ -22,18 +22,18 @@ pub struct Commands {
 }
 
 impl Commands {
-    /// Those of a host, with the operator's own.
+    /// The tools of a host, with the operator's clean-up commands.
     pub fn new(host: String, sysfs: Arc<dyn Sysfs>, cleanup: Cleanup) -> Self {
         Self { host, sysfs, cleanup }
     }
 }
 
 impl Tools for Commands {
-    fn load<'a>(&'a self, load: Load<'a>) -> Doing<'a> {
+    fn load<'a>(&'a self, load: Load<'a>) -> ToolFuture<'a> {
         Box::pin(async move { loader(load)?.wait().await })
     }
 
-    fn clean<'a>(&'a self, function: Function<'a>) -> Doing<'a> {
+    fn clean<'a>(&'a self, function: Function<'a>) -> ToolFuture<'a> {
         Box::pin(async move {
             match hook(&self.host, &self.cleanup, function, false) {
                 Some(run) => run.wait().await,
@@ -43,7 +43,7 @@ impl Tools for Commands {
     }
 }
 
-/// The operator's command for a function, if there is one.
+/// The operator's clean-up command for a function, if there is one.
 pub(crate) fn hook(
     host: &str,
     cleanup: &Cleanup,
@@ -71,7 +71,7 @@ pub(crate) fn hook(
 pub(crate) struct Hook(Run);
 
 impl Hook {
-    pub(crate) async fn wait(self) -> Result<String, Unfit> {
+    pub(crate) async fn wait(self) -> Result<String, ToolError> {
         self.0.wait().await
     }
 }
@@ -81,10 +81,10 @@ fn tool(program: &str, arguments: Vec<String>, limit: Duration) -> Run {
 }
 
 /// The vendor's tool for a card.
-fn loader(load: Load<'_>) -> Result<Run, Unfit> {
-    let wrong = |why: String| Unfit::new(why);
+fn loader(load: Load<'_>) -> Result<Run, ToolError> {
+    let wrong = |why: String| ToolError::new(why);
     let place = PciAddress::parse(load.device)
-        .ok_or_else(|| wrong(format!("{} is no PCI function", load.device)))?;
+        .ok_or_else(|| wrong(format!("{} is not a PCI function", load.device)))?;
     let file = load.file.display().to_string();
     let arguments = match load.driver {
         "intel" => {
@@ -105,23 +105,23 @@ fn loader(load: Load<'_>) -> Result<Run, Unfit> {
         "xilinx" => ["program", "--device", &place.to_string(), "--base", "--image", &file]
             .map(str::to_owned)
             .to_vec(),
-        other => return Err(wrong(format!("cards of the driver {other} take no bitstreams"))),
+        other => return Err(wrong(format!("cards with driver {other} cannot be programmed"))),
     };
     Ok(tool(XBMGMT, arguments, LOADING))
 }
 
-/// Clears an NVMe function: its own format command where nvme-cli is there, else zeroes.
-async fn erase(sysfs: &dyn Sysfs, address: &str, limit: Duration) -> Result<String, Unfit> {
-    let disk = Disk::of(sysfs, address).map_err(Unfit::new)?;
+/// Cleans an NVMe function: by its format command if nvme-cli is installed, otherwise with zeros.
+async fn erase(sysfs: &dyn Sysfs, address: &str, limit: Duration) -> Result<String, ToolError> {
+    let disk = Disk::of(sysfs, address).map_err(ToolError::new)?;
     if is_there("nvme") {
         let device = format!("/dev/{}", disk.controller);
         let arguments = ["format", &device, "--namespace-id=0xffffffff", "--ses=1", "--force"];
         return tool("nvme", arguments.map(str::to_owned).to_vec(), limit).wait().await;
     }
     if !is_there("blkdiscard") {
-        return Err(Unfit::new(
-            "neither nvme (of nvme-cli) nor blkdiscard (of util-linux) is on this host; install \
-             one, or name a command in [devices] cleanup_command",
+        return Err(ToolError::new(
+            "neither nvme (nvme-cli) nor blkdiscard (util-linux) is installed; install \
+             one, or set [devices] cleanup_command",
         ));
     }
     let mut output = String::new();
@@ -133,7 +133,7 @@ async fn erase(sysfs: &dyn Sysfs, address: &str, limit: Duration) -> Result<Stri
     Ok(output)
 }
 
-/// Whether a program is where programs are looked for.
+/// Whether a program is in PATH.
 fn is_there(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| Path::new(&folder).join(program).is_file())
@@ -145,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    fn line(device: &str, driver: &str) -> Result<String, Unfit> {
+    fn line(device: &str, driver: &str) -> Result<String, ToolError> {
         let bitstream = Bitstream::default();
         let file = Path::new("/run/one.gbs");
         let run = loader(Load { device, driver, file, bitstream: &bitstream })?;
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_vendors_tools_are_told_card_and_file() {
+    fn vendor_tools_get_card_and_file() {
         assert_eq!(
             line("0000:5e:00.0", "intel").as_deref(),
             Ok("fpgaconf --bus 0x5e --device 0x00 --function 0x0 /run/one.gbs")
@@ -173,11 +173,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_host_without_the_tool_says_which() {
+    async fn a_missing_tool_is_named() {
         let bitstream = Bitstream::default();
         let file = Path::new("/nowhere/one.xsabin");
         let load = Load { device: "0000:3b:00.0", driver: "xilinx", file, bitstream: &bitstream };
-        let unfit = loader(load).expect("a card").wait().await.expect_err("it is not there");
+        let unfit = loader(load).expect("a card").wait().await.expect_err("the tool is missing");
         assert!(unfit.message.contains("/opt/xilinx/xrt/bin/xbmgmt"), "{}", unfit.message);
     }
 }

@@ -1,8 +1,8 @@
-//! The programs of a host that change its devices: those that load bitstreams, those that clean.
+//! The programs that change a host's devices: program a card, clean a function.
 //!
-//! Owns what is asked of them, and the words in which their failures are told. They take their time,
-//! with a limit; what they say is kept to its last few thousand bytes. They must never be let at a
-//! device that a guest has: whoever calls sees to it.
+//! Owns the interface to them and the wording of their failures. They run under a time limit, and
+//! the last few thousand bytes of their output are kept. They must never run on a device in use by
+//! a guest: the caller checks that.
 
 mod commands;
 mod run;
@@ -24,11 +24,11 @@ pub struct Load<'a> {
     pub driver: &'a str,
     /// The bitstream's file.
     pub file: &'a Path,
-    /// What it says of itself.
+    /// The bitstream's metadata.
     pub bitstream: &'a Bitstream,
 }
 
-/// A function that a guest gave up.
+/// A function that a guest released.
 #[derive(Debug, Clone, Copy)]
 pub struct Function<'a> {
     /// Its address.
@@ -37,30 +37,30 @@ pub struct Function<'a> {
     pub resource_class: &'a str,
 }
 
-/// Why a device is not as was asked.
+/// Why an operation on a device failed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Unfit {
-    /// For people.
+pub struct ToolError {
+    /// The reason, for the operator.
     pub message: String,
-    /// The last of what the tool said.
+    /// The end of the tool's output.
     pub output: String,
 }
 
-impl Unfit {
-    /// Without a tool having said anything.
+impl ToolError {
+    /// A failure without output.
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), output: String::new() }
     }
 }
 
-/// What a tool said in the end.
-pub type Doing<'a> = Pin<Box<dyn Future<Output = Result<String, Unfit>> + Send + 'a>>;
+/// The future of a tool's run, with the end of its output.
+pub type ToolFuture<'a> = Pin<Box<dyn Future<Output = Result<String, ToolError>> + Send + 'a>>;
 
-/// What can be done to the devices of a host. Both are safe to repeat.
+/// The operations on a host's devices. Both may be repeated.
 pub trait Tools: Send + Sync + 'static {
     /// Loads a bitstream into a card.
-    fn load<'a>(&'a self, load: Load<'a>) -> Doing<'a>;
+    fn load<'a>(&'a self, load: Load<'a>) -> ToolFuture<'a>;
 
-    /// Clears a function of what its last guest left.
-    fn clean<'a>(&'a self, function: Function<'a>) -> Doing<'a>;
+    /// Cleans a function of its last guest's data.
+    fn clean<'a>(&'a self, function: Function<'a>) -> ToolFuture<'a>;
 }

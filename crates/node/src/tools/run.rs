@@ -1,5 +1,5 @@
-//! One run of a program: no shell, nothing to read, a time limit for it and all that it starts, and
-//! the end of what it says.
+//! Runs a program without a shell and without input, under a time limit that covers its child
+//! processes, and keeps the end of its output.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read};
@@ -8,13 +8,13 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use super::Unfit;
+use super::ToolError;
 
-/// Bytes kept of what a program says.
+/// How much of the output is kept, in bytes.
 const KEPT: usize = 4096;
-/// How often it is looked after.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long what it has started may go on talking once it has ended.
+/// How long child processes may keep writing after the program has ended.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// A program to run.
@@ -26,17 +26,18 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// Runs it where it may take its time; whether it succeeded is its exit status' to say.
-    pub(super) async fn wait(self) -> Result<String, Unfit> {
+    /// Runs the program on a blocking thread. Its exit status decides about success.
+    pub(super) async fn wait(self) -> Result<String, ToolError> {
         match tokio::task::spawn_blocking(move || self.run()).await {
             Ok(result) => result,
-            Err(error) => Err(Unfit::new(format!("the run broke off: {error}"))),
+            Err(error) => Err(ToolError::new(format!("the run was interrupted: {error}"))),
         }
     }
 
-    fn run(self) -> Result<String, Unfit> {
+    fn run(self) -> Result<String, ToolError> {
         let program = self.program.clone();
-        let cannot = |error: std::io::Error| Unfit::new(format!("cannot run {program}: {error}"));
+        let cannot =
+            |error: std::io::Error| ToolError::new(format!("cannot run {program}: {error}"));
         let (mut reader, writer) = std::io::pipe().map_err(cannot)?;
         let mut command = Command::new(&self.program);
         command
@@ -47,7 +48,9 @@ impl Run {
             .stderr(writer)
             .process_group(0);
         let child = command.spawn().map_err(|error| match error.kind() {
-            ErrorKind::NotFound => Unfit::new(format!("{program} is not on this host; install it")),
+            ErrorKind::NotFound => {
+                ToolError::new(format!("{program} is not installed on this host"))
+            }
             _ => cannot(error),
         })?;
         drop(command);
@@ -68,18 +71,16 @@ impl Run {
         let _ = listening.recv_timeout(LAST_WORDS);
         let said = said.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
         let output = printable(said);
-        let failed = |message: String| Err(Unfit { message, output: output.clone() });
+        let failed = |message: String| Err(ToolError { message, output: output.clone() });
         match status {
             Ok(Some(status)) if status.success() => Ok(output),
             Ok(Some(status)) => failed(format!("{program} failed: {status}")),
-            Ok(None) => {
-                failed(format!("{program} was ended: it took longer than {:?}", self.limit))
-            }
-            Err(error) => failed(format!("{program} cannot be looked after: {error}")),
+            Ok(None) => failed(format!("{program} was killed after a timeout of {:?}", self.limit)),
+            Err(error) => failed(format!("could not wait for {program}: {error}")),
         }
     }
 
-    /// How it ended; `None` where it had to be ended.
+    /// The exit status; `None` if the program was killed after its timeout.
     fn status(&self, mut child: Child) -> std::io::Result<Option<ExitStatus>> {
         let begun = Instant::now();
         loop {
@@ -102,7 +103,7 @@ impl Run {
     }
 }
 
-/// Text that a terminal and a database can take.
+/// Text without control characters, for terminals and the database.
 fn printable(bytes: Vec<u8>) -> String {
     let text = String::from_utf8_lossy(&bytes).into_owned();
     let keep = |c: char| if c.is_control() && c != '\n' && c != '\t' { ' ' } else { c };
@@ -125,7 +126,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(20);
 
     #[test]
-    fn the_end_of_what_it_says_is_kept() {
+    fn the_end_of_the_output_is_kept() {
         let run = shell("echo to $KILONOVA_ADDRESS; echo and here >&2", LONG);
         assert_eq!(run.run().as_deref(), Ok("to 0000:01:00.0\nand here"));
         let loud = shell("i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done", LONG);
@@ -136,27 +137,27 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_with_what_was_said() {
+    fn a_failure_contains_the_output() {
         let failed = shell("echo no such card; exit 3", LONG).run().expect_err("it fails");
         assert_eq!(failed.output, "no such card");
         assert!(failed.message.contains('3'), "{}", failed.message);
         let absent = Run { program: "/nowhere/fpgaconf".into(), ..shell("", LONG) };
-        let failed = absent.run().expect_err("it is not there");
-        assert!(failed.message.contains("/nowhere/fpgaconf is not on this host"));
+        let failed = absent.run().expect_err("the program is missing");
+        assert!(failed.message.contains("/nowhere/fpgaconf is not installed"));
     }
 
     #[test]
-    fn what_takes_too_long_is_ended_with_all_that_it_started() {
+    fn a_timeout_kills_the_process_group() {
         let begun = Instant::now();
         let late = shell("echo begun; sleep 60 & sleep 60", Duration::from_millis(200));
-        let failed = late.run().expect_err("it is ended");
+        let failed = late.run().expect_err("the program is killed");
         assert!(begun.elapsed() < Duration::from_secs(10));
         assert_eq!(failed.output, "begun");
-        assert!(failed.message.contains("longer than 200ms"), "{}", failed.message);
+        assert!(failed.message.contains("timeout of 200ms"), "{}", failed.message);
     }
 
     #[test]
-    fn what_it_leaves_running_is_not_waited_for() {
+    fn background_processes_are_not_waited_for() {
         let begun = Instant::now();
         assert_eq!(shell("echo done; sleep 5 &", LONG).run().as_deref(), Ok("done"));
         assert!(begun.elapsed() < Duration::from_secs(4));

@@ -1,4 +1,4 @@
-//! From the cards of a file to the device tree of a host.
+//! Builds a host's device tree from the cards of a topology file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use super::file::{Card as CardTable, CardEntry};
 use super::read::Refusal;
 use super::{Card, MdevType, Slot, Tree};
 
-/// VFs of the cards that are simulated here follow four functions behind the physical one.
+/// The first VF is four functions after its PF.
 const FIRST_VF: u32 = 4;
 
-/// A card of the file, and what of it is not the kernel's to know.
+/// A card type, with the properties that the kernel does not know.
 pub(super) struct KnownCard {
     card: Arc<Card>,
     resource_class: Option<String>,
@@ -38,7 +38,7 @@ pub(super) fn card_of(name: &str, table: CardTable) -> Result<KnownCard, Refusal
         let wrong =
             |path: &&String| path.split('/').any(|part| part.is_empty() || part.starts_with('.'));
         if let Some(path) = files.keys().find(wrong) {
-            return Err((key(field), format!("'{path}' is no path below the card's folder")));
+            return Err((key(field), format!("'{path}' is not a path below the card's directory")));
         }
     }
     let mut types = Vec::new();
@@ -67,7 +67,7 @@ pub(super) fn card_of(name: &str, table: CardTable) -> Result<KnownCard, Refusal
     if table.resource_class.is_some() && !types.is_empty() {
         return Err((
             key("resource_class"),
-            "a card with types is not passed through whole".to_owned(),
+            "a card with types cannot be passed through as a whole".to_owned(),
         ));
     }
     let numbered = |one: &MdevType| {
@@ -99,7 +99,7 @@ pub(super) fn card_of(name: &str, table: CardTable) -> Result<KnownCard, Refusal
     })
 }
 
-/// The device tree of a host, and the functions that its cards name.
+/// The device tree of a host, and the functions for passthrough.
 pub(super) fn tree(
     key: &str,
     entries: &[CardEntry],
@@ -109,15 +109,15 @@ pub(super) fn tree(
     let mut functions = Vec::new();
     for (index, entry) in entries.iter().enumerate() {
         let key = format!("{key}.card[{index}]");
-        let known = cards
-            .get(&entry.card)
-            .ok_or_else(|| (format!("{key}.card"), format!("there is no [card.{}]", entry.card)))?;
+        let known = cards.get(&entry.card).ok_or_else(|| {
+            (format!("{key}.card"), format!("unknown card [card.{}]", entry.card))
+        })?;
         for address in &entry.addresses {
             let physical = add(&mut tree, &key, address.clone(), entry, known, None)?;
             for number in 0..entry.vfs {
                 let place = PciAddress::parse(address).and_then(|pci| pci.plus(FIRST_VF + number));
                 let place = place.ok_or_else(|| {
-                    (format!("{key}.vfs"), format!("{address} has no room for them"))
+                    (format!("{key}.vfs"), format!("not enough addresses after {address}"))
                 })?;
                 let slot = add(&mut tree, &key, place.to_string(), entry, known, Some(physical))?;
                 tree.slots[physical].virtuals.push(slot);
@@ -161,7 +161,7 @@ fn add(
         }
     };
     if tree.by_address(&address).is_some() {
-        return Err((key, format!("{address} is taken")));
+        return Err((key, format!("{address} is used twice")));
     }
     let (numa_node, card) = (entry.numa_node, Arc::clone(&known.card));
     tree.slots.push(Slot { address, path, numa_node, card, physical, virtuals: Vec::new() });

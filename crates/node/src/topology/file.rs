@@ -1,4 +1,4 @@
-//! A topology file as it is written, before any meaning.
+//! The syntax of a topology file.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ pub(super) struct File {
     pub host: Vec<HostEntry>,
 }
 
-/// A kind of card that hosts can have.
+/// A card type.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Card {
@@ -21,27 +21,27 @@ pub(super) struct Card {
     pub vendor: String,
     #[serde(default)]
     pub product: String,
-    /// Product id of its virtual functions, where it is another.
+    /// Product id of its virtual functions, if different.
     pub vf_product: Option<String>,
     #[serde(default = "display_controller")]
     pub class: String,
     #[serde(default)]
     pub driver: String,
-    /// Whether one type in use shuts out the others, as with NVIDIA.
+    /// Whether a type in use excludes the others, as with NVIDIA.
     #[serde(default)]
     pub exclusive_types: bool,
     #[serde(default)]
     pub types: Vec<CardType>,
-    /// Whether the vendor's VFIO driver gives virtual functions their type, without mediated
+    /// Whether virtual functions get their type from the vendor's VFIO driver, without mediated
     /// devices.
     #[serde(default)]
     pub vfio_types: bool,
-    /// Further files below the card's folder, and below that of each virtual function.
+    /// Further files below the directories of the card and of each virtual function.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
     #[serde(default)]
     pub vf_files: BTreeMap<String, String>,
-    /// For cards that are passed through whole.
+    /// For cards that are passed through as a whole.
     pub resource_class: Option<String>,
     #[serde(default)]
     pub traits: Vec<String>,
@@ -74,7 +74,7 @@ pub(super) struct HostEntry {
     pub name: String,
     pub count: Option<u32>,
     pub address: Option<String>,
-    /// What stays when the host is renamed.
+    /// Survives a rename of the host.
     pub machine_id: Option<String>,
     pub vcpus: i64,
     pub memory_mb: i64,
@@ -130,9 +130,9 @@ fn builds() -> usize {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct DevicesOptions {
     pub enabled_mdev_types: Vec<String>,
-    /// What Xid messages do: `94:quarantine, 13:report`.
+    /// The reaction to Xid messages: `94:quarantine, 13:report`.
     pub xid_policy: String,
-    /// Each as the configuration file has it: a resource class, a colon, a command.
+    /// As in the configuration file: resource class, colon, command.
     pub cleanup_command: Vec<String>,
     /// Seconds.
     pub cleanup_timeout: Option<u64>,
@@ -141,7 +141,7 @@ pub(super) struct DevicesOptions {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct PciOptions {
-    /// Each as nova.conf has it: JSON in a text.
+    /// As in nova.conf: JSON in a string.
     pub device_spec: Vec<String>,
 }
 
@@ -158,7 +158,7 @@ pub(super) struct NicMappings {
     pub function_device_mappings: String,
 }
 
-/// Cards of one kind in a host.
+/// Cards of one type in a host.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CardEntry {

@@ -1,7 +1,7 @@
-//! Topology files: the simulated hosts of a demo, a test or a bench.
+//! Topology files: the simulated hosts of a demo, a test or a benchmark.
 //!
-//! Owns the meaning of the file. What many hosts share (the device tree, the times) is one value
-//! behind an `Arc`, so that a thousand hosts cost little more than their names.
+//! Owns the meaning of the file. Hosts of one entry share the device tree and the durations behind
+//! an `Arc`, so a thousand hosts cost little more than their names.
 
 mod cards;
 mod file;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kilonova_devices::{Cleanup, Discovery, HealthOptions, XidPolicy};
-pub use kilonova_devices::{MdevGroup, MdevOptions, WrongOption};
+pub use kilonova_devices::{InvalidOption, MdevGroup, MdevOptions};
 use kilonova_hypervisor::Step;
 use kilonova_hypervisor::simulated::Failure;
 
@@ -24,7 +24,7 @@ pub use tree::{Card, MdevType, Slot, Tree};
 /// All hosts of a file.
 #[derive(Debug, Clone)]
 pub struct Topology {
-    /// The hosts, shorthands expanded.
+    /// The hosts, with `count` expanded.
     pub hosts: Vec<Host>,
 }
 
@@ -35,15 +35,15 @@ pub struct Host {
     pub name: String,
     /// Its address.
     pub address: String,
-    /// What stays when it is renamed, empty for nothing.
+    /// Survives a rename of the host; may be empty.
     pub machine_id: String,
-    /// Everything that hosts of one entry share.
-    pub like: Arc<Like>,
+    /// The properties shared by all hosts of one entry.
+    pub template: Arc<HostTemplate>,
 }
 
-/// What all hosts of one entry are like.
+/// The properties of all hosts of one entry.
 #[derive(Debug, Clone)]
-pub struct Like {
+pub struct HostTemplate {
     /// Logical processors.
     pub vcpus: i64,
     /// Memory, MiB.
@@ -52,23 +52,23 @@ pub struct Like {
     pub disk_gb: i64,
     /// Overcommit ratios: VCPU, MEMORY_MB, DISK_GB.
     pub ratios: [f64; 3],
-    /// Memory kept for the host itself, MiB.
+    /// Memory reserved for the host itself, MiB.
     pub reserved_memory_mb: i64,
     /// Traits of the host itself.
     pub traits: Vec<String>,
-    /// Servers that are worked on at once.
+    /// Number of servers that are worked on concurrently.
     pub concurrency: usize,
     /// The device tree.
     pub tree: Arc<Tree>,
-    /// What of it is given to guests.
+    /// The devices that are offered to guests.
     pub discovery: Arc<Discovery>,
-    /// Time that each step of the hypervisor takes.
+    /// Duration of each hypervisor step.
     pub times: BTreeMap<Step, Duration>,
-    /// Time that the kernel takes to make a mediated device.
+    /// Duration of the creation of a mediated device.
     pub create_mdev: Duration,
-    /// Failures to come.
+    /// Planned failures.
     pub failures: Vec<Failure>,
-    /// How many creations of mediated devices fail; `None` is all.
+    /// How many creations of mediated devices fail; `None` means all.
     pub create_mdev_failures: Option<u32>,
 }
 
@@ -78,32 +78,34 @@ impl Topology {
         Self::read_with(path, &MdevOptions::default(), &Cleanup::default())
     }
 
-    /// Reads a file. `options` and `cleanup` are for the hosts that say nothing of such things
-    /// themselves; a host with a `devices` (or, for mediated devices, an `mdev`) table goes by its own
-    /// alone.
+    /// Reads a file. `options` and `cleanup` apply to hosts without settings of their own; a
+    /// `devices` table (or, for mediated devices, an `mdev` table) replaces them for its host.
     pub fn read_with(path: &Path, options: &MdevOptions, cleanup: &Cleanup) -> Result<Self, Error> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| Error::Unreadable { file: path.to_owned(), source })?;
         Self::parse_with(&text, path, options, cleanup)
     }
 
-    /// The same, with a policy for the hosts that say nothing of Xid messages.
+    /// Applies a policy to the hosts without settings for Xid messages.
     pub fn with_xid_policy(mut self, policy: &XidPolicy) -> Self {
-        let mut done: Vec<(Arc<Like>, Arc<Like>)> = Vec::new();
+        let mut done: Vec<(Arc<HostTemplate>, Arc<HostTemplate>)> = Vec::new();
         for host in &mut self.hosts {
-            if host.like.discovery.health != HealthOptions::default() {
+            if host.template.discovery.health != HealthOptions::default() {
                 continue;
             }
-            let known = done.iter().find(|(old, _)| Arc::ptr_eq(old, &host.like));
+            let known = done.iter().find(|(old, _)| Arc::ptr_eq(old, &host.template));
             let new = known.map_or_else(
                 || {
-                    let mut discovery = (*host.like.discovery).clone();
+                    let mut discovery = (*host.template.discovery).clone();
                     discovery.health.xid_policy = policy.clone();
-                    Arc::new(Like { discovery: Arc::new(discovery), ..(*host.like).clone() })
+                    Arc::new(HostTemplate {
+                        discovery: Arc::new(discovery),
+                        ..(*host.template).clone()
+                    })
                 },
                 |(_, new)| Arc::clone(new),
             );
-            let old = std::mem::replace(&mut host.like, Arc::clone(&new));
+            let old = std::mem::replace(&mut host.template, Arc::clone(&new));
             if !done.iter().any(|(known, _)| Arc::ptr_eq(known, &old)) {
                 done.push((old, new));
             }
@@ -111,7 +113,7 @@ impl Topology {
         self
     }
 
-    /// Reads the text of a file; the path is only for messages.
+    /// Parses the text of a file; the path is only for messages.
     pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
         Self::parse_with(text, path, &MdevOptions::default(), &Cleanup::default())
     }

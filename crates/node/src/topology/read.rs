@@ -1,4 +1,4 @@
-//! From a file as written to hosts. Every refusal names the key it is about.
+//! Builds hosts from a parsed file. Every refusal names its key.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -15,7 +15,7 @@ use kilonova_node_api::{DeviceKind, VARIANT_LIVE_MIGRATION, VGPU_LIVE_MIGRATION}
 
 use super::cards::{KnownCard, card_of, tree};
 use super::file::{FailEntry, FakeEntry, File, HostEntry};
-use super::{Host, Like};
+use super::{Host, HostTemplate};
 use crate::simulated::SimulatedSysfs;
 
 /// Key and reason.
@@ -42,10 +42,7 @@ pub(super) fn hosts(
         let key = format!("host[{index}]");
         for host in expand(&key, entry, &cards, options, cleanup)? {
             if !names.insert(host.name.clone()) {
-                return Err((
-                    format!("{key}.name"),
-                    format!("there is another host named {}", host.name),
-                ));
+                return Err((format!("{key}.name"), format!("duplicate host name {}", host.name)));
             }
             hosts.push(host);
         }
@@ -64,13 +61,13 @@ fn expand(
     let addresses = addresses(key, entry.address.as_deref(), names.len())?;
     let machine_id = entry.machine_id.clone().unwrap_or_default();
     if names.len() > 1 && !machine_id.is_empty() {
-        let why = "several hosts cannot be the same machine".to_owned();
+        let why = "several hosts cannot have the same machine id".to_owned();
         return Err((format!("{key}.machine_id"), why));
     }
-    let like = Arc::new(like(key, entry, cards, options, cleanup)?);
+    let template = Arc::new(template(key, entry, cards, options, cleanup)?);
     let host = |(name, address)| {
         let machine_id = machine_id.clone();
-        Host { name, address, machine_id, like: Arc::clone(&like) }
+        Host { name, address, machine_id, template: Arc::clone(&template) }
     };
     Ok(names.into_iter().zip(addresses).map(host).collect())
 }
@@ -79,8 +76,8 @@ fn names(key: &str, entry: &HostEntry) -> Result<Vec<String>, Refusal> {
     let key = format!("{key}.name");
     let names: Vec<String> = match (entry.count, entry.name.contains("{n}")) {
         (None, false) => vec![entry.name.clone()],
-        (None, true) => return Err((key, "{n} goes with count".to_owned())),
-        (Some(_), false) => return Err((key, "with count, the name must hold {n}".to_owned())),
+        (None, true) => return Err((key, "{n} needs count".to_owned())),
+        (Some(_), false) => return Err((key, "with count, the name must contain {n}".to_owned())),
         (Some(count), true) => {
             let width = count.to_string().len();
             (1..=count).map(|n| entry.name.replace("{n}", &format!("{n:0width$}"))).collect()
@@ -104,19 +101,19 @@ fn addresses(key: &str, first: Option<&str>, count: usize) -> Result<Vec<String>
     }
     let start: Ipv4Addr = first
         .parse()
-        .map_err(|_| (key.clone(), format!("'{first}' is not an address to count on from")))?;
+        .map_err(|_| (key.clone(), format!("'{first}' is not an IPv4 address to start from")))?;
     let last = u32::try_from(count).ok().and_then(|count| u32::from(start).checked_add(count));
-    let last = last.ok_or((key, "there are not enough addresses after it".to_owned()))?;
+    let last = last.ok_or((key, "not enough addresses after it".to_owned()))?;
     Ok((u32::from(start)..last).map(|n| Ipv4Addr::from(n).to_string()).collect())
 }
 
-fn like(
+fn template(
     key: &str,
     entry: HostEntry,
     cards: &BTreeMap<String, KnownCard>,
     options: &MdevOptions,
     cleanup: &Cleanup,
-) -> Result<Like, Refusal> {
+) -> Result<HostTemplate, Refusal> {
     let sizes =
         [("vcpus", entry.vcpus), ("memory_mb", entry.memory_mb), ("disk_gb", entry.disk_gb)];
     if let Some((field, _)) = sizes.iter().find(|(_, size)| *size < 0) {
@@ -153,7 +150,7 @@ fn like(
         }),
     };
     let mdev = MdevConfig::new(own.as_ref().unwrap_or(options), &sysfs).map_err(|error| {
-        let from = if own.is_some() { "" } else { "as the configuration file has it: " };
+        let from = if own.is_some() { "" } else { "from the configuration file: " };
         (format!("{key}.devices"), format!("{from}{error}"))
     })?;
     let fakes = entry.fake.iter().enumerate();
@@ -182,7 +179,7 @@ fn like(
             .map_err(|error| (format!("{key}.x710_static"), error.to_string()))?;
     let (times, create_mdev) = times(key, &entry.times_ms)?;
     let (failures, create_mdev_failures) = failures(key, entry.fail)?;
-    Ok(Like {
+    Ok(HostTemplate {
         vcpus: entry.vcpus,
         memory_mb: entry.memory_mb,
         disk_gb: entry.disk_gb,
@@ -216,7 +213,7 @@ fn fake_of(key: &str, entry: &FakeEntry) -> Result<Fake, Refusal> {
     let handles = (0..entry.count)
         .map(|n| first.plus(n).map(|address| address.to_string()))
         .collect::<Option<Vec<_>>>()
-        .ok_or_else(|| (format!("{key}.count"), "there are not enough addresses".to_owned()))?;
+        .ok_or_else(|| (format!("{key}.count"), "not enough addresses".to_owned()))?;
     Ok(Fake {
         address: entry.address.clone(),
         name: entry.name.clone(),
@@ -227,7 +224,7 @@ fn fake_of(key: &str, entry: &FakeEntry) -> Result<Fake, Refusal> {
     })
 }
 
-/// Traits of a host that says nothing of them.
+/// The traits of a host without explicit traits.
 const TRAITS: [&str; 4] =
     ["COMPUTE_NODE", "COMPUTE_ACCELERATORS", VGPU_LIVE_MIGRATION, VARIANT_LIVE_MIGRATION];
 
@@ -244,7 +241,7 @@ const STEPS: &[Step] = &[
     Step::Resume,
     Step::Snapshot,
     Step::CrashDump,
-    Step::Look,
+    Step::Inspect,
     Step::Receive,
     Step::Migrate,
 ];
@@ -253,7 +250,7 @@ const CREATE_MDEV: &str = "create_mdev";
 fn step(key: &str, name: &str) -> Result<Step, Refusal> {
     STEPS.iter().copied().find(|step| step.as_str() == name).ok_or_else(|| {
         let all: Vec<&str> = STEPS.iter().map(|step| step.as_str()).collect();
-        (key.to_owned(), format!("'{name}' is none of the steps {CREATE_MDEV}, {}", all.join(", ")))
+        (key.to_owned(), format!("'{name}' is not a step: {CREATE_MDEV}, {}", all.join(", ")))
     })
 }
 
@@ -281,7 +278,7 @@ fn failures(key: &str, entries: Vec<FailEntry>) -> Result<(Vec<Failure>, Option<
         let key = format!("{key}.fail[{index}]");
         if entry.step == CREATE_MDEV {
             if entry.server_name.is_some() {
-                let why = "the kernel makes mediated devices without knowing of servers".to_owned();
+                let why = "the kernel does not know servers".to_owned();
                 return Err((format!("{key}.server_name"), why));
             }
             create_mdev = entry.times;
@@ -302,11 +299,11 @@ fn fate(key: &str, step: Step, written: Option<&str>) -> Result<Fate, Refusal> {
     let wrong = |why: &str| Err((key.to_owned(), why.to_owned()));
     match (written, step) {
         (None, _) => Ok(Fate::Stays),
-        (Some(_), step) if step != Step::Migrate => wrong("it goes with step migrate alone"),
+        (Some(_), step) if step != Step::Migrate => wrong("only step migrate has it"),
         (Some("stays"), _) => Ok(Fate::Stays),
-        (Some("goes"), _) => Ok(Fate::Goes),
-        (Some("stands"), _) => Ok(Fate::Stands),
-        (Some(other), _) => wrong(&format!("'{other}' is none of stays, goes, stands")),
+        (Some("goes"), _) => Ok(Fate::Arrives),
+        (Some("stands"), _) => Ok(Fate::ArrivesLeavingPaused),
+        (Some(other), _) => wrong(&format!("'{other}' must be stays, goes or stands")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Topology files: the examples, the shorthand, and every refusal.
+//! Topology files: the examples, the shorthands, and every refusal.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,8 +22,8 @@ fn parse(text: &str) -> Result<Topology, String> {
 }
 
 fn counts(host: &Host) -> Vec<(String, String, usize)> {
-    let sysfs = SimulatedSysfs::in_memory(Arc::clone(&host.like.tree));
-    let devices = host.like.discovery.devices(&sysfs, &|_| false).expect("readable");
+    let sysfs = SimulatedSysfs::in_memory(Arc::clone(&host.template.tree));
+    let devices = host.template.discovery.devices(&sysfs, &|_| false).expect("readable");
     let slots = |slots: &[HandleSlot]| match slots {
         [HandleSlot::Mdev { count, .. }] => *count as usize,
         others => others.len(),
@@ -33,7 +33,7 @@ fn counts(host: &Host) -> Vec<(String, String, usize)> {
 }
 
 #[test]
-fn the_demo_has_four_gpus_of_sixteen_and_a_fake_fpga() {
+fn the_demo_has_four_gpus_and_a_fake_fpga() {
     let demo = example("demo.toml");
     let names: Vec<&str> = demo.hosts.iter().map(|host| host.name.as_str()).collect();
     assert_eq!(names, ["virtlab606", "fpga1"]);
@@ -43,18 +43,18 @@ fn the_demo_has_four_gpus_of_sixteen_and_a_fake_fpga() {
 }
 
 #[test]
-fn the_bench_has_a_thousand_hosts_that_share_one_description() {
+fn the_bench_has_a_thousand_hosts_that_share_their_properties() {
     let bench = example("bench.toml");
     assert_eq!(bench.hosts.len(), 1000);
     let (first, last) = (&bench.hosts[0], &bench.hosts[999]);
     assert_eq!((first.name.as_str(), first.address.as_str()), ("bench0001", "10.0.0.1"));
     assert_eq!((last.name.as_str(), last.address.as_str()), ("bench1000", "10.0.3.232"));
-    assert!(Arc::ptr_eq(&first.like, &last.like));
+    assert!(Arc::ptr_eq(&first.template, &last.template));
     assert_eq!(counts(last).len(), 8);
 }
 
 #[test]
-fn cards_that_are_passed_through_whole() {
+fn cards_for_passthrough() {
     let text = format!(
         "[card.f]\nvendor = \"8086\"\nproduct = \"09c4\"\nclass = \"120000\"\nresource_class = \"FPGA\"\n{HOST}\
          card = [{{ card = \"f\", addresses = [\"0000:0c:00.0\"] }}, {{ card = \"f\", addresses = [\"0000:0d:00.0\"], vfs = 3 }}]\n"
@@ -65,7 +65,7 @@ fn cards_that_are_passed_through_whole() {
 }
 
 #[test]
-fn hosts_that_say_nothing_of_mediated_devices_go_by_the_options_they_are_given() {
+fn hosts_without_mdev_settings_use_the_given_options() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("t.toml");
     let card = "card = [{ card = \"c\", addresses = [\"0000:84:00.0\", \"0000:85:00.0\"] }]\n";
@@ -99,7 +99,7 @@ fn hosts_that_say_nothing_of_mediated_devices_go_by_the_options_they_are_given()
         .expect_err("no such device")
         .to_string();
     assert!(
-        error.contains("host[0].devices: as the configuration file has it: ")
+        error.contains("host[0].devices: from the configuration file: ")
             && error.contains("[mdev_t] device_addresses: incorrect device address: mtty_mtty"),
         "{error}"
     );
@@ -116,34 +116,31 @@ fn refusals_name_the_file_and_the_key() {
         ("card = 1".to_owned(), "line 1"),
         (host("colour = \"red\"\n"), "line 9: unknown field `colour`"),
         ("[[host]]\nname = \"h\"\n".to_owned(), "missing field `vcpus`"),
-        (format!("{HOST}{HOST}"), "host[1].name: there is another host named h"),
+        (format!("{HOST}{HOST}"), "host[1].name: duplicate host name h"),
         (HOST.replace("\"h\"", "\"a/b\""), "host[0].name: 'a/b' is not a host name"),
         (HOST.replace("\"h\"", "\"..\""), "host[0].name: '..' is not a host name"),
-        (host("count = 2\n"), "host[0].name: with count, the name must hold {n}"),
-        (HOST.replace("\"h\"", "\"h{n}\""), "host[0].name: {n} goes with count"),
+        (host("count = 2\n"), "host[0].name: with count, the name must contain {n}"),
+        (HOST.replace("\"h\"", "\"h{n}\""), "host[0].name: {n} needs count"),
         (host("address = \"nowhere\"\n"), "host[0].address: 'nowhere'"),
         (HOST.replace("vcpus = 1", "vcpus = -1"), "host[0].vcpus: it must not be negative"),
         (host("ram_allocation_ratio = 0.0\n"), "allocation ratios must be above 0"),
         (host("max_concurrent_builds = 0\n"), "host[0].max_concurrent_builds"),
         (
             host("card = [{ card = \"x\", addresses = [] }]\n"),
-            "host[0].card[0].card: there is no [card.x]",
+            "host[0].card[0].card: unknown card [card.x]",
         ),
         (card("addresses = [\"84:00.0\"]"), "host[0].card[0].addresses: '84:00.0' is neither"),
         (
             card("addresses = [\"0000:84:00.0\", \"0000:84:00.0\"]"),
-            "addresses: 0000:84:00.0 is taken",
+            "addresses: 0000:84:00.0 is used twice",
         ),
         (
             card("addresses = [\"0000:ff:1f.0\"], vfs = 9"),
-            "host[0].card[0].vfs: 0000:ff:1f.0 has no room",
+            "host[0].card[0].vfs: not enough addresses after 0000:ff:1f.0",
         ),
         (host("fake = [{ address = \"x\" }]\n"), "host[0].fake[0].address: 'x'"),
-        (host("times_ms = { boot = 1 }\n"), "host[0].times_ms.boot: 'boot' is none of the steps"),
-        (
-            host("fail = [{ step = \"boot\" }]\n"),
-            "host[0].fail[0].step: 'boot' is none of the steps",
-        ),
+        (host("times_ms = { boot = 1 }\n"), "host[0].times_ms.boot: 'boot' is not a step"),
+        (host("fail = [{ step = \"boot\" }]\n"), "host[0].fail[0].step: 'boot' is not a step"),
         (
             host("fail = [{ step = \"create_mdev\", server_name = \"x\" }]\n"),
             "host[0].fail[0].server_name: the kernel",

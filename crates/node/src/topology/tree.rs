@@ -1,4 +1,4 @@
-//! The device tree of a simulated host, as the kernel would know it.
+//! The device tree of a simulated host.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ pub struct Tree {
     pub slots: Vec<Slot>,
 }
 
-/// A device or function in its place.
+/// A device or a function.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Slot {
     /// `0000:84:00.0`, or `mtty_mtty`.
     pub address: String,
-    /// Its folder: `devices/pci0000:84/0000:84:00.0`, `devices/virtual/mtty/mtty`.
+    /// Its directory: `devices/pci0000:84/0000:84:00.0`, `devices/virtual/mtty/mtty`.
     pub path: String,
-    /// -1 for none.
+    /// NUMA node; -1 for none.
     pub numa_node: i64,
-    /// What kind of card it is.
+    /// The card type.
     pub card: Arc<Card>,
     /// For a virtual function: the slot of its physical function.
     pub physical: Option<usize>,
@@ -29,7 +29,7 @@ pub struct Slot {
     pub virtuals: Vec<usize>,
 }
 
-/// A kind of card.
+/// A card type.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Card {
     /// Four hex digits.
@@ -42,41 +42,41 @@ pub struct Card {
     pub vf_product: String,
     /// Kernel driver.
     pub driver: String,
-    /// Whether one type in use shuts out the others.
+    /// Whether a type in use excludes the others.
     pub exclusive: bool,
-    /// The types that it can be cut into.
+    /// The types of mediated devices or vGPUs.
     pub types: Vec<MdevType>,
-    /// Whether its virtual functions are given their type by the vendor's VFIO driver, without
-    /// mediated devices.
+    /// Whether virtual functions get their type from the vendor's VFIO driver, without mediated
+    /// devices.
     pub vfio_types: bool,
-    /// Further files of the card, by path below its folder.
+    /// Further files of the card, by path below its directory.
     pub files: BTreeMap<String, String>,
     /// Further files of each virtual function.
     pub vf_files: BTreeMap<String, String>,
 }
 
-/// A type of mediated device that a card can be cut into.
+/// A type of mediated device.
 #[derive(Debug, PartialEq, Eq)]
 pub struct MdevType {
     /// `nvidia-35`.
     pub id: String,
-    /// For people.
+    /// The name.
     pub name: String,
-    /// For people.
+    /// The description.
     pub description: String,
     /// `vfio-pci`.
     pub device_api: String,
-    /// How many an empty card holds.
+    /// Capacity of an empty card.
     pub instances: u32,
 }
 
 impl Slot {
-    /// Whether mediated devices can be made on it: on virtual functions where there are some.
+    /// Whether it is an mdev parent. If a card has virtual functions, those are the parents.
     pub fn is_parent(&self) -> bool {
         !self.card.types.is_empty() && self.virtuals.is_empty() && !self.card.vfio_types
     }
 
-    /// Whether it is a virtual function that is given its type without mediated devices.
+    /// Whether it is a virtual function that gets its type without mediated devices.
     pub fn has_vfio_types(&self) -> bool {
         self.card.vfio_types && self.physical.is_some()
     }

@@ -1,4 +1,4 @@
-//! A control plane that keeps documents and observations in memory.
+//! A control plane in memory.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use kilonova_ids::{ImageId, ServerId};
 use kilonova_node_api::{
-    Answer, Batch, Carried, Chunk, ControlPlane, Desired, DiskFormat, Document, Filters,
-    Observation, Order, Outcome, Question, Refusal, Registration, Reply, Session,
+    Batch, Chunk, ControlFuture, ControlPlane, Desired, DiskFormat, Document, Filters, Observation,
+    Order, OrderResult, Outcome, Question, Refusal, Registration, Reply, Session,
 };
 use tokio::sync::watch;
 
@@ -19,21 +19,21 @@ pub struct State {
     pub registrations: Vec<Registration>,
     pub observations: Vec<Observation>,
     pub documents: BTreeMap<ServerId, Document>,
-    /// What is to be done to devices and is not done yet.
+    /// Open device orders.
     pub orders: Vec<Order>,
-    /// What came of orders.
-    pub carried: Vec<Carried>,
-    /// What is asked about guests.
+    /// Results of orders.
+    pub carried: Vec<OrderResult>,
+    /// Questions about guests.
     pub questions: Vec<(i64, Question)>,
-    /// What was answered.
+    /// The replies.
     pub replies: Vec<Reply>,
-    /// The security groups of its guests, with every answer.
+    /// The packet filters, sent with every batch.
     pub filters: Option<Filters>,
     /// The bytes of images.
     pub images: BTreeMap<ImageId, Vec<u8>>,
-    /// Calls that are still answered with `Unavailable`.
+    /// Number of calls that are still answered with `Unavailable`.
     pub unavailable: u32,
-    /// Why registrations are rejected, if they are.
+    /// The reason for rejecting registrations, if set.
     pub rejected: Option<String>,
     generation: i64,
     epoch: i64,
@@ -55,7 +55,7 @@ impl Control {
         result
     }
 
-    /// Wants something of a server; returns the generation.
+    /// Writes a document and returns its generation.
     pub fn want(&self, server: ServerId, desired: Desired) -> i64 {
         self.with(|state| {
             state.generation += 1;
@@ -65,7 +65,7 @@ impl Control {
         })
     }
 
-    /// Wants something done to a device.
+    /// Adds a device order.
     pub fn order(&self, order: Order) {
         self.with(|state| {
             state.generation += 1;
@@ -81,12 +81,12 @@ impl Control {
         });
     }
 
-    /// As if another process had registered for the host.
+    /// Simulates a registration by another process.
     pub fn fence(&self) {
         self.with(|state| state.epoch += 1);
     }
 
-    /// Waits until something is so.
+    /// Waits for a condition.
     pub async fn until<T>(&self, what: &str, look: impl Fn(&State) -> Option<T>) -> T {
         let mut changed = self.changed.subscribe();
         let wait = async {
@@ -99,11 +99,11 @@ impl Control {
         };
         match tokio::time::timeout(PATIENCE, wait).await {
             Ok(found) => found,
-            Err(_) => panic!("{what} did not come about"),
+            Err(_) => panic!("{what} did not happen"),
         }
     }
 
-    /// What came of a generation; an absence that failed first is waited for.
+    /// The result of a generation.
     pub async fn outcome(&self, generation: i64) -> Outcome {
         self.until(&format!("generation {generation}"), |state| {
             let ended = |one: &&Observation| {
@@ -140,7 +140,7 @@ impl Control {
 }
 
 impl ControlPlane for Control {
-    fn register(&self, registration: Registration) -> Answer<'_, Session> {
+    fn register(&self, registration: Registration) -> ControlFuture<'_, Session> {
         Box::pin(async move {
             self.with(|state| {
                 Self::check(state, None)?;
@@ -154,7 +154,7 @@ impl ControlPlane for Control {
         })
     }
 
-    fn desired<'a>(&'a self, _host: &'a str, epoch: i64, since: i64) -> Answer<'a, Batch> {
+    fn desired<'a>(&'a self, _host: &'a str, epoch: i64, since: i64) -> ControlFuture<'a, Batch> {
         Box::pin(async move {
             let mut changed = self.changed.subscribe();
             let deadline = tokio::time::Instant::now() + Duration::from_millis(200);
@@ -201,7 +201,7 @@ impl ControlPlane for Control {
         _host: &'a str,
         epoch: i64,
         observations: Vec<Observation>,
-    ) -> Answer<'a, ()> {
+    ) -> ControlFuture<'a, ()> {
         Box::pin(async move {
             self.with(|state| {
                 Self::check(state, Some(epoch))?;
@@ -211,12 +211,12 @@ impl ControlPlane for Control {
         })
     }
 
-    fn carried_out<'a>(
+    fn report_orders<'a>(
         &'a self,
         _host: &'a str,
         epoch: i64,
-        carried: Vec<Carried>,
-    ) -> Answer<'a, ()> {
+        carried: Vec<OrderResult>,
+    ) -> ControlFuture<'a, ()> {
         Box::pin(async move {
             self.with(|state| {
                 Self::check(state, Some(epoch))?;
@@ -234,7 +234,7 @@ impl ControlPlane for Control {
         epoch: i64,
         image: ImageId,
         offset: u64,
-    ) -> Answer<'a, Chunk> {
+    ) -> ControlFuture<'a, Chunk> {
         const PIECE: usize = 1000;
         Box::pin(async move {
             self.with(|state| {
@@ -250,14 +250,14 @@ impl ControlPlane for Control {
         })
     }
 
-    fn keep_image<'a>(
+    fn upload_image<'a>(
         &'a self,
         _host: &'a str,
         epoch: i64,
         image: ImageId,
         _format: DiskFormat,
         file: PathBuf,
-    ) -> Answer<'a, ()> {
+    ) -> ControlFuture<'a, ()> {
         Box::pin(async move {
             self.with(|state| {
                 Self::check(state, Some(epoch))?;
@@ -268,7 +268,12 @@ impl ControlPlane for Control {
         })
     }
 
-    fn replied<'a>(&'a self, _host: &'a str, epoch: i64, replies: Vec<Reply>) -> Answer<'a, ()> {
+    fn report_replies<'a>(
+        &'a self,
+        _host: &'a str,
+        epoch: i64,
+        replies: Vec<Reply>,
+    ) -> ControlFuture<'a, ()> {
         Box::pin(async move {
             self.with(|state| {
                 Self::check(state, Some(epoch))?;

@@ -1,5 +1,5 @@
-//! A host that dies before and after each of its steps; the next agent on the same state must bring
-//! about what was wanted, and nothing may be left over.
+//! A host that crashes before and after each step. The next agent on the same state must reach the
+//! desired state and leave nothing behind.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::agent::control::Control;
 use crate::agent::fragile::{Death, Doom};
 use crate::agent::host::{GPUS, Host, Running, guest, present, uuids, vgpu};
 
-/// What is wanted of the server, one after the other.
+/// The desired states of the server, in order.
 fn wishes() -> Vec<(Desired, Outcome, Option<Domain>)> {
     let mut domain = guest("db", vec![vgpu(GPUS[0]), vgpu(GPUS[1])]);
     let mut wishes = vec![(present(&domain), Outcome::Running, Some(domain.clone()))];
@@ -48,7 +48,7 @@ fn wishes() -> Vec<(Desired, Outcome, Option<Domain>)> {
     wishes
 }
 
-/// Runs all wishes with a death at one step. Returns whether the host lived to the end.
+/// Runs all documents with a crash at one step. Returns whether the host survived to the end.
 async fn live(death: Death) -> bool {
     let (host, control) = (Host::new(""), Control::new());
     let doom = Doom::new(Some(death));

@@ -1,4 +1,4 @@
-//! A host that dies at a chosen step: from then on nothing it is asked for happens or returns.
+//! A host that crashes at a chosen step: from then on no call has an effect or returns.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,19 +6,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use kilonova_devices::Sysfs;
-use kilonova_hypervisor::{About, Answer, Definition, Error, Found, Hypervisor, Life, Transfer};
+use kilonova_hypervisor::{
+    DefinedDomain, Definition, DomainState, DriverFuture, Error, Hypervisor, HypervisorInfo,
+    MigrationState,
+};
 use kilonova_ids::ServerId;
-use kilonova_node_api::{Departure, DiskFormat, Peer, Usage};
+use kilonova_node_api::{DiskFormat, OutgoingMigration, Peer, Usage};
 use tokio::sync::watch;
 
-/// When the host dies: before or after its n-th step that changes something.
+/// The crash: before or after the n-th step that changes something.
 #[derive(Debug, Clone, Copy)]
 pub struct Death {
     pub step: usize,
     pub after: bool,
 }
 
-/// Counts steps and stops the host.
+/// Counts steps and triggers the crash.
 pub struct Doom {
     death: Option<Death>,
     steps: AtomicUsize,
@@ -51,12 +54,12 @@ impl Doom {
         let _ = self.dead.subscribe().wait_for(|dead| *dead).await;
     }
 
-    /// Tells that a guest has changed by itself.
+    /// Reports that a guest changed by itself.
     pub fn tell(&self, server: ServerId) {
         self.changed.send_replace(Some(server));
     }
 
-    /// Lets threads that hang in the dead kernel go.
+    /// Releases threads that hang in the crashed kernel.
     pub fn bury(&self) {
         *self.buried.0.lock().expect("no panic before") = true;
         self.buried.1.notify_all();
@@ -105,8 +108,8 @@ impl Doom {
     }
 }
 
-/// A kernel that refuses some writes: each entry is the end of a path, the number of matching writes
-/// that are let through first, and the error of the next one.
+/// A kernel that refuses some writes: each entry is a path suffix, the number of matching writes
+/// that succeed first, and the error of the next one.
 pub struct Stubborn {
     pub refusals: Mutex<Vec<(&'static str, usize, i32)>>,
     pub inner: Arc<dyn Sysfs>,
@@ -144,10 +147,10 @@ pub struct Fragile<T: ?Sized> {
 }
 
 impl Hypervisor for Fragile<dyn Hypervisor> {
-    fn about(&self) -> About {
-        self.inner.about()
+    fn info(&self) -> HypervisorInfo {
+        self.inner.info()
     }
-    fn changed(&self) -> Answer<'_, ServerId> {
+    fn changed(&self) -> DriverFuture<'_, ServerId> {
         Box::pin(async {
             loop {
                 let mut changed = self.doom.changed.subscribe();
@@ -158,76 +161,80 @@ impl Hypervisor for Fragile<dyn Hypervisor> {
             }
         })
     }
-    fn servers(&self) -> Answer<'_, Vec<ServerId>> {
+    fn servers(&self) -> DriverFuture<'_, Vec<ServerId>> {
         self.inner.servers()
     }
-    fn running(&self) -> Answer<'_, Vec<ServerId>> {
+    fn running(&self) -> DriverFuture<'_, Vec<ServerId>> {
         self.inner.running()
     }
-    fn domain(&self, server: ServerId) -> Answer<'_, Option<Found>> {
+    fn domain(&self, server: ServerId) -> DriverFuture<'_, Option<DefinedDomain>> {
         self.inner.domain(server)
     }
-    fn prepare<'a>(&'a self, definition: &'a Definition) -> Answer<'a, ()> {
+    fn prepare<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, ()> {
         Box::pin(self.doom.run("image", self.inner.prepare(definition)))
     }
-    fn prepare_rescue<'a>(&'a self, definition: &'a Definition) -> Answer<'a, ()> {
-        Box::pin(self.doom.run("rescue", self.inner.prepare_rescue(definition)))
+    fn prepare_rescue_disk<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, ()> {
+        Box::pin(self.doom.run("rescue", self.inner.prepare_rescue_disk(definition)))
     }
-    fn pause(&self, server: ServerId) -> Answer<'_, ()> {
+    fn pause(&self, server: ServerId) -> DriverFuture<'_, ()> {
         Box::pin(self.doom.run("pause", self.inner.pause(server)))
     }
-    fn unpause(&self, server: ServerId) -> Answer<'_, ()> {
+    fn unpause(&self, server: ServerId) -> DriverFuture<'_, ()> {
         Box::pin(self.doom.run("unpause", self.inner.unpause(server)))
     }
-    fn suspend(&self, server: ServerId) -> Answer<'_, ()> {
+    fn suspend(&self, server: ServerId) -> DriverFuture<'_, ()> {
         Box::pin(self.doom.run("suspend", self.inner.suspend(server)))
     }
-    fn resume(&self, server: ServerId) -> Answer<'_, ()> {
+    fn resume(&self, server: ServerId) -> DriverFuture<'_, ()> {
         Box::pin(self.doom.run("resume", self.inner.resume(server)))
     }
-    fn fetch<'a>(&'a self, definition: &'a Definition, from: &'a Peer) -> Answer<'a, ()> {
+    fn fetch<'a>(&'a self, definition: &'a Definition, from: &'a Peer) -> DriverFuture<'a, ()> {
         Box::pin(self.doom.run("fetch", self.inner.fetch(definition, from)))
     }
-    fn receive(&self, server: ServerId) -> Answer<'_, ()> {
-        Box::pin(self.doom.run("receive", self.inner.receive(server)))
+    fn prepare_incoming(&self, server: ServerId) -> DriverFuture<'_, ()> {
+        Box::pin(self.doom.run("receive", self.inner.prepare_incoming(server)))
     }
-    fn arrive(&self, server: ServerId, life: Life) -> Answer<'_, ()> {
-        Box::pin(self.doom.run("arrive", self.inner.arrive(server, life)))
+    fn finish_incoming(&self, server: ServerId, state: DomainState) -> DriverFuture<'_, ()> {
+        Box::pin(self.doom.run("arrive", self.inner.finish_incoming(server, state)))
     }
-    fn depart<'a>(&'a self, server: ServerId, departure: &'a Departure) -> Answer<'a, Transfer> {
-        Box::pin(self.doom.run("migrate", self.inner.depart(server, departure)))
+    fn migrate_out<'a>(
+        &'a self,
+        server: ServerId,
+        migration: &'a OutgoingMigration,
+    ) -> DriverFuture<'a, MigrationState> {
+        Box::pin(self.doom.run("migrate", self.inner.migrate_out(server, migration)))
     }
-    fn stay(&self, server: ServerId) -> Answer<'_, ()> {
-        self.inner.stay(server)
+    fn abort_migration(&self, server: ServerId) -> DriverFuture<'_, ()> {
+        self.inner.abort_migration(server)
     }
-    fn crash_dump(&self, server: ServerId) -> Answer<'_, ()> {
+    fn crash_dump(&self, server: ServerId) -> DriverFuture<'_, ()> {
         Box::pin(self.doom.run("crash_dump", self.inner.crash_dump(server)))
     }
-    fn snapshot(&self, server: ServerId, file: PathBuf) -> Answer<'_, DiskFormat> {
+    fn snapshot(&self, server: ServerId, file: PathBuf) -> DriverFuture<'_, DiskFormat> {
         Box::pin(self.doom.run("snapshot", self.inner.snapshot(server, file)))
     }
-    fn console(&self, server: ServerId) -> Answer<'_, String> {
+    fn console(&self, server: ServerId) -> DriverFuture<'_, String> {
         self.inner.console(server)
     }
-    fn usage(&self, server: ServerId) -> Answer<'_, Usage> {
+    fn usage(&self, server: ServerId) -> DriverFuture<'_, Usage> {
         self.inner.usage(server)
     }
-    fn define<'a>(&'a self, definition: &'a Definition) -> Answer<'a, ()> {
+    fn define<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, ()> {
         Box::pin(self.doom.run("define", self.inner.define(definition)))
     }
-    fn start(&self, server: ServerId) -> Answer<'_, ()> {
+    fn start(&self, server: ServerId) -> DriverFuture<'_, ()> {
         Box::pin(self.doom.run("start", self.inner.start(server)))
     }
-    fn stop(&self, server: ServerId) -> Answer<'_, ()> {
+    fn stop(&self, server: ServerId) -> DriverFuture<'_, ()> {
         Box::pin(self.doom.run("stop", self.inner.stop(server)))
     }
-    fn reboot(&self, server: ServerId) -> Answer<'_, ()> {
+    fn reboot(&self, server: ServerId) -> DriverFuture<'_, ()> {
         Box::pin(self.doom.run("reboot", self.inner.reboot(server)))
     }
-    fn destroy(&self, server: ServerId) -> Answer<'_, ()> {
+    fn destroy(&self, server: ServerId) -> DriverFuture<'_, ()> {
         Box::pin(self.doom.run("destroy", self.inner.destroy(server)))
     }
-    fn undefine(&self, server: ServerId) -> Answer<'_, ()> {
+    fn undefine(&self, server: ServerId) -> DriverFuture<'_, ()> {
         Box::pin(self.doom.run("undefine", self.inner.undefine(server)))
     }
 }

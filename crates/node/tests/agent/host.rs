@@ -1,11 +1,11 @@
-//! A simulated host in a temporary folder, run by one agent after another.
+//! A simulated host in a temporary directory, run by one agent after another.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use kilonova_devices::{Sysfs, mdevs};
-use kilonova_hypervisor::{Definition, Hypervisor, Life};
+use kilonova_hypervisor::{Definition, DomainState, Hypervisor};
 use kilonova_ids::ServerId;
 use kilonova_node::topology::Topology;
 use kilonova_node::{Error, Node, Parts};
@@ -24,7 +24,7 @@ pub struct Host {
     topology: Topology,
 }
 
-/// An agent at work.
+/// A running agent.
 pub struct Running {
     pub parts: Parts,
     stop: watch::Sender<bool>,
@@ -32,7 +32,7 @@ pub struct Running {
 }
 
 impl Host {
-    /// `more` goes into the host's entry of the topology.
+    /// `more` is added to the host's entry in the topology.
     pub fn new(more: &str) -> Self {
         let text = format!(
             "[card.m10]\nvendor = \"10de\"\nproduct = \"13bd\"\ndriver = \"nvidia\"\nexclusive_types = true\n\
@@ -58,12 +58,12 @@ impl Host {
         Running::start(self.node(), control)
     }
 
-    /// Runs an agent that looks so often at guests that may have changed by themselves.
+    /// Runs an agent that checks at this interval for guests that changed by themselves.
     pub fn run_syncing(&self, control: &Arc<Control>, every: Option<Duration>) -> Running {
         Running::start(self.node().syncing_power(every), control)
     }
 
-    /// Runs an agent on a host that dies as `doom` says.
+    /// Runs an agent on a host that crashes as `doom` says.
     pub fn run_doomed(&self, control: &Arc<Control>, doom: &Arc<Doom>) -> Running {
         let mut parts = self.parts();
         parts.hypervisor =
@@ -83,12 +83,12 @@ impl Host {
         Running::start(Node::new(parts).expect("a node"), control)
     }
 
-    /// A folder of the host's state.
+    /// A directory of the host's state.
     pub fn folder(&self, name: &str) -> PathBuf {
         self.folder.path().join("gpu1").join(name)
     }
 
-    /// Names of what lies in a folder of the host's state.
+    /// Names of the files in a directory of the host's state.
     pub fn files(&self, folder: &str) -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(self.folder(folder)) else {
             return Vec::new();
@@ -115,15 +115,15 @@ impl Running {
 
     pub async fn stop(self) {
         self.stop.send_replace(true);
-        self.ended().await.expect("ends well");
+        self.ended().await.expect("the agent stops without an error");
     }
 
     pub async fn ended(self) -> Result<(), Error> {
         let ended = tokio::time::timeout(std::time::Duration::from_secs(20), self.task).await;
-        ended.expect("in time").expect("no panic")
+        ended.expect("the agent stops in time").expect("the agent does not panic")
     }
 
-    /// As if the process were killed.
+    /// Simulates a kill of the process.
     pub async fn kill(self) {
         self.task.abort();
         let _ = self.task.await;
@@ -137,13 +137,13 @@ impl Running {
     }
 
     pub async fn domain(&self, server: ServerId) -> Option<(Definition, bool)> {
-        let (definition, life) = self.life(server).await?;
-        Some((definition, life == Life::Running))
+        let (definition, state) = self.state(server).await?;
+        Some((definition, state == DomainState::Running))
     }
 
-    pub async fn life(&self, server: ServerId) -> Option<(Definition, Life)> {
-        let found = self.parts.hypervisor.domain(server).await.expect("answers")?;
-        Some((found.definition().expect("readable"), found.life))
+    pub async fn state(&self, server: ServerId) -> Option<(Definition, DomainState)> {
+        let found = self.parts.hypervisor.domain(server).await.expect("the lookup succeeds")?;
+        Some((found.definition().expect("readable"), found.state))
     }
 }
 
@@ -165,7 +165,7 @@ pub fn guest(name: &str, devices: Vec<Attachment>) -> Domain {
         devices,
         rescue: None,
         from: None,
-        departure: None,
+        outgoing_migration: None,
         interfaces: Vec::new(),
     }
 }

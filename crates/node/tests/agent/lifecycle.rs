@@ -1,8 +1,8 @@
-//! The life of a guest without trouble.
+//! The life cycle of a guest without failures.
 
 use kilonova_ids::{ImageId, OperationId, ServerId};
 use kilonova_node_api::{
-    Attachment, Desired, HandleSlot, Outcome, Power, Question, Rescue, Said, Topic, Verb,
+    Attachment, Desired, HandleSlot, Outcome, Power, Question, ReplyBody, Rescue, Topic, Verb,
 };
 
 use crate::agent::control::Control;
@@ -10,7 +10,7 @@ use crate::agent::fragile::Doom;
 use crate::agent::host::{GPUS, Host, guest, present, uuids, vgpu};
 
 #[tokio::test]
-async fn a_node_says_what_it_is_and_has() {
+async fn an_agent_registers_its_host() {
     let (host, control) = (Host::new(""), Control::new());
     let node = host.run(&control);
     let registration =
@@ -47,11 +47,11 @@ async fn from_creation_to_deletion() {
     control.expect(control.want(server, present(&domain)), Outcome::Running).await;
     assert_eq!(steps(), ["create_mdev", "create_mdev", "image", "define", "start"]);
     assert_eq!(node.mdevs(), uuids(&domain.devices));
-    let (defined, running) = node.domain(server).await.expect("defined");
+    let (defined, running) = node.domain(server).await.expect("the domain is defined");
     assert_eq!((defined.devices, running), (domain.devices.clone(), true));
 
     control.expect(control.want(server, present(&domain)), Outcome::Running).await;
-    assert_eq!(steps(), Vec::<String>::new(), "a document that is satisfied costs nothing");
+    assert_eq!(steps(), Vec::<String>::new(), "a satisfied document changes nothing");
 
     domain.power = Power::Off;
     control.expect(control.want(server, present(&domain)), Outcome::Stopped).await;
@@ -63,7 +63,7 @@ async fn from_creation_to_deletion() {
 
     domain.display_name = "renamed".into();
     control.expect(control.want(server, present(&domain)), Outcome::Running).await;
-    assert_eq!(steps(), ["define"], "a name does not cost a restart");
+    assert_eq!(steps(), ["define"], "a rename needs no restart");
 
     domain.verb = Some((OperationId::new_v4(), Verb::RebootSoft));
     for expected in [&["reboot", "define"][..], &[]] {
@@ -92,7 +92,7 @@ async fn from_creation_to_deletion() {
 }
 
 #[tokio::test]
-async fn a_guest_can_be_wanted_shut_off_from_the_start() {
+async fn a_guest_can_be_created_shut_off() {
     let (host, control) = (Host::new(""), Control::new());
     let node = host.run(&control);
     let server = ServerId::new_v4();
@@ -100,7 +100,7 @@ async fn a_guest_can_be_wanted_shut_off_from_the_start() {
     domain.power = Power::Off;
     domain.verb = Some((OperationId::new_v4(), Verb::RebootHard));
     control.expect(control.want(server, present(&domain)), Outcome::Stopped).await;
-    let (defined, running) = node.domain(server).await.expect("defined");
+    let (defined, running) = node.domain(server).await.expect("the domain is defined");
     assert_eq!((defined.done, running), (domain.verb.map(|(operation, _)| operation), false));
     node.stop().await;
 }
@@ -143,15 +143,15 @@ async fn many_servers_at_once_fill_the_gpus_exactly() {
 }
 
 #[tokio::test]
-async fn what_an_idle_node_waits_in_is_small() {
+async fn the_future_of_an_idle_agent_is_small() {
     let (host, control) = (Host::new(""), Control::new());
     let (_stop, stopped) = tokio::sync::watch::channel(false);
     let size = std::mem::size_of_val(&host.node().run(control, stopped));
-    assert!(size <= 1024, "a thousand hosts in a process would hold {size} kB for it");
+    assert!(size <= 1024, "a thousand hosts in a process would take {size} kB");
 }
 
 #[tokio::test]
-async fn paused_suspended_mended_rebuilt_and_copied() {
+async fn pause_suspend_rescue_rebuild_and_snapshot() {
     let (host, control) = (Host::new(""), Control::new());
     let doom = Doom::new(None);
     let node = host.run_doomed(&control, &doom);
@@ -174,7 +174,7 @@ async fn paused_suspended_mended_rebuilt_and_copied() {
         for expected in [expected, &[]] {
             control.expect(control.want(server, present(&domain)), outcome.clone()).await;
             assert_eq!(steps(), expected, "{power:?}");
-            assert_eq!(node.mdevs(), uuids(&domain.devices), "it keeps its devices");
+            assert_eq!(node.mdevs(), uuids(&domain.devices), "the guest keeps its devices");
         }
     }
     let image = ImageId::new_v4();
@@ -187,7 +187,7 @@ async fn paused_suspended_mended_rebuilt_and_copied() {
     domain.boot.rebuilt = Some(OperationId::new_v4());
     for expected in [&["destroy", "image", "define", "start"][..], &[]] {
         control.expect(control.want(server, present(&domain)), Outcome::Running).await;
-        assert_eq!(steps(), expected, "the disk is made anew once");
+        assert_eq!(steps(), expected, "the disk is rebuilt once");
     }
     for (verb, expected) in [
         (Verb::Snapshot { image }, &["snapshot", "define"][..]),
@@ -199,21 +199,22 @@ async fn paused_suspended_mended_rebuilt_and_copied() {
             assert_eq!(steps(), expected, "once per operation");
         }
     }
-    let disk = control.with(|state| state.images.get(&image).cloned()).expect("sent");
+    let disk =
+        control.with(|state| state.images.get(&image).cloned()).expect("the snapshot is uploaded");
     assert!(String::from_utf8_lossy(&disk).contains(&format!("server={server}")));
-    assert_eq!(host.files("snapshots"), Vec::<String>::new(), "nothing is left over");
+    assert_eq!(host.files("snapshots"), Vec::<String>::new(), "the copy is removed");
     let id = uuid::Uuid::new_v4();
     control.ask(Question { id, server, topic: Topic::Console { lines: Some(1) } });
     let reply = control.until("an answer", |state| state.replies.first().cloned()).await;
     assert_eq!(reply.id, id);
-    assert!(matches!(reply.said, Said::Console { text } if text.contains("crash dump")));
+    assert!(matches!(reply.body, ReplyBody::Console { text } if text.contains("crash dump")));
     control.expect(control.want(server, Desired::Absent), Outcome::Absent).await;
     node.stop().await;
     host.assert_empty("after deletion");
 }
 
 #[tokio::test]
-async fn a_guest_that_is_asked_for_is_told_of_and_left_as_it_is() {
+async fn an_as_is_document_only_reports_the_guest() {
     let (host, control) = (Host::new(""), Control::new());
     let doom = Doom::new(None);
     let node = host.run_doomed(&control, &doom);
@@ -223,7 +224,7 @@ async fn a_guest_that_is_asked_for_is_told_of_and_left_as_it_is() {
     let mut as_is = domain.clone();
     as_is.power = Power::AsIs;
     control.expect(control.want(server, present(&as_is)), Outcome::Absent).await;
-    assert!(node.domain(server).await.is_none() && node.mdevs().is_empty(), "nothing is made");
+    assert!(node.domain(server).await.is_none() && node.mdevs().is_empty(), "nothing is created");
     for (power, outcome) in [
         (Power::On, Outcome::Running),
         (Power::Paused, Outcome::Paused),

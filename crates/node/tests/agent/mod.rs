@@ -1,4 +1,4 @@
-//! The agent against a control plane of the test's own.
+//! The agent against a control plane in memory.
 
 pub mod control;
 mod fragile;

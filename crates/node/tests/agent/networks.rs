@@ -1,9 +1,9 @@
-//! What the agent asks of the host's networks, and when.
+//! The desired state that the agent sets on its host's networks, and when.
 
 use std::sync::{Arc, Mutex};
 
 use kilonova_ids::{NetworkId, PortId, ServerId};
-use kilonova_node::{Lacking, Making, Network, Node, Wanted};
+use kilonova_node::{DesiredNetworks, Network, NetworkFailures, NetworkFuture, Node};
 use kilonova_node_api::{Desired, Domain, Filters, Interface, Outcome, PortFilter, Power};
 use serde_json::Value;
 
@@ -30,7 +30,7 @@ fn connected(name: &str, interfaces: &[Interface]) -> Domain {
     Domain { interfaces: interfaces.to_vec(), ..guest(name, Vec::new()) }
 }
 
-/// Ports by server, as the simulated host was last told.
+/// The number of interfaces by server that the simulated host recorded last.
 fn plugged(host: &Host) -> Vec<(String, usize)> {
     let Ok(text) = std::fs::read_to_string(host.folder("network")) else { return Vec::new() };
     let said: Value = serde_json::from_str(&text).expect("JSON");
@@ -39,7 +39,7 @@ fn plugged(host: &Host) -> Vec<(String, usize)> {
 }
 
 #[tokio::test]
-async fn networks_come_before_guests_and_go_after_them() {
+async fn networks_are_created_before_guests_and_removed_after_them() {
     let (host, control) = (Host::new(""), Control::new());
     let (one, other) = (ServerId::new_v4(), ServerId::new_v4());
     let network = NetworkId::new_v4();
@@ -48,11 +48,11 @@ async fn networks_come_before_guests_and_go_after_them() {
     let running = host.run(&control);
     let plain = control.want(other, present(&guest("plain", Vec::new())));
     control.expect(plain, Outcome::Running).await;
-    assert!(!host.folder("network").exists(), "a guest without networks asks for nothing");
+    assert!(!host.folder("network").exists(), "a guest without networks needs none");
 
     let domain = connected("one", &[first.clone(), passed.clone()]);
     control.expect(control.want(one, present(&domain)), Outcome::Running).await;
-    assert_eq!(plugged(&host), [(one.to_string(), 1)], "a device is no matter of bridges");
+    assert_eq!(plugged(&host), [(one.to_string(), 1)], "a passed-through function needs no bridge");
     let domain = connected("one", &[first.clone(), second.clone()]);
     control.expect(control.want(one, present(&domain)), Outcome::Running).await;
     assert_eq!(plugged(&host), [(one.to_string(), 2)]);
@@ -73,13 +73,13 @@ async fn networks_come_before_guests_and_go_after_them() {
     control.with(|state| state.filters = Some(filters));
     let generation = control.want(other, present(&connected("plain", &[first])));
     control.expect(generation, Outcome::Running).await;
-    let said = std::fs::read_to_string(host.folder("network")).expect("it is there");
+    let said = std::fs::read_to_string(host.folder("network")).expect("the file exists");
     let said: Value = serde_json::from_str(&said).expect("JSON");
     assert_eq!(said["filters"]["ports"][0]["port"], second.port.to_string());
     assert_eq!(plugged(&host).len(), 2);
 
     running.stop().await;
-    std::fs::remove_file(host.folder("network")).expect("it is there");
+    std::fs::remove_file(host.folder("network")).expect("the file exists");
     let running = host.run(&control);
     control.until("a look", |_| (plugged(&host).len() == 2).then_some(())).await;
     for server in [one, other] {
@@ -90,7 +90,7 @@ async fn networks_come_before_guests_and_go_after_them() {
 }
 
 #[tokio::test]
-async fn a_host_that_cannot_be_plugged_in_fails_the_build_and_says_why() {
+async fn a_network_failure_fails_the_build_with_its_reason() {
     let (host, control) = (Host::new(""), Control::new());
     let server = ServerId::new_v4();
     let domain = connected("one", &[interface(NetworkId::new_v4())]);
@@ -101,37 +101,37 @@ async fn a_host_that_cannot_be_plugged_in_fails_the_build_and_says_why() {
     let failed = Outcome::Failed { step: "network".into(), message: "eth1 is not there".into() };
     control.expect(control.want(server, present(&domain)), failed).await;
     host.assert_empty("after a build that failed");
-    std::fs::remove_file(host.folder("network_fault")).expect("it is there");
+    std::fs::remove_file(host.folder("network_fault")).expect("the file exists");
     control.expect(control.want(server, present(&domain)), Outcome::Running).await;
 
-    // What is lost under a guest leaves the guest as it is.
+    // A network that fails later leaves an existing guest alone.
     std::fs::write(host.folder("network_fault"), "eth1 is gone\n").expect("written");
     running.stop().await;
     let running = host.run(&control);
     let off = Domain { power: Power::Off, ..domain };
     let generation = control.want(server, present(&off));
     assert!(matches!(control.outcome(generation).await, Outcome::Failed { .. }));
-    assert!(running.domain(server).await.is_some(), "it is not undone");
+    assert!(running.domain(server).await.is_some(), "it is not rolled back");
     control.expect(control.want(server, Desired::Absent), Outcome::Absent).await;
     running.stop().await;
 }
 
-/// Notes how often it was asked, for how many guests.
+/// Counts the guests of each call.
 #[derive(Default)]
 struct Counting(Mutex<Vec<usize>>);
 
 impl Network for Counting {
-    fn make<'a>(&'a self, wanted: &'a Wanted) -> Making<'a> {
+    fn make<'a>(&'a self, wanted: &'a DesiredNetworks) -> NetworkFuture<'a> {
         Box::pin(async move {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
             self.0.lock().expect("no panic before").push(wanted.guests.len());
-            Lacking::default()
+            NetworkFailures::default()
         })
     }
 }
 
 #[tokio::test]
-async fn many_guests_are_served_by_few_looks() {
+async fn many_guests_need_few_runs() {
     let (host, control) = (Host::new(""), Control::new());
     let counting = Arc::new(Counting::default());
     let mut parts = host.parts();
@@ -149,7 +149,7 @@ async fn many_guests_are_served_by_few_looks() {
         control.expect(generation, Outcome::Running).await;
     }
     let asked = counting.0.lock().expect("no panic before").clone();
-    assert_eq!(asked, [40], "all came with the first documents");
+    assert_eq!(asked, [40], "all guests are in the first run");
     stop.send_replace(true);
-    task.await.expect("no panic").expect("ends well");
+    task.await.expect("the agent does not panic").expect("the agent stops without an error");
 }

@@ -1,4 +1,4 @@
-//! What a start does with what it finds.
+//! What a starting agent does with the state it finds.
 
 use kilonova_devices::{Mdev, create};
 use kilonova_ids::{ImageId, OperationId, ServerId};
@@ -10,7 +10,11 @@ use crate::agent::fragile::{Death, Doom};
 use crate::agent::host::{GPUS, Host, guest, present, uuids, vgpu};
 
 fn count(registration: &Registration, gpu: &str) -> u32 {
-    let device = registration.devices.iter().find(|device| device.address == gpu).expect("there");
+    let device = registration
+        .devices
+        .iter()
+        .find(|device| device.address == gpu)
+        .expect("the device is registered");
     match device.deployables[0].slots[..] {
         [HandleSlot::Mdev { count, .. }] => count,
         _ => panic!("{device:?}"),
@@ -18,7 +22,7 @@ fn count(registration: &Registration, gpu: &str) -> u32 {
 }
 
 #[tokio::test]
-async fn satisfied_documents_are_observed_at_once_and_nothing_is_done() {
+async fn satisfied_documents_are_reported_without_changes() {
     let (host, control) = (Host::new(""), Control::new());
     let node = host.run(&control);
     let server = ServerId::new_v4();
@@ -37,11 +41,11 @@ async fn satisfied_documents_are_observed_at_once_and_nothing_is_done() {
     assert_eq!(*doom.log.lock().expect("no panic before"), Vec::<String>::new());
     let registrations = control.registrations();
     assert_eq!(registrations.len(), 2);
-    assert_eq!(count(&registrations[1], GPUS[0]), 4, "a device in use counts");
+    assert_eq!(count(&registrations[1], GPUS[0]), 4, "devices in use are counted");
 }
 
 #[tokio::test]
-async fn copies_of_disks_that_no_document_asks_for_are_removed() {
+async fn disk_copies_without_a_document_are_removed() {
     let (host, control) = (Host::new(""), Control::new());
     let node = host.run(&control);
     let server = ServerId::new_v4();
@@ -65,12 +69,12 @@ async fn copies_of_disks_that_no_document_asks_for_are_removed() {
     let generation = control.want(server, present(&domain));
     let node = host.run(&control);
     control.expect(generation, Outcome::Running).await;
-    assert_eq!(host.files("snapshots"), Vec::<String>::new(), "sent, and then removed");
+    assert_eq!(host.files("snapshots"), Vec::<String>::new(), "uploaded, then removed");
     node.stop().await;
 }
 
 #[tokio::test]
-async fn domains_that_no_document_names_are_left_and_their_devices_are_not_offered() {
+async fn domains_without_a_document_stay_and_their_devices_are_not_offered() {
     let (host, control) = (Host::new(""), Control::new());
     let node = host.run(&control);
     let server = ServerId::new_v4();
@@ -83,7 +87,7 @@ async fn domains_that_no_document_names_are_left_and_their_devices_are_not_offer
     let second =
         control.until("second registration", |state| state.registrations.get(1).cloned()).await;
     assert_eq!(count(&second, GPUS[0]), 3);
-    let (_, running) = node.domain(server).await.expect("left as it is");
+    let (_, running) = node.domain(server).await.expect("the domain still exists");
     assert!(running);
     let stray = Observation::new(server, 0, Outcome::Running);
     control
@@ -95,12 +99,12 @@ async fn domains_that_no_document_names_are_left_and_their_devices_are_not_offer
     control.expect(other, Outcome::Running).await;
     control.expect(control.want(server, Desired::Absent), Outcome::Absent).await;
     assert!(node.domain(server).await.is_none());
-    assert_eq!(node.mdevs().len(), 1, "only that of the new guest");
+    assert_eq!(node.mdevs().len(), 1, "only the new guest's device remains");
     node.stop().await;
 }
 
 #[tokio::test]
-async fn what_was_deleted_while_the_host_was_down_goes_at_its_start() {
+async fn servers_deleted_during_downtime_are_removed_at_start() {
     let host = Host::new("max_concurrent_builds = 1");
     let control = Control::new();
     let node = host.run(&control);
@@ -119,7 +123,7 @@ async fn what_was_deleted_while_the_host_was_down_goes_at_its_start() {
         control.expect(generation, Outcome::Absent).await;
     }
     control.expect(new, Outcome::Running).await;
-    assert_eq!(node.mdevs().len(), 1, "the full GPU was cleared before the new guest came");
+    assert_eq!(node.mdevs().len(), 1, "the full GPU was cleared before the new guest was created");
     let failed = control.with(|state| {
         state.observations.iter().any(|one| matches!(one.outcome, Outcome::Failed { .. }))
     });
@@ -128,7 +132,7 @@ async fn what_was_deleted_while_the_host_was_down_goes_at_its_start() {
 }
 
 #[tokio::test]
-async fn devices_of_ours_that_nothing_names_are_removed_and_others_stay() {
+async fn our_unused_devices_are_removed_and_foreign_ones_stay() {
     let (host, control) = (Host::new(""), Control::new());
     let doom = Doom::new(Some(Death { step: 1, after: false }));
     let node = host.run_doomed(&control, &doom);
@@ -137,7 +141,7 @@ async fn devices_of_ours_that_nothing_names_are_removed_and_others_stay() {
     doom.died().await;
     node.kill().await;
     doom.bury();
-    assert_eq!(host.files("mdevs").len(), 1, "made, then the host died");
+    assert_eq!(host.files("mdevs").len(), 1, "created before the crash");
 
     let foreign = Uuid::new_v4();
     let parts = host.parts();
@@ -151,7 +155,7 @@ async fn devices_of_ours_that_nothing_names_are_removed_and_others_stay() {
     let node = host.run(&control);
     let generation = control.want(ServerId::new_v4(), present(&guest("new", vec![vgpu(GPUS[0])])));
     control.expect(generation, Outcome::Running).await;
-    assert_eq!(node.mdevs().len(), 2, "the foreign one and the new one");
+    assert_eq!(node.mdevs().len(), 2, "the foreign device and the new one");
     assert!(node.mdevs().contains(&foreign));
     let first = control.registrations().remove(0);
     assert_eq!((count(&first, GPUS[0]), count(&first, GPUS[1])), (4, 3));
@@ -159,7 +163,7 @@ async fn devices_of_ours_that_nothing_names_are_removed_and_others_stay() {
 }
 
 #[tokio::test]
-async fn a_device_that_vanished_under_a_guest_is_made_again() {
+async fn a_vanished_device_is_recreated() {
     let (host, control) = (Host::new(""), Control::new());
     let node = host.run(&control);
     let server = ServerId::new_v4();
@@ -168,7 +172,7 @@ async fn a_device_that_vanished_under_a_guest_is_made_again() {
     control.expect(generation, Outcome::Running).await;
     node.stop().await;
     for uuid in uuids(&domain.devices) {
-        kilonova_devices::remove(&*host.parts().sysfs, uuid).expect("removed");
+        kilonova_devices::remove(&*host.parts().sysfs, uuid).expect("the device is removed");
     }
     control.with(|state| state.observations.clear());
     let node = host.run(&control);
@@ -177,10 +181,10 @@ async fn a_device_that_vanished_under_a_guest_is_made_again() {
     node.stop().await;
 }
 
-/// A power cut: guests stop and mediated devices are gone, the files of domains are not. The devices
-/// are made again; that the guest is to run again is for the control plane to say.
+/// A power cut: guests stop and mediated devices disappear, but domain files remain. The agent
+/// recreates the devices; the control plane decides whether the guest starts again.
 #[tokio::test]
-async fn after_a_power_cut_devices_are_made_and_guests_are_told_of() {
+async fn after_a_power_cut_devices_are_recreated_and_guests_reported() {
     let (host, control) = (Host::new(""), Control::new());
     let node = host.run(&control);
     let server = ServerId::new_v4();
@@ -206,7 +210,7 @@ async fn after_a_power_cut_devices_are_made_and_guests_are_told_of() {
 }
 
 #[tokio::test]
-async fn a_guest_that_stops_by_itself_is_told_of_and_left() {
+async fn a_guest_that_stops_by_itself_is_reported_and_left_alone() {
     let (host, control) = (Host::new(""), Control::new());
     let every = Some(std::time::Duration::from_millis(10));
     let node = host.run_syncing(&control, every);
@@ -214,7 +218,7 @@ async fn a_guest_that_stops_by_itself_is_told_of_and_left() {
     let domain = guest("db", vec![vgpu(GPUS[0])]);
     let generation = control.want(server, present(&domain));
     control.expect(generation, Outcome::Running).await;
-    node.parts.hypervisor.stop(server).await.expect("stops");
+    node.parts.hypervisor.stop(server).await.expect("the guest stops");
     control.expect(generation, Outcome::Stopped).await;
     assert!(!node.domain(server).await.expect("defined").1);
     let first = |one: &Observation| one.at_start;
@@ -223,7 +227,7 @@ async fn a_guest_that_stops_by_itself_is_told_of_and_left() {
 }
 
 #[tokio::test]
-async fn a_hypervisor_that_tells_of_a_stop_is_believed_at_once() {
+async fn an_event_of_the_hypervisor_is_reported_at_once() {
     let (host, control) = (Host::new(""), Control::new());
     let doom = Doom::new(None);
     let node = host.run_doomed(&control, &doom);
@@ -233,17 +237,20 @@ async fn a_hypervisor_that_tells_of_a_stop_is_believed_at_once() {
     control.expect(generation, Outcome::Running).await;
     doom.tell(server);
     doom.tell(ServerId::new_v4());
-    node.parts.hypervisor.stop(server).await.expect("stops");
+    node.parts.hypervisor.stop(server).await.expect("the guest stops");
     let started = std::time::Instant::now();
     doom.tell(server);
     control.expect(generation, Outcome::Stopped).await;
-    assert!(started.elapsed() < std::time::Duration::from_secs(60), "not by the next look round");
+    assert!(
+        started.elapsed() < std::time::Duration::from_secs(60),
+        "it was found by the periodic check"
+    );
     node.stop().await;
 }
 
-/// Dies between having noted that a reboot failed and having said so.
+/// Crashes between noting a failed reboot and reporting it.
 #[tokio::test]
-async fn a_reboot_that_failed_is_not_done_after_a_death() {
+async fn a_failed_reboot_stays_failed_after_a_crash() {
     let host = Host::new("fail = [{ step = \"reboot\", times = 1 }]");
     let control = Control::new();
     let node = host.run(&control);
@@ -257,7 +264,7 @@ async fn a_reboot_that_failed_is_not_done_after_a_death() {
     node.kill().await;
     control.with(|state| state.observations.clear());
     let node = host.run(&control);
-    assert_eq!(control.outcome(generation).await, failed, "said again, and not as done");
+    assert_eq!(control.outcome(generation).await, failed, "the failure is reported again");
     control.expect(control.want(server, present(&domain)), Outcome::Running).await;
     node.stop().await;
 }

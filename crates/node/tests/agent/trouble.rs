@@ -1,4 +1,4 @@
-//! Failing steps, a control plane that does not answer, and fencing.
+//! Failing steps, an unavailable control plane, and fencing.
 
 use kilonova_devices::{Mdev, create};
 use kilonova_ids::{OperationId, ServerId};
@@ -17,7 +17,7 @@ fn failed(outcome: Outcome) -> (String, String) {
 }
 
 #[tokio::test]
-async fn a_build_that_fails_is_undone_and_can_be_tried_again() {
+async fn a_failed_build_is_rolled_back_and_can_be_retried() {
     for step in ["create_mdev", "image", "define", "start"] {
         let name = if step == "create_mdev" { "" } else { ", server_name = \"bad*\"" };
         let host = Host::new(&format!("fail = [{{ step = \"{step}\", times = 1{name} }}]"));
@@ -56,13 +56,13 @@ async fn a_guest_that_once_ran_survives_a_failing_step() {
     domain.power = kilonova_node_api::Power::Off;
     let (step, _) = failed(control.outcome(control.want(server, present(&domain))).await);
     assert_eq!(step, "stop");
-    assert!(node.domain(server).await.expect("still there").1);
+    assert!(node.domain(server).await.expect("the domain still exists").1);
     assert_eq!(node.mdevs(), uuids(&domain.devices));
     node.stop().await;
 }
 
 #[tokio::test]
-async fn a_deletion_that_fails_is_tried_again() {
+async fn a_failed_deletion_is_retried() {
     let (host, control) = (Host::new("fail = [{ step = \"destroy\", times = 1 }]"), Control::new());
     let node = host.run(&control);
     let server = ServerId::new_v4();
@@ -77,7 +77,7 @@ async fn a_deletion_that_fails_is_tried_again() {
 }
 
 #[tokio::test]
-async fn somebody_elses_device_is_never_taken_or_removed() {
+async fn a_foreign_device_is_never_used_or_removed() {
     let (host, control) = (Host::new(""), Control::new());
     let node = host.run(&control);
     let wanted = vgpu(GPUS[0]);
@@ -87,13 +87,13 @@ async fn somebody_elses_device_is_never_taken_or_removed() {
     let generation = control.want(ServerId::new_v4(), present(&guest("db", vec![wanted])));
     let (step, message) = failed(control.outcome(generation).await);
     assert_eq!(step, "create_mdev");
-    assert!(message.contains("exists already on 0000:85:00.0"), "{message}");
+    assert!(message.contains("already exists on 0000:85:00.0"), "{message}");
     assert_eq!(node.mdevs(), [uuid]);
     node.stop().await;
 }
 
 #[tokio::test]
-async fn a_function_that_is_not_there_is_not_attached() {
+async fn a_missing_function_fails_the_build() {
     let (host, control) = (Host::new(""), Control::new());
     let node = host.run(&control);
     let device = Attachment::Pci { address: "0000:99:00.0".into() };
@@ -128,7 +128,7 @@ async fn newer_documents_overtake_older_ones() {
 }
 
 #[tokio::test]
-async fn a_control_plane_that_does_not_answer_is_asked_again() {
+async fn calls_to_an_unavailable_control_plane_are_retried() {
     let (host, control) = (Host::new(""), Control::new());
     control.with(|state| state.unavailable = 3);
     let node = host.run(&control);
@@ -141,21 +141,21 @@ async fn a_control_plane_that_does_not_answer_is_asked_again() {
 }
 
 #[tokio::test]
-async fn a_fenced_node_stops() {
+async fn a_fenced_agent_stops() {
     let (host, control) = (Host::new(""), Control::new());
     let node = host.run(&control);
     control.until("registration", |state| state.registrations.first().map(|_| ())).await;
     control.fence();
-    let error = node.ended().await.expect_err("fenced");
+    let error = node.ended().await.expect_err("the agent is fenced");
     assert!(matches!(error, Error::Fenced { .. }), "{error}");
 }
 
 #[tokio::test]
-async fn a_rejected_node_says_why() {
+async fn a_rejected_agent_reports_the_reason() {
     let (host, control) = (Host::new(""), Control::new());
     control.with(|state| state.rejected = Some("the host is unknown".into()));
-    let error = host.run(&control).ended().await.expect_err("rejected").to_string();
-    assert_eq!(error, "host gpu1: the control plane refuses it: the host is unknown");
+    let error = host.run(&control).ended().await.expect_err("the host is rejected").to_string();
+    assert_eq!(error, "host gpu1: the control plane refused it: the host is unknown");
 }
 
 const EIO: i32 = 5;
@@ -163,7 +163,7 @@ const EBUSY: i32 = 16;
 const ENOSPC: i32 = 28;
 
 #[tokio::test]
-async fn what_was_made_before_a_failing_creation_is_taken_back() {
+async fn devices_created_before_a_failure_are_removed() {
     for error in [EIO, EBUSY, ENOSPC] {
         let (host, control) = (Host::new(""), Control::new());
         let node = host.run_refusing(&control, vec![("/create", 2, error)]);
@@ -181,7 +181,7 @@ async fn what_was_made_before_a_failing_creation_is_taken_back() {
 }
 
 #[tokio::test]
-async fn a_device_that_the_kernel_holds_on_to_keeps_its_server_until_it_goes() {
+async fn a_device_in_use_delays_the_deletion() {
     let (host, control) = (Host::new(""), Control::new());
     let node = host.run_refusing(&control, vec![("/remove", 1, EBUSY)]);
     let server = ServerId::new_v4();
@@ -191,14 +191,14 @@ async fn a_device_that_the_kernel_holds_on_to_keeps_its_server_until_it_goes() {
     let (step, message) = failed(control.outcome(generation).await);
     assert_eq!(step, "destroy");
     assert!(message.contains("cannot remove mediated device"), "{message}");
-    assert_eq!(node.mdevs().len(), 1, "one went, the other is held");
+    assert_eq!(node.mdevs().len(), 1, "one device is removed, the other is in use");
     control.expect(generation, Outcome::Absent).await;
     node.stop().await;
     host.assert_empty("after the second try");
 }
 
 #[tokio::test]
-async fn a_state_folder_that_cannot_be_written_fails_builds_and_harms_nothing() {
+async fn an_unwritable_state_directory_fails_builds_only() {
     let (host, control) = (Host::new(""), Control::new());
     let node = host.run(&control);
     let old = ServerId::new_v4();
@@ -220,20 +220,20 @@ async fn a_state_folder_that_cannot_be_written_fails_builds_and_harms_nothing() 
         assert_eq!(node.mdevs(), uuids(&kept.devices), "{folder}");
         assert_eq!((host.files("notes").len(), host.files("domains").len()), (1, 1), "{folder}");
     }
-    assert!(node.domain(old).await.expect("still there").1);
+    assert!(node.domain(old).await.expect("the domain still exists").1);
     node.stop().await;
 }
 
 #[tokio::test]
-async fn a_guest_whose_domain_somebody_removed_keeps_its_devices_when_it_cannot_be_made_again() {
+async fn a_failed_redefinition_of_a_removed_domain_keeps_its_devices() {
     let host = Host::new("");
     let control = Control::new();
     let node = host.run(&control);
     let server = ServerId::new_v4();
     let mut domain = guest("db", vec![vgpu(GPUS[0])]);
     control.expect(control.want(server, present(&domain)), Outcome::Running).await;
-    node.parts.hypervisor.destroy(server).await.expect("destroyed");
-    node.parts.hypervisor.undefine(server).await.expect("removed behind the node's back");
+    node.parts.hypervisor.destroy(server).await.expect("the guest is destroyed");
+    node.parts.hypervisor.undefine(server).await.expect("the domain is undefined by somebody else");
     node.stop().await;
 
     let node = host.run_refusing(&control, Vec::new());
@@ -242,7 +242,7 @@ async fn a_guest_whose_domain_somebody_removed_keeps_its_devices_when_it_cannot_
     std::fs::write(host.folder("domains"), "no folder").expect("written");
     domain.vcpus = 2;
     assert_eq!(failed(control.outcome(control.want(server, present(&domain))).await).0, "define");
-    assert_eq!(node.mdevs(), uuids(&domain.devices), "it was built once, so nothing is undone");
+    assert_eq!(node.mdevs(), uuids(&domain.devices), "a guest that was built is not rolled back");
     std::fs::remove_file(host.folder("domains")).expect("removed");
     std::fs::rename(&moved, host.folder("domains")).expect("moved back");
     control.expect(control.want(server, present(&domain)), Outcome::Running).await;

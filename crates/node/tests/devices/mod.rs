@@ -1,5 +1,5 @@
-//! The example with one host for each kind of device: what each registers, and a guest with one of
-//! each until it is gone again.
+//! The example with one host for each kind of device: the registration of each, and a guest with
+//! one device until its deletion.
 
 mod orders;
 
@@ -61,13 +61,13 @@ fn guest(devices: Vec<Attachment>) -> Desired {
         verb: None,
         devices,
         rescue: None,
-        departure: None,
+        outgoing_migration: None,
         interfaces: Vec::new(),
         from: None,
     }))
 }
 
-/// What a ledger would give a guest of a slot.
+/// The device that the control plane would attach for a slot.
 fn attachment(device: &Device, slot: &HandleSlot) -> Attachment {
     match slot {
         HandleSlot::Mdev { mdev_type, .. } => Attachment::Mdev {
@@ -88,7 +88,7 @@ fn vgpu_type(sysfs: &dyn Sysfs, address: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_host_of_the_example_offers_its_kind() {
+async fn every_host_of_the_example_registers_its_devices() {
     let units = |devices: &[Device]| -> Vec<(String, usize)> {
         let parts = devices.iter().flat_map(|device| &device.deployables);
         parts.map(|part| (part.resource_class.clone(), part.slots.len())).collect()
@@ -119,7 +119,7 @@ async fn every_host_of_the_example_offers_its_kind() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_gets_one_of_each_kind_and_leaves_nothing_behind() {
+async fn a_guest_of_each_kind_leaves_nothing_behind() {
     for host in example().hosts {
         let folder = tempfile::tempdir().expect("a folder");
         let (node, devices) = Running::start(&host, folder.path()).await;
@@ -128,7 +128,13 @@ async fn a_guest_gets_one_of_each_kind_and_leaves_nothing_behind() {
         let server = ServerId::new_v4();
         let generation = node.control.want(server, guest(vec![device.clone()]));
         assert_eq!(node.control.outcome(generation).await, Outcome::Running, "{}", host.name);
-        let found = node.parts.hypervisor.domain(server).await.expect("answers").expect("a domain");
+        let found = node
+            .parts
+            .hypervisor
+            .domain(server)
+            .await
+            .expect("the lookup succeeds")
+            .expect("the domain exists");
         let address = match &device {
             Attachment::Mdev { uuid, .. } => format!("<address uuid='{uuid}'/>"),
             Attachment::Pci { address } | Attachment::Vfio { address, .. } => {
@@ -145,7 +151,7 @@ async fn a_guest_gets_one_of_each_kind_and_leaves_nothing_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_function_has_its_vgpu_type_while_a_guest_has_the_function() {
+async fn a_function_has_its_vgpu_type_while_in_use() {
     let folder = tempfile::tempdir().expect("a folder");
     let (node, devices) = Running::start(&host("vgpu-vfio"), folder.path()).await;
     let slots = &devices[0].deployables[0].slots;
@@ -160,7 +166,13 @@ async fn a_function_has_its_vgpu_type_while_a_guest_has_the_function() {
             .map(|address| vgpu_type(&*node.parts.sysfs, address))
     };
     assert_eq!(types(&node), ["558", "558", "0"]);
-    let found = node.parts.hypervisor.domain(one).await.expect("answers").expect("a domain");
+    let found = node
+        .parts
+        .hypervisor
+        .domain(one)
+        .await
+        .expect("the lookup succeeds")
+        .expect("the domain exists");
     assert!(found.xml.contains("type='pci' managed='no'"), "{}", found.xml);
 
     let generation = node.control.want(one, Desired::Absent);
@@ -171,15 +183,15 @@ async fn a_function_has_its_vgpu_type_while_a_guest_has_the_function() {
     match node.control.outcome(generation).await {
         Outcome::Failed { step, message } => {
             assert_eq!(step, "create_mdev");
-            assert!(message.contains("can be given now are: nvidia-558"), "{message}");
+            assert!(message.contains("can be set now: nvidia-558"), "{message}");
         }
-        other => panic!("a card in use for one type took another: {other:?}"),
+        other => panic!("a card accepted a second type: {other:?}"),
     }
     assert_eq!(types(&node), ["0", "558", "0"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn types_outlive_the_process_and_are_cleared_by_the_next() {
+async fn types_survive_a_restart_and_are_cleared_later() {
     let folder = tempfile::tempdir().expect("a folder");
     let server = ServerId::new_v4();
     let address = {
@@ -194,7 +206,7 @@ async fn types_outlive_the_process_and_are_cleared_by_the_next() {
     };
     let (node, devices) = Running::start(&host("vgpu-mig"), folder.path()).await;
     assert_eq!(vgpu_type(&*node.parts.sysfs, &address), "1021");
-    assert_eq!(devices[0].deployables[0].slots.len(), 7, "what is in use is still offered");
+    assert_eq!(devices[0].deployables[0].slots.len(), 7, "functions in use are still registered");
     let generation = node.control.want(server, Desired::Absent);
     node.control.expect(generation, Outcome::Absent).await;
     assert_eq!(vgpu_type(&*node.parts.sysfs, &address), "0");

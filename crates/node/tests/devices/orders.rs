@@ -1,9 +1,12 @@
-//! Bitstreams and clean-ups: done once, told with what the tool said, and never to a device in use.
+//! Programming and cleaning: done once, reported with the tool's output, and never on a device in
+//! use.
 
 use std::os::unix::fs::PermissionsExt as _;
 
 use kilonova_ids::{ImageId, OperationId};
-use kilonova_node_api::{BY_OPERATOR, Carried, End, ON_RELEASE, Order, THE_NODE, Task};
+use kilonova_node_api::{
+    CLEANED_BY_AGENT, CLEANED_BY_OPERATOR, End, ON_RELEASE, Order, OrderResult, Task,
+};
 
 use super::*;
 
@@ -20,7 +23,7 @@ fn green(region: &str, function: &str) -> Vec<u8> {
     }})
     .to_string();
     let length = u32::try_from(text.len()).expect("short").to_le_bytes();
-    // Longer than one piece, so that it is fetched in several.
+    // Longer than one chunk, so that the download takes several.
     [&b"XeonFPGA\xb7GBSv001"[..], &length, text.as_bytes(), &[7; 5000]].concat()
 }
 
@@ -43,7 +46,7 @@ fn clean(address: &str) -> Order {
 
 async fn end_of(control: &Control, order: &Order) -> End {
     let id = order.id;
-    let of = |one: &&Carried| one.order == id;
+    let of = |one: &&OrderResult| one.order == id;
     let found = |state: &State| state.carried.iter().find(of).map(|one| one.end.clone());
     control.until("the end of an order", found).await
 }
@@ -61,7 +64,7 @@ fn image(control: &Control, bytes: Vec<u8>) -> ImageId {
     id
 }
 
-/// The function that the newest registration shows.
+/// The function in the newest registration.
 fn function(control: &Control) -> String {
     let registered = control.registrations().pop().expect("a registration");
     let facts = &registered.devices[0].deployables[0].facts;
@@ -69,7 +72,7 @@ fn function(control: &Control) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_card_shows_what_was_loaded_when_the_order_is_said_to_be_done() {
+async fn a_card_shows_its_new_function_when_the_order_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let (node, _) = Running::start(&host("fpga-intel"), folder.path()).await;
     let order = program(image(&node.control, green(REGION, FUNCTION)), None);
@@ -77,11 +80,11 @@ async fn a_card_shows_what_was_loaded_when_the_order_is_said_to_be_done() {
     assert!(matches!(end_of(&node.control, &order).await, End::Done { .. }));
     assert_eq!(function(&node.control), FUNCTION.replace('-', ""));
     let left = std::fs::read_dir(folder.path().join("fpga-intel/bitstreams")).expect("a folder");
-    assert_eq!(left.count(), 0, "the bitstream stays behind");
+    assert_eq!(left.count(), 0, "the bitstream is not removed");
     drop(node);
 
-    // Another process knows that the order is done, whatever it would do now, and the card keeps
-    // what it has.
+    // The next process knows that the order has ended, whatever it contains now, and the card keeps
+    // its function.
     let (node, devices) = Running::start(&host("fpga-intel"), folder.path()).await;
     let facts = &devices[0].deployables[0].facts;
     assert_eq!(facts.get("function_id"), Some(&FUNCTION.replace('-', "")));
@@ -93,14 +96,14 @@ async fn a_card_shows_what_was_loaded_when_the_order_is_said_to_be_done() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_bitstream_for_the_card_is_refused() {
+async fn wrong_bitstreams_are_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let (node, _) = Running::start(&host("fpga-intel"), folder.path()).await;
     let before = function(&node.control);
     let other_region = "00000000-0000-0000-0000-000000000001";
     for (bytes, part) in [
-        (b"QFI\xfb and so on".to_vec(), "it is no bitstream"),
-        (Vec::new(), "it is no bitstream"),
+        (b"QFI\xfb and so on".to_vec(), "not a bitstream"),
+        (Vec::new(), "not a bitstream"),
         (green(other_region, FUNCTION), "is for region 0000"),
     ] {
         let order = program(image(&node.control, bytes), None);
@@ -111,7 +114,7 @@ async fn what_is_no_bitstream_for_the_card_is_refused() {
     let absent = program(ImageId::new_v4(), None);
     node.control.order(absent.clone());
     let message = failure(end_of(&node.control, &absent).await);
-    assert!(message.contains("the bitstream cannot be had"), "{message}");
+    assert!(message.contains("could not download the bitstream"), "{message}");
     assert_eq!(function(&node.control), before);
 }
 
@@ -122,7 +125,7 @@ async fn a_guest_waits_for_its_order_and_fails_with_it() {
     let control = &node.control;
     let server = ServerId::new_v4();
     let wanted = || guest(vec![Attachment::Pci { address: CARD.into() }]);
-    // Both in one batch, as the control plane writes them in one transaction.
+    // Both are in one batch, as the control plane writes them in one transaction.
     let both = |order: &Order| {
         control.with(|state| state.unavailable = 1);
         control.order(order.clone());
@@ -133,7 +136,7 @@ async fn a_guest_waits_for_its_order_and_fails_with_it() {
     match control.outcome(generation).await {
         Outcome::Failed { step, message } => {
             assert_eq!(step, "program");
-            assert!(message.contains("no bitstream"), "{message}");
+            assert!(message.contains("not a bitstream"), "{message}");
         }
         other => panic!("{other:?}"),
     }
@@ -173,7 +176,7 @@ fn script(folder: &Path, text: &str) -> std::path::PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_cleans_and_what_it_says_is_kept() {
+async fn a_clean_up_command_runs_and_its_output_is_kept() {
     let folder = tempfile::tempdir().expect("a folder");
     let wipe = script(
         folder.path(),
@@ -186,7 +189,7 @@ async fn a_command_cleans_and_what_it_says_is_kept() {
         let mut of = parts.filter(|part| part.resource_class == class);
         of.next().expect("a part").facts.get(ON_RELEASE).cloned()
     };
-    assert_eq!(by("CUSTOM_NVME").as_deref(), Some(THE_NODE));
+    assert_eq!(by("CUSTOM_NVME").as_deref(), Some(CLEANED_BY_AGENT));
     assert_eq!(by("CUSTOM_X710"), None);
 
     let one = clean(DISK);
@@ -214,7 +217,7 @@ async fn a_command_cleans_and_what_it_says_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_that_hangs_is_ended() {
+async fn a_hanging_command_is_killed() {
     let folder = tempfile::tempdir().expect("a folder");
     let wipe = script(folder.path(), "echo begun\nsleep 60");
     let (node, _) = Running::start(&with_cleanup(&wipe, 1), folder.path()).await;
@@ -222,7 +225,7 @@ async fn a_command_that_hangs_is_ended() {
     node.control.order(one.clone());
     match end_of(&node.control, &one).await {
         End::Failed { message, output } => {
-            assert!(message.contains("longer than 1s"), "{message}");
+            assert!(message.contains("timeout of 1s"), "{message}");
             assert_eq!(output, "begun");
         }
         done => panic!("{done:?}"),
@@ -230,11 +233,14 @@ async fn a_command_that_hangs_is_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn disks_are_cleared_by_the_node_and_the_rest_by_operators() {
+async fn disks_are_cleaned_by_the_agent_and_the_rest_by_operators() {
     let folder = tempfile::tempdir().expect("a folder");
     let (node, devices) = Running::start(&host("pci"), folder.path()).await;
     let disk = devices.iter().find(|device| device.address == DISK).expect("the disk");
-    assert_eq!(disk.deployables[0].facts.get(ON_RELEASE).map(String::as_str), Some(THE_NODE));
+    assert_eq!(
+        disk.deployables[0].facts.get(ON_RELEASE).map(String::as_str),
+        Some(CLEANED_BY_AGENT)
+    );
     let one = clean(DISK);
     node.control.order(one.clone());
     assert!(matches!(end_of(&node.control, &one).await, End::Done { .. }));
@@ -250,5 +256,5 @@ async fn disks_are_cleared_by_the_node_and_the_rest_by_operators() {
     let hosts = Topology::parse(text, Path::new("once.toml")).expect("a host").hosts;
     let (_node, devices) = Running::start(&hosts[0], folder.path()).await;
     let facts = &devices[0].deployables[0].facts;
-    assert_eq!(facts.get(ON_RELEASE).map(String::as_str), Some(BY_OPERATOR));
+    assert_eq!(facts.get(ON_RELEASE).map(String::as_str), Some(CLEANED_BY_OPERATOR));
 }

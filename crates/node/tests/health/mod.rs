@@ -1,4 +1,4 @@
-//! Faults of devices on a simulated host, from the kernel's files to what the control plane is told.
+//! Device faults on a simulated host, from the kernel's files to the registration.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -75,7 +75,7 @@ impl Host {
         file.write_all(bytes).expect("written");
     }
 
-    /// The device as soon as it is told to be in this state.
+    /// The device, once it is registered with this health.
     async fn until(&self, address: &str, state: &str) -> Device {
         let found = |registration: &Registration| {
             let mut devices = registration.devices.iter();
@@ -86,14 +86,14 @@ impl Host {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_line_in_the_kernel_log_is_told_at_once_and_lasts_until_the_host_starts_anew() {
+async fn a_kernel_log_event_is_reported_at_once_until_a_reboot() {
     let host = Host::new();
     host.until("0000:84:00.0", "healthy").await;
     assert_eq!(host.control.registrations()[0].machine_id, "4f0c");
     host.log(b"\xff\xfe\nNVRM: Xid (PCI:0000:84:00): 79, GPU has fallen off the bus.\n");
     let failed = host.until("0000:84:00.0", "failed").await;
     assert!(failed.health.reason().is_some_and(|why| why.starts_with("Xid 79")), "{failed:?}");
-    assert_eq!(failed.deployables.len(), 1, "it keeps what it is made of");
+    assert_eq!(failed.deployables.len(), 1, "it keeps its deployables");
     host.until("0000:85:00.0", "healthy").await;
     host.log(b"NVRM: Xid (PCI:0000:85:00): 31, by the operator's policy\n");
     host.until("0000:85:00.0", "degraded").await;
@@ -106,7 +106,7 @@ async fn a_line_in_the_kernel_log_is_told_at_once_and_lasts_until_the_host_start
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn faults_in_sysfs_are_told_and_gone_when_they_are_gone() {
+async fn faults_in_sysfs_are_reported_until_they_are_fixed() {
     let host = Host::new();
     host.until("0000:90:00.0", "healthy").await;
     for (path, content) in [
@@ -130,7 +130,7 @@ async fn faults_in_sysfs_are_told_and_gone_when_they_are_gone() {
         assert!(!failed.deployables.is_empty(), "{failed:?}");
     }
     std::fs::remove_dir_all(host.folder.path().join("h/sysfs")).expect("removed");
-    host.log(b"NVRM: Xid (PCI:0000:85:00): 63, so that the host is looked at again\n");
+    host.log(b"NVRM: Xid (PCI:0000:85:00): 63, to trigger a scan\n");
     for (address, state) in [
         ("0000:84:00.0", "healthy"),
         ("0000:85:00.0", "degraded"),

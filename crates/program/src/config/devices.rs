@@ -1,6 +1,7 @@
-//! `[devices]` and `[mdev_<type>]` as nova.conf has them. Their old names, `enabled_vgpu_types` and `[vgpu_<type>]`, count too.
+//! Parses `[devices]` and `[mdev_<type>]` as in nova.conf, and their old names `enabled_vgpu_types`
+//! and `[vgpu_<type>]`.
 //!
-//! Owns how they are read; what they mean is `kilonova_devices`' to know.
+//! `kilonova_devices` owns their meaning.
 
 use std::collections::BTreeMap;
 
@@ -30,14 +31,14 @@ pub(super) fn is_known(group: &str, option: &str) -> bool {
     }
 }
 
-/// `[devices]` and its types.
+/// Parses `[devices]` and its types.
 ///
 /// # Errors
-/// A sentence that names file, line, group and option.
+/// A message with file, line, group and option.
 pub fn options(file: &File) -> Result<MdevOptions, Failure> {
     let enabled = match (file.get(GROUP, ENABLED), file.get(GROUP, ENABLED_OLD)) {
         (Some(_), Some(_)) => {
-            let why = format!("it is the old name of {ENABLED}, which is there too; keep one");
+            let why = format!("it is the old name of {ENABLED}, which is set too; remove one");
             return Err(file.wrong(GROUP, ENABLED_OLD, &why));
         }
         (new, old) => list(new.or(old).unwrap_or_default()),
@@ -47,7 +48,7 @@ pub fn options(file: &File) -> Result<MdevOptions, Failure> {
     for name in file.groups() {
         let Some(mdev_type) = mdev_type(name) else { continue };
         if let Some(other) = names.insert(mdev_type.to_owned(), name.to_owned()) {
-            let why = format!("[{name}] and [{other}] are the same group; keep one of them");
+            let why = format!("[{name}] and [{other}] are the same group; remove one of them");
             let option = [ADDRESSES, CLASS, MOST].into_iter().find(|o| file.get(name, o).is_some());
             return Err(file.wrong(name, option.unwrap_or(ADDRESSES), &why));
         }
@@ -63,10 +64,10 @@ pub fn options(file: &File) -> Result<MdevOptions, Failure> {
     Ok(options)
 }
 
-/// `[devices] cleanup_command`, as often as there are classes, and `cleanup_timeout`.
+/// Parses `[devices] cleanup_command`, once per resource class, and `cleanup_timeout`.
 ///
 /// # Errors
-/// A sentence that names file, line, group and option.
+/// A message with file, line, group and option.
 pub fn cleanup(file: &File) -> Result<Cleanup, Failure> {
     let mut entries = Vec::new();
     for (line, text) in file.values(GROUP, CLEANUP) {

@@ -1,4 +1,4 @@
-//! What a nova.conf may carry over, and every refusal with its place.
+//! Groups of a nova.conf, and every refusal with its position.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn read(text: &str) -> Result<MdevOptions, String> {
 }
 
 #[test]
-fn sections_of_a_nova_conf_carry_over() {
+fn groups_of_a_nova_conf_are_accepted() {
     let options = read(
         "[devices]\nenabled_mdev_types = nvidia-35, nvidia-36,mtty-1\n\n\
          [mdev_nvidia-35]\ndevice_addresses = 0000:84:00.0,0000:85:00.0\n\
@@ -33,7 +33,7 @@ fn sections_of_a_nova_conf_carry_over() {
 }
 
 #[test]
-fn their_old_names_count() {
+fn old_names_are_accepted() {
     let options =
         read("[devices]\nenabled_vgpu_types = nvidia-35\n[vgpu_nvidia-35]\nmax_instances = 2\n")
             .expect("fine");
@@ -75,7 +75,7 @@ fn refusals_name_file_line_group_and_option() {
         ),
         (
             "[devices]\nenabled_mdev_types = a,a\n".to_owned(),
-            "kilonova.conf:2: [devices] enabled_mdev_types: it names a twice",
+            "kilonova.conf:2: [devices] enabled_mdev_types: a is listed twice",
         ),
         (
             "[devices]\nenabled_mdev_types = a/b\n".to_owned(),
@@ -87,7 +87,7 @@ fn refusals_name_file_line_group_and_option() {
         ),
         (
             "[mdev_a]\nmdev_class = VGPU\n[vgpu_a]\nmdev_class = VGPU\n".to_owned(),
-            "are the same group; keep one of them",
+            "are the same group; remove one of them",
         ),
         (
             "[vgpu_a]\nmdev_class = x\n".to_owned(),
@@ -125,7 +125,7 @@ fn each_class_may_have_a_command() {
             "[devices]\ncleanup_command = FPGA:/bin/a\ncleanup_command = wipe\n",
             ":3: [devices] cleanup_command",
         ),
-        ("[devices]\ncleanup_command = FPGA:/a\ncleanup_command = FPGA:/b\n", "two commands"),
+        ("[devices]\ncleanup_command = FPGA:/a\ncleanup_command = FPGA:/b\n", "duplicate command"),
         ("[devices]\ncleanup_timeout = 0\n", "at least 1"),
         ("[devices]\ncleanup_timeout = soon\n", "[devices] cleanup_timeout"),
     ] {

@@ -1,4 +1,4 @@
-//! The file itself. `configparser` reads it; the line of an option is looked up again for messages.
+//! The file itself. `configparser` parses it; messages look up the line of an option again.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use configparser::ini::Ini;
 use super::{Options, is_known, is_known_group};
 use crate::Failure;
 
-/// A configuration file whose every option is known; empty when none was named.
+/// A configuration file in which every option is known; empty if there is no file.
 #[derive(Debug, Default)]
 pub struct File {
     path: Option<PathBuf>,
@@ -17,26 +17,26 @@ pub struct File {
 }
 
 impl File {
-    /// Reads a file and refuses what is neither in `known` nor of devices.
+    /// Reads a file and refuses options that are neither in `known` nor of devices.
     ///
     /// # Errors
-    /// A sentence that names file, line, group and option.
+    /// A message with file, line, group and option.
     pub fn read(path: &Path, known: &[&Options]) -> Result<Self, Failure> {
         let (file, strange) = Self::look(path, known)?;
         strange.into_iter().next().map_or(Ok(file), Err)
     }
 
-    /// Reads a file, and says of everything in it that it does not know.
+    /// Reads a file and returns a failure for each unknown part.
     ///
     /// # Errors
-    /// When it cannot be read at all.
+    /// If the file cannot be read.
     pub fn look(path: &Path, known: &[&Options]) -> Result<(Self, Vec<Failure>), Failure> {
         let shown = path.display();
         let text = std::fs::read_to_string(path)
             .map_err(|e| Failure::Refused(format!("cannot read {shown}: {e}")))?;
         let mut ini = Ini::new_cs();
         ini.set_default_section("DEFAULT");
-        // As oslo reads it: a comment has a line of its own, and `#` in a value is part of it.
+        // Like oslo: a comment is on a line of its own, and `#` within a value belongs to it.
         ini.set_inline_comment_symbols(Some(&[]));
         ini.set_multiline(true);
         ini.read(text.clone()).map_err(|e| Failure::Refused(format!("{shown}: {e}")))?;
@@ -48,7 +48,7 @@ impl File {
             }
             for (option, value) in options {
                 let why = if value.is_none() {
-                    "it has no value; write option = value"
+                    "missing value; write option = value"
                 } else if is_known(known, group, option) {
                     continue;
                 } else if is_known_group(known, group) {
@@ -68,12 +68,12 @@ impl File {
         self.ini.get_map_ref().keys().map(String::as_str)
     }
 
-    /// An option's text.
+    /// The text of an option.
     pub fn get(&self, group: &str, option: &str) -> Option<&str> {
         self.ini.get_map_ref().get(group)?.get(option)?.as_deref()
     }
 
-    /// Where the file is; paths in it are relative to there.
+    /// The directory of the file; relative paths in it start there.
     pub fn folder(&self) -> Option<&Path> {
         Some(self.path.as_deref()?.parent().unwrap_or(Path::new("")))
     }
@@ -83,10 +83,10 @@ impl File {
         self.get(group, option).map(PathBuf::from)
     }
 
-    /// An option of another type; `expected` says in words what it has to be.
+    /// An option of another type; `expected` describes its values.
     ///
     /// # Errors
-    /// A sentence that names file, line, group and option.
+    /// A message with file, line, group and option.
     pub fn parse<T: FromStr>(
         &self,
         group: &str,
@@ -100,8 +100,7 @@ impl File {
         })
     }
 
-    /// The values of an option that may be there several times, each with its line. A value goes on
-    /// in the indented lines after it.
+    /// The values of a repeatable option with their lines. A value continues on indented lines.
     pub fn values(&self, group: &str, option: &str) -> Vec<(usize, String)> {
         let mut values: Vec<(usize, String)> = Vec::new();
         let (mut current, mut inside) = ("DEFAULT", false);
@@ -131,13 +130,13 @@ impl File {
         values
     }
 
-    /// A refusal of a value of an option that may be there several times.
+    /// A refusal of a value of a repeatable option.
     pub fn wrong_at(&self, line: usize, group: &str, option: &str, why: &str) -> Failure {
         let path = self.path.as_deref().unwrap_or(Path::new("")).display();
         Failure::Refused(format!("{path}:{line}: [{group}] {option}: {why}"))
     }
 
-    /// A refusal that names the place.
+    /// A refusal with its position.
     pub fn wrong(&self, group: &str, option: &str, why: &str) -> Failure {
         let place = match (&self.path, self.line(group, option)) {
             (Some(path), Some(line)) => format!("{}:{line}: ", path.display()),

@@ -1,5 +1,5 @@
-//! A configuration file in oslo's INI form, and the groups that say which devices of a host guests
-//! may be given.
+//! A configuration file in oslo's INI form, and the groups that describe a host's devices for
+//! guests.
 
 pub mod devices;
 mod file;
@@ -12,7 +12,7 @@ use kilonova_devices::{Discovery, MdevOptions};
 use crate::Failure;
 pub use file::File;
 
-/// Options of a program: group and option.
+/// The options of a program: group and option.
 pub type Options = [(&'static str, &'static str)];
 
 fn is_known_group(known: &[&Options], group: &str) -> bool {
@@ -28,10 +28,10 @@ fn is_known(known: &[&Options], group: &str, option: &str) -> bool {
         || devices::is_known(group, option)
 }
 
-/// What of a real host's devices a configuration file offers; `None` where it says nothing of them.
+/// The device options of a configuration file; `None` if it has none.
 ///
 /// # Errors
-/// A sentence that names file, line, group and option.
+/// A message with file, line, group and option.
 pub fn devices_of(
     path: &Path,
     known: &[&Options],

@@ -1,8 +1,8 @@
-//! `[pci]` and `[nvme] device_spec`, `[agent] enabled_drivers` and `[x710_static]`: which devices of a
-//! host are offered, besides what is cut into mediated devices; and how their health is followed. And
-//! `[pci] alias`, by which flavors ask for them.
+//! Parses `[pci]` and `[nvme] device_spec`, `[agent] enabled_drivers` and `[x710_static]`: the
+//! devices offered in addition to mediated devices; the options of the health watch; and `[pci]
+//! alias`, by which flavors request devices.
 //!
-//! Owns how they are read; what they mean is `kilonova_devices`' to know.
+//! `kilonova_devices` owns their meaning.
 
 use std::path::PathBuf;
 
@@ -37,10 +37,10 @@ pub(super) const KNOWN: [(&str, &str); 10] = [
     (NICS, "function_device_mappings"),
 ];
 
-/// Everything but the mediated devices.
+/// Parses everything except mediated devices.
 ///
 /// # Errors
-/// A sentence that names file, line, group and option.
+/// A message with file, line, group and option.
 pub fn read(file: &File) -> Result<Discovery, Failure> {
     let mut specs = Vec::new();
     for option in [SPEC, SPEC_OLD] {
@@ -65,7 +65,7 @@ pub fn read(file: &File) -> Result<Discovery, Failure> {
     let types = file.get("nic_devices", "enabled_nic_types").unwrap_or_default();
     if let Some(other) = types.split(',').map(str::trim).find(|one| !one.is_empty() && *one != NICS)
     {
-        let why = format!("{other} is no type of network card; known is {NICS}");
+        let why = format!("unknown type of network card: {other}; known: {NICS}");
         return Err(file.wrong("nic_devices", "enabled_nic_types", &why));
     }
     let mapping = |option| file.get(NICS, option).unwrap_or_default();
@@ -82,11 +82,11 @@ pub fn read(file: &File) -> Result<Discovery, Failure> {
     Ok(Discovery { specs, nvme, drivers, nics, health, cleanup, ..Discovery::default() })
 }
 
-/// `[pci] alias`. The control plane goes by it; a host only sees to it that it means something.
+/// Parses `[pci] alias`. The control plane uses it; a host only validates it.
 ///
 /// # Errors
-/// A sentence that names file, line, group and option. A name may be there once: several entries mean
-/// one or the other, and no query to Placement says that.
+/// A message with file, line, group and option. A name may occur only once: several entries would
+/// mean alternatives, which a Placement query cannot express.
 pub fn aliases(file: &File) -> Result<Vec<PciAlias>, Failure> {
     let mut aliases: Vec<PciAlias> = Vec::new();
     for (line, text) in file.values(PCI, ALIAS) {
@@ -94,8 +94,8 @@ pub fn aliases(file: &File) -> Result<Vec<PciAlias>, Failure> {
         for alias in PciAlias::parse(&text).map_err(|error| wrong(&error.to_string()))? {
             if aliases.iter().any(|other| other.name == alias.name) {
                 return Err(wrong(&format!(
-                    "alias {:?} is there twice, and it cannot mean one device or another; give all of \
-                     them the same resource_class in device_spec, and name that in one alias",
+                    "alias {:?} is defined twice, but alternatives are not supported; give all of \
+                     the devices the same resource_class in device_spec, and use it in one alias",
                     alias.name
                 )));
             }
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_may_come_several_times_and_on_several_lines() {
+    fn entries_may_be_repeated_and_span_lines() {
         let text = "[pci]\ndevice_spec = {\"vendor_id\": \"8086\",\n    \"product_id\": \"154c\"}\n\
                     device_spec = [{\"vendor_id\": \"10de\"}, {\"vendor_id\": \"10ee\"}]\n\
                     [agent]\nenabled_drivers = intel_qat_driver, fake_driver\n";
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alias_is_there_once_and_says_what_it_asks_for() {
+    fn an_alias_is_unique() {
         let read = |text: &str| {
             let folder = tempfile::tempdir().expect("a folder");
             let path = folder.path().join("k.conf");
@@ -150,7 +150,7 @@ mod tests {
             (
                 "[pci]\nalias = {\"name\": \"a\", \"resource_class\": \"A\"}\n\
                  alias = {\"name\": \"a\", \"resource_class\": \"B\"}\n",
-                "k.conf:3: [pci] alias: alias \"a\" is there twice",
+                "k.conf:3: [pci] alias: alias \"a\" is defined twice",
             ),
             (
                 "[pci]\n\nalias = {\"name\": \"a\"}\n",
@@ -167,10 +167,13 @@ mod tests {
         for (text, part) in [
             (
                 "[pci]\ndevice_spec = {\"vendor_id\": \"10de\"}\ndevice_spec = {\"vendor\": \"1\"}\n",
-                "k.conf:3: [pci] device_spec: Invalid [pci]device_spec config: the key vendor",
+                "k.conf:3: [pci] device_spec: Invalid [pci]device_spec config: unknown key vendor",
             ),
             ("[pci]\n\ndevice_spec = {\n  \"vendor_id\": 7}\n", "k.conf:3: [pci] device_spec:"),
-            ("[agent]\nenabled_drivers = nvidia\n", "k.conf:2: [agent] enabled_drivers: nvidia is"),
+            (
+                "[agent]\nenabled_drivers = nvidia\n",
+                "k.conf:2: [agent] enabled_drivers: unknown driver nvidia",
+            ),
             ("[nic_devices]\nenabled_nic_types = cx5\n", "k.conf:2: [nic_devices]"),
             (
                 "[x710_static]\nphysical_device_mappings = eth2\n",

@@ -1,4 +1,4 @@
-//! The state directory: one owner at a time, keys and credentials readable by the owner alone.
+//! The state directory: one owner at a time; keys and credentials are readable only by the owner.
 
 mod secret;
 
@@ -11,10 +11,10 @@ pub use secret::same;
 
 use crate::Failure;
 
-/// What anybody but the owner may do.
+/// The permissions of group and others.
 const OTHERS: u32 = 0o077;
 
-/// An owned state directory; released when the process ends, however it ends.
+/// An owned state directory, released when the process ends.
 #[derive(Debug)]
 pub struct StateDir {
     path: PathBuf,
@@ -22,11 +22,10 @@ pub struct StateDir {
 }
 
 impl StateDir {
-    /// Whether the directory could be taken; changes nothing, so that what is refused later leaves
-    /// no trace.
+    /// Checks that the directory is free. Changes nothing, so that a later refusal leaves no trace.
     ///
     /// # Errors
-    /// When a running process owns it.
+    /// If a running process owns it.
     pub fn check_free(path: &Path) -> Result<(), Failure> {
         match File::open(path.join("lock")) {
             Ok(lock) => lock_of(path, &lock),
@@ -35,11 +34,11 @@ impl StateDir {
         }
     }
 
-    /// Whether nobody but its owner can look into the directory; changes nothing. One that is empty
-    /// passes: [`Self::make_private`] closes it.
+    /// Checks that only the owner can access the directory. Changes nothing. An empty directory
+    /// passes, as [`Self::make_private`] protects it.
     ///
     /// # Errors
-    /// When others can, with what to type.
+    /// If others have access, with the command to fix it.
     pub fn check_private(path: &Path) -> Result<(), Failure> {
         let found = match std::fs::metadata(path) {
             Ok(found) => found,
@@ -53,16 +52,16 @@ impl StateDir {
         }
         let shown = path.display();
         Err(Failure::Refused(format!(
-            "others can look into the state directory {shown} (mode {mode:04o}), which holds keys and \
+            "other users have access to the state directory {shown} (mode {mode:04o}), which contains keys and \
              passwords: type `chmod 700 {shown}`, or name a directory of its own with --state-dir"
         )))
     }
 
-    /// Closes the directory and the files right in it to everybody but their owner, and lets what this
-    /// process makes from now on be closed too.
+    /// Restricts the directory and its files to their owner, and also files that this process
+    /// creates later.
     ///
     /// # Errors
-    /// When the directory is somebody else's.
+    /// If the directory belongs to somebody else.
     pub fn make_private(&self) -> Result<(), Failure> {
         rustix::process::umask(Mode::from_raw_mode(OTHERS));
         let close = |path: &Path, mode: u32| {
@@ -82,10 +81,10 @@ impl StateDir {
         Ok(())
     }
 
-    /// Takes the directory, making it if need be.
+    /// Takes ownership of the directory, creating it if necessary.
     ///
     /// # Errors
-    /// When a running process owns it, or it cannot be made.
+    /// If a running process owns it, or it cannot be created.
     pub fn take(path: &Path) -> Result<Self, Failure> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
         made.map_err(|e| cannot(path, &e))?;
@@ -100,7 +99,7 @@ impl StateDir {
         Ok(Self { path: path.to_owned(), _lock: lock })
     }
 
-    /// A path inside.
+    /// A path in the directory.
     pub fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
@@ -127,10 +126,10 @@ fn lock_of(path: &Path, lock: &File) -> Result<(), Failure> {
     }
 }
 
-/// Writes a file that only the owner can read, whole or not at all.
+/// Writes a file atomically that only the owner can read.
 ///
 /// # Errors
-/// The system's.
+/// A file system error.
 pub fn write_secret(path: &Path, text: &str) -> std::io::Result<()> {
     use std::io::Write;
     let draft = path.with_extension("new");
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_others_can_look_into_is_refused_unless_it_is_empty() {
+    fn a_directory_open_to_others_is_refused_unless_empty() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("state");
         assert!(StateDir::check_private(&path).is_ok(), "it will be made");
@@ -178,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_it_is_the_owners_alone() {
+    fn its_files_are_restricted_to_the_owner() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("state");
         std::fs::create_dir(&path).expect("made");

@@ -1,13 +1,13 @@
-//! Secrets that the first start makes up: one word in a file that only the owner can read.
+//! Secrets that the first start generates: one token in a file that only the owner can read.
 
 use super::{StateDir, write_secret};
 use crate::Failure;
 
 impl StateDir {
-    /// The word in the file `name`, made up if there is none.
+    /// The token in the file `name`; generated if there is none.
     ///
     /// # Errors
-    /// When the file cannot be read or written.
+    /// If the file cannot be read or written.
     pub fn secret(&self, name: &str) -> Result<String, Failure> {
         let path = self.join(name);
         match std::fs::read_to_string(&path) {
@@ -25,7 +25,7 @@ impl StateDir {
     }
 }
 
-/// Whether two secrets are the same, in a time that does not depend on where they differ.
+/// Compares two secrets in constant time.
 pub fn same(a: &str, b: &str) -> bool {
     a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
 }
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_made_once_and_kept() {
+    fn a_secret_is_generated_once_and_kept() {
         let folder = tempfile::tempdir().expect("a folder");
         let directory = StateDir::take(folder.path()).expect("is free");
         let made = directory.secret("a.token").expect("is made");

@@ -13,7 +13,7 @@ use kilonova_node_api::{
     RevokedHost,
 };
 use kilonova_node_link::{Error, Identity, Known, Remote, follow_revocations, keep_certified};
-use kilonova_pki::{Authority, Token, Wanted};
+use kilonova_pki::{Authority, HostCertificateParams, Token};
 use kilonova_wire::time::now_micros;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -82,9 +82,9 @@ fn registration(host: &str) -> Registration {
 /// The same host with a certificate for another validity period.
 fn at(authority: &Authority, known: &Known, now: i64, valid: i64) -> Known {
     let request = kilonova_pki::Request::new(&known.host).expect("the request is sent");
-    let wanted = Wanted { host: &known.host, addresses: &[], valid };
+    let content = HostCertificateParams { host: &known.host, addresses: &[], valid };
     let (certificate, _) =
-        authority.sign(&request.csr, &wanted, now).expect("the authority signs the request");
+        authority.sign(&request.csr, &content, now).expect("the authority signs the request");
     Known { certificate, key: request.key, ..known.clone() }
 }
 
@@ -135,13 +135,13 @@ async fn a_token_is_used_by_one_host_once() {
     let identity = Identity::at(&cloud.place.file("a"));
     let said =
         identity.join(&url, &token, "b", addresses(1)).await.expect_err("another host is refused");
-    assert!(said.to_string().contains("for host a, and this is host b"), "{said}");
+    assert!(said.to_string().contains("for host a, but this is host b"), "{said}");
     let other = Token { authority: kilonova_pki::Fingerprint::of(b"x"), ..token.clone() };
     let said = identity
         .join(&url, &other, "a", addresses(1))
         .await
         .expect_err("an unknown authority is refused");
-    assert!(said.to_string().contains("of another authority than the token names"), "{said}");
+    assert!(said.to_string().contains("another authority than the one in the token"), "{said}");
     let full = Identity::at(Path::new("/proc/nothing"));
     let said =
         full.join(&url, &token, "a", addresses(1)).await.expect_err("a full disk is refused");
@@ -149,7 +149,7 @@ async fn a_token_is_used_by_one_host_once() {
     identity.join(&url, &token, "a", addresses(1)).await.expect("the token is still good");
     let said =
         identity.join(&url, &token, "a", addresses(1)).await.expect_err("a second use is refused");
-    assert!(said.to_string().contains("was used by host a"), "{said}");
+    assert!(said.to_string().contains("Host a used this token"), "{said}");
     use std::os::unix::fs::PermissionsExt;
     for file in [cloud.place.file("a/identity.json"), cloud.place.state().join("ca/ca.key")] {
         let mode = std::fs::metadata(&file).expect("the file exists").permissions().mode();
@@ -402,7 +402,7 @@ async fn a_name_that_is_there_is_taken_by_an_operators_word_alone() {
     for (host, words) in [
         (HOST, "--replace"),
         (HOST.to_uppercase().as_str(), "is the same name"),
-        ("127.0.0.1", "reads as an address"),
+        ("127.0.0.1", "looks like an address"),
         ("EVIL", "lower case"),
     ] {
         let (fine, said, _) = enroll(&["--host", host]);
@@ -417,7 +417,7 @@ async fn a_name_that_is_there_is_taken_by_an_operators_word_alone() {
         (HOST, "--replace"),
         (HOST.to_uppercase().as_str(), "is the same name"),
         ("EVIL", "lower case"),
-        ("10.1", "reads as an address"),
+        ("10.1", "looks like an address"),
     ] {
         let identity = Identity::at(&cloud.place.file("any"));
         let said = identity.join(&url, &any, host, addresses(9)).await.expect_err(host);

@@ -1,7 +1,7 @@
 //! A node's word on an order, and what follows from it.
 
 use kilonova_ids::DeviceId;
-use kilonova_node_api::{Carried, End};
+use kilonova_node_api::{End, OrderResult};
 use kilonova_placement::{World, ledger as placement};
 use kilonova_store::{Tx, params};
 use kilonova_wire::time::now_micros;
@@ -25,7 +25,7 @@ pub fn carried_out(
     tx: &mut Tx<'_>,
     world: &World,
     host: &str,
-    carried: &Carried,
+    carried: &OrderResult,
 ) -> Result<bool, Error> {
     let Some(order) = orders::by_uuid(tx, carried.order)? else { return Ok(false) };
     if order.host != host || order.state != "open" {

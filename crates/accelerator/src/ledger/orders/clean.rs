@@ -1,7 +1,7 @@
 //! Handles that are not given to the next guest before somebody has cleaned them.
 
 use kilonova_ids::{ArqId, AttachHandleId, ConsumerId, OperationId};
-use kilonova_node_api::{THE_NODE, Task};
+use kilonova_node_api::{CLEANED_BY_AGENT, Task};
 use kilonova_placement::{World, ledger as placement};
 use kilonova_store::{Tx, params};
 use kilonova_wire::time::now_micros;
@@ -87,7 +87,7 @@ pub(super) fn order(
     parked: &Parked,
     now: i64,
 ) -> Result<(), Error> {
-    if parked.by.as_deref() != Some(THE_NODE) {
+    if parked.by.as_deref() != Some(CLEANED_BY_AGENT) {
         return Ok(());
     }
     let task = Task::Clean {

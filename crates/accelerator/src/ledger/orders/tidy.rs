@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use kilonova_ids::ProviderId;
-use kilonova_node_api::THE_NODE;
+use kilonova_node_api::CLEANED_BY_AGENT;
 use kilonova_placement::{World, ledger as placement};
 use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
@@ -86,7 +86,7 @@ fn plan(tx: &mut Tx<'_>, now: i64) -> Result<Vec<(Idle, Step)>, Error> {
                 continue;
             }
             let due = one.tried_at.is_none_or(|tried| tried + AGAIN <= now);
-            if due && one.by.as_deref() == Some(THE_NODE) {
+            if due && one.by.as_deref() == Some(CLEANED_BY_AGENT) {
                 steps.push((one, Step::Again));
             }
         }

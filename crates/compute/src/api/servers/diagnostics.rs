@@ -4,7 +4,7 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use kilonova_access::Caller;
-use kilonova_node_api::{DiskUsage, Said, Topic, Usage};
+use kilonova_node_api::{DiskUsage, ReplyBody, Topic, Usage};
 use kilonova_wire::query::Query;
 use kilonova_wire::{Fault, Microversion};
 use serde_json::{Map, Value, json};
@@ -27,12 +27,14 @@ pub(super) async fn show(
     }
     let server = compute.store.read(move |tx| find(tx, &caller, &id)).await?;
     let usage = match ask::ask(&compute, &server, Topic::Diagnostics).await? {
-        Said::Diagnostics(usage) => usage,
-        Said::Unknown { why } => {
+        ReplyBody::Diagnostics(usage) => usage,
+        ReplyBody::Unknown { why } => {
             tracing::warn!(server = %server.id, why, "no diagnostics");
             return Err(states::not_ready(&server).into());
         }
-        Said::Console { .. } => return Err(Fault::internal("a host answers what was not asked")),
+        ReplyBody::Console { .. } => {
+            return Err(Fault::internal("a host answers what was not asked"));
+        }
     };
     if usage.state != "running" {
         return Err(Fault::conflict(format!(

@@ -288,6 +288,6 @@ pub fn desired(
         interfaces,
         rescue: None,
         from: None,
-        departure: None,
+        outgoing_migration: None,
     }))
 }

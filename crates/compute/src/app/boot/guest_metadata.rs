@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kilonova_node_api::Guest;
+use kilonova_node_api::GuestMetadata;
 
 use crate::Compute;
 use crate::db::servers::{Server, Spec};
@@ -38,9 +38,9 @@ impl<'a> GuestSource<'a> {
     }
 
     /// The guest's metadata.
-    pub fn guest_metadata(&self) -> Guest {
+    pub fn guest_metadata(&self) -> GuestMetadata {
         let spec = self.spec;
-        Guest {
+        GuestMetadata {
             hostname: spec.hostname.clone(),
             project: self.project.to_owned(),
             keys: spec.key.iter().cloned().collect(),
@@ -55,6 +55,6 @@ impl<'a> GuestSource<'a> {
 }
 
 /// The metadata of a server's guest on this host.
-pub(crate) fn guest_metadata(compute: &Compute, server: &Server, host: &str) -> Guest {
+pub(crate) fn guest_metadata(compute: &Compute, server: &Server, host: &str) -> GuestMetadata {
     GuestSource::of(server, &compute.zone_of(Some(host))).guest_metadata()
 }

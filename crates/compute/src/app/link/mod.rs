@@ -17,8 +17,8 @@ use std::path::PathBuf;
 
 use kilonova_ids::ImageId;
 use kilonova_node_api::{
-    Answer, Batch, Carried, Chunk, ControlPlane, DiskFormat, Observation, Refusal, Registration,
-    Reply, Session,
+    Batch, Chunk, ControlFuture, ControlPlane, DiskFormat, Observation, OrderResult, Refusal,
+    Registration, Reply, Session,
 };
 
 use crate::{Compute, Error};
@@ -28,11 +28,11 @@ use crate::{Compute, Error};
 pub struct Link(pub Compute);
 
 impl ControlPlane for Link {
-    fn register(&self, registration: Registration) -> Answer<'_, Session> {
+    fn register(&self, registration: Registration) -> ControlFuture<'_, Session> {
         Box::pin(register::register(&self.0, registration))
     }
 
-    fn desired<'a>(&'a self, host: &'a str, epoch: i64, since: i64) -> Answer<'a, Batch> {
+    fn desired<'a>(&'a self, host: &'a str, epoch: i64, since: i64) -> ControlFuture<'a, Batch> {
         Box::pin(desired::desired(&self.0, host, epoch, since))
     }
 
@@ -41,16 +41,16 @@ impl ControlPlane for Link {
         host: &'a str,
         epoch: i64,
         observations: Vec<Observation>,
-    ) -> Answer<'a, ()> {
+    ) -> ControlFuture<'a, ()> {
         Box::pin(observed::observed(&self.0, host, epoch, observations))
     }
 
-    fn carried_out<'a>(
+    fn report_orders<'a>(
         &'a self,
         host: &'a str,
         epoch: i64,
-        carried: Vec<Carried>,
-    ) -> Answer<'a, ()> {
+        carried: Vec<OrderResult>,
+    ) -> ControlFuture<'a, ()> {
         Box::pin(orders::carried_out(&self.0, host, epoch, carried))
     }
 
@@ -60,22 +60,27 @@ impl ControlPlane for Link {
         epoch: i64,
         image: ImageId,
         offset: u64,
-    ) -> Answer<'a, Chunk> {
+    ) -> ControlFuture<'a, Chunk> {
         Box::pin(image::image(&self.0, host, epoch, image, offset))
     }
 
-    fn keep_image<'a>(
+    fn upload_image<'a>(
         &'a self,
         host: &'a str,
         epoch: i64,
         image: ImageId,
         format: DiskFormat,
         file: PathBuf,
-    ) -> Answer<'a, ()> {
+    ) -> ControlFuture<'a, ()> {
         Box::pin(keep::file(&self.0, host, epoch, image, format, file))
     }
 
-    fn replied<'a>(&'a self, host: &'a str, epoch: i64, replies: Vec<Reply>) -> Answer<'a, ()> {
+    fn report_replies<'a>(
+        &'a self,
+        host: &'a str,
+        epoch: i64,
+        replies: Vec<Reply>,
+    ) -> ControlFuture<'a, ()> {
         Box::pin(replied::replied(&self.0, host, epoch, replies))
     }
 }

@@ -2,7 +2,7 @@
 
 use kilonova_accelerator::Nodes;
 use kilonova_accelerator::ledger::orders;
-use kilonova_node_api::{Carried, Refusal};
+use kilonova_node_api::{OrderResult, Refusal};
 use kilonova_store::{Tx, params};
 use kilonova_wire::time::now_micros;
 
@@ -24,7 +24,7 @@ pub(super) async fn carried_out(
     compute: &Compute,
     host: &str,
     epoch: i64,
-    carried: Vec<Carried>,
+    carried: Vec<OrderResult>,
 ) -> Result<(), Refusal> {
     if let Some(entry) = compute.fleet.by_name(host) {
         entry.seen(now_micros());

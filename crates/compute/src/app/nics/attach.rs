@@ -195,7 +195,7 @@ pub fn refresh(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<b
     for (host, document) in documents::of_server(tx, server)? {
         let Desired::Present(domain) = document.desired else { continue };
         let on_its_way = matches!(domain.power, Power::Incoming | Power::AsIs);
-        if domain.departure.is_some() || on_its_way {
+        if domain.outgoing_migration.is_some() || on_its_way {
             return Ok(false);
         }
         told.push((host, domain));

@@ -1,7 +1,7 @@
 //! The commands that change a guest on its host: their names, and what each changes in the document.
 
 use kilonova_ids::{ImageId, OperationId};
-use kilonova_node_api::{Domain, Guest, Machine, Power, Rescue, Verb};
+use kilonova_node_api::{Domain, GuestMetadata, Machine, Power, Rescue, Verb};
 
 use crate::flows::operation::{Backup, InPlaceChange};
 
@@ -48,7 +48,7 @@ pub struct Rebuild {
     /// The machine that the image's properties describe.
     pub machine: Machine,
     /// The guest's metadata.
-    pub guest: Guest,
+    pub guest: GuestMetadata,
 }
 
 impl ServerCommand {

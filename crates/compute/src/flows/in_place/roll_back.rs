@@ -64,8 +64,8 @@ pub(super) fn rolled_back(
             | Outcome::Suspended
             | Outcome::Ready
             | Outcome::Working { .. }
-            | Outcome::Departing(_)
-            | Outcome::Departed,
+            | Outcome::MigratingOut(_)
+            | Outcome::MigratedOut,
             _,
         ) => as_before(tx, ctx, before)?,
     }

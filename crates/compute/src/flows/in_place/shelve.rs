@@ -126,8 +126,8 @@ pub(super) fn cleared(
         | Outcome::Stopped
         | Outcome::Ready
         | Outcome::Working { .. }
-        | Outcome::Departing(_)
-        | Outcome::Departed => Ok(()),
+        | Outcome::MigratingOut(_)
+        | Outcome::MigratedOut => Ok(()),
     }
 }
 

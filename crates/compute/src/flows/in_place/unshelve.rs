@@ -162,8 +162,8 @@ pub(super) fn spawned(
         | Outcome::Stopped
         | Outcome::Ready
         | Outcome::Working { .. }
-        | Outcome::Departing(_)
-        | Outcome::Departed
+        | Outcome::MigratingOut(_)
+        | Outcome::MigratedOut
         | Outcome::Absent => Ok(()),
     }
 }

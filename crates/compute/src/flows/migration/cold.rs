@@ -181,8 +181,8 @@ fn source_stopped(
         | Outcome::Suspended
         | Outcome::Ready
         | Outcome::Working { .. }
-        | Outcome::Departing(_)
-        | Outcome::Departed
+        | Outcome::MigratingOut(_)
+        | Outcome::MigratedOut
         | Outcome::Absent => Ok(()),
     }
 }
@@ -264,8 +264,8 @@ impl Made {
                 | Outcome::Suspended
                 | Outcome::Ready
                 | Outcome::Working { .. }
-                | Outcome::Departing(_)
-                | Outcome::Departed
+                | Outcome::MigratingOut(_)
+                | Outcome::MigratedOut
                 | Outcome::Absent,
                 _,
             ) => Self::NotYet,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   queued ──the source has room──► receive
-//!   receive ──Ready──► transfer ──Departed──► arrive ──Running──► done
+//!   receive ──Ready──► transfer ──MigratedOut──► arrive ──Running──► done
 //!      │                  └──Failed │ aborted──► abort, locate the guest (`locate_guest`)
 //!      └──Failed──► drop_dest, the next host
 //! ```
@@ -12,7 +12,7 @@
 
 use kilonova_flow::{self as flow, Outcome as End};
 use kilonova_ids::ServerId;
-use kilonova_node_api::{Attachment, Departure, Desired, Outcome, Peer, Power};
+use kilonova_node_api::{Attachment, Desired, Outcome, OutgoingMigration, Peer, Power};
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Fault};
 
@@ -295,8 +295,8 @@ fn received(
         | Outcome::Suspended
         | Outcome::Stopped
         | Outcome::Working { .. }
-        | Outcome::Departing(_)
-        | Outcome::Departed
+        | Outcome::MigratingOut(_)
+        | Outcome::MigratedOut
         | Outcome::Absent => Ok(()),
     }
 }
@@ -313,7 +313,8 @@ pub(super) fn send(
     let mut domain = ctx.migration.old_domain.clone();
     let devices = pair_devices(&domain.devices, to_devices)
         .ok_or_else(|| shape("devices of a move do not match"))?;
-    domain.departure = Some(Box::new(Departure { to: Peer { host, address }, devices, force }));
+    domain.outgoing_migration =
+        Some(Box::new(OutgoingMigration { to: Peer { host, address }, devices, force }));
     ctx.put(tx, &ctx.migration.source, &Desired::Present(Box::new(domain)))
 }
 
@@ -360,8 +361,8 @@ fn arrived(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, outcome: &Outcome) -> Result<
         Outcome::Suspended
         | Outcome::Ready
         | Outcome::Working { .. }
-        | Outcome::Departing(_)
-        | Outcome::Departed
+        | Outcome::MigratingOut(_)
+        | Outcome::MigratedOut
         | Outcome::Absent => return Ok(()),
     };
     flow::event(tx, row.id, &events::event(name, &dest, None, row.updated_at, now))?;

@@ -39,10 +39,10 @@ impl GuestReport {
         match outcome {
             Outcome::Running => Some(Self::Running),
             Outcome::Paused | Outcome::Suspended => Some(Self::Paused),
-            Outcome::Ready | Outcome::Stopped | Outcome::Absent | Outcome::Departed => {
+            Outcome::Ready | Outcome::Stopped | Outcome::Absent | Outcome::MigratedOut => {
                 Some(Self::Absent)
             }
-            Outcome::Working { .. } | Outcome::Departing(_) | Outcome::Failed { .. } => None,
+            Outcome::Working { .. } | Outcome::MigratingOut(_) | Outcome::Failed { .. } => None,
         }
     }
 }
@@ -94,8 +94,8 @@ pub(super) fn source_reported(
     let source = ctx.migration.source.as_str();
     let unanswered = asked == Asked::Report && transit.source.is_none();
     match outcome {
-        Outcome::Departed => return live::departed(tx, ctx, transit),
-        Outcome::Departing(progress) => {
+        Outcome::MigratedOut => return live::departed(tx, ctx, transit),
+        Outcome::MigratingOut(progress) => {
             moves::set_progress(tx, ctx.migration.id, progress, ctx.now)?;
             if unanswered {
                 let transfer = LiveMigration::Transfer(transit.clone());

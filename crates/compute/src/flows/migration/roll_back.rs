@@ -228,8 +228,8 @@ pub(super) fn dest_dropped(
         | Outcome::Stopped
         | Outcome::Ready
         | Outcome::Working { .. }
-        | Outcome::Departing(_)
-        | Outcome::Departed => Ok(()),
+        | Outcome::MigratingOut(_)
+        | Outcome::MigratedOut => Ok(()),
     }
 }
 
@@ -357,8 +357,8 @@ pub(super) fn restored(
             Outcome::Suspended
             | Outcome::Ready
             | Outcome::Working { .. }
-            | Outcome::Departing(_)
-            | Outcome::Departed
+            | Outcome::MigratingOut(_)
+            | Outcome::MigratedOut
             | Outcome::Absent,
             _,
         ) => return Ok(()),

@@ -50,8 +50,8 @@ impl Nodes {
 
     /// [`Nodes::start`] with steps that fail so many times, or always.
     pub fn start_failing(&mut self, host: &Host, steps: &[(&str, Option<u32>)]) {
-        let like = failing(&host.like, steps);
-        self.start(&Host { like: Arc::new(like), ..host.clone() });
+        let template = failing(&host.template, steps);
+        self.start(&Host { template: Arc::new(template), ..host.clone() });
     }
 
     /// Ends a host's agent where it is.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use kilonova_compute::app::aliases::{Alias, Aliases};
 use kilonova_node::devices::PciAlias;
-use kilonova_node::topology::{Like, Topology};
+use kilonova_node::topology::{HostTemplate, Topology};
 
 /// A host with two GPUs of four vGPUs each.
 pub const GPU: &str = r#"
@@ -145,7 +145,7 @@ pub fn hosts(entries: &[(&str, &[&str])]) -> Topology {
 }
 
 /// A host that is like another, but for steps that fail so many times, or always.
-pub fn failing(like: &Like, steps: &[(&str, Option<u32>)]) -> Like {
+pub fn failing(template: &HostTemplate, steps: &[(&str, Option<u32>)]) -> HostTemplate {
     let entry = |(step, times): &(&str, Option<u32>)| match times {
         Some(times) => format!("{{ step = \"{step}\", times = {times} }}"),
         None => format!("{{ step = \"{step}\" }}"),
@@ -155,11 +155,11 @@ pub fn failing(like: &Like, steps: &[(&str, Option<u32>)]) -> Like {
         "[[host]]\nname = \"x\"\nvcpus = 1\nmemory_mb = 1024\ndisk_gb = 1\nfail = [{}]\n",
         entries.join(", ")
     );
-    let other = &parse(&text).hosts[0].like;
-    Like {
+    let other = &parse(&text).hosts[0].template;
+    HostTemplate {
         failures: other.failures.clone(),
         create_mdev_failures: other.create_mdev_failures,
-        ..like.clone()
+        ..template.clone()
     }
 }
 

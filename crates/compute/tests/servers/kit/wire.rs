@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use kilonova_ids::ImageId;
 use kilonova_node_api::{
-    Answer, Batch, Carried, Chunk, ControlPlane, DiskFormat, Observation, Refusal, Registration,
-    Reply, Session,
+    Batch, Chunk, ControlFuture, ControlPlane, DiskFormat, Observation, OrderResult, Refusal,
+    Registration, Reply, Session,
 };
 use tokio::sync::watch;
 
@@ -32,7 +32,10 @@ impl Wire {
     }
 }
 
-async fn until<T>(mut end: watch::Receiver<Services>, answer: Answer<'_, T>) -> Result<T, Refusal> {
+async fn until<T>(
+    mut end: watch::Receiver<Services>,
+    answer: ControlFuture<'_, T>,
+) -> Result<T, Refusal> {
     tokio::select! {
         biased;
         _ = end.changed() => Err(Refusal::Unavailable("the connection is gone".into())),
@@ -41,12 +44,12 @@ async fn until<T>(mut end: watch::Receiver<Services>, answer: Answer<'_, T>) -> 
 }
 
 impl ControlPlane for Wire {
-    fn register(&self, registration: Registration) -> Answer<'_, Session> {
+    fn register(&self, registration: Registration) -> ControlFuture<'_, Session> {
         let (services, end) = self.line();
         Box::pin(async move { until(end, services.register(registration)).await })
     }
 
-    fn desired<'a>(&'a self, host: &'a str, epoch: i64, since: i64) -> Answer<'a, Batch> {
+    fn desired<'a>(&'a self, host: &'a str, epoch: i64, since: i64) -> ControlFuture<'a, Batch> {
         let (services, end) = self.line();
         Box::pin(async move { until(end, services.desired(host, epoch, since)).await })
     }
@@ -56,19 +59,19 @@ impl ControlPlane for Wire {
         host: &'a str,
         epoch: i64,
         observations: Vec<Observation>,
-    ) -> Answer<'a, ()> {
+    ) -> ControlFuture<'a, ()> {
         let (services, end) = self.line();
         Box::pin(async move { until(end, services.observed(host, epoch, observations)).await })
     }
 
-    fn carried_out<'a>(
+    fn report_orders<'a>(
         &'a self,
         host: &'a str,
         epoch: i64,
-        carried: Vec<Carried>,
-    ) -> Answer<'a, ()> {
+        carried: Vec<OrderResult>,
+    ) -> ControlFuture<'a, ()> {
         let (services, end) = self.line();
-        Box::pin(async move { until(end, services.carried_out(host, epoch, carried)).await })
+        Box::pin(async move { until(end, services.report_orders(host, epoch, carried)).await })
     }
 
     fn image<'a>(
@@ -77,27 +80,32 @@ impl ControlPlane for Wire {
         epoch: i64,
         image: ImageId,
         offset: u64,
-    ) -> Answer<'a, Chunk> {
+    ) -> ControlFuture<'a, Chunk> {
         let (services, end) = self.line();
         Box::pin(async move { until(end, services.image(host, epoch, image, offset)).await })
     }
 
-    fn keep_image<'a>(
+    fn upload_image<'a>(
         &'a self,
         host: &'a str,
         epoch: i64,
         image: ImageId,
         format: DiskFormat,
         file: PathBuf,
-    ) -> Answer<'a, ()> {
+    ) -> ControlFuture<'a, ()> {
         let (services, end) = self.line();
-        Box::pin(
-            async move { until(end, services.keep_image(host, epoch, image, format, file)).await },
-        )
+        Box::pin(async move {
+            until(end, services.upload_image(host, epoch, image, format, file)).await
+        })
     }
 
-    fn replied<'a>(&'a self, host: &'a str, epoch: i64, replies: Vec<Reply>) -> Answer<'a, ()> {
+    fn report_replies<'a>(
+        &'a self,
+        host: &'a str,
+        epoch: i64,
+        replies: Vec<Reply>,
+    ) -> ControlFuture<'a, ()> {
         let (services, end) = self.line();
-        Box::pin(async move { until(end, services.replied(host, epoch, replies)).await })
+        Box::pin(async move { until(end, services.report_replies(host, epoch, replies)).await })
     }
 }

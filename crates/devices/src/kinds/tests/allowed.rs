@@ -28,7 +28,7 @@ fn a_whole_function_is_one_provider_by_its_address() {
         device.deployables[0].traits,
         ["COMPUTE_MANAGED_PCI_DEVICE", "CUSTOM_PCI_144D_A808", "CUSTOM_PCI_TYPE_PCI", "OWNER_NOVA"]
     );
-    assert_eq!(found.troubles, []);
+    assert_eq!(found.problems, []);
 }
 
 #[test]
@@ -76,12 +76,15 @@ fn virtual_functions_of_one_card_may_differ_in_class() {
     let managed = |part: &kilonova_node_api::Deployable| {
         part.traits.contains(&"COMPUTE_MANAGED_PCI_DEVICE".to_owned())
     };
-    assert!(found.devices[0].deployables.iter().all(managed), "whoever binds it: {found:?}");
+    assert!(
+        found.devices[0].deployables.iter().all(managed),
+        "independent of who binds it: {found:?}"
+    );
 }
 
-/// A card and its functions may have the same ids, so that nothing else tells them apart.
+/// A card and its functions may have the same ids, so only the type distinguishes them.
 #[test]
-fn traits_say_what_upstreams_device_type_tells_apart() {
+fn traits_express_upstreams_device_type() {
     let ids = ("1b36", "0010", "010802");
     let fixture = Fixture::new();
     for (bus, most) in [("81", Some("8")), ("82", Some("0")), ("83", None)] {
@@ -167,7 +170,7 @@ fn the_first_entry_that_names_a_function_counts() {
 }
 
 #[test]
-fn what_is_used_once_says_so_and_is_no_virtual_function() {
+fn one_time_use_is_reported_and_refused_for_virtual_functions() {
     let fixture = with_two_virtual_functions();
     let found = look(
         &fixture,
@@ -187,11 +190,11 @@ fn what_is_used_once_says_so_and_is_no_virtual_function() {
 }
 
 #[test]
-fn an_entry_that_names_nothing_here_is_told() {
+fn an_entry_without_a_match_is_reported() {
     let found = look(&with_two_virtual_functions(), &allowed(&[r#"{"vendor_id": "10de"}"#]));
     assert_eq!(found.devices, []);
     assert_eq!(
         reasons(&found),
-        ["{\"vendor_id\":\"10de\"}: [pci] device_spec: no function of this host is named by it"]
+        ["{\"vendor_id\":\"10de\"}: [pci] device_spec: it matches no function of this host"]
     );
 }

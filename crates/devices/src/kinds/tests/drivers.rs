@@ -1,4 +1,4 @@
-//! What Cyborg's drivers find.
+//! Devices found by Cyborg's drivers.
 
 use kilonova_node_api::DeviceKind;
 
@@ -38,7 +38,7 @@ fn a_gpu_that_is_cut_or_named_by_an_option_is_not_found_again() {
     discovery.drivers = vec![Driver::NvidiaGpu];
     let found = look(&fixture, &discovery);
     assert_eq!(short(&found.devices), ["0000:3b:00.0 CUSTOM_T4 [0000:3b:00.0]"]);
-    assert_eq!(found.troubles, []);
+    assert_eq!(found.problems, []);
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn intel_fpgas_give_their_virtual_functions_in_the_layout_of_the_older_driver() 
 }
 
 #[test]
-fn a_xilinx_card_gives_its_user_function_and_keeps_the_other() {
+fn a_xilinx_card_offers_its_user_function_only() {
     let fixture = Fixture::new();
     fixture.function("0000:3b:00.0", ("10ee", "5000", "120000"), 0, "xclmgmt");
     fixture.function("0000:3b:00.1", ("10ee", "5001", "120000"), 0, "xocl");
@@ -165,7 +165,7 @@ fn only_inspurs_disks_are_found_without_being_named() {
 }
 
 #[test]
-fn the_fake_card_is_as_upstreams() {
+fn the_fake_device_matches_upstreams() {
     let found = look(&Fixture::new(), &driven(Driver::Fake));
     let device = &found.devices[0];
     assert_eq!((device.address.as_str(), device.vendor_id.as_str()), ("0000:0c:00.0", "abcd"));
@@ -174,7 +174,7 @@ fn the_fake_card_is_as_upstreams() {
 }
 
 #[test]
-fn drivers_are_named_as_upstream_names_them() {
+fn drivers_have_upstreams_names() {
     let all: Vec<&str> = Driver::ALL.iter().map(|(name, _)| *name).collect();
     assert_eq!(Driver::parse(&all.join(", ")).expect("known").len(), Driver::ALL.len());
     assert_eq!(Driver::parse("").expect("none"), []);
@@ -184,7 +184,7 @@ fn drivers_are_named_as_upstream_names_them() {
 }
 
 #[test]
-fn disks_that_the_option_names_are_offered_and_nothing_else_is() {
+fn only_disks_that_the_option_names_are_offered() {
     let fixture = Fixture::new();
     fixture.function("0000:d7:00.0", ("144d", "a808", "020000"), 1, "igb");
     fixture.function("0000:d8:00.0", ("1bd4", "1001", "010802"), 1, "nvme");
@@ -205,5 +205,5 @@ fn disks_that_the_option_names_are_offered_and_nothing_else_is() {
     assert_eq!(*traits, ["OWNER_CYBORG", "CUSTOM_NVME_144D_A808"]);
     let all = reasons(&found);
     assert_eq!(all.len(), 1, "{all:?}");
-    assert!(all[0].contains("no NVMe function of this host"), "{all:?}");
+    assert!(all[0].contains("it matches no NVMe function of this host"), "{all:?}");
 }

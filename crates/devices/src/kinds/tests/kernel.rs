@@ -1,5 +1,5 @@
-//! A kernel that answers with errors: writes are refused with its reason, and a bus that cannot be
-//! listed is told apart from an empty one.
+//! A kernel that returns errors: refused writes report its reason, and a bus that cannot be listed
+//! differs from an empty one.
 
 use std::io;
 
@@ -7,9 +7,9 @@ use uuid::Uuid;
 
 use super::driven;
 use crate::testing::Fixture;
-use crate::{Directory, Driver, Error, Made, Mdev, Sysfs, Vgpu, mdevs, vgpu_state};
+use crate::{Directory, Driver, Error, KernelObject, Mdev, Sysfs, Vgpu, mdevs, vgpu_state};
 
-/// A sysfs whose writes, and whose list of the bus, fail with an error number.
+/// A sysfs whose writes and bus listing fail with an error number.
 struct Broken(Directory, i32);
 
 impl Sysfs for Broken {
@@ -37,19 +37,19 @@ impl Sysfs for Broken {
     }
 }
 
-/// EIO, EBUSY, ENOSPC of Linux, and what they are called.
+/// Linux error numbers of EIO, EBUSY and ENOSPC, and their texts.
 const ERRORS: [(i32, &str); 3] =
     [(5, "Input/output error"), (16, "Resource busy"), (28, "No space left on device")];
 
 #[test]
-fn refused_writes_say_what_where_and_why_and_change_nothing() {
+fn refused_writes_report_the_reason_and_change_nothing() {
     let fixture = Fixture::new();
     fixture.gpu("0000:84:00.0", &[("nvidia-35", "GRID M10-0B", 16)]);
     fixture.vgpu_function("0000:25:00.4", 0, &[(558, "NVIDIA A40-2Q")]);
     let there = fixture.mdev("devices/pci0000:84/0000:84:00.0", "nvidia-35");
     let mdev = |uuid| {
         let (parent, mdev_type) = ("0000:84:00.0".into(), "nvidia-35".into());
-        Made::Mdev(Mdev { uuid, parent, mdev_type })
+        KernelObject::Mdev(Mdev { uuid, parent, mdev_type })
     };
     let vgpu = Vgpu { address: "0000:25:00.4".into(), vgpu_type: "nvidia-558".into() };
     for (number, why) in ERRORS {
@@ -58,7 +58,7 @@ fn refused_writes_say_what_where_and_why_and_change_nothing() {
         for (result, what) in [
             (mdev(uuid).make(&sysfs), uuid.to_string()),
             (mdev(there).unmake(&sysfs), there.to_string()),
-            (Made::Vgpu(vgpu.clone()).make(&sysfs), "nvidia-558".to_owned()),
+            (KernelObject::Vgpu(vgpu.clone()).make(&sysfs), "nvidia-558".to_owned()),
         ] {
             let text = result.expect_err("refused").to_string().to_lowercase();
             let os = io::Error::from_raw_os_error(number).to_string().to_lowercase();
@@ -73,6 +73,6 @@ fn refused_writes_say_what_where_and_why_and_change_nothing() {
 #[test]
 fn a_bus_that_cannot_be_listed_is_an_error_and_not_an_empty_host() {
     let sysfs = Broken(Fixture::new().sysfs(), 5);
-    let looked = driven(Driver::NvidiaGpu).look(&sysfs, &|_| false);
+    let looked = driven(Driver::NvidiaGpu).scan(&sysfs, &|_| false);
     assert!(matches!(&looked, Err(Error::Read { path, .. }) if path == "bus/pci/devices"));
 }

@@ -1,4 +1,4 @@
-//! Files that are broken, half written, or go away: one bad device never hides another.
+//! Broken, truncated and disappearing files: a bad device never hides another.
 
 use kilonova_node_api::Health;
 
@@ -31,9 +31,11 @@ fn an_mdev_parent_with_an_empty_or_unreadable_count_fails_alone() {
     let discovery = cut_into(&fixture, &[("nvidia-35", &[], None)]);
     let found = look(&fixture, &discovery);
     assert_eq!(short(&found.devices), ["pci_0000_86_00_0 VGPU [16xnvidia-35]"]);
-    assert!(failure(&found, "0000:84:00.0").contains("available_instances holds \"\""));
+    assert!(
+        failure(&found, "0000:84:00.0").contains("available_instances has unexpected content \"\"")
+    );
     assert!(failure(&found, "0000:85:00.0").starts_with("cannot read "));
-    assert_eq!(found.troubles.len(), 2, "{:?}", found.troubles);
+    assert_eq!(found.problems.len(), 2, "{:?}", found.problems);
     fixture.write(&count("84"), "16\n");
     let later = look(&fixture, &discovery);
     assert_eq!(later.devices.len(), 3);
@@ -48,11 +50,11 @@ fn a_listed_parent_that_lacks_its_type_fails_with_what_it_offers() {
     let listed: &[&str] = &["0000:84:00.0", "0000:85:00.0"];
     let found = look(&fixture, &cut_into(&fixture, &[("nvidia-35", listed, None)]));
     assert_eq!(short(&found.devices), ["pci_0000_85_00_0 VGPU [16xnvidia-35]"]);
-    assert_eq!(failure(&found, "0000:84:00.0"), "it does not offer nvidia-35; it offers nvidia-36");
+    assert_eq!(failure(&found, "0000:84:00.0"), "it does not offer nvidia-35, only nvidia-36");
 }
 
 #[test]
-fn functions_that_cannot_be_read_fail_and_those_that_went_away_are_gone() {
+fn unreadable_functions_fail_and_vanished_ones_are_absent() {
     let fixture = Fixture::new();
     for bus in ["3a", "3b", "3c", "3d"] {
         fixture.function(&format!("0000:{bus}:00.0"), T4, 0, "nvidia");
@@ -65,7 +67,7 @@ fn functions_that_cannot_be_read_fail_and_those_that_went_away_are_gone() {
     assert_eq!(short(&found.devices), ["0000:3d:00.0 PGPU [0000:3d:00.0]"]);
     assert!(failure(&found, "0000:3a:00.0").contains("\"0x10\""));
     assert!(failure(&found, "0000:3b:00.0").starts_with("cannot read "));
-    assert_eq!(found.devices.len(), 3, "what is gone is not there");
+    assert_eq!(found.devices.len(), 3, "the vanished function is absent");
 }
 
 #[test]
@@ -81,11 +83,11 @@ fn a_vgpu_function_with_a_broken_file_is_left_out_of_its_card() {
     fixture.spoil(&format!("devices/pci0000:25/{}/nvidia/creatable_vgpu_types", all[1]));
     let found = look(&fixture, &cut_into(&fixture, &[("nvidia-558", &[], None)]));
     assert_eq!(short(&found.devices), ["0000:25:00.0 VGPU [0000:25:00.6=nvidia-558]"]);
-    assert_eq!(found.troubles.len(), 2, "{:?}", found.troubles);
+    assert_eq!(found.problems.len(), 2, "{:?}", found.problems);
 }
 
 #[test]
-fn an_address_named_twice_is_offered_once_and_told() {
+fn an_address_named_twice_is_offered_once_and_reported() {
     let fixture = Fixture::new();
     fixture.gpu("0000:84:00.0", &[("nvidia-35", "GRID M10-0B", 16)]);
     let mut discovery = cut_into(&fixture, &[("nvidia-35", &[], None)]);
@@ -94,11 +96,11 @@ fn an_address_named_twice_is_offered_once_and_told() {
     assert_eq!(short(&found.devices), ["pci_0000_84_00_0 VGPU [16xnvidia-35]"]);
     let all = reasons(&found);
     assert_eq!(all.len(), 1, "{all:?}");
-    assert!(all[0].contains("[pci] device_spec names it too"), "{all:?}");
+    assert!(all[0].contains("ignoring [pci] device_spec, which names it too"), "{all:?}");
 }
 
 #[test]
-fn a_card_whose_link_is_down_or_that_had_fatal_errors_is_not_given_away() {
+fn a_card_without_link_or_with_fatal_errors_is_not_offered() {
     let fixture = Fixture::new();
     for bus in ["3a", "3b", "3c"] {
         let path = fixture.function(&format!("0000:{bus}:00.0"), T4, 0, "nvidia");

@@ -10,7 +10,7 @@ const CARD: &str = "0000:25:00.0";
 const IDS: (&str, &str, &str) = ("10de", "2235", "030200");
 const TYPES: [(u32, &str); 2] = [(557, "NVIDIA A40-1Q"), (558, "NVIDIA A40-2Q")];
 
-/// An A40 with three virtual functions, and the number of the type that each has.
+/// An A40 with three virtual functions and their current type numbers.
 fn a40(types: [u32; 3], creatable: &[(u32, &str)]) -> Fixture {
     let fixture = Fixture::new();
     fixture.function(CARD, IDS, 1, "nvidia");
@@ -23,7 +23,7 @@ fn a40(types: [u32; 3], creatable: &[(u32, &str)]) -> Fixture {
 }
 
 #[test]
-fn idle_functions_and_those_of_the_type_are_offered() {
+fn idle_functions_and_those_with_the_type_are_offered() {
     let fixture = a40([0, 558, 557], &TYPES);
     let found = look(&fixture, &cut_into(&fixture, &[("nvidia-558", &[], None)]));
     assert_eq!(
@@ -39,7 +39,7 @@ fn idle_functions_and_those_of_the_type_are_offered() {
 }
 
 #[test]
-fn the_offer_follows_what_guests_take() {
+fn the_offer_shrinks_with_the_functions_in_use() {
     let fixture = a40([0, 0, 0], &TYPES);
     let discovery = cut_into(&fixture, &[("nvidia-558", &[], None)]);
     let before = look(&fixture, &discovery);
@@ -51,18 +51,18 @@ fn the_offer_follows_what_guests_take() {
 }
 
 #[test]
-fn a_full_card_offers_what_it_holds_and_complains_of_nothing() {
+fn a_full_card_offers_its_vgpus_without_problems() {
     let fixture = a40([558, 558, 0], &[]);
     let found = look(&fixture, &cut_into(&fixture, &[("nvidia-558", &[], None)]));
     assert_eq!(
         short(&found.devices),
         ["0000:25:00.0 VGPU [0000:25:00.4=nvidia-558 0000:25:00.5=nvidia-558]"]
     );
-    assert_eq!(found.troubles, []);
+    assert_eq!(found.problems, []);
 }
 
 #[test]
-fn the_cap_counts_what_exists_first() {
+fn the_limit_counts_existing_vgpus_first() {
     let fixture = a40([0, 0, 558], &TYPES);
     let found = look(&fixture, &cut_into(&fixture, &[("nvidia-558", &[], Some(2))]));
     assert_eq!(
@@ -87,17 +87,17 @@ fn functions_of_one_card_may_have_different_types() {
 }
 
 #[test]
-fn a_type_that_the_card_does_not_offer_is_told_with_what_it_offers() {
+fn an_unavailable_type_is_reported_with_the_available_ones() {
     let fixture = a40([0, 0, 0], &TYPES);
     let found = look(&fixture, &cut_into(&fixture, &[("nvidia-700", &[], None)]));
     assert_eq!(found.devices, []);
     let all = reasons(&found);
     assert_eq!(all.len(), 3, "{all:?}");
-    assert!(all[0].ends_with("nvidia-700 and offers nvidia-557, nvidia-558"), "{all:?}");
+    assert!(all[0].ends_with("nvidia-700 but offers only nvidia-557, nvidia-558"), "{all:?}");
 }
 
 #[test]
-fn mig_backed_types_say_their_slice() {
+fn mig_backed_types_have_slice_traits() {
     let fixture = a40([0, 0, 0], &[(1021, "NVIDIA A100-1-5C")]);
     let found = look(&fixture, &cut_into(&fixture, &[("nvidia-1021", &[], None)]));
     let part = &found.devices[0].deployables[0];
@@ -125,7 +125,7 @@ fn a_card_may_be_offered_whole_beside_its_vgpus() {
     assert!(all.contains(&"0000:25:00.0 PGPU [0000:25:00.0]".to_owned()), "{all:?}");
     let vgpus = all.iter().find(|one| one.starts_with("0000:25:00.0_VGPU VGPU"));
     assert!(vgpus.is_some_and(|one| one.contains("0000:25:00.6=nvidia-558")), "{all:?}");
-    assert_eq!(found.troubles, []);
+    assert_eq!(found.problems, []);
 }
 
 #[test]
@@ -152,11 +152,11 @@ fn a_card_may_be_offered_whole_beside_virtual_functions_that_are_cut() {
         ]
     );
     let cards: Vec<_> = found.devices.iter().map(|device| device.card.as_deref()).collect();
-    assert_eq!(cards, [None, Some(CARD), Some(CARD)], "the ledger tells them apart by their card");
+    assert_eq!(cards, [None, Some(CARD), Some(CARD)], "the ledger distinguishes them by card");
     assert_eq!(reasons(&found), Vec::<String>::new());
     fixture.write("devices/pci0000:25/0000:25:00.0/max_link_width", "16\n");
     fixture.write("devices/pci0000:25/0000:25:00.0/current_link_width", "0\n");
     let found = look(&fixture, &discovery);
     let failed = found.devices.iter().filter(|device| device.health.as_str() == "failed").count();
-    assert_eq!(failed, 3, "a virtual function is no better than its card");
+    assert_eq!(failed, 3, "a virtual function fails with its card");
 }

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
-use kilonova_node_api::{Said, Topic};
+use kilonova_node_api::{ReplyBody, Topic};
 use kilonova_wire::Fault;
 use serde_json::{Value, json};
 
@@ -19,17 +19,17 @@ pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
         })
         .await?;
     match ask::ask(&compute, &server, Topic::Console { lines }).await? {
-        Said::Console { text } => {
+        ReplyBody::Console { text } => {
             // What cannot be shown in a terminal is left out, but for tabs and ends of lines.
             let kept = |c: &char| !c.is_control() || matches!(c, '\t' | '\n' | '\r');
             let output: String = text.chars().filter(kept).collect();
             Ok(Json(json!({"output": output})).into_response())
         }
-        Said::Unknown { why } => {
+        ReplyBody::Unknown { why } => {
             tracing::warn!(server = %server.id, why, "no console log");
             Err(states::not_ready(&server).into())
         }
-        Said::Diagnostics(_) => Err(Fault::internal("a host answers what was not asked")),
+        ReplyBody::Diagnostics(_) => Err(Fault::internal("a host answers what was not asked")),
     }
 }
 

@@ -1,9 +1,9 @@
-//! What can be seen of guests: which there are, what they say, what they use.
+//! Reads guests: which exist, their console logs, their resource usage.
 
 use std::io::{Read, Seek, SeekFrom};
 use std::time::SystemTime;
 
-use kilonova_hypervisor::{Error, Life, NAMESPACE, Step};
+use kilonova_hypervisor::{DomainState, Error, NAMESPACE, Step};
 use kilonova_ids::ServerId;
 use kilonova_node_api::{DiskUsage, Usage};
 use roxmltree::Document;
@@ -12,15 +12,15 @@ use virt::domain::Domain;
 use virt::error::{Error as VirtError, ErrorNumber};
 use virt_sys as sys;
 
-use super::{Driver, life};
-use crate::connection::{QUICK, is};
+use super::{Driver, domain_state};
+use crate::connection::{QUICK, has_code};
 
-/// Of a console log, the last bytes that are given.
+/// How much of the end of a console log is returned.
 const CONSOLE: u64 = 1024 * 1024;
-/// Where libvirt keeps the numbers of its guests' processes.
+/// Where libvirt keeps the pid files of its guests.
 const PROCESSES: &str = "/run/libvirt/qemu";
 
-/// Servers of the domains that are ours.
+/// Servers of our domains.
 pub(super) fn servers(connect: &Connect) -> Result<Vec<ServerId>, VirtError> {
     let mut servers = Vec::new();
     for domain in connect.list_all_domains(0)? {
@@ -31,18 +31,18 @@ pub(super) fn servers(connect: &Connect) -> Result<Vec<ServerId>, VirtError> {
         );
         match ours {
             Ok(_) => servers.extend(domain.get_uuid_string()?.parse::<ServerId>().ok()),
-            // A domain without, or one that is kept nowhere or has gone: not ours.
+            // No metadata of ours, a transient domain, or one that has just gone: not ours.
             Err(error)
-                if is(&error, ErrorNumber::NoDomainMetadata)
-                    || is(&error, ErrorNumber::OperationInvalid)
-                    || is(&error, ErrorNumber::NoDomain) => {}
+                if has_code(&error, ErrorNumber::NoDomainMetadata)
+                    || has_code(&error, ErrorNumber::OperationInvalid)
+                    || has_code(&error, ErrorNumber::NoDomain) => {}
             Err(error) => return Err(error),
         }
     }
     Ok(servers)
 }
 
-/// Servers of the domains that run, also of those that are not ours: a question of one answer.
+/// Servers of all running domains, ours or not, in a single call.
 pub(super) fn running(connect: &Connect) -> Result<Vec<ServerId>, VirtError> {
     let domains = connect.list_all_domains(sys::VIR_CONNECT_LIST_DOMAINS_RUNNING)?;
     let ids = domains.iter().map(Domain::get_uuid_string).collect::<Result<Vec<_>, _>>()?;
@@ -50,8 +50,8 @@ pub(super) fn running(connect: &Connect) -> Result<Vec<ServerId>, VirtError> {
 }
 
 impl Driver {
-    /// The end of what the guest said on its serial line.
-    pub(super) async fn said(&self, server: ServerId) -> Result<String, Error> {
+    /// The end of the guest's serial console log.
+    pub(super) async fn console_log(&self, server: ServerId) -> Result<String, Error> {
         let path = self.disks.volumes(server).console;
         let read = move || -> std::io::Result<String> {
             let mut file = std::fs::File::open(path)?;
@@ -64,29 +64,29 @@ impl Driver {
         match tokio::task::spawn_blocking(read).await.unwrap_or_else(|error| Err(error.into())) {
             Ok(text) => Ok(text),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
-            Err(error) => Err(Error::new(Step::Look, format!("the console log: {error}"))),
+            Err(error) => Err(Error::new(Step::Inspect, format!("the console log: {error}"))),
         }
     }
 
-    pub(super) async fn used(&self, server: ServerId) -> Result<Usage, Error> {
+    pub(super) async fn usage_of(&self, server: ServerId) -> Result<Usage, Error> {
         let hypervisor = self.host.config.virt_type.as_str();
-        self.with(Step::Look, QUICK, server, move |_, domain| usage(domain, hypervisor)).await
+        self.with(Step::Inspect, QUICK, server, move |_, domain| usage(domain, hypervisor)).await
     }
 }
 
 fn usage(domain: &Domain, hypervisor: &str) -> Result<Usage, VirtError> {
-    let life = life(domain)?;
+    let domain_state = domain_state(domain)?;
     let info = domain.get_info()?;
-    let up = life.is_up();
+    let up = domain_state.is_up();
     let mut usage = Usage {
         driver: "libvirt".into(),
         hypervisor: hypervisor.into(),
         hypervisor_os: "linux".into(),
-        state: match life {
-            Life::Running => "running",
-            Life::Paused => "paused",
-            Life::Saved => "suspended",
-            Life::Off | Life::Left | Life::Incoming => "shutdown",
+        state: match domain_state {
+            DomainState::Running => "running",
+            DomainState::Paused => "paused",
+            DomainState::Saved => "suspended",
+            DomainState::Shutoff | DomainState::MigratedOut | DomainState::Incoming => "shutdown",
         }
         .into(),
         memory_mb: mebi(info.max_mem),
@@ -97,8 +97,8 @@ fn usage(domain: &Domain, hypervisor: &str) -> Result<Usage, VirtError> {
         return Ok(usage);
     }
     usage.uptime = uptime(&domain.get_name()?).unwrap_or_default();
-    let worked = crate::sys::processor_times(domain, info.nr_virt_cpu)?;
-    usage.cpu_ns = worked.into_iter().map(|ns| i64::try_from(ns).unwrap_or(i64::MAX)).collect();
+    let times = crate::sys::vcpu_times(domain, info.nr_virt_cpu)?;
+    usage.cpu_ns = times.into_iter().map(|ns| i64::try_from(ns).unwrap_or(i64::MAX)).collect();
     for name in disks(&domain.get_xml_desc(0)?) {
         let stats = domain.get_block_stats(&name)?;
         usage.disks.push(DiskUsage {
@@ -117,14 +117,14 @@ fn mebi(kibi: u64) -> i64 {
     i64::try_from(kibi / 1024).unwrap_or(i64::MAX)
 }
 
-/// Seconds since libvirt started the guest's process here.
+/// Seconds since libvirt started the guest's process on this host.
 fn uptime(name: &str) -> Option<i64> {
     let began = std::fs::metadata(format!("{PROCESSES}/{name}.pid")).ok()?.modified().ok()?;
     let up = SystemTime::now().duration_since(began).ok()?;
     i64::try_from(up.as_secs()).ok()
 }
 
-/// Names of a domain's disks that are no discs: `vda`.
+/// Target names of a domain's disks other than CD-ROMs: `vda`.
 fn disks(xml: &str) -> Vec<String> {
     let Ok(document) = Document::parse(xml) else { return Vec::new() };
     document

@@ -1,7 +1,7 @@
-//! What the kinds of devices found, before it becomes the devices that a node registers.
+//! Collects what the device kinds found and combines it into devices.
 //!
-//! Owns that a function is offered once, how the parts of one card come together, and that what is
-//! wrong with one device is said of that device and stops no other.
+//! Owns that a function is offered only once, how the parts of a card are combined, and that a
+//! problem of one device is reported for that device and affects no other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,21 +9,21 @@ use kilonova_node_api::{Deployable, Device, DeviceKind, HandleSlot, Health};
 use serde::Serialize;
 
 use crate::bus::Bus;
-use crate::health::{at_first_sight, worse};
+use crate::health::{health_without_memory, worse};
 use crate::{PciAddress, Sysfs, Watch};
 
-/// Something that keeps a device from being given to guests.
+/// A problem that keeps a device from guests.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Trouble {
-    /// Address of the device, or of what the options name.
+pub struct DeviceProblem {
+    /// Address of the device, or of the entry in the options.
     pub address: String,
-    /// Why, for people.
+    /// The reason, for the operator.
     pub reason: String,
-    /// Whether the device is there and is reported as failed.
+    /// Whether the device exists and is reported as failed.
     pub fatal: bool,
 }
 
-impl Trouble {
+impl DeviceProblem {
     pub(crate) fn fatal(address: &str, reason: &dyn std::fmt::Display) -> Self {
         Self { address: address.to_owned(), reason: reason.to_string(), fatal: true }
     }
@@ -33,63 +33,62 @@ impl Trouble {
     }
 }
 
-/// What one look at a host found.
+/// The result of a scan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Found {
     /// The devices, by address.
     pub devices: Vec<Device>,
-    /// What is wrong, by address.
-    pub troubles: Vec<Trouble>,
+    /// The problems, by address.
+    pub problems: Vec<DeviceProblem>,
 }
 
-/// How the name of a deployable is made.
+/// How a deployable gets its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Named {
-    /// Like this.
+    /// This name.
     So(String),
-    /// By its card's address, which the first such deployable of a card gets as it is; others get
-    /// their class behind it. The card's own, if the card is offered whole, goes first.
+    /// The card's address for the first such deployable of a card, with the class appended for
+    /// further ones. The card's own deployable, if the card is offered as a whole, comes first.
     ByCard,
 }
 
-/// A deployable of a card.
+/// A deployable offered by a kind.
 #[derive(Debug)]
 pub(crate) struct Offer {
-    /// Address of the device that it is a part of.
+    /// Address of the device that it belongs to.
     pub device: String,
     pub kind: DeviceKind,
     pub named: Named,
-    /// The deployable; its name is made when all are there.
+    /// The deployable; it is named when all are known.
     pub part: Deployable,
 }
 
-/// The offers, as they come in.
+/// The offers collected so far.
 #[derive(Debug, Default)]
-pub(crate) struct Harvest {
+pub(crate) struct Collector {
     pub offers: Vec<Offer>,
-    /// Devices that are on no bus and come as they are.
+    /// Complete devices that are not on a bus.
     pub ready: Vec<Device>,
-    pub troubles: Vec<Trouble>,
-    /// Functions that are there and that no guest could use, and why.
+    pub problems: Vec<DeviceProblem>,
+    /// Existing functions that no guest can use, with the reasons.
     pub unusable: BTreeMap<String, String>,
     taken: BTreeMap<String, &'static str>,
 }
 
-impl Harvest {
-    /// Takes a function for an option that names it; a second option is told.
+impl Collector {
+    /// Claims a function for an option. A second claim is reported as a problem.
     pub fn claim(&mut self, address: &str, by: &'static str) -> bool {
         if let Some(first) = self.taken.get(address) {
-            let reason =
-                format!("it is given to guests by {first}; {by} names it too and is left out");
-            self.troubles.push(Trouble::note(address, reason));
+            let reason = format!("it is offered by {first}; ignoring {by}, which names it too");
+            self.problems.push(DeviceProblem::note(address, reason));
             return false;
         }
         self.taken.insert(address.to_owned(), by);
         true
     }
 
-    /// Takes a function for a driver that looks at all functions, unless an option names it.
-    pub fn claim_quietly(&mut self, address: &str, by: &'static str) -> bool {
+    /// Claims a function for a driver that searches all functions, unless an option has claimed it.
+    pub fn claim_if_free(&mut self, address: &str, by: &'static str) -> bool {
         let free = !self.taken.contains_key(address);
         if free {
             self.taken.insert(address.to_owned(), by);
@@ -97,11 +96,11 @@ impl Harvest {
         free
     }
 
-    /// Puts the parts of each card together.
+    /// Combines the parts of each card.
     pub fn found(mut self, sysfs: &dyn Sysfs, bus: &Bus, watch: Option<&Watch>) -> Found {
         let health = |address: &str| match watch {
             Some(watch) => watch.health(sysfs, address),
-            None => at_first_sight(sysfs, address),
+            None => health_without_memory(sysfs, address),
         };
         let mut cards: BTreeMap<String, (DeviceKind, Vec<(Named, Deployable)>)> = BTreeMap::new();
         for Offer { device, kind, named, part } in std::mem::take(&mut self.offers) {
@@ -121,28 +120,28 @@ impl Harvest {
                 device.health = worse(device.health, health(card));
             }
             device.deployables = name(&address, parts);
-            let unusable = self.leave_out_unusable(&mut device.deployables);
+            let unusable = self.remove_unusable(&mut device.deployables);
             device.health = worse(device.health, unusable);
             device.deployables.retain(|part| {
                 let fresh = names.insert(part.name.clone());
                 if !fresh {
-                    let reason = format!("another device has a part named {}", part.name);
-                    self.troubles.push(Trouble::note(&address, reason));
+                    let reason = format!("another device has a deployable named {}", part.name);
+                    self.problems.push(DeviceProblem::note(&address, reason));
                 }
                 fresh
             });
             match &device.health {
                 Health::Healthy => {}
                 Health::Degraded { reason, .. } => {
-                    self.troubles.push(Trouble::note(&address, reason.clone()));
+                    self.problems.push(DeviceProblem::note(&address, reason.clone()));
                 }
                 Health::Failed { reason, .. } => {
-                    self.troubles.push(Trouble::fatal(&address, reason));
+                    self.problems.push(DeviceProblem::fatal(&address, reason));
                 }
             }
             devices.push(device);
         }
-        for trouble in self.troubles.iter().filter(|trouble| trouble.fatal) {
+        for trouble in self.problems.iter().filter(|trouble| trouble.fatal) {
             if !devices.iter().any(|device| device.address == trouble.address) {
                 let health = Health::Failed { reason: trouble.reason.clone(), since: None };
                 let kind = match PciAddress::parse(&trouble.address) {
@@ -155,14 +154,14 @@ impl Harvest {
             }
         }
         devices.sort_by(|a, b| a.address.cmp(&b.address));
-        self.troubles.sort();
-        self.troubles.dedup();
-        Found { devices, troubles: self.troubles }
+        self.problems.sort();
+        self.problems.dedup();
+        Found { devices, problems: self.problems }
     }
 
-    /// Functions that no guest could use go, and the others of the device stay. Where none is left,
-    /// the device has failed and keeps them.
-    fn leave_out_unusable(&mut self, parts: &mut [Deployable]) -> Health {
+    /// Removes functions that no guest can use. If none is left, the device is reported as failed
+    /// and keeps them.
+    fn remove_unusable(&mut self, parts: &mut [Deployable]) -> Health {
         let unusable = &self.unusable;
         let why = |slot: &HandleSlot| match slot {
             HandleSlot::Pci { address } | HandleSlot::Vfio { address, .. } => {

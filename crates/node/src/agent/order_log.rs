@@ -1,8 +1,8 @@
-//! The orders that the agent is at, and those it has carried out, in a file: what is in it is not
-//! carried out again, whatever the control plane has heard of it.
+//! The running and finished orders, kept in a file. A finished order is not carried out again,
+//! whatever the control plane knows of it.
 //!
-//! An order is written down once it has ended. One that broke off is not in it and is begun again,
-//! so the tools must bear that.
+//! An order is recorded when it ends. An interrupted order is not recorded and starts again, so the
+//! tools must tolerate repetition.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -15,43 +15,43 @@ use kilonova_node_api::{End, Order};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-/// Ended orders that are remembered.
+/// Number of finished orders that are kept.
 const KEPT: usize = 256;
 
-/// An order that has ended.
+/// A finished order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Entry {
     order: OperationId,
-    /// The server that cannot begin to exist if it failed.
+    /// The server that must not be created if the order failed.
     server: Option<ServerId>,
     #[serde(flatten)]
     end: End,
 }
 
-/// What the orders mean for a server that is to begin to exist.
+/// Whether a server may be created, as far as its orders are concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Nothing stands in its way.
+    /// All its orders have succeeded.
     Clear,
-    /// An order for it has not ended.
+    /// One of its orders is still running.
     Wait,
-    /// An order for it has failed.
+    /// One of its orders failed.
     Failed(String),
 }
 
-pub(super) struct Book {
+pub(super) struct OrderLog {
     file: PathBuf,
-    pages: Mutex<Pages>,
+    entries: Mutex<Entries>,
     turned: watch::Sender<()>,
 }
 
 #[derive(Default)]
-struct Pages {
+struct Entries {
     open: HashMap<OperationId, Option<ServerId>>,
     ended: VecDeque<Entry>,
 }
 
-impl Book {
+impl OrderLog {
     pub(super) fn open(file: PathBuf) -> io::Result<Self> {
         let ended = match std::fs::read(&file) {
             Ok(bytes) => serde_json::from_slice(&bytes)
@@ -59,45 +59,45 @@ impl Book {
             Err(error) if error.kind() == io::ErrorKind::NotFound => VecDeque::new(),
             Err(error) => return Err(error),
         };
-        let pages = Mutex::new(Pages { open: HashMap::new(), ended });
-        Ok(Self { file, pages, turned: watch::Sender::new(()) })
+        let entries = Mutex::new(Entries { open: HashMap::new(), ended });
+        Ok(Self { file, entries, turned: watch::Sender::new(()) })
     }
 
-    /// Takes an order down as one that the agent is at. `None` if it is at it already, its end if it
-    /// has ended.
+    /// Records that an order is running. Returns `None` if it is running already, and its result if
+    /// it has ended.
     pub(super) fn begin(&self, order: &Order) -> Option<Option<End>> {
-        let mut pages = self.pages();
-        if let Some(entry) = pages.ended.iter().find(|entry| entry.order == order.id) {
+        let mut entries = self.entries();
+        if let Some(entry) = entries.ended.iter().find(|entry| entry.order == order.id) {
             return Some(Some(entry.end.clone()));
         }
-        match pages.open.insert(order.id, order.server) {
+        match entries.open.insert(order.id, order.server) {
             Some(_) => None,
             None => Some(None),
         }
     }
 
-    /// An order has ended. Remembered in the file before it is said to anybody.
+    /// Records the result of an order. The file is written before the result is reported.
     pub(super) fn end(&self, order: &Order, end: &End) -> io::Result<()> {
-        let mut pages = self.pages();
-        let mut ended = pages.ended.clone();
+        let mut entries = self.entries();
+        let mut ended = entries.ended.clone();
         ended.push_back(Entry { order: order.id, server: order.server, end: end.clone() });
         let excess = ended.len().saturating_sub(KEPT);
         ended.drain(..excess);
         self.write(&ended)?;
-        pages.ended = ended;
-        pages.open.remove(&order.id);
-        drop(pages);
+        entries.ended = ended;
+        entries.open.remove(&order.id);
+        drop(entries);
         self.turned.send_replace(());
         Ok(())
     }
 
-    /// What the orders mean for a server.
+    /// Whether the server may be created.
     pub(super) fn verdict(&self, server: ServerId) -> Verdict {
-        let pages = self.pages();
-        if pages.open.values().any(|of| *of == Some(server)) {
+        let entries = self.entries();
+        if entries.open.values().any(|of| *of == Some(server)) {
             return Verdict::Wait;
         }
-        let mut failed = pages.ended.iter().rev().filter(|entry| entry.server == Some(server));
+        let mut failed = entries.ended.iter().rev().filter(|entry| entry.server == Some(server));
         let failed = failed.find_map(|entry| match &entry.end {
             End::Failed { message, .. } => Some(message.clone()),
             End::Done { .. } => None,
@@ -105,22 +105,22 @@ impl Book {
         failed.map_or(Verdict::Clear, Verdict::Failed)
     }
 
-    /// The server is gone from the host: what failed for it no longer stands in its way.
+    /// Clears the failures of a server that is gone from the host.
     pub(super) fn forget(&self, server: ServerId) -> io::Result<()> {
-        let mut pages = self.pages();
-        if !pages.ended.iter().any(|entry| entry.server == Some(server)) {
+        let mut entries = self.entries();
+        if !entries.ended.iter().any(|entry| entry.server == Some(server)) {
             return Ok(());
         }
-        let mut ended = pages.ended.clone();
+        let mut ended = entries.ended.clone();
         for entry in ended.iter_mut().filter(|entry| entry.server == Some(server)) {
             entry.server = None;
         }
         self.write(&ended)?;
-        pages.ended = ended;
+        entries.ended = ended;
         Ok(())
     }
 
-    /// Told of each order that ends.
+    /// Notifies of each order that ends.
     pub(super) fn turned(&self) -> watch::Receiver<()> {
         self.turned.subscribe()
     }
@@ -130,8 +130,8 @@ impl Book {
         write_atomically(&self.file, &bytes)
     }
 
-    fn pages(&self) -> MutexGuard<'_, Pages> {
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -159,49 +159,57 @@ mod tests {
     }
 
     #[test]
-    fn what_has_ended_is_known_to_the_next_process() {
+    fn finished_orders_survive_a_restart() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("orders");
-        let book = Book::open(file.clone()).expect("opens");
+        let order_log = OrderLog::open(file.clone()).expect("opens");
         let one = order(None);
-        assert_eq!(book.begin(&one), Some(None));
-        assert_eq!(book.begin(&one), None, "it is at it");
-        assert_eq!(Book::open(file.clone()).expect("opens").begin(&one), Some(None), "broken off");
-        book.end(&one, &done()).expect("written");
-        assert_eq!(book.begin(&one), Some(Some(done())));
-        assert_eq!(Book::open(file.clone()).expect("opens").begin(&one), Some(Some(done())));
+        assert_eq!(order_log.begin(&one), Some(None));
+        assert_eq!(order_log.begin(&one), None, "it is running");
+        assert_eq!(
+            OrderLog::open(file.clone()).expect("opens").begin(&one),
+            Some(None),
+            "interrupted"
+        );
+        order_log.end(&one, &done()).expect("written");
+        assert_eq!(order_log.begin(&one), Some(Some(done())));
+        assert_eq!(OrderLog::open(file.clone()).expect("opens").begin(&one), Some(Some(done())));
         for _ in 0..KEPT {
-            book.end(&order(None), &done()).expect("written");
+            order_log.end(&order(None), &done()).expect("written");
         }
-        assert_eq!(Book::open(file).expect("opens").begin(&one), Some(None), "forgotten");
+        assert_eq!(
+            OrderLog::open(file).expect("opens").begin(&one),
+            Some(None),
+            "no longer recorded"
+        );
     }
 
     #[test]
     fn a_server_waits_for_its_orders_and_fails_with_them() {
         let folder = tempfile::tempdir().expect("a folder");
-        let book = Book::open(folder.path().join("orders")).expect("opens");
+        let order_log = OrderLog::open(folder.path().join("orders")).expect("opens");
         let server = ServerId::new_v4();
         let (one, other) = (order(Some(server)), order(Some(server)));
-        assert_eq!(book.verdict(server), Verdict::Clear);
-        book.begin(&one);
-        book.begin(&other);
-        assert_eq!(book.verdict(server), Verdict::Wait);
-        assert_eq!(book.verdict(ServerId::new_v4()), Verdict::Clear);
+        assert_eq!(order_log.verdict(server), Verdict::Clear);
+        order_log.begin(&one);
+        order_log.begin(&other);
+        assert_eq!(order_log.verdict(server), Verdict::Wait);
+        assert_eq!(order_log.verdict(ServerId::new_v4()), Verdict::Clear);
         let failed = End::Failed { message: "no card".into(), output: String::new() };
-        book.end(&one, &failed).expect("written");
-        assert_eq!(book.verdict(server), Verdict::Wait);
-        book.end(&other, &done()).expect("written");
-        assert_eq!(book.verdict(server), Verdict::Failed("no card".into()));
-        book.forget(server).expect("written");
-        assert_eq!(book.verdict(server), Verdict::Clear);
-        assert_eq!(book.begin(&one), Some(Some(failed)), "it is still known how it ended");
+        order_log.end(&one, &failed).expect("written");
+        assert_eq!(order_log.verdict(server), Verdict::Wait);
+        order_log.end(&other, &done()).expect("written");
+        assert_eq!(order_log.verdict(server), Verdict::Failed("no card".into()));
+        order_log.forget(server).expect("written");
+        assert_eq!(order_log.verdict(server), Verdict::Clear);
+        assert_eq!(order_log.begin(&one), Some(Some(failed)), "its result is still recorded");
     }
 
     #[test]
-    fn a_file_that_cannot_be_read_is_not_taken_for_an_empty_one() {
+    fn an_unreadable_file_is_an_error() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("orders");
         std::fs::write(&file, b"[{").expect("written");
-        assert!(Book::open(file).is_err());
+        assert!(OrderLog::open(file).is_err());
     }
 }

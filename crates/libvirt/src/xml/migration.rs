@@ -1,18 +1,21 @@
-//! The XML of a running domain as the other host is to have it.
+//! The XML of a running domain for the destination of a live migration.
 //!
-//! libvirt compares it with the domain that runs: only what the guest cannot see may differ. So it is
-//! libvirt's own XML with the devices' names exchanged, and without what belongs to this host's
-//! processors.
+//! Libvirt compares it with the running domain and allows only differences that the guest cannot
+//! see. So it is libvirt's own XML with the host devices replaced, and without the pinning to this
+//! host's CPUs and NUMA nodes.
 
 use std::ops::Range;
 
 use kilonova_node_api::Attachment;
 use roxmltree::{Document, Node};
 
-/// Rewrites a domain's XML for another host. Each device must have one that takes its place.
-pub(crate) fn leaving(xml: &str, devices: &[(Attachment, Attachment)]) -> Result<String, String> {
+/// Rewrites a domain's XML for the destination. Each host device needs a counterpart in `devices`.
+pub(crate) fn migration_xml(
+    xml: &str,
+    devices: &[(Attachment, Attachment)],
+) -> Result<String, String> {
     let document =
-        Document::parse(xml).map_err(|error| format!("libvirt's XML cannot be read: {error}"))?;
+        Document::parse(xml).map_err(|error| format!("could not parse libvirt's XML: {error}"))?;
     let domain = document.root_element();
     let mut edits: Vec<(Range<usize>, String)> = Vec::new();
     for node in domain.children() {
@@ -45,9 +48,7 @@ pub(crate) fn leaving(xml: &str, devices: &[(Attachment, Attachment)]) -> Result
             None => {
                 let old = pci_address(address);
                 let new = function(&old, devices).ok_or_else(|| {
-                    format!(
-                        "the host's PCI function {old} has none on the other host to take its place"
-                    )
+                    format!("no PCI function on the destination is assigned to replace {old}")
                 })?;
                 let mut parts = new.split([':', '.']);
                 for name in ["domain", "bus", "slot", "function"] {
@@ -93,7 +94,7 @@ fn function<'a>(old: &str, devices: &'a [(Attachment, Attachment)]) -> Option<&'
     address(new)
 }
 
-/// The four attributes as `0000:0c:1f.3`.
+/// Joins the four attributes to `0000:0c:1f.3`.
 fn pci_address(node: Node<'_, '_>) -> String {
     let part = |name| node.attribute(name).unwrap_or_default().trim_start_matches("0x");
     format!("{}:{}:{}.{}", part("domain"), part("bus"), part("slot"), part("function"))
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_guest_cannot_see_changes() {
+    fn only_changes_invisible_to_the_guest() {
         let devices = [
             (vfio("0000:25:00.4"), vfio("0001:84:01.2")),
             (
@@ -139,7 +140,7 @@ mod tests {
                 mdev("11111111-2222-4333-8444-555555555555"),
             ),
         ];
-        let rewritten = leaving(XML, &devices).expect("rewritten");
+        let rewritten = migration_xml(XML, &devices).expect("the XML is rewritten");
         let wanted = XML
             .replace(" cpuset='0-3'", " ")
             .replace("<numatune><memory mode='preferred' nodeset='0'/></numatune>", "")
@@ -155,11 +156,11 @@ mod tests {
     }
 
     #[test]
-    fn a_device_without_another_in_its_place_stays() {
-        let said = leaving(XML, &[(vfio("0000:25:00.4"), vfio("0001:84:01.2"))]);
+    fn a_device_without_a_counterpart_is_refused() {
+        let said = migration_xml(XML, &[(vfio("0000:25:00.4"), vfio("0001:84:01.2"))]);
         assert!(said.expect_err("refused").contains("83b8f4f2"));
-        let said = leaving(XML, &[]).expect_err("refused");
+        let said = migration_xml(XML, &[]).expect_err("refused");
         assert!(said.contains("0000:25:00.4"), "{said}");
-        assert!(leaving("<domain", &[]).is_err());
+        assert!(migration_xml("<domain", &[]).is_err());
     }
 }

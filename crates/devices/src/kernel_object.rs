@@ -1,23 +1,23 @@
-//! What the kernel makes for one guest and takes back after it: a mediated device, or the type of a
-//! virtual function.
+//! Kernel objects that are created for one guest and removed after it: a mediated device, or the
+//! type of a virtual function.
 //!
-//! Never decides when; both ways are safe to repeat.
+//! It never decides when. Creating and removing are idempotent.
 
 use kilonova_node_api::Attachment;
 
 use crate::{Error, Mdev, Sysfs, Vgpu};
 
-/// Something made for a guest.
+/// A kernel object created for a guest.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Made {
+pub enum KernelObject {
     /// A mediated device.
     Mdev(Mdev),
     /// A virtual function with a type.
     Vgpu(Vgpu),
 }
 
-impl Made {
-    /// What has to be made before a guest can be given the device, if anything.
+impl KernelObject {
+    /// The object that an attachment needs, if any.
     pub fn of(device: &Attachment) -> Option<Self> {
         match device {
             Attachment::Mdev { uuid, parent, mdev_type } => Some(Self::Mdev(Mdev {
@@ -32,7 +32,7 @@ impl Made {
         }
     }
 
-    /// Whether it could be made: a mediated device of that uuid that is another one is in the way.
+    /// Checks that it can be created: no other mediated device has its uuid.
     pub fn check(&self, sysfs: &dyn Sysfs) -> Result<(), Error> {
         let Self::Mdev(mdev) = self else { return Ok(()) };
         match crate::find(sysfs, mdev.uuid)? {
@@ -45,7 +45,7 @@ impl Made {
         }
     }
 
-    /// Makes it, unless it is there.
+    /// Creates it, unless it exists.
     pub fn make(&self, sysfs: &dyn Sysfs) -> Result<(), Error> {
         match self {
             Self::Mdev(mdev) => crate::create(sysfs, mdev),
@@ -53,7 +53,7 @@ impl Made {
         }
     }
 
-    /// Takes it back, if it is there and is the one meant.
+    /// Removes it, if it exists and matches.
     pub fn unmake(&self, sysfs: &dyn Sysfs) -> Result<(), Error> {
         match self {
             Self::Mdev(mdev) => match crate::find(sysfs, mdev.uuid)? {
@@ -64,7 +64,7 @@ impl Made {
         }
     }
 
-    /// Whether it and the other are the same thing of the kernel's, whatever their types.
+    /// Whether both are the same kernel object, regardless of type.
     pub fn same_place(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Mdev(one), Self::Mdev(other)) => one.uuid == other.uuid,
@@ -74,8 +74,8 @@ impl Made {
     }
 }
 
-/// As a line of a file: `mdev <uuid> <parent> <type>` or `vgpu <address> <type>`.
-impl std::fmt::Display for Made {
+/// A line of a file: `mdev <uuid> <parent> <type>` or `vgpu <address> <type>`.
+impl std::fmt::Display for KernelObject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Mdev(Mdev { uuid, parent, mdev_type }) => {
@@ -86,7 +86,7 @@ impl std::fmt::Display for Made {
     }
 }
 
-impl std::str::FromStr for Made {
+impl std::str::FromStr for KernelObject {
     type Err = ();
 
     fn from_str(line: &str) -> Result<Self, ()> {
@@ -111,18 +111,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_read_back() {
+    fn lines_survive_a_round_trip() {
         let mdev = Mdev {
             uuid: uuid::Uuid::new_v4(),
             parent: "mtty_mtty".into(),
             mdev_type: "mtty-1".into(),
         };
         let vgpu = Vgpu { address: "0000:25:00.4".into(), vgpu_type: "nvidia-558".into() };
-        for made in [Made::Mdev(mdev), Made::Vgpu(vgpu)] {
+        for made in [KernelObject::Mdev(mdev), KernelObject::Vgpu(vgpu)] {
             assert_eq!(made.to_string().parse(), Ok(made));
         }
         for wrong in ["", "vgpu", "mdev x 0000:84:00.0 nvidia-35", "vgpu 0000:25:00.4"] {
-            assert_eq!(wrong.parse::<Made>(), Err(()), "{wrong}");
+            assert_eq!(wrong.parse::<KernelObject>(), Err(()), "{wrong}");
         }
     }
 }

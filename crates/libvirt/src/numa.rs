@@ -1,4 +1,4 @@
-//! Where on a host of several NUMA nodes a guest is near its devices.
+//! The NUMA nodes close to a guest's devices.
 
 use std::collections::BTreeSet;
 
@@ -6,16 +6,16 @@ use kilonova_devices::Sysfs;
 use kilonova_hypervisor::Definition;
 use kilonova_node_api::Attachment;
 
-use crate::xml::Place;
+use crate::xml::NumaPlacement;
 
 const NODES: &str = "devices/system/node";
 
-/// The processors and the memory near a guest's devices; nothing to say of a host with one node, or
-/// of devices that are near none.
-pub(crate) fn place(sysfs: &dyn Sysfs, definition: &Definition) -> Place {
+/// The CPUs and the memory node close to a guest's devices. Empty on a host with one node, or if no
+/// device reports a node.
+pub(crate) fn numa_placement(sysfs: &dyn Sysfs, definition: &Definition) -> NumaPlacement {
     let is_node = |name: &&String| name.strip_prefix("node").is_some_and(is_number);
     if sysfs.list(NODES).unwrap_or_default().iter().filter(is_node).count() < 2 {
-        return Place::default();
+        return NumaPlacement::default();
     }
     let near: BTreeSet<i64> =
         definition.devices.iter().filter_map(|device| node(sysfs, device)).collect();
@@ -23,7 +23,7 @@ pub(crate) fn place(sysfs: &dyn Sysfs, definition: &Definition) -> Place {
         near.iter().map(|node| sysfs.read(&format!("{NODES}/node{node}/cpulist")).ok()).collect();
     let cpus = cpus.map(|lists| lists.join(",")).filter(|list| !list.is_empty());
     let only = if near.len() == 1 { near.first().copied() } else { None };
-    Place { node: only.filter(|_| cpus.is_some()), cpus }
+    NumaPlacement { node: only.filter(|_| cpus.is_some()), cpus }
 }
 
 fn is_number(text: &str) -> bool {
@@ -48,7 +48,7 @@ mod tests {
     use crate::xml::tests::definition;
 
     #[test]
-    fn guests_are_put_near_their_devices() {
+    fn guests_are_placed_near_their_devices() {
         let folder = tempfile::tempdir().expect("a folder");
         let write = |path: &str, text: &str| {
             let path = folder.path().join(path);
@@ -62,17 +62,17 @@ mod tests {
         write("bus/pci/devices/0000:84:00.0/numa_node", "0\n");
         write("bus/pci/devices/0000:85:00.0/numa_node", "-1\n");
         write("devices/system/node/node0/cpulist", "0-7\n");
-        assert_eq!(place(&sysfs, &guest), Place::default(), "there is one node");
+        assert_eq!(numa_placement(&sysfs, &guest), NumaPlacement::default(), "there is one node");
         write("devices/system/node/node1/cpulist", "8-15\n");
         write("devices/system/node/possible", "0-1\n");
-        let near = Place { cpus: Some("8-15".into()), node: Some(1) };
-        assert_eq!(place(&sysfs, &guest), near);
+        let near = NumaPlacement { cpus: Some("8-15".into()), node: Some(1) };
+        assert_eq!(numa_placement(&sysfs, &guest), near);
         guest.devices.push(Attachment::Pci { address: "0000:85:00.0".into() });
-        assert_eq!(place(&sysfs, &guest), near, "a device that is near no node");
+        assert_eq!(numa_placement(&sysfs, &guest), near, "a device that is near no node");
         guest.devices.push(Attachment::Pci { address: "0000:84:00.0".into() });
-        let both = Place { cpus: Some("0-7,8-15".into()), node: None };
-        assert_eq!(place(&sysfs, &guest), both);
+        let both = NumaPlacement { cpus: Some("0-7,8-15".into()), node: None };
+        assert_eq!(numa_placement(&sysfs, &guest), both);
         guest.devices.clear();
-        assert_eq!(place(&sysfs, &guest), Place::default());
+        assert_eq!(numa_placement(&sysfs, &guest), NumaPlacement::default());
     }
 }

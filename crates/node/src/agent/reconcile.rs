@@ -1,0 +1,375 @@
+//! Reconciles a server with its document.
+//!
+//! Reconciles idempotently: it compares first and changes only what differs. If a step fails, a
+//! guest that never reached its desired state is rolled back; one that had reached it is left
+//! alone. Later changes that a guest makes by itself are reported, not reverted.
+
+use kilonova_devices::KernelObject;
+use kilonova_hypervisor::{Definition, DomainState, MigrationState};
+use kilonova_ids::ServerId;
+use kilonova_node_api::{Attachment, Domain, Outcome, OutgoingMigration, Phase, Power, Verb};
+
+use super::notes::{End, Last, Note};
+use super::work::{Applied, Halt, Turn, Work};
+
+const CREATE_MDEV: &str = "create_mdev";
+const DEFINE: &str = "define";
+const DESTROY: &str = "destroy";
+const NETWORK: &str = "network";
+
+/// The actual domain.
+struct Now {
+    /// `None` if the domain's XML cannot be parsed.
+    definition: Option<Definition>,
+    state: DomainState,
+}
+
+/// The outcome that reports a state.
+pub(super) fn outcome(state: DomainState) -> Outcome {
+    match state {
+        DomainState::Shutoff => Outcome::Stopped,
+        DomainState::Running => Outcome::Running,
+        DomainState::Paused => Outcome::Paused,
+        DomainState::Saved => Outcome::Suspended,
+        DomainState::MigratedOut => Outcome::MigratedOut,
+        DomainState::Incoming => Outcome::Ready,
+    }
+}
+
+impl Work {
+    async fn now(&self, server: ServerId) -> Result<Option<Now>, Halt> {
+        Ok(self.hypervisor.domain(server).await?.map(|found| Now {
+            definition: found.definition().map_err(|error| tracing::warn!(%server, %error)).ok(),
+            state: found.state,
+        }))
+    }
+
+    pub(super) async fn present(
+        &self,
+        server: ServerId,
+        domain: &Domain,
+        turn: &Turn<'_>,
+    ) -> Result<Applied, Halt> {
+        let applied = |outcome| Applied { outcome, found: false };
+        if domain.power == Power::AsIs {
+            return self.as_is(server).await.map(applied);
+        }
+        let definition = Definition::of(server, domain);
+        let now = self.now(server).await?;
+        let state = now.as_ref().map_or(DomainState::Shutoff, |now| now.state);
+        if state == DomainState::MigratedOut {
+            return Ok(applied(Outcome::MigratedOut));
+        }
+        if let Some(migration) = &domain.outgoing_migration {
+            return self.migrate_guest(server, migration, state).await.map(applied);
+        }
+        if state.is_up() {
+            self.hypervisor.abort_migration(server).await?;
+        }
+        let noted = self.notes.get(server);
+        let last = noted.as_ref().and_then(|note| note.last.clone());
+        match last.filter(|last| last.generation == turn.generation).map(|last| last.end) {
+            Some(End::Failed { step, message }) => return Err(Halt::Failed { step, message }),
+            Some(End::Reached(_)) => {
+                let is = now.as_ref().and_then(|now| now.definition.as_ref());
+                if let Some(is) = is.filter(|is| is.same_machine(&definition)) {
+                    return self
+                        .check_existing(&definition, is, noted.unwrap_or_default(), state, turn)
+                        .await;
+                }
+            }
+            None => {}
+        }
+        let fresh = noted.as_ref().map_or(now.is_none(), |note| note.building);
+        let noted = noted.unwrap_or_default();
+        let result = self.reconcile(&definition, domain, now, noted, fresh, turn).await;
+        if fresh
+            && let Err(Halt::Failed { .. }) = &result
+            && let Err(halt) = self.absent(server).await
+        {
+            tracing::warn!(host = self.host(), %server, ?halt, "rollback of a partial build failed");
+        }
+        result.map(applied)
+    }
+
+    /// Reports the guest's state. The guest is left alone, except that a migration is aborted.
+    async fn as_is(&self, server: ServerId) -> Result<Outcome, Halt> {
+        let state =
+            |found: Option<kilonova_hypervisor::DefinedDomain>| found.map(|found| found.state);
+        let mut is = state(self.hypervisor.domain(server).await?);
+        if is.is_some_and(DomainState::is_up) {
+            let stays = self.hypervisor.abort_migration(server).await;
+            is = state(self.hypervisor.domain(server).await?);
+            if is.is_some_and(DomainState::is_up) {
+                stays?;
+            }
+        }
+        Ok(is.map_or(Outcome::Absent, outcome))
+    }
+
+    /// Checks a guest that had reached its desired state. Recreates devices that a reboot of the
+    /// host removed; if one fails, the guest's next start fails.
+    async fn check_existing(
+        &self,
+        definition: &Definition,
+        is: &Definition,
+        noted: Note,
+        state: DomainState,
+        turn: &Turn<'_>,
+    ) -> Result<Applied, Halt> {
+        if let Err(Halt::Failed { message, .. }) = self.plug(definition).await {
+            tracing::warn!(host = self.host(), server = %definition.server, %message, "a guest lacks a network");
+        }
+        match self.devices(definition, Some(is), noted, false, turn).await {
+            Err(Halt::Failed { step, message }) => {
+                tracing::warn!(host = self.host(), server = %definition.server, %step, %message, "a guest lacks a device");
+            }
+            Err(halt) => return Err(halt),
+            Ok(_) => {}
+        }
+        Ok(Applied { outcome: outcome(state), found: true })
+    }
+
+    async fn reconcile(
+        &self,
+        definition: &Definition,
+        domain: &Domain,
+        now: Option<Now>,
+        noted: Note,
+        fresh: bool,
+        turn: &Turn<'_>,
+    ) -> Result<Outcome, Halt> {
+        let server = definition.server;
+        let mut state = now.as_ref().map_or(DomainState::Shutoff, |now| now.state);
+        let is = now.as_ref().and_then(|now| now.definition.as_ref());
+        let same = is.is_some_and(|is| is.same_machine(definition));
+        if state != DomainState::Shutoff && !same {
+            turn.current()?;
+            self.hypervisor.destroy(server).await?;
+            state = DomainState::Shutoff;
+        }
+        self.plug(definition).await?;
+        let wanted = self.devices(definition, is, noted, fresh, turn).await?;
+        if now.is_none()
+            && let Some(from) = &domain.from
+        {
+            turn.current()?;
+            if domain.power == Power::Incoming {
+                self.hypervisor.prepare_incoming_disks(definition, from).await?;
+            } else {
+                self.hypervisor.fetch(definition, from).await?;
+                turn.say(Phase::Spawning);
+            }
+        } else if now.is_none() || is.is_some_and(|is| is.boot != definition.boot) {
+            turn.current()?;
+            self.hypervisor.prepare(definition).await?;
+            let anew = is.is_none_or(|is| is.boot.rebuilt != definition.boot.rebuilt);
+            if anew && definition.boot.rebuilt.is_some() {
+                turn.say(Phase::Spawning);
+            }
+        }
+        if definition.rescue.is_some() && is.is_none_or(|is| is.rescue != definition.rescue) {
+            turn.current()?;
+            self.hypervisor.prepare_rescue_disk(definition).await?;
+        }
+        let done = if fresh { definition.done } else { is.and_then(|is| is.done) };
+        let next = Definition { done, ..definition.clone() };
+        if is != Some(&next) {
+            turn.current()?;
+            self.hypervisor.define(&next).await?;
+        }
+        self.connections.set_exactly(server, &definition.interfaces).await;
+        let due = domain.verb.filter(|(operation, _)| done != Some(*operation));
+        if let Some((_, verb @ (Verb::RebootSoft | Verb::RebootHard))) = due {
+            if state != DomainState::Shutoff && domain.power == Power::On {
+                turn.current()?;
+                state = self.restart(definition, verb, state, turn).await?;
+            } else {
+                self.hypervisor.define(definition).await?;
+            }
+        }
+        if domain.power == Power::Incoming && !state.is_up() {
+            turn.current()?;
+            self.hypervisor.prepare_incoming(server).await?;
+            self.note(server, Note { building: false, made: wanted, last: None }, DEFINE)?;
+            return Ok(Outcome::Ready);
+        }
+        let state = self.settle_power(server, domain.power, state, turn).await?;
+        match due {
+            Some((_, Verb::Snapshot { image })) => self.snapshot(definition, image, turn).await?,
+            Some((_, Verb::CrashDump)) => self.crash_dump(definition, turn).await?,
+            _ => {}
+        }
+        let settled = !matches!(state, DomainState::MigratedOut | DomainState::Incoming);
+        let end = End::Reached(domain.power);
+        let last = settled.then_some(Last { generation: turn.generation, end });
+        self.note(server, Note { building: false, made: wanted, last }, DEFINE)?;
+        Ok(outcome(state))
+    }
+
+    /// Sets up the guest's networks.
+    async fn plug(&self, definition: &Definition) -> Result<(), Halt> {
+        let plugged = self.connections.set_up(definition.server, &definition.interfaces).await;
+        plugged.map_err(|why| Halt::failed(NETWORK, why))
+    }
+
+    /// Moves the guest to the desired power state. A guest that is shut off has no memory to pause
+    /// or suspend: it stays shut off and is reported so.
+    async fn settle_power(
+        &self,
+        server: ServerId,
+        power: Power,
+        mut state: DomainState,
+        turn: &Turn<'_>,
+    ) -> Result<DomainState, Halt> {
+        let hypervisor = &self.hypervisor;
+        while let Some(next) = next(power, state) {
+            turn.current()?;
+            match (state, next) {
+                (DomainState::Incoming, DomainState::Running | DomainState::Paused) => {
+                    hypervisor.finish_incoming(server, next).await?;
+                }
+                (DomainState::Shutoff, _) => hypervisor.start(server).await?,
+                (DomainState::Paused, DomainState::Running) => hypervisor.unpause(server).await?,
+                (DomainState::Saved, DomainState::Running) => hypervisor.resume(server).await?,
+                (_, DomainState::Paused) => hypervisor.pause(server).await?,
+                (_, DomainState::Saved) => hypervisor.suspend(server).await?,
+                (DomainState::Running, _) => hypervisor.stop(server).await?,
+                (_, _) => hypervisor.destroy(server).await?,
+            }
+            state = next;
+        }
+        Ok(state)
+    }
+
+    /// Starts or continues a live migration; returns at once.
+    async fn migrate_guest(
+        &self,
+        server: ServerId,
+        migration: &OutgoingMigration,
+        state: DomainState,
+    ) -> Result<Outcome, Halt> {
+        if !state.is_up() {
+            return Err(Halt::failed("migrate", "the guest is not running"));
+        }
+        Ok(match self.hypervisor.migrate_out(server, migration).await? {
+            MigrationState::InProgress(progress) => Outcome::MigratingOut(progress),
+            MigrationState::Completed => Outcome::MigratedOut,
+        })
+    }
+
+    /// Creates the missing devices and removes those that are no longer desired.
+    async fn devices(
+        &self,
+        definition: &Definition,
+        is: Option<&Definition>,
+        noted: Note,
+        fresh: bool,
+        turn: &Turn<'_>,
+    ) -> Result<Vec<KernelObject>, Halt> {
+        let wanted = made(definition);
+        let last = noted.last;
+        let mut stale = noted.made;
+        stale.extend(is.map(made).unwrap_or_default());
+        stale.retain(|made| !wanted.contains(made));
+        stale.sort_unstable();
+        stale.dedup();
+        let union = wanted.iter().chain(&stale).cloned().collect();
+        let note = Note { building: fresh, made: union, last: last.clone() };
+        self.note(definition.server, note, DEFINE)?;
+        for address in definition.devices.iter().filter_map(pci) {
+            if !self.sysfs.exists(&format!("bus/pci/devices/{address}")) {
+                return Err(Halt::failed(
+                    DEFINE,
+                    format!("there is no PCI function {address} on this host"),
+                ));
+            }
+        }
+        for made in stale {
+            turn.current()?;
+            self.unmake(definition.server, made)
+                .await
+                .map_err(|error| Halt::failed(DESTROY, error))?;
+        }
+        for made in &wanted {
+            turn.current()?;
+            self.make(made.clone()).await.map_err(|error| Halt::failed(CREATE_MDEV, error))?;
+        }
+        let note = Note { building: fresh, made: wanted.clone(), last };
+        self.note(definition.server, note, DEFINE)?;
+        Ok(wanted)
+    }
+
+    /// Carries out a reboot and records it with the domain. Returns the resulting state.
+    async fn restart(
+        &self,
+        definition: &Definition,
+        verb: Verb,
+        state: DomainState,
+        turn: &Turn<'_>,
+    ) -> Result<DomainState, Halt> {
+        if verb == Verb::RebootSoft && state == DomainState::Running {
+            match tokio::time::timeout(self.soft_reboot, self.hypervisor.reboot(definition.server))
+                .await
+            {
+                Ok(result) => {
+                    // A failed reboot counts as done: a later document must not reboot the guest.
+                    let result = result.map_err(Halt::from);
+                    self.tried(definition, &result, turn).await?;
+                    return result.map(|()| DomainState::Running);
+                }
+                Err(_) => {
+                    tracing::info!(server = %definition.server, "the guest did not reboot in time; resetting it")
+                }
+            }
+        }
+        self.hypervisor.destroy(definition.server).await?;
+        self.hypervisor.define(definition).await?;
+        Ok(DomainState::Shutoff)
+    }
+
+    pub(super) async fn absent(&self, server: ServerId) -> Result<Outcome, Halt> {
+        let now = self.now(server).await?;
+        let mut made = self.notes.get(server).unwrap_or_default().made;
+        if let Some(now) = &now {
+            made.extend(now.definition.as_ref().map(self::made).unwrap_or_default());
+            if now.state != DomainState::Shutoff {
+                self.hypervisor.destroy(server).await?;
+            }
+        }
+        for made in made {
+            self.unmake(server, made).await.map_err(|error| Halt::failed(DESTROY, error))?;
+        }
+        self.hypervisor.undefine(server).await?;
+        self.connections.set_exactly(server, &[]).await;
+        self.order_log
+            .forget(server)
+            .and_then(|()| self.notes.remove(server))
+            .map_err(|error| Halt::failed(DESTROY, format!("{}: {error}", self.state.display())))?;
+        Ok(Outcome::Absent)
+    }
+}
+
+/// The next state on the way to the desired power state; `None` if it is reached or unreachable.
+fn next(power: Power, state: DomainState) -> Option<DomainState> {
+    let next = match (power, state) {
+        (Power::Incoming | Power::AsIs, _) | (_, DomainState::MigratedOut) => return None,
+        (Power::On, _) => DomainState::Running,
+        (Power::Off, _) | (_, DomainState::Shutoff) => DomainState::Shutoff,
+        (Power::Paused, DomainState::Saved) => DomainState::Running,
+        (Power::Paused, _) => DomainState::Paused,
+        (Power::Suspended, _) => DomainState::Saved,
+    };
+    (next != state).then_some(next)
+}
+
+fn made(definition: &Definition) -> Vec<KernelObject> {
+    definition.devices.iter().filter_map(KernelObject::of).collect()
+}
+
+fn pci(device: &Attachment) -> Option<&str> {
+    match device {
+        Attachment::Pci { address } | Attachment::Vfio { address, .. } => Some(address),
+        Attachment::Mdev { .. } | Attachment::TestPci { .. } => None,
+    }
+}
