@@ -1,52 +1,52 @@
-//! What can go wrong in this service, and how the API says it. The sentences are Cyborg's where
-//! clients read them.
+//! The errors of this service and their form in the API. The messages are Cyborg's where clients
+//! read them.
 
 use http::StatusCode;
 use kilonova_ids::{ArqId, ProviderId, ServerId};
 use kilonova_store::Trouble;
 use kilonova_wire::Fault;
 
-/// A refusal or a failure of the accelerator service.
+/// An error of the accelerator service.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The database failed.
     #[error(transparent)]
     Store(#[from] kilonova_store::Error),
-    /// A node reported devices that contradict each other or another host's.
-    #[error("the devices of host {host} cannot be taken in: {reason}")]
+    /// A node reported devices that contradict each other or those of another host.
+    #[error("the device report of host {host} is refused: {reason}")]
     Report {
         /// The host.
         host: String,
-        /// What is wrong.
+        /// The contradiction.
         reason: String,
     },
     /// No deployable belongs to the provider.
     #[error("Deployable not found with resource provider uuid={0}")]
     NoDeployable(ProviderId),
-    /// The provider's device is on another host than the one named.
+    /// The provider's device is not on the named host.
     #[error("Resource provider {provider} is a device of host {actual}, not of {named}")]
     OtherHost {
         /// The provider.
         provider: ProviderId,
-        /// Where it is.
+        /// The actual host.
         actual: String,
-        /// Where the caller thinks it is.
+        /// The named host.
         named: String,
     },
-    /// Every handle of the provider is taken.
+    /// No handle of the provider is free.
     #[error("AttachHandle not found: resource provider {0} has no free accelerator")]
     NoHandle(ProviderId),
-    /// A thing that the caller named is not there, or not his to see.
+    /// The named object does not exist, or the caller may not see it.
     #[error("{kind} not found with {key}={value}")]
     NotFound {
         /// `Device`, `ExtArq`, …
         kind: &'static str,
         /// `uuid` or `name`.
         key: &'static str,
-        /// What the caller wrote.
+        /// The caller's text.
         value: String,
     },
-    /// An attribute that the host says, so that its next report would bring it back.
+    /// The attribute comes from the host, so its next report would restore it.
     #[error(
         "Attribute {uuid} ({name}) is what the host reports. Only attributes that were added by \
          hand can be deleted."
@@ -57,7 +57,7 @@ pub enum Error {
         /// Its key.
         name: String,
     },
-    /// A deployable that takes no bitstream.
+    /// The deployable does not support bitstreams.
     #[error(
         "FPGA programming failed: the driver {driver} of deployable {uuid} takes no bitstreams."
     )]
@@ -67,7 +67,8 @@ pub enum Error {
         /// Its driver.
         driver: String,
     },
-    /// A device that cannot be programmed, as somebody has a part of it or it is being programmed.
+    /// The device cannot be programmed, because somebody uses a part of it or it is being
+    /// programmed.
     #[error(
         "FPGA programming failed: device {device} of host {host} is in use. Delete the servers that \
          hold a part of it first."
@@ -78,7 +79,7 @@ pub enum Error {
         /// Its host.
         host: String,
     },
-    /// A bitstream that cannot be had; the text says why.
+    /// The bitstream is unavailable; the text gives the reason.
     #[error("FPGA programming failed: {0}")]
     NoBitstream(String),
     /// The placement ledger failed.
@@ -96,16 +97,16 @@ pub enum Error {
          hold them, first."
     )]
     ProfileInUse(String),
-    /// A bind for an instance that has accelerators already.
+    /// The instance already has accelerators.
     #[error(
         "Couldn't apply patch. Reason: Instance {0} already has accelerator requests. Cannot bind \
          additional ARQs."
     )]
     AlreadyBound(ServerId),
-    /// Requests of an instance of which it is not known yet how their binding ends.
+    /// The instance has requests whose binding has not ended yet.
     #[error("null")]
     Unresolved(ServerId),
-    /// A request that is not in a state from which it can be bound.
+    /// The request is not in a state that can be bound.
     #[error("Bad state: {state} for ARQ: {arq}. Expected state(s): ['Initial', 'Unbound']")]
     BadState {
         /// The request.
@@ -113,7 +114,7 @@ pub enum Error {
         /// Its state.
         state: String,
     },
-    /// A bound request touched without a service token.
+    /// The request is bound, and the caller has no service token.
     #[error(
         "ARQ {arq} is bound to instance {server}. Use the Compute API to manage instance \
          accelerators."
@@ -124,7 +125,7 @@ pub enum Error {
         /// Its server.
         server: ServerId,
     },
-    /// A request that this cloud's own compute service made together with its server.
+    /// This cloud's own compute service created the request together with its server.
     #[error(
         "ARQ {arq} belongs to server {server} of this cloud and goes with it. Use the Compute API \
          to manage instance accelerators."
@@ -135,7 +136,7 @@ pub enum Error {
         /// Its server.
         server: ServerId,
     },
-    /// A project with as many unbound requests as it may have.
+    /// The project has reached its limit of unbound requests.
     #[error(
         "Project {project} has {unbound} unbound accelerator requests and may have {limit}; \
          {wanted} more are too many. Delete those that nothing will bind."
@@ -143,14 +144,14 @@ pub enum Error {
     TooManyUnbound {
         /// The project.
         project: String,
-        /// How many it has.
+        /// The number it has.
         unbound: i64,
-        /// How many more it asks for.
+        /// The number it requested.
         wanted: i64,
-        /// How many it may have.
+        /// The limit.
         limit: i64,
     },
-    /// The caller's input is wrong; the text says how.
+    /// The caller's input is invalid; the text gives the reason.
     #[error("{0}")]
     Invalid(String),
 }

@@ -1,14 +1,14 @@
 //! The accelerator service: the device ledger and the Cyborg v2 API over it.
 //!
-//! The ledger is the truth about which guest holds which device. Its one idea: the *handle* row
-//! names its owner, an ARQ, under a unique key, so a device cannot have two owners whatever the
-//! callers do, and taking or giving back a device is part of the caller's own transaction.
+//! The ledger is authoritative for the owner of each device. Its one idea: the *handle* row names
+//! its owner, an ARQ, under a unique key. So a device cannot have two owners, whatever the callers
+//! do, and assigning or releasing a device is part of the caller's own transaction.
 //!
-//! For a Nova of somebody else the Cyborg dance is there too, with an outbox for the events that it
-//! waits for ([`nova`], [`reconcile`]).
+//! For an external Nova the service also supports Cyborg's asynchronous binding, with an outbox for
+//! the events that Nova waits for ([`nova`], [`reconcile`]).
 //!
-//! This crate must never start, stop or ask a node, and never decide where a server goes: it is
-//! told a provider and picks the handle there.
+//! This crate must never start, stop or call a node, and never decide where a server goes: it gets
+//! a provider and selects the handle there.
 
 mod api;
 mod app;

@@ -1,37 +1,36 @@
 //! The tables of the ledger.
 //!
-//! Two keys carry the promises: `attach_handles.arq_id` is unique, so a handle has one owner and an
-//! ARQ one handle; `arqs (consumer_id, ordinal)` is unique, so two binds for one instance that do
-//! not see each other cannot both commit.
+//! Two keys carry the guarantees. `attach_handles.arq_id` is unique, so a handle has one owner and
+//! an ARQ one handle. `arqs (consumer_id, ordinal)` is unique, so two concurrent binds for one
+//! instance cannot both commit.
 //!
-//! `attributes.reported` is 0 for what an administrator added by hand, which no report touches.
+//! `attributes.reported` is 0 for attributes that an administrator added; reports leave them alone.
 //!
-//! `handle_changes` is only ever added to, and keeps its own copy of everything: what it tells of may
-//! be gone. `nova_events` is an outbox; a row leaves it when it has been delivered.
+//! `handle_changes` is append-only and contains copies, because the objects may be deleted.
+//! `nova_events` is an outbox; a row is deleted when it has been delivered.
 //!
-//! `dirty_of` is the consumer that gave a handle up on a host that could not be asked to drop it. Such a
-//! handle is nobody's and is not given out before the host has dropped it.
+//! `dirty_of` is the consumer that released a handle on a host that could not be told to drop it.
+//! Such a handle has no owner, and is not assigned before the host has dropped it.
 //!
-//! `devices.card` is the physical function that a device is a part of, most often itself; `mixed` is 1
-//! where handles of one card exclude each other. `health` is what the ledger goes by: an event
-//! (`health_event`, in the node's time) that an administrator has dealt with (`health_dealt`) no
-//! longer counts.
+//! `devices.card` is the physical function that a device belongs to, usually itself. `mixed` is 1
+//! if handles of one card exclude each other. `health` is the effective health: an event
+//! (`health_event`, in the node's time) that an administrator acknowledged (`health_dealt`) does
+//! not count.
 //!
-//! `parked` says why a handle that nobody holds waits: it is to be cleaned. Such a handle is dirty, and
-//! survives its device's absence. `device_orders` is what nodes are to do to devices; `open_key` is
-//! the device (to be programmed) or the handle (to be cleaned) until the order has ended, so that
-//! there is one at a time. `arqs.awaits` is the order that a request in `BindStarted` waits for.
-//! `deployables.function_id` is the function of the bitstream, as its image says it.
+//! `parked` is the reason why a handle without an owner waits to be cleaned. Such a handle is
+//! dirty, and survives its device's absence. `device_orders` contains the orders to nodes.
+//! `open_key` is the device (to program) or the handle (to clean) until the order ends, so that
+//! there is one order at a time. `arqs.awaits` is the order that a request in `BindStarted` waits
+//! for. `deployables.function_id` is the function of the bitstream according to its image.
 //!
-//! `awaits_word` is the generation of its host's documents with which the host was told that a handle of
-//! an instance elsewhere is given up. The handle is dirty until that host (`awaits_host`) asks for what
-//! comes after it.
-//! `arqs.asked_at` is when some controller last asked the other Nova about a request's instance.
-//! `request_makers` has a row for each project that made requests: writing it puts two calls of one
-//! project in order, so that both count against its limit.
+//! `awaits_word` is the generation of the host's documents that announces the release of an
+//! external instance's handle. The handle is dirty until that host (`awaits_host`) requests later
+//! documents. `arqs.asked_at` is the time of the last query to the external Nova about a request's
+//! instance. `request_makers` has a row for each project that created requests: writing it
+//! serializes two calls of one project, so that both count against its limit.
 //!
-//! `present` is 0 for what the host no longer has but a guest still holds. Such a row is never
-//! given out again and goes away with its owner.
+//! `present` is 0 for an object that the host no longer has but a guest still uses. Such a row is
+//! never assigned again and is deleted when its owner releases it.
 
 use kilonova_store::Migration;
 
@@ -63,13 +62,13 @@ CREATE TABLE request_makers (
 );
 ";
 
-/// So that nobody walks all events and orders to find the few that are due.
+/// Indexes that prevent scans over all events and orders to find the few that are due.
 const PLANS: &str = "
 CREATE INDEX nova_events_batch ON nova_events (batch);
 CREATE INDEX device_orders_made ON device_orders (created_at);
 ";
 
-/// For the diagnosis of a boot that found no place.
+/// For the diagnosis of a boot without a valid host.
 const MIXED_CARDS: &str = "
 CREATE INDEX devices_mixed ON devices (host, card) WHERE mixed = 1;
 CREATE INDEX deployables_class ON deployables (resource_class, device_id);

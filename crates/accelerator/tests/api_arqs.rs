@@ -1,4 +1,4 @@
-//! Accelerator requests: the life cycle as an upstream Nova drives it, and what it must not do.
+//! Accelerator requests: the life cycle as an external Nova drives it, and its refusals.
 
 use http::StatusCode;
 use kilonova_accelerator::ledger;
@@ -174,7 +174,7 @@ async fn users_touch_their_own_unbound_requests_only() {
         let token = "This operation requires a service token. Use the Compute API to manage \
                      instance accelerators.";
         assert_eq!(alone.fault(), token);
-        // An admin of another project acts for the instance, as an evacuation does.
+        // An administrator of another project acts for the instance, as an evacuation does.
         let nova = Api::admin(&store).of_project("p2").with_service();
         nova.patch(PATH, bind(&arqs[..1], specs[0].id, SERVER)).await;
         assert_eq!(user.get(&path).await.body["project_id"], "p1", "{name}");
@@ -227,14 +227,14 @@ async fn what_the_compute_service_bound_goes_with_its_server_only() {
                 let profile = ledger::profile_by_name(tx, "dp-FPGA-1")?.unwrap();
                 assert_eq!(profile.groups[0]["resources:FPGA"], "1");
                 assert_eq!(ledger::profile_by_name(tx, "none")?, None);
-                let want = |profile| ledger::Want { provider, count: 1, group: 0, profile };
+                let want = |profile| ledger::BindRequest { provider, count: 1, group: 0, profile };
                 let wants = [want(Some(profile.id)), want(None)];
                 ledger::bind(tx, &World::new(), server, consumer, "p1", HOST, &wants)
             })
             .await
             .unwrap();
         let shown = api.get(&format!("{PATH}?instance={server}")).await.body;
-        // The one without a profile is in the ledger, not in the API.
+        // The request without a profile is in the ledger, not in the API.
         assert_eq!(shown["arqs"].as_array().unwrap().len(), 1, "{name}");
         let arq = shown["arqs"][0]["uuid"].as_str().unwrap();
         for answer in [

@@ -1,4 +1,4 @@
-//! Accelerator requests: what bad bodies are told.
+//! Accelerator requests: the errors for invalid bodies.
 
 use http::{Method, StatusCode};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! A network function's request says which network the function is connected to.
+//! The request for a network function names the network of the function.
 
 use kilonova_node_api::{DeviceKind, HandleSlot};
 

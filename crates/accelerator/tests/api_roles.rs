@@ -1,4 +1,4 @@
-//! Who may do what: Cyborg's new defaults, rule by rule.
+//! Cyborg's new policy defaults, rule by rule.
 
 use http::StatusCode;
 use serde_json::json;

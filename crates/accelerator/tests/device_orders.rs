@@ -1,11 +1,12 @@
-//! Bitstreams and clean-ups: what is ordered, who waits for it, and what the node's word changes.
+//! Programming and cleaning: the orders, the requests that wait for them, and the effects of a
+//! node's report.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use http::StatusCode;
-use kilonova_accelerator::ledger::{self, Want, orders};
-use kilonova_accelerator::nova::{Asking, Event, Nova, Telling, Trouble};
+use kilonova_accelerator::ledger::{self, BindRequest, orders};
+use kilonova_accelerator::nova::{Delivery, Event, Nova, NovaError, PresenceQuery};
 use kilonova_accelerator::reconcile::{deliver, tidy};
 use kilonova_accelerator::{Bitstream, Bitstreams, Error, Nodes, State};
 use kilonova_ids::{ConsumerId, ImageId, OperationId, ProviderId, ServerId};
@@ -24,7 +25,7 @@ use crate::common::{Api, HOST, audit, count, device, report_host, stores};
 const CARD: &str = "0000:5e:00.0";
 const FUNCTION: &str = "d8424dc4a4a3c413f89e433683f9040b";
 
-/// Counts as a host's row would.
+/// Counts generations as a host's row does.
 #[derive(Default)]
 struct Counter(AtomicI64);
 
@@ -35,11 +36,11 @@ impl Nodes for Counter {
     }
 }
 
-/// Images that there are.
+/// The existing images.
 #[derive(Clone, Default)]
-struct Shelf(Vec<Bitstream>);
+struct Images(Vec<Bitstream>);
 
-impl Bitstreams for Shelf {
+impl Bitstreams for Images {
     fn by_id(
         &self,
         _: &mut Tx<'_>,
@@ -64,11 +65,11 @@ fn bitstream(function: Option<&str>) -> Bitstream {
 
 fn api(store: &Store, shelf: &[Bitstream]) -> Api {
     let orders: (Arc<dyn Nodes>, Arc<dyn Bitstreams>) =
-        (Arc::new(Counter::default()), Arc::new(Shelf(shelf.to_vec())));
+        (Arc::new(Counter::default()), Arc::new(Images(shelf.to_vec())));
     Api { orders: Some(orders), ..Api::admin(store).with_service() }
 }
 
-/// A card of `driver` with two functions; the kernel shows `function`, if it shows any.
+/// A card of `driver` with two functions; the kernel reports `function`, if any.
 fn fpga(driver: &str, function: Option<&str>) -> Device {
     let slot = |n| HandleSlot::Pci { address: format!("0000:5e:00.{n}") };
     let mut card = device(CARD, DeviceKind::Fpga, CARD, "FPGA", vec![slot(1), slot(2)]);
@@ -78,7 +79,7 @@ fn fpga(driver: &str, function: Option<&str>) -> Device {
     card
 }
 
-/// A disk that is cleaned by `who`.
+/// A disk that `who` cleans.
 fn disk(who: &str) -> Device {
     let slots = vec![HandleSlot::Pci { address: "0000:01:00.0".into() }];
     let mut disk = device("0000:01:00.0", DeviceKind::Ssd, "0000:01:00.0", "CUSTOM_NVME", slots);
@@ -126,7 +127,7 @@ async fn program(api: &Api, image: ImageId) -> common::Answer {
     api.patch(&format!("/v2/deployables/{uuid}/program"), json!([step])).await
 }
 
-/// Answers the next order of the host as its node would.
+/// Reports the result of the host's next order, as its node does.
 async fn node(store: Store, end: End) -> Order {
     loop {
         if let Some(order) = open_orders(&store).await.pop() {
@@ -173,8 +174,14 @@ async fn an_administrator_programs_a_card() {
         let shown = "CUSTOM_FPGA_FUNCTION_ID_XILINX_FASTFOURIER".to_owned();
         assert!(traits(&store, specs[0].id).await.contains(&shown), "{name}");
         report_host(&store, &world, vec![fpga("xilinx", None)]).await;
-        assert!(traits(&store, specs[0].id).await.contains(&shown), "{name}: survives a report");
-        assert!(!carried(&store, order.id, failed()).await, "{name}: said twice");
+        assert!(
+            traits(&store, specs[0].id).await.contains(&shown),
+            "{name}: the trait survives a report"
+        );
+        assert!(
+            !carried(&store, order.id, failed()).await,
+            "{name}: a repeated report changes nothing"
+        );
         assert_eq!(deployable(&api).await["bitstream_id"], json!(image.image), "{name}");
 
         let (answer, _) = tokio::join!(program(&api, image.image), node(store.clone(), failed()));
@@ -210,7 +217,7 @@ async fn a_card_in_use_is_not_programmed() {
         assert!(answer.fault().contains("is in use"), "{name}");
         api.patch(PATH, unbind(&arqs[0])).await;
 
-        // While it is being programmed, nobody gets a part of it.
+        // While it is being programmed, no part of it is assigned.
         let asking = tokio::spawn({
             let (api, image) = (api.clone(), image.image);
             async move { program(&api, image).await }
@@ -262,16 +269,16 @@ async fn of_a_bind_and_a_bitstream_at_once_one_gets_the_card() {
     }
 }
 
-/// A Nova that remembers.
+/// A Nova that records its events.
 #[derive(Clone, Default)]
-struct Listener(Arc<std::sync::Mutex<Vec<(String, String)>>>);
+struct FakeNova(Arc<std::sync::Mutex<Vec<(String, String)>>>);
 
-impl Nova for Listener {
-    fn has(&self, _: ServerId) -> Asking<'_> {
-        Box::pin(async { Err(Trouble::Later("not asked here".into())) })
+impl Nova for FakeNova {
+    fn has(&self, _: ServerId) -> PresenceQuery<'_> {
+        Box::pin(async { Err(NovaError::Temporary("not asked here".into())) })
     }
 
-    fn tell<'a>(&'a self, events: &'a [Event]) -> Telling<'a> {
+    fn deliver<'a>(&'a self, events: &'a [Event]) -> Delivery<'a> {
         let told = events.iter().map(|event| (event.arq.to_string(), event.status.clone()));
         self.0.lock().unwrap().extend(told);
         Box::pin(async { Ok(()) })
@@ -283,7 +290,7 @@ async fn a_bind_waits_for_its_bitstream() {
     for (name, store, _guard) in stores().await {
         let specs = report_host(&store, &World::new(), vec![fpga("intel", None)]).await;
         let image = bitstream(None);
-        let nova = Listener::default();
+        let nova = FakeNova::default();
         let api =
             Api { nova: Some(Arc::new(nova.clone())), ..api(&store, std::slice::from_ref(&image)) };
         let accel = json!({"accel:bitstream_id": image.image});
@@ -299,11 +306,11 @@ async fn a_bind_waits_for_its_bitstream() {
             assert_eq!(answer.status, StatusCode::LOCKED, "{name}");
             assert_eq!(answer.body, json!({"error_message": "null"}), "{name}");
             deliver(&store, &nova).await.unwrap();
-            assert_eq!(nova.0.lock().unwrap().len(), 0, "{name}: nothing is so yet");
+            assert_eq!(nova.0.lock().unwrap().len(), 0, "{name}: no event before the order ends");
             sound(&store, name).await;
 
             let order = open_orders(&store).await;
-            assert_eq!(order.len(), 1, "{name}: one for the card");
+            assert_eq!(order.len(), 1, "{name}: one order for the card");
             assert_eq!(order[0].server, Some(SERVER.parse().unwrap()), "{name}");
             assert!(carried(&store, order[0].id, end).await);
             for arq in &arqs {
@@ -323,7 +330,7 @@ async fn a_bind_waits_for_its_bitstream() {
             api.delete(&format!("{PATH}?instance={SERVER}")).await;
         }
         assert_eq!(count(&store, "SELECT COUNT(*) FROM arqs").await, 0, "{name}");
-        // It is loaded now: the next bind need not wait.
+        // The bitstream is loaded now: the next bind does not wait.
         let arqs = requests(&api, accel, 1).await;
         api.patch(PATH, bind(&arqs, specs[0].id, SERVER)).await;
         assert_eq!(state_of(&api, &arqs[0]).await, "Bound", "{name}");
@@ -350,7 +357,11 @@ async fn a_function_is_found_by_the_property_of_its_image() {
             let answer = api.patch(PATH, bind(&arqs, specs[0].id, SERVER)).await;
             assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{name}: {}", answer.body);
             assert!(answer.fault().contains(part), "{name}: {}", answer.fault());
-            assert_eq!(state_of(&api, &arqs[0]).await, "Initial", "{name}: as it was");
+            assert_eq!(
+                state_of(&api, &arqs[0]).await,
+                "Initial",
+                "{name}: the request is unchanged"
+            );
         }
         let accel = json!({"accel:function_id": FUNCTION});
         let arqs = requests(&api, accel.clone(), 1).await;
@@ -362,13 +373,13 @@ async fn a_function_is_found_by_the_property_of_its_image() {
         assert_eq!(deployable(&api).await["bitstream_id"], json!(one.image), "{name}");
         api.delete(&format!("{PATH}?instance={SERVER}")).await;
 
-        // Somebody loads something else behind our back: the card is programmed again.
+        // Other content appears without an order: the card is programmed again.
         report_host(&store, &world, vec![fpga("intel", Some("bb"))]).await;
         assert_eq!(deployable(&api).await["bitstream_id"], Value::Null, "{name}");
         let arqs = requests(&api, accel, 1).await;
         api.patch(PATH, bind(&arqs, specs[0].id, SERVER)).await;
         assert_eq!(state_of(&api, &arqs[0]).await, "BindStarted", "{name}");
-        // Its owner gives up meanwhile; nobody gets the card before the node's word.
+        // Its owner releases it meanwhile; the card is not assigned before the node's report.
         api.delete(&format!("{PATH}?instance={SERVER}")).await;
         let next = requests(&api, json!({}), 1).await;
         let answer = api.patch(PATH, bind(&next, specs[0].id, SERVER)).await;
@@ -382,7 +393,7 @@ async fn a_function_is_found_by_the_property_of_its_image() {
 
 async fn take(store: &Store, provider: ProviderId) -> Result<ConsumerId, Error> {
     let consumer = ConsumerId::new_v4();
-    let want = Want { provider, count: 1, group: 0, profile: None };
+    let want = BindRequest { provider, count: 1, group: 0, profile: None };
     let wants = [want];
     let bound = store
         .write(move |tx| {
@@ -417,7 +428,7 @@ async fn what_is_to_be_cleaned_is_parked_until_the_node_has_cleaned_it() {
         assert_eq!(order.task, task, "{name}");
         sound(&store, name).await;
 
-        // A report, an absence and a return do not make it clean.
+        // A report, an absence and a return do not clean it.
         report_host(&store, &world, vec![disk(CLEANED_BY_AGENT)]).await;
         report_host(&store, &world, vec![]).await;
         sound(&store, name).await;
@@ -428,14 +439,22 @@ async fn what_is_to_be_cleaned_is_parked_until_the_node_has_cleaned_it() {
         assert!(carried(&store, order.id, failed()).await, "{name}");
         let state =
             State::new(store.clone(), world.clone()).with_nodes(Arc::new(Counter::default()));
-        assert_eq!(tidy(&state).await.unwrap().again, 0, "{name}: it has just been tried");
+        assert_eq!(
+            process_pending(&state).await.unwrap().again,
+            0,
+            "{name}: no retry right after an attempt"
+        );
         assert_eq!(open_orders(&store).await, Vec::<Order>::new(), "{name}");
         let long_ago = "UPDATE device_orders SET updated_at = updated_at - 601000000";
         store.write(move |tx| tx.execute(long_ago, &[])).await.unwrap();
-        assert_eq!(tidy(&state).await.unwrap().again, 1, "{name}");
+        assert_eq!(process_pending(&state).await.unwrap().again, 1, "{name}");
         let again = open_orders(&store).await.remove(0);
         assert_ne!(again.id, order.id, "{name}");
-        assert_eq!(tidy(&state).await.unwrap().again, 0, "{name}: it is being tried");
+        assert_eq!(
+            process_pending(&state).await.unwrap().again,
+            0,
+            "{name}: no retry during an attempt"
+        );
         assert!(carried(&store, again.id, done()).await, "{name}");
         assert_eq!(reserved(&store, provider).await, 0, "{name}");
         sound(&store, name).await;
@@ -477,7 +496,11 @@ async fn a_device_that_was_given_up_on_a_lost_host_is_cleaned_when_the_host_has_
             orders::announce(tx, &Counter::default())?;
             Ok::<_, Error>(dirty)
         };
-        assert_eq!(store.write(clean).await.unwrap(), [(provider, 1)], "{name}: still withheld");
+        assert_eq!(
+            store.write(clean).await.unwrap(),
+            [(provider, 1)],
+            "{name}: the handle is still reserved"
+        );
         sound(&store, name).await;
         node(store.clone(), done()).await;
         take(&store, provider).await.unwrap();
@@ -495,13 +518,17 @@ async fn an_operator_says_that_a_device_is_clean() {
             State::new(store.clone(), world.clone()).with_nodes(Arc::new(Counter::default()));
         for round in 0..2 {
             give_up(&store, take(&store, provider).await.unwrap()).await;
-            assert_eq!(open_orders(&store).await, Vec::<Order>::new(), "{name}: nobody is told");
-            assert_eq!(tidy(&state).await.unwrap(), Default::default(), "{name} {round}");
+            assert_eq!(open_orders(&store).await, Vec::<Order>::new(), "{name}: there is no order");
+            assert_eq!(
+                process_pending(&state).await.unwrap(),
+                Default::default(),
+                "{name} {round}"
+            );
             assert!(matches!(take(&store, provider).await, Err(Error::NoHandle(_))), "{name}");
             // As `openstack resource provider inventory set --amend --resource CUSTOM_NVME:reserved=0`.
             let said = "UPDATE inventories SET operator_reserved = 0 WHERE provider_id = ?1";
             store.write(move |tx| tx.execute(said, params![provider])).await.unwrap();
-            assert_eq!(tidy(&state).await.unwrap().cleaned, 1, "{name} {round}");
+            assert_eq!(process_pending(&state).await.unwrap().cleaned, 1, "{name} {round}");
             assert_eq!(reserved(&store, provider).await, 0, "{name} {round}");
             sound(&store, name).await;
         }

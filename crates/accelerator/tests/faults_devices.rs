@@ -1,5 +1,5 @@
-//! The ways in which Cyborg's reports lie or stop, provoked here: disabling is a drain of exactly
-//! the device meant, and what vanishes comes back as itself.
+//! Failures of Cyborg's reports, provoked here: disabling drains exactly the named device, and a
+//! device that disappears returns as the same device.
 
 use http::StatusCode;
 use kilonova_accelerator::Error;
@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::common::arqs::{PATH, SERVER, bind, request};
 use crate::common::{Api, audit, count, device, fake, report_host, stores, vgpu};
 
-/// Total and reserved of a provider; `None` where it has no inventory.
+/// Total and reserved of a provider; `None` without an inventory.
 async fn inventory(store: &Store, provider: ProviderId) -> Option<(i64, i64)> {
     store
         .read(move |tx| {
@@ -36,7 +36,7 @@ async fn allocate(store: &Store, world: &World, provider: ProviderId, class: &st
         user_id: "u1".into(),
         allocations: vec![Allocation { provider, class: class.into(), amount: 1 }],
     };
-    store.write(move |tx| claim(tx, &world, &claimed)).await.expect("it fits");
+    store.write(move |tx| claim(tx, &world, &claimed)).await.expect("the claim succeeds");
     consumer
 }
 
@@ -57,7 +57,7 @@ async fn disable(api: &Api, address: &str, verb: &str) {
     assert_eq!(answer.status, StatusCode::NO_CONTENT, "{verb} {address}");
 }
 
-/// One card with two parts that are scheduled apart.
+/// One card with two deployables.
 fn two_parts() -> Device {
     let mut card = fake(2);
     let mut second = card.deployables[0].clone();
@@ -81,7 +81,11 @@ async fn disabling_hits_exactly_the_device_meant() {
         disable(&api, "0000:0c:00.0", "disable").await;
         assert_eq!(inventory(&store, b).await, Some((4, 0)), "{name}");
         assert_eq!(inventory(&store, a1).await, Some((2, 2)), "{name}");
-        assert_eq!(inventory(&store, a2).await, Some((1, 1)), "{name}: all of its parts");
+        assert_eq!(
+            inventory(&store, a2).await,
+            Some((1, 1)),
+            "{name}: all deployables of the device"
+        );
         assert_eq!(device_at(&api, "0000:0c:00.0").await["status"], "maintaining", "{name}");
         assert_eq!(device_at(&api, "0000:84:00.0").await["status"], "enabled", "{name}");
         assert_eq!(audit(&store).await, Vec::<String>::new(), "{name}");
@@ -100,7 +104,7 @@ async fn a_drain_survives_reports_changes_and_absence() {
             let count = i64::from(count);
             assert_eq!(inventory(&store, gpu).await, Some((count, count)), "{name}");
         }
-        // The driver is updated: for a while the host has no such card.
+        // The driver is updated: for a while the host does not have the card.
         report_host(&store, &world, Vec::new()).await;
         assert_eq!(device_at(&api, "0000:84:00.0").await["status"], "maintaining", "{name}");
         let mut back = vgpu("0000:84:00.0", 16);
@@ -109,7 +113,11 @@ async fn a_drain_survives_reports_changes_and_absence() {
         back.deployables.push(cut);
         let specs = report_host(&store, &world, vec![back.clone()]).await;
         assert_eq!(inventory(&store, gpu).await, Some((16, 16)), "{name}");
-        assert_eq!(inventory(&store, specs[1].id).await, Some((16, 16)), "{name}: a new part too");
+        assert_eq!(
+            inventory(&store, specs[1].id).await,
+            Some((16, 16)),
+            "{name}: a new deployable is drained too"
+        );
         disable(&api, "0000:84:00.0", "enable").await;
         assert_eq!(inventory(&store, gpu).await, Some((16, 0)), "{name}");
         assert_eq!(inventory(&store, specs[1].id).await, Some((16, 0)), "{name}");
@@ -144,7 +152,11 @@ async fn a_vanished_device_with_an_allocation_stops_nothing() {
         let slots = vec![HandleSlot::Pci { address: "0000:05:00.0".into() }];
         let new = device("0000:05:00.0", DeviceKind::Gpu, "pgpu", "PGPU", slots);
         let now = report_host(&store, &world, vec![new.clone()]).await;
-        assert_eq!(inventory(&store, now[0].id).await, Some((1, 0)), "{name}: the new one is in");
+        assert_eq!(
+            inventory(&store, now[0].id).await,
+            Some((1, 0)),
+            "{name}: the new device is registered"
+        );
         assert_eq!(
             inventory(&store, specs[0].id).await,
             Some((2, 2)),
@@ -154,7 +166,11 @@ async fn a_vanished_device_with_an_allocation_stops_nothing() {
         let world_ = world.clone();
         store.write(move |tx| release(tx, &world_, consumer)).await.unwrap();
         report_host(&store, &world, vec![new]).await;
-        assert_eq!(inventory(&store, specs[0].id).await, None, "{name}: drained and gone");
+        assert_eq!(
+            inventory(&store, specs[0].id).await,
+            None,
+            "{name}: the released device is deleted"
+        );
         assert_eq!(audit(&store).await, Vec::<String>::new(), "{name}");
     }
 }

@@ -1,5 +1,5 @@
-//! The ways in which Cyborg loses, doubles or strands accelerators, provoked here: nothing is.
-//! Races of binds are in `api_arqs`, half-done patches and lists too.
+//! Ways in which Cyborg loses, duplicates or strands accelerators, provoked here without effect.
+//! Racing binds, incomplete patches and lists are tested in `api_arqs`.
 
 use std::time::Duration;
 
@@ -30,13 +30,13 @@ async fn an_evacuation_by_an_admin_leaves_the_requests_to_their_owner() {
         let of_instance = format!("{PATH}?instance={SERVER}");
         let gone = owner.with_service().delete(&of_instance).await;
         assert_eq!(gone.status, StatusCode::NO_CONTENT, "{name}");
-        assert_eq!(count(&store, OWNED).await, 0, "{name}: nothing leaks");
+        assert_eq!(count(&store, OWNED).await, 0, "{name}: no handle leaks");
         assert_eq!(count(&store, "SELECT COUNT(*) FROM arqs").await, 0, "{name}");
         assert_eq!(audit(&store).await, Vec::<String>::new(), "{name}");
     }
 }
 
-/// Runs one request in a process that dies at its write, and then again in the next process.
+/// Runs one request in a process that dies at its write, and repeats it in the next process.
 async fn die_and_repeat(what: &str, death: Death) {
     for (name, store, _guard) in stores().await {
         let specs = report(&store, vec![fake(3)]).await.unwrap();
@@ -95,9 +95,9 @@ async fn orphaned_requests_go_away_and_let_their_profile_go() {
         assert_eq!(nova.delete(profile).await.status, StatusCode::CONFLICT, "{name}");
         let day = Duration::from_secs(86_400);
         let kept = reconcile::expire(&store, day, day).await.unwrap();
-        assert_eq!((kept.requests, kept.changes), (0, 0), "{name}: nobody is hurried");
+        assert_eq!((kept.requests, kept.changes), (0, 0), "{name}: recent requests stay");
         let gone = reconcile::expire(&store, Duration::ZERO, day).await.unwrap();
-        assert_eq!(gone.requests, 1, "{name}: the bound ones stay");
+        assert_eq!(gone.requests, 1, "{name}: bound requests stay");
         let shown = nova.get(&format!("{PATH}/{}", orphans[0])).await;
         assert_eq!(shown.status, StatusCode::NOT_FOUND, "{name}");
         assert_eq!(nova.delete(profile).await.status, StatusCode::NO_CONTENT, "{name}");
@@ -116,7 +116,10 @@ async fn a_vgpu_on_a_dead_host_is_given_up_at_once() {
         let begun = std::time::Instant::now();
         let gone = nova.delete(&format!("{PATH}?instance={SERVER}")).await;
         assert_eq!(gone.status, StatusCode::NO_CONTENT, "{name}");
-        assert!(begun.elapsed() < Duration::from_secs(10), "{name}: no node is waited for");
+        assert!(
+            begun.elapsed() < Duration::from_secs(10),
+            "{name}: the delete does not wait for a node"
+        );
         assert_eq!(count(&store, OWNED).await, 0, "{name}");
         assert_eq!(audit(&store).await, Vec::<String>::new(), "{name}");
     }
@@ -132,7 +135,7 @@ async fn a_bind_that_cannot_be_leaves_no_trace() {
         let arqs = request(&nova, "FPGA", "2").await;
         let absent = bind(&arqs, ABSENT.parse().unwrap(), SERVER);
         assert_eq!(nova.patch(PATH, absent).await.status, StatusCode::NOT_FOUND, "{name}");
-        // The second request names an instance that has some already.
+        // The second request names an instance that already has accelerators.
         let mut mixed = bind(&arqs[..1], specs[0].id, SERVER);
         let second = bind(&arqs[1..], specs[0].id, OTHER);
         mixed.as_object_mut().unwrap().extend(second.as_object().unwrap().clone());
@@ -146,7 +149,7 @@ async fn a_bind_that_cannot_be_leaves_no_trace() {
         }
         assert_eq!(count(&store, OWNED).await, 1, "{name}");
         let bound = nova.patch(PATH, bind(&arqs, specs[0].id, SERVER)).await;
-        assert_eq!(bound.status, StatusCode::ACCEPTED, "{name}: it can still be bound");
+        assert_eq!(bound.status, StatusCode::ACCEPTED, "{name}: the request can still be bound");
         assert_eq!(audit(&store).await, Vec::<String>::new(), "{name}");
     }
 }

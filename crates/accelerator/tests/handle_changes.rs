@@ -1,7 +1,7 @@
-//! The record of who held what, and what a bind costs.
+//! The record of handle owners, and the cost of a bind.
 
 use http::StatusCode;
-use kilonova_accelerator::ledger::{self, Actor, Want};
+use kilonova_accelerator::ledger::{self, Actor, BindRequest};
 use kilonova_accelerator::reconcile;
 use kilonova_ids::{ConsumerId, ServerId};
 use kilonova_placement::World;
@@ -28,7 +28,7 @@ async fn every_change_of_an_owner_is_on_record() {
         let server = ServerId::new_v4();
         store
             .write(move |tx| {
-                let want = Want { provider, count: 1, group: 0, profile: None };
+                let want = BindRequest { provider, count: 1, group: 0, profile: None };
                 let actor = Actor { user_id: Some("u9".into()), request_id: Some("req-9".into()) };
                 ledger::bind_as(tx, &World::new(), &actor, server, consumer, "p9", HOST, &[want])?;
                 ledger::release(tx, &World::new(), consumer)
@@ -89,7 +89,7 @@ async fn the_record_is_paged_and_forgotten_in_time() {
     }
 }
 
-/// Statements of create, bind, list by instance, show, and delete by instance.
+/// Number of statements of create, bind, list by instance, show, and delete by instance.
 async fn costs(api: &Api, meter: &Meter, provider: kilonova_ids::ProviderId) -> [u64; 5] {
     meter.take();
     let made = api.post(PATH, json!({"device_profile_name": "dp-FPGA-1"})).await;

@@ -1,4 +1,4 @@
-//! Giving and taking back handles: one owner each, all or nothing, whoever races.
+//! Assigning and releasing handles: one owner each, all or nothing, also in races.
 
 use kilonova_accelerator::{Error, ledger};
 use kilonova_ids::{ConsumerId, ProviderId, ServerId};
@@ -19,9 +19,9 @@ async fn bind(
 ) -> Result<Vec<ledger::Binding>, Error> {
     store
         .write(move |tx| {
-            let wants: Vec<ledger::Want> = wants
+            let wants: Vec<ledger::BindRequest> = wants
                 .iter()
-                .map(|(provider, count)| ledger::Want {
+                .map(|(provider, count)| ledger::BindRequest {
                     provider: *provider,
                     count: *count,
                     group: 0,

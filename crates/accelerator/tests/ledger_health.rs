@@ -1,4 +1,4 @@
-//! The health of devices: a failed one keeps its providers and its guests and is given to nobody.
+//! The health of devices: a failed device keeps its providers and its guests and gets no new ones.
 
 use http::StatusCode;
 use kilonova_accelerator::{Error, ledger};
@@ -35,7 +35,7 @@ async fn reserved(store: &Store, provider: ProviderId) -> i64 {
 
 async fn bind(store: &Store, provider: ProviderId) -> Result<(ServerId, ConsumerId), Error> {
     let (server, consumer) = (ServerId::new_v4(), ConsumerId::new_v4());
-    let want = ledger::Want { provider, count: 1, group: 0, profile: None };
+    let want = ledger::BindRequest { provider, count: 1, group: 0, profile: None };
     store
         .write(move |tx| {
             let want = std::slice::from_ref(&want);
@@ -87,9 +87,9 @@ async fn a_failed_device_is_reserved_and_comes_back_as_it_was() {
         assert!(listed[0]["since"].as_str().unwrap().ends_with("+00:00"));
 
         report_host(&store, &world, with(Health::Healthy)).await;
-        assert_eq!(reserved(&store, bad).await, 1, "{name}: the operator's number is back");
+        assert_eq!(reserved(&store, bad).await, 1, "{name}: the operator's number applies again");
         assert_eq!(api.get(HEALTH).await.body, json!({"devices": []}), "{name}");
-        bind(&store, bad).await.expect("given out again");
+        bind(&store, bad).await.expect("the device is available again");
     }
 }
 
@@ -104,7 +104,7 @@ async fn draining_and_health_do_not_undo_each_other() {
         api.post(&format!("{path}/disable"), json!({})).await;
         report_host(&store, &world, with(link_down())).await;
         report_host(&store, &world, with(Health::Healthy)).await;
-        assert_eq!(reserved(&store, bad).await, 4, "{name}: still drained");
+        assert_eq!(reserved(&store, bad).await, 4, "{name}: the device is still drained");
         report_host(&store, &world, with(link_down())).await;
         api.post(&format!("{path}/enable"), json!({})).await;
         assert_eq!(reserved(&store, bad).await, 4, "{name}: the link is still down");
@@ -128,14 +128,14 @@ async fn an_event_counts_until_an_admin_enables_the_device_and_a_newer_one_count
         assert_eq!(api.post(&enable, json!({})).await.status, StatusCode::NO_CONTENT);
         assert_eq!(reserved(&store, bad).await, 0, "{name}");
         report_host(&store, &world, with(xid(1_000_000))).await;
-        assert_eq!(reserved(&store, bad).await, 0, "{name}: it has been dealt with");
+        assert_eq!(reserved(&store, bad).await, 0, "{name}: the event is acknowledged");
         let shown = api.get(&format!("{HEALTH}/{uuid}")).await;
         assert_eq!(
             (&shown.body["health"], &shown.body["reason"]),
             (&json!("healthy"), &Value::Null)
         );
         report_host(&store, &world, with(xid(2_000_000))).await;
-        assert_eq!(reserved(&store, bad).await, 4, "{name}: it happened again");
+        assert_eq!(reserved(&store, bad).await, 4, "{name}: a new event");
     }
 }
 
@@ -191,7 +191,11 @@ async fn a_device_that_its_node_cannot_read_keeps_its_providers() {
         report_host(&store, &world, with(Health::Healthy)).await;
         assert_eq!(reserved(&store, specs[0].id).await, 0, "{name}");
         let rows = |all: &str| all.matches("nvidia-35").count();
-        assert_eq!(rows(&everything(&store).await), rows(&before), "{name}: the same handles");
+        assert_eq!(
+            rows(&everything(&store).await),
+            rows(&before),
+            "{name}: the handles are unchanged"
+        );
     }
 }
 

@@ -1,4 +1,4 @@
-//! Taking in what hosts have: nothing is written twice, what is held survives.
+//! Applying the reports of hosts: no repeated writes, and owned handles survive.
 
 use kilonova_accelerator::{Error, ledger};
 use kilonova_ids::{ConsumerId, ServerId};
@@ -15,7 +15,7 @@ const DEVICES: &str = "SELECT COUNT(*) FROM devices";
 
 async fn hold(store: &Store, provider: kilonova_ids::ProviderId, count: i64) -> ConsumerId {
     let consumer = ConsumerId::new_v4();
-    let want = ledger::Want { provider, count, group: 0, profile: None };
+    let want = ledger::BindRequest { provider, count, group: 0, profile: None };
     store
         .write(move |tx| {
             let wants = [want.clone()];
@@ -68,7 +68,7 @@ async fn the_same_report_writes_nothing() {
     }
 }
 
-/// What a report costs, in statements.
+/// The number of statements that a report executes.
 async fn cost(store: &Store, devices: &[kilonova_node_api::Device]) -> u64 {
     let meter = Meter::counting();
     report(&store.with_meter(meter.clone()), devices.to_vec()).await.unwrap();
@@ -82,7 +82,7 @@ async fn the_same_report_is_two_statements_while_there_is_nothing_to_do() {
         let specs = report(&store, both.to_vec()).await.unwrap();
         assert_eq!(cost(&store, &both).await, 2, "{name}");
         let consumer = hold(&store, specs[0].id, 2).await;
-        assert_eq!(cost(&store, &both).await, 2, "{name}: who holds what is no matter");
+        assert_eq!(cost(&store, &both).await, 2, "{name}: owners do not matter");
 
         for change in [
             "UPDATE devices SET health = 'failed'",
@@ -97,16 +97,16 @@ async fn the_same_report_is_two_statements_while_there_is_nothing_to_do() {
             format!("{specs:?}"),
             format!("{:?}", report(&store, both.to_vec()).await.unwrap())
         );
-        assert_eq!(cost(&store, &both).await, 2, "{name}: all is as the host says again");
+        assert_eq!(cost(&store, &both).await, 2, "{name}: the rows match the report again");
 
         let less = [vgpu("0000:84:00.0", 4)];
         for _ in 0..2 {
-            assert!(cost(&store, &less).await > 2, "{name}: a card is gone and held");
+            assert!(cost(&store, &less).await > 2, "{name}: an absent card has an owned handle");
         }
         let_go(&store, consumer).await;
         report(&store, less.to_vec()).await.unwrap();
         assert_eq!((count(&store, DEVICES).await, count(&store, HANDLES).await), (1, 4), "{name}");
-        assert_eq!(cost(&store, &less).await, 2, "{name}: it is given back and forgotten");
+        assert_eq!(cost(&store, &less).await, 2, "{name}: the absent card is released and deleted");
         assert_eq!(audit(&store).await, Vec::<String>::new(), "{name}");
     }
 }
@@ -141,8 +141,12 @@ async fn a_vanished_device_stays_while_held_and_comes_back_as_itself() {
         assert_eq!((count(&store, HANDLES).await, count(&store, uuids).await), (2, 2), "{name}");
         let none_left = store
             .write(move |tx| {
-                let want =
-                    ledger::Want { provider: specs[0].id, count: 1, group: 0, profile: None };
+                let want = ledger::BindRequest {
+                    provider: specs[0].id,
+                    count: 1,
+                    group: 0,
+                    profile: None,
+                };
                 let consumer = ConsumerId::new_v4();
                 ledger::bind(tx, &World::new(), ServerId::new_v4(), consumer, "p1", HOST, &[want])
             })

@@ -1,4 +1,4 @@
-//! What somebody's Nova is told of binds, and what a bind cares whether Nova is there: nothing.
+//! The events for an external Nova. A bind does not depend on whether Nova is reachable.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,7 +7,7 @@ use axum::routing::post;
 use axum::{Json, Router};
 use http::{HeaderMap, StatusCode};
 use kilonova_accelerator::nova::{
-    Address, Asking, Credentials, Event, HttpNova, Nova, Presence, Telling, Trouble,
+    Address, Credentials, Delivery, Event, HttpNova, Nova, NovaError, Presence, PresenceQuery,
 };
 use kilonova_accelerator::reconcile::{Delivered, deliver};
 use kilonova_keystone::Login;
@@ -19,25 +19,25 @@ use crate::common::{Api, count, fake, report, stores};
 
 const WAITING: &str = "SELECT COUNT(*) FROM nova_events";
 
-/// A Nova that answers as it is told to and remembers what it was told.
+/// A Nova with configured answers that records its events.
 #[derive(Clone, Default)]
 struct Script {
-    answers: Arc<Mutex<Vec<Result<(), Trouble>>>>,
+    answers: Arc<Mutex<Vec<Result<(), NovaError>>>>,
     told: Arc<Mutex<Vec<Vec<Event>>>>,
 }
 
 impl Script {
-    fn of(answers: Vec<Result<(), Trouble>>) -> Self {
+    fn of(answers: Vec<Result<(), NovaError>>) -> Self {
         Self { answers: Arc::new(Mutex::new(answers)), ..Self::default() }
     }
 }
 
 impl Nova for Script {
-    fn has(&self, _: kilonova_ids::ServerId) -> Asking<'_> {
-        Box::pin(async { Err(Trouble::Later("not asked here".into())) })
+    fn has(&self, _: kilonova_ids::ServerId) -> PresenceQuery<'_> {
+        Box::pin(async { Err(NovaError::Temporary("not asked here".into())) })
     }
 
-    fn tell<'a>(&'a self, events: &'a [Event]) -> Telling<'a> {
+    fn deliver<'a>(&'a self, events: &'a [Event]) -> Delivery<'a> {
         self.told.lock().unwrap().push(events.to_vec());
         let mut answers = self.answers.lock().unwrap();
         let answer = if answers.is_empty() { Ok(()) } else { answers.remove(0) };
@@ -45,16 +45,19 @@ impl Nova for Script {
     }
 }
 
-fn later() -> Result<(), Trouble> {
-    Err(Trouble::Later("away".into()))
+fn later() -> Result<(), NovaError> {
+    Err(NovaError::Temporary("away".into()))
 }
 
-/// Makes what waits for a later try due.
+/// Makes deferred retries due.
 async fn time_passes(store: &Store) {
-    store.write(|tx| tx.execute("UPDATE nova_events SET due_at = 0", &[])).await.expect("written");
+    store
+        .write(|tx| tx.execute("UPDATE nova_events SET due_at = 0", &[]))
+        .await
+        .expect("the update succeeds");
 }
 
-/// An API that has somebody to tell, and a bind of two requests.
+/// An API with an external Nova, and a bind of two requests.
 async fn bound(store: &Store, nova: &Script) -> (Api, Vec<String>) {
     let specs = report(store, vec![fake(4)]).await.unwrap();
     let api = Api { nova: Some(Arc::new(nova.clone())), ..Api::admin(store).with_service() };
@@ -70,7 +73,7 @@ async fn nova_is_told_of_all_requests_of_a_bind_at_once_and_once() {
         let nova = Script::default();
         let (_, arqs) = bound(&store, &nova).await;
         assert_eq!(count(&store, WAITING).await, 2, "{name}");
-        let told = Delivered { told: 1, ..Delivered::default() };
+        let told = Delivered { delivered: 1, ..Delivered::default() };
         assert_eq!(deliver(&store, &nova).await.unwrap(), told, "{name}");
         assert_eq!(deliver(&store, &nova).await.unwrap(), Delivered::default(), "{name}");
         let heard = nova.told.lock().unwrap().clone();
@@ -90,13 +93,17 @@ async fn a_nova_that_is_away_fails_no_bind_and_is_told_later() {
     for (name, store, _guard) in stores().await {
         let nova = Script::of(vec![later(), later()]);
         bound(&store, &nova).await;
-        let put_off = Delivered { later: 1, ..Delivered::default() };
+        let put_off = Delivered { retried: 1, ..Delivered::default() };
         assert_eq!(deliver(&store, &nova).await.unwrap(), put_off, "{name}");
-        assert_eq!(deliver(&store, &nova).await.unwrap(), Delivered::default(), "{name}: a pause");
+        assert_eq!(
+            deliver(&store, &nova).await.unwrap(),
+            Delivered::default(),
+            "{name}: the retry is not due yet"
+        );
         time_passes(&store).await;
         assert_eq!(deliver(&store, &nova).await.unwrap(), put_off, "{name}");
         time_passes(&store).await;
-        assert_eq!(deliver(&store, &nova).await.unwrap().told, 1, "{name}");
+        assert_eq!(deliver(&store, &nova).await.unwrap().delivered, 1, "{name}");
         assert_eq!(count(&store, WAITING).await, 0, "{name}");
     }
 }
@@ -104,7 +111,7 @@ async fn a_nova_that_is_away_fails_no_bind_and_is_told_later() {
 #[tokio::test]
 async fn what_nova_never_takes_is_given_up_and_so_is_what_is_too_old() {
     for (name, store, _guard) in stores().await {
-        let nova = Script::of(vec![Err(Trouble::Never("nonsense".into()))]);
+        let nova = Script::of(vec![Err(NovaError::Permanent("nonsense".into()))]);
         bound(&store, &nova).await;
         assert_eq!(deliver(&store, &nova).await.unwrap().given_up, 1, "{name}");
         assert_eq!(count(&store, WAITING).await, 0, "{name}");
@@ -141,7 +148,7 @@ async fn nobody_is_told_of_what_is_unbound_again_or_where_nobody_listens() {
     }
 }
 
-/// What a real Nova and its Keystone would get.
+/// The requests that a real Nova and its Keystone would get.
 #[derive(Clone, Default)]
 struct Cloud {
     catalog: Arc<Mutex<Value>>,
@@ -220,11 +227,15 @@ async fn over_http_nova_gets_its_form_and_its_answers_are_understood() {
         (503, json!({}), false, false),
     ] {
         *cloud.answer.lock().unwrap() = (status, body);
-        let told = nova.tell(std::slice::from_ref(&event)).await;
+        let told = nova.deliver(std::slice::from_ref(&event)).await;
         assert_eq!(told.is_ok(), fine, "{status}: {told:?}");
-        assert_eq!(matches!(told, Err(Trouble::Never(_))), forever, "{status}: {told:?}");
+        assert_eq!(matches!(told, Err(NovaError::Permanent(_))), forever, "{status}: {told:?}");
     }
-    assert_eq!(*cloud.tokens.lock().unwrap(), 2, "the refused token was replaced, the other kept");
+    assert_eq!(
+        *cloud.tokens.lock().unwrap(),
+        2,
+        "the refused token is replaced, the other one kept"
+    );
     let (headers, body) = cloud.requests.lock().unwrap().last().unwrap().clone();
     assert_eq!(headers["openstack-api-version"], "compute 2.82");
     assert_eq!(
@@ -239,10 +250,10 @@ async fn over_http_nova_gets_its_form_and_its_answers_are_understood() {
     let nobody =
         HttpNova::new(Address::at("http://127.0.0.1:1/v2.1"), Credentials::None, None).unwrap();
     let told = nobody.tell(&[event]).await;
-    assert!(matches!(told, Err(Trouble::Later(_))), "{told:?}");
+    assert!(matches!(told, Err(NovaError::Temporary(_))), "{told:?}");
 }
 
-/// A Nova that answers for one instance as it is told to, and for all projects likewise.
+/// A Nova with configured answers for one instance and for all projects.
 #[derive(Clone, Default)]
 struct Instances {
     one: Arc<Mutex<(u16, Value)>>,
@@ -346,13 +357,13 @@ async fn the_catalog_says_where_nova_is() {
             project_domain_name: "Default".into(),
         };
         let nova = HttpNova::new(address, Credentials::Password(login), None).unwrap();
-        match nova.tell(std::slice::from_ref(&event)).await {
+        match nova.deliver(std::slice::from_ref(&event)).await {
             Ok(()) => assert!(found, "{endpoints:?}"),
-            Err(Trouble::Later(why)) => {
+            Err(NovaError::Temporary(why)) => {
                 assert!(!found && why.contains("no endpoint of type compute"), "{why}");
                 assert!(why.contains("in one"), "{why}");
             }
-            Err(Trouble::Never(why)) => panic!("{why}"),
+            Err(NovaError::Permanent(why)) => panic!("{why}"),
         }
     }
 }

@@ -1,12 +1,12 @@
-//! Nova and Keystone behind TLS, with a certificate that only `cafile` vouches for. The key beside it
-//! was made for this test and is good for nothing else.
+//! Nova and Keystone behind TLS, with a certificate that only `cafile` vouches for. The key was
+//! created for this test and protects nothing else.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use kilonova_accelerator::nova::{Address, Credentials, Event, HttpNova, Nova, Trouble};
+use kilonova_accelerator::nova::{Address, Credentials, Event, HttpNova, Nova, NovaError};
 use kilonova_keystone::Login;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -32,10 +32,10 @@ fn config() -> Arc<ServerConfig> {
     Arc::new(config)
 }
 
-/// Answers a login with a token and anything else with 200, on a thread of its own, to its end.
+/// Answers a login with a token and everything else with 200, in a thread of its own.
 fn serve() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let url = format!("https://{}", listener.local_addr().expect("an address"));
+    let url = format!("https://{}", listener.local_addr().expect("the listener has an address"));
     let config = config();
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
@@ -96,7 +96,7 @@ fn login(url: &str) -> Credentials {
 
 fn event() -> Event {
     let id = || ANY.parse().expect("an id");
-    Event { server: ANY.parse().expect("an id"), arq: id(), status: "completed".into() }
+    Event { server: ANY.parse().expect("the id is valid"), arq: id(), status: "completed".into() }
 }
 
 #[tokio::test]
@@ -105,13 +105,14 @@ async fn a_named_authority_is_believed_and_no_other() {
     let endpoint = format!("{url}/v2.1");
     let cafile = file("certificate.pem");
     let nova = HttpNova::new(Address::at(&endpoint), login(&url), Some(&cafile)).expect("a client");
-    assert_eq!(nova.tell(&[event()]).await, Ok(()), "Keystone and Nova by TLS");
-    // The system's authorities do not vouch for it; without any, there is no client at all.
+    assert_eq!(nova.deliver(&[event()]).await, Ok(()), "Keystone and Nova are reached over TLS");
+    // The system's authorities do not vouch for it; without any authority there is no client at
+    // all.
     if let Ok(stranger) =
         HttpNova::new(Address::at(&endpoint), Credentials::Token("by-tls".into()), None)
     {
         let told = stranger.tell(&[event()]).await;
-        let Err(Trouble::Later(why)) = told else { panic!("{told:?}") };
+        let Err(NovaError::Temporary(why)) = told else { panic!("{told:?}") };
         assert!(why.contains("certificate"), "{why}");
     }
 }

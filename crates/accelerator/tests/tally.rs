@@ -1,6 +1,6 @@
-//! Counts of binds, for operators' graphs.
+//! Counters of binds for operators' metrics.
 
-use kilonova_accelerator::ledger::{self, Want};
+use kilonova_accelerator::ledger::{self, BindRequest};
 use kilonova_ids::{ConsumerId, ServerId};
 use kilonova_node_api::{DeviceKind, HandleSlot};
 use kilonova_placement::World;
@@ -9,8 +9,8 @@ use crate::common::{HOST, device, report, stores};
 
 fn count(outcome: &str) -> u64 {
     let all = ledger::binds();
-    let one = all.iter().find(|binds| binds.road == "server" && binds.outcome == outcome);
-    one.expect("a number for each").count
+    let one = all.iter().find(|binds| binds.source == "server" && binds.outcome == outcome);
+    one.expect("a counter exists for each pair").count
 }
 
 #[tokio::test]
@@ -21,7 +21,7 @@ async fn what_was_bound_is_counted_and_so_is_why_not() {
         let card = device("0000:25:00.0", DeviceKind::Gpu, "0000:25:00.0", "PGPU", slot);
         let provider = report(&store, vec![card]).await.expect("reported")[0].id;
         let bind = async |host: &'static str, end: bool| {
-            let want = Want { provider, count: 1, group: 0, profile: None };
+            let want = BindRequest { provider, count: 1, group: 0, profile: None };
             let server = ServerId::new_v4();
             let wants = [want];
             store
@@ -37,7 +37,7 @@ async fn what_was_bound_is_counted_and_so_is_why_not() {
                 })
                 .await
         };
-        bind(HOST, true).await.expect_err("given up before its commit");
+        bind(HOST, true).await.expect_err("the transaction is aborted");
         bind(HOST, false).await.expect("bound");
         bind(HOST, false).await.expect_err("taken");
         bind("elsewhere", false).await.expect_err("another host");

@@ -114,7 +114,7 @@ async fn a_renamed_machine_gives_out_nothing_that_its_old_name_holds() {
         cloud.register("old", "m1").await.expect("taken in");
         let (provider, _) = cloud.gpu_of("old").await;
         let consumer = ConsumerId::new_v4();
-        let want = ledger::Want { provider, count: 1, group: 0, profile: None };
+        let want = ledger::BindRequest { provider, count: 1, group: 0, profile: None };
         cloud
             .store
             .write(move |tx| {

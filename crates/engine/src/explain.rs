@@ -1,9 +1,7 @@
-//! Why a query has few candidates or none: which condition removed how many trees, and which tree
-//! came nearest.
+//! Explains which conditions of a query removed how many trees, and which tree came nearest.
 //!
-//! The same tests and the same solver as a search, with one difference: a tree is followed until the
-//! first condition that empties it. The effort is bounded: in a large cloud only some trees are looked
-//! at, and the explanation says how many. It must never say anything that a search would not do.
+//! Uses the tests and the solver of a search, but follows each tree until the first condition that
+//! empties it. An explanation must never contradict a search.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,55 +11,56 @@ use kilonova_ids::ProviderId;
 
 use crate::query::{Group, Query, QueryError};
 use crate::search::{
-    FAIR, Host, PATIENCE, Part, Plan, Relaxed, Solver, Stop, TESTS, TRIES, Test, Walk,
+    AnchorTree, MAX_WASTED_TRIES, Part, Plan, Relaxed, Solver, Stop, TESTS, TRIES_PER_FIND,
+    TRIES_PER_TURN, Test, Walk,
 };
 use crate::snapshot::{Slot, Snapshot};
 
-/// A condition and what it did.
+/// A condition and its effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     /// The condition, in the language of Placement's queries.
     pub constraint: String,
-    /// What it did, as a sentence: `1 of 2 hosts does not offer VGPU.`
+    /// The effect as a sentence: `1 of 2 hosts does not offer VGPU.`
     pub text: String,
-    /// Trees that it removed.
+    /// Number of trees that it removed.
     pub removed: usize,
-    /// Trees left after it.
+    /// Number of trees left after it.
     pub left: usize,
 }
 
 /// The tree that met the most conditions before one removed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nearest {
-    /// Its root.
+    /// The root of the tree.
     pub root: ProviderId,
     /// The root's name.
     pub name: Arc<str>,
     /// The condition that removed it, in the language of Placement's queries.
     pub constraint: String,
-    /// What it lacks: `does not have 1 VGPU free`.
+    /// The unmet condition as a predicate: `does not have 1 VGPU free`.
     pub lacks: String,
 }
 
-/// What became of all trees.
+/// The result for all trees.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Explanation {
-    /// Trees there are.
+    /// Number of trees in the snapshot.
     pub hosts: usize,
-    /// Trees that were looked at; the rest would have cost too much. The other fields count these only.
+    /// Trees examined within the bound on effort. The other fields count these only.
     pub looked_at: usize,
-    /// Trees that have a candidate, and those of which that could not be told within reason.
+    /// Trees that have a candidate, including trees for which the search ran out of tries.
     pub left: usize,
-    /// Conditions that removed any, in the order in which they were tried.
+    /// Conditions that removed at least one tree, in the order of trial.
     pub steps: Vec<Step>,
     /// The nearest miss.
     pub nearest: Option<Nearest>,
-    /// The query makes no sense, and nothing was looked at.
+    /// Set when the query is invalid; no tree was examined.
     pub error: Option<QueryError>,
 }
 
 impl Explanation {
-    /// How many trees have a candidate, as a sentence; nothing when none has, which the steps say.
+    /// How many trees have a candidate, as a sentence. `None` if no tree has one: the steps say so.
     pub fn headline(&self) -> Option<String> {
         if let Some(error) = &self.error {
             return Some(format!("{error}."));
@@ -80,7 +79,7 @@ impl Explanation {
         (!said.is_empty()).then(|| said.join(" "))
     }
 
-    /// The nearest miss as a sentence, when nothing has a candidate. It names a host.
+    /// The nearest miss as a sentence, if no tree has a candidate. It names a host.
     pub fn nearest_miss(&self) -> Option<String> {
         let nearest = self.nearest.as_ref().filter(|_| self.left == 0)?;
         Some(format!("Nearest: {}, which {}.", nearest.name, nearest.lacks))
@@ -88,7 +87,7 @@ impl Explanation {
 }
 
 impl fmt::Display for Explanation {
-    /// All of it in sentences, with the name of the nearest host.
+    /// All sentences, including the name of the nearest host.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let steps = self.steps.iter().map(|step| step.text.clone());
         let all = self.headline().into_iter().chain(steps).chain(self.nearest_miss());
@@ -99,31 +98,31 @@ impl fmt::Display for Explanation {
 /// The bound on the effort of an explanation. One unit is a tree that a simple test removes. The bound is
 /// reached after about 50 ms on one core: 10,000 hosts of eight GPUs that all have room.
 const EFFORT: u64 = 40_000;
-/// A tree that is looked at. A solver that is set up for it costs as much for each part of the query.
+/// The effort of examining a tree, and of setting up a solver for each part of the query.
 const TREE: u64 = 1;
-/// Steps of a solver that cost as much as a tree.
+/// Number of a solver's steps that cost as much as a tree.
 const STEPS: u64 = 4;
 
 /// Position of a condition in the order of trial: stage, part or group, test.
 type Rank = (u8, usize, usize);
 
-pub(crate) fn explain(world: &Snapshot, query: &Query) -> Explanation {
+pub(crate) fn explain(snapshot: &Snapshot, query: &Query) -> Explanation {
     if let Err(error) = query.validate() {
-        let hosts = world.len();
+        let hosts = snapshot.len();
         return Explanation { hosts, error: Some(error), ..Explanation::default() };
     }
-    let plan = Plan::new(world, query);
+    let plan = Plan::new(snapshot, query);
     let mut removed: BTreeMap<Rank, usize> = BTreeMap::new();
     let mut nearest: Option<(Rank, Slot)> = None;
-    let mut effort = Effort { spent: 0, patience: PATIENCE };
+    let mut effort = Effort { spent: 0, patience: MAX_WASTED_TRIES };
     let mut looked_at = 0;
-    for slot in Walk::new(world.forest.slots(), None, query.seed) {
+    for slot in Walk::new(snapshot.forest.slots(), None, query.seed) {
         if effort.spent >= EFFORT {
             break;
         }
         looked_at += 1;
         effort.spent += TREE;
-        let Some(rank) = obstacle(world, &plan, slot, &mut effort) else { continue };
+        let Some(rank) = first_unmet(snapshot, &plan, slot, &mut effort) else { continue };
         *removed.entry(rank).or_default() += 1;
         if nearest.is_none_or(|(best, _)| rank > best) {
             nearest = Some((rank, slot));
@@ -138,35 +137,35 @@ pub(crate) fn explain(world: &Snapshot, query: &Query) -> Explanation {
     });
     let steps: Vec<Step> = steps.collect();
     let nearest = nearest.and_then(|(rank, slot)| {
-        let root = world.forest.get(slot)?.root();
+        let root = snapshot.forest.get(slot)?.root();
         let name = Arc::clone(&root.name);
         let condition = condition(query, &plan, rank);
         let (constraint, lacks) = (condition.constraint, condition.one);
         Some(Nearest { root: root.id, name, constraint, lacks })
     });
-    Explanation { hosts: world.len(), looked_at, left, steps, nearest, error: None }
+    Explanation { hosts: snapshot.len(), looked_at, left, steps, nearest, error: None }
 }
 
 const ROOT: u8 = 0;
-/// Parts of that stage.
+/// Second element of a [`Rank`] in the root stage.
 const REQUIRED: usize = 0;
-/// Parts of that stage.
+/// Second element of a [`Rank`] in the root stage.
 const FORBIDDEN: usize = 1;
-const ALONE: u8 = 1;
-const TOGETHER: u8 = 2;
-/// The stage that takes long when none could be told within the tries.
+const PER_PART: u8 = 1;
+const JOINT: u8 = 2;
+/// The joint stage to report if no stage could be decided within the tries.
 const PACKING: usize = 1;
 
-/// The effort so far, and the tries in vain that solvers have left.
+/// The effort so far, and the wasted tries that solvers have left.
 struct Effort {
     spent: u64,
     patience: u64,
 }
 
-/// The first condition that leaves a tree with nothing; none if it has a candidate, or if a search
-/// could not tell within its tries.
-fn obstacle(world: &Snapshot, plan: &Plan, slot: Slot, effort: &mut Effort) -> Option<Rank> {
-    let tree = world.forest.get(slot)?;
+/// The first condition that leaves a tree without providers. `None` if the tree has a candidate, or
+/// if a search could not decide within its tries.
+fn first_unmet(snapshot: &Snapshot, plan: &Plan, slot: Slot, effort: &mut Effort) -> Option<Rank> {
+    let tree = snapshot.forest.get(slot)?;
     let root = tree.root();
     if let Some(absent) = plan.root_required.iter().position(|name| !root.has_trait(*name)) {
         return Some((ROOT, REQUIRED, absent));
@@ -174,13 +173,13 @@ fn obstacle(world: &Snapshot, plan: &Plan, slot: Slot, effort: &mut Effort) -> O
     if let Some(present) = plan.root_forbidden.iter().position(|name| root.has_trait(*name)) {
         return Some((ROOT, FORBIDDEN, present));
     }
-    let host = Host::new(world, plan, slot)?;
+    let anchor = AnchorTree::new(snapshot, plan, slot)?;
     for (index, part) in plan.parts.iter().enumerate() {
-        let mut choices: Vec<usize> = (0..host.actors.len()).collect();
+        let mut choices: Vec<usize> = (0..anchor.suppliers.len()).collect();
         for (number, test) in TESTS.iter().enumerate() {
-            choices.retain(|actor| host.passes(plan, part, *actor, *test));
+            choices.retain(|supplier| anchor.passes(plan, part, *supplier, *test));
             if choices.is_empty() {
-                return Some((ALONE, index, number));
+                return Some((PER_PART, index, number));
             }
         }
     }
@@ -192,40 +191,40 @@ fn obstacle(world: &Snapshot, plan: &Plan, slot: Slot, effort: &mut Effort) -> O
         Relaxed::default(),
     ];
     let mut stuck = |relaxed: &Relaxed| {
-        let host = Host::new(world, plan, slot);
-        let solver = host.and_then(|host| Solver::new(plan, host, *relaxed));
+        let anchor = AnchorTree::new(snapshot, plan, slot);
+        let solver = anchor.and_then(|anchor| Solver::new(plan, anchor, *relaxed));
         solver.is_none_or(|mut solver| {
             let mut steps = 0;
-            let stop = solver.advance(plan, TRIES.min(effort.patience), &mut steps);
-            effort.patience -= steps.saturating_sub(FAIR).min(effort.patience);
+            let stop = solver.advance(plan, TRIES_PER_TURN.min(effort.patience), &mut steps);
+            effort.patience -= steps.saturating_sub(TRIES_PER_FIND).min(effort.patience);
             effort.spent += TREE * plan.parts.len() as u64 + steps / STEPS;
-            stop == Stop::Over
+            stop == Stop::Exhausted
         })
     };
     if !stuck(&Relaxed::default()) {
         return None;
     }
     let stage = stages.iter().position(stuck).unwrap_or(PACKING);
-    Some((TOGETHER, stage, 0))
+    Some((JOINT, stage, 0))
 }
 
-/// The trait that an operator's `disable` puts on a host.
+/// The trait that disabling a compute service puts on its host.
 const DISABLED: &str = "COMPUTE_STATUS_DISABLED";
 
-/// A condition in words.
+/// A condition and its wordings.
 struct Condition {
     /// In the language of Placement's queries.
     constraint: String,
-    /// What a host that meets it does: `offers VGPU`.
+    /// Predicate of a host that meets it: `offers VGPU`.
     met: String,
-    /// What a host that does not meet it does: `does not offer VGPU`.
+    /// Predicate of a host that does not meet it: `does not offer VGPU`.
     one: String,
-    /// What several do that do not meet it: `do not offer VGPU`.
+    /// Predicate of several hosts that do not meet it: `do not offer VGPU`.
     many: String,
 }
 
 impl Condition {
-    /// Hosts have something, or they do not.
+    /// A condition that a host either has something or lacks it.
     fn have(constraint: String, what: &str) -> Self {
         Self {
             constraint,
@@ -235,7 +234,7 @@ impl Condition {
         }
     }
 
-    /// What the condition did, when so many were left before it.
+    /// The effect as a sentence, given the number of hosts that were left before it.
     fn sentence(&self, removed: usize, before: usize, hosts: usize) -> String {
         let whole = before == hosts;
         if removed == before {
@@ -276,7 +275,7 @@ fn condition(query: &Query, plan: &Plan, rank: Rank) -> Condition {
                 many: format!("have trait {name}, which is ruled out"),
             }
         }
-        (ALONE, index, number) => {
+        (PER_PART, index, number) => {
             let part = &plan.parts[index];
             let needs = needs(query, plan, index);
             alone(&query.groups[part.group], part, &needs, TESTS[number])
@@ -284,7 +283,7 @@ fn condition(query: &Query, plan: &Plan, rank: Rank) -> Condition {
         (_, 0, _) => spread(query),
         (_, 1, _) => Condition::have(
             "room for all groups at once".into(),
-            "room for everything that is asked for at once",
+            "room for all requested resources at once",
         ),
         (_, 2, _) => Condition::have(
             "group_policy=isolate".into(),
@@ -292,12 +291,12 @@ fn condition(query: &Query, plan: &Plan, rank: Rank) -> Condition {
         ),
         _ => Condition::have(
             "same_subtree".into(),
-            "what is asked for close together (same_subtree)",
+            "the requested resources within one subtree (same_subtree)",
         ),
     }
 }
 
-/// What a part asks for.
+/// The resources that a part requests.
 fn needs<'a>(query: &'a Query, plan: &Plan, index: usize) -> Vec<&'a (String, i64)> {
     let part = &plan.parts[index];
     let group = &query.groups[part.group];
@@ -317,7 +316,7 @@ fn list(words: &[String], last: &str) -> String {
     }
 }
 
-/// Traits of which each is wanted, or one of several: `trait A and one of B or C`.
+/// A list of required traits, each possibly an "any of": `trait A and one of B or C`.
 fn traits(lists: &[Vec<String>]) -> String {
     let each = |list_of: &Vec<String>| match list_of.as_slice() {
         [one] => one.clone(),
@@ -328,7 +327,7 @@ fn traits(lists: &[Vec<String>]) -> String {
     format!("{what} {}", list(&words, "and"))
 }
 
-/// The traits that the providers of the unsuffixed group must have between them.
+/// The traits that the providers of the unsuffixed group must have collectively.
 fn spread(query: &Query) -> Condition {
     let groups = query.groups.iter().filter(|group| group.suffix.is_empty());
     let wanted: Vec<Vec<String>> = groups.flat_map(|group| group.required.clone()).collect();
@@ -393,7 +392,7 @@ fn alone(group: &Group, part: &Part, needs: &[&(String, i64)], test: Test) -> Co
             }
             Condition::have(
                 format!("member_of{suffix}={}", wanted.join(",")),
-                &format!("{what} in the aggregates that are asked for"),
+                &format!("{what} in the requested aggregates"),
             )
         }
     }

@@ -1,17 +1,17 @@
-//! Names of classes and traits as small numbers, so that searches compare integers.
+//! Interns the names of classes and traits as small numbers, so that searches compare integers.
 //!
-//! Numbers are never given back: the vocabulary of a cloud is small and grows slowly.
+//! Numbers are never reused: the vocabulary of a cloud is small and grows slowly.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A class or a trait.
+/// A resource class or a trait.
 pub(crate) type Name = u32;
 
-/// The number of a name that no provider carries. It equals no other.
+/// The number of a name that no provider has. It equals no interned number.
 pub(crate) const UNKNOWN: Name = Name::MAX;
 
-/// The trait that makes a provider lend its inventory to the trees it shares an aggregate with.
+/// The trait of a sharing provider: trees in one of its aggregates may use its inventory.
 pub(crate) const SHARES: &str = "MISC_SHARES_VIA_AGGREGATE";
 
 #[derive(Debug, Clone, Default)]
@@ -20,7 +20,7 @@ struct Table {
     names: Vec<Arc<str>>,
 }
 
-/// All names of one snapshot; copied only when a new one appears.
+/// All names of one snapshot. Copied only when a new name appears.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Names(Arc<Table>);
 

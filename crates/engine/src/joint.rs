@@ -1,11 +1,12 @@
-//! Places for several servers of one kind at once: as many candidates of one query as fit together.
+//! Finds places for several equal servers at once: as many candidates of one query as fit together.
 //!
-//! Picking the first candidate again and again can run into a wall that another choice would have
-//! avoided. Here the choices are tried: what a candidate takes only ever makes room smaller, so every
-//! set that fits is a set of the candidates that there are at first, and it fits when no inventory is
-//! overdrawn. Trees that lend nothing to each other are solved one by one.
+//! Repeatedly taking the first candidate can block servers that another choice would have placed,
+//! so this module tries the combinations. Taking a candidate only ever reduces capacity. Therefore
+//! every set that fits is a subset of the initial candidates, and it fits if no inventory is
+//! overdrawn. Trees without sharing providers between them are solved one by one.
 //!
-//! The work is bounded like that of a search: after [`PATIENCE`] tries the best so far is the answer.
+//! The work is bounded like that of a search: after [`MAX_WASTED_TRIES`] tries the best set so far
+//! is returned.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -14,19 +15,19 @@ use kilonova_ids::ProviderId;
 
 use crate::model::Candidate;
 use crate::query::{Query, QueryError};
-use crate::search::PATIENCE;
+use crate::search::MAX_WASTED_TRIES;
 use crate::snapshot::Snapshot;
 
-/// Candidates that are looked at in all.
-const LOOKED_AT: usize = 100_000;
+/// Upper bound on the candidates examined.
+const MAX_CANDIDATES: usize = 100_000;
 
 impl Snapshot {
-    /// Candidates that fit together, `count` at most, from each tree (by its root) `per_tree` at most;
-    /// those that `usable` turns down are not among them. As many as there can be, unless that takes too long
-    /// to find out. The query's limit does not count.
+    /// Returns candidates that fit together: at most `count`, and at most `per_tree(root)` from
+    /// each tree. Candidates that `usable` rejects are left out. The result is as large as possible
+    /// unless the tries run out first. The query's limit is ignored.
     ///
     /// # Errors
-    /// A query that makes no sense.
+    /// Returns an error if the query is invalid.
     pub fn pack(
         &self,
         query: &Query,
@@ -37,9 +38,9 @@ impl Snapshot {
         let unlimited = Query { limit: None, ..query.clone() };
         let mut trees: Vec<Vec<Candidate>> = Vec::new();
         let mut place: HashMap<ProviderId, usize> = HashMap::new();
-        let mut lent = false;
-        for candidate in self.search(&unlimited)?.take(LOOKED_AT).filter(usable) {
-            lent |= candidate.allocations.iter().any(|(provider, ..)| {
+        let mut shared = false;
+        for candidate in self.search(&unlimited)?.take(MAX_CANDIDATES).filter(usable) {
+            shared |= candidate.allocations.iter().any(|(provider, ..)| {
                 self.root_of(*provider).is_some_and(|root| root != candidate.root)
             });
             let at = *place.entry(candidate.root).or_insert(trees.len());
@@ -48,10 +49,10 @@ impl Snapshot {
                 None => trees.push(vec![candidate]),
             }
         }
-        if lent {
+        if shared {
             trees = vec![trees.into_iter().flatten().collect()];
         }
-        let mut tries = PATIENCE;
+        let mut tries = MAX_WASTED_TRIES;
         let mut packed = Vec::new();
         for candidates in trees {
             let left = count - packed.len();
@@ -67,32 +68,32 @@ impl Snapshot {
     }
 }
 
-/// A (provider, class) pair that candidates take from.
+/// A (provider, class) pair from which candidates take.
 type Cell = usize;
 
 struct Packing {
-    /// What each candidate takes.
+    /// By candidate: the amounts it takes.
     takes: Vec<Vec<(Cell, i64)>>,
-    /// The tree of each candidate.
+    /// By candidate: its tree.
     tree: Vec<usize>,
-    /// What is left of each cell.
+    /// By cell: the amount that is left.
     room: Vec<i64>,
-    /// How many more each tree may have.
+    /// By tree: how many more candidates it may take.
     quota: Vec<usize>,
-    /// For each class, its cells and what one server takes of it in all.
+    /// By class: its cells, and the amount that one server takes of it in total.
     classes: Vec<(Vec<Cell>, i64)>,
     count: usize,
     tries: u64,
     picks: Vec<usize>,
     best: Vec<usize>,
-    /// What was left when the candidates from a place on were tried: two sets that leave the same
-    /// are alike.
+    /// States already tried: the first candidate considered and the amounts left. Two sets of picks
+    /// that leave the same amounts are equivalent.
     seen: HashSet<(usize, Vec<i64>)>,
 }
 
 impl Packing {
     fn new(
-        world: &Snapshot,
+        snapshot: &Snapshot,
         candidates: &[Candidate],
         count: usize,
         per_tree: &impl Fn(ProviderId) -> usize,
@@ -110,7 +111,7 @@ impl Packing {
             let mut taken = Vec::with_capacity(candidate.allocations.len());
             for (provider, class, amount) in &candidate.allocations {
                 let cell = *cells.entry((*provider, Arc::clone(class))).or_insert_with(|| {
-                    room.push(world.free(*provider, class));
+                    room.push(snapshot.free(*provider, class));
                     room.len() - 1
                 });
                 taken.push((cell, *amount));
@@ -140,7 +141,7 @@ impl Packing {
         }
     }
 
-    /// Adds candidates to the picks, none before `from`, in every way that could beat the best.
+    /// Extends the picks with candidates from `from` on, in every way that could beat the best set.
     fn go(&mut self, from: usize) {
         if self.picks.len() > self.best.len() {
             self.best.clone_from(&self.picks);
@@ -169,7 +170,7 @@ impl Packing {
         self.best.len() >= self.count || self.tries == 0
     }
 
-    /// A number of further servers that cannot be passed, whatever is chosen.
+    /// Upper bound on the number of further servers.
     fn at_most(&self) -> usize {
         let of_class = |(cells, amount): &(Vec<Cell>, i64)| {
             let left: i64 = cells.iter().map(|cell| self.room[*cell]).sum();

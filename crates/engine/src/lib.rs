@@ -1,8 +1,8 @@
-//! Which provider trees can take a request, and how: allocation candidates in the sense of the
-//! Placement API, found lazily on an in-memory snapshot.
+//! Finds allocation candidates, as the Placement API defines them, lazily on an in-memory snapshot
+//! of all provider trees.
 //!
-//! Pure: no clock, no I/O, no async, no randomness of its own. It takes values and gives values, so
-//! that it can be checked against a naive reference on random forests. It never decides whether a
+//! The crate is pure: no clock, no I/O, no async, and no randomness except the seed of a query.
+//! This allows a comparison with a naive reference on random forests. It never decides whether a
 //! claim succeeds: a snapshot may be stale, and the database checks again.
 
 mod explain;

@@ -1,6 +1,6 @@
-//! What may be asked for, and which questions make no sense.
+//! A request for allocation candidates, and its validation.
 //!
-//! The grammar of the Placement API's query string is the caller's; here a query is already values.
+//! The caller parses the query string of the Placement API; a query here consists of values.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -8,25 +8,26 @@ use std::fmt;
 use kilonova_ids::ProviderId;
 use uuid::Uuid;
 
-/// Resources that are asked for together.
+/// A request group.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Group {
-    /// Its name. Empty: the classes may come from different providers of a tree and from providers
-    /// that share with it. Otherwise all of it comes from one provider.
+    /// The suffix. If it is empty, the classes may come from different providers of a tree and from
+    /// sharing providers. Otherwise one provider supplies all of them.
     pub suffix: String,
     /// Amounts by class.
     pub resources: Vec<(String, i64)>,
-    /// Traits, each inner list an "any of". The unsuffixed group's providers must have them
-    /// collectively, a suffixed group's one provider by itself.
+    /// Required traits; each inner list is an "any of". The providers of the unsuffixed group must
+    /// have them collectively, the provider of a suffixed group by itself.
     pub required: Vec<Vec<String>>,
     /// Traits that no provider of the group may have.
     pub forbidden: Vec<String>,
-    /// Aggregates, each inner list an "any of". For the unsuffixed group an aggregate of the root
-    /// counts for the whole tree, for a suffixed one only the provider's own do.
+    /// Required aggregates; each inner list is an "any of". For the unsuffixed group an aggregate
+    /// of the root counts for the whole tree; for a suffixed group only the provider's own
+    /// aggregates count.
     pub member_of: Vec<Vec<Uuid>>,
-    /// Aggregates that providers of the group must not be in.
+    /// Aggregates that no provider of the group may be in.
     pub forbidden_aggregates: Vec<Uuid>,
-    /// Any provider of the only tree that the group may come from.
+    /// A provider of the only tree that may serve the group.
     pub in_tree: Option<ProviderId>,
 }
 
@@ -35,24 +36,26 @@ pub struct Group {
 pub struct Query {
     /// The groups, at most one of them unsuffixed.
     pub groups: Vec<Group>,
-    /// Whether suffixed groups must come from pairwise different providers.
+    /// Whether suffixed groups must come from pairwise different providers
+    /// (`group_policy=isolate`).
     pub isolate: bool,
-    /// Sets of suffixes whose providers must all lie at or below one of themselves.
+    /// Sets of suffixes. One of the providers of a set must be an ancestor of, or equal to, all of
+    /// them.
     pub same_subtree: Vec<Vec<String>>,
     /// Traits that the root must have.
     pub root_required: Vec<String>,
     /// Traits that the root must not have.
     pub root_forbidden: Vec<String>,
-    /// The most candidates to give.
+    /// The maximum number of candidates.
     pub limit: Option<usize>,
-    /// Where the walk over the trees starts: parallel searchers with different seeds spread.
+    /// Determines the tree at which the search starts, so that parallel searches spread.
     pub seed: u64,
 }
 
-/// Why a query cannot be searched for.
+/// The reason why a query is invalid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QueryError {
-    /// It asks for no resources at all.
+    /// It requests no resources at all.
     NoResources,
     /// Two groups have the same suffix.
     DuplicateGroup(String),
@@ -60,9 +63,9 @@ pub enum QueryError {
     DuplicateClass(String),
     /// An amount is below one.
     Amount(String),
-    /// The unsuffixed group has conditions but nothing to serve.
+    /// The unsuffixed group has conditions but no resources.
     NothingToServe,
-    /// A `same_subtree` names a group that is not there.
+    /// A `same_subtree` names an unknown group.
     UnknownSuffix(String),
 }
 
@@ -77,7 +80,7 @@ impl fmt::Display for QueryError {
                 write!(f, "the unsuffixed group has conditions but asks for no resources")
             }
             Self::UnknownSuffix(suffix) => {
-                write!(f, "same_subtree names '{suffix}', which is no suffixed group")
+                write!(f, "same_subtree names '{suffix}', which is not a suffixed group")
             }
         }
     }
@@ -86,13 +89,13 @@ impl fmt::Display for QueryError {
 impl std::error::Error for QueryError {}
 
 impl Group {
-    fn is_blank(&self) -> bool {
+    fn is_empty(&self) -> bool {
         *self == Self { suffix: self.suffix.clone(), ..Self::default() }
     }
 
-    /// Whether it takes part: an unsuffixed group without anything in it does not.
+    /// Whether the group takes part. An empty unsuffixed group does not.
     pub(crate) fn counts(&self) -> bool {
-        !(self.suffix.is_empty() && self.is_blank())
+        !(self.suffix.is_empty() && self.is_empty())
     }
 }
 
@@ -106,7 +109,7 @@ impl Query {
             if !suffixes.insert(group.suffix.as_str()) {
                 return Err(QueryError::DuplicateGroup(group.suffix.clone()));
             }
-            if group.suffix.is_empty() && group.resources.is_empty() && !group.is_blank() {
+            if group.suffix.is_empty() && group.resources.is_empty() && !group.is_empty() {
                 return Err(QueryError::NothingToServe);
             }
             let mut classes = HashSet::new();

@@ -20,7 +20,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let world = World::new();
     world.load(&store).await?;
     let policy = Arc::new(kilonova_placement::policy(&[], Default::default())?);
-    let state = Placement { store, world, policy, keeper: None };
+    let state = Placement { store, world, policy, manager: None };
     let router = kilonova_wire::mount(routes(state), service(), "", Arc::new(NoAuth));
     let listener = tokio::net::TcpListener::bind(address).await?;
     axum::serve(listener, router).await?;

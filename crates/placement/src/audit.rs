@@ -1,7 +1,7 @@
 //! Rules that hold after every commit. Each is a query that returns offending rows; the tests, the
 //! chaos runs and `kilonova doctor` share them.
 
-/// Name of the rule, and the query whose first column says (as text) what breaks it.
+/// Name of the rule, and a query whose first column describes each violation as text.
 pub const AUDIT: &[(&str, &str)] = &[
     (
         "the usage of an inventory is the sum of its allocations",
@@ -28,7 +28,7 @@ pub const AUDIT: &[(&str, &str)] = &[
             LEFT JOIN consumers c ON c.id = a.consumer_id WHERE c.id IS NULL",
     ),
     (
-        "every consumer holds something",
+        "every consumer allocations something",
         "SELECT c.id FROM consumers c
             LEFT JOIN allocations a ON a.consumer_id = c.id WHERE a.consumer_id IS NULL",
     ),

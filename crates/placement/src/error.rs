@@ -1,70 +1,70 @@
-//! What can go wrong with the ledger of resources, and how the Placement API words it.
+//! The errors of the resource ledger, and their form in the Placement API.
 
 use axum::http::StatusCode;
 use kilonova_ids::{ConsumerId, ProviderId};
 use kilonova_store::Trouble;
 use kilonova_wire::Fault;
 
-/// A refusal of the ledger.
+/// An error of the ledger.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The database failed.
     #[error(transparent)]
     Store(#[from] kilonova_store::Error),
-    /// No such provider.
+    /// The provider does not exist.
     #[error("No resource provider with uuid {0} found")]
     NoProvider(ProviderId),
-    /// The provider has none of this class.
+    /// The provider has no inventory of this class.
     #[error("Inventory for '{class}' on resource provider '{provider}' invalid.")]
     NoInventory {
-        /// Which provider.
+        /// The provider.
         provider: ProviderId,
-        /// Which class.
+        /// The class.
         class: String,
     },
-    /// It no longer fits.
+    /// The amount does not fit any more.
     #[error(
         "Unable to create allocation for '{class}' on resource provider '{provider}'. \
          The requested amount would exceed the capacity."
     )]
     Capacity {
-        /// Which provider.
+        /// The provider.
         provider: ProviderId,
-        /// Which class.
+        /// The class.
         class: String,
     },
-    /// It breaks `min_unit`, `max_unit` or `step_size`.
+    /// The amount violates `min_unit`, `max_unit` or `step_size`.
     #[error(
         "Unable to create allocation for '{class}' on resource provider '{provider}'. \
          The requested amount would violate inventory constraints."
     )]
     Constraint {
-        /// Which provider.
+        /// The provider.
         provider: ProviderId,
-        /// Which class.
+        /// The class.
         class: String,
     },
     /// Another provider has the id or the name.
     #[error("Conflicting resource provider uuid: {id} or name: {name} already exists.")]
     Taken {
-        /// The id that was to be used.
+        /// The requested id.
         id: ProviderId,
-        /// The name that was to be used.
+        /// The requested name.
         name: String,
     },
-    /// The consumer holds something already.
+    /// The consumer already has allocations.
     #[error("consumer {0} already has allocations")]
     ConsumerExists(ConsumerId),
-    /// A claim of nothing, or of an amount that is not positive.
-    #[error("a claim of consumer {0} has to hold positive amounts")]
+    /// A claim without amounts, or with an amount that is not positive.
+    #[error("the claim of consumer {0} must have positive amounts")]
     BadClaim(ConsumerId),
-    /// What the Placement API answers, worded already.
+    /// A complete error response of the Placement API.
     #[error("{}", .0.message)]
     Refused(Box<Fault>),
 }
 
 impl Error {
-    /// Whether the claim would have been fine a moment ago: try the next candidate.
+    /// Whether the claim lost a race, so that the caller should try the next candidate.
     pub fn no_longer_fits(&self) -> bool {
         matches!(
             self,

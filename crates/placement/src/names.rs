@@ -1,5 +1,5 @@
-//! The names of traits and resource classes: standard ones are data of the program (os-traits
-//! 3.9.0, os-resource-classes 1.1.0), custom ones begin with `CUSTOM_` and are rows.
+//! The names of traits and resource classes. Standard names are constants of the program (os-traits
+//! 3.9.0, os-resource-classes 1.1.0); custom names begin with `CUSTOM_` and are rows.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -7,14 +7,14 @@ use std::sync::LazyLock;
 /// Standard traits, sorted.
 pub static TRAITS: LazyLock<Vec<&'static str>> =
     LazyLock::new(|| include_str!("../data/traits.txt").lines().collect());
-/// Standard resource classes in the order they were defined.
+/// Standard resource classes in the order of their definition.
 pub static CLASSES: LazyLock<Vec<&'static str>> =
     LazyLock::new(|| include_str!("../data/resource_classes.txt").lines().collect());
 
 static TRAIT_SET: LazyLock<HashSet<&'static str>> =
     LazyLock::new(|| TRAITS.iter().copied().collect());
 
-/// Longest name of either kind.
+/// Maximum length of either kind of name.
 pub const MAX: usize = 255;
 
 /// Whether the trait is a standard one.
@@ -27,19 +27,19 @@ pub fn is_standard_class(name: &str) -> bool {
     CLASSES.contains(&name)
 }
 
-/// Where the class stands among the standard ones; custom ones come last.
+/// The position of a class among the standard ones; custom classes come last.
 pub fn standard_class(name: &str) -> usize {
     CLASSES.iter().position(|class| *class == name).unwrap_or(CLASSES.len())
 }
 
-/// Whether a name has the characters that traits, classes and consumer types may have.
+/// Whether a name consists of the characters allowed in traits, classes and consumer types.
 pub fn is_wellformed(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= MAX
         && name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
 }
 
-/// Whether a custom trait or class may have this name.
+/// Whether the name is valid for a custom trait or class.
 pub fn is_custom(name: &str) -> bool {
     is_wellformed(name) && name.strip_prefix("CUSTOM_").is_some_and(|rest| !rest.is_empty())
 }

@@ -1,9 +1,10 @@
-//! The in-memory picture of all providers that searches run on.
+//! The in-memory copy of all providers, which searches use.
 //!
 //! It is never ahead of the database: only hooks of committed transactions and loads from the
-//! database write it. It may lag, and that is safe because a claim checks again. On PostgreSQL
-//! hooks of two transactions may run in either order, so every update is absolute and versioned: a
-//! tree by the number of its note in the change log, a provider's usage by the provider's version.
+//! database write it. It may lag, which is safe because a claim checks again. On PostgreSQL the
+//! hooks of two transactions may run in either order. Therefore every update is absolute and
+//! versioned: a tree by the number of its entry in the change log, a provider's usage by the
+//! provider's version.
 
 mod follow;
 
@@ -20,7 +21,7 @@ pub use follow::Followed;
 
 use crate::{Error, db};
 
-/// The picture; a handle, cheap to clone.
+/// The in-memory copy; a handle that is cheap to clone.
 #[derive(Clone, Default)]
 pub struct World(Arc<Inner>);
 
@@ -32,40 +33,40 @@ struct Inner {
 
 #[derive(Default)]
 struct Writer {
-    /// Number of the last note that was taken in, by root. Roots that are gone stay in here, or a
-    /// late hook would bring them back.
-    notes: HashMap<ProviderId, i64>,
-    /// The last note when everything was loaded: what hooks say of it or before it is old.
+    /// By root: number of the last change-log entry applied. Removed roots stay in the map, so that
+    /// a late hook does not restore them.
+    entries: HashMap<ProviderId, i64>,
+    /// The last entry at the time of the full load. Hooks for it or earlier entries are outdated.
     floor: i64,
-    /// Up to where the notes of all have been taken in.
+    /// The horizon up to which the entries of all controllers have been applied.
     horizon: i64,
-    /// Up to where notes were forgotten when everything was loaded.
+    /// The position up to which entries were deleted at the time of the full load.
     start: i64,
-    /// Notes above the horizon that have been taken in, most of them our own.
+    /// Entries above the horizon that have been applied, most of them our own.
     seen: HashSet<i64>,
-    /// Whether somebody follows, and drops what was seen.
+    /// Whether [`World::follow`] runs, which prunes `seen`.
     followed: bool,
 }
 
 impl World {
-    /// An empty one.
+    /// An empty copy.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What is known now.
+    /// The current snapshot.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.0.snapshot.load_full()
     }
 
-    /// To be called in a transaction that changed a tree, after its last write to it: notes the
-    /// change and shows it to the world once it is durable.
+    /// Call this in a transaction that changed a tree, after its last write to it. Logs the change
+    /// and applies it to the copy after the commit.
     pub(crate) fn tree_changed(&self, tx: &mut Tx<'_>, root: ProviderId) -> Result<(), Error> {
         db::providers::changed(tx, root)?;
-        let note = db::changes::append(tx, root, now_micros())?;
+        let entry = db::changes::append(tx, root, now_micros())?;
         let mut tree = db::trees::one(tx, root)?;
         let world = self.clone();
-        tx.on_commit(move || world.put(root, note, tree.take()));
+        tx.on_commit(move || world.put(root, entry, tree.take()));
         Ok(())
     }
 
@@ -78,23 +79,23 @@ impl World {
         drop(writer);
     }
 
-    /// Says that the picture shows what a note of ours is about.
-    pub(crate) fn shows(&self, note: i64) {
+    /// Records that the copy includes our own entry.
+    pub(crate) fn shows(&self, entry: i64) {
         let mut writer = self.lock();
         if writer.followed {
-            writer.seen.insert(note);
+            writer.seen.insert(entry);
         }
     }
 
-    fn put(&self, root: ProviderId, note: i64, tree: Option<Tree>) {
+    fn put(&self, root: ProviderId, entry: i64, tree: Option<Tree>) {
         let mut writer = self.lock();
-        if note <= writer.floor || writer.notes.get(&root).is_some_and(|shown| *shown > note) {
+        if entry <= writer.floor || writer.entries.get(&root).is_some_and(|shown| *shown > entry) {
             return;
         }
         if writer.followed {
-            writer.seen.insert(note);
+            writer.seen.insert(entry);
         }
-        writer.notes.insert(root, note);
+        writer.entries.insert(root, entry);
         let mut snapshot = Snapshot::clone(&self.0.snapshot.load());
         match tree {
             Some(mut tree) => {
@@ -111,7 +112,7 @@ impl World {
     }
 }
 
-/// A claim that committed after the tree was read may have told its usage before.
+/// A claim that committed after the tree was read may have published its usage already.
 fn keep_newer_usage(snapshot: &Snapshot, root: ProviderId, tree: &mut Tree) {
     let Some(shown) = snapshot.tree(root) else { return };
     for provider in &mut tree.providers {

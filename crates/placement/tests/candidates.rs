@@ -1,5 +1,5 @@
-//! `GET /allocation_candidates` over HTTP: what the engine's own tests cannot see. And its
-//! explanation.
+//! `GET /allocation_candidates` over HTTP, as far as the engine's own tests do not cover it, and
+//! its explanation.
 
 use std::collections::HashSet;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use crate::common::stores;
 
 const PATH: &str = "/allocation_candidates";
 
-/// A server with `hosts` hosts of `gpus` children with one PGPU each.
+/// Creates `hosts` hosts with `gpus` children of one PGPU each.
 async fn gpu_hosts(api: &Api, hosts: usize, gpus: usize) -> Vec<String> {
     let mut roots = Vec::new();
     for host in 0..hosts {
@@ -31,10 +31,17 @@ fn groups(count: usize) -> String {
 }
 
 fn roots_of(answer: &Answer) -> Vec<String> {
-    let requests = answer.body["allocation_requests"].as_array().expect("a list");
+    let requests = answer.body["allocation_requests"]
+        .as_array()
+        .expect("the answer lists allocation requests");
     requests
         .iter()
-        .map(|one| one["mappings"][""][0].as_str().expect("the root serves").to_owned())
+        .map(|one| {
+            one["mappings"][""][0]
+                .as_str()
+                .expect("the root provider serves the unsuffixed group")
+                .to_owned()
+        })
         .collect()
 }
 
@@ -53,7 +60,11 @@ async fn wide_trees_are_served_in_turn_with_and_without_a_limit() {
 
         let begun = Instant::now();
         let all = api.get(&groups(6)).await.is(200);
-        assert_eq!(roots_of(&all).len(), 50_000, "20,160 for each of three hosts are too many");
+        assert_eq!(
+            roots_of(&all).len(),
+            50_000,
+            "20,160 for each of three hosts exceed the maximum"
+        );
         assert!(begun.elapsed().as_secs() < 30, "{:?}", begun.elapsed());
         let none = api.get(&format!("{}&limit=9", groups(9))).await.is(200);
         assert_eq!(none.body, json!({"allocation_requests": [], "provider_summaries": {}}));
@@ -103,7 +114,8 @@ async fn summaries_show_the_trees_that_something_is_taken_from() {
         }
         let shown = async |query: &str| {
             let answer = api.get(&format!("{PATH}?{query}")).await.is(200);
-            let summaries = answer.body["provider_summaries"].as_object().expect("an object");
+            let summaries =
+                answer.body["provider_summaries"].as_object().expect("the summaries are an object");
             summaries.keys().cloned().collect::<HashSet<String>>()
         };
         assert_eq!(shown("resources=DISK_GB:1").await, HashSet::from([disk.clone()]));
@@ -134,8 +146,8 @@ async fn an_explanation_counts_what_stands_in_the_way() {
                 {"constraint": "resources1=PGPU:1", "removed": 1, "left": 1,
                     "text": "1 of the remaining 2 hosts does not offer PGPU."},
                 {"constraint": "room for all groups at once", "removed": 1, "left": 0,
-                    "text": "The remaining host does not have room for everything that is asked for \
-                             at once."},
+                    "text": "The remaining host does not have room for all requested resources \
+                            at once."},
             ])
         );
         assert_eq!(
@@ -143,15 +155,15 @@ async fn an_explanation_counts_what_stands_in_the_way() {
             json!({
                 "root_provider_uuid": roots[1], "name": "host-1",
                 "constraint": "room for all groups at once",
-                "lacks": "does not have room for everything that is asked for at once",
+                "lacks": "does not have room for all requested resources at once",
             })
         );
-        let text = said["text"].as_str().expect("a sentence");
+        let text = said["text"].as_str().expect("the explanation has a text");
         assert!(text.starts_with("1 of 3 hosts is disabled. 1 of the remaining 2"), "{text}");
         assert!(
             text.ends_with(
-                "Nearest: host-1, which does not have room for everything that is \
-                                asked for at once."
+                "Nearest: host-1, which does not have room for all requested resources \
+                                at once."
             ),
             "{text}"
         );

@@ -1,5 +1,5 @@
-//! Many writers on few hosts, through the API. What a client may be told is 204, or 409 for what is
-//! truly so; never that two writers met.
+//! Many writers on few hosts, through the API. A client may see 204, or 409 for a true conflict;
+//! never a conflict merely because two writers met.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use crate::common::http::{Answer, Api};
 
 const WRITERS: usize = 64;
 
-/// Claims and releases together, on each store.
+/// Number of claims and releases, on each store.
 fn operations() -> usize {
     std::env::var("KILONOVA_CLAIMS").ok().and_then(|n| n.parse().ok()).unwrap_or(4_000)
 }
 
-/// A host: a root with CPUs and a card below it.
+/// A host: a root with CPUs and a child with VGPUs.
 struct Host {
     root: String,
     card: String,
-    /// Writes that clients see by the generation, of root and card.
+    /// Number of writes that increment the generations of root and child.
     writes: [AtomicI64; 2],
 }
 
@@ -65,11 +65,11 @@ fn path(consumer: Uuid) -> String {
 async fn usage(api: &Api, provider: &str) -> (i64, i64) {
     let answer = api.get(&format!("/resource_providers/{provider}/usages")).await.is(200);
     let used = answer.body["usages"].as_object().expect("usages").values();
-    let used = used.map(|n| n.as_i64().expect("a number")).sum();
+    let used = used.map(|n| n.as_i64().expect("a usage is a number")).sum();
     (used, answer.body["resource_provider_generation"].as_i64().expect("a generation"))
 }
 
-/// Spawns the writers and waits for all; each gets its number.
+/// Spawns the writers, each with its number, and waits for all of them.
 async fn all<F, T>(work: impl Fn(usize) -> F) -> Vec<T>
 where
     F: Future<Output = T> + Send + 'static,
@@ -78,7 +78,7 @@ where
     let tasks: Vec<_> = (0..WRITERS).map(|writer| tokio::spawn(work(writer))).collect();
     let mut done = Vec::new();
     for task in tasks {
-        done.push(task.await.expect("a writer ends well"));
+        done.push(task.await.expect("the writer succeeds"));
     }
     done
 }
@@ -93,7 +93,7 @@ async fn writers_that_meet_are_not_told_so() {
     }
 }
 
-/// There is room for everyone, so every claim and every release has to succeed.
+/// There is room for everyone, so every claim and every release must succeed.
 async fn roomy(store: &Store, operations: usize) {
     let api = Arc::new(Api::new(store));
     let hosts = Arc::new(hosts(&api, 100_000, 100_000).await);
@@ -128,7 +128,7 @@ async fn roomy(store: &Store, operations: usize) {
                     last = Some(two);
                 }
             }
-            last.expect("there was a round")
+            last.expect("there was at least one round")
         }
     })
     .await;
@@ -140,7 +140,11 @@ async fn roomy(store: &Store, operations: usize) {
         {
             let (now, generation) = usage(&api, provider).await;
             *used += now;
-            assert_eq!(generation, writes.load(Ordering::Relaxed), "a write of {provider} is lost");
+            assert_eq!(
+                generation,
+                writes.load(Ordering::Relaxed),
+                "the generation of {provider} counts every write"
+            );
         }
     }
     assert_eq!((cpus, units), (WRITERS as i64, WRITERS as i64));
@@ -153,7 +157,7 @@ async fn roomy(store: &Store, operations: usize) {
     common::audited(store).await;
 }
 
-/// Whether a 409 says what it has to: this is full, and nothing about writers that met.
+/// Whether a 409 reports a full provider, and not concurrent writers.
 fn full(answer: &Answer) -> bool {
     answer.status == StatusCode::CONFLICT
         && answer.code() == "placement.undefined_code"
@@ -173,8 +177,8 @@ async fn scarce_units_are_given_out_once() {
     }
 }
 
-/// Half as many units as writers. Each unit that is held is in `held`, so a host with more holders
-/// than units is seen at once, and when all has been given back every unit is free.
+/// Half as many units as writers. `held` counts the claimed units, so that more holders than units
+/// are noticed at once. After all releases every unit must be free.
 async fn scarce(store: &Store, operations: usize) -> i64 {
     const UNITS: i64 = 8;
     let api = Arc::new(Api::new(store));
@@ -192,7 +196,7 @@ async fn scarce(store: &Store, operations: usize) -> i64 {
                 let answer = api.put(&path(consumer), host.claim(1, Value::Null)).await;
                 if answer.status == StatusCode::NO_CONTENT {
                     let holders = held[&host.root].fetch_add(1, Ordering::SeqCst) + 1;
-                    assert!(holders <= UNITS, "{holders} hold {UNITS} units");
+                    assert!(holders <= UNITS, "{holders} consumers hold at most {UNITS} units");
                     tokio::task::yield_now().await;
                     held[&host.root].fetch_sub(1, Ordering::SeqCst);
                     api.ask("DELETE", &path(consumer), None).await.is(204);
@@ -219,7 +223,8 @@ async fn scarce(store: &Store, operations: usize) -> i64 {
 }
 
 /// An operator changes the inventories of a host that everybody claims from, with the generation
-/// that he has just read. He may be told that it is old, never anything else, and gets through.
+/// read before. The operator may see a generation conflict, no other error, and eventually
+/// succeeds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn an_operator_gets_through() {
     for (_, store, _guard) in common::stores().await {
@@ -262,7 +267,7 @@ async fn an_operator_gets_through() {
             }
         })
         .await;
-        assert!(operator.await.expect("the operator ends well") > 0);
+        assert!(operator.await.expect("the operator's writes succeed") > 0);
         common::audited(&store).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Draining a provider on both stores: nothing undoes it but its end, and its end undoes nothing
+//! Draining a provider, on both stores: only its explicit end undoes it, and its end undoes nothing
 //! else.
 
 use kilonova_engine::Inventory;
@@ -21,7 +21,7 @@ impl Host {
         self.store
             .write(move |tx| ledger::report_host(tx, &world, &root, &children))
             .await
-            .expect("the report is taken");
+            .expect("the report is applied");
     }
 
     async fn drain(&self, provider: ProviderId, drained: bool) {
@@ -54,7 +54,7 @@ impl Host {
             .read(move |tx| -> Result<_, Error> {
                 let sql = "SELECT i.reserved, p.generation FROM inventories i
                     JOIN resource_providers p ON p.id = i.provider_id WHERE i.provider_id = ?1";
-                let row = tx.row(sql, params![provider])?.expect("an inventory");
+                let row = tx.row(sql, params![provider])?.expect("the inventory exists");
                 Ok((row.int(0)?, row.int(1)?))
             })
             .await
@@ -79,7 +79,7 @@ async fn a_drain_takes_nothing_away_and_gives_nothing_out() {
         let (gpu, other) = (spec("gpu", &[("VGPU", 4)], &[]), spec("other", &[("VGPU", 4)], &[]));
         host.report(&[gpu.clone(), other.clone()]).await;
         let held = ConsumerId::new_v4();
-        host.claim(held, gpu.id).await.expect("it fits");
+        host.claim(held, gpu.id).await.expect("the claim succeeds");
         host.drain(gpu.id, true).await;
         assert_eq!(host.reserved(gpu.id).await.0, 4, "{name}");
         assert_eq!(room(&host.world, "VGPU", 1), [other.id], "{name}");
@@ -88,7 +88,7 @@ async fn a_drain_takes_nothing_away_and_gives_nothing_out() {
         audited(&host.store).await;
         host.drain(gpu.id, false).await;
         assert_eq!(host.reserved(gpu.id).await.0, 0, "{name}");
-        host.claim(ConsumerId::new_v4(), gpu.id).await.expect("it fits again");
+        host.claim(ConsumerId::new_v4(), gpu.id).await.expect("the claim succeeds after the drain");
         audited(&host.store).await;
     }
 }
@@ -102,20 +102,32 @@ async fn a_drain_survives_reports_growth_absence_and_operators() {
         let before = host.reserved(gpu.id).await;
         host.report(std::slice::from_ref(&gpu)).await;
         host.drain(gpu.id, true).await;
-        assert_eq!(host.reserved(gpu.id).await, before, "{name}: nothing changed, nothing moved");
+        assert_eq!(
+            host.reserved(gpu.id).await,
+            before,
+            "{name}: an unchanged report writes nothing"
+        );
         let mut grown = gpu.clone();
         grown.inventories = vec![("VGPU".into(), inventory(6))];
         host.report(std::slice::from_ref(&grown)).await;
         assert_eq!(host.reserved(gpu.id).await.0, 6, "{name}");
         host.report(&[]).await;
         host.report(std::slice::from_ref(&grown)).await;
-        assert_eq!(host.reserved(gpu.id).await.0, 6, "{name}: gone and back");
+        assert_eq!(host.reserved(gpu.id).await.0, 6, "{name}: a device that returns is drained");
         host.operator_reserves(gpu.id, 6, 1).await;
-        assert_eq!(host.reserved(gpu.id).await.0, 6, "{name}: an operator's number waits");
+        assert_eq!(
+            host.reserved(gpu.id).await.0,
+            6,
+            "{name}: the operator's number does not apply during the drain"
+        );
         host.operator_reserves(gpu.id, 6, 6).await;
         audited(&host.store).await;
         host.drain(gpu.id, false).await;
-        assert_eq!(host.reserved(gpu.id).await.0, 1, "{name}: the operator's number is back");
+        assert_eq!(
+            host.reserved(gpu.id).await.0,
+            1,
+            "{name}: the operator's number applies after the drain"
+        );
         let again = host.reserved(gpu.id).await;
         host.drain(gpu.id, false).await;
         assert_eq!(host.reserved(gpu.id).await, again, "{name}");
@@ -128,11 +140,11 @@ async fn the_end_of_a_drain_does_not_bring_back_what_is_gone() {
     for (name, host, _guard) in hosts().await {
         let gpu = spec("gpu", &[("VGPU", 4)], &[]);
         host.report(std::slice::from_ref(&gpu)).await;
-        host.claim(ConsumerId::new_v4(), gpu.id).await.expect("it fits");
+        host.claim(ConsumerId::new_v4(), gpu.id).await.expect("the claim succeeds");
         host.drain(gpu.id, true).await;
         host.report(&[]).await;
         host.drain(gpu.id, false).await;
-        assert_eq!(host.reserved(gpu.id).await.0, 4, "{name}: nobody gets a device that is away");
+        assert_eq!(host.reserved(gpu.id).await.0, 4, "{name}: an absent device stays reserved");
         host.report(std::slice::from_ref(&gpu)).await;
         assert_eq!(host.reserved(gpu.id).await.0, 0, "{name}");
         audited(&host.store).await;

@@ -1,6 +1,6 @@
-//! Bodies that nobody would send: arbitrary bytes, and sound bodies with something missing, extra,
-//! of another type, or huge. Whatever comes, the answer is a success or says what is wrong; never a
-//! 500, never a panic; and the ledger stays sound.
+//! Bodies that no client would send: arbitrary bytes, and valid bodies with a value removed, added,
+//! huge or of another type. The answer is always a success or a 4xx that names the error, never a
+//! 500 or a panic, and the ledger stays consistent.
 //!
 //! `KILONOVA_FUZZ=1000000` raises the number of inputs.
 
@@ -37,7 +37,7 @@ const CONSUMERS: [&str; 4] = [
 ];
 const CLASSES: [&str; 4] = ["VCPU", "VGPU", "MEMORY_MB", "CUSTOM_FPGA"];
 
-/// A sound request to change something.
+/// A valid request to change something.
 #[derive(Debug, Clone)]
 struct Write {
     method: &'static str,
@@ -45,9 +45,9 @@ struct Write {
     body: Option<Value>,
 }
 
-/// Something done to a body at the n-th of its values.
+/// A mutation of a body at its n-th value.
 #[derive(Debug, Clone)]
-enum Wound {
+enum Mutation {
     Remove(usize),
     Replace(usize, Value),
     Add(usize, String, Value),
@@ -56,11 +56,11 @@ enum Wound {
     Wrap(usize, usize),
 }
 
-/// What is sent.
+/// The payload of a request.
 #[derive(Debug, Clone)]
 enum Payload {
     Sound,
-    Wounded(Vec<Wound>),
+    Wounded(Vec<Mutation>),
     Cut(usize),
     Bytes(Vec<u8>),
 }
@@ -114,7 +114,7 @@ fn claims() -> impl Strategy<Value = Value> {
         .prop_map(|some| json!(some.into_iter().collect::<BTreeMap<_, _>>()))
 }
 
-/// The list form of before 1.12.
+/// The list form before 1.12.
 fn old_claim() -> impl Strategy<Value = Value> {
     vec((select(&PROVIDERS[..]), select(&CLASSES[..]), 1i64..4), 0..3).prop_map(|some| {
         let list: Vec<Value> = some
@@ -250,7 +250,7 @@ fn nasty() -> impl Strategy<Value = Value> {
     ]
 }
 
-fn wound() -> impl Strategy<Value = Wound> {
+fn mutation() -> impl Strategy<Value = Mutation> {
     let at = || 0usize..64;
     let key = || {
         prop_oneof![
@@ -276,19 +276,19 @@ fn wound() -> impl Strategy<Value = Wound> {
         ]
     };
     prop_oneof![
-        2 => at().prop_map(Wound::Remove),
-        4 => (at(), nasty()).prop_map(|(n, value)| Wound::Replace(n, value)),
-        2 => (at(), key(), nasty()).prop_map(|(n, key, value)| Wound::Add(n, key, value)),
-        2 => (at(), key()).prop_map(|(n, key)| Wound::Rename(n, key)),
-        1 => at().prop_map(Wound::Repeat),
-        1 => (at(), 1usize..200).prop_map(|(n, deep)| Wound::Wrap(n, deep)),
+        2 => at().prop_map(Mutation::Remove),
+        4 => (at(), nasty()).prop_map(|(n, value)| Mutation::Replace(n, value)),
+        2 => (at(), key(), nasty()).prop_map(|(n, key, value)| Mutation::Add(n, key, value)),
+        2 => (at(), key()).prop_map(|(n, key)| Mutation::Rename(n, key)),
+        1 => at().prop_map(Mutation::Repeat),
+        1 => (at(), 1usize..200).prop_map(|(n, deep)| Mutation::Wrap(n, deep)),
     ]
 }
 
 fn input() -> impl Strategy<Value = Input> {
     let payload = prop_oneof![
         3 => Just(Payload::Sound),
-        8 => vec(wound(), 1..4).prop_map(Payload::Wounded),
+        8 => vec(mutation(), 1..4).prop_map(Payload::Wounded),
         1 => (0usize..200).prop_map(Payload::Cut),
         1 => vec(any::<u8>(), 0..200).prop_map(Payload::Bytes),
     ];
@@ -306,66 +306,68 @@ fn input() -> impl Strategy<Value = Input> {
     })
 }
 
-/// Places of all values inside, the outermost first.
-fn places(value: &Value, here: &str, found: &mut Vec<String>) {
+/// Paths of all values in a body, outermost first.
+fn paths(value: &Value, here: &str, found: &mut Vec<String>) {
     found.push(here.to_owned());
     let escape = |key: &str| key.replace('~', "~0").replace('/', "~1");
     match value {
         Value::Object(map) => {
             for (key, inner) in map {
-                places(inner, &format!("{here}/{}", escape(key)), found);
+                paths(inner, &format!("{here}/{}", escape(key)), found);
             }
         }
         Value::Array(list) => {
             for (n, inner) in list.iter().enumerate() {
-                places(inner, &format!("{here}/{n}"), found);
+                paths(inner, &format!("{here}/{n}"), found);
             }
         }
         _ => {}
     }
 }
 
-fn hurt(body: &mut Value, wound: &Wound) {
+fn mutate(body: &mut Value, mutation: &Mutation) {
     let mut found = Vec::new();
-    places(body, "", &mut found);
-    let (Wound::Remove(n)
-    | Wound::Replace(n, _)
-    | Wound::Add(n, ..)
-    | Wound::Rename(n, _)
-    | Wound::Repeat(n)
-    | Wound::Wrap(n, _)) = wound;
-    let place = found[n % found.len()].clone();
-    let (parent, key) = place.rsplit_once('/').unwrap_or(("", ""));
+    paths(body, "", &mut found);
+    let (Mutation::Remove(n)
+    | Mutation::Replace(n, _)
+    | Mutation::Add(n, ..)
+    | Mutation::Rename(n, _)
+    | Mutation::Repeat(n)
+    | Mutation::Wrap(n, _)) = mutation;
+    let path = found[n % found.len()].clone();
+    let (parent, key) = path.rsplit_once('/').unwrap_or(("", ""));
     let key = key.replace("~1", "/").replace("~0", "~");
-    match wound {
-        Wound::Replace(_, value) => *body.pointer_mut(&place).expect("a place") = value.clone(),
-        Wound::Add(_, key, value) => match body.pointer_mut(&place) {
+    match mutation {
+        Mutation::Replace(_, value) => {
+            *body.pointer_mut(&path).expect("the path exists") = value.clone()
+        }
+        Mutation::Add(_, key, value) => match body.pointer_mut(&path) {
             Some(Value::Object(map)) => drop(map.insert(key.clone(), value.clone())),
             Some(Value::Array(list)) => list.push(value.clone()),
             Some(other) => *other = json!({ key: value }),
             None => {}
         },
-        Wound::Remove(_) => match body.pointer_mut(parent) {
+        Mutation::Remove(_) => match body.pointer_mut(parent) {
             Some(Value::Object(map)) => drop(map.remove(&key)),
             Some(Value::Array(list)) if !list.is_empty() => drop(list.pop()),
             _ => *body = Value::Null,
         },
-        Wound::Rename(_, new) => {
+        Mutation::Rename(_, new) => {
             if let Some(Value::Object(map)) = body.pointer_mut(parent)
                 && let Some(value) = map.remove(&key)
             {
                 map.insert(new.clone(), value);
             }
         }
-        Wound::Repeat(_) => {
+        Mutation::Repeat(_) => {
             if let Some(Value::Array(list)) = body.pointer_mut(parent)
                 && let Some(last) = list.last().cloned()
             {
                 list.push(last);
             }
         }
-        Wound::Wrap(_, deep) => {
-            if let Some(inner) = body.pointer_mut(&place) {
+        Mutation::Wrap(_, deep) => {
+            if let Some(inner) = body.pointer_mut(&path) {
                 for _ in 0..*deep {
                     *inner = Value::Array(vec![inner.take()]);
                 }
@@ -374,10 +376,10 @@ fn hurt(body: &mut Value, wound: &Wound) {
     }
 }
 
-/// What answers have told of generations, so that some writes get through.
+/// Generations that responses have shown, so that some writes succeed.
 type Generations = Arc<Mutex<BTreeMap<String, i64>>>;
 
-/// Puts the generation in that the provider has, where the generator left it open.
+/// Fills in the provider's generation where the generator left it open.
 fn fill(value: &mut Value, provider: &str, known: &BTreeMap<String, i64>) {
     match value {
         Value::String(text) if text == "GENERATION" => {
@@ -401,7 +403,7 @@ fn bytes(input: &Input, known: &BTreeMap<String, i64>) -> Vec<u8> {
         Payload::Bytes(bytes) => return bytes.clone(),
         Payload::Sound if input.write.body.is_none() => return Vec::new(),
         Payload::Sound => {}
-        Payload::Wounded(wounds) => wounds.iter().for_each(|wound| hurt(&mut body, wound)),
+        Payload::Wounded(wounds) => wounds.iter().for_each(|mutation| mutate(&mut body, mutation)),
         Payload::Cut(n) => {
             let mut text = body.to_string().into_bytes();
             text.truncate(*n);
@@ -422,17 +424,17 @@ async fn send(api: &Api, input: &Input, known: &Generations) -> u16 {
         .header("content-type", input.content_type)
         .header("content-length", body.len())
         .body(Body::from(body.clone()))
-        .expect("a request");
-    let response = api.router.clone().oneshot(request).await.expect("an answer");
+        .expect("the request is valid");
+    let response = api.router.clone().oneshot(request).await.expect("the service answers");
     let status = response.status().as_u16();
-    let answer = response.into_body().collect().await.expect("a body").to_bytes();
+    let answer = response.into_body().collect().await.expect("the body is readable").to_bytes();
     let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
     let sent = String::from_utf8_lossy(&body);
     assert!(status < 500, "{status} {answer}\n{input:?}\n{sent}");
     if status >= 400 {
         let detail = answer["errors"][0]["detail"].as_str().unwrap_or_default();
-        assert!(detail.len() > 20, "{status} says nothing: {answer}\n{input:?}\n{sent}");
-        assert!(detail.len() < 20_000, "{status} says too much\n{input:?}\n{sent}");
+        assert!(detail.len() > 20, "{status} names the error: {answer}\n{input:?}\n{sent}");
+        assert!(detail.len() < 20_000, "{status} has a short message\n{input:?}\n{sent}");
     }
     let told = answer["resource_provider_generation"].as_i64().or(answer["generation"].as_i64());
     if let (Some(told), Some(uuid)) = (told, input.write.path.split('/').nth(2)) {
@@ -441,7 +443,8 @@ async fn send(api: &Api, input: &Input, known: &Generations) -> u16 {
     status
 }
 
-/// Makes again what was deleted, or most writes would end at a 404, and looks at the generations.
+/// Recreates deleted providers, because most writes would otherwise end with 404, and reads the
+/// generations.
 async fn refresh(api: &Api, known: &Generations) {
     for uuid in PROVIDERS {
         let body = json!({"name": format!("n-{uuid}"), "uuid": uuid});
@@ -483,18 +486,21 @@ async fn no_body_is_a_500() {
             }
             let sent: Vec<_> = (0..32)
                 .map(|_| {
-                    let input = strategy.new_tree(&mut runner).expect("an input").current();
+                    let input = strategy
+                        .new_tree(&mut runner)
+                        .expect("the strategy yields an input")
+                        .current();
                     let (api, known) = (Arc::clone(&api), Arc::clone(&known));
                     tokio::spawn(async move { send(&api, &input, &known).await })
                 })
                 .collect();
             for answer in sent {
-                *seen.entry(answer.await.expect("no panic")).or_default() += 1;
+                *seen.entry(answer.await.expect("the request does not panic")).or_default() += 1;
             }
         }
         println!("{name}: {inputs} bodies, answers by status {seen:?}");
         for status in [200, 201, 204, 400, 404, 409, 415] {
-            assert!(seen.contains_key(&status), "{status} is never reached: {seen:?}");
+            assert!(seen.contains_key(&status), "{status} occurs: {seen:?}");
         }
         common::audited(&store).await;
     }

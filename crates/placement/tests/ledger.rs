@@ -1,4 +1,4 @@
-//! Claims, releases and reports on both stores, and what the world shows of them.
+//! Claims, releases and reports on both stores, and their effect on the in-memory copy.
 
 use kilonova_ids::{ConsumerId, ProviderId};
 use kilonova_placement::{Error, Followed, World, ledger};
@@ -17,7 +17,7 @@ async fn report(
     store
         .write(move |tx| ledger::report_host(tx, &world, &root, &children))
         .await
-        .expect("the report is taken");
+        .expect("the report is applied");
 }
 
 async fn claim(store: &Store, world: &World, claim: ledger::Claim) -> Result<(), Error> {
@@ -36,9 +36,11 @@ async fn follow(replica: &World, store: &Store) {
 
 async fn number(store: &Store, sql: &'static str) -> i64 {
     store
-        .read(move |tx| -> Result<_, Error> { Ok(tx.row(sql, params![])?.expect("a row").int(0)?) })
+        .read(move |tx| -> Result<_, Error> {
+            Ok(tx.row(sql, params![])?.expect("the query returns a row").int(0)?)
+        })
         .await
-        .expect("a number")
+        .expect("the query succeeds")
 }
 
 #[tokio::test]
@@ -70,7 +72,7 @@ async fn a_claim_takes_what_fits_and_nothing_more() {
 
         let (a, b) = (ConsumerId::new_v4(), ConsumerId::new_v4());
         let parts = [(host.id, "VCPU", 4), (gpu.id, "VGPU", 1), (gpu.id, "VGPU", 1)];
-        claim(&store, &world, claim_of(a, &parts)).await.expect("it fits");
+        claim(&store, &world, claim_of(a, &parts)).await.expect("the claim succeeds");
         assert_eq!(room(&world, "VGPU", 1), Vec::<ProviderId>::new());
         let refused =
             claim(&store, &world, claim_of(b, &[(host.id, "VCPU", 1), (gpu.id, "VGPU", 1)]))
@@ -78,7 +80,7 @@ async fn a_claim_takes_what_fits_and_nothing_more() {
                 .expect_err("the GPU is full");
         assert!(matches!(refused, Error::Capacity { provider, .. } if provider == gpu.id));
         assert!(refused.no_longer_fits());
-        assert_eq!(room(&world, "VCPU", 4), vec![host.id], "the refused claim took nothing");
+        assert_eq!(room(&world, "VCPU", 4), vec![host.id], "the refused claim changes nothing");
 
         let again = claim(&store, &world, claim_of(a, &[(host.id, "VCPU", 1)])).await;
         assert!(matches!(again, Err(Error::ConsumerExists(_))));
@@ -102,7 +104,7 @@ async fn a_loaded_world_is_the_one_the_hooks_made() {
         report(&store, &world, &host, &[spec("h1_gpu0", &[("VGPU", 2)], &[])]).await;
         claim(&store, &world, claim_of(ConsumerId::new_v4(), &[(host.id, "VCPU", 5)]))
             .await
-            .expect("it fits");
+            .expect("the claim succeeds");
         let fresh = World::new();
         fresh.load(&store).await.expect("loaded");
         for amount in [3, 4] {
@@ -124,7 +126,7 @@ async fn a_replica_that_follows_sees_reports_claims_and_removals() {
         assert_eq!(room(&replica, "VGPU", 2), vec![gpu.id]);
         claim(&store, &world, claim_of(ConsumerId::new_v4(), &[(host.id, "VCPU", 8)]))
             .await
-            .expect("it fits");
+            .expect("the claim succeeds");
         report(&store, &world, &host, &[]).await;
         follow(&replica, &store).await;
         assert!(room(&replica, "VGPU", 1).is_empty() && room(&replica, "VCPU", 1).is_empty());
@@ -150,7 +152,7 @@ async fn a_report_that_says_nothing_new_writes_nothing() {
     }
 }
 
-/// What a report costs, in statements.
+/// The number of statements that a report executes.
 async fn cost(
     store: &Store,
     world: &World,
@@ -170,32 +172,55 @@ async fn a_report_is_compared_again_once_anything_else_has_changed_its_tree() {
         let gpu = spec("h1_gpu0", &[("VGPU", 2)], &["CUSTOM_GOLD"]);
         let gpus = std::slice::from_ref(&gpu);
         report(&store, &world, &host, gpus).await;
-        assert_eq!(cost(&store, &world, &host, gpus).await, 1, "{name}: nothing is new");
+        assert_eq!(
+            cost(&store, &world, &host, gpus).await,
+            1,
+            "{name}: an unchanged report is one query"
+        );
         let consumer = ConsumerId::new_v4();
         let both = [(host.id, "VCPU", 1), (gpu.id, "VGPU", 1)];
         claim(&store, &world, claim_of(consumer, &both)).await.expect("fits");
-        assert_eq!(cost(&store, &world, &host, gpus).await, 1, "{name}: a claim is no change");
+        assert_eq!(
+            cost(&store, &world, &host, gpus).await,
+            1,
+            "{name}: a claim does not require a comparison"
+        );
 
         for drained in [true, false] {
             let (world, id) = (world.clone(), gpu.id);
             let drain = move |tx: &mut Tx<'_>| ledger::drain(tx, &world, id, drained);
-            store.write(drain).await.expect("drained, or no longer");
+            store.write(drain).await.expect("the drain changes");
         }
-        assert!(cost(&store, &world, &host, gpus).await > 1, "{name}: after a drain");
-        assert_eq!(cost(&store, &world, &host, gpus).await, 1, "{name}: and then no more");
+        assert!(
+            cost(&store, &world, &host, gpus).await > 1,
+            "{name}: the report after a drain is compared"
+        );
+        assert_eq!(
+            cost(&store, &world, &host, gpus).await,
+            1,
+            "{name}: the next report is one query again"
+        );
         let (id, mark) = (gpu.id, |tx: &mut Tx<'_>, id| ledger::mark_drained(tx, id, true));
         store.write(move |tx| mark(tx, id)).await.expect("marked");
         report(&store, &world, &host, gpus).await;
-        assert!(room(&world, "VGPU", 1).is_empty(), "{name}: a drain that the report acts on");
+        assert!(room(&world, "VGPU", 1).is_empty(), "{name}: the report applies the drain");
 
-        // Held and gone: the same report has to look again until it is given back.
+        // An absent device with allocations: the same report is compared again until they are
+        // released.
         for _ in 0..2 {
-            assert!(cost(&store, &world, &host, &[]).await > 1, "{name}: gone and held");
+            assert!(
+                cost(&store, &world, &host, &[]).await > 1,
+                "{name}: the absent device has allocations"
+            );
         }
         release(&store, &world, consumer).await;
         report(&store, &world, &host, &[]).await;
         assert_eq!(number(&store, "SELECT COUNT(*) FROM resource_providers").await, 1, "{name}");
-        assert_eq!(cost(&store, &world, &host, &[]).await, 1, "{name}: all is gone");
+        assert_eq!(
+            cost(&store, &world, &host, &[]).await,
+            1,
+            "{name}: the absent device is removed"
+        );
         audited(&store).await;
     }
 }
@@ -208,7 +233,9 @@ async fn a_vanished_device_is_kept_reserved_while_it_is_held() {
         let (held, idle) = (spec("gpu0", &[("VGPU", 2)], &[]), spec("gpu1", &[("VGPU", 2)], &[]));
         report(&store, &world, &host, &[held.clone(), idle.clone()]).await;
         let consumer = ConsumerId::new_v4();
-        claim(&store, &world, claim_of(consumer, &[(held.id, "VGPU", 1)])).await.expect("fits");
+        claim(&store, &world, claim_of(consumer, &[(held.id, "VGPU", 1)]))
+            .await
+            .expect("the claim succeeds");
 
         report(&store, &world, &host, &[]).await;
         assert_eq!(room(&world, "VGPU", 1), Vec::<ProviderId>::new());
@@ -216,7 +243,7 @@ async fn a_vanished_device_is_kept_reserved_while_it_is_held() {
         audited(&store).await;
 
         report(&store, &world, &host, std::slice::from_ref(&held)).await;
-        assert_eq!(room(&world, "VGPU", 1), vec![held.id], "it came back");
+        assert_eq!(room(&world, "VGPU", 1), vec![held.id], "the device is offered again");
 
         release(&store, &world, consumer).await;
         report(&store, &world, &host, &[]).await;
@@ -260,7 +287,7 @@ async fn many_claims_at_once_take_exactly_what_is_there() {
         }
         let mut won = 0;
         for one in tries {
-            match one.await.expect("no panic") {
+            match one.await.expect("the claim does not panic") {
                 Ok(()) => won += 1,
                 Err(error) => assert!(matches!(error, Error::Capacity { .. }), "{name}: {error}"),
             }

@@ -1,4 +1,4 @@
-//! A class that moves from a host's own provider to children of it, with what is held of it.
+//! An inventory that moves from a host's root provider to its children, with its allocations.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ impl Host {
         self.store
             .write(move |tx| ledger::report_host(tx, &world, &root, &children))
             .await
-            .expect("the report is taken");
+            .expect("the report is applied");
         audited(&self.store).await;
         let fresh = World::new();
         fresh.load(&self.store).await.expect("loaded");
@@ -38,7 +38,7 @@ impl Host {
         id
     }
 
-    /// Of which provider a consumer holds how many VGPUs.
+    /// The VGPU allocations of a consumer, by provider.
     async fn vgpus(&self, id: ConsumerId) -> BTreeMap<ProviderId, i64> {
         let sql = "SELECT provider_id, used FROM allocations WHERE consumer_id = ?1
             AND class = 'VGPU'";
@@ -46,21 +46,21 @@ impl Host {
             let rows = tx.rows(sql, params![id])?;
             rows.iter().map(|row| Ok((row.id(0)?, row.int(1)?))).collect()
         };
-        self.store.read(read).await.expect("a query")
+        self.store.read(read).await.expect("the query succeeds")
     }
 
-    /// Whether the host's own provider has VGPU, and how many of them are reserved.
+    /// The reserved amount of the root's VGPU inventory, if it exists.
     async fn left(&self) -> Option<i64> {
         let root = self.root.id;
         let sql = "SELECT reserved FROM inventories WHERE provider_id = ?1 AND class = 'VGPU'";
         let read = move |tx: &mut kilonova_store::Tx<'_>| -> Result<_, Error> {
             Ok(tx.row(sql, params![root])?.map(|row| row.int(0)).transpose()?)
         };
-        self.store.read(read).await.expect("a query")
+        self.store.read(read).await.expect("the query succeeds")
     }
 }
 
-/// A host that has reported so many VGPUs as its own, and now has none there.
+/// A host that reported `units` VGPUs on its root provider and now reports none there.
 async fn hosts(units: i64) -> Vec<(Host, kilonova_testkit::Guard)> {
     let mut all = Vec::new();
     for (_, store, guard) in stores().await {
@@ -88,9 +88,9 @@ async fn allocations_follow_the_inventory_in_one_commit() {
         assert_eq!(host.left().await, None);
         let (first, second) = (host.vgpus(one).await, host.vgpus(two).await);
         assert_eq!((first.len(), second.len()), (1, 1));
-        assert_ne!(first, second, "a GPU of one vGPU is not given twice");
+        assert_ne!(first, second, "each GPU with one vGPU has one consumer");
         assert!(!first.contains_key(&host.root.id) && !second.contains_key(&host.root.id));
-        assert_eq!(room(&host.world, "VGPU", 1).len(), 1, "the third is free");
+        assert_eq!(room(&host.world, "VGPU", 1).len(), 1, "the third GPU is free");
         host.reports(&gpus).await;
         assert_eq!((host.vgpus(one).await, host.vgpus(two).await), (first, second));
     }
@@ -105,7 +105,7 @@ async fn who_finds_no_room_stays_until_there_is_some() {
         host.reports(std::slice::from_ref(&gpu)).await;
         assert_eq!(host.vgpus(large).await, [(host.root.id, 4)].into());
         assert_eq!(host.vgpus(small).await, [(gpu.id, 1)].into());
-        assert_eq!(host.left().await, Some(8), "what is left there is given to nobody");
+        assert_eq!(host.left().await, Some(8), "the rest of the old inventory is reserved");
         assert_eq!(room(&host.world, "VGPU", 1), [gpu.id]);
         gpu.inventories = vec![("VGPU".to_owned(), inventory(5))];
         host.reports(std::slice::from_ref(&gpu)).await;
@@ -127,7 +127,7 @@ async fn one_that_no_child_holds_alone_is_spread() {
     }
 }
 
-/// Another class than the children's stays where it is.
+/// An inventory of another class than the children's stays.
 #[tokio::test]
 async fn what_the_children_do_not_offer_stays() {
     for (host, _guard) in hosts(4).await {

@@ -1,5 +1,5 @@
-//! Every route asks the policy, for its own operation, before it looks at the body; and what an
-//! operator writes is what counts.
+//! Every route checks the policy for its own operation before it reads the body, and the operator's
+//! rules override the defaults.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -56,13 +56,13 @@ const ROUTES: &[(&str, &str, &str)] = &[
 ];
 
 fn router(store: &Store, rules: &str) -> Router {
-    let own = read(rules).expect("well formed");
+    let own = read(rules).expect("the policy file is valid");
     let policy = kilonova_placement::policy(&own, Defaults::default()).expect("fine");
     let state = Placement {
         store: store.clone(),
         world: World::new(),
         policy: Arc::new(policy),
-        keeper: None,
+        manager: None,
     };
     kilonova_wire::mount(
         kilonova_placement::routes(state),

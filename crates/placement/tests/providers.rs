@@ -198,7 +198,7 @@ async fn traits_and_aggregates_of_a_provider() {
             let put = api.put(&path, body).await.is(200).body;
             assert_eq!(put["aggregates"], json!([spelt]));
             let seen = api.get(&path).await.is(200).body;
-            assert_eq!(seen["aggregates"], json!([spelt]), "as it was sent");
+            assert_eq!(seen["aggregates"], json!([spelt]), "the spelling is the client's");
             let listed = api.get(&format!("/resource_providers?member_of={spelt}")).await.is(200);
             assert_eq!(listed.body["resource_providers"].as_array().map(Vec::len), Some(1));
         }
@@ -246,7 +246,7 @@ async fn listings_filter_by_what_a_provider_has_itself() {
             let body = api.get(&format!("/resource_providers?{query}")).await.is(200).body;
             let found: Vec<&str> = body["resource_providers"]
                 .as_array()
-                .expect("a list")
+                .expect("the answer lists providers")
                 .iter()
                 .filter_map(|one| one["name"].as_str())
                 .collect();
@@ -299,7 +299,7 @@ async fn a_host_report_respects_what_operators_set_by_hand() {
                         ledger::report_host(tx, &world, &host, &[])
                     })
                     .await
-                    .expect("the report is taken");
+                    .expect("the report is applied");
             }
         };
         report(&host).await;

@@ -1,5 +1,5 @@
-//! Refusals that upstream's cases do not pin, as upstream words and orders them; seen side by side
-//! with a running upstream.
+//! Error responses that upstream's cases do not pin, in upstream's wording and order; compared with
+//! a running upstream.
 
 use axum::http::header;
 use serde_json::json;
@@ -25,7 +25,7 @@ async fn names_are_there_or_do_not_filter() {
     }
 }
 
-/// osc-placement prints what follows the last newline of `detail`.
+/// osc-placement prints the text after the last newline of `detail`.
 #[tokio::test]
 async fn what_the_client_prints_of_a_refusal_says_what_is_wrong() {
     for (_, store, _guard) in stores().await {

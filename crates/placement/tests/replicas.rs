@@ -1,6 +1,6 @@
-//! Several pictures of one database, each told by its own commits at once and of the others' by
-//! following the change log. On SQLite there is one process and so one picture, but the same must
-//! hold, so the tests run there too; what only PostgreSQL can do says so when it is skipped.
+//! Several in-memory copies of one database. Each applies its own commits at once and those of the
+//! others by following the change log. SQLite has one process and therefore one copy, but the same
+//! must hold, so the tests run there too. A test that needs PostgreSQL reports that it was skipped.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use kilonova_store::{Store, params};
 
 use crate::common::{audited, claim_of, room, spec, stores};
 
-type Picture = BTreeMap<ProviderId, BTreeMap<ProviderId, String>>;
+type Content = BTreeMap<ProviderId, BTreeMap<ProviderId, String>>;
 
-/// Everything that a world shows, in a form that can be compared.
-fn picture(world: &World) -> Picture {
+/// The content of a copy in a comparable form.
+fn content(world: &World) -> Content {
     let snapshot = world.snapshot();
     let show = |provider: Provider| {
         let mut inventories = provider.inventories.clone();
@@ -41,10 +41,10 @@ fn picture(world: &World) -> Picture {
         .collect()
 }
 
-async fn fresh(store: &Store) -> Picture {
+async fn fresh(store: &Store) -> Content {
     let world = World::new();
     world.load(store).await.expect("loaded");
-    picture(&world)
+    content(&world)
 }
 
 async fn report(store: &Store, world: &World, root: &ProviderSpec, children: &[ProviderSpec]) {
@@ -52,7 +52,7 @@ async fn report(store: &Store, world: &World, root: &ProviderSpec, children: &[P
     store
         .write(move |tx| ledger::report_host(tx, &world, &root, &children))
         .await
-        .expect("the report is taken");
+        .expect("the report is applied");
 }
 
 async fn claim(store: &Store, world: &World, claim: ledger::Claim) -> Result<(), Error> {
@@ -73,7 +73,7 @@ fn forest(hosts: usize) -> Vec<(ProviderSpec, ProviderSpec)> {
     (0..hosts).map(host).collect()
 }
 
-/// Writers on both sides while both follow: in the end both show what a fresh start shows.
+/// Both sides write while both follow. In the end both copies equal a fresh load.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn two_worlds_come_to_the_same_picture() {
     for (name, store, _guard) in stores().await {
@@ -106,20 +106,20 @@ async fn two_worlds_come_to_the_same_picture() {
             })
             .collect();
         for writer in writers {
-            writer.await.expect("a writer ends well");
+            writer.await.expect("the writer succeeds");
         }
         busy.store(false, Ordering::Relaxed);
         for follower in followers {
-            follower.await.expect("a follower ends well");
+            follower.await.expect("the follower succeeds");
         }
         let wanted = fresh(&store).await;
         for world in &worlds {
             world.follow(&store).await.expect("followed");
-            assert_eq!(picture(world), wanted, "{name}");
+            assert_eq!(content(world), wanted, "{name}");
             assert_eq!(
                 world.follow(&store).await.expect("followed"),
                 Followed::Trees(Vec::new()),
-                "{name}: nothing happened since"
+                "{name}: no entry is unseen"
             );
         }
         audited(&store).await;
@@ -166,16 +166,16 @@ async fn own_commits_are_not_read_again() {
         report(&store, &mine, &root, std::slice::from_ref(&card)).await;
         claim(&store, &mine, claim_of(ConsumerId::new_v4(), &[(card.id, "VGPU", 1)]))
             .await
-            .expect("it fits");
+            .expect("the claim succeeds");
         let nothing = Followed::Trees(Vec::new());
-        assert_eq!(mine.follow(&store).await.expect("followed"), nothing, "{name}");
+        assert_eq!(mine.follow(&store).await.expect("the poll succeeds"), nothing, "{name}");
         let news = Followed::Trees(vec![root.id]);
-        assert_eq!(other.follow(&store).await.expect("followed"), news, "{name}");
-        assert_eq!(other.follow(&store).await.expect("followed"), nothing, "{name}");
+        assert_eq!(other.follow(&store).await.expect("the poll succeeds"), news, "{name}");
+        assert_eq!(other.follow(&store).await.expect("the poll succeeds"), nothing, "{name}");
     }
 }
 
-/// A provider that is removed and made again under its old id, between two looks.
+/// A provider is deleted and created again with its old id between two polls.
 #[tokio::test]
 async fn a_new_provider_with_an_old_id_is_new() {
     for (name, store, _guard) in stores().await {
@@ -185,7 +185,7 @@ async fn a_new_provider_with_an_old_id_is_new() {
         let consumer = ConsumerId::new_v4();
         for _ in 0..3 {
             let parts = [(card.id, "VGPU", 5)];
-            claim(&store, &mine, claim_of(consumer, &parts)).await.expect("it fits");
+            claim(&store, &mine, claim_of(consumer, &parts)).await.expect("the claim succeeds");
             other.load(&store).await.expect("loaded");
             release(&store, &mine, consumer).await;
         }
@@ -194,7 +194,7 @@ async fn a_new_provider_with_an_old_id_is_new() {
         report(&store, &mine, &root, std::slice::from_ref(&card)).await;
         other.follow(&store).await.expect("followed");
         assert_eq!(room(&other, "VGPU", 8), vec![card.id], "{name}");
-        assert_eq!(picture(&other), fresh(&store).await, "{name}");
+        assert_eq!(content(&other), fresh(&store).await, "{name}");
     }
 }
 
@@ -206,19 +206,21 @@ async fn a_claim_on_an_old_picture_is_refused_and_leaves_nothing() {
         report(&store, &mine, &root, std::slice::from_ref(&card)).await;
         stale.load(&store).await.expect("loaded");
         let all = [(card.id, "VGPU", 8)];
-        claim(&store, &mine, claim_of(ConsumerId::new_v4(), &all)).await.expect("it fits");
-        assert_eq!(room(&stale, "VGPU", 1), vec![card.id], "it does not know yet");
+        claim(&store, &mine, claim_of(ConsumerId::new_v4(), &all))
+            .await
+            .expect("the claim succeeds");
+        assert_eq!(room(&stale, "VGPU", 1), vec![card.id], "the copy is stale");
         let late = claim_of(ConsumerId::new_v4(), &[(root.id, "VCPU", 1), (card.id, "VGPU", 1)]);
-        let error = claim(&store, &stale, late).await.expect_err("it is full");
+        let error = claim(&store, &stale, late).await.expect_err("the provider is full");
         assert!(matches!(error, Error::Capacity { .. }) && error.no_longer_fits(), "{error}");
         audited(&store).await;
         stale.follow(&store).await.expect("followed");
         assert!(room(&stale, "VGPU", 1).is_empty());
-        assert_eq!(picture(&stale), fresh(&store).await);
+        assert_eq!(content(&stale), fresh(&store).await);
     }
 }
 
-/// Away so long that its notes were forgotten: it reads everything anew, once.
+/// A copy misses entries that were deleted: it loads everything once.
 #[tokio::test]
 async fn a_replica_that_was_away_too_long_loads_again() {
     for (name, store, _guard) in stores().await {
@@ -233,19 +235,23 @@ async fn a_replica_that_was_away_too_long_loads_again() {
         let (root, card) = &hosts[0];
         claim(&store, &mine, claim_of(ConsumerId::new_v4(), &[(root.id, "VCPU", 3)]))
             .await
-            .expect("it fits");
-        assert_eq!(away.follow(&store).await.expect("followed"), Followed::Everything, "{name}");
-        assert_eq!(picture(&away), fresh(&store).await);
+            .expect("the claim succeeds");
+        assert_eq!(
+            away.follow(&store).await.expect("the poll succeeds"),
+            Followed::Everything,
+            "{name}"
+        );
+        assert_eq!(content(&away), fresh(&store).await);
         claim(&store, &mine, claim_of(ConsumerId::new_v4(), &[(card.id, "VGPU", 3)]))
             .await
-            .expect("it fits");
+            .expect("the claim succeeds");
         let news = away.follow(&store).await.expect("followed");
         assert!(matches!(&news, Followed::Trees(t) if t.contains(&root.id)), "{name}: {news:?}");
-        assert_eq!(picture(&away), fresh(&store).await);
+        assert_eq!(content(&away), fresh(&store).await);
     }
 }
 
-/// Somebody's transaction that stays open holds the horizon back, but not the news.
+/// An open transaction of another session holds the horizon back, but does not delay entries.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn an_open_transaction_delays_nobody() {
     let migrations = kilonova_placement::MIGRATIONS;
@@ -290,5 +296,5 @@ async fn an_open_transaction_delays_nobody() {
     slow.1.await.expect("it ends").expect("it commits");
     let news = Followed::Trees(vec![slow.0]);
     assert_eq!(other.follow(&store).await.expect("followed"), news);
-    assert_eq!(picture(&other), fresh(&store).await);
+    assert_eq!(content(&other), fresh(&store).await);
 }

@@ -80,7 +80,7 @@ impl PlacementCopy {
             let more = store.read(move |tx| -> Result<_, Error> {
                 let mut found = Vec::new();
                 for copy in &chunk {
-                    match import::provider(tx, copy.id)? {
+                    match import::read_provider(tx, copy.id)? {
                         None => found.push(format!("provider {} is missing here", copy.id)),
                         Some(have) if have != *copy => found.push(format!(
                             "provider {} ({}) differs: {}",
@@ -90,7 +90,7 @@ impl PlacementCopy {
                         )),
                         Some(_) => {}
                     }
-                    for consumer in import::holders(tx, copy.id)?.difference(&holders) {
+                    for consumer in import::consumers_of(tx, copy.id)?.difference(&holders) {
                         found.push(format!(
                             "consumer {consumer} has allocations on provider {} here but not there",
                             copy.id
@@ -106,7 +106,7 @@ impl PlacementCopy {
             let more = store.read(move |tx| -> Result<_, Error> {
                 let mut found = Vec::new();
                 for copy in &chunk {
-                    match import::held(tx, copy.id)? {
+                    match import::read_consumer(tx, copy.id)? {
                         None => found.push(format!("consumer {} is missing here", copy.id)),
                         Some(have) if have != *copy => found.push(format!(
                             "consumer {} differs: {have:?} here, {copy:?} there",

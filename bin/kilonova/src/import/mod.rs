@@ -57,7 +57,7 @@ pub async fn run(from: ImportSource, store: &Store) -> Result<bool, Failure> {
             "the other Placement was changed meanwhile: stop its users and run this again".into(),
         );
     }
-    let held: usize = there.consumers.iter().map(|consumer| consumer.holds.len()).sum();
+    let held: usize = there.consumers.iter().map(|consumer| consumer.allocations.len()).sum();
     println!(
         "{} providers in {} trees, {} custom traits, {} consumers with {held} allocations; {written} \
                  trees and consumers were written, the others were up to date",
@@ -126,7 +126,7 @@ async fn write(
     let world = World::new();
     let (classes, traits) = (there.classes.clone(), there.traits.clone());
     let strange =
-        store.write(move |tx| import::know(tx, &classes, &traits)).await.map_err(cannot)?;
+        store.write(move |tx| import::ensure_names(tx, &classes, &traits)).await.map_err(cannot)?;
     if !strange.is_empty() {
         return Err(Failure::Failed(format!(
             "the other Placement has standard names that are newer than this program: {}",
@@ -140,7 +140,7 @@ async fn write(
         let work = store.write(move |tx| -> Result<usize, Error> {
             let mut written = 0;
             for tree in &trees {
-                written += usize::from(import::tree(tx, &world, tree)?);
+                written += usize::from(import::import_tree(tx, &world, tree)?);
             }
             Ok(written)
         });
@@ -153,7 +153,7 @@ async fn write(
         let work = store.write(move |tx| -> Result<usize, Error> {
             let mut written = 0;
             for consumer in &consumers {
-                written += usize::from(import::consumer(tx, &world, consumer)?);
+                written += usize::from(import::import_consumer(tx, &world, consumer)?);
             }
             Ok(written)
         });
@@ -163,7 +163,7 @@ async fn write(
     for chunk in there.trees.chunks(CHUNK) {
         let (world, trees) = (world.clone(), chunk.to_vec());
         let work = store.write(move |tx| -> Result<(), Error> {
-            trees.iter().try_for_each(|tree| import::settle(tx, &world, tree))
+            trees.iter().try_for_each(|tree| import::remove_unused(tx, &world, tree))
         });
         work.await.map_err(cannot)?;
     }

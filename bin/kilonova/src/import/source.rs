@@ -154,16 +154,16 @@ impl Source {
     /// A consumer; `None` if it no longer has allocations.
     pub async fn consumer(&self, consumer: ConsumerId) -> Result<Option<ConsumerCopy>, Failure> {
         let body = self.ask(&format!("/allocations/{consumer}")).await?;
-        let mut holds = BTreeMap::new();
+        let mut allocations = BTreeMap::new();
         for (provider, one) in body["allocations"].as_object().into_iter().flatten() {
             let provider: ProviderId =
                 provider.parse().map_err(|_| unexpected("allocation", one))?;
             for (class, amount) in one["resources"].as_object().into_iter().flatten() {
                 let amount = amount.as_i64().ok_or_else(|| unexpected("allocation", one))?;
-                holds.insert((provider, class.clone()), amount);
+                allocations.insert((provider, class.clone()), amount);
             }
         }
-        if holds.is_empty() {
+        if allocations.is_empty() {
             return Ok(None);
         }
         let read = || {
@@ -173,7 +173,7 @@ impl Source {
                 consumer_type: text(&body["consumer_type"]).filter(|kind| kind != "unknown"),
                 project_id: text(&body["project_id"])?,
                 user_id: text(&body["user_id"])?,
-                holds,
+                allocations,
             })
         };
         read().ok_or_else(|| unexpected("consumer", &body)).map(Some)

@@ -1,5 +1,5 @@
-//! What the policy leaves to the handlers: whose requests a caller acts on, and what takes a service
-//! token whatever the policy says.
+//! Access checks beyond the policy: whose requests a caller may act on, and operations that require
+//! a service token whatever the policy says.
 
 use kilonova_wire::{Context, Fault};
 
@@ -10,7 +10,7 @@ pub(super) fn denied(rule: &str) -> Fault {
     Fault::forbidden(format!("Access was denied to the following resource: {rule}"))
 }
 
-/// A validated service token came along: no policy can stand in for it (CVE-2026-40214).
+/// Requires a validated service token. No policy can replace it (CVE-2026-40214).
 pub(super) fn service_token(context: &Context) -> Result<(), Fault> {
     if context.is_service() {
         return Ok(());
@@ -21,7 +21,8 @@ pub(super) fn service_token(context: &Context) -> Result<(), Fault> {
     ))
 }
 
-/// A service acts on instances, whoever's token it forwards; others on their own project.
+/// A service acts on all instances, whatever user token it forwards. Other callers act on their own
+/// project.
 pub(super) fn scope(context: &Context) -> Scope {
     if context.is_admin() || context.is_service() {
         Scope::All
@@ -30,7 +31,7 @@ pub(super) fn scope(context: &Context) -> Scope {
     }
 }
 
-/// Who asks, for the record.
+/// The user and request to record with a change.
 pub(super) fn actor(context: &Context) -> Actor {
     let given = |text: String| Some(text).filter(|text| !text.is_empty());
     Actor { user_id: given(context.user_id.clone()), request_id: given(context.request_id_text()) }

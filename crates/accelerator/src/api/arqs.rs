@@ -1,5 +1,5 @@
-//! `/v2/accelerator_requests`. Users make and remove unbound requests; binding is for a service,
-//! such as an upstream Nova that keeps its own servers and uses ours for devices.
+//! `/v2/accelerator_requests`. Users create and delete unbound requests. Only a service may bind
+//! them, such as an external Nova that manages its own servers and uses our devices.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ use crate::Error;
 use crate::app::arqs::Caller;
 use crate::app::patch::{self, Patch};
 use crate::app::{arqs, grammar};
-use crate::db::arqs::{ArqRow, Held};
+use crate::db::arqs::{ArqRow, BoundHandle};
 
 const MISSING: &str =
     "Object action delete failed because: Provide either an ARQ uuid list or an instance UUID";
@@ -64,7 +64,7 @@ async fn list(
     let scope = access::scope(&context);
     match state.store.read(move |tx| arqs::list(tx, &scope, server, resolved)).await {
         Ok(rows) => Ok(Json(views(&rows, &base)).into_response()),
-        // Nova looks at the status alone; upstream's body has nothing in it.
+        // Nova reads only the status; upstream's body contains no information.
         Err(Error::Unresolved(_)) => {
             Ok((StatusCode::LOCKED, Json(json!({"error_message": "null"}))).into_response())
         }
@@ -84,7 +84,7 @@ async fn show(
     Ok(Json(view(&row, &base)))
 }
 
-/// The profile's name out of the body of a POST.
+/// Reads the profile name from the body of a POST.
 fn profile_name(body: &Value) -> Result<String, Fault> {
     let Some(fields) = body.as_object() else {
         return Err(Fault::bad_request("The body must be an object with device_profile_name."));
@@ -200,10 +200,10 @@ async fn delete(state: &State, context: &Context, list: &str) -> Result<StatusCo
     let uuids =
         list.split(',').map(|text| uuid("arqs", text)).collect::<Result<BTreeSet<ArqId>, _>>()?;
     let caller = caller(state, context);
-    let told = state.clone();
+    let notify = state.clone();
     let work = move |tx: &mut Tx<'_>| {
         let absent = arqs::delete(tx, &caller, &uuids)?;
-        told.announce(tx)?;
+        notify.announce(tx)?;
         Ok::<_, Error>(absent)
     };
     let absent = state.store.write(work).await?;
@@ -220,7 +220,7 @@ fn views(rows: &[ArqRow], base: &Base) -> Value {
     json!({"arqs": rows.iter().map(|row| view(row, base)).collect::<Vec<_>>()})
 }
 
-/// `0000:84:00.1` in its four parts; `None` for a parent that is no PCI function.
+/// Splits `0000:84:00.1` into its four parts; `None` if the parent is not a PCI function.
 fn pci(address: &str) -> Option<Value> {
     let (rest, function) = address.rsplit_once('.')?;
     let mut parts = rest.splitn(3, ':');
@@ -228,8 +228,8 @@ fn pci(address: &str) -> Option<Value> {
     Some(json!({"domain": domain, "bus": bus, "device": device, "function": function}))
 }
 
-/// What a hypervisor driver needs to attach the handle.
-fn attach_info(held: &Held) -> Value {
+/// The information that a hypervisor driver needs to attach the handle.
+fn attach_info(held: &BoundHandle) -> Value {
     let address = &held.key.address;
     let mut info = pci(address).unwrap_or_else(|| json!({"parent": address}));
     if held.key.attach_type == "MDEV" {
@@ -242,8 +242,8 @@ fn attach_info(held: &Held) -> Value {
     info
 }
 
-/// Clients know no `VFIO`: to them it is a PCI function.
-fn attach_type(held: &Held) -> &str {
+/// Clients do not know `VFIO`, so it is shown as a PCI function.
+fn attach_type(held: &BoundHandle) -> &str {
     match held.key.attach_type.as_str() {
         "VFIO" => "PCI",
         other => other,

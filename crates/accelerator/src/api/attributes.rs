@@ -1,5 +1,5 @@
-//! `/v2/attributes`: resource class and traits of deployables as their hosts say them, and what
-//! admins add. Upstream's next report takes the latter away; here they stay.
+//! `/v2/attributes`: the resource class and traits that hosts report for deployables, and
+//! attributes that administrators add. Upstream's next report removes the latter; here they stay.
 
 use axum::Json;
 use axum::extract::State as Extract;

@@ -1,5 +1,5 @@
-//! `/v2/kilonova/handle_changes`, which upstream does not have: who came to hold which device and
-//! who gave it up, for admins. Newest first; `limit` and `marker` page.
+//! `/v2/kilonova/handle_changes`, an extension: which server got and released which device, for
+//! administrators. Newest first; `limit` and `marker` page.
 
 use axum::Json;
 use axum::extract::State as Extract;
@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use super::request::{check, invalid, next_page, uuid};
 use super::{State, collection};
 use crate::Error;
-use crate::db::changes::{self, ChangeRow, Filter};
+use crate::db::changes::{self, ChangeFilter, ChangeRow};
 
-const MOST: i64 = 1000;
+const MAX_LIMIT: i64 = 1000;
 
 pub(super) fn routes() -> Routes<State> {
     collection("/kilonova/handle_changes", [get("kilonova:handle_changes:get_all", list)])
@@ -33,13 +33,13 @@ async fn list(
     query: Query,
 ) -> Result<Json<Value>, Fault> {
     check(&query, &["instance", "attach_handle", "hostname", "limit", "marker"])?;
-    let filter = Filter {
+    let filter = ChangeFilter {
         server: query.get("instance").map(|text| uuid("instance", text)).transpose()?,
         handle: query.get("attach_handle").map(|text| uuid("attach_handle", text)).transpose()?,
         host: query.get("hostname").map(str::to_owned),
         before: number(&query, "marker")?,
     };
-    let limit = number(&query, "limit")?.unwrap_or(MOST).min(MOST);
+    let limit = number(&query, "limit")?.unwrap_or(MAX_LIMIT).min(MAX_LIMIT);
     let rows =
         state.store.read(move |tx| changes::list(tx, &filter, limit).map_err(Error::from)).await?;
     let mut body = json!({"handle_changes": rows.iter().map(view).collect::<Vec<_>>()});

@@ -1,5 +1,5 @@
-//! `/v2/deployables`: the parts of devices that are scheduled on their own. What they are is for
-//! their host to say. Programming is an order to the node; the caller waits for its word.
+//! `/v2/deployables`: the parts of devices that are scheduled on their own. Their hosts report
+//! them. Programming is an order to the node; the request waits for its result.
 
 use std::time::Duration;
 
@@ -22,10 +22,10 @@ use crate::db::attributes::{self, AttributeRow};
 use crate::db::deployables::{self, DeployableRow};
 use crate::ledger::orders;
 
-/// How long a caller waits for a card to be programmed; upstream's RPC gives up then.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks at what came of it.
-const LOOK: Duration = Duration::from_millis(50);
+/// How long a request waits for a card to be programmed. Upstream's RPC times out at the same time.
+const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
+/// Interval between two checks of the order.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 pub(super) fn routes() -> Routes<State> {
     collection("/deployables", [get("cyborg:deployable:get_all", list)])
@@ -37,7 +37,7 @@ pub(super) fn routes() -> Routes<State> {
         )
 }
 
-/// The name that the WSME form of a filter asks for.
+/// The name in a filter in WSME form.
 fn filter(query: &Query) -> Result<Option<String>, Fault> {
     check(query, &["filters.field", "filters.value"])?;
     match (query.get("filters.field"), query.get("filters.value")) {
@@ -72,10 +72,10 @@ async fn show(
     base: Base,
     Segment(text): Segment,
 ) -> Result<Json<Value>, Fault> {
-    look(&state, &base, uuid("uuid", &text)?).await
+    respond(&state, &base, uuid("uuid", &text)?).await
 }
 
-async fn look(state: &State, base: &Base, uuid: DeployableId) -> Result<Json<Value>, Fault> {
+async fn respond(state: &State, base: &Base, uuid: DeployableId) -> Result<Json<Value>, Fault> {
     let base = base.clone();
     let view = state
         .store
@@ -99,7 +99,7 @@ async fn program(
     order(&state, &context, &base, &text, &body).await
 }
 
-/// openstacksdk writes the uuid a second time, at the end of the path.
+/// openstacksdk repeats the uuid at the end of the path.
 async fn program_again(
     Extract(state): Extract<State>,
     context: Context,
@@ -112,7 +112,7 @@ async fn program_again(
     order(&state, &context, &base, &text, &body).await
 }
 
-/// Orders it and waits for the node as long as upstream would.
+/// Orders the programming and waits for the node as long as upstream does.
 async fn order(
     state: &State,
     context: &Context,
@@ -125,7 +125,7 @@ async fn order(
     let (told, actor) = (state.clone(), access::actor(context));
     let work = move |tx: &mut Tx<'_>| {
         let bitstreams = told.bitstreams.as_deref();
-        let order = orders::by_hand(tx, bitstreams, &actor, deployable, image)?;
+        let order = orders::program_deployable(tx, bitstreams, &actor, deployable, image)?;
         told.announce(tx)?;
         Ok::<_, Error>(order)
     };
@@ -135,21 +135,21 @@ async fn order(
         let row = state.store.read(move |tx| program::ended(tx, order)).await?;
         match row {
             Some(Ok(())) => {
-                return Ok((StatusCode::OK, look(state, base, deployable).await?));
+                return Ok((StatusCode::OK, respond(state, base, deployable).await?));
             }
             Some(Err(why)) => {
                 let why = format!("FPGA programming failed: {why}");
                 return Err(Fault::new(StatusCode::INTERNAL_SERVER_ERROR, why));
             }
-            None if begun.elapsed() >= PATIENCE => {
-                return Ok((StatusCode::ACCEPTED, look(state, base, deployable).await?));
+            None if begun.elapsed() >= PROGRAM_TIMEOUT => {
+                return Ok((StatusCode::ACCEPTED, respond(state, base, deployable).await?));
             }
-            None => tokio::time::sleep(LOOK).await,
+            None => tokio::time::sleep(POLL_INTERVAL).await,
         }
     }
 }
 
-/// The attributes as Cyborg writes them: the text of a list of one-key objects.
+/// The attributes in Cyborg's form: the text of a list of one-key objects.
 fn attributes_list(attributes: &[AttributeRow], deployable_id: i64) -> String {
     let own = attributes.iter().filter(|row| row.deployable_id == deployable_id);
     let entries: Vec<String> =

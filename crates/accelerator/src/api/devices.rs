@@ -1,5 +1,5 @@
-//! `/v2/devices`: the physical cards, for managers and admins. What a host has is for its node to
-//! say; an admin says whether it is given out.
+//! `/v2/devices`: the physical cards, for managers and administrators. Nodes report them;
+//! administrators enable and disable them.
 
 use axum::Json;
 use axum::extract::State as Extract;
@@ -15,7 +15,7 @@ use super::{State, collection, negotiation};
 use crate::Error;
 use crate::app::devices::set_enabled;
 use crate::app::grammar::shown;
-use crate::db::devices::{self, DeviceRow, Filter};
+use crate::db::devices::{self, DeviceFilter, DeviceRow};
 
 pub(super) fn routes() -> Routes<State> {
     collection("/devices", [get("cyborg:device:get_all", list)])
@@ -32,7 +32,8 @@ async fn list(
 ) -> Result<Json<Value>, Fault> {
     check(&query, &["type", "vendor", "hostname"])?;
     let given = |key: &str| query.get(key).map(str::to_owned);
-    let filter = Filter { kind: given("type"), vendor: given("vendor"), host: given("hostname") };
+    let filter =
+        DeviceFilter { kind: given("type"), vendor: given("vendor"), host: given("hostname") };
     let rows = state.store.read(move |tx| devices::list(tx, &filter).map_err(Error::from)).await?;
     let shown: Vec<Value> = rows.iter().map(|row| view(row, &base, version)).collect();
     Ok(Json(json!({"devices": shown})))

@@ -1,6 +1,5 @@
-//! `/v2/kilonova/device_health`, which upstream does not have: devices that are not in health, why, since
-//! when, and the servers that hold something of them, for admins. One device is shown whatever its
-//! health.
+//! `/v2/kilonova/device_health`, an extension for administrators: unhealthy devices, the reason and
+//! time, and the servers that use them. A single device is shown whatever its health.
 
 use axum::Json;
 use axum::extract::State as Extract;
@@ -14,7 +13,7 @@ use super::request::{Segment, check, invalid};
 use super::{State, collection};
 use crate::Error;
 use crate::app::grammar::shown;
-use crate::ledger::{self, Checked, Question};
+use crate::ledger::{self, CheckedDevice, HealthFilter};
 
 const STATES: [&str; 3] = ["healthy", "degraded", "failed"];
 
@@ -30,12 +29,12 @@ async fn list(Extract(state): Extract<State>, query: Query) -> Result<Json<Value
         let known = format!("Value should be one of: {}", STATES.join(", "));
         return Err(invalid("health", other, &known));
     }
-    let question = Question {
+    let filter = HealthFilter {
         device: None,
         host: query.get("hostname").map(str::to_owned),
         health: health.map(str::to_owned),
     };
-    let all = state.store.read(move |tx| ledger::health(tx, &question)).await?;
+    let all = state.store.read(move |tx| ledger::health(tx, &filter)).await?;
     Ok(Json(json!({"devices": all.iter().map(view).collect::<Vec<_>>()})))
 }
 
@@ -45,13 +44,13 @@ async fn show(
 ) -> Result<Json<Value>, Fault> {
     let absent = || Error::not_found("Device", "uuid", shown(&text));
     let uuid: DeviceId = parse_uuid_like(&text).ok_or_else(absent)?;
-    let question = Question { device: Some(uuid), ..Question::default() };
-    let found = state.store.read(move |tx| ledger::health(tx, &question)).await?;
+    let filter = HealthFilter { device: Some(uuid), ..HealthFilter::default() };
+    let found = state.store.read(move |tx| ledger::health(tx, &filter)).await?;
     let device = found.first().ok_or_else(absent)?;
     Ok(Json(view(device)))
 }
 
-fn view(checked: &Checked) -> Value {
+fn view(checked: &CheckedDevice) -> Value {
     json!({
         "uuid": checked.device,
         "hostname": checked.host,

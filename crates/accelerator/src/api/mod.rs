@@ -1,5 +1,5 @@
-//! The accelerator API, Cyborg's v2: one file per collection, each with its routes, its request
-//! and its view. Paths are relative to the mount.
+//! The accelerator API, Cyborg's v2: one file per collection, each with its routes, requests and
+//! views. Paths are relative to the mount point.
 
 mod access;
 mod arqs;
@@ -31,7 +31,7 @@ use crate::{Bitstreams, Error, Nodes};
 
 pub use rules::RULES;
 
-/// What the handlers and the loops share; cheap to clone.
+/// The state that handlers and loops share; cheap to clone.
 #[derive(Clone)]
 pub struct State {
     pub(crate) store: Store,
@@ -43,20 +43,19 @@ pub struct State {
     pub(crate) unbound_limit: i64,
 }
 
-/// Unbound requests that a project may have, unless it is said otherwise: twice what one device profile may
-/// ask for.
+/// Default limit of unbound requests per project: twice the maximum of one device profile.
 pub const UNBOUND_LIMIT: i64 = 2048;
 
-/// The way to somebody's Nova.
+/// The connection to an external Nova.
 #[derive(Clone)]
 pub(crate) struct Outbox {
     pub nova: Arc<dyn Nova>,
-    /// There is something new in it.
+    /// Signals new entries.
     pub wake: Arc<Notify>,
 }
 
 impl State {
-    /// Over a store that [`crate::MIGRATIONS`] and placement's have been applied to.
+    /// Uses a store to which [`crate::MIGRATIONS`] and placement's migrations have been applied.
     pub fn new(store: Store, world: World) -> Self {
         Self {
             store,
@@ -69,45 +68,45 @@ impl State {
         }
     }
 
-    /// Over another handle of the same database.
+    /// Uses another handle of the same database.
     #[must_use]
     pub fn with_store(self, store: Store) -> Self {
         Self { store, ..self }
     }
 
-    /// With the policy that the operator configured, in place of upstream's defaults.
+    /// Uses the operator's policy instead of upstream's defaults.
     #[must_use]
     pub fn with_policy(mut self, policy: Enforcer) -> Self {
         self.policy = policy;
         self
     }
 
-    /// Who may do what.
+    /// The policy.
     pub fn policy(&self) -> &Enforcer {
         &self.policy
     }
 
-    /// With who speaks to the nodes. Without, somebody else tells them of orders.
+    /// Sets the notifier of nodes. Without it, another component must notify them of orders.
     #[must_use]
     pub fn with_nodes(mut self, nodes: Arc<dyn Nodes>) -> Self {
         self.nodes = Some(nodes);
         self
     }
 
-    /// With how many unbound requests a project may have; less than 0 for no limit.
+    /// Limits the unbound requests of a project; a negative number disables the limit.
     #[must_use]
     pub fn with_unbound_limit(self, unbound_limit: i64) -> Self {
         Self { unbound_limit, ..self }
     }
 
-    /// With where bitstreams are.
+    /// Sets the source of bitstreams.
     #[must_use]
     pub fn with_bitstreams(mut self, bitstreams: Arc<dyn Bitstreams>) -> Self {
         self.bitstreams = Some(bitstreams);
         self
     }
 
-    /// Tells the nodes of what was ordered in the transaction.
+    /// Notifies the nodes of the orders of this transaction.
     pub(crate) fn announce(&self, tx: &mut Tx<'_>) -> Result<(), Error> {
         match &self.nodes {
             Some(nodes) => ledger::announce(tx, &**nodes),
@@ -115,7 +114,7 @@ impl State {
         }
     }
 
-    /// Makes binds by the API known to a Nova; [`crate::reconcile::start`] delivers.
+    /// Notifies a Nova of binds made through the API; [`crate::reconcile::start`] delivers.
     #[must_use]
     pub fn telling(mut self, nova: Arc<dyn Nova>) -> Self {
         self.outbox = Some(Outbox { nova, wake: Arc::new(Notify::new()) });
@@ -133,8 +132,8 @@ impl State {
     }
 }
 
-/// The routes, to be given to [`kilonova_wire::mount()`]. What is below `/v2` is there without it
-/// too, as upstream's: the bookmark links of deployables lead there.
+/// The routes, for [`kilonova_wire::mount()`]. Paths below `/v2` also exist without the prefix, as
+/// upstream's do, because the bookmark links of deployables use them.
 pub fn routes(state: State) -> Router {
     let policy = state.policy.clone();
     table()
@@ -146,7 +145,7 @@ pub fn routes(state: State) -> Router {
         .with_state(state)
 }
 
-/// All that can be asked, and what decides over it.
+/// All operations and the rules that guard them.
 pub fn operations() -> Vec<Operation> {
     table().operations()
 }
@@ -164,12 +163,12 @@ fn table() -> Routes<State> {
     Routes::new().merge(versions::routes()).nest("/v2", collections.clone()).merge(collections)
 }
 
-/// A collection, with a slash after its name or without.
+/// Routes of a collection, with and without a trailing slash.
 fn collection<const N: usize>(path: &str, methods: [Guarded<State>; N]) -> Routes<State> {
     Routes::new().route(path, methods.clone()).route(format!("{path}/"), methods)
 }
 
-/// What the layers around the routes need to know.
+/// The description of the service for the layers around the routes.
 pub fn service() -> Service {
     Service {
         name: "accelerator",

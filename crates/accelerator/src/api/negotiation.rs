@@ -1,5 +1,5 @@
-//! Microversions 2.0 to 2.3: `OpenStack-API-Version: accelerator 2.3`, also among other services'
-//! entries, `accelerator latest`, or the bare `2.3`; without the header 2.0.
+//! Microversions 2.0 to 2.3, selected by `OpenStack-API-Version: accelerator 2.3` (also among other
+//! services' entries), `accelerator latest`, or the bare `2.3`. The default is 2.0.
 
 use http::header::{HeaderMap, HeaderName, HeaderValue, VARY};
 use kilonova_wire::{Fault, Microversion, Negotiate, microversion};
@@ -8,17 +8,17 @@ const MIN: Microversion = Microversion(2, 0);
 const MAX: Microversion = Microversion(2, 3);
 const HEADER: HeaderName = HeaderName::from_static("openstack-api-version");
 
-/// Profiles can be shown by name.
+/// The version from which a profile can be shown by name.
 pub(super) const PROFILE_BY_NAME: Microversion = Microversion(2, 2);
-/// A bind may name the project.
+/// The version from which a bind may name the project.
 pub(super) const BIND_PROJECT: Microversion = Microversion(2, 1);
-/// Devices show their status.
+/// The version from which devices show their status.
 pub(super) const DEVICE_STATUS: Microversion = Microversion(2, 3);
 
-/// The accelerator service's way of negotiating.
+/// The version negotiation of the accelerator service.
 pub(super) struct Accelerator;
 
-/// Refuses what an older microversion does not have.
+/// Refuses a request below the required microversion.
 pub(super) fn at_least(version: Microversion, needed: Microversion) -> Result<(), Fault> {
     if version >= needed {
         return Ok(());

@@ -1,5 +1,5 @@
-//! `/v2/kilonova/device_orders`, which upstream does not have: what nodes are to do to devices, and what
-//! came of it with the last words of the tool, for admins. Newest first; `limit` and `marker` page.
+//! `/v2/kilonova/device_orders`, an extension for administrators: orders to nodes about devices,
+//! their results and the last output of the tool. Newest first; `limit` and `marker` page.
 
 use axum::Json;
 use axum::extract::State as Extract;
@@ -12,9 +12,9 @@ use super::changes::number;
 use super::request::{check, invalid, next_page};
 use super::{State, collection};
 use crate::Error;
-use crate::db::orders::{self, Filter, OrderRow};
+use crate::db::orders::{self, OrderFilter, OrderRow};
 
-const MOST: i64 = 1000;
+const MAX_LIMIT: i64 = 1000;
 const STATES: [&str; 3] = ["open", "done", "failed"];
 
 pub(super) fn routes() -> Routes<State> {
@@ -30,12 +30,12 @@ async fn list(
     if let Some(other) = query.get("state").filter(|text| !STATES.contains(text)) {
         return Err(invalid("state", other, "Value should be one of: open, done, failed"));
     }
-    let filter = Filter {
+    let filter = OrderFilter {
         host: query.get("hostname").map(str::to_owned),
         state: query.get("state").map(str::to_owned),
         before: number(&query, "marker")?,
     };
-    let limit = number(&query, "limit")?.unwrap_or(MOST).min(MOST);
+    let limit = number(&query, "limit")?.unwrap_or(MAX_LIMIT).min(MAX_LIMIT);
     let rows =
         state.store.read(move |tx| orders::list(tx, &filter, limit).map_err(Error::from)).await?;
     let mut body = json!({"device_orders": rows.iter().map(view).collect::<Vec<_>>()});

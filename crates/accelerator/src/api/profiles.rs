@@ -1,4 +1,5 @@
-//! `/v2/device_profiles`: what users may ask for. Admins make and remove them.
+//! `/v2/device_profiles`: the accelerators that users may request. Administrators create and delete
+//! profiles.
 
 use axum::Json;
 use axum::extract::State as Extract;
@@ -100,7 +101,7 @@ async fn delete(state: &State, mut given: Vec<String>) -> Result<StatusCode, Fau
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// How `show`, and nothing else, writes a time.
+/// The time format that only `show` uses.
 fn python(micros: i64) -> String {
     time::offset(micros).replace('T', " ")
 }

@@ -1,5 +1,5 @@
-//! Reading requests: path segments, query strings and bodies, with Cyborg's sentences for what is
-//! wrong. Whatever gets past here holds no control characters, which PostgreSQL would refuse later.
+//! Reads path segments, query strings and bodies, with Cyborg's error messages. Accepted texts
+//! contain no control characters, which PostgreSQL would refuse later.
 
 use axum::extract::{FromRequestParts, Path};
 use http::request::Parts;
@@ -25,18 +25,18 @@ impl<S: Send + Sync> FromRequestParts<S> for Segment {
     }
 }
 
-/// Refuses parameters that the route does not know, and control characters in the others.
+/// Refuses unknown parameters, and control characters in known ones.
 pub(super) fn check(query: &Query, known: &[&str]) -> Result<(), Fault> {
     if let Some(key) = query.unknown(known) {
         return Err(Fault::bad_request(format!("Unknown argument: \"{}\"", shown(key))));
     }
     match query.0.iter().find(|(_, value)| value.chars().any(char::is_control)) {
-        Some((key, value)) => Err(invalid(key, value, "The value holds control characters.")),
+        Some((key, value)) => Err(invalid(key, value, "The value contains control characters.")),
         None => Ok(()),
     }
 }
 
-/// The links of a page after which there may be more: the same query, from the last row on.
+/// The links of a page that may not be the last: the same query, continued after the last row.
 pub(super) fn next_page(base: &str, list: &str, query: &Query, limit: i64, last: i64) -> Value {
     let query = query.with(&[("limit", &limit.to_string()), ("marker", &last.to_string())]);
     let next = format!("{base}/v2/kilonova/{list}?{query}");
@@ -50,7 +50,7 @@ pub(super) fn invalid(field: &str, value: &str, why: &str) -> Fault {
     ))
 }
 
-/// A uuid in any of the spellings that OpenStack takes.
+/// Parses a uuid in any spelling that OpenStack accepts.
 pub(super) fn uuid<T: GenericUuid>(field: &str, text: &str) -> Result<T, Fault> {
     parse_uuid_like(text).ok_or_else(|| {
         let why = format!(
@@ -61,7 +61,7 @@ pub(super) fn uuid<T: GenericUuid>(field: &str, text: &str) -> Result<T, Fault> 
     })
 }
 
-/// The JSON of a body; `argument` is Cyborg's name for it.
+/// Parses the JSON of a body; `argument` is Cyborg's name for it.
 pub(super) fn json(body: &Body, argument: &str) -> Result<Value, Fault> {
     if body.0.is_empty() {
         return Err(Fault::bad_request(format!("Missing argument: \"{argument}\"")));

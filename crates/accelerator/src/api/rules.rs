@@ -1,5 +1,5 @@
-//! Cyborg's policy rules, with the defaults of Cyborg 17: what an operator's `policy.yaml` may
-//! override. At the end stand the rules of what only Kilonova offers.
+//! Cyborg's policy rules with the defaults of Cyborg 17, which an operator's `policy.yaml` may
+//! override, followed by the rules of Kilonova's extensions.
 
 use kilonova_access::{changed, rule};
 use kilonova_policy::{Rule, Scope};
@@ -70,7 +70,7 @@ pub const RULES: &[Rule] = &[
     changed("cyborg:attribute:get_one", MANAGER, ADMIN, PROJECT),
     rule("cyborg:attribute:create", ADMIN, PROJECT),
     rule("cyborg:attribute:delete", ADMIN, PROJECT),
-    // Not upstream's.
+    // Extensions.
     rule("kilonova:device_health:get_all", ADMIN, PROJECT),
     rule("kilonova:device_health:get_one", ADMIN, PROJECT),
     rule("kilonova:device_orders:get_all", ADMIN, PROJECT),
@@ -93,7 +93,7 @@ mod tests {
     fn the_table_is_valid_with_either_set_of_defaults() {
         for new_only in [false, true] {
             Policy::build(RULES, &[], Defaults { new_only, scope: true })
-                .expect("the table is valid");
+                .expect("the rules form a valid policy");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The version documents at `/` and `/v2`, which need no token. Their links are what clients follow
-//! to find the service.
+//! The version documents at `/` and `/v2`, which need no token. Clients follow their links to find
+//! the service.
 
 use axum::Json;
 use kilonova_access::{Guard, Routes, get};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::State;
 
-/// Whether a path, relative to the mount, needs no token.
+/// Whether a path, relative to the mount point, needs no token.
 pub(super) fn is_public(path: &str) -> bool {
     matches!(path, "" | "/" | "/v2" | "/v2/")
 }

@@ -1,9 +1,9 @@
-//! Accelerator requests as the API drives them: Cyborg's life cycle without its gaps. A bind is
-//! one transaction for all requests of a PATCH; none is ever seen half bound, so there is nothing
-//! to resolve and nothing to clean up.
+//! Accelerator requests as the API manages them: Cyborg's life cycle without its gaps. A bind is
+//! one transaction for all requests of a PATCH. No request is ever partially bound, so there is
+//! nothing to resolve and nothing to clean up.
 //!
-//! What the compute service of this process bound itself is shown here and never touched here:
-//! it goes with its server.
+//! Requests that the compute service of this process bound are visible but cannot be changed here:
+//! they belong to their server.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use kilonova_wire::time::now_micros;
 use newtype_uuid::GenericUuid;
 
 use super::{grammar, patch::Bind, profiles};
-use crate::db::arqs::{self, ArqRow, Place};
+use crate::db::arqs::{self, ArqRow, BindTarget};
 use crate::db::handles::MixedCard;
 use crate::db::{changes, events, handles};
-use crate::ledger::tally::Road;
+use crate::ledger::tally::BindSource;
 use crate::ledger::{self, Actor, orders};
 use crate::{Bitstreams, Error, Nodes};
 
-/// Whose requests a caller may see.
+/// The requests that a caller may see.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// Everybody's: an admin, or a service that acts for an instance.
+    /// All requests: for an administrator, or a service that acts for an instance.
     All,
-    /// Those of one project.
+    /// The requests of one project.
     Project(String),
 }
 
@@ -40,26 +40,26 @@ impl Scope {
     }
 }
 
-/// Who changes requests, how far he may reach, and who is told.
+/// The caller of an operation, its reach, and the components to notify.
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub scope: Scope,
     pub actor: Actor,
-    /// A service vouches for the call.
+    /// The call carries a service token.
     pub service: bool,
-    /// A Nova of somebody else waits to hear of what is bound.
+    /// Whether to notify an external Nova of binds.
     pub tell_nova: bool,
-    /// Told of what else can be had or no longer.
+    /// The in-memory copy of providers, updated after the commit.
     pub world: World,
-    /// Where bitstreams are.
+    /// The source of bitstreams.
     pub bitstreams: Option<Arc<dyn Bitstreams>>,
-    /// Who speaks to the nodes.
+    /// The notifier of nodes.
     pub nodes: Option<Arc<dyn Nodes>>,
 }
 
-/// Makes the requests of a profile, group by group, one per accelerator.
+/// Creates the requests of a profile, group by group, one per accelerator.
 ///
-/// A project has so many unbound ones at most (`limit`; less than 0 for no limit).
+/// A project may have at most `limit` unbound requests; a negative number disables the limit.
 pub(crate) fn create(
     tx: &mut Tx<'_>,
     project_id: &str,
@@ -92,7 +92,7 @@ pub(crate) fn create(
     Ok(made)
 }
 
-/// One request that the caller may see.
+/// One request, if the caller may see it.
 pub(crate) fn get(tx: &mut Tx<'_>, scope: &Scope, uuid: ArqId) -> Result<ArqRow, Error> {
     arqs::by_uuid(tx, uuid)?
         .filter(|row| scope.shows(row))
@@ -121,7 +121,7 @@ pub(crate) fn list(
     Ok(rows)
 }
 
-/// Whether it is known how its binding ended.
+/// Whether the result of its binding is known.
 fn is_resolved(row: &ArqRow) -> bool {
     ["Bound", "BindFailed"].contains(&row.state.as_str())
 }
@@ -133,10 +133,10 @@ fn not_internal(row: &ArqRow) -> Result<(), Error> {
     }
 }
 
-/// Binds all of the requests, each to the lowest free handle of its provider.
+/// Binds all requests, each to the lowest free handle of its provider.
 pub(crate) fn bind(tx: &mut Tx<'_>, caller: &Caller, binds: &[Bind]) -> Result<(), Error> {
     let bound = bind_all(tx, caller, binds);
-    ledger::tally::note(tx, Road::Api, bound.as_ref().map(|()| binds.len()));
+    ledger::tally::note(tx, BindSource::Api, bound.as_ref().map(|()| binds.len()));
     bound
 }
 
@@ -158,7 +158,7 @@ fn bind_all(tx: &mut Tx<'_>, caller: &Caller, binds: &[Bind]) -> Result<(), Erro
             return Err(bad_state());
         }
         let consumer = ConsumerId::from_untyped_uuid(bind.server.into_untyped_uuid());
-        let place = Place {
+        let target = BindTarget {
             host: &bind.host,
             provider: bind.provider,
             server: bind.server,
@@ -166,20 +166,20 @@ fn bind_all(tx: &mut Tx<'_>, caller: &Caller, binds: &[Bind]) -> Result<(), Erro
             ordinal: arqs::next_ordinal(tx, consumer)?,
         };
         let chosen = ledger::choose(tx, bind.provider, &bind.host, 1)?;
-        // An administrator who moves an instance makes the request in his own project. Whose the
-        // instance is, its allocations say.
+        // An administrator who moves an instance creates the request in the administrator's
+        // project. The allocations tell the project of the instance.
         let project = match &bind.project {
             Some(project) => Some(project.clone()),
             None => kilonova_placement::ledger::project_of(tx, consumer)?,
         };
-        match arqs::bind(tx, bind.arq, &place, project.as_deref(), now) {
+        match arqs::bind(tx, bind.arq, &target, project.as_deref(), now) {
             Err(kilonova_store::Error::Unique(_)) => return Err(Error::AlreadyBound(bind.server)),
             Err(error) => return Err(error.into()),
             Ok(false) => return Err(bad_state()),
             Ok(true) => {}
         }
         for free in chosen {
-            ledger::own(tx, bind.arq, &free, bind.provider, &bind.host, now)?;
+            ledger::assign(tx, bind.arq, &free, bind.provider, &bind.host, now)?;
             let of_host = |card| MixedCard { host: bind.host.clone(), card };
             cards.extend(free.mixed_card.map(of_host));
         }
@@ -192,23 +192,23 @@ fn bind_all(tx: &mut Tx<'_>, caller: &Caller, binds: &[Bind]) -> Result<(), Erro
         let consumer = ConsumerId::from_untyped_uuid(server.into_untyped_uuid());
         orders::prepare(tx, caller.bitstreams.as_deref(), &caller.actor, consumer)?;
     }
-    ledger::keep_apart(tx, &caller.world, cards)
+    ledger::update_exclusions(tx, &caller.world, cards)
 }
 
-/// Takes all of the requests off their instances and frees their handles.
+/// Unbinds all requests from their instances and frees their handles.
 pub(crate) fn unbind(tx: &mut Tx<'_>, caller: &Caller, arqs: &[ArqId]) -> Result<(), Error> {
     let now = now_micros();
     for arq in arqs {
         let row = get(tx, &caller.scope, *arq)?;
         not_internal(&row)?;
-        let_go(tx, caller, *arq, now)?;
+        release_handle(tx, caller, *arq, now)?;
         tx.execute(arqs::UNBIND, params![*arq, now])?;
     }
     Ok(())
 }
 
-/// Deletes those of the requests that are there and returns those that are not, so that the rest
-/// of a clean-up is not lost to one that somebody else has cleaned up. A bound one needs a service.
+/// Deletes the requests that exist and returns the others, so that one request deleted by somebody
+/// else does not abort a clean-up. Deleting a bound request requires a service.
 pub(crate) fn delete(
     tx: &mut Tx<'_>,
     caller: &Caller,
@@ -244,20 +244,20 @@ pub(crate) fn delete_of_server(
     remove(tx, caller, &rows)
 }
 
-fn let_go(tx: &mut Tx<'_>, caller: &Caller, arq: ArqId, now: i64) -> Result<(), Error> {
+fn release_handle(tx: &mut Tx<'_>, caller: &Caller, arq: ArqId, now: i64) -> Result<(), Error> {
     let world = &caller.world;
     let card = handles::card_of_arq(tx, arq)?;
     changes::freed_by_arq(tx, &caller.actor, arq, now)?;
     orders::park_of_arq(tx, world, &caller.actor, arq, now)?;
-    ledger::give_up(tx, world, caller.nodes.as_deref(), arq, now)?;
+    ledger::release_external(tx, world, caller.nodes.as_deref(), arq, now)?;
     tx.execute(events::DROP_OF_ARQ, params![arq])?;
-    ledger::keep_apart(tx, world, card)
+    ledger::update_exclusions(tx, world, card)
 }
 
 fn remove(tx: &mut Tx<'_>, caller: &Caller, rows: &[ArqRow]) -> Result<(), Error> {
     let now = now_micros();
     for row in rows {
-        let_go(tx, caller, row.uuid, now)?;
+        release_handle(tx, caller, row.uuid, now)?;
         tx.execute(arqs::DELETE, params![row.uuid])?;
     }
     Ok(())

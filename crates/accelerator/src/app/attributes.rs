@@ -1,5 +1,5 @@
-//! Attributes that administrators add by hand. They describe and do nothing else: what a deployable
-//! is scheduled by comes from its host. A report leaves them alone.
+//! Attributes that administrators add. They are descriptive only: scheduling uses the host's
+//! attributes. Reports leave them alone.
 
 use kilonova_store::{Tx, params};
 use kilonova_wire::time::now_micros;
@@ -14,7 +14,7 @@ use crate::db::deployables;
 const FIELDS: [&str; 3] = ["deployable_id", "key", "value"];
 const MAX_TEXT: usize = 65_535;
 
-/// An attribute that passed the checks.
+/// A validated attribute.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Draft {
     pub deployable_id: i64,
@@ -22,7 +22,8 @@ pub(crate) struct Draft {
     pub value: String,
 }
 
-/// Reads the body of `POST /v2/attributes`, bare or as openstacksdk wraps it, in `attribute`.
+/// Reads the body of `POST /v2/attributes`, bare or wrapped in `attribute` as openstacksdk sends
+/// it.
 pub(crate) fn draft(body: &Value) -> Result<Draft, Error> {
     let body = body.get("attribute").filter(|inner| inner.is_object()).unwrap_or(body);
     let Some(fields) = body.as_object() else {
@@ -73,7 +74,7 @@ pub(crate) fn create(tx: &mut Tx<'_>, draft: &Draft) -> Result<AttributeRow, Err
     attributes::by_uuid(tx, uuid)?.ok_or_else(|| Error::not_found("Attribute", "uuid", uuid))
 }
 
-/// Removes an attribute that was added by hand.
+/// Deletes an attribute that an administrator added.
 pub(crate) fn delete(tx: &mut Tx<'_>, uuid: Uuid) -> Result<(), Error> {
     let row = attributes::by_uuid(tx, uuid)?
         .ok_or_else(|| Error::not_found("Attribute", "uuid", uuid))?;

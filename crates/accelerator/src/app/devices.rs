@@ -1,5 +1,5 @@
-//! Taking a device out of service and back. Disabling is a drain: who holds a part of the device
-//! keeps it, nobody gets more of it, and all of this commits together with the device's status.
+//! Disabling and enabling devices. Disabling is a drain: consumers keep their parts of the device,
+//! and nobody gets another one. The drain commits together with the device's status.
 
 use kilonova_ids::DeviceId;
 use kilonova_placement::{World, ledger as placement};
@@ -8,11 +8,11 @@ use kilonova_wire::time::now_micros;
 
 use crate::Error;
 use crate::db::{deployables, devices, handles};
-use crate::ledger::vouched;
+use crate::ledger::declare_released;
 
-/// Enables or disables a device with all of its parts. Enabling says too that what happened to the
-/// device so far has been dealt with, and that no guest has anything of it that an instance elsewhere
-/// gave up; what is wrong with it now stays wrong.
+/// Enables or disables a device with all of its deployables. Enabling also acknowledges all past
+/// health events of the device, and declares that no guest uses a handle that an external instance
+/// released. Health events that still persist remain in force.
 pub(crate) fn set_enabled(
     tx: &mut Tx<'_>,
     world: &World,
@@ -25,7 +25,7 @@ pub(crate) fn set_enabled(
     tx.execute(devices::STATUS, params![row.id, status, now_micros()])?;
     let dealt = enabled && tx.execute(devices::DEALT, params![row.id])? > 0;
     if enabled {
-        vouched(tx, world, uuid)?;
+        declare_released(tx, world, uuid)?;
     }
     for provider in deployables::providers_of(tx, row.id)? {
         if dealt {

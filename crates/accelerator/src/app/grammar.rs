@@ -1,7 +1,7 @@
-//! The grammar of device profiles: Cyborg's rules, and beyond them whatever could never be
-//! scheduled (amounts below 1, groups without resources, names that Placement cannot hold).
+//! The grammar of device profiles: Cyborg's rules, plus a refusal of profiles that can never be
+//! scheduled (amounts below 1, groups without resources, names that Placement cannot store).
 //!
-//! Pure. The sentences are Cyborg's where it has one.
+//! Pure. The messages are Cyborg's where it has one.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use crate::Error;
 use crate::db::profiles::Group;
 
-/// Accelerators that one profile may ask for in all.
+/// Maximum number of accelerators that one profile may request.
 const MAX_ACCELERATORS: i64 = 1024;
 const MAX_NAME: usize = 255;
 const MAX_TEXT: usize = 65_535;
@@ -20,7 +20,7 @@ const CLASSES: [&str; 7] =
     ["FPGA", "GPU", "VGPU", "PGPU", "CUSTOM_QAT", "CUSTOM_NIC", "CUSTOM_SSD"];
 const TRAIT_VALUES: [&str; 2] = ["required", "forbidden"];
 
-/// A profile that passed the checks.
+/// A validated profile.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Draft {
     pub uuid: Option<DeviceProfileId>,
@@ -33,7 +33,7 @@ fn invalid<T>(text: impl Into<String>) -> Result<T, Error> {
     Err(Error::Invalid(text.into()))
 }
 
-/// Whether a text can be a profile's name.
+/// Whether a text is a valid profile name.
 pub(crate) fn is_name(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= MAX_NAME
@@ -92,7 +92,7 @@ fn description(profile: &Map<String, Value>) -> Result<Option<String>, Error> {
             invalid(format!("The description is longer than {MAX_TEXT} bytes."))
         }
         Some(Value::String(text)) if text.chars().any(|c| c.is_control() && c != '\n') => {
-            invalid("The description holds control characters.")
+            invalid("The description contains control characters.")
         }
         Some(Value::String(text)) => Ok(Some(text.clone())),
         Some(_) => invalid("The description must be a string."),
@@ -130,7 +130,7 @@ fn groups(profile: &Map<String, Value>) -> Result<Vec<Group>, Error> {
     Ok(groups)
 }
 
-/// Accelerators that a group asks for, all resource classes together.
+/// Number of accelerators that a group requests, over all resource classes.
 pub(crate) fn amount(group: &Group) -> i64 {
     group
         .iter()
@@ -217,7 +217,7 @@ fn accel(name: &str, value: &Value) -> Result<(String, String), Error> {
     }
 }
 
-/// What a user wrote, fit for a message.
+/// A user's text, escaped and shortened for a message.
 pub(crate) fn shown(text: &str) -> String {
     let mut shown: String = text.chars().take(100).flat_map(char::escape_debug).collect();
     if text.chars().nth(100).is_some() {

@@ -1,4 +1,5 @@
-//! What the service does, apart from how it is asked. Each function is one transaction's work.
+//! The operations of the service, independent of HTTP. Each function does the work of one
+//! transaction.
 
 pub(crate) mod arqs;
 pub(crate) mod attributes;

@@ -1,8 +1,8 @@
-//! The body of `PATCH /v2/accelerator_requests`: a map of ARQ to a list of JSON-patch steps that
-//! either all add (bind) or all remove (unbind).
+//! The body of `PATCH /v2/accelerator_requests`: a map from ARQ to a list of JSON-patch steps,
+//! which either all add (bind) or all remove (unbind).
 //!
-//! Pure. The order of the checks and their sentences are Cyborg's; what is left to the caller is
-//! said by [`Patch::sets_project`].
+//! Pure. The order of the checks and their messages are Cyborg's. The caller checks the permission
+//! that [`sets_project`] reports.
 
 use kilonova_ids::{ArqId, ProviderId, ServerId, parse_uuid_like};
 use newtype_uuid::GenericUuid;
@@ -13,23 +13,23 @@ use crate::Error;
 
 const PATHS: [&str; 4] = ["/hostname", "/device_rp_uuid", "/instance_uuid", "/project_id"];
 
-/// Where one ARQ shall be bound.
+/// The requested binding of one ARQ.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Bind {
     pub arq: ArqId,
     pub host: String,
     pub provider: ProviderId,
     pub server: ServerId,
-    /// Another project than the ARQ has.
+    /// A project other than the ARQ's.
     pub project: Option<String>,
 }
 
-/// What a PATCH asks for.
+/// The operation that a PATCH requests.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Patch {
-    /// Bind all of them, or none.
+    /// Bind all, or none.
     Bind(Vec<Bind>),
-    /// Take all of them off their instances, or none.
+    /// Unbind all, or none.
     Unbind(Vec<ArqId>),
 }
 
@@ -37,7 +37,7 @@ fn refuse<T>(reason: impl std::fmt::Display) -> Result<T, Error> {
     Err(Error::Invalid(format!("Couldn't apply patch. Reason: {reason}")))
 }
 
-/// Whether any step names `/project_id`, which needs a later microversion and an admin.
+/// Whether any step names `/project_id`, which requires a later microversion and an administrator.
 pub(crate) fn sets_project(body: &Value) -> bool {
     let Some(arqs) = body.as_object() else { return false };
     arqs.values()
@@ -46,7 +46,7 @@ pub(crate) fn sets_project(body: &Value) -> bool {
         .any(|step| step.get("path").and_then(Value::as_str) == Some("/project_id"))
 }
 
-/// Checks that the steps all add or all remove, which comes before every other check.
+/// Checks that the steps all add or all remove. This precedes every other check.
 pub(crate) fn check_ops(body: &Value) -> Result<bool, Error> {
     let Some(arqs) = body.as_object() else {
         return refuse("The body must be an object of accelerator request uuids");
@@ -73,7 +73,7 @@ pub(crate) fn check_ops(body: &Value) -> Result<bool, Error> {
     adds.map_or_else(|| refuse("No accelerator request is named"), Ok)
 }
 
-/// Reads the whole body.
+/// Parses the whole body.
 pub(crate) fn parse(body: &Value) -> Result<Patch, Error> {
     let adds = check_ops(body)?;
     let mut binds = Vec::new();

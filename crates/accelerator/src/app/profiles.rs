@@ -1,4 +1,4 @@
-//! Device profiles: making, finding and removing them.
+//! Device profiles: create, find, delete.
 
 use kilonova_ids::{DeviceProfileId, parse_uuid_like};
 use kilonova_store::{Tx, params};
@@ -37,7 +37,7 @@ pub(crate) fn create(tx: &mut Tx<'_>, draft: &Draft) -> Result<ProfileRow, Error
     }
 }
 
-/// The profile that a uuid or, failing that form, a name means.
+/// Finds a profile by uuid or, if the text is not a uuid, by name.
 pub(crate) fn find(tx: &mut Tx<'_>, uuid_or_name: &str) -> Result<ProfileRow, Error> {
     if let Some(uuid) = parse_uuid_like::<DeviceProfileId>(uuid_or_name) {
         let found = profiles::by_uuid(tx, uuid)?;
@@ -46,13 +46,13 @@ pub(crate) fn find(tx: &mut Tx<'_>, uuid_or_name: &str) -> Result<ProfileRow, Er
     by_name(tx, uuid_or_name)
 }
 
-/// The profile of a name.
+/// Finds a profile by name.
 pub(crate) fn by_name(tx: &mut Tx<'_>, name: &str) -> Result<ProfileRow, Error> {
     let found = if is_name(name) { profiles::by_name(tx, name)? } else { None };
     found.ok_or_else(|| Error::not_found(KIND, "name", super::grammar::shown(name)))
 }
 
-/// Removes all of the profiles, or none.
+/// Deletes all of the profiles, or none.
 pub(crate) fn delete(tx: &mut Tx<'_>, uuids_or_names: &[String]) -> Result<(), Error> {
     for given in uuids_or_names {
         let row = find(tx, given)?;

@@ -1,4 +1,4 @@
-//! Programming a deployable: the checks of the request, and what came of it.
+//! Programming a deployable: checks of the request, and the result of the order.
 
 use kilonova_ids::{ImageId, OperationId, parse_uuid_like};
 use kilonova_store::Tx;
@@ -45,7 +45,7 @@ pub(crate) fn check(body: &Value) -> Result<ImageId, Error> {
     }
 }
 
-/// How an order ended; `None` while it has not.
+/// The result of an order; `None` while it is open.
 pub(crate) fn ended(
     tx: &mut Tx<'_>,
     order: OperationId,

@@ -1,11 +1,12 @@
-//! Rows of `arqs`, accelerator requests. What a bound one holds is on the handle that names it.
+//! Rows of `arqs`, accelerator requests. The handle of a bound request is the `attach_handles` row
+//! that names it.
 
 use kilonova_ids::{ArqId, AttachHandleId, ConsumerId, DeviceProfileId, ProviderId, ServerId};
 use kilonova_store::{Error, Row, Tx, params, statements};
 
 use super::handles::HandleKey;
 
-/// A request with its profile's name and, when bound, its handle.
+/// A request with its profile's name and, if bound, its handle.
 #[derive(Debug, Clone)]
 pub(crate) struct ArqRow {
     pub uuid: ArqId,
@@ -13,28 +14,28 @@ pub(crate) struct ArqRow {
     pub state: String,
     pub profile_name: String,
     pub group_id: i64,
-    /// Made by the compute service of this process, together with the server.
+    /// Whether the compute service of this process created it, together with the server.
     pub internal: bool,
     pub host: Option<String>,
     pub provider: Option<ProviderId>,
     pub server: Option<ServerId>,
     pub created_at: i64,
     pub updated_at: Option<i64>,
-    pub handle: Option<Held>,
+    pub handle: Option<BoundHandle>,
 }
 
 /// The handle of a bound request.
 #[derive(Debug, Clone)]
-pub(crate) struct Held {
+pub(crate) struct BoundHandle {
     pub uuid: AttachHandleId,
     pub key: HandleKey,
     pub slot: i64,
-    /// Network that it is connected to, where the host says so.
+    /// The network that it is connected to, if the host reports one.
     pub network: Option<String>,
 }
 
-/// Where a request gets bound.
-pub(crate) struct Place<'a> {
+/// The binding that a request gets.
+pub(crate) struct BindTarget<'a> {
     pub host: &'a str,
     pub provider: ProviderId,
     pub server: ServerId,
@@ -52,7 +53,7 @@ statements! {
         FROM arqs a JOIN device_profiles f ON f.uuid = a.profile_id
         LEFT JOIN attach_handles h ON h.arq_id = a.uuid
         WHERE (CAST(?1 AS TEXT) IS NULL OR a.project_id = ?1) ORDER BY a.id";
-    /// Those of a server, by its index.
+    /// The requests of a server, by index.
     LIST_OF_SERVER = "SELECT a.uuid, a.project_id, a.state, f.name, a.group_id, a.internal, a.host,
         a.provider_id, a.server_id, a.created_at, a.updated_at, h.uuid, h.attach_type, h.address,
         h.mdev_type, h.slot,
@@ -69,59 +70,59 @@ statements! {
             AND t.name = 'physical_network' AND t.reported = 1)
         FROM arqs a JOIN device_profiles f ON f.uuid = a.profile_id
         LEFT JOIN attach_handles h ON h.arq_id = a.uuid WHERE a.uuid = ?1";
-    /// A request that waits for a place.
+    /// Inserts an unbound request.
     INSERT = "INSERT INTO arqs (uuid, project_id, state, profile_id, group_id, internal, created_at)
         VALUES (?1, ?2, 'Initial', ?3, ?4, 0, ?5)";
-    /// A request that is bound from the start.
+    /// Inserts a bound request.
     INSERT_BOUND = "INSERT INTO arqs (uuid, project_id, state, profile_id, group_id, internal,
         host, provider_id, server_id, consumer_id, ordinal, created_at)
         VALUES (?1, ?2, 'Bound', ?3, ?4, 1, ?5, ?6, ?7, ?8, ?9, ?10)";
-    /// The request is a server's connection to a network.
+    /// Sets the port of a request.
     SET_PORT = "UPDATE arqs SET port_id = ?2 WHERE uuid = ?1";
-    /// Requests of a server on a host that are connections to networks; its own first.
+    /// The requests of a server on a host that belong to ports; the server's own first.
     OF_PORTS = "SELECT a.port_id, a.uuid, h.uuid, h.attach_type, h.address, h.mdev_type
         FROM arqs a JOIN attach_handles h ON h.arq_id = a.uuid
         WHERE a.server_id = ?1 AND a.host = ?2 AND a.port_id IS NOT NULL
         ORDER BY CASE WHEN a.consumer_id = ?1 THEN 0 ELSE 1 END, a.ordinal";
-    /// Binds a request that waits.
+    /// Binds an unbound request.
     BIND = "UPDATE arqs SET state = 'Bound', host = ?2, provider_id = ?3, server_id = ?4,
         consumer_id = ?5, ordinal = ?6, project_id = COALESCE(CAST(?7 AS TEXT), project_id),
         updated_at = ?8
         WHERE uuid = ?1 AND state IN ('Initial', 'Unbound')";
-    /// Takes a request off its place.
+    /// Unbinds a request.
     UNBIND = "UPDATE arqs SET state = 'Unbound', awaits = NULL, host = NULL, provider_id = NULL,
         server_id = NULL, consumer_id = NULL, ordinal = NULL, updated_at = ?2 WHERE uuid = ?1";
-    /// One request less.
+    /// Deletes a request.
     DELETE = "DELETE FROM arqs WHERE uuid = ?1";
-    /// The requests of a consumer.
+    /// Deletes the requests of a consumer.
     DELETE_OF_CONSUMER = "DELETE FROM arqs WHERE consumer_id = ?1";
-    /// The requests of a consumer become another's.
+    /// Moves the requests of a consumer to another.
     HAND_OVER = "UPDATE arqs SET consumer_id = ?2, updated_at = ?3 WHERE consumer_id = ?1";
-    /// A project makes requests: two such calls follow each other.
+    /// Writes the project's row, so that two calls of one project are serialized.
     CALL = "INSERT INTO request_makers (project_id, calls) VALUES (?1, 1)
         ON CONFLICT (project_id) DO UPDATE SET calls = request_makers.calls + 1";
-    /// How many unbound requests a project has.
+    /// Number of unbound requests of a project.
     UNBOUND_OF = "SELECT COUNT(*) FROM arqs WHERE project_id = ?1
         AND state IN ('Initial', 'Unbound', 'BindFailed') AND internal = 0";
-    /// Requests of instances elsewhere that have been bound since before a moment and that nobody has
-    /// asked about since another, from a number on.
+    /// Requests of external instances, from an id on, that were bound before a time and whose Nova
+    /// nobody has queried since another time.
     ELSEWHERE = "SELECT id, server_id, provider_id FROM arqs
         WHERE internal = 0 AND state = 'Bound' AND id > ?1 AND updated_at < ?2
           AND (asked_at IS NULL OR asked_at < ?3) ORDER BY id LIMIT ?4";
-    /// Somebody asks about an instance now, unless somebody else has done so lately.
+    /// Records a query about an instance, unless another controller has recorded one lately.
     ASK = "UPDATE arqs SET asked_at = ?2 WHERE server_id = ?1 AND internal = 0
         AND (asked_at IS NULL OR asked_at < ?3)";
-    /// Unbound requests that nobody has touched since a moment.
+    /// Unbound requests that have not changed since a time.
     EXPIRE = "DELETE FROM arqs WHERE state IN ('Initial', 'Unbound', 'BindFailed') AND internal = 0
         AND COALESCE(updated_at, created_at) < ?1";
-    /// The next free place in a consumer's row of requests.
+    /// The next free ordinal of a consumer's requests.
     NEXT_ORDINAL = "SELECT COALESCE(MAX(ordinal) + 1, 0) FROM arqs WHERE consumer_id = ?1";
 }
 
 fn read(row: &Row) -> Result<ArqRow, Error> {
     let handle = match row.id_opt(11)? {
         None => None,
-        Some(uuid) => Some(Held {
+        Some(uuid) => Some(BoundHandle {
             uuid,
             key: HandleKey {
                 attach_type: row.string(12)?,
@@ -182,7 +183,7 @@ pub(crate) fn insert_bound(
     project_id: &str,
     profile: Option<DeviceProfileId>,
     group: i64,
-    place: &Place<'_>,
+    target: &BindTarget<'_>,
     now: i64,
 ) -> Result<(), Error> {
     tx.execute(
@@ -192,50 +193,51 @@ pub(crate) fn insert_bound(
             project_id,
             profile,
             group,
-            place.host,
-            place.provider,
-            place.server,
-            place.consumer,
-            place.ordinal,
+            target.host,
+            target.provider,
+            target.server,
+            target.consumer,
+            target.ordinal,
             now
         ],
     )?;
     Ok(())
 }
 
-/// How many unbound requests a project has.
+/// Number of unbound requests of a project.
 pub(crate) fn unbound_of(tx: &mut Tx<'_>, project: &str) -> Result<i64, Error> {
     tx.row(UNBOUND_OF, params![project])?.map_or(Ok(0), |row| row.int(0))
 }
 
-/// A bound request of an instance elsewhere.
+/// A bound request of an external instance.
 #[derive(Debug, Clone)]
-pub(crate) struct Elsewhere {
-    /// Its number, to go on from.
+pub(crate) struct ExternalRequest {
+    /// Its id, for paging.
     pub id: i64,
     pub server: ServerId,
     pub provider: ProviderId,
 }
 
-/// Some requests of instances elsewhere, from a number on.
-pub(crate) fn elsewhere(
+/// Requests of external instances, from an id on.
+pub(crate) fn external(
     tx: &mut Tx<'_>,
     after: i64,
     bound_before: i64,
     asked_before: i64,
     limit: i64,
-) -> Result<Vec<Elsewhere>, Error> {
+) -> Result<Vec<ExternalRequest>, Error> {
     let rows = tx.rows(ELSEWHERE, params![after, bound_before, asked_before, limit])?;
-    let read =
-        |row: &Row| Ok(Elsewhere { id: row.int(0)?, server: row.id(1)?, provider: row.id(2)? });
+    let read = |row: &Row| {
+        Ok(ExternalRequest { id: row.int(0)?, server: row.id(1)?, provider: row.id(2)? })
+    };
     rows.iter().map(read).collect()
 }
 
-/// Binds the request and says whether it was waiting for that.
+/// Binds the request; returns whether it was unbound.
 pub(crate) fn bind(
     tx: &mut Tx<'_>,
     uuid: ArqId,
-    place: &Place<'_>,
+    target: &BindTarget<'_>,
     project: Option<&str>,
     now: i64,
 ) -> Result<bool, Error> {
@@ -243,11 +245,11 @@ pub(crate) fn bind(
         BIND,
         params![
             uuid,
-            place.host,
-            place.provider,
-            place.server,
-            place.consumer,
-            place.ordinal,
+            target.host,
+            target.provider,
+            target.server,
+            target.consumer,
+            target.ordinal,
             project,
             now
         ],

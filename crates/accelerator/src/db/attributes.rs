@@ -1,9 +1,9 @@
-//! Rows of `attributes`: the resource class and the traits of a deployable, as Cyborg shows them.
+//! Rows of `attributes`: the resource class and the traits of a deployable in Cyborg's form.
 
 use kilonova_store::{Error, Row, Tx, params, statements};
 use uuid::Uuid;
 
-/// An attribute as it is kept.
+/// A row of `attributes`.
 #[derive(Debug, Clone)]
 pub(crate) struct AttributeRow {
     pub id: i64,
@@ -11,7 +11,7 @@ pub(crate) struct AttributeRow {
     pub deployable_id: i64,
     pub name: String,
     pub value: String,
-    /// Said by the host, not added by hand.
+    /// Whether the host reported it; otherwise an administrator added it.
     pub reported: bool,
     pub created_at: i64,
     pub updated_at: Option<i64>,
@@ -27,21 +27,21 @@ statements! {
     LIST = "SELECT id, uuid, deployable_id, name, value, reported, created_at, updated_at
         FROM attributes
         WHERE (CAST(?1 AS TEXT) IS NULL OR name = ?1) ORDER BY id";
-    /// Those of a deployable, by its index.
+    /// The attributes of a deployable, by index.
     LIST_OF = "SELECT id, uuid, deployable_id, name, value, reported, created_at, updated_at
         FROM attributes WHERE deployable_id = ?1 AND (CAST(?2 AS TEXT) IS NULL OR name = ?2)
         ORDER BY id";
     /// One attribute.
     BY_UUID = "SELECT id, uuid, deployable_id, name, value, reported, created_at, updated_at
         FROM attributes WHERE uuid = ?1";
-    /// A new attribute.
+    /// Inserts an attribute.
     INSERT = "INSERT INTO attributes (uuid, deployable_id, name, value, reported, created_at)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-    /// Another value.
+    /// Updates the value.
     UPDATE = "UPDATE attributes SET value = ?2, updated_at = ?3 WHERE id = ?1";
-    /// One attribute less.
+    /// Deletes an attribute.
     DELETE = "DELETE FROM attributes WHERE id = ?1";
-    /// All attributes of a deployable.
+    /// Deletes all attributes of a deployable.
     DELETE_OF = "DELETE FROM attributes WHERE deployable_id = ?1";
 }
 

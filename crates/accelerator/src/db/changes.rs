@@ -1,5 +1,5 @@
-//! Rows of `handle_changes`: who came to hold which handle, and who gave it up. Written from the
-//! rows themselves, before a handle is freed and after it is taken.
+//! Rows of `handle_changes`: who got which handle, and who released it. Written from the rows
+//! themselves, before a handle is freed and after it is assigned.
 
 use kilonova_ids::{ArqId, ConsumerId, ServerId};
 use kilonova_store::{Error, Row, Tx, params, statements};
@@ -26,57 +26,57 @@ pub(crate) struct ChangeRow {
     pub request_id: Option<String>,
 }
 
-/// What a listing may be narrowed to.
+/// The filters of a list.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Filter {
+pub(crate) struct ChangeFilter {
     pub server: Option<ServerId>,
     pub handle: Option<Uuid>,
     pub host: Option<String>,
-    /// Only those before this one.
+    /// Only changes before this one.
     pub before: Option<i64>,
 }
 
 statements! {
-    /// The handles of a consumer's requests from an ordinal on were taken.
+    /// Records that the handles of a consumer's requests were assigned, from an ordinal on.
     TAKEN_BY_CONSUMER = "INSERT INTO handle_changes (at, change, handle_id, attach_type, address,
         mdev_type, host, provider_id, arq_id, server_id, project_id, user_id, request_id)
         SELECT CAST(?1 AS BIGINT), 'taken', h.uuid, h.attach_type, h.address, h.mdev_type, a.host,
         a.provider_id, a.uuid, a.server_id, a.project_id, CAST(?2 AS TEXT), CAST(?3 AS TEXT)
         FROM arqs a JOIN attach_handles h ON h.arq_id = a.uuid
         WHERE a.consumer_id = ?4 AND a.ordinal >= ?5 ORDER BY a.ordinal";
-    /// The handle of a request was taken.
+    /// Records that the handle of a request was assigned.
     TAKEN_BY_ARQ = "INSERT INTO handle_changes (at, change, handle_id, attach_type, address,
         mdev_type, host, provider_id, arq_id, server_id, project_id, user_id, request_id)
         SELECT CAST(?1 AS BIGINT), 'taken', h.uuid, h.attach_type, h.address, h.mdev_type, a.host,
         a.provider_id, a.uuid, a.server_id, a.project_id, CAST(?2 AS TEXT), CAST(?3 AS TEXT)
         FROM arqs a JOIN attach_handles h ON h.arq_id = a.uuid WHERE a.uuid = ?4";
-    /// The handles of a consumer are about to be freed.
+    /// Records that the handles of a consumer are about to be freed.
     FREED_BY_CONSUMER = "INSERT INTO handle_changes (at, change, handle_id, attach_type, address,
         mdev_type, host, provider_id, arq_id, server_id, project_id, user_id, request_id)
         SELECT CAST(?1 AS BIGINT), 'freed', h.uuid, h.attach_type, h.address, h.mdev_type, a.host,
         a.provider_id, a.uuid, a.server_id, a.project_id, CAST(?2 AS TEXT), CAST(?3 AS TEXT)
         FROM arqs a JOIN attach_handles h ON h.arq_id = a.uuid
         WHERE a.consumer_id = ?4 ORDER BY a.ordinal";
-    /// The handle of a request is about to be freed.
+    /// Records that the handle of a request is about to be freed.
     FREED_BY_ARQ = "INSERT INTO handle_changes (at, change, handle_id, attach_type, address,
         mdev_type, host, provider_id, arq_id, server_id, project_id, user_id, request_id)
         SELECT CAST(?1 AS BIGINT), 'freed', h.uuid, h.attach_type, h.address, h.mdev_type, a.host,
         a.provider_id, a.uuid, a.server_id, a.project_id, CAST(?2 AS TEXT), CAST(?3 AS TEXT)
         FROM arqs a JOIN attach_handles h ON h.arq_id = a.uuid WHERE a.uuid = ?4";
-    /// Those of a server, the newest first.
+    /// The changes of a server, newest first.
     LIST_OF_SERVER = "SELECT id, at, change, handle_id, attach_type, address, mdev_type, host,
         provider_id, arq_id, server_id, project_id, user_id, request_id FROM handle_changes
         WHERE server_id = ?1
           AND (CAST(?2 AS TEXT) IS NULL OR handle_id = ?2)
           AND (CAST(?3 AS TEXT) IS NULL OR host = ?3)
           AND (CAST(?4 AS BIGINT) IS NULL OR id < ?4) ORDER BY id DESC LIMIT ?5";
-    /// The newest first.
+    /// All changes, newest first.
     LIST = "SELECT id, at, change, handle_id, attach_type, address, mdev_type, host, provider_id,
         arq_id, server_id, project_id, user_id, request_id FROM handle_changes
         WHERE (CAST(?1 AS TEXT) IS NULL OR handle_id = ?1)
           AND (CAST(?2 AS TEXT) IS NULL OR host = ?2)
           AND (CAST(?3 AS BIGINT) IS NULL OR id < ?3) ORDER BY id DESC LIMIT ?4";
-    /// Those before a moment.
+    /// Deletes changes before a time.
     FORGET = "DELETE FROM handle_changes WHERE at < ?1";
 }
 
@@ -99,7 +99,11 @@ fn read(row: &Row) -> Result<ChangeRow, Error> {
     })
 }
 
-pub(crate) fn list(tx: &mut Tx<'_>, filter: &Filter, limit: i64) -> Result<Vec<ChangeRow>, Error> {
+pub(crate) fn list(
+    tx: &mut Tx<'_>,
+    filter: &ChangeFilter,
+    limit: i64,
+) -> Result<Vec<ChangeRow>, Error> {
     let handle = filter.handle.map(|uuid| uuid.to_string());
     let (host, before) = (filter.host.clone(), filter.before);
     let rows = match filter.server {

@@ -3,7 +3,7 @@
 use kilonova_ids::{DeployableId, ProviderId};
 use kilonova_store::{Error, Row, Tx, params, statements};
 
-/// A deployable as it is kept.
+/// A row of `deployables`.
 #[derive(Debug, Clone)]
 pub(crate) struct DeployableRow {
     pub id: i64,
@@ -17,13 +17,13 @@ pub(crate) struct DeployableRow {
     pub present: bool,
     pub created_at: i64,
     pub updated_at: Option<i64>,
-    /// Handles of it that the host has.
+    /// Number of its handles that are present on the host.
     pub handles: i64,
-    /// The function of the bitstream, as its image says it.
+    /// The function of the bitstream according to its image.
     pub function: Option<String>,
 }
 
-/// What a node says of a deployable.
+/// A deployable as its node reports it.
 pub(crate) struct NewDeployable<'a> {
     pub device_id: i64,
     pub provider: ProviderId,
@@ -48,22 +48,22 @@ statements! {
         p.driver, p.bitstream_id, p.present, p.created_at, p.updated_at,
         (SELECT COUNT(*) FROM attach_handles h WHERE h.deployable_id = p.id AND h.present = 1),
         p.function_id FROM deployables p WHERE p.uuid = ?1";
-    /// Whether there is one of that number.
+    /// Whether a deployable with this id exists.
     BY_ID = "SELECT id FROM deployables WHERE id = ?1";
     /// The providers of a device.
     PROVIDERS_OF = "SELECT provider_id FROM deployables WHERE device_id = ?1 ORDER BY provider_id";
-    /// Where the device of a provider is.
+    /// The host of a provider's device.
     HOST_OF_PROVIDER = "SELECT d.host FROM deployables p JOIN devices d ON d.id = p.device_id
         WHERE p.provider_id = ?1";
-    /// A new deployable.
+    /// Inserts a deployable.
     INSERT = "INSERT INTO deployables (uuid, device_id, provider_id, name, resource_class, driver,
         present, created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 1, ?7) RETURNING id";
-    /// What the node says of a known deployable.
+    /// Updates a deployable from the node's report.
     UPDATE = "UPDATE deployables SET device_id = ?2, resource_class = ?3, driver = ?4, present = 1,
         updated_at = ?5 WHERE id = ?1";
-    /// The host no longer has it.
+    /// Marks a deployable as absent from its host.
     VANISH = "UPDATE deployables SET present = 0, updated_at = ?2 WHERE id = ?1";
-    /// Nothing hangs on it any more.
+    /// Deletes a deployable.
     DELETE = "DELETE FROM deployables WHERE id = ?1";
 }
 

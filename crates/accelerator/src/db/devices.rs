@@ -4,7 +4,7 @@ use kilonova_ids::DeviceId;
 use kilonova_node_api::Device;
 use kilonova_store::{Error, Row, Tx, params, statements};
 
-/// A device as it is kept.
+/// A row of `devices`.
 #[derive(Debug, Clone)]
 pub(crate) struct DeviceRow {
     pub id: i64,
@@ -22,48 +22,48 @@ pub(crate) struct DeviceRow {
     pub updated_at: Option<i64>,
     pub card: String,
     pub mixed: bool,
-    pub health: Verdict,
-    /// Up to which event of the node's an administrator has dealt with what was wrong.
-    pub dealt: Option<i64>,
+    pub health: DeviceHealth,
+    /// The time of the last health event that an administrator has acknowledged.
+    pub acknowledged: Option<i64>,
 }
 
-/// Whether a device is given out, as far as its health goes.
+/// The health of a device; a failed device is not scheduled.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Verdict {
+pub(crate) struct DeviceHealth {
     /// `healthy`, `degraded` or `failed`.
     pub state: String,
     pub reason: Option<String>,
     pub since: Option<i64>,
-    /// The event that it comes from, in the node's time.
+    /// The health event that caused it, in the node's time.
     pub event: Option<i64>,
 }
 
-/// What a device must not be to be given out.
+/// The state of a device that is not scheduled.
 pub(crate) const FAILED: &str = "failed";
-/// What it should be.
+/// The normal state.
 pub(crate) const HEALTHY: &str = "healthy";
 
-impl Verdict {
+impl DeviceHealth {
     pub fn is_failed(&self) -> bool {
         self.state == FAILED
     }
 }
 
-/// A device as a report wants its row.
-pub(crate) struct Wanted<'a> {
+/// The row that a report requests for a device.
+pub(crate) struct DesiredDevice<'a> {
     pub device: &'a Device,
     pub card: &'a str,
     pub mixed: bool,
-    pub health: Verdict,
+    pub health: DeviceHealth,
 }
 
-/// Nothing more of it is given out; an administrator said so.
+/// The status of a device that an administrator disabled.
 pub(crate) const MAINTAINING: &str = "maintaining";
-/// Its normal state.
+/// The normal status.
 pub(crate) const ENABLED: &str = "enabled";
 
 impl DeviceRow {
-    /// Whether it is being drained.
+    /// Whether an administrator disabled it.
     pub fn is_maintaining(&self) -> bool {
         self.status == MAINTAINING
     }
@@ -75,8 +75,8 @@ statements! {
         status, present, created_at, updated_at, card, mixed, health, health_reason, health_since,
         health_event, health_dealt
         FROM devices WHERE host = ?1 ORDER BY id";
-    /// Of each kind of row of a host: how many, how many that the next report has to look at, the
-    /// youngest, the last change. Who holds a handle is no change.
+    /// By kind of row of a host: the count, the count that the next report must examine, the newest
+    /// id, and the time of the last change. A handle's owner does not count as a change.
     SUMMARY = "SELECT 1, COUNT(*), COUNT(CASE WHEN d.present = 1 AND d.mixed = 0
             AND d.health = 'healthy' THEN NULL ELSE 1 END), MAX(d.id),
             MAX(COALESCE(d.updated_at, d.created_at)) FROM devices d WHERE d.host = ?1
@@ -92,9 +92,9 @@ statements! {
             AND h.state IN ('free', 'owned') THEN NULL ELSE 1 END), MAX(h.id), MAX(h.created_at)
             FROM attach_handles h JOIN deployables p ON p.id = h.deployable_id
             JOIN devices d ON d.id = p.device_id WHERE d.host = ?1";
-    /// What the ledger of a host is as.
+    /// The fingerprint of the report that a host's rows match.
     MARK = "SELECT mark FROM host_reports WHERE host = ?1";
-    /// From now on it is as this.
+    /// Sets that fingerprint.
     SET_MARK = "INSERT INTO host_reports (host, mark) VALUES (?1, ?2)
         ON CONFLICT (host) DO UPDATE SET mark = excluded.mark";
     /// All devices that pass the filters.
@@ -111,28 +111,28 @@ statements! {
         status, present, created_at, updated_at, card, mixed, health, health_reason, health_since,
         health_event, health_dealt
         FROM devices WHERE uuid = ?1";
-    /// A new device.
+    /// Inserts a device.
     INSERT = "INSERT INTO devices (uuid, host, address, kind, vendor_id, product_id, model,
         numa_node, status, present, created_at, card, mixed, health, health_reason, health_since,
         health_event)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 'enabled', 1, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
         RETURNING id";
-    /// What the node says of a known device.
+    /// Updates a device from the node's report.
     UPDATE = "UPDATE devices SET kind = ?2, vendor_id = ?3, product_id = ?4, model = ?5,
         numa_node = ?6, present = 1, updated_at = ?7, card = ?8, mixed = ?9, health = ?10,
         health_reason = ?11, health_since = ?12, health_event = ?13 WHERE id = ?1";
-    /// Whether handles of its card exclude each other.
+    /// Sets whether handles of its card exclude each other.
     MIXED = "UPDATE devices SET mixed = ?2, updated_at = ?3 WHERE id = ?1";
-    /// An administrator has dealt with the event that made it unhealthy.
+    /// Acknowledges the health event of a device.
     DEALT = "UPDATE devices SET health = 'healthy', health_reason = NULL, health_since = NULL,
         health_dealt = health_event WHERE id = ?1 AND health_event IS NOT NULL";
-    /// What hangs on it changed.
+    /// Records a change of dependent rows.
     TOUCH = "UPDATE devices SET updated_at = ?2 WHERE id = ?1";
-    /// Whether it is given out.
+    /// Sets the administrative status.
     STATUS = "UPDATE devices SET status = ?2, updated_at = ?3 WHERE id = ?1";
-    /// The host no longer has it.
+    /// Marks a device as absent from its host.
     VANISH = "UPDATE devices SET present = 0, updated_at = ?2 WHERE id = ?1";
-    /// Nothing hangs on it any more.
+    /// Deletes a device.
     DELETE = "DELETE FROM devices WHERE id = ?1";
 }
 
@@ -153,19 +153,19 @@ fn read(row: &Row) -> Result<DeviceRow, Error> {
         updated_at: row.int_opt(12)?,
         card: row.string(13)?,
         mixed: row.bool(14)?,
-        health: Verdict {
+        health: DeviceHealth {
             state: row.string(15)?,
             reason: row.string_opt(16)?,
             since: row.int_opt(17)?,
             event: row.int_opt(18)?,
         },
-        dealt: row.int_opt(19)?,
+        acknowledged: row.int_opt(19)?,
     })
 }
 
-/// What a listing may be narrowed to.
+/// The filters of a list.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Filter {
+pub(crate) struct DeviceFilter {
     pub kind: Option<String>,
     pub vendor: Option<String>,
     pub host: Option<String>,
@@ -175,7 +175,7 @@ pub(crate) fn of_host(tx: &mut Tx<'_>, host: &str) -> Result<Vec<DeviceRow>, Err
     tx.rows(OF_HOST, params![host])?.iter().map(read).collect()
 }
 
-/// The rows of a host in short; `None` when a report has to look at one of them again.
+/// The summary of a host's rows; `None` if the next report must examine one of them.
 pub(crate) fn summary(tx: &mut Tx<'_>, host: &str) -> Result<Option<Vec<[i64; 4]>>, Error> {
     let mut kinds = Vec::new();
     for row in tx.rows(SUMMARY, params![host])? {
@@ -189,18 +189,18 @@ pub(crate) fn summary(tx: &mut Tx<'_>, host: &str) -> Result<Option<Vec<[i64; 4]
     Ok(Some(kinds))
 }
 
-/// What the ledger of the host is as.
-pub(crate) fn mark(tx: &mut Tx<'_>, host: &str) -> Result<Option<String>, Error> {
+/// The fingerprint of the report that the host's rows match.
+pub(crate) fn fingerprint(tx: &mut Tx<'_>, host: &str) -> Result<Option<String>, Error> {
     tx.row(MARK, params![host])?.map(|row| row.string(0)).transpose()
 }
 
-/// From now on it is as this.
-pub(crate) fn set_mark(tx: &mut Tx<'_>, host: &str, mark: &str) -> Result<(), Error> {
+/// Sets that fingerprint.
+pub(crate) fn set_fingerprint(tx: &mut Tx<'_>, host: &str, mark: &str) -> Result<(), Error> {
     tx.execute(SET_MARK, params![host, mark])?;
     Ok(())
 }
 
-pub(crate) fn list(tx: &mut Tx<'_>, filter: &Filter) -> Result<Vec<DeviceRow>, Error> {
+pub(crate) fn list(tx: &mut Tx<'_>, filter: &DeviceFilter) -> Result<Vec<DeviceRow>, Error> {
     let given = params![filter.kind.clone(), filter.vendor.clone(), filter.host.clone()];
     tx.rows(LIST, given)?.iter().map(read).collect()
 }
@@ -212,10 +212,10 @@ pub(crate) fn by_uuid(tx: &mut Tx<'_>, uuid: DeviceId) -> Result<Option<DeviceRo
 pub(crate) fn insert(
     tx: &mut Tx<'_>,
     host: &str,
-    wanted: &Wanted<'_>,
+    wanted: &DesiredDevice<'_>,
     now: i64,
 ) -> Result<i64, Error> {
-    let Wanted { device, card, mixed, health } = wanted;
+    let DesiredDevice { device, card, mixed, health } = wanted;
     let row = tx.row(
         INSERT,
         params![
@@ -239,9 +239,14 @@ pub(crate) fn insert(
     row.ok_or_else(|| Error::Shape("INSERT returned no row".into()))?.int(0)
 }
 
-/// What the node says of a known device.
-pub(crate) fn update(tx: &mut Tx<'_>, id: i64, wanted: &Wanted<'_>, now: i64) -> Result<(), Error> {
-    let Wanted { device, card, mixed, health } = wanted;
+/// Updates a device from the node's report.
+pub(crate) fn update(
+    tx: &mut Tx<'_>,
+    id: i64,
+    wanted: &DesiredDevice<'_>,
+    now: i64,
+) -> Result<(), Error> {
+    let DesiredDevice { device, card, mixed, health } = wanted;
     tx.execute(
         UPDATE,
         params![

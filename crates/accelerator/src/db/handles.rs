@@ -1,11 +1,11 @@
-//! Rows of `attach_handles`. `arq_id` names the owner and is unique.
+//! Rows of `attach_handles`. The unique column `arq_id` names the owner.
 
 use std::collections::BTreeMap;
 
 use kilonova_ids::{ArqId, AttachHandleId, ConsumerId, DeviceId, ProviderId, ascending};
 use kilonova_store::{Error, Row, Tx, params, statements};
 
-/// A handle as it is kept.
+/// A row of `attach_handles`.
 #[derive(Debug, Clone)]
 pub(crate) struct HandleRow {
     pub id: i64,
@@ -16,13 +16,13 @@ pub(crate) struct HandleRow {
     pub present: bool,
 }
 
-/// What tells the kinds of slots of a deployable apart; slots of one key are interchangeable.
+/// Identifies a kind of slot of a deployable; slots with equal keys are interchangeable.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct HandleKey {
-    /// `PCI`, `MDEV`, `TEST_PCI`, and `VFIO` for a function that keeps its driver.
+    /// `PCI`, `MDEV`, `TEST_PCI`, or `VFIO` for a function that keeps its driver.
     pub attach_type: String,
     pub address: String,
-    /// Type of an `MDEV`, or that a `VFIO` function is given; else empty.
+    /// The type of an `MDEV` or of a `VFIO` function; otherwise empty.
     pub mdev_type: String,
 }
 
@@ -32,9 +32,9 @@ statements! {
         h.state, h.present FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
         WHERE d.host = ?1 ORDER BY h.id";
-    /// The lowest free handles of a provider. On a mixed card, one is not free while something that
-    /// excludes it is taken: the card's own function against its virtual functions, and a function
-    /// that is passed through against all else on it.
+    /// The lowest free handles of a provider. On a mixed card a handle is not free while one that
+    /// excludes it is assigned: the card's own function excludes its virtual functions, and a
+    /// function that is passed through excludes everything else on it.
     FREE = "SELECT h.id, h.uuid, h.attach_type, h.address, h.mdev_type, d.card, d.mixed, d.host
         FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
@@ -48,14 +48,14 @@ statements! {
               AND ((h.address = d.card) <> (o.address = d.card) OR (h.address = o.address
                 AND (h.attach_type <> 'MDEV' OR o.attach_type <> 'MDEV')))))
         ORDER BY h.id LIMIT ?2";
-    /// Whoever takes a part of a mixed card touches all of the card: two at once must not both find
-    /// that the other has taken nothing.
+    /// Writes all devices of a mixed card, so that two transactions that assign parts of it
+    /// conflict instead of both finding the other part free.
     TOUCH_CARD = "UPDATE devices SET present = present WHERE host = ?1 AND card = ?2";
-    /// The mixed card that the handle of a request is on.
+    /// The mixed card of a request's handle.
     CARD_OF_ARQ = "SELECT DISTINCT d.host, d.card FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
         WHERE h.arq_id = ?1 AND d.mixed = 1";
-    /// The mixed cards that a consumer holds something of, or left something dirty on.
+    /// The mixed cards with handles that a consumer holds or left dirty.
     CARDS_OF_CONSUMER = "SELECT DISTINCT d.host, d.card FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
         WHERE d.mixed = 1 AND h.id IN (SELECT id FROM attach_handles WHERE dirty_of = ?1
@@ -64,28 +64,28 @@ statements! {
     /// The providers of a card.
     OF_CARD = "SELECT p.provider_id FROM deployables p JOIN devices d ON d.id = p.device_id
         WHERE d.host = ?1 AND d.card = ?2 ORDER BY p.provider_id";
-    /// Takes a handle, if it is still free.
+    /// Assigns a handle if it is still free.
     TAKE = "UPDATE attach_handles SET state = 'owned', arq_id = ?2, uuid = ?3, updated_at = ?4
         WHERE id = ?1 AND state = 'free' AND arq_id IS NULL";
-    /// Drops the vanished handles of a consumer.
+    /// Deletes the absent handles of a consumer.
     DROP_OF_CONSUMER = "DELETE FROM attach_handles WHERE present = 0
         AND arq_id IN (SELECT uuid FROM arqs WHERE consumer_id = ?1)";
     /// Frees the handles of a consumer.
     FREE_OF_CONSUMER = "UPDATE attach_handles SET state = 'free', arq_id = NULL, updated_at = ?2
         WHERE arq_id IN (SELECT uuid FROM arqs WHERE consumer_id = ?1)";
-    /// The handles of a consumer are nobody's, and not free before its host has dropped them.
+    /// Makes the handles of a consumer dirty until its host has dropped them.
     SOIL_OF_CONSUMER = "UPDATE attach_handles SET state = 'dirty', arq_id = NULL, dirty_of = ?1,
         updated_at = ?2 WHERE arq_id IN (SELECT uuid FROM arqs WHERE consumer_id = ?1)";
-    /// Providers on which a consumer left handles dirty.
-    SOILED_BY = "SELECT DISTINCT p.provider_id FROM attach_handles h
+    /// Providers with handles that a consumer left dirty.
+    DIRTY_PROVIDERS_OF = "SELECT DISTINCT p.provider_id FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id WHERE h.dirty_of = ?1";
-    /// What a consumer left dirty and is no longer there goes, once its host has dropped it.
+    /// Deletes the absent handles that a consumer left dirty, after its host has dropped them.
     DROP_DIRTY = "DELETE FROM attach_handles WHERE dirty_of = ?1 AND parked IS NULL AND present = 0";
-    /// The host has dropped what a consumer left dirty.
+    /// Frees the handles that a consumer left dirty, after its host has dropped them.
     CLEAN = "UPDATE attach_handles SET state = 'free', dirty_of = NULL, updated_at = ?2
         WHERE dirty_of = ?1 AND parked IS NULL";
-    /// What of a provider cannot be given out: whether its device is there and in health, and how many
-    /// handles are dirty or excluded.
+    /// The unavailable part of a provider: whether its device is present and not failed, and the
+    /// number of dirty or excluded handles.
     WITHHELD_ON = "SELECT d.health, p.present, (SELECT COUNT(*) FROM attach_handles h
           WHERE h.deployable_id = p.id AND (h.state = 'dirty'
             OR (h.state = 'free' AND h.present = 1 AND d.mixed = 1 AND EXISTS (
@@ -96,7 +96,7 @@ statements! {
               AND ((h.address = d.card) <> (o.address = d.card) OR (h.address = o.address
                 AND (h.attach_type <> 'MDEV' OR o.attach_type <> 'MDEV')))))))
         FROM deployables p JOIN devices d ON d.id = p.device_id WHERE p.provider_id = ?1";
-    /// How many handles are dirty or excluded, for all providers of a host that have any.
+    /// Number of dirty or excluded handles, for all providers of a host that have any.
     WITHHELD_OF_HOST = "SELECT p.provider_id, COUNT(*) FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
         WHERE d.host = ?1 AND (h.state = 'dirty'
@@ -108,62 +108,62 @@ statements! {
               AND ((h.address = d.card) <> (o.address = d.card) OR (h.address = o.address
                 AND (h.attach_type <> 'MDEV' OR o.attach_type <> 'MDEV'))))))
         GROUP BY p.provider_id";
-    /// Drops the handle of a request if it has vanished.
+    /// Deletes the handle of a request if it is absent.
     DROP_OF_ARQ = "DELETE FROM attach_handles WHERE present = 0 AND arq_id = ?1";
     /// Frees the handle of a request.
     FREE_OF_ARQ = "UPDATE attach_handles SET state = 'free', arq_id = NULL, updated_at = ?2
         WHERE arq_id = ?1";
-    /// What a request holds, and where.
+    /// Provider and host of a request's handle.
     HELD_BY_ARQ = "SELECT p.provider_id, d.host FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
         WHERE h.arq_id = ?1";
-    /// The handle of a request is nobody's, and not free before its host has spoken again.
+    /// Makes the handle of a request dirty until its host acknowledges the release.
     AWAIT_WORD = "UPDATE attach_handles SET state = 'dirty', arq_id = NULL, awaits_word = ?2,
         awaits_host = ?4, updated_at = ?3 WHERE arq_id = ?1";
-    /// Handles of a host that wait for its word on a generation, or on one before it.
+    /// Handles of a host that wait for its acknowledgement of a generation, or of an earlier one.
     AWAITING = "SELECT h.id, p.provider_id, d.host, d.card, d.mixed FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
         WHERE h.awaits_host = ?1 AND h.awaits_word <= ?2";
-    /// Those of a device.
+    /// Handles of a device that wait for an acknowledgement.
     AWAITING_OF_DEVICE = "SELECT h.id, p.provider_id, d.host, d.card, d.mixed FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
         WHERE h.awaits_word IS NOT NULL AND d.uuid = ?1";
-    /// How many wait on each device, and since when.
+    /// Number and age of the waiting handles, by device.
     AWAITED = "SELECT d.host, d.address, d.uuid, COUNT(*), MIN(COALESCE(h.updated_at, h.created_at))
         FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
         WHERE h.awaits_word IS NOT NULL GROUP BY d.host, d.address, d.uuid
         ORDER BY d.host, d.address";
-    /// One that waited and is no longer there goes.
-    DROP_HEARD = "DELETE FROM attach_handles WHERE id = ?1 AND awaits_word IS NOT NULL AND present = 0";
-    /// One that waited is free.
-    HEARD = "UPDATE attach_handles SET state = 'free', awaits_word = NULL,
+    /// Deletes an acknowledged handle if it is absent.
+    DROP_ACKNOWLEDGED = "DELETE FROM attach_handles WHERE id = ?1 AND awaits_word IS NOT NULL AND present = 0";
+    /// Frees an acknowledged handle.
+    ACKNOWLEDGED = "UPDATE attach_handles SET state = 'free', awaits_word = NULL,
         awaits_host = NULL, updated_at = ?2
         WHERE id = ?1 AND awaits_word IS NOT NULL";
-    /// A new, free handle.
+    /// Inserts a free handle.
     INSERT = "INSERT INTO attach_handles (uuid, deployable_id, attach_type, address, mdev_type,
         slot, state, present, created_at) VALUES (?6, ?1, ?2, ?3, ?4, ?7, 'free', 1, ?5)";
-    /// Eight new ones: a host with many vGPUs is taken in for a third of the time.
+    /// Inserts eight free handles. This registers a host with many vGPUs in a third of the time.
     INSERT_EIGHT = "INSERT INTO attach_handles (uuid, deployable_id, attach_type, address,
         mdev_type, slot, state, present, created_at) VALUES
         (?6, ?1, ?2, ?3, ?4, ?7, 'free', 1, ?5), (?8, ?1, ?2, ?3, ?4, ?9, 'free', 1, ?5),
         (?10, ?1, ?2, ?3, ?4, ?11, 'free', 1, ?5), (?12, ?1, ?2, ?3, ?4, ?13, 'free', 1, ?5),
         (?14, ?1, ?2, ?3, ?4, ?15, 'free', 1, ?5), (?16, ?1, ?2, ?3, ?4, ?17, 'free', 1, ?5),
         (?18, ?1, ?2, ?3, ?4, ?19, 'free', 1, ?5), (?20, ?1, ?2, ?3, ?4, ?21, 'free', 1, ?5)";
-    /// The host has it, or no longer.
+    /// Sets whether the host has the handle.
     PRESENT = "UPDATE attach_handles SET present = ?2, updated_at = ?3 WHERE id = ?1";
-    /// Removes a handle that nobody owns.
+    /// Deletes a handle without an owner.
     DELETE = "DELETE FROM attach_handles WHERE id = ?1 AND arq_id IS NULL";
 }
 
-/// A handle that may be taken.
+/// A free handle.
 pub(crate) struct FreeHandle {
     pub id: i64,
     pub uuid: AttachHandleId,
     pub key: HandleKey,
-    /// The card, where taking it excludes others.
+    /// The card, if assigning this handle excludes others.
     pub mixed_card: Option<String>,
-    /// Where it is.
+    /// The host.
     pub host: String,
 }
 
@@ -174,7 +174,7 @@ pub(crate) struct MixedCard {
     pub card: String,
 }
 
-/// All of a provider, however much that is.
+/// The whole provider, whatever its size.
 pub(crate) const ALL: i64 = i64::MAX;
 
 fn key(row: &Row, from: usize) -> Result<HandleKey, Error> {
@@ -221,19 +221,22 @@ pub(crate) fn free(
         .collect()
 }
 
-/// Providers on which a consumer left handles dirty.
-pub(crate) fn soiled_by(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Vec<ProviderId>, Error> {
-    tx.rows(SOILED_BY, params![consumer])?.iter().map(|row| row.id(0)).collect()
+/// Providers with handles that a consumer left dirty.
+pub(crate) fn dirty_providers_of(
+    tx: &mut Tx<'_>,
+    consumer: ConsumerId,
+) -> Result<Vec<ProviderId>, Error> {
+    tx.rows(DIRTY_PROVIDERS_OF, params![consumer])?.iter().map(|row| row.id(0)).collect()
 }
 
-/// How much of a provider cannot be given out.
+/// The number of handles of a provider that cannot be assigned.
 pub(crate) fn withheld_on(tx: &mut Tx<'_>, provider: ProviderId) -> Result<i64, Error> {
     let Some(row) = tx.row(WITHHELD_ON, params![provider])? else { return Ok(0) };
     let nothing = row.text(0)? == super::devices::FAILED || !row.bool(1)?;
     if nothing { Ok(ALL) } else { row.int(2) }
 }
 
-/// How many handles are dirty or excluded, by provider of a host.
+/// Number of dirty or excluded handles, by provider of a host.
 pub(crate) fn withheld_of_host(
     tx: &mut Tx<'_>,
     host: &str,
@@ -246,12 +249,12 @@ fn mixed_card(row: &Row) -> Result<MixedCard, Error> {
     Ok(MixedCard { host: row.string(0)?, card: row.string(1)? })
 }
 
-/// The mixed card that the handle of a request is on.
+/// The mixed card of a request's handle.
 pub(crate) fn card_of_arq(tx: &mut Tx<'_>, arq: ArqId) -> Result<Option<MixedCard>, Error> {
     tx.row(CARD_OF_ARQ, params![arq])?.as_ref().map(mixed_card).transpose()
 }
 
-/// The mixed cards that a consumer holds something of, or left something dirty on.
+/// The mixed cards with handles that a consumer holds or left dirty.
 pub(crate) fn cards_of_consumer(
     tx: &mut Tx<'_>,
     consumer: ConsumerId,
@@ -265,7 +268,7 @@ pub(crate) fn of_card(tx: &mut Tx<'_>, card: &MixedCard) -> Result<Vec<ProviderI
     rows.iter().map(|row| row.id(0)).collect()
 }
 
-/// Takes the handle and says whether it was still free.
+/// Assigns the handle; returns whether it was still free.
 pub(crate) fn take(
     tx: &mut Tx<'_>,
     id: i64,
@@ -276,19 +279,19 @@ pub(crate) fn take(
     Ok(tx.execute(TAKE, params![id, arq, uuid, now])? == 1)
 }
 
-pub(crate) fn give_back(tx: &mut Tx<'_>, arq: ArqId, now: i64) -> Result<(), Error> {
+pub(crate) fn free_of_arq(tx: &mut Tx<'_>, arq: ArqId, now: i64) -> Result<(), Error> {
     tx.execute(DROP_OF_ARQ, params![arq])?;
     tx.execute(FREE_OF_ARQ, params![arq, now])?;
     Ok(())
 }
 
-/// Provider and host of what a request holds.
+/// Provider and host of a request's handle.
 pub(crate) fn held_by(tx: &mut Tx<'_>, arq: ArqId) -> Result<Option<(ProviderId, String)>, Error> {
     let row = tx.row(HELD_BY_ARQ, params![arq])?;
     row.map(|row| Ok((row.id(0)?, row.string(1)?))).transpose()
 }
 
-/// A handle that waits for its host's word.
+/// A handle that waits for its host's acknowledgement.
 pub(crate) struct Awaiting {
     pub id: i64,
     pub provider: ProviderId,
@@ -300,8 +303,8 @@ fn awaiting(row: &Row) -> Result<Awaiting, Error> {
     Ok(Awaiting { id: row.int(0)?, provider: row.id(1)?, mixed_card: row.bool(4)?.then_some(card) })
 }
 
-/// The handles of a host that wait for its word on a generation, or on one before it.
-pub(crate) fn awaiting_of(
+/// The handles of a host that wait for its acknowledgement of a generation, or of an earlier one.
+pub(crate) fn awaiting_host(
     tx: &mut Tx<'_>,
     host: &str,
     generation: i64,
@@ -309,13 +312,13 @@ pub(crate) fn awaiting_of(
     tx.rows(AWAITING, params![host, generation])?.iter().map(awaiting).collect()
 }
 
-/// The handles of a device that wait for its host's word.
+/// The handles of a device that wait for an acknowledgement.
 pub(crate) fn awaiting_on(tx: &mut Tx<'_>, device: DeviceId) -> Result<Vec<Awaiting>, Error> {
     tx.rows(AWAITING_OF_DEVICE, params![device])?.iter().map(awaiting).collect()
 }
 
-/// New handles of one kind. Their ids ascend with time: among millions of handles a new one is then
-/// next to the last one in the index, not on a page of its own.
+/// Inserts handles of one kind. Their ids ascend with time, so that among millions of handles a new
+/// one is next to the last one in the index and not on a page of its own.
 pub(crate) fn insert(
     tx: &mut Tx<'_>,
     deployable_id: i64,

@@ -1,4 +1,5 @@
-//! The SQL of this service, one file per table. No rule lives here: the callers know them.
+//! The SQL of this service, one file per table. No rule lives here: `app` and `ledger` enforce
+//! them.
 
 pub(crate) mod arqs;
 pub(crate) mod attributes;
@@ -11,7 +12,7 @@ pub(crate) mod orders;
 pub(crate) mod parked;
 pub(crate) mod profiles;
 
-/// Every statement of this service, to be prepared on both databases in a test.
+/// Every statement of this service. A test prepares each on both databases.
 pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
     vec![
         arqs::STATEMENTS,
@@ -28,6 +29,6 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         crate::ledger::CENSUS,
         crate::ledger::EXCLUDED,
         crate::ledger::HEALTH,
-        crate::ledger::STORY,
+        crate::ledger::HISTORY,
     ]
 }

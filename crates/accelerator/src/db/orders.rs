@@ -1,5 +1,5 @@
-//! Rows of `device_orders`: what nodes are to do to devices, and what came of it. And what waits for
-//! a bitstream in other tables.
+//! Rows of `device_orders`: orders to nodes about devices, and their results. Also the requests
+//! that wait for a bitstream.
 
 use kilonova_ids::{
     ArqId, AttachHandleId, DeployableId, DeviceId, ImageId, OperationId, ProviderId, ServerId,
@@ -8,9 +8,9 @@ use kilonova_store::{Error, Row, Tx, params, statements};
 
 use super::profiles::Group;
 
-/// The task of an order.
+/// The task that loads a bitstream.
 pub(crate) const PROGRAM: &str = "program";
-/// The task of an order.
+/// The task that cleans a handle.
 pub(crate) const CLEAN: &str = "clean";
 
 /// A new order.
@@ -25,15 +25,15 @@ pub(crate) struct NewOrder<'a> {
     pub handle: Option<AttachHandleId>,
     pub server: Option<ServerId>,
     pub image: Option<ImageId>,
-    /// The function that the image loads, as the image says it.
+    /// The function that the image loads, according to the image.
     pub function: Option<&'a str>,
-    /// The task as the node reads it.
+    /// The serialized task for the node.
     pub body: String,
     pub user_id: Option<&'a str>,
     pub request_id: Option<&'a str>,
 }
 
-/// An order as it is kept.
+/// A row of `device_orders`.
 #[derive(Debug, Clone)]
 pub(crate) struct OrderRow {
     pub id: i64,
@@ -56,56 +56,56 @@ pub(crate) struct OrderRow {
     pub updated_at: Option<i64>,
 }
 
-/// What a listing may be narrowed to.
+/// The filters of a list.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Filter {
+pub(crate) struct OrderFilter {
     pub host: Option<String>,
     pub state: Option<String>,
-    /// Only those before this one.
+    /// Only orders before this one.
     pub before: Option<i64>,
 }
 
 statements! {
-    /// A new one, of which no node has been told.
+    /// Inserts an order that is not in any generation of documents yet.
     INSERT = "INSERT INTO device_orders (uuid, host, task, address, device_id, deployable_id,
         handle_id, server_id, image_id, function_id, body, state, open_key, user_id, request_id,
         created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 'open', ?12, ?13, ?14, ?15)";
-    /// Hosts with orders of which they have not been told.
+    /// Hosts with orders that are not in any generation yet.
     UNTOLD = "SELECT DISTINCT host FROM device_orders WHERE state = 'open' AND generation IS NULL
         ORDER BY host";
-    /// They are told of them by this generation.
+    /// Sets the generation of a host's new orders.
     TELL = "UPDATE device_orders SET generation = ?2
         WHERE host = ?1 AND state = 'open' AND generation IS NULL";
-    /// What a host is to be told after a generation.
+    /// The orders of a host after a generation.
     SINCE = "SELECT uuid, generation, server_id, address, body FROM device_orders
         WHERE host = ?1 AND state = 'open' AND generation > ?2 ORDER BY generation, id";
-    /// One.
+    /// One order.
     BY_UUID = "SELECT id, uuid, host, task, address, device_id, deployable_id, handle_id, server_id,
         image_id, function_id, state, message, output, user_id, request_id, created_at, updated_at
         FROM device_orders WHERE uuid = ?1";
-    /// The newest first.
+    /// All orders, newest first.
     LIST = "SELECT id, uuid, host, task, address, device_id, deployable_id, handle_id, server_id,
         image_id, function_id, state, message, output, user_id, request_id, created_at, updated_at
         FROM device_orders
         WHERE (CAST(?1 AS TEXT) IS NULL OR host = ?1)
           AND (CAST(?2 AS TEXT) IS NULL OR state = ?2)
           AND (CAST(?3 AS BIGINT) IS NULL OR id < ?3) ORDER BY id DESC LIMIT ?4";
-    /// It has ended.
+    /// Ends an order.
     CLOSE = "UPDATE device_orders SET state = ?2, open_key = NULL, message = ?3, output = ?4,
         updated_at = ?5 WHERE uuid = ?1 AND state = 'open'";
-    /// Those that ended before a moment.
+    /// Deletes ended orders before a time.
     FORGET = "DELETE FROM device_orders WHERE state <> 'open' AND created_at < ?1";
-    /// Whether a device has an order to be programmed that has not ended.
+    /// The open order to program a device.
     IS_PROGRAMMED = "SELECT uuid, image_id FROM device_orders WHERE open_key = ?1";
-    /// Who chooses a handle of a device meets who orders it to be programmed.
+    /// Writes the device, so that assigning a handle and ordering its programming conflict.
     TOUCH_HANDLES = "UPDATE attach_handles SET updated_at = updated_at WHERE deployable_id IN
         (SELECT id FROM deployables WHERE device_id = ?1)";
-    /// Handles of a device that are not free, and not this consumer's.
+    /// Handles of a device that are not free and not this consumer's.
     OTHERS_ON_DEVICE = "SELECT COUNT(*) FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id
         WHERE p.device_id = ?1 AND h.state <> 'free' AND (h.arq_id IS NULL OR NOT EXISTS
           (SELECT 1 FROM arqs a WHERE a.uuid = h.arq_id AND a.consumer_id = CAST(?2 AS TEXT)))";
-    /// What a consumer has got by profiles that speak of bitstreams, with its device.
+    /// A consumer's requests whose profiles name bitstreams, with their devices.
     TO_PROGRAM = "SELECT a.uuid, a.group_id, f.groups_json, a.server_id, p.uuid, p.driver,
         p.bitstream_id, d.id, d.uuid, d.address, d.host,
         (SELECT MIN(t.value) FROM attributes t WHERE t.deployable_id = p.id
@@ -114,26 +114,26 @@ statements! {
         JOIN deployables p ON p.provider_id = a.provider_id JOIN devices d ON d.id = p.device_id
         WHERE a.consumer_id = ?1 AND a.state = 'Bound' AND f.groups_json LIKE '%accel:%'
         ORDER BY a.ordinal";
-    /// A request waits for an order.
+    /// Makes a request wait for an order.
     AWAIT = "UPDATE arqs SET state = 'BindStarted', awaits = ?2, updated_at = ?3 WHERE uuid = ?1";
     /// Requests that wait for an order.
     AWAITING = "SELECT uuid, internal FROM arqs WHERE awaits = ?1 ORDER BY id";
-    /// A request need not wait any more.
-    COME = "UPDATE arqs SET state = 'Bound', awaits = NULL, updated_at = ?2 WHERE uuid = ?1";
-    /// A request waited in vain. It stays its instance's, and holds nothing.
+    /// Binds a request whose order has succeeded.
+    BIND_WAITING = "UPDATE arqs SET state = 'Bound', awaits = NULL, updated_at = ?2 WHERE uuid = ?1";
+    /// Fails a request whose order has failed. It stays with its instance and has no handle.
     FAIL = "UPDATE arqs SET state = 'BindFailed', awaits = NULL, consumer_id = NULL, ordinal = NULL,
         updated_at = ?2 WHERE uuid = ?1";
-    /// A device and its deployable for an order by the API.
+    /// The device and deployable for an order through the API.
     TARGET = "SELECT d.id, d.uuid, d.address, d.host, p.driver, p.present FROM deployables p
         JOIN devices d ON d.id = p.device_id WHERE p.uuid = ?1";
-    /// What is in all deployables of a device now.
+    /// Sets the bitstream of all deployables of a device.
     SET_BITSTREAM = "UPDATE deployables SET bitstream_id = ?2, function_id = ?3, updated_at = ?4
         WHERE device_id = (SELECT id FROM devices WHERE uuid = ?1)";
-    /// What a host's report need not agree with any more.
+    /// Clears the fingerprint of a host's report, so that the next report is examined.
     DROP_BITSTREAM = "UPDATE deployables SET bitstream_id = NULL, function_id = NULL, updated_at = ?2
         WHERE id = ?1 AND bitstream_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM device_orders o
           JOIN devices d ON d.uuid = o.open_key WHERE d.id = deployables.device_id)";
-    /// The providers of a device and the functions that their host reports there.
+    /// The providers of a device and the functions that their host reports.
     FUNCTIONS_OF = "SELECT p.provider_id, p.driver, (SELECT MIN(t.value) FROM attributes t
           WHERE t.deployable_id = p.id AND t.name = 'function_id' AND t.reported = 1)
         FROM deployables p JOIN devices d ON d.id = p.device_id WHERE d.uuid = ?1
@@ -219,12 +219,16 @@ pub(crate) fn by_uuid(tx: &mut Tx<'_>, uuid: OperationId) -> Result<Option<Order
     tx.row(BY_UUID, params![uuid])?.as_ref().map(read).transpose()
 }
 
-pub(crate) fn list(tx: &mut Tx<'_>, filter: &Filter, limit: i64) -> Result<Vec<OrderRow>, Error> {
+pub(crate) fn list(
+    tx: &mut Tx<'_>,
+    filter: &OrderFilter,
+    limit: i64,
+) -> Result<Vec<OrderRow>, Error> {
     let (host, state) = (filter.host.clone(), filter.state.clone());
     tx.rows(LIST, params![host, state, filter.before, limit])?.iter().map(read).collect()
 }
 
-pub(crate) fn untold(tx: &mut Tx<'_>) -> Result<Vec<String>, Error> {
+pub(crate) fn unannounced(tx: &mut Tx<'_>) -> Result<Vec<String>, Error> {
     tx.rows(UNTOLD, params![])?.iter().map(|row| row.string(0)).collect()
 }
 
@@ -267,7 +271,7 @@ pub(crate) fn target(tx: &mut Tx<'_>, deployable: DeployableId) -> Result<Option
     tx.row(TARGET, params![deployable])?.as_ref().map(read).transpose()
 }
 
-/// The order by which a device is being programmed, with its image.
+/// The open order to program a device, with its image.
 pub(crate) fn open_on(
     tx: &mut Tx<'_>,
     device: DeviceId,
@@ -276,7 +280,7 @@ pub(crate) fn open_on(
     tx.row(IS_PROGRAMMED, params![device])?.map(read).transpose()
 }
 
-/// How many handles of a device others hold, or nobody may have.
+/// Number of handles of a device that other consumers hold or that are dirty.
 pub(crate) fn others_on(
     tx: &mut Tx<'_>,
     device_row: i64,
@@ -285,12 +289,12 @@ pub(crate) fn others_on(
     tx.row(OTHERS_ON_DEVICE, params![device_row, consumer])?.map_or(Ok(0), |row| row.int(0))
 }
 
-/// Requests that wait for an order, and whether they are of this process's own compute service.
+/// Requests that wait for an order, and whether this process's own compute service created them.
 pub(crate) fn awaiting(tx: &mut Tx<'_>, order: OperationId) -> Result<Vec<(ArqId, bool)>, Error> {
     tx.rows(AWAITING, params![order])?.iter().map(|row| Ok((row.id(0)?, row.bool(1)?))).collect()
 }
 
-/// The providers of a device, with driver and the function that the host reports there.
+/// The providers of a device, with the driver and the function that the host reports.
 pub(crate) fn functions_of(
     tx: &mut Tx<'_>,
     device: DeviceId,

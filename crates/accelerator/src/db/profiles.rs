@@ -8,7 +8,7 @@ use kilonova_store::{Error, Row, Tx, params, statements};
 /// A group: a flat map such as `resources:VGPU` to `1`.
 pub(crate) type Group = BTreeMap<String, String>;
 
-/// A device profile as it is kept.
+/// A row of `device_profiles`.
 #[derive(Debug, Clone)]
 pub(crate) struct ProfileRow {
     pub uuid: DeviceProfileId,
@@ -29,12 +29,12 @@ statements! {
     /// One profile by name.
     BY_NAME = "SELECT uuid, name, description, groups_json, created_at, updated_at
         FROM device_profiles WHERE name = ?1";
-    /// A new profile.
+    /// Inserts a profile.
     INSERT = "INSERT INTO device_profiles (uuid, name, description, groups_json, created_at)
         VALUES (?1, ?2, ?3, ?4, ?5)";
-    /// One profile less.
+    /// Deletes a profile.
     DELETE = "DELETE FROM device_profiles WHERE uuid = ?1";
-    /// How many requests name a profile.
+    /// Number of requests that name a profile.
     USES = "SELECT COUNT(*) FROM arqs WHERE profile_id = ?1";
 }
 

@@ -1,7 +1,7 @@
-//! The rules of the ledger as queries that find what breaks them. An empty answer is a sound
+//! The rules of the ledger, as queries that return violations. An empty result means a consistent
 //! ledger. The tests, the chaos runs and `kilonova doctor` share them.
 
-/// Pairs of a rule and a query whose rows, in column 0, name what breaks it.
+/// Pairs of a rule and a query. Column 0 of each row names a violation.
 pub const AUDIT: &[(&str, &str)] = &[
     (
         "a handle is owned exactly when it names an accelerator request",

@@ -1,9 +1,8 @@
-//! Giving handles to consumers and taking them back, inside the caller's transaction. Each change of
-//! an owner leaves a row that says who asked for it.
+//! Assigns handles to consumers and releases them, within the caller's transaction. Each change of
+//! an owner writes a row that records the initiator.
 //!
-//! Whoever claims has already updated the provider's row, so two claims on one provider run one
-//! after the other; should a caller not have, the handle's own row is the point where one of two
-//! transactions has to run again.
+//! A claim has already updated the provider's row, so two claims on one provider are serialized. If
+//! a caller has not, the transactions conflict on the handle's own row, and one of them runs again.
 
 use kilonova_ids::{
     ArqId, AttachHandleId, ConsumerId, DeviceProfileId, ProviderId, ServerId, ascending,
@@ -14,28 +13,28 @@ use kilonova_store::{Tx, params};
 use kilonova_wire::time::now_micros;
 use newtype_uuid::GenericUuid;
 
-use super::apart::keep_apart;
+use super::exclusions::update_exclusions;
 use super::orders::park_of_consumer;
-use super::tally::{self, Road};
+use super::tally::{self, BindSource};
 use crate::Error;
-use crate::db::arqs::{self, Place};
+use crate::db::arqs::{self, BindTarget};
 use crate::db::handles::{self, HandleKey, MixedCard};
 use crate::db::{changes, deployables};
 
-/// Accelerators of one provider that a consumer shall get.
+/// Accelerators of one provider that a consumer requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Want {
-    /// The provider that the scheduler chose.
+pub struct BindRequest {
+    /// The provider that the scheduler selected.
     pub provider: ProviderId,
-    /// How many.
+    /// The number of accelerators.
     pub count: i64,
-    /// Index of the profile's group, 0 where there is no profile.
+    /// Index of the profile's group; 0 without a profile.
     pub group: i64,
     /// The profile; `None` for a flavor's own `resources:VGPU`.
     pub profile: Option<DeviceProfileId>,
 }
 
-/// Who asked for a change, for the record. What the service does by itself has neither.
+/// The initiator of a change, for the record. The service's own changes have neither field.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Actor {
     /// The user's id.
@@ -44,22 +43,23 @@ pub struct Actor {
     pub request_id: Option<String>,
 }
 
-/// One accelerator that a consumer has got.
+/// One accelerator that was bound to a consumer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binding {
     /// The request.
     pub arq: ArqId,
-    /// The handle; of an mdev this is the uuid it will have on the host.
+    /// The handle. For an mdev this is also its uuid on the host.
     pub handle: AttachHandleId,
-    /// What the node attaches.
+    /// The description for the node.
     pub attachment: Attachment,
 }
 
-/// Makes bound ARQs for a consumer and gives each the lowest free handle of its provider.
+/// Creates bound ARQs for a consumer and assigns each the lowest free handle of its provider.
 ///
 /// # Errors
-/// [`Error::NoHandle`] when a provider has too few, [`Error::NoDeployable`] when it is no device,
-/// [`Error::OtherHost`] when it is elsewhere. The caller's transaction must then end.
+/// [`Error::NoHandle`] if a provider has too few free handles, [`Error::NoDeployable`] if it is not
+/// a device, [`Error::OtherHost`] if it is on another host. The caller must then abort the
+/// transaction.
 pub fn bind(
     tx: &mut Tx<'_>,
     world: &World,
@@ -67,15 +67,15 @@ pub fn bind(
     consumer: ConsumerId,
     project_id: &str,
     host: &str,
-    wants: &[Want],
+    requests: &[BindRequest],
 ) -> Result<Vec<Binding>, Error> {
-    bind_as(tx, world, &Actor::default(), server, consumer, project_id, host, wants)
+    bind_as(tx, world, &Actor::default(), server, consumer, project_id, host, requests)
 }
 
-/// [`bind`], with who asked for it.
+/// Like [`bind`], with the initiator.
 ///
-/// # Errors
-/// As [`bind`].
+/// Like [`bind`].
+/// Like [`bind`].
 #[allow(clippy::too_many_arguments)]
 pub fn bind_as(
     tx: &mut Tx<'_>,
@@ -85,10 +85,10 @@ pub fn bind_as(
     consumer: ConsumerId,
     project_id: &str,
     host: &str,
-    wants: &[Want],
+    requests: &[BindRequest],
 ) -> Result<Vec<Binding>, Error> {
-    let bound = bind_all(tx, world, actor, server, consumer, project_id, host, wants);
-    tally::note(tx, Road::Server, bound.as_ref().map(Vec::len));
+    let bound = bind_all(tx, world, actor, server, consumer, project_id, host, requests);
+    tally::note(tx, BindSource::Server, bound.as_ref().map(Vec::len));
     bound
 }
 
@@ -101,41 +101,41 @@ fn bind_all(
     consumer: ConsumerId,
     project_id: &str,
     host: &str,
-    wants: &[Want],
+    requests: &[BindRequest],
 ) -> Result<Vec<Binding>, Error> {
     let now = now_micros();
     let first = arqs::next_ordinal(tx, consumer)?;
     let mut ordinal = first;
     let mut bindings = Vec::new();
     let mut cards = Vec::new();
-    for want in wants {
-        for free in choose(tx, want.provider, host, want.count)? {
+    for request in requests {
+        for free in choose(tx, request.provider, host, request.count)? {
             let arq = ascending::<ArqId>();
-            let place = Place { host, provider: want.provider, server, consumer, ordinal };
-            arqs::insert_bound(tx, arq, project_id, want.profile, want.group, &place, now)?;
-            bindings.push(own(tx, arq, &free, want.provider, host, now)?);
+            let target = BindTarget { host, provider: request.provider, server, consumer, ordinal };
+            arqs::insert_bound(tx, arq, project_id, request.profile, request.group, &target, now)?;
+            bindings.push(assign(tx, arq, &free, request.provider, host, now)?);
             let of_host = |card| MixedCard { host: host.to_owned(), card };
             cards.extend(free.mixed_card.map(of_host));
             ordinal += 1;
         }
     }
     changes::taken_by_consumer(tx, actor, consumer, first, now)?;
-    keep_apart(tx, world, cards)?;
+    update_exclusions(tx, world, cards)?;
     Ok(bindings)
 }
 
 /// Removes the consumer's ARQs and frees their handles. Idempotent.
 ///
 /// # Errors
-/// Only the store's.
+/// Store errors only.
 pub fn release(tx: &mut Tx<'_>, world: &World, consumer: ConsumerId) -> Result<(), Error> {
     release_as(tx, world, &Actor::default(), consumer)
 }
 
-/// [`release`], with who asked for it.
+/// Like [`release`], with the initiator.
 ///
 /// # Errors
-/// Only the store's.
+/// Store errors only.
 pub fn release_as(
     tx: &mut Tx<'_>,
     world: &World,
@@ -149,10 +149,10 @@ pub fn release_as(
     tx.execute(handles::DROP_OF_CONSUMER, params![consumer])?;
     tx.execute(handles::FREE_OF_CONSUMER, params![consumer, now])?;
     tx.execute(arqs::DELETE_OF_CONSUMER, params![consumer])?;
-    keep_apart(tx, world, cards)
+    update_exclusions(tx, world, cards)
 }
 
-/// The `count` lowest free handles of a provider that must be on `host`.
+/// The `count` lowest free handles of a provider on `host`.
 pub(crate) fn choose(
     tx: &mut Tx<'_>,
     provider: ProviderId,
@@ -160,7 +160,7 @@ pub(crate) fn choose(
     count: i64,
 ) -> Result<Vec<handles::FreeHandle>, Error> {
     let free = handles::free(tx, provider, count)?;
-    // All are on one device; a provider without any may be none of a device.
+    // All of them are on one device. A provider without free handles may not be a device.
     let actual = match free.first() {
         Some(first) => first.host.clone(),
         None => deployables::host_of(tx, provider)?.ok_or(Error::NoDeployable(provider))?,
@@ -174,8 +174,8 @@ pub(crate) fn choose(
     Ok(free)
 }
 
-/// Makes `arq` the owner of a free handle. An mdev gets a fresh uuid.
-pub(crate) fn own(
+/// Assigns a free handle to `arq`. An mdev gets a new uuid.
+pub(crate) fn assign(
     tx: &mut Tx<'_>,
     arq: ArqId,
     free: &handles::FreeHandle,
@@ -193,7 +193,7 @@ pub(crate) fn own(
     Ok(Binding { arq, handle, attachment: attachment(&free.key, handle) })
 }
 
-/// What the node attaches for a handle.
+/// The node's description of a handle.
 pub(super) fn attachment(key: &HandleKey, handle: AttachHandleId) -> Attachment {
     let address = key.address.clone();
     match key.attach_type.as_str() {

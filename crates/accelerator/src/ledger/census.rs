@@ -1,4 +1,4 @@
-//! How much there is of everything, for operators' graphs. It only counts.
+//! Counts of all objects, for operators' metrics. Read-only.
 
 use kilonova_store::{Row, Tx, params, statements};
 
@@ -13,11 +13,11 @@ statements! {
         GROUP BY attach_type, state ORDER BY attach_type, state";
     /// Accelerator requests.
     REQUESTS = "SELECT state, COUNT(*) FROM arqs GROUP BY state ORDER BY state";
-    /// What Nova is still to be told of.
+    /// Events that are not delivered to Nova yet.
     OUTBOX = "SELECT COUNT(*), MIN(created_at) FROM nova_events";
 }
 
-/// Devices that have all this in common.
+/// Devices with equal properties.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Devices {
     /// `GPU`, `FPGA`, …
@@ -28,22 +28,22 @@ pub struct Devices {
     pub present: bool,
     /// `healthy`, `degraded` or `failed`.
     pub health: String,
-    /// How many.
+    /// The number of such devices.
     pub count: i64,
 }
 
-/// Handles that have all this in common.
+/// Handles with equal properties.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Handles {
     /// `MDEV`, `PCI`, …
     pub attach_type: String,
     /// `free`, `owned`, `dirty` or `failed`.
     pub state: String,
-    /// How many.
+    /// The number of such handles.
     pub count: i64,
 }
 
-/// What the device ledger holds.
+/// The content of the device ledger.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Census {
     /// Devices.
@@ -52,16 +52,16 @@ pub struct Census {
     pub handles: Vec<Handles>,
     /// Accelerator requests by state.
     pub requests: Vec<(String, i64)>,
-    /// Events that Nova is still to be told of.
+    /// Events that are not delivered to Nova yet.
     pub outbox: i64,
-    /// When the oldest of them came about, in microseconds.
+    /// When the oldest of them was created, in microseconds.
     pub outbox_since: Option<i64>,
 }
 
-/// Counts.
+/// Counts all objects.
 ///
 /// # Errors
-/// Only the store's.
+/// Store errors only.
 pub fn census(tx: &mut Tx<'_>) -> Result<Census, Error> {
     let devices = |row: &Row| {
         Ok(Devices {

@@ -1,9 +1,8 @@
-//! Handles that nobody holds and nobody may get: their consumer is gone, but its host could not be
-//! asked to drop them. The host's own word that nothing of the consumer is left frees them.
+//! Dirty handles: their consumer is gone, but its host could not be told to drop them. They are
+//! freed when the host reports that nothing of the consumer is left.
 //!
-//! Both functions return how much of each provider that they touched cannot be given out now, so that
-//! the caller can keep as many units from being claimed. What excludes each other on a card is among
-//! them.
+//! Both functions return the unavailable amount of each affected provider, including handles that
+//! exclude each other, so that the caller can reserve it.
 
 use std::collections::BTreeSet;
 
@@ -16,10 +15,10 @@ use crate::Error;
 use crate::db::handles::MixedCard;
 use crate::db::{arqs, changes, handles};
 
-/// Removes the consumer's ARQs and leaves their handles dirty. Idempotent.
+/// Deletes the consumer's ARQs and leaves their handles dirty. Idempotent.
 ///
 /// # Errors
-/// Only the store's.
+/// Store errors only.
 pub fn abandon(
     tx: &mut Tx<'_>,
     actor: &Actor,
@@ -32,16 +31,16 @@ pub fn abandon(
     tx.execute(handles::SOIL_OF_CONSUMER, params![consumer, now])?;
     orders::park_dirty(tx, consumer)?;
     tx.execute(arqs::DELETE_OF_CONSUMER, params![consumer])?;
-    let providers = handles::soiled_by(tx, consumer)?;
+    let providers = handles::dirty_providers_of(tx, consumer)?;
     count(tx, providers, cards)
 }
 
-/// Frees what the consumer left dirty. Idempotent.
+/// Frees the handles that the consumer left dirty. Idempotent.
 ///
 /// # Errors
-/// Only the store's.
+/// Store errors only.
 pub fn clean(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Vec<(ProviderId, i64)>, Error> {
-    let providers = handles::soiled_by(tx, consumer)?;
+    let providers = handles::dirty_providers_of(tx, consumer)?;
     let cards = handles::cards_of_consumer(tx, consumer)?;
     if !providers.is_empty() {
         let now = now_micros();

@@ -1,9 +1,8 @@
-//! Names the cards on which accelerators are free but cannot be had, because what excludes them is in
-//! use. Read by people, when a server found no place.
+//! Names the cards on which accelerators are free but excluded by assigned ones. Explains to people
+//! why a server was not placed.
 //!
-//! The answer is worth a few milliseconds and no more, however large the cloud is: each step has a
-//! constant limit, so a cloud that exceeds one gets fewer cards named. It must not be asked for in a
-//! write transaction.
+//! The answer takes a few milliseconds, however large the cloud: each step has a constant limit, so
+//! a cloud that exceeds one gets fewer cards named. It must not run in a write transaction.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +11,8 @@ use kilonova_store::{Tx, params, statements};
 use crate::Error;
 
 statements! {
-    /// Mixed cards that have a free handle of a class. Looks at the first devices of mixed cards only;
-    /// `CROSS JOIN` keeps SQLite from another order.
+    /// Mixed cards with a free handle of a class, among the first devices of mixed cards. `CROSS
+    /// JOIN` fixes SQLite's order of tables.
     MIXED_CARDS = "SELECT d.host, d.card
         FROM (SELECT id, host, card FROM devices WHERE mixed = 1 ORDER BY host, card LIMIT ?2) d
         CROSS JOIN deployables p
@@ -30,13 +29,13 @@ statements! {
     IS_OFFERED = "SELECT 1 FROM deployables WHERE resource_class = ?1 LIMIT 1";
 }
 
-/// Devices of mixed cards looked at.
+/// Maximum number of devices of mixed cards examined.
 const DEVICES: i64 = 4096;
-/// Cards compared.
+/// Maximum number of cards compared.
 const CARDS: i64 = 32;
-/// Handles of a card compared with each other.
+/// Maximum number of handles of a card compared with each other.
 const HANDLES: i64 = 512;
-/// Cards named, and functions of each.
+/// Maximum number of cards named, and of functions per card.
 const NAMED: usize = 3;
 
 /// A handle of a card.
@@ -48,11 +47,11 @@ struct Handle {
     is_wanted: bool,
 }
 
-/// The cards on which free accelerators of a class cannot be had, as sentences; the first few by
-/// name. Nothing when there are none.
+/// Sentences about the cards on which free accelerators of a class are excluded; the first few are
+/// named. Empty if there are none.
 ///
 /// # Errors
-/// Only the store's.
+/// Store errors only.
 pub fn excluded(tx: &mut Tx<'_>, class: &str) -> Result<String, Error> {
     if tx.row(IS_OFFERED, params![class])?.is_none() {
         return Ok(String::new());
@@ -89,7 +88,7 @@ fn handles(tx: &mut Tx<'_>, host: &str, card: &str, class: &str) -> Result<Vec<H
     rows.iter().map(handle).collect()
 }
 
-/// The addresses in use of a card that exclude what is wanted there.
+/// The addresses in use on a card that exclude requested handles.
 fn taken<'a>(card: &str, handles: &'a [Handle]) -> BTreeSet<&'a str> {
     let wanted: Vec<&Handle> = handles.iter().filter(|handle| handle.is_wanted).collect();
     let taken = handles.iter().filter(|other| {
@@ -99,8 +98,8 @@ fn taken<'a>(card: &str, handles: &'a [Handle]) -> BTreeSet<&'a str> {
     taken.map(|other| other.address.as_str()).collect()
 }
 
-/// Whether one handle of a mixed card cannot be had while another is in use: the same rule as in the
-/// choice of free handles (`db::handles::FREE`).
+/// Whether one handle of a mixed card is unavailable while another is in use: the same rule as in
+/// the choice of free handles (`db::handles::FREE`).
 fn excludes(card: &str, one: &Handle, other: &Handle) -> bool {
     let is_test = one.attach_type == "TEST_PCI" || other.attach_type == "TEST_PCI";
     let are_mdevs = one.attach_type == "MDEV" && other.attach_type == "MDEV";

@@ -1,6 +1,6 @@
-//! What a node reported, checked and flattened into the rows that should be there.
+//! A node's report, validated and converted to the rows that should exist.
 //!
-//! Pure: the same report gives the same plan, so a report that changes nothing writes nothing.
+//! Pure: equal reports give equal plans, so an unchanged report writes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,35 +14,35 @@ use uuid::Uuid;
 use crate::Error;
 use crate::db::handles::HandleKey;
 
-/// Mediated devices that one deployable may claim to hold; more is a broken driver.
+/// Maximum number of mediated devices of one deployable; more indicates a broken driver.
 const MAX_SLOTS: i64 = 4096;
 
-/// A deployable that should be there.
-pub(super) struct Part<'a> {
+/// A deployable that should exist.
+pub(super) struct DeployablePlan<'a> {
     pub deployable: &'a Deployable,
     /// Name of the provider: `<host>_<name>`.
     pub name: String,
-    /// The uuid that Cyborg gives a provider of this name.
+    /// The provider uuid that Cyborg derives from the name.
     pub provider: ProviderId,
-    /// How many handles of which kind.
+    /// Number of handles by kind.
     pub slots: BTreeMap<HandleKey, i64>,
 }
 
-/// A device that should be there.
-pub(super) struct Card<'a> {
+/// A device that should exist.
+pub(super) struct DevicePlan<'a> {
     pub device: &'a Device,
-    pub parts: Vec<Part<'a>>,
+    pub parts: Vec<DeployablePlan<'a>>,
 }
 
-impl Card<'_> {
-    /// Address of the physical function that it is a part of, or its own.
+impl DevicePlan<'_> {
+    /// The address of its physical function, or its own address.
     pub fn address(&self) -> &str {
         self.device.card.as_deref().unwrap_or(&self.device.address)
     }
 }
 
-impl Part<'_> {
-    /// The resource class and the traits in the form of attributes.
+impl DeployablePlan<'_> {
+    /// The resource class and the traits as attributes.
     pub fn attributes(&self) -> Vec<(String, String)> {
         let traits = self.deployable.traits.iter().enumerate();
         traits
@@ -52,8 +52,8 @@ impl Part<'_> {
             .collect()
     }
 
-    /// The provider as Placement shall have it, of which so much cannot be given out. Without slots
-    /// it has no inventory.
+    /// The provider for Placement; `withheld` units of it are reserved. Without slots it has no
+    /// inventory.
     pub fn provider(&self, withheld: i64) -> ProviderSpec {
         let total: i64 = self.slots.values().sum();
         ProviderSpec {
@@ -65,7 +65,7 @@ impl Part<'_> {
     }
 }
 
-/// An inventory of so many units, of which so many cannot be given out.
+/// An inventory of `total` units, `withheld` of which are reserved.
 pub(super) fn units(class: &str, total: i64, withheld: i64) -> Vec<(String, Inventory)> {
     let inventory = Inventory {
         total,
@@ -79,8 +79,8 @@ pub(super) fn units(class: &str, total: i64, withheld: i64) -> Vec<(String, Inve
     if total > 0 { vec![(class.to_owned(), inventory)] } else { Vec::new() }
 }
 
-/// Checks a report and lays it out.
-pub(super) fn plan<'a>(host: &str, devices: &'a [Device]) -> Result<Vec<Card<'a>>, Error> {
+/// Validates and converts a report.
+pub(super) fn plan<'a>(host: &str, devices: &'a [Device]) -> Result<Vec<DevicePlan<'a>>, Error> {
     let wrong = |reason: String| Error::Report { host: host.to_owned(), reason };
     if host.is_empty() {
         return Err(wrong("the host has no name".into()));
@@ -111,9 +111,9 @@ pub(super) fn plan<'a>(host: &str, devices: &'a [Device]) -> Result<Vec<Card<'a>
             let name = format!("{host}_{}", deployable.name);
             let provider =
                 ProviderId::from_untyped_uuid(Uuid::new_v3(&Uuid::NAMESPACE_DNS, name.as_bytes()));
-            parts.push(Part { deployable, name, provider, slots });
+            parts.push(DeployablePlan { deployable, name, provider, slots });
         }
-        cards.push(Card { device, parts });
+        cards.push(DevicePlan { device, parts });
     }
     Ok(cards)
 }

@@ -1,5 +1,5 @@
-//! Requests that are a server's connections to networks. This service knows no network: it keeps
-//! which port a request is for, and finds it again where the server is.
+//! Accelerator requests of ports. This service knows nothing of networks: it stores the port of a
+//! request, and finds the request again by server and host.
 
 use kilonova_ids::{ArqId, PortId, ServerId};
 use kilonova_node_api::Attachment;
@@ -10,28 +10,28 @@ use crate::Error;
 use crate::db::arqs;
 use crate::db::handles::HandleKey;
 
-/// The device that a port is.
+/// The device of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortDevice {
     /// The port.
     pub port: PortId,
     /// The request.
     pub arq: ArqId,
-    /// What the node attaches.
+    /// The description for the node.
     pub attachment: Attachment,
 }
 
-/// Notes that a request is for a port.
+/// Records that a request belongs to a port.
 ///
 /// # Errors
-/// Only the store's; so for all functions here.
+/// Store errors only; also for all functions below.
 pub fn is_port(tx: &mut Tx<'_>, arq: ArqId, port: PortId) -> Result<(), Error> {
     tx.execute(arqs::SET_PORT, params![arq, port])?;
     Ok(())
 }
 
-/// The devices of a server's ports on a host, one of each port: what the server itself holds goes
-/// before what a migration of it does.
+/// The devices of a server's ports on a host, one per port. A request of the server itself takes
+/// precedence over one of its migration.
 pub fn of_ports(tx: &mut Tx<'_>, server: ServerId, host: &str) -> Result<Vec<PortDevice>, Error> {
     let mut found: Vec<PortDevice> = Vec::new();
     for row in tx.rows(arqs::OF_PORTS, params![server, host])? {

@@ -1,7 +1,7 @@
-//! Taking in what a host has. The report is the whole truth about the hardware and says nothing
-//! about who holds it, so: what is held is never removed, only marked as no longer there, and goes
-//! away with its owner or at the report after that. What an administrator disabled is remembered even
-//! when nothing is held on it, so that it comes back disabled.
+//! Applies the hardware report of a host. A report is complete about the hardware and says nothing
+//! about owners. Therefore handles with an owner are never deleted, only marked absent, and are
+//! deleted with the owner's release or at the next report. A disabled device is remembered even
+//! without owned handles, so that it returns disabled.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,24 +10,24 @@ use kilonova_placement::ledger::{self as placement, ProviderSpec};
 use kilonova_store::{Tx, params};
 use kilonova_wire::time::now_micros;
 
-use super::apart::is_mixed;
+use super::exclusions::is_mixed;
 use super::orders::function_trait;
-use super::plan::{Card, Part, plan, units};
+use super::plan::{DeployablePlan, DevicePlan, plan, units};
 use super::unchanged;
 use crate::Error;
 use crate::db::attributes::{self, AttributeRow};
 use crate::db::deployables::{self, DeployableRow, NewDeployable};
-use crate::db::devices::{self, DeviceRow, Verdict, Wanted};
+use crate::db::devices::{self, DesiredDevice, DeviceHealth, DeviceRow};
 use crate::db::handles::{self, HandleKey, HandleRow};
 use crate::db::orders;
 
-/// The fact of a deployable that says which function is loaded.
+/// The fact with the loaded function of a deployable.
 const FUNCTION: &str = "function_id";
 
-/// Letters of a reason that are kept.
-const MOST_REASON: usize = 1000;
+/// Maximum number of characters of a reason that are stored.
+const MAX_REASON: usize = 1000;
 
-/// What the database knows of a host.
+/// The rows of a host.
 struct Known {
     devices: Vec<DeviceRow>,
     deployables: Vec<DeployableRow>,
@@ -35,14 +35,14 @@ struct Known {
     handles: Vec<HandleRow>,
 }
 
-/// Makes the ledger say what `devices`, a host's whole hardware, says, and returns the children of
-/// the host's provider for Placement. Without a change nothing is written.
+/// Makes the rows match `devices`, the complete hardware of a host, and returns the children of the
+/// host's provider for Placement. Writes nothing if nothing changed.
 ///
 /// # Errors
-/// [`Error::Report`] when the devices contradict each other or another host's.
+/// [`Error::Report`] if the devices contradict each other or those of another host.
 pub fn report(tx: &mut Tx<'_>, host: &str, devices: &[Device]) -> Result<Vec<ProviderSpec>, Error> {
     let cards = plan(host, devices)?;
-    if let Some(specs) = unchanged::as_before(tx, host, devices, &cards)? {
+    if let Some(specs) = unchanged::if_unchanged(tx, host, devices, &cards)? {
         return Ok(specs);
     }
     let known = Known {
@@ -55,37 +55,41 @@ pub fn report(tx: &mut Tx<'_>, host: &str, devices: &[Device]) -> Result<Vec<Pro
     let mut seen = Seen::default();
     let mixed = mixed_cards(&cards, &known);
     for card in &cards {
-        let device_id = take_device(tx, host, card, &mixed, &known, now)?;
+        let device_id = apply_device(tx, host, card, &mixed, &known, now)?;
         seen.devices.insert(device_id);
         for part in &card.parts {
-            let id = take_deployable(tx, host, device_id, part, &known, now)?;
+            let id = apply_deployable(tx, host, device_id, part, &known, now)?;
             seen.deployables.insert(id);
-            take_attributes(tx, id, part, &known, now)?;
-            take_handles(tx, id, &part.slots, &known, now)?;
+            apply_attributes(tx, id, part, &known, now)?;
+            apply_handles(tx, id, &part.slots, &known, now)?;
         }
     }
-    let untold = untold(&cards, &known);
-    seen.deployables.extend(untold.iter().map(|row| row.id));
+    let unreadable = unreadable(&cards, &known);
+    seen.deployables.extend(unreadable.iter().map(|row| row.id));
     let kept = drop_deployables(tx, &seen, &known, now)?;
     drop_devices(tx, &seen, &kept, &mixed, &known, now)?;
-    unchanged::note(tx, host, devices)?;
+    unchanged::record(tx, host, devices)?;
     let some = handles::withheld_of_host(tx, host)?;
-    let withheld = |card: &Card<'_>, part: &Part<'_>| match verdict(card, &known, now).is_failed() {
+    let withheld = |card: &DevicePlan<'_>, part: &DeployablePlan<'_>| match effective_health(
+        card, &known, now,
+    )
+    .is_failed()
+    {
         true => handles::ALL,
         false => some.get(&part.provider).copied().unwrap_or(0),
     };
     let of_card = |card| move |part| (card, part);
     let parts = cards.iter().flat_map(|card| card.parts.iter().map(of_card(card)));
-    let told = parts.map(|(card, part)| {
+    let reported = parts.map(|(card, part)| {
         let mut spec = part.provider(withheld(card, part));
         spec.traits.extend(loaded(part, &known));
         spec
     });
-    Ok(told.chain(untold.into_iter().map(|row| as_last_told(row, &known))).collect())
+    Ok(reported.chain(unreadable.into_iter().map(|row| as_last_reported(row, &known))).collect())
 }
 
-/// The trait of the function that an order has loaded, where the host does not say it itself.
-fn loaded(part: &Part<'_>, known: &Known) -> Option<String> {
+/// The trait of the function that an order has loaded, if the host does not report it itself.
+fn loaded(part: &DeployablePlan<'_>, known: &Known) -> Option<String> {
     if part.deployable.facts.contains_key(FUNCTION) {
         return None;
     }
@@ -93,9 +97,9 @@ fn loaded(part: &Part<'_>, known: &Known) -> Option<String> {
     function_trait(&row.driver, row.function.as_deref()?)
 }
 
-/// The deployables of devices that the host knows and cannot read: they are as they were.
-fn untold<'a>(cards: &[Card<'_>], known: &'a Known) -> Vec<&'a DeployableRow> {
-    let unread = |card: &&Card<'_>| {
+/// The deployables of devices that the host sees but cannot read. They keep their rows.
+fn unreadable<'a>(cards: &[DevicePlan<'_>], known: &'a Known) -> Vec<&'a DeployableRow> {
+    let unread = |card: &&DevicePlan<'_>| {
         card.parts.is_empty() && matches!(card.device.health, Health::Failed { .. })
     };
     let addresses: BTreeSet<&str> =
@@ -110,8 +114,8 @@ fn untold<'a>(cards: &[Card<'_>], known: &'a Known) -> Vec<&'a DeployableRow> {
     known.deployables.iter().filter(there).collect()
 }
 
-/// The provider of a deployable that the host cannot read now: nothing of it is given out.
-fn as_last_told(row: &DeployableRow, known: &Known) -> ProviderSpec {
+/// The provider of a deployable that the host cannot read now. All of it is reserved.
+fn as_last_reported(row: &DeployableRow, known: &Known) -> ProviderSpec {
     let of_row = |trait_: &&AttributeRow| {
         trait_.deployable_id == row.id && trait_.reported && trait_.name.starts_with("traits")
     };
@@ -130,8 +134,8 @@ struct Seen {
     deployables: BTreeSet<i64>,
 }
 
-/// The cards on which handles exclude each other, those that are held and no longer there included.
-fn mixed_cards<'a>(cards: &'a [Card<'_>], known: &'a Known) -> BTreeSet<&'a str> {
+/// The cards with handles that exclude each other, including owned handles that are absent.
+fn mixed_cards<'a>(cards: &'a [DevicePlan<'_>], known: &'a Known) -> BTreeSet<&'a str> {
     let mut of_card: BTreeMap<&str, Vec<&HandleKey>> = BTreeMap::new();
     for card in cards {
         let keys = card.parts.iter().flat_map(|part| part.slots.keys());
@@ -151,43 +155,47 @@ fn mixed_cards<'a>(cards: &'a [Card<'_>], known: &'a Known) -> BTreeSet<&'a str>
     mixed.map(|(card, _)| card).collect()
 }
 
-/// What the ledger makes of a device's health: an event that has been dealt with no longer counts.
-fn verdict(card: &Card<'_>, known: &Known, now: i64) -> Verdict {
-    let said = &card.device.health;
+/// The effective health of a device: an acknowledged event does not count.
+fn effective_health(card: &DevicePlan<'_>, known: &Known, now: i64) -> DeviceHealth {
+    let reported = &card.device.health;
     let row = known.devices.iter().find(|row| row.address == card.device.address);
-    let event = said.since();
-    let dealt = event.is_some() && row.and_then(|row| row.dealt) >= event;
-    if dealt || *said == Health::Healthy {
-        return Verdict { state: devices::HEALTHY.to_owned(), event, ..Verdict::default() };
+    let event = reported.since();
+    let acknowledged = event.is_some() && row.and_then(|row| row.acknowledged) >= event;
+    if acknowledged || *reported == Health::Healthy {
+        return DeviceHealth {
+            state: devices::HEALTHY.to_owned(),
+            event,
+            ..DeviceHealth::default()
+        };
     }
-    let fresh = Verdict {
-        state: said.as_str().to_owned(),
-        reason: said.reason().map(|reason| reason.chars().take(MOST_REASON).collect()),
+    let fresh = DeviceHealth {
+        state: reported.as_str().to_owned(),
+        reason: reported.reason().map(|reason| reason.chars().take(MAX_REASON).collect()),
         since: event.or(Some(now)),
         event,
     };
     match row {
-        Some(row) if Verdict { since: row.health.since, ..fresh.clone() } == row.health => {
+        Some(row) if DeviceHealth { since: row.health.since, ..fresh.clone() } == row.health => {
             row.health.clone()
         }
         _ => fresh,
     }
 }
 
-fn take_device(
+fn apply_device(
     tx: &mut Tx<'_>,
     host: &str,
-    card: &Card<'_>,
+    card: &DevicePlan<'_>,
     mixed: &BTreeSet<&str>,
     known: &Known,
     now: i64,
 ) -> Result<i64, Error> {
     let device = card.device;
-    let wanted = Wanted {
+    let wanted = DesiredDevice {
         device,
         card: card.address(),
         mixed: mixed.contains(card.address()),
-        health: verdict(card, known, now),
+        health: effective_health(card, known, now),
     };
     let Some(row) = known.devices.iter().find(|row| row.address == device.address) else {
         return Ok(devices::insert(tx, host, &wanted, now)?);
@@ -207,11 +215,11 @@ fn take_device(
     Ok(row.id)
 }
 
-fn take_deployable(
+fn apply_deployable(
     tx: &mut Tx<'_>,
     host: &str,
     device_id: i64,
-    part: &Part<'_>,
+    part: &DeployablePlan<'_>,
     known: &Known,
     now: i64,
 ) -> Result<i64, Error> {
@@ -256,10 +264,10 @@ fn take_deployable(
     Ok(row.id)
 }
 
-fn take_attributes(
+fn apply_attributes(
     tx: &mut Tx<'_>,
     deployable_id: i64,
-    part: &Part<'_>,
+    part: &DeployablePlan<'_>,
     known: &Known,
     now: i64,
 ) -> Result<(), Error> {
@@ -272,7 +280,7 @@ fn take_attributes(
     let function = |name: &str| name == FUNCTION;
     let was = have().find(|row| function(&row.name)).map(|row| &row.value);
     if was != wanted.iter().find(|(name, _)| function(name)).map(|(_, value)| value) {
-        // Whatever was loaded by an order, something else is there now.
+        // The host reports other content, so the bitstream of the last order is gone.
         tx.execute(orders::DROP_BITSTREAM, params![deployable_id, now])?;
     }
     for (name, value) in &wanted {
@@ -293,9 +301,9 @@ fn take_attributes(
     Ok(())
 }
 
-/// Makes as many handles of each kind as wanted. Of too many the free ones go first; one that is owned
-/// or dirty stays and is marked. Returns how many such stay.
-fn take_handles(
+/// Creates handles of each kind up to the requested number. Surplus free handles are deleted; owned
+/// or dirty ones stay and are marked absent. Returns the number of those.
+fn apply_handles(
     tx: &mut Tx<'_>,
     deployable_id: i64,
     wanted: &BTreeMap<HandleKey, i64>,
@@ -334,8 +342,8 @@ fn take_handles(
     Ok(held)
 }
 
-/// Removes the deployables that the report does not name; returns the devices of those that are
-/// still held or disabled.
+/// Deletes deployables that are not in the report. Returns the devices of those that still have
+/// owners or are disabled.
 fn drop_deployables(
     tx: &mut Tx<'_>,
     seen: &Seen,
@@ -346,7 +354,7 @@ fn drop_deployables(
     for row in known.deployables.iter().filter(|row| !seen.deployables.contains(&row.id)) {
         let of_row = |device: &&DeviceRow| device.id == row.device_id;
         let disabled = known.devices.iter().find(of_row).is_some_and(DeviceRow::is_maintaining);
-        if take_handles(tx, row.id, &BTreeMap::new(), known, now)? == 0 && !disabled {
+        if apply_handles(tx, row.id, &BTreeMap::new(), known, now)? == 0 && !disabled {
             tx.execute(attributes::DELETE_OF, params![row.id])?;
             tx.execute(deployables::DELETE, params![row.id])?;
             continue;

@@ -1,7 +1,7 @@
-//! How often accelerators were bound, and why not, since the process began. For operators' graphs: a number in
-//! memory for each cause, added to after the commit, so that nothing is counted that did not happen.
+//! Counters of binds and their failures since the process started, for operators' metrics: one
+//! number in memory per cause, incremented after the commit, so that only committed binds count.
 //!
-//! What failed for the database's sake alone is not here: it is tried again.
+//! Store errors are not counted, because the transaction is retried.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,16 +9,16 @@ use kilonova_store::Tx;
 
 use crate::Error;
 
-/// Who bound.
+/// The origin of a bind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Road {
+pub enum BindSource {
     /// A server of this cloud, with its claim.
     Server,
-    /// A service, by the API.
+    /// A service, through the API.
     Api,
 }
 
-const ROADS: [&str; 2] = ["server", "api"];
+const SOURCES: [&str; 2] = ["server", "api"];
 const OUTCOMES: [&str; 8] = [
     "bound",
     "no_free_handle",
@@ -30,37 +30,39 @@ const OUTCOMES: [&str; 8] = [
     "refused",
 ];
 
-static COUNTS: [AtomicU64; ROADS.len() * OUTCOMES.len()] =
-    [const { AtomicU64::new(0) }; ROADS.len() * OUTCOMES.len()];
+static COUNTS: [AtomicU64; SOURCES.len() * OUTCOMES.len()] =
+    [const { AtomicU64::new(0) }; SOURCES.len() * OUTCOMES.len()];
 
-/// One number.
+/// One counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Binds {
     /// `server` or `api`.
-    pub road: &'static str,
+    pub source: &'static str,
     /// `bound`, or the cause of the failure.
     pub outcome: &'static str,
-    /// Requests bound, or attempts that failed.
+    /// Bound requests, or failed attempts.
     pub count: u64,
 }
 
-/// All of them.
+/// All counters.
 pub fn binds() -> Vec<Binds> {
-    let pairs = ROADS.iter().flat_map(|road| OUTCOMES.iter().map(move |outcome| (road, outcome)));
+    let pairs =
+        SOURCES.iter().flat_map(|source| OUTCOMES.iter().map(move |outcome| (source, outcome)));
     pairs
         .zip(&COUNTS)
-        .map(|((road, outcome), count)| Binds {
-            road,
+        .map(|((source, outcome), count)| Binds {
+            source,
             outcome,
             count: count.load(Ordering::Relaxed),
         })
         .collect()
 }
 
-/// Counts what a bind came to: so many requests, or an error.
-pub(crate) fn note(tx: &mut Tx<'_>, road: Road, result: Result<usize, &Error>) {
+/// Counts the result of a bind: the number of requests, or an error.
+pub(crate) fn note(tx: &mut Tx<'_>, source: BindSource, result: Result<usize, &Error>) {
     let add = move |outcome: usize, count: usize| {
-        COUNTS[road as usize * OUTCOMES.len() + outcome].fetch_add(count as u64, Ordering::Relaxed);
+        COUNTS[source as usize * OUTCOMES.len() + outcome]
+            .fetch_add(count as u64, Ordering::Relaxed);
     };
     match result {
         Ok(count) => tx.on_commit(move || add(0, count)),

@@ -1,51 +1,51 @@
-//! Whether a host says what it said before, found out without reading all its rows.
+//! Detects an unchanged report without reading all rows of the host.
 //!
-//! After a report the host keeps a mark of it together with a summary of its rows: how many, the
-//! youngest, the last change. The same report over rows of the same summary has nothing to do. Who
-//! holds a handle is not in the summary; everything that a later report would still have to do (a
-//! device that is gone and held, unhealthy, shared by what excludes each other, loaded by an order, a
-//! dirty handle) makes it no summary at all.
+//! After a report the host's row stores a fingerprint of the report and of a summary of the rows:
+//! count, newest id, last change. An equal report over rows with an equal summary requires no work.
+//! Owners are not part of the summary. If a later report would have work (an absent device with
+//! owned handles, an unhealthy device, a mixed card, a bitstream loaded by an order, a dirty
+//! handle), there is no summary and no fingerprint.
 
 use kilonova_node_api::{Device, Health};
 use kilonova_placement::ledger::ProviderSpec;
 use kilonova_store::Tx;
 use uuid::Uuid;
 
-use super::plan::Card;
+use super::plan::DevicePlan;
 use crate::Error;
 use crate::db::devices as rows;
 
-/// The mark of this report over the rows as they are; `None` when there is something to do later.
-fn mark(tx: &mut Tx<'_>, host: &str, devices: &[Device]) -> Result<Option<String>, Error> {
+/// The fingerprint of this report over the present rows; `None` if a later report has work to do.
+fn fingerprint(tx: &mut Tx<'_>, host: &str, devices: &[Device]) -> Result<Option<String>, Error> {
     if devices.iter().any(|device| device.health != Health::Healthy) {
         return Ok(None);
     }
     let Some(summary) = rows::summary(tx, host)? else { return Ok(None) };
-    let said = format!("{summary:?}{devices:?}");
-    Ok(Some(Uuid::new_v3(&Uuid::NAMESPACE_OID, said.as_bytes()).to_string()))
+    let text = format!("{summary:?}{devices:?}");
+    Ok(Some(Uuid::new_v3(&Uuid::NAMESPACE_OID, text.as_bytes()).to_string()))
 }
 
-/// The children of the host's provider, if the report says nothing new.
-pub(super) fn as_before(
+/// The children of the host's provider, if the report is unchanged.
+pub(super) fn if_unchanged(
     tx: &mut Tx<'_>,
     host: &str,
     devices: &[Device],
-    cards: &[Card<'_>],
+    cards: &[DevicePlan<'_>],
 ) -> Result<Option<Vec<ProviderSpec>>, Error> {
-    let Some(noted) = rows::mark(tx, host)? else { return Ok(None) };
-    if mark(tx, host, devices)?.as_ref() != Some(&noted) {
+    let Some(stored) = rows::fingerprint(tx, host)? else { return Ok(None) };
+    if fingerprint(tx, host, devices)?.as_ref() != Some(&stored) {
         return Ok(None);
     }
     let parts = cards.iter().flat_map(|card| &card.parts);
     Ok(Some(parts.map(|part| part.provider(0)).collect()))
 }
 
-/// Notes that the ledger is as the report says.
-pub(super) fn note(tx: &mut Tx<'_>, host: &str, devices: &[Device]) -> Result<(), Error> {
-    if let Some(mark) = mark(tx, host, devices)?
-        && rows::mark(tx, host)?.as_ref() != Some(&mark)
+/// Stores the fingerprint of the report.
+pub(super) fn record(tx: &mut Tx<'_>, host: &str, devices: &[Device]) -> Result<(), Error> {
+    if let Some(fingerprint) = fingerprint(tx, host, devices)?
+        && rows::fingerprint(tx, host)?.as_ref() != Some(&fingerprint)
     {
-        rows::set_mark(tx, host, &mark)?;
+        rows::set_fingerprint(tx, host, &fingerprint)?;
     }
     Ok(())
 }

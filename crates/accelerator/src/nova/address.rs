@@ -1,31 +1,31 @@
-//! Where Nova is: where the operator says, or where the catalog of its Keystone says.
+//! The address of Nova: configured by the operator, or from the catalog of its Keystone.
 
 use http::Uri;
 use kilonova_keystone::SessionToken;
 
-use super::Trouble;
+use super::NovaError;
 
-/// Where Nova is.
+/// The address of Nova.
 #[derive(Debug, Clone)]
 pub enum Address {
     /// An endpoint such as `http://controller:8774/v2.1`.
     Endpoint(String),
-    /// What the catalog has for the service type `compute`.
+    /// The catalog's endpoint of service type `compute`.
     Catalog {
-        /// Interfaces, the most wanted first (`valid_interfaces`).
+        /// Interfaces in order of preference (`valid_interfaces`).
         interfaces: Vec<String>,
-        /// The region, where there are several (`region_name`).
+        /// The region, if there are several (`region_name`).
         region: Option<String>,
     },
 }
 
 impl Address {
-    /// At an endpoint.
+    /// A fixed endpoint.
     pub fn at(endpoint: &str) -> Self {
         Self::Endpoint(endpoint.to_owned())
     }
 
-    /// Whether it is known to need TLS; a catalog is not known before it is read.
+    /// Whether it needs TLS; `None` for a catalog, which has not been read yet.
     pub(super) fn is_tls(&self) -> Result<Option<bool>, String> {
         match self {
             Self::Endpoint(url) => is_tls(url).map(Some),
@@ -38,14 +38,14 @@ impl Address {
         &self,
         held: Option<&SessionToken>,
         resource: &str,
-    ) -> Result<String, Trouble> {
+    ) -> Result<String, NovaError> {
         let endpoint = match self {
             Self::Endpoint(url) => url,
             Self::Catalog { interfaces, region } => {
                 let listed = held.and_then(|held| find(held, interfaces, region.as_deref()));
                 return match listed {
                     Some(url) => Ok(below(&url, resource)),
-                    None => Err(Trouble::Later(format!(
+                    None => Err(NovaError::Temporary(format!(
                         "Keystone's catalog has no endpoint of type compute with interface {}{}; \
                          add one there, or name it in [nova] endpoint_override",
                         interfaces.join(" or "),
@@ -76,9 +76,9 @@ fn find(held: &SessionToken, interfaces: &[String], region: Option<&str>) -> Opt
     })
 }
 
-/// Whether a URL asks for TLS.
+/// Whether a URL requires TLS.
 pub(super) fn is_tls(url: &str) -> Result<bool, String> {
-    let uri: Uri = url.parse().map_err(|_| format!("{url} is no URL"))?;
+    let uri: Uri = url.parse().map_err(|_| format!("{url} is not a URL"))?;
     if uri.host().is_none_or(str::is_empty) {
         return Err(format!("{url} names no host"));
     }

@@ -10,16 +10,16 @@ use serde_json::{Value, json};
 
 use super::address::{Address, is_tls};
 use super::token::{Credentials, Tokens};
-use super::{Asking, Event, Nova, Presence, Telling, Trouble};
+use super::{Delivery, Event, Nova, NovaError, Presence, PresenceQuery};
 
-/// Time for one call, from connecting to the last byte.
-const PATIENCE: Duration = Duration::from_secs(30);
-const MOST_BYTES: usize = 1024 * 1024;
+/// Timeout of one call, from connecting to the last byte.
+const TIMEOUT: Duration = Duration::from_secs(30);
+const MAX_BYTES: usize = 1024 * 1024;
 const EVENTS: &str = "os-server-external-events";
-/// The first version that knows `accelerator-request-bound`.
+/// The first version with `accelerator-request-bound`.
 const VERSION: &str = "2.82";
 
-/// Somebody's Nova.
+/// An external Nova.
 pub struct HttpNova {
     address: Address,
     http: Http,
@@ -27,11 +27,11 @@ pub struct HttpNova {
 }
 
 impl HttpNova {
-    /// With `https`, who answers there and at the credentials' Keystone has to be vouched for by an
-    /// authority in `cafile`, or by one of the system's.
+    /// With `https`, an authority in `cafile`, or one of the system's, must vouch for the servers
+    /// at the address and at the credentials' Keystone.
     ///
     /// # Errors
-    /// What is wrong with a URL or with the authorities, for the operator.
+    /// Returns the operator's error in a URL or in the authorities.
     pub fn new(
         address: Address,
         credentials: Credentials,
@@ -42,10 +42,10 @@ impl HttpNova {
         if let Credentials::Password(login) = &credentials {
             tls |= is_tls(&login.auth_url)?;
         }
-        let plain = || Http::plain(PATIENCE, MOST_BYTES);
+        let plain = || Http::plain(TIMEOUT, MAX_BYTES);
         let http = match tls || cafile.is_some() {
-            true => Http::new(cafile, PATIENCE, MOST_BYTES),
-            false if known.is_none() => Http::new(None, PATIENCE, MOST_BYTES).or_else(|_| plain()),
+            true => Http::new(cafile, TIMEOUT, MAX_BYTES),
+            false if known.is_none() => Http::new(None, TIMEOUT, MAX_BYTES).or_else(|_| plain()),
             false => plain(),
         };
         let http = http.map_err(|error| error.to_string())?;
@@ -53,13 +53,13 @@ impl HttpNova {
         Ok(Self { address, http, tokens })
     }
 
-    /// Asks once, and once more with another token where the first is refused.
+    /// Sends a request, and repeats it once with a new token if the first one is refused.
     async fn ask(
         &self,
         method: Method,
         resource: &str,
         body: Option<String>,
-    ) -> Result<Answer, Trouble> {
+    ) -> Result<Answer, NovaError> {
         let mut refused = false;
         loop {
             let mut headers = Vec::new();
@@ -86,36 +86,36 @@ impl HttpNova {
         }
     }
 
-    async fn deliver(&self, events: &[Event]) -> Result<(), Trouble> {
-        judge(&self.ask(Method::POST, EVENTS, Some(body(events).to_string())).await?)
+    async fn post_events(&self, events: &[Event]) -> Result<(), NovaError> {
+        check_reply(&self.ask(Method::POST, EVENTS, Some(body(events).to_string())).await?)
     }
 
-    /// A Nova that does not let us see instances of other projects answers 404 for them. So a 404 counts
-    /// only together with a list of all projects in which the instance is not, and only in Nova's form: a
-    /// wrong URL must not look like a cloud without instances.
-    async fn look(&self, server: ServerId) -> Result<Presence, Trouble> {
+    /// A Nova that hides instances of other projects answers 404 for them. So a 404 counts only if
+    /// a list over all projects lacks the instance too, and only in Nova's form: a wrong URL must
+    /// not look like a cloud without instances.
+    async fn presence(&self, server: ServerId) -> Result<Presence, NovaError> {
         let one = self.ask(Method::GET, &format!("servers/{server}"), None).await?;
         match one.status.as_u16() {
             200 => return Ok(Presence::There),
             404 if one.json()["itemNotFound"].is_object() => {}
-            _ => return Err(unclear(&one)),
+            _ => return Err(unexpected_answer(&one)),
         }
         let all = format!("servers?all_tenants=1&uuid={server}");
         let all = self.ask(Method::GET, &all, None).await?;
         match (all.status.as_u16(), all.json()["servers"].as_array()) {
             (200, Some(found)) if found.is_empty() => Ok(Presence::Gone),
             (200, Some(_)) => Ok(Presence::There),
-            (403, _) => Err(Trouble::Never(
+            (403, _) => Err(NovaError::Permanent(
                 "the user of [nova] may not see the servers of all projects; give it the role admin"
                     .to_owned(),
             )),
-            _ => Err(unclear(&all)),
+            _ => Err(unexpected_answer(&all)),
         }
     }
 }
 
-fn unclear(answer: &Answer) -> Trouble {
-    Trouble::Later(format!("Nova answered {}: {}", answer.status, shown(&answer.body)))
+fn unexpected_answer(answer: &Answer) -> NovaError {
+    NovaError::Temporary(format!("Nova answered {}: {}", answer.status, shown(&answer.body)))
 }
 
 impl std::fmt::Debug for HttpNova {
@@ -125,12 +125,12 @@ impl std::fmt::Debug for HttpNova {
 }
 
 impl Nova for HttpNova {
-    fn has(&self, server: ServerId) -> Asking<'_> {
-        Box::pin(self.look(server))
+    fn has(&self, server: ServerId) -> PresenceQuery<'_> {
+        Box::pin(self.presence(server))
     }
 
-    fn tell<'a>(&'a self, events: &'a [Event]) -> Telling<'a> {
-        Box::pin(self.deliver(events))
+    fn deliver<'a>(&'a self, events: &'a [Event]) -> Delivery<'a> {
+        Box::pin(self.post_events(events))
     }
 }
 
@@ -149,9 +149,9 @@ fn body(events: &[Event]) -> Value {
     json!({"events": events})
 }
 
-/// 207 says for each event what became of it: 422 is a server that no host has yet, which is normal
-/// for a bind before the spawn, and 404 one that is gone.
-fn judge(reply: &Answer) -> Result<(), Trouble> {
+/// A 207 has a status for each event: 422 for a server without a host, which is normal for a bind
+/// before the spawn, and 404 for a deleted server.
+fn check_reply(reply: &Answer) -> Result<(), NovaError> {
     let status = reply.status;
     let said = || format!("Nova answered {status}: {}", shown(&reply.body));
     match status.as_u16() {
@@ -161,14 +161,14 @@ fn judge(reply: &Answer) -> Result<(), Trouble> {
             let codes = body["events"].as_array().into_iter().flatten();
             let mut bad = codes.filter_map(|event| event["code"].as_i64());
             match bad.find(|code| ![200, 404, 422].contains(code)) {
-                Some(code) if code >= 500 => Err(Trouble::Later(said())),
-                Some(_) => Err(Trouble::Never(said())),
+                Some(code) if code >= 500 => Err(NovaError::Temporary(said())),
+                Some(_) => Err(NovaError::Permanent(said())),
                 None => Ok(()),
             }
         }
-        401 | 403 | 408 | 429 => Err(Trouble::Later(said())),
-        code if code >= 500 => Err(Trouble::Later(said())),
-        _ => Err(Trouble::Never(said())),
+        401 | 403 | 408 | 429 => Err(NovaError::Temporary(said())),
+        code if code >= 500 => Err(NovaError::Temporary(said())),
+        _ => Err(NovaError::Permanent(said())),
     }
 }
 
@@ -176,7 +176,7 @@ fn shown(body: &[u8]) -> String {
     String::from_utf8_lossy(&body[..body.len().min(300)]).escape_debug().to_string()
 }
 
-/// What went wrong on the way may go better later.
-pub(super) fn later(error: Error) -> Trouble {
-    Trouble::Later(error.to_string())
+/// A transport error is temporary.
+pub(super) fn later(error: Error) -> NovaError {
+    NovaError::Temporary(error.to_string())
 }

@@ -1,5 +1,5 @@
-//! What a Nova of somebody else is told and asked: that a request is bound, and whether it still has an
-//! instance. Our own compute service binds within its own transaction and needs no telling.
+//! Messages to and queries of an external Nova: that a request is bound, and whether an instance
+//! still exists. Our own compute service binds within its own transaction and needs no message.
 
 mod address;
 mod http;
@@ -14,7 +14,7 @@ pub use self::address::Address;
 pub use self::http::HttpNova;
 pub use self::token::Credentials;
 
-/// One `accelerator-request-bound`.
+/// One `accelerator-request-bound` event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     /// The instance.
@@ -25,35 +25,36 @@ pub struct Event {
     pub status: String,
 }
 
-/// Why events were not taken.
+/// The reason why Nova did not accept events.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Trouble {
-    /// It may work later: Nova is away, or does not let us in.
-    Later(String),
-    /// It never will.
-    Never(String),
+pub enum NovaError {
+    /// Temporary: Nova is unavailable or refuses our credentials.
+    Temporary(String),
+    /// Permanent.
+    Permanent(String),
 }
 
 /// The future of a delivery.
-pub type Telling<'a> = Pin<Box<dyn Future<Output = Result<(), Trouble>> + Send + 'a>>;
+pub type Delivery<'a> = Pin<Box<dyn Future<Output = Result<(), NovaError>> + Send + 'a>>;
 
-/// Whether an instance is there.
+/// Whether an instance exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
     /// Nova has it.
     There,
-    /// Nova has none of that id, and says so to somebody who may see those of all projects.
+    /// Nova has no such instance, and the caller may see those of all projects.
     Gone,
 }
 
-/// The future of a question about an instance.
-pub type Asking<'a> = Pin<Box<dyn Future<Output = Result<Presence, Trouble>> + Send + 'a>>;
+/// The future of a query about an instance.
+pub type PresenceQuery<'a> = Pin<Box<dyn Future<Output = Result<Presence, NovaError>> + Send + 'a>>;
 
-/// Somebody who takes events and knows which instances there are.
+/// Accepts events and knows which instances exist.
 pub trait Nova: Send + Sync + 'static {
-    /// Whether Nova has an instance. Everything but a clear answer is trouble.
-    fn has(&self, server: ServerId) -> Asking<'_>;
+    /// Whether Nova has an instance. Everything except a clear answer is an error.
+    fn has(&self, server: ServerId) -> PresenceQuery<'_>;
 
-    /// Delivers the events of one bind. A server that has no host yet, or is gone, is no trouble.
-    fn tell<'a>(&'a self, events: &'a [Event]) -> Telling<'a>;
+    /// Delivers the events of one bind. A server that has no host yet, or no longer exists, is not
+    /// an error.
+    fn deliver<'a>(&'a self, events: &'a [Event]) -> Delivery<'a>;
 }

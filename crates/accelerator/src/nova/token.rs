@@ -1,5 +1,5 @@
-//! The token that Nova wants to see: none, a fixed one, or one from a Keystone, renewed before it ends and when
-//! Nova does not take it any more.
+//! The token for Nova: none, a fixed one, or one from a Keystone, renewed before it expires and
+//! when Nova refuses it.
 
 use std::sync::Arc;
 
@@ -7,17 +7,17 @@ use http::HeaderValue;
 use kilonova_keystone::{Http, Login, Session, SessionToken};
 use tokio::sync::Mutex;
 
-use super::Trouble;
+use super::NovaError;
 use super::http::later;
 
-/// How we say who we are.
+/// Our credentials.
 #[derive(Debug, Clone)]
 pub enum Credentials {
-    /// Not at all.
+    /// No authentication.
     None,
-    /// By a token that the operator gave.
+    /// A token that the operator configured.
     Token(String),
-    /// By a user of a Keystone.
+    /// A user of a Keystone.
     Password(Login),
 }
 
@@ -29,13 +29,13 @@ pub(super) enum Tokens {
 
 impl Tokens {
     /// # Errors
-    /// For a token that no header can carry.
+    /// Returns an error for a token that is not a valid header value.
     pub fn new(credentials: Credentials, http: &Http) -> Result<Self, String> {
         Ok(match credentials {
             Credentials::None => Self::None,
             Credentials::Token(token) => {
                 let mut value = HeaderValue::from_str(&token)
-                    .map_err(|_| "the token for Nova is no header value".to_owned())?;
+                    .map_err(|_| "the token for Nova is not a valid header value".to_owned())?;
                 value.set_sensitive(true);
                 Self::Fixed(value)
             }
@@ -46,11 +46,11 @@ impl Tokens {
         })
     }
 
-    /// The token, and the login that it came with; another one if the last was refused.
+    /// The token, and the login that it came with; a new one if the last was refused.
     pub async fn get(
         &self,
         refused: bool,
-    ) -> Result<(Option<HeaderValue>, Option<Arc<SessionToken>>), Trouble> {
+    ) -> Result<(Option<HeaderValue>, Option<Arc<SessionToken>>), NovaError> {
         match self {
             Self::None => Ok((None, None)),
             Self::Fixed(value) => Ok((Some(value.clone()), None)),

@@ -1,35 +1,35 @@
-//! Emptying the outbox: a bind has committed, and Nova is told when it can be reached. An event may
-//! arrive twice, never not at all while Nova is there within a day.
+//! Empties the outbox: after a bind has committed, Nova is notified when it is reachable. An event
+//! may be delivered twice, and is delivered at least once if Nova is reachable within a day.
 
 use kilonova_store::{Store, params};
 use kilonova_wire::time::now_micros;
 
 use crate::Error;
 use crate::db::events::{self, EventRow};
-use crate::nova::{Event, Nova, Trouble};
+use crate::nova::{Event, Nova, NovaError};
 
 const SECOND: i64 = 1_000_000;
-/// Longer than one delivery may take.
+/// Longer than the timeout of one delivery.
 const LEASE: i64 = 90 * SECOND;
 const LONGEST_PAUSE: i64 = 60;
 /// Nova itself waits five minutes.
 const GIVE_UP: i64 = 24 * 3600 * SECOND;
 
-/// What came of the binds whose events were due.
+/// The results of the due events, by bind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Delivered {
-    /// Binds that Nova has been told of.
-    pub told: usize,
-    /// Binds to be tried again.
-    pub later: usize,
+    /// Binds of which Nova was notified.
+    pub delivered: usize,
+    /// Binds to retry.
+    pub retried: usize,
     /// Binds given up.
     pub given_up: usize,
 }
 
-/// Delivers what is due.
+/// Delivers the due events.
 ///
 /// # Errors
-/// Only the store's; Nova's refusals are in what is returned.
+/// Store errors only; Nova's errors are in the result.
 pub async fn deliver(store: &Store, nova: &dyn Nova) -> Result<Delivered, Error> {
     let now = now_micros();
     let due = store.read(move |tx| events::any_due(tx, now).map_err(Error::from)).await?;
@@ -42,19 +42,19 @@ pub async fn deliver(store: &Store, nova: &dyn Nova) -> Result<Delivered, Error>
     let mut done = Delivered::default();
     for batch in rows.chunk_by(|a, b| a.batch == b.batch) {
         let Some(first) = batch.first() else { continue };
-        let again = match nova.tell(&batch.iter().map(event).collect::<Vec<_>>()).await {
+        let again = match nova.deliver(&batch.iter().map(event).collect::<Vec<_>>()).await {
             Ok(()) => {
-                done.told += 1;
+                done.delivered += 1;
                 None
             }
-            Err(Trouble::Later(why)) if now - first.created_at < GIVE_UP => {
-                tracing::warn!(server = %first.server, why, "Nova is told of a bind later");
-                done.later += 1;
+            Err(NovaError::Temporary(why)) if now - first.created_at < GIVE_UP => {
+                tracing::warn!(server = %first.server, why, "cannot deliver the bind event to Nova; will retry");
+                done.retried += 1;
                 let pause = 1_i64.checked_shl(first.attempts as u32 - 1).unwrap_or(LONGEST_PAUSE);
                 Some(now_micros() + pause.clamp(1, LONGEST_PAUSE) * SECOND)
             }
-            Err(Trouble::Later(why) | Trouble::Never(why)) => {
-                tracing::error!(server = %first.server, why, "Nova is not told of a bind");
+            Err(NovaError::Temporary(why) | NovaError::Permanent(why)) => {
+                tracing::error!(server = %first.server, why, "cannot deliver the bind event to Nova; giving up");
                 done.given_up += 1;
                 None
             }

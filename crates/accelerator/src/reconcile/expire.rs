@@ -1,5 +1,5 @@
-//! Forgetting: requests that nobody bound, and old notes of who held what. Without it a service that
-//! died between making and binding a request would block the request's profile for ever.
+//! Deletes orphaned unbound requests and old handle changes. Without it, a service that died
+//! between creating and binding a request would block the deletion of its profile for ever.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use kilonova_wire::time::now_micros;
 use crate::Error;
 use crate::db::{arqs, changes, orders};
 
-/// What is gone.
+/// The deleted rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expired {
     /// Unbound requests.
     pub requests: u64,
-    /// Notes of changes.
+    /// Handle changes.
     pub changes: u64,
 }
 
-/// Deletes unbound requests that were last touched before `unbound`, and notes older than `noted`.
+/// Deletes unbound requests last changed before `unbound`, and handle changes older than `noted`.
 ///
 /// # Errors
-/// Only the store's.
+/// Store errors only.
 pub async fn expire(store: &Store, unbound: Duration, noted: Duration) -> Result<Expired, Error> {
     let now = now_micros();
     let before = |age: Duration| now - i64::try_from(age.as_micros()).unwrap_or(i64::MAX);

@@ -1,10 +1,11 @@
-//! Requests whose instance the other Nova no longer has. Nova tells of an instance's end from the host; where
-//! that was down, nobody ever does. A request that has long been bound and whose instance holds no
-//! allocation of the device is asked about, and unbound when Nova answers that there is no such instance.
+//! Unbinds requests whose instance the external Nova no longer has. Nova reports the end of an
+//! instance from its host; if that host was down, nobody ever reports it. So this loop queries Nova
+//! about requests that have long been bound and whose instance has no allocation on the device, and
+//! unbinds them if Nova answers that the instance does not exist.
 //!
-//! Any other answer, and none, changes nothing. Of several controllers one asks about an instance: whoever
-//! notes the question in the request's row. So many questions are asked in one round, and an instance is
-//! asked about once in a while.
+//! Any other answer changes nothing. Of several controllers, the one that records the query in the
+//! request's row asks. Each round asks about a limited number of instances, and about each instance
+//! only once per interval.
 
 use kilonova_ids::{ConsumerId, ServerId};
 use kilonova_placement::ledger as placement;
@@ -13,49 +14,49 @@ use kilonova_wire::time::now_micros;
 use newtype_uuid::GenericUuid;
 
 use crate::app::arqs::{self as requests, Caller, Scope};
-use crate::db::arqs::{self, Elsewhere};
+use crate::db::arqs::{self, ExternalRequest};
 use crate::ledger::Actor;
-use crate::nova::{Nova, Presence, Trouble};
+use crate::nova::{Nova, NovaError, Presence};
 use crate::{Error, State};
 
 const SECOND: i64 = 1_000_000;
-/// A request is bound for so long before anybody is asked: Nova binds and claims in steps.
-const SETTLED: i64 = 300 * SECOND;
-/// Between two questions about one instance.
-const AGAIN: i64 = 300 * SECOND;
-/// Requests that one round looks at.
+/// Minimum age of a binding before the first query: Nova binds and claims in separate steps.
+const BIND_GRACE: i64 = 300 * SECOND;
+/// Interval between two queries about one instance.
+const ASK_INTERVAL: i64 = 300 * SECOND;
+/// Maximum number of requests that one round examines.
 const PAGE: i64 = 500;
-/// Instances that one round asks about.
-const QUESTIONS: usize = 10;
+/// Maximum number of instances that one round asks about.
+const MAX_QUERIES: usize = 10;
 
-/// What a round came to.
+/// The result of a round.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Lost {
     /// Instances that Nova was asked about.
     pub asked: usize,
     /// Requests that were unbound.
     pub unbound: usize,
-    /// Where the next round goes on; 0 for the beginning.
+    /// Where the next round continues; 0 for the start.
     pub next: i64,
 }
 
-/// One round, over the requests after a number.
+/// Runs one round over the requests after an id.
 ///
 /// # Errors
-/// Only the store's; what Nova does not answer is logged.
+/// Store errors only; errors of Nova are logged.
 pub async fn lost(state: &State, nova: &dyn Nova, after: i64) -> Result<Lost, Error> {
     let now = now_micros();
-    let (bound_before, asked_before) = (now - SETTLED, now - AGAIN);
+    let (bound_before, asked_before) = (now - BIND_GRACE, now - ASK_INTERVAL);
     let page = state
         .store
         .read(move |tx| {
-            arqs::elsewhere(tx, after, bound_before, asked_before, PAGE).map_err(Error::from)
+            arqs::external(tx, after, bound_before, asked_before, PAGE).map_err(Error::from)
         })
         .await?;
     let mut done = Lost { next: last(&page), ..Lost::default() };
     let suspects = state.store.read(move |tx| suspects(tx, &page)).await?;
     for suspect in suspects {
-        if done.asked == QUESTIONS {
+        if done.asked == MAX_QUERIES {
             done.next = suspect.id - 1;
             break;
         }
@@ -74,11 +75,11 @@ pub async fn lost(state: &State, nova: &dyn Nova, after: i64) -> Result<Lost, Er
                 "Nova has the instance, whose accelerator request is bound without an allocation; delete or \
                  rebuild it there, or heal its allocations"
             ),
-            Err(Trouble::Never(why)) => {
-                tracing::warn!(%server, why, "Nova does not say whether it has the instance");
+            Err(NovaError::Permanent(why)) => {
+                tracing::warn!(%server, why, "Nova gave no clear answer about the instance");
             }
-            Err(Trouble::Later(why)) => {
-                tracing::warn!(%server, why, "Nova cannot be asked whether it has the instance");
+            Err(NovaError::Temporary(why)) => {
+                tracing::warn!(%server, why, "cannot query Nova about the instance");
                 break;
             }
         }
@@ -86,17 +87,17 @@ pub async fn lost(state: &State, nova: &dyn Nova, after: i64) -> Result<Lost, Er
     Ok(done)
 }
 
-/// From where a page that is full goes on.
-fn last(page: &[Elsewhere]) -> i64 {
+/// The id after which to continue; 0 after the last page.
+fn last(page: &[ExternalRequest]) -> i64 {
     if (page.len() as i64) < PAGE { 0 } else { page.last().map_or(0, |row| row.id) }
 }
 
-/// The first request of each instance that holds nothing of its device.
-fn suspects(tx: &mut Tx<'_>, page: &[Elsewhere]) -> Result<Vec<Elsewhere>, Error> {
-    let mut found: Vec<Elsewhere> = Vec::new();
+/// The first request of each instance without an allocation on its device.
+fn suspects(tx: &mut Tx<'_>, page: &[ExternalRequest]) -> Result<Vec<ExternalRequest>, Error> {
+    let mut found: Vec<ExternalRequest> = Vec::new();
     for row in page {
         let seen = found.iter().any(|other| other.server == row.server);
-        if !seen && !placement::holds_on(tx, consumer_of(row.server), row.provider)? {
+        if !seen && !placement::has_allocation_on(tx, consumer_of(row.server), row.provider)? {
             found.push(row.clone());
         }
     }
@@ -107,7 +108,7 @@ fn consumer_of(server: ServerId) -> ConsumerId {
     ConsumerId::from_untyped_uuid(server.into_untyped_uuid())
 }
 
-/// Unbinds what an instance that is gone still has, if that is as it was when Nova was asked.
+/// Unbinds the requests of a deleted instance, unless they have changed since Nova was asked.
 async fn unbind(state: &State, server: ServerId, bound_before: i64) -> Result<usize, Error> {
     let request = format!("req-{}", uuid::Uuid::new_v4());
     let caller = Caller {
@@ -126,7 +127,7 @@ async fn unbind(state: &State, server: ServerId, bound_before: i64) -> Result<us
             let Some(provider) = row.provider else { continue };
             let settled = row.updated_at.is_some_and(|at| at < bound_before);
             let bound = row.state == "Bound" && !row.internal && settled;
-            if bound && !placement::holds_on(tx, consumer_of(server), provider)? {
+            if bound && !placement::has_allocation_on(tx, consumer_of(server), provider)? {
                 gone.push(row.uuid);
             }
         }

@@ -1,28 +1,28 @@
-//! The loops of this service. Each does one step by a function that a test can call, and is told
-//! nothing that is not in the rows.
+//! The loops of this service. Each runs one step by a function that a test can call, and keeps no
+//! state outside the database.
 
 mod deliver;
 mod expire;
 mod lost;
-mod tidy;
+mod pending;
 
 use std::time::Duration;
 
 pub use deliver::{Delivered, deliver};
 pub use expire::{Expired, expire};
 pub use lost::{Lost, lost};
-pub use tidy::tidy;
+pub use pending::process_pending;
 
 use crate::State;
 
-/// An unbound request that nobody has touched for so long is an orphan.
+/// Age after which an unchanged unbound request counts as orphaned.
 pub const UNBOUND_KEPT: Duration = Duration::from_secs(24 * 3600);
-/// How long it is told who held which handle.
+/// Retention of handle changes.
 pub const CHANGES_KEPT: Duration = Duration::from_secs(90 * 24 * 3600);
 
 const EXPIRE_EVERY: Duration = Duration::from_secs(600);
 const DELIVER_EVERY: Duration = Duration::from_secs(1);
-/// Between two rounds over the requests of instances elsewhere.
+/// Interval between two rounds over the requests of external instances.
 const LOST_EVERY: Duration = Duration::from_secs(30);
 const TIDY_EVERY: Duration = Duration::from_secs(2);
 
@@ -33,10 +33,15 @@ pub fn start(state: &State) {
         loop {
             match expire(&store, UNBOUND_KEPT, CHANGES_KEPT).await {
                 Ok(done) if done.requests > 0 => {
-                    tracing::info!(requests = done.requests, "orphaned requests are gone");
+                    tracing::info!(
+                        requests = done.requests,
+                        "deleted orphaned accelerator requests"
+                    );
                 }
                 Ok(_) => {}
-                Err(error) => tracing::error!(%error, "cannot clear orphaned requests away"),
+                Err(error) => {
+                    tracing::error!(%error, "cannot delete orphaned accelerator requests")
+                }
             }
             tokio::time::sleep(EXPIRE_EVERY).await;
         }
@@ -45,13 +50,13 @@ pub fn start(state: &State) {
     tokio::spawn(async move {
         loop {
             tokio::time::sleep(TIDY_EVERY).await;
-            match tidy(&tidied).await {
+            match process_pending(&tidied).await {
                 Ok(done) if done.cleaned + done.again > 0 => {
                     let (cleaned, again) = (done.cleaned, done.again);
-                    tracing::info!(cleaned, again, "parked devices are seen to");
+                    tracing::info!(cleaned, again, "processed parked device handles");
                 }
                 Ok(_) => {}
-                Err(error) => tracing::error!(%error, "cannot see to parked devices"),
+                Err(error) => tracing::error!(%error, "cannot process parked device handles"),
             }
         }
     });
@@ -63,16 +68,18 @@ pub fn start(state: &State) {
             tokio::time::sleep(LOST_EVERY).await;
             match lost(&searched, &*nova, next).await {
                 Ok(done) => next = done.next,
-                Err(error) => tracing::error!(%error, "cannot look for instances that are gone"),
+                Err(error) => {
+                    tracing::error!(%error, "cannot check for deleted external instances")
+                }
             }
         }
     });
     tokio::spawn(async move {
         loop {
             match deliver(&store, &*outbox.nova).await {
-                Ok(done) if done.told > 0 => continue,
+                Ok(done) if done.delivered > 0 => continue,
                 Ok(_) => {}
-                Err(error) => tracing::error!(%error, "cannot read the events for Nova"),
+                Err(error) => tracing::error!(%error, "cannot deliver the events for Nova"),
             }
             tokio::select! {
                 () = outbox.wake.notified() => {}

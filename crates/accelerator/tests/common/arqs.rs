@@ -1,4 +1,4 @@
-//! Accelerator requests as users and services write them.
+//! Accelerator requests as users and services send them.
 
 use http::StatusCode;
 use kilonova_ids::ProviderId;
@@ -10,7 +10,7 @@ pub const PATH: &str = "/v2/accelerator_requests";
 pub const ABSENT: &str = "9f199406-cfac-4402-b5c3-b8b38d8929aa";
 pub const SERVER: &str = "284d8648-0c0a-42dd-a771-dfc12fa12f00";
 
-/// Makes a profile, if it is not there, and requests of it.
+/// Creates a profile if it does not exist, and requests of it.
 pub async fn request(api: &Api, class: &str, amount: &str) -> Vec<String> {
     let name = format!("dp-{class}-{amount}");
     let groups = json!([{format!("resources:{class}"): amount}]);

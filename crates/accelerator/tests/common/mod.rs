@@ -1,4 +1,4 @@
-//! What the tests of this crate share: a host full of devices, stores, an HTTP caller, the audit.
+//! Shared by the tests of this crate: a host with many devices, stores, an HTTP caller, the audit.
 
 pub mod arqs;
 
@@ -68,7 +68,7 @@ pub async fn report(store: &Store, devices: Vec<Device>) -> Result<Vec<ProviderS
     store.write(move |tx| ledger::report(tx, HOST, &devices)).await
 }
 
-/// A report with both of its halves: devices, and their providers below the host's.
+/// Applies a report to both ledgers: the devices, and their providers below the host's.
 pub async fn report_host(store: &Store, world: &World, devices: Vec<Device>) -> Vec<ProviderSpec> {
     let world = world.clone();
     let root = ProviderSpec {
@@ -87,10 +87,10 @@ pub async fn report_host(store: &Store, world: &World, devices: Vec<Device>) -> 
             Ok::<_, Error>(children)
         })
         .await
-        .expect("the report is taken")
+        .expect("the report is applied")
 }
 
-/// What breaks a rule of the ledger, with the rule.
+/// The violations of the ledger's rules.
 pub async fn audit(store: &Store) -> Vec<String> {
     kilonova_testkit::audit::broken(store, &[ledger::AUDIT, kilonova_placement::AUDIT]).await
 }
@@ -122,13 +122,13 @@ pub struct Api {
     pub project: &'static str,
     pub service: bool,
     pub version: Option<&'static str>,
-    /// Who is told of binds.
+    /// Receives the events of binds.
     pub nova: Option<Arc<dyn Nova>>,
-    /// Who speaks to nodes, and where bitstreams are.
+    /// The notifier of nodes, and the source of bitstreams.
     pub orders: Option<(Arc<dyn Nodes>, Arc<dyn Bitstreams>)>,
-    /// Whether the host's agent is dead: else it speaks after each call.
+    /// Whether the host's agent is dead; otherwise it acknowledges after each call.
     pub silent: bool,
-    /// Unbound requests that a project may have.
+    /// Limit of unbound requests of a project.
     pub unbound: Option<i64>,
 }
 
@@ -198,7 +198,7 @@ impl Api {
             kilonova_testkit::http::send(&router, request.body(Body::from(body)).unwrap()).await;
         if self.orders.is_some() && !self.silent {
             let spoken = |tx: &mut kilonova_store::Tx<'_>| {
-                ledger::heard(tx, &World::new(), HOST, ledger::EVERYTHING)
+                ledger::acknowledge(tx, &World::new(), HOST, ledger::EVERYTHING)
             };
             self.store.write(spoken).await.unwrap();
         }

@@ -1,5 +1,5 @@
-//! What is the same: status, the headers that clients read, the names and kinds of what is in a body,
-//! every value but times and the free text about boards, and the sentences of errors.
+//! The comparison: status, the headers that clients read, the names and types of the fields in a
+//! body, every value except times and descriptions of boards, and the messages of errors.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::record::Answer;
 use super::translate::Translation;
 
-/// The first difference.
+/// Returns the first difference.
 pub fn compare(theirs: &Answer, ours: &Answer, ids: &Translation) -> Option<String> {
     if theirs.status != ours.status {
         return Some(format!("{} became {} {}", theirs.status, ours.status, ours.body));
@@ -19,7 +19,7 @@ pub fn compare(theirs: &Answer, ours: &Answer, ids: &Translation) -> Option<Stri
     })
 }
 
-/// Cyborg leaves its version headers off where it did not route a request; ours always sends them.
+/// Cyborg omits its version headers if it did not route a request; ours always sends them.
 fn headers(theirs: &Answer, ours: &Answer) -> Option<String> {
     for (name, value) in &theirs.headers {
         let other = ours.header(name);
@@ -40,7 +40,8 @@ fn set(methods: &str) -> BTreeSet<&str> {
     methods.split(',').map(str::trim).filter(|method| *method != "HEAD").collect()
 }
 
-/// Errors without the tracebacks of Cyborg's conductor, and without webob's sentence on browsers.
+/// Error messages without the tracebacks of Cyborg's conductor, and without webob's sentence for
+/// browsers.
 fn sentence(theirs: &Value, ours: &Value, ids: &Translation) -> Option<String> {
     let (theirs, ours) = (words(theirs.as_str()?), words(ours.as_str().unwrap_or_default()));
     let wanted: Vec<String> = theirs.iter().map(|text| ids.ours(text)).collect();
@@ -86,7 +87,7 @@ fn value(at: &str, theirs: &Value, ours: &Value, ids: &Translation) -> Option<St
     }
 }
 
-/// A time without its numbers and without parts of a second.
+/// A time without its digits and without fractions of a second.
 fn shape(time: &str) -> String {
     let whole = match time.split_once('.') {
         Some((whole, rest)) => format!("{whole}{}", rest.trim_start_matches(char::is_numeric)),
@@ -95,7 +96,7 @@ fn shape(time: &str) -> String {
     whole.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect()
 }
 
-/// What was said before a traceback begins; the record has some of them shortened.
+/// The text before a traceback; the record shortens some of them.
 fn own_words(text: &str) -> String {
     let end = ["\nTraceback", "<traceback>"].iter().filter_map(|mark| text.find(mark)).min();
     text[..end.unwrap_or(text.len())].trim_end().to_owned()

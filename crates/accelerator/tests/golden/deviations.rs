@@ -1,19 +1,19 @@
-//! Where ours answers otherwise, on purpose.
+//! Intended deviations from Cyborg.
 
 use super::record::{Answer, Exchange};
 
-/// One or several exchanges that differ in the same way for the same reason.
+/// One or several exchanges that deviate in the same way for the same reason.
 #[derive(Debug)]
 pub struct Deviation {
-    /// The note in the record, `*` standing for anything; or `#` and the line.
+    /// The note in the record, with `*` as wildcard; or `#` and the line.
     pub note: &'static str,
-    /// The path, `*` standing for anything.
+    /// The path, with `*` as wildcard.
     pub path: &'static str,
-    /// What ours answers.
+    /// Our status.
     pub status: u16,
-    /// A part of its body.
+    /// A part of our body.
     pub text: &'static str,
-    /// Words of the line of docs/compatibility.md that says why.
+    /// Words from the line of docs/compatibility.md that gives the reason.
     pub reason: &'static str,
 }
 
@@ -35,7 +35,7 @@ impl Deviation {
         noted && matches(self.path, &exchange.path)
     }
 
-    /// What is not as this entry says.
+    /// The difference between the answer and this entry.
     pub fn check(
         &self,
         exchange: &Exchange,

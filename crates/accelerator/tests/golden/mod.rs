@@ -1,9 +1,9 @@
-//! Replays what a real Cyborg 17.0.0 was asked and answered, and compares: status, headers, the shape
-//! of bodies and the sentences. Where ours differs on purpose, [`deviations`] says what ours answers
-//! and which line of docs/compatibility.md gives the reason; nothing else may differ, and no
-//! entry of it may be idle.
+//! Replays the requests to a real Cyborg 17.0.0 and compares the responses: status, headers, the
+//! shape of bodies, and messages. [`deviations`] lists the intended differences with the line of
+//! docs/compatibility.md that gives the reason. No other difference is allowed, and every entry
+//! must be used.
 //!
-//! The record lies beside the repository, not in it. Without it the test says so and ends.
+//! The record is not part of the repository. Without it the test reports so and ends.
 
 mod compare;
 mod deviations;
@@ -32,7 +32,7 @@ use translate::Translation;
 use crate::common;
 use crate::common::audit;
 
-/// A host like the one that was recorded: one fake card of 16 handles.
+/// A host like the recorded one: one fake card of 16 handles.
 async fn furnish(store: &Store, world: &World) {
     let handles = (1..=16).map(|n| format!("0000:0c:{}.{}", n / 8, n % 8));
     let slots: Vec<HandleSlot> = handles.map(|address| HandleSlot::TestPci { address }).collect();
@@ -52,7 +52,7 @@ async fn furnish(store: &Store, world: &World) {
         inventories: Vec::new(),
         traits: Vec::new(),
     };
-    // The recorded card and its part have the number 2, and both have been updated since.
+    // The recorded card and its deployable have the id 2, and both have been updated since.
     for devices in [vec![other], vec![before], vec![card]] {
         let (world, root) = (world.clone(), root.clone());
         store
@@ -62,11 +62,11 @@ async fn furnish(store: &Store, world: &World) {
                 Ok::<_, kilonova_accelerator::Error>(())
             })
             .await
-            .expect("the report is taken");
+            .expect("the report is applied");
     }
 }
 
-/// The profiles that were there before the recording, also those that ours would refuse.
+/// The profiles that existed before the recording, including profiles that ours would refuse.
 async fn insert_profiles(store: &Store, profiles: Vec<Value>) {
     store
         .write(move |tx| {
@@ -81,7 +81,7 @@ async fn insert_profiles(store: &Store, profiles: Vec<Value>) {
             Ok::<_, kilonova_store::Error>(())
         })
         .await
-        .expect("the profiles are written");
+        .expect("the profiles are inserted");
 }
 
 async fn ask(router: &Router, exchange: &Exchange, translation: &Translation) -> Answer {

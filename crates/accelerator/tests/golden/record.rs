@@ -1,13 +1,13 @@
-//! The record: one exchange a line.
+//! The record: one exchange per line.
 
 use std::path::PathBuf;
 
 use serde_json::Value;
 
-/// Names another place of the record.
+/// Overrides the location of the record.
 const VARIABLE: &str = "KILONOVA_CYBORG_GOLDEN";
 
-/// An answer, of either side. Header names are in lower case.
+/// A response of either side. Header names are in lower case.
 #[derive(Debug, Clone)]
 pub struct Answer {
     pub status: u16,
@@ -21,7 +21,7 @@ impl Answer {
     }
 }
 
-/// A request and what Cyborg answered.
+/// A request and Cyborg's response.
 #[derive(Debug, Clone)]
 pub struct Exchange {
     pub line: usize,
@@ -29,7 +29,7 @@ pub struct Exchange {
     pub method: String,
     pub path: String,
     pub headers: Vec<(String, String)>,
-    /// Empty for none.
+    /// Empty if there is none.
     pub body: String,
     pub answer: Answer,
 }
@@ -95,7 +95,10 @@ pub fn read() -> Option<Vec<Exchange>> {
         Ok(text) => {
             let lines = text.lines().enumerate();
             let parse = |(at, line): (usize, &str)| {
-                Exchange::parse(at + 1, &serde_json::from_str(line).expect("JSON"))
+                Exchange::parse(
+                    at + 1,
+                    &serde_json::from_str(line).expect("the line is valid JSON"),
+                )
             };
             Some(lines.filter_map(parse).collect())
         }

@@ -1,13 +1,13 @@
-//! Ids differ between the two services: those that stand at the same place mean the same thing.
+//! Ids differ between the two services: ids at the same place correspond to each other.
 
 use serde_json::Value;
 use uuid::Uuid;
 
-/// How ours is reached.
+/// Our base URL.
 pub const OURS: &str = "cloud:8780";
 const THEIRS: &str = "127.0.0.1:16666";
 
-/// Their ids in ours.
+/// Pairs of their ids and ours.
 #[derive(Debug, Default)]
 pub struct Translation(Vec<(String, String)>);
 
@@ -16,7 +16,7 @@ fn is_id(text: &str) -> bool {
 }
 
 impl Translation {
-    /// Takes in the ids of two answers to one question.
+    /// Learns the ids of two responses to the same request.
     pub fn learn(&mut self, theirs: &Value, ours: &Value) {
         match (theirs, ours) {
             (Value::Object(theirs), Value::Object(ours)) => {
@@ -39,7 +39,7 @@ impl Translation {
         }
     }
 
-    /// A text of theirs with our ids.
+    /// Replaces their ids in a text by ours.
     pub fn ours(&self, text: &str) -> String {
         let text = text.replace(THEIRS, OURS);
         self.0.iter().fold(text, |text, (theirs, ours)| text.replace(theirs, ours))

@@ -1,6 +1,7 @@
-//! Who may do what to whose: every operation, as everybody, in his own project and in another's.
+//! Access to every operation, as every kind of caller, in the caller's own project and in another
+//! one.
 //!
-//! The operations are read out of the sources of the routes, so that a new one without a row in
+//! The operations are read from the sources of the routes, so that a new operation without a row in
 //! [`table`] fails here, and so does a row without an operation.
 
 mod sources;
@@ -17,7 +18,7 @@ use table::{Body, Reach, Row, TABLE};
 use crate::common::arqs::{PATH, bind, request};
 use crate::common::{Api, audit, fake, report, stores};
 
-/// Roles, and whether a service's token comes along.
+/// Roles, and whether a service token is sent.
 const CALLERS: [(&str, bool); 8] = [
     ("", false),
     ("reader", false),
@@ -31,7 +32,7 @@ const CALLERS: [(&str, bool); 8] = [
 const OWN: &str = "p1";
 const FOREIGN: &str = "p2";
 
-/// What one call works on, all of it project `p1`'s.
+/// The objects of one call, all of them in project `p1`.
 struct Things {
     device: String,
     deployable: String,
@@ -130,12 +131,12 @@ fn expected(row: &Row, role: &str, token: bool, own: bool) -> u16 {
     }
 }
 
-/// Whether a list shows one of project `p1`'s requests.
+/// Whether a list shows a request of project `p1`.
 fn shows(body: &Value, arq: &str) -> bool {
     body["arqs"].as_array().is_some_and(|list| list.iter().any(|row| row["uuid"] == arq))
 }
 
-/// One call, and what must be so after it. Says whether anything changed.
+/// Makes one call and checks its effects. Returns whether anything changed.
 async fn call(
     store: &Store,
     things: &Things,

@@ -1,15 +1,15 @@
-//! The operations that the sources of the routes name: `route("/path", get(..).post(..))`.
+//! The operations in the sources of the routes: `route("/path", get(..).post(..))`.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
 
-/// Method and route of each operation; `collection` and `route` mean the same here.
+/// Method and route of each operation; `collection` and `route` are equivalent here.
 pub fn operations() -> BTreeSet<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/api");
     let mut found = BTreeSet::new();
-    for entry in std::fs::read_dir(folder).expect("the sources are there") {
+    for entry in std::fs::read_dir(folder).expect("the sources exist") {
         let text = std::fs::read_to_string(entry.expect("readable").path()).expect("text");
         for begin in ["route(", "collection("] {
             for call in text.split(begin).skip(1) {
@@ -20,7 +20,7 @@ pub fn operations() -> BTreeSet<(String, String)> {
     found
 }
 
-/// What follows `route(`: a path in quotes, a comma, and methods until the bracket closes.
+/// The arguments of `route(`: a quoted path, a comma, and methods up to the closing bracket.
 fn read(call: &str) -> Vec<(String, String)> {
     let Some(rest) = call.trim_start().strip_prefix('"') else { return Vec::new() };
     let Some((path, rest)) = rest.split_once('"') else { return Vec::new() };

@@ -1,17 +1,18 @@
-//! One row for each operation: who may, and what somebody else's things look like to him.
+//! One row for each operation: who may call it, and how it treats other projects' objects.
 
-/// What a call reaches.
+/// The objects that a call reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// What belongs to the cloud, not to a project.
+    /// Objects of the cloud, not of a project.
     Cloud,
-    /// One request: not found unless it is the caller's, or he is an admin or a service.
+    /// One request: not found unless it is the caller's, or the caller is an administrator or a
+    /// service.
     Owners,
-    /// A list that leaves out what is not the caller's, in the same sense.
+    /// A list without other callers' objects, by the same rule.
     Listed,
 }
 
-/// What a call sends.
+/// The body of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Body {
     None,
@@ -27,17 +28,17 @@ pub enum Body {
 #[derive(Debug)]
 pub struct Row {
     pub method: &'static str,
-    /// As the sources have it.
+    /// The route in the sources.
     pub route: &'static str,
-    /// As it is called.
+    /// The path of the call.
     pub path: &'static str,
     pub body: Body,
-    /// Who may; nobody named means everybody.
+    /// The roles that may call it; empty for all.
     pub roles: &'static [&'static str],
-    /// Only with a service's token.
+    /// Whether it requires a service token.
     pub token: bool,
     pub reach: Reach,
-    /// What he who may gets.
+    /// The status for a permitted caller.
     pub status: u16,
 }
 

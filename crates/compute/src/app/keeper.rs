@@ -5,7 +5,7 @@
 //! Consumers of which there is no server (those of a Nova of somebody else, an operator's own) are free.
 
 use kilonova_ids::ConsumerId;
-use kilonova_placement::app::allocations::Keeper;
+use kilonova_placement::app::allocations::ConsumerManager;
 use kilonova_store::{Error, Tx};
 
 use crate::db::kept::{self, Kept};
@@ -14,8 +14,8 @@ use crate::db::kept::{self, Kept};
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Servers;
 
-impl Keeper for Servers {
-    fn keeps(&self, tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Option<String>, Error> {
+impl ConsumerManager for Servers {
+    fn refusal(&self, tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Option<String>, Error> {
         Ok(kept::by(tx, consumer)?.map(|kept| match kept {
             Kept::Server => format!(
                 "Consumer {consumer} is a server of this cloud: its allocations change with the server \

@@ -48,7 +48,7 @@ pub fn retire(tx: &mut Tx<'_>, compute: &Compute, host: &Host) -> Result<(), Err
     for aggregate in crate::db::aggregates::of_host(tx, name)? {
         aggregates::remove_host(tx, compute, aggregate.id, name, now)?;
     }
-    devices::heard(tx, &compute.world, name, devices::EVERYTHING)?;
+    devices::acknowledge(tx, &compute.world, name, devices::EVERYTHING)?;
     devices::report(tx, name, &[])?;
     if compute.options.nova_elsewhere {
         placement::ledger::report_below(tx, &compute.world, host.root_provider, &[])?;

@@ -1,6 +1,6 @@
 //! Unhealthy devices and the servers on them; devices that wait for a silent host.
 
-use kilonova_accelerator::ledger::{self as devices, Question};
+use kilonova_accelerator::ledger::{self as devices, HealthFilter};
 use kilonova_store::Tx;
 use kilonova_wire::time::offset;
 
@@ -8,7 +8,7 @@ use super::{Level, Notice};
 use crate::Error;
 
 pub(super) fn unhealthy(tx: &mut Tx<'_>) -> Result<Vec<Notice>, Error> {
-    let all = devices::health(tx, &Question::default())?;
+    let all = devices::health(tx, &HealthFilter::default())?;
     Ok(all
         .into_iter()
         .map(|one| {
@@ -43,7 +43,7 @@ pub(super) fn unhealthy(tx: &mut Tx<'_>) -> Result<Vec<Notice>, Error> {
 const ANSWERED: i64 = 60 * 1_000_000;
 
 pub(super) fn awaited(tx: &mut Tx<'_>, now: i64) -> Result<Vec<Notice>, Error> {
-    let all = devices::silent(tx)?.into_iter().filter(|one| now - one.since >= ANSWERED);
+    let all = devices::pending_releases(tx)?.into_iter().filter(|one| now - one.since >= ANSWERED);
     Ok(all
         .map(|one| Notice {
             area: "devices",

@@ -88,10 +88,7 @@ async fn each_device_is_one_of_those_that_are_named() {
         cloud.sound(&up, "one each").await;
 
         let why = finds_none(&cloud, &up, "two").await;
-        assert!(
-            why.contains("room for everything that is asked for at once"),
-            "one is left: {why}"
-        );
+        assert!(why.contains("room for all requested resources at once"), "one is left: {why}");
         finds_none(&cloud, &up, "one-each").await;
         cloud.sweep(&up, "before more").await;
 

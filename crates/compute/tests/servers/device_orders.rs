@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kilonova_accelerator::State;
-use kilonova_accelerator::reconcile::tidy;
+use kilonova_accelerator::reconcile::process_pending;
 use serde_json::{Value, json};
 
 use crate::kit::{Cloud, DISK, INTEL, ONCE, Up, fault, hosts};
@@ -132,7 +132,7 @@ async fn an_operator_gives_a_card_that_is_used_once_back() {
             assert_eq!(cloud.column(DIRTY).await, ["0000:3d:00.0"], "{round}");
             let mut shown = inventory(&up, &provider).await;
             assert_eq!(shown["inventories"]["CUSTOM_ONCE"]["reserved"], 1, "{round}: {shown}");
-            tidy(&state).await.expect("tidied");
+            process_pending(&state).await.expect("pending work is processed");
             let id = up.boot(&cloud, "too early", "once").await;
             up.becomes(&id, "ERROR").await;
             up.delete(&id).await;
@@ -141,7 +141,11 @@ async fn an_operator_gives_a_card_that_is_used_once_back() {
             shown["inventories"]["CUSTOM_ONCE"]["reserved"] = json!(0);
             let path = format!("/resource_providers/{provider}/inventories");
             placement(&up, "PUT", &path, shown).await;
-            assert_eq!(tidy(&state).await.expect("tidied").cleaned, 1, "{round}");
+            assert_eq!(
+                process_pending(&state).await.expect("pending work is processed").cleaned,
+                1,
+                "{round}"
+            );
             let shown = inventory(&up, &provider).await;
             assert_eq!(shown["inventories"]["CUSTOM_ONCE"]["reserved"], 0, "{round}: {shown}");
             cloud.sound(&up, "given back").await;

@@ -1,12 +1,13 @@
-//! The walk over the trees: breadth-first, lazy, from a tree that the seed picks.
+//! The walk over the trees: breadth-first and lazy, starting at a tree that the seed determines.
 //!
-//! Each tree that has a candidate is put aside and asked again only when every other tree has been
-//! asked. In the first round only its slot is kept: most searches end there, and a thousand
-//! unfinished ones would be memory for nothing. The second round finds the first candidate again. Trees and whole chunks of them are stepped over by the most room
-//! that any provider in them has.
+//! A tree that yields a candidate is queued behind all other trees. In the first round only its
+//! slot is kept, because most searches end there and a thousand unfinished solvers would waste
+//! memory; the second round finds the first candidate again. The walk skips trees and whole chunks
+//! in which no provider has enough room.
 //!
-//! The work is bounded: a tree that finds nothing within [`TRIES`] lets the others go first, and
-//! after [`PATIENCE`] tries in vain over all trees the search ends with what it has.
+//! The work is bounded: a tree that finds nothing within [`TRIES_PER_TURN`] yields to the others,
+//! and after [`MAX_WASTED_TRIES`] wasted tries over all trees the search ends with the candidates
+//! it has.
 
 mod plan;
 mod reach;
@@ -25,47 +26,48 @@ use crate::snapshot::{CHUNK, Slot, Snapshot};
 
 pub(crate) use plan::{Part, Plan};
 use reach::might_fit;
-pub(crate) use reach::{Host, TESTS, Test, root_fits};
+pub(crate) use reach::{AnchorTree, TESTS, Test, root_fits};
 pub(crate) use solve::{Relaxed, Solver, Stop};
 
-/// Tries that a tree gets before it is another one's turn.
-pub(crate) const TRIES: u64 = 4096;
-/// Tries in vain after which a search gives up: a second or two, and only for queries built for it.
-pub(crate) const PATIENCE: u64 = 250_000;
-/// Tries that a find may cost without being in vain.
-pub(crate) const FAIR: u64 = 64;
+/// Tries that a tree gets per turn.
+pub(crate) const TRIES_PER_TURN: u64 = 4096;
+/// Wasted tries after which a search gives up. This takes a second or two, and only adversarial
+/// queries get there.
+pub(crate) const MAX_WASTED_TRIES: u64 = 250_000;
+/// Tries that a find may cost without counting as wasted.
+pub(crate) const TRIES_PER_FIND: u64 = 64;
 
-/// Candidates of one query, found when asked for. Made by [`Snapshot::search`].
+/// The candidates of one query, found on demand. Made by [`Snapshot::search`].
 #[derive(Debug)]
 pub struct Search<'a> {
-    world: &'a Snapshot,
+    snapshot: &'a Snapshot,
     query: &'a Query,
     plan: Plan,
     walk: Walk,
     waiting: VecDeque<Waiting<'a>>,
-    /// Candidates served by lenders alone: they could come again under another tree.
+    /// Candidates served by sharing providers alone: another tree could yield them again.
     seen: HashSet<Candidate>,
     left: usize,
     steps: u64,
-    vain: u64,
+    wasted: u64,
 }
 
-/// A tree that has been asked and may have more.
+/// A tree that was searched and may have more candidates.
 #[derive(Debug)]
 enum Waiting<'a> {
-    /// To be begun again: so many finds were had.
+    /// Start again and skip this many finds.
     Again(Slot, usize),
-    /// To be gone on with.
+    /// Continue this solver.
     Open(Box<Solver<'a>>),
 }
 
 impl<'a> Search<'a> {
-    pub(crate) fn new(world: &'a Snapshot, query: &'a Query) -> Result<Self, QueryError> {
+    pub(crate) fn new(snapshot: &'a Snapshot, query: &'a Query) -> Result<Self, QueryError> {
         query.validate()?;
-        let plan = Plan::new(world, query);
-        let walk = Walk::new(world.forest.slots(), plan.only, query.seed);
+        let plan = Plan::new(snapshot, query);
+        let walk = Walk::new(snapshot.forest.slots(), plan.only, query.seed);
         Ok(Self {
-            world,
+            snapshot,
             query,
             plan,
             walk,
@@ -73,33 +75,33 @@ impl<'a> Search<'a> {
             seen: HashSet::new(),
             left: query.limit.unwrap_or(usize::MAX),
             steps: 0,
-            vain: 0,
+            wasted: 0,
         })
     }
 
-    /// Work done so far: trees looked at and providers tried. A measure that needs no clock.
+    /// Work done so far: trees examined plus providers tried. A measure that needs no clock.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Whether it ended because it tried too long in vain, so that there may be more candidates.
+    /// Whether the search ended because it ran out of tries, so that there may be more candidates.
     pub fn gave_up(&self) -> bool {
-        self.vain > PATIENCE
+        self.wasted > MAX_WASTED_TRIES
     }
 
-    /// The next tree to ask for the first time.
-    fn next_host(&mut self) -> Option<Box<Solver<'a>>> {
+    /// The next tree that was not searched before.
+    fn next_tree(&mut self) -> Option<Box<Solver<'a>>> {
         loop {
             let slot = self.walk.next()?;
             self.steps += 1;
             if !self.walk.confined() && self.walk.enters_chunk(slot) {
-                let chunk = self.world.forest.chunk(slot);
+                let chunk = self.snapshot.forest.chunk(slot);
                 if chunk.is_none_or(|chunk| !might_fit(&self.plan, chunk.best())) {
                     self.walk.skip_chunk(slot);
                     continue;
                 }
             }
-            let Some(tree) = self.world.forest.get(slot) else { continue };
+            let Some(tree) = self.snapshot.forest.get(slot) else { continue };
             if !might_fit(&self.plan, tree.best()) || !root_fits(&self.plan, tree) {
                 continue;
             }
@@ -110,11 +112,11 @@ impl<'a> Search<'a> {
     }
 
     fn begin(&self, slot: Slot) -> Option<Box<Solver<'a>>> {
-        let host = Host::new(self.world, &self.plan, slot)?;
-        Solver::new(&self.plan, host, Relaxed::default()).map(Box::new)
+        let anchor = AnchorTree::new(self.snapshot, &self.plan, slot)?;
+        Solver::new(&self.plan, anchor, Relaxed::default()).map(Box::new)
     }
 
-    /// The tree that has waited longest, where it left off.
+    /// The tree that has waited longest, at the point where it stopped.
     fn next_waiting(&mut self) -> Option<Box<Solver<'a>>> {
         loop {
             match self.waiting.pop_front()? {
@@ -130,26 +132,26 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The next candidate of one tree that was not seen before, if it comes within the tries; and
-    /// how many finds it took.
+    /// The next new candidate of one tree, if one is found within the tries, and the number of
+    /// finds it took.
     fn next_of(&mut self, solver: &mut Solver<'a>) -> (Stop, Option<Candidate>, usize) {
         let begun = self.steps;
         let mut finds = 0;
         loop {
-            let tries = TRIES.saturating_sub(self.steps - begun);
+            let tries = TRIES_PER_TURN.saturating_sub(self.steps - begun);
             let stop = solver.advance(&self.plan, tries, &mut self.steps);
             if stop != Stop::Found {
-                self.vain += self.steps - begun;
+                self.wasted += self.steps - begun;
                 return (stop, None, finds);
             }
             finds += 1;
             let candidate = self.candidate(solver);
-            let lent_only = !self.world.sharing.is_empty()
-                && solver.picked().all(|(_, actor)| actor.node().has_trait(self.plan.shares));
+            let lent_only = !self.snapshot.sharing.is_empty()
+                && solver.picked().all(|(_, supplier)| supplier.node().has_trait(self.plan.shares));
             if lent_only && !self.seen.insert(unrooted(&candidate)) {
                 continue;
             }
-            self.vain += (self.steps - begun).saturating_sub(FAIR);
+            self.wasted += (self.steps - begun).saturating_sub(TRIES_PER_FIND);
             return (stop, Some(candidate), finds);
         }
     }
@@ -157,9 +159,9 @@ impl<'a> Search<'a> {
     fn candidate(&self, solver: &Solver<'a>) -> Candidate {
         let mut allocations: Vec<(_, Arc<str>, i64)> = Vec::new();
         let mut mappings: Vec<(usize, Vec<_>)> = Vec::new();
-        for (part, actor) in solver.picked() {
+        for (part, supplier) in solver.picked() {
             let part = &self.plan.parts[part];
-            let provider = actor.node().id;
+            let provider = supplier.node().id;
             match mappings.last_mut() {
                 Some((group, providers)) if *group == part.group => {
                     if !providers.contains(&provider) {
@@ -169,7 +171,7 @@ impl<'a> Search<'a> {
                 _ => mappings.push((part.group, vec![provider])),
             }
             for (class, amount) in &part.needs {
-                let Some(class) = self.world.names.name(self.plan.classes[*class]) else {
+                let Some(class) = self.snapshot.names.name(self.plan.classes[*class]) else {
                     continue;
                 };
                 match allocations.iter_mut().find(|(p, c, _)| *p == provider && c == class) {
@@ -182,7 +184,7 @@ impl<'a> Search<'a> {
             .into_iter()
             .map(|(group, providers)| (self.query.groups[group].suffix.clone(), providers))
             .collect();
-        Candidate { root: solver.host().tree.root().id, allocations, mappings }
+        Candidate { root: solver.anchor().tree.root().id, allocations, mappings }
     }
 }
 
@@ -194,14 +196,14 @@ impl Iterator for Search<'_> {
             return None;
         }
         while !self.gave_up() {
-            let (mut solver, fresh) = match self.next_host() {
+            let (mut solver, fresh) = match self.next_tree() {
                 Some(solver) => (solver, true),
                 None => (self.next_waiting()?, false),
             };
             let (stop, candidate, finds) = self.next_of(&mut solver);
-            if stop != Stop::Over && !solver.is_spent() {
+            if stop != Stop::Exhausted && !solver.is_spent() {
                 let waiting = match candidate {
-                    Some(_) if fresh => Waiting::Again(solver.host().slot, finds),
+                    Some(_) if fresh => Waiting::Again(solver.anchor().slot, finds),
                     _ => Waiting::Open(solver),
                 };
                 self.waiting.push_back(waiting);
@@ -215,12 +217,12 @@ impl Iterator for Search<'_> {
     }
 }
 
-/// A candidate without the tree it was found under.
+/// A candidate without the root under which it was found.
 fn unrooted(candidate: &Candidate) -> Candidate {
     Candidate { root: ProviderId::nil(), ..candidate.clone() }
 }
 
-/// Slots in the order of the walk: from a start to the end, then from zero to the start.
+/// The order of slots: from the start to the end, then from zero to the start.
 #[derive(Debug)]
 pub(crate) struct Walk {
     slots: usize,
@@ -239,12 +241,12 @@ impl Walk {
         self.only.is_some()
     }
 
-    /// Whether a slot is the first of its chunk that the walk comes to in this stretch.
+    /// Whether a slot is the first of its chunk in the current stretch of the walk.
     fn enters_chunk(&self, slot: Slot) -> bool {
         slot.is_multiple_of(CHUNK) || self.done == 1
     }
 
-    /// Goes on behind the chunk of the slot just given, or behind the end of this stretch.
+    /// Continues behind the chunk of the slot just returned, or behind the end of this stretch.
     fn skip_chunk(&mut self, slot: Slot) {
         let end = (slot / CHUNK + 1) * CHUNK;
         let bound = if slot >= self.start { self.slots } else { self.start };
@@ -268,7 +270,7 @@ impl Iterator for Walk {
     }
 }
 
-/// Spreads neighbouring seeds; the finalizer of SplitMix64.
+/// Spreads neighbouring seeds. This is the finalizer of SplitMix64.
 fn scatter(seed: u64) -> u64 {
     let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,8 +1,8 @@
-//! A query in the numbers of one snapshot.
+//! A query, compiled to the numbers of one snapshot.
 //!
-//! A *part* is what one provider must serve: each class of the unsuffixed group is a part, and so is
-//! each suffixed group as a whole. Names that no provider carries become numbers that match nothing,
-//! so nothing here can fail.
+//! A *part* is the share of a query that one provider must serve: each class of the unsuffixed
+//! group is a part, and each suffixed group is one part. Unknown names become numbers that match
+//! nothing, so compilation cannot fail.
 
 use uuid::Uuid;
 
@@ -10,14 +10,14 @@ use crate::intern::{Name, SHARES};
 use crate::query::{Group, Query};
 use crate::snapshot::{Slot, Snapshot};
 
-/// Conditions on the providers of one group.
+/// The conditions on the providers of one group.
 #[derive(Debug)]
-pub(crate) struct Filter {
+pub(crate) struct GroupConditions {
     pub(crate) required: Vec<Vec<Name>>,
     pub(crate) forbidden: Vec<Name>,
     pub(crate) member_of: Vec<Vec<Uuid>>,
     pub(crate) forbidden_aggregates: Vec<Uuid>,
-    /// The only slot that providers may be in.
+    /// The only slot whose providers may serve the group.
     pub(crate) slot: Option<Slot>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Part {
     pub(crate) suffixed: bool,
     /// Index into [`Plan::classes`], and the amount.
     pub(crate) needs: Vec<(usize, i64)>,
-    /// The `same_subtree` sets that it is in, by index.
+    /// Indexes of the `same_subtree` sets that contain it.
     pub(crate) subtrees: Vec<usize>,
 }
 
@@ -36,49 +36,50 @@ pub(crate) struct Part {
 pub(crate) struct Plan {
     pub(crate) parts: Vec<Part>,
     /// By group.
-    pub(crate) filters: Vec<Filter>,
+    pub(crate) conditions: Vec<GroupConditions>,
     pub(crate) classes: Vec<Name>,
-    /// By class, all that is asked for.
+    /// By class: the total amount requested.
     pub(crate) demand: Vec<i64>,
-    /// By class, whether some provider might lend it to another tree.
-    pub(crate) lent: Vec<bool>,
+    /// By class: whether a sharing provider might supply it to another tree.
+    pub(crate) shared: Vec<bool>,
     pub(crate) isolate: bool,
-    /// How many `same_subtree` sets there are.
+    /// Number of `same_subtree` sets.
     pub(crate) subtrees: usize,
-    /// Whether the unsuffixed group, at this index, requires traits.
+    /// Index of the unsuffixed group, if it requires traits.
     pub(crate) collective: Option<usize>,
     pub(crate) root_required: Vec<Name>,
     pub(crate) root_forbidden: Vec<Name>,
-    /// The only tree that can serve, if that is known beforehand.
+    /// The only tree that can serve the query, if that is known beforehand.
     pub(crate) only: Option<Slot>,
     pub(crate) shares: Name,
 }
 
-/// A slot that holds nothing.
+/// A slot without a tree.
 const NOWHERE: Slot = Slot::MAX;
 
 impl Plan {
-    pub(crate) fn new(world: &Snapshot, query: &Query) -> Self {
-        let names = |list: &[String]| list.iter().map(|n| world.names.find(n)).collect::<Vec<_>>();
+    pub(crate) fn new(snapshot: &Snapshot, query: &Query) -> Self {
+        let names =
+            |list: &[String]| list.iter().map(|n| snapshot.names.find(n)).collect::<Vec<_>>();
         let mut plan = Self {
             parts: Vec::new(),
-            filters: query.groups.iter().map(|group| filter(world, group)).collect(),
+            conditions: query.groups.iter().map(|group| conditions_of(snapshot, group)).collect(),
             classes: Vec::new(),
             demand: Vec::new(),
-            lent: Vec::new(),
+            shared: Vec::new(),
             isolate: query.isolate,
             subtrees: query.same_subtree.len(),
             collective: None,
             root_required: names(&query.root_required),
             root_forbidden: names(&query.root_forbidden),
             only: None,
-            shares: world.names.find(SHARES),
+            shares: snapshot.names.find(SHARES),
         };
         for (index, group) in query.groups.iter().enumerate().filter(|(_, group)| group.counts()) {
             let needs: Vec<(usize, i64)> = group
                 .resources
                 .iter()
-                .map(|(class, amount)| (plan.class(world.names.find(class), *amount), *amount))
+                .map(|(class, amount)| (plan.class(snapshot.names.find(class), *amount), *amount))
                 .collect();
             if group.suffix.is_empty() {
                 plan.collective = (!group.required.is_empty()).then_some(index);
@@ -95,11 +96,12 @@ impl Plan {
                 plan.parts.push(Part { group: index, suffixed: true, needs, subtrees });
             }
         }
-        plan.look_at_lenders(world);
+        plan.mark_shared_classes(snapshot);
         plan.only = plan.parts.iter().find_map(|part| {
-            let slot = plan.filters[part.group].slot?;
-            let lends = world.forest.get(slot).is_some_and(|tree| !tree.shape.sharing.is_empty());
-            (!part.suffixed || !lends).then_some(slot)
+            let slot = plan.conditions[part.group].slot?;
+            let shares =
+                snapshot.forest.get(slot).is_some_and(|tree| !tree.shape.sharing.is_empty());
+            (!part.suffixed || !shares).then_some(slot)
         });
         plan
     }
@@ -109,31 +111,31 @@ impl Plan {
         let class = known.unwrap_or_else(|| {
             self.classes.push(name);
             self.demand.push(0);
-            self.lent.push(false);
+            self.shared.push(false);
             self.classes.len() - 1
         });
         self.demand[class] = self.demand[class].saturating_add(amount);
         class
     }
 
-    fn look_at_lenders(&mut self, world: &Snapshot) {
-        for (slot, node) in world.sharing.iter() {
-            let Some(tree) = world.forest.get(*slot) else { continue };
-            for (class, lent) in self.classes.iter().zip(&mut self.lent) {
-                *lent |=
+    fn mark_shared_classes(&mut self, snapshot: &Snapshot) {
+        for (slot, node) in snapshot.sharing.iter() {
+            let Some(tree) = snapshot.forest.get(*slot) else { continue };
+            for (class, shared) in self.classes.iter().zip(&mut self.shared) {
+                *shared |=
                     tree.inventory(*node, *class).is_some_and(|inventory| inventory.room() > 0);
             }
         }
     }
 }
 
-fn filter(world: &Snapshot, group: &Group) -> Filter {
-    let any = |list: &Vec<String>| list.iter().map(|n| world.names.find(n)).collect::<Vec<_>>();
-    Filter {
+fn conditions_of(snapshot: &Snapshot, group: &Group) -> GroupConditions {
+    let any = |list: &Vec<String>| list.iter().map(|n| snapshot.names.find(n)).collect::<Vec<_>>();
+    GroupConditions {
         required: group.required.iter().map(any).collect(),
         forbidden: any(&group.forbidden),
         member_of: group.member_of.clone(),
         forbidden_aggregates: group.forbidden_aggregates.clone(),
-        slot: group.in_tree.map(|provider| world.slot_of(provider).unwrap_or(NOWHERE)),
+        slot: group.in_tree.map(|provider| snapshot.slot_of(provider).unwrap_or(NOWHERE)),
     }
 }

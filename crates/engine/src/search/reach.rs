@@ -1,91 +1,93 @@
-//! Which providers may serve which part of a query, for one tree: its own providers, and those of
-//! other trees that share an aggregate with it and lend.
+//! Determines which providers may serve which part of a query for one tree: the tree's own
+//! providers, and sharing providers of other trees in a common aggregate.
 //!
-//! The tests are a list, in the order in which an explanation names them; a search applies all.
+//! The tests are listed in the order in which an explanation names them. A search applies all of
+//! them.
 
 use uuid::Uuid;
 
-use super::plan::{Filter, Part, Plan};
-use crate::snapshot::{Node, Planted, Slot, Snapshot, best_of};
+use super::plan::{GroupConditions, Part, Plan};
+use crate::snapshot::{CompactTree, Node, Slot, Snapshot, best_of};
 
-/// A provider as one tree sees it.
+/// A provider that one tree can use: one of its own or a sharing provider.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Actor<'a> {
+pub(crate) struct Supplier<'a> {
     pub(crate) slot: Slot,
-    pub(crate) tree: &'a Planted,
+    pub(crate) tree: &'a CompactTree,
     pub(crate) position: usize,
 }
 
-impl<'a> Actor<'a> {
+impl<'a> Supplier<'a> {
     pub(crate) fn node(&self) -> &'a Node {
         &self.tree.nodes()[self.position]
     }
 
-    /// Whether it is `top` or below it.
+    /// Whether it is `top` or a descendant of it.
     pub(crate) fn is_under(&self, top: &Self) -> bool {
         self.slot == top.slot && self.tree.is_under(self.position, top.position)
     }
 }
 
-/// What a provider must pass to serve a part.
+/// A test that a provider must pass to serve a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Test {
-    /// It is in the tree that was named.
+    /// It is in the tree that `in_tree` names.
     Tree,
-    /// It has the classes at all.
+    /// It has an inventory of each class.
     Offers,
-    /// Amount, units and free capacity are right for each class.
+    /// Each amount fits the units and the free capacity.
     Room,
-    /// A suffixed group's provider has the traits.
+    /// The provider of a suffixed group has the required traits.
     Traits,
     /// It has none of the forbidden traits.
     Forbidden,
-    /// It is in the right aggregates.
+    /// It meets the conditions on aggregates.
     Aggregates,
 }
 
-/// All tests, in order.
+/// All tests, in the order of trial.
 pub(crate) const TESTS: [Test; 6] =
     [Test::Tree, Test::Offers, Test::Room, Test::Traits, Test::Forbidden, Test::Aggregates];
 
-/// One tree with all that it can use.
+/// One tree with all providers that it can use. Its root is the anchor in Placement's sense.
 #[derive(Debug)]
-pub(crate) struct Host<'a> {
+pub(crate) struct AnchorTree<'a> {
     pub(crate) slot: Slot,
-    pub(crate) tree: &'a Planted,
-    /// Its own providers, by position, then those that lend to it.
-    pub(crate) actors: Vec<Actor<'a>>,
+    pub(crate) tree: &'a CompactTree,
+    /// Its own providers by position, then the sharing providers.
+    pub(crate) suppliers: Vec<Supplier<'a>>,
 }
 
-impl<'a> Host<'a> {
-    pub(crate) fn new(world: &'a Snapshot, plan: &Plan, slot: Slot) -> Option<Self> {
-        let tree = world.forest.get(slot)?;
+impl<'a> AnchorTree<'a> {
+    pub(crate) fn new(snapshot: &'a Snapshot, plan: &Plan, slot: Slot) -> Option<Self> {
+        let tree = snapshot.forest.get(slot)?;
         let own = 0..tree.nodes().len();
-        let mut actors: Vec<_> = own.map(|position| Actor { slot, tree, position }).collect();
+        let mut suppliers: Vec<_> = own.map(|position| Supplier { slot, tree, position }).collect();
         let resourceless = plan.parts.iter().any(|part| part.needs.is_empty());
-        if resourceless || plan.lent.contains(&true) {
-            actors.extend(world.sharing.iter().filter(|(at, _)| *at != slot).filter_map(
+        if resourceless || plan.shared.contains(&true) {
+            suppliers.extend(snapshot.sharing.iter().filter(|(at, _)| *at != slot).filter_map(
                 |(slot, position)| {
-                    let (lender, position) = (world.forest.get(*slot)?, *position);
-                    let shared =
+                    let (sharing_tree, position) = (snapshot.forest.get(*slot)?, *position);
+                    let in_common =
                         |aggregate: &Uuid| tree.shape.aggregates.binary_search(aggregate).is_ok();
-                    let lends = lender.nodes()[position].aggregates.iter().any(shared);
-                    lends.then_some(Actor { slot: *slot, tree: lender, position })
+                    let shares = sharing_tree.nodes()[position].aggregates.iter().any(in_common);
+                    shares.then_some(Supplier { slot: *slot, tree: sharing_tree, position })
                 },
             ));
         }
-        Some(Self { slot, tree, actors })
+        Some(Self { slot, tree, suppliers })
     }
 
     /// Whether a provider passes a test for a part.
-    pub(crate) fn passes(&self, plan: &Plan, part: &Part, actor: usize, test: Test) -> bool {
-        let actor = &self.actors[actor];
-        let (node, filter) = (actor.node(), &plan.filters[part.group]);
-        let inventory = |class: usize| actor.tree.inventory(actor.position, plan.classes[class]);
+    pub(crate) fn passes(&self, plan: &Plan, part: &Part, supplier: usize, test: Test) -> bool {
+        let supplier = &self.suppliers[supplier];
+        let (node, conditions) = (supplier.node(), &plan.conditions[part.group]);
+        let inventory =
+            |class: usize| supplier.tree.inventory(supplier.position, plan.classes[class]);
         match test {
-            Test::Tree => filter
+            Test::Tree => conditions
                 .slot
-                .is_none_or(|slot| slot == actor.slot && (part.suffixed || slot == self.slot)),
+                .is_none_or(|slot| slot == supplier.slot && (part.suffixed || slot == self.slot)),
             Test::Offers => part.needs.iter().all(|(class, _)| inventory(*class).is_some()),
             Test::Room => part
                 .needs
@@ -93,46 +95,52 @@ impl<'a> Host<'a> {
                 .all(|(class, n)| inventory(*class).is_some_and(|terms| terms.admits(*n))),
             Test::Traits => {
                 !part.suffixed
-                    || filter.required.iter().all(|any| any.iter().any(|t| node.has_trait(*t)))
+                    || conditions.required.iter().all(|any| any.iter().any(|t| node.has_trait(*t)))
             }
-            Test::Forbidden => !filter.forbidden.iter().any(|t| node.has_trait(*t)),
-            Test::Aggregates => self.in_aggregates(part, filter, actor),
+            Test::Forbidden => !conditions.forbidden.iter().any(|t| node.has_trait(*t)),
+            Test::Aggregates => self.in_aggregates(part, conditions, supplier),
         }
     }
 
-    /// The providers that pass all tests for a part, in order. Who has room offers it, too.
+    /// The providers that pass all tests for a part, in order. `Room` implies `Offers`.
     pub(crate) fn choices(&self, plan: &Plan, part: &Part) -> Vec<usize> {
         let tests = || TESTS.iter().filter(|test| **test != Test::Offers);
-        let all = |actor: &usize| tests().all(|test| self.passes(plan, part, *actor, *test));
-        (0..self.actors.len()).filter(all).collect()
+        let all = |supplier: &usize| tests().all(|test| self.passes(plan, part, *supplier, *test));
+        (0..self.suppliers.len()).filter(all).collect()
     }
 
-    /// For the unsuffixed group the root speaks for its tree, and when it must stay out, for those
-    /// who lend to it; a lender must itself be a member. A suffixed group looks at nobody's root.
-    fn in_aggregates(&self, part: &Part, filter: &Filter, actor: &Actor<'_>) -> bool {
+    /// For the unsuffixed group, the root's membership counts for its whole tree, and a forbidden
+    /// aggregate of the root also excludes sharing providers. A sharing provider must itself be a
+    /// member. For a suffixed group the root does not count.
+    fn in_aggregates(
+        &self,
+        part: &Part,
+        conditions: &GroupConditions,
+        supplier: &Supplier<'_>,
+    ) -> bool {
         let member = |node: &Node| {
-            filter.member_of.iter().all(|any| any.iter().any(|uuid| node.in_aggregate(uuid)))
+            conditions.member_of.iter().all(|any| any.iter().any(|uuid| node.in_aggregate(uuid)))
         };
-        let barred =
-            |node: &Node| filter.forbidden_aggregates.iter().any(|uuid| node.in_aggregate(uuid));
-        let (node, root) = (actor.node(), self.tree.root());
-        let own = actor.slot == self.slot;
+        let barred = |node: &Node| {
+            conditions.forbidden_aggregates.iter().any(|uuid| node.in_aggregate(uuid))
+        };
+        let (node, root) = (supplier.node(), self.tree.root());
+        let own = supplier.slot == self.slot;
         let belongs = member(node) || (!part.suffixed && own && member(root));
         belongs && !barred(node) && (part.suffixed || !barred(root))
     }
 }
 
-/// Whether the root has the traits that roots must have.
-pub(crate) fn root_fits(plan: &Plan, tree: &Planted) -> bool {
+/// Whether the root meets the conditions on root traits.
+pub(crate) fn root_fits(plan: &Plan, tree: &CompactTree) -> bool {
     let root = tree.root();
     plan.root_required.iter().all(|t| root.has_trait(*t))
         && !plan.root_forbidden.iter().any(|t| root.has_trait(*t))
 }
 
-/// Whether anything with this much room at most might serve every part, apart from what is lent.
+/// Whether a provider with at most this much room might serve every part, ignoring shared classes.
 pub(crate) fn might_fit(plan: &Plan, best: &[(crate::intern::Name, i64)]) -> bool {
-    plan.parts
-        .iter()
-        .flat_map(|part| &part.needs)
-        .all(|(class, amount)| plan.lent[*class] || best_of(best, plan.classes[*class]) >= *amount)
+    plan.parts.iter().flat_map(|part| &part.needs).all(|(class, amount)| {
+        plan.shared[*class] || best_of(best, plan.classes[*class]) >= *amount
+    })
 }

@@ -1,15 +1,15 @@
-//! Early refutation: necessary conditions that show that the picks so far lead nowhere.
+//! Early refutation: necessary conditions that prove that the current picks cannot be completed.
 //!
-//! Requests that just do not fit are what makes candidate search explode elsewhere: the whole
-//! product is walked to find nothing. A matching of the open parts to the slots that are left
-//! refutes them at the top of the tree. Everything here may only err towards "still possible",
-//! except that with no part left open the answer is exact.
+//! Requests that narrowly do not fit make a naive search walk the whole product of choices to find
+//! nothing. A matching of the open parts to the remaining capacity refutes them near the root of
+//! the search tree. A check here may only err towards "still possible"; with no open part left the
+//! answer is exact.
 
 use super::plan::Plan;
 use super::solve::Solver;
 
 impl Solver<'_> {
-    /// Whether no completion exists; `far` looks at all open parts together.
+    /// Whether no completion exists. `far` also examines all open parts together.
     pub(super) fn is_hopeless(&self, plan: &Plan, far: bool) -> bool {
         let open = self.picks.len()..self.order.len();
         let stuck =
@@ -18,55 +18,56 @@ impl Solver<'_> {
         (0..self.clauses).any(|clause| !self.can_cover(plan, clause))
             || last.is_some_and(|depth| !self.can_root_all(plan, depth, self.picks[depth]))
             || open.clone().any(stuck)
-            || (far && open.len() > 1 && self.is_crowded(plan))
+            || (far && open.len() > 1 && self.is_overfull(plan))
     }
 
     /// Whether a provider of the unsuffixed group has, or may have, one of these traits.
     fn can_cover(&self, plan: &Plan, clause: usize) -> bool {
-        let covers = |actor: usize| self.covers[actor * self.clauses + clause];
+        let covers = |supplier: usize| self.covers[supplier * self.clauses + clause];
         (0..self.order.len()).filter(|depth| !plan.parts[self.order[*depth]].suffixed).any(
             |depth| match self.picks.get(depth) {
-                Some(actor) => covers(*actor),
-                None => self.choices[depth].iter().any(|actor| covers(*actor)),
+                Some(supplier) => covers(*supplier),
+                None => self.choices[depth].iter().any(|supplier| covers(*supplier)),
             },
         )
     }
 
-    /// Whether an open part could be served by an actor beside all picks.
-    fn may_take(&self, plan: &Plan, depth: usize, actor: usize) -> bool {
-        self.has_room(plan, depth, actor) && self.can_root_all(plan, depth, actor)
+    /// Whether a provider could serve an open part in addition to all picks.
+    fn may_take(&self, plan: &Plan, depth: usize, supplier: usize) -> bool {
+        self.has_room(plan, depth, supplier) && self.can_root_all(plan, depth, supplier)
     }
 
-    /// [`Self::can_root`] for all sets that the part at a depth is in.
-    fn can_root_all(&self, plan: &Plan, depth: usize, actor: usize) -> bool {
+    /// [`Self::can_root`] for all sets that contain the part at a depth.
+    fn can_root_all(&self, plan: &Plan, depth: usize, supplier: usize) -> bool {
         let sets = &plan.parts[self.order[depth]].subtrees;
-        self.relaxed.subtree || sets.iter().all(|set| self.can_root(plan, *set, depth, actor))
+        self.relaxed.subtree || sets.iter().all(|set| self.can_root(plan, *set, depth, supplier))
     }
 
-    /// Whether one provider of a `same_subtree` set is, or may be, above all picked for it, with
-    /// `actor` as the pick at `depth`.
-    fn can_root(&self, plan: &Plan, set: usize, depth: usize, actor: usize) -> bool {
+    /// Whether one provider of a `same_subtree` set is, or may be, above all providers picked for
+    /// it, with `supplier` as the pick at `depth`.
+    fn can_root(&self, plan: &Plan, set: usize, depth: usize, supplier: usize) -> bool {
         let inside = |at: &usize| plan.parts[self.order[*at]].subtrees.contains(&set);
         let mut picked: Vec<usize> =
             (0..self.picks.len()).filter(inside).map(|at| self.picks[at]).collect();
-        picked.push(actor);
+        picked.push(supplier);
         let tops = |top: usize| {
-            let top = &self.host.actors[top];
-            picked.iter().all(|actor| self.host.actors[*actor].is_under(top))
+            let top = &self.anchor.suppliers[top];
+            picked.iter().all(|supplier| self.anchor.suppliers[*supplier].is_under(top))
         };
-        picked.iter().any(|actor| tops(*actor))
+        picked.iter().any(|supplier| tops(*supplier))
             || (self.picks.len()..self.order.len())
                 .filter(|at| *at != depth && inside(at))
-                .any(|at| self.choices[at].iter().any(|actor| tops(*actor)))
+                .any(|at| self.choices[at].iter().any(|supplier| tops(*supplier)))
     }
 
-    /// Whether the open parts cannot all be seated: by isolation, or by the room of some class.
-    fn is_crowded(&self, plan: &Plan) -> bool {
+    /// Whether the open parts cannot all be served together, because of isolation or the room of a
+    /// class.
+    fn is_overfull(&self, plan: &Plan) -> bool {
         let open = || self.picks.len()..self.order.len();
         let part = |depth: usize| &plan.parts[self.order[depth]];
         if plan.isolate && !self.relaxed.isolate {
             let alone: Vec<usize> = open().filter(|depth| part(*depth).suffixed).collect();
-            if !self.seats(plan, &alone, |actor| usize::from(self.holds[actor] == 0)) {
+            if !self.seats(plan, &alone, |supplier| usize::from(self.holds[supplier] == 0)) {
                 return true;
             }
         }
@@ -79,16 +80,16 @@ impl Solver<'_> {
             };
             let seeking: Vec<usize> = open().filter(|depth| need(*depth).is_some()).collect();
             let smallest = seeking.iter().filter_map(|depth| need(*depth)).min().unwrap_or(1);
-            let room = |actor: usize| self.rooms[actor * plan.classes.len() + class];
+            let room = |supplier: usize| self.rooms[supplier * plan.classes.len() + class];
             seeking.len() > 1
                 && (self.exceeds(&seeking, need, room)
-                    || !self.seats(plan, &seeking, |actor| {
-                        usize::try_from(room(actor) / smallest).unwrap_or(0)
+                    || !self.seats(plan, &seeking, |supplier| {
+                        usize::try_from(room(supplier) / smallest).unwrap_or(0)
                     }))
         })
     }
 
-    /// Whether the parts ask for more than all that may serve them have.
+    /// Whether the parts request more than all providers that may serve them have.
     fn exceeds(
         &self,
         parts: &[usize],
@@ -96,24 +97,24 @@ impl Solver<'_> {
         room: impl Fn(usize) -> i64,
     ) -> bool {
         let wanted = parts.iter().filter_map(|d| need(*d)).fold(0_i64, i64::saturating_add);
-        let mut counted = vec![false; self.host.actors.len()];
+        let mut counted = vec![false; self.anchor.suppliers.len()];
         let mut there = 0_i64;
-        for actor in parts.iter().flat_map(|depth| &self.choices[*depth]) {
-            if !std::mem::replace(&mut counted[*actor], true) {
-                there = there.saturating_add(room(*actor));
+        for supplier in parts.iter().flat_map(|depth| &self.choices[*depth]) {
+            if !std::mem::replace(&mut counted[*supplier], true) {
+                there = there.saturating_add(room(*supplier));
             }
         }
         wanted > there
     }
 
-    /// Whether each part gets a seat at a provider that may serve it: a bipartite matching by
-    /// augmenting paths, where a provider has as many seats as `seats` says.
+    /// Whether each part can be matched to a provider: a bipartite matching by augmenting paths, in
+    /// which a provider takes as many parts as `seats` returns.
     fn seats(&self, plan: &Plan, parts: &[usize], seats: impl Fn(usize) -> usize) -> bool {
-        let mut guests: Vec<Vec<usize>> = vec![Vec::new(); self.host.actors.len()];
-        let limits: Vec<usize> = (0..guests.len()).map(seats).collect();
+        let mut matched: Vec<Vec<usize>> = vec![Vec::new(); self.anchor.suppliers.len()];
+        let limits: Vec<usize> = (0..matched.len()).map(seats).collect();
         parts.iter().all(|depth| {
-            let mut visited = vec![false; guests.len()];
-            self.seat(plan, *depth, &limits, &mut guests, &mut visited)
+            let mut visited = vec![false; matched.len()];
+            self.seat(plan, *depth, &limits, &mut matched, &mut visited)
         })
     }
 
@@ -122,21 +123,21 @@ impl Solver<'_> {
         plan: &Plan,
         depth: usize,
         limits: &[usize],
-        guests: &mut [Vec<usize>],
+        matched: &mut [Vec<usize>],
         visited: &mut [bool],
     ) -> bool {
-        for &actor in &self.choices[depth] {
-            if visited[actor] || limits[actor] == 0 || !self.may_take(plan, depth, actor) {
+        for &supplier in &self.choices[depth] {
+            if visited[supplier] || limits[supplier] == 0 || !self.may_take(plan, depth, supplier) {
                 continue;
             }
-            visited[actor] = true;
-            if guests[actor].len() < limits[actor] {
-                guests[actor].push(depth);
+            visited[supplier] = true;
+            if matched[supplier].len() < limits[supplier] {
+                matched[supplier].push(depth);
                 return true;
             }
-            for at in 0..guests[actor].len() {
-                if self.seat(plan, guests[actor][at], limits, guests, visited) {
-                    guests[actor][at] = depth;
+            for at in 0..matched[supplier].len() {
+                if self.seat(plan, matched[supplier][at], limits, matched, visited) {
+                    matched[supplier][at] = depth;
                     return true;
                 }
             }

@@ -1,29 +1,29 @@
-//! Which providers of one tree are interchangeable for a query, and which parts are.
+//! Determines which providers of one tree, and which parts, are interchangeable for a query.
 //!
 //! Eight equal GPUs and eight equal groups have 40,320 candidates that differ in name only. The
-//! solver gives one of each kind first: a provider is picked only after the earlier ones of its kind
-//! (value precedence), and equal parts pick in rising order. Both are what the lexicographically
-//! least member of an orbit satisfies, for one order of parts and one of providers, so that every
-//! orbit keeps a member when both hold together.
+//! solver yields one of each kind first: it picks a provider only after the earlier ones of its
+//! kind (value precedence), and equal parts pick in rising order. The lexicographically least
+//! member of an orbit satisfies both rules, for one order of parts and one of providers. Therefore
+//! every orbit keeps a member when both rules apply.
 
 use std::collections::HashMap;
 
 use super::plan::{Part, Plan};
-use super::reach::Host;
+use super::reach::AnchorTree;
 
 #[derive(Debug, Default)]
 pub(crate) struct Symmetry {
-    /// By actor, its kind and its rank among that kind. Empty when no two are alike.
+    /// By provider: its kind and its rank within that kind. Empty if no two are interchangeable.
     kinds: Vec<(usize, usize)>,
-    /// By depth, the nearest earlier depth whose part is like this one.
+    /// By depth: the nearest earlier depth whose part is interchangeable with this one.
     twins: Vec<Option<usize>>,
 }
 
 impl Symmetry {
-    /// `rooms` is by actor and class, cut to what is asked for; `covers` by actor and clause.
+    /// `rooms` is by provider and class, capped at the demand; `covers` is by provider and clause.
     pub(crate) fn find(
         plan: &Plan,
-        host: &Host<'_>,
+        anchor: &AnchorTree<'_>,
         order: &[usize],
         choices: &[Vec<usize>],
         rooms: &[i64],
@@ -33,24 +33,24 @@ impl Symmetry {
             return Self::default();
         }
         Self {
-            kinds: kinds(plan, host, choices, rooms, covers),
+            kinds: kinds(plan, anchor, choices, rooms, covers),
             twins: twins(plan, order, choices),
         }
     }
 
-    /// Whether all candidates are of their own kind.
+    /// Whether no two providers and no two parts are interchangeable.
     pub(crate) fn is_trivial(&self) -> bool {
         self.kinds.is_empty() && self.twins.iter().all(Option::is_none)
     }
 
-    /// Whether picking `actor` next keeps the picks the first of their kind.
-    pub(crate) fn leads(&self, picks: &[usize], actor: usize) -> bool {
+    /// Whether the picks remain the first of their kind if `supplier` is picked next.
+    pub(crate) fn leads(&self, picks: &[usize], supplier: usize) -> bool {
         if let Some(Some(twin)) = self.twins.get(picks.len())
-            && picks[*twin] > actor
+            && picks[*twin] > supplier
         {
             return false;
         }
-        let Some((kind, rank)) = self.kinds.get(actor).copied() else { return true };
+        let Some((kind, rank)) = self.kinds.get(supplier).copied() else { return true };
         rank == 0
             || picks.iter().any(|pick| {
                 let (other, other_rank) = self.kinds[*pick];
@@ -64,27 +64,29 @@ impl Symmetry {
     }
 }
 
-/// With `same_subtree` only leaves below one parent can be swapped; without it the shape of the
+/// With `same_subtree` only leaves with the same parent can be swapped. Without it the shape of the
 /// tree does not matter.
 fn kinds(
     plan: &Plan,
-    host: &Host<'_>,
+    anchor: &AnchorTree<'_>,
     choices: &[Vec<usize>],
     rooms: &[i64],
     covers: &[bool],
 ) -> Vec<(usize, usize)> {
-    let actors = host.actors.len();
-    let (classes, clauses) = (rooms.len() / actors, covers.len() / actors);
+    let suppliers = anchor.suppliers.len();
+    let (classes, clauses) = (rooms.len() / suppliers, covers.len() / suppliers);
     let mut members: HashMap<Vec<i64>, (usize, usize)> = HashMap::new();
-    let mut kinds = Vec::with_capacity(actors);
+    let mut kinds = Vec::with_capacity(suppliers);
     let mut alike = false;
-    for actor in 0..actors {
+    for supplier in 0..suppliers {
         let mut key: Vec<i64> = Vec::with_capacity(choices.len() + classes + clauses + 1);
-        key.extend(choices.iter().map(|list| i64::from(list.binary_search(&actor).is_ok())));
+        key.extend(choices.iter().map(|list| i64::from(list.binary_search(&supplier).is_ok())));
         let used = key.contains(&1);
-        key.extend(&rooms[actor * classes..(actor + 1) * classes]);
-        key.extend(covers[actor * clauses..(actor + 1) * clauses].iter().map(|c| i64::from(*c)));
-        key.push(place(plan, host, actor));
+        key.extend(&rooms[supplier * classes..(supplier + 1) * classes]);
+        key.extend(
+            covers[supplier * clauses..(supplier + 1) * clauses].iter().map(|c| i64::from(*c)),
+        );
+        key.push(place(plan, anchor, supplier));
         let next = members.len();
         let member = members.entry(key).or_insert((next, 0));
         kinds.push(*member);
@@ -94,16 +96,16 @@ fn kinds(
     if alike { kinds } else { Vec::new() }
 }
 
-/// A number that actors share if the shape of the tree lets them be swapped.
-fn place(plan: &Plan, host: &Host<'_>, actor: usize) -> i64 {
+/// A number that providers share if the shape of the tree allows swapping them.
+fn place(plan: &Plan, anchor: &AnchorTree<'_>, supplier: usize) -> i64 {
     if plan.subtrees == 0 {
         return 0;
     }
-    let here = &host.actors[actor];
+    let here = &anchor.suppliers[supplier];
     let number = |at: usize| i64::try_from(at).unwrap_or(i64::MAX);
     match here.node().parent {
-        Some(parent) if here.slot == host.slot && here.node().leaf => number(parent),
-        _ => -1 - number(actor),
+        Some(parent) if here.slot == anchor.slot && here.node().leaf => number(parent),
+        _ => -1 - number(supplier),
     }
 }
 

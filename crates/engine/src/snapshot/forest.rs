@@ -1,23 +1,23 @@
 //! All trees, in slots, in chunks of a fixed size that are copied only when written.
 //!
-//! A chunk knows the most room that any of its trees has, so that a search steps over full regions
-//! of the cloud without looking at each tree. Slots of removed trees are used again.
+//! A chunk records the maximum room of its trees, so that a search skips full regions of the cloud
+//! without examining each tree. Slots of removed trees are reused.
 
 use std::sync::Arc;
 
-use super::planted::{Planted, raise};
+use super::compact::{CompactTree, raise};
 use crate::intern::Name;
 
-/// Trees to a chunk: copying this many pointers must be cheap, and so must copying the list of
+/// Trees per chunk. Copying this many pointers must be cheap, and so must copying the list of
 /// chunks of a large cloud.
 pub(crate) const CHUNK: usize = 64;
 
-/// Where a tree is.
+/// The position of a tree in the forest.
 pub(crate) type Slot = usize;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Chunk {
-    trees: Vec<Option<Arc<Planted>>>,
+    trees: Vec<Option<Arc<CompactTree>>>,
     best: Vec<(Name, i64)>,
 }
 
@@ -57,12 +57,12 @@ impl Forest {
         self.chunks.get(slot / CHUNK).map(AsRef::as_ref)
     }
 
-    pub(crate) fn get(&self, slot: Slot) -> Option<&Planted> {
+    pub(crate) fn get(&self, slot: Slot) -> Option<&CompactTree> {
         self.chunk(slot)?.trees.get(slot % CHUNK)?.as_deref()
     }
 
     /// Puts a tree into a free slot.
-    pub(crate) fn add(&mut self, tree: Planted) -> Slot {
+    pub(crate) fn add(&mut self, tree: CompactTree) -> Slot {
         let slot = if self.vacant.is_empty() {
             self.slots += 1;
             self.slots - 1
@@ -73,8 +73,8 @@ impl Forest {
         slot
     }
 
-    /// Puts another tree into a slot.
-    pub(crate) fn replace(&mut self, slot: Slot, tree: Planted) {
+    /// Replaces the tree in a slot.
+    pub(crate) fn replace(&mut self, slot: Slot, tree: CompactTree) {
         self.put(slot, Some(tree));
     }
 
@@ -86,8 +86,8 @@ impl Forest {
         }
     }
 
-    /// Changes a tree where it stands; for usage only, the shape is shared.
-    pub(crate) fn change(&mut self, slot: Slot, with: impl FnOnce(&mut Planted)) {
+    /// Changes a tree in place. Only for usage: the shape is shared.
+    pub(crate) fn change(&mut self, slot: Slot, with: impl FnOnce(&mut CompactTree)) {
         let chunks = Arc::make_mut(&mut self.chunks);
         let Some(chunk) = chunks.get_mut(slot / CHUNK) else { return };
         let chunk = Arc::make_mut(chunk);
@@ -96,7 +96,7 @@ impl Forest {
         chunk.sum_up();
     }
 
-    fn put(&mut self, slot: Slot, tree: Option<Planted>) {
+    fn put(&mut self, slot: Slot, tree: Option<CompactTree>) {
         let chunks = Arc::make_mut(&mut self.chunks);
         while chunks.len() <= slot / CHUNK {
             chunks.push(Arc::default());

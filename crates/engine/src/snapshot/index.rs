@@ -1,6 +1,8 @@
-//! A map from providers that is cheap to copy and cheap to change a little: shards behind pointers.
+//! A map keyed by provider that is cheap to copy and cheap to change a little: shards behind
+//! pointers.
 //!
-//! The last byte of an id picks the shard; it is random, or a digest, in every kind of uuid in use.
+//! The last byte of an id selects the shard. It is random, or part of a digest, in every kind of
+//! uuid in use.
 
 use std::collections::HashMap;
 use std::sync::Arc;

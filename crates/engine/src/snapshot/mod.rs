@@ -1,19 +1,19 @@
-//! All provider trees at one moment. Cloning is a handful of pointers; a change copies only what it
-//! touches, so that readers go on with what they have.
+//! All provider trees at one moment. A clone copies a handful of pointers, and a change copies only
+//! what it touches, so readers keep their version.
 //!
-//! It must never be taken for the truth: the database is. It only ever holds what was committed,
-//! except on a scratch copy that [`Snapshot::take`] is used on.
+//! A snapshot is never the truth: the database is. It contains only committed state, except for a
+//! scratch copy changed by [`Snapshot::take`].
 
+mod compact;
 mod forest;
 mod index;
-mod planted;
 
 use std::sync::Arc;
 
 use kilonova_ids::ProviderId;
 
+pub(crate) use compact::{CompactTree, Node, best_of};
 pub(crate) use forest::{CHUNK, Forest, Slot};
-pub(crate) use planted::{Node, Planted, best_of};
 
 use crate::explain::{Explanation, explain};
 use crate::intern::Names;
@@ -22,24 +22,24 @@ use crate::query::{Query, QueryError};
 use crate::search::Search;
 use index::Index;
 
-/// Where a provider is: slot of its tree, position in it.
-pub(crate) type Place = (Slot, usize);
+/// The slot of a provider's tree and the provider's position in it.
+pub(crate) type Location = (Slot, usize);
 
-/// All provider trees; see the head of the module.
+/// All provider trees; see the module documentation.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
     pub(crate) names: Names,
     pub(crate) forest: Forest,
-    /// Providers that lend to other trees; sorted.
-    pub(crate) sharing: Arc<Vec<Place>>,
-    places: Index<Place>,
+    /// Sharing providers; sorted.
+    pub(crate) sharing: Arc<Vec<Location>>,
+    locations: Index<Location>,
     roots: Index<Slot>,
 }
 
 impl Snapshot {
-    /// Puts a tree in, in place of the one with the same root. A tree without providers is nothing.
+    /// Inserts a tree, or replaces the one with the same root. Ignores a tree without providers.
     pub fn upsert(&mut self, tree: Tree) {
-        let Some(tree) = Planted::plant(tree, &mut self.names) else { return };
+        let Some(tree) = CompactTree::build(tree, &mut self.names) else { return };
         let root = tree.root().id;
         let ids: Vec<ProviderId> = tree.nodes().iter().map(|node| node.id).collect();
         let sharing = tree.shape.sharing.clone();
@@ -53,12 +53,12 @@ impl Snapshot {
         };
         self.roots.insert(root, slot);
         for (position, id) in ids.into_iter().enumerate() {
-            self.places.insert(id, (slot, position));
+            self.locations.insert(id, (slot, position));
         }
         self.set_sharing(slot, &sharing);
     }
 
-    /// Takes the tree with that root out.
+    /// Removes the tree with that root.
     pub fn remove(&mut self, root: ProviderId) {
         let Some(slot) = self.roots.get(root) else { return };
         self.forget(slot, &[]);
@@ -67,9 +67,9 @@ impl Snapshot {
         self.forest.remove(slot);
     }
 
-    /// The root of the tree that a provider is in.
+    /// The root of the tree that contains a provider.
     pub fn root_of(&self, provider: ProviderId) -> Option<ProviderId> {
-        let (slot, _) = self.places.get(provider)?;
+        let (slot, _) = self.locations.get(provider)?;
         Some(self.forest.get(slot)?.root().id)
     }
 
@@ -79,12 +79,12 @@ impl Snapshot {
         Some(TreeView { tree, names: &self.names })
     }
 
-    /// The roots of all trees, in no order.
+    /// The roots of all trees, in no particular order.
     pub fn roots(&self) -> impl Iterator<Item = ProviderId> + '_ {
         self.roots.keys()
     }
 
-    /// How many trees there are.
+    /// The number of trees.
     pub fn len(&self) -> usize {
         self.forest.len()
     }
@@ -94,11 +94,10 @@ impl Snapshot {
         self.len() == 0
     }
 
-    /// Shows what is used of a provider after a commit: absolute amounts; classes that are not named
-    /// stay. A generation older than the one that is known is ignored, for commits may be told in
-    /// any order.
+    /// Records a provider's usage after a commit, in absolute amounts; other classes keep theirs.
+    /// Ignores a generation older than the known one, because commits may be reported in any order.
     pub fn set_usage(&mut self, provider: ProviderId, generation: i64, used: &[(&str, i64)]) {
-        let Some((slot, node)) = self.places.get(provider) else { return };
+        let Some((slot, node)) = self.locations.get(provider) else { return };
         let known = self.forest.get(slot).map(|tree| tree.generation(node));
         if known.is_none_or(|known| generation < known) {
             return;
@@ -107,45 +106,46 @@ impl Snapshot {
         self.forest.change(slot, |tree| tree.set_usage(node, generation, &used));
     }
 
-    /// Uses up what a candidate takes. For joint picks on a scratch copy.
+    /// Adds a candidate's amounts to the usage. For joint picks on a scratch copy.
     pub fn take(&mut self, candidate: &Candidate) {
         for (provider, class, amount) in &candidate.allocations {
-            let Some((slot, node)) = self.places.get(*provider) else { continue };
+            let Some((slot, node)) = self.locations.get(*provider) else { continue };
             let more = [(self.names.find(class), *amount)];
             self.forest.change(slot, |tree| tree.add_usage(node, &more));
         }
     }
 
-    /// Candidates for a query, found one at a time: one for every tree first, then a second for
-    /// every tree, and so on, from a tree that the seed picks. Candidates of one tree that are alike
-    /// but for interchangeable providers or groups come after the first of their kind. Without a
-    /// limit every candidate comes exactly once.
+    /// Finds candidates for a query one at a time: first one of every tree, then a second of every
+    /// tree, and so on, starting at a tree that the seed determines. Within a tree, the first
+    /// candidate of each kind precedes those that differ from it only in interchangeable providers
+    /// or groups. Without a limit every candidate appears exactly once.
     ///
     /// # Errors
-    /// A query that makes no sense. One that merely cannot be met gives no candidates.
+    /// Returns an error if the query is invalid. A query that merely cannot be met yields no
+    /// candidates.
     pub fn search<'a>(&'a self, query: &'a Query) -> Result<Search<'a>, QueryError> {
         Search::new(self, query)
     }
 
-    /// Which condition of a query stands in the way of how many trees.
+    /// Explains which condition of a query removes how many trees.
     pub fn explain(&self, query: &Query) -> Explanation {
         explain(self, query)
     }
 
-    /// What a provider can still give of a class, however large one request may be.
+    /// The free amount of a class, regardless of `max_unit`.
     pub(crate) fn free(&self, provider: ProviderId, class: &str) -> i64 {
-        let Some((slot, node)) = self.places.get(provider) else { return 0 };
+        let Some((slot, node)) = self.locations.get(provider) else { return 0 };
         let class = self.names.find(class);
         let inventory = self.forest.get(slot).and_then(|tree| tree.inventory(node, class));
         inventory.map_or(0, |inventory| inventory.capacity().saturating_sub(inventory.used).max(0))
     }
 
     pub(crate) fn slot_of(&self, provider: ProviderId) -> Option<Slot> {
-        self.places.get(provider).map(|(slot, _)| slot)
+        self.locations.get(provider).map(|(slot, _)| slot)
     }
 
-    /// Drops the places of a slot's providers, but for those that stay and those that have moved to
-    /// another tree since.
+    /// Drops the index entries of a slot's providers, except those in `staying` and those that have
+    /// since moved to another tree.
     fn forget(&mut self, slot: Slot, staying: &[ProviderId]) {
         let Some(tree) = self.forest.get(slot) else { return };
         let shape = Arc::clone(&tree.shape);
@@ -153,9 +153,9 @@ impl Snapshot {
             return;
         }
         for node in &shape.nodes {
-            let here = self.places.get(node.id).is_some_and(|(at, _)| at == slot);
+            let here = self.locations.get(node.id).is_some_and(|(at, _)| at == slot);
             if here && !staying.contains(&node.id) {
-                self.places.remove(node.id);
+                self.locations.remove(node.id);
             }
         }
     }
@@ -172,10 +172,10 @@ impl Snapshot {
     }
 }
 
-/// A tree of a snapshot, to be read.
+/// A read-only view of one tree of a snapshot.
 #[derive(Debug, Clone, Copy)]
 pub struct TreeView<'a> {
-    tree: &'a Planted,
+    tree: &'a CompactTree,
     names: &'a Names,
 }
 
@@ -185,7 +185,7 @@ impl<'a> TreeView<'a> {
         self.tree.root().id
     }
 
-    /// Its providers as they are now: the root first, parents before children.
+    /// Its providers with their present usage: the root first, parents before children.
     pub fn providers(&self) -> impl Iterator<Item = Provider> + use<'a> {
         let Self { tree, names } = *self;
         tree.nodes().iter().enumerate().map(move |(position, node)| Provider {
@@ -202,13 +202,13 @@ impl<'a> TreeView<'a> {
         })
     }
 
-    /// The same to look at without copies, for answers that show thousands.
+    /// The same providers without copies, for answers that list thousands.
     pub fn nodes(&self) -> impl Iterator<Item = NodeView<'a>> + use<'a> {
         let Self { tree, names } = *self;
         (0..tree.nodes().len()).map(move |position| NodeView { tree, names, position })
     }
 
-    /// Id, name, parent and generation of its providers, without the rest.
+    /// Id, name, parent and generation of its providers.
     pub fn outline(
         &self,
     ) -> impl Iterator<Item = (ProviderId, &'a Arc<str>, Option<ProviderId>, i64)> + use<'a> {
@@ -220,10 +220,10 @@ impl<'a> TreeView<'a> {
     }
 }
 
-/// A provider of a snapshot, to be looked at.
+/// A read-only view of one provider of a snapshot.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeView<'a> {
-    tree: &'a Planted,
+    tree: &'a CompactTree,
     names: &'a Names,
     position: usize,
 }
@@ -238,12 +238,12 @@ impl<'a> NodeView<'a> {
         self.node().id
     }
 
-    /// The provider above it.
+    /// Its parent.
     pub fn parent(&self) -> Option<ProviderId> {
         self.node().parent.map(|parent| self.tree.nodes()[parent].id)
     }
 
-    /// What it has and what is used of it now.
+    /// Its inventories with the present usage.
     pub fn inventories(&self) -> impl Iterator<Item = (&'a Arc<str>, Inventory)> + use<'a> {
         let names = self.names;
         self.tree
@@ -251,7 +251,7 @@ impl<'a> NodeView<'a> {
             .filter_map(move |(class, inventory)| Some((names.name(class)?, inventory)))
     }
 
-    /// Its traits, in no order.
+    /// Its traits, in no particular order.
     pub fn traits(&self) -> impl Iterator<Item = &'a Arc<str>> + use<'a> {
         let names = self.names;
         self.node().traits.iter().filter_map(move |name| names.name(*name))

@@ -1,4 +1,4 @@
-//! Short ways to write forests and queries.
+//! Builders for forests and queries.
 
 use kilonova_engine::{Group, Inventory, Provider, Query, Snapshot, Tree};
 use kilonova_ids::ProviderId;
@@ -67,7 +67,7 @@ pub fn forest(trees: impl IntoIterator<Item = Vec<Provider>>) -> Snapshot {
     snapshot
 }
 
-/// A host with VCPU and `gpus` equal children of `units` VGPU each; ids from `first` on.
+/// A host with VCPU and `gpus` equal children of `units` VGPU each. Ids start at `first`.
 pub fn gpu_host(first: u128, gpus: u128, units: i64) -> Vec<Provider> {
     let mut tree = vec![provider(first, None).has("VCPU", 64).has("MEMORY_MB", 65_536)];
     tree.extend((1..=gpus).map(|n| provider(first + n, Some(first)).has("VGPU", units)));

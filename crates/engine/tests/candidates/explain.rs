@@ -1,4 +1,4 @@
-//! What an explanation says.
+//! The sentences of explanations.
 
 use kilonova_engine::{Group, Query};
 
@@ -11,7 +11,7 @@ fn conditions_are_counted_in_order() {
     let mut full = gpu_host(101, 1, 4);
     full[1].inventories[0].1.used = 4;
     let plain = vec![provider(201, None).has("VCPU", 1).has("MEMORY_MB", 1)];
-    let world = forest([disabled, full, plain, gpu_host(301, 1, 4)]);
+    let snapshot = forest([disabled, full, plain, gpu_host(301, 1, 4)]);
     let wanting = |required: &[&str]| Query {
         root_forbidden: vec!["COMPUTE_STATUS_DISABLED".into()],
         ..query(vec![Group {
@@ -19,7 +19,7 @@ fn conditions_are_counted_in_order() {
             ..group("1", &[("VGPU", 1)])
         }])
     };
-    let fits = world.explain(&wanting(&[]));
+    let fits = snapshot.explain(&wanting(&[]));
     assert_eq!(
         fits.to_string(),
         "1 of 4 hosts has room. 1 of 4 hosts is disabled. 1 of the remaining 3 hosts does not offer \
@@ -30,7 +30,7 @@ fn conditions_are_counted_in_order() {
         constraints,
         ["root_required=!COMPUTE_STATUS_DISABLED", "resources1=VGPU:1", "resources1=VGPU:1"]
     );
-    let none = world.explain(&wanting(&["CUSTOM_FAST"]));
+    let none = snapshot.explain(&wanting(&["CUSTOM_FAST"]));
     assert_eq!(none.left, 0);
     let nearest = none.nearest.unwrap();
     assert_eq!((nearest.root, &*nearest.name), (id(301), "p301"));
@@ -40,11 +40,11 @@ fn conditions_are_counted_in_order() {
 
 #[test]
 fn joint_conditions_are_told_apart() {
-    let world = forest([gpu_host(1, 2, 2)]);
+    let snapshot = forest([gpu_host(1, 2, 2)]);
     let groups = |n: usize, units| -> Vec<Group> {
         ["1", "2", "3"][..n].iter().map(|suffix| group(suffix, &[("VGPU", units)])).collect()
     };
-    let said = |query: &Query| world.explain(query).steps[0].constraint.clone();
+    let said = |query: &Query| snapshot.explain(query).steps[0].constraint.clone();
     assert_eq!(said(&query(groups(3, 2))), "room for all groups at once");
     let apart = Query { isolate: true, ..query(groups(3, 1)) };
     assert_eq!(said(&apart), "group_policy=isolate");
@@ -56,7 +56,7 @@ fn joint_conditions_are_told_apart() {
     assert_eq!(said(&together), "same_subtree");
 }
 
-/// The sentences about two hosts, one with a GPU of so many units.
+/// The explanation for `hosts` hosts, the first of which has a GPU with `units` VGPU.
 fn said(query: &Query, hosts: usize) -> String {
     let all: Vec<_> = (0..hosts).map(|n| gpu_host(1 + 100 * n as u128, 1, 4)).collect();
     forest(all).explain(query).to_string()
@@ -87,7 +87,7 @@ fn each_condition_has_a_sentence_for_one_host_and_for_several() {
         (
             of(Group { member_of: vec![vec![uuid::Uuid::nil()]], ..vgpu() }),
             2,
-            "None of 2 hosts has VGPU in the aggregates that are asked for. Nearest: p",
+            "None of 2 hosts has VGPU in the requested aggregates. Nearest: p",
         ),
         (
             of(Group { in_tree: Some(id(9)), ..vgpu() }),
@@ -104,13 +104,13 @@ fn each_condition_has_a_sentence_for_one_host_and_for_several() {
         (of(vgpu()), 0, "There is no host."),
     ] {
         let text = said(&query, hosts);
-        assert!(text.starts_with(sentence), "{text:?} is not {sentence:?}");
+        assert!(text.starts_with(sentence), "{text:?} starts with {sentence:?}");
     }
 }
 
 #[test]
 fn nonsense_is_said_to_be_nonsense() {
-    let world = forest([gpu_host(1, 1, 1)]);
-    let explanation = world.explain(&Query::default());
+    let snapshot = forest([gpu_host(1, 1, 1)]);
+    let explanation = snapshot.explain(&Query::default());
     assert_eq!(explanation.to_string(), "the query asks for no resources.");
 }

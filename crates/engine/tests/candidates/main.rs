@@ -1,4 +1,4 @@
-//! The engine against a naive reference on random forests, and the cases worth naming.
+//! Compares the engine with a naive reference on random forests, and covers particular cases.
 
 mod build;
 mod explain;

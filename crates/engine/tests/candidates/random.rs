@@ -1,4 +1,4 @@
-//! Random forests and queries: the engine's set of candidates is the reference's.
+//! Random forests and queries: the engine's candidates equal the reference's.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -20,7 +20,7 @@ fn aggregates() -> Vec<Uuid> {
     (0..3).map(agg).collect()
 }
 
-/// Mostly roomy and mostly alike, so that sharing, merging and symmetry all come up.
+/// Mostly roomy and mostly equal, so that sharing, merging and symmetry all occur.
 fn inventory() -> impl Strategy<Value = Inventory> {
     (
         prop_oneof![4 => Just(6), 1 => 1..6_i64],
@@ -66,7 +66,7 @@ fn provider() -> impl Strategy<Value = (usize, Provider)> {
     )
 }
 
-/// Up to three trees of up to five providers. Some trees have a run of equal leaves.
+/// Up to three trees of up to five providers. Some trees contain a run of equal leaves.
 pub fn trees() -> impl Strategy<Value = Vec<Tree>> {
     let tree = (vec(provider(), 1..5), prop_oneof![2 => Just(0_usize), 1 => 1..3_usize]);
     vec(tree, 1..4).prop_map(|trees| {
@@ -75,7 +75,7 @@ pub fn trees() -> impl Strategy<Value = Vec<Tree>> {
                 providers.extend(vec![last; twins]);
             }
             let first = 1 + 100 * number as u128;
-            let mut planted: Vec<Provider> = Vec::new();
+            let mut compact: Vec<Provider> = Vec::new();
             let original = providers.len() - twins.min(providers.len() - 1);
             for (position, (parent, mut provider)) in providers.into_iter().enumerate() {
                 let above = position.min(original - 1);
@@ -83,9 +83,9 @@ pub fn trees() -> impl Strategy<Value = Vec<Tree>> {
                 provider.parent =
                     (position > 0).then(|| id(first + (parent % above.max(1)) as u128));
                 provider.name = format!("{number}/{position}").into();
-                planted.push(provider);
+                compact.push(provider);
             }
-            Tree { providers: planted }
+            Tree { providers: compact }
         };
         trees.into_iter().enumerate().map(plant).collect()
     })
@@ -185,7 +185,7 @@ proptest! {
         let found: Vec<Canonical> =
             snapshot.search(&query).unwrap().map(|c| canonical(&c)).collect();
         let set: BTreeSet<Canonical> = found.iter().cloned().collect();
-        prop_assert_eq!(set.len(), found.len(), "a candidate came twice");
+        prop_assert_eq!(set.len(), found.len(), "each candidate appears once");
         prop_assert_eq!(set, candidates(&trees, &query));
     }
 
@@ -208,7 +208,7 @@ proptest! {
             let round = *given.entry(candidate.root).and_modify(|n| *n += 1).or_insert(1);
             for (root, there) in &by_root {
                 let got = given.get(root).copied().unwrap_or(0);
-                prop_assert!(got + 1 >= round.min(*there + 1), "a tree was left out of a round");
+                prop_assert!(got + 1 >= round.min(*there + 1), "each round includes every tree with candidates");
             }
         }
     }
@@ -248,6 +248,6 @@ proptest! {
                 }
             }
         }
-        prop_assert!(false, "room never ran out");
+        prop_assert!(false, "the capacity is used up after finitely many candidates");
     }
 }

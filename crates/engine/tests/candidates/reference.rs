@@ -1,5 +1,5 @@
-//! The candidates of a query in the most literal way: every way to pick a provider for every part,
-//! under every root, checked as a whole. Slow, and written to be read.
+//! Computes the candidates of a query literally: every choice of a provider for every part, under
+//! every root, checked as a whole. Slow, and written for readability.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use kilonova_engine::{Candidate, Group, Inventory, Provider, Query, Tree};
 use kilonova_ids::ProviderId;
 use uuid::Uuid;
 
-/// A candidate in a form where order does not matter, without the root it hangs on.
+/// A candidate in a form in which order does not matter, without its root.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Canonical {
     pub allocations: BTreeMap<(ProviderId, String), i64>,
@@ -71,7 +71,7 @@ pub fn candidates(trees: &[Tree], query: &Query) -> BTreeSet<Canonical> {
 }
 
 impl Forest<'_> {
-    /// Providers that may serve a part for an anchor, each looked at alone.
+    /// Providers that may serve a part for an anchor, each examined alone.
     fn choices(&self, anchor: &Provider, part: &Part<'_>) -> Vec<&Provider> {
         let group = part.group;
         let unsuffixed = group.suffix.is_empty();

@@ -1,5 +1,5 @@
-//! Effort, counted in steps and not in time: wide trees and large clouds stay cheap, whether a
-//! request fits or not.
+//! Effort, counted in steps rather than time: wide trees and large clouds stay cheap, whether or
+//! not a request fits.
 
 use kilonova_engine::{Query, Snapshot};
 
@@ -14,65 +14,65 @@ fn eight_groups(units: i64) -> Query {
     Query { limit: Some(1000), ..query(groups) }
 }
 
-/// How many candidates there are, and the steps it took to give them.
-fn effort(world: &Snapshot, query: &Query) -> (usize, u64) {
-    let mut search = world.search(query).unwrap();
+/// The number of candidates, and the steps it took to find them.
+fn effort(snapshot: &Snapshot, query: &Query) -> (usize, u64) {
+    let mut search = snapshot.search(query).unwrap();
     let found = search.by_ref().count();
     (found, search.steps())
 }
 
 #[test]
 fn eight_groups_over_eight_gpus_on_many_hosts() {
-    let world = forest((0..HOSTS).map(|n| gpu_host(1 + 100 * n, 8, 1)));
-    let (found, steps) = effort(&world, &eight_groups(1));
+    let snapshot = forest((0..HOSTS).map(|n| gpu_host(1 + 100 * n, 8, 1)));
+    let (found, steps) = effort(&snapshot, &eight_groups(1));
     assert_eq!(found, 1000);
     assert!(steps < 1000 * 80, "{steps} steps");
 }
 
 #[test]
 fn isolated_groups_over_roomy_gpus() {
-    let world = forest((0..HOSTS).map(|n| gpu_host(1 + 100 * n, 8, 16)));
-    let (found, steps) = effort(&world, &Query { isolate: true, ..eight_groups(2) });
+    let snapshot = forest((0..HOSTS).map(|n| gpu_host(1 + 100 * n, 8, 16)));
+    let (found, steps) = effort(&snapshot, &Query { isolate: true, ..eight_groups(2) });
     assert_eq!(found, 1000);
     assert!(steps < 1000 * 80, "{steps} steps");
 }
 
 #[test]
 fn one_gpu_too_few_is_refuted_at_the_top() {
-    let world = forest((0..HOSTS).map(|n| gpu_host(1 + 100 * n, 7, 16)));
-    let (found, steps) = effort(&world, &Query { isolate: true, ..eight_groups(1) });
+    let snapshot = forest((0..HOSTS).map(|n| gpu_host(1 + 100 * n, 7, 16)));
+    let (found, steps) = effort(&snapshot, &Query { isolate: true, ..eight_groups(1) });
     assert_eq!(found, 0);
     assert!(steps <= 2 * HOSTS as u64, "{steps} steps");
 }
 
 #[test]
 fn usage_that_differs_everywhere_does_not_hide_that_it_cannot_fit() {
-    let world = forest((0..HOSTS).map(|n| {
+    let snapshot = forest((0..HOSTS).map(|n| {
         let mut tree = gpu_host(1 + 100 * n, 8, 16);
         for (used, provider) in (0..).zip(&mut tree[1..]) {
             provider.inventories[0].1.used = 15 - used % 7;
         }
         tree
     }));
-    let (found, steps) = effort(&world, &eight_groups(5));
+    let (found, steps) = effort(&snapshot, &eight_groups(5));
     assert_eq!(found, 0);
     assert!(steps <= 2 * HOSTS as u64, "{steps} steps");
 }
 
 #[test]
 fn full_regions_are_stepped_over() {
-    let world = forest((0..HOSTS).map(|n| {
+    let snapshot = forest((0..HOSTS).map(|n| {
         let units = i64::from(n == HOSTS / 2);
         gpu_host(1 + 100 * n, 8, units)
     }));
-    let (found, steps) = effort(&world, &query(vec![group("", &[("VGPU", 1)])]));
+    let (found, steps) = effort(&snapshot, &query(vec![group("", &[("VGPU", 1)])]));
     assert_eq!(found, 8);
     assert!(steps < 200, "{steps} steps");
 }
 
 #[test]
 fn numa_nodes_with_gpus_below_and_same_subtree() {
-    let world = forest((0..200_u128).map(|n| {
+    let snapshot = forest((0..200_u128).map(|n| {
         let root = 1 + 100 * n;
         let mut tree = vec![crate::build::provider(root, None).has("VCPU", 64)];
         for numa in 0..2 {
@@ -101,7 +101,7 @@ fn numa_nodes_with_gpus_below_and_same_subtree() {
         limit: Some(200),
         ..query(groups.clone())
     };
-    let (found, steps) = effort(&world, &fits);
+    let (found, steps) = effort(&snapshot, &fits);
     assert_eq!(found, 200);
     assert!(steps < 200 * 30, "{steps} steps");
 
@@ -109,12 +109,12 @@ fn numa_nodes_with_gpus_below_and_same_subtree() {
     let five = ["_1", "_2", "_3", "_4", "_5"];
     let too_many = Query { same_subtree: vec![all(&five)], ..fits };
     let too_many = Query { groups, ..too_many };
-    let (found, steps) = effort(&world, &too_many);
+    let (found, steps) = effort(&snapshot, &too_many);
     assert_eq!(found, 0);
     assert!(steps < 200 * 40, "{steps} steps");
 }
 
-/// A host of nodes that hold five each, no two of them alike.
+/// A host whose nodes hold five each; no two nodes are equal.
 fn nodes_of_five(root: u128, count: u128) -> Vec<kilonova_engine::Provider> {
     let mut tree = vec![crate::build::provider(root, None)];
     tree.extend((1..=count).map(|node| {
@@ -124,8 +124,8 @@ fn nodes_of_five(root: u128, count: u128) -> Vec<kilonova_engine::Provider> {
     tree
 }
 
-/// Eleven goods of three for ten nodes of five: two never fit together, but the small one that goes
-/// with them hides it from sums and matchings, and nothing is alike.
+/// Eleven groups of three on ten nodes of five: two groups never fit on one node. The small group
+/// hides this from sums and matchings, and no two groups or nodes are equal.
 #[test]
 fn packing_without_a_solution_ends_and_holds_up_nobody() {
     let suffixes = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"];
@@ -137,26 +137,26 @@ fn packing_without_a_solution_ends_and_holds_up_nobody() {
     groups.push(group("small", &[("VGPU", 1), ("DISK_GB", 1)]));
     let query = Query { limit: Some(10), ..query(groups) };
     let tight = || (0..3).map(|n| nodes_of_five(1 + 100 * n, 10));
-    let world = forest(tight());
-    let mut search = world.search(&query).unwrap();
+    let snapshot = forest(tight());
+    let mut search = snapshot.search(&query).unwrap();
     assert_eq!(search.by_ref().count(), 0);
     assert!(search.gave_up() && search.steps() < 300_000, "{} steps", search.steps());
-    let explanation = world.explain(&query);
-    assert_eq!((explanation.hosts, explanation.left), (3, 3), "it could not be told");
+    let explanation = snapshot.explain(&query);
+    assert_eq!((explanation.hosts, explanation.left), (3, 3), "an undecided host counts as left");
 
-    let world = forest(tight().chain([nodes_of_five(1001, 11)]));
-    let found: Vec<_> = world.search(&query).unwrap().map(|candidate| candidate.root).collect();
+    let snapshot = forest(tight().chain([nodes_of_five(1001, 11)]));
+    let found: Vec<_> = snapshot.search(&query).unwrap().map(|candidate| candidate.root).collect();
     assert_eq!(found, [crate::build::id(1001); 10]);
 }
 
 /// Six one-GPU groups on hosts of eight: 20,160 candidates on each.
 #[test]
 fn every_host_has_its_turn_without_a_limit_too() {
-    let world = forest((0..50_u128).map(|n| gpu_host(1 + 100 * n, 8, 1)));
+    let snapshot = forest((0..50_u128).map(|n| gpu_host(1 + 100 * n, 8, 1)));
     let groups: Vec<_> =
         ["1", "2", "3", "4", "5", "6"].iter().map(|s| group(s, &[("VGPU", 1)])).collect();
     let query = query(groups);
-    let roots: Vec<_> = world.search(&query).unwrap().take(5000).map(|c| c.root).collect();
+    let roots: Vec<_> = snapshot.search(&query).unwrap().take(5000).map(|c| c.root).collect();
     for round in roots.chunks(50) {
         assert_eq!(round.iter().collect::<std::collections::HashSet<_>>().len(), 50);
     }

@@ -1,9 +1,9 @@
-//! `/allocation_candidates`, from 1.10, and `/allocation_candidates/explain`, which upstream has not:
-//! the same query, answered with what stands in its way.
+//! `/allocation_candidates`, from 1.10, and `/allocation_candidates/explain`, which upstream lacks:
+//! the same query, answered with the conditions that exclude hosts.
 //!
-//! The grammar is `candidates_query`'s, the bodies are `candidates_view`'s, the search is the
-//! engine's. Searching can take milliseconds, so it has threads of its own, and only a few: more would
-//! hold more memory and be no faster.
+//! `candidates_query` parses the query, `candidates_view` writes the bodies, and the engine
+//! searches. A search can take milliseconds, so searches have a small thread pool of their own:
+//! more threads would use more memory without being faster.
 
 use std::num::NonZero;
 use std::sync::LazyLock;
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::Placement;
 use super::call::{Call, bad_query, only};
-use super::candidates_query::{self, Asked};
+use super::candidates_query::{self, CandidatesRequest};
 use super::candidates_view::{Answer, Shape};
 use crate::app::candidates;
 
@@ -33,7 +33,7 @@ async fn list(call: Call) -> Result<Response, Fault> {
     call.since(10)?;
     call.takes_json()?;
     call.may("placement:allocation_candidates:list")?;
-    let Asked { query, limit } = asked(&call).await?;
+    let CandidatesRequest { query, limit } = read_request(&call).await?;
     let shape = shape(&call, &query);
     let snapshot = call.app.world.snapshot();
     let body = blocking(move || {
@@ -51,7 +51,7 @@ async fn explain(call: Call) -> Result<Response, Fault> {
     call.since(10)?;
     call.takes_json()?;
     call.may("placement:allocation_candidates:explain")?;
-    let Asked { query, .. } = asked(&call).await?;
+    let CandidatesRequest { query, .. } = read_request(&call).await?;
     let snapshot = call.app.world.snapshot();
     let explanation = blocking(move || Ok(snapshot.explain(&query))).await?;
     if let Some(error) = &explanation.error {
@@ -60,18 +60,18 @@ async fn explain(call: Call) -> Result<Response, Fault> {
     Ok(call.json(StatusCode::OK, &explained(&explanation), None))
 }
 
-/// Reads the query and refuses names that are not there.
-async fn asked(call: &Call) -> Result<Asked, Fault> {
-    let mut asked = candidates_query::read(call)?;
-    asked.query.seed = call.seed();
-    if !candidates::all_standard(&asked.query) {
-        let named = asked.query.clone();
+/// Parses the query and refuses unknown classes and traits.
+async fn read_request(call: &Call) -> Result<CandidatesRequest, Fault> {
+    let mut request = candidates_query::read(call)?;
+    request.query.seed = call.seed();
+    if !candidates::all_standard(&request.query) {
+        let named = request.query.clone();
         call.app.store.read(move |tx| candidates::check(tx, &named)).await?;
     }
-    Ok(asked)
+    Ok(request)
 }
 
-/// The threads of searches.
+/// The threads that run searches.
 static SEARCHES: LazyLock<std::io::Result<Pool>> = LazyLock::new(|| {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     Pool::new("candidates", (2 * cores).max(4))

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use super::call::{Call, integer, only};
 use super::{Placement, schemas};
 use crate::Error;
-use crate::app::allocations::{self, Change};
+use crate::app::allocations::{self, AllocationChange};
 use crate::db::{consumers, providers};
 
 pub fn routes() -> Router<Placement> {
@@ -107,8 +107,8 @@ fn amounts(resources: &Value) -> BTreeMap<String, i64> {
     each.filter_map(|(class, n)| Some((class.clone(), integer(n)?))).collect()
 }
 
-/// What a body says of one consumer.
-pub fn read(consumer: ConsumerId, data: &Value) -> Result<Change, Fault> {
+/// Parses one consumer's allocations from a body.
+pub fn read(consumer: ConsumerId, data: &Value) -> Result<AllocationChange, Fault> {
     let pairs: Vec<(&str, &Value)> = match &data["allocations"] {
         Value::Array(list) => list
             .iter()
@@ -119,29 +119,29 @@ pub fn read(consumer: ConsumerId, data: &Value) -> Result<Change, Fault> {
         }
         _ => Vec::new(),
     };
-    let mut holds = BTreeMap::new();
+    let mut allocations = BTreeMap::new();
     for (uuid, resources) in pairs {
-        // Unlike in other places, a uuid without dashes names nothing here.
+        // Unlike elsewhere, a uuid without dashes is unknown here.
         let whole = Some(uuid).filter(|uuid| uuid.len() == 36);
         let provider = whole.and_then(parse_uuid_like).ok_or_else(|| {
             Fault::bad_request(format!(
                 "Allocation for resource provider '{uuid}' that does not exist."
             ))
         })?;
-        holds.insert(provider, amounts(resources));
+        allocations.insert(provider, amounts(resources));
     }
     let text = |key: &str| data[key].as_str().map(str::to_owned);
-    Ok(Change {
+    Ok(AllocationChange {
         consumer,
         owner: text("project_id").zip(text("user_id")),
         consumer_type: text("consumer_type"),
         generation: data.get("consumer_generation").map(integer),
-        holds,
+        allocations,
     })
 }
 
-/// What a body says of several consumers.
-pub fn read_many(data: &Value) -> Result<Vec<Change>, Fault> {
+/// Parses the allocations of several consumers from a body.
+pub fn read_many(data: &Value) -> Result<Vec<AllocationChange>, Fault> {
     let mut changes = Vec::new();
     for (consumer, one) in data.as_object().into_iter().flatten() {
         changes.push(read(consumer_id(consumer)?, one)?);
@@ -155,13 +155,13 @@ fn consumer_id(text: &str) -> Result<ConsumerId, Fault> {
         .ok_or_else(|| Fault::bad_request(format!("Malformed consumer_uuid: {text}")))
 }
 
-async fn write(call: &Call, changes: Vec<Change>) -> Result<Response, Fault> {
+async fn write(call: &Call, changes: Vec<AllocationChange>) -> Result<Response, Fault> {
     let world = call.app.world.clone();
     let rows: BTreeSet<ProviderId> =
-        changes.iter().flat_map(|change| change.holds.keys().copied()).collect();
+        changes.iter().flat_map(|change| change.allocations.keys().copied()).collect();
     let app = call.app.clone();
     let work = move |tx: &mut Tx<'_>| {
-        app.refuse_kept(tx, &changes)?;
+        app.refuse_managed(tx, &changes)?;
         allocations::replace(tx, &world, &changes)
     };
     call.app.store.write_on(rows, work).await?;
@@ -200,12 +200,12 @@ async fn replace_many(call: Call, body: Body) -> Result<Response, Fault> {
 
 async fn delete(call: Call, Path(consumer): Path<String>) -> Result<Response, Fault> {
     call.may("placement:allocations:delete")?;
-    let id = parse_uuid_like(&consumer).ok_or_else(|| allocations::nothing_held(&consumer))?;
+    let id = parse_uuid_like(&consumer).ok_or_else(|| allocations::no_allocations(&consumer))?;
     let world = call.app.world.clone();
-    let keeper = call.app.keeper.clone();
+    let manager = call.app.manager.clone();
     let work = move |tx: &mut Tx<'_>| {
-        if let Some(keeper) = &keeper {
-            allocations::refuse_kept(tx, &**keeper, id)?;
+        if let Some(manager) = &manager {
+            allocations::refuse_managed(tx, &**manager, id)?;
         }
         allocations::delete(tx, &world, id)
     };

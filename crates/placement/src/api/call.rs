@@ -1,7 +1,7 @@
-//! One request as the handlers see it: who asks, in which version, with which query; and the
-//! answers that all handlers give alike.
+//! One request as the handlers see it (caller, version, query), and the responses common to all
+//! handlers.
 //!
-//! Handlers ask in upstream's order: version, Accept, Content-Type, policy, and only then the body.
+//! Handlers check in upstream's order: version, Accept, Content-Type, policy, and then the body.
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -21,13 +21,13 @@ use serde_json::Value;
 use super::Placement;
 use super::validate::Schema;
 
-/// A request that was let in.
+/// An authenticated request.
 pub struct Call {
-    /// State of the service.
+    /// The state of the service.
     pub app: Placement,
-    /// Who asks.
+    /// The caller.
     pub context: Context,
-    /// In which microversion.
+    /// The requested microversion.
     pub version: Microversion,
     /// The query string.
     pub query: Query,
@@ -55,23 +55,24 @@ impl FromRequestParts<Placement> for Call {
 }
 
 impl Call {
-    /// Whether the client speaks 1.`minor`.
+    /// Whether the request's version is at least 1.`minor`.
     pub fn speaks(&self, minor: u32) -> bool {
         self.version >= Microversion(1, minor)
     }
 
-    /// A number for searches to start from: the same for the same request id, whether it is the
-    /// client's own (`X-Openstack-Request-Id`) or ours, and far from any other's.
+    /// The seed of a search. It depends only on the request id, be it the client's
+    /// (`X-Openstack-Request-Id`) or ours, so that a repeated request gives the same result and
+    /// others spread.
     pub fn seed(&self) -> u64 {
-        let told = self.headers.get("x-openstack-request-id").and_then(|v| v.to_str().ok());
-        let told = told.and_then(|text| parse_uuid_like(text.strip_prefix("req-")?));
-        let id: Option<RequestId> = told.or(self.context.request_id);
+        let from_client = self.headers.get("x-openstack-request-id").and_then(|v| v.to_str().ok());
+        let from_client = from_client.and_then(|text| parse_uuid_like(text.strip_prefix("req-")?));
+        let id: Option<RequestId> = from_client.or(self.context.request_id);
         let bytes = id.map_or([0; 16], |id| *id.as_bytes());
         let whole = u128::from_be_bytes(bytes);
         (whole >> 64) as u64 ^ whole as u64
     }
 
-    /// 404 for clients older than 1.`minor`.
+    /// Returns 404 for versions before 1.`minor`.
     pub fn since(&self, minor: u32) -> Result<(), Fault> {
         if self.speaks(minor) {
             return Ok(());
@@ -79,8 +80,8 @@ impl Call {
         Err(Fault::not_found("The resource could not be found."))
     }
 
-    /// 403 for callers whom the policy does not let do this. The target is their own: what is asked
-    /// for belongs to no project.
+    /// Returns 403 if the policy refuses the operation. The target is the caller's own project,
+    /// because the resources belong to no project.
     pub fn may(&self, operation: &str) -> Result<(), Fault> {
         let context = &self.context;
         self.may_on(
@@ -89,7 +90,7 @@ impl Call {
         )
     }
 
-    /// 403 for callers whom the policy does not let do this to the target.
+    /// Returns 403 if the policy refuses the operation on the target.
     pub fn may_on(&self, operation: &str, target: Target<'_>) -> Result<(), Fault> {
         let context = &self.context;
         if self.app.policy.allows(operation, &credentials(context), target) {
@@ -98,7 +99,7 @@ impl Call {
         Err(refusal(Dialect::Placement, operation))
     }
 
-    /// 406 for clients that do not take JSON.
+    /// Returns 406 if the client does not accept JSON.
     pub fn takes_json(&self) -> Result<(), Fault> {
         if quality(&self.headers, "application/json") > 0.0 {
             return Ok(());
@@ -106,7 +107,7 @@ impl Call {
         Err(Fault::not_acceptable("Only application/json is provided"))
     }
 
-    /// 415 for clients that do not send JSON.
+    /// Returns 415 if the body is not JSON.
     pub fn sends_json(&self) -> Result<(), Fault> {
         let sent = self.headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
         let bare = sent.map(|t| t.split(';').next().unwrap_or_default().trim().to_owned());
@@ -122,7 +123,7 @@ impl Call {
         ))
     }
 
-    /// The body, if it is what the schema says.
+    /// Parses the body and checks it against the schema.
     pub fn body(&self, body: &Body, schema: &Schema) -> Result<Value, Fault> {
         let value = serde_json::from_slice(&body.0)
             .map_err(|error| Fault::bad_request(format!("Malformed JSON: {error}")))?;
@@ -130,7 +131,7 @@ impl Call {
         Ok(value)
     }
 
-    /// 400 for query keys that this version does not know.
+    /// Returns 400 for query keys that this version does not know.
     pub fn only(&self, known: &[&str]) -> Result<(), Fault> {
         match self.query.unknown(known) {
             None => Ok(()),
@@ -140,14 +141,14 @@ impl Call {
         }
     }
 
-    /// A link as bodies hold it: the path below the host.
+    /// A link as bodies contain it: the path without the host.
     pub fn path(&self, rest: &str) -> String {
         let prefix = self.base.splitn(4, '/').nth(3).unwrap_or_default();
         let slash = if prefix.is_empty() { "" } else { "/" };
         format!("{slash}{prefix}{rest}")
     }
 
-    /// A JSON answer; from 1.15 with the time of the last change (now, when nothing is said).
+    /// A JSON response. From 1.15 it carries the time of the last change (now, for `None`).
     pub fn json(
         &self,
         status: StatusCode,
@@ -159,24 +160,24 @@ impl Call {
         response
     }
 
-    /// An answer without a body.
+    /// A response without a body.
     pub fn empty(&self, status: StatusCode) -> Response {
         status.into_response()
     }
 
-    /// Puts the caching headers of 1.15 on an answer.
+    /// Adds the caching headers of 1.15.
     pub fn dated(&self, response: &mut Response, modified: Option<i64>) {
         dated(self.version, response, modified);
     }
 
-    /// Says where the thing is that was made.
+    /// Adds the location of a created resource.
     pub fn located(&self, mut response: Response, rest: &str) -> Response {
         put(&mut response, header::LOCATION, &format!("{}{rest}", self.base));
         response
     }
 }
 
-/// Puts the caching headers of 1.15 on an answer.
+/// Adds the caching headers of 1.15.
 pub fn dated(version: Microversion, response: &mut Response, modified: Option<i64>) {
     if version < Microversion(1, 15) {
         return;
@@ -186,7 +187,7 @@ pub fn dated(version: Microversion, response: &mut Response, modified: Option<i6
     put(response, header::CACHE_CONTROL, "no-cache");
 }
 
-/// 400 in the words of query checks.
+/// The 400 of a failed query check.
 pub fn bad_query(why: &str) -> Fault {
     Fault::bad_request(format!("Invalid query string parameters: {why}"))
 }
@@ -197,14 +198,13 @@ fn put(response: &mut Response, name: HeaderName, value: &str) {
     }
 }
 
-/// The provider of a path; a text that is no uuid names none.
+/// The provider of a path. A text that is not a uuid is an unknown provider.
 pub fn provider_id(text: &str) -> Result<ProviderId, Fault> {
     parse_uuid_like(text)
         .ok_or_else(|| Fault::not_found(format!("No resource provider with uuid {text} found")))
 }
 
-/// 405 that names what is allowed, on everything that a route does not take. `HEAD` is not taken
-/// where `GET` is.
+/// Responds to other methods with 405 and the allowed ones. `GET` routes do not accept `HEAD`.
 pub fn only(allowed: &'static str, router: MethodRouter<Placement>) -> MethodRouter<Placement> {
     let refuse = move |method: Method| async move {
         Fault::new(
@@ -216,7 +216,7 @@ pub fn only(allowed: &'static str, router: MethodRouter<Placement>) -> MethodRou
     router.head(refuse).fallback(refuse)
 }
 
-/// An integer of a body; JSON's `2.0` is one.
+/// An integer of a body. JSON's `2.0` is accepted.
 pub fn integer(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| value.as_f64().filter(|n| n.fract() == 0.0).map(|n| n as i64))
 }

@@ -1,4 +1,4 @@
-//! The query of `GET /allocation_candidates`: groups by suffix, and what holds for all of them.
+//! The query of `GET /allocation_candidates`: request groups by suffix, and request-wide keys.
 
 use kilonova_engine::{Group, Query};
 use kilonova_wire::Fault;
@@ -7,23 +7,23 @@ use super::call::{Call, bad_query};
 use super::syntax::{self, Traits};
 use crate::codes;
 
-/// What a client asks for.
-pub struct Asked {
-    /// The question to the engine.
+/// A parsed request for candidates.
+pub struct CandidatesRequest {
+    /// The query for the engine.
     pub query: Query,
-    /// Candidates at most.
+    /// The client's limit.
     pub limit: Option<usize>,
 }
 
-/// Keys that belong to a group, and the version that brought each.
+/// Keys of a request group, and the version that introduced each.
 const OF_GROUP: [(u32, &str); 4] =
     [(10, "resources"), (17, "required"), (21, "member_of"), (31, "in_tree")];
-/// Keys that belong to the whole request.
+/// Keys of the whole request, and the version that introduced each.
 const OF_ALL: [(u32, &str); 4] =
     [(16, "limit"), (25, "group_policy"), (35, "root_required"), (36, "same_subtree")];
 
-/// Reads the query.
-pub fn read(call: &Call) -> Result<Asked, Fault> {
+/// Parses the query.
+pub fn read(call: &Call) -> Result<CandidatesRequest, Fault> {
     known(call)?;
     let limit = limit(call)?;
     let policy = policy(call)?;
@@ -44,7 +44,7 @@ pub fn read(call: &Call) -> Result<Asked, Fault> {
              \"resources{N}\" parameter.",
         ));
     }
-    Ok(Asked {
+    Ok(CandidatesRequest {
         query: Query {
             groups,
             isolate: policy == Some("isolate"),
@@ -58,7 +58,7 @@ pub fn read(call: &Call) -> Result<Asked, Fault> {
     })
 }
 
-/// Splits `resources_GPU1` into the key and the suffix, if this version knows it.
+/// Splits a key such as `resources_GPU1` into key and suffix, if this version knows it.
 fn split<'a>(call: &Call, key: &'a str) -> Option<(&'static str, &'a str)> {
     let (_, prefix) = OF_GROUP
         .iter()
@@ -77,7 +77,7 @@ fn split<'a>(call: &Call, key: &'a str) -> Option<(&'static str, &'a str)> {
     fine.then_some((*prefix, suffix))
 }
 
-/// The patterns of group keys, as refusals name them.
+/// The patterns of group keys, for error messages.
 fn patterns(call: &Call) -> String {
     let suffix = if call.speaks(33) { "[a-zA-Z0-9_-]{1,64}" } else { "[1-9][0-9]*" };
     let mut patterns: Vec<String> = OF_GROUP
@@ -241,7 +241,7 @@ fn check_subtrees(groups: &[Group], same_subtree: &[Vec<String>]) -> Result<(), 
     .with_code(codes::QUERY_BAD_VALUE))
 }
 
-/// Before 1.36 every group asks for resources.
+/// Before 1.36 every group must request resources.
 fn check_orphans(groups: &[Group]) -> Result<(), Fault> {
     let orphans = |prefix: &str, has: &dyn Fn(&Group) -> bool| -> Vec<String> {
         groups
@@ -253,7 +253,7 @@ fn check_orphans(groups: &[Group]) -> Result<(), Fault> {
     let traits = orphans("required", &|group| !group.required.is_empty());
     if !traits.is_empty() {
         return Err(Fault::bad_request(format!(
-            "All traits parameters must be associated with resources.  Found the following \
+            "All traits parameters must be associated with resources.  SearchResult the following \
              orphaned traits keys: {}",
             traits.join(", ")
         )));
@@ -263,7 +263,7 @@ fn check_orphans(groups: &[Group]) -> Result<(), Fault> {
     });
     if !members.is_empty() {
         return Err(Fault::bad_request(format!(
-            "All member_of parameters must be associated with resources. Found the following \
+            "All member_of parameters must be associated with resources. SearchResult the following \
              orphaned member_of keys: {}",
             members.join(", ")
         )));

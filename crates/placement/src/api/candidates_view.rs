@@ -1,7 +1,7 @@
-//! How candidates and the providers beside them are written: straight from the snapshot into JSON,
-//! for an answer can be megabytes and is asked for by every boot of every scheduler.
+//! Writes candidates and provider summaries straight from the snapshot as JSON, because a response
+//! can be megabytes long and every scheduler requests one per boot.
 //!
-//! It decides nothing about what is shown but the shape that the client's version has.
+//! The only decision here is the form that the client's version requires.
 
 use std::collections::HashSet;
 
@@ -9,25 +9,25 @@ use kilonova_engine::{Candidate, NodeView};
 use kilonova_ids::ProviderId;
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
-use crate::app::candidates::Found;
+use crate::app::candidates::SearchResult;
 
-/// What a version shows.
+/// The form of a response in one version.
 pub struct Shape {
-    /// From 1.12: allocations by provider, not as a list.
+    /// From 1.12: allocations keyed by provider instead of a list.
     pub by_provider: bool,
     /// From 1.34.
     pub mappings: bool,
     /// From 1.17.
     pub traits: bool,
-    /// Before 1.27, the only classes in summaries: those that were asked for.
+    /// Before 1.27, summaries show only the requested classes.
     pub classes: Option<HashSet<String>>,
     /// From 1.29: parent and root in summaries.
     pub nested: bool,
 }
 
-/// The whole answer.
+/// The complete response.
 pub struct Answer<'a> {
-    pub found: &'a Found,
+    pub found: &'a SearchResult,
     pub shape: &'a Shape,
 }
 
@@ -52,7 +52,7 @@ impl Serialize for Answer<'_> {
     }
 }
 
-/// An iterator as an array.
+/// An iterator that serializes as an array.
 struct Listed<I>(I);
 
 impl<I: Iterator<Item = T> + Clone, T: Serialize> Serialize for Listed<I> {
@@ -81,7 +81,7 @@ impl Serialize for Request<'_> {
     }
 }
 
-/// Each provider of a candidate once, with what is taken from it.
+/// Each provider of a candidate once, with the amounts it supplies.
 fn shares(candidate: &Candidate) -> impl Iterator<Item = Share<'_>> {
     let all = &candidate.allocations;
     all.iter().enumerate().filter_map(move |(at, (provider, _, _))| {
@@ -159,7 +159,7 @@ impl Serialize for Mappings<'_> {
 }
 
 struct Summaries<'a> {
-    found: &'a Found,
+    found: &'a SearchResult,
     shape: &'a Shape,
 }
 
@@ -201,7 +201,7 @@ impl Serialize for Summary<'_> {
     }
 }
 
-/// Standard traits before custom ones, each in order.
+/// Standard traits before custom ones, each group sorted.
 fn names(node: NodeView<'_>) -> Vec<&str> {
     let mut names: Vec<&str> = node.traits().map(|name| &**name).collect();
     names.sort_unstable_by_key(|name| (name.starts_with("CUSTOM_"), *name));

@@ -5,9 +5,9 @@ use kilonova_wire::Fault;
 
 use super::call::{Call, bad_query};
 use super::syntax;
-use crate::app::filters::Filters;
+use crate::app::filters::ProviderFilters;
 
-/// Keys and the version that brought each.
+/// Keys, and the version that introduced each.
 const KEYS: [(u32, &str); 6] = [
     (0, "name"),
     (0, "uuid"),
@@ -17,13 +17,14 @@ const KEYS: [(u32, &str); 6] = [
     (18, "required"),
 ];
 
-/// Reads the filters.
-pub fn read(call: &Call) -> Result<Filters, Fault> {
+/// Parses the filters.
+pub fn read(call: &Call) -> Result<ProviderFilters, Fault> {
     let known: Vec<&str> =
         KEYS.iter().filter(|(minor, _)| call.speaks(*minor)).map(|(_, key)| *key).collect();
     call.only(&known)?;
     let name = call.query.get("name").filter(|name| !name.is_empty());
-    let mut filters = Filters { name: name.map(str::to_owned), ..Filters::default() };
+    let mut filters =
+        ProviderFilters { name: name.map(str::to_owned), ..ProviderFilters::default() };
     if let Some(text) = call.query.get("uuid") {
         let id = parse_uuid_like(text);
         filters.id = Some(id.ok_or_else(|| bad_query(&format!("'{text}' is not a 'uuid'")))?);

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::call::{Call, integer, only, provider_id};
 use super::{Placement, schemas};
-use crate::app::inventories::{self, Wanted};
+use crate::app::inventories::{self, ClassInventory};
 use crate::app::providers;
 use crate::db::inventories::InventoryRow;
 
@@ -45,7 +45,7 @@ fn one(row: &InventoryRow, generation: i64) -> Value {
     view
 }
 
-/// One inventory of a body, with the defaults of what it does not say.
+/// Parses one inventory of a body and fills in the defaults.
 pub fn read(data: &Value) -> Inventory {
     let number = |key: &str, default: i64| data.get(key).and_then(integer).unwrap_or(default);
     Inventory {
@@ -59,8 +59,8 @@ pub fn read(data: &Value) -> Inventory {
     }
 }
 
-/// The inventories of a body, by class.
-pub fn read_all(data: &Value) -> Vec<Wanted> {
+/// Parses the inventories of a body, by class.
+pub fn read_all(data: &Value) -> Vec<ClassInventory> {
     let classes = data["inventories"].as_object();
     classes.into_iter().flatten().map(|(class, one)| (class.clone(), read(one))).collect()
 }

@@ -1,5 +1,5 @@
-//! The HTTP face: one file per resource, each with its routes, how it reads requests and how it
-//! shows rows. It decides nothing about resources; that is `app`'s.
+//! The HTTP API: one file per resource, each with its routes, requests and views. Decisions about
+//! resources belong to `app`.
 
 mod aggregates;
 mod allocation_candidates;
@@ -28,32 +28,34 @@ use kilonova_policy::Policy;
 use kilonova_store::{Store, Tx};
 use kilonova_wire::{Dialect, Service};
 
-use crate::app::allocations::{self as consumers, Change, Keeper};
+use crate::app::allocations::{self as consumers, AllocationChange, ConsumerManager};
 use crate::{Error, World};
 pub use rules::{RULES, policy};
 
-/// What the routes need.
+/// State of the routes.
 #[derive(Clone)]
 pub struct Placement {
     /// The database.
     pub store: Store,
-    /// The picture that searches run on.
+    /// The in-memory copy of all providers, which searches use.
     pub world: World,
-    /// Who may do what.
+    /// The policy.
     pub policy: Arc<Policy>,
-    /// Who keeps consumers that the API must not change.
-    pub keeper: Option<Arc<dyn Keeper>>,
+    /// Identifies consumers that clients of the API must not change.
+    pub manager: Option<Arc<dyn ConsumerManager>>,
 }
 
 impl Placement {
-    /// Refuses a change of consumers that another service of this process keeps.
-    fn refuse_kept(&self, tx: &mut Tx<'_>, changes: &[Change]) -> Result<(), Error> {
-        let Some(keeper) = &self.keeper else { return Ok(()) };
-        changes.iter().try_for_each(|change| consumers::refuse_kept(tx, &**keeper, change.consumer))
+    /// Refuses changes of consumers that another service of this process manages.
+    fn refuse_managed(&self, tx: &mut Tx<'_>, changes: &[AllocationChange]) -> Result<(), Error> {
+        let Some(manager) = &self.manager else { return Ok(()) };
+        changes
+            .iter()
+            .try_for_each(|change| consumers::refuse_managed(tx, &**manager, change.consumer))
     }
 }
 
-/// All routes, relative to the mount.
+/// All routes, relative to the mount point.
 pub fn routes(state: Placement) -> Router {
     Router::new()
         .merge(root::routes())
@@ -69,7 +71,7 @@ pub fn routes(state: Placement) -> Router {
         .with_state(state)
 }
 
-/// How the service presents itself to the layers around it.
+/// The description of the service for the layers around it.
 pub fn service() -> Service {
     Service {
         name: "placement",

@@ -48,7 +48,7 @@ async fn run(call: Call, body: Body) -> Result<Response, Fault> {
     let world = call.app.world.clone();
     let app = call.app.clone();
     let work = move |tx: &mut Tx<'_>| {
-        app.refuse_kept(tx, &changes)?;
+        app.refuse_managed(tx, &changes)?;
         reshape::run(tx, &world, &targets, &changes)
     };
     call.app.store.write(work).await?;

@@ -57,7 +57,7 @@ async fn create(call: Call, body: Body) -> Result<Response, Fault> {
     Ok(call.located(call.empty(StatusCode::CREATED), &own(&name)))
 }
 
-/// Before 1.7 a rename with a body; since then a bodiless "see that it is there".
+/// Before 1.7 a rename with a body; since then an idempotent create without a body.
 async fn update(call: Call, Path(name): Path<String>, body: Body) -> Result<Response, Fault> {
     call.since(2)?;
     if call.speaks(7) {

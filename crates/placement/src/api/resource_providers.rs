@@ -45,7 +45,7 @@ fn view(call: &Call, row: &ProviderRow) -> Value {
     view
 }
 
-/// A list of providers, each made and written before the next: there may be a hundred thousand.
+/// A list of providers, serialized one by one: there may be a hundred thousand.
 struct Listing<'a> {
     call: &'a Call,
     rows: &'a [ProviderRow],
@@ -88,7 +88,8 @@ fn parent_of(data: &Value) -> Option<Option<ProviderId>> {
     data.get("parent_provider_uuid").map(|value| value.as_str().and_then(parse_uuid_like))
 }
 
-/// Upstream takes any name of 1 to 200 characters; one that no terminal can show is refused here.
+/// Upstream accepts any name of 1 to 200 characters. Control characters are refused here, because
+/// terminals cannot show them.
 fn name_of(data: &Value) -> Result<String, Fault> {
     let name = data["name"].as_str().unwrap_or_default();
     if name.is_empty() {
@@ -96,7 +97,7 @@ fn name_of(data: &Value) -> Result<String, Fault> {
     }
     if name.chars().any(char::is_control) {
         return Err(Fault::bad_request(format!(
-            "Invalid name of a resource provider: '{}' holds control characters.",
+            "Invalid name of a resource provider: '{}' allocations control characters.",
             name.escape_debug()
         )));
     }

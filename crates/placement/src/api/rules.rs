@@ -1,12 +1,12 @@
-//! Upstream's policy rules for the Placement API: what an operator's `policy.yaml` may override.
+//! Upstream's policy rules for the Placement API, which an operator's `policy.yaml` may override.
 //!
-//! Everything is for admins and services, but reshaping (services) and the usages of a project
-//! (readers of it too). All want a token for a project; one for the whole system has no meaning here.
+//! Administrators and services may do everything, except that reshaping is for services only.
+//! Readers of a project may see its usages. Every operation requires a project-scoped token.
 
 use kilonova_policy::{Defaults, Error, Override, Policy, Rule, Scope};
 
 const ADMIN_OR_SERVICE: &str = "rule:admin_or_service_api";
-/// What sufficed for anything before the defaults were changed.
+/// The deprecated check, which permitted everything before upstream changed the defaults.
 const BEFORE: Option<&str> = Some("role:admin");
 
 const fn operation(name: &'static str, check: &'static str) -> Rule {
@@ -64,15 +64,15 @@ pub const RULES: &[Rule] = &[
     common("placement:allocations:delete"),
     operation("placement:usages", "rule:admin_or_project_reader_or_service_api"),
     common("placement:allocation_candidates:list"),
-    // Not upstream's: why there are no candidates.
+    // Not in upstream: explains why there are no candidates.
     operation("placement:allocation_candidates:explain", "rule:admin_api"),
     operation("placement:reshaper:reshape", "rule:service_api"),
 ];
 
-/// The rules with an operator's own over them.
+/// The policy: the rules above, overridden by the operator's.
 ///
 /// # Errors
-/// What is wrong with the operator's.
+/// Returns an error if the operator's rules are invalid.
 pub fn policy(own: &[Override], defaults: Defaults) -> Result<Policy, Error> {
     Policy::build(RULES, own, defaults)
 }
@@ -83,7 +83,8 @@ mod tests {
     use kilonova_policy::Credentials;
 
     fn may(new_only: bool, role: &str, rule: &str, project: &str) -> bool {
-        let policy = policy(&[], Defaults { new_only, scope: true }).expect("fine");
+        let policy =
+            policy(&[], Defaults { new_only, scope: true }).expect("the default rules are valid");
         let roles = [role.to_owned()];
         let who = Credentials {
             user_id: "u",

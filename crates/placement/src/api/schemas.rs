@@ -1,5 +1,5 @@
-//! What bodies must look like, by the version that brought each form. Standard JSON schema; one
-//! constant table so that the forms of a resource can be compared at a glance.
+//! The JSON schemas of request bodies, by the version that introduced each. One table, so that the
+//! forms of a resource can be compared at a glance.
 
 use std::sync::LazyLock;
 

@@ -1,5 +1,5 @@
-//! The small languages inside query values: `VCPU:1,MEMORY_MB:512`, `T1,!T2`, `in:U1,U2`. Shared by
-//! the listing of providers and the search for candidates.
+//! The grammars of query values: `VCPU:1,MEMORY_MB:512`, `T1,!T2`, `in:U1,U2`. Shared by the list
+//! of providers and the search for candidates.
 
 use kilonova_ids::{ProviderId, parse_uuid_like};
 use kilonova_wire::Fault;
@@ -10,7 +10,7 @@ use super::call::{Call, bad_query};
 const EXAMPLE: &str = "Expected resources query string parameter in form: \
                        ?resources=VCPU:2,MEMORY_MB:1024.";
 
-/// `CLASS:AMOUNT,…`; of a class that is named twice the last amount counts.
+/// `CLASS:AMOUNT,…`. If a class is repeated, the last amount counts.
 pub fn resources(text: &str) -> Result<Vec<(String, i64)>, Fault> {
     if text.trim().is_empty() {
         return Err(Fault::bad_request(format!(
@@ -45,9 +45,9 @@ pub fn resources(text: &str) -> Result<Vec<(String, i64)>, Fault> {
 /// Required traits (an AND of ORs) and forbidden ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Traits {
-    /// Each list an "any of".
+    /// Each inner list is an "any of".
     pub required: Vec<Vec<String>>,
-    /// None of these.
+    /// Traits that must be absent.
     pub forbidden: Vec<String>,
 }
 
@@ -116,12 +116,12 @@ pub fn add_traits(
     Ok(())
 }
 
-/// Aggregates to be in (an AND of ORs) and to be in none of.
+/// Required aggregates (an AND of ORs) and forbidden ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Aggregates {
-    /// Each list an "any of".
+    /// Each inner list is an "any of".
     pub member_of: Vec<Vec<Uuid>>,
-    /// None of these.
+    /// Aggregates that must not contain the provider.
     pub forbidden: Vec<Uuid>,
 }
 
@@ -188,10 +188,10 @@ mod tests {
 
     #[test]
     fn traits_are_an_and_of_ors_with_exceptions() {
-        let found = parsed("A,!B,!!C").expect("well formed");
+        let found = parsed("A,!B,!!C").expect("the value is well formed");
         assert_eq!(found.required, vec![vec!["A".to_owned()]]);
         assert_eq!(found.forbidden, vec!["B".to_owned(), "C".to_owned()]);
-        let found = parsed("in:A,B").expect("well formed");
+        let found = parsed("in:A,B").expect("the value is well formed");
         assert_eq!(found.required, vec![vec!["A".to_owned(), "B".to_owned()]]);
         for wrong in ["", "A,", "!", "in:", "in:A,!B"] {
             assert!(parsed(wrong).is_err(), "{wrong}");
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn amounts_are_positive_and_the_last_of_a_class_counts() {
-        let found = resources("VCPU:1,DISK_GB:5,VCPU:2").expect("well formed");
+        let found = resources("VCPU:1,DISK_GB:5,VCPU:2").expect("the value is well formed");
         assert_eq!(found, vec![("DISK_GB".to_owned(), 5), ("VCPU".to_owned(), 2)]);
         for wrong in ["", "VCPU", "VCPU:", "VCPU:0", "VCPU:-1", "VCPU:1:2", "VCPU:x"] {
             assert!(resources(wrong).is_err(), "{wrong}");

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::call::{Call, integer, only, provider_id};
 use super::{Placement, schemas};
 use crate::app::providers;
-use crate::app::traits::{self, Filter};
+use crate::app::traits::{self, TraitFilter};
 use crate::names;
 
 pub fn routes() -> Router<Placement> {
@@ -24,9 +24,9 @@ pub fn routes() -> Router<Placement> {
         )
 }
 
-fn filter(call: &Call) -> Result<Filter, Fault> {
+fn filter(call: &Call) -> Result<TraitFilter, Fault> {
     call.only(&["name", "associated"])?;
-    let mut filter = Filter::default();
+    let mut filter = TraitFilter::default();
     if let Some(text) = call.query.get("name") {
         match text.split_once(':') {
             Some(("in", names)) => {

@@ -33,13 +33,13 @@ async fn of_provider(call: Call, Path(uuid): Path<String>) -> Result<Response, F
     Ok(call.json(StatusCode::OK, &body, None))
 }
 
-struct Asked {
+struct UsagesQuery {
     project: String,
     user: Option<String>,
     kind: Option<String>,
 }
 
-fn read(call: &Call) -> Result<Asked, Fault> {
+fn read(call: &Call) -> Result<UsagesQuery, Fault> {
     let known: &[&str] = if call.speaks(38) {
         &["project_id", "user_id", "consumer_type"]
     } else {
@@ -64,10 +64,10 @@ fn read(call: &Call) -> Result<Asked, Fault> {
     }
     let project =
         text("project_id")?.ok_or_else(|| bad_query("'project_id' is a required property"))?;
-    Ok(Asked { project, user: text("user_id")?, kind })
+    Ok(UsagesQuery { project, user: text("user_id")?, kind })
 }
 
-/// How a consumer's type is shown, and whether the filter lets it through.
+/// The name shown for a consumer type; `None` if the filter excludes it.
 fn shown_as(kind: Option<&str>, filter: Option<&str>) -> Option<String> {
     let name = kind.unwrap_or("unknown");
     match filter {
@@ -82,7 +82,7 @@ async fn total(call: Call) -> Result<Response, Fault> {
     call.takes_json()?;
     let project = call.query.get("project_id").unwrap_or_default();
     call.may_on("placement:usages", &[("project_id", project)])?;
-    let Asked { project, user, kind } = read(&call)?;
+    let UsagesQuery { project, user, kind } = read(&call)?;
     let (used, counts) = call
         .app
         .store

@@ -1,7 +1,7 @@
-//! JSON-schema checks, told in the sentences of the Python validator that Placement's clients and
-//! tests know: what is wrong, then which rule of the schema says so.
+//! JSON-schema validation with the messages of the Python validator, which Placement's clients and
+//! tests know: first the error, then the violated rule of the schema.
 //!
-//! The checker itself is a library, and `wire` puts its errors into words.
+//! A library validates, and `wire` words its errors.
 
 use jsonschema::error::ValidationErrorKind as Kind;
 use jsonschema::{ValidationError, Validator};
@@ -9,7 +9,7 @@ use kilonova_wire::Fault;
 use kilonova_wire::schema::{reason, shown};
 use serde_json::Value;
 
-/// Pattern of what counts as a uuid in bodies; told as a format, not as a pattern.
+/// Pattern of a uuid in bodies. A violation is reported as one of a format, not of a pattern.
 pub const UUID_LIKE: &str =
     "^[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}$";
 
@@ -23,7 +23,8 @@ impl Schema {
     /// Compiles a schema.
     ///
     /// # Panics
-    /// When the schema itself is wrong, which the unit test of its owner shows.
+    /// Panics if the schema itself is invalid. A unit test of each table compiles all of its
+    /// schemas.
     pub fn new(source: Value) -> Self {
         match jsonschema::options().build(&source) {
             Ok(validator) => Self { source, validator },
@@ -34,10 +35,10 @@ impl Schema {
     /// Checks a value.
     ///
     /// # Errors
-    /// 400 with one sentence on the first thing that is wrong.
+    /// 400 with a message about the first error.
     pub fn check(&self, value: &Value) -> Result<(), Fault> {
-        // Python's validator tells the error that is nearest to the top, and what is missing before
-        // what is too much.
+        // Python's validator reports the error nearest to the root, and missing properties before
+        // unexpected ones.
         let weight = |error: &ValidationError<'_>| {
             let depth = error.instance_path().as_str().matches('/').count();
             (depth, matches!(error.kind(), Kind::AdditionalProperties { .. }))
@@ -46,7 +47,7 @@ impl Schema {
             return Ok(());
         };
         let error = nearest(&error);
-        let (what, keyword) = self.tell(error);
+        let (what, keyword) = self.message(error);
         let place = error.instance_path().to_string();
         let path = error.schema_path().to_string();
         let rule: String = path
@@ -62,7 +63,7 @@ impl Schema {
         )))
     }
 
-    fn tell(&self, error: &ValidationError<'_>) -> (String, String) {
+    fn message(&self, error: &ValidationError<'_>) -> (String, String) {
         match error.kind() {
             Kind::Pattern { pattern } if pattern == UUID_LIKE => {
                 (format!("{} is not a 'uuid'", shown(error.instance())), "format".into())
@@ -72,7 +73,7 @@ impl Schema {
     }
 }
 
-/// Of a choice in which one branch only has the right type: what is wrong in that branch.
+/// If exactly one branch of an `anyOf` has the right type, the error of that branch.
 fn nearest<'a>(error: &'a ValidationError<'a>) -> &'a ValidationError<'a> {
     let Kind::AnyOf { context } = error.kind() else { return error };
     let mut typed =

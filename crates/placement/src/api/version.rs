@@ -1,14 +1,15 @@
-//! Microversions 1.0 to 1.39, named by `OpenStack-API-Version: placement X.Y`; none means 1.0.
+//! Microversions 1.0 to 1.39, selected by `OpenStack-API-Version: placement X.Y`; the default is
+//! 1.0.
 
 use axum::http::{HeaderMap, HeaderValue, header};
 use kilonova_wire::{Fault, Microversion, Negotiate, microversion};
 
-/// The oldest.
+/// The oldest supported version.
 pub const MIN: Microversion = Microversion(1, 0);
-/// The newest.
+/// The newest supported version.
 pub const MAX: Microversion = Microversion(1, 39);
 
-/// Placement's way to negotiate.
+/// Placement's version negotiation.
 pub struct Versions;
 
 impl Negotiate for Versions {

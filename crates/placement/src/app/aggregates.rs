@@ -1,4 +1,4 @@
-//! Which aggregates a provider is in.
+//! The aggregates of a provider.
 
 use kilonova_ids::ProviderId;
 use kilonova_store::{Tx, params};
@@ -9,10 +9,10 @@ use super::providers;
 use crate::db::providers::ProviderRow;
 use crate::{Error, World, db};
 
-/// An aggregate and how the client spelt it: with dashes or without, in either case.
+/// An aggregate as uuid and as the client spelt it: with or without dashes, in either case.
 pub type Spelt = (Uuid, String);
 
-/// A provider and its aggregates, each as the client spelt it.
+/// A provider and its aggregates as the client spelt them.
 ///
 /// # Errors
 /// 404.
@@ -20,11 +20,12 @@ pub fn list(tx: &mut Tx<'_>, id: ProviderId) -> Result<(ProviderRow, Vec<String>
     Ok((providers::get(tx, id)?, db::aggregates::shown(tx, id)?))
 }
 
-/// Puts a provider into exactly these aggregates. Clients that send the generation (from 1.19)
-/// move it; older ones do not.
+/// Replaces the aggregates of a provider. The generation changes only if the client sends one (from
+/// 1.19).
 ///
 /// # Errors
 /// 404, and 409 for an old generation.
+///  /// -
 pub fn set(
     tx: &mut Tx<'_>,
     world: &World,

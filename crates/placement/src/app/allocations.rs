@@ -1,9 +1,9 @@
-//! What consumers hold, as clients of the API write it: the whole set of each consumer at once,
-//! several consumers in one commit.
+//! Allocations as clients of the API write them: the complete set of each consumer at once, several
+//! consumers in one commit.
 //!
-//! Each provider's row is written before its capacity is looked at, so two writers to one provider
-//! follow each other and neither sees a conflict that is not one. A write that leaves an
-//! over-committed provider no worse than it was is let through.
+//! Each provider's row is written before its capacity is read. Therefore two writers to one
+//! provider are serialized and see no false conflict. A write that does not worsen an
+//! over-committed provider is accepted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,64 +13,65 @@ use kilonova_wire::Fault;
 use kilonova_wire::time::now_micros;
 
 use super::{classes, providers};
-use crate::db::consumers::{ConsumerRow, HeldRow};
+use crate::db::consumers::{AllocationRow, ConsumerRow};
 use crate::db::{self, consumers, inventories};
 use crate::{Error, World, codes, ledger};
 
-/// Project and user of consumers whose writer (before 1.8) did not say.
+/// Project and user of consumers whose writer (before 1.8) did not name them.
 pub const INCOMPLETE: &str = "00000000-0000-0000-0000-000000000000";
 
-/// What one consumer shall hold from now on.
+/// The new allocations of one consumer.
 #[derive(Debug, Clone)]
-pub struct Change {
-    /// Who.
+pub struct AllocationChange {
+    /// The consumer.
     pub consumer: ConsumerId,
-    /// Billed project and user, unless the client is too old to say.
+    /// Project and user, unless the client's version is too old to send them.
     pub owner: Option<(String, String)>,
     /// From 1.38.
     pub consumer_type: Option<String>,
-    /// From 1.28: what the client believes the consumer's generation to be; `Some(None)` means
-    /// that it must not exist.
+    /// From 1.28: the consumer generation that the client expects. `Some(None)` means that the
+    /// consumer must not exist.
     pub generation: Option<Option<i64>>,
-    /// Amounts by provider and class; none means nothing any more.
-    pub holds: BTreeMap<ProviderId, BTreeMap<String, i64>>,
+    /// Amounts by provider and class. Empty removes the consumer.
+    pub allocations: BTreeMap<ProviderId, BTreeMap<String, i64>>,
 }
 
-/// Another service that makes consumers by the ledger, in step with rows of its own. Clients of the API
-/// must not change what these hold.
-pub trait Keeper: Send + Sync + 'static {
-    /// Why clients must not change the consumer, and what to do instead. `None` where they may.
+/// Another service that creates consumers through the ledger, together with rows of its own.
+/// Clients of the API must not change those consumers.
+pub trait ConsumerManager: Send + Sync + 'static {
+    /// The reason why clients must not change the consumer, and the alternative. `None` if they may
+    /// change it.
     ///
     /// # Errors
-    /// The store's.
-    fn keeps(
+    /// Store errors only.
+    fn refusal(
         &self,
         tx: &mut Tx<'_>,
         consumer: ConsumerId,
     ) -> Result<Option<String>, kilonova_store::Error>;
 }
 
-/// Refuses a change of a consumer that another service keeps.
+/// Refuses a change of a consumer that another service manages.
 ///
 /// # Errors
-/// 409 in the keeper's words.
-pub fn refuse_kept(
+/// 409 with the manager's reason.
+pub fn refuse_managed(
     tx: &mut Tx<'_>,
-    keeper: &dyn Keeper,
+    manager: &dyn ConsumerManager,
     consumer: ConsumerId,
 ) -> Result<(), Error> {
-    match keeper.keeps(tx, consumer)? {
+    match manager.refusal(tx, consumer)? {
         None => Ok(()),
         Some(why) => Err(Fault::conflict(why).into()),
     }
 }
 
-/// Makes every consumer hold what its change says, all or nothing.
+/// Replaces the allocations of all these consumers, or of none.
 ///
 /// # Errors
-/// 400 for an unknown provider or class, 409 for an old consumer generation or for amounts that do
+/// 400 for an unknown provider or class; 409 for an old consumer generation or for amounts that do
 /// not fit.
-pub fn replace(tx: &mut Tx<'_>, world: &World, changes: &[Change]) -> Result<(), Error> {
+pub fn replace(tx: &mut Tx<'_>, world: &World, changes: &[AllocationChange]) -> Result<(), Error> {
     let now = now_micros();
     let mut known: Vec<Option<ConsumerRow>> = Vec::new();
     for change in changes {
@@ -78,12 +79,12 @@ pub fn replace(tx: &mut Tx<'_>, world: &World, changes: &[Change]) -> Result<(),
         expect(change, row.as_ref())?;
         known.push(row);
     }
-    let mut shifts = Shifts::default();
+    let mut shifts = UsageChanges::default();
     for change in changes {
         for held in consumers::held(tx, change.consumer)? {
-            shifts.give_back(&held, change.holds.is_empty());
+            shifts.release(&held, change.allocations.is_empty());
         }
-        for (provider, amounts) in &change.holds {
+        for (provider, amounts) in &change.allocations {
             if db::providers::by_id(tx, *provider)?.is_none() {
                 return Err(Fault::bad_request(format!(
                     "Allocation for resource provider '{provider}' that does not exist."
@@ -104,12 +105,12 @@ pub fn replace(tx: &mut Tx<'_>, world: &World, changes: &[Change]) -> Result<(),
         }
     }
     for (change, row) in changes.iter().zip(known) {
-        tx.execute(consumers::LET_GO, params![change.consumer])?;
-        own(tx, change, row.as_ref(), now)?;
+        tx.execute(consumers::DELETE_ALLOCATIONS, params![change.consumer])?;
+        write_consumer(tx, change, row.as_ref(), now)?;
     }
-    shifts.carry_out(tx, world, now)?;
+    shifts.apply(tx, world, now)?;
     for change in changes {
-        for (provider, amounts) in &change.holds {
+        for (provider, amounts) in &change.allocations {
             for (class, amount) in amounts {
                 tx.execute(
                     consumers::HOLD,
@@ -121,10 +122,10 @@ pub fn replace(tx: &mut Tx<'_>, world: &World, changes: &[Change]) -> Result<(),
     Ok(())
 }
 
-fn expect(change: &Change, row: Option<&ConsumerRow>) -> Result<(), Error> {
-    let Some(believed) = change.generation else { return Ok(()) };
+fn expect(change: &AllocationChange, row: Option<&ConsumerRow>) -> Result<(), Error> {
+    let Some(expected) = change.generation else { return Ok(()) };
     let have = row.map(|row| row.generation);
-    if believed == have {
+    if expected == have {
         return Ok(());
     }
     let show = |generation: Option<i64>, none: &str| {
@@ -133,15 +134,20 @@ fn expect(change: &Change, row: Option<&ConsumerRow>) -> Result<(), Error> {
     Err(Fault::conflict(format!(
         "consumer generation conflict - expected {} but got {}",
         show(have, "null"),
-        show(believed, "None")
+        show(expected, "None")
     ))
     .with_code(codes::CONCURRENT_UPDATE)
     .into())
 }
 
-/// The consumer's row: made, moved on, or gone with its last allocation.
-fn own(tx: &mut Tx<'_>, change: &Change, row: Option<&ConsumerRow>, now: i64) -> Result<(), Error> {
-    if change.holds.is_empty() {
+/// Creates, updates or deletes the consumer's row.
+fn write_consumer(
+    tx: &mut Tx<'_>,
+    change: &AllocationChange,
+    row: Option<&ConsumerRow>,
+    now: i64,
+) -> Result<(), Error> {
+    if change.allocations.is_empty() {
         tx.execute(consumers::DELETE, params![change.consumer])?;
         return Ok(());
     }
@@ -156,71 +162,71 @@ fn own(tx: &mut Tx<'_>, change: &Change, row: Option<&ConsumerRow>, now: i64) ->
     Ok(())
 }
 
-/// Takes everything back from a consumer.
+/// Removes all allocations of a consumer.
 ///
 /// # Errors
-/// 404 when it holds nothing.
+/// 404 if it has none.
 pub fn delete(tx: &mut Tx<'_>, world: &World, consumer: ConsumerId) -> Result<(), Error> {
     if consumers::get(tx, consumer)?.is_none() {
-        return Err(nothing_held(&consumer.to_string()).into());
+        return Err(no_allocations(&consumer.to_string()).into());
     }
     ledger::release(tx, world, consumer)
 }
 
-/// The refusal of those who delete what is not there.
-pub fn nothing_held(consumer: &str) -> Fault {
+/// The error for a consumer without allocations.
+pub fn no_allocations(consumer: &str) -> Fault {
     Fault::not_found(format!("No allocations for consumer '{consumer}'"))
 }
 
-/// One provider's share of a write.
+/// The part of a write that concerns one provider.
 #[derive(Default)]
-struct Share {
-    /// Whether clients see the write by the provider's generation.
+struct ProviderChange {
+    /// Whether the provider's generation changes.
     visible: bool,
-    /// Given back, by class.
-    back: BTreeMap<String, i64>,
-    /// Single amounts taken, by class.
+    /// Released amounts by class.
+    released: BTreeMap<String, i64>,
+    /// Single amounts claimed, by class.
     taken: BTreeMap<String, Vec<i64>>,
 }
 
 #[derive(Default)]
-struct Shifts(BTreeMap<ProviderId, Share>);
+struct UsageChanges(BTreeMap<ProviderId, ProviderChange>);
 
-impl Shifts {
-    fn give_back(&mut self, held: &HeldRow, visible: bool) {
-        let share = self.0.entry(held.provider).or_default();
-        share.visible |= visible;
-        *share.back.entry(held.class.clone()).or_default() += held.used;
+impl UsageChanges {
+    fn release(&mut self, held: &AllocationRow, visible: bool) {
+        let change = self.0.entry(held.provider).or_default();
+        change.visible |= visible;
+        *change.released.entry(held.class.clone()).or_default() += held.used;
     }
 
     fn take(&mut self, provider: ProviderId, class: &str, amount: i64) {
-        let share = self.0.entry(provider).or_default();
-        share.visible = true;
-        share.taken.entry(class.to_owned()).or_default().push(amount);
+        let change = self.0.entry(provider).or_default();
+        change.visible = true;
+        change.taken.entry(class.to_owned()).or_default().push(amount);
     }
 
-    fn carry_out(self, tx: &mut Tx<'_>, world: &World, now: i64) -> Result<(), Error> {
+    fn apply(self, tx: &mut Tx<'_>, world: &World, now: i64) -> Result<(), Error> {
         let mut roots = BTreeSet::new();
-        for (provider, share) in self.0 {
-            let counters = if share.visible {
+        for (provider, change) in self.0 {
+            let counters = if change.visible {
                 db::providers::bump(tx, provider, now)?
             } else {
                 db::providers::touch(tx, provider)?
             };
             let counters = counters.ok_or(Error::NoProvider(provider))?;
-            share.carry_out(tx, provider)?;
+            change.apply(tx, provider)?;
             roots.insert(counters.root);
-            ledger::tell_usage(tx, world, provider, counters.version)?;
+            ledger::publish_usage(tx, world, provider, counters.version)?;
         }
-        ledger::note(tx, world, roots, now)
+        ledger::log_trees(tx, world, roots, now)
     }
 }
 
-impl Share {
-    fn carry_out(self, tx: &mut Tx<'_>, provider: ProviderId) -> Result<(), Error> {
+impl ProviderChange {
+    fn apply(self, tx: &mut Tx<'_>, provider: ProviderId) -> Result<(), Error> {
         let have = inventories::of_provider(tx, provider)?;
         let mut shifts: BTreeMap<&str, i64> =
-            self.back.iter().map(|(class, amount)| (class.as_str(), -amount)).collect();
+            self.released.iter().map(|(class, amount)| (class.as_str(), -amount)).collect();
         for (class, amounts) in &self.taken {
             let class_name = class.clone();
             let Some(row) = have.iter().find(|row| row.class == *class) else {
@@ -249,7 +255,7 @@ impl Share {
     }
 }
 
-/// Who holds what on a provider.
+/// The allocations on a provider.
 ///
 /// # Errors
 /// 404.

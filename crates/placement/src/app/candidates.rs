@@ -1,5 +1,5 @@
-//! Allocation candidates: the engine's answer on the current snapshot, and the providers that a
-//! client needs to see beside it.
+//! Allocation candidates: the engine's answer on the current snapshot, and the providers for the
+//! summaries.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,26 +12,26 @@ use kilonova_wire::Fault;
 use super::{classes, traits};
 use crate::{Error, names};
 
-/// Candidates in one answer when the client sets no limit, or a larger one. Upstream has no bound
-/// and can be made to build millions; with hosts served in turn, each of as many hosts is there.
-pub const MOST: usize = 50_000;
+/// Maximum number of candidates in one response. Upstream has no bound and can be made to build
+/// millions. Hosts take turns, so that the response covers as many hosts as possible.
+pub const MAX_CANDIDATES: usize = 50_000;
 
-/// Candidates that are looked at for a client before 1.29, most of which it may not be shown.
-const LOOKED_AT: usize = 4 * MOST;
+/// Maximum number of candidates examined for a client before 1.29, which may not see most of them.
+const MAX_EXAMINED: usize = 4 * MAX_CANDIDATES;
 
-/// Candidates, and the trees that a client needs to see beside them.
-pub struct Found {
-    /// What was searched.
+/// Candidates, and the trees for their provider summaries.
+pub struct SearchResult {
+    /// The snapshot that was searched.
     pub snapshot: Arc<Snapshot>,
     /// The candidates.
     pub candidates: Vec<Candidate>,
-    /// The roots of all providers that something is taken from.
+    /// The roots of all providers that candidates use.
     pub roots: Vec<ProviderId>,
-    /// The only providers to be shown; none for all of these trees.
+    /// The only providers to show; `None` for all providers of these trees.
     pub only: Option<HashSet<ProviderId>>,
 }
 
-/// Whether every class and trait is a standard one, so that [`check`] has nothing to refuse.
+/// Whether every class and trait is a standard one, so that [`check`] cannot fail.
 pub fn all_standard(query: &Query) -> bool {
     let classes = query.groups.iter().flat_map(|group| &group.resources);
     let mut classes = classes.map(|(class, _)| class);
@@ -46,7 +46,7 @@ fn traits_of(query: &Query) -> impl Iterator<Item = &str> {
     of_groups.chain(of_roots).map(String::as_str)
 }
 
-/// Refuses classes and traits that are not there.
+/// Refuses unknown classes and traits.
 ///
 /// # Errors
 /// 400.
@@ -67,36 +67,39 @@ pub fn check(tx: &mut Tx<'_>, query: &Query) -> Result<(), Error> {
     Err(Fault::bad_request(format!("No such trait(s): {}.", missing.join(", "))).into())
 }
 
-/// Searches. Clients before 1.29 know no nested providers: they get no candidate that takes from
-/// two providers of one tree, and see no provider that they could not use.
+/// Searches. Clients before 1.29 do not know nested providers: they get no candidate that uses two
+/// providers of one tree, and see no provider that they cannot use.
 ///
 /// # Errors
-/// 400 for a query without sense.
+/// 400 for an invalid query.
 pub fn search(
     snapshot: Arc<Snapshot>,
     query: &Query,
     limit: Option<usize>,
     nested: bool,
-) -> Result<Found, Error> {
-    let most = limit.unwrap_or(MOST).min(MOST);
+) -> Result<SearchResult, Error> {
+    let most = limit.unwrap_or(MAX_CANDIDATES).min(MAX_CANDIDATES);
     let mut search = snapshot
         .search(query)
         .map_err(|error| Fault::bad_request(format!("Invalid query string parameters: {error}")))?;
     let candidates: Vec<Candidate> = search
         .by_ref()
-        .take(LOOKED_AT)
+        .take(MAX_EXAMINED)
         .filter(|candidate| nested || is_flat(&snapshot, candidate))
         .take(most)
         .collect();
     if search.gave_up() {
-        tracing::warn!(found = candidates.len(), "a search for candidates tried too long in vain");
+        tracing::warn!(
+            found = candidates.len(),
+            "the search for candidates gave up; the result may be incomplete"
+        );
     }
     let taken = || candidates.iter().flat_map(|c| c.allocations.iter().map(|(id, _, _)| *id));
     let mut roots: Vec<ProviderId> = taken().filter_map(|id| snapshot.root_of(id)).collect();
     roots.sort_unstable();
     roots.dedup();
     let only = (!nested).then(|| taken().collect());
-    Ok(Found { snapshot, candidates, roots, only })
+    Ok(SearchResult { snapshot, candidates, roots, only })
 }
 
 fn is_flat(snapshot: &Snapshot, candidate: &Candidate) -> bool {

@@ -1,4 +1,5 @@
-//! Resource classes: standard ones are fixed, custom ones come and go with what hangs on them.
+//! Resource classes: standard classes are fixed; custom classes can be deleted while no inventory
+//! uses them.
 
 use kilonova_ids::ProviderId;
 use kilonova_store::{Tx, params};
@@ -7,38 +8,38 @@ use kilonova_wire::time::now_micros;
 
 use crate::{Error, World, db, names};
 
-/// What is said of a class that is not there.
+/// The message about an unknown class.
 pub fn unknown(name: &str) -> String {
     format!("No such resource class {name}.")
 }
 
-/// Whether the class is there.
+/// Whether the class exists.
 ///
 /// # Errors
-/// Only of the store.
+/// Store errors only.
 pub fn exists(tx: &mut Tx<'_>, name: &str) -> Result<bool, Error> {
     Ok(names::is_standard_class(name) || db::classes::made_at(tx, name)?.is_some())
 }
 
-/// Whether the class is there, and stays so until the end of the transaction.
+/// Whether the class exists. It cannot be deleted before the end of the transaction.
 ///
 /// # Errors
-/// Only of the store.
+/// Store errors only.
 pub fn pin(tx: &mut Tx<'_>, name: &str) -> Result<bool, Error> {
     Ok(names::is_standard_class(name) || db::classes::pin(tx, name)?)
 }
 
-/// All of them, each with when it was made (none for a standard one).
+/// All classes with their creation times (`None` for standard classes).
 ///
 /// # Errors
-/// Only of the store.
+/// Store errors only.
 pub fn list(tx: &mut Tx<'_>) -> Result<Vec<(String, Option<i64>)>, Error> {
     let standard = names::CLASSES.iter().map(|name| ((*name).to_owned(), None));
     let custom = db::classes::custom(tx)?.into_iter().map(|(name, at)| (name, Some(at)));
     Ok(standard.chain(custom).collect())
 }
 
-/// When a class was made (none for a standard one).
+/// The creation time of a class (`None` for a standard class).
 ///
 /// # Errors
 /// 404.
@@ -50,10 +51,10 @@ pub fn get(tx: &mut Tx<'_>, name: &str) -> Result<Option<i64>, Error> {
     Ok(Some(at))
 }
 
-/// Makes a custom class.
+/// Creates a custom class.
 ///
 /// # Errors
-/// 409 when it is there.
+/// 409 if it exists.
 pub fn create(tx: &mut Tx<'_>, name: &str) -> Result<(), Error> {
     if db::classes::ensure(tx, name, now_micros())? {
         return Ok(());
@@ -61,7 +62,7 @@ pub fn create(tx: &mut Tx<'_>, name: &str) -> Result<(), Error> {
     Err(Fault::conflict(format!("Conflicting resource class already exists: {name}")).into())
 }
 
-/// Gives a custom class another name, wherever it is used.
+/// Renames a custom class in all rows.
 ///
 /// # Errors
 /// 400 for a standard class, 404, 409 for a name that is taken.
@@ -91,7 +92,7 @@ pub fn rename(tx: &mut Tx<'_>, world: &World, name: &str, new: &str) -> Result<(
     Ok(())
 }
 
-/// Removes a custom class that nothing hangs on.
+/// Deletes a custom class that is not in use.
 ///
 /// # Errors
 /// 400 for a standard class, 404, 409 while it is in use.

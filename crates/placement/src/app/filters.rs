@@ -1,5 +1,5 @@
-//! Which providers a listing shows. A provider is looked at by itself: what its tree has does not
-//! count here, unlike in a search for candidates.
+//! ProviderFilters of the list of providers. Each provider is judged by itself: unlike in a search for
+//! candidates, the rest of its tree does not count.
 
 use std::collections::HashMap;
 
@@ -13,29 +13,29 @@ use super::{classes, traits};
 use crate::db::providers::{self, ProviderRow};
 use crate::{Error, db};
 
-/// The filters of `GET /resource_providers`; all of them must pass.
+/// The filters of `GET /resource_providers`. A provider must pass all of them.
 #[derive(Debug, Clone, Default)]
-pub struct Filters {
+pub struct ProviderFilters {
     /// The exact name.
     pub name: Option<String>,
     /// The uuid.
     pub id: Option<ProviderId>,
     /// Any provider of the tree.
     pub in_tree: Option<ProviderId>,
-    /// Each list an "any of".
+    /// Each inner list is an "any of".
     pub member_of: Vec<Vec<Uuid>>,
-    /// In none of these.
+    /// Aggregates that must not contain the provider.
     pub forbidden_aggregates: Vec<Uuid>,
-    /// Each list an "any of".
+    /// Each inner list is an "any of".
     pub required: Vec<Vec<String>>,
-    /// None of these.
+    /// Traits that must be absent.
     pub forbidden: Vec<String>,
-    /// Room for one request of each.
+    /// Amounts for each of which one request must fit.
     pub resources: Vec<(String, i64)>,
 }
 
-impl Filters {
-    /// Whether inventories, traits or aggregates have to be looked at.
+impl ProviderFilters {
+    /// Whether the filters examine inventories, traits or aggregates.
     fn looks_inside(&self) -> bool {
         !(self.member_of.is_empty()
             && self.forbidden_aggregates.is_empty()
@@ -70,8 +70,8 @@ impl Filters {
 /// The providers that pass, in order of creation.
 ///
 /// # Errors
-/// 400 for a class or trait that is not there.
-pub fn list(tx: &mut Tx<'_>, filters: &Filters) -> Result<Vec<ProviderRow>, Error> {
+/// 400 for an unknown class or trait.
+pub fn list(tx: &mut Tx<'_>, filters: &ProviderFilters) -> Result<Vec<ProviderRow>, Error> {
     check(tx, filters)?;
     let mut rows = match (&filters.name, filters.id, filters.in_tree) {
         (_, _, Some(member)) => match providers::by_id(tx, member)? {
@@ -96,7 +96,7 @@ pub fn list(tx: &mut Tx<'_>, filters: &Filters) -> Result<Vec<ProviderRow>, Erro
     Ok(rows)
 }
 
-fn check(tx: &mut Tx<'_>, filters: &Filters) -> Result<(), Error> {
+fn check(tx: &mut Tx<'_>, filters: &ProviderFilters) -> Result<(), Error> {
     for (class, _) in &filters.resources {
         if !classes::exists(tx, class)? {
             return Err(Fault::bad_request(format!(

@@ -1,8 +1,8 @@
-//! Rows made as another Placement has them, and read back to be compared. Generations are taken
-//! over, so that clients which remember them go on. What is the same already is not written.
+//! Copies rows from another Placement, and reads them back for comparison. Generations are copied,
+//! so that clients with cached generations continue to work. Unchanged rows are not written.
 //!
-//! Nothing here is refused for want of capacity: the other one gave it out, and it is in use.
-//! Nothing that only we have is removed.
+//! The import ignores capacity, because the other Placement's allocations are in use. It removes
+//! nothing that exists only here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::db::inventories::InventoryRow;
 use crate::db::{aggregates, classes, consumers, copies, inventories, providers, traits};
 use crate::{Error, World, ledger, names};
 
-/// A provider as it is over there.
+/// A provider as the other Placement has it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProviderCopy {
     /// Its uuid.
@@ -27,9 +27,9 @@ pub struct ProviderCopy {
     pub parent: Option<ProviderId>,
     /// Root of its tree.
     pub root: ProviderId,
-    /// What clients have seen.
+    /// The generation that clients see.
     pub generation: i64,
-    /// By class; `used` is always 0 in here.
+    /// Inventories by class; `used` is always 0.
     pub inventories: BTreeMap<String, Inventory>,
     /// Traits.
     pub traits: BTreeSet<String>,
@@ -37,60 +37,64 @@ pub struct ProviderCopy {
     pub aggregates: BTreeSet<Uuid>,
 }
 
-/// A consumer as it is over there.
+/// A consumer as the other Placement has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumerCopy {
     /// Its uuid.
     pub id: ConsumerId,
     /// What clients have seen.
     pub generation: i64,
-    /// None when it was never told.
+    /// The consumer type; `None` if it was never set.
     pub consumer_type: Option<String>,
-    /// Who is billed.
+    /// The project.
     pub project_id: String,
-    /// And which user.
+    /// The user.
     pub user_id: String,
     /// Amounts by provider and class.
-    pub holds: BTreeMap<(ProviderId, String), i64>,
+    pub allocations: BTreeMap<(ProviderId, String), i64>,
 }
 
-/// Makes custom classes and traits known; returns those that cannot be: standard names of a newer
-/// release than ours.
+/// Creates custom classes and traits. Returns the names that cannot be created: standard names of a
+/// newer release.
 ///
 /// # Errors
-/// Only of the store.
-pub fn know(tx: &mut Tx<'_>, used: &[String], have: &[String]) -> Result<Vec<String>, Error> {
+/// Store errors only.
+pub fn ensure_names(
+    tx: &mut Tx<'_>,
+    used: &[String],
+    have: &[String],
+) -> Result<Vec<String>, Error> {
     let now = now_micros();
-    let mut strange = Vec::new();
+    let mut unknown = Vec::new();
     for name in used.iter().filter(|name| !names::is_standard_class(name)) {
         if name.starts_with("CUSTOM_") {
             classes::ensure(tx, name, now)?;
         } else {
-            strange.push(name.clone());
+            unknown.push(name.clone());
         }
     }
     for name in have.iter().filter(|name| !names::is_standard_trait(name)) {
         if name.starts_with("CUSTOM_") {
             traits::ensure(tx, name, now)?;
         } else {
-            strange.push(name.clone());
+            unknown.push(name.clone());
         }
     }
-    Ok(strange)
+    Ok(unknown)
 }
 
-/// Makes the providers of one tree so, parents first; inventories that it no longer has stay until
-/// [`settle`]. Says whether anything was written.
+/// Writes the providers of one tree, parents first. Inventories that the other Placement does not
+/// have stay until [`remove_unused`]. Returns whether anything was written.
 ///
 /// # Errors
-/// 409 when another provider of ours has the name.
-pub fn tree(tx: &mut Tx<'_>, world: &World, tree: &[ProviderCopy]) -> Result<bool, Error> {
+/// 409 if another provider here has the name.
+pub fn import_tree(tx: &mut Tx<'_>, world: &World, tree: &[ProviderCopy]) -> Result<bool, Error> {
     let Some(root) = tree.first().map(|provider| provider.root) else { return Ok(false) };
     let now = now_micros();
     let mut changed = false;
     let mut left = BTreeSet::new();
     for copy in tree {
-        let have = provider(tx, copy.id)?;
+        let have = read_provider(tx, copy.id)?;
         if have.as_ref() == Some(copy) {
             continue;
         }
@@ -108,7 +112,7 @@ pub fn tree(tx: &mut Tx<'_>, world: &World, tree: &[ProviderCopy]) -> Result<boo
                 left.insert(have.root);
             }
         }
-        furnish(tx, copy, have.as_ref(), now)?;
+        write_contents(tx, copy, have.as_ref(), now)?;
         tx.execute(copies::SET_GENERATION, params![copy.id, copy.generation, now])?;
     }
     left.remove(&root);
@@ -121,7 +125,7 @@ pub fn tree(tx: &mut Tx<'_>, world: &World, tree: &[ProviderCopy]) -> Result<boo
     Ok(changed)
 }
 
-fn furnish(
+fn write_contents(
     tx: &mut Tx<'_>,
     copy: &ProviderCopy,
     have: Option<&ProviderCopy>,
@@ -163,17 +167,18 @@ fn furnish(
     Ok(())
 }
 
-/// Makes a consumer hold exactly what it holds over there. Says whether anything was written.
+/// Replaces a consumer's allocations by those of the other Placement. Returns whether anything was
+/// written.
 ///
 /// # Errors
-/// 409 when it holds something of a class that the provider has none of.
-pub fn consumer(tx: &mut Tx<'_>, world: &World, copy: &ConsumerCopy) -> Result<bool, Error> {
-    let have = held(tx, copy.id)?;
+/// 409 if the provider has no inventory of an allocated class.
+pub fn import_consumer(tx: &mut Tx<'_>, world: &World, copy: &ConsumerCopy) -> Result<bool, Error> {
+    let have = read_consumer(tx, copy.id)?;
     if have.as_ref() == Some(copy) {
         return Ok(false);
     }
     let now = now_micros();
-    tx.execute(consumers::LET_GO, params![copy.id])?;
+    tx.execute(consumers::DELETE_ALLOCATIONS, params![copy.id])?;
     tx.execute(
         copies::SET_CONSUMER,
         params![
@@ -186,10 +191,10 @@ pub fn consumer(tx: &mut Tx<'_>, world: &World, copy: &ConsumerCopy) -> Result<b
         ],
     )?;
     let mut shifts: BTreeMap<(ProviderId, String), i64> = BTreeMap::new();
-    for (place, amount) in have.into_iter().flat_map(|have| have.holds) {
+    for (place, amount) in have.into_iter().flat_map(|have| have.allocations) {
         *shifts.entry(place).or_default() -= amount;
     }
-    for (place, amount) in &copy.holds {
+    for (place, amount) in &copy.allocations {
         *shifts.entry(place.clone()).or_default() += amount;
     }
     let touched: BTreeSet<ProviderId> = shifts.keys().map(|(provider, _)| *provider).collect();
@@ -203,23 +208,24 @@ pub fn consumer(tx: &mut Tx<'_>, world: &World, copy: &ConsumerCopy) -> Result<b
             return Err(Error::NoInventory { provider, class });
         }
     }
-    for ((provider, class), amount) in &copy.holds {
+    for ((provider, class), amount) in &copy.allocations {
         tx.execute(consumers::HOLD, params![copy.id, *provider, class, *amount, now])?;
     }
     let mut roots = BTreeSet::new();
     for (provider, counters) in versions {
         roots.insert(counters.root);
-        ledger::tell_usage(tx, world, provider, counters.version)?;
+        ledger::publish_usage(tx, world, provider, counters.version)?;
     }
-    ledger::note(tx, world, roots, now)?;
+    ledger::log_trees(tx, world, roots, now)?;
     Ok(true)
 }
 
-/// After the consumers: takes away what providers no longer have and nobody holds.
+/// Runs after the consumers: removes inventories that the other Placement does not have and that
+/// are not in use.
 ///
 /// # Errors
-/// Only of the store.
-pub fn settle(tx: &mut Tx<'_>, world: &World, tree: &[ProviderCopy]) -> Result<(), Error> {
+/// Store errors only.
+pub fn remove_unused(tx: &mut Tx<'_>, world: &World, tree: &[ProviderCopy]) -> Result<(), Error> {
     let Some(root) = tree.first().map(|provider| provider.root) else { return Ok(()) };
     let mut changed = false;
     for copy in tree {
@@ -236,11 +242,11 @@ pub fn settle(tx: &mut Tx<'_>, world: &World, tree: &[ProviderCopy]) -> Result<(
     Ok(())
 }
 
-/// A provider as we have it.
+/// A provider as it is here.
 ///
 /// # Errors
-/// Only of the store.
-pub fn provider(tx: &mut Tx<'_>, id: ProviderId) -> Result<Option<ProviderCopy>, Error> {
+/// Store errors only.
+pub fn read_provider(tx: &mut Tx<'_>, id: ProviderId) -> Result<Option<ProviderCopy>, Error> {
     let Some(row) = providers::by_id(tx, id)? else { return Ok(None) };
     let inventories = inventories::of_provider(tx, id)?
         .into_iter()
@@ -258,13 +264,13 @@ pub fn provider(tx: &mut Tx<'_>, id: ProviderId) -> Result<Option<ProviderCopy>,
     }))
 }
 
-/// A consumer as we have it.
+/// A consumer as it is here.
 ///
 /// # Errors
-/// Only of the store.
-pub fn held(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Option<ConsumerCopy>, Error> {
+/// Store errors only.
+pub fn read_consumer(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Option<ConsumerCopy>, Error> {
     let Some(row) = consumers::get(tx, id)? else { return Ok(None) };
-    let holds = consumers::held(tx, id)?
+    let allocations = consumers::held(tx, id)?
         .into_iter()
         .map(|part| ((part.provider, part.class), part.used))
         .collect();
@@ -274,14 +280,14 @@ pub fn held(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Option<ConsumerCopy>, Err
         consumer_type: row.consumer_type,
         project_id: row.project_id,
         user_id: row.user_id,
-        holds,
+        allocations,
     }))
 }
 
-/// Who holds something of a provider here.
+/// The consumers with allocations on a provider here.
 ///
 /// # Errors
-/// Only of the store.
-pub fn holders(tx: &mut Tx<'_>, id: ProviderId) -> Result<BTreeSet<ConsumerId>, Error> {
+/// Store errors only.
+pub fn consumers_of(tx: &mut Tx<'_>, id: ProviderId) -> Result<BTreeSet<ConsumerId>, Error> {
     Ok(consumers::on_provider(tx, id)?.into_iter().map(|row| row.consumer).collect())
 }

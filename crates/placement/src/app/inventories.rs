@@ -1,5 +1,5 @@
-//! Inventories of a provider. Every write moves the provider's generation, whether or not it
-//! changed anything, as clients expect.
+//! Inventories of a provider. Every write increments the provider's generation, even one that
+//! changes nothing, as clients expect.
 
 use std::collections::HashMap;
 
@@ -15,8 +15,8 @@ use crate::db::inventories::InventoryRow;
 use crate::db::providers::ProviderRow;
 use crate::{Error, World, codes, names};
 
-/// What a client wants of one class.
-pub type Wanted = (String, Inventory);
+/// A class and its requested inventory.
+pub type ClassInventory = (String, Inventory);
 
 /// A provider and its inventories.
 ///
@@ -29,13 +29,14 @@ pub fn list(tx: &mut Tx<'_>, id: ProviderId) -> Result<(ProviderRow, Vec<Invento
 /// Replaces all inventories of a provider.
 ///
 /// # Errors
-/// 400 for a class or numbers that cannot be, 404, 409 for an old generation or an inventory in use.
+/// 400 for an unknown class or invalid numbers, 404, 409 for an old generation or an inventory in
+/// use.
 pub fn replace(
     tx: &mut Tx<'_>,
     world: &World,
     id: ProviderId,
     generation: Option<i64>,
-    wanted: &[Wanted],
+    wanted: &[ClassInventory],
     version: Microversion,
 ) -> Result<(), Error> {
     let row = providers::lock(tx, id)?;
@@ -50,15 +51,15 @@ pub fn replace(
     world.tree_changed(tx, row.root)
 }
 
-/// Adds the inventory of a class that the provider has none of.
+/// Adds the inventory of a class that the provider does not have yet.
 ///
 /// # Errors
-/// 400 for a class or numbers that cannot be, 404, 409 when there is one.
+/// 400 for an unknown class or invalid numbers, 404, 409 if it exists.
 pub fn add(
     tx: &mut Tx<'_>,
     world: &World,
     id: ProviderId,
-    wanted: &Wanted,
+    wanted: &ClassInventory,
     version: Microversion,
 ) -> Result<(), Error> {
     let row = providers::lock(tx, id)?;
@@ -83,13 +84,13 @@ pub fn add(
 /// Changes the inventory of a class.
 ///
 /// # Errors
-/// 400 when there is none or the numbers cannot be, 404, 409 for an old generation.
+/// 400 if it does not exist or the numbers are invalid, 404, 409 for an old generation.
 pub fn update(
     tx: &mut Tx<'_>,
     world: &World,
     id: ProviderId,
     generation: i64,
-    wanted: &Wanted,
+    wanted: &ClassInventory,
     version: Microversion,
 ) -> Result<(), Error> {
     let row = providers::lock(tx, id)?;
@@ -135,14 +136,19 @@ pub fn delete(tx: &mut Tx<'_>, world: &World, id: ProviderId, class: &str) -> Re
     world.tree_changed(tx, row.root)
 }
 
-/// Writes rows; with `all` the classes that are not wanted go. An operator's `reserved` is kept
-/// apart from the host's, so that the next report of the host does not undo it. Of a provider that
-/// is drained, or of a device that its host cannot give out, it is kept for later: sending back the
-/// number that is shown changes nothing.
+/// Writes rows. With `all`, removes classes that are not in `wanted`. An operator's `reserved` is
+/// stored apart from the host's value, so that the host's next report does not overwrite it. It
+/// takes effect later if the provider is drained or its host cannot offer the device. Sending back
+/// the number shown changes nothing.
 ///
 /// # Errors
-/// 400 for an unknown class, 409 for an inventory in use that was to go.
-pub fn write(tx: &mut Tx<'_>, id: ProviderId, wanted: &[Wanted], all: bool) -> Result<(), Error> {
+/// 400 for an unknown class, 409 if an inventory to remove is in use.
+pub fn write(
+    tx: &mut Tx<'_>,
+    id: ProviderId,
+    wanted: &[ClassInventory],
+    all: bool,
+) -> Result<(), Error> {
     let now = now_micros();
     let drained = db::drains::one(tx, id)?;
     let mut withheld = false;

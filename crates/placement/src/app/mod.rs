@@ -1,5 +1,5 @@
-//! What the Placement API does, one file per resource, each a function over a transaction. What
-//! HTTP looks like is `api`'s; what SQL looks like is `db`'s.
+//! The operations of the Placement API: one file per resource, each operation a function over a
+//! transaction. HTTP belongs to `api`, SQL to `db`.
 
 pub mod aggregates;
 pub mod allocations;

@@ -1,4 +1,4 @@
-//! Resource providers: made, renamed, moved in their tree, removed.
+//! Resource providers: create, rename, re-parent, delete.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use crate::db::providers::{self, ProviderRow};
 use crate::ledger::delete_provider;
 use crate::{Error, World, codes};
 
-/// One provider, or the refusal of those who need it.
+/// One provider.
 ///
 /// # Errors
 /// 404.
@@ -20,7 +20,7 @@ pub fn get(tx: &mut Tx<'_>, id: ProviderId) -> Result<ProviderRow, Error> {
     providers::by_id(tx, id)?.ok_or(Error::NoProvider(id))
 }
 
-/// One provider that is about to be changed; other writers to its tree wait.
+/// One provider that is about to change. Other writers to its tree wait for this transaction.
 ///
 /// # Errors
 /// 404.
@@ -30,10 +30,10 @@ pub fn lock(tx: &mut Tx<'_>, id: ProviderId) -> Result<ProviderRow, Error> {
     Ok(row)
 }
 
-/// Makes a provider.
+/// Creates a provider.
 ///
 /// # Errors
-/// 400 for a parent that cannot be, 409 for a uuid or name that is taken.
+/// 400 for an invalid parent, 409 if the uuid or name exists.
 pub fn create(
     tx: &mut Tx<'_>,
     world: &World,
@@ -78,11 +78,11 @@ fn conflict(what: &str) -> Error {
         .into()
 }
 
-/// Renames a provider, and puts it under another parent when one is given (`Some(None)` makes it a
-/// root). Below 1.37 a parent may be given once and never changed.
+/// Renames a provider. If a parent is given, re-parents it (`Some(None)` makes it a root). Before
+/// 1.37 a parent may be set once and never changed.
 ///
 /// # Errors
-/// 400 for a parent that cannot be, 404, 409 for a name that is taken.
+/// 400 for an invalid parent, 404, 409 if the name exists.
 pub fn update(
     tx: &mut Tx<'_>,
     world: &World,
@@ -136,7 +136,7 @@ pub fn update(
     get(tx, id)
 }
 
-/// The provider and everything below it.
+/// The provider and its descendants.
 fn below(tree: &[ProviderRow], id: ProviderId) -> Vec<ProviderRow> {
     let mut found: HashSet<ProviderId> = HashSet::from([id]);
     loop {
@@ -153,10 +153,10 @@ fn below(tree: &[ProviderRow], id: ProviderId) -> Vec<ProviderRow> {
     }
 }
 
-/// Removes a provider with its inventories, traits and aggregates.
+/// Deletes a provider with its inventories, traits and aggregates.
 ///
 /// # Errors
-/// 404, and 409 while it has children or somebody holds something of it.
+/// 404; 409 while it has children or allocations.
 pub fn delete(tx: &mut Tx<'_>, world: &World, id: ProviderId) -> Result<(), Error> {
     let row = providers::by_id(tx, id)?.ok_or_else(|| {
         Fault::not_found(format!("No resource provider with uuid {id} found for delete"))
@@ -180,10 +180,10 @@ pub fn delete(tx: &mut Tx<'_>, world: &World, id: ProviderId) -> Result<(), Erro
     world.tree_changed(tx, row.root)
 }
 
-/// Refuses a writer whose picture of the provider is old.
+/// Refuses a writer with an old generation of the provider.
 ///
 /// # Errors
-/// 409 in the given words.
+/// 409 with the given message.
 pub fn expect(row: &ProviderRow, generation: i64, words: &str) -> Result<(), Error> {
     if row.generation == generation {
         return Ok(());

@@ -1,5 +1,6 @@
-//! Moves inventory between providers together with what is held of it, in one commit: the new
-//! inventories are added to the old, the allocations move, then what is no longer wanted goes.
+//! Moves inventories between providers together with their allocations, in one commit: adds the new
+//! inventories to the old ones, moves the allocations, then removes the inventories that are no
+//! longer requested.
 
 use std::collections::BTreeSet;
 
@@ -8,32 +9,32 @@ use kilonova_store::Tx;
 use kilonova_wire::Fault;
 use kilonova_wire::time::now_micros;
 
-use super::allocations::{self, Change};
-use super::inventories::{self, Wanted};
+use super::allocations::{self, AllocationChange};
+use super::inventories::{self, ClassInventory};
 use super::providers;
 use crate::{Error, World, codes, db};
 
-/// The inventories that a provider shall have in the end.
+/// The requested inventories of a provider.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// Which provider.
+    /// The provider.
     pub provider: ProviderId,
-    /// What the client believes its generation to be.
+    /// The generation that the client expects.
     pub generation: i64,
     /// The inventories.
-    pub inventories: Vec<Wanted>,
+    pub inventories: Vec<ClassInventory>,
 }
 
-/// Carries a reshape out.
+/// Performs a reshape.
 ///
 /// # Errors
-/// 400 for a provider or class that is not there, 409 for old generations, inventories in use, or
-/// amounts that do not fit.
+/// 400 for an unknown provider or class; 409 for an old generation, an inventory in use, or amounts
+/// that do not fit.
 pub fn run(
     tx: &mut Tx<'_>,
     world: &World,
     targets: &[Target],
-    changes: &[Change],
+    changes: &[AllocationChange],
 ) -> Result<(), Error> {
     lock(tx, targets)?;
     let mut roots = Vec::new();
@@ -73,8 +74,8 @@ pub fn run(
     Ok(())
 }
 
-/// Other writers to the trees wait; the trees in the order of their roots, as two reshapes of the
-/// same trees would otherwise wait for each other.
+/// Makes other writers to the trees wait. Trees are locked in the order of their roots, so that two
+/// reshapes of the same trees do not deadlock.
 fn lock(tx: &mut Tx<'_>, targets: &[Target]) -> Result<(), Error> {
     let mut roots = BTreeSet::new();
     for target in targets {

@@ -1,4 +1,4 @@
-//! Traits: the names there are, and which provider has which.
+//! Traits: the known names, and the traits of each provider.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,18 +11,18 @@ use super::providers;
 use crate::db::providers::ProviderRow;
 use crate::{Error, World, codes, db, names};
 
-/// Which of the traits a listing shows.
+/// The filters of the list of traits.
 #[derive(Debug, Clone, Default)]
-pub struct Filter {
+pub struct TraitFilter {
     /// Only these names.
     pub among: Option<Vec<String>>,
-    /// Only names that begin so.
+    /// Only names with this prefix.
     pub prefix: Option<String>,
-    /// Only those that some provider has, or none has.
+    /// Only traits that some provider has (`true`), or that none has (`false`).
     pub associated: Option<bool>,
 }
 
-/// Standard names before custom ones, each in order.
+/// Sorts standard names before custom ones.
 pub fn sort(names: &mut [String]) {
     names.sort_by(|a, b| {
         (!names::is_standard_trait(a), a.as_str()).cmp(&(!names::is_standard_trait(b), b.as_str()))
@@ -32,8 +32,8 @@ pub fn sort(names: &mut [String]) {
 /// The names that pass a filter.
 ///
 /// # Errors
-/// Only of the store.
-pub fn list(tx: &mut Tx<'_>, filter: &Filter) -> Result<Vec<String>, Error> {
+/// Store errors only.
+pub fn list(tx: &mut Tx<'_>, filter: &TraitFilter) -> Result<Vec<String>, Error> {
     let custom = db::traits::custom(tx)?.into_iter().map(|(name, _)| name);
     let mut all: Vec<String> =
         names::TRAITS.iter().map(|name| (*name).to_owned()).chain(custom).collect();
@@ -50,7 +50,7 @@ pub fn list(tx: &mut Tx<'_>, filter: &Filter) -> Result<Vec<String>, Error> {
     Ok(all)
 }
 
-/// When a trait was made (none for a standard one).
+/// The creation time of a trait (`None` for a standard trait).
 ///
 /// # Errors
 /// 404.
@@ -63,15 +63,15 @@ pub fn get(tx: &mut Tx<'_>, name: &str) -> Result<Option<i64>, Error> {
     Ok(Some(at))
 }
 
-/// Makes a custom trait; false when it was there.
+/// Creates a custom trait; returns false if it exists.
 ///
 /// # Errors
-/// Only of the store.
+/// Store errors only.
 pub fn create(tx: &mut Tx<'_>, name: &str) -> Result<bool, Error> {
     Ok(db::traits::ensure(tx, name, now_micros())?)
 }
 
-/// Removes a custom trait that nobody has.
+/// Deletes a custom trait that no provider has.
 ///
 /// # Errors
 /// 400 for a standard trait, 404, 409 while some provider has it.
@@ -85,10 +85,10 @@ pub fn delete(tx: &mut Tx<'_>, name: &str) -> Result<(), Error> {
     Err(Fault::conflict(format!("The trait {name} is in use by a resource provider.")).into())
 }
 
-/// The traits of which there are none.
+/// The unknown ones among these names.
 ///
 /// # Errors
-/// Only of the store.
+/// Store errors only.
 pub fn unknown<'a>(
     tx: &mut Tx<'_>,
     names: impl Iterator<Item = &'a str>,
@@ -116,7 +116,7 @@ pub fn of_provider(tx: &mut Tx<'_>, id: ProviderId) -> Result<(ProviderRow, Vec<
     Ok((row, have))
 }
 
-/// Makes a provider's traits exactly these. The generation moves only when they were others.
+/// Replaces a provider's traits. The generation changes only if the traits do.
 ///
 /// # Errors
 /// 400 for an unknown trait, 404, 409 for an old generation.
@@ -160,7 +160,7 @@ pub fn set(
     of_provider(tx, id)
 }
 
-/// A trait that somebody deletes at this very moment is the client's to look up again.
+/// A trait deleted concurrently is reported as a conflict, so that the client reads again.
 fn gone(error: kilonova_store::Error, name: &str) -> Error {
     match error {
         kilonova_store::Error::Reference(_) => {

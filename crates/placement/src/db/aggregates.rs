@@ -1,5 +1,5 @@
 //! Rows of `provider_aggregates`. An aggregate is a uuid that some provider names; it has no row of
-//! its own. `sent` is how the client spelt it, which is what clients are shown; searches go by the uuid.
+//! its own. Column `sent` is the client's spelling, which responses show; searches use the uuid.
 
 use kilonova_ids::ProviderId;
 use kilonova_store::{Error, Tx, params, statements};
@@ -12,19 +12,19 @@ statements! {
     /// A provider's aggregates as clients spelt them.
     SHOWN = "SELECT COALESCE(sent, aggregate) FROM provider_aggregates WHERE provider_id = ?1
         ORDER BY aggregate";
-    /// Puts a provider into an aggregate, spelt as a client did.
+    /// Adds a provider to an aggregate, in the client's spelling.
     ADD_AS = "INSERT INTO provider_aggregates (provider_id, aggregate, sent) VALUES (?1, ?2, ?3)
         ON CONFLICT DO NOTHING";
-    /// Puts a provider into an aggregate.
+    /// Adds a provider to an aggregate.
     ADD = "INSERT INTO provider_aggregates (provider_id, aggregate) VALUES (?1, ?2)
         ON CONFLICT DO NOTHING";
-    /// Takes it out of one.
+    /// Removes a provider from an aggregate.
     REMOVE = "DELETE FROM provider_aggregates WHERE provider_id = ?1 AND aggregate = ?2";
-    /// Takes it out of all.
+    /// Removes a provider from all aggregates.
     CLEAR = "DELETE FROM provider_aggregates WHERE provider_id = ?1";
 }
 
-/// Reads an aggregate column.
+/// Parses an aggregate column.
 pub fn parse(text: &str) -> Result<Uuid, Error> {
     text.parse().map_err(|_| Error::Shape(format!("aggregate {text:?} is not a uuid")))
 }

@@ -1,37 +1,38 @@
 //! The change log: one row for every tree that a commit changed, so that replicas can tail it.
 //!
-//! On PostgreSQL numbers do not become visible in order: a later one may commit first. A row
-//! therefore carries the id of the transaction that wrote it: below the horizon (the oldest
-//! transaction still running) nothing more will come. SQLite has one writer, so there the row's
-//! own number does.
+//! On PostgreSQL numbers do not become visible in order: a higher one may commit first. A row
+//! therefore also carries the id of its transaction. No further row can appear below the horizon,
+//! which is the oldest running transaction. SQLite has one writer, so the row's own number serves
+//! as its position.
 
 use kilonova_ids::ProviderId;
 use kilonova_store::{Error, Row, Tx, params, statements};
 
-/// Rows that one transaction forgets at most: SQLite's only writer must not be held for long.
+/// Maximum number of rows that one transaction deletes: SQLite's only writer must not be blocked
+/// for long.
 const CHUNK: i64 = 2000;
 
 statements! {
-    /// A tree changed.
+    /// Records that a tree changed.
     APPEND = "INSERT INTO change_log (root_id, transaction_id, at) VALUES (?1, 0, ?2)
         RETURNING seq";
-    /// Rows after a position.
+    /// Rows from a position on.
     SINCE = "SELECT seq, root_id, seq FROM change_log WHERE seq >= ?1";
     /// The last row.
     LAST = "SELECT COALESCE(MAX(seq), 0) FROM change_log";
-    /// Up to which position rows may have been forgotten.
+    /// The position up to which rows may have been deleted.
     START = "SELECT position FROM change_log_start";
-    /// Rows to forget: of the first ones, which are the oldest, those that are old.
+    /// Rows to delete: of the oldest rows, those before a time.
     OLD = "SELECT seq, transaction_id FROM (SELECT seq, transaction_id, at FROM change_log
         ORDER BY seq LIMIT ?2) first_ones WHERE at < ?1 ORDER BY seq";
-    /// Forgets rows.
+    /// Deletes rows.
     FORGET = "DELETE FROM change_log WHERE seq <= ?1 AND at < ?2";
-    /// Says so; a reader must see that something was forgotten even where it was old already.
+    /// Records the position of a deletion, so that readers notice that rows are missing.
     MOVE_START = "UPDATE change_log_start
         SET position = CASE WHEN position < ?1 THEN ?1 ELSE position + 1 END";
 }
 
-/// Statements that only PostgreSQL has.
+/// Statements for PostgreSQL only.
 pub const POSTGRES_STATEMENTS: &[(&str, &str)] =
     &[("PG_APPEND", PG_APPEND), ("PG_SINCE", PG_SINCE), ("PG_HORIZON", PG_HORIZON)];
 const PG_APPEND: &str = "INSERT INTO change_log (root_id, transaction_id, at)
@@ -43,47 +44,48 @@ const PG_HORIZON: &str =
 
 /// A row of the change log.
 #[derive(Debug, Clone, Copy)]
-pub struct Note {
+pub struct LogEntry {
     /// Its number.
     pub number: i64,
     /// The tree that changed.
     pub root: ProviderId,
-    /// Its position against horizons.
+    /// Its position relative to horizons.
     pub transaction: i64,
 }
 
-/// Notes that a tree changed and returns the number of the note. Write a row of the tree first:
-/// that orders the notes of one tree.
+/// Records that a tree changed, and returns the number of the row. The caller must have written a
+/// row of the tree before: this orders the entries of one tree.
 pub fn append(tx: &mut Tx<'_>, root: ProviderId, now: i64) -> Result<i64, Error> {
     let sql = if tx.is_postgres() { PG_APPEND } else { APPEND };
     number(tx.row(sql, params![root, now])?)
 }
 
-/// The number of the last note.
+/// The number of the last row.
 pub fn last(tx: &mut Tx<'_>) -> Result<i64, Error> {
     number(tx.row(LAST, params![])?)
 }
 
-/// The position below which a reader of this moment sees everything.
+/// The position below which a reader of this transaction sees every row.
 pub fn horizon(tx: &mut Tx<'_>) -> Result<i64, Error> {
     if tx.is_postgres() { number(tx.row(PG_HORIZON, params![])?) } else { Ok(last(tx)? + 1) }
 }
 
-/// The position up to which notes may have been forgotten.
+/// The position up to which rows may have been deleted.
 pub fn start(tx: &mut Tx<'_>) -> Result<i64, Error> {
     number(tx.row(START, params![])?)
 }
 
-/// The notes from a position on.
-pub fn since(tx: &mut Tx<'_>, from: i64) -> Result<Vec<Note>, Error> {
+/// The rows from a position on.
+pub fn since(tx: &mut Tx<'_>, from: i64) -> Result<Vec<LogEntry>, Error> {
     let sql = if tx.is_postgres() { PG_SINCE } else { SINCE };
     let rows = tx.rows(sql, params![from])?;
-    let read =
-        |row: &Row| Ok(Note { number: row.int(0)?, root: row.id(1)?, transaction: row.int(2)? });
+    let read = |row: &Row| {
+        Ok(LogEntry { number: row.int(0)?, root: row.id(1)?, transaction: row.int(2)? })
+    };
     rows.iter().map(read).collect()
 }
 
-/// Forgets some notes older than a moment; says whether there may be more.
+/// Deletes some rows older than a time. Returns whether there may be more.
 pub fn forget(tx: &mut Tx<'_>, before: i64) -> Result<bool, Error> {
     let old = tx.rows(OLD, params![before, CHUNK])?;
     let (mut number, mut position) = (0, 0);

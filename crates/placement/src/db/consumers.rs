@@ -1,4 +1,4 @@
-//! Rows of `consumers` and `allocations`. A consumer is there exactly while it holds something.
+//! Rows of `consumers` and `allocations`. A consumer exists exactly while it has allocations.
 
 use kilonova_ids::{ConsumerId, ProviderId};
 use kilonova_store::{Error, Row, Tx, params, statements};
@@ -7,52 +7,52 @@ statements! {
     /// One consumer.
     GET = "SELECT generation, consumer_type, project_id, user_id, updated_at
         FROM consumers WHERE id = ?1";
-    /// A new consumer. A concurrent one makes PostgreSQL run the transaction again.
+    /// Inserts a consumer. On PostgreSQL a concurrent insert makes the transaction run again.
     INSERT = "INSERT INTO consumers (id, generation, consumer_type, project_id, user_id, updated_at)
         VALUES (?1, 1, ?2, ?3, ?4, ?5) ON CONFLICT (id) DO NOTHING";
-    /// One that stands in for another, for the same project and user.
+    /// Inserts a consumer with the project and user of another.
     INSERT_HEIR = "INSERT INTO consumers (id, generation, consumer_type, project_id, user_id, updated_at)
         SELECT CAST(?2 AS TEXT), 1, CAST(?3 AS TEXT), project_id, user_id, CAST(?4 AS BIGINT)
         FROM consumers WHERE id = ?1 ON CONFLICT (id) DO NOTHING";
-    /// What one holds becomes another's.
+    /// Moves all allocations to another consumer.
     HAND_OVER = "UPDATE allocations SET consumer_id = ?2 WHERE consumer_id = ?1";
-    /// The next write to it.
+    /// Increments the generation of a consumer.
     UPDATE = "UPDATE consumers SET generation = generation + 1, consumer_type = ?2,
         project_id = ?3, user_id = ?4, updated_at = ?5 WHERE id = ?1";
-    /// It holds nothing any more.
+    /// Deletes a consumer without allocations.
     DELETE = "DELETE FROM consumers WHERE id = ?1";
-    /// What a consumer holds.
+    /// A consumer's allocations.
     HELD = "SELECT provider_id, class, used, updated_at FROM allocations WHERE consumer_id = ?1
         ORDER BY provider_id, class";
-    /// What a consumer holds, with the providers' names; roots first.
+    /// A consumer's allocations with the providers' names; roots first.
     NAMED = "SELECT a.provider_id, p.name, a.class, a.used FROM allocations a
         JOIN resource_providers p ON p.id = a.provider_id WHERE a.consumer_id = ?1
         ORDER BY CASE WHEN p.id = p.root_id THEN 0 ELSE 1 END, p.name, a.class";
-    /// One amount held.
+    /// Inserts one allocation.
     HOLD = "INSERT INTO allocations (consumer_id, provider_id, class, used, updated_at)
         VALUES (?1, ?2, ?3, ?4, ?5)";
-    /// Four amounts held.
+    /// Inserts four allocations.
     HOLD_FOUR = "INSERT INTO allocations (consumer_id, provider_id, class, used, updated_at)
         VALUES (?1, ?3, ?4, ?5, ?2), (?1, ?6, ?7, ?8, ?2), (?1, ?9, ?10, ?11, ?2),
         (?1, ?12, ?13, ?14, ?2)";
-    /// One amount more, on top of what is held there.
+    /// Inserts one allocation, or adds to it.
     ADD = "INSERT INTO allocations (consumer_id, provider_id, class, used, updated_at)
         VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (consumer_id, provider_id, class)
         DO UPDATE SET used = allocations.used + excluded.used, updated_at = excluded.updated_at";
-    /// Lets go of one amount.
+    /// Deletes one allocation.
     DROP = "DELETE FROM allocations WHERE consumer_id = ?1 AND provider_id = ?2 AND class = ?3";
-    /// What it holds has changed.
+    /// Increments the generation after a change of allocations.
     BUMP = "UPDATE consumers SET generation = generation + 1, updated_at = ?2 WHERE id = ?1";
-    /// Lets go of everything.
-    LET_GO = "DELETE FROM allocations WHERE consumer_id = ?1";
-    /// What is held on a provider, by whom.
+    /// Deletes all allocations of a consumer.
+    DELETE_ALLOCATIONS = "DELETE FROM allocations WHERE consumer_id = ?1";
+    /// The allocations on a provider, with their consumers.
     ON_PROVIDER = "SELECT a.consumer_id, a.class, a.used, a.updated_at, c.generation
         FROM allocations a JOIN consumers c ON c.id = a.consumer_id
         WHERE a.provider_id = ?1 ORDER BY a.consumer_id, a.class";
-    /// Whether anything is held on a provider.
+    /// Whether a provider has allocations.
     ANY_ON_PROVIDER = "SELECT consumer_id FROM allocations WHERE provider_id = ?1 LIMIT 1";
-    /// Whether a consumer holds something of a provider.
-    HOLDS_ON = "SELECT consumer_id FROM allocations WHERE consumer_id = ?1 AND provider_id = ?2
+    /// Whether a consumer has an allocation on a provider.
+    HAS_ALLOCATION_ON = "SELECT consumer_id FROM allocations WHERE consumer_id = ?1 AND provider_id = ?2
         LIMIT 1";
     /// Usage of a project or of one user in it, by consumer type and class.
     USAGE = "SELECT c.consumer_type, a.class, CAST(SUM(a.used) AS BIGINT)
@@ -68,45 +68,45 @@ statements! {
 /// A row of `consumers`.
 #[derive(Debug, Clone)]
 pub struct ConsumerRow {
-    /// Moves on with every write.
+    /// Incremented by every write.
     pub generation: i64,
-    /// `INSTANCE`, `MIGRATION`; none when never told.
+    /// `INSTANCE` or `MIGRATION`; `None` if it was never set.
     pub consumer_type: Option<String>,
-    /// Who is billed.
+    /// The project.
     pub project_id: String,
-    /// And which user.
+    /// The user.
     pub user_id: String,
     /// Time of the last write.
     pub updated_at: i64,
 }
 
-/// One amount that a consumer holds.
+/// One allocation of a consumer.
 #[derive(Debug, Clone)]
-pub struct HeldRow {
-    /// On which provider.
+pub struct AllocationRow {
+    /// The provider.
     pub provider: ProviderId,
-    /// Of which class.
+    /// The class.
     pub class: String,
-    /// How much.
+    /// The amount.
     pub used: i64,
-    /// Since when.
+    /// Time of the last write.
     pub updated_at: i64,
 }
 
-/// One amount that a consumer holds, with the name of the provider.
+/// One allocation of a consumer, with the provider's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Named {
-    /// On which provider.
+    /// The provider.
     pub provider: ProviderId,
-    /// Its name.
+    /// The provider's name.
     pub name: String,
-    /// Of which class.
+    /// The class.
     pub class: String,
-    /// How much.
+    /// The amount.
     pub amount: i64,
 }
 
-/// What a consumer holds, its host's own first.
+/// A consumer's allocations; those on root providers come first.
 pub fn named(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Vec<Named>, Error> {
     let read = |row: &Row| {
         Ok(Named {
@@ -133,10 +133,10 @@ pub fn get(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Option<ConsumerRow>, Error
     tx.row(GET, params![id])?.map(read).transpose()
 }
 
-/// What a consumer holds, by provider and class.
-pub fn held(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Vec<HeldRow>, Error> {
+/// A consumer's allocations, by provider and class.
+pub fn held(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Vec<AllocationRow>, Error> {
     let read = |row: &Row| {
-        Ok(HeldRow {
+        Ok(AllocationRow {
             provider: row.id(0)?,
             class: row.string(1)?,
             used: row.int(2)?,
@@ -146,8 +146,8 @@ pub fn held(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Vec<HeldRow>, Error> {
     tx.rows(HELD, params![id])?.iter().map(read).collect()
 }
 
-/// Writes down what a consumer holds now of what it did not hold before.
-pub fn hold(
+/// Inserts new allocations of a consumer.
+pub fn insert_allocations(
     tx: &mut Tx<'_>,
     id: ConsumerId,
     amounts: &[(ProviderId, &str, i64)],
@@ -167,36 +167,36 @@ pub fn hold(
     Ok(())
 }
 
-/// Whether anything is held on a provider.
+/// Whether a provider has allocations.
 pub fn any_on(tx: &mut Tx<'_>, provider: ProviderId) -> Result<bool, Error> {
     Ok(tx.row(ANY_ON_PROVIDER, params![provider])?.is_some())
 }
 
-/// Whether a consumer holds something of a provider.
-pub fn holds_on(
+/// Whether a consumer has an allocation on a provider.
+pub fn has_allocation_on(
     tx: &mut Tx<'_>,
     consumer: ConsumerId,
     provider: ProviderId,
 ) -> Result<bool, Error> {
-    Ok(tx.row(HOLDS_ON, params![consumer, provider])?.is_some())
+    Ok(tx.row(HAS_ALLOCATION_ON, params![consumer, provider])?.is_some())
 }
 
-/// One amount held on a provider.
+/// One allocation on a provider.
 #[derive(Debug, Clone)]
 pub struct OnProviderRow {
-    /// By whom.
+    /// The consumer.
     pub consumer: ConsumerId,
-    /// Of which class.
+    /// The class.
     pub class: String,
-    /// How much.
+    /// The amount.
     pub used: i64,
-    /// Since when.
+    /// Time of the last write.
     pub updated_at: i64,
     /// The consumer's generation.
     pub generation: i64,
 }
 
-/// Who holds what on a provider.
+/// The allocations on a provider.
 pub fn on_provider(tx: &mut Tx<'_>, id: ProviderId) -> Result<Vec<OnProviderRow>, Error> {
     let read = |row: &Row| {
         Ok(OnProviderRow {
@@ -210,7 +210,7 @@ pub fn on_provider(tx: &mut Tx<'_>, id: ProviderId) -> Result<Vec<OnProviderRow>
     tx.rows(ON_PROVIDER, params![id])?.iter().map(read).collect()
 }
 
-/// Usage of a project (or of one user in it) by consumer type and class.
+/// Usage of a project (or of one of its users) by consumer type and class.
 pub fn usage(
     tx: &mut Tx<'_>,
     project: &str,
@@ -222,7 +222,7 @@ pub fn usage(
         .collect()
 }
 
-/// Consumers of a project (or of one user in it) by type.
+/// Number of consumers of a project (or of one of its users) by type.
 pub fn count(
     tx: &mut Tx<'_>,
     project: &str,

@@ -1,6 +1,6 @@
-//! Rows of `drains`: providers from which nothing more is given out, whatever their host or an
-//! operator says is reserved. A row outlives its provider, so that a device that is away for a
-//! while comes back drained.
+//! Rows of `drains`: providers that accept no further allocations, whatever their host or an
+//! operator reserves. A row outlives its provider, so that a device that disappears for a while
+//! returns drained.
 
 use std::collections::HashSet;
 
@@ -13,15 +13,15 @@ statements! {
         JOIN resource_providers p ON p.id = d.provider_id WHERE p.root_id = ?1";
     /// Whether a provider is drained.
     ONE = "SELECT provider_id FROM drains WHERE provider_id = ?1";
-    /// From now on.
+    /// Drains a provider.
     SET = "INSERT INTO drains (provider_id, at) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
-    /// No longer.
+    /// Ends the draining of a provider.
     CLEAR = "DELETE FROM drains WHERE provider_id = ?1";
-    /// Reserves all of what the host offers.
+    /// Reserves the whole inventory.
     RESERVE = "UPDATE inventories SET reserved = total, updated_at = ?2 WHERE provider_id = ?1
         AND reported_reserved IS NOT NULL AND reserved <> total";
-    /// Back to the larger of what the operator and the host say. What the host no longer has stays as
-    /// it is.
+    /// Restores the larger of the operator's and the host's `reserved`. Leaves inventories that the
+    /// host no longer offers.
     RESTORE = "UPDATE inventories SET reserved = CASE WHEN operator_reserved > reported_reserved
         THEN operator_reserved ELSE reported_reserved END,
         updated_at = ?2 WHERE provider_id = ?1 AND reported_reserved IS NOT NULL
@@ -34,7 +34,7 @@ pub fn of_root(tx: &mut Tx<'_>, root: ProviderId) -> Result<HashSet<ProviderId>,
     tx.rows(OF_ROOT, params![root])?.iter().map(|row| row.id(0)).collect()
 }
 
-/// Whether a provider, there or not, is drained.
+/// Whether a provider, existing or not, is drained.
 pub fn one(tx: &mut Tx<'_>, provider: ProviderId) -> Result<bool, Error> {
     Ok(tx.row(ONE, params![provider])?.is_some())
 }

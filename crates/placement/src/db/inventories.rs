@@ -1,4 +1,4 @@
-//! Rows of `inventories`: what a provider has of a class and how much of it is used.
+//! Rows of `inventories`: a provider's inventory of a class and its usage.
 
 use kilonova_engine::Inventory;
 use kilonova_ids::ProviderId;
@@ -9,33 +9,34 @@ statements! {
     OF_PROVIDER = "SELECT class, total, reserved, min_unit, max_unit, step_size, allocation_ratio,
         used, reported_reserved, operator_reserved, updated_at
         FROM inventories WHERE provider_id = ?1 ORDER BY class";
-    /// The classes of a provider and what is used of each.
+    /// The classes of a provider with their usage.
     USED = "SELECT class, used FROM inventories WHERE provider_id = ?1";
-    /// A new one.
+    /// Inserts an inventory.
     INSERT = "INSERT INTO inventories (provider_id, class, total, reserved, min_unit, max_unit,
         step_size, allocation_ratio, used, reported_reserved, operator_reserved, updated_at)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, ?9, ?10, ?11)";
-    /// Everything but the usage.
+    /// Updates everything except the usage.
     UPDATE = "UPDATE inventories SET total = ?3, reserved = ?4, min_unit = ?5, max_unit = ?6,
         step_size = ?7, allocation_ratio = ?8, reported_reserved = ?9, operator_reserved = ?10,
         updated_at = ?11, shrunk = CASE WHEN used > CAST(?3 AS BIGINT) * CAST(?8 AS DOUBLE PRECISION)
         THEN 1 ELSE 0 END WHERE provider_id = ?1 AND class = ?2";
-    /// What the host of a device cannot give out stays reserved, whatever an operator says.
+    /// Raises `reserved` to the amount that the host of a device cannot offer, whatever an operator
+    /// set.
     WITHHOLD = "UPDATE inventories SET reserved = reported_reserved WHERE provider_id = ?1
         AND reported_reserved > reserved AND EXISTS (SELECT 1 FROM resource_providers p
         WHERE p.id = ?1 AND p.parent_id IS NOT NULL)";
-    /// Takes amounts of up to four classes and says what every row is then, so that one look tells
-    /// whether they fit and what to tell of the provider.
+    /// Claims amounts of up to four classes and returns the resulting rows, so that one query tells
+    /// whether they fit and what usage to publish.
     TAKE = "UPDATE inventories SET used = used + CASE class WHEN ?2 THEN CAST(?3 AS BIGINT)
         WHEN ?4 THEN CAST(?5 AS BIGINT) WHEN ?6 THEN CAST(?7 AS BIGINT)
         WHEN ?8 THEN CAST(?9 AS BIGINT) ELSE 0 END WHERE provider_id = ?1
         RETURNING class, total, reserved, min_unit, max_unit, step_size, allocation_ratio, used,
         reported_reserved, operator_reserved, updated_at";
-    /// Gives an amount back, or takes it when the capacity has been checked already.
+    /// Adds an amount to the usage, or subtracts it. The caller has checked the capacity.
     SHIFT = "UPDATE inventories SET used = used + ?3 WHERE provider_id = ?1 AND class = ?2";
-    /// Removes one that is not used.
+    /// Deletes an inventory without usage.
     DELETE_IDLE = "DELETE FROM inventories WHERE provider_id = ?1 AND class = ?2 AND used = 0";
-    /// Removes all of a provider.
+    /// Deletes all inventories of a provider.
     DELETE_ALL = "DELETE FROM inventories WHERE provider_id = ?1";
     /// Whether a class is in use anywhere.
     CLASS_IN_USE = "SELECT provider_id FROM inventories WHERE class = ?1 LIMIT 1";
@@ -48,9 +49,9 @@ pub struct InventoryRow {
     pub class: String,
     /// The numbers.
     pub inventory: Inventory,
-    /// `reserved` as the host last said it.
+    /// `reserved` as the host last reported it.
     pub reported_reserved: Option<i64>,
-    /// `reserved` as an operator set it by hand.
+    /// `reserved` as an operator set it.
     pub operator_reserved: Option<i64>,
     /// Time of the last change.
     pub updated_at: i64,
@@ -79,12 +80,12 @@ pub fn of_provider(tx: &mut Tx<'_>, id: ProviderId) -> Result<Vec<InventoryRow>,
     tx.rows(OF_PROVIDER, params![id])?.iter().map(read).collect()
 }
 
-/// A provider's classes and what is used of each.
+/// A provider's classes with their usage.
 pub fn used(tx: &mut Tx<'_>, id: ProviderId) -> Result<Vec<(String, i64)>, Error> {
     tx.rows(USED, params![id])?.iter().map(|row| Ok((row.string(0)?, row.int(1)?))).collect()
 }
 
-/// Writes everything but the usage, as a new row or over the old one.
+/// Writes everything except the usage, as a new row or over the old one.
 pub fn put(
     tx: &mut Tx<'_>,
     provider: ProviderId,
@@ -111,8 +112,8 @@ pub fn put(
     Ok(())
 }
 
-/// Takes amounts, whether they fit or not, and returns all inventories of the provider as they are
-/// then. Whoever calls looks at them, and gives the transaction up where something does not fit.
+/// Adds amounts to the usage, whether they fit or not, and returns all inventories of the provider
+/// afterwards. The caller checks them, and aborts the transaction if an amount does not fit.
 pub fn take(
     tx: &mut Tx<'_>,
     provider: ProviderId,
@@ -135,7 +136,7 @@ pub fn shift(tx: &mut Tx<'_>, provider: ProviderId, class: &str, by: i64) -> Res
     Ok(tx.execute(SHIFT, params![provider, class, by])? > 0)
 }
 
-/// Removes an inventory; false when it is in use or not there.
+/// Deletes an inventory; returns false if it is in use or does not exist.
 pub fn delete_idle(tx: &mut Tx<'_>, provider: ProviderId, class: &str) -> Result<bool, Error> {
     Ok(tx.execute(DELETE_IDLE, params![provider, class])? > 0)
 }

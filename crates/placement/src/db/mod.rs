@@ -1,5 +1,5 @@
-//! The SQL of this service and the rows it yields. Nothing here decides anything: what a row means
-//! is for `app` and `ledger` to say.
+//! The SQL of this service and its row types. Nothing here decides anything: `app` and `ledger`
+//! interpret the rows.
 
 pub mod aggregates;
 pub mod changes;
@@ -13,7 +13,7 @@ pub mod schema;
 pub mod traits;
 pub mod trees;
 
-/// Every statement list of this service, for a test that prepares each on both databases.
+/// All statement lists of this service. A test prepares each on both databases.
 pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
     vec![
         aggregates::STATEMENTS,

@@ -13,54 +13,54 @@ statements! {
     /// One provider by its unique name.
     BY_NAME = "SELECT id, name, parent_id, root_id, generation, version, reported, updated_at
         FROM resource_providers WHERE name = ?1";
-    /// A whole tree, root first only by luck: callers sort.
+    /// A whole tree in no particular order; callers sort.
     OF_ROOT = "SELECT id, name, parent_id, root_id, generation, version, reported, updated_at
         FROM resource_providers WHERE root_id = ?1 ORDER BY seq";
     /// Direct children.
     CHILDREN = "SELECT id FROM resource_providers WHERE parent_id = ?1";
-    /// A new provider; no row when its id or name is taken. Its version begins with the time, so
-    /// that it is newer than that of a provider with this id that was there before.
+    /// Inserts a provider; no row if its id or name exists. The version starts at the current time,
+    /// so that it exceeds that of a deleted provider with the same id.
     INSERT = "INSERT INTO resource_providers
         (id, name, parent_id, root_id, generation, version, reported, updated_at)
         VALUES (?1, ?2, ?3, ?4, 0, ?6, ?5, ?6) ON CONFLICT DO NOTHING";
-    /// A change that clients see by the generation.
+    /// A change that increments the generation, which clients see.
     BUMP = "UPDATE resource_providers
         SET generation = generation + 1, version = version + 1, updated_at = ?2
         WHERE id = ?1 RETURNING generation, version, root_id";
-    /// A change that clients do not see by the generation.
+    /// A change that does not increment the generation.
     TOUCH = "UPDATE resource_providers SET version = version + 1
         WHERE id = ?1 RETURNING generation, version, root_id";
-    /// The tree below a root changed: what its host last reported may no longer be so.
+    /// Records a change of the tree, and clears the fingerprint of its last report.
     CHANGED = "UPDATE resource_providers SET version = version + 1, report = NULL WHERE id = ?1";
-    /// The mark of the report that the tree below a root is as.
+    /// The fingerprint of the report that the tree matches.
     REPORT = "SELECT report FROM resource_providers WHERE id = ?1";
-    /// How many providers of a tree, and inventories there, are a host's word.
+    /// Number of providers of a tree, and of inventories, that a host reported.
     REPORTED_BELOW = "SELECT COUNT(*), (SELECT COUNT(*) FROM inventories i
             JOIN resource_providers o ON o.id = i.provider_id
             WHERE o.root_id = ?1 AND i.reported_reserved IS NOT NULL)
         FROM resource_providers WHERE root_id = ?1 AND reported = 1";
-    /// The next report is to be looked at, even if it says the same.
+    /// Clears the fingerprint, so that the next report is compared even if it is unchanged.
     FORGET_REPORT = "UPDATE resource_providers SET report = NULL WHERE report IS NOT NULL
         AND id = (SELECT p.root_id FROM resource_providers p WHERE p.id = ?1)";
-    /// From now on the tree is as this report.
+    /// Sets the fingerprint of the report that the tree matches.
     SET_REPORT = "UPDATE resource_providers SET report = ?2 WHERE id = ?1";
-    /// Name and place in the tree.
+    /// Updates name and position in the tree.
     PLACE = "UPDATE resource_providers SET name = ?2, parent_id = ?3, root_id = ?4,
         version = version + 1, updated_at = ?5 WHERE id = ?1";
-    /// From now on this provider is made to match what its host reports.
+    /// Marks the provider as reported by its host.
     MARK_REPORTED = "UPDATE resource_providers SET reported = 1 WHERE id = ?1";
-    /// Gone.
+    /// Deletes a provider.
     DELETE = "DELETE FROM resource_providers WHERE id = ?1";
 }
 
-/// Statements that only PostgreSQL has.
+/// Statements for PostgreSQL only.
 pub const POSTGRES_STATEMENTS: &[(&str, &str)] = &[("PG_LOCK_TREE", PG_LOCK_TREE)];
 const PG_LOCK_TREE: &str = "SELECT id FROM resource_providers WHERE root_id = ?1 OR root_id = ?2
     ORDER BY id FOR NO KEY UPDATE";
 
 /// Makes other writers to these trees wait for the end of the transaction. Claims lock single
-/// providers in the order of their ids; whoever writes to several of a tree in another order calls
-/// this first, or the two would wait for each other. SQLite has one writer at a time anyway.
+/// providers in the order of their ids. A transaction that writes several providers of a tree in
+/// another order must call this first to prevent deadlocks. SQLite has only one writer.
 pub fn lock_trees(tx: &mut Tx<'_>, one: ProviderId, other: ProviderId) -> Result<(), Error> {
     if tx.is_postgres() {
         tx.rows(PG_LOCK_TREE, params![one, other])?;
@@ -68,7 +68,7 @@ pub fn lock_trees(tx: &mut Tx<'_>, one: ProviderId, other: ProviderId) -> Result
     Ok(())
 }
 
-/// As [`lock_trees`], of one tree.
+/// Like [`lock_trees`], for one tree.
 pub fn lock_tree(tx: &mut Tx<'_>, root: ProviderId) -> Result<(), Error> {
     lock_trees(tx, root, root)
 }
@@ -80,13 +80,13 @@ pub struct ProviderRow {
     pub id: ProviderId,
     /// Unique name.
     pub name: String,
-    /// Parent, none for a root.
+    /// Parent; `None` for a root.
     pub parent: Option<ProviderId>,
     /// Root of its tree; itself for a root.
     pub root: ProviderId,
-    /// What clients see.
+    /// The generation that clients see.
     pub generation: i64,
-    /// What orders commits for the world.
+    /// Orders commits for the in-memory copy.
     pub version: i64,
     /// Whether a host reports it.
     pub reported: bool,
@@ -127,7 +127,7 @@ pub fn of_root(tx: &mut Tx<'_>, root: ProviderId) -> Result<Vec<ProviderRow>, Er
     tx.rows(OF_ROOT, params![root])?.iter().map(read).collect()
 }
 
-/// A new provider; false when its id or name is taken.
+/// Inserts a provider; returns false if its id or name exists.
 pub fn insert(
     tx: &mut Tx<'_>,
     id: ProviderId,
@@ -148,11 +148,11 @@ pub fn has_children(tx: &mut Tx<'_>, id: ProviderId) -> Result<bool, Error> {
 /// The counters of a provider after a change.
 #[derive(Debug, Clone, Copy)]
 pub struct Counters {
-    /// What clients see.
+    /// The generation that clients see.
     pub generation: i64,
-    /// What orders commits.
+    /// Orders commits.
     pub version: i64,
-    /// The tree it hangs in.
+    /// The root of its tree.
     pub root: ProviderId,
 }
 
@@ -161,30 +161,30 @@ fn counters(row: Option<Row>) -> Result<Option<Counters>, Error> {
         .transpose()
 }
 
-/// Moves generation and version on; `None` when there is no such provider.
+/// Increments generation and version; `None` if the provider does not exist.
 pub fn bump(tx: &mut Tx<'_>, id: ProviderId, now: i64) -> Result<Option<Counters>, Error> {
     let row = tx.row(BUMP, params![id, now])?;
     counters(row)
 }
 
-/// Moves the version of a root on, for a change of its tree.
+/// Increments the version of a root after a change of its tree.
 pub fn changed(tx: &mut Tx<'_>, root: ProviderId) -> Result<(), Error> {
     tx.execute(CHANGED, params![root])?;
     Ok(())
 }
 
-/// The mark of the report that the tree below the root is as, if nothing has changed it since.
+/// The fingerprint of the report that the tree matches, if nothing has changed the tree since.
 pub fn report(tx: &mut Tx<'_>, root: ProviderId) -> Result<Option<String>, Error> {
     Ok(tx.row(REPORT, params![root])?.map(|row| row.string_opt(0)).transpose()?.flatten())
 }
 
-/// How many providers of the tree, and inventories there, are a host's word.
+/// Number of providers of the tree, and of inventories, that a host reported.
 pub fn reported_below(tx: &mut Tx<'_>, root: ProviderId) -> Result<(i64, i64), Error> {
     let row = tx.row(REPORTED_BELOW, params![root])?;
     row.map_or(Ok((0, 0)), |row| Ok((row.int(0)?, row.int(1)?)))
 }
 
-/// Moves the version on only.
+/// Increments the version only.
 pub fn touch(tx: &mut Tx<'_>, id: ProviderId) -> Result<Option<Counters>, Error> {
     let row = tx.row(TOUCH, params![id])?;
     counters(row)

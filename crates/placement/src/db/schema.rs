@@ -1,8 +1,8 @@
-//! The tables. `version` of a provider orders what commits tell the in-memory world and moves on
-//! every write; `generation` is what clients see and moves as Placement says. `used` is kept in
-//! the inventory row so that a claim is one guarded update; the audit proves it equal to the sum.
-//! `shrunk` says that an inventory was made smaller than what was used of it, which is allowed: no
-//! claim did that.
+//! The tables. `version` of a provider orders the commits for the in-memory copy and increments
+//! with every write; `generation` is visible to clients and increments as Placement specifies.
+//! `used` is stored in the inventory row so that a claim is one guarded update; the audit proves it
+//! equal to the sum of the allocations. `shrunk` marks an inventory that was made smaller than its
+//! usage, which is allowed: no claim caused that over-commitment.
 
 use kilonova_store::Migration;
 

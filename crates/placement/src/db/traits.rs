@@ -1,6 +1,7 @@
-//! Rows of `traits` (custom ones) and `provider_traits`. Standard traits are data of the program,
-//! not rows, so only a custom one is referred to: the key keeps it from being deleted under a
-//! provider, and unlike a write to its row lets a thousand hosts with the same trait come at once.
+//! Rows of `traits` (custom ones) and `provider_traits`. Standard traits are constants of the
+//! program. Only a custom trait is referenced by a foreign key, which prevents its deletion while a
+//! provider has it. Unlike a write to the trait's row, the key lets a thousand hosts with the same
+//! trait register at once.
 
 use kilonova_ids::ProviderId;
 use kilonova_store::{Error, Tx, params, statements};
@@ -12,25 +13,25 @@ statements! {
     CUSTOM = "SELECT name, updated_at FROM traits ORDER BY name";
     /// One custom trait.
     GET = "SELECT updated_at FROM traits WHERE name = ?1";
-    /// Makes a custom trait known.
+    /// Creates a custom trait.
     ENSURE = "INSERT INTO traits (name, updated_at) VALUES (?1, ?2) ON CONFLICT (name) DO NOTHING";
-    /// Forgets a custom trait.
+    /// Deletes a custom trait.
     DELETE = "DELETE FROM traits WHERE name = ?1";
     /// A provider's traits.
     OF_PROVIDER = "SELECT trait, reported FROM provider_traits WHERE provider_id = ?1 ORDER BY trait";
-    /// Gives a provider a trait.
+    /// Adds a trait to a provider.
     ADD = "INSERT INTO provider_traits (provider_id, trait, custom, reported)
         VALUES (?1, ?2, ?3, ?4)
         ON CONFLICT (provider_id, trait) DO UPDATE SET reported = excluded.reported";
-    /// Takes one away.
+    /// Removes a trait from a provider.
     REMOVE = "DELETE FROM provider_traits WHERE provider_id = ?1 AND trait = ?2";
-    /// Takes all away.
+    /// Removes all traits from a provider.
     CLEAR = "DELETE FROM provider_traits WHERE provider_id = ?1";
-    /// Traits that someone has.
+    /// Traits that some provider has.
     ASSOCIATED = "SELECT DISTINCT trait FROM provider_traits ORDER BY trait";
 }
 
-/// A provider's traits, each with whether its host reports it.
+/// A provider's traits, and whether its host reports each.
 pub fn of_provider(tx: &mut Tx<'_>, id: ProviderId) -> Result<Vec<(String, bool)>, Error> {
     tx.rows(OF_PROVIDER, params![id])?
         .iter()
@@ -38,17 +39,17 @@ pub fn of_provider(tx: &mut Tx<'_>, id: ProviderId) -> Result<Vec<(String, bool)
         .collect()
 }
 
-/// The custom traits and when each was made.
+/// The custom traits and their creation times.
 pub fn custom(tx: &mut Tx<'_>) -> Result<Vec<(String, i64)>, Error> {
     tx.rows(CUSTOM, params![])?.iter().map(|row| Ok((row.string(0)?, row.int(1)?))).collect()
 }
 
-/// When a custom trait was made; `None` when there is none of that name.
+/// The creation time of a custom trait; `None` if it does not exist.
 pub fn made_at(tx: &mut Tx<'_>, name: &str) -> Result<Option<i64>, Error> {
     tx.row(GET, params![name])?.map(|row| row.int(0)).transpose()
 }
 
-/// Makes a custom trait known; false when it was.
+/// Creates a custom trait; returns false if it exists.
 pub fn ensure(tx: &mut Tx<'_>, name: &str, now: i64) -> Result<bool, Error> {
     Ok(tx.execute(ENSURE, params![name, now])? > 0)
 }
@@ -58,15 +59,14 @@ pub fn associated(tx: &mut Tx<'_>) -> Result<Vec<String>, Error> {
     tx.rows(ASSOCIATED, params![])?.iter().map(|row| row.string(0)).collect()
 }
 
-/// Gives a provider a trait. [`Error::Reference`] when it is a custom one that there is not (any
-/// more).
+/// Adds a trait to a provider. Returns [`Error::Reference`] for a custom trait that does not exist.
 pub fn add(tx: &mut Tx<'_>, id: ProviderId, name: &str, reported: bool) -> Result<(), Error> {
     let custom = (!names::is_standard_trait(name)).then_some(name);
     tx.execute(ADD, params![id, name, custom, reported])?;
     Ok(())
 }
 
-/// Forgets a custom trait; false when some provider has it. The transaction must then end.
+/// Deletes a custom trait; returns false if some provider has it. The transaction must then end.
 pub fn delete(tx: &mut Tx<'_>, name: &str) -> Result<bool, Error> {
     match tx.execute(DELETE, params![name]) {
         Ok(_) => Ok(true),

@@ -1,4 +1,4 @@
-//! Whole provider trees, as the engine takes them: one at a time after a change, all at start.
+//! Whole provider trees as the engine takes them: one after a change, all at start.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use kilonova_store::{Error, Row, Tx, params, statements};
 use super::{aggregates, providers, providers::ProviderRow};
 
 statements! {
-    /// Inventories of everyone.
+    /// All inventories.
     ALL_INVENTORIES = "SELECT provider_id, class, total, reserved, min_unit, max_unit, step_size,
         allocation_ratio, used FROM inventories ORDER BY class";
-    /// Traits of everyone.
+    /// All traits of providers.
     ALL_TRAITS = "SELECT provider_id, trait FROM provider_traits ORDER BY trait";
-    /// Aggregates of everyone.
+    /// All aggregates of providers.
     ALL_AGGREGATES = "SELECT provider_id, aggregate FROM provider_aggregates ORDER BY aggregate";
     /// Inventories of a tree.
     INVENTORIES = "SELECT i.provider_id, i.class, i.total, i.reserved, i.min_unit, i.max_unit,
@@ -30,7 +30,7 @@ statements! {
         ORDER BY a.aggregate";
 }
 
-/// Everything there is.
+/// All trees.
 pub fn all(tx: &mut Tx<'_>) -> Result<Vec<Tree>, Error> {
     let rows = providers::all(tx)?;
     let inventories = tx.rows(ALL_INVENTORIES, params![])?;
@@ -40,11 +40,11 @@ pub fn all(tx: &mut Tx<'_>) -> Result<Vec<Tree>, Error> {
     for row in rows {
         trees.entry(row.root).or_default().push(row);
     }
-    let mut hung = Hung::read(&inventories, &traits, &groups)?;
-    Ok(trees.into_values().map(|rows| hung.tree(rows)).collect())
+    let mut details = ProviderDetails::read(&inventories, &traits, &groups)?;
+    Ok(trees.into_values().map(|rows| details.tree(rows)).collect())
 }
 
-/// One tree; `None` when there is none of that root.
+/// One tree; `None` if the root does not exist.
 pub fn one(tx: &mut Tx<'_>, root: ProviderId) -> Result<Option<Tree>, Error> {
     let rows = providers::of_root(tx, root)?;
     if rows.is_empty() {
@@ -53,20 +53,20 @@ pub fn one(tx: &mut Tx<'_>, root: ProviderId) -> Result<Option<Tree>, Error> {
     let inventories = tx.rows(INVENTORIES, params![root])?;
     let traits = tx.rows(TRAITS, params![root])?;
     let groups = tx.rows(AGGREGATES, params![root])?;
-    Ok(Some(Hung::read(&inventories, &traits, &groups)?.tree(rows)))
+    Ok(Some(ProviderDetails::read(&inventories, &traits, &groups)?.tree(rows)))
 }
 
-/// What hangs on providers.
+/// Inventories, traits and aggregates by provider.
 #[derive(Default)]
-struct Hung {
+struct ProviderDetails {
     inventories: HashMap<ProviderId, Vec<(Arc<str>, Inventory)>>,
     traits: HashMap<ProviderId, Vec<Arc<str>>>,
     aggregates: HashMap<ProviderId, Vec<uuid::Uuid>>,
 }
 
-impl Hung {
+impl ProviderDetails {
     fn read(inventories: &[Row], traits: &[Row], groups: &[Row]) -> Result<Self, Error> {
-        let mut hung = Self::default();
+        let mut details = Self::default();
         let mut names: HashMap<String, Arc<str>> = HashMap::new();
         let mut name = |text: &str| -> Arc<str> {
             match names.get(text) {
@@ -89,17 +89,17 @@ impl Hung {
                 used: row.int(8)?,
             };
             let class = name(row.text(1)?);
-            hung.inventories.entry(row.id(0)?).or_default().push((class, inventory));
+            details.inventories.entry(row.id(0)?).or_default().push((class, inventory));
         }
         for row in traits {
             let have = name(row.text(1)?);
-            hung.traits.entry(row.id(0)?).or_default().push(have);
+            details.traits.entry(row.id(0)?).or_default().push(have);
         }
         for row in groups {
             let group = aggregates::parse(row.text(1)?)?;
-            hung.aggregates.entry(row.id(0)?).or_default().push(group);
+            details.aggregates.entry(row.id(0)?).or_default().push(group);
         }
-        Ok(hung)
+        Ok(details)
     }
 
     fn tree(&mut self, rows: Vec<ProviderRow>) -> Tree {
@@ -120,7 +120,8 @@ impl Hung {
     }
 }
 
-/// A child may be older than its parent once it was moved, so the order of creation will not do.
+/// Sorts parents before children. The order of creation does not suffice, because a child may be
+/// older than a new parent.
 fn parents_first(rows: Vec<ProviderRow>) -> Vec<ProviderRow> {
     let mut below: HashMap<Option<ProviderId>, Vec<ProviderRow>> = HashMap::new();
     for row in rows {

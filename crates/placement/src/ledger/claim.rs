@@ -1,6 +1,7 @@
-//! Claim and release. A claim takes first and then looks at what the rows have become, which are its
-//! own by then: a stale snapshot can cost a try but never an over-commit. The consumer's row is written first, then the
-//! providers' in the order of their ids: two claims can wait for each other but not in a circle.
+//! Claim and release. A claim first adds its amounts and then checks the resulting rows, which it
+//! has locked: a stale snapshot can cost an attempt but never an over-commit. The consumer's row is
+//! written first, then the providers' rows in the order of their ids, so that two claims cannot
+//! deadlock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,11 +14,11 @@ use crate::db::inventories::{self, InventoryRow};
 use crate::db::{changes, consumers, providers};
 use crate::{Error, World};
 
-/// Gives a new consumer what it asks for, all or nothing.
+/// Claims resources for a new consumer, all or nothing.
 ///
 /// # Errors
-/// [`Error::Capacity`] and its kin when it no longer fits ([`Error::no_longer_fits`]); on any
-/// error the caller must give the transaction up.
+/// [`Error::Capacity`] and similar errors if the claim no longer fits ([`Error::no_longer_fits`]).
+/// After any error the caller must abort the transaction.
 pub fn claim(tx: &mut Tx<'_>, world: &World, claim: &Claim) -> Result<(), Error> {
     let mut wanted: BTreeMap<ProviderId, BTreeMap<&str, i64>> = BTreeMap::new();
     for part in &claim.allocations {
@@ -58,20 +59,20 @@ pub fn claim(tx: &mut Tx<'_>, world: &World, claim: &Claim) -> Result<(), Error>
         }
         roots.insert(counters.root);
         let used = rows.into_iter().map(|row| (row.class, row.inventory.used)).collect();
-        tell(tx, world, provider, counters.version, used);
+        publish(tx, world, provider, counters.version, used);
     }
-    consumers::hold(tx, claim.consumer, &held, now)?;
-    note(tx, world, roots, now)
+    consumers::insert_allocations(tx, claim.consumer, &held, now)?;
+    log_trees(tx, world, roots, now)
 }
 
-/// Takes everything back from a consumer; one that holds nothing is fine.
+/// Releases all resources of a consumer. A consumer without allocations is not an error.
 ///
 /// # Errors
-/// Only of the store.
+/// Store errors only.
 pub fn release(tx: &mut Tx<'_>, world: &World, consumer: ConsumerId) -> Result<(), Error> {
     let held = consumers::held(tx, consumer)?;
     let now = now_micros();
-    tx.execute(consumers::LET_GO, params![consumer])?;
+    tx.execute(consumers::DELETE_ALLOCATIONS, params![consumer])?;
     tx.execute(consumers::DELETE, params![consumer])?;
     let mut roots = BTreeSet::new();
     for part in held.chunk_by(|a, b| a.provider == b.provider) {
@@ -81,25 +82,25 @@ pub fn release(tx: &mut Tx<'_>, world: &World, consumer: ConsumerId) -> Result<(
             inventories::shift(tx, provider, &row.class, -row.used)?;
         }
         roots.insert(counters.root);
-        tell_usage(tx, world, provider, counters.version)?;
+        publish_usage(tx, world, provider, counters.version)?;
     }
-    note(tx, world, roots, now)
+    log_trees(tx, world, roots, now)
 }
 
-/// Hands the world the provider's usage, all classes of it: hooks may run in either order on
-/// PostgreSQL, and only a complete picture can replace an older one.
-pub(crate) fn tell_usage(
+/// Publishes the provider's usage of all classes after the commit. On PostgreSQL hooks may run in
+/// either order, so an update must be complete to replace an older one.
+pub(crate) fn publish_usage(
     tx: &mut Tx<'_>,
     world: &World,
     provider: ProviderId,
     version: i64,
 ) -> Result<(), Error> {
     let used = inventories::used(tx, provider)?;
-    tell(tx, world, provider, version, used);
+    publish(tx, world, provider, version, used);
     Ok(())
 }
 
-fn tell(
+fn publish(
     tx: &mut Tx<'_>,
     world: &World,
     provider: ProviderId,
@@ -110,22 +111,22 @@ fn tell(
     tx.on_commit(move || world.set_usage(provider, version, &used));
 }
 
-/// Notes the trees on which something is held or given back; after [`tell_usage`].
-pub(crate) fn note(
+/// Logs the trees whose usage changed. Call it after [`publish_usage`].
+pub(crate) fn log_trees(
     tx: &mut Tx<'_>,
     world: &World,
     roots: BTreeSet<ProviderId>,
     now: i64,
 ) -> Result<(), Error> {
     for root in roots {
-        let note = changes::append(tx, root, now)?;
+        let entry = changes::append(tx, root, now)?;
         let world = world.clone();
-        tx.on_commit(move || world.shows(note));
+        tx.on_commit(move || world.shows(entry));
     }
     Ok(())
 }
 
-/// Whether an amount that was taken may be, by what the provider's inventories are since.
+/// Checks a claimed amount against the provider's inventories after the claim.
 fn fits(
     rows: &[InventoryRow],
     provider: ProviderId,

@@ -1,7 +1,7 @@
-//! Draining: a provider keeps what is held on it and gives out nothing more.
+//! Draining: a provider keeps its allocations and accepts no further ones.
 //!
-//! It is a mark of its own beside `reserved`, so that neither a host's report nor an operator's
-//! number undoes it, and so that its end brings back the number that was there.
+//! The drain is stored apart from `reserved`. Therefore neither a host's report nor an operator's
+//! number ends it, and its end restores the previous number.
 
 use kilonova_ids::ProviderId;
 use kilonova_store::{Tx, params};
@@ -10,11 +10,11 @@ use kilonova_wire::time::now_micros;
 use crate::db::{drains, providers};
 use crate::{Error, World};
 
-/// Starts or ends the draining of a provider that may not be there yet: its host's next
-/// [`report_host`](super::report_host) in this transaction acts on it.
+/// Starts or ends the draining of a provider that may not exist yet. The host's next
+/// [`report_host`](super::report_host) in this transaction applies it.
 ///
 /// # Errors
-/// Only of the store.
+/// Store errors only.
 pub fn mark_drained(tx: &mut Tx<'_>, provider: ProviderId, drained: bool) -> Result<(), Error> {
     if drained {
         tx.execute(drains::SET, params![provider, now_micros()])?;
@@ -25,11 +25,11 @@ pub fn mark_drained(tx: &mut Tx<'_>, provider: ProviderId, drained: bool) -> Res
     Ok(())
 }
 
-/// Starts or ends the draining of a provider. One that is drained already, or not, or not there, is
-/// fine.
+/// Starts or ends the draining of a provider. Idempotent; a provider that does not exist is not an
+/// error.
 ///
 /// # Errors
-/// Only of the store.
+/// Store errors only.
 pub fn drain(
     tx: &mut Tx<'_>,
     world: &World,

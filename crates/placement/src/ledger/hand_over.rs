@@ -1,7 +1,7 @@
-//! What one consumer holds becomes another's, as it is: a server that moves leaves its old place to
-//! its migration, and takes it back when the move is undone.
+//! Moves all allocations of one consumer to another: a server that moves leaves its old claim to
+//! its migration, and takes it back when the move is reverted.
 //!
-//! Nothing is taken or given back, so no provider changes and the world is not told.
+//! No amount changes, so no provider changes and nothing is published.
 
 use kilonova_ids::ConsumerId;
 use kilonova_store::{Tx, params};
@@ -10,10 +10,10 @@ use kilonova_wire::time::now_micros;
 use crate::Error;
 use crate::db::consumers;
 
-/// Hands everything over to a consumer that holds nothing yet, and says whether there was something.
+/// Moves all allocations to a consumer that has none yet. Returns whether there were any.
 ///
 /// # Errors
-/// [`Error::ConsumerExists`] when the other one holds something; else only of the store.
+/// [`Error::ConsumerExists`] if the other consumer has allocations; otherwise store errors only.
 pub fn hand_over(
     tx: &mut Tx<'_>,
     from: ConsumerId,

@@ -1,5 +1,5 @@
-//! Host aggregates of the compute service, as aggregates of providers: who makes one says so in the
-//! same transaction. Aggregates that clients set by the API are left alone.
+//! Host aggregates of the compute service as aggregates of providers, written in the transaction
+//! that changes the host aggregate. Aggregates that clients set through the API are left alone.
 
 use kilonova_ids::ProviderId;
 use kilonova_store::{Tx, params};
@@ -9,10 +9,10 @@ use uuid::Uuid;
 use crate::db::{aggregates, providers};
 use crate::{Error, World};
 
-/// Puts a provider into an aggregate. One that is in it already, or that is not there, is fine.
+/// Adds a provider to an aggregate. Idempotent; a provider that does not exist is not an error.
 ///
 /// # Errors
-/// Only of the store.
+/// Store errors only.
 pub fn join(
     tx: &mut Tx<'_>,
     world: &World,
@@ -22,10 +22,11 @@ pub fn join(
     change(tx, world, provider, aggregate, aggregates::ADD)
 }
 
-/// Takes a provider out of an aggregate. One that is not in it, or not there, is fine.
+/// Removes a provider from an aggregate. Idempotent; a provider that does not exist is not an
+/// error.
 ///
 /// # Errors
-/// Only of the store.
+/// Store errors only.
 pub fn leave(
     tx: &mut Tx<'_>,
     world: &World,

@@ -1,9 +1,11 @@
-//! What a host's own provider had of a class that children of it offer now, as VGPU was before
-//! providers had children: what is held of it moves to the children with the report that first names
-//! them, and the old inventory goes. It would offer the same units twice.
+//! Reshape of root inventories: allocations of a class that a host's root provider had and its
+//! children now offer (VGPU, before providers were nested) move to the children with the first
+//! report that names them. The old inventory is removed, because it would offer the same units
+//! twice.
 //!
-//! Each consumer moves whole or not at all: where the children have no room for all that it holds, it
-//! stays on the old inventory, which gives nothing out any more, until a later report finds room.
+//! Each consumer moves completely or not at all. If the children have no room for all of its
+//! allocations, they stay on the old inventory, which is fully reserved, until a later report finds
+//! room.
 
 use kilonova_ids::ProviderId;
 use kilonova_store::{Tx, params};
@@ -14,7 +16,7 @@ use crate::db::consumers::{self, OnProviderRow};
 use crate::db::inventories::{self, InventoryRow};
 use crate::db::providers;
 
-/// A child with room of a class.
+/// A child with free capacity of a class.
 struct Child {
     id: ProviderId,
     room: i64,
@@ -31,7 +33,7 @@ impl Child {
         Self { id, room: (capacity - inv.used).max(0), max_unit, min_unit, step_size }
     }
 
-    /// How much of an amount it can take at once.
+    /// The part of an amount that it can take in one allocation.
     fn share(&self, amount: i64) -> i64 {
         let most = amount.min(self.room).min(self.max_unit);
         let most = most - most % self.step_size;
@@ -39,11 +41,11 @@ impl Child {
     }
 }
 
-/// Moves what is held on the root of classes that only its children offer now. The inventories that
-/// it returns are to go. Says whether something moved.
+/// Moves allocations from the root to its children, for classes that only the children offer now.
+/// Returns the inventories to remove, and whether anything moved.
 ///
 /// # Errors
-/// Only of the store.
+/// Store errors only.
 pub(super) fn move_down(
     tx: &mut Tx<'_>,
     root: &ProviderSpec,
@@ -73,7 +75,7 @@ pub(super) fn move_down(
         for held in holders {
             let Some(parts) = shares(&children, held.used) else {
                 tracing::warn!(
-                    "{} of {} that {} holds on {} find no room on its children and stay there.",
+                    "the children have no room for {} of {} that {} has allocated on {}; the allocation stays.",
                     held.used,
                     held.class,
                     held.consumer,
@@ -89,8 +91,8 @@ pub(super) fn move_down(
     Ok((old, moved))
 }
 
-/// Which child takes how much: one all of it, and the one with the least room that can; else
-/// several.
+/// Which child takes how much: preferably one child takes all of it, namely the one with the least
+/// sufficient room; otherwise several.
 fn shares(children: &[Child], amount: i64) -> Option<Vec<(usize, i64)>> {
     let whole = children.iter().enumerate().filter(|(_, child)| child.share(amount) == amount);
     if let Some((at, _)) = whole.min_by_key(|(_, child)| child.room) {

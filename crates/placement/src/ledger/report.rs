@@ -1,13 +1,13 @@
-//! What a host offers, made so. A report that says what is known already writes nothing: hosts
-//! repeat themselves often. So the root keeps a mark of the last report, which every other change of
-//! its tree wipes off; with the same mark nothing is even compared. What a report left to be removed
-//! later (a device that is gone and held) has no mark.
+//! Applies the report of a host to its provider tree. Hosts repeat reports often, and an unchanged
+//! report writes nothing: the root stores a fingerprint of the last report, which every other
+//! change of the tree clears. If the fingerprint is equal, nothing is compared. A report that
+//! leaves something to remove later (an absent device with allocations) stores no fingerprint.
 //!
-//! What is drained stays so. Operators' hands are respected: traits that they added stay, and a `reserved` that they set
-//! stays. Of a device it is the least: what the host cannot give out is reserved whatever an
-//! operator says. A device that vanished while somebody holds it keeps its provider, fully reserved, until
-//! it is drained. What the root had of a class that its children offer now moves to them
-//! ([`super::move_down`]). Children that no host reported (made through the API) are nobody's business here.
+//! Drained providers stay drained. Traits that operators added stay, and so does a `reserved` that
+//! they set; for a device it is the minimum, because the part that the host cannot offer is always
+//! reserved. A device that disappears while it has allocations keeps its provider, fully reserved,
+//! until they are released. Inventories of the root that its children offer now move to them
+//! ([`super::move_down`]). Children that no host reported (created through the API) are left alone.
 
 use std::collections::{HashMap, HashSet};
 
@@ -23,10 +23,10 @@ use crate::db::providers::ProviderRow;
 use crate::db::{aggregates, classes, consumers, drains, inventories, providers, traits};
 use crate::{Error, World, names};
 
-/// Makes the host's tree as `root` and `children` say.
+/// Makes the host's tree match `root` and `children`.
 ///
 /// # Errors
-/// Of the store; a unique key when another provider has one of the names.
+/// Store errors; a unique key violation if another provider has one of the names.
 pub fn report_host(
     tx: &mut Tx<'_>,
     world: &World,
@@ -36,11 +36,11 @@ pub fn report_host(
     report(tx, world, root.id, Some(root), children)
 }
 
-/// Makes what is below a root as `children` say, and leaves the root itself to whoever made it: its name,
-/// inventories and traits.
+/// Makes the children of a root match `children`. Name, inventories and traits of the root itself
+/// belong to its creator.
 ///
 /// # Errors
-/// As [`report_host`].
+/// Like [`report_host`].
 pub fn report_below(
     tx: &mut Tx<'_>,
     world: &World,
@@ -57,7 +57,7 @@ fn report(
     root: Option<&ProviderSpec>,
     children: &[ProviderSpec],
 ) -> Result<(), Error> {
-    let mark = mark(root, children);
+    let mark = fingerprint(root, children);
     if providers::report(tx, id)?.is_some_and(|last| last == mark) {
         return Ok(());
     }
@@ -76,9 +76,9 @@ fn report(
             Some(_) => drained.contains(&spec.id),
             None => drains::one(tx, spec.id)?,
         };
-        let placed = place(tx, spec, parent, id, row, now)?;
-        let rule = Reserved { drained, device: parent.is_some() };
-        changed |= placed | describe_all(tx, spec, rule, now)?;
+        let placed = write_position(tx, spec, parent, id, row, now)?;
+        let rule = ReservedRule { drained, device: parent.is_some() };
+        changed |= placed | write_contents(tx, spec, rule, now)?;
     }
     if let Some(root) = root {
         changed |= moved_down(tx, root, children, now)?;
@@ -99,7 +99,7 @@ fn report(
     Ok(())
 }
 
-/// What the root had of classes that its children offer now is theirs.
+/// Moves allocations of classes that the children offer now from the root to the children.
 fn moved_down(
     tx: &mut Tx<'_>,
     root: &ProviderSpec,
@@ -117,14 +117,14 @@ fn moved_down(
     Ok(changed)
 }
 
-/// What tells one report from another.
-fn mark(root: Option<&ProviderSpec>, children: &[ProviderSpec]) -> String {
-    let said = format!("{root:?}{children:?}");
-    uuid::Uuid::new_v3(&uuid::Uuid::NAMESPACE_OID, said.as_bytes()).to_string()
+/// The fingerprint of a report.
+fn fingerprint(root: Option<&ProviderSpec>, children: &[ProviderSpec]) -> String {
+    let reported = format!("{root:?}{children:?}");
+    uuid::Uuid::new_v3(&uuid::Uuid::NAMESPACE_OID, reported.as_bytes()).to_string()
 }
 
-/// Name and place in the tree.
-fn place(
+/// Writes name and position in the tree.
+fn write_position(
     tx: &mut Tx<'_>,
     spec: &ProviderSpec,
     parent: Option<ProviderId>,
@@ -157,49 +157,54 @@ fn place(
     Ok(placed)
 }
 
-/// How `reserved` follows from what is said.
+/// The rule that determines `reserved`.
 #[derive(Clone, Copy)]
-pub(super) struct Reserved {
+pub(super) struct ReservedRule {
     pub drained: bool,
     pub device: bool,
 }
 
-impl Reserved {
-    pub fn of(self, by_operator: Option<i64>, said: i64, total: i64) -> i64 {
+impl ReservedRule {
+    pub fn of(self, by_operator: Option<i64>, reported: i64, total: i64) -> i64 {
         match by_operator {
             _ if self.drained => total,
-            Some(number) if self.device => number.max(said),
+            Some(number) if self.device => number.max(reported),
             Some(number) => number,
-            None => said,
+            None => reported,
         }
     }
 }
 
-/// What clients see of a provider: its inventories and traits.
-fn describe_all(
+/// Writes inventories and traits, which clients see.
+fn write_contents(
     tx: &mut Tx<'_>,
     spec: &ProviderSpec,
-    rule: Reserved,
+    rule: ReservedRule,
     now: i64,
 ) -> Result<bool, Error> {
-    let visible = offer(tx, spec, rule, now)? | describe(tx, spec, now)?;
+    let visible = write_inventories(tx, spec, rule, now)? | write_traits(tx, spec, now)?;
     if visible {
         providers::bump(tx, spec.id, now)?;
     }
     Ok(visible)
 }
 
-/// Inventories.
-fn offer(tx: &mut Tx<'_>, spec: &ProviderSpec, rule: Reserved, now: i64) -> Result<bool, Error> {
-    let reserved = |by_operator: Option<i64>, said: &Inventory| {
-        rule.of(by_operator, said.reserved, said.total)
+/// Writes the inventories.
+fn write_inventories(
+    tx: &mut Tx<'_>,
+    spec: &ProviderSpec,
+    rule: ReservedRule,
+    now: i64,
+) -> Result<bool, Error> {
+    let reserved = |by_operator: Option<i64>, reported: &Inventory| {
+        rule.of(by_operator, reported.reserved, reported.total)
     };
     let mut old: HashMap<String, InventoryRow> = inventories::of_provider(tx, spec.id)?
         .into_iter()
         .map(|row| (row.class.clone(), row))
         .collect();
     let mut changed = false;
-    for (class, said) in &spec.inventories {
+    for (class, reported) in &spec.inventories {
         let Some(before) = old.remove(class) else {
             if !names::is_standard_class(class) {
                 classes::ensure(tx, class, now)?;
@@ -207,8 +212,8 @@ fn offer(tx: &mut Tx<'_>, spec: &ProviderSpec, rule: Reserved, now: i64) -> Resu
             }
             let row = InventoryRow {
                 class: class.clone(),
-                inventory: Inventory { reserved: reserved(None, said), ..*said },
-                reported_reserved: Some(said.reserved),
+                inventory: Inventory { reserved: reserved(None, reported), ..*reported },
+                reported_reserved: Some(reported.reserved),
                 operator_reserved: None,
                 updated_at: now,
             };
@@ -217,17 +222,17 @@ fn offer(tx: &mut Tx<'_>, spec: &ProviderSpec, rule: Reserved, now: i64) -> Resu
             continue;
         };
         let wanted = Inventory {
-            reserved: reserved(before.operator_reserved, said),
+            reserved: reserved(before.operator_reserved, reported),
             used: before.inventory.used,
-            ..*said
+            ..*reported
         };
-        if same(&wanted, &before.inventory) && before.reported_reserved == Some(said.reserved) {
+        if same(&wanted, &before.inventory) && before.reported_reserved == Some(reported.reserved) {
             continue;
         }
         let row = InventoryRow {
             class: class.clone(),
             inventory: wanted,
-            reported_reserved: Some(said.reserved),
+            reported_reserved: Some(reported.reserved),
             operator_reserved: before.operator_reserved,
             updated_at: now,
         };
@@ -240,7 +245,7 @@ fn offer(tx: &mut Tx<'_>, spec: &ProviderSpec, rule: Reserved, now: i64) -> Resu
     Ok(changed)
 }
 
-/// An inventory that is no longer offered: gone, or reserved to its last unit while in use.
+/// Removes an inventory that is no longer offered, or reserves all of it while it is in use.
 fn withdraw(
     tx: &mut Tx<'_>,
     provider: ProviderId,
@@ -261,8 +266,8 @@ fn withdraw(
     Ok(true)
 }
 
-/// Traits.
-fn describe(tx: &mut Tx<'_>, spec: &ProviderSpec, now: i64) -> Result<bool, Error> {
+/// Writes the traits.
+fn write_traits(tx: &mut Tx<'_>, spec: &ProviderSpec, now: i64) -> Result<bool, Error> {
     let mut old: HashMap<String, bool> = traits::of_provider(tx, spec.id)?.into_iter().collect();
     let mut changed = false;
     for name in &spec.traits {
@@ -299,7 +304,7 @@ fn vanished(tx: &mut Tx<'_>, row: &ProviderRow, now: i64) -> Result<bool, Error>
     Ok(changed)
 }
 
-/// Removes a provider on which nothing is held, with what hangs on it.
+/// Deletes a provider without allocations, with its inventories, traits and aggregates.
 pub(crate) fn delete(tx: &mut Tx<'_>, id: ProviderId) -> Result<(), Error> {
     for sql in [inventories::DELETE_ALL, traits::CLEAR, aggregates::CLEAR, providers::DELETE] {
         tx.execute(sql, params![id])?;

@@ -1,30 +1,30 @@
-//! What a host cannot give out for the time being, between two of its reports.
+//! Changes of a device's reserved amount between two reports of its host.
 
 use kilonova_ids::ProviderId;
 use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 
-use super::report::Reserved;
+use super::report::ReservedRule;
 use crate::db::{drains, inventories, providers};
 use crate::{Error, World};
 
-/// Changes how much of what a host reported of a device is reserved, as if the host had reported it
-/// so. A larger number that an operator set, and draining, go before it.
+/// Changes the reserved amount of a device as if its host had reported it. A larger number that an
+/// operator set, and draining, take precedence.
 ///
 /// # Errors
-/// Only of the store.
+/// Store errors only.
 pub fn reserve(
     tx: &mut Tx<'_>,
     world: &World,
     provider: ProviderId,
     amount: i64,
 ) -> Result<(), Error> {
-    let rule = Reserved { drained: drains::one(tx, provider)?, device: true };
+    let rule = ReservedRule { drained: drains::one(tx, provider)?, device: true };
     let now = now_micros();
     let mut changed = false;
     for mut row in inventories::of_provider(tx, provider)? {
         let amount = amount.clamp(0, row.inventory.total);
-        if row.reported_reserved.is_none_or(|said| said == amount) {
+        if row.reported_reserved.is_none_or(|reserved| reserved == amount) {
             continue;
         }
         row.reported_reserved = Some(amount);
@@ -42,29 +42,32 @@ pub fn reserve(
     }
 }
 
-/// [`reserve`] for what has newly to be kept from being claimed: a smaller number that an operator set
-/// before says nothing about it.
+/// Like [`reserve`], but first clears a smaller number that an operator set: it does not apply to
+/// the new reason.
 ///
 /// # Errors
-/// Only of the store.
-pub fn reserve_anew(
+/// Store errors only.
+pub fn reserve_at_least(
     tx: &mut Tx<'_>,
     world: &World,
     provider: ProviderId,
     amount: i64,
 ) -> Result<(), Error> {
-    forget_said(tx, provider, amount)?;
+    clear_operator_reserved(tx, provider, amount)?;
     reserve(tx, world, provider, amount)
 }
 
-/// Forgets what an operator said of a provider where it was less than an amount that is about to be
-/// reserved.
+/// Clears an operator's `reserved` if it is smaller than the amount that is about to be reserved.
 ///
 /// # Errors
-/// Only of the store.
-pub fn forget_said(tx: &mut Tx<'_>, provider: ProviderId, amount: i64) -> Result<(), Error> {
+/// Store errors only.
+pub fn clear_operator_reserved(
+    tx: &mut Tx<'_>,
+    provider: ProviderId,
+    amount: i64,
+) -> Result<(), Error> {
     for mut row in inventories::of_provider(tx, provider)? {
-        if row.operator_reserved.is_some_and(|said| said < amount) {
+        if row.operator_reserved.is_some_and(|reserved| reserved < amount) {
             row.operator_reserved = None;
             inventories::put(tx, provider, &row, false)?;
         }
@@ -72,11 +75,11 @@ pub fn forget_said(tx: &mut Tx<'_>, provider: ProviderId, amount: i64) -> Result
     Ok(())
 }
 
-/// How much of what a host reported of a provider an operator wants to be reserved, if he said so.
+/// The `reserved` that an operator set on a provider, if any.
 ///
 /// # Errors
-/// Only of the store.
-pub fn said_by_operator(tx: &mut Tx<'_>, provider: ProviderId) -> Result<Option<i64>, Error> {
+/// Store errors only.
+pub fn operator_reserved(tx: &mut Tx<'_>, provider: ProviderId) -> Result<Option<i64>, Error> {
     let rows = inventories::of_provider(tx, provider)?;
     Ok(rows.iter().filter_map(|row| row.operator_reserved).min())
 }

@@ -1,4 +1,4 @@
-//! Traits that change between two reports of a host.
+//! Changes of traits between two reports of a host.
 
 use kilonova_ids::ProviderId;
 use kilonova_store::{Tx, params};
@@ -7,12 +7,12 @@ use kilonova_wire::time::now_micros;
 use crate::db::{providers, traits};
 use crate::{Error, World, names};
 
-/// Of the traits that begin so, a provider has this one, or none; those that an operator gave it stay.
-/// A provider that is not there is fine.
+/// Makes `wanted` the provider's only reported trait with this prefix, or removes them all. Traits
+/// that an operator added stay. A provider that does not exist is not an error.
 ///
 /// # Errors
-/// Only of the store.
-pub fn only_trait(
+/// Store errors only.
+pub fn set_only_trait(
     tx: &mut Tx<'_>,
     world: &World,
     provider: ProviderId,

@@ -1,13 +1,13 @@
-//! How a replica learns of what others commit.
+//! Follows the commits of other controllers.
 //!
-//! Every commit leaves a note in the change log. Numbers and transaction ids become visible out of
-//! order on PostgreSQL, so a note below the last one seen may still come. The `horizon` is the id
-//! below which nothing more can come: each look takes what is visible from the last horizon on,
-//! and skips the notes that it has `seen` already. Waiting for the horizon itself would make one
-//! long transaction of anybody's delay everything.
+//! Every commit appends entries to the change log. On PostgreSQL numbers and transaction ids become
+//! visible out of order, so an entry below the last one seen may still appear. The `horizon` is the
+//! id below which no entry can appear any more. Each poll reads the visible entries from the last
+//! horizon on and skips those already `seen`. Waiting for the horizon itself would let one long
+//! transaction delay everything.
 //!
-//! A note says only that a tree has changed; the tree is read anew, so it is right to take a
-//! note twice or late. A replica that was away until its notes were forgotten loads everything.
+//! An entry only states that a tree changed. The tree is read again, so applying an entry twice or
+//! late is correct. A controller that missed deleted entries loads everything.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,33 +17,34 @@ use kilonova_ids::ProviderId;
 use kilonova_store::Store;
 
 use super::{World, keep_newer_usage};
-use crate::db::changes::Note;
+use crate::db::changes::LogEntry;
 use crate::{Error, db};
 
-/// Own notes are kept until the next look passes them. Were nobody looking, they would pile up.
-const MOST_SEEN: usize = 100_000;
-/// With more changed trees than this, reading all at once is cheaper.
-const MOST_TREES: usize = 500;
+/// Bound on `seen`. Our own entries stay in it until the next poll passes them; without polling
+/// they would accumulate.
+const MAX_SEEN: usize = 100_000;
+/// Above this number of changed trees, one full load is cheaper.
+const MAX_TREES: usize = 500;
 
-/// What a look at the change log brought.
+/// The result of a poll of the change log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Followed {
-    /// These trees had changed; often none.
+    /// These trees changed; often none.
     Trees(Vec<ProviderId>),
-    /// Too much had happened: everything was read anew.
+    /// Everything was loaded again, because too much had changed.
     Everything,
 }
 
 enum Look {
     Behind,
-    Seen { to: i64, notes: Vec<Note>, trees: Vec<(ProviderId, i64, Option<Tree>)> },
+    Seen { to: i64, entries: Vec<LogEntry>, trees: Vec<(ProviderId, i64, Option<Tree>)> },
 }
 
 impl World {
-    /// Replaces everything by what the database holds.
+    /// Replaces the copy by the content of the database.
     ///
     /// # Errors
-    /// Only of the store.
+    /// Store errors only.
     pub async fn load(&self, store: &Store) -> Result<(), Error> {
         let (horizon, start, floor, trees) = store
             .read(|tx| -> Result<_, Error> {
@@ -56,18 +57,18 @@ impl World {
             snapshot.upsert(tree);
         }
         let mut writer = self.lock();
-        writer.notes.clear();
+        writer.entries.clear();
         writer.seen.clear();
         (writer.horizon, writer.start, writer.floor) = (horizon, start, floor);
         self.0.snapshot.store(Arc::new(snapshot));
         Ok(())
     }
 
-    /// Takes in what other replicas have committed since the last call. There must be one caller
-    /// at a time.
+    /// Applies the commits of other controllers since the last call. Must not be called
+    /// concurrently.
     ///
     /// # Errors
-    /// Only of the store.
+    /// Store errors only.
     pub async fn follow(&self, store: &Store) -> Result<Followed, Error> {
         let (from, known_start) = {
             let mut writer = self.lock();
@@ -82,16 +83,16 @@ impl World {
                     return Ok(Look::Behind);
                 }
                 let to = db::changes::horizon(tx)?;
-                let notes = db::changes::since(tx, from)?;
-                let changed = world.news(&notes);
-                if changed.len() > MOST_TREES {
+                let entries = db::changes::since(tx, from)?;
+                let changed = world.unseen(&entries);
+                if changed.len() > MAX_TREES {
                     return Ok(Look::Behind);
                 }
                 let mut trees = Vec::with_capacity(changed.len());
-                for (root, note) in changed {
-                    trees.push((root, note, db::trees::one(tx, root)?));
+                for (root, entry) in changed {
+                    trees.push((root, entry, db::trees::one(tx, root)?));
                 }
-                Ok(Look::Seen { to, notes, trees })
+                Ok(Look::Seen { to, entries, trees })
             })
             .await?;
         match look {
@@ -99,46 +100,48 @@ impl World {
                 self.load(store).await?;
                 Ok(Followed::Everything)
             }
-            Look::Seen { to, notes, trees } => Ok(Followed::Trees(self.take_in(to, notes, trees))),
+            Look::Seen { to, entries, trees } => {
+                Ok(Followed::Trees(self.apply_entries(to, entries, trees)))
+            }
         }
     }
 
-    /// Drops notes that were written before a moment, some at a time. Says whether there are more.
-    /// A replica that has not followed since then will load everything.
+    /// Deletes some entries older than a time. Returns whether there are more. A controller that
+    /// has not polled since then loads everything.
     ///
     /// # Errors
-    /// Only of the store.
+    /// Store errors only.
     pub async fn forget(store: &Store, before: i64) -> Result<bool, Error> {
         store.write(move |tx| -> Result<bool, Error> { Ok(db::changes::forget(tx, before)?) }).await
     }
 
-    /// The trees of notes that were not seen yet, each with the last of them.
-    fn news(&self, notes: &[Note]) -> BTreeMap<ProviderId, i64> {
+    /// The trees of entries not seen yet, each with its last entry.
+    fn unseen(&self, entries: &[LogEntry]) -> BTreeMap<ProviderId, i64> {
         let writer = self.lock();
         let mut changed = BTreeMap::new();
-        for note in notes.iter().filter(|note| !writer.seen.contains(&note.number)) {
-            let last = changed.entry(note.root).or_insert(note.number);
-            *last = note.number.max(*last);
+        for entry in entries.iter().filter(|entry| !writer.seen.contains(&entry.number)) {
+            let last = changed.entry(entry.root).or_insert(entry.number);
+            *last = entry.number.max(*last);
         }
         changed
     }
 
-    fn take_in(
+    fn apply_entries(
         &self,
         to: i64,
-        notes: Vec<Note>,
+        entries: Vec<LogEntry>,
         trees: Vec<(ProviderId, i64, Option<Tree>)>,
     ) -> Vec<ProviderId> {
         let mut writer = self.lock();
         let mut snapshot = Snapshot::clone(&self.0.snapshot.load());
         let mut changed = Vec::with_capacity(trees.len());
-        for (root, note, tree) in trees {
+        for (root, entry, tree) in trees {
             changed.push(root);
-            if writer.notes.get(&root).is_some_and(|shown| *shown > note) {
+            if writer.entries.get(&root).is_some_and(|shown| *shown > entry) {
                 usage_only(&mut snapshot, tree);
                 continue;
             }
-            writer.notes.insert(root, note);
+            writer.entries.insert(root, entry);
             match tree {
                 Some(mut tree) => {
                     keep_newer_usage(&snapshot, root, &mut tree);
@@ -151,21 +154,22 @@ impl World {
             self.0.snapshot.store(Arc::new(snapshot));
         }
         writer.horizon = to;
-        if writer.seen.len() > MOST_SEEN {
+        if writer.seen.len() > MAX_SEEN {
             writer.seen.clear();
         }
-        for note in notes {
-            if note.transaction < to {
-                writer.seen.remove(&note.number);
+        for entry in entries {
+            if entry.transaction < to {
+                writer.seen.remove(&entry.number);
             } else {
-                writer.seen.insert(note.number);
+                writer.seen.insert(entry.number);
             }
         }
         changed
     }
 }
 
-/// Of a tree that this replica itself has changed later, but may be old in what others hold of it.
+/// Applies only the usage of a tree that this controller itself changed later, because the usage of
+/// others may be newer.
 fn usage_only(snapshot: &mut Snapshot, tree: Option<Tree>) {
     for provider in tree.into_iter().flat_map(|tree| tree.providers) {
         let used: Vec<(&str, i64)> =

@@ -1,4 +1,4 @@
-//! The service in process, asked as a client asks it.
+//! The service in process, called as a client calls it.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use kilonova_testkit::http::{self, request};
 use kilonova_wire::noauth::NoAuth;
 use serde_json::Value;
 
-/// The mounted service and what is behind it.
+/// The mounted service, its store and its in-memory copy.
 pub struct Api {
     pub router: Router,
     pub world: World,
@@ -19,11 +19,11 @@ pub struct Api {
 impl Api {
     pub fn new(store: &Store) -> Self {
         let world = World::new();
-        // With the older defaults an admin may do all of it, the reshaper too.
+        // With the older defaults an administrator may do everything, including a reshape.
         let defaults = kilonova_policy::Defaults { new_only: false, scope: true };
         let policy = kilonova_placement::policy(&[], defaults).expect("fine");
         let policy = Arc::new(policy);
-        let state = Placement { store: store.clone(), world: world.clone(), policy, keeper: None };
+        let state = Placement { store: store.clone(), world: world.clone(), policy, manager: None };
         let router = kilonova_wire::mount(
             kilonova_placement::routes(state),
             kilonova_placement::service(),
@@ -48,14 +48,14 @@ impl Api {
         http::send(&self.router, request).await
     }
 
-    /// As an admin, in 1.`minor`.
+    /// As an administrator, in version 1.`minor`.
     pub async fn at(&self, minor: u32, method: &str, path: &str, body: Option<Value>) -> Answer {
         let version = format!("placement 1.{minor}");
         let headers = [("x-auth-token", "admin"), ("openstack-api-version", version.as_str())];
         self.send(method, path, &headers, body).await
     }
 
-    /// As an admin, in the newest version.
+    /// As an administrator, in the newest version.
     pub async fn ask(&self, method: &str, path: &str, body: Option<Value>) -> Answer {
         self.at(39, method, path, body).await
     }
@@ -72,7 +72,7 @@ impl Api {
         self.ask("POST", path, Some(body)).await
     }
 
-    /// Makes a provider with inventories and returns its uuid.
+    /// Creates a provider with inventories and returns its uuid.
     pub async fn provider(
         &self,
         name: &str,
@@ -84,7 +84,7 @@ impl Api {
             body["parent_provider_uuid"] = parent.into();
         }
         let made = self.post("/resource_providers", body).await.is(200);
-        let uuid = made.body["uuid"].as_str().expect("a uuid").to_owned();
+        let uuid = made.body["uuid"].as_str().expect("the provider has a uuid").to_owned();
         if !inventories.is_empty() {
             let mut all = serde_json::json!({});
             for (class, total) in inventories {

@@ -59,7 +59,7 @@ pub fn room(world: &World, class: &str, amount: i64) -> Vec<ProviderId> {
     let snapshot = world.snapshot();
     let mut found: Vec<ProviderId> = snapshot
         .search(&query)
-        .expect("the query is sound")
+        .expect("the query is valid")
         .flat_map(|candidate| candidate.allocations)
         .map(|(provider, _, _)| provider)
         .collect();
@@ -68,7 +68,7 @@ pub fn room(world: &World, class: &str, amount: i64) -> Vec<ProviderId> {
     found
 }
 
-/// Panics with what breaks a rule of the audit.
+/// Panics with the violations of the audit.
 pub async fn audited(store: &Store) {
     assert_eq!(kilonova_testkit::audit::broken(store, &[AUDIT]).await, Vec::<String>::new());
 }

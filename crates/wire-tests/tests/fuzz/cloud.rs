@@ -100,8 +100,8 @@ async fn open(name: &'static str, store: Store, guard: Guard) -> Cloud {
         .with_bitstreams(Arc::new(ImageBitstreams));
     let policy = kilonova_placement::policy(&[], Default::default()).expect("a policy");
     let networks = kilonova_network::Networks::new(store.clone());
-    let keeper = Some(Arc::new(kilonova_compute::app::keeper::Servers) as _);
-    let placement = Placement { store, world, policy: Arc::new(policy), keeper };
+    let manager = Some(Arc::new(kilonova_compute::app::keeper::Servers) as _);
+    let placement = Placement { store, world, policy: Arc::new(policy), manager };
     let auth = || Arc::new(NoAuth);
     let mount = |routes, service| kilonova_wire::mount(routes, service, "", auth());
     let routers = BTreeMap::from([

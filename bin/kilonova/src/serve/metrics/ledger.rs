@@ -113,7 +113,7 @@ fn binds(registry: &mut Registry) {
     let binds = Family::<Bind, Counter>::default();
     let help = "Accelerator requests bound, and failed attempts, by cause";
     registry.register("binds", help, binds.clone());
-    for devices::Binds { road, outcome, count } in devices::binds() {
+    for devices::Binds { source: road, outcome, count } in devices::binds() {
         binds.get_or_create(&Bind { road, outcome }).inc_by(count);
     }
 }

@@ -1,4 +1,4 @@
-//! A node's word on an order, and what follows from it.
+//! Applies a node's report on an order.
 
 use kilonova_ids::DeviceId;
 use kilonova_node_api::{End, OrderResult};
@@ -6,21 +6,21 @@ use kilonova_placement::{World, ledger as placement};
 use kilonova_store::{Tx, params};
 use kilonova_wire::time::now_micros;
 
-use super::super::keep_apart;
+use super::super::update_exclusions;
 use super::clean::unpark;
 use super::program::function_trait;
 use crate::Error;
 use crate::db::orders::{self, OrderRow, PROGRAM};
 use crate::db::{events, handles};
 
-/// Letters of a tool's output that are kept.
-const MOST: usize = 8192;
+/// Maximum number of characters of a tool's output that are stored.
+const MAX_OUTPUT: usize = 8192;
 
-/// Takes down what came of an order of a host. Says whether it was open; a word that comes twice
+/// Records the result of a host's order. Returns whether the order was open; a repeated report
 /// changes nothing.
 ///
 /// # Errors
-/// Only the store's.
+/// Store errors only.
 pub fn carried_out(
     tx: &mut Tx<'_>,
     world: &World,
@@ -34,9 +34,9 @@ pub fn carried_out(
     let now = now_micros();
     let (state, message, output) = match &carried.end {
         End::Done { output } => ("done", None, output),
-        End::Failed { message, output } => ("failed", Some(kept(message)), output),
+        End::Failed { message, output } => ("failed", Some(storable(message)), output),
     };
-    let output = Some(kept(output)).filter(|text| !text.is_empty());
+    let output = Some(storable(output)).filter(|text| !text.is_empty());
     tx.execute(orders::CLOSE, params![order.uuid, state, message, output, now])?;
     let done = state == "done";
     match (&order.handle, order.task.as_str()) {
@@ -47,9 +47,9 @@ pub fn carried_out(
     Ok(true)
 }
 
-/// What a database can keep of a text from outside.
-fn kept(text: &str) -> String {
-    text.chars().filter(|c| *c != '\0').take(MOST).collect()
+/// Makes a text from outside storable: drops NUL characters and limits its length.
+fn storable(text: &str) -> String {
+    text.chars().filter(|c| *c != '\0').take(MAX_OUTPUT).collect()
 }
 
 fn programmed(
@@ -62,26 +62,26 @@ fn programmed(
     let image = order.image.filter(|_| done);
     let function = order.function.as_deref().filter(|_| done);
     tx.execute(orders::SET_BITSTREAM, params![order.device, image, function, now])?;
-    describe(tx, world, order.device, function)?;
+    set_function_trait(tx, world, order.device, function)?;
     for (arq, internal) in orders::awaiting(tx, order.uuid)? {
         if done {
-            tx.execute(orders::COME, params![arq, now])?;
+            tx.execute(orders::BIND_WAITING, params![arq, now])?;
         } else if internal {
-            // The boot that it belongs to fails by its server's document, and releases it.
+            // The boot that owns it fails through its server's document, and releases it.
             continue;
         } else {
             let card = handles::card_of_arq(tx, arq)?;
-            handles::give_back(tx, arq, now)?;
+            handles::free_of_arq(tx, arq, now)?;
             tx.execute(orders::FAIL, params![arq, now])?;
-            keep_apart(tx, world, card)?;
+            update_exclusions(tx, world, card)?;
         }
-        tx.execute(events::RIPE, params![arq, if done { "completed" } else { "failed" }, now])?;
+        tx.execute(events::RELEASE, params![arq, if done { "completed" } else { "failed" }, now])?;
     }
     Ok(())
 }
 
-/// The trait of the function that is loaded, on providers whose host does not say it itself.
-fn describe(
+/// Sets the trait of the loaded function on providers whose host does not report it.
+fn set_function_trait(
     tx: &mut Tx<'_>,
     world: &World,
     device: DeviceId,
@@ -92,7 +92,13 @@ fn describe(
             continue;
         }
         let wanted = function.and_then(|function| function_trait(&driver, function));
-        placement::only_trait(tx, world, provider, "CUSTOM_FPGA_FUNCTION_ID_", wanted.as_deref())?;
+        placement::set_only_trait(
+            tx,
+            world,
+            provider,
+            "CUSTOM_FPGA_FUNCTION_ID_",
+            wanted.as_deref(),
+        )?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Handles that are not given to the next guest before somebody has cleaned them.
+//! Parked handles: they are cleaned before their next assignment.
 
 use kilonova_ids::{ArqId, AttachHandleId, ConsumerId, OperationId};
 use kilonova_node_api::{CLEANED_BY_AGENT, Task};
@@ -12,7 +12,8 @@ use crate::db::orders::{self, CLEAN, NewOrder};
 use crate::db::parked::{self, Parked};
 use crate::ledger::Actor;
 
-/// Parks what a consumer holds and is to be cleaned, and orders it where the node can.
+/// Parks the consumer's handles that must be cleaned, and orders their cleaning if the node can do
+/// it.
 pub(crate) fn park_of_consumer(
     tx: &mut Tx<'_>,
     world: &World,
@@ -21,10 +22,10 @@ pub(crate) fn park_of_consumer(
     now: i64,
 ) -> Result<(), Error> {
     let handles = parked::park(tx, parked::PARK_OF_CONSUMER, consumer.to_string(), now)?;
-    see_to(tx, world, actor, &handles, now)
+    order_cleaning(tx, world, actor, &handles, now)
 }
 
-/// The same for one request.
+/// Parks the handle of one request in the same way.
 pub(crate) fn park_of_arq(
     tx: &mut Tx<'_>,
     world: &World,
@@ -33,22 +34,22 @@ pub(crate) fn park_of_arq(
     now: i64,
 ) -> Result<(), Error> {
     let handles = parked::park(tx, parked::PARK_OF_ARQ, arq.to_string(), now)?;
-    see_to(tx, world, actor, &handles, now)
+    order_cleaning(tx, world, actor, &handles, now)
 }
 
-/// Remembers that what a consumer left dirty is to be cleaned once its host has dropped it.
+/// Marks the handles that a consumer left dirty for cleaning after its host has dropped them.
 pub(crate) fn park_dirty(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<(), Error> {
     if tx.execute(parked::PARK_DIRTY, params![consumer])? == 0 {
         return Ok(());
     }
-    for provider in handles::soiled_by(tx, consumer)? {
+    for provider in handles::dirty_providers_of(tx, consumer)? {
         let withheld = handles::withheld_on(tx, provider)?;
-        placement::forget_said(tx, provider, withheld)?;
+        placement::clear_operator_reserved(tx, provider, withheld)?;
     }
     Ok(())
 }
 
-/// The host has dropped what a consumer left: what is to be cleaned is cleaned now.
+/// Starts the cleaning of marked handles after the host has dropped them.
 pub(crate) fn dropped(tx: &mut Tx<'_>, consumer: ConsumerId, now: i64) -> Result<(), Error> {
     for handle in parked::park(tx, parked::DROPPED, consumer.to_string(), now)? {
         if let Some(parked) = parked::parked(tx, handle)? {
@@ -58,7 +59,7 @@ pub(crate) fn dropped(tx: &mut Tx<'_>, consumer: ConsumerId, now: i64) -> Result
     Ok(())
 }
 
-fn see_to(
+fn order_cleaning(
     tx: &mut Tx<'_>,
     world: &World,
     actor: &Actor,
@@ -73,14 +74,14 @@ fn see_to(
     Ok(())
 }
 
-/// Placement keeps as many units from being claimed; what an operator said of it before is no word
-/// on what has been parked since.
+/// Reserves the unavailable amount in Placement. An earlier `reserved` of an operator does not
+/// apply to newly parked handles.
 fn withhold(tx: &mut Tx<'_>, world: &World, parked: &Parked) -> Result<(), Error> {
     let withheld = handles::withheld_on(tx, parked.provider)?;
-    Ok(placement::reserve_anew(tx, world, parked.provider, withheld)?)
+    Ok(placement::reserve_at_least(tx, world, parked.provider, withheld)?)
 }
 
-/// Orders a parked handle to be cleaned, if its node can.
+/// Orders the cleaning of a parked handle if its node can do it.
 pub(super) fn order(
     tx: &mut Tx<'_>,
     actor: &Actor,
@@ -112,7 +113,7 @@ pub(super) fn order(
     Ok(orders::insert(tx, &order, now)?)
 }
 
-/// A parked handle is clean: it can be had again, or goes if it is no longer there.
+/// Frees a cleaned handle, or deletes it if it is absent.
 pub(super) fn unpark(tx: &mut Tx<'_>, world: &World, handle: AttachHandleId) -> Result<(), Error> {
     let Some(parked) = parked::parked(tx, handle)? else { return Ok(()) };
     tx.execute(parked::DROP_PARKED, params![handle])?;
@@ -120,7 +121,7 @@ pub(super) fn unpark(tx: &mut Tx<'_>, world: &World, handle: AttachHandleId) -> 
     withhold(tx, world, &parked)
 }
 
-/// A task as it is kept.
+/// Serializes a task for storage.
 pub(super) fn body(task: &Task) -> Result<String, Error> {
     serde_json::to_string(task)
         .map_err(|error| kilonova_store::Error::Shape(format!("device order: {error}")).into())

@@ -1,4 +1,5 @@
-//! Which devices have to be programmed before their guests get them, and by what.
+//! Determines which devices must be programmed before their guests get them, and with which
+//! bitstream.
 
 use std::collections::BTreeMap;
 
@@ -21,14 +22,15 @@ const BITSTREAM: &str = "accel:bitstream_id";
 const FUNCTION: &str = "accel:function_id";
 const CLASS: &str = "resources:FPGA";
 
-/// Drivers whose cards take bitstreams.
+/// Drivers of programmable cards.
 const PROGRAMMABLE: [&str; 2] = ["intel", "xilinx"];
 
-/// Has the devices that a consumer was just bound to programmed, where their profiles ask for it and
-/// it is not so already. The requests then wait (`BindStarted`); says whether any does.
+/// Orders the programming of the devices just bound to a consumer, if their profiles require it and
+/// the bitstream is not loaded yet. The requests then wait (`BindStarted`); returns whether any
+/// does.
 ///
 /// # Errors
-/// [`Error::DeviceInUse`] when somebody else has a part of the device, [`Error::NoBitstream`],
+/// [`Error::DeviceInUse`] if another consumer uses a part of the device, [`Error::NoBitstream`],
 /// [`Error::NotProgrammable`].
 pub fn prepare(
     tx: &mut Tx<'_>,
@@ -40,7 +42,7 @@ pub fn prepare(
     let mut made: BTreeMap<DeviceId, (OperationId, ImageId)> = BTreeMap::new();
     for one in orders::to_program(tx, consumer)? {
         let Some(group) = one.groups.get(one.group) else { continue };
-        let Some(bitstream) = wanted(tx, bitstreams, group)? else { continue };
+        let Some(bitstream) = requested_bitstream(tx, bitstreams, group)? else { continue };
         if let Some((order, image)) = made.get(&one.device) {
             if *image != bitstream.image {
                 return Err(Error::NoBitstream(format!(
@@ -48,10 +50,10 @@ pub fn prepare(
                     one.address, one.host, bitstream.image
                 )));
             }
-            wait(tx, one.arq, *order, now)?;
+            await_order(tx, one.arq, *order, now)?;
             continue;
         }
-        if holds(&one, group, &bitstream) {
+        if is_loaded(&one, group, &bitstream) {
             continue;
         }
         if !PROGRAMMABLE.contains(&one.driver.as_str()) {
@@ -75,29 +77,29 @@ pub fn prepare(
             },
             now,
         )?;
-        wait(tx, one.arq, order, now)?;
+        await_order(tx, one.arq, order, now)?;
         made.insert(one.device, (order, bitstream.image));
     }
     Ok(!made.is_empty())
 }
 
-/// Whether the bitstreams that a profile asks for can be had at all.
+/// Checks that the bitstreams of a profile are available.
 ///
 /// # Errors
-/// [`Error::NoBitstream`], with what is wrong.
+/// [`Error::NoBitstream`] with the reason.
 pub fn check(
     tx: &mut Tx<'_>,
     bitstreams: Option<&dyn Bitstreams>,
     groups: &[Group],
 ) -> Result<(), Error> {
     for group in groups {
-        wanted(tx, bitstreams, group)?;
+        requested_bitstream(tx, bitstreams, group)?;
     }
     Ok(())
 }
 
-/// Has a deployable programmed because an administrator says so.
-pub(crate) fn by_hand(
+/// Orders the programming of a deployable on behalf of an administrator.
+pub(crate) fn program_deployable(
     tx: &mut Tx<'_>,
     bitstreams: Option<&dyn Bitstreams>,
     actor: &Actor,
@@ -135,7 +137,7 @@ pub(crate) fn by_hand(
     insert(tx, &job, now_micros())
 }
 
-/// The trait that says which function is loaded, as upstream spells it.
+/// The trait of a loaded function in upstream's spelling.
 pub(crate) fn function_trait(driver: &str, function: &str) -> Option<String> {
     let kept = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
     let spell = |text: &str| text.chars().filter(|c| *c != '-').map(kept).collect::<String>();
@@ -143,13 +145,13 @@ pub(crate) fn function_trait(driver: &str, function: &str) -> Option<String> {
     (!function.is_empty() && name.len() <= 255).then_some(name)
 }
 
-/// What all such traits begin with.
+/// The prefix of all such traits.
 const PREFIX: &str = "CUSTOM_FPGA_FUNCTION_ID_";
 
-/// A request waits for an order, and a Nova that waits for the request is told later.
-fn wait(tx: &mut Tx<'_>, arq: ArqId, order: OperationId, now: i64) -> Result<(), Error> {
+/// Makes a request wait for an order, and defers its event for an external Nova.
+fn await_order(tx: &mut Tx<'_>, arq: ArqId, order: OperationId, now: i64) -> Result<(), Error> {
     tx.execute(orders::AWAIT, params![arq, order, now])?;
-    tx.execute(events::HOLD, params![arq, arq])?;
+    tx.execute(events::DEFER, params![arq, arq])?;
     Ok(())
 }
 
@@ -189,8 +191,8 @@ fn in_use(address: &str, host: &str) -> Error {
     Error::DeviceInUse { device: address.to_owned(), host: host.to_owned() }
 }
 
-/// Whether the device holds the bitstream as it is.
-fn holds(one: &ToProgram, group: &Group, bitstream: &Bitstream) -> bool {
+/// Whether the bitstream is already loaded.
+fn is_loaded(one: &ToProgram, group: &Group, bitstream: &Bitstream) -> bool {
     let digits = |text: &str| {
         text.chars().filter(char::is_ascii_hexdigit).collect::<String>().to_ascii_lowercase()
     };
@@ -202,8 +204,8 @@ fn holds(one: &ToProgram, group: &Group, bitstream: &Bitstream) -> bool {
     loaded || shows
 }
 
-/// The bitstream that a group of a profile asks for.
-fn wanted(
+/// The bitstream that a group of a profile requests.
+fn requested_bitstream(
     tx: &mut Tx<'_>,
     bitstreams: Option<&dyn Bitstreams>,
     group: &Group,
@@ -218,7 +220,10 @@ fn wanted(
         ))),
         (Some(text), None) => {
             let image = parse_uuid_like(text).ok_or_else(|| {
-                Error::NoBitstream(format!("{BITSTREAM} {} is no uuid of an image.", shown(text)))
+                Error::NoBitstream(format!(
+                    "{BITSTREAM} {} is not the uuid of an image.",
+                    shown(text)
+                ))
             })?;
             by_id(tx, bitstreams, image).map(Some)
         }

@@ -3,7 +3,7 @@
 
 use axum::Json;
 use axum::extract::{Path, State};
-use kilonova_accelerator::ledger::{Change, Held, Left};
+use kilonova_accelerator::ledger::{HandleChange, HeldAccelerator, LeftHandle};
 use kilonova_access::Caller;
 use kilonova_flow::{Event, Operation, Outcome};
 use kilonova_ids::{ServerId, parse_uuid_like};
@@ -67,7 +67,7 @@ fn owner_view(story: &Story) -> Value {
     shown
 }
 
-fn owner_device(story: &Story, held: &Held) -> Value {
+fn owner_device(story: &Story, held: &HeldAccelerator) -> Value {
     let all = device(story, held);
     let mut shown = json!({});
     for key in ["arq", "state", "held_by", "asked_by", "attached", "resource_class"] {
@@ -150,7 +150,7 @@ fn fault(fault: &WhyFailed) -> Value {
     })
 }
 
-fn device(story: &Story, held: &Held) -> Value {
+fn device(story: &Story, held: &HeldAccelerator) -> Value {
     let migration = held.consumer.and_then(|consumer| {
         story.moves.iter().find(|one| one.id == consumer).map(|one| one.number)
     });
@@ -193,7 +193,7 @@ fn device(story: &Story, held: &Held) -> Value {
     shown
 }
 
-fn left(left: &Left) -> Value {
+fn left(left: &LeftHandle) -> Value {
     json!({"address": left.address, "host": left.host, "device_address": left.device_address})
 }
 
@@ -253,7 +253,7 @@ fn event(event: &Event) -> Value {
     })
 }
 
-fn change(change: &Change) -> Value {
+fn change(change: &HandleChange) -> Value {
     json!({
         "at": zulu(change.at),
         "change": change.change,

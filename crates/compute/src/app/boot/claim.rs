@@ -211,7 +211,7 @@ fn wants(
     tx: &mut Tx<'_>,
     candidate: &Candidate,
     profiles: &Profiles,
-) -> Result<(Vec<devices::Want>, Vec<Option<PortId>>), Error> {
+) -> Result<(Vec<devices::BindRequest>, Vec<Option<PortId>>), Error> {
     let (mut wants, mut ports) = (Vec::new(), Vec::new());
     let mut by_profile: Vec<(kilonova_ids::ProviderId, i64)> = Vec::new();
     for profile in profiles.iter() {
@@ -226,7 +226,7 @@ fn wants(
             if let Some(provider) = provider.filter(|_| count > 0) {
                 by_profile.push((provider, count));
                 ports.extend((0..count).map(|_| profile.port));
-                wants.push(devices::Want {
+                wants.push(devices::BindRequest {
                     provider,
                     count,
                     group: index as i64,
@@ -244,7 +244,7 @@ fn wants(
         let of_profile: i64 =
             by_profile.iter().filter(|(p, _)| p == provider).map(|(_, count)| count).sum();
         if *amount > of_profile {
-            wants.push(devices::Want {
+            wants.push(devices::BindRequest {
                 provider: *provider,
                 count: amount - of_profile,
                 group: 0,
@@ -255,7 +255,7 @@ fn wants(
     for (provider, count) in aliases::taken(candidate) {
         // What is no device has no handle, and this candidate then does not fit.
         if wants.iter().all(|want| want.provider != provider) {
-            wants.push(devices::Want { provider, count, group: 0, profile: None });
+            wants.push(devices::BindRequest { provider, count, group: 0, profile: None });
         }
     }
     Ok((wants, ports))

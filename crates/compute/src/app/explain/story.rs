@@ -62,15 +62,15 @@ pub struct Story {
     /// What should be of it, by host.
     pub documents: Vec<(String, Document)>,
     /// Its devices, and those that its migrations hold.
-    pub held: Vec<devices::Held>,
+    pub held: Vec<devices::HeldAccelerator>,
     /// What it left on hosts that have not cleaned it up.
-    pub left: Vec<devices::Left>,
+    pub left: Vec<devices::LeftHandle>,
     /// What is claimed.
     pub accounts: Vec<Account>,
     /// The newest actions, with what happened in them.
     pub actions: Vec<(Operation, Vec<Event>)>,
     /// What it came to hold and gave up, newest first.
-    pub past: Vec<devices::Change>,
+    pub past: Vec<devices::HandleChange>,
     /// Where it could go now, of one that is nowhere.
     pub room: Option<Room>,
 }
@@ -92,7 +92,7 @@ impl Story {
     }
 
     /// Whether the guest on the device's host is to have it.
-    pub fn is_wanted_there(&self, held: &devices::Held) -> bool {
+    pub fn is_wanted_there(&self, held: &devices::HeldAccelerator) -> bool {
         let (Some(host), Some(handle)) = (&held.host, &held.handle) else { return false };
         let document = self.documents.iter().find(|(name, _)| name == host);
         let Some(Desired::Present(domain)) = document.map(|(_, document)| &document.desired) else {
@@ -146,7 +146,7 @@ pub fn tell(
         && operation.is_none()
         && matches!(server.vm_state, VmState::Error | VmState::ShelvedOffloaded);
     let room = if nowhere { Some(room(tx, compute, &server, now)?) } else { None };
-    let past = devices::past_of(tx, id, CHANGES)?;
+    let past = devices::handle_history(tx, id, CHANGES)?;
     Ok(Some(Story {
         server,
         now,
@@ -178,7 +178,7 @@ fn hosts_of(
     server: &Server,
     open: Option<&Move>,
     documents: &[(String, Document)],
-    left: &[devices::Left],
+    left: &[devices::LeftHandle],
     now: i64,
 ) -> Result<Vec<HostNow>, Error> {
     let mut names: Vec<&str> = server.host.as_deref().into_iter().collect();

@@ -71,7 +71,9 @@ pub(super) async fn desired(
 /// written.
 async fn given_up(compute: &Compute, host: &str, epoch: i64, since: i64) -> Result<(), Refusal> {
     let name = host.to_owned();
-    let awaited = move |tx: &mut Tx<'_>| devices::awaits(tx, &name, since).map_err(Error::from);
+    let awaited = move |tx: &mut Tx<'_>| {
+        devices::awaits_acknowledgement(tx, &name, since).map_err(Error::from)
+    };
     if !compute.store.read(awaited).await.map_err(unavailable)? {
         return Ok(());
     }
@@ -80,7 +82,7 @@ async fn given_up(compute: &Compute, host: &str, epoch: i64, since: i64) -> Resu
         if fleet::epoch(tx, &name)? != Some(epoch) {
             return Err(Error::Fenced);
         }
-        Ok(devices::heard(tx, &world, &name, since)?)
+        Ok(devices::acknowledge(tx, &world, &name, since)?)
     };
     compute.store.write(work).await.map_err(unavailable)
 }

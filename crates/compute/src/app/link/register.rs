@@ -75,7 +75,7 @@ fn take_in(
         Some(host) => host.root_provider,
         None => named.unwrap_or_else(ProviderId::new_v4),
     };
-    devices::heard(tx, &compute.world, &registration.host, devices::EVERYTHING)?;
+    devices::acknowledge(tx, &compute.world, &registration.host, devices::EVERYTHING)?;
     let mut children = devices::report(tx, &registration.host, &there)?;
     children.iter_mut().for_each(|child| owners::mark(child, elsewhere));
     if elsewhere {

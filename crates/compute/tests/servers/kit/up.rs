@@ -209,8 +209,8 @@ impl Up {
         let (store, world) = (self.compute.store.clone(), self.compute.world.clone());
         let policy = kilonova_placement::policy(&[], Default::default()).expect("fine");
         let policy = Arc::new(policy);
-        let keeper = Some(Arc::new(kilonova_compute::app::keeper::Servers) as _);
-        let state = Placement { store, world, policy, keeper };
+        let manager = Some(Arc::new(kilonova_compute::app::keeper::Servers) as _);
+        let state = Placement { store, world, policy, manager };
         let routes = kilonova_placement::routes(state);
         let service = kilonova_placement::service();
         Client { router: kilonova_wire::mount(routes, service, "/placement", Arc::new(NoAuth)) }

@@ -1,4 +1,4 @@
-//! A card that is offered whole and by its virtual functions is given away the one way or the other.
+//! A card that is offered both as a whole and as virtual functions is assigned in one way only.
 
 use kilonova_accelerator::{Error, ledger};
 use kilonova_ids::{ConsumerId, ProviderId, ServerId};
@@ -11,7 +11,7 @@ use crate::common::{HOST, audit, device, report, stores};
 const CARD: &str = "0000:25:00.0";
 const PARTS: [&str; 2] = ["0000:25:00.4", "0000:25:00.5"];
 
-/// One GPU, whole and as two vGPUs.
+/// One GPU, as a whole and as two vGPUs.
 fn gpu() -> Device {
     let whole = vec![HandleSlot::Pci { address: CARD.into() }];
     let mut gpu = device(CARD, DeviceKind::Gpu, CARD, "PGPU", whole);
@@ -33,7 +33,7 @@ async fn bind(
     consumer: ConsumerId,
     provider: ProviderId,
 ) -> Result<Attachment, Error> {
-    let want = ledger::Want { provider, count: 1, group: 0, profile: None };
+    let want = ledger::BindRequest { provider, count: 1, group: 0, profile: None };
     let bound = store
         .write(move |tx| {
             ledger::bind(
@@ -67,7 +67,7 @@ async fn whoever_claims_first_decides() {
         assert!(matches!(refused, Err(Error::NoHandle(id)) if id == whole), "{name} {refused:?}");
         bind(&store, second, parts).await.expect("parts do not exclude each other");
         release(&store, first).await;
-        assert!(bind(&store, third, whole).await.is_err(), "{name}: a part is still held");
+        assert!(bind(&store, third, whole).await.is_err(), "{name}: a part is still in use");
         release(&store, second).await;
         let got = bind(&store, third, whole).await.unwrap();
         assert_eq!(got, Attachment::Pci { address: CARD.into() }, "{name}");

@@ -1,5 +1,5 @@
-//! What follows from time passing and from operators' words: orders of which nobody was told, parked
-//! handles that an operator says are clean, clean-ups that failed and are tried again.
+//! Periodic processing of pending work: orders without a generation, parked handles that an
+//! operator declared clean, and failed cleanings to retry.
 
 use std::collections::BTreeMap;
 
@@ -16,33 +16,37 @@ use crate::db::orders;
 use crate::db::parked::{self, Idle};
 use crate::ledger::Actor;
 
-/// How long after a clean-up that failed it is tried again.
+/// Delay before a failed cleaning is retried, in microseconds.
 const AGAIN: i64 = 600 * 1_000_000;
 
-/// What was done.
+/// The work done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tidied {
-    /// Handles that an operator had cleaned.
+pub struct Processed {
+    /// Handles that an operator declared clean.
     pub cleaned: usize,
-    /// Clean-ups that are tried again.
+    /// Cleanings that are retried.
     pub again: usize,
 }
 
-/// Whether [`tidy`] might find something to do; only reads.
+/// Whether [`process_pending`] has anything to do; read-only.
 ///
 /// # Errors
-/// Only the store's.
-pub fn needs_tidying(tx: &mut Tx<'_>) -> Result<bool, Error> {
-    Ok(!orders::untold(tx)?.is_empty() || !plan(tx, now_micros())?.is_empty())
+/// Store errors only.
+pub fn has_pending(tx: &mut Tx<'_>) -> Result<bool, Error> {
+    Ok(!orders::unannounced(tx)?.is_empty() || !plan(tx, now_micros())?.is_empty())
 }
 
-/// Does what there is to do.
+/// Processes all pending work.
 ///
 /// # Errors
-/// Only the store's.
-pub fn tidy(tx: &mut Tx<'_>, world: &World, nodes: Option<&dyn Nodes>) -> Result<Tidied, Error> {
+/// Store errors only.
+pub fn process_pending(
+    tx: &mut Tx<'_>,
+    world: &World,
+    nodes: Option<&dyn Nodes>,
+) -> Result<Processed, Error> {
     let now = now_micros();
-    let mut done = Tidied::default();
+    let mut done = Processed::default();
     for (idle, step) in plan(tx, now)? {
         match step {
             Step::Clean => {
@@ -64,9 +68,9 @@ pub fn tidy(tx: &mut Tx<'_>, world: &World, nodes: Option<&dyn Nodes>) -> Result
 }
 
 enum Step {
-    /// An operator says that it is clean.
+    /// An operator declared the handle clean.
     Clean,
-    /// The node tries again.
+    /// The node retries.
     Again,
 }
 
@@ -77,8 +81,9 @@ fn plan(tx: &mut Tx<'_>, now: i64) -> Result<Vec<(Idle, Step)>, Error> {
     }
     let mut steps = Vec::new();
     for (provider, idle) in by_provider {
-        // An operator's `reserved` below what is withheld is his word on the rest.
-        let said = placement::said_by_operator(tx, provider)?;
+        // If an operator's `reserved` is below the unavailable amount, the operator declares the
+        // rest clean.
+        let said = placement::operator_reserved(tx, provider)?;
         let keep = said.map_or(usize::MAX, |units| usize::try_from(units).unwrap_or(0));
         for (at, one) in idle.into_iter().enumerate() {
             if at >= keep {

@@ -1,7 +1,7 @@
-//! One tree as a snapshot holds it: a shape that rarely changes, and columns that do.
+//! One tree in a snapshot's internal form: a shape that rarely changes, and columns that do.
 //!
-//! The split makes a new usage cheap to show: a commit copies two short columns, never the traits,
-//! names and aggregates. Providers are known by their position, the root being 0.
+//! The split makes a usage update cheap: a commit copies two short columns, and never the traits,
+//! names or aggregates. A provider is identified by its position; the root's position is 0.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -39,27 +39,29 @@ impl Node {
 #[derive(Debug)]
 pub(crate) struct Shape {
     pub(crate) nodes: Box<[Node]>,
-    /// Positions of the providers that lend to other trees.
+    /// Positions of the sharing providers.
     pub(crate) sharing: Box<[usize]>,
     /// Aggregates of all providers; sorted.
     pub(crate) aggregates: Box<[Uuid]>,
-    /// Class and terms of every inventory, in the order of the nodes; `used` in there is unused.
+    /// Class and terms of every inventory, in the order of the nodes. The field `used` in it is
+    /// ignored.
     stock: Box<[(Name, Inventory)]>,
 }
 
-/// A tree.
+/// A tree: its shape and its usage.
 #[derive(Debug, Clone)]
-pub(crate) struct Planted {
+pub(crate) struct CompactTree {
     pub(crate) shape: Arc<Shape>,
     generations: Box<[i64]>,
     used: Box<[i64]>,
-    /// For each class the most room of any one provider; sorted by class.
+    /// By class: the maximum room of any one provider; sorted by class.
     best: Box<[(Name, i64)]>,
 }
 
-impl Planted {
-    /// None when the tree has no providers. A parent that is not in the tree counts as the root.
-    pub(crate) fn plant(tree: Tree, names: &mut Names) -> Option<Self> {
+impl CompactTree {
+    /// `None` if the tree has no providers. The root becomes the parent of a provider whose parent
+    /// is not in the tree.
+    pub(crate) fn build(tree: Tree, names: &mut Names) -> Option<Self> {
         let shares = names.intern(&SHARES.into());
         let mut positions = HashMap::new();
         let mut nodes = Vec::with_capacity(tree.providers.len());
@@ -91,18 +93,18 @@ impl Planted {
                 nodes[parent].leaf = false;
             }
         }
-        let lends = |node: &Node| node.has_trait(shares) && !node.aggregates.is_empty();
-        let sharing = (0..nodes.len()).filter(|&at| lends(&nodes[at])).collect();
+        let is_sharing = |node: &Node| node.has_trait(shares) && !node.aggregates.is_empty();
+        let sharing = (0..nodes.len()).filter(|&at| is_sharing(&nodes[at])).collect();
         let aggregates = sorted(nodes.iter().flat_map(|n| n.aggregates.iter().copied()).collect());
         let shape = Shape { nodes: nodes.into(), sharing, aggregates, stock: stock.into() };
-        let mut planted = Self {
+        let mut compact = Self {
             shape: Arc::new(shape),
             generations: generations.into(),
             used: used.into(),
             best: Box::default(),
         };
-        planted.sum_up();
-        (!planted.shape.nodes.is_empty()).then_some(planted)
+        compact.sum_up();
+        (!compact.shape.nodes.is_empty()).then_some(compact)
     }
 
     pub(crate) fn nodes(&self) -> &[Node] {
@@ -121,7 +123,7 @@ impl Planted {
         &self.best
     }
 
-    /// The inventory of a class with what is used of it now.
+    /// The inventory of a class with its present usage.
     pub(crate) fn inventory(&self, node: usize, class: Name) -> Option<Inventory> {
         self.inventories(node).find(|(known, _)| *known == class).map(|(_, inventory)| inventory)
     }
@@ -137,7 +139,7 @@ impl Planted {
         })
     }
 
-    /// Whether `node` is `top` or lies below it.
+    /// Whether `node` is `top` or a descendant of it.
     pub(crate) fn is_under(&self, node: usize, top: usize) -> bool {
         let mut at = Some(node);
         while let Some(here) = at {
@@ -183,7 +185,7 @@ fn sorted(mut aggregates: Vec<Uuid>) -> Box<[Uuid]> {
     aggregates.into()
 }
 
-/// Enters a value into a list sorted by class, keeping the larger.
+/// Enters a value into a list sorted by class, keeping the larger one.
 pub(crate) fn raise(best: &mut Vec<(Name, i64)>, class: Name, room: i64) {
     match best.binary_search_by_key(&class, |(class, _)| *class) {
         Ok(at) => best[at].1 = best[at].1.max(room),
@@ -191,7 +193,7 @@ pub(crate) fn raise(best: &mut Vec<(Name, i64)>, class: Name, room: i64) {
     }
 }
 
-/// Reads a list that [`raise`] made; a class that is not there has no room.
+/// Reads a list made by [`raise`]. A class that is not in it has no room.
 pub(crate) fn best_of(best: &[(Name, i64)], class: Name) -> i64 {
     best.binary_search_by_key(&class, |(class, _)| *class).map_or(0, |at| best[at].1)
 }

@@ -1,5 +1,4 @@
-//! What a server and its migrations hold of devices, and what they held: for those who have to explain
-//! a server. It only tells.
+//! The past and present devices of a server and its migrations, for explanations. Read-only.
 
 use kilonova_ids::{ArqId, AttachHandleId, ConsumerId, DeviceId, ProviderId, ServerId};
 use kilonova_store::{Row, Tx, params, statements};
@@ -7,7 +6,7 @@ use kilonova_store::{Row, Tx, params, statements};
 use crate::Error;
 
 statements! {
-    /// What is held for a server, by itself and by its migrations.
+    /// The requests of a server and of its migrations.
     HELD_FOR = "SELECT a.uuid, a.consumer_id, a.state, a.host, a.provider_id, a.group_id, f.name,
         h.uuid, h.attach_type, h.address, h.mdev_type, h.present, p.name, p.resource_class, d.uuid,
         d.address, d.kind, d.model, d.health, d.health_reason, d.status
@@ -15,44 +14,44 @@ statements! {
         LEFT JOIN attach_handles h ON h.arq_id = a.uuid
         LEFT JOIN deployables p ON p.id = h.deployable_id LEFT JOIN devices d ON d.id = p.device_id
         WHERE a.server_id = ?1 ORDER BY a.consumer_id, a.ordinal, a.id";
-    /// What a consumer has left behind that is not clean yet.
+    /// The dirty handles that a consumer left.
     LEFT_BY = "SELECT h.address, d.host, d.address FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
         WHERE h.dirty_of = ?1 ORDER BY h.id";
-    /// What a server came to hold and gave up, newest first.
+    /// The handle changes of a server, newest first.
     PAST_OF = "SELECT at, change, handle_id, attach_type, address, mdev_type, host, request_id
         FROM handle_changes WHERE server_id = ?1 ORDER BY id DESC LIMIT ?2";
 }
 
-/// An accelerator request of a server, and what it holds.
+/// An accelerator request of a server, and its handle.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldAccelerator {
     /// The request.
     pub arq: ArqId,
     /// The server, or the migration that holds the other side.
     pub consumer: Option<ConsumerId>,
     /// `Bound`, `BindStarted`, …
     pub state: String,
-    /// On which host.
+    /// Its host.
     pub host: Option<String>,
-    /// On which provider.
+    /// Its provider.
     pub provider: Option<ProviderId>,
-    /// The device profile and the index of its group; none where a flavor asks by itself.
+    /// The device profile and the index of its group; `None` for a request of a flavor itself.
     pub profile: Option<(String, i64)>,
-    /// What it holds.
+    /// Its handle.
     pub handle: Option<Handle>,
 }
 
-/// A handle with the device that it is of.
+/// A handle and its device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Handle {
-    /// Its id; of a mediated device, that of the device on the host.
+    /// Its id; for a mediated device also its uuid on the host.
     pub id: AttachHandleId,
     /// `MDEV`, `PCI`, `VFIO` or `TEST_PCI`.
     pub attach_type: String,
     /// Address of the function, or of the mediated device's parent.
     pub address: String,
-    /// Type of a mediated device, or empty.
+    /// Type of a mediated device; otherwise empty.
     pub mdev_type: String,
     /// Whether the host still has it.
     pub present: bool,
@@ -66,7 +65,7 @@ pub struct Handle {
     pub device_address: String,
     /// `GPU`, `FPGA`, …
     pub kind: String,
-    /// Name for people.
+    /// The model name for display.
     pub model: String,
     /// `healthy`, `degraded` or `failed`.
     pub health: String,
@@ -76,20 +75,20 @@ pub struct Handle {
     pub status: String,
 }
 
-/// Something left on a host that is given to nobody yet.
+/// A dirty handle on a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Left {
+pub struct LeftHandle {
     /// Its address.
     pub address: String,
-    /// Where.
+    /// The host.
     pub host: String,
-    /// The device that it is of.
+    /// The address of its device.
     pub device_address: String,
 }
 
-/// A handle that was taken or freed.
+/// The assignment or release of a handle.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
+pub struct HandleChange {
     /// Microseconds since 1970.
     pub at: i64,
     /// `taken` or `freed`.
@@ -100,26 +99,26 @@ pub struct Change {
     pub attach_type: String,
     /// Its address.
     pub address: String,
-    /// Type of a mediated device, or empty.
+    /// Type of a mediated device; otherwise empty.
     pub mdev_type: String,
-    /// On which host.
+    /// Its host.
     pub host: String,
     /// `req-<uuid>`.
     pub request_id: Option<String>,
 }
 
-/// What a server and its migrations hold.
+/// The requests of a server and of its migrations.
 ///
 /// # Errors
-/// Only the store's; so for all functions here.
-pub fn held_for(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<Held>, Error> {
+/// Store errors only; also for all functions below.
+pub fn held_for(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<HeldAccelerator>, Error> {
     let rows = tx.rows(HELD_FOR, params![server])?;
     Ok(rows.iter().map(held).collect::<Result<_, kilonova_store::Error>>()?)
 }
 
-fn held(row: &Row) -> Result<Held, kilonova_store::Error> {
+fn held(row: &Row) -> Result<HeldAccelerator, kilonova_store::Error> {
     let group = row.int(5)?;
-    Ok(Held {
+    Ok(HeldAccelerator {
         arq: row.id(0)?,
         consumer: row.id_opt(1)?,
         state: row.string(2)?,
@@ -149,20 +148,28 @@ fn handle(row: &Row, id: AttachHandleId) -> Result<Handle, kilonova_store::Error
     })
 }
 
-/// What a consumer has left behind on hosts that have not cleaned it up yet.
-pub fn left_by(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Vec<Left>, Error> {
+/// The handles that a consumer left dirty.
+pub fn left_by(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Vec<LeftHandle>, Error> {
     let rows = tx.rows(LEFT_BY, params![consumer])?;
     let left = |row: &Row| {
-        Ok(Left { address: row.string(0)?, host: row.string(1)?, device_address: row.string(2)? })
+        Ok(LeftHandle {
+            address: row.string(0)?,
+            host: row.string(1)?,
+            device_address: row.string(2)?,
+        })
     };
     Ok(rows.iter().map(left).collect::<Result<_, kilonova_store::Error>>()?)
 }
 
-/// What a server came to hold and gave up, the newest first.
-pub fn past_of(tx: &mut Tx<'_>, server: ServerId, limit: i64) -> Result<Vec<Change>, Error> {
+/// The handle changes of a server, newest first.
+pub fn handle_history(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    limit: i64,
+) -> Result<Vec<HandleChange>, Error> {
     let rows = tx.rows(PAST_OF, params![server, limit])?;
     let change = |row: &Row| {
-        Ok(Change {
+        Ok(HandleChange {
             at: row.int(0)?,
             change: row.string(1)?,
             handle: row.string(2)?,

@@ -1,5 +1,6 @@
-//! A card whole, cut and in parts: whatever is claimed and given back in whatever order, nothing that
-//! excludes each other is ever given out, and Placement offers exactly what can be had.
+//! A card as a whole, partitioned, and in virtual functions: whatever is claimed and released in
+//! whatever order, handles that exclude each other are never assigned together, and Placement
+//! offers exactly the available ones.
 
 use kilonova_accelerator::{Error, ledger};
 use kilonova_ids::{ConsumerId, ProviderId, ServerId};
@@ -26,8 +27,8 @@ fn part(of: &Device, name: &str, class: &str, slots: Vec<HandleSlot>) -> Deploya
     Deployable { name, resource_class, traits, slots, ..of.deployables[0].clone() }
 }
 
-/// A card whole, as virtual functions, cut itself, and with a virtual function that is cut; beside
-/// it a card of which nothing excludes anything.
+/// A card as a whole, with virtual functions, partitioned itself, and with a partitioned virtual
+/// function; beside it a card without exclusions.
 fn host() -> Vec<Device> {
     let mut card = device(CARD, DeviceKind::Gpu, CARD, "PGPU", vec![pci(CARD)]);
     let functions = (4..7).map(|n| pci(&format!("0000:25:00.{n}"))).collect();
@@ -46,7 +47,7 @@ fn host() -> Vec<Device> {
     vec![card, cut, same, parent, plain]
 }
 
-/// What a scheduler does: the claim, then the handles, both or neither.
+/// Does what a scheduler does: the claim and the handles, both or neither.
 async fn take(
     store: &Store,
     world: &World,
@@ -67,7 +68,7 @@ async fn take(
                 allocations,
             };
             placement::claim(tx, &world, &claim)?;
-            let want = ledger::Want { provider, count: 1, group: 0, profile: None };
+            let want = ledger::BindRequest { provider, count: 1, group: 0, profile: None };
             ledger::bind(tx, &world, ServerId::new_v4(), consumer, "p1", HOST, &[want])
         })
         .await?;
@@ -107,7 +108,7 @@ async fn clean(store: &Store, world: &World, consumer: ConsumerId) {
         .unwrap();
 }
 
-/// How much Placement would still give of a provider.
+/// The amount that Placement still offers of a provider.
 async fn room(store: &Store, provider: ProviderId) -> i64 {
     let sql = "SELECT CAST(SUM(total - reserved - used) AS BIGINT) FROM inventories
         WHERE provider_id = ?1";
@@ -117,7 +118,7 @@ async fn room(store: &Store, provider: ProviderId) -> i64 {
         .unwrap()
 }
 
-/// The function that a guest got, and whether all of it.
+/// The function that a guest got, and whether it got all of it.
 fn function(attachment: &Attachment) -> (&str, bool) {
     match attachment {
         Attachment::Mdev { parent, .. } => (parent, false),
@@ -133,7 +134,7 @@ fn exclude(one: &Attachment, other: &Attachment) -> bool {
     same_card && (on_card(one) != on_card(other) || (one == other && (whole || also)))
 }
 
-/// A sequence of numbers that is the same each time.
+/// A reproducible sequence of numbers.
 struct Dice(u64);
 
 impl Dice {
@@ -220,14 +221,18 @@ async fn a_claimed_card_reserves_its_functions_through_every_report() {
         let (consumer, _) = take(&store, &world, whole, "PGPU").await.unwrap();
         for _ in 0..2 {
             assert_eq!(room(&store, parts).await, 0, "{name}");
-            assert_eq!(room(&store, cut).await, 0, "{name}: a device of its own on the card");
+            assert_eq!(room(&store, cut).await, 0, "{name}: another device of the card is in use");
             assert_eq!(room(&store, id("_parent")).await, 2, "{name}: another card");
             report_host(&store, &world, host()).await;
         }
         give(&store, &world, consumer, false).await;
         let (consumer, _) = take(&store, &world, cut, "VGPU").await.unwrap();
         assert_eq!(room(&store, whole).await, 0, "{name}");
-        assert_eq!(room(&store, parts).await, 3, "{name}: functions do not mind each other");
+        assert_eq!(
+            room(&store, parts).await,
+            3,
+            "{name}: virtual functions do not exclude each other"
+        );
         give(&store, &world, consumer, false).await;
         let (_, got) = take(&store, &world, id("_parent"), "VGPU").await.unwrap();
         assert!(matches!(got, Attachment::Mdev { .. }), "{name}");

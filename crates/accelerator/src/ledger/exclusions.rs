@@ -1,8 +1,8 @@
-//! What excludes each other on one card: the card itself and its virtual functions, a function that
-//! is passed through and what is cut out of it.
+//! Mutual exclusion on one card: between the card itself and its virtual functions, and between a
+//! function that is passed through and its parts.
 //!
-//! Whoever takes first decides. The choice of a handle sees to it; here Placement is told, in the
-//! same transaction, so that nobody is sent to what cannot be had.
+//! The first assignment decides. The choice of a handle enforces this; the functions here update
+//! Placement in the same transaction, so that the scheduler offers only available handles.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +12,9 @@ use kilonova_store::Tx;
 use crate::Error;
 use crate::db::handles::{self, HandleKey, MixedCard};
 
-/// Reserves what can no longer be had of the cards, and frees what can be had again.
-pub(crate) fn keep_apart(
+/// Reserves handles of the cards that have become unavailable, and releases those that are
+/// available again.
+pub(crate) fn update_exclusions(
     tx: &mut Tx<'_>,
     world: &World,
     cards: impl IntoIterator<Item = MixedCard>,

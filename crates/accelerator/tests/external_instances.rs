@@ -1,12 +1,12 @@
-//! Instances of a Nova elsewhere: whose their requests are, when their devices can be had again, and what
-//! becomes of requests whose instance is gone.
+//! Instances of an external Nova: the project of their requests, when their devices become
+//! available again, and requests whose instance no longer exists.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use http::StatusCode;
 use kilonova_accelerator::ledger;
-use kilonova_accelerator::nova::{Asking, Event, Nova, Presence, Telling, Trouble};
+use kilonova_accelerator::nova::{Delivery, Event, Nova, NovaError, Presence, PresenceQuery};
 use kilonova_accelerator::reconcile::lost;
 use kilonova_accelerator::{Bitstream, Bitstreams, Error, Nodes, State};
 use kilonova_ids::{ConsumerId, ImageId, ProviderId, ServerId};
@@ -22,7 +22,7 @@ const DIRTY: &str = "SELECT COUNT(*) FROM attach_handles WHERE state = 'dirty'";
 const FREE: &str = "SELECT COUNT(*) FROM attach_handles WHERE state = 'free'";
 const RESERVED: &str = "SELECT CAST(SUM(reserved) AS BIGINT) FROM inventories";
 
-/// Counts as a host's row would.
+/// Counts generations as a host's row does.
 #[derive(Clone, Default)]
 struct Counter(Arc<AtomicI64>);
 
@@ -53,14 +53,14 @@ impl Bitstreams for NoImages {
     }
 }
 
-/// A Nova with agents on its hosts.
+/// An external Nova with agents on its hosts.
 fn nova(store: &Store, nodes: &Counter) -> Api {
     let orders: (Arc<dyn Nodes>, Arc<dyn Bitstreams>) =
         (Arc::new(nodes.clone()), Arc::new(NoImages));
     Api { orders: Some(orders), silent: true, ..Api::admin(store).with_service() }
 }
 
-/// The instance holds units of the provider in Placement, for a project.
+/// Allocates units of the provider to the instance in Placement, for a project.
 async fn allocate(store: &Store, provider: ProviderId, server: &str, class: &str, project: &str) {
     let consumer: ServerId = server.parse().unwrap();
     let claim = Claim {
@@ -76,7 +76,7 @@ async fn allocate(store: &Store, provider: ProviderId, server: &str, class: &str
 }
 
 async fn heard(store: &Store, generation: i64) {
-    let work = move |tx: &mut Tx<'_>| ledger::heard(tx, &World::new(), HOST, generation);
+    let work = move |tx: &mut Tx<'_>| ledger::acknowledge(tx, &World::new(), HOST, generation);
     store.write(work).await.unwrap();
 }
 
@@ -99,7 +99,7 @@ async fn a_request_belongs_to_the_project_of_the_instance_whoever_made_it() {
         assert_eq!(seen["arqs"][0]["project_id"], "p-owner", "{name}: {seen}");
         let stranger = owner.of_project("p-other").get(&path).await.body;
         assert_eq!(stranger["arqs"].as_array().map(Vec::len), Some(0), "{name}");
-        // Without allocations nobody but the maker can be named.
+        // Without allocations only the creator's project is possible.
         let arqs = request(&admin, "FPGA", "1").await;
         admin.patch(PATH, bind(&arqs, specs[0].id, ABSENT)).await;
         let seen = admin.get(&format!("{PATH}/{}", arqs[0])).await.body;
@@ -128,11 +128,15 @@ async fn a_device_is_given_to_nobody_before_its_host_has_spoken() {
             assert_eq!(count(&store, RESERVED).await, 1, "{name} {way}");
             let next = request(&api, "FPGA", "1").await;
             let refused = api.patch(PATH, bind(&next, specs[0].id, ABSENT)).await;
-            assert_eq!(refused.status, StatusCode::NOT_FOUND, "{name} {way}: the host may be dead");
+            assert_eq!(
+                refused.status,
+                StatusCode::NOT_FOUND,
+                "{name} {way}: the host has not acknowledged"
+            );
             assert_eq!(audit(&store).await, Vec::<String>::new(), "{name} {way}");
             let told = nodes.0.load(Ordering::Relaxed);
             heard(&store, told - 1).await;
-            assert_eq!(count(&store, DIRTY).await, 1, "{name} {way}: that was before");
+            assert_eq!(count(&store, DIRTY).await, 1, "{name} {way}: an earlier generation");
             heard(&store, told).await;
             assert_eq!(count(&store, DIRTY).await, 0, "{name} {way}");
             assert_eq!(count(&store, RESERVED).await, 0, "{name} {way}");
@@ -148,13 +152,13 @@ async fn what_a_silent_host_keeps_back_is_told_and_an_administrator_may_free_it(
         let api = nova(&store, &Counter::default());
         let arqs = request(&api, "VGPU", "1").await;
         api.patch(PATH, bind(&arqs, specs[0].id, SERVER)).await;
-        assert_eq!(store.read(ledger::silent).await.unwrap(), [], "{name}");
+        assert_eq!(store.read(ledger::pending_releases).await.unwrap(), [], "{name}");
         api.delete(&format!("{PATH}?instance={SERVER}")).await;
-        let silent = store.read(ledger::silent).await.unwrap();
+        let silent = store.read(ledger::pending_releases).await.unwrap();
         assert_eq!(silent.len(), 1, "{name}");
         assert_eq!((silent[0].host.as_str(), silent[0].handles), (HOST, 1), "{name}");
         assert_eq!(silent[0].address, "0000:84:00.0", "{name}");
-        // A report of the same devices, as from another agent's, keeps it back.
+        // A report of the same devices, possibly by another agent, does not free it.
         report_host(&store, &World::new(), vec![vgpu("0000:84:00.0", 2)]).await;
         assert_eq!(count(&store, DIRTY).await, 1, "{name}");
         let path = format!("/v2/devices/{}/enable", silent[0].device);
@@ -198,11 +202,11 @@ async fn a_project_has_only_so_many_unbound_requests() {
         assert_eq!(refused.status, StatusCode::FORBIDDEN, "{name}");
         assert!(refused.fault().contains("has 4 unbound accelerator requests"), "{name}");
         let other = member.of_project("p2").post(PATH, body.clone()).await;
-        assert_eq!(other.status, StatusCode::CREATED, "{name}: each project has its own");
+        assert_eq!(other.status, StatusCode::CREATED, "{name}: each project has its own limit");
         let bound = api.patch(PATH, bind(&first, specs[0].id, SERVER)).await;
         assert_eq!(bound.status, StatusCode::ACCEPTED, "{name}");
         let made = member.post(PATH, body.clone()).await;
-        assert_eq!(made.status, StatusCode::CREATED, "{name}: bound ones do not count");
+        assert_eq!(made.status, StatusCode::CREATED, "{name}: bound requests do not count");
         let none = Api { unbound: Some(-1), ..member.clone() };
         assert_eq!(none.post(PATH, body).await.status, StatusCode::CREATED, "{name}: no limit");
     }
@@ -227,15 +231,15 @@ async fn calls_at_once_do_not_outrun_the_limit() {
     }
 }
 
-/// A Nova that answers every question alike, and remembers them.
+/// A Nova that gives every query the same answer, and records them.
 #[derive(Clone)]
-struct Oracle {
-    answer: Arc<Mutex<Result<Presence, Trouble>>>,
+struct FakeNova {
+    answer: Arc<Mutex<Result<Presence, NovaError>>>,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
-impl Oracle {
-    fn saying(answer: Result<Presence, Trouble>) -> Self {
+impl FakeNova {
+    fn saying(answer: Result<Presence, NovaError>) -> Self {
         Self { answer: Arc::new(Mutex::new(answer)), asked: Arc::default() }
     }
 
@@ -244,26 +248,26 @@ impl Oracle {
     }
 }
 
-impl Nova for Oracle {
-    fn has(&self, server: ServerId) -> Asking<'_> {
+impl Nova for FakeNova {
+    fn has(&self, server: ServerId) -> PresenceQuery<'_> {
         self.asked.lock().unwrap().push(server.to_string());
         let answer = self.answer.lock().unwrap().clone();
         Box::pin(async move { answer })
     }
 
-    fn tell<'a>(&'a self, _: &'a [Event]) -> Telling<'a> {
+    fn deliver<'a>(&'a self, _: &'a [Event]) -> Delivery<'a> {
         Box::pin(async { Ok(()) })
     }
 }
 
-/// What happened so far was long ago.
+/// Moves all past times back.
 async fn time_passes(store: &Store) {
     let sql = "UPDATE arqs SET updated_at = updated_at - 3600000000,
         asked_at = asked_at - 3600000000";
     store.write(move |tx| tx.execute(sql, params![])).await.unwrap();
 }
 
-async fn search(store: &Store, nova: &Oracle) -> (usize, usize) {
+async fn search(store: &Store, nova: &FakeNova) -> (usize, usize) {
     let state = State::new(store.clone(), World::new()).with_nodes(Arc::new(Counter::default()));
     let done = lost(&state, nova, 0).await.unwrap_or_else(|error: Error| panic!("{error}"));
     (done.asked, done.unbound)
@@ -276,17 +280,21 @@ async fn a_request_whose_instance_nova_no_longer_has_is_unbound() {
         let api = nova(&store, &Counter::default());
         let arqs = request(&api, "FPGA", "2").await;
         api.patch(PATH, bind(&arqs, specs[0].id, SERVER)).await;
-        let gone = Oracle::saying(Ok(Presence::Gone));
-        assert_eq!(search(&store, &gone).await, (0, 0), "{name}: bound a moment ago");
+        let gone = FakeNova::saying(Ok(Presence::Gone));
+        assert_eq!(search(&store, &gone).await, (0, 0), "{name}: the binding is too recent");
         time_passes(&store).await;
         for other in [
             Ok(Presence::There),
-            Err(Trouble::Later("away".into())),
-            Err(Trouble::Never("you may not see it".into())),
+            Err(NovaError::Temporary("away".into())),
+            Err(NovaError::Permanent("you may not see it".into())),
         ] {
-            let nova = Oracle::saying(other.clone());
+            let nova = FakeNova::saying(other.clone());
             assert_eq!(search(&store, &nova).await, (1, 0), "{name} {other:?}");
-            assert_eq!(search(&store, &nova).await, (0, 0), "{name}: not asked again at once");
+            assert_eq!(
+                search(&store, &nova).await,
+                (0, 0),
+                "{name}: no second query within the interval"
+            );
             let shown = api.get(&format!("{PATH}?instance={SERVER}")).await.body;
             assert_eq!(shown["arqs"].as_array().map(Vec::len), Some(2), "{name} {other:?}");
             time_passes(&store).await;
@@ -315,7 +323,7 @@ async fn nova_is_not_asked_about_an_instance_that_has_its_allocation() {
         let arqs = request(&api, "FPGA", "1").await;
         api.patch(PATH, bind(&arqs, specs[0].id, SERVER)).await;
         time_passes(&store).await;
-        let gone = Oracle::saying(Ok(Presence::Gone));
+        let gone = FakeNova::saying(Ok(Presence::Gone));
         assert_eq!(search(&store, &gone).await, (0, 0), "{name}");
         assert_eq!(gone.asked(), 0, "{name}");
         let shown = api.get(&format!("{PATH}/{}", arqs[0])).await.body;
@@ -331,7 +339,7 @@ async fn of_two_controllers_one_asks() {
         let arqs = request(&api, "FPGA", "1").await;
         api.patch(PATH, bind(&arqs, specs[0].id, SERVER)).await;
         time_passes(&store).await;
-        let nova = Oracle::saying(Ok(Presence::There));
+        let nova = FakeNova::saying(Ok(Presence::There));
         let (one, two) = tokio::join!(search(&store, &nova), search(&store, &nova));
         assert_eq!(one.0 + two.0, 1, "{name}");
         assert_eq!(nova.asked(), 1, "{name}");

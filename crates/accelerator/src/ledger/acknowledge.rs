@@ -1,0 +1,121 @@
+//! Handles that external instances release: they stay dirty until the device's host acknowledges
+//! the release.
+//!
+//! A host whose agent is dead may still run the guest. Therefore such a handle becomes dirty and
+//! records the generation of the host's documents that the same transaction counts. The host's
+//! agent is woken. When it requests the documents after that generation, or registers, it has seen
+//! the release, and the handle becomes free. A working agent does so within milliseconds. The
+//! generation is a row of the database: any controller may handle the release, and any other the
+//! host's request.
+
+use std::collections::BTreeSet;
+
+use kilonova_ids::{ArqId, DeviceId, ProviderId};
+use kilonova_placement::{World, ledger as placement};
+use kilonova_store::{Row, Tx, params};
+use kilonova_wire::time::now_micros;
+
+use super::exclusions::update_exclusions;
+use super::orders::Nodes;
+use crate::Error;
+use crate::db::handles::{self, Awaiting};
+
+/// Exceeds every generation: acknowledges everything.
+pub const EVERYTHING: i64 = i64::MAX;
+
+/// Handles of a device that wait for their host's acknowledgement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PendingRelease {
+    /// The host.
+    pub host: String,
+    /// The device's address there.
+    pub address: String,
+    /// The device.
+    pub device: DeviceId,
+    /// Number of handles.
+    pub handles: i64,
+    /// Time of the oldest release (microseconds since 1970).
+    pub since: i64,
+}
+
+/// Releases the handle of a request. It becomes free at once only if its host has no agent.
+pub(crate) fn release_external(
+    tx: &mut Tx<'_>,
+    world: &World,
+    nodes: Option<&dyn Nodes>,
+    arq: ArqId,
+    now: i64,
+) -> Result<(), Error> {
+    let Some((provider, host)) = handles::held_by(tx, arq)? else { return Ok(()) };
+    let told = match nodes {
+        Some(nodes) => nodes.next(tx, &host)?,
+        None => None,
+    };
+    let Some(generation) = told else { return Ok(handles::free_of_arq(tx, arq, now)?) };
+    tx.execute(handles::AWAIT_WORD, params![arq, generation, now, host])?;
+    withhold(tx, world, provider)
+}
+
+/// Whether a handle of a host waits for the acknowledgement of a generation; read-only.
+///
+/// # Errors
+/// Store errors only; also for all functions below.
+pub fn awaits_acknowledgement(tx: &mut Tx<'_>, host: &str, generation: i64) -> Result<bool, Error> {
+    Ok(!handles::awaiting_host(tx, host, generation)?.is_empty())
+}
+
+/// Frees the handles that wait for a generation which the host has now acknowledged.
+pub fn acknowledge(
+    tx: &mut Tx<'_>,
+    world: &World,
+    host: &str,
+    generation: i64,
+) -> Result<(), Error> {
+    let waiting = handles::awaiting_host(tx, host, generation)?;
+    free(tx, world, waiting)
+}
+
+/// Frees the waiting handles of a device because an administrator declares that no guest uses it.
+pub(crate) fn declare_released(
+    tx: &mut Tx<'_>,
+    world: &World,
+    device: DeviceId,
+) -> Result<(), Error> {
+    let waiting = handles::awaiting_on(tx, device)?;
+    free(tx, world, waiting)
+}
+
+fn free(tx: &mut Tx<'_>, world: &World, waiting: Vec<Awaiting>) -> Result<(), Error> {
+    let now = now_micros();
+    let (mut providers, mut cards) = (BTreeSet::new(), Vec::new());
+    for one in waiting {
+        tx.execute(handles::DROP_ACKNOWLEDGED, params![one.id])?;
+        tx.execute(handles::ACKNOWLEDGED, params![one.id, now])?;
+        providers.insert(one.provider);
+        cards.extend(one.mixed_card);
+    }
+    for provider in providers {
+        withhold(tx, world, provider)?;
+    }
+    update_exclusions(tx, world, cards)
+}
+
+fn withhold(tx: &mut Tx<'_>, world: &World, provider: ProviderId) -> Result<(), Error> {
+    let withheld = handles::withheld_on(tx, provider)?;
+    Ok(placement::reserve(tx, world, provider, withheld)?)
+}
+
+/// The waiting handles, by device.
+pub fn pending_releases(tx: &mut Tx<'_>) -> Result<Vec<PendingRelease>, Error> {
+    let read = |row: &Row| {
+        Ok(PendingRelease {
+            host: row.string(0)?,
+            address: row.string(1)?,
+            device: row.id(2)?,
+            handles: row.int(3)?,
+            since: row.int(4)?,
+        })
+    };
+    let rows = tx.rows(handles::AWAITED, params![])?;
+    Ok(rows.iter().map(read).collect::<Result<_, kilonova_store::Error>>()?)
+}
