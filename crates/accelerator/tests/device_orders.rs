@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use http::StatusCode;
 use kilonova_accelerator::ledger::{self, BindRequest, orders};
 use kilonova_accelerator::nova::{Delivery, Event, Nova, NovaError, PresenceQuery};
-use kilonova_accelerator::reconcile::{deliver, tidy};
+use kilonova_accelerator::reconcile::{deliver, process_pending};
 use kilonova_accelerator::{Bitstream, Bitstreams, Error, Nodes, State};
 use kilonova_ids::{ConsumerId, ImageId, OperationId, ProviderId, ServerId};
 use kilonova_node_api::{

@@ -249,7 +249,7 @@ async fn over_http_nova_gets_its_form_and_its_answers_are_understood() {
     );
     let nobody =
         HttpNova::new(Address::at("http://127.0.0.1:1/v2.1"), Credentials::None, None).unwrap();
-    let told = nobody.tell(&[event]).await;
+    let told = nobody.deliver(&[event]).await;
     assert!(matches!(told, Err(NovaError::Temporary(_))), "{told:?}");
 }
 

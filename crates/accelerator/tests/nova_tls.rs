@@ -111,7 +111,7 @@ async fn a_named_authority_is_believed_and_no_other() {
     if let Ok(stranger) =
         HttpNova::new(Address::at(&endpoint), Credentials::Token("by-tls".into()), None)
     {
-        let told = stranger.tell(&[event()]).await;
+        let told = stranger.deliver(&[event()]).await;
         let Err(NovaError::Temporary(why)) = told else { panic!("{told:?}") };
         assert!(why.contains("certificate"), "{why}");
     }

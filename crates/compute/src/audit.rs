@@ -1,8 +1,8 @@
-//! The rules of the ledger as SQL: each statement returns the rows that break its rule.
+//! The rules of the ledger as SQL: each statement returns the rows that violate its rule.
 //!
-//! The tests, the crash runs and `kilonova doctor` use these same statements. The rules of one
-//! service come from it; those that tie services together are here, the only place that reads
-//! tables of several services. It must never write.
+//! The tests, the crash runs and `kilonova doctor` share these statements. The rules of a single
+//! service come from that service; the rules across services are here, the only place that reads
+//! tables of several services. This module must never write.
 
 use kilonova_store::{Error, Store, params};
 use kilonova_wire::time::now_micros;
@@ -137,8 +137,8 @@ pub(crate) const ACROSS: &[(&str, &str)] = &[
 /// Microseconds after which [`LATE`] rules hold.
 const LATE_AFTER: i64 = 600 * 1_000_000;
 
-/// Rules about instances of a Nova elsewhere, which takes several steps for what is one commit here: they
-/// hold for what has not changed since a moment (`?1`).
+/// Rules about instances of an external Nova, which takes several steps for one of our commits.
+/// They apply to rows that have not changed since a time (`?1`).
 pub(crate) const LATE: &[(&str, &str)] = &[
     (
         "a request of an instance elsewhere, bound for minutes, has an allocation of its device",
@@ -156,27 +156,27 @@ pub(crate) const LATE: &[(&str, &str)] = &[
     ),
 ];
 
-/// What to do about a broken rule of [`LATE`].
+/// The remedy for a violation of a [`LATE`] rule.
 const LATE_REMEDY: &str = "the instance's Nova never said that it gave the device up: with [nova] set it is \
     asked, and a request whose instance it no longer has is unbound within minutes (the log says why it \
     cannot be asked). Otherwise delete the instance there, or send DELETE \
     /v2/accelerator_requests?instance=ID to the accelerator API with a service token";
 
-/// What a rule came to.
+/// The result of a rule.
 #[derive(Debug)]
 pub struct Finding {
-    /// The rule, in words.
+    /// The rule.
     pub rule: &'static str,
-    /// What breaks it.
+    /// The violations.
     pub rows: Vec<String>,
-    /// What to do about it, where an operator can.
+    /// The operator's remedy, if there is one.
     pub remedy: Option<&'static str>,
 }
 
 /// Checks every rule on one snapshot.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub async fn run(store: &Store) -> Result<Vec<Finding>, Error> {
     store
         .read(|tx| {

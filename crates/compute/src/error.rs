@@ -1,7 +1,7 @@
-//! What can go wrong in the compute service, and what the user is told about it.
+//! The errors of the compute service, and the text that the user sees.
 //!
-//! Work inside a transaction returns this type; a refusal is a [`Fault`] from the start, because
-//! only the place that refuses knows the sentence.
+//! Work inside a transaction returns this type. A refusal is a [`Fault`] from the start, because
+//! only the code that refuses knows the message.
 
 use kilonova_ids::{OperationId, ServerId};
 use kilonova_store::{self as store, Trouble};
@@ -10,7 +10,7 @@ use kilonova_wire::Fault;
 use crate::app::scheduler::Unplaced;
 use crate::flows::operation::Unreadable;
 
-/// A failure of the compute service.
+/// An error of the compute service.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The database failed.
@@ -25,15 +25,15 @@ pub enum Error {
     /// The journal refused.
     #[error(transparent)]
     Flow(#[from] kilonova_flow::Error),
-    /// A row of the journal describes no operation: the database was written by a newer build, or by
-    /// hand.
+    /// A row of the journal is not a valid operation: a newer build wrote the database, or somebody
+    /// changed it by hand.
     #[error("operation {operation} of server {server} cannot be read: {why}")]
     Unreadable {
-        /// The row.
+        /// The operation.
         operation: OperationId,
         /// The server.
         server: ServerId,
-        /// Why.
+        /// The reason.
         why: Box<Unreadable>,
     },
     /// The image service failed.
@@ -42,17 +42,17 @@ pub enum Error {
     /// The network service refused.
     #[error(transparent)]
     Network(#[from] kilonova_network::Error),
-    /// What was planned is taken; plan again.
-    #[error("the planned places were taken meanwhile")]
+    /// The planned claim was taken by another transaction; plan again.
+    #[error("another transaction has claimed the planned resources")]
     Aged,
-    /// A server has no place, and the reason is to be worked out before the transaction is run
-    /// again ([`Compute::write`](crate::Compute::write)).
-    #[error("a server has no place")]
+    /// No host fits a server. The reason is determined before the transaction runs again
+    /// ([`Compute::write`](crate::Compute::write)).
+    #[error("no valid host was found for a server")]
     Unexplained(Box<Unplaced>),
-    /// A node calls with the epoch of an older session.
+    /// A node uses the epoch of an older session.
     #[error("another process has registered for this host")]
     Fenced,
-    /// A host of a Nova elsewhere, which has not made the host's resource provider yet.
+    /// A host of an external Nova, which has not created the host's resource provider yet.
     #[error(
         "no resource provider is named {0} yet: [nova] is set, and that Nova makes the providers of its \
          hosts. Start nova-compute there, or give the agent the host's name that Nova knows (openstack \
@@ -65,8 +65,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether a claim failed because there is no room (any more), so that the next candidate is to
-    /// be tried.
+    /// Whether a claim failed for lack of resources, so that the caller should try the next
+    /// candidate.
     pub fn is_lack_of_room(&self) -> bool {
         match self {
             Self::Placement(error) => error.no_longer_fits(),

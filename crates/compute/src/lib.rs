@@ -1,7 +1,7 @@
-//! Nova's work: servers, flavors, keypairs, hosts and quotas behind the compute API.
+//! Nova's functions: servers, flavors, key pairs, hosts and quotas behind the compute API.
 //!
-//! `api` speaks HTTP and nothing else, `app` decides, `db` holds the SQL. The crate must never
-//! reach into another service's tables; it calls that service's ledger instead.
+//! `api` handles HTTP only, `app` decides, and `db` contains the SQL. The crate must never access
+//! another service's tables; it calls that service's ledger instead.
 
 pub mod api;
 pub mod app;
@@ -24,12 +24,12 @@ pub use state::Compute;
 pub const MIGRATIONS: [&[kilonova_store::Migration]; 2] =
     [db::migrations_resources::RESOURCES, db::migrations_servers::SERVERS];
 
-/// Statements that are put together when they are needed, by name, as examples.
+/// Examples of statements that are composed at run time, by name.
 pub fn built_statements() -> Vec<(String, String)> {
     db::servers::listing::examples()
 }
 
-/// Every statement of the service, to be prepared on both databases in a test.
+/// Every statement of the service. A test prepares each on both databases.
 pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
     vec![
         audit::ACROSS,

@@ -1,74 +1,73 @@
-//! What an operator decides about servers, with the names and defaults of nova.conf.
+//! The operator's settings for servers, with the names and defaults of nova.conf.
 //!
-//! Plain values; who reads them from where is the program's business.
+//! Plain values; the program reads them from its configuration.
 
 use std::time::Duration;
 
 use crate::app::aliases::Aliases;
 use crate::app::scheduler::Rules;
 
-/// How servers are treated.
+/// The settings for servers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
     /// `[DEFAULT] allow_resize_to_same_host`: whether a resize may stay on its host.
     pub allow_resize_to_same_host: bool,
-    /// `[DEFAULT] resize_confirm_window`, seconds: a resize is confirmed by itself after that; 0
-    /// never.
+    /// `[DEFAULT] resize_confirm_window`, seconds: a resize is confirmed automatically after this
+    /// time; 0 never.
     pub resize_confirm_window: i64,
     /// `[DEFAULT] reclaim_instance_interval`, seconds: how long a deleted server can be restored; 0
-    /// not at all.
+    /// disables soft deletion.
     pub reclaim_instance_interval: i64,
-    /// `[DEFAULT] shelved_offload_time`, seconds: a shelved server leaves its host after that; 0 at
-    /// once, -1 never.
+    /// `[DEFAULT] shelved_offload_time`, seconds: a shelved server is offloaded after this time; 0
+    /// at once, -1 never.
     pub shelved_offload_time: i64,
-    /// `[DEFAULT] shelved_poll_interval`, seconds: how often shelved servers are looked at; 0 never.
+    /// `[DEFAULT] shelved_poll_interval`, seconds: how often shelved servers are checked; 0 never.
     pub shelved_poll_interval: i64,
-    /// `[DEFAULT] reboot_timeout`, seconds: a soft reboot that takes longer becomes a hard one; 0
-    /// never.
+    /// `[DEFAULT] reboot_timeout`, seconds: a soft reboot that takes longer becomes a hard reboot;
+    /// 0 never.
     pub reboot_timeout: i64,
-    /// `[DEFAULT] rescue_timeout`, seconds: a server is in rescue no longer than that; 0 as long as
-    /// its user likes.
+    /// `[DEFAULT] rescue_timeout`, seconds: a server is unrescued after this time; 0 never.
     pub rescue_timeout: i64,
-    /// `[DEFAULT] max_concurrent_live_migrations`: guests that leave a host at once while they run,
-    /// the others wait; 0 any number.
+    /// `[DEFAULT] max_concurrent_live_migrations`: live migrations from a host at the same time;
+    /// others wait; 0 for no limit.
     pub max_concurrent_live_migrations: i64,
     /// `[DEFAULT] instance_build_timeout`, seconds: a build that takes longer has failed; 0 never.
     pub instance_build_timeout: i64,
     /// `[DEFAULT] resume_guests_state_on_host_boot`: whether guests that ran when their host went
-    /// down are started when it is back.
+    /// down are started when it returns.
     pub resume_guests_state_on_host_boot: bool,
-    /// `[DEFAULT] sync_power_state_interval`, seconds: how often the hosts of this process look at
-    /// guests that may have changed by themselves; 0 every minute, less never.
+    /// `[DEFAULT] sync_power_state_interval`, seconds: how often the simulated hosts of this
+    /// process check the power states of guests; 0 every minute, negative never.
     pub sync_power_state_interval: i64,
-    /// `[DEFAULT] running_deleted_instance_action`: what becomes of guests that a host still has of
-    /// servers that were deleted.
+    /// `[DEFAULT] running_deleted_instance_action`: the action for guests whose servers were
+    /// deleted.
     pub running_deleted_instance_action: Orphans,
-    /// `[DEFAULT] running_deleted_instance_timeout`, seconds: how long before they were deleted.
+    /// `[DEFAULT] running_deleted_instance_timeout`, seconds: minimum time since the deletion.
     pub running_deleted_instance_timeout: i64,
-    /// `[scheduler] max_attempts`: hosts tried for one boot or move.
+    /// `[scheduler] max_attempts`: maximum number of hosts tried for one boot or move.
     pub max_attempts: usize,
-    /// How a host is chosen.
+    /// The settings of the scheduler.
     pub scheduler: Rules,
-    /// `[pci] alias`: what flavors may ask for by name.
+    /// `[pci] alias`: the aliases that flavors may request.
     pub pci_aliases: Aliases,
-    /// `[nova]` names a Nova of somebody else: it has the servers on the hosts that report here, and
-    /// knows the devices as Cyborg's.
+    /// Whether `[nova]` names an external Nova, which has the servers on the hosts that report here
+    /// and uses the devices through the Cyborg API.
     pub nova_elsewhere: bool,
 }
 
-/// What becomes of a guest whose server was deleted.
+/// The action for a guest whose server was deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Orphans {
-    /// It is left.
+    /// Leaves it.
     Noop,
-    /// It is left, and the log says so.
+    /// Leaves it and logs a warning.
     Log,
-    /// It is removed.
+    /// Removes it.
     Reap,
 }
 
 impl Options {
-    /// How often hosts look at guests that may have changed by themselves; never without.
+    /// Interval at which hosts check the power states of guests; `None` for never.
     pub fn power_sync(&self) -> Option<Duration> {
         match self.sync_power_state_interval {
             0 => Some(Duration::from_secs(60)),

@@ -1,4 +1,4 @@
-//! What every handler of the compute API is given: handles that are cheap to clone.
+//! The state that every handler of the compute API gets: handles that are cheap to clone.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,15 +19,15 @@ use crate::{Error, Options};
 pub struct Compute {
     /// The database.
     pub store: Store,
-    /// Providers in memory.
+    /// The in-memory copy of providers.
     pub world: World,
-    /// Hosts in memory.
+    /// The in-memory copy of hosts.
     pub fleet: Fleet,
-    /// What the operator decided.
+    /// The operator's settings.
     pub options: Arc<Options>,
-    /// The bytes of images, where this process has them.
+    /// The image data, if this process has it.
     pub images: Option<Images>,
-    /// Who may do what.
+    /// The policy.
     pub policy: Enforcer,
     /// The image service's policy, for boots: a server starts from images that its caller may read.
     pub image_policy: Enforcer,
@@ -39,7 +39,7 @@ impl Compute {
     /// The service over a migrated database and a loaded world.
     ///
     /// # Errors
-    /// The database's.
+    /// Store errors only.
     pub async fn open(store: Store, world: World) -> Result<Self, Error> {
         let policy = Enforcer::of(crate::RULES, Dialect::Compute);
         let image_policy = Enforcer::of(kilonova_image::RULES, Dialect::Image);

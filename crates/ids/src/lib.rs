@@ -1,7 +1,7 @@
-//! Typed identifiers: one type for every kind of thing, so that a server's uuid cannot be
-//! passed where a provider's is meant.
+//! Typed identifiers: one type for each kind of object, so that a server's uuid cannot be passed as
+//! a provider's.
 //!
-//! Owns the names and nothing else; it must never learn how a thing is stored or shown.
+//! Owns the identifier types only. It must never know how an object is stored or shown.
 
 use newtype_uuid::{GenericUuid, TypedUuid, TypedUuidKind, TypedUuidTag};
 
@@ -26,15 +26,15 @@ kinds! {
     ServerId, ServerKind, "server";
     /// A resource provider in the Placement sense.
     ProviderId, ProviderKind, "resource_provider";
-    /// Holder of allocations: a server or a migration.
+    /// The owner of allocations: a server or a migration.
     ConsumerId, ConsumerKind, "consumer";
     /// A physical card or function on a host.
     DeviceId, DeviceKind, "device";
-    /// A separately scheduled part of a device.
+    /// A part of a device that is scheduled on its own.
     DeployableId, DeployableKind, "deployable";
-    /// What a guest gets: an mdev uuid, a VF or PF address.
+    /// The thing that a guest gets: an mdev's uuid, a VF's or PF's address.
     AttachHandleId, AttachHandleKind, "attach_handle";
-    /// One accelerator asked for by one consumer.
+    /// One accelerator requested for one consumer.
     ArqId, ArqKind, "arq";
     /// A device profile.
     DeviceProfileId, DeviceProfileKind, "device_profile";
@@ -42,17 +42,17 @@ kinds! {
     ImageId, ImageKind, "image";
     /// A compute host.
     HostId, HostKind, "host";
-    /// A group of servers that are placed together or apart.
+    /// A group of servers with an affinity policy.
     ServerGroupId, ServerGroupKind, "server_group";
     /// A network that guests are connected to.
     NetworkId, NetworkKind, "network";
-    /// A range of addresses on a network.
+    /// A range of addresses of a network.
     SubnetId, SubnetKind, "subnet";
     /// A connection to a network.
     PortId, PortKind, "port";
-    /// Rules for what may reach a port.
+    /// A set of rules for the traffic of a port.
     SecurityGroupId, SecurityGroupKind, "security_group";
-    /// One of these rules.
+    /// One rule of a security group.
     SecurityGroupRuleId, SecurityGroupRuleKind, "security_group_rule";
     /// A durable operation.
     OperationId, OperationKind, "operation";
@@ -60,15 +60,16 @@ kinds! {
     RequestId, RequestKind, "request";
 }
 
-/// A new identifier that is greater than those before it: version 7 of RFC 9562, which begins with the
-/// time. In the indexes of a large table what is made together is together, where random ones would
-/// each dirty a page of its own. Not for what is told by its first letters (a port's device is).
+/// Returns an identifier greater than all earlier ones: version 7 of RFC 9562, which begins with
+/// the time. In the indexes of a large table, rows created together are then adjacent, while random
+/// ids would each write to a page of their own. Do not use it for objects identified by their first
+/// digits, as a port's device is.
 pub fn ascending<T: GenericUuid>() -> T {
     T::from_untyped_uuid(uuid::Uuid::now_v7())
 }
 
 /// Parses the forms that OpenStack calls "uuid-like": 32 hex digits, with or without dashes, in
-/// either case (oslo.utils `is_uuid_like`). Braces and `urn:uuid:` are refused.
+/// either case (oslo.utils `is_uuid_like`). Refuses braces and `urn:uuid:`.
 pub fn parse_uuid_like<T: GenericUuid>(text: &str) -> Option<T> {
     let hex = text.bytes().filter(|b| *b != b'-').count();
     if hex != 32 || !text.bytes().all(|b| b == b'-' || b.is_ascii_hexdigit()) {

@@ -1,4 +1,4 @@
-//! The tree that a rule's text becomes, and what it says of a caller.
+//! The syntax tree of a rule, and its evaluation for a caller.
 
 use std::fmt;
 
@@ -6,33 +6,33 @@ use regex::Regex;
 
 use crate::{Credentials, Pattern, Target};
 
-/// What a field of the object is compared with.
+/// The value that a field of the object must have.
 #[derive(Debug, Clone)]
-pub enum Wanted {
-    /// The value is this text.
-    Is(String),
-    /// The value begins with a match.
-    Begins(Regex),
+pub enum FieldMatch {
+    /// The field equals this text.
+    Equals(String),
+    /// The field begins with a match.
+    Prefix(Regex),
 }
 
-impl PartialEq for Wanted {
+impl PartialEq for FieldMatch {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Is(a), Self::Is(b)) => a == b,
-            (Self::Begins(a), Self::Begins(b)) => a.as_str() == b.as_str(),
+            (Self::Equals(a), Self::Equals(b)) => a == b,
+            (Self::Prefix(a), Self::Prefix(b)) => a.as_str() == b.as_str(),
             _ => false,
         }
     }
 }
 
-impl Eq for Wanted {}
+impl Eq for FieldMatch {}
 
-/// One rule, or a part of one.
+/// A rule or a part of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Check {
-    /// `@`: anyone.
+    /// `@`: allows everyone.
     Anyone,
-    /// `!`: nobody.
+    /// `!`: allows nobody.
     Nobody,
     /// `not …`.
     Not(Box<Check>),
@@ -40,21 +40,21 @@ pub enum Check {
     All(Vec<Check>),
     /// Any of these.
     Any(Vec<Check>),
-    /// `rule:NAME`: what that rule says.
+    /// `rule:NAME`: evaluates that rule.
     Rule(String),
-    /// `role:NAME`: the caller has that role.
+    /// `role:NAME`: the caller has the role.
     Role(Pattern),
-    /// `'text':VALUE`: the value is that text.
+    /// `'text':VALUE`: the value equals the text.
     Literal(String, Pattern),
-    /// `field:RESOURCE:NAME=VALUE` or `…=~EXPRESSION`, as Neutron has them: a field of the object. The
-    /// resource is only for the reader.
-    Field(String, String, Wanted),
-    /// `attribute:VALUE`: the caller's attribute is, or holds, the value.
+    /// `field:RESOURCE:NAME=VALUE` or `…=~EXPRESSION`, as in Neutron: a field of the object. The
+    /// resource is documentation only.
+    Field(String, String, FieldMatch),
+    /// `attribute:VALUE`: the caller's attribute equals or contains the value.
     Attribute(String, Pattern),
 }
 
 impl Check {
-    /// Whether the caller passes. `rule` answers for other rules.
+    /// Whether the caller passes. `rule` evaluates other rules.
     pub fn allows(
         &self,
         who: &Credentials<'_>,
@@ -73,8 +73,8 @@ impl Check {
             Self::Field(_, name, wanted) => {
                 let found = target.iter().find(|(have, _)| have == name);
                 found.is_some_and(|(_, value)| match wanted {
-                    Wanted::Is(text) => value == text,
-                    Wanted::Begins(expression) => expression.is_match(value),
+                    FieldMatch::Equals(text) => value == text,
+                    FieldMatch::Prefix(expression) => expression.is_match(value),
                 })
             }
             Self::Attribute(name, value) => {
@@ -83,7 +83,7 @@ impl Check {
         }
     }
 
-    /// Calls `each` for every rule that is named here.
+    /// Calls `each` for every rule that this check names.
     pub(crate) fn named<'a>(&'a self, each: &mut dyn FnMut(&'a str)) {
         match self {
             Self::Not(inner) => inner.named(each),
@@ -93,8 +93,8 @@ impl Check {
         }
     }
 
-    /// Replaces `is_admin:True` by what decides it: the rule `context_is_admin` of a service that has
-    /// one, or else the role.
+    /// Replaces `is_admin:True` by its definition: the rule `context_is_admin` of a service that
+    /// has one, otherwise the role.
     pub(crate) fn with_admin(self, by_rule: bool) -> Self {
         let each = |parts: Vec<Self>| parts.into_iter().map(|p| p.with_admin(by_rule)).collect();
         match self {
@@ -117,7 +117,7 @@ impl Check {
     }
 }
 
-/// The rule by which Nova, Glance and Neutron decide who is an administrator.
+/// The rule by which Nova, Glance and Neutron recognize an administrator.
 pub(crate) const ADMIN_RULE: &str = "context_is_admin";
 
 fn joined(f: &mut fmt::Formatter<'_>, parts: &[Check], word: &str) -> fmt::Result {
@@ -132,7 +132,7 @@ fn joined(f: &mut fmt::Formatter<'_>, parts: &[Check], word: &str) -> fmt::Resul
 }
 
 impl fmt::Display for Check {
-    /// The check in the language that it was read from.
+    /// The check in the policy language.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Anyone => f.write_str("@"),
@@ -143,10 +143,10 @@ impl fmt::Display for Check {
             Self::Rule(name) => write!(f, "rule:{name}"),
             Self::Role(name) => write!(f, "role:{name}"),
             Self::Literal(text, value) => write!(f, "'{text}':{value}"),
-            Self::Field(resource, name, Wanted::Is(text)) => {
+            Self::Field(resource, name, FieldMatch::Equals(text)) => {
                 write!(f, "field:{resource}:{name}={text}")
             }
-            Self::Field(resource, name, Wanted::Begins(expression)) => {
+            Self::Field(resource, name, FieldMatch::Prefix(expression)) => {
                 write!(f, "field:{resource}:{name}=~{expression}")
             }
             Self::Attribute(name, value) => write!(f, "{name}:{value}"),

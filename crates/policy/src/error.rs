@@ -1,28 +1,26 @@
-//! Why a policy is refused.
+//! The reasons why a policy is refused.
 
-/// What is wrong with one rule's text.
+/// An error in the text of one rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// A word that is no check.
-    #[error("`{0}` is no check; a check is KIND:VALUE, @ or !")]
-    NoCheck(String),
-    /// The words do not make up an expression.
+    /// A word that is not a check.
+    #[error("`{0}` is not a check; a check is KIND:VALUE, @ or !")]
+    NotACheck(String),
+    /// The words do not form an expression.
     #[error("{0}")]
     Syntax(String),
-    /// A kind that asks another server.
-    #[error(
-        "{0}: checks are not supported; say it with roles, or ask that server in front of this one"
-    )]
+    /// A kind that would call another server.
+    #[error("{0}: checks are not supported; use roles, or a proxy that calls that server")]
     Unsupported(String),
-    /// Neither a literal nor something that a caller has.
-    #[error("a caller has no attribute `{name}`; there are {known}")]
+    /// Neither a literal nor an attribute of a caller.
+    #[error("a caller has no attribute `{name}`; the attributes are {known}")]
     Attribute {
-        /// What was named.
+        /// The unknown name.
         name: String,
-        /// What there is.
+        /// The known names.
         known: String,
     },
-    /// A comparison with a field that is none.
+    /// A malformed comparison with a field.
     #[error("`{0}`: after field: comes RESOURCE:NAME=VALUE or RESOURCE:NAME=~EXPRESSION")]
     Field(String),
     /// A `%` that is not `%(name)s`.
@@ -30,56 +28,56 @@ pub enum Problem {
     Pattern(String),
 }
 
-/// Why a policy cannot be used.
+/// The reasons why a policy is unusable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It is no YAML, or not of the form `rule: text`.
+    /// The file is not YAML, or not of the form `rule: text`.
     #[error("line {line}: {why}")]
     File {
-        /// Where.
+        /// The line.
         line: usize,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
-    /// One rule's text is wrong.
+    /// The text of a rule is invalid.
     #[error("rule {rule}: {problem}")]
     Rule {
-        /// Which rule.
+        /// The rule.
         rule: String,
-        /// What is wrong.
+        /// The error in it.
         problem: Problem,
     },
-    /// What is wrong is in an operator's file.
+    /// The error is in an operator's file.
     #[error("{file}: {error}")]
     In {
-        /// Which file.
+        /// The file.
         file: String,
-        /// What is wrong.
+        /// The error.
         error: Box<Error>,
     },
-    /// A rule that is no service's and that no other rule uses: most likely misspelt.
-    #[error("{0} is no rule of a service, and no other rule uses it")]
+    /// A rule that no service defines and no other rule uses: most likely misspelt.
+    #[error("{0} is not a rule of any service, and no other rule uses it")]
     Unused(String),
-    /// A name that looks like an operation and is none.
-    #[error("{0} is no operation and no rule of this service")]
-    NoOperation(String),
-    /// `rule:` names what nobody defined.
+    /// A name in a service's namespace that is not an operation.
+    #[error("{0} is neither an operation nor a rule of this service")]
+    UnknownOperation(String),
+    /// `rule:` names an undefined rule.
     #[error("rule {rule} needs rule:{missing}, which is not defined")]
     UnknownRule {
-        /// Which rule.
+        /// The rule.
         rule: String,
-        /// What it names.
+        /// The undefined name.
         missing: String,
     },
-    /// Rules that need each other.
-    #[error("rule {} goes in a circle: {}", .0.first().map_or("", String::as_str), .0.join(" -> "))]
+    /// Rules that refer to each other in a cycle.
+    #[error("rule {} refers to itself: {}", .0.first().map_or("", String::as_str), .0.join(" -> "))]
     Cycle(Vec<String>),
-    /// Rules that need each other in too long a row.
-    #[error("rule {rule} needs more than {limit} rules in a row; write some of them out")]
+    /// A chain of rules that is too long.
+    #[error("rule {rule} needs a chain of more than {limit} rules; replace some by their text")]
     TooLong {
-        /// Where the row begins.
+        /// The first rule of the chain.
         rule: String,
-        /// How long it may be.
+        /// The limit.
         limit: usize,
     },
 }

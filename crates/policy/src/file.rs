@@ -1,7 +1,7 @@
 //! `policy.yaml`: a mapping from rule names to texts, or to lists of texts.
 //!
-//! Read from the parser's events and not into a general tree: what is not of this form is refused
-//! with its line. Two entries of one name are refused; most YAML readers keep the last in silence.
+//! Read from the parser's events rather than into a generic tree, so that an error is reported with
+//! its line. Two entries of one name are refused; most YAML readers silently keep the last.
 
 use std::collections::HashMap;
 
@@ -9,55 +9,55 @@ use saphyr_parser::{Event, Parser, ScalarStyle};
 
 use crate::{Check, Error, Problem, parse, parse_list};
 
-/// A rule's text as the file has it.
+/// The text of a rule in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Written {
     /// An expression.
     Text(String),
-    /// The older form: any of these, each of which is "all of these".
+    /// The older form: a disjunction of conjunctions.
     List(Vec<Vec<String>>),
 }
 
 /// One entry of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Override {
-    /// Which rule.
+    /// The name of the rule.
     pub name: String,
-    /// What it says.
+    /// Its text.
     pub written: Written,
-    /// Where it stands.
+    /// Its line.
     pub line: usize,
-    /// In which file; empty when it was read from a text.
+    /// Its file; empty if it was read from a string.
     pub file: String,
 }
 
 impl Override {
-    /// The rules that this one names.
+    /// The rules that this rule names.
     ///
     /// # Errors
-    /// Its text is wrong.
+    /// Returns an error if its text is invalid.
     pub fn needs(&self) -> Result<Vec<String>, Error> {
         let mut names = Vec::new();
         self.parsed()?.named(&mut |name| names.push(name.to_owned()));
         Ok(names)
     }
 
-    /// The rule's name and line, as errors have them.
+    /// The rule's name and line for error messages.
     pub fn place(&self) -> String {
         format!("{} (line {})", self.name, self.line)
     }
 
-    /// The error, with the file.
+    /// Adds the file to an error.
     #[must_use]
-    pub fn blame(&self, error: Error) -> Error {
+    pub fn with_file(&self, error: Error) -> Error {
         match self.file.is_empty() {
             true => error,
             false => Error::In { file: self.file.clone(), error: Box::new(error) },
         }
     }
 
-    /// [`Override::blame`] for an error that does not name the line itself.
-    pub(crate) fn blame_line(&self, error: Error) -> Error {
+    /// Like [`Override::with_file`], for an error that does not contain the line.
+    pub(crate) fn with_line(&self, error: Error) -> Error {
         match self.file.is_empty() {
             true => error,
             false => {
@@ -68,7 +68,7 @@ impl Override {
     }
 
     pub(crate) fn parsed(&self) -> Result<Check, Error> {
-        self.check().map_err(|problem| self.blame(Error::Rule { rule: self.place(), problem }))
+        self.check().map_err(|problem| self.with_file(Error::Rule { rule: self.place(), problem }))
     }
 
     fn check(&self) -> Result<Check, Problem> {
@@ -79,10 +79,10 @@ impl Override {
     }
 }
 
-/// [`read`] for a text that is a file's.
+/// Like [`read`], for the content of a file.
 ///
 /// # Errors
-/// As [`read`], with the file's name.
+/// Like [`read`], with the file's name.
 pub fn read_from(file: &str, text: &str) -> Result<Vec<Override>, Error> {
     let mut rules =
         read(text).map_err(|error| Error::In { file: file.to_owned(), error: Box::new(error) })?;
@@ -90,10 +90,10 @@ pub fn read_from(file: &str, text: &str) -> Result<Vec<Override>, Error> {
     Ok(rules)
 }
 
-/// Reads a policy file; an empty one overrides nothing.
+/// Parses a policy file. An empty file overrides nothing.
 ///
 /// # Errors
-/// No YAML, or not the form of a policy, with the line.
+/// Invalid YAML or an invalid policy, with the line.
 pub fn read(text: &str) -> Result<Vec<Override>, Error> {
     let mut events = Events { parser: Parser::new_from_str(text), line: 1 };
     let (mut rules, mut seen) = (Vec::new(), HashMap::new());
@@ -114,7 +114,7 @@ pub fn read(text: &str) -> Result<Vec<Override>, Error> {
             other => events.text(other)?,
         };
         if let Some(first) = seen.insert(name.clone(), line) {
-            return Err(events.wrong(&format!("{name} stands in line {first} already")));
+            return Err(events.wrong(&format!("{name} is already defined in line {first}")));
         }
         let written = match events.next()? {
             Event::SequenceStart(..) => Written::List(events.list()?),
@@ -126,7 +126,7 @@ pub fn read(text: &str) -> Result<Vec<Override>, Error> {
         match events.next()? {
             Event::StreamEnd => return Ok(rules),
             Event::DocumentStart(_) => {
-                return Err(events.wrong("a second document; a policy is one"));
+                return Err(events.wrong("a policy must be a single document"));
             }
             _ => {}
         }
@@ -147,7 +147,7 @@ impl<'a> Events<'a> {
             }
             Some(Err(error)) => {
                 self.line = error.marker().line();
-                Err(self.wrong(&format!("no YAML: {}", error.info())))
+                Err(self.wrong(&format!("invalid YAML: {}", error.info())))
             }
             None => Ok(Event::StreamEnd),
         }
@@ -157,24 +157,24 @@ impl<'a> Events<'a> {
         Error::File { line: self.line, why: why.to_owned() }
     }
 
-    /// A plain or quoted text. A tag means that quotes are missing: `!` alone is one.
+    /// A plain or quoted text. A YAML tag indicates missing quotes, as around a bare `!`.
     fn text(&self, event: Event<'_>) -> Result<String, Error> {
         match event {
             Event::Scalar(_, _, _, Some(_)) => {
-                Err(self.wrong("a text that begins with ! has to stand in quotes"))
+                Err(self.wrong("a text that begins with ! must be quoted"))
             }
             Event::Scalar(text, ScalarStyle::Plain, ..)
                 if matches!(&*text, "" | "~" | "null" | "Null" | "NULL") =>
             {
-                Err(self.wrong("a text is missing; \"@\" is for anyone, \"!\" for nobody"))
+                Err(self.wrong("a text is missing; \"@\" allows everyone, \"!\" nobody"))
             }
             Event::Scalar(text, ..) => Ok(text.into_owned()),
-            Event::Alias(_) => Err(self.wrong("aliases are not supported; write the text again")),
-            _ => Err(self.wrong("a text is expected")),
+            Event::Alias(_) => Err(self.wrong("aliases are not supported; repeat the text")),
+            _ => Err(self.wrong("expected a text")),
         }
     }
 
-    /// The rest of a list of texts, or of lists of texts.
+    /// Reads the rest of a list of texts, or of lists of texts.
     fn list(&mut self) -> Result<Vec<Vec<String>>, Error> {
         let mut alternatives = Vec::new();
         loop {
@@ -207,10 +207,10 @@ mod tests {
             "# operators' own\n\"a:list\": \"role:x or role:y\"\nb: ''\n\
              c: [\"role:x\", [\"role:y\", 'role:z']]\nd:\n- role:x\n",
         )
-        .expect("well formed");
+        .expect("the file is valid");
         let shown: Vec<(&str, usize, String)> = rules
             .iter()
-            .map(|rule| (rule.name.as_str(), rule.line, rule.check().expect("fine").to_string()))
+            .map(|rule| (rule.name.as_str(), rule.line, rule.check().expect("valid").to_string()))
             .collect();
         assert_eq!(
             shown,
@@ -230,14 +230,14 @@ mod tests {
     fn what_is_no_policy_is_refused_with_its_line() {
         for (text, line, why) in [
             ("- a\n", 1, "mapping"),
-            ("a: '@'\nb: !\n", 2, "in quotes"),
+            ("a: '@'\nb: !\n", 2, "must be quoted"),
             ("a: '@'\n\nb:\n", 3, "text is missing"),
-            ("a: '@'\na: '!'\n", 2, "in line 1 already"),
-            ("a: {b: c}\n", 1, "text is expected"),
-            ("a: '@'\nb: @\n", 2, "no YAML"),
+            ("a: '@'\na: '!'\n", 2, "already defined in line 1"),
+            ("a: {b: c}\n", 1, "expected a text"),
+            ("a: '@'\nb: @\n", 2, "invalid YAML"),
             ("a: &x '@'\nb: *x\n", 2, "aliases"),
-            ("a: '@'\n---\nb: '@'\n", 2, "second document"),
-            ("a: [['x', ['y']]]\n", 1, "text is expected"),
+            ("a: '@'\n---\nb: '@'\n", 2, "single document"),
+            ("a: [['x', ['y']]]\n", 1, "expected a text"),
         ] {
             match read(text) {
                 Err(Error::File { line: at, why: said }) => {

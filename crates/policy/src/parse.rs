@@ -1,21 +1,21 @@
 //! The language: `role:admin or (role:reader and project_id:%(project_id)s)`.
 //!
-//! Words are split at white space; parentheses stand at the beginning or the end of a word, so that
-//! those inside `%(name)s` stay. `not` binds tightest, then `and`, then `or`. The depth is bounded,
-//! so that no text can exhaust the stack, here or when it is asked.
+//! Tokens are separated by white space. Parentheses are recognized at the beginning or the end of a
+//! word, so that those inside `%(name)s` remain. `not` binds tightest, then `and`, then `or`. The
+//! depth is bounded, so that no text can exhaust the stack when it is parsed or evaluated.
 
 use std::iter::Peekable;
 use std::vec::IntoIter;
 
 use regex::Regex;
 
-use crate::{ATTRIBUTES, Check, Pattern, Problem, Wanted};
+use crate::{ATTRIBUTES, Check, FieldMatch, Pattern, Problem};
 
-/// Parentheses and `not` within each other.
-const DEPTH: usize = 64;
+/// Maximum nesting of parentheses and `not`.
+const MAX_DEPTH: usize = 64;
 
 #[derive(Debug, PartialEq, Eq)]
-enum Word<'a> {
+enum Token<'a> {
     Open,
     Close,
     And,
@@ -24,28 +24,28 @@ enum Word<'a> {
     Check(&'a str),
 }
 
-/// Reads a rule. An empty one lets anyone.
+/// Parses a rule. An empty one allows everyone.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The first error in it.
 pub fn parse(text: &str) -> Result<Check, Problem> {
     if text.is_empty() {
         return Ok(Check::Anyone);
     }
-    let mut words = words(text).into_iter().peekable();
-    let check = any(&mut words, DEPTH)?;
-    match words.next() {
+    let mut tokens = tokens(text).into_iter().peekable();
+    let check = any(&mut tokens, MAX_DEPTH)?;
+    match tokens.next() {
         None => Ok(check),
-        Some(Word::Close) => Err(syntax("a ) has no (")),
+        Some(Token::Close) => Err(syntax("a ) without (")),
         Some(_) => Err(syntax("two checks follow each other without `and` or `or`")),
     }
 }
 
-/// Reads the older form: a list of which any must hold, each entry one check or a list of checks
-/// that must all hold. An empty list lets anyone.
+/// Parses the older form: a list of alternatives, each one check or a list of checks that must all
+/// hold. An empty list allows everyone.
 ///
 /// # Errors
-/// What is wrong with one of the checks.
+/// The first error in one of the checks.
 pub fn parse_list(list: &[Vec<String>]) -> Result<Check, Problem> {
     if list.is_empty() {
         return Ok(Check::Anyone);
@@ -61,10 +61,10 @@ pub fn parse_list(list: &[Vec<String>]) -> Result<Check, Problem> {
     }
 }
 
-/// A list holds single checks: words in one entry would be taken for a name with spaces.
+/// A list contains single checks: several words in one entry would be read as a name with spaces.
 fn entry(text: &str) -> Result<Check, Problem> {
     if text.contains(char::is_whitespace) {
-        return Err(Problem::NoCheck(text.to_owned()));
+        return Err(Problem::NotACheck(text.to_owned()));
     }
     single(text)
 }
@@ -73,25 +73,25 @@ fn syntax(why: &str) -> Problem {
     Problem::Syntax(why.to_owned())
 }
 
-fn words(text: &str) -> Vec<Word<'_>> {
-    let mut words = Vec::new();
+fn tokens(text: &str) -> Vec<Token<'_>> {
+    let mut tokens = Vec::new();
     for part in text.split_whitespace() {
         let core = part.trim_start_matches('(');
-        words.extend((core.len()..part.len()).map(|_| Word::Open));
+        tokens.extend((core.len()..part.len()).map(|_| Token::Open));
         let bare = core.trim_end_matches(')');
         match bare.to_lowercase().as_str() {
             "" => {}
-            "and" => words.push(Word::And),
-            "or" => words.push(Word::Or),
-            "not" => words.push(Word::Not),
-            _ => words.push(Word::Check(bare)),
+            "and" => tokens.push(Token::And),
+            "or" => tokens.push(Token::Or),
+            "not" => tokens.push(Token::Not),
+            _ => tokens.push(Token::Check(bare)),
         }
-        words.extend((bare.len()..core.len()).map(|_| Word::Close));
+        tokens.extend((bare.len()..core.len()).map(|_| Token::Close));
     }
-    words
+    tokens
 }
 
-type Words<'a> = Peekable<IntoIter<Word<'a>>>;
+type Tokens<'a> = Peekable<IntoIter<Token<'a>>>;
 
 fn one_or(mut checks: Vec<Check>, many: fn(Vec<Check>) -> Check) -> Check {
     match checks.len() {
@@ -100,51 +100,51 @@ fn one_or(mut checks: Vec<Check>, many: fn(Vec<Check>) -> Check) -> Check {
     }
 }
 
-fn any(words: &mut Words<'_>, depth: usize) -> Result<Check, Problem> {
-    let mut parts = vec![all(words, depth)?];
-    while words.next_if_eq(&Word::Or).is_some() {
-        parts.push(all(words, depth)?);
+fn any(tokens: &mut Tokens<'_>, depth: usize) -> Result<Check, Problem> {
+    let mut parts = vec![all(tokens, depth)?];
+    while tokens.next_if_eq(&Token::Or).is_some() {
+        parts.push(all(tokens, depth)?);
     }
     Ok(one_or(parts, Check::Any))
 }
 
-fn all(words: &mut Words<'_>, depth: usize) -> Result<Check, Problem> {
-    let mut parts = vec![negated(words, depth)?];
-    while words.next_if_eq(&Word::And).is_some() {
-        parts.push(negated(words, depth)?);
+fn all(tokens: &mut Tokens<'_>, depth: usize) -> Result<Check, Problem> {
+    let mut parts = vec![negated(tokens, depth)?];
+    while tokens.next_if_eq(&Token::And).is_some() {
+        parts.push(negated(tokens, depth)?);
     }
     Ok(one_or(parts, Check::All))
 }
 
-fn negated(words: &mut Words<'_>, depth: usize) -> Result<Check, Problem> {
+fn negated(tokens: &mut Tokens<'_>, depth: usize) -> Result<Check, Problem> {
     let Some(deeper) = depth.checked_sub(1) else {
-        return Err(syntax("it is nested too deeply"));
+        return Err(syntax("the expression is nested too deeply"));
     };
-    match words.next() {
-        Some(Word::Not) => Ok(Check::Not(Box::new(negated(words, deeper)?))),
-        Some(Word::Open) => {
-            let inner = any(words, deeper)?;
-            match words.next() {
-                Some(Word::Close) => Ok(inner),
+    match tokens.next() {
+        Some(Token::Not) => Ok(Check::Not(Box::new(negated(tokens, deeper)?))),
+        Some(Token::Open) => {
+            let inner = any(tokens, deeper)?;
+            match tokens.next() {
+                Some(Token::Close) => Ok(inner),
                 Some(_) => Err(syntax("two checks follow each other without `and` or `or`")),
-                None => Err(syntax("a ( has no )")),
+                None => Err(syntax("a ( without )")),
             }
         }
-        Some(Word::Check(text)) => single(text),
-        Some(Word::And | Word::Or) => Err(syntax("`and` and `or` need a check on either side")),
-        Some(Word::Close) => Err(syntax("a ) stands where a check is expected")),
-        None => Err(syntax("a check is missing at the end")),
+        Some(Token::Check(text)) => single(text),
+        Some(Token::And | Token::Or) => Err(syntax("`and` and `or` need a check on either side")),
+        Some(Token::Close) => Err(syntax("expected a check before )")),
+        None => Err(syntax("expected a check at the end")),
     }
 }
 
-/// One check.
+/// Parses one check.
 fn single(text: &str) -> Result<Check, Problem> {
     match text {
         "@" => return Ok(Check::Anyone),
         "!" => return Ok(Check::Nobody),
         _ => {}
     }
-    let (kind, value) = text.split_once(':').ok_or_else(|| Problem::NoCheck(text.to_owned()))?;
+    let (kind, value) = text.split_once(':').ok_or_else(|| Problem::NotACheck(text.to_owned()))?;
     match kind {
         "rule" => Ok(Check::Rule(value.to_owned())),
         "role" => Ok(Check::Role(Pattern::parse(value)?)),
@@ -160,22 +160,22 @@ fn single(text: &str) -> Result<Check, Problem> {
     }
 }
 
-/// `RESOURCE:NAME=VALUE`; the name may hold colons.
+/// Parses `RESOURCE:NAME=VALUE`; the name may contain colons.
 fn field(text: &str, rest: &str) -> Result<Check, Problem> {
     let wrong = || Problem::Field(text.to_owned());
     let (resource, rest) = rest.split_once(':').ok_or_else(wrong)?;
     let (name, value) = rest.split_once('=').ok_or_else(wrong)?;
     let wanted = match value.strip_prefix('~') {
-        None => Wanted::Is(value.to_owned()),
+        None => FieldMatch::Equals(value.to_owned()),
         Some(expression) => {
             let anchored = Regex::new(&format!(r"\A(?:{expression})"));
-            Wanted::Begins(anchored.map_err(|_| wrong())?)
+            FieldMatch::Prefix(anchored.map_err(|_| wrong())?)
         }
     };
     Ok(Check::Field(resource.to_owned(), name.to_owned(), wanted))
 }
 
-/// A quoted text, a whole number, or one of Python's three names for yes, no and nothing.
+/// A quoted text, an integer, or one of Python's `True`, `False` and `None`.
 fn literal(kind: &str) -> Option<String> {
     for quote in ['\'', '"'] {
         let inner = kind.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote));
@@ -234,14 +234,14 @@ mod tests {
     fn what_is_wrong_is_named() {
         for (text, why) in [
             ("role:a role:b", "two checks follow each other"),
-            ("role:a and", "a check is missing"),
+            ("role:a and", "expected a check at the end"),
             ("or role:a", "need a check on either side"),
-            ("(role:a", "a ( has no )"),
-            ("role:a)", "a ) has no ("),
-            ("()", "a ) stands where a check is expected"),
-            ("   ", "a check is missing"),
-            ("admin", "`admin` is no check"),
-            ("'admin'", "`'admin'` is no check"),
+            ("(role:a", "a ( without )"),
+            ("role:a)", "a ) without ("),
+            ("()", "expected a check before )"),
+            ("   ", "expected a check at the end"),
+            ("admin", "`admin` is not a check"),
+            ("'admin'", "`'admin'` is not a check"),
             ("http://there/%(x)s", "http: checks are not supported"),
             ("role:a or https://there", "https: checks are not supported"),
             ("projekt_id:%(project_id)s", "no attribute `projekt_id`"),
@@ -263,13 +263,13 @@ mod tests {
                 .iter()
                 .map(|all| all.iter().map(|text| (*text).to_owned()).collect())
                 .collect();
-            parse_list(&list).expect("well formed").to_string()
+            parse_list(&list).expect("the list is valid").to_string()
         };
         assert_eq!(list(&[]), "@");
         assert_eq!(list(&[&[]]), "!");
         assert_eq!(list(&[&["role:a"]]), "role:a");
         assert_eq!(list(&[&["role:a", "role:b"], &["@"]]), "((role:a and role:b) or @)");
-        let words = parse_list(&[vec!["role:a and role:b".into()]]);
-        assert_eq!(words, Err(Problem::NoCheck("role:a and role:b".into())));
+        let tokens = parse_list(&[vec!["role:a and role:b".into()]]);
+        assert_eq!(tokens, Err(Problem::NotACheck("role:a and role:b".into())));
     }
 }

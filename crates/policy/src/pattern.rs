@@ -1,4 +1,4 @@
-//! The right side of a check: text in which `%(name)s` stands for a value of the target.
+//! The right side of a check: text in which `%(name)s` is replaced by a value of the target.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,15 +11,15 @@ enum Piece {
     Value(String),
 }
 
-/// A text with places for values.
+/// A text with placeholders.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern(Vec<Piece>);
 
 impl Pattern {
-    /// Reads a pattern.
+    /// Parses a pattern.
     ///
     /// # Errors
-    /// A `%` that is neither `%(name)s` nor `%%`.
+    /// Returns an error for a `%` that is neither `%(name)s` nor `%%`.
     pub fn parse(text: &str) -> Result<Self, Problem> {
         let wrong = || Problem::Pattern(text.to_owned());
         let (mut pieces, mut plain, mut rest) = (Vec::new(), String::new(), text);
@@ -45,12 +45,12 @@ impl Pattern {
         Ok(Self(pieces))
     }
 
-    /// A text without places.
+    /// A text without placeholders.
     pub(crate) fn text(text: &str) -> Self {
         Self(vec![Piece::Text(text.to_owned())])
     }
 
-    /// The text for one target; none when the target lacks a value.
+    /// The text for one target; `None` if the target lacks a value.
     pub fn fill(&self, target: Target<'_>) -> Option<Cow<'_, str>> {
         if let [Piece::Text(text)] = self.0.as_slice() {
             return Some(Cow::Borrowed(text));
@@ -87,10 +87,10 @@ mod tests {
 
     #[test]
     fn values_are_put_in() {
-        let pattern = Pattern::parse("a-%(x)s-%(y.z)s%%").expect("well formed");
+        let pattern = Pattern::parse("a-%(x)s-%(y.z)s%%").expect("the pattern is valid");
         let filled = pattern.fill(&[("x", "1"), ("y.z", "2")]);
         assert_eq!(filled.as_deref(), Some("a-1-2%"));
-        assert_eq!(pattern.fill(&[("x", "1")]), None, "a value is missing");
+        assert_eq!(pattern.fill(&[("x", "1")]), None, "the target lacks a value");
         assert_eq!(pattern.to_string(), "a-%(x)s-%(y.z)s%%");
         for wrong in ["%", "%s", "%(x", "%(x)", "%(x)d", "%()s", "a%b"] {
             assert_eq!(Pattern::parse(wrong), Err(Problem::Pattern(wrong.into())), "{wrong}");

@@ -1,30 +1,30 @@
-//! The rules of one service, checked: every name resolves, nothing goes in a circle.
+//! The rules of one service, validated: every name is defined, and no rule refers to itself.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::check::ADMIN_RULE;
 use crate::{Check, Credentials, Error, Override, Problem, Scope, Target, parse};
 
-/// Rules that may need each other in a row.
-const CHAIN: usize = 64;
+/// Maximum length of a chain of rules.
+const MAX_CHAIN: usize = 64;
 
-/// A rule as the service defines it.
+/// A rule as its service defines it.
 #[derive(Debug, Clone, Copy)]
 pub struct Rule {
-    /// Its name: an operation such as `placement:usages`, or a helper of other rules.
+    /// Its name: an operation such as `placement:usages`, or a helper for other rules.
     pub name: &'static str,
     /// Its text.
     pub check: &'static str,
-    /// What also passed before the defaults were changed.
+    /// The default before upstream changed it.
     pub deprecated: Option<&'static str>,
-    /// Tokens that may ask for it; empty for all.
+    /// Scopes of tokens that may use it; empty for all.
     pub scopes: &'static [Scope],
 }
 
-/// Which of upstream's two sets of defaults counts, and whether scopes do.
+/// Which of upstream's two sets of defaults applies, and whether scopes are enforced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Defaults {
-    /// `enforce_new_defaults`: what passed before the change no longer does.
+    /// `enforce_new_defaults`: the deprecated checks do not apply.
     pub new_only: bool,
     /// `enforce_scope`: a token of another scope is refused.
     pub scope: bool,
@@ -42,17 +42,17 @@ struct Entry {
     scopes: &'static [Scope],
 }
 
-/// The rules of one service, ready to be asked.
+/// The rules of one service, ready for evaluation.
 #[derive(Debug, Clone)]
 pub struct Policy {
     rules: HashMap<String, Entry>,
 }
 
 impl Policy {
-    /// Puts an operator's rules over the service's and checks the whole.
+    /// Overrides the service's rules by the operator's and validates the result.
     ///
     /// # Errors
-    /// A text that is wrong, an operation that does not exist, a rule that is not defined, a circle.
+    /// An invalid text, an unknown operation, an undefined rule, a cycle.
     pub fn build(rules: &[Rule], own: &[Override], defaults: Defaults) -> Result<Self, Error> {
         let mut entries = HashMap::new();
         let has_rule = rules.iter().any(|rule| rule.name == ADMIN_RULE);
@@ -72,7 +72,7 @@ impl Policy {
             match entries.get_mut(&rule.name) {
                 Some(entry) => entry.check = check,
                 None if is_operation(&rule.name, rules) => {
-                    return Err(rule.blame(Error::NoOperation(rule.place())));
+                    return Err(rule.with_file(Error::UnknownOperation(rule.place())));
                 }
                 None => {
                     entries.insert(rule.name.clone(), Entry { check, scopes: &[] });
@@ -84,24 +84,24 @@ impl Policy {
         Ok(policy)
     }
 
-    /// A policy that lets nobody do anything.
+    /// A policy that allows nothing.
     pub fn none() -> Self {
         Self { rules: HashMap::new() }
     }
 
-    /// Whether there is such a rule.
+    /// Whether the rule exists.
     pub fn knows(&self, rule: &str) -> bool {
         self.rules.contains_key(rule)
     }
 
-    /// Whether the caller is an administrator by the service's own rule for that; nothing when the
-    /// service has none.
+    /// Whether the caller is an administrator by the service's own rule; `None` if the service has
+    /// no such rule.
     pub fn is_admin(&self, who: &Credentials<'_>) -> Option<bool> {
         let entry = self.rules.get(ADMIN_RULE)?;
         Some(self.holds(&entry.check, who, &[]))
     }
 
-    /// Whether the caller may do what the rule is for. A rule that is not there lets nobody.
+    /// Whether the rule allows the caller. An unknown rule allows nobody.
     pub fn allows(&self, rule: &str, who: &Credentials<'_>, target: Target<'_>) -> bool {
         let Some(entry) = self.rules.get(rule) else { return false };
         (entry.scopes.is_empty() || entry.scopes.contains(&who.scope))
@@ -114,35 +114,36 @@ impl Policy {
         })
     }
 
-    /// Every name is defined, and no rule needs itself. What is wrong is an operator's doing, as a
-    /// service's own rules are whole: the error says where the first of these rules stands.
+    /// Checks that every name is defined and that no rule refers to itself. The service's own rules
+    /// are valid, so an error comes from the operator: it contains the position of the first of
+    /// these rules.
     fn resolve(&self, own: &[Override]) -> Result<(), Error> {
         let mut names: Vec<&str> = self.rules.keys().map(String::as_str).collect();
         names.sort_unstable();
-        let mut fine = HashSet::new();
+        let mut valid = HashSet::new();
         names.into_iter().try_for_each(|name| {
             let mut path = Vec::new();
-            self.visit(name, &mut path, &mut fine).map_err(|error| {
+            self.visit(name, &mut path, &mut valid).map_err(|error| {
                 let last = path
                     .iter()
                     .rev()
                     .find_map(|on_path| own.iter().find(|rule| rule.name == **on_path));
                 match last {
-                    Some(rule) => rule.blame_line(error),
+                    Some(rule) => rule.with_line(error),
                     None => error,
                 }
             })
         })
     }
 
-    /// Follows what a rule needs; `path` is how it came to this one.
+    /// Follows the rules that a rule names; `path` leads to this one.
     fn visit<'a>(
         &'a self,
         name: &'a str,
         path: &mut Vec<&'a str>,
-        fine: &mut HashSet<&'a str>,
+        valid: &mut HashSet<&'a str>,
     ) -> Result<(), Error> {
-        if fine.contains(name) {
+        if valid.contains(name) {
             return Ok(());
         }
         if let Some(at) = path.iter().position(|on_path| *on_path == name) {
@@ -156,19 +157,19 @@ impl Policy {
             });
         };
         path.push(name);
-        if path.len() > CHAIN {
-            return Err(Error::TooLong { rule: path[0].to_owned(), limit: CHAIN });
+        if path.len() > MAX_CHAIN {
+            return Err(Error::TooLong { rule: path[0].to_owned(), limit: MAX_CHAIN });
         }
         let mut needs = Vec::new();
         entry.check.named(&mut |needed| needs.push(needed));
-        needs.into_iter().try_for_each(|needed| self.visit(needed, path, fine))?;
+        needs.into_iter().try_for_each(|needed| self.visit(needed, path, valid))?;
         path.pop();
-        fine.insert(name);
+        valid.insert(name);
         Ok(())
     }
 }
 
-/// Whether a name is in the namespace of the service's operations: `placement:…`.
+/// Whether a name is in a namespace of the service's operations: `placement:…`.
 pub(crate) fn is_operation(name: &str, rules: &[Rule]) -> bool {
     let namespace = |name: &str| name.split_once(':').map(|(before, _)| before.to_owned());
     namespace(name).is_some_and(|own| {
@@ -209,28 +210,37 @@ mod tests {
 
     #[test]
     fn the_old_defaults_pass_only_where_they_are_kept() {
-        let (new, old) = (build("", true).expect("fine"), build("", false).expect("fine"));
+        let (new, old) = (
+            build("", true).expect("the policy is valid"),
+            build("", false).expect("the policy is valid"),
+        );
         for policy in [&new, &old] {
             assert!(asks(policy, &["Reader"], "p", Scope::Project));
             assert!(!asks(policy, &["reader"], "other", Scope::Project));
             assert!(asks(policy, &["service"], "other", Scope::Project));
-            assert!(!asks(policy, &["service"], "other", Scope::System), "another scope");
+            assert!(
+                !asks(policy, &["service"], "other", Scope::System),
+                "the scope does not match"
+            );
             assert!(!asks(policy, &[], "p", Scope::Project));
         }
         assert!(!asks(&new, &["admin"], "p", Scope::Project));
         assert!(asks(&old, &["admin"], "p", Scope::Project));
         let open = Policy::build(RULES, &[], Defaults { new_only: true, scope: false });
-        assert!(asks(&open.expect("fine"), &["service"], "p", Scope::System));
+        assert!(asks(&open.expect("the policy is valid"), &["service"], "p", Scope::System));
     }
 
     #[test]
     fn an_operators_rule_replaces_both_defaults() {
-        let policy = build("reader: role:a\nmine: '@'", false).expect("fine");
+        let policy = build("reader: role:a\nmine: '@'", false).expect("the policy is valid");
         assert!(asks(&policy, &["a"], "p", Scope::Project));
-        assert!(!asks(&policy, &["admin"], "p", Scope::Project), "written over");
+        assert!(!asks(&policy, &["admin"], "p", Scope::Project), "the operator's rule replaces it");
         let policy = build("mine: \"'u':%(user)s\"\nshop:list: not rule:mine", true);
-        assert!(asks(&policy.expect("fine"), &[], "p", Scope::Project), "the target has no user");
-        assert!(!build("", true).expect("fine").allows("shop:buy", &NOBODY, &[]));
+        assert!(
+            asks(&policy.expect("the policy is valid"), &[], "p", Scope::Project),
+            "the target has no user"
+        );
+        assert!(!build("", true).expect("the policy is valid").allows("shop:buy", &NOBODY, &[]));
     }
 
     const NOBODY: Credentials<'static> = Credentials {
@@ -246,22 +256,23 @@ mod tests {
 
     #[test]
     fn a_caller_without_a_project_is_in_none() {
-        let policy = build("shop:list: project_id:%(project_id)s", true).expect("fine");
+        let policy =
+            build("shop:list: project_id:%(project_id)s", true).expect("the policy is valid");
         assert!(!policy.allows("shop:list", &NOBODY, &[("project_id", "")]));
     }
 
     #[test]
     fn what_cannot_work_is_refused_with_its_name() {
         for (text, said) in [
-            ("shop:lsit: '@'", "shop:lsit (line 1) is no operation"),
+            ("shop:lsit: '@'", "shop:lsit (line 1) is neither an operation"),
             ("shop:list: rule:raeder", "rule shop:list needs rule:raeder"),
             (
                 "a: rule:b\nb: not rule:c\nc: rule:a or @",
-                "rule a goes in a circle: a -> b -> c -> a",
+                "rule a refers to itself: a -> b -> c -> a",
             ),
-            ("reader: rule:reader", "rule reader goes in a circle: reader -> reader"),
+            ("reader: rule:reader", "rule reader refers to itself: reader -> reader"),
             ("shop:list: http://there/", "rule shop:list (line 1): http: checks are not supported"),
-            ("x: role", "rule x (line 1): `role` is no check"),
+            ("x: role", "rule x (line 1): `role` is not a check"),
         ] {
             let found = build(text, true).err().map_or_else(String::new, |error| error.to_string());
             assert!(found.starts_with(said), "{found}");
@@ -271,7 +282,8 @@ mod tests {
     #[test]
     fn a_long_chain_is_refused_and_does_not_exhaust_the_stack() {
         let chain: String = (0..2_000).map(|n| format!("r{n}: rule:r{}\n", n + 1)).collect();
-        let error = build(&format!("{chain}r2000: '@'\n"), true).expect_err("too long");
+        let error =
+            build(&format!("{chain}r2000: '@'\n"), true).expect_err("the chain is too long");
         assert!(error.to_string().contains("more than"), "{error}");
     }
 }

@@ -1,7 +1,7 @@
-//! One file for several services: which of its rules is whose.
+//! Distributes the rules of one file to several services.
 //!
-//! A name that a service defines is that service's, and every other's that defines it too. Any other
-//! name is a helper: it goes to the services whose rules, directly or not, use it.
+//! A rule goes to every service that defines its name. Any other rule is a helper: it goes to the
+//! services whose rules use it directly or indirectly.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,8 +11,7 @@ use crate::{Error, Override, Rule};
 /// The rules of the file for each of the tables, in their order.
 ///
 /// # Errors
-/// A text that is wrong, a name in a service's namespace that is no operation, a helper that nobody
-/// uses.
+/// An invalid text, an unknown operation in a service's namespace, or a helper that no rule uses.
 pub fn share(own: &[Override], tables: &[&[Rule]]) -> Result<Vec<Vec<Override>>, Error> {
     let by_name: HashMap<&str, &Override> =
         own.iter().map(|rule| (rule.name.as_str(), rule)).collect();
@@ -41,10 +40,10 @@ pub fn share(own: &[Override], tables: &[&[Rule]]) -> Result<Vec<Vec<Override>>,
     };
     rule.needs()?;
     let error = match tables.iter().any(|table| is_operation(&rule.name, table)) {
-        true => Error::NoOperation(rule.place()),
+        true => Error::UnknownOperation(rule.place()),
         false => Error::Unused(rule.place()),
     };
-    Err(rule.blame(error))
+    Err(rule.with_file(error))
 }
 
 #[cfg(test)]
@@ -60,7 +59,7 @@ mod tests {
     const YARD: &[Rule] = &[rule("admin", "role:admin"), rule("get_thing", "rule:admin")];
 
     fn shared(text: &str) -> Result<Vec<Vec<String>>, String> {
-        let own = read_from("p.yaml", text).expect("well formed");
+        let own = read_from("p.yaml", text).expect("the file is valid");
         let shares = share(&own, &[SHOP, YARD]).map_err(|error| error.to_string())?;
         let names = |share: Vec<Override>| share.into_iter().map(|rule| rule.name).collect();
         Ok(shares.into_iter().map(names).collect())
@@ -79,10 +78,10 @@ mod tests {
     #[test]
     fn what_is_nobodys_is_refused_with_its_file_and_line() {
         for (text, said) in [
-            ("get_thnig: '@'", "p.yaml: get_thnig (line 1) is no rule of a service"),
-            ("admin: '@'\nshop:lsit: '@'", "p.yaml: shop:lsit (line 2) is no operation"),
-            ("a: rule:a", "p.yaml: a (line 1) is no rule of a service"),
-            ("a: role", "p.yaml: rule a (line 1): `role` is no check"),
+            ("get_thnig: '@'", "p.yaml: get_thnig (line 1) is not a rule of any service"),
+            ("admin: '@'\nshop:lsit: '@'", "p.yaml: shop:lsit (line 2) is neither an operation"),
+            ("a: rule:a", "p.yaml: a (line 1) is not a rule of any service"),
+            ("a: role", "p.yaml: rule a (line 1): `role` is not a check"),
         ] {
             let error = shared(text).expect_err(text);
             assert!(error.starts_with(said), "{error}");

@@ -1,4 +1,4 @@
-//! Any text is either a policy or a refusal, and a policy answers.
+//! Any text is either a policy or an error, and any policy can be evaluated.
 
 use kilonova_policy::{Credentials, Defaults, Policy, Rule, Scope, parse, read};
 use proptest::prelude::*;

@@ -1,9 +1,8 @@
-//! What the tests of several crates share: fresh databases on both stores, a client of a service in
-//! process ([`http`]), audits ([`audit`]), and the report of a skipped test ([`skip()`]).
+//! Shared by the tests of several crates: empty databases on both stores.
 //!
-//! PostgreSQL is used when `KILONOVA_TEST_POSTGRES` holds a libpq URL of a server where databases
-//! may be created; `make test` starts one. Each call gets a database of its own, a copy of one that
-//! was migrated once: a hundred tables made anew are half of a small test's time.
+//! PostgreSQL is used if `KILONOVA_TEST_POSTGRES` is a libpq URL of a server that allows creating
+//! databases; `make test` starts one. Each call gets a database of its own, copied from one that
+//! was migrated once: creating a hundred tables takes half the time of a small test.
 
 pub mod audit;
 pub mod http;
@@ -21,30 +20,30 @@ pub struct Guard {
     _directory: Option<tempfile::TempDir>,
 }
 
-/// Shows the log of the code under test beside a failure: warnings and errors, or what `RUST_LOG`
-/// asks for. The second call does nothing.
+/// Prints the log of the code under test beside a failure: warnings and errors, or the levels in
+/// `RUST_LOG`. A second call has no effect.
 pub fn log() {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
 }
 
-/// A migrated, empty store on each database at hand, with its name for messages.
+/// A migrated, empty store on each available database, with its name for messages.
 ///
 /// # Panics
-/// When a store cannot be made: the test cannot go on.
+/// Panics if a store cannot be created.
 pub async fn stores(migrations: &[&[Migration]]) -> Vec<(&'static str, Store, Guard)> {
     let all: Vec<Migration> = migrations.iter().flat_map(|m| m.iter().copied()).collect();
     let mut stores = Vec::new();
-    let directory = tempfile::tempdir().expect("a temporary directory");
+    let directory = tempfile::tempdir().expect("a temporary directory is created");
     let url = DatabaseUrl::Sqlite(directory.path().join("kilonova.db"));
     let store = Store::open(&url).await.expect("SQLite opens");
-    store.migrate(&all).await.expect("migrations on SQLite");
+    store.migrate(&all).await.expect("the migrations succeed on SQLite");
     stores.push(("sqlite", store, Guard { _directory: Some(directory) }));
     if let Some(server) = Server::of_environment().await {
         let url = server.copy(&all).await;
         let store = Store::open(&url).await.expect("PostgreSQL opens");
-        store.migrate(&all).await.expect("migrations on PostgreSQL");
+        store.migrate(&all).await.expect("the migrations succeed on PostgreSQL");
         stores.push(("postgresql", store, Guard { _directory: None }));
     }
     stores
@@ -69,7 +68,7 @@ pub async fn postgres_store(migrations: &[&[Migration]]) -> Option<(Store, Guard
 /// A new, empty PostgreSQL database, when a server is named in the environment.
 ///
 /// # Panics
-/// When the server is named but refuses.
+/// Panics if the server refuses.
 pub async fn fresh_postgres() -> Option<DatabaseUrl> {
     let server = Server::of_environment().await?;
     let name = fresh_name();
@@ -93,7 +92,8 @@ impl Server {
             skip_part("PostgreSQL; KILONOVA_TEST_POSTGRES names no server (SQLite was used)");
             return None;
         };
-        let config: tokio_postgres::Config = url.parse().expect("a libpq URL");
+        let config: tokio_postgres::Config =
+            url.parse().expect("KILONOVA_TEST_POSTGRES is a libpq URL");
         let (client, connection) =
             config.connect(tokio_postgres::NoTls).await.expect("PostgreSQL answers");
         tokio::spawn(async move { drop(connection.await) });
@@ -110,7 +110,7 @@ impl Server {
         self.client.batch_execute(statement).await.expect(statement);
     }
 
-    /// A new database, copied from one that had these migrations.
+    /// A new database, copied from a template with these migrations.
     async fn copy(&self, migrations: &[Migration]) -> DatabaseUrl {
         let mut digest = std::hash::DefaultHasher::new();
         for migration in migrations {
@@ -118,7 +118,8 @@ impl Server {
         }
         let digest = digest.finish();
         let template = format!("kt_{digest:016x}");
-        // Whoever comes first makes it; the others wait for that, and not for each other's copies.
+        // The first caller creates the template. The others wait for it, but not for each other's
+        // copies.
         let key = digest.cast_signed();
         self.run(&format!("SELECT pg_advisory_lock({key})")).await;
         let there = "SELECT 1 FROM pg_database WHERE datname = $1";
@@ -126,9 +127,9 @@ impl Server {
             let part = fresh_name();
             self.run(&format!("CREATE DATABASE {part}")).await;
             let store = Store::open(&self.database(&part)).await.expect("PostgreSQL opens");
-            store.migrate(migrations).await.expect("migrations on PostgreSQL");
+            store.migrate(migrations).await.expect("the migrations succeed on PostgreSQL");
             drop(store);
-            // Its connections end a little later than the store.
+            // The store's connections close slightly later than the store.
             let open = "SELECT 1 FROM pg_stat_activity WHERE datname = $1";
             while !self.client.query(open, &[&part]).await.expect(open).is_empty() {
                 tokio::time::sleep(Duration::from_millis(10)).await;

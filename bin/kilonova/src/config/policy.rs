@@ -192,19 +192,27 @@ mod tests {
             (
                 "",
                 "placement:usages: rule:b\nb: rule:c\nc: rule:b",
-                "policy.yaml: line 2: rule b goes in a circle: b -> c -> b",
+                "policy.yaml: line 2: rule b refers to itself: b -> c -> b",
             ),
             ("", "a: http://there", "policy.yaml: rule a (line 1): http: checks are not supported"),
-            ("", "a: [", "policy.yaml: line 2: no YAML"),
-            ("", "placement:usage: '@'", "policy.yaml: placement:usage (line 1) is no operation"),
-            ("", "os_compute_api:x: '@'", "policy.yaml: os_compute_api:x (line 1) is no operation"),
-            ("", "cyborg:arq:x: '@'", "policy.yaml: cyborg:arq:x (line 1) is no operation"),
-            ("", "identity:x: '@'", "policy.yaml: identity:x (line 1) is no operation"),
-            ("", "get_imgae: '@'", "policy.yaml: get_imgae (line 1) is no rule of a service"),
+            ("", "a: [", "policy.yaml: line 2: invalid YAML"),
+            (
+                "",
+                "placement:usage: '@'",
+                "policy.yaml: placement:usage (line 1) is neither an operation",
+            ),
+            (
+                "",
+                "os_compute_api:x: '@'",
+                "policy.yaml: os_compute_api:x (line 1) is neither an operation",
+            ),
+            ("", "cyborg:arq:x: '@'", "policy.yaml: cyborg:arq:x (line 1) is neither an operation"),
+            ("", "identity:x: '@'", "policy.yaml: identity:x (line 1) is neither an operation"),
+            ("", "get_imgae: '@'", "policy.yaml: get_imgae (line 1) is not a rule of any service"),
             (
                 "network_policy_file = policy.yaml",
                 "get_image: '@'",
-                "policy.yaml: get_image (line 1) is no rule of a service",
+                "policy.yaml: get_image (line 1) is not a rule of any service",
             ),
         ] {
             let beside: &[(&str, &str)] = &[("policy.yaml", rules)];

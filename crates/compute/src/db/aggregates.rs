@@ -1,4 +1,4 @@
-//! Host aggregates and who is in them. The zone is the metadata `availability_zone`, as in Nova.
+//! Host aggregates and their members. The zone is the metadata `availability_zone`, as in Nova.
 
 use std::collections::BTreeMap;
 
@@ -7,55 +7,55 @@ use uuid::Uuid;
 
 use crate::Error;
 
-/// Metadata that makes an aggregate a zone.
+/// The metadata key that makes an aggregate an availability zone.
 pub const ZONE: &str = "availability_zone";
 
 kilonova_store::statements! {
-    /// All, oldest first.
+    /// All aggregates, oldest first.
     ALL = "SELECT id, uuid, name, metadata, created_at, updated_at FROM aggregates ORDER BY id";
-    /// One.
+    /// One aggregate.
     BY_ID = "SELECT id, uuid, name, metadata, created_at, updated_at FROM aggregates
         WHERE id = ?1";
-    /// Those that a host is in.
+    /// The aggregates of a host.
     OF_HOST = "SELECT a.id, a.uuid, a.name, a.metadata, a.created_at, a.updated_at
         FROM aggregates a JOIN aggregate_hosts h ON h.aggregate_id = a.id
         WHERE h.host = ?1 ORDER BY a.id";
-    /// A new one.
+    /// Inserts an aggregate.
     INSERT = "INSERT INTO aggregates (uuid, name, metadata, created_at) VALUES (?1, ?2, ?3, ?4)
         ON CONFLICT (name) DO NOTHING RETURNING id";
-    /// Whether a name belongs to another.
+    /// Whether another aggregate has the name.
     NAME_TAKEN = "SELECT 1 FROM aggregates WHERE name = ?1 AND id <> ?2";
-    /// Its name and metadata.
+    /// Updates name and metadata.
     UPDATE = "UPDATE aggregates SET name = ?2, metadata = ?3, updated_at = ?4 WHERE id = ?1";
-    /// It goes.
+    /// Deletes an aggregate.
     DELETE = "DELETE FROM aggregates WHERE id = ?1";
-    /// Who is in which.
+    /// All memberships.
     MEMBERS = "SELECT aggregate_id, host FROM aggregate_hosts ORDER BY aggregate_id, host";
-    /// Who is in it.
+    /// The hosts of an aggregate.
     MEMBERS_OF = "SELECT host FROM aggregate_hosts WHERE aggregate_id = ?1 ORDER BY host";
-    /// A host joins.
+    /// Adds a host.
     JOIN = "INSERT INTO aggregate_hosts (aggregate_id, host) VALUES (?1, ?2)
         ON CONFLICT DO NOTHING";
-    /// A host leaves.
+    /// Removes a host.
     LEAVE = "DELETE FROM aggregate_hosts WHERE aggregate_id = ?1 AND host = ?2";
-    /// The zone that the scheduler sees.
+    /// Sets the zone that the scheduler uses.
     SET_ZONE = "UPDATE hosts SET availability_zone = ?2 WHERE host = ?1";
-    /// The zones that the servers of a host were asked to be in.
+    /// The specs of a host's servers, with the requested zones.
     SPECS_ON = "SELECT spec FROM servers WHERE host = ?1";
 }
 
 /// A host aggregate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Aggregate {
-    /// Integer id, by which the API names it.
+    /// Integer id used by the API.
     pub id: i64,
-    /// Id of the aggregate of providers that stands for it.
+    /// Id of the corresponding aggregate of providers.
     pub uuid: Uuid,
     /// Name, unique.
     pub name: String,
-    /// Metadata, the zone among them.
+    /// Metadata, including the zone.
     pub metadata: BTreeMap<String, String>,
-    /// Hosts in it, by name.
+    /// Names of its hosts.
     pub hosts: Vec<String>,
     /// Microseconds since 1970.
     pub created_at: i64,
@@ -64,7 +64,7 @@ pub struct Aggregate {
 }
 
 impl Aggregate {
-    /// The zone that it makes of its hosts.
+    /// The availability zone of its hosts, if it defines one.
     pub fn zone(&self) -> Option<&str> {
         self.metadata.get(ZONE).map(String::as_str)
     }
@@ -86,7 +86,7 @@ fn read(row: &Row) -> Result<Aggregate, Error> {
 /// All aggregates with their hosts.
 ///
 /// # Errors
-/// The database's; so for all functions here.
+/// Store errors only; also for all functions below.
 pub fn all(tx: &mut Tx<'_>) -> Result<Vec<Aggregate>, Error> {
     let mut all: Vec<Aggregate> =
         tx.rows(ALL, params![])?.iter().map(read).collect::<Result<_, _>>()?;
@@ -110,52 +110,52 @@ pub fn by_id(tx: &mut Tx<'_>, id: i64) -> Result<Option<Aggregate>, Error> {
     Ok(Some(aggregate))
 }
 
-/// The aggregates that a host is in, without their hosts.
+/// The aggregates of a host, without their hosts.
 pub fn of_host(tx: &mut Tx<'_>, host: &str) -> Result<Vec<Aggregate>, Error> {
     tx.rows(OF_HOST, params![host])?.iter().map(read).collect()
 }
 
-/// Adds an aggregate and returns its id; `None` when the name is taken.
+/// Inserts an aggregate and returns its id; `None` if the name exists.
 pub fn insert(tx: &mut Tx<'_>, new: &Aggregate) -> Result<Option<i64>, Error> {
     let params = params![new.uuid.to_string(), &new.name, text(&new.metadata)?, new.created_at];
     Ok(tx.row(INSERT, params)?.map(|row| row.int(0)).transpose()?)
 }
 
-/// Whether another aggregate than `id` has the name.
+/// Whether an aggregate other than `id` has the name.
 pub fn name_is_taken(tx: &mut Tx<'_>, name: &str, id: i64) -> Result<bool, Error> {
     Ok(tx.row(NAME_TAKEN, params![name, id])?.is_some())
 }
 
-/// Writes name, metadata and time of change.
+/// Writes name, metadata and update time.
 pub fn update(tx: &mut Tx<'_>, aggregate: &Aggregate) -> Result<(), Error> {
     let metadata = text(&aggregate.metadata)?;
     tx.execute(UPDATE, params![aggregate.id, &aggregate.name, metadata, aggregate.updated_at])?;
     Ok(())
 }
 
-/// Removes an aggregate that has no hosts.
+/// Deletes an aggregate without hosts.
 pub fn delete(tx: &mut Tx<'_>, id: i64) -> Result<(), Error> {
     tx.execute(DELETE, params![id])?;
     Ok(())
 }
 
-/// Puts a host into an aggregate; says whether it was not in it before.
+/// Adds a host to an aggregate; returns whether it was not a member before.
 pub fn join(tx: &mut Tx<'_>, id: i64, host: &str) -> Result<bool, Error> {
     Ok(tx.execute(JOIN, params![id, host])? == 1)
 }
 
-/// Takes a host out of an aggregate; says whether it was in it.
+/// Removes a host from an aggregate; returns whether it was a member.
 pub fn leave(tx: &mut Tx<'_>, id: i64, host: &str) -> Result<bool, Error> {
     Ok(tx.execute(LEAVE, params![id, host])? == 1)
 }
 
-/// Writes the zone of a host.
+/// Sets the zone of a host.
 pub fn set_zone(tx: &mut Tx<'_>, host: &str, zone: &str) -> Result<(), Error> {
     tx.execute(SET_ZONE, params![host, zone])?;
     Ok(())
 }
 
-/// For each server of a host, the zone that was asked for.
+/// The requested zone of each server on a host.
 pub fn zones_asked_on(tx: &mut Tx<'_>, host: &str) -> Result<Vec<Option<String>>, Error> {
     #[derive(serde::Deserialize)]
     struct Asked {

@@ -1,10 +1,10 @@
-//! What projects use, counted, so that a boot need not read the rows of all of a project's servers.
+//! Usage counters per project, so that a boot need not read the rows of all of a project's servers.
 //!
-//! A project's row in `project_usage` has what was counted so far, and `usage_changes` what came to
-//! it since; together they are the sums over `servers`, which the audit proves. Whoever asks whether
-//! there is room ([`count`]) takes the changes into the row, and writes it whatever they are: of two
-//! who ask at once the database lets one go first. Whoever makes a server smaller or takes one away
-//! only adds a change, so that no deletion waits for a boot.
+//! A project's row in `project_usage` contains the sum so far, and `usage_changes` the changes
+//! since. Together they equal the sums over `servers`, which the audit proves. A transaction that
+//! needs the sum ([`count`]) folds the changes into the row and always writes it, so that two such
+//! transactions are serialized. A transaction that only reduces the usage inserts a change, so that
+//! no deletion waits for a boot.
 //!
 //! Every change is written in the transaction that writes the server's row, and before it.
 
@@ -14,7 +14,7 @@ use kilonova_store::{Error as StoreError, Migration, Row, Tx, params};
 use super::usage::ProjectUsage;
 use crate::Error;
 
-/// The tables, with what is there already.
+/// The tables, filled from the existing servers.
 pub const COUNTED: Migration = Migration {
     name: "compute-0400-counted",
     sql: "
@@ -39,34 +39,34 @@ INSERT INTO project_usage (scope, instances, cores, ram)
 };
 
 kilonova_store::statements! {
-    /// Takes the changes of a project out, and says what they are.
+    /// Removes and returns the changes of a project.
     FOLD = "DELETE FROM usage_changes WHERE scope = ?1 RETURNING instances, cores, ram";
-    /// Adds to what is counted of a project, and says what it is then.
+    /// Adds to the sum of a project and returns it.
     ADD = "INSERT INTO project_usage (scope, instances, cores, ram) VALUES (?1, ?2, ?3, ?4)
         ON CONFLICT (scope) DO UPDATE SET instances = project_usage.instances + excluded.instances,
         cores = project_usage.cores + excluded.cores, ram = project_usage.ram + excluded.ram
         RETURNING instances, cores, ram";
-    /// What a project uses.
+    /// The usage of a project.
     OF_PROJECT = "SELECT CAST(COALESCE(SUM(instances), 0) AS BIGINT),
         CAST(COALESCE(SUM(cores), 0) AS BIGINT), CAST(COALESCE(SUM(ram), 0) AS BIGINT) FROM (
             SELECT instances, cores, ram FROM project_usage WHERE scope = ?1
             UNION ALL SELECT instances, cores, ram FROM usage_changes WHERE scope = ?1) both_kinds";
-    /// A server that counts does no longer.
+    /// Subtracts a server.
     LEAVES = "INSERT INTO usage_changes (scope, instances, cores, ram)
         SELECT 'servers/' || project_id, -1, -vcpus, -memory_mb FROM servers
         WHERE id = ?1 AND vm_state <> 'soft-delete'";
-    /// A server that did not count does again.
+    /// Adds a server again.
     RETURNS = "INSERT INTO usage_changes (scope, instances, cores, ram)
         SELECT 'servers/' || project_id, 1, vcpus, memory_mb FROM servers
         WHERE id = ?1 AND vm_state = 'soft-delete'";
-    /// A server that counts gets another size.
+    /// Adjusts the usage to a server's new size.
     RESIZES = "INSERT INTO usage_changes (scope, instances, cores, ram)
         SELECT 'servers/' || project_id, 0, CAST(?2 AS BIGINT) - vcpus,
         CAST(?3 AS BIGINT) - memory_mb FROM servers
         WHERE id = ?1 AND vm_state <> 'soft-delete'";
 }
 
-/// The rule that the audit checks: projects whose count is not what their servers are.
+/// The rule that the audit checks: projects whose counters differ from their servers.
 pub const AUDIT: (&str, &str) = (
     "what is counted of a project is what its servers use",
     "SELECT scope FROM (
@@ -77,16 +77,16 @@ pub const AUDIT: (&str, &str) = (
      GROUP BY scope HAVING SUM(instances) <> 0 OR SUM(cores) <> 0 OR SUM(ram) <> 0",
 );
 
-/// The key under which a project is counted.
+/// The key of a project's counters.
 pub fn scope(project_id: &str) -> String {
     format!("servers/{project_id}")
 }
 
-/// Counts `more` in, which is about to be written, and says what the project uses with it. Of two
-/// transactions that count for one project, the database lets one go first.
+/// Adds `more`, which is about to be written, and returns the project's usage including it. Two
+/// transactions that count for one project are serialized.
 ///
 /// # Errors
-/// The database's; so for all functions here.
+/// Store errors only; also for all functions below.
 pub fn count(tx: &mut Tx<'_>, project_id: &str, more: ProjectUsage) -> Result<ProjectUsage, Error> {
     let scope = scope(project_id);
     let mut sum = more;
@@ -100,19 +100,19 @@ pub fn count(tx: &mut Tx<'_>, project_id: &str, more: ProjectUsage) -> Result<Pr
     usage(&row.ok_or_else(|| StoreError::Shape("INSERT returned no row".into()))?)
 }
 
-/// What a project uses.
+/// The usage of a project.
 pub fn of_project(tx: &mut Tx<'_>, project_id: &str) -> Result<ProjectUsage, Error> {
     let row = tx.row(OF_PROJECT, params![scope(project_id)])?;
     row.as_ref().map_or_else(|| Ok(ProjectUsage::default()), usage)
 }
 
-/// The server is about to go, or to be deleted so that it can be restored.
+/// The server is about to be deleted, or soft-deleted.
 pub(super) fn leaves(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
     tx.execute(LEAVES, params![server])?;
     Ok(())
 }
 
-/// The server is about to be something else than deleted.
+/// The server is about to leave the soft-deleted state.
 pub(super) fn returns(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
     tx.execute(RETURNS, params![server])?;
     Ok(())

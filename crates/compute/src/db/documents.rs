@@ -1,5 +1,5 @@
-//! The documents for the nodes. A host's generation is a counter in its row: bumping it in the same
-//! transaction orders the documents of a host as they were committed, on PostgreSQL too.
+//! The documents for the nodes. A host's generation is a counter in its row: incrementing it in the
+//! same transaction orders the documents of a host by commit, on PostgreSQL too.
 
 use std::collections::BTreeSet;
 
@@ -11,30 +11,31 @@ use super::servers::shape;
 use crate::Error;
 
 kilonova_store::statements! {
-    /// The hosts that are told something of these servers.
+    /// The hosts that have documents of these servers.
     HOSTS_OF = "SELECT DISTINCT host FROM documents WHERE server_id IN ({})";
-    /// The next generation of a host.
+    /// Increments the generation of a host.
     NEXT = "UPDATE hosts SET generation = generation + 1 WHERE host = ?1 RETURNING generation";
-    /// The newest generation of a host, and whether it has not answered something since another.
+    /// The newest generation of a host, and whether it has unanswered questions since another
+    /// generation.
     NEWEST = "SELECT generation, filtered, EXISTS (SELECT 1 FROM questions q
         WHERE q.host = ?1 AND q.generation > ?2 AND q.answer IS NULL) FROM hosts WHERE host = ?1";
-    /// The next generation of a host, which hears of its guests' security groups with it.
+    /// Increments the generation of a host and requests its guests' security groups with it.
     FILTER = "UPDATE hosts SET generation = generation + 1, filtered = generation + 1
         WHERE host = ?1 RETURNING generation";
-    /// What should be of a server on a host.
+    /// Writes the document of a server on a host.
     PUT = "INSERT INTO documents (host, server_id, generation, body) VALUES (?1, ?2, ?3, ?4)
         ON CONFLICT (host, server_id) DO UPDATE SET generation = excluded.generation, body = excluded.body";
-    /// One.
+    /// One document.
     GET = "SELECT server_id, generation, body FROM documents WHERE host = ?1 AND server_id = ?2";
-    /// All of a server.
+    /// All documents of a server.
     OF_SERVER = "SELECT server_id, generation, body, host FROM documents WHERE server_id = ?1
         ORDER BY host";
-    /// The servers that a host has one of.
+    /// The servers with a document on a host.
     SERVERS_ON = "SELECT server_id FROM documents WHERE host = ?1 ORDER BY server_id";
-    /// Those newer than a generation.
+    /// The documents newer than a generation.
     SINCE = "SELECT server_id, generation, body FROM documents WHERE host = ?1 AND generation > ?2
         ORDER BY generation";
-    /// Nothing of the server is on the host any more.
+    /// Deletes the document of a server.
     FORGET = "DELETE FROM documents WHERE host = ?1 AND server_id = ?2";
 }
 
@@ -62,7 +63,7 @@ pub fn put(
     Ok(())
 }
 
-/// The next generation of a host.
+/// Increments and returns the generation of a host.
 ///
 /// # Errors
 /// [`Error::Store`]; a host without a row is a bug.
@@ -71,36 +72,36 @@ pub fn next(tx: &mut Tx<'_>, host: &str) -> Result<i64, Error> {
     Ok(row.int(0)?)
 }
 
-/// What should be of a server on a host.
+/// The document of a server on a host.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn get(tx: &mut Tx<'_>, host: &str, server: ServerId) -> Result<Option<Document>, Error> {
     tx.row(GET, params![host, server])?.as_ref().map(read).transpose()
 }
 
-/// What should be of a server, by host.
+/// The documents of a server, by host.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn of_server(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<(String, Document)>, Error> {
     let rows = tx.rows(OF_SERVER, params![server])?;
     rows.iter().map(|row| Ok((row.string(3)?, read(row)?))).collect()
 }
 
-/// The servers of which a host is told something.
+/// The servers with a document on a host.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn servers_on(tx: &mut Tx<'_>, host: &str) -> Result<Vec<ServerId>, Error> {
     let rows = tx.rows(SERVERS_ON, params![host])?;
     Ok(rows.iter().map(|row| row.id(0)).collect::<Result<_, kilonova_store::Error>>()?)
 }
 
-/// What changed since a generation; all of it for 0.
+/// The documents since a generation; all for 0.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn since(tx: &mut Tx<'_>, host: &str, since: i64) -> Result<Batch, Error> {
     let (newest, filtered, asked) = match tx.row(NEWEST, params![host, since])? {
         Some(row) => (row.int(0)?, row.int(1)?, row.bool(2)?),
@@ -114,8 +115,8 @@ pub fn since(tx: &mut Tx<'_>, host: &str, since: i64) -> Result<Batch, Error> {
     Ok(Batch { generation: newest, complete: since == 0, documents, orders, questions, filters })
 }
 
-/// The security groups of a host's guests, where it has to hear of them; nothing is read for one
-/// without guests on networks.
+/// The security groups of a host's guests, if the host must receive them. Reads nothing for a host
+/// whose guests have no ports.
 fn filters(
     tx: &mut Tx<'_>,
     host: &str,
@@ -148,10 +149,10 @@ pub fn filter(tx: &mut Tx<'_>, wake: &impl Wake, host: &str) -> Result<(), Error
     Ok(())
 }
 
-/// The hosts that are told something of one of these servers.
+/// The hosts that have documents of one of these servers.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn hosts_of(tx: &mut Tx<'_>, servers: &BTreeSet<ServerId>) -> Result<BTreeSet<String>, Error> {
     let servers: Vec<&ServerId> = servers.iter().collect();
     let mut hosts = BTreeSet::new();
@@ -165,10 +166,10 @@ pub fn hosts_of(tx: &mut Tx<'_>, servers: &BTreeSet<ServerId>) -> Result<BTreeSe
     Ok(hosts)
 }
 
-/// Forgets a document once nothing of the server is on the host.
+/// Deletes a document once nothing of the server is on the host.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn forget(tx: &mut Tx<'_>, host: &str, server: ServerId) -> Result<(), Error> {
     tx.execute(FORGET, params![host, server])?;
     Ok(())

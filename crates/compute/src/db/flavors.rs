@@ -1,7 +1,7 @@
-//! Flavors and who may use the private ones.
+//! Flavors, and the access lists of private ones.
 //!
-//! A flavor's extra specs are one JSON text in its row, so that two writers of them meet on that
-//! row. Whoever changes the access list updates the flavor's row too, for the same reason.
+//! A flavor's extra specs are one JSON text in its row, so that two writers conflict on that row. A
+//! change of the access list updates the flavor's row too, for the same reason.
 
 use std::collections::BTreeMap;
 
@@ -16,56 +16,56 @@ kilonova_store::statements! {
     /// One flavor.
     BY_ID = "SELECT number, id, name, memory_mb, vcpus, root_gb, ephemeral_gb, swap, rxtx_factor,
         is_public, description, extra_specs, created_at, updated_at FROM flavors WHERE id = ?1";
-    /// Whether a name is taken.
+    /// Whether a name exists.
     NAMED = "SELECT id FROM flavors WHERE name = ?1";
-    /// A new flavor.
+    /// Inserts a flavor.
     INSERT = "INSERT INTO flavors (id, name, memory_mb, vcpus, root_gb, ephemeral_gb, swap,
         rxtx_factor, is_public, description, extra_specs, created_at)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
-    /// What may change in one.
+    /// Updates the mutable fields.
     UPDATE = "UPDATE flavors SET description = ?2, extra_specs = ?3, updated_at = ?4 WHERE id = ?1";
-    /// Something that hangs on it changes.
+    /// Records a change of dependent rows.
     TOUCH = "UPDATE flavors SET updated_at = ?2 WHERE id = ?1";
-    /// It goes.
+    /// Deletes a flavor.
     DELETE = "DELETE FROM flavors WHERE id = ?1";
-    /// Its access list goes.
+    /// Deletes the access list of a flavor.
     REVOKE_ALL = "DELETE FROM flavor_access WHERE flavor_id = ?1";
-    /// Who may use it.
+    /// The projects on the access list.
     PROJECTS = "SELECT project_id FROM flavor_access WHERE flavor_id = ?1 ORDER BY project_id";
-    /// What a project may use.
+    /// The private flavors of a project.
     GRANTED = "SELECT flavor_id FROM flavor_access WHERE project_id = ?1";
-    /// Whether a project may use it.
+    /// Whether a project is on the access list.
     IS_GRANTED = "SELECT project_id FROM flavor_access WHERE flavor_id = ?1 AND project_id = ?2";
-    /// One more project.
+    /// Adds a project to the access list.
     GRANT = "INSERT INTO flavor_access (flavor_id, project_id) VALUES (?1, ?2)";
-    /// One less.
+    /// Removes a project from the access list.
     REVOKE = "DELETE FROM flavor_access WHERE flavor_id = ?1 AND project_id = ?2";
 }
 
 /// A flavor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Flavor {
-    /// Age among the flavors; the database gives it.
+    /// Sequence number, assigned by the database.
     pub number: i64,
     /// Id, chosen by the operator or a uuid.
     pub id: String,
     /// Name.
     pub name: String,
-    /// Memory, MiB.
+    /// Memory in MiB.
     pub memory_mb: i64,
-    /// Processors.
+    /// Number of vCPUs.
     pub vcpus: i64,
-    /// Root disk, GiB.
+    /// Root disk in GiB.
     pub root_gb: i64,
-    /// Ephemeral disk, GiB.
+    /// Ephemeral disk in GiB.
     pub ephemeral_gb: i64,
-    /// Swap, MiB.
+    /// Swap in MiB.
     pub swap: i64,
-    /// Kept and shown, without effect.
+    /// Stored and shown, without effect.
     pub rxtx_factor: f64,
     /// Whether every project may use it.
     pub is_public: bool,
-    /// For people.
+    /// Description.
     pub description: Option<String>,
     /// Extra specs.
     pub extra_specs: BTreeMap<String, String>,
@@ -104,22 +104,22 @@ fn specs_text(flavor: &Flavor) -> Result<String, Error> {
 /// Every flavor, oldest first.
 ///
 /// # Errors
-/// The database's; so for all functions here.
+/// Store errors only; also for all functions below.
 pub fn all(tx: &mut Tx<'_>) -> Result<Vec<Flavor>, Error> {
     tx.rows(ALL, params![])?.iter().map(flavor).collect()
 }
 
-/// One flavor, whoever may use it.
+/// One flavor, regardless of its access list.
 pub fn by_id(tx: &mut Tx<'_>, id: &str) -> Result<Option<Flavor>, Error> {
     tx.row(BY_ID, params![id])?.as_ref().map(flavor).transpose()
 }
 
-/// Whether a name is taken.
+/// Whether a name exists.
 pub fn name_taken(tx: &mut Tx<'_>, name: &str) -> Result<bool, Error> {
     Ok(tx.row(NAMED, params![name])?.is_some())
 }
 
-/// Adds a flavor; its number is ignored.
+/// Inserts a flavor; its number is ignored.
 pub fn insert(tx: &mut Tx<'_>, flavor: &Flavor) -> Result<(), Error> {
     tx.execute(
         INSERT,
@@ -141,14 +141,14 @@ pub fn insert(tx: &mut Tx<'_>, flavor: &Flavor) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes the description and the extra specs.
+/// Updates the description and the extra specs.
 pub fn update(tx: &mut Tx<'_>, flavor: &Flavor, now: i64) -> Result<(), Error> {
     let specs = specs_text(flavor)?;
     tx.execute(UPDATE, params![&flavor.id, flavor.description.clone(), specs, now])?;
     Ok(())
 }
 
-/// Removes a flavor and its access list; says whether it was there.
+/// Deletes a flavor and its access list; returns whether it existed.
 pub fn delete(tx: &mut Tx<'_>, id: &str) -> Result<bool, Error> {
     tx.execute(REVOKE_ALL, params![id])?;
     Ok(tx.execute(DELETE, params![id])? == 1)
@@ -169,14 +169,14 @@ pub fn is_granted(tx: &mut Tx<'_>, id: &str, project_id: &str) -> Result<bool, E
     Ok(tx.row(IS_GRANTED, params![id, project_id])?.is_some())
 }
 
-/// Puts a project on the access list.
+/// Adds a project to the access list.
 pub fn grant(tx: &mut Tx<'_>, id: &str, project_id: &str, now: i64) -> Result<(), Error> {
     tx.execute(TOUCH, params![id, now])?;
     tx.execute(GRANT, params![id, project_id])?;
     Ok(())
 }
 
-/// Takes a project off the access list; says whether it was on it.
+/// Removes a project from the access list; returns whether it was on it.
 pub fn revoke(tx: &mut Tx<'_>, id: &str, project_id: &str, now: i64) -> Result<bool, Error> {
     tx.execute(TOUCH, params![id, now])?;
     Ok(tx.execute(REVOKE, params![id, project_id])? == 1)

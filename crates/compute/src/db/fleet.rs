@@ -1,4 +1,4 @@
-//! The hosts as the scheduler and the node link need them; what operators see is in `hosts`.
+//! The hosts as the scheduler and the node link need them; `hosts` has the operators' view.
 
 use kilonova_ids::{HostId, ProviderId};
 use kilonova_store::{Tx, Value, params};
@@ -12,59 +12,59 @@ kilonova_store::statements! {
         reported_at FROM hosts";
     /// The epoch of a host.
     EPOCH = "SELECT epoch FROM hosts WHERE host = ?1";
-    /// Some were heard of; another replica may have heard of them later.
+    /// Updates `last_seen` of some hosts, unless another controller has stored a later time.
     SEEN = "UPDATE hosts SET last_seen = ?1 WHERE last_seen < ?1 AND host IN (
             ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20,
             ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35, ?36, ?37,
             ?38, ?39, ?40, ?41, ?42, ?43, ?44, ?45, ?46, ?47, ?48, ?49, ?50, ?51)";
-    /// How much its clock differs.
+    /// Updates the clock skew.
     SKEW = "UPDATE hosts SET clock_skew = ?2 WHERE host = ?1";
 }
 
-/// A host's row, as far as the fleet needs it.
+/// The part of a host's row that the fleet needs.
 #[derive(Debug, Clone)]
 pub struct HostRow {
     /// Name.
     pub host: String,
-    /// Id, as the hypervisor API shows it.
+    /// Id, as the hypervisors API shows it.
     pub id: HostId,
     /// Root of its provider tree.
     pub root: ProviderId,
-    /// Session.
+    /// The epoch of its session.
     pub epoch: i64,
-    /// Newest document.
+    /// The newest document generation.
     pub generation: i64,
-    /// Whether an operator lets it take new servers.
+    /// Whether its compute service is enabled.
     pub enabled: bool,
-    /// Whether an operator declared it dead.
+    /// Whether an operator forced it down.
     pub forced_down: bool,
-    /// Zone.
+    /// Availability zone.
     pub availability_zone: String,
     /// Microseconds since 1970.
     pub last_seen: i64,
-    /// When it last said what it has, microseconds since 1970; 0 where that is not known.
+    /// When it last sent a registration, microseconds since 1970; 0 if unknown.
     pub reported_at: i64,
-    /// What it is.
+    /// Properties for filters.
     pub about: About,
 }
 
-/// What filters ask of a host.
+/// The properties of a host that filters use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct About {
-    /// `QEMU`, or `simulated`.
+    /// `QEMU` or `simulated`.
     pub hypervisor_type: String,
-    /// As Nova packs it.
+    /// In Nova's numeric form.
     pub hypervisor_version: i64,
     /// Logical processors.
     pub vcpus: i64,
-    /// Memory, MiB.
+    /// Memory in MiB.
     pub memory_mb: i64,
 }
 
 /// Every host.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn all(tx: &mut Tx<'_>) -> Result<Vec<HostRow>, Error> {
     tx.rows(ALL, params![])?
         .iter()
@@ -91,21 +91,21 @@ pub fn all(tx: &mut Tx<'_>) -> Result<Vec<HostRow>, Error> {
         .collect()
 }
 
-/// The epoch of a host, if it ever registered.
+/// The epoch of a host, if it has ever registered.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn epoch(tx: &mut Tx<'_>, host: &str) -> Result<Option<i64>, Error> {
     tx.row(EPOCH, params![host])?.map(|row| row.int(0)).transpose().map_err(Error::from)
 }
 
-/// Hosts that one statement takes.
+/// Maximum number of hosts in one statement.
 pub const TOGETHER: usize = 50;
 
-/// Notes when hosts were last heard of, [`TOGETHER`] at most.
+/// Updates `last_seen` of at most [`TOGETHER`] hosts.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn seen(tx: &mut Tx<'_>, hosts: &[String], at: i64) -> Result<(), Error> {
     let Some(last) = hosts.last() else { return Ok(()) };
     let mut params = vec![Value::from(at)];
@@ -115,10 +115,10 @@ pub fn seen(tx: &mut Tx<'_>, hosts: &[String], at: i64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Notes by how many microseconds the clocks of some hosts differ.
+/// Stores the clock skew of some hosts in microseconds.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn skewed(tx: &mut Tx<'_>, hosts: &[(String, i64)]) -> Result<(), Error> {
     for (host, skew) in hosts {
         tx.execute(SKEW, params![host, *skew])?;

@@ -1,21 +1,21 @@
 //! Compute hosts as operators see them: services and hypervisors.
 //!
-//! A row stays when its node is gone. The epoch in it fences an older process of the same host; it
-//! must only ever grow.
+//! A row outlives its node. The epoch in it fences older processes of the same host and must only
+//! ever increase.
 
 use kilonova_ids::{HostId, ProviderId};
 use kilonova_store::{Migration, Row, Tx, params};
 
 use crate::Error;
 
-/// Host names are the same in upper and lower case.
+/// Host names are case-insensitive.
 pub const NAMES: Migration = Migration {
     name: "compute-0012-host-names",
     sql: "CREATE INDEX hosts_name ON hosts (LOWER(host));",
 };
 
 kilonova_store::statements! {
-    /// Names that are this one in lower case.
+    /// The host names that equal a name in lower case.
     SPELLINGS = "SELECT host FROM hosts WHERE LOWER(host) = ?1";
     /// Every host, oldest first.
     ALL = "SELECT number, id, host, root_provider, hypervisor_type, hypervisor_version, host_ip,
@@ -27,7 +27,7 @@ kilonova_store::statements! {
         vcpus, memory_mb, disk_gb, epoch, generation, status, disabled_reason, forced_down,
         last_seen, availability_zone, created_at, updated_at, reported_at, clock_skew
         FROM hosts WHERE host = ?1";
-    /// A registration: a new row, or the next epoch of the one that is there.
+    /// Registers a host: inserts a row, or increments the epoch of the existing one.
     REGISTER = "INSERT INTO hosts (id, host, root_provider, hypervisor_type, hypervisor_version,
         host_ip, vcpus, memory_mb, disk_gb, epoch, generation, status, forced_down, last_seen,
         reported_at, created_at)
@@ -39,17 +39,17 @@ kilonova_store::statements! {
             vcpus = excluded.vcpus, memory_mb = excluded.memory_mb, disk_gb = excluded.disk_gb,
             last_seen = excluded.last_seen, reported_at = excluded.reported_at
         RETURNING epoch";
-    /// It goes.
+    /// Deletes a host.
     DELETE = "DELETE FROM hosts WHERE host = ?1";
-    /// An operator's word on it.
+    /// Writes the operator's settings.
     SET_STATUS = "UPDATE hosts SET status = ?2, disabled_reason = ?3, forced_down = ?4,
         updated_at = ?5 WHERE host = ?1";
 }
 
-/// Names of hosts that are this one in lower case.
+/// The host names that equal this name in lower case.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn spellings(tx: &mut Tx<'_>, host: &str) -> Result<Vec<String>, kilonova_store::Error> {
     let rows = tx.rows(SPELLINGS, params![host.to_ascii_lowercase()])?;
     rows.iter().map(|row| row.string(0)).collect()
@@ -58,70 +58,70 @@ pub fn spellings(tx: &mut Tx<'_>, host: &str) -> Result<Vec<String>, kilonova_st
 /// A compute host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
-    /// Integer id for clients below 2.53; the database gives it.
+    /// Integer id for clients before 2.53; assigned by the database.
     pub number: i64,
-    /// Id of its service.
+    /// Id of its compute service.
     pub id: HostId,
     /// Name.
     pub host: String,
-    /// Root of its provider tree; also the hypervisor's id, as Nova has it.
+    /// Root of its provider tree; also the hypervisor's id, as in Nova.
     pub root_provider: ProviderId,
-    /// `QEMU`, or `simulated`.
+    /// `QEMU` or `simulated`.
     pub hypervisor_type: String,
-    /// As Nova packs it.
+    /// In Nova's numeric form.
     pub hypervisor_version: i64,
-    /// Address.
+    /// IP address.
     pub host_ip: String,
     /// Logical processors.
     pub vcpus: i64,
-    /// Memory, MiB.
+    /// Memory in MiB.
     pub memory_mb: i64,
-    /// Disk for guests, GiB.
+    /// Disk space for guests in GiB.
     pub disk_gb: i64,
-    /// Registrations so far.
+    /// Number of registrations.
     pub epoch: i64,
-    /// Newest document.
+    /// The newest document generation.
     pub generation: i64,
-    /// Whether it may take new servers.
+    /// Whether its compute service is enabled.
     pub enabled: bool,
-    /// Why not.
+    /// The reason if it is disabled.
     pub disabled_reason: Option<String>,
-    /// Whether an operator declared it dead.
+    /// Whether an operator forced it down.
     pub forced_down: bool,
     /// Microseconds since 1970.
     pub last_seen: i64,
-    /// Zone.
+    /// Availability zone.
     pub availability_zone: String,
     /// Microseconds since 1970.
     pub created_at: i64,
     /// Microseconds since 1970.
     pub updated_at: Option<i64>,
-    /// When it last said what it has, microseconds since 1970.
+    /// When it last sent a registration, microseconds since 1970.
     pub reported_at: i64,
-    /// Microseconds by which its clock is ahead of ours, where it has told.
+    /// Microseconds by which its clock is ahead of ours, if known.
     pub clock_skew: Option<i64>,
 }
 
-/// What a node says of its host when it registers.
+/// The data of a registration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewHost {
-    /// Used the first time only.
+    /// Used at the first registration only.
     pub id: HostId,
     /// Name.
     pub host: String,
-    /// Used the first time only.
+    /// Used at the first registration only.
     pub root_provider: ProviderId,
-    /// `QEMU`, or `simulated`.
+    /// `QEMU` or `simulated`.
     pub hypervisor_type: String,
-    /// As Nova packs it.
+    /// In Nova's numeric form.
     pub hypervisor_version: i64,
-    /// Address.
+    /// IP address.
     pub host_ip: String,
     /// Logical processors.
     pub vcpus: i64,
-    /// Memory, MiB.
+    /// Memory in MiB.
     pub memory_mb: i64,
-    /// Disk for guests, GiB.
+    /// Disk space for guests in GiB.
     pub disk_gb: i64,
 }
 
@@ -154,7 +154,7 @@ fn host(row: &Row) -> Result<Host, Error> {
 /// Every host, oldest first.
 ///
 /// # Errors
-/// The database's; so for all functions here.
+/// Store errors only; also for all functions below.
 pub fn all(tx: &mut Tx<'_>) -> Result<Vec<Host>, Error> {
     tx.rows(ALL, params![])?.iter().map(host).collect()
 }
@@ -164,7 +164,7 @@ pub fn by_name(tx: &mut Tx<'_>, name: &str) -> Result<Option<Host>, Error> {
     tx.row(BY_NAME, params![name])?.as_ref().map(host).transpose()
 }
 
-/// Takes a registration down and returns the host's new epoch.
+/// Records a registration and returns the host's new epoch.
 pub fn register(tx: &mut Tx<'_>, new: &NewHost, now: i64) -> Result<i64, Error> {
     let row = tx.row(
         REGISTER,
@@ -184,7 +184,7 @@ pub fn register(tx: &mut Tx<'_>, new: &NewHost, now: i64) -> Result<i64, Error> 
     Ok(row.map_or(Ok(1), |row| row.int(0))?)
 }
 
-/// Writes what an operator says of the host: status, reason and `forced_down`.
+/// Writes the operator's settings: status, reason and `forced_down`.
 pub fn set_status(tx: &mut Tx<'_>, host: &Host, now: i64) -> Result<(), Error> {
     let status = if host.enabled { "enabled" } else { "disabled" };
     tx.execute(
@@ -194,7 +194,7 @@ pub fn set_status(tx: &mut Tx<'_>, host: &Host, now: i64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes a host's row.
+/// Deletes a host's row.
 pub fn delete(tx: &mut Tx<'_>, name: &str) -> Result<(), Error> {
     tx.execute(DELETE, params![name])?;
     Ok(())

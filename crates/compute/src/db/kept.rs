@@ -1,4 +1,4 @@
-//! What of the consumers in Placement is ours.
+//! Which consumers in Placement belong to this service.
 
 use kilonova_ids::ConsumerId;
 use kilonova_store::{Error, Tx, params};
@@ -6,11 +6,11 @@ use kilonova_store::{Error, Tx, params};
 kilonova_store::statements! {
     /// Whether a consumer is a server.
     SERVER = "SELECT id FROM servers WHERE id = ?1";
-    /// The server of which a consumer is a migration that holds something.
+    /// The server of a consumer that is a migration with a claim.
     MIGRATION = "SELECT server_id FROM moves WHERE id = ?1 AND held_on IS NOT NULL";
 }
 
-/// What a consumer is.
+/// The kind of a consumer.
 pub enum Kept {
     /// A server.
     Server,
@@ -18,10 +18,10 @@ pub enum Kept {
     Migration(String),
 }
 
-/// What of ours a consumer is.
+/// The kind of a consumer, if it is ours.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn by(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Option<Kept>, Error> {
     if tx.row(SERVER, params![consumer])?.is_some() {
         return Ok(Some(Kept::Server));

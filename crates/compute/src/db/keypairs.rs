@@ -5,33 +5,33 @@ use kilonova_store::{Row, Tx, params};
 use crate::Error;
 
 kilonova_store::statements! {
-    /// A user's, by name.
+    /// A user's key pairs, by name.
     OF_USER = "SELECT number, user_id, name, kind, public_key, fingerprint, created_at
         FROM keypairs WHERE user_id = ?1 ORDER BY name";
-    /// One.
+    /// One key pair.
     BY_NAME = "SELECT number, user_id, name, kind, public_key, fingerprint, created_at
         FROM keypairs WHERE user_id = ?1 AND name = ?2";
-    /// How many a user has.
+    /// Number of a user's key pairs.
     COUNT = "SELECT COUNT(*) FROM keypairs WHERE user_id = ?1";
-    /// A new one.
+    /// Inserts a key pair.
     INSERT = "INSERT INTO keypairs (user_id, name, kind, public_key, fingerprint, created_at)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-    /// It goes.
+    /// Deletes a key pair.
     DELETE = "DELETE FROM keypairs WHERE user_id = ?1 AND name = ?2";
 }
 
-/// A key pair, of which this program holds the public half only.
+/// A key pair, of which this program stores only the public half.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keypair {
-    /// The integer id that the detail view shows; the database gives it.
+    /// Integer id for the detail view; assigned by the database.
     pub number: i64,
     /// Owner.
     pub user_id: String,
-    /// Name, unique with the owner.
+    /// Name, unique per owner.
     pub name: String,
     /// `ssh` or `x509`.
     pub kind: String,
-    /// As it was sent.
+    /// The public key as sent.
     pub public_key: String,
     /// `aa:bb:…`.
     pub fingerprint: String,
@@ -54,7 +54,7 @@ fn keypair(row: &Row) -> Result<Keypair, Error> {
 /// A user's key pairs, by name.
 ///
 /// # Errors
-/// The database's; so for all functions here.
+/// Store errors only; also for all functions below.
 pub fn of_user(tx: &mut Tx<'_>, user_id: &str) -> Result<Vec<Keypair>, Error> {
     tx.rows(OF_USER, params![user_id])?.iter().map(keypair).collect()
 }
@@ -64,12 +64,12 @@ pub fn by_name(tx: &mut Tx<'_>, user_id: &str, name: &str) -> Result<Option<Keyp
     tx.row(BY_NAME, params![user_id, name])?.as_ref().map(keypair).transpose()
 }
 
-/// How many key pairs a user has.
+/// Number of a user's key pairs.
 pub fn count(tx: &mut Tx<'_>, user_id: &str) -> Result<i64, Error> {
     Ok(tx.row(COUNT, params![user_id])?.map_or(Ok(0), |row| row.int(0))?)
 }
 
-/// Adds a key pair; its number is ignored.
+/// Inserts a key pair; its number is ignored.
 pub fn insert(tx: &mut Tx<'_>, keypair: &Keypair) -> Result<(), Error> {
     tx.execute(
         INSERT,
@@ -85,7 +85,7 @@ pub fn insert(tx: &mut Tx<'_>, keypair: &Keypair) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes a key pair; says whether it was there.
+/// Deletes a key pair; returns whether it existed.
 pub fn delete(tx: &mut Tx<'_>, user_id: &str, name: &str) -> Result<bool, Error> {
     Ok(tx.execute(DELETE, params![user_id, name])? == 1)
 }

@@ -1,4 +1,5 @@
-//! The tables of what actions leave behind: servers that rest, and questions to hosts.
+//! The tables behind server actions: shelved, rescued and soft-deleted servers, and questions to
+//! hosts.
 
 use kilonova_store::Migration;
 

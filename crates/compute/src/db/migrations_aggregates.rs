@@ -2,7 +2,8 @@
 
 use kilonova_store::Migration;
 
-/// Schema of host aggregates. A host's zone stands in its own row too: the scheduler reads it there.
+/// Schema of host aggregates. A host's zone is also stored in its own row, where the scheduler
+/// reads it.
 pub const AGGREGATES: Migration = Migration {
     name: "compute-0200-aggregates",
     sql: "

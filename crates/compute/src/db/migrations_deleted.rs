@@ -1,9 +1,9 @@
-//! The table of servers that are no more.
+//! The table of deleted servers.
 
 use kilonova_store::Migration;
 
-/// Schema of deleted servers: a row of `servers` as it was, and when it went. Lists with
-/// `changes-since` and accounts of usage need them for a while.
+/// Schema of deleted servers: a copy of the `servers` row and the deletion time. Lists with
+/// `changes-since` and usage reports need them for a while.
 pub const DELETED: Migration = Migration {
     name: "compute-0011-deleted-servers",
     sql: "

@@ -2,8 +2,8 @@
 
 use kilonova_store::Migration;
 
-/// Schema of server groups. Members are servers of the table that is not there yet when this one is
-/// made, so nothing refers to it; [`super::server_groups`] looks at live servers only.
+/// Schema of server groups. The table of servers does not exist yet when this migration runs, so
+/// members have no foreign key; [`super::server_groups`] considers live servers only.
 pub const GROUPS: Migration = Migration {
     name: "compute-0010-server-groups",
     sql: "

@@ -1,10 +1,10 @@
-//! The table of migrations: every move of a server from one place to another.
+//! The table of migrations.
 
 use kilonova_store::Migration;
 
-/// Schema of migrations. A server has one open move at most: `open_server` is its id as long as the
-/// move can still be undone. `held_on` is the host where the migration's own consumer still holds
-/// something, or has left it dirty.
+/// Schema of migrations. A server has at most one open migration: `open_server` is its id as long
+/// as the migration can be reverted. `held_on` is the host where the migration's own consumer still
+/// has a claim, or has left handles dirty.
 pub const MOVES: Migration = Migration {
     name: "compute-0300-moves",
     sql: "

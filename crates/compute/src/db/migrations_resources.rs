@@ -2,7 +2,7 @@
 
 use kilonova_store::Migration;
 
-/// Schema of everything but servers.
+/// Schema of everything except servers.
 pub const RESOURCES: &[Migration] = &[
     BASE,
     super::machines::MACHINES,

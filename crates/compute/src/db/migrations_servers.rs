@@ -13,7 +13,7 @@ pub const SERVERS: &[Migration] = &[
     super::reserved::RESERVED,
 ];
 
-/// So that no loop, and no move, walks all moves and questions there ever were.
+/// Indexes that prevent scans over all migrations and questions.
 const PLANS: Migration = Migration {
     name: "compute-0410-plans",
     sql: "

@@ -11,7 +11,7 @@ use super::servers::{FlavorOf, VmState, from_text, shape, to_text};
 use crate::Error;
 
 kilonova_store::statements! {
-    /// A new row.
+    /// Inserts a migration.
     INSERT = "INSERT INTO moves (id, server_id, open_server, kind, status, source_host, was,
         old_flavor, new_flavor, old_domain, user_id, project_id, created_at, updated_at, most_vcpus,
         most_memory)
@@ -193,15 +193,15 @@ pub struct NewMove {
     pub status: Status,
     /// The source.
     pub source: String,
-    /// The server's state before.
+    /// The server's state before it.
     pub was: VmState,
-    /// Flavor before.
+    /// The flavor before it.
     pub old_flavor: FlavorOf,
-    /// Flavor afterwards.
+    /// The flavor after it.
     pub new_flavor: FlavorOf,
-    /// The guest before.
+    /// The guest's domain before it.
     pub old_domain: Domain,
-    /// The caller's user.
+    /// The user who requested it.
     pub user_id: String,
     /// The server's project.
     pub project_id: String,
@@ -210,9 +210,9 @@ pub struct NewMove {
 /// A migration.
 #[derive(Debug, Clone)]
 pub struct Move {
-    /// The number that clients see.
+    /// The number that clients use.
     pub number: i64,
-    /// Its uuid, and that of its consumer.
+    /// The uuid of it and its consumer.
     pub id: ConsumerId,
     /// The server.
     pub server: ServerId,
@@ -228,17 +228,17 @@ pub struct Move {
     pub dest: Option<String>,
     /// The host where it holds claims.
     pub held_on: Option<String>,
-    /// The server's state before.
+    /// The server's state before it.
     pub was: VmState,
-    /// Flavor before.
+    /// The flavor before it.
     pub old_flavor: FlavorOf,
-    /// Flavor afterwards.
+    /// The flavor after it.
     pub new_flavor: FlavorOf,
-    /// The guest before.
+    /// The guest's domain before it.
     pub old_domain: Domain,
     /// The progress of a live migration.
     pub progress: Option<Progress>,
-    /// The caller's user.
+    /// The user who requested it.
     pub user_id: String,
     /// The server's project.
     pub project_id: String,
@@ -249,16 +249,16 @@ pub struct Move {
 }
 
 impl Move {
-    /// Whether the destination is the source.
+    /// Whether source and destination are the same host.
     pub fn same_host(&self) -> bool {
         self.dest.as_deref() == Some(self.source.as_str())
     }
 }
 
-/// Adds an open migration.
+/// Inserts an open migration.
 ///
 /// # Errors
-/// The database's; so for all functions here.
+/// Store errors only; also for all functions below.
 pub fn insert(tx: &mut Tx<'_>, new: &NewMove, now: i64) -> Result<(), Error> {
     let params = params![
         new.id,
@@ -290,18 +290,19 @@ pub fn of_server(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<Move>, Error> 
     tx.rows(OF_SERVER, params![server])?.iter().map(read).collect()
 }
 
-/// The migrations of a server that hold claims on a host, or have left dirty devices there.
+/// The migrations of a server whose consumers have a claim on a host, or have left handles dirty
+/// there.
 pub fn held_on(tx: &mut Tx<'_>, server: ServerId, host: &str) -> Result<Vec<Move>, Error> {
     tx.rows(HELD_ON, params![server, host])?.iter().map(read).collect()
 }
 
-/// The servers whose migrations hold claims on a host.
+/// The servers whose migrations have a claim on a host.
 pub fn servers_held_on(tx: &mut Tx<'_>, host: &str) -> Result<Vec<ServerId>, Error> {
     let rows = tx.rows(SERVERS_HELD_ON, params![host])?;
     Ok(rows.iter().map(|row| row.id(0)).collect::<Result<_, kilonova_store::Error>>()?)
 }
 
-/// Up to `limit` migrations older than a number, newest first.
+/// At most `limit` migrations before a number, newest first.
 pub fn page(tx: &mut Tx<'_>, before: i64, limit: i64) -> Result<Vec<Move>, Error> {
     tx.rows(PAGE, params![before, limit])?.iter().map(read).collect()
 }
@@ -311,7 +312,7 @@ pub fn number_of(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Option<i64>, Error> 
     Ok(tx.row(NUMBER_OF, params![id])?.map(|row| row.int(0)).transpose()?)
 }
 
-/// Servers whose migration has waited for its confirmation since `before`.
+/// Servers whose resize has waited for confirmation since `before`.
 pub fn unconfirmed(tx: &mut Tx<'_>, before: i64) -> Result<Vec<ServerId>, Error> {
     let rows = tx.rows(UNCONFIRMED, params![before])?;
     Ok(rows.iter().map(|row| row.id(0)).collect::<Result<_, kilonova_store::Error>>()?)
@@ -335,7 +336,7 @@ pub fn set_dest(tx: &mut Tx<'_>, id: ConsumerId, host: &str, now: i64) -> Result
     Ok(())
 }
 
-/// Sets the host where the migration holds claims.
+/// Sets the host of its consumer's claim.
 pub fn set_held(tx: &mut Tx<'_>, id: ConsumerId, host: Option<&str>) -> Result<(), Error> {
     tx.execute(SET_HELD, params![id, host])?;
     Ok(())

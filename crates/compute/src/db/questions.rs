@@ -1,5 +1,5 @@
-//! What somebody waits to hear about a guest. Rows, so that whichever replica the host speaks to
-//! can pass it on; whoever asked takes its row away.
+//! Questions to hosts about guests. They are rows, so that any controller that the host contacts
+//! can deliver them. The asking controller deletes its row.
 
 use kilonova_node_api::{Question, Reply, ReplyBody};
 use kilonova_store::{Tx, params};
@@ -10,18 +10,18 @@ use super::servers::shape;
 use crate::Error;
 
 kilonova_store::statements! {
-    /// A question to a host.
+    /// Inserts a question to a host.
     ASK = "INSERT INTO questions (id, host, generation, body, asked_at) VALUES (?1, ?2, ?3, ?4, ?5)";
-    /// Those of a host without an answer.
+    /// A host's unanswered questions.
     OPEN = "SELECT body FROM questions WHERE host = ?1 AND generation > ?2 AND answer IS NULL
         ORDER BY generation";
-    /// The answer of the host that was asked.
+    /// Stores the answer of the host that was asked.
     REPLY = "UPDATE questions SET answer = ?3 WHERE id = ?1 AND host = ?2 AND answer IS NULL";
     /// The answer, if there is one.
     ANSWER = "SELECT answer FROM questions WHERE id = ?1";
-    /// Whoever asked has gone.
+    /// Deletes a question.
     FORGET = "DELETE FROM questions WHERE id = ?1";
-    /// Nobody waits for these any more.
+    /// Deletes questions that nobody waits for.
     PURGE = "DELETE FROM questions WHERE id IN (SELECT id FROM questions
         WHERE asked_at < ?1 ORDER BY asked_at LIMIT ?2)";
 }
@@ -44,7 +44,7 @@ pub fn ask(
     Ok(())
 }
 
-/// What a host has not answered, newer than a generation.
+/// A host's unanswered questions newer than a generation.
 pub fn open_since(tx: &mut Tx<'_>, host: &str, since: i64) -> Result<Vec<Question>, Error> {
     tx.rows(OPEN, params![host, since])?
         .iter()
@@ -52,14 +52,14 @@ pub fn open_since(tx: &mut Tx<'_>, host: &str, since: i64) -> Result<Vec<Questio
         .collect()
 }
 
-/// Takes in an answer.
+/// Stores an answer.
 pub fn reply(tx: &mut Tx<'_>, host: &str, reply: &Reply) -> Result<(), Error> {
     let answer = serde_json::to_string(&reply.body).map_err(|e| shape(e.to_string()))?;
     tx.execute(REPLY, params![reply.id.to_string(), host, answer])?;
     Ok(())
 }
 
-/// The answer, if there is one yet.
+/// The answer, if there is one.
 pub fn answer(tx: &mut Tx<'_>, id: Uuid) -> Result<Option<ReplyBody>, Error> {
     let Some(row) = tx.row(ANSWER, params![id.to_string()])? else { return Ok(None) };
     row.text_opt(0)?
@@ -67,13 +67,13 @@ pub fn answer(tx: &mut Tx<'_>, id: Uuid) -> Result<Option<ReplyBody>, Error> {
         .transpose()
 }
 
-/// Takes a question back.
+/// Deletes a question.
 pub fn forget(tx: &mut Tx<'_>, id: Uuid) -> Result<(), Error> {
     tx.execute(FORGET, params![id.to_string()])?;
     Ok(())
 }
 
-/// Forgets questions asked before `before`, `most` of them.
+/// Deletes at most `most` questions asked before `before`.
 pub fn purge(tx: &mut Tx<'_>, before: i64, most: i64) -> Result<u64, Error> {
     Ok(tx.execute(PURGE, params![before, most])?)
 }

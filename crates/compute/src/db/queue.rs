@@ -19,20 +19,20 @@ kilonova_store::statements! {
         WHERE o.outcome = 'open' AND o.step = 'queued'";
 }
 
-/// The number of live migrations under way from a host.
+/// Number of guests that are leaving a host.
 ///
 /// # Errors
-/// The database's; so for all functions here.
+/// Store errors only; also for all functions below.
 pub fn leaving(tx: &mut Tx<'_>, host: &str) -> Result<i64, Error> {
     Ok(tx.row(LEAVING, params![host])?.map_or(Ok(0), |row| row.int(0))?)
 }
 
-/// The first few servers that are queued on a host, the oldest first.
+/// Some servers that wait to leave a host, first come first served.
 pub fn waiting(tx: &mut Tx<'_>, host: &str) -> Result<Vec<ServerId>, Error> {
     tx.rows(WAITING, params![host])?.iter().map(|row| Ok(row.id(0)?)).collect()
 }
 
-/// Hosts with queued live migrations.
+/// Hosts with waiting migrations.
 pub fn hosts(tx: &mut Tx<'_>) -> Result<Vec<String>, Error> {
     tx.rows(HOSTS, params![])?.iter().map(|row| Ok(row.string(0)?)).collect()
 }

@@ -1,4 +1,4 @@
-//! Limits that operators set, and the rows on which concurrent users of a limit meet.
+//! Limits that operators set, and the rows that serialize concurrent users of a limit.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,19 @@ kilonova_store::statements! {
         UNION ALL SELECT 1, resource, hard_limit FROM quotas WHERE project_id = ?2 AND user_id = ''
         UNION ALL SELECT 2, resource, hard_limit FROM quotas WHERE project_id = ?2 AND user_id = ?3
             AND user_id <> ''";
-    /// Sets one.
+    /// Sets a limit.
     PUT = "INSERT INTO quotas (project_id, user_id, resource, hard_limit) VALUES (?1, ?2, ?3, ?4)
         ON CONFLICT (project_id, user_id, resource) DO UPDATE SET hard_limit = excluded.hard_limit";
-    /// Back to the defaults, users included.
+    /// Deletes the limits of a project, including its users.
     RESET_PROJECT = "DELETE FROM quotas WHERE project_id = ?1";
-    /// Back to the project's, for one user.
+    /// Deletes the limits of a user in a project.
     RESET_USER = "DELETE FROM quotas WHERE project_id = ?1 AND user_id = ?2";
     /// The limits of a class.
     OF_CLASS = "SELECT resource, hard_limit FROM quota_classes WHERE class = ?1";
-    /// Sets one.
+    /// Sets a limit of a class.
     PUT_CLASS = "INSERT INTO quota_classes (class, resource, hard_limit) VALUES (?1, ?2, ?3)
         ON CONFLICT (class, resource) DO UPDATE SET hard_limit = excluded.hard_limit";
-    /// Makes concurrent users of one limit meet on a row.
+    /// Writes the row that serializes users of one limit.
     GUARD = "INSERT INTO quota_guards (scope, generation) VALUES (?1, 1)
         ON CONFLICT (scope) DO UPDATE SET generation = quota_guards.generation + 1";
 }
@@ -32,21 +32,21 @@ kilonova_store::statements! {
 /// Limits by resource name.
 pub type Limits = BTreeMap<String, i64>;
 
-/// What is set at each level; the later override the earlier.
+/// The limits of each level; later levels override earlier ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Levels {
-    /// For a class.
+    /// Of a class.
     pub class: Limits,
-    /// For a project.
+    /// Of a project.
     pub project: Limits,
-    /// For a user in it.
+    /// Of a user in it.
     pub user: Limits,
 }
 
-/// What is set for a class, a project, and a user in it.
+/// The limits of a class, a project, and a user in it.
 ///
 /// # Errors
-/// The database's; so for all functions here.
+/// Store errors only; also for all functions below.
 pub fn all(
     tx: &mut Tx<'_>,
     class: &str,
@@ -77,7 +77,7 @@ pub fn put(
     Ok(())
 }
 
-/// Forgets the limits of a project with all its users, or of one user in it.
+/// Deletes the limits of a project with all its users, or of one user in it.
 pub fn reset(tx: &mut Tx<'_>, project_id: &str, user_id: Option<&str>) -> Result<(), Error> {
     match user_id {
         Some(user_id) => tx.execute(RESET_USER, params![project_id, user_id])?,
@@ -86,7 +86,7 @@ pub fn reset(tx: &mut Tx<'_>, project_id: &str, user_id: Option<&str>) -> Result
     Ok(())
 }
 
-/// What is set for a class.
+/// The limits of a class.
 pub fn of_class(tx: &mut Tx<'_>, class: &str) -> Result<Limits, Error> {
     let rows = tx.rows(OF_CLASS, params![class])?;
     rows.iter().map(|row| Ok((row.string(0)?, row.int(1)?))).collect()
@@ -98,8 +98,8 @@ pub fn put_class(tx: &mut Tx<'_>, class: &str, resource: &str, limit: i64) -> Re
     Ok(())
 }
 
-/// To be called before counting what a limit is compared with: of two transactions that count in
-/// the same scope, the database lets one go first.
+/// Call this before counting usage against a limit: two transactions that count in the same scope
+/// are serialized.
 pub fn guard(tx: &mut Tx<'_>, scope: &str) -> Result<(), Error> {
     tx.execute(GUARD, params![scope])?;
     Ok(())

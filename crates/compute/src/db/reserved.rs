@@ -1,15 +1,15 @@
-//! What resizes that are not over have claimed beyond what their servers count with.
+//! Resources that open resizes have claimed beyond the size with which their servers count.
 //!
 //! A server counts with the size in its row. While its resize can still end either way, its project
 //! has claimed the larger of both sizes: the new one from the start, the old one until the
-//! confirmation. Without that, resizes that begin together, or a revert, outrun the quota.
+//! confirmation. Otherwise concurrent resizes, or a revert, could exceed the quota.
 
 use kilonova_store::{Error as StoreError, Migration, Tx, params};
 
 use super::usage::ProjectUsage;
 use crate::Error;
 
-/// The larger of both sizes, with each resize.
+/// Adds the larger of both sizes to each resize.
 pub const RESERVED: Migration = Migration {
     name: "compute-0500-reserved",
     sql: "
@@ -35,11 +35,11 @@ kilonova_store::statements! {
         WHERE m.project_id = ?1 AND m.open_server IS NOT NULL AND s.user_id = ?2";
 }
 
-/// What open resizes of a project, or of one user's servers in it, have claimed beyond what is
-/// counted.
+/// Resources that open resizes of a project, or of one user's servers in it, have claimed beyond
+/// the counted usage.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn reserved(
     tx: &mut Tx<'_>,
     project_id: &str,

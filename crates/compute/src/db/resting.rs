@@ -1,6 +1,5 @@
-//! Servers that are shelved, rescued or soft-deleted: since when, and the image from which a shelved
-//! server boots again. The options `shelved_offload_time`, `rescue_timeout` and
-//! `reclaim_instance_interval` bound these states.
+//! Resting servers, which are shelved, rescued or soft-deleted: the time, and the image from which
+//! a shelved server is unshelved.
 
 use kilonova_ids::{ImageId, ServerId};
 use kilonova_store::{Tx, params};
@@ -8,7 +7,7 @@ use kilonova_store::{Tx, params};
 use crate::Error;
 
 kilonova_store::statements! {
-    /// Records the state of a server and its begin.
+    /// Inserts a resting server, with the reason.
     PUT = "INSERT INTO resting (server_id, why, image_id, since) VALUES (?1, ?2, ?3, ?4)
         ON CONFLICT (server_id) DO UPDATE SET why = excluded.why, image_id = excluded.image_id,
         since = excluded.since";
@@ -22,7 +21,7 @@ kilonova_store::statements! {
         ORDER BY r.since LIMIT 100";
 }
 
-/// The state whose time is bounded.
+/// The reason why a server rests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
     /// Shelved, on its host.
@@ -52,10 +51,10 @@ impl Why {
     }
 }
 
-/// Records that the server is in the state from now on.
+/// Records that the server rests from now on.
 ///
 /// # Errors
-/// The database's; so for all functions here.
+/// Store errors only; also for all functions below.
 pub fn put(
     tx: &mut Tx<'_>,
     server: ServerId,
@@ -67,19 +66,19 @@ pub fn put(
     Ok(())
 }
 
-/// The image from which a shelved server boots again.
+/// The image from which a shelved server is unshelved.
 pub fn image(tx: &mut Tx<'_>, server: ServerId) -> Result<Option<ImageId>, Error> {
     let Some(row) = tx.row(IMAGE, params![server])? else { return Ok(None) };
     Ok(row.id_opt(0)?)
 }
 
-/// Forgets the state of the server.
+/// Records that the server does not rest any more.
 pub fn end(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
     tx.execute(END, params![server])?;
     Ok(())
 }
 
-/// Up to a hundred servers that have been in a state since before `before` and have no open task.
+/// At most a hundred servers that have rested since `before`, without a task.
 pub fn long(tx: &mut Tx<'_>, why: Why, before: i64) -> Result<Vec<ServerId>, Error> {
     let rows = tx.rows(LONG, params![why.as_str(), before, why.vm_state()])?;
     rows.iter().map(|row| Ok(row.id(0)?)).collect()

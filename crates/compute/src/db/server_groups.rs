@@ -1,7 +1,7 @@
-//! Server groups and which servers are in them.
+//! Server groups and their members.
 //!
-//! A group's generation grows with each new member: two boots into one group meet on its row, so
-//! that neither counts or places without the other.
+//! A group's generation increments with each new member: two boots into one group conflict on its
+//! row, so that neither counts or schedules without the other.
 
 use std::collections::BTreeMap;
 
@@ -11,58 +11,58 @@ use kilonova_store::{Error as StoreError, Row, Tx, params};
 use crate::Error;
 
 kilonova_store::statements! {
-    /// A new group.
+    /// Inserts a group.
     INSERT = "INSERT INTO server_groups (id, project_id, user_id, name, policy, max_per_host,
         generation, created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, ?7)";
-    /// One.
+    /// One group.
     FIND = "SELECT id, project_id, user_id, name, policy, max_per_host FROM server_groups
         WHERE id = ?1";
-    /// A page of all, oldest first.
+    /// A page of all groups, oldest first.
     PAGE = "SELECT id, project_id, user_id, name, policy, max_per_host FROM server_groups
         ORDER BY seq LIMIT ?1 OFFSET ?2";
-    /// A page of one project's.
+    /// A page of one project's groups.
     PAGE_OF_PROJECT = "SELECT id, project_id, user_id, name, policy, max_per_host FROM server_groups
         WHERE project_id = ?3 ORDER BY seq LIMIT ?1 OFFSET ?2";
-    /// How many a project has, or one user in it.
+    /// Number of groups of a project, or of one user in it.
     COUNT = "SELECT COUNT(*) FROM server_groups
         WHERE project_id = ?1 AND (CAST(?2 AS TEXT) IS NULL OR user_id = ?2)";
-    /// It goes, and with it who is in it.
+    /// Deletes a group and its memberships.
     DELETE = "DELETE FROM server_groups WHERE id = ?1";
-    /// Who is in it.
+    /// The members of a group.
     MEMBERS = "SELECT s.id, s.host, s.user_id FROM server_group_members m
         JOIN servers s ON s.id = m.server_id WHERE m.group_id = ?1 ORDER BY s.seq";
-    /// Who is in any group.
+    /// The members of all groups.
     MEMBERS_OF_ALL = "SELECT m.group_id, s.id FROM server_group_members m
         JOIN servers s ON s.id = m.server_id ORDER BY s.seq";
-    /// Who is in the groups of a project. `CROSS JOIN` keeps SQLite from another order.
+    /// The members of a project's groups. `CROSS JOIN` fixes SQLite's order of tables.
     MEMBERS_OF_PROJECT = "SELECT m.group_id, s.id FROM server_groups g
         CROSS JOIN server_group_members m CROSS JOIN servers s
         WHERE g.project_id = ?1 AND m.group_id = g.id AND s.id = m.server_id ORDER BY s.seq";
-    /// One more is coming.
+    /// Increments the generation before a member is added.
     TOUCH = "UPDATE server_groups SET generation = generation + 1 WHERE id = ?1";
-    /// One more.
+    /// Adds a member.
     JOIN = "INSERT INTO server_group_members (server_id, group_id) VALUES (?1, ?2)";
-    /// One less.
+    /// Removes a member.
     LEAVE = "DELETE FROM server_group_members WHERE server_id = ?1";
-    /// The group that a server is in.
+    /// The group of a server.
     OF_SERVER = "SELECT group_id FROM server_group_members WHERE server_id = ?1";
 }
 
-/// How the servers of a group are to be placed.
+/// The policy of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
     /// All on one host.
     Affinity,
-    /// Each on another host, or so many on one as the group says.
+    /// Each on another host, or at most `max_server_per_host` on one.
     AntiAffinity,
-    /// On one host where there is room.
+    /// On one host if possible.
     SoftAffinity,
-    /// On as many hosts as can be.
+    /// On as many hosts as possible.
     SoftAntiAffinity,
 }
 
 impl Policy {
-    /// All, by Nova's names.
+    /// All policies by Nova's names.
     pub const ALL: [(&'static str, Self); 4] = [
         ("affinity", Self::Affinity),
         ("anti-affinity", Self::AntiAffinity),
@@ -75,7 +75,7 @@ impl Policy {
         Self::ALL.iter().find(|(_, policy)| *policy == self).map_or("", |(name, _)| name)
     }
 
-    /// By Nova's name.
+    /// Parses Nova's name.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.iter().find(|(name, _)| *name == text).map(|(_, policy)| *policy)
     }
@@ -92,20 +92,20 @@ pub struct Group {
     pub user_id: String,
     /// Name; several may have the same.
     pub name: String,
-    /// How its servers are to be placed.
+    /// The policy.
     pub policy: Policy,
-    /// With anti-affinity: so many may share a host. One when absent.
+    /// With anti-affinity: the number of members that may share a host. One if absent.
     pub max_per_host: Option<i64>,
 }
 
-/// A server in a group.
+/// A member of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
     /// The server.
     pub server: ServerId,
-    /// Where it is.
+    /// Its host.
     pub host: Option<String>,
-    /// Whose it is.
+    /// Its user.
     pub user_id: String,
 }
 
@@ -122,10 +122,10 @@ fn read(row: &Row) -> Result<Group, Error> {
     })
 }
 
-/// Adds a group.
+/// Inserts a group.
 ///
 /// # Errors
-/// The database's; so for all functions here.
+/// Store errors only; also for all functions below.
 pub fn insert(tx: &mut Tx<'_>, group: &Group, now: i64) -> Result<(), Error> {
     tx.execute(
         INSERT,
@@ -161,17 +161,17 @@ pub fn page(
     rows.iter().map(read).collect()
 }
 
-/// How many a project has, or one user in it.
+/// Number of groups of a project, or of one user in it.
 pub fn count(tx: &mut Tx<'_>, project_id: &str, user_id: Option<&str>) -> Result<i64, Error> {
     Ok(tx.row(COUNT, params![project_id, user_id])?.map_or(Ok(0), |row| row.int(0))?)
 }
 
-/// Removes a group; its servers stay. Says whether it was there.
+/// Deletes a group; its servers stay. Returns whether it existed.
 pub fn delete(tx: &mut Tx<'_>, id: ServerGroupId) -> Result<bool, Error> {
     Ok(tx.execute(DELETE, params![id])? == 1)
 }
 
-/// The servers of a group, oldest first.
+/// The members of a group, oldest first.
 pub fn members(tx: &mut Tx<'_>, id: ServerGroupId) -> Result<Vec<Member>, Error> {
     tx.rows(MEMBERS, params![id])?
         .iter()
@@ -181,7 +181,7 @@ pub fn members(tx: &mut Tx<'_>, id: ServerGroupId) -> Result<Vec<Member>, Error>
         .collect()
 }
 
-/// The servers of each group of a project, or of all.
+/// The members of each group of a project, or of all groups.
 pub fn members_of_all(
     tx: &mut Tx<'_>,
     project_id: Option<&str>,
@@ -197,25 +197,25 @@ pub fn members_of_all(
     Ok(all)
 }
 
-/// To be called before members are counted or places are judged by them: of two transactions that
-/// do so, the database lets one go first. False when the group is gone.
+/// Call this before counting members or scheduling by them: two transactions that do so are
+/// serialized. Returns false if the group does not exist.
 pub fn touch(tx: &mut Tx<'_>, id: ServerGroupId) -> Result<bool, Error> {
     Ok(tx.execute(TOUCH, params![id])? == 1)
 }
 
-/// Puts a server into a group, in the transaction that adds the server.
+/// Adds a server to a group, in the transaction that inserts the server.
 pub fn join(tx: &mut Tx<'_>, id: ServerGroupId, server: ServerId) -> Result<(), Error> {
     tx.execute(JOIN, params![server, id])?;
     Ok(())
 }
 
-/// Takes a server out of its group, if it is in one.
+/// Removes a server from its group, if it has one.
 pub fn leave(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
     tx.execute(LEAVE, params![server])?;
     Ok(())
 }
 
-/// The group that a server is in.
+/// The group of a server.
 pub fn of_server(tx: &mut Tx<'_>, server: ServerId) -> Result<Option<ServerGroupId>, Error> {
     Ok(tx.row(OF_SERVER, params![server])?.map(|row| row.id(0)).transpose()?)
 }

@@ -1,4 +1,4 @@
-//! Operations that exceed their timeouts.
+//! Operations that have run for long.
 
 use kilonova_ids::ServerId;
 use kilonova_store::{Tx, params};
@@ -19,7 +19,7 @@ kilonova_store::statements! {
 /// Servers whose build began before `before`.
 ///
 /// # Errors
-/// The database's; so for all functions here.
+/// Store errors only; also for all functions below.
 pub fn builds(tx: &mut Tx<'_>, before: i64) -> Result<Vec<ServerId>, Error> {
     tx.rows(BUILDS, params![before])?.iter().map(|row| Ok(row.id(0)?)).collect()
 }

@@ -1,4 +1,4 @@
-//! Operations that wait for a host longer than they should.
+//! Operations that wait too long for a host to remove a server.
 
 use kilonova_ids::ServerId;
 use kilonova_store::{Tx, params};
@@ -21,36 +21,36 @@ kilonova_store::statements! {
         AND step IN ('transfer', 'abort', 'find') AND updated_at < ?1 LIMIT 200";
 }
 
-/// Hosts and servers whose removal has not advanced since `before`.
+/// Hosts and servers whose operation has made no progress since `before`.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn clearing(tx: &mut Tx<'_>, before: i64) -> Result<Vec<(String, ServerId)>, Error> {
     tx.rows(CLEARING, params![before])?.iter().map(|row| Ok((row.string(0)?, row.id(1)?))).collect()
 }
 
-/// Servers whose move has waited for its destination since `before`.
+/// Servers whose move has waited for its destination host since `before`.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn awaited(tx: &mut Tx<'_>, before: i64) -> Result<Vec<ServerId>, Error> {
     let rows = tx.rows(AWAITED, params![before])?;
     Ok(rows.iter().map(|row| row.id(0)).collect::<Result<_, kilonova_store::Error>>()?)
 }
 
-/// Servers whose live migration has not advanced since `before`.
+/// Servers whose live migration has made no progress since `before`.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn leaving(tx: &mut Tx<'_>, before: i64) -> Result<Vec<ServerId>, Error> {
     let rows = tx.rows(LEAVING, params![before])?;
     Ok(rows.iter().map(|row| row.id(0)).collect::<Result<_, kilonova_store::Error>>()?)
 }
 
-/// Marks one of them as retried. Returns `false` when it advanced meanwhile.
+/// Touches an operation; returns false if it has progressed meanwhile.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn touch(tx: &mut Tx<'_>, server: ServerId, before: i64, now: i64) -> Result<bool, Error> {
     Ok(tx.execute(TOUCH, params![server, before, now])? == 1)
 }

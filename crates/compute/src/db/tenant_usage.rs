@@ -1,5 +1,5 @@
-//! When servers ran and how large they were, for accounts of usage: those that are there, and those
-//! that went not too long ago.
+//! Running times and sizes of servers for usage reports: existing servers, and recently deleted
+//! ones.
 
 use kilonova_ids::ServerId;
 use kilonova_store::{Error as StoreError, Row, Tx, params};
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::Error;
 
 kilonova_store::statements! {
-    /// Servers that ran at some time between two, by age, after a number.
+    /// Servers that existed between two times, in order of creation, after a number.
     BETWEEN = "SELECT seq, id, project_id, name, vm_state, vcpus, memory_mb, spec, launched_at,
         deleted_at FROM (
             SELECT seq, id, project_id, name, vm_state, vcpus, memory_mb, spec, launched_at,
@@ -17,15 +17,15 @@ kilonova_store::statements! {
             deleted_at FROM deleted_servers) every_server
         WHERE launched_at < ?2 AND (deleted_at IS NULL OR deleted_at >= ?1)
         AND (CAST(?3 AS TEXT) IS NULL OR project_id = ?3) AND seq > ?4 ORDER BY seq LIMIT ?5";
-    /// The number of a server, there or gone.
+    /// The number of a server, existing or deleted.
     NUMBER = "SELECT seq FROM servers WHERE id = ?1
         UNION ALL SELECT seq FROM deleted_servers WHERE id = ?1";
 }
 
-/// A server that ran.
+/// A server in a usage report.
 #[derive(Debug, Clone)]
 pub struct Ran {
-    /// Its number; grows with time.
+    /// Its sequence number; grows with time.
     pub seq: i64,
     /// Id.
     pub id: String,
@@ -35,17 +35,17 @@ pub struct Ran {
     pub name: String,
     /// Nova's `vm_state`.
     pub state: String,
-    /// Processors.
+    /// Number of vCPUs.
     pub vcpus: i64,
-    /// Memory, MiB.
+    /// Memory in MiB.
     pub memory_mb: i64,
-    /// Disk, GiB.
+    /// Disk in GiB.
     pub disk_gb: i64,
     /// Flavor name.
     pub flavor: String,
     /// Microseconds since 1970.
     pub launched_at: i64,
-    /// Microseconds since 1970, when it is gone.
+    /// Microseconds since 1970, if it is deleted.
     pub deleted_at: Option<i64>,
 }
 
@@ -79,11 +79,10 @@ fn read(row: &Row) -> Result<Ran, Error> {
     })
 }
 
-/// Up to `limit` servers that ran at some time from `start` to `stop`, younger than the one of
-/// number `after`.
+/// At most `limit` servers that existed between `start` and `stop`, after number `after`.
 ///
 /// # Errors
-/// The database's; so for all functions here.
+/// Store errors only; also for all functions below.
 pub fn between(
     tx: &mut Tx<'_>,
     (start, stop): (i64, i64),
@@ -94,7 +93,7 @@ pub fn between(
     tx.rows(BETWEEN, params![start, stop, project_id, after, limit])?.iter().map(read).collect()
 }
 
-/// The number of a server, there or gone.
+/// The number of a server, existing or deleted.
 pub fn number(tx: &mut Tx<'_>, id: ServerId) -> Result<Option<i64>, Error> {
     Ok(tx.row(NUMBER, params![id])?.map(|row| row.int(0)).transpose()?)
 }

@@ -1,5 +1,5 @@
-//! What servers use, summed: by user for quotas, by host for operators. What projects use is counted
-//! ([`super::counted`]).
+//! Usage sums: by user for quotas, by host for operators. [`super::counted`] has the sums by
+//! project.
 
 use std::collections::HashMap;
 
@@ -9,42 +9,42 @@ use serde::Deserialize;
 use crate::Error;
 
 kilonova_store::statements! {
-    /// One user's part of a project.
+    /// The usage of one user in a project.
     OF_USER = "SELECT COUNT(*), CAST(COALESCE(SUM(vcpus), 0) AS BIGINT),
         CAST(COALESCE(SUM(memory_mb), 0) AS BIGINT) FROM servers
         WHERE project_id = ?1 AND user_id = ?2 AND vm_state <> 'soft-delete'";
     /// Whether a host has any server.
     ANY_ON = "SELECT 1 FROM servers WHERE host = ?1 LIMIT 1";
-    /// Whether a move still holds something on a host.
+    /// Whether a migration has a claim on a host.
     ANY_MOVE = "SELECT 1 FROM moves WHERE held_on = ?1 LIMIT 1";
     /// The servers on each host.
     ON_HOSTS = "SELECT host, id, name, vcpus, memory_mb, task_state, spec FROM servers
         WHERE host IS NOT NULL ORDER BY seq";
 }
 
-/// What the servers of a project use.
+/// The usage of a project.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProjectUsage {
-    /// Servers.
+    /// Number of servers.
     pub instances: i64,
-    /// Processors.
+    /// Number of vCPUs.
     pub cores: i64,
-    /// Memory, MiB.
+    /// Memory in MiB.
     pub ram: i64,
 }
 
-/// What the servers of a host use.
+/// The usage of a host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostUsage {
-    /// Processors.
+    /// Number of vCPUs.
     pub vcpus: i64,
-    /// Memory, MiB.
+    /// Memory in MiB.
     pub memory_mb: i64,
-    /// Disk, GiB.
+    /// Disk in GiB.
     pub disk_gb: i64,
-    /// Servers with a task under way.
+    /// Number of servers with a task.
     pub busy: i64,
-    /// Id and name of each server.
+    /// Ids and names of its servers.
     pub servers: Vec<(String, String)>,
 }
 
@@ -60,10 +60,10 @@ struct Disks {
     swap: i64,
 }
 
-/// What one user uses in a project.
+/// The usage of one user in a project.
 ///
 /// # Errors
-/// The database's; so for all functions here.
+/// Store errors only; also for all functions below.
 pub fn of_user(tx: &mut Tx<'_>, project_id: &str, user_id: &str) -> Result<ProjectUsage, Error> {
     let Some(row) = tx.row(OF_USER, params![project_id, user_id])? else {
         return Ok(ProjectUsage::default());
@@ -76,12 +76,12 @@ pub fn any_on(tx: &mut Tx<'_>, host: &str) -> Result<bool, Error> {
     Ok(tx.row(ANY_ON, params![host])?.is_some())
 }
 
-/// Whether a move still holds something on a host.
+/// Whether a migration has a claim on a host.
 pub fn any_move_holds(tx: &mut Tx<'_>, host: &str) -> Result<bool, Error> {
     Ok(tx.row(ANY_MOVE, params![host])?.is_some())
 }
 
-/// What each host's servers use.
+/// The usage of each host.
 pub fn of_hosts(tx: &mut Tx<'_>) -> Result<HashMap<String, HostUsage>, Error> {
     let mut usages: HashMap<String, HostUsage> = HashMap::new();
     for row in tx.rows(ON_HOSTS, params![])? {

@@ -1,5 +1,5 @@
-//! Lists of servers: conditions, order and place put together from fixed pieces of SQL. Nothing that
-//! a user sends becomes part of a statement.
+//! Lists of servers: conditions, order and marker composed from fixed pieces of SQL. User input
+//! never becomes part of a statement.
 
 use kilonova_store::{Tx, Value, params};
 
@@ -10,61 +10,61 @@ const COLUMNS: &str = "seq, id, project_id, user_id, name, description, host, vm
     power_state, spec, metadata, tags, fault, created_at, updated_at, launched_at, locked_by,
     locked_reason";
 
-/// Which servers a list is of.
+/// The servers that a list covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Which {
-    /// Those that are there.
+    /// Existing servers.
     #[default]
     Live,
-    /// Those that were deleted.
+    /// Deleted servers.
     Deleted,
     /// Both.
     Both,
 }
 
-/// A condition on a column; how it compares is up to the kind.
+/// A condition on a column.
 #[derive(Debug, Clone)]
 pub enum Condition {
-    /// The column is the value.
+    /// The column equals the value.
     Is(&'static str, Value),
-    /// The column, which is a number, is at least so large.
+    /// The numeric column is at least the value.
     AtLeast(&'static str, i64),
-    /// The column, which is a number, is at most so large.
+    /// The numeric column is at most the value.
     AtMost(&'static str, i64),
-    /// The column, which is a number, is between the two, both included.
+    /// The numeric column is between both values, inclusive.
     Between(&'static str, i64, i64),
     /// The column is one of the values.
     Among(&'static str, Vec<Value>),
-    /// The column, in small letters, has the text in it.
+    /// The lower-cased column contains the text.
     Contains(&'static str, String),
-    /// The column is null, or is not.
+    /// The column is null, or not null.
     Null(&'static str, bool),
 }
 
-/// What a list is sorted by: an expression over columns, and its value in a server.
+/// A sort key: an SQL expression over columns, and its value for a server.
 #[derive(Clone, Copy)]
 pub struct Key {
     /// SQL that is never null.
     pub sql: &'static str,
-    /// The same in a server.
+    /// The same value of a server.
     pub of: fn(&Server) -> Value,
-    /// Largest first.
+    /// Whether the largest comes first.
     pub descending: bool,
 }
 
 /// A list of servers.
 #[derive(Clone, Default)]
 pub struct Listing {
-    /// Of which servers.
+    /// The servers it covers.
     pub which: Which,
-    /// All must hold.
+    /// Conditions, all of which must hold.
     pub conditions: Vec<Condition>,
-    /// Most important first; newest first where they are equal.
+    /// Sort keys, most significant first. Ties are sorted newest first.
     pub order: Vec<Key>,
 }
 
 impl Listing {
-    /// The place of a server in the order, after which a page begins.
+    /// The position of a server in the order, after which a page begins.
     pub fn place(&self, server: &Server) -> Vec<Value> {
         let keys = self.order.iter().map(|key| (key.of)(server));
         keys.chain([Value::Int(server.seq)]).collect()
@@ -113,8 +113,8 @@ impl Text {
         self.sql.push_str(&sql);
     }
 
-    /// Rows after a place: behind it by the first key, or level with it there and behind it by the
-    /// next, and so on.
+    /// Adds the condition for rows after a position: greater in the first key, or equal in it and
+    /// greater in the next, and so on.
     fn after(&mut self, order: &[Key], place: &[Value]) {
         let mut keys: Vec<(&str, bool)> =
             order.iter().map(|key| (key.sql, key.descending)).collect();
@@ -134,7 +134,7 @@ impl Text {
     }
 }
 
-/// A text in which nothing is a wildcard of LIKE.
+/// Escapes the wildcards of LIKE.
 fn escaped(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
         if matches!(c, '%' | '_' | '\\') {
@@ -172,7 +172,7 @@ fn statement(listing: &Listing, after: Option<&[Value]>, limit: i64) -> Text {
     text
 }
 
-/// Lists as users ask for them, by name: for a test of their plans.
+/// Example lists by name, for a test of their plans.
 pub(crate) fn examples() -> Vec<(String, String)> {
     let mut examples = Vec::new();
     for (kind, which) in [("LIVE", Which::Live), ("DELETED", Which::Deleted), ("BOTH", Which::Both)]
@@ -189,10 +189,10 @@ pub(crate) fn examples() -> Vec<(String, String)> {
     examples
 }
 
-/// Up to `limit` servers of a list, from after a place on.
+/// At most `limit` servers of a list after a position.
 ///
 /// # Errors
-/// The database's; so for all functions here.
+/// Store errors only; also for all functions below.
 pub fn rows(
     tx: &mut Tx<'_>,
     listing: &Listing,
@@ -204,7 +204,7 @@ pub fn rows(
     found.iter().map(|row| Ok(Server { deleted_at: row.int_opt(19)?, ..read(row)? })).collect()
 }
 
-/// A server of any kind, for the place where a page begins.
+/// A server, existing or deleted, for the position where a page begins.
 pub fn find(tx: &mut Tx<'_>, id: kilonova_ids::ServerId) -> Result<Option<Server>, Error> {
     let [id] = params![id];
     let listing = Listing {

@@ -1,4 +1,4 @@
-//! Servers as they are kept.
+//! Rows of `servers`.
 
 pub mod deleted;
 pub mod listing;
@@ -15,11 +15,11 @@ use super::counted;
 use crate::Error;
 use statements as sql;
 
-/// Adds a server and returns its number, of which the libvirt name is made. Whoever calls has counted
-/// it ([`counted::count`]).
+/// Inserts a server and returns its number, from which the libvirt name is made. The caller has
+/// counted it ([`counted::count`]).
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn insert(tx: &mut Tx<'_>, server: &NewServer, now: i64) -> Result<i64, Error> {
     let params = params![
         server.id,
@@ -46,15 +46,15 @@ pub fn insert(tx: &mut Tx<'_>, server: &NewServer, now: i64) -> Result<i64, Erro
 /// One server.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn find(tx: &mut Tx<'_>, id: ServerId) -> Result<Option<Server>, Error> {
     tx.row(sql::FIND, params![id])?.as_ref().map(read).transpose()
 }
 
-/// Up to `limit` servers older than number `before`, newest first; of one project or of all.
+/// At most `limit` servers before number `before`, newest first; of one project or of all.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn page(
     tx: &mut Tx<'_>,
     project: Option<&str>,
@@ -68,10 +68,10 @@ pub fn page(
     rows.iter().map(read).collect()
 }
 
-/// Sets where the server is in its life.
+/// Sets the states of a server.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn set_state(
     tx: &mut Tx<'_>,
     id: ServerId,
@@ -90,47 +90,47 @@ pub fn set_state(
     Ok(())
 }
 
-/// A server that is being built runs.
+/// Sets a server that is being built to active.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn set_built(tx: &mut Tx<'_>, id: ServerId, power_state: i64, now: i64) -> Result<(), Error> {
     tx.execute(sql::SET_BUILT, params![id, power_state, now])?;
     Ok(())
 }
 
-/// Sets only what its guest does.
+/// Sets the power state.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn set_power(tx: &mut Tx<'_>, id: ServerId, power_state: i64, now: i64) -> Result<(), Error> {
     tx.execute(sql::SET_POWER, params![id, power_state, now])?;
     Ok(())
 }
 
-/// Sets only what is being done to it.
+/// Sets the task state.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn set_task(tx: &mut Tx<'_>, id: ServerId, task: Option<&str>, now: i64) -> Result<(), Error> {
     tx.execute(sql::SET_TASK, params![id, task, now])?;
     Ok(())
 }
 
-/// Records that it runs for the first time.
+/// Records the first start.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn set_launched(tx: &mut Tx<'_>, id: ServerId, now: i64) -> Result<(), Error> {
     tx.execute(sql::SET_LAUNCHED, params![id, now])?;
     Ok(())
 }
 
-/// Sets or clears the host, and says whether the server has connections to networks, which have to
-/// follow ([`crate::app::nics::set_host`]).
+/// Sets or clears the host. Returns whether the server has ports, which must follow
+/// ([`crate::app::nics::set_host`]).
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub(crate) fn set_host(
     tx: &mut Tx<'_>,
     id: ServerId,
@@ -145,19 +145,19 @@ fn networked(row: &Row) -> Result<bool, Error> {
     Ok(model::from_text::<model::Networked>(row.text(0)?)?.networked)
 }
 
-/// Replaces what the server was asked to be.
+/// Replaces the spec.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn set_spec(tx: &mut Tx<'_>, id: ServerId, spec: &Spec, now: i64) -> Result<(), Error> {
     tx.execute(sql::SET_SPEC, params![id, model::to_text(spec)?, now])?;
     Ok(())
 }
 
-/// The host that the server is on, if it is on one.
+/// The host of a server, if it has one.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn host_of(tx: &mut Tx<'_>, id: ServerId) -> Result<Option<String>, Error> {
     Ok(tx.row(sql::HOST_OF, params![id])?.map_or(Ok(None), |row| row.string_opt(0))?)
 }
@@ -165,16 +165,16 @@ pub fn host_of(tx: &mut Tx<'_>, id: ServerId) -> Result<Option<String>, Error> {
 /// The servers on a host.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn ids_on(tx: &mut Tx<'_>, host: &str) -> Result<Vec<ServerId>, Error> {
     let rows = tx.rows(sql::IDS_ON, params![host])?;
     Ok(rows.iter().map(|row| row.id(0)).collect::<Result<_, kilonova_store::Error>>()?)
 }
 
-/// Gives the server another size.
+/// Changes the flavor.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn set_flavor(
     tx: &mut Tx<'_>,
     server: &Server,
@@ -188,20 +188,20 @@ pub fn set_flavor(
     Ok(())
 }
 
-/// Puts a server into `ERROR` with its reason; nothing is being done to it any more.
+/// Sets a server to `ERROR` with a fault, and clears its task state.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn set_error(tx: &mut Tx<'_>, id: ServerId, fault: &Fault, now: i64) -> Result<(), Error> {
     counted::returns(tx, id)?;
     tx.execute(sql::SET_ERROR, params![id, model::to_text(fault)?, now])?;
     Ok(())
 }
 
-/// What a user may change by `PUT /servers/{id}`.
+/// Updates the fields of `PUT /servers/{id}`.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn set_text(
     tx: &mut Tx<'_>,
     id: ServerId,
@@ -217,7 +217,7 @@ pub fn set_text(
 /// Replaces the metadata.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn set_metadata(
     tx: &mut Tx<'_>,
     id: ServerId,
@@ -231,16 +231,16 @@ pub fn set_metadata(
 /// Replaces the tags.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn set_tags(tx: &mut Tx<'_>, id: ServerId, tags: &[String], now: i64) -> Result<(), Error> {
     tx.execute(sql::SET_TAGS, params![id, model::to_text(&tags)?, now])?;
     Ok(())
 }
 
-/// Locks or unlocks; the time of the last change stays, as upstream has it.
+/// Locks or unlocks; the update time stays, as upstream.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn set_lock(tx: &mut Tx<'_>, id: ServerId, lock: Option<&Lock>) -> Result<(), Error> {
     let by = lock.map(|lock| lock.by.as_str());
     let reason = lock.and_then(|lock| lock.reason.as_deref());
@@ -248,21 +248,21 @@ pub fn set_lock(tx: &mut Tx<'_>, id: ServerId, lock: Option<&Lock>) -> Result<()
     Ok(())
 }
 
-/// By host: how many servers it has, and how many of them keep it busy.
+/// By host: the number of servers, and the number of those with a task that loads the host.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn loads(tx: &mut Tx<'_>) -> Result<Vec<(String, i64, i64)>, Error> {
     let load = |row: &Row| Ok((row.string(0)?, row.int(1)?, row.int(2)?));
     tx.rows(sql::LOADS, params![])?.iter().map(load).collect()
 }
 
-/// Removes the row; whoever calls has released what the server held. What it was is kept among the
-/// deleted ones, and its place in a server group is free. Says whether the server has connections to
-/// networks, which have to go too ([`crate::app::nics::delete`]).
+/// Deletes the row. The caller has released the server's resources. Copies the row to the deleted
+/// servers and removes the server from its group. Returns whether the server has ports, which must
+/// be deleted too ([`crate::app::nics::delete`]).
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn delete(tx: &mut Tx<'_>, id: ServerId) -> Result<bool, Error> {
     counted::leaves(tx, id)?;
     deleted::keep(tx, id, kilonova_wire::time::now_micros())?;

@@ -10,32 +10,32 @@ use serde::{Deserialize, Serialize};
 use super::shape;
 use crate::Error;
 
-/// Where a server is in its life (Nova `vm_states.py`).
+/// The life-cycle state of a server (Nova `vm_states.py`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VmState {
-    /// On its way to the first start.
+    /// Not started yet.
     Building,
-    /// Started; with all its devices.
+    /// Running, with all its devices.
     Active,
-    /// Running, with its processors stopped.
+    /// Running, with its vCPUs stopped.
     Paused,
-    /// Its memory is on disk.
+    /// Its memory is saved on disk.
     Suspended,
     /// Shut off.
     Stopped,
-    /// Running from another image, to be mended.
+    /// Running from a rescue image.
     Rescued,
-    /// In its new place or size; the old one is kept until it is confirmed.
+    /// Resized or migrated; the old claim is kept until the confirmation.
     Resized,
-    /// Shut off, with an image of its disk, still on its host.
+    /// Shut off on its host, with an image of its disk.
     Shelved,
-    /// Shelved, and on no host.
+    /// Shelved, without a host.
     ShelvedOffloaded,
-    /// Deleted, and kept for a while.
+    /// Deleted, and restorable for a while.
     SoftDeleted,
-    /// Something failed; the fault says what.
+    /// An operation failed; the fault gives the reason.
     Error,
-    /// Gone; only its row is left.
+    /// Deleted; only its row is left.
     Deleted,
 }
 
@@ -55,7 +55,7 @@ const VM_STATES: &[(VmState, &str)] = &[
 ];
 
 impl VmState {
-    /// Nova's spelling.
+    /// Nova's name.
     pub fn as_str(self) -> &'static str {
         VM_STATES.iter().find(|(state, _)| *state == self).map_or("error", |(_, text)| text)
     }
@@ -65,44 +65,44 @@ impl VmState {
     }
 }
 
-/// A lock: only admins act on the server, and whoever set it takes it off.
+/// A lock: only administrators and the one who set it may act on the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lock {
     /// `owner` or `admin`.
     pub by: String,
-    /// Why, from 2.73 on.
+    /// The reason, from 2.73.
     pub reason: Option<String>,
 }
 
-/// The flavor as it was when the server was made; later changes of the flavor do not reach it.
+/// A copy of the flavor from the server's creation; later changes of the flavor do not affect it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FlavorOf {
     /// Flavor id.
     pub id: String,
     /// Flavor name.
     pub name: String,
-    /// Processors.
+    /// Number of vCPUs.
     pub vcpus: i64,
-    /// Memory, MiB.
+    /// Memory in MiB.
     pub ram: i64,
-    /// Root disk, GiB.
+    /// Root disk in GiB.
     pub disk: i64,
-    /// Ephemeral disk, GiB.
+    /// Ephemeral disk in GiB.
     pub ephemeral: i64,
-    /// Swap, MiB.
+    /// Swap in MiB.
     pub swap: i64,
     /// Extra specs.
     pub extra_specs: BTreeMap<String, String>,
 }
 
-/// What a server was asked to be; most of it never changes.
+/// The requested properties of a server; most of them never change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
     /// The flavor.
     pub flavor: FlavorOf,
     /// The image.
     pub image: Option<ImageId>,
-    /// Properties of the image that clients see from 2.98 on.
+    /// Properties of the image that clients see from 2.98.
     pub image_properties: BTreeMap<String, String>,
     /// Key pair name.
     pub key_name: Option<String>,
@@ -111,71 +111,71 @@ pub struct Spec {
     pub key: Option<Key>,
     /// Host name inside the guest.
     pub hostname: String,
-    /// Whether a config drive was asked for.
+    /// Whether a config drive was requested.
     pub config_drive: bool,
-    /// Base64, as it came.
+    /// Base64, as sent.
     pub user_data: Option<String>,
-    /// Zone that was asked for.
+    /// Requested availability zone.
     pub availability_zone: Option<String>,
-    /// Host that was asked for.
+    /// Requested host.
     pub wanted_host: Option<String>,
-    /// Scheduler hints as they came.
+    /// Scheduler hints as sent.
     pub hints: serde_json::Value,
     /// `r-xxxxxxxx`, the same for all servers of one request.
     pub reservation_id: String,
-    /// Place within the request.
+    /// Index within the request.
     pub launch_index: i64,
-    /// Access addresses, as the user set them.
+    /// Access addresses set by the user.
     pub access: [String; 2],
     /// `AUTO` or `MANUAL`.
     pub disk_config: String,
-    /// Whether it has, or has had, connections to networks. Nobody looks for those of others.
+    /// Whether it has, or has had, ports. Ports of other servers are never looked up.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub networked: bool,
 }
 
-/// What of a [`Spec`] says whether ports have to be looked for.
+/// The part of a [`Spec`] that tells whether to look up ports.
 #[derive(Deserialize)]
 pub(super) struct Networked {
     #[serde(default)]
     pub networked: bool,
 }
 
-/// Why a server is in `ERROR`.
+/// The reason why a server is in `ERROR`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fault {
-    /// HTTP-like code: 500 as Nova uses for build failures.
+    /// HTTP-like code; 500, as Nova uses for build failures.
     pub code: u16,
-    /// For anybody who may see the server: no name of a host, nothing that a host said.
+    /// For everyone who may see the server: contains no host names and no texts from hosts.
     pub message: String,
     /// Microseconds since 1970.
     pub created: i64,
-    /// All that is known, for administrators. A fault from before the two were kept apart has none.
+    /// All details, for administrators. `None` in faults stored before the two were separated.
     pub details: Option<String>,
 }
 
-/// What a fault from before messages and details were kept apart says.
-const UNTOLD: &str = "The server failed. An administrator can see why.";
-/// Characters of a fault's message, as upstream.
-const LONGEST: usize = 255;
+/// The message of a fault stored before messages and details were separated.
+const LEGACY_MESSAGE: &str = "The server failed. An administrator can see why.";
+/// Maximum number of characters of a fault's message, as upstream.
+const MAX_MESSAGE: usize = 255;
 
 impl Fault {
-    /// A fault with a message for anybody and the whole truth for administrators.
+    /// A fault with a public message, and details for administrators.
     pub fn new(message: &str, details: impl Into<String>, now: i64) -> Self {
         let message = short(message, []);
         Self { code: 500, message, created: now, details: Some(details.into()) }
     }
 
-    /// What its owner reads: the message, unless it may say what is not the owner's to know.
+    /// The public text: the message, unless it may contain details for administrators only.
     pub fn told(&self) -> &str {
-        if self.details.is_some() { &self.message } else { UNTOLD }
+        if self.details.is_some() { &self.message } else { LEGACY_MESSAGE }
     }
 }
 
-/// A text and those sentences that find room behind it, within what a fault's message may have.
+/// A text followed by those sentences that fit into the maximum length of a fault's message.
 pub fn short<'a>(first: &str, more: impl IntoIterator<Item = &'a str>) -> String {
-    let mut text: String = first.chars().take(LONGEST).collect();
-    let mut left = LONGEST.saturating_sub(text.chars().count());
+    let mut text: String = first.chars().take(MAX_MESSAGE).collect();
+    let mut left = MAX_MESSAGE.saturating_sub(text.chars().count());
     for sentence in more {
         let long = sentence.chars().count() + 1;
         if long <= left {
@@ -187,7 +187,7 @@ pub fn short<'a>(first: &str, more: impl IntoIterator<Item = &'a str>) -> String
     text
 }
 
-/// A server to add.
+/// A server to insert.
 #[derive(Debug, Clone)]
 pub struct NewServer {
     /// Chosen by the caller.
@@ -198,28 +198,28 @@ pub struct NewServer {
     pub user_id: String,
     /// Display name.
     pub name: String,
-    /// For people.
+    /// Description.
     pub description: Option<String>,
-    /// Where it will run; none when no host was found.
+    /// Its host; `None` if no valid host was found.
     pub host: Option<String>,
-    /// Its first state.
+    /// The initial state.
     pub vm_state: VmState,
-    /// What is being done.
+    /// The task state.
     pub task_state: Option<&'static str>,
-    /// What it was asked to be.
+    /// The requested properties.
     pub spec: Spec,
     /// Metadata.
     pub metadata: BTreeMap<String, String>,
     /// Tags.
     pub tags: Vec<String>,
-    /// Why it failed at once.
+    /// The fault of an immediate failure.
     pub fault: Option<Fault>,
 }
 
 /// A server.
 #[derive(Debug, Clone)]
 pub struct Server {
-    /// Number; grows with time.
+    /// Sequence number; grows with time.
     pub seq: i64,
     /// Id.
     pub id: ServerId,
@@ -229,25 +229,25 @@ pub struct Server {
     pub user_id: String,
     /// Display name.
     pub name: String,
-    /// For people.
+    /// Description.
     pub description: Option<String>,
-    /// Where it is.
+    /// Its host.
     pub host: Option<String>,
     /// State.
     pub vm_state: VmState,
-    /// What is being done.
+    /// The task state.
     pub task_state: Option<String>,
     /// 0 none, 1 running, 3 paused, 4 shut down, 7 suspended.
     pub power_state: i64,
-    /// What it was asked to be.
+    /// The requested properties.
     pub spec: Spec,
     /// Metadata.
     pub metadata: BTreeMap<String, String>,
     /// Tags.
     pub tags: Vec<String>,
-    /// Whether it is locked.
+    /// The lock, if it is locked.
     pub lock: Option<Lock>,
-    /// Why it is in `ERROR`.
+    /// The fault, if it is in `ERROR`.
     pub fault: Option<Fault>,
     /// Microseconds since 1970.
     pub created_at: i64,
@@ -255,12 +255,12 @@ pub struct Server {
     pub updated_at: i64,
     /// Microseconds since 1970.
     pub launched_at: Option<i64>,
-    /// Microseconds since 1970, of a server that is no more.
+    /// Microseconds since 1970; set for deleted servers.
     pub deleted_at: Option<i64>,
 }
 
 impl Server {
-    /// Name of the guest at the hypervisor.
+    /// The guest's name in the hypervisor.
     pub fn instance_name(&self) -> String {
         instance_name(self.seq)
     }

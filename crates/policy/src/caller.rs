@@ -1,7 +1,7 @@
-//! Who asks, and for what.
+//! The caller and the target of an operation.
 
-/// What a caller has that rules may name before the colon. Each service of upstream hands its rules
-/// a slightly different set; this is the union.
+/// Attributes of a caller that rules may name before the colon. Each upstream service provides a
+/// slightly different set; this is the union.
 pub const ATTRIBUTES: [&str; 19] = [
     "user_id",
     "user",
@@ -24,10 +24,10 @@ pub const ATTRIBUTES: [&str; 19] = [
     "is_public_api",
 ];
 
-/// What a token is for.
+/// The scope of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scope {
-    /// One project, or nothing.
+    /// One project, or unscoped.
     #[default]
     Project,
     /// One domain.
@@ -36,29 +36,29 @@ pub enum Scope {
     System,
 }
 
-/// The caller, as rules see it.
+/// The caller as rules see it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Credentials<'a> {
     /// User id.
     pub user_id: &'a str,
-    /// Project id; empty when the token is for no project.
+    /// Project id; empty without project scope.
     pub project_id: &'a str,
-    /// Domain id; empty unless the token is for a domain.
+    /// Domain id; empty without domain scope.
     pub domain_id: &'a str,
     /// Role names.
     pub roles: &'a [String],
-    /// Role names of the service token that came along.
+    /// Role names of the service token, if one was sent.
     pub service_roles: &'a [String],
-    /// What the token is for.
+    /// The scope of the token.
     pub scope: Scope,
     /// The domain of the user.
     pub user_domain_id: &'a str,
-    /// The domain of the project; empty when the token is for no project.
+    /// The domain of the project; empty without project scope.
     pub project_domain_id: &'a str,
 }
 
 impl Credentials<'_> {
-    /// Whether the caller has the role, in any spelling.
+    /// Whether the caller has the role; case-insensitive.
     pub(crate) fn has_role(&self, name: &str) -> bool {
         let same = |role: &String| match role.is_ascii() && name.is_ascii() {
             true => role.eq_ignore_ascii_case(name),
@@ -67,8 +67,7 @@ impl Credentials<'_> {
         self.roles.iter().any(same)
     }
 
-    /// Whether an attribute has the value, or holds it when it is a list. An attribute that the
-    /// caller lacks has no value at all.
+    /// Whether an attribute equals or contains the value. An absent attribute matches nothing.
     pub(crate) fn has(&self, attribute: &str, value: &str) -> bool {
         let one = |have: &str| !have.is_empty() && have == value;
         match attribute {
@@ -87,6 +86,5 @@ impl Credentials<'_> {
     }
 }
 
-/// The object of the operation: what `%(name)s` stands for. A name that is not there makes the
-/// check that needs it fail.
+/// The object of the operation: the values for `%(name)s`. A check that needs a missing name fails.
 pub type Target<'a> = &'a [(&'a str, &'a str)];
