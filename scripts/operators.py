@@ -163,7 +163,7 @@ def step_explain(desk, cloud, edge):
     handle = told["devices"][0]["handle"]
     desk.tick("by uuid and by name it is the same server", told["id"] == good)
     for part in (f"({good}) is active, on host gpu-1, with 1 accelerator", "how the host was chosen",
-                 handle["mdev_uuid"], "nvidia-35", "gpu-1_pci_0000_8", "Nothing: it is as it should be"):
+                 handle["mdev_uuid"], "nvidia-35", "gpu-1_pci_0000_8", "Nothing: it is in its desired state"):
         desk.tick(f"the page says: {part}", part in page, page)
     desk.tick("the guest has just that device",
               cloud.guest_devices(good, "gpu-1") == [handle["mdev_uuid"]],
@@ -184,7 +184,7 @@ def step_explain(desk, cloud, edge):
     page, _ = desk.run("server", "explain", good)
     desk.tick("a deleted one is told with the devices that it had",
               "was deleted; it was last on host gpu-1" in page and handle["mdev_uuid"] in page
-              and "Nothing: it is gone and holds nothing" in page, page)
+              and "Nothing: it is deleted and holds no resources" in page, page)
 
     waiting = cloud.boot("waiting", "vgpu", "edge")
     edge.send_signal(signal.SIGKILL)

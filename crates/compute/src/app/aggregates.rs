@@ -1,8 +1,9 @@
-//! Host aggregates: groups of hosts, some of which are zones.
+//! Host aggregates: groups of hosts, some of which are availability zones.
 //!
-//! A host is in one zone at most, and servers never change their zone because an operator moved a
-//! host. The provider of each member is in the provider aggregate of the same uuid, by the same
-//! transaction. Every change writes the aggregate's row, and the rows of the hosts whose zone it
+//! A host is in at most one zone, and the zone of a server never changes because an operator moved
+//! a host. The same transaction adds the host's provider to the provider aggregate with the same
+//! uuid. Every change writes the aggregate's row and the rows of hosts whose zone it affects, so
+//! that concurrent changes conflict.
 //! touches: two changes at once meet there.
 
 use std::collections::BTreeMap;
@@ -17,10 +18,10 @@ use crate::db::aggregates::{self as db, Aggregate, ZONE};
 use crate::db::hosts::{self, Host};
 use crate::{Compute, Error};
 
-/// Zone of hosts that are in none (Nova's `default_availability_zone`).
+/// The zone of hosts without one (Nova's `default_availability_zone`).
 pub const DEFAULT_ZONE: &str = "nova";
 
-/// What is being done, for the refusal.
+/// The attempted change, for the error message.
 #[derive(Debug, Clone, Copy)]
 enum Doing {
     Add,
@@ -47,7 +48,7 @@ impl Doing {
     }
 }
 
-/// What `PUT` changes.
+/// The changes of a `PUT`.
 #[derive(Debug, Clone, Default)]
 pub struct Change {
     /// Unchanged if absent.
@@ -64,10 +65,10 @@ pub fn get(tx: &mut Tx<'_>, id: i64) -> Result<Aggregate, Error> {
     db::by_id(tx, id)?.ok_or_else(|| not_found(id))
 }
 
-/// Makes an aggregate without hosts.
+/// Creates an aggregate without hosts.
 ///
 /// # Errors
-/// 409 when the name is taken.
+/// 409 if the name exists.
 pub fn create(
     tx: &mut Tx<'_>,
     name: &str,
@@ -90,7 +91,7 @@ pub fn create(
 /// Changes name or zone.
 ///
 /// # Errors
-/// 404; 409 for a name that is taken; 400 for a zone that its hosts cannot change to.
+/// 404; 409 if the name exists; 400 for a zone that its hosts cannot change to.
 pub fn update(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -115,7 +116,7 @@ pub fn update(
     Ok(aggregate)
 }
 
-/// Sets metadata; a key without value goes.
+/// Sets metadata; deletes keys without a value.
 ///
 /// # Errors
 /// 404; 400 for a zone that its hosts cannot change to.
@@ -143,7 +144,7 @@ pub fn set_metadata(
     Ok(aggregate)
 }
 
-/// Removes an aggregate.
+/// Deletes an aggregate.
 ///
 /// # Errors
 /// 404; 400 while it has hosts.
@@ -157,10 +158,11 @@ pub fn delete(tx: &mut Tx<'_>, id: i64, now: i64) -> Result<(), Error> {
     db::delete(tx, id)
 }
 
-/// Puts a host into an aggregate.
+/// Adds a host to an aggregate.
 ///
 /// # Errors
-/// 404 for either; 409 when it is in it, in another zone, or has servers that asked for another.
+/// 404 for either; 409 if it is already a member, is in another zone, or has servers that requested
+/// another zone.
 pub fn add_host(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -184,10 +186,10 @@ pub fn add_host(
     write(tx, compute, aggregate, now)
 }
 
-/// Takes a host out of an aggregate.
+/// Removes a host from an aggregate.
 ///
 /// # Errors
-/// 404 for either, or when it is not in it; 409 when it has servers that asked for the zone.
+/// 404 for either, or if it is not a member; 409 if it has servers that requested the zone.
 pub fn remove_host(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -277,7 +279,7 @@ fn refuse_second_zone(
     Err(doing.refuse(aggregate.id, &why))
 }
 
-/// Servers that asked for a zone stay in it.
+/// Servers that requested a zone stay in it.
 fn refuse_to_move_servers(
     tx: &mut Tx<'_>,
     host: &Host,
@@ -305,7 +307,7 @@ fn zone_of(tx: &mut Tx<'_>, host: &str) -> Result<String, Error> {
     Ok(zone.unwrap_or(DEFAULT_ZONE).to_owned())
 }
 
-/// Writes the zone of a host where the scheduler reads it, and tells it once that is durable.
+/// Writes the zone of a host where the scheduler reads it, and updates the fleet after the commit.
 fn rezone(tx: &mut Tx<'_>, compute: &Compute, name: &str) -> Result<(), Error> {
     let zone = zone_of(tx, name)?;
     db::set_zone(tx, name, &zone)?;

@@ -1,8 +1,8 @@
-//! `[pci] alias`: what a flavor's `pci_passthrough:alias` asks for, as groups of a query.
+//! `[pci] alias`: the devices that a flavor's `pci_passthrough:alias` requests, as request groups.
 //!
-//! As upstream with PCI devices in Placement: each device is a group of its own, so that two functions
-//! may be of one card or of two (`group_policy`). Owns the meaning of `NAME:COUNT,…`; what an alias
-//! asks of a provider was read at the start.
+//! As upstream with PCI devices in Placement, each device is a group of its own, so that two
+//! functions may be on the same card or not (`group_policy`). Owns the meaning of `NAME:COUNT,…`;
+//! the definitions of aliases come from the configuration.
 
 use std::collections::BTreeMap;
 
@@ -15,38 +15,38 @@ use crate::Error;
 use crate::db::servers::FlavorOf;
 
 const KEY: &str = "pci_passthrough:alias";
-/// How the suffixes of these groups begin; those of an extra spec have no dot.
+/// The prefix of these groups' suffixes; suffixes of extra specs contain no dot.
 const SUFFIX: &str = "_pci_alias.";
-/// Devices that one flavor may ask for.
+/// Maximum number of devices that one flavor may request.
 const MOST: usize = 256;
 
-/// What one device of an alias asks of its provider.
+/// The requirements of one device of an alias.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Alias {
-    /// The class that one unit is taken of.
+    /// The resource class; one unit is allocated.
     pub resource_class: String,
-    /// Traits that the provider has.
+    /// Traits that the provider must have.
     pub required: Vec<String>,
-    /// Traits that it does not have.
+    /// Traits that the provider must not have.
     pub forbidden: Vec<String>,
 }
 
-/// The aliases that are defined, by name.
+/// The configured aliases by name.
 pub type Aliases = BTreeMap<String, Alias>;
 
-/// Refuses a flavor that asks for what is not defined: a server must not do without the devices that
-/// it asks for.
+/// Refuses a flavor that names an undefined alias: a server must not run without the devices that
+/// it requests.
 ///
 /// # Errors
-/// 400 in Nova's words.
+/// 400 with Nova's message.
 pub fn check(aliases: &Aliases, flavor: &FlavorOf) -> Result<(), Error> {
     wanted(aliases, flavor).map(drop)
 }
 
-/// A group for each device that the flavor asks for.
+/// One group for each device that the flavor requests.
 ///
 /// # Errors
-/// 400 in Nova's words for an alias that is not defined, and for what is no list of them.
+/// 400 with Nova's message for an undefined alias or a malformed list.
 pub(crate) fn groups(aliases: &Aliases, flavor: &FlavorOf) -> Result<Vec<Group>, Error> {
     let each = wanted(aliases, flavor)?.into_iter().enumerate().map(|(number, alias)| {
         let mut group = Group {
@@ -62,7 +62,7 @@ pub(crate) fn groups(aliases: &Aliases, flavor: &FlavorOf) -> Result<Vec<Group>,
     Ok(each.collect())
 }
 
-/// The alias of each device, in the order of the flavor.
+/// The alias of each requested device, in the order of the flavor.
 fn wanted<'a>(aliases: &'a Aliases, flavor: &FlavorOf) -> Result<Vec<&'a Alias>, Error> {
     let Some(value) = flavor.extra_specs.get(KEY) else { return Ok(Vec::new()) };
     let mut all = Vec::new();
@@ -89,7 +89,7 @@ fn wrong(value: &str, why: &str) -> Error {
     .into()
 }
 
-/// The providers that a candidate takes the devices of aliases from, and how many from each.
+/// The providers from which a candidate takes devices of aliases, with their numbers.
 pub(crate) fn taken(candidate: &Candidate) -> BTreeMap<ProviderId, i64> {
     let mut taken = BTreeMap::new();
     for (suffix, providers) in &candidate.mappings {

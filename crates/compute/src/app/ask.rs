@@ -1,4 +1,4 @@
-//! Asking a host about a guest and waiting for the answer.
+//! Asks a host about a guest and waits for the answer.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use crate::Compute;
 use crate::db::questions;
 use crate::db::servers::Server;
 
-/// How long a host may take.
+/// Timeout of a host's answer.
 const PATIENCE: Duration = Duration::from_secs(15);
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// What the server's host says.
+/// The answer of the server's host.
 ///
 /// # Errors
-/// 409 for a server that is on no host; 503 when the host does not answer.
+/// 409 for a server without a host; 503 if the host does not answer.
 pub async fn ask(compute: &Compute, server: &Server, topic: Topic) -> Result<ReplyBody, Fault> {
     let Some(host) = server.host.clone() else {
         return Err(crate::app::states::not_ready(server).into());

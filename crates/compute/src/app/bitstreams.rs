@@ -1,11 +1,11 @@
-//! Bitstreams for the device ledger: images, and what their properties say of them.
+//! Bitstreams for the device ledger: images and their properties.
 
 use kilonova_accelerator::{Bitstream, Bitstreams};
 use kilonova_ids::ImageId;
 use kilonova_image::{ImageRecord, Status};
 use kilonova_store::{Error, Tx};
 
-/// The property that names the function which an image loads.
+/// The property with the function that an image loads.
 const FUNCTION: &str = "accel:function_id";
 
 /// The images of this process's image service.

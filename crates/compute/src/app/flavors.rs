@@ -1,4 +1,4 @@
-//! Which flavors a caller sees, and what changes of them are refused.
+//! The flavors that a caller sees, and refused changes.
 
 use kilonova_store::{Error as StoreError, Tx};
 use kilonova_wire::{Context, Fault};
@@ -9,7 +9,7 @@ use crate::db::flavors::{self, Flavor};
 /// The public, the private, or all flavors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Publicity {
-    /// Public ones and those that the caller's project was given.
+    /// Public flavors, and those to which the caller's project has access.
     Public,
     /// Private ones.
     Private,
@@ -25,7 +25,7 @@ pub fn not_found(id: &str) -> Error {
 /// The flavor, if there is one and the caller may use it.
 ///
 /// # Errors
-/// 404, or the database's; so for all functions here, with the refusals that they name.
+/// 404, or store errors; also for all functions below, with the errors that they name.
 pub fn visible(tx: &mut Tx<'_>, caller: &Context, id: &str) -> Result<Flavor, Error> {
     let flavor = flavors::by_id(tx, id)?.ok_or_else(|| not_found(id))?;
     let seen =
@@ -33,7 +33,8 @@ pub fn visible(tx: &mut Tx<'_>, caller: &Context, id: &str) -> Result<Flavor, Er
     if seen { Ok(flavor) } else { Err(not_found(id)) }
 }
 
-/// The flavors of a listing, oldest first. Only an admin sees other than [`Publicity::Public`].
+/// The flavors of a list, oldest first. Only administrators may use other values than
+/// [`Publicity::Public`].
 pub fn list(tx: &mut Tx<'_>, caller: &Context, publicity: Publicity) -> Result<Vec<Flavor>, Error> {
     let mut all = flavors::all(tx)?;
     match publicity {
@@ -47,7 +48,7 @@ pub fn list(tx: &mut Tx<'_>, caller: &Context, publicity: Publicity) -> Result<V
     Ok(all)
 }
 
-/// Adds a flavor. 409 when its id or its name is taken.
+/// Creates a flavor. 409 if its id or name exists.
 pub fn create(tx: &mut Tx<'_>, flavor: &Flavor) -> Result<(), Error> {
     let id_taken =
         || Error::from(Fault::conflict(format!("Flavor with ID {} already exists.", flavor.id)));
@@ -67,7 +68,7 @@ pub fn create(tx: &mut Tx<'_>, flavor: &Flavor) -> Result<(), Error> {
     })
 }
 
-/// Changes a flavor's description or extra specs with `change`.
+/// Changes a flavor's description or extra specs by `change`.
 pub fn change(
     tx: &mut Tx<'_>,
     id: &str,
@@ -80,8 +81,8 @@ pub fn change(
     Ok(flavor)
 }
 
-/// Gives a project access and returns the access list. 409 when it has it; `private_only` also
-/// refuses public flavors.
+/// Gives a project access and returns the access list. 409 if it has access already; with
+/// `private_only` also for public flavors.
 pub fn grant(
     tx: &mut Tx<'_>,
     id: &str,
@@ -109,7 +110,7 @@ pub fn grant(
     flavors::projects(tx, id)
 }
 
-/// Takes access away and returns the access list. 404 when the project does not have it.
+/// Revokes access and returns the access list. 404 if the project does not have access.
 pub fn revoke(tx: &mut Tx<'_>, id: &str, project_id: &str, now: i64) -> Result<Vec<String>, Error> {
     flavors::by_id(tx, id)?.ok_or_else(|| not_found(id))?;
     if !flavors::revoke(tx, id, project_id, now)? {

@@ -1,7 +1,7 @@
-//! The hosts in memory: who is there, and who waits for documents.
+//! The in-memory copy of the hosts, and the long polls that wait for documents.
 //!
-//! It is a mirror. The database says which host exists and which epoch is valid; losing this costs
-//! one reload. It must never be the only place that knows something.
+//! The database decides which hosts exist and which epoch is valid; losing this copy costs one
+//! reload. It must never be the only place that knows something.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -16,10 +16,10 @@ use crate::db::fleet::{About, HostRow};
 /// Microseconds after which a silent host counts as down (Nova's `service_down_time`, 60 s).
 pub const DOWN_AFTER: i64 = 60_000_000;
 
-/// A clock that has not been told of.
+/// An unknown clock skew.
 const UNTOLD: i64 = i64::MIN;
 
-/// The metadata of the aggregates that a host is in.
+/// The metadata of a host's aggregates.
 #[derive(Debug, Clone, Default)]
 pub struct Metadata(Arc<[Arc<BTreeMap<String, String>>]>);
 
@@ -35,12 +35,12 @@ impl Metadata {
         self.all().filter(move |(known, _)| *known == key).map(|(_, value)| value)
     }
 
-    /// The values of keys that begin so.
+    /// The values of keys with a prefix.
     pub fn values_by_prefix<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a str> {
         self.all().filter(move |(key, _)| key.starts_with(prefix)).map(|(_, value)| value)
     }
 
-    /// The least number of a key.
+    /// The minimum of a key's numbers.
     pub fn least(&self, key: &str) -> Option<i64> {
         self.values(key).filter_map(|value| value.trim().parse().ok()).min()
     }
@@ -53,7 +53,7 @@ pub struct Host {
     pub name: Arc<str>,
     /// Root of its provider tree.
     pub root: ProviderId,
-    /// Zone.
+    /// Its availability zone.
     pub availability_zone: RwLock<String>,
     about: RwLock<About>,
     aggregates: RwLock<Metadata>,
@@ -76,13 +76,13 @@ impl Host {
         self.enabled.load(Ordering::Relaxed) && self.is_up(now)
     }
 
-    /// Whether it was heard of lately and nobody declared it dead.
+    /// Whether it was seen lately and is not forced down.
     pub fn is_up(&self, now: i64) -> bool {
         !self.forced_down.load(Ordering::Relaxed)
             && now - self.last_seen.load(Ordering::Relaxed) < DOWN_AFTER
     }
 
-    /// Whether somebody declared it dead.
+    /// Whether it is forced down.
     pub fn is_declared_dead(&self) -> bool {
         self.forced_down.load(Ordering::Relaxed)
     }
@@ -102,8 +102,8 @@ impl Host {
         self.availability_zone.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What `capabilities:…` and images can ask for: `hypervisor_type`, `hypervisor_version`,
-    /// `host`, and so on.
+    /// The properties that `capabilities:…` and images can name: `hypervisor_type`,
+    /// `hypervisor_version`, `host`, and so on.
     pub fn capability(&self, key: &str) -> Option<String> {
         let about = self.about.read().unwrap_or_else(PoisonError::into_inner);
         match key {
@@ -116,17 +116,17 @@ impl Host {
         }
     }
 
-    /// The metadata of the aggregates that it is in.
+    /// The metadata of its aggregates.
     pub fn aggregates(&self) -> Metadata {
         self.aggregates.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Builds that failed here since one last succeeded, as far as this process saw them.
+    /// Builds that failed here since the last success, as far as this process knows.
     pub fn build_failures(&self) -> i64 {
         self.build_failures.load(Ordering::Relaxed)
     }
 
-    /// Notes how a build ended.
+    /// Records the result of a build.
     pub fn built(&self, well: bool) {
         if well {
             self.build_failures.store(0, Ordering::Relaxed);
@@ -135,69 +135,71 @@ impl Host {
         }
     }
 
-    /// The session whose calls count.
+    /// The epoch of the valid session.
     pub fn epoch(&self) -> i64 {
         self.epoch.load(Ordering::Relaxed)
     }
 
-    /// Notes a sign of life.
+    /// Records a sign of life.
     pub fn seen(&self, now: i64) {
         self.last_seen.fetch_max(now, Ordering::Relaxed);
     }
 
-    /// When it was last heard of.
+    /// The time of the last sign of life.
     pub fn last_seen(&self) -> i64 {
         self.last_seen.load(Ordering::Relaxed)
     }
 
-    /// The sign of life that the database knows of.
+    /// The last sign of life stored in the database.
     pub fn noted(&self) -> i64 {
         self.noted.load(Ordering::Relaxed)
     }
 
-    /// When it last said what it has: at its start, and whenever that changed.
+    /// When it last sent a registration: at its start, and whenever its hardware changed.
     pub fn reported_at(&self) -> i64 {
         self.reported_at.load(Ordering::Relaxed)
     }
 
-    /// By how much its clock differs, where the database is to be told: a tenth of a second more or
-    /// less is not worth it.
+    /// The clock skew, if the database must be updated. Differences below a tenth of a second are
+    /// ignored.
     pub fn new_skew(&self) -> Option<i64> {
         let noted = self.noted_skew.load(Ordering::Relaxed);
         self.clock_skew().filter(|skew| noted == UNTOLD || skew.abs_diff(noted) >= 100_000)
     }
 
-    /// The database has been told.
+    /// Records that the database has this skew.
     pub fn skew_is_noted(&self, skew: i64) {
         self.noted_skew.store(skew, Ordering::Relaxed);
     }
 
-    /// Microseconds by which its clock is ahead of ours, as far as it has told this process.
+    /// Microseconds by which its clock is ahead of ours, as far as this process knows.
     pub fn clock_skew(&self) -> Option<i64> {
         Some(self.clock_skew.load(Ordering::Relaxed)).filter(|skew| *skew != UNTOLD)
     }
 
-    /// Notes what its clock shows; the word was a little on its way.
+    /// Records its clock. The message took a short time to arrive.
     pub fn told_time(&self, clock: i64, now: i64) {
         self.clock_skew.store(clock.saturating_sub(now), Ordering::Relaxed);
     }
 
-    /// The newest generation of its documents, to wait on.
+    /// A receiver for the newest generation of its documents.
     pub fn newest(&self) -> watch::Receiver<i64> {
         self.newest.subscribe()
     }
 
-    /// The generation up to which its node has spoken to this process, and what waited for that was freed.
+    /// The generation that its node has acknowledged to this process, and whose waiting handles
+    /// were freed.
     pub fn answered(&self) -> i64 {
         self.answered.load(Ordering::Relaxed)
     }
 
-    /// Its node has spoken after a generation, and what waited for that was freed.
+    /// Records that its node has acknowledged a generation, and that the waiting handles were
+    /// freed.
     pub fn has_answered(&self, generation: i64) {
         self.answered.fetch_max(generation, Ordering::Relaxed);
     }
 
-    /// Wakes whoever waits for a document older than `generation`.
+    /// Wakes the long polls that wait for documents older than `generation`.
     pub fn publish(&self, generation: i64) {
         self.newest.send_if_modified(|newest| {
             let grew = generation > *newest;
@@ -233,13 +235,13 @@ impl Fleet {
         self.read().by_name.values().cloned().collect()
     }
 
-    /// Whether servers may be asked for in a zone: some host in it is enabled, up or not.
+    /// Whether servers may request a zone: some host in it is enabled, up or down.
     pub fn has_zone(&self, zone: &str) -> bool {
         let enabled = |host: &Arc<Host>| host.enabled.load(Ordering::Relaxed);
         self.read().by_name.values().any(|host| enabled(host) && host.is_in(zone))
     }
 
-    /// Takes over what the database says of a host, and says whether it was not known before.
+    /// Applies a host's row; returns whether the host was unknown.
     pub fn refresh(&self, row: &HostRow) -> bool {
         let known = self.by_name(&row.host).filter(|host| host.root == row.root);
         let new = known.is_none();
@@ -257,12 +259,12 @@ impl Fleet {
         new
     }
 
-    /// Whether some host's aggregates are so.
+    /// Whether any host's aggregates satisfy a condition.
     pub fn any_aggregates(&self, are: impl Fn(&Metadata) -> bool) -> bool {
         self.read().by_name.values().any(|host| are(&host.aggregates()))
     }
 
-    /// Takes over which aggregates there are, and who is in them.
+    /// Applies all aggregates and their members.
     pub fn regroup(&self, aggregates: &[Aggregate]) {
         let mut of: HashMap<&str, Vec<Arc<BTreeMap<String, String>>>> = HashMap::new();
         for aggregate in aggregates {
@@ -277,8 +279,8 @@ impl Fleet {
         }
     }
 
-    /// Takes over which aggregates one host is in: a host that joins a large fleet costs no look at
-    /// the others.
+    /// Applies the aggregates of one host, so that a host that joins a large fleet does not cause a
+    /// scan of the others.
     pub fn group(&self, host: &str, aggregates: &[Aggregate]) {
         let Some(host) = self.by_name(host) else { return };
         let metadata = aggregates.iter().map(|aggregate| Arc::new(aggregate.metadata.clone()));
@@ -311,7 +313,7 @@ impl Fleet {
         host
     }
 
-    /// Forgets a host that is no more.
+    /// Removes a deleted host.
     pub fn remove(&self, name: &str) {
         let mut maps = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(host) = maps.by_name.remove(name) {

@@ -1,8 +1,9 @@
-//! Which allocations clients of the Placement API must not change: those of servers and of their
-//! migrations. They change in one transaction with the server's row, document and devices; a change by
-//! hand would leave a guest that runs on room which is promised to others.
+//! Allocations that clients of the Placement API must not change: those of servers and of their
+//! migrations. These change in one transaction with the server's row, document and devices; a
+//! manual change would leave a running guest without its claim.
 //!
-//! Consumers of which there is no server (those of a Nova of somebody else, an operator's own) are free.
+//! Consumers without a server here (those of an external Nova, or an operator's own) may be
+//! changed.
 
 use kilonova_ids::ConsumerId;
 use kilonova_placement::app::allocations::ConsumerManager;

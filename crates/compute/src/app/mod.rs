@@ -1,4 +1,4 @@
-//! What the service does, without HTTP and without SQL.
+//! The operations of the service, without HTTP and without SQL.
 pub mod aggregates;
 pub mod aliases;
 pub mod ask;

@@ -1,25 +1,25 @@
-//! Who gives a provider's resources to servers, as traits in Placement: what is reported with them, and
-//! which groups of a query ask for them.
+//! The owner traits of providers in Placement: which traits are reported, and which request groups
+//! require them.
 //!
-//! Upstream's Nova marks what is its own with `OWNER_NOVA` and Cyborg with `OWNER_CYBORG`, so that neither
-//! takes the other's. Here both roads end in one ledger: a flavor (`resources:VGPU`) and a device
-//! profile may ask for the same card, so it carries both. Where the servers are those of a Nova of
-//! somebody else, only profiles reach the devices, and they are Cyborg's alone.
+//! Upstream's Nova marks its own providers with `OWNER_NOVA` and Cyborg with `OWNER_CYBORG`, so
+//! that neither uses the other's. Here both share one ledger: a flavor (`resources:VGPU`) and a
+//! device profile may request the same card, so it has both traits. With an external Nova, only
+//! profiles reach the devices, and they have `OWNER_CYBORG` only.
 
 use kilonova_engine::Group;
 use kilonova_placement::ledger::ProviderSpec;
 
 const NOVA: &str = "OWNER_NOVA";
 const CYBORG: &str = "OWNER_CYBORG";
-/// What only devices have. Custom classes may be an operator's own, made by hand.
+/// Classes that only devices have. Custom classes may be an operator's own.
 const CLASSES: [&str; 3] = ["FPGA", "PGPU", "VGPU"];
 
-/// Marks the root of a host.
+/// Adds the trait of a host's root provider.
 pub(crate) fn mark_root(traits: &mut Vec<String>) {
     add(traits, NOVA);
 }
 
-/// Marks a device.
+/// Adds the traits of a device.
 pub(crate) fn mark(device: &mut ProviderSpec, nova_elsewhere: bool) {
     add(&mut device.traits, CYBORG);
     if nova_elsewhere {
@@ -35,24 +35,24 @@ fn add(traits: &mut Vec<String>, name: &str) {
     }
 }
 
-/// Hosts that take servers.
+/// The trait of hosts that run servers.
 pub(crate) fn of_root() -> String {
     NOVA.to_owned()
 }
 
-/// A group of a device profile takes what profiles may take.
+/// Restricts a group of a device profile to providers for profiles.
 pub(crate) fn of_profile(group: &mut Group) {
     group.required.push(vec![CYBORG.to_owned()]);
 }
 
-/// Whether units of the class are always devices: what somebody put on another provider by hand is given
-/// to no server, which would be without one.
+/// Whether the class always means devices. Such inventory on another provider, added manually, is
+/// never offered, because the server would get no device.
 pub(crate) fn only_devices_have(class: &str) -> bool {
     CLASSES.contains(&class)
 }
 
-/// A group of a flavor that is for a device takes what flavors may take. The group without suffix
-/// may be spread over providers, and the root's own trait would do for all of it.
+/// Restricts a flavor's group for a device to providers for flavors. The unsuffixed group may span
+/// providers, and the root's own trait would satisfy it.
 pub(crate) fn of_flavor(group: &mut Group) {
     let for_device = |(class, _): &(String, i64)| only_devices_have(class);
     if !group.suffix.is_empty() && group.resources.iter().any(for_device) {
@@ -60,8 +60,8 @@ pub(crate) fn of_flavor(group: &mut Group) {
     }
 }
 
-/// A group of an alias takes what a host reported, and that flavors may take: a server must get a device
-/// and not the units that somebody wrote down.
+/// Restricts a group of an alias to reported devices for flavors: a server must get a device, not
+/// units that somebody added manually.
 pub(crate) fn of_alias(group: &mut Group) {
     group.required.extend([NOVA, CYBORG].map(|owner| vec![owner.to_owned()]));
 }

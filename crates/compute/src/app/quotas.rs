@@ -1,5 +1,5 @@
-//! Limits: the built-in ones, those of the class `default`, of a project, of a user in it. Each
-//! overrides the one before.
+//! Limits: built-in, of the class `default`, of a project, of a user in it. Each level overrides
+//! the previous one.
 
 use kilonova_store::Tx;
 use kilonova_wire::Fault;
@@ -8,10 +8,10 @@ use crate::Error;
 use crate::app::usage;
 use crate::db::quotas::{self as rows, Limits};
 
-/// The class whose limits are everybody's defaults.
+/// The class with everybody's default limits.
 pub const DEFAULT_CLASS: &str = "default";
 
-/// Every resource with Nova's default, in the order in which answers show them. `-1` is no limit.
+/// Every resource with Nova's default, in the order of responses. `-1` means no limit.
 pub const RESOURCES: &[(&str, i64)] = &[
     ("cores", 20),
     ("fixed_ips", -1),
@@ -36,21 +36,21 @@ fn built_in() -> Limits {
 /// The limits of a class.
 ///
 /// # Errors
-/// The database's; so for all functions here, with the refusals that they name.
+/// Store errors; also for all functions below, with the errors that they name.
 pub fn of_class(tx: &mut Tx<'_>, class: &str) -> Result<Limits, Error> {
     let mut limits = built_in();
     limits.extend(rows::of_class(tx, class)?);
     Ok(limits)
 }
 
-/// The limits that hold for a project, or for a user in it.
+/// The effective limits of a project, or of a user in it.
 pub fn limits(tx: &mut Tx<'_>, project_id: &str, user_id: Option<&str>) -> Result<Limits, Error> {
     let (mut limits, own) = both(tx, project_id, user_id)?;
     limits.extend(own);
     Ok(limits)
 }
 
-/// The limits that hold for a project, and those that are set for a user in it.
+/// The effective limits of a project, and those set for a user in it.
 pub fn both(
     tx: &mut Tx<'_>,
     project_id: &str,
@@ -63,7 +63,7 @@ pub fn both(
     Ok((limits, levels.user))
 }
 
-/// How much of each resource is used; what is not in it has no count.
+/// The usage of each counted resource.
 pub fn used(tx: &mut Tx<'_>, project_id: &str, user_id: Option<&str>) -> Result<Limits, Error> {
     let used = match user_id {
         None => usage::of_project(tx, project_id)?,
@@ -79,7 +79,7 @@ pub fn used(tx: &mut Tx<'_>, project_id: &str, user_id: Option<&str>) -> Result<
     Ok(counts.map(|(name, used)| (name.to_owned(), used)).into())
 }
 
-/// Sets limits of a project, or of a user in it. 400 for one below what is used (unless `force`)
+/// Sets limits of a project, or of a user in it. 400 for a limit below the usage (unless `force`)
 /// or, for a user, above the project's.
 pub fn update(
     tx: &mut Tx<'_>,

@@ -1,4 +1,4 @@
-//! From the names in a request to what they mean, as far as the caller may see it.
+//! Resolves the names in a request, as far as the caller may see the objects.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::app::boot::machine;
 use crate::db::{self, servers::FlavorOf};
 use crate::{Compute, Error};
 
-/// What stands in a request until its flavor is looked up.
+/// The placeholder in a request until its flavor is resolved.
 pub fn unresolved_flavor() -> FlavorOf {
     FlavorOf {
         id: String::new(),
@@ -26,10 +26,10 @@ pub fn unresolved_flavor() -> FlavorOf {
     }
 }
 
-/// The flavor by its id.
+/// Finds the flavor by its id.
 ///
 /// # Errors
-/// 400 when there is none that the caller may use, as Nova answers for a `flavorRef`.
+/// 400 if there is none that the caller may use, as Nova does for a `flavorRef`.
 pub fn flavor(tx: &mut Tx<'_>, context: &Context, id: &str) -> Result<FlavorOf, Error> {
     let missing =
         || Fault::bad_request(format!("Flavor {} could not be found.", id.escape_debug()));
@@ -52,11 +52,11 @@ pub fn flavor(tx: &mut Tx<'_>, context: &Context, id: &str) -> Result<FlavorOf, 
     })
 }
 
-/// Checks that the image can be booted with the flavor and returns its properties.
+/// Checks that the image can be booted with the flavor, and returns its properties.
 ///
 /// # Errors
-/// 400 when there is none that the caller may use, it has no data, or the flavor is too small; 403
-/// for a flavor without a disk, whose servers would take as much of a host's disk as they like.
+/// 400 if the image is not visible, has no data, or needs a larger flavor; 403 for a flavor without
+/// a disk, whose servers could use any amount of a host's disk.
 pub fn image(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -98,14 +98,14 @@ pub fn image(
     Ok(image.properties)
 }
 
-/// Who may boot a flavor without a disk from an image.
+/// The rule for booting a flavor without a disk from an image.
 const ZERO_DISK: &str = "os_compute_api:servers:create:zero_disk_flavor";
 
-/// Refuses an image that is larger than the flavor's root disk: as a file, as a guest sees it, or by
-/// its own word. A flavor without a disk has no size to compare with.
+/// Refuses an image that is larger than the flavor's root disk: as a file, as a virtual disk, or by
+/// its own minimum. A flavor without a disk has no size to compare with.
 ///
 /// # Errors
-/// 400 in Nova's words.
+/// 400 with Nova's message.
 pub fn fits_disk(image: &ImageRecord, root_gb: i64) -> Result<(), Error> {
     const GIB: i64 = 1 << 30;
     if root_gb == 0 {
@@ -131,7 +131,7 @@ pub fn fits_disk(image: &ImageRecord, root_gb: i64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether a property names an image: an empty one, and `nokernel`, do not.
+/// Whether a property names an image: an empty text and `nokernel` do not.
 fn is_named(id: &str) -> bool {
     !["", "nokernel", "noramdisk"].contains(&id)
 }
@@ -139,7 +139,7 @@ fn is_named(id: &str) -> bool {
 /// The user's key pair.
 ///
 /// # Errors
-/// 400 when there is none of this name.
+/// 400 if there is no key pair of this name.
 pub fn key_pair(tx: &mut Tx<'_>, user_id: &str, name: &str) -> Result<Key, Error> {
     let found = db::keypairs::by_name(tx, user_id, name)?.ok_or_else(|| {
         let name = name.escape_debug();

@@ -1,5 +1,5 @@
-//! A compute host leaves for good: its service, its hypervisor, its providers, its devices, and what
-//! it was still to drop. It comes back as a new one if its node registers again.
+//! Removes a compute host: its service, hypervisor, providers, devices, and pending removals. It is
+//! registered as a new host if its node returns.
 
 use kilonova_accelerator::ledger as devices;
 use kilonova_placement as placement;
@@ -15,8 +15,8 @@ use crate::{Compute, Error};
 /// Removes a host.
 ///
 /// # Errors
-/// 409 while its node lives, servers are on it, or somebody else holds something of its providers;
-/// the database's.
+/// 409 while its node is up, servers are on it, or other consumers have allocations on its
+/// providers; store errors.
 pub fn retire(tx: &mut Tx<'_>, compute: &Compute, host: &Host) -> Result<(), Error> {
     let name = &host.host;
     let now = time::now_micros();

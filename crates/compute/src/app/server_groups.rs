@@ -1,4 +1,4 @@
-//! Server groups: how many a project may have, and how many servers may be in one.
+//! Server groups: the quotas of groups and members.
 
 use kilonova_ids::{ServerGroupId, ServerId, parse_uuid_like};
 use kilonova_store::Tx;
@@ -13,7 +13,7 @@ pub fn missing(id: &str) -> Fault {
     Fault::not_found(format!("Instance group {} could not be found.", id.escape_debug()))
 }
 
-/// The group by its id, as far as the caller may see it.
+/// Finds a group by id, if the caller may see it.
 ///
 /// # Errors
 /// 404; the database's.
@@ -23,10 +23,10 @@ pub fn find(tx: &mut Tx<'_>, caller: &Context, id: &str) -> Result<Group, Error>
     known.ok_or_else(|| missing(id).into())
 }
 
-/// Adds a group.
+/// Creates a group.
 ///
 /// # Errors
-/// 403 when the project, or the user in it, has as many as it may; the database's.
+/// 403 if the project, or the user in it, has reached its limit; store errors.
 pub fn create(tx: &mut Tx<'_>, group: &Group) -> Result<(), Error> {
     let project = &group.project_id;
     let (limits, own) = quotas::both(tx, project, Some(&group.user_id))?;
@@ -42,10 +42,10 @@ pub fn create(tx: &mut Tx<'_>, group: &Group) -> Result<(), Error> {
     rows::insert(tx, group, time::now_micros())
 }
 
-/// Puts a new server into a group, in the transaction that adds the server.
+/// Adds a new server to a group, in the transaction that inserts the server.
 ///
 /// # Errors
-/// 403 when the group has as many servers as it may; 404 when it is gone; the database's.
+/// 403 if the group has reached its limit; 404 if it does not exist; store errors.
 pub fn join(
     tx: &mut Tx<'_>,
     id: ServerGroupId,

@@ -1,5 +1,5 @@
-//! The services that make up the control plane, as operators see them: one `nova-compute` for
-//! every host, and the two that this process is.
+//! The compute services as operators see them: one `nova-compute` per host, and the two that this
+//! process provides.
 
 use std::sync::LazyLock;
 
@@ -10,9 +10,9 @@ use crate::app::fleet::{DOWN_AFTER, Fleet};
 use crate::db::fleet::{About, HostRow};
 use crate::db::hosts::{self, Host};
 
-/// Zone of the services that are no compute hosts.
+/// The zone of services that are not compute hosts.
 pub const INTERNAL_ZONE: &str = "internal";
-/// Integer ids below this one belong to the services of this process.
+/// Integer ids below this belong to the services of this process.
 const FIRST_HOST_NUMBER: i64 = 2;
 
 static THIS_HOST: LazyLock<String> = LazyLock::new(|| {
@@ -28,29 +28,29 @@ static THIS_HOST: LazyLock<String> = LazyLock::new(|| {
 pub struct Service {
     /// `nova-compute`, `nova-scheduler` or `nova-conductor`.
     pub binary: &'static str,
-    /// Host it runs on.
+    /// Its host.
     pub host: String,
     /// Id from 2.53 on.
     pub id: String,
-    /// Id below 2.53.
+    /// Id before 2.53.
     pub number: i64,
     /// Zone.
     pub zone: String,
-    /// Whether it may be given work.
+    /// Whether it is enabled.
     pub enabled: bool,
-    /// Why not.
+    /// The reason if it is disabled.
     pub disabled_reason: Option<String>,
-    /// Whether an operator declared it dead.
+    /// Whether it is forced down.
     pub forced_down: bool,
-    /// Whether it lives.
+    /// Whether it is up.
     pub up: bool,
-    /// When it was last heard of, or changed.
+    /// When it was last seen or changed.
     pub updated_at: i64,
 }
 
-/// Whether a host lives: heard of lately, and not declared dead. The database is told of what was heard
-/// only now and then, and an evacuation goes by what was heard: nobody may read that a host is down
-/// of which an evacuation then says that it is in use.
+/// Whether a host is up: seen lately, and not forced down. The database gets the last-seen times
+/// with a delay, while an evacuation uses the current ones. This function uses them too, so that no
+/// list shows a host as down that an evacuation considers up.
 pub fn is_up(fleet: &Fleet, host: &Host, now: i64) -> bool {
     !host.forced_down && now - last_seen(fleet, host) < DOWN_AFTER
 }
@@ -80,7 +80,7 @@ pub fn service_number(host: &Host) -> i64 {
     host.number + FIRST_HOST_NUMBER
 }
 
-/// The services of this process; they are up, or nobody would be told.
+/// The services of this process. They are up, or there would be no response.
 pub fn own(now: i64) -> [Service; 2] {
     [("nova-scheduler", 1), ("nova-conductor", 2)].map(|(binary, number)| {
         let name = format!("{binary}.{}", *THIS_HOST);
@@ -102,13 +102,13 @@ pub fn own(now: i64) -> [Service; 2] {
 /// Every service.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn all(tx: &mut Tx<'_>, fleet: &Fleet, now: i64) -> Result<Vec<Service>, Error> {
     let hosts = hosts::all(tx)?;
     Ok(own(now).into_iter().chain(hosts.iter().map(|host| of_host(fleet, host, now))).collect())
 }
 
-/// Whether a host may take new servers, and why not.
+/// Whether a host accepts new servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Status {
     /// It may.
@@ -117,7 +117,7 @@ pub enum Status {
     Disabled(Option<String>),
 }
 
-/// What an operator says of a compute host.
+/// An operator's change of a compute host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// Unchanged if absent.
@@ -126,11 +126,11 @@ pub struct Change {
     pub forced_down: Option<bool>,
 }
 
-/// Takes an operator's word on a host down, and to the scheduler once it is durable. `None` when
-/// there is no such host.
+/// Stores an operator's change of a host, and applies it to the scheduler after the commit. `None`
+/// if the host does not exist.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn change(
     tx: &mut Tx<'_>,
     fleet: &Fleet,
@@ -156,7 +156,7 @@ pub fn change(
     Ok(Some(of_host(fleet, &host, now)))
 }
 
-/// The row as the fleet reads it.
+/// The row in the fleet's form.
 pub(crate) fn row_of(host: &Host) -> HostRow {
     HostRow {
         host: host.host.clone(),

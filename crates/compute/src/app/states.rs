@@ -1,8 +1,8 @@
-//! Which action is allowed in which state, and the words of the refusals (Nova `compute/api.py`:
-//! the decorators of its methods, in their order: lock, host, state).
+//! The allowed states of each action, and the error messages (Nova `compute/api.py`: the decorators
+//! of its methods, in their order: lock, host, state).
 //!
-//! A row per action, by the key of its request body. It must never look at anything but the server's
-//! row: what else an action needs is for the action to say.
+//! One row per action, by the key of its request body. This module must examine only the server's
+//! row; the actions themselves check further conditions.
 
 use kilonova_wire::{Context, Fault};
 
@@ -13,39 +13,39 @@ use VmState::{
     Stopped, Suspended,
 };
 
-/// What may be going on with the server when the action comes.
+/// The task states in which an action is allowed.
 #[derive(Debug, Clone, Copy)]
 enum Tasks {
-    /// Nothing.
+    /// No task.
     None,
-    /// Nothing, or one of these.
+    /// No task, or one of these.
     Or(&'static [&'static str]),
-    /// Exactly one of these.
+    /// One of these tasks.
     Only(&'static [&'static str]),
-    /// Whatever.
+    /// Any.
     Any,
 }
 
-/// What an action asks of a server.
+/// The conditions of an action.
 #[derive(Debug, Clone, Copy)]
 struct Rule {
-    /// Key of the body, and the name in the refusal.
+    /// Key of the body, and the name in error messages.
     key: &'static str,
-    /// States; none means any.
+    /// Allowed states; empty for any.
     states: &'static [VmState],
     tasks: Tasks,
-    /// Whether the server must have run once.
+    /// Whether the server must have been launched.
     launched: bool,
-    /// Whether a lock keeps it off.
+    /// Whether a lock prevents it.
     lock: bool,
-    /// Whether it must be on a host.
+    /// Whether the server must have a host.
     host: bool,
 }
 
 const USUAL: Rule =
     Rule { key: "", states: &[], tasks: Tasks::None, launched: true, lock: true, host: false };
 
-/// Tasks in whose place a hard reboot may step: a guest that does not answer can be rebooted hard.
+/// Tasks that a hard reboot may replace, so that an unresponsive guest can be rebooted.
 const REBOOTED_OVER: &[&str] = &[
     "rebooting",
     "reboot_pending",
@@ -130,19 +130,19 @@ const RULES: &[Rule] = &[
     Rule { key: "get_console_output", tasks: Tasks::Any, lock: false, host: true, ..USUAL },
 ];
 
-/// Lets the action through or refuses it. `key` is the action's name in refusals; a hard reboot is
+/// Allows or refuses the action. `key` is the action's name in messages; a hard reboot is
 /// `reboot_hard` here and `reboot` to the user.
 ///
 /// # Errors
-/// 409 in Nova's words.
+/// 409 with Nova's message.
 pub fn check(context: &Context, server: &Server, key: &str) -> Result<(), Error> {
     check_as(context, server, key, if key == "reboot_hard" { "reboot" } else { key })
 }
 
-/// [`check`] of something that refusals call `named`.
+/// Like [`check`], for an action that messages call `named`.
 ///
 /// # Errors
-/// 409 in Nova's words.
+/// 409 with Nova's message.
 pub fn check_as(context: &Context, server: &Server, key: &str, named: &str) -> Result<(), Error> {
     let Some(rule) = RULES.iter().find(|rule| rule.key == key) else {
         return Err(Fault::bad_request(format!("There is no such action: {key}")).into());
@@ -181,7 +181,7 @@ pub fn check_as(context: &Context, server: &Server, key: &str, named: &str) -> R
     Ok(())
 }
 
-/// 409 for a server that is on no host, or whose host has no document of it.
+/// 409 for a server without a host, or whose host has no document of it.
 pub fn not_ready(server: &Server) -> Error {
     Fault::conflict(format!("Instance {} is not ready", server.id)).into()
 }

@@ -1,4 +1,4 @@
-//! What projects use, measured against what they may.
+//! The usage of projects compared with their limits.
 
 use kilonova_store::Tx;
 use kilonova_wire::Fault;
@@ -12,11 +12,11 @@ use crate::db::{counted, usage};
 pub use crate::db::counted::scope;
 pub use crate::db::usage::ProjectUsage;
 
-/// Refuses what would lead a project, or the user in it, over a limit, and counts it in. To be
-/// called in the transaction that adds the servers, before it adds them.
+/// Refuses a request that would exceed a limit of a project, or of the user in it, and otherwise
+/// counts it. Call it in the transaction that inserts the servers, before inserting them.
 ///
 /// # Errors
-/// 403 naming the limits, or the database's. The caller must then give the transaction up.
+/// 403 naming the limits, or store errors. The caller must then abort the transaction.
 pub fn take(
     tx: &mut Tx<'_>,
     project_id: &str,
@@ -35,10 +35,10 @@ pub fn take(
     check_own(tx, project_id, user_id, &own, wanted)
 }
 
-/// As [`take`], of what is counted when it is there.
+/// Like [`take`], for resources that are counted when they exist.
 ///
 /// # Errors
-/// As [`take`].
+/// Like [`take`].
 pub fn check(
     tx: &mut Tx<'_>,
     project_id: &str,
@@ -54,18 +54,19 @@ pub fn check(
     check_own(tx, project_id, user_id, &own, wanted)
 }
 
-/// What a project has claimed: what its servers count with, and what their resizes reserve.
+/// The resources that a project has claimed: the usage of its servers, plus the reservations of
+/// their resizes.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn of_project(tx: &mut Tx<'_>, project_id: &str) -> Result<ProjectUsage, Error> {
     Ok(plus(counted::of_project(tx, project_id)?, reserved(tx, project_id, None)?))
 }
 
-/// What one user has claimed in a project.
+/// The resources that one user has claimed in a project.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn of_user(tx: &mut Tx<'_>, project_id: &str, user_id: &str) -> Result<ProjectUsage, Error> {
     let own = usage::of_user(tx, project_id, user_id)?;
     Ok(plus(own, reserved(tx, project_id, Some(user_id))?))
@@ -92,7 +93,7 @@ fn check_own(
     Ok(())
 }
 
-/// The limits on instances, cores and memory, where there are any.
+/// The limits on instances, cores and memory, where they exist.
 fn bounds(limits: &Limits) -> [Option<i64>; 3] {
     ["instances", "cores", "ram"]
         .map(|resource| limits.get(resource).copied().filter(|limit| *limit >= 0))

@@ -67,7 +67,7 @@ async fn a_good_server_is_told_with_its_devices_and_its_choice() {
 
         let mine = owner_sees(&up, &id).await;
         assert_eq!(mine["summary"], format!("Server one ({id}) is active; nothing is under way."));
-        assert_eq!(mine["next"], json!(["Nothing: it is as it should be."]));
+        assert_eq!(mine["next"], json!(["Nothing: it is in its desired state."]));
         assert_eq!(mine["devices"].as_array().map(Vec::len), Some(2), "{mine}");
         assert_eq!(mine["devices"][0]["resource_class"], "VGPU", "{mine}");
         assert_eq!(mine["actions"][0]["outcome"], "done", "{mine}");

@@ -1,5 +1,5 @@
-//! Claim, release and abandon: the only places where a server comes to hold something and gives it up.
-//! Both run inside the caller's transaction.
+//! Claim, release and abandon: the only functions by which a server gets and gives up resources.
+//! They run within the caller's transaction.
 
 use kilonova_accelerator::ledger as devices;
 use kilonova_engine::Candidate;
@@ -19,18 +19,18 @@ use super::query::{ProfileGroups, Profiles};
 use crate::db::servers::instance_name;
 use crate::{Compute, Error};
 
-/// A claimed place.
+/// A successful claim.
 #[derive(Debug, Clone)]
 pub struct Placement {
     /// The host.
     pub host: String,
-    /// The devices that the guest gets.
+    /// The guest's devices.
     pub devices: Vec<Attachment>,
-    /// How it was chosen, for operators.
+    /// The scheduling decision, for operators.
     pub how: String,
 }
 
-/// Who asked for a claim, for the records of both ledgers.
+/// The initiator of a claim, recorded in both ledgers.
 #[derive(Debug, Clone, Copy)]
 pub struct Who<'a> {
     /// The user.
@@ -39,7 +39,7 @@ pub struct Who<'a> {
     pub request_id: &'a str,
 }
 
-/// Who asked for the newest operation of a server.
+/// The initiator of the newest operation of a server.
 fn asked_by(tx: &mut Tx<'_>, server: ServerId) -> Result<devices::Actor, Error> {
     let newest = kilonova_flow::history(tx, server, 1)?.pop();
     Ok(newest.map_or_else(devices::Actor::default, |operation| devices::Actor {
@@ -53,10 +53,10 @@ pub(crate) fn consumer_of(server: ServerId) -> ConsumerId {
     ConsumerId::from_untyped_uuid(server.into_untyped_uuid())
 }
 
-/// Takes the first of the candidates that still fits; `None` when none does.
+/// Claims the first candidate that still fits; `None` if none does.
 ///
 /// # Errors
-/// The database's. Lack of room is not an error.
+/// Store errors only. A lack of resources is not an error.
 pub fn claim(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -129,18 +129,18 @@ pub fn claim(
     Ok(None)
 }
 
-/// Gives back everything that a server holds.
+/// Releases all resources of a server.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn release(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<(), Error> {
     release_of(tx, compute, server, consumer_of(server))
 }
 
-/// [`release`], of the server itself or of one of its migrations.
+/// [`release`] for the server itself or one of its migrations.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub(crate) fn release_of(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -154,19 +154,19 @@ pub(crate) fn release_of(
     Ok(())
 }
 
-/// Gives up what a server holds on a host that cannot be asked to drop it. Its room is free, as
-/// upstream has it; its devices go to nobody before [`reclaim`].
+/// Gives up the resources of a server on a host that cannot be told to drop it. Its capacity is
+/// free, as upstream; its devices stay dirty until [`reclaim`].
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn abandon(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<(), Error> {
     abandon_of(tx, compute, server, consumer_of(server))
 }
 
-/// [`abandon`], of the server itself or of one of its migrations.
+/// [`abandon`] for the server itself or one of its migrations.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub(crate) fn abandon_of(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -179,10 +179,11 @@ pub(crate) fn abandon_of(
     reserve(tx, compute, &dirty)
 }
 
-/// The host has dropped what a server, or one of its migrations, was abandoned with.
+/// The host has dropped what a server, or one of its migrations, abandoned: its devices become
+/// free.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub(crate) fn reclaim(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -204,9 +205,8 @@ fn reserve(
     Ok(())
 }
 
-/// Which accelerator requests a candidate stands for: those of the profiles' groups by the
-/// mapping, and what else it takes from device providers. Beside them, for each request in order,
-/// the port that it is for.
+/// The accelerator requests of a candidate: those of the profiles' groups by the mapping, plus
+/// other allocations on device providers. Also the port of each request, in the same order.
 fn wants(
     tx: &mut Tx<'_>,
     candidate: &Candidate,
@@ -253,7 +253,8 @@ fn wants(
         }
     }
     for (provider, count) in aliases::taken(candidate) {
-        // What is no device has no handle, and this candidate then does not fit.
+        // A provider that is not a device has no handles, so the bind fails and the next candidate
+        // is tried.
         if wants.iter().all(|want| want.provider != provider) {
             wants.push(devices::BindRequest { provider, count, group: 0, profile: None });
         }

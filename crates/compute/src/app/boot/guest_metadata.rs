@@ -1,4 +1,4 @@
-//! The metadata of a guest (config drive, metadata service), derived from its server at creation.
+//! The guest metadata, derived from the server when it is created.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub struct GuestSource<'a> {
     pub name: &'a str,
     /// The project.
     pub project: &'a str,
-    /// The requested specification.
+    /// Its requested properties.
     pub spec: &'a Spec,
     /// The user's metadata.
     pub metadata: &'a BTreeMap<String, String>,

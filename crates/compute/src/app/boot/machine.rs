@@ -1,7 +1,7 @@
-//! What image properties and extra specs say of a guest's machine, and what they must not say.
+//! The guest configuration that image properties and extra specs define, and their validation.
 //!
-//! Names, values and the words of refusals are Nova's. [`check`] refuses before a server exists, so
-//! no host ever sees a value that it does not know; [`of`] passes over what it cannot read.
+//! Names, values and messages are Nova's. [`check`] refuses invalid values before a server exists,
+//! so that no host sees an unknown one; [`of`] ignores values that it cannot parse.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -27,7 +27,7 @@ const VIF_MODELS: &[&str] = &[
     "spapr-vlan",
     "vmxnet3",
 ];
-/// Names from the days when the property was another hypervisor's.
+/// Legacy names from other hypervisors.
 const OLD_VIF_MODELS: &[(&str, &str)] = &[
     ("virtuale1000", "e1000"),
     ("virtuale1000e", "e1000e"),
@@ -40,14 +40,14 @@ const SCSI_MODELS: &[&str] =
 const OLD_SCSI_MODELS: &[(&str, &str)] =
     &[("lsilogicsas", "lsisas1068"), ("paravirtual", "vmpvscsi")];
 const WATCHDOG: &[&str] = &["none", "pause", "poweroff", "reset", "disabled"];
-/// What Nova knows and no host here has: buses and cards of other hypervisors.
+/// Values that Nova knows but no host here supports: buses and cards of other hypervisors.
 const ELSEWHERE: &[(&str, &[&str])] = &[
     ("bus", &["xen", "lxc", "uml"]),
     ("vif", &["netfront", "sriov", "vmxnet", "virtualsriovethernetcard", "virtualvmxnet"]),
     ("video", &["xen", "gop"]),
 ];
 
-/// The machine of a server in this size.
+/// The guest configuration of a server with this flavor.
 pub(crate) fn of(spec: &Spec, flavor: &FlavorOf) -> Machine {
     let asked = spec.config_drive;
     let mut machine = Reader::new(&spec.image_properties, flavor).machine();
@@ -55,14 +55,14 @@ pub(crate) fn of(spec: &Spec, flavor: &FlavorOf) -> Machine {
     machine
 }
 
-/// How a server is mended from an image with these properties.
+/// The rescue configuration implied by these image properties.
 pub(crate) fn rescue(spec: &Spec, image: Option<ImageId>, properties: &Properties) -> Rescue {
     let mut reader = Reader::new(properties, &spec.flavor);
     let bus = reader.bus("hw_rescue_bus");
     let medium = reader.one("hw_rescue_device", "Medium", Medium::parse);
     let device = (bus.is_some() || medium.is_some())
         .then(|| RescueDevice { medium: medium.unwrap_or(Medium::Disk), bus });
-    // One that comes behind the guest's own disks is a part of the guest's own machine.
+    // A rescue disk attached after the guest's own disks belongs to the guest's own configuration.
     let machine = if device.is_some() {
         of(spec, &spec.flavor)
     } else {
@@ -71,15 +71,15 @@ pub(crate) fn rescue(spec: &Spec, image: Option<ImageId>, properties: &Propertie
     Rescue { image, device, machine }
 }
 
-/// Whether the image asks for a config drive whatever the user says.
+/// Whether the image requires a config drive.
 pub(crate) fn needs_config_drive(properties: &Properties) -> bool {
     properties.get("img_config_drive").is_some_and(|policy| policy == "mandatory")
 }
 
-/// Checks the properties of an image that a server of this flavor is to start from.
+/// Checks the properties of an image against the flavor.
 ///
 /// # Errors
-/// 400 in Nova's words.
+/// 400 with Nova's message.
 pub(crate) fn check(properties: &Properties, flavor: &FlavorOf) -> Result<(), Fault> {
     let mut reader = Reader::new(properties, flavor);
     let machine = reader.machine();
@@ -102,7 +102,7 @@ pub(crate) fn check(properties: &Properties, flavor: &FlavorOf) -> Result<(), Fa
     topology::choose(properties, flavor).map(|_| ()).map_err(Fault::bad_request)
 }
 
-/// Reads properties, and keeps the first that is wrong.
+/// Reads properties, and keeps the first error.
 struct Reader<'a> {
     properties: &'a Properties,
     flavor: &'a FlavorOf,
@@ -187,7 +187,7 @@ impl<'a> Reader<'a> {
         number
     }
 
-    /// A value by its word; `kind` names the words of [`ELSEWHERE`].
+    /// Parses a named value; `kind` selects the names in [`ELSEWHERE`].
     fn one<T>(&mut self, key: &str, kind: &str, parse: fn(&str) -> Option<T>) -> Option<T> {
         let word = self.properties.get(key)?;
         let found = parse(word);
@@ -197,7 +197,7 @@ impl<'a> Reader<'a> {
         found
     }
 
-    /// One of the words, in whatever case, or an old word for one.
+    /// One of the known names in any case, or a legacy name for one.
     fn word(
         &mut self,
         key: &str,
@@ -226,18 +226,18 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The image that a property names, unless it says that there is none.
+/// The image that a property names, if any.
 pub(crate) fn kernel(properties: &Properties, key: &str) -> Option<ImageId> {
     properties.get(key).and_then(|id| parse_uuid_like(id))
 }
 
-/// What Nova takes for yes.
+/// Nova's true values.
 pub(crate) fn truth(text: &str) -> bool {
     let text = text.trim().to_lowercase();
     ["1", "t", "true", "on", "y", "yes"].contains(&text.as_str())
 }
 
-/// A number among extra specs or properties.
+/// Parses a number among extra specs or properties.
 pub(super) fn number_of<T: FromStr>(text: Option<&String>) -> Option<T> {
     text.and_then(|text| text.trim().parse().ok())
 }

@@ -1,4 +1,4 @@
-//! Properties of images by example.
+//! Image properties by example.
 
 use kilonova_node_api::Topology;
 

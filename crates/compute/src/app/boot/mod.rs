@@ -1,9 +1,10 @@
-//! A boot: resolve the request, plan places, claim in one transaction.
+//! A boot: resolve the request, plan, claim in one transaction.
 //!
 //! ```text
 //!   resolve (one read) ─► plan (memory) ─► claim: server, allocations, ARQs, handles, document,
 //!                              ▲                  operation in ONE transaction ─► 202
-//!                              └── everything planned was taken meanwhile ──┘
+//!                              └── other requests claimed everything planned ─┘
+//! ```
 //! ```
 
 mod claim;

@@ -1,6 +1,6 @@
-//! From a flavor, the traits of an image, aliases and device profiles to a candidates query (facts of
-//! Nova's `scheduler/utils.py`: `resources[S]:*`, `trait[S]:*`, `group_policy`, profile groups as
-//! `device_profile_<n>`).
+//! Builds the candidates query from a flavor, image traits, aliases and device profiles, as Nova's
+//! `scheduler/utils.py` does: `resources[S]:*`, `trait[S]:*`, `group_policy`, profile groups as
+//! `device_profile_<n>`.
 
 use std::collections::BTreeMap;
 
@@ -13,40 +13,40 @@ use crate::app::owners;
 use crate::db::servers::FlavorOf;
 use kilonova_wire::Fault;
 
-/// A device profile as a boot uses it.
+/// A device profile in a boot.
 #[derive(Debug, Clone)]
 pub struct ProfileGroups {
     /// Its id.
     pub id: DeviceProfileId,
     /// Its groups, in order.
     pub groups: Vec<BTreeMap<String, String>>,
-    /// The port that it is for; a flavor's profile is for none.
+    /// Its port; `None` for the flavor's profile.
     pub port: Option<PortId>,
 }
 
-/// The profiles of a server: its flavor's, and those of its ports.
+/// The device profiles of a server: those of its flavor and of its ports.
 #[derive(Debug, Clone, Default)]
 pub struct Profiles {
-    /// The flavor's.
+    /// The flavor's profile.
     pub flavor: Option<ProfileGroups>,
-    /// One for each port that is a device.
+    /// One for each port with a device.
     pub ports: Vec<ProfileGroups>,
 }
 
 impl Profiles {
-    /// All of them, the flavor's first.
+    /// All profiles, the flavor's first.
     pub fn iter(&self) -> impl Iterator<Item = &ProfileGroups> {
         self.flavor.iter().chain(&self.ports)
     }
 
-    /// Whether one of them speaks of bitstreams.
+    /// Whether one of them names a bitstream.
     pub(crate) fn may_program(&self) -> bool {
         self.iter().any(ProfileGroups::may_program)
     }
 }
 
 impl ProfileGroups {
-    /// How many devices a group asks for.
+    /// Number of devices that a group requests.
     pub(crate) fn count_of(group: &BTreeMap<String, String>) -> i64 {
         group
             .iter()
@@ -55,12 +55,12 @@ impl ProfileGroups {
             .sum()
     }
 
-    /// How many devices it asks for.
+    /// Number of devices that the profile requests.
     pub fn count(&self) -> i64 {
         self.groups.iter().map(Self::count_of).sum()
     }
 
-    /// The suffix of a group, as upstream calls it.
+    /// The suffix of a group, in upstream's form.
     pub(crate) fn suffix(&self, index: usize) -> String {
         match self.port {
             None => format!("device_profile_{index}"),
@@ -68,7 +68,7 @@ impl ProfileGroups {
         }
     }
 
-    /// Whether it speaks of bitstreams, which devices may have to be programmed with.
+    /// Whether it names a bitstream, so that devices may have to be programmed.
     pub(crate) fn may_program(&self) -> bool {
         self.groups.iter().flat_map(|group| group.keys()).any(|key| key.starts_with("accel:"))
     }
@@ -89,7 +89,7 @@ fn empty(suffix: &str) -> Group {
 /// Builds the query for one server, from its flavor and the properties of its image.
 ///
 /// # Errors
-/// 400 for an extra spec whose amount is not a number, and for an alias that is not defined.
+/// 400 for an extra spec whose amount is not a number, and for an undefined alias.
 pub fn query_of(
     flavor: &FlavorOf,
     properties: &BTreeMap<String, String>,
@@ -164,7 +164,7 @@ pub fn query_of(
     })
 }
 
-/// `resources1:VGPU` is suffix `1`, name `VGPU`.
+/// Splits `resources1:VGPU` into suffix `1` and name `VGPU`.
 fn split<'a>(key: &'a str, kind: &str) -> Option<(&'a str, &'a str)> {
     key.strip_prefix(kind)?.split_once(':').map(|(suffix, name)| (suffix, name.trim()))
 }

@@ -1,4 +1,4 @@
-//! What a boot is made of once every name in it is resolved.
+//! A boot request with all names resolved.
 
 use std::collections::BTreeMap;
 
@@ -10,30 +10,30 @@ use crate::app::nics::Nics;
 /// A resolved `POST /servers`.
 #[derive(Debug, Clone)]
 pub struct BootRequest {
-    /// Who asks.
+    /// The user.
     pub project_id: String,
-    /// Who asks.
+    /// The project.
     pub user_id: String,
     /// `req-<uuid>`.
     pub request_id: String,
-    /// Name, or its stem when several are asked for.
+    /// The name, or its prefix for several servers.
     pub name: String,
-    /// For people.
+    /// Description.
     pub description: Option<String>,
-    /// What each is to be.
+    /// The requested properties of each server.
     pub spec: Spec,
     /// Metadata.
     pub metadata: BTreeMap<String, String>,
     /// Tags.
     pub tags: Vec<String>,
-    /// The device profiles of the flavor and of the ports.
+    /// The device profiles of the flavor and the ports.
     pub profiles: Profiles,
-    /// The connections to networks.
+    /// The ports.
     pub nics: Nics,
-    /// Whether the host was named in the old way, `zone:host`, which passes over filters.
+    /// Whether the host was named in the legacy form `zone:host`, which skips filters.
     pub forced: bool,
-    /// At least so many.
+    /// Minimum number of servers.
     pub min_count: usize,
-    /// At most so many.
+    /// Maximum number of servers.
     pub max_count: usize,
 }

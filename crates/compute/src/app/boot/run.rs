@@ -1,4 +1,4 @@
-//! The one transaction of a boot, and what happens when its plan has aged.
+//! The transaction of a boot, and the retries when its plan is outdated.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -17,14 +17,14 @@ use crate::flows::journal::{self, OpenOperation, Requester};
 use crate::flows::operation::{Create, Operation};
 use crate::{Compute, Error};
 
-/// Plans made before the request is answered with "no valid host".
+/// Number of plans tried before the request fails with "no valid host".
 const ROUNDS: usize = 12;
 
-/// Boots `request.min_count` to `request.max_count` servers and returns their ids. When there is no
-/// room the servers exist in `ERROR` with the reason, as upstream's do.
+/// Boots `request.min_count` to `request.max_count` servers and returns their ids. If no host fits,
+/// the servers exist in `ERROR` with the reason, as upstream's do.
 ///
 /// # Errors
-/// 400 for a flavor that cannot be scheduled and for a zone that is not there; the database's.
+/// 400 for a flavor that cannot be scheduled and for an unknown zone; store errors.
 pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerId>, Error> {
     let spec = &request.spec;
     if let (Some(zone), None) = (&spec.availability_zone, &spec.wanted_host)
@@ -79,7 +79,7 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
     refuse(compute, request, &query, reason).await
 }
 
-/// What the choice has to know of other servers; nothing, for most requests.
+/// The facts about other servers that the scheduler needs; most requests need none.
 async fn look(compute: &Compute, request: &BootRequest) -> Result<Facts, Error> {
     if !scheduler::are_needed(&compute.options.scheduler, &request.spec.hints) {
         return Ok(Facts::default());
@@ -91,8 +91,8 @@ async fn look(compute: &Compute, request: &BootRequest) -> Result<Facts, Error> 
         .await
 }
 
-/// The server's group, if it joins one: written first, so that two boots into one group do not count
-/// or place without each other.
+/// The group that the server joins, if any. Its row is written first, so that two boots into one
+/// group are serialized.
 fn enter(
     tx: &mut Tx<'_>,
     request: &BootRequest,
@@ -108,8 +108,8 @@ fn enter(
     }
 }
 
-/// Writes the servers of a plan; [`Error::Aged`] where every planned place of some server was taken
-/// meanwhile.
+/// Writes the servers of a plan. [`Error::Aged`] if another transaction has claimed every planned
+/// candidate of some server.
 fn commit(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -154,8 +154,8 @@ fn commit(
     Ok(ids)
 }
 
-/// Writes the servers of a request that found no place, in `ERROR`. The fault is worked out before,
-/// in a read: the write holds up all others.
+/// Inserts the servers of a request without a valid host in `ERROR`. The caller has determined the
+/// fault in a read, because a write blocks all others.
 async fn refuse(
     compute: &Compute,
     request: BootRequest,
@@ -198,7 +198,7 @@ async fn refuse(
         .await
 }
 
-/// The resource classes that a query asks for.
+/// The resource classes of a query.
 fn classes(query: &Query) -> BTreeSet<String> {
     let resources = query.groups.iter().flat_map(|group| &group.resources);
     resources.map(|(class, _)| class.clone()).collect()
@@ -242,7 +242,7 @@ fn begin(
     journal::begin(tx, server, &by, Operation::Create(spawn), now)
 }
 
-/// The row of one server of the request; several get `-1`, `-2`, … at the end of their names.
+/// The row of one server of the request. The names of several servers get `-1`, `-2`, … appended.
 fn new_server(request: &BootRequest, id: ServerId, index: usize, of: usize) -> NewServer {
     let name = if of > 1 || request.max_count > 1 {
         format!("{}-{}", request.name, index + 1)

@@ -1,8 +1,8 @@
-//! How a guest's processors are arranged: what flavor and image prefer, within what they allow.
+//! The CPU topology of a guest: the preferences of flavor and image, within their limits.
 //!
-//! As Nova chooses (`hardware.py`): of all arrangements that fit, the one that meets most wishes, and
-//! of those the one with most sockets, then most cores. A guest that nobody wishes anything for has
-//! none, and its hypervisor chooses.
+//! Follows Nova (`hardware.py`): of all topologies that fit, the one that meets most preferences,
+//! then the one with most sockets, then most cores. A guest without preferences gets none, and its
+//! hypervisor decides.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::machine::number_of;
 use crate::db::servers::FlavorOf;
 
 const PARTS: [&str; 3] = ["sockets", "cores", "threads"];
-/// The image properties that are looked at.
+/// The image properties that are read.
 pub(super) const PROPERTIES: [&str; 6] = [
     "hw_cpu_sockets",
     "hw_cpu_cores",
@@ -21,13 +21,13 @@ pub(super) const PROPERTIES: [&str; 6] = [
     "hw_cpu_max_cores",
     "hw_cpu_max_threads",
 ];
-/// More than any guest has.
+/// Exceeds the vCPUs of any guest.
 const NO_LIMIT: i64 = 65536;
 
-/// The arrangement, if anything is wished for.
+/// The topology, if there is any preference.
 ///
 /// # Errors
-/// In Nova's words, when none fits, and when an image wishes for more than its flavor allows.
+/// Nova's message if none fits, or if the image requests more than the flavor allows.
 pub(super) fn choose(
     properties: &BTreeMap<String, String>,
     flavor: &FlavorOf,
@@ -78,7 +78,7 @@ fn words(parts: [Option<i64>; 3], none: i64) -> String {
     parts.map(|part| part.unwrap_or(none).to_string()).join(":")
 }
 
-/// Every arrangement of so many processors.
+/// All topologies with this number of vCPUs.
 fn all(vcpus: i64) -> impl Iterator<Item = [i64; 3]> {
     let divisors = move |n: i64| (1..=n).filter(move |part| n % part == 0);
     divisors(vcpus).flat_map(move |sockets| {

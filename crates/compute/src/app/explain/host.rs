@@ -1,4 +1,5 @@
-//! What is still on a host, for whoever empties it: guests, what is to be removed, what moves hold.
+//! What remains on a host that is being drained: guests, guests to remove, and claims of
+//! migrations.
 
 use std::collections::BTreeSet;
 
@@ -17,42 +18,42 @@ use crate::db::{documents, hosts};
 use crate::flows::journal::{self, OpenOperation};
 use crate::{Error, flows};
 
-/// A server that has something on the host.
+/// A server with something on the host.
 #[derive(Debug, Clone)]
 pub struct Guest {
-    /// Which.
+    /// Its id.
     pub id: ServerId,
-    /// The server; none of one that is no more.
+    /// The server; `None` if it is deleted.
     pub server: Option<Server>,
-    /// Whether a guest should be on this host; else what is left of it is being removed.
+    /// Whether a guest should be on this host; otherwise its remains are being removed.
     pub present: bool,
-    /// Addresses of its devices here.
+    /// Addresses of its devices on this host.
     pub devices: Vec<String>,
-    /// A device that keeps it from moving while it runs.
+    /// A device that prevents its live migration.
     pub stays: Option<String>,
     /// What is under way.
     pub operation: Option<OpenOperation>,
     /// What that waits for.
     pub awaited: Option<Awaited>,
-    /// Its move that can still be undone.
+    /// Its open migration.
     pub open: Option<Move>,
 }
 
-/// A host and all that is on it.
+/// A host and everything on it.
 #[derive(Debug, Clone)]
 pub struct HostStory {
     /// The host.
     pub host: HostNow,
-    /// Who has something there.
+    /// Servers with something on it.
     pub guests: Vec<Guest>,
-    /// Accelerators there that are not free.
+    /// Number of accelerators that are not free.
     pub devices_held: i64,
 }
 
-/// Reads it; nothing when there is no such host.
+/// Reads it; `None` if the host does not exist.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn tell_host(
     tx: &mut Tx<'_>,
     fleet: &Fleet,

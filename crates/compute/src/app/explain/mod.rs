@@ -1,13 +1,13 @@
-//! What an operator wants to know of one server, or of one host that is to be emptied.
+//! Explains one server, or one host that is being drained, to an operator.
 //!
 //! ```text
-//!   server ─► story: all that is kept of it, on one snapshot
-//!               ├─ words:  what its operation waits for, in plain words
-//!               ├─ room:   where it could go now, when it is nowhere
-//!               └─ next:   what to do, from the story alone
+//!   server ─► story: everything stored about it, on one snapshot
+//!               ├─ words:  the event that its operation waits for
+//!               ├─ room:   where it could be scheduled now, if it has no host
+//!               └─ next:   the next action, derived from the story alone
 //! ```
 //!
-//! It must never change anything, and never guess: what is not kept is not told.
+//! This module must never change anything, and never guess: it reports stored facts only.
 
 mod host;
 mod next;
@@ -23,5 +23,5 @@ pub use room::Room;
 pub use story::{Account, HostNow, Story, tell};
 pub use words::{Awaited, awaited};
 
-/// Microseconds after which an operation that has not moved is not just slow.
+/// Microseconds without progress after which an operation counts as stuck.
 pub const SLOW: i64 = 60_000_000;

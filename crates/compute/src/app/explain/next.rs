@@ -1,4 +1,5 @@
-//! What a server's story comes to, in a sentence, and what to do next. From the story alone.
+//! A summary of a server's story in one sentence, and the next actions. Derived from the story
+//! alone.
 
 use kilonova_flow::Outcome;
 
@@ -37,13 +38,13 @@ pub fn summary(story: &Story) -> String {
     }
 }
 
-/// What to do, the most pressing first. Never empty.
+/// The next actions, most urgent first. Never empty.
 pub fn next(story: &Story) -> Vec<String> {
     let mut todo = Vec::new();
     if story.server.deleted_at.is_some() {
         leftovers(story, &mut todo);
         if todo.is_empty() {
-            todo.push("Nothing: it is gone and holds nothing.".to_owned());
+            todo.push("Nothing: it is deleted and holds no resources.".to_owned());
         }
         return todo;
     }
@@ -56,7 +57,7 @@ pub fn next(story: &Story) -> Vec<String> {
     sick(story, &mut todo);
     leftovers(story, &mut todo);
     if todo.is_empty() {
-        todo.push("Nothing: it is as it should be.".to_owned());
+        todo.push("Nothing: it is in its desired state.".to_owned());
     }
     todo
 }
@@ -88,7 +89,7 @@ fn under_way(story: &Story, awaited: &Awaited, age: i64, todo: &mut Vec<String>)
                 .to_owned(),
         };
         todo.push(format!(
-            "{silence} Start its agent; it goes on then. If the host is lost: {lost}."
+            "{silence} Start its agent; it then continues. If the host is lost: {lost}."
         ));
         return;
     }
@@ -134,14 +135,14 @@ fn at_rest(story: &Story, todo: &mut Vec<String>) {
     {
         let why = operation.message.as_deref().unwrap_or("see its events");
         todo.push(format!(
-            "Its last action, {}, failed: {why} Ask again when that is mended.",
+            "Its last action, {}, failed: {why} Correct that and retry.",
             operation.kind
         ));
     }
     locked(story, todo);
 }
 
-/// What its state waits for.
+/// The action that its state requires.
 pub(super) fn resting(story: &Story, todo: &mut Vec<String>) {
     let id = story.server.id;
     match story.server.vm_state {
@@ -157,7 +158,7 @@ pub(super) fn resting(story: &Story, todo: &mut Vec<String>) {
             todo.push(format!("It is suspended: `openstack server resume {id}`."));
         }
         VmState::Rescued => {
-            todo.push(format!("It is being mended: `openstack server unrescue {id}`."));
+            todo.push(format!("It is in rescue: `openstack server unrescue {id}`."));
         }
         VmState::Shelved => {
             todo.push(format!("It is shelved: `openstack server unshelve {id}`."));
@@ -213,7 +214,7 @@ fn shelved(story: &Story, todo: &mut Vec<String>) {
     });
 }
 
-/// Devices that are not in health, or that the guest is not to have.
+/// Unhealthy devices, and devices that the guest's document does not contain.
 fn sick(story: &Story, todo: &mut Vec<String>) {
     let id = story.server.id;
     for held in &story.held {
@@ -252,7 +253,7 @@ fn leftovers(story: &Story, todo: &mut Vec<String>) {
         let many = story.left.iter().filter(|other| other.host == left.host).count();
         let state = match story.host(&left.host) {
             Some(host) if !host.up => silence(host, story.now),
-            _ => "It is up and will say so.".to_owned(),
+            _ => "It is up and will report it.".to_owned(),
         };
         todo.push(format!(
             "{many} device(s) that it left on host {} go to nobody before that host says that the guest \

@@ -1,5 +1,5 @@
-//! What a server's owner is told of it: no name of a host, no word of one, nothing of the ledger that
-//! is not the owner's to know.
+//! The explanation for a server's owner: without host names, texts from hosts, and details of the
+//! ledger.
 
 use kilonova_flow::Outcome;
 
@@ -22,7 +22,7 @@ pub fn owner_summary(story: &Story) -> String {
     }
 }
 
-/// What to do, the most pressing first. Never empty.
+/// The next actions, most urgent first. Never empty.
 pub fn owner_next(story: &Story) -> Vec<String> {
     let server = &story.server;
     let id = server.id;
@@ -67,7 +67,7 @@ pub fn owner_next(story: &Story) -> Vec<String> {
     }
     locked(story, &mut todo);
     if todo.is_empty() {
-        todo.push("Nothing: it is as it should be.".to_owned());
+        todo.push("Nothing: it is in its desired state.".to_owned());
     }
     todo
 }

@@ -1,4 +1,4 @@
-//! Where a server that is nowhere could go now, and what stands in its way.
+//! Where a server without a host could be scheduled now, and which conditions prevent it.
 
 use std::collections::HashSet;
 
@@ -10,20 +10,20 @@ use crate::app::{boot, nics};
 use crate::db::servers::Server;
 use crate::{Compute, Error};
 
-/// What a choice would come to now.
+/// The result of scheduling now.
 #[derive(Debug, Clone)]
 pub struct Room {
-    /// Whether there is a place.
+    /// Whether a valid host exists.
     pub is_there: bool,
-    /// Why, in words, with the names of hosts.
+    /// The reason, with host names.
     pub text: String,
-    /// The same for the server's owner, without them.
+    /// The reason for the server's owner, without host names.
     pub said: String,
-    /// Hosts there are.
+    /// Number of hosts.
     pub hosts: usize,
-    /// The conditions on resources and traits that removed hosts, in the order in which they were tried.
+    /// The conditions on resources and traits that removed hosts, in the order of trial.
     pub steps: Vec<Step>,
-    /// The host that came nearest, and what it lacks.
+    /// The nearest host, and its unmet condition.
     pub nearest: Option<(String, String)>,
 }
 
@@ -34,10 +34,10 @@ impl Room {
     }
 }
 
-/// Looks for a place as a boot does, and takes none.
+/// Schedules as a boot does, without a claim.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub(super) fn room(
     tx: &mut Tx<'_>,
     compute: &Compute,

@@ -1,4 +1,4 @@
-//! All that is kept of a server, read on one snapshot.
+//! Everything stored about a server, read on one snapshot.
 
 use kilonova_accelerator::ledger as devices;
 use kilonova_flow::{self as flow, Event, Operation};
@@ -19,79 +19,79 @@ use crate::db::{documents, hosts};
 use crate::flows::journal::{self, OpenOperation};
 use crate::{Compute, Error};
 
-/// Actions that are told, the newest.
+/// Maximum number of actions reported, newest first.
 const ACTIONS: i64 = 10;
-/// Changes of devices that are told, the newest.
+/// Maximum number of device changes reported, newest first.
 const CHANGES: i64 = 20;
 
-/// A host, as it is now.
+/// The present state of a host.
 #[derive(Debug, Clone)]
 pub struct HostNow {
     /// Its row.
     pub row: Host,
-    /// Whether it was heard of lately and nobody declared it dead.
+    /// Whether it is up.
     pub up: bool,
 }
 
-/// What a consumer holds.
+/// The allocations of a consumer.
 #[derive(Debug, Clone)]
 pub struct Account {
-    /// Whose.
+    /// The consumer.
     pub consumer: ConsumerId,
-    /// The number of the migration, where it is one's.
+    /// The number of the migration, if the consumer is one.
     pub migration: Option<i64>,
-    /// The amounts.
+    /// The allocations.
     pub amounts: Vec<placement::Held>,
 }
 
-/// All of it.
+/// Everything stored about a server.
 #[derive(Debug, Clone)]
 pub struct Story {
-    /// The server; one that is no more has the time at which it went.
+    /// The server; a deleted one has a deletion time.
     pub server: Server,
-    /// Microseconds since 1970, when it was read.
+    /// The time of the read, microseconds since 1970.
     pub now: i64,
-    /// The hosts that have a part in it; its own first.
+    /// The hosts involved; its own first.
     pub hosts: Vec<HostNow>,
     /// What is under way.
     pub operation: Option<OpenOperation>,
     /// What that waits for.
     pub awaited: Option<Awaited>,
-    /// Its moves, oldest first.
+    /// Its migrations, oldest first.
     pub moves: Vec<Move>,
-    /// What should be of it, by host.
+    /// Its documents, by host.
     pub documents: Vec<(String, Document)>,
-    /// Its devices, and those that its migrations hold.
+    /// Its devices, and those of its migrations.
     pub held: Vec<devices::HeldAccelerator>,
-    /// What it left on hosts that have not cleaned it up.
+    /// Dirty handles that it left on hosts.
     pub left: Vec<devices::LeftHandle>,
-    /// What is claimed.
+    /// The allocations of it and its migrations.
     pub accounts: Vec<Account>,
-    /// The newest actions, with what happened in them.
+    /// The newest actions with their events.
     pub actions: Vec<(Operation, Vec<Event>)>,
-    /// What it came to hold and gave up, newest first.
+    /// Its handle changes, newest first.
     pub past: Vec<devices::HandleChange>,
-    /// Where it could go now, of one that is nowhere.
+    /// Where it could be scheduled now, if it has no host.
     pub room: Option<Room>,
 }
 
 impl Story {
-    /// A host that has a part in it.
+    /// A host involved.
     pub fn host(&self, name: &str) -> Option<&HostNow> {
         self.hosts.iter().find(|host| host.row.host == name)
     }
 
-    /// The host that the server is on.
+    /// The server's host.
     pub fn own_host(&self) -> Option<&HostNow> {
         self.server.host.as_deref().and_then(|name| self.host(name))
     }
 
-    /// The move that can still be undone.
+    /// The open migration.
     pub fn open_move(&self) -> Option<&Move> {
         self.moves.iter().find(|one| one.open)
     }
 
-    /// Whether the guest on the device's host is to have it.
+    /// Whether the document on the device's host contains the device.
     pub fn is_wanted_there(&self, held: &devices::HeldAccelerator) -> bool {
         let (Some(host), Some(handle)) = (&held.host, &held.handle) else { return false };
         let document = self.documents.iter().find(|(name, _)| name == host);
@@ -107,10 +107,10 @@ impl Story {
     }
 }
 
-/// Reads it; nothing when there is no such server and none is remembered.
+/// Reads the story; `None` if the server neither exists nor is remembered.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn tell(
     tx: &mut Tx<'_>,
     compute: &Compute,

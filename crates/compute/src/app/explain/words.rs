@@ -1,4 +1,4 @@
-//! What an operation waits for, in plain words.
+//! Words for the event that an operation waits for.
 
 use crate::db::moves::Move;
 use crate::flows::operation::{
@@ -6,12 +6,12 @@ use crate::flows::operation::{
     Operation, PowerAction, Revert, Unshelve,
 };
 
-/// What is waited for.
+/// The awaited event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Awaited {
-    /// Whose word moves it on.
+    /// The host whose report continues the operation.
     pub host: Option<String>,
-    /// What that host is to do.
+    /// The expected action of that host.
     pub what: String,
 }
 
@@ -25,8 +25,8 @@ impl Awaited {
     }
 }
 
-/// What an open operation waits for. `removing` are the hosts that still have to remove something of
-/// the server.
+/// The event that an open operation waits for. `hosts` still have to remove something of the
+/// server.
 pub fn awaited(
     state: &Operation,
     own: Option<&str>,
@@ -130,11 +130,11 @@ fn change_in_place(change: &InPlaceChange) -> &'static str {
 
 fn sending(open: Option<&Move>, to: &str) -> String {
     match open.and_then(|one| one.progress).filter(|progress| progress.memory_total > 0) {
-        None => format!("send the running guest to {to}"),
+        None => format!("migrate the running guest to {to}"),
         Some(progress) => {
             let (all, left) = (progress.memory_total, progress.memory_remaining);
             let done = (all.saturating_sub(left)).saturating_mul(100) / all;
-            format!("send the running guest to {to} ({done} % of its memory has gone over)")
+            format!("migrate the running guest to {to} ({done} % of its memory is transferred)")
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Whether an extra spec of a known namespace makes sense (asked for from 2.86 on).
+//! Validates extra specs of known namespaces (requested from 2.86).
 //!
-//! A key whose namespace nobody here knows is let through: other programs read extra specs too.
-//! A key of a known namespace that no rule covers is refused, for it is most likely misspelt.
+//! A key of an unknown namespace is accepted, because other programs read extra specs too. A key of
+//! a known namespace that no rule covers is refused, because it is most likely misspelt.
 
 mod rules;
 mod value;
@@ -11,7 +11,7 @@ use regex::Regex;
 
 use value::Kind;
 
-/// What keys look like and what they may hold.
+/// A pattern of keys and the kind of their values.
 struct Rule {
     key: Regex,
     kind: Kind,
@@ -20,7 +20,7 @@ struct Rule {
 /// Checks one extra spec.
 ///
 /// # Errors
-/// 400 saying what is wrong with it.
+/// 400 with the reason.
 pub fn check(key: &str, value: &str) -> Result<(), Fault> {
     if let Some(answer) = rules::of_placement(key, value) {
         return answer.map_err(|fault| named(key, fault));
@@ -38,7 +38,7 @@ pub fn check(key: &str, value: &str) -> Result<(), Fault> {
     }
 }
 
-/// A refusal that says of which extra spec it is.
+/// Adds the name of the extra spec to a fault.
 fn named(key: &str, mut fault: Fault) -> Fault {
     if !fault.message.contains(key) {
         fault.message.push_str(&format!(" (extra spec '{key}')"));

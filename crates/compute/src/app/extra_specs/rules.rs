@@ -1,6 +1,6 @@
 //! The known extra specs. Keys are expressions that must match the whole key.
 //!
-//! Source of names and values: Nova's extra spec reference (`nova/api/validation/extra_specs`).
+//! Names and values follow Nova's extra spec reference (`nova/api/validation/extra_specs`).
 
 use std::sync::LazyLock;
 
@@ -36,7 +36,7 @@ const PLAIN_CAPABILITIES: &str = "id|uuid|service_id|host|vcpus|memory_mb|local_
 const NESTED_CAPABILITIES: &str = "cpu_info|metrics|stats|numa_topology|supported_hv_specs|\
     pci_device_pools|nodename|pci_stats|supported_instances|limits|instances";
 
-/// An expression that has to match a whole text.
+/// An expression that must match a whole text.
 pub(super) fn whole(pattern: &str) -> Result<Regex, regex::Error> {
     Regex::new(&format!("^(?:{pattern})$"))
 }
@@ -87,7 +87,7 @@ fn table() -> Vec<(String, Kind)> {
     ]
 }
 
-/// The rules; a test sees to it that none is lost for a wrong expression.
+/// The rules. A test checks that every expression compiles.
 pub(super) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
     table()
         .into_iter()
@@ -97,7 +97,7 @@ pub(super) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
 
 const MAX_GROUP: usize = 64;
 
-/// `resources` or `trait`, when the namespace is one of these with or without a group behind it.
+/// `resources` or `trait`, if the namespace is one of these with or without a group suffix.
 fn grouped(namespace: &str) -> Option<&'static str> {
     ["resources", "trait"].into_iter().find(|what| {
         namespace.strip_prefix(what).is_some_and(|group| {
@@ -111,7 +111,8 @@ pub(super) fn is_known_namespace(namespace: &str) -> bool {
     NAMESPACES.contains(&namespace) || grouped(namespace).is_some()
 }
 
-/// `resources<group>:CLASS` and `trait<group>:TRAIT`; `None` for other keys and unknown names.
+/// Checks `resources<group>:CLASS` and `trait<group>:TRAIT`; `None` for other keys and unknown
+/// names.
 pub(super) fn of_placement(key: &str, value: &str) -> Option<Result<(), Fault>> {
     let (namespace, name) = key.split_once(':')?;
     if grouped(namespace)? == "resources" {

@@ -1,4 +1,4 @@
-//! What the value of an extra spec may be.
+//! The valid values of extra specs.
 
 use kilonova_wire::Fault;
 
@@ -8,13 +8,13 @@ use super::rules::whole;
 pub(super) enum Kind {
     /// Anything.
     Text,
-    /// Whatever the expression matches.
+    /// Any text that the expression matches.
     Format(&'static str),
     /// One of these.
     OneOf(&'static [&'static str]),
-    /// A number, with its smallest value if it has one.
+    /// An integer, with its minimum if it has one.
     Integer(Option<i64>),
-    /// Yes or no.
+    /// A boolean.
     Boolean,
 }
 

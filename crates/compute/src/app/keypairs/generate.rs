@@ -1,8 +1,8 @@
-//! New key pairs, for requests that bring no public key (below 2.92).
+//! New key pairs, for requests without a public key (before 2.92).
 //!
-//! The private half is in the answer and nowhere else: it must never be stored or logged. Keys are
-//! Ed25519 and P-256, not RSA as Nova's: see docs/compatibility.md. Making one takes microseconds, so
-//! no thread of its own is needed.
+//! The private half is only in the response: it must never be stored or logged. Keys are Ed25519
+//! and P-256, not RSA as in Nova: see docs/compatibility.md. Generating one takes microseconds, so
+//! no separate thread is needed.
 
 use std::fmt;
 
@@ -19,18 +19,18 @@ use super::{Kind, pkcs12, ssh, x509};
 
 /// The comment of a public key.
 const COMMENT: &str = "Generated-by-Kilonova";
-/// Days for which a certificate is valid.
+/// Validity of a certificate in days.
 const DAYS: i64 = 3650;
-/// `userPrincipalName`, by which Windows finds the user of a certificate.
+/// `userPrincipalName`, by which Windows maps a certificate to a user.
 const UPN: &[u64] = &[1, 3, 6, 1, 4, 1, 311, 20, 2, 3];
 
 /// A new key pair.
 pub struct Generated {
-    /// For the user alone: an OpenSSH private key, or a PKCS #12 file in base64 without a password.
+    /// For the user only: an OpenSSH private key, or a PKCS #12 file in base64 without a password.
     pub private_key: String,
-    /// The public half, or the certificate.
+    /// The public key or certificate.
     pub public_key: String,
-    /// Fingerprint of the public half, or of the certificate.
+    /// Its fingerprint.
     pub fingerprint: String,
 }
 
@@ -40,10 +40,10 @@ impl fmt::Debug for Generated {
     }
 }
 
-/// Makes a key pair for a user.
+/// Generates a key pair for a user.
 ///
 /// # Errors
-/// 500 when a library refuses to write what it made.
+/// 500 if a library fails to encode the key.
 pub fn generate(kind: Kind, user_id: &str) -> Result<Generated, Fault> {
     match kind {
         Kind::Ssh => key(),
@@ -60,7 +60,7 @@ fn key() -> Result<Generated, Fault> {
     Ok(Generated { private_key, public_key, fingerprint })
 }
 
-/// A certificate by which a user logs in to Windows (WinRM).
+/// A certificate for logging in to Windows (WinRM).
 fn certificate(user_id: &str) -> Result<Generated, Fault> {
     let key = rcgen::KeyPair::generate().map_err(Fault::internal)?;
     let mut params = CertificateParams::default();

@@ -1,6 +1,6 @@
-//! Key pairs: what a user may add, new ones, and the fingerprints that people compare.
+//! Key pairs: import, generation, and fingerprints for comparison.
 //!
-//! A private key is never kept.
+//! A private key is never stored.
 
 mod generate;
 mod pkcs12;
@@ -26,7 +26,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As the API spells it.
+    /// The API's name.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -60,8 +60,7 @@ pub fn not_found(user_id: &str, name: &str) -> Error {
 /// Adds a key pair.
 ///
 /// # Errors
-/// 403 when the user has as many as its project allows, 409 when the name is taken, or the
-/// database's.
+/// 403 if the user has reached the project's limit, 409 if the name exists, or store errors.
 pub fn import(tx: &mut Tx<'_>, project_id: &str, keypair: &Keypair) -> Result<(), Error> {
     let exists =
         || Error::from(Fault::conflict(format!("Key pair '{}' already exists.", keypair.name)));

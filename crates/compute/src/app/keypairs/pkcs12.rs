@@ -1,8 +1,8 @@
-//! A PKCS #12 file (RFC 7292) with one certificate and its key, under the empty password, as Nova
-//! hands it out for Windows.
+//! A PKCS #12 file (RFC 7292) with one certificate and its key, with the empty password, in Nova's
+//! form for Windows.
 //!
-//! Nothing in it is encrypted, as an empty password protects nothing. It has the checksum that readers
-//! expect.
+//! Nothing in it is encrypted, because an empty password protects nothing. It has the checksum that
+//! readers expect.
 
 use sha1::{Digest, Sha1};
 use yasna::models::ObjectIdentifier;
@@ -14,12 +14,12 @@ const DATA: &[u64] = &[1, 2, 840, 113_549, 1, 7, 1];
 const KEY_BAG: &[u64] = &[1, 2, 840, 113_549, 1, 12, 10, 1, 1];
 const CERTIFICATE_BAG: &[u64] = &[1, 2, 840, 113_549, 1, 12, 10, 1, 3];
 const X509: &[u64] = &[1, 2, 840, 113_549, 1, 9, 22, 1];
-/// `localKeyId`: by it readers find the key of a certificate.
+/// `localKeyId`, by which readers match the key to the certificate.
 const LOCAL_KEY_ID: &[u64] = &[1, 2, 840, 113_549, 1, 9, 21];
 const SHA1: &[u64] = &[1, 3, 14, 3, 2, 26];
-/// Rounds that derive the checksum's key.
+/// Iterations of the key derivation for the checksum.
 const ROUNDS: u32 = 2048;
-/// The block of SHA-1, in bytes.
+/// Block size of SHA-1 in bytes.
 const BLOCK: usize = 64;
 
 /// The file; `pkcs8` is the key.
@@ -91,9 +91,9 @@ fn bag(
     });
 }
 
-/// HMAC-SHA-1 under the key that the empty password gives (RFC 7292, appendix B).
+/// HMAC-SHA-1 with the key derived from the empty password (RFC 7292, appendix B).
 fn checksum(content: &[u8], salt: &[u8; 8]) -> [u8; 20] {
-    // 3 is the purpose "checksum"; the empty password is two zero bytes, repeated.
+    // 3 is the purpose "checksum". The empty password is two zero bytes, repeated.
     let seed = [[3; BLOCK].as_slice(), &salt.repeat(BLOCK / salt.len()), &[0; BLOCK]].concat();
     let mut key = Sha1::digest(seed);
     for _ in 1..ROUNDS {
@@ -110,8 +110,8 @@ fn checksum(content: &[u8], salt: &[u8; 8]) -> [u8; 20] {
 
 #[cfg(test)]
 mod tests {
-    /// Expected value computed with Python's `hmac` and `hashlib`; the tests of the API have `openssl`
-    /// read whole files.
+    /// The expected value was computed with Python's `hmac` and `hashlib`. The tests of the API let
+    /// `openssl` read whole files.
     #[test]
     fn the_checksum_is_that_of_rfc_7292() {
         let checksum = super::checksum(b"content", &[7; 8]);

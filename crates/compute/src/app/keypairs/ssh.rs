@@ -1,12 +1,12 @@
-//! OpenSSH public keys: `type base64 comment`, where the base64 repeats the type and then holds
-//! the key's numbers, each with its length before it (RFC 4253 6.6, RFC 5656, RFC 8709).
+//! OpenSSH public keys: `type base64 comment`. The base64 repeats the type and then contains the
+//! key's numbers, each preceded by its length (RFC 4253 6.6, RFC 5656, RFC 8709).
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use kilonova_wire::Fault;
 use md5::{Digest, Md5};
 
-/// The lengths that the fields after the type may have; `None`: any but zero.
+/// The valid lengths of the fields after the type; `None` allows any except zero.
 fn fields(kind: &str) -> Option<&'static [Option<usize>]> {
     Some(match kind {
         "ssh-rsa" => &[None, None],
@@ -40,7 +40,7 @@ fn is_key(kind: &str, mut blob: &[u8]) -> bool {
         && blob.is_empty()
 }
 
-/// The fingerprint of an OpenSSH public key: MD5 of the key, as Nova shows it.
+/// The fingerprint of an OpenSSH public key: MD5 of the key, as in Nova.
 ///
 /// # Errors
 /// 400 for a text that is not such a key.

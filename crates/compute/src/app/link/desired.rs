@@ -1,4 +1,4 @@
-//! The long poll.
+//! The long poll for documents.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use super::unavailable;
 use crate::db::{documents, fleet};
 use crate::{Compute, Error};
 
-/// How long a node waits for news. It is also its sign of life, so it is well below the time after
-/// which a silent host counts as down.
+/// How long a node's poll waits. The poll is also a sign of life, so this is well below the time
+/// after which a silent host counts as down.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(super) async fn desired(
@@ -66,8 +66,8 @@ pub(super) async fn desired(
     Box::pin(read).await.map_err(unavailable)
 }
 
-/// A node that asks for what comes after a generation has spoken since it was told of that: devices that
-/// instances of another Nova gave up until then can be had again. Mostly there are none, and nothing is
+/// A node that requests the documents after a generation has seen that generation: handles that
+/// external instances released until then become free. Usually there are none, and nothing is
 /// written.
 async fn given_up(compute: &Compute, host: &str, epoch: i64, since: i64) -> Result<(), Refusal> {
     let name = host.to_owned();

@@ -1,5 +1,5 @@
-//! The bytes of an image for a node, piece by piece: of images that its documents and orders name,
-//! and of no others. A host must not read what tenants keep elsewhere.
+//! Image data for a node, in pieces: only for images that its documents and orders name. A host
+//! must not read other tenants' images.
 
 use kilonova_ids::ImageId;
 use kilonova_node_api::{Chunk, Desired, Domain, Order, Refusal, Task, Verb};
@@ -8,7 +8,7 @@ use super::unavailable;
 use crate::db::documents;
 use crate::{Compute, Error as Failure};
 
-/// Bytes of one answer.
+/// Maximum size of one response.
 const PIECE: usize = 4 * 1024 * 1024;
 
 pub(super) async fn image(
@@ -42,7 +42,7 @@ pub(super) async fn image(
         .await
         .map_err(unavailable)?;
     if !wanted {
-        tracing::warn!(host, %image, "a host asks for an image that nothing on it needs");
+        tracing::warn!(host, %image, "refused a host an image that no document or order of it names");
         return Err(Refusal::Rejected(format!("nothing on host {host} needs image {image}")));
     }
     use kilonova_image::{Error, Piece};
@@ -55,7 +55,7 @@ pub(super) async fn image(
     }
 }
 
-/// Whether a guest is made from the image, in whatever way.
+/// Whether the guest uses the image in any way.
 fn needs(domain: &Domain, image: ImageId) -> bool {
     let rescue = domain.rescue.as_ref();
     let machines = [Some(&domain.machine), rescue.map(|rescue| &rescue.machine)];

@@ -1,4 +1,4 @@
-//! The bytes of a snapshot, from the host that took it.
+//! The data of a snapshot, from the host that took it.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use super::unavailable;
 use crate::db::{documents, fleet};
 use crate::{Compute, Error};
 
-/// Takes a file of this machine.
+/// Stores a file of this machine.
 pub(super) async fn file(
     compute: &Compute,
     host: &str,
@@ -31,7 +31,7 @@ fn no_images() -> Refusal {
     Refusal::Rejected("this control plane has no image service".into())
 }
 
-/// Takes the bytes as they come. Only what a document of the host asks for is taken.
+/// Stores streamed data. Accepts only images that a document of the host requests.
 pub(crate) async fn body(
     compute: &Compute,
     host: &str,

@@ -1,5 +1,5 @@
-//! Which machine speaks for a host. Two machines of one name would fence each other for ever, and a
-//! machine with a new name would give out what guests of its old name hold.
+//! The machine that registers as a host. Two machines with one name would fence each other forever,
+//! and a renamed machine would offer the devices that guests of its old name use.
 
 use std::borrow::Cow;
 
@@ -12,10 +12,10 @@ use kilonova_wire::Fault;
 use crate::db::machines;
 use crate::{Compute, Error};
 
-/// Takes down which machine it is and returns the devices as they may be given out.
+/// Records the machine and returns the devices that it may offer.
 ///
 /// # Errors
-/// A refusal when another machine speaks for the host; the database's.
+/// An error if another machine is registered as this host; store errors.
 pub(super) fn identify<'a>(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -38,7 +38,7 @@ pub(super) fn identify<'a>(
     let Some(old) = others.first() else { return Ok(unchanged) };
     tracing::warn!(
         %host, %old, %machine,
-        "this machine had another name; empty that host and delete its service, or name it so again"
+        "this machine was registered under another name; drain that host and delete its service, or restore the name"
     );
     let held = devices::held_on(tx, old)?;
     if held == 0 {
@@ -55,7 +55,7 @@ pub(super) fn identify<'a>(
     Ok(registration.devices.iter().map(held_back).collect())
 }
 
-/// Another machine takes a host's name: only when the one before is not at work.
+/// Lets another machine take over a host's name, only if the previous one is down.
 fn replaced(
     compute: &Compute,
     host: &str,
@@ -65,7 +65,7 @@ fn replaced(
 ) -> Result<(), Error> {
     let entry = compute.fleet.by_name(host);
     let Some(entry) = entry.filter(|entry| entry.is_up(now)) else {
-        tracing::warn!(%host, %machine, %other, "another machine has taken the host's name");
+        tracing::warn!(%host, %machine, %other, "another machine has registered under the host's name");
         return Ok(());
     };
     let seconds = (now - entry.last_seen()).max(0) / 1_000_000;

@@ -1,7 +1,7 @@
-//! The control plane's side of the node documents: what a node may ask, in this process.
+//! The controller's side of the node API, in this process.
 //!
-//! Every call names the host's epoch; a call of an older session is refused, so a node that was
-//! replaced cannot act on devices that are no longer its own.
+//! Every call contains the host's epoch. A call of an older session is refused, so that a replaced
+//! node cannot act on devices that it does not own any more.
 
 mod desired;
 mod image;
@@ -23,7 +23,7 @@ use kilonova_node_api::{
 
 use crate::{Compute, Error};
 
-/// Nodes in this process call this.
+/// The implementation for nodes in this process.
 #[derive(Clone)]
 pub struct Link(pub Compute);
 
@@ -89,7 +89,7 @@ fn unavailable(error: Error) -> Refusal {
     match error {
         Error::Fenced => Refusal::Fenced,
         Error::Refused(fault) => Refusal::Rejected(fault.message),
-        // What the host says of its devices is wrong; saying it again would not help.
+        // The host's device report is invalid; repeating it would not help.
         Error::Accelerator(report @ kilonova_accelerator::Error::Report { .. }) => {
             Refusal::Rejected(report.to_string())
         }

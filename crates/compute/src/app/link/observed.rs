@@ -1,4 +1,4 @@
-//! Reports from the nodes: one transaction for a batch.
+//! Observations of the nodes: one transaction per batch.
 
 use kilonova_node_api::{Observation, Refusal};
 use kilonova_wire::time::now_micros;

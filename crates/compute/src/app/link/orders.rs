@@ -1,4 +1,4 @@
-//! Orders for devices: when a host is told of them, and what its node says came of them.
+//! Device orders: notifying a host, and the results that its node reports.
 
 use kilonova_accelerator::Nodes;
 use kilonova_accelerator::ledger::orders;
@@ -38,7 +38,7 @@ pub(super) async fn carried_out(
             }
             for one in &carried {
                 if !orders::carried_out(tx, &compute_.world, &host, one)? {
-                    tracing::debug!(host, order = %one.order, "a node speaks of an order that is not open");
+                    tracing::debug!(host, order = %one.order, "ignored a report on a device order that is not open");
                 }
             }
             Ok(())

@@ -1,8 +1,8 @@
-//! A node says what its host is and has. One transaction makes the device ledger, the provider
-//! tree and the host's row agree with it, and fences whoever spoke for the host before.
+//! Registration of a host. One transaction updates the device ledger, the provider tree and the
+//! host's row, and fences the host's previous session.
 //!
-//! Where the servers are those of a Nova elsewhere, the root of the tree is that Nova's: a host without
-//! one waits for it, and a registration touches nothing but the devices below it.
+//! With an external Nova, that Nova owns the root of the tree: a host without one waits for it, and
+//! a registration changes only the devices below it.
 
 use http::StatusCode;
 use kilonova_accelerator::ledger as devices;
@@ -20,7 +20,7 @@ use crate::app::owners;
 use crate::db::{aggregates, fleet, hosts};
 use crate::{Compute, Error};
 
-/// Nova's biggest unit.
+/// Nova's maximum unit.
 const MOST: i64 = 2_147_483_647;
 
 pub(super) async fn register(
@@ -114,7 +114,7 @@ fn take_in(
             memory_mb: registration.memory_mb,
         },
     };
-    // With the commit, so that what an operator says after it is not taken back here.
+    // With the commit, so that an operator's later change is not overwritten here.
     let (fleet, said) = (compute.fleet.clone(), row.clone());
     tx.on_commit(move || {
         fleet.refresh(&said);
@@ -122,7 +122,7 @@ fn take_in(
     Ok(row)
 }
 
-/// The root provider: processors, memory, disk.
+/// The root provider: vCPUs, memory, disk.
 fn root_of(registration: &Registration, id: ProviderId) -> placement::ProviderSpec {
     let [cpu, memory, disk] = registration.ratios;
     let inventory = |total: i64, reserved: i64, ratio: f64| Inventory {

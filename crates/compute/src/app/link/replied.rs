@@ -1,4 +1,4 @@
-//! Answers of nodes to what somebody waits to hear.
+//! The answers of nodes to questions.
 
 use kilonova_node_api::{Refusal, Reply};
 use kilonova_wire::time::now_micros;

@@ -1,6 +1,6 @@
-//! Whether what a host says of itself can be true. A host may be broken, misconfigured or malicious, and
-//! what it says becomes inventory, traits and text that others read; so all of it is looked at before
-//! any of it is kept, and everything that is wrong is named at once.
+//! Validation of a registration. A host may be broken, misconfigured or malicious, and its data
+//! becomes inventory, traits and text that others read. Therefore everything is validated before
+//! anything is stored, and all errors are reported at once.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -8,23 +8,23 @@ use std::net::IpAddr;
 
 use kilonova_node_api::{Deployable, Device, HandleSlot, Registration};
 
-/// What Placement keeps at most.
+/// Placement's maximum.
 const MOST: i64 = i32::MAX as i64;
-/// More than any host overcommits; times [`MOST`] it is still an exact number.
+/// Exceeds any overcommit ratio in use; multiplied by [`MOST`] it is still an exact number.
 const MOST_RATIO: f64 = 1_000_000.0;
-/// Letters of a name or an address.
+/// Maximum length of a name or an address.
 const NAME: usize = 255;
-/// Letters of a text for people.
+/// Maximum length of a text for display.
 const TEXT: usize = 4096;
-/// Traits of a host or a deployable.
+/// Maximum number of traits of a host or a deployable.
 const TRAITS: usize = 1000;
-/// Problems that are named.
+/// Maximum number of errors reported.
 const NAMED: usize = 20;
 
-/// Checks the whole of it.
+/// Validates a registration.
 ///
 /// # Errors
-/// A sentence for each problem.
+/// One sentence per error.
 pub(super) fn check(registration: &Registration) -> Result<(), String> {
     let mut problems = Problems(Vec::new());
     host(&mut problems, registration);
@@ -62,7 +62,7 @@ impl Problems {
         self.unless(fine, || format!("{what} is {number}; it must be {least} to {most}"));
     }
 
-    /// One word: something that names a thing.
+    /// Checks a name: one word.
     fn word(&mut self, what: impl Display, word: &str) {
         let fine = |c: char| !c.is_control() && !c.is_whitespace();
         let good = !word.is_empty() && word.chars().count() <= NAME && word.chars().all(fine);
@@ -100,16 +100,16 @@ impl Problems {
         if more > 0 {
             text.push_str(&format!("; and {more} more"));
         }
-        Err(format!("What host {:?} says of itself cannot be taken in: {text}.", cut(host)))
+        Err(format!("The registration of host {:?} is refused: {text}.", cut(host)))
     }
 }
 
-/// Enough of a text to recognise it.
+/// Enough of a text to recognize it.
 fn cut(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
-/// A trait or resource class as Placement has them.
+/// Whether a text is a valid trait or resource class in Placement.
 fn symbol(text: &str) -> bool {
     let fine = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
     (1..=NAME).contains(&text.len()) && text.bytes().all(fine)
@@ -135,7 +135,7 @@ fn host(problems: &mut Problems, registration: &Registration) {
         && host.bytes().all(fits)
         && host.parse::<IpAddr>().is_err();
     problems.unless(named, || {
-        "its name is no host name, which has letters, digits, dots and hyphens and is no address".into()
+        "its name is not a host name; it must consist of letters, digits, dots and hyphens and must not be an IP address".into()
     });
     if !machine_id.is_empty() {
         problems.word("its machine id", machine_id);
@@ -174,7 +174,9 @@ fn check_device(problems: &mut Problems, device: &Device) {
     problems.number(format_args!("the NUMA node of device {name:?}"), *numa_node, -1, 65535);
     if let Some(reason) = health.reason() {
         let fine = reason.chars().count() <= 64 * 1024;
-        problems.unless(fine, || format!("the health of device {name:?} has a reason without end"));
+        problems.unless(fine, || {
+            format!("the health of device {name:?} has a reason that is too long")
+        });
     }
 }
 
@@ -188,7 +190,7 @@ fn check_deployable(problems: &mut Problems, device: &str, deployable: &Deployab
         format!("{what} is of the class {class:?}; classes have the letters A-Z, 0-9 and _")
     });
     problems.traits(&what, traits);
-    // A function that no driver holds has none.
+    // A function without a driver has none.
     if !driver.is_empty() {
         problems.word(format_args!("the driver of {what}"), driver);
     }
@@ -199,7 +201,12 @@ fn check_deployable(problems: &mut Problems, device: &str, deployable: &Deployab
     for slot in slots {
         let (word, address) = match slot {
             HandleSlot::Mdev { mdev_type, count } => {
-                problems.number(format_args!("the room of {what}"), i64::from(*count), 0, 65536);
+                problems.number(
+                    format_args!("the number of slots of {what}"),
+                    i64::from(*count),
+                    0,
+                    65536,
+                );
                 ("the type of mediated devices", mdev_type)
             }
             HandleSlot::Pci { address } | HandleSlot::TestPci { address } => ("a slot", address),

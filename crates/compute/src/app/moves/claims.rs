@@ -1,4 +1,4 @@
-//! Handing claims to and fro between a server and its migration.
+//! Moving claims between a server and its migration.
 
 use kilonova_accelerator::ledger as devices;
 use kilonova_ids::{ConsumerId, ServerId};
@@ -19,11 +19,11 @@ fn hand_over(
     Ok(devices::hand_over(tx, from, to)?)
 }
 
-/// The migration takes over what the server holds on its host, so that the server can claim another
-/// place.
+/// Moves the server's claim to the migration, so that the server can claim resources on another
+/// host.
 ///
 /// # Errors
-/// The database's; so for all functions here.
+/// Store errors only; also for all functions below.
 pub fn leave(
     tx: &mut Tx<'_>,
     server: ServerId,
@@ -34,13 +34,13 @@ pub fn leave(
     moves::set_held(tx, migration, Some(host))
 }
 
-/// The server, which holds nothing, takes back what it left.
+/// Moves the claim back to the server, which must have none.
 pub fn take_back(tx: &mut Tx<'_>, server: ServerId, migration: ConsumerId) -> Result<(), Error> {
     hand_over(tx, migration, consumer_of(server), "INSTANCE")?;
     moves::set_held(tx, migration, None)
 }
 
-/// Server and migration take each other's place; what was the server's is on `host`.
+/// Exchanges the claims of server and migration; the server's former claim is on `host`.
 pub fn swap(
     tx: &mut Tx<'_>,
     server: ServerId,
@@ -54,7 +54,7 @@ pub fn swap(
     moves::set_held(tx, migration, Some(host))
 }
 
-/// Nothing of the server is left on a host: whatever its migrations hold there is given back.
+/// Nothing of the server is left on a host: releases the claims of its migrations there.
 pub fn drop_held(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -69,7 +69,7 @@ pub fn drop_held(
     Ok(())
 }
 
-/// The same for a host that cannot be asked: its devices go to nobody before [`drop_held`].
+/// The same for a host that cannot be asked: the devices stay dirty until [`drop_held`].
 pub fn abandon_held(
     tx: &mut Tx<'_>,
     compute: &Compute,

@@ -1,15 +1,17 @@
-//! What a move does to the ledger: find a place, and have server and migration hold one side each.
+//! The effect of a move on the ledgers: claim resources on a new host, and let server and migration
+//! hold one side each.
 //!
 //! ```text
 //!                         server holds   migration holds
 //!   before                source         nothing
-//!   leave, then place     the new place  source            the new place is being made
-//!   swap                  source         the new place     the move is being undone
-//!   drop_held             …              nothing           that host has said that nothing is left
+//!   leave, then place     destination    source            the destination is being prepared
+//!   swap                  source         destination       the move is being reverted
+//!   drop_held             …              nothing           that host has reported that nothing is
+//! left
 //! ```
 //!
-//! What a migration holds is given back by one rule only: when the host on which it is says that
-//! nothing of the server is left there. It knows no flow and writes no document.
+//! The claim of a migration is released by one rule only: its host reports that nothing of the
+//! server is left there. This module knows no flow and writes no document.
 
 mod claims;
 mod place;

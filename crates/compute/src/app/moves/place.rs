@@ -1,4 +1,4 @@
-//! A new place for a server that is there already.
+//! Scheduling an existing server on a new host.
 
 use std::collections::HashSet;
 
@@ -11,30 +11,31 @@ use crate::app::scheduler::{NoHost, Wanted, choose};
 use crate::db::servers::{FlavorOf, Server, Spec};
 use crate::{Compute, Error};
 
-/// What is looked for.
+/// The search for a host.
 pub struct Search<'a> {
-    /// Who moves.
+    /// The server.
     pub server: &'a Server,
-    /// Its size there.
+    /// Its flavor on the new host.
     pub flavor: &'a FlavorOf,
-    /// The one host that it may go to.
+    /// The only host allowed, if set.
     pub host: Option<&'a str>,
-    /// Whether that host is taken even where the server's zone does not reach.
+    /// Whether that host is used even if the server's zone does not include it.
     pub force: bool,
-    /// Hosts that it must not go to.
+    /// Hosts to exclude.
     pub excluded: HashSet<String>,
-    /// What asked for it.
+    /// The initiator.
     pub request_id: &'a str,
-    /// Traits that it must have.
+    /// Required traits.
     pub root_required: &'a [&'static str],
-    /// Whether devices will do in place of those that it has.
+    /// Whether other devices may replace the present ones.
     pub fits: &'a dyn Fn(&[Attachment]) -> bool,
 }
 
-/// Claims a place for the server, which must hold nothing; or says why there is none.
+/// Claims resources on a host for the server, which must have no claim. Returns the reason if no
+/// host fits.
 ///
 /// # Errors
-/// The database's. That there is no place is not an error.
+/// Store errors only. A lack of resources is not an error.
 pub fn place(
     tx: &mut Tx<'_>,
     compute: &Compute,

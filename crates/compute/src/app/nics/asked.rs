@@ -1,4 +1,4 @@
-//! What a request says of networks, read and not yet looked up.
+//! The parsed `networks` of a request, before any lookup.
 
 use std::net::IpAddr;
 
@@ -6,28 +6,28 @@ use kilonova_ids::{NetworkId, PortId, parse_uuid_like};
 use kilonova_wire::Fault;
 use serde_json::Value;
 
-/// What is asked for.
+/// The requested networks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Wish {
-    /// Whatever there is: `auto`, or nothing said.
+    /// `auto`, or nothing specified.
     #[default]
     Auto,
-    /// No network.
+    /// `none`.
     None,
-    /// These.
+    /// Specific connections.
     These(Vec<Line>),
 }
 
-/// One connection that is asked for.
+/// One requested connection.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Line {
-    /// By a new port on this network.
+    /// A new port on this network.
     pub network: Option<NetworkId>,
-    /// By this port.
+    /// An existing port.
     pub port: Option<PortId>,
-    /// With this address.
+    /// A fixed address.
     pub fixed_ip: Option<IpAddr>,
-    /// What the guest is told of it.
+    /// The tag shown to the guest.
     pub tag: Option<String>,
 }
 
@@ -35,7 +35,7 @@ impl Wish {
     /// Reads `networks` of `POST /servers`.
     ///
     /// # Errors
-    /// 400 in Nova's words for what does not go together.
+    /// 400 with Nova's message for inconsistent input.
     pub fn read(value: Option<&Value>) -> Result<Self, Fault> {
         match value {
             None => Ok(Self::Auto),

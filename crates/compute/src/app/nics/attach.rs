@@ -1,4 +1,4 @@
-//! Ports for servers: with a boot, and later one by one.
+//! Ports for servers: at boot, and attached later.
 
 use kilonova_access::Enforcer;
 use kilonova_ids::{PortId, SecurityGroupId, ServerId};
@@ -13,23 +13,23 @@ use crate::db::documents;
 use crate::db::servers::{self, Server, Spec};
 use crate::{Compute, Error};
 
-/// The server that connections are for.
+/// The server that gets ports.
 #[derive(Debug, Clone, Copy)]
 pub struct One<'a> {
     /// Its id.
     pub id: ServerId,
     /// Its project.
     pub project: &'a str,
-    /// What it is to be.
+    /// Its requested properties.
     pub spec: &'a Spec,
-    /// Where it is.
+    /// Its host.
     pub host: &'a str,
 }
 
-/// Gives a new server its ports, in the transaction that makes it.
+/// Gives a new server its ports, in the transaction that creates it.
 ///
 /// # Errors
-/// In Nova's words what the network service refuses.
+/// The network service's errors with Nova's messages.
 pub fn attach(
     tx: &mut Tx<'_>,
     one: One<'_>,
@@ -94,10 +94,10 @@ fn in_novas_words(error: kilonova_network::Error, nic: Nic) -> Error {
     Fault::bad_request(words).into()
 }
 
-/// Connects a server that is there, and has its guest told.
+/// Attaches a port to an existing server and updates its guest.
 ///
 /// # Errors
-/// 400 and 409 in Nova's words.
+/// 400 and 409 with Nova's messages.
 pub fn add(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -144,15 +144,15 @@ fn any(tx: &mut Tx<'_>, policy: &Enforcer, owner: &Context, line: &Line) -> Resu
     Ok(Wanted { tag: line.tag.clone(), ..only })
 }
 
-/// Upstream's words; a device cannot be given to a guest that is there, nor taken from it.
+/// Upstream's message. A device cannot be attached to or detached from an existing guest.
 fn with_accelerator() -> Error {
     Fault::bad_request("Feature not supported with Ports that have accelerators.").into()
 }
 
-/// Takes a connection away.
+/// Detaches a port.
 ///
 /// # Errors
-/// 404 for a port that is not the server's, 400 for one that is a device.
+/// 404 for a port that is not the server's, 400 for a port with a device.
 pub fn remove(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -174,7 +174,7 @@ pub fn remove(
     }
 }
 
-/// The guest's connections are others now.
+/// Updates the guest's interfaces.
 fn tell(tx: &mut Tx<'_>, compute: &Compute, server: ServerId, host: &str) -> Result<(), Error> {
     let document = documents::get(tx, host, server)?;
     let Some(Desired::Present(mut domain)) = document.map(|document| document.desired) else {
@@ -184,12 +184,12 @@ fn tell(tx: &mut Tx<'_>, compute: &Compute, server: ServerId, host: &str) -> Res
     documents::put(tx, compute, host, server, &Desired::Present(domain))
 }
 
-/// What a port or a network says has changed: documents say it too, if they did not.
+/// Applies a change of a port or a network to the server's documents, if they differ.
 ///
-/// Says no where the guest is on its way between hosts: its documents are to be looked at again.
+/// Returns false if the guest is migrating: the caller must repeat the call later.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn refresh(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<bool, Error> {
     let mut told = Vec::new();
     for (host, document) in documents::of_server(tx, server)? {
@@ -210,10 +210,10 @@ pub fn refresh(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<b
     Ok(true)
 }
 
-/// Puts a security group on all ports of a server, or takes it off.
+/// Adds a security group to all ports of a server, or removes it.
 ///
 /// # Errors
-/// 404 for a group that is not there, or not on the server.
+/// 404 if the group does not exist, or is not on the server.
 pub fn set_group(
     tx: &mut Tx<'_>,
     server: &Server,

@@ -1,7 +1,7 @@
-//! Servers' connections to networks: what is asked for, what it means, and that they follow the server.
+//! Ports of servers: the request, its resolution, and binding them to the server's host.
 //!
-//! Ports are the network service's. It is called with the transaction that claims, moves or deletes,
-//! so that no port is left behind or somewhere else. A server without connections costs no
+//! Ports belong to the network service. It is called within the transaction that claims, moves or
+//! deletes, so that no port is left behind or bound elsewhere. A server without ports costs no
 //! statement: its row says so (`Spec::networked`).
 
 mod asked;
@@ -23,7 +23,7 @@ pub use show::{Connections, look};
 use crate::Error;
 use crate::db::servers;
 
-/// What a node attaches, by the name that an interface calls it.
+/// The device name by which an interface refers to it.
 fn name_of(device: &Attachment) -> String {
     match device {
         Attachment::Pci { address }
@@ -33,10 +33,10 @@ fn name_of(device: &Attachment) -> String {
     }
 }
 
-/// The connections of a server's guest on a host, where it holds its devices already.
+/// The interfaces of a server's guest on a host where the server already holds its devices.
 ///
 /// # Errors
-/// The database's; so for all functions here.
+/// Store errors only; also for all functions below.
 pub fn interfaces(tx: &mut Tx<'_>, server: ServerId, host: &str) -> Result<Vec<Interface>, Error> {
     let ports = networks::of_server(tx, server)?;
     let held = if ports.iter().any(networks::ServerPort::is_accelerator) {
@@ -63,7 +63,7 @@ pub fn interfaces(tx: &mut Tx<'_>, server: ServerId, host: &str) -> Result<Vec<I
     Ok(ports.into_iter().map(interface).collect())
 }
 
-/// [`interfaces`], for a server that may have none.
+/// [`interfaces`] for a server that may have no ports.
 pub fn of_guest(
     tx: &mut Tx<'_>,
     server: &servers::Server,
@@ -84,7 +84,7 @@ fn address(fixed: networks::Fixed) -> Address {
     }
 }
 
-/// Sets or clears the server's host; its ports are bound there, or nowhere.
+/// Sets or clears the server's host, and binds or unbinds its ports.
 pub fn set_host(
     tx: &mut Tx<'_>,
     server: ServerId,
@@ -97,7 +97,7 @@ pub fn set_host(
     Ok(())
 }
 
-/// Binds the ports where the server is, with the devices that it holds there.
+/// Binds the ports to the server's host, with the devices that it holds there.
 pub fn bind(tx: &mut Tx<'_>, server: ServerId, host: Option<&str>, now: i64) -> Result<(), Error> {
     networks::bind(tx, server, host, now)?;
     let Some(host) = host else { return Ok(()) };
@@ -108,7 +108,7 @@ pub fn bind(tx: &mut Tx<'_>, server: ServerId, host: Option<&str>, now: i64) -> 
     Ok(())
 }
 
-/// The server will not be: its ports go, or are nobody's.
+/// A boot has failed: deletes the server's ports, or releases those that existed before.
 pub fn give_up(tx: &mut Tx<'_>, server: &servers::Server, now: i64) -> Result<(), Error> {
     if server.spec.networked {
         networks::leave(tx, server.id, now)?;
@@ -116,7 +116,7 @@ pub fn give_up(tx: &mut Tx<'_>, server: &servers::Server, now: i64) -> Result<()
     Ok(())
 }
 
-/// Removes the server's row, and its ports with it.
+/// Deletes the server's row and its ports.
 pub fn delete(tx: &mut Tx<'_>, server: ServerId, now: i64) -> Result<(), Error> {
     if servers::delete(tx, server)? {
         networks::leave(tx, server, now)?;

@@ -12,23 +12,23 @@ use crate::Error;
 use crate::app::boot::{ProfileGroups, Profiles};
 use crate::db::servers::{FlavorOf, Server};
 
-/// The connections that servers of a request get.
+/// The ports that servers of a request get.
 #[derive(Debug, Clone, Default)]
 pub struct Nics {
-    /// One after the other.
+    /// The connections in order.
     pub list: Vec<Wanted>,
-    /// Security groups by name or id; the project's default where none is named.
+    /// Security groups by name or id; the project's default if none is named.
     pub groups: Vec<String>,
 }
 
-/// One connection.
+/// One requested connection, resolved.
 #[derive(Debug, Clone)]
 pub struct Wanted {
-    /// How.
+    /// The kind of connection.
     pub nic: Nic,
-    /// What the guest is told of it.
+    /// The tag shown to the guest.
     pub tag: Option<String>,
-    /// What the port is made of, if it is a device of its own.
+    /// The device profile, if the port is a device.
     pub profile: Option<ProfileGroups>,
 }
 
@@ -38,7 +38,7 @@ impl Nics {
         self.list.iter().filter_map(|wanted| wanted.profile.clone()).collect()
     }
 
-    /// The rows that two boots at once meet on.
+    /// The rows on which two concurrent boots conflict.
     pub fn rows(&self) -> Vec<String> {
         let row = |wanted: &Wanted| match wanted.nic {
             Nic::New { network, .. } => network.to_string(),
@@ -55,7 +55,7 @@ const EXTERNAL: &str = "network:attach_external_network";
 /// Looks up what a request for `count` servers asks for.
 ///
 /// # Errors
-/// 400, 403 and 409 in Nova's words.
+/// 400, 403 and 409 with Nova's messages.
 pub fn resolve(
     tx: &mut Tx<'_>,
     policy: &Enforcer,
@@ -102,7 +102,7 @@ pub fn resolve(
     Ok(Nics { list, groups: groups.to_vec() })
 }
 
-/// The fault of a group that is not there, in Nova's words.
+/// Nova's error for an unknown group.
 pub(super) fn no_group(error: kilonova_network::Error) -> Error {
     match error {
         kilonova_network::Error::Refused(fault) => {
@@ -124,7 +124,7 @@ fn in_use(port: PortId) -> Fault {
     Fault::conflict(format!("Port {port} is still in use."))
 }
 
-/// What can be given to one server only.
+/// Refuses settings that only one server can have.
 fn alone(line: &Line) -> Result<(), Fault> {
     if line.port.is_some() {
         return Err(Fault::bad_request(
@@ -246,7 +246,7 @@ fn existing(
     Ok(Wanted { nic: Nic::Existing(id), tag, profile })
 }
 
-/// The profile of a port's device, which is one device; or what is wrong with it.
+/// The profile of a port's device, which must be one device; or the error.
 fn profile(
     tx: &mut Tx<'_>,
     port: PortId,
@@ -270,10 +270,10 @@ fn profile(
     Ok(Ok(found))
 }
 
-/// The profiles of a server that is there: its size's, and its ports'; or what is wrong with them.
+/// The profiles of an existing server, from its flavor and its ports; or the error.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn profiles_of(
     tx: &mut Tx<'_>,
     server: &Server,

@@ -1,4 +1,4 @@
-//! What is shown of servers' connections.
+//! The views of servers' ports.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,17 +10,17 @@ use serde_json::{Value, json};
 use crate::Error;
 use crate::db::servers::Server;
 
-/// The connections of the servers that are shown.
+/// The ports of the servers shown.
 #[derive(Debug, Clone, Default)]
 pub struct Connections {
     ports: HashMap<ServerId, Vec<ServerPort>>,
     groups: HashMap<String, String>,
 }
 
-/// Reads the connections of servers; nothing is read for those that have none.
+/// Reads the ports of servers; reads nothing for servers without ports.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn look<'a>(
     tx: &mut Tx<'_>,
     servers: impl IntoIterator<Item = &'a Server>,
@@ -51,7 +51,7 @@ impl Connections {
         self.ports.get(&server).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Addresses by network; `whole` with what only a server's own view says of them.
+    /// Addresses by network. `whole` adds the fields of a server's detailed view.
     pub fn addresses(&self, server: ServerId, whole: bool) -> BTreeMap<String, Vec<Value>> {
         let mut by_network: BTreeMap<String, Vec<Value>> = BTreeMap::new();
         for port in self.of(server) {
@@ -69,7 +69,7 @@ impl Connections {
         by_network
     }
 
-    /// Names of the groups on a server's ports; nothing for a server without ports.
+    /// Names of the security groups on a server's ports; `None` for a server without ports.
     pub fn groups(&self, server: ServerId) -> Option<Vec<Value>> {
         let ports = self.of(server);
         let mut names: Vec<&str> = ports
@@ -91,7 +91,7 @@ impl Connections {
         ids
     }
 
-    /// A connection as `os-interface` shows it.
+    /// A port in the form of `os-interface`.
     pub fn interface(port: &ServerPort, with_tag: bool) -> Value {
         let fixed: Vec<Value> = port
             .fixed

@@ -1,4 +1,4 @@
-//! One choice, inside a transaction: for servers that exist already.
+//! Scheduling within a transaction, for existing servers.
 
 use std::collections::HashSet;
 
@@ -11,24 +11,24 @@ use super::unplaced::Unplaced;
 use crate::db::servers::{Server, Spec};
 use crate::{Compute, Error};
 
-/// What a server that exists is looking for.
+/// The requirements of an existing server.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
-    /// Which server.
+    /// The server.
     pub server: &'a Server,
-    /// What it is to be, with the host and zone that are asked for.
+    /// Its properties, with the requested host and zone.
     pub spec: &'a Spec,
-    /// Hosts that it must not go to.
+    /// Hosts to exclude.
     pub excluded: &'a HashSet<String>,
-    /// Whether the host that is asked for is taken whatever the filters say.
+    /// Whether the requested host is used regardless of filters.
     pub forced: bool,
 }
 
-/// Candidates, best first; or what is needed to say why there are none. The reason itself is not
-/// worked out here: this may be a write transaction.
+/// Candidates, best first; or the data needed to explain why there are none. The reason is not
+/// determined here, because this may be a write transaction.
 ///
 /// # Errors
-/// The database's. That there is no place is not an error.
+/// Store errors only. A lack of candidates is not an error.
 pub fn choose(
     tx: &mut Tx<'_>,
     compute: &Compute,

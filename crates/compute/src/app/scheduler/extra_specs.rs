@@ -1,7 +1,7 @@
-//! The small language in which extra specs and image properties compare (Nova's
-//! `extra_specs_ops`): `>= 4`, `s== kvm`, `<in> avx`, `<or> a <or> b`, or a plain text.
+//! The operators of extra specs and image properties (Nova's `extra_specs_ops`): `>= 4`, `s== kvm`,
+//! `<in> avx`, `<or> a <or> b`, or a plain text.
 
-/// Whether a value that a host has meets what is asked for.
+/// Whether a host's value satisfies a requirement.
 pub fn satisfies(has: &str, asked: &str) -> bool {
     let asked = asked.trim();
     let (operator, rest) = asked.split_once(char::is_whitespace).unwrap_or((asked, ""));

@@ -1,5 +1,5 @@
-//! What a choice has to know from the database. A plain server on a cloud with upstream's defaults
-//! needs nothing of it, and costs no statement.
+//! The facts from the database that the scheduler needs. A plain server with upstream's default
+//! filters needs none, and costs no statement.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,12 +13,12 @@ use super::scene::{GroupFacts, Load};
 use crate::Error;
 use crate::db::{server_groups, servers};
 
-/// For whom a host is looked for.
+/// The server to schedule.
 #[derive(Debug, Clone, Copy)]
 pub enum For<'a> {
-    /// Servers that do not exist yet, by their hints.
+    /// New servers, by their hints.
     New(&'a Value),
-    /// One that does.
+    /// An existing server.
     Server(ServerId, &'a Value),
 }
 
@@ -30,20 +30,20 @@ impl For<'_> {
     }
 }
 
-/// What is known of the servers that are there.
+/// Facts about existing servers.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
-    /// The group that is joined, or that the server is in.
+    /// The group that the server joins or is in.
     pub group: Option<(ServerGroupId, GroupFacts)>,
-    /// By host; empty unless the rules ask for it.
+    /// Servers by host; empty unless the rules need it.
     pub loads: HashMap<String, Load>,
-    /// Hosts of the servers that the hint names.
+    /// Hosts of the servers in the hint `same_host`.
     pub same_host: Option<HashSet<String>>,
-    /// As above.
+    /// Hosts of the servers in the hint `different_host`.
     pub different_host: Option<HashSet<String>>,
 }
 
-/// Whether [`facts`] has anything to read for a new server.
+/// Whether a new server needs any facts.
 pub fn are_needed(rules: &Rules, hints: &Value) -> bool {
     rules.count_servers()
         || hints.as_object().is_some_and(|hints| {
@@ -51,10 +51,10 @@ pub fn are_needed(rules: &Rules, hints: &Value) -> bool {
         })
 }
 
-/// Reads them. A group that is gone is none.
+/// Reads the facts. A deleted group counts as none.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn facts(tx: &mut Tx<'_>, rules: &Rules, whom: For<'_>) -> Result<Facts, Error> {
     let hints = whom.hints();
     let group = match whom {
@@ -77,15 +77,15 @@ pub fn facts(tx: &mut Tx<'_>, rules: &Rules, whom: For<'_>) -> Result<Facts, Err
     Ok(Facts { group, loads, same_host, different_host })
 }
 
-/// The group that the hints name.
+/// The group in the hints.
 pub fn group_hint(hints: &Value) -> Option<ServerGroupId> {
     hints.get("group").and_then(Value::as_str).and_then(parse_uuid_like)
 }
 
-/// Where the servers of a group are; the one that a host is looked for does not count.
+/// The hosts of a group's servers, without the server to schedule.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn group_facts(
     tx: &mut Tx<'_>,
     id: ServerGroupId,
@@ -106,7 +106,7 @@ pub fn group_facts(
     Ok(Some(facts))
 }
 
-/// The hosts of the servers that a hint names, one or a list.
+/// The hosts of the servers in a hint, one or a list.
 fn hosts(tx: &mut Tx<'_>, named: &Value) -> Result<HashSet<String>, Error> {
     let one = named.as_str().into_iter();
     let several = named.as_array().into_iter().flatten().filter_map(Value::as_str);

@@ -1,11 +1,11 @@
-//! Which hosts may not be chosen, by upstream's names. What Placement knows (room, traits, devices)
-//! the engine has judged already; here is the rest.
+//! The scheduler's filters, by upstream's names. The engine has already checked resources, traits
+//! and devices.
 
 use super::extra_specs::satisfies;
 use super::scene::Scene;
 use crate::app::fleet::{Host, Metadata};
 
-/// A filter of upstream's.
+/// One of upstream's filters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Filter {
     /// `ComputeFilter`: the host is up and enabled.
@@ -61,7 +61,7 @@ const NAMES: &[(&str, Filter)] = &[
     ("AggregateTypeAffinityFilter", Filter::AggregateTypeAffinity),
 ];
 
-/// Filters of upstream's whose work the engine does for every request.
+/// Upstream's filters whose checks the engine performs for every request.
 const DONE_ALREADY: &[&str] =
     &["AllHostsFilter", "PciPassthroughFilter", "NUMATopologyFilter", "AvailabilityZoneFilter"];
 
@@ -75,8 +75,8 @@ impl Filter {
         Self::ServerGroupAffinity,
     ];
 
-    /// By upstream's name; `Some(None)` for one that has nothing left to do here, `None` for one
-    /// that is not known.
+    /// Parses upstream's name. `Some(None)` for a filter without remaining work, `None` for an
+    /// unknown one.
     pub fn parse(name: &str) -> Option<Option<Self>> {
         if DONE_ALREADY.contains(&name) {
             return Some(None);
@@ -144,7 +144,7 @@ impl Filter {
     }
 }
 
-/// The image may name the kind and the version of its hypervisor.
+/// The image may name the type and the version of its hypervisor.
 fn image_fits(scene: &Scene<'_>, host: &Host) -> bool {
     let property = |key: &str| scene.spec.image_properties.get(key).map(String::as_str);
     let kind = host.capability("hypervisor_type").unwrap_or_default();
@@ -171,7 +171,7 @@ fn isolated(scene: &Scene<'_>, host: &Host) -> bool {
     if rules.restrict_isolated_hosts_to_isolated_images { host == image } else { !image || host }
 }
 
-/// Extra specs without a scope, or with this filter's, must be met by the aggregates.
+/// Extra specs without a scope, or with this filter's scope, must match the aggregates' metadata.
 fn extra_specs_fit(scene: &Scene<'_>, metadata: &Metadata) -> bool {
     scene.spec.flavor.extra_specs.iter().all(|(key, wanted)| {
         let key = match key.split_once(':') {
@@ -187,7 +187,7 @@ fn extra_specs_fit(scene: &Scene<'_>, metadata: &Metadata) -> bool {
     })
 }
 
-/// `filter_tenant_id…` in the metadata: the host is for these projects.
+/// `filter_tenant_id…` in the metadata reserves the host for these projects.
 fn tenant_fits(scene: &Scene<'_>, metadata: &Metadata) -> bool {
     let mut tenants = metadata.values_by_prefix("filter_tenant_id").peekable();
     tenants.peek().is_none()
@@ -212,7 +212,7 @@ fn image_isolated(scene: &Scene<'_>, metadata: &Metadata) -> bool {
     })
 }
 
-/// Upstream's pre-filters that look at aggregates: what stands in the way, in words.
+/// Upstream's pre-filters on aggregates; returns the reason if the host is excluded.
 pub(super) fn prefilter(scene: &Scene<'_>, host: &Host) -> Option<&'static str> {
     let rules = scene.rules;
     if rules.limit_tenants_to_placement_aggregate {

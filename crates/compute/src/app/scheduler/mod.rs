@@ -1,14 +1,14 @@
-//! The choice of a host: the engine says where there is room, filters say which of these may be
-//! taken, weighers which is best.
+//! The scheduler: the engine finds hosts with resources, filters exclude hosts, weighers rank the
+//! rest.
 //!
 //! ```text
-//!   engine: candidates ─► filters ─► weighers ─► places for N servers ─► the claim re-checks
+//!   engine: candidates ─► filters ─► weighers ─► a plan for N servers ─► the claim re-checks
 //!              │             │
-//!              └─ explain ───┴─► the reason, when there is none
+//!              └─ explain ───┴─► the reason, if there is no valid host
 //! ```
 //!
-//! The choice itself is pure but for what it is handed; only [`facts`] reads the database, for those
-//! requests that need it.
+//! The scheduler is pure except for its input; only [`facts`] reads the database, for requests that
+//! need it.
 
 mod choose;
 mod extra_specs;

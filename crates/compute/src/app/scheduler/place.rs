@@ -1,10 +1,11 @@
-//! Where N servers of one request could go, joint, on a scratch copy of the world.
+//! Plans the hosts of N servers of one request together, on a scratch copy of the provider
+//! snapshot.
 //!
-//! Pure but for the clock that is handed in. A plan is a wish: the claim re-checks it.
+//! Pure except for the given time. A plan is not a claim: the claim re-checks it.
 //!
-//! Servers are placed one after the other, each on the best of some hosts with room. Where that runs
-//! out before all have a place, the rest is not given up: [`Snapshot::pack`] tries the choices that
-//! were made too early. What it finds is used when it is more.
+//! Servers are planned one by one, each on the best of several hosts with resources. If that fails
+//! before all are planned, [`Snapshot::pack`] tries other combinations. Its result is used if it
+//! places more servers.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,29 +19,29 @@ use super::weighers::weigh;
 use crate::app::fleet::Host;
 use crate::db::server_groups::Policy;
 
-/// Candidates kept for each server in case the first is taken when the claim comes.
+/// Candidates kept per server in case another request claims the first.
 const ALTERNATES: usize = 8;
 
-/// Hosts that are named with their weights.
+/// Number of hosts named with their weights.
 const NAMED: usize = 3;
 
-/// Where one server may go.
+/// The candidates of one server.
 #[derive(Debug, Clone, Default)]
 pub struct Choice {
     /// The candidates, best first.
     pub candidates: Vec<Candidate>,
-    /// How the first of them was chosen, for operators.
+    /// The scheduling decision for the first, for operators.
     pub how: String,
 }
 
-/// A choice for each server that has a place.
+/// One choice per placed server.
 pub type Plan = Vec<Choice>;
 
-/// Plans `count` servers; the answer holds as many as fit.
+/// Plans `count` servers; returns as many choices as fit.
 ///
 /// # Errors
-/// [`NoHost`] when not even one fits, with what stood in the way. That takes a walk over the hosts:
-/// a write transaction asks for [`plan`] instead.
+/// [`NoHost`] with the reason if not even one fits. Finding the reason walks over the hosts: a
+/// write transaction calls [`plan`] instead.
 pub fn places(
     world: &Snapshot,
     scene: &Scene<'_>,
@@ -51,10 +52,10 @@ pub fn places(
     if plan.is_empty() { Err(reason(world, scene, query)) } else { Ok(plan) }
 }
 
-/// As [`places`], without the reason: the answer is empty when not even one server fits.
+/// Like [`places`] without the reason: the result is empty if not even one server fits.
 ///
 /// # Errors
-/// [`NoHost`] for a query that makes no sense.
+/// [`NoHost`] for an invalid query.
 pub(super) fn plan(
     world: &Snapshot,
     scene: &Scene<'_>,
@@ -100,7 +101,7 @@ fn one_by_one(
     Ok(plan)
 }
 
-/// Counts a planned server as one of its group's.
+/// Counts a planned server as a member of its group.
 fn join(scene: &mut Scene<'_>, root: ProviderId) {
     let host = scene.host(root);
     if let (Some(group), Some(host)) = (&mut scene.group, host) {
@@ -108,7 +109,7 @@ fn join(scene: &mut Scene<'_>, root: ProviderId) {
     }
 }
 
-/// Candidates of one server: of the hosts looked at the best first.
+/// Ranked candidates of one server among the examined hosts.
 fn ranked(world: &Snapshot, scene: &Scene<'_>, query: &Query) -> Result<Choice, NoHost> {
     let search = world.search(query).map_err(|error| NoHost::new(format!("{error}.")))?;
     let wanted = scene.rules.hosts_weighed.max(scene.rules.host_subset_size).max(1);
@@ -120,7 +121,7 @@ fn ranked(world: &Snapshot, scene: &Scene<'_>, query: &Query) -> Result<Choice, 
             continue;
         }
         if !roots.insert(candidate.root) {
-            // The second round has begun: every host with room has been seen.
+            // The second round has begun: every host with resources has been examined.
             if found.len() >= ALTERNATES {
                 break;
             }
@@ -152,7 +153,7 @@ fn ranked(world: &Snapshot, scene: &Scene<'_>, query: &Query) -> Result<Choice, 
     Ok(Choice { candidates, how })
 }
 
-/// What was compared, and what was not.
+/// Describes the compared and the skipped hosts.
 fn said(
     scene: &Scene<'_>,
     hosts: &[Arc<Host>],
@@ -173,7 +174,7 @@ fn said(
     how
 }
 
-/// The most that fit in any way.
+/// The maximum number of servers in any combination.
 fn packed(
     world: &Snapshot,
     scene: &Scene<'_>,
@@ -195,7 +196,7 @@ fn packed(
     Ok(places.into_iter().map(one).collect())
 }
 
-/// All on one host: the first of the ranked hosts that holds them all, or the one that holds most.
+/// All on one host: the first ranked host that fits all, or the one that fits most.
 fn together(
     world: &Snapshot,
     scene: &Scene<'_>,
@@ -223,7 +224,7 @@ fn together(
     Ok(best)
 }
 
-/// The query, for one tree only.
+/// The query restricted to one tree.
 fn confined(query: &Query, root: ProviderId) -> Query {
     let mut query = query.clone();
     let group = query.groups.iter_mut().find(|group| !group.resources.is_empty());

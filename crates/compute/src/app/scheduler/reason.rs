@@ -1,4 +1,4 @@
-//! What keeps a server off a host that has room, and why a server has no place at all.
+//! The reasons why a host with resources is excluded, and why a server has no valid host.
 //!
 //! Hosts are named to administrators only: [`NoHost`] keeps the sentences apart.
 
@@ -13,23 +13,23 @@ use super::scene::Scene;
 use crate::app::owners;
 use crate::db::servers::short;
 
-/// Candidates looked at for one server before the request counts as impossible.
+/// Candidates examined for one server before the request counts as impossible.
 pub(super) const LOOKED_AT: usize = 200_000;
 
-/// Why a server has no place, in sentences.
+/// The reason why there is no valid host, in sentences.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NoHost {
-    /// For anybody: no name of a host or a device.
+    /// For everyone: without names of hosts or devices.
     said: Vec<String>,
     /// For administrators.
     named: Vec<String>,
 }
 
-/// What clients look for; upstream's `NoValidHost`.
+/// The text that clients look for; upstream's `NoValidHost`.
 const PREFIX: &str = "No valid host was found. There are not enough hosts available.";
 
 impl NoHost {
-    /// A sentence for anybody.
+    /// A sentence for everyone.
     pub fn new(sentence: impl Into<String>) -> Self {
         Self { said: vec![sentence.into()], named: Vec::new() }
     }
@@ -44,17 +44,17 @@ impl NoHost {
         self
     }
 
-    /// What anybody may read, without upstream's words.
+    /// The sentences for everyone, without upstream's prefix.
     pub fn said(&self) -> String {
         self.said.join(" ")
     }
 
-    /// All that is known, without upstream's words.
+    /// All sentences, without upstream's prefix.
     pub fn all(&self) -> String {
         self.said.iter().chain(&self.named).map(String::as_str).collect::<Vec<_>>().join(" ")
     }
 
-    /// A fault's message: upstream's words, and those sentences that find room behind them.
+    /// A fault's message: upstream's prefix, and the sentences that fit.
     pub fn message(&self) -> String {
         short(PREFIX, self.said.iter().map(String::as_str))
     }
@@ -65,26 +65,26 @@ impl NoHost {
     }
 }
 
-/// What keeps a server off a host.
+/// The reason why a host is excluded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Obstacle {
-    /// The tree is not one of ours.
+    /// The tree is not a compute host.
     NotCompute,
     /// Down or disabled.
     NotUp,
     OtherHost,
     OtherZone,
-    /// It failed before, or is the one that the server leaves.
+    /// It failed before, or is the server's present host.
     Excluded,
-    /// What it would get there is no device: somebody gave the host's own provider units by hand.
+    /// The candidate's units are not devices: somebody added them to the host's own provider.
     NoDevice,
-    /// One of upstream's pre-filters, in words.
+    /// One of upstream's pre-filters, with its reason.
     Kept(&'static str),
     /// A filter.
     Filter(Filter),
 }
 
-/// The first thing that keeps the server from a candidate.
+/// The first reason that excludes a candidate.
 pub(super) fn obstacle(scene: &Scene<'_>, candidate: &Candidate) -> Option<Obstacle> {
     let Some(host) = scene.host(candidate.root) else { return Some(Obstacle::NotCompute) };
     let spec = scene.spec;
@@ -116,7 +116,7 @@ pub(super) fn obstacle(scene: &Scene<'_>, candidate: &Candidate) -> Option<Obsta
     filters.iter().find(|filter| !filter.passes(scene, &host)).map(|one| Obstacle::Filter(*one))
 }
 
-/// Why there is no place.
+/// The reason why there is no valid host.
 pub(super) fn reason(world: &Snapshot, scene: &Scene<'_>, query: &Query) -> NoHost {
     let hosts = scene.fleet.all();
     let up = hosts.iter().filter(|host| host.takes_servers(scene.now)).count();
@@ -159,7 +159,7 @@ pub(super) fn reason(world: &Snapshot, scene: &Scene<'_>, query: &Query) -> NoHo
     reason
 }
 
-/// Of the hosts with room, how many each obstacle kept from being compared.
+/// Of the hosts with resources, how many each reason excluded from the comparison.
 pub(super) fn passed_over(scene: &Scene<'_>, met: &HashMap<ProviderId, Obstacle>) -> String {
     let mut counts: BTreeMap<Obstacle, usize> = BTreeMap::new();
     met.values().for_each(|obstacle| *counts.entry(*obstacle).or_default() += 1);
@@ -173,8 +173,8 @@ pub(super) fn passed_over(scene: &Scene<'_>, met: &HashMap<ProviderId, Obstacle>
     format!(" Passed over: {}.", reasons.join("; "))
 }
 
-/// Of the hosts that have room, how many each obstacle removed. A host counts by the last obstacle
-/// that one of its candidates met.
+/// Of the hosts with resources, how many each reason excluded. A host counts for the last reason
+/// among its candidates.
 fn obstacles(world: &Snapshot, scene: &Scene<'_>, query: &Query) -> BTreeMap<Obstacle, usize> {
     let mut by_root: BTreeMap<ProviderId, Obstacle> = BTreeMap::new();
     let Ok(search) = world.search(query) else { return BTreeMap::new() };
@@ -191,7 +191,7 @@ fn obstacles(world: &Snapshot, scene: &Scene<'_>, query: &Query) -> BTreeMap<Obs
     counts
 }
 
-/// What a host is that an obstacle keeps the server from.
+/// Describes an excluded host.
 fn said(scene: &Scene<'_>, obstacle: Obstacle) -> String {
     match obstacle {
         Obstacle::NotCompute => "no compute host".to_owned(),

@@ -1,19 +1,19 @@
-//! What an operator decides about the choice of hosts: nova.conf's `[filter_scheduler]` and
-//! `[scheduler]`, with its names and defaults.
+//! The operator's settings of the scheduler: nova.conf's `[filter_scheduler]` and `[scheduler]`,
+//! with their names and defaults.
 
 use super::filters::Filter;
 
-/// How hosts are chosen.
+/// The settings of the scheduler.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rules {
     /// `enabled_filters`, in order.
     pub filters: Vec<Filter>,
-    /// What each weigher counts for.
+    /// The multipliers of the weighers.
     pub weights: Weights,
-    /// `host_subset_size`: the choice is left to chance among so many of the best.
+    /// `host_subset_size`: the host is selected randomly among this many of the best.
     pub host_subset_size: usize,
-    /// `hosts_weighed`: hosts with room that are compared for one server. Ours: upstream compares
-    /// all, which costs the more the larger the cloud is.
+    /// `hosts_weighed`, our own: maximum number of hosts compared for one server. Upstream compares
+    /// all, whose cost grows with the cloud.
     pub hosts_weighed: usize,
     /// `max_instances_per_host`, for `NumInstancesFilter`.
     pub max_instances_per_host: i64,
@@ -30,13 +30,13 @@ pub struct Rules {
     /// `aggregate_image_properties_isolation_separator`.
     pub aggregate_image_properties_isolation_separator: String,
     /// `[scheduler] limit_tenants_to_placement_aggregate`: hosts in an aggregate with
-    /// `filter_tenant_id…` take those projects only, and those projects go there only.
+    /// `filter_tenant_id…` accept those projects only, and those projects use only these hosts.
     pub limit_tenants_to_placement_aggregate: bool,
     /// `[scheduler] placement_aggregate_required_for_tenants`: a project without such an aggregate
-    /// goes nowhere.
+    /// has no valid host.
     pub placement_aggregate_required_for_tenants: bool,
     /// `[scheduler] enable_isolated_aggregate_filtering`: hosts in an aggregate with
-    /// `trait:…=required` take only servers that require that trait.
+    /// `trait:…=required` accept only servers that require that trait.
     pub enable_isolated_aggregate_filtering: bool,
 }
 
@@ -62,7 +62,7 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// Whether a choice has to know how many servers each host has, and how many are being built.
+    /// Whether scheduling needs the number of servers per host, and of those with a task.
     pub fn count_servers(&self) -> bool {
         use Filter::{AggregateIoOps, AggregateNumInstances, IoOps, NumInstances};
         let counted = [AggregateIoOps, AggregateNumInstances, IoOps, NumInstances];
@@ -70,7 +70,7 @@ impl Rules {
     }
 }
 
-/// Multipliers of the weighers; 0 turns one off, a negative one turns it around.
+/// Multipliers of the weighers; 0 disables one, a negative one inverts it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Weights {
     /// `ram_weight_multiplier`: free memory.
@@ -84,13 +84,13 @@ pub struct Weights {
     /// `num_instances_weight_multiplier`.
     pub num_instances: f64,
     /// `pci_weight_multiplier`: keeps servers without devices off hosts with free ones. Here it
-    /// means devices of every kind.
+    /// applies to devices of every kind.
     pub pci: f64,
     /// `soft_affinity_weight_multiplier`.
     pub soft_affinity: f64,
     /// `soft_anti_affinity_weight_multiplier`.
     pub soft_anti_affinity: f64,
-    /// `build_failure_weight_multiplier`: hosts where builds failed lately come last.
+    /// `build_failure_weight_multiplier`: hosts with recent build failures come last.
     pub build_failure: f64,
 }
 
@@ -111,8 +111,7 @@ impl Default for Weights {
 }
 
 impl Weights {
-    /// A host's own multipliers: its aggregates may name them in their metadata; of several the
-    /// smallest counts.
+    /// A host's own multipliers from its aggregates' metadata; the smallest of several applies.
     #[must_use]
     pub fn of<'a>(self, metadata: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
         let (usual, mut own) = (self, [None::<f64>; 9]);

@@ -1,4 +1,4 @@
-//! What a choice looks at: the wish, the hosts, and what is known of the servers that are there.
+//! The input of the scheduler: the request, the hosts, and facts about existing servers.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -10,38 +10,38 @@ use crate::app::fleet::{Fleet, Host};
 use crate::db::server_groups::Policy;
 use crate::db::servers::Spec;
 
-/// The servers on a host, as far as filters and weighers ask.
+/// The servers on a host, for filters and weighers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Load {
-    /// How many there are.
+    /// Number of servers.
     pub servers: i64,
-    /// How many are being built, moved or imaged.
+    /// Number of servers being built, moved or snapshotted.
     pub busy: i64,
 }
 
 /// The server group that the new servers join.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupFacts {
-    /// How its servers are to be placed.
+    /// Its policy.
     pub policy: Policy,
-    /// With anti-affinity: so many may share a host.
+    /// With anti-affinity: the number of members that may share a host.
     pub max_per_host: usize,
-    /// Where its servers are, and how many on each host.
+    /// Its hosts, with the number of members on each.
     pub hosts: HashMap<String, usize>,
 }
 
 impl GroupFacts {
-    /// How many of its servers a host has.
+    /// Number of members on a host.
     pub fn on(&self, host: &str) -> usize {
         self.hosts.get(host).copied().unwrap_or_default()
     }
 
-    /// Counts one more.
+    /// Counts one more member.
     pub fn add(&mut self, host: &str) {
         *self.hosts.entry(host.to_owned()).or_default() += 1;
     }
 
-    /// Whether one more of its servers may be on a host.
+    /// Whether one more member may be on a host.
     pub fn allows(&self, host: &str) -> bool {
         match self.policy {
             Policy::Affinity => self.hosts.is_empty() || self.on(host) > 0,
@@ -51,28 +51,28 @@ impl GroupFacts {
     }
 }
 
-/// Everything that a choice depends on, apart from the resources.
+/// Everything that a decision depends on, except resources.
 #[derive(Clone)]
 pub struct Scene<'a> {
     /// The hosts.
     pub fleet: &'a Fleet,
-    /// What the operator decided.
+    /// The operator's settings.
     pub rules: &'a Rules,
-    /// What the server is to be.
+    /// The requested properties.
     pub spec: &'a Spec,
-    /// Whose it is.
+    /// The project.
     pub project_id: &'a str,
     /// Its group.
     pub group: Option<GroupFacts>,
-    /// Hosts that were tried in vain, or are being left.
+    /// Hosts that failed, or that the server leaves.
     pub excluded: &'a HashSet<String>,
-    /// Servers by host; empty unless the rules ask for it.
+    /// Servers by host; empty unless the rules need it.
     pub loads: &'a HashMap<String, Load>,
-    /// Hosts that the servers named in the hints `same_host` and `different_host` are on.
+    /// Hosts of the servers in the hint `same_host`.
     pub same_host: Option<&'a HashSet<String>>,
-    /// As above.
+    /// Hosts of the servers in the hint `different_host`.
     pub different_host: Option<&'a HashSet<String>>,
-    /// Whether filters are passed over, as upstream does for a forced host.
+    /// Whether filters are skipped, as upstream does for a forced host.
     pub forced: bool,
     /// Microseconds since 1970.
     pub now: i64,

@@ -1,12 +1,15 @@
-//! Why a server that exists has no place, worked out after the write transaction that found none.
+//! Determines why an existing server has no valid host, after the write transaction that found
+//! none.
 //!
 //! ```text
-//!   write: no place ──► undone ──► reason, from memory ──► write again, which notes the reason
-//!                                                          (or finds a place that has become free)
+//!   write: no valid host ──► rolled back ──► reason, from memory ──► write again, which records
+//! the
+//!                                                           reason (or finds a host that has
+//! become free)
 //! ```
 //!
-//! The reason takes a walk over the hosts, and a write transaction holds up all others. A process
-//! that dies between the two writes leaves the request as it was: not begun, or to be taken up again.
+//! Finding the reason walks over the hosts, and a write transaction blocks all others. A process
+//! that dies between the two writes leaves the request unchanged, to be retried.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -22,10 +25,10 @@ use super::scene::Scene;
 use crate::Compute;
 use crate::db::servers::Spec;
 
-/// A search that found no place, with all that it looked at.
+/// A search without a result, and its input.
 #[derive(Clone)]
 pub struct Unplaced {
-    /// Which server has no place.
+    /// The server.
     pub(super) server: ServerId,
     pub(super) project_id: String,
     pub(super) world: Arc<Snapshot>,
@@ -60,7 +63,7 @@ impl Unplaced {
         }
     }
 
-    /// Why there is no place. Walks over the hosts: never call it in a write transaction.
+    /// The reason. Walks over the hosts: never call it in a write transaction.
     pub fn reason(&self, compute: &Compute) -> NoHost {
         match places(&self.world, &self.scene(compute), &self.query, 1) {
             Err(reason) => reason,
@@ -71,18 +74,18 @@ impl Unplaced {
     }
 }
 
-/// The reasons that were worked out for a transaction which is run again. The default answers every
-/// question with one short sentence.
+/// The reasons determined for a transaction that runs again. The default answers with one short
+/// sentence.
 #[derive(Debug, Clone, Default)]
 pub struct Reasons(Option<Arc<Mutex<HashMap<ServerId, NoHost>>>>);
 
 impl Reasons {
-    /// For a transaction whose caller works reasons out.
+    /// For a transaction whose caller determines reasons.
     pub(crate) fn asked_for() -> Self {
         Self(Some(Arc::default()))
     }
 
-    /// Keeps a reason for the next run.
+    /// Stores a reason for the next run.
     pub(crate) fn tell(&self, unplaced: &Unplaced, compute: &Compute) {
         if let Some(known) = &self.0 {
             let reason = unplaced.reason(compute);
@@ -91,10 +94,10 @@ impl Reasons {
         }
     }
 
-    /// Why the server has no place.
+    /// The reason for a server.
     ///
     /// # Errors
-    /// The search itself, when somebody is to work the reason out first.
+    /// The search itself, if the caller must determine the reason first.
     pub(crate) fn of(&self, unplaced: Box<Unplaced>) -> Result<NoHost, Box<Unplaced>> {
         let Some(known) = &self.0 else { return Ok(NoHost::new("No host has room for it.")) };
         let known = known.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
-//! Which of the hosts that may be chosen are better, by upstream's names: each weigher's values are
-//! stretched to 0 to 1 over the hosts compared, multiplied, and added up.
+//! The scheduler's weighers, by upstream's names: each weigher's values are normalized to 0..1 over
+//! the hosts compared, multiplied, and added up.
 
 use kilonova_engine::{Query, Snapshot};
 
@@ -8,10 +8,10 @@ use super::scene::Scene;
 use crate::app::fleet::Host;
 use crate::db::server_groups::Policy;
 
-/// How many weighers there are.
+/// Number of weighers.
 const WEIGHERS: usize = 9;
 
-/// What the weighers see of one host.
+/// The weighers' input for one host.
 fn values(
     world: &Snapshot,
     scene: &Scene<'_>,
@@ -63,7 +63,7 @@ fn multipliers(weights: Weights) -> [f64; WEIGHERS] {
     ]
 }
 
-/// The weight of each host, in their order.
+/// The weight of each host, in order.
 pub(super) fn weigh(
     world: &Snapshot,
     scene: &Scene<'_>,

@@ -1,8 +1,8 @@
-//! Combinations of processor, memory and NUMA wishes that upstream refuses, in upstream's words
+//! Combinations of CPU, memory and NUMA settings that upstream refuses, with upstream's messages
 //! and order (`numa_get_constraints` of `nova/virt/hardware.py`).
 //!
-//! The words stay useful while nothing of this is honoured: a client that tests for them finds
-//! them, and an operator learns that the flavor is wrong for every cloud.
+//! The messages are useful although none of these settings is supported: a client that tests for
+//! them finds them, and an operator learns that the flavor is invalid in every cloud.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::db::servers::FlavorOf;
 
 type Properties = BTreeMap<String, String>;
 
-/// No flavor of this size boots anywhere; its masks are not worth counting.
+/// No flavor of this size boots anywhere; its masks need not be counted.
 const MOST_VCPUS: i64 = 4096;
 const MOST_NODES: i64 = 128;
 const CPU_POLICIES: &[&str] = &["dedicated", "shared", "mixed"];
@@ -30,7 +30,7 @@ const ONE_MASK: &str = "Dedicated CPU set can be specified from either 'hw:cpu_d
 /// Checks a flavor with the properties of an image.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// The first error.
 pub(super) fn check(flavor: &FlavorOf, properties: &Properties) -> Result<(), String> {
     if !(1..=MOST_VCPUS).contains(&flavor.vcpus) {
         return Ok(());
@@ -130,7 +130,7 @@ pub(super) fn check(flavor: &FlavorOf, properties: &Properties) -> Result<(), St
     asked.pci_policy()
 }
 
-/// What is asked for.
+/// The requested settings.
 struct Asked<'a> {
     flavor: &'a FlavorOf,
     properties: &'a Properties,
@@ -190,7 +190,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Whether realtime processors are asked for.
+    /// Whether realtime CPUs are requested.
     fn realtime(&self) -> Result<bool, String> {
         if !self.spec("hw:cpu_realtime").is_some_and(truth) {
             return Ok(false);
@@ -213,7 +213,7 @@ impl<'a> Asked<'a> {
         Ok(true)
     }
 
-    /// Whether some processors are to be dedicated.
+    /// Whether dedicated CPUs are requested.
     fn dedicated(&self) -> Result<bool, String> {
         let Some(mask) = self.spec("hw:cpu_dedicated_mask") else { return Ok(false) };
         let cpus = self.mask(mask)?;
@@ -236,7 +236,7 @@ impl<'a> Asked<'a> {
         i64::try_from(cpus.inside.len()).is_ok_and(|many| many == self.flavor.vcpus)
     }
 
-    /// A mask; one that begins with `^` takes away from all.
+    /// A mask; one that begins with `^` excludes from all CPUs.
     fn mask(&self, mask: &str) -> Result<Cpus, String> {
         if mask.trim().starts_with('^') {
             return Cpus::parse(&format!("0-{},{mask}", self.flavor.vcpus - 1), self.flavor.vcpus);
@@ -244,7 +244,7 @@ impl<'a> Asked<'a> {
         Cpus::parse(mask, self.flavor.vcpus)
     }
 
-    /// Units of a class that the flavor asks for in any group.
+    /// Units of a class that the flavor requests in any group.
     fn amount(&self, class: &str) -> i64 {
         let of_class = |key: &str| {
             let group = key.strip_prefix("resources")?.strip_suffix(class)?.strip_suffix(':')?;
@@ -283,7 +283,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Whether a page size is asked for.
+    /// Whether a page size is requested.
     fn pages(&self) -> Result<bool, String> {
         let (flavor, image) = self.both("mem_page_size");
         let forbidden = |asked: &str, against: &str| {
@@ -331,7 +331,7 @@ impl<'a> Asked<'a> {
         Ok(())
     }
 
-    /// `hw:numa_cpus.0`, `….1`, … up to the first that is missing.
+    /// `hw:numa_cpus.0`, `….1`, … up to the first missing one.
     fn of_nodes(&self, name: &str) -> Result<Option<Vec<&'a str>>, String> {
         let flavor = (0..MOST_NODES)
             .map_while(|node| self.spec(&format!("hw:{name}.{node}")))
@@ -461,10 +461,10 @@ fn page_size(asked: &str) -> Result<(), String> {
     Err(format!("Invalid memory page size '{}'", asked.escape_debug()))
 }
 
-/// The first and the last of some processors.
+/// The first and the last of some CPUs.
 type Span = (i64, i64);
 
-/// Processors that a text names: those that the guest has, and the first that it has not.
+/// The CPUs that a text names: those that the guest has, and the first that it does not have.
 #[derive(Debug, Default)]
 struct Cpus {
     inside: BTreeSet<i64>,
@@ -476,7 +476,7 @@ impl Cpus {
         self.inside.is_empty() && self.outside.is_none()
     }
 
-    /// `0-3,^2,7`, for a guest with so many processors.
+    /// Parses `0-3,^2,7` for a guest with this number of CPUs.
     fn parse(text: &str, vcpus: i64) -> Result<Self, String> {
         let mut named: Vec<Span> = Vec::new();
         let mut not: Vec<Span> = Vec::new();

@@ -1,11 +1,11 @@
-//! What a flavor or an image asks for that Kilonova does not give its guests: pinned processors,
-//! NUMA nodes, page sizes and the like.
+//! Settings of flavors and images that Kilonova does not support: pinned CPUs, NUMA nodes, page
+//! sizes and similar.
 //!
-//! A tenant must never pay for something that a guest does not have. So each such extra spec is
-//! refused when it is set, and, as flavors may be older than this rule, when a server is made. The
-//! same holds for image properties. A combination that upstream refuses is refused in upstream's
-//! words. What upstream's libvirt driver ignores too is let through; `docs/compatibility.md` lists
-//! all of it.
+//! A tenant must never pay for a feature that the guest does not have. Therefore each such extra
+//! spec is refused when it is set and, because flavors may be older than this rule, when a server
+//! is created. The same holds for image properties. A combination that upstream refuses gets
+//! upstream's message. Settings that upstream's libvirt driver ignores too are accepted;
+//! `docs/compatibility.md` lists all of them.
 
 mod constraints;
 mod table;
@@ -17,10 +17,10 @@ use kilonova_wire::Fault;
 
 use crate::db::servers::FlavorOf;
 
-/// Checks one extra spec that is to be set.
+/// Checks one extra spec before it is set.
 ///
 /// # Errors
-/// 400 saying which one cannot be had.
+/// 400 with the unsupported extra spec.
 pub fn extra_spec(key: &str, value: &str) -> Result<(), Fault> {
     match table::of_spec(key, value) {
         None => Ok(()),
@@ -31,12 +31,12 @@ pub fn extra_spec(key: &str, value: &str) -> Result<(), Fault> {
     }
 }
 
-/// Checks a flavor, and what the image of the server says beside it, for a server that is to be made
-/// with it or resized to it.
+/// Checks a flavor, and the properties of the server's image, before a server is created with it or
+/// resized to it.
 ///
 /// # Errors
-/// 400 in upstream's words for a combination that makes no sense, else a sentence that names the
-/// flavor and the extra spec.
+/// 400 with upstream's message for an invalid combination, otherwise with the flavor and the extra
+/// spec.
 pub fn flavor(flavor: &FlavorOf, properties: &BTreeMap<String, String>) -> Result<(), Fault> {
     constraints::check(flavor, properties).map_err(Fault::bad_request)?;
     for (key, value) in &flavor.extra_specs {
@@ -51,10 +51,10 @@ pub fn flavor(flavor: &FlavorOf, properties: &BTreeMap<String, String>) -> Resul
     Ok(())
 }
 
-/// Checks the properties of an image that a guest is to start from.
+/// Checks the properties of an image before a guest starts from it.
 ///
 /// # Errors
-/// 400 with a sentence that names the image and the property.
+/// 400 with the image and the property.
 pub fn image(image: ImageId, properties: &BTreeMap<String, String>) -> Result<(), Fault> {
     for (key, value) in properties {
         if let Some(why) = table::of_property(key, value) {
@@ -67,7 +67,7 @@ pub fn image(image: ImageId, properties: &BTreeMap<String, String>) -> Result<()
     Ok(())
 }
 
-/// `key=value`, cut, without anything that moves a cursor.
+/// `key=value`, shortened, without control characters.
 fn pair(key: &str, value: &str) -> String {
     let short = |text: &str| text.chars().take(80).collect::<String>().escape_debug().to_string();
     format!("{}={}", short(key), short(value))

@@ -1,20 +1,20 @@
-//! The extra specs and image properties that are refused, each with the reason.
+//! The refused extra specs and image properties, each with the reason.
 //!
-//! Names and values: Nova's reference of extra specs and its `ImageMetaProps`. A key is listed when
-//! upstream's libvirt driver acts on it and Kilonova does not.
+//! Names and values follow Nova's reference of extra specs and its `ImageMetaProps`. A key is
+//! listed if upstream's libvirt driver acts on it and Kilonova does not.
 
 use crate::app::boot::machine::truth;
 
-/// Which values of a key are refused.
+/// The refused values of a key.
 #[derive(Debug, Clone, Copy)]
 enum Refused {
     /// All.
     All,
-    /// Those that mean yes.
+    /// True values.
     Yes,
-    /// All but these: they describe what every guest has.
+    /// All except these, which describe every guest.
     AllBut(&'static [&'static str]),
-    /// Numbers above 0, and what is no number.
+    /// Numbers above 0, and texts that are not numbers.
     Some,
 }
 
@@ -49,7 +49,7 @@ const LIMITS: &str = "the consumption of guests is not limited or weighed";
 const ADDRESSES: &str = "the physical address bits of guests cannot be chosen";
 const DISKS: &str = "the disks of guests are not encrypted";
 
-/// Endings of keys that extra specs (`hw:…`) and image properties (`hw_…`) share.
+/// Suffixes of keys that extra specs (`hw:…`) and image properties (`hw_…`) share.
 const SHARED: &[Row] = &[
     ("cpu_policy", Refused::AllBut(&["shared"]), PINNING),
     ("cpu_thread_policy", Refused::All, PINNING),
@@ -74,7 +74,7 @@ const SHARED: &[Row] = &[
     ("ephemeral_encryption", Refused::Yes, DISKS),
 ];
 
-/// Endings that follow `hw:` alone.
+/// Suffixes after `hw:` only.
 const OF_FLAVORS: &[Row] = &[
     ("cpu_dedicated_mask", Refused::All, PINNING),
     ("cpu_realtime", Refused::Yes, PINNING),
@@ -82,7 +82,7 @@ const OF_FLAVORS: &[Row] = &[
     ("pmem", Refused::All, PMEM),
 ];
 
-/// Whole names of image properties.
+/// Complete names of image properties.
 const OF_IMAGES: &[Row] = &[
     (
         "hw_emulation_architecture",
@@ -103,7 +103,7 @@ const OF_IMAGES: &[Row] = &[
     ("block_device_mapping", Refused::AllBut(&["", "[]"]), "there is no volume service"),
 ];
 
-/// What Nova's libvirt driver takes from `quota:`; the rest is for other hypervisors.
+/// The `quota:` keys that Nova's libvirt driver reads; the others are for other hypervisors.
 const QUOTAS: &[&str] = &[
     "cpu_shares",
     "cpu_period",
@@ -137,7 +137,8 @@ fn shared(key: &str, value: &str) -> Option<&'static str> {
     if is_of_a_node(key) { Some(NUMA) } else { find(SHARED, key, value) }
 }
 
-/// Why an extra spec is refused; nothing when it is honoured or has no effect upstream either.
+/// The reason why an extra spec is refused; `None` if it is supported or has no effect upstream
+/// either.
 pub(super) fn of_spec(key: &str, value: &str) -> Option<&'static str> {
     let (namespace, name) = key.split_once(':')?;
     match namespace {
@@ -153,7 +154,7 @@ pub(super) fn of_spec(key: &str, value: &str) -> Option<&'static str> {
     }
 }
 
-/// Why an image property is refused.
+/// The reason why an image property is refused.
 pub(super) fn of_property(key: &str, value: &str) -> Option<&'static str> {
     let of_both = key.strip_prefix("hw_").and_then(|name| shared(name, value));
     of_both.or_else(|| find(OF_IMAGES, key, value))
