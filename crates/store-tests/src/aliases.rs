@@ -1,8 +1,8 @@
-//! The tables of a statement by the names that it gives them: SQLite's plans know these only.
+//! The tables of a statement by their aliases, which are the only names in SQLite's plans.
 
 use std::collections::HashMap;
 
-/// Words that follow a table and are no name for it.
+/// Words that may follow a table and are not aliases.
 const WORDS: [&str; 16] = [
     "SET",
     "WHERE",
@@ -22,7 +22,7 @@ const WORDS: [&str; 16] = [
     "AND",
 ];
 
-/// Tables by the name that a statement calls them, and by their own.
+/// The tables of a statement, by alias and by their own name.
 pub(crate) fn of(sql: &str, tables: &[String]) -> HashMap<String, String> {
     let spaced: String =
         sql.chars().map(|c| if c.is_alphanumeric() || c == '_' { c } else { ' ' }).collect();

@@ -1,8 +1,9 @@
-//! For tests alone: which tables a statement walks from end to end, as the databases plan it.
+//! For tests only: the tables that a statement scans completely, according to the databases' plans.
 //!
-//! It must never depend on statistics, as a new database has none and the plans have to be good there
-//! too. SQLite without `ANALYZE` plans by the schema alone. PostgreSQL plans by costs: it is told that
-//! each table has 100,000 rows, and to walk a table, or to join by hashing or merging, only where
+//! The plans must not depend on statistics, because a new database has none and its plans must be
+//! good too. SQLite without `ANALYZE` plans by the schema alone. PostgreSQL plans by costs: it is
+//! told that each table has 100,000 rows, and that scans, hash joins and merge joins are a last
+//! resort. So a remaining scan is one without a suitable index.
 //! no index can serve. So a walk that is left is one for which there is no index.
 
 mod aliases;
@@ -11,7 +12,7 @@ mod sqlite;
 
 use kilonova_store::{Error, Store};
 
-/// A table that a plan walks from end to end.
+/// A table that a plan scans completely.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Walk {
     /// The table.
@@ -20,10 +21,10 @@ pub struct Walk {
     pub step: String,
 }
 
-/// Prepares the database for [`walks`]: on PostgreSQL, its tables are filled and said to be large.
+/// Prepares the database for [`walks`]: on PostgreSQL, fills the tables and declares them large.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub async fn grow(store: &Store) -> Result<(), Error> {
     match store.dialect() {
         "postgresql" => postgres::grow(store).await,
@@ -31,10 +32,10 @@ pub async fn grow(store: &Store) -> Result<(), Error> {
     }
 }
 
-/// The tables that a statement walks.
+/// The tables that a statement scans.
 ///
 /// # Errors
-/// The database's, for a statement that it refuses.
+/// Store errors, if the database refuses the statement.
 pub async fn walks(store: &Store, sql: &str) -> Result<Vec<Walk>, Error> {
     let mut walks = match store.dialect() {
         "postgresql" => postgres::walks(store, sql).await?,
@@ -48,7 +49,7 @@ pub async fn walks(store: &Store, sql: &str) -> Result<Vec<Walk>, Error> {
 /// The tables of a database.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub async fn tables(store: &Store) -> Result<Vec<String>, Error> {
     let sql = match store.dialect() {
         "postgresql" => "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1",
@@ -60,7 +61,7 @@ pub async fn tables(store: &Store) -> Result<Vec<String>, Error> {
     store.read(move |tx| tx.rows(sql, &[])?.iter().map(|row| row.string(0)).collect()).await
 }
 
-/// How many parameters a statement has.
+/// The number of parameters of a statement.
 fn parameters(sql: &str) -> usize {
     let numbers = sql.split('?').skip(1).filter_map(|rest| {
         let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();

@@ -1,4 +1,4 @@
-//! `EXPLAIN` of a prepared statement with a generic plan, which knows no parameter.
+//! `EXPLAIN` of a prepared statement with a generic plan, which is independent of the parameters.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,13 +6,13 @@ use kilonova_store::{Error, Store};
 
 use crate::{Walk, parameters};
 
-/// Rows in each table. More would make the plans no other, as what decides is set below.
+/// Rows in each table. More would not change the plans, which the settings below determine.
 const ROWS: i64 = 500;
-/// Rows that the planner is told of.
+/// The number of rows that the planner assumes.
 const TOLD: i64 = 100_000;
 
 const PREPARE: [&str; 3] = [
-    // No key of another table has to be there.
+    // Disables foreign keys, because the referenced rows do not exist.
     "SET LOCAL session_replication_role = replica",
     "DO $do$ DECLARE t record; names text; amounts text; BEGIN
      FOR t IN SELECT oid, relname FROM pg_class
@@ -75,7 +75,7 @@ pub(crate) async fn walks(store: &Store, sql: &str) -> Result<Vec<Walk>, Error> 
     Ok(read(&lines))
 }
 
-/// The walks of a plan: a sequential scan, and that of an index without a condition.
+/// The scans in a plan: sequential scans, and index scans without a condition.
 fn read(lines: &[String]) -> Vec<Walk> {
     let mut walks = Vec::new();
     let mut heap = String::new();

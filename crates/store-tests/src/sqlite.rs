@@ -1,4 +1,4 @@
-//! `EXPLAIN QUERY PLAN`, whose words are those of https://sqlite.org/eqp.html.
+//! `EXPLAIN QUERY PLAN`, whose words https://sqlite.org/eqp.html explains.
 
 use kilonova_store::{Error, Store, Value};
 
@@ -19,7 +19,7 @@ pub(crate) async fn walks(store: &Store, sql: &str) -> Result<Vec<Walk>, Error> 
     let walk = |step: String| {
         let mut words = step.split_whitespace();
         let (verb, name) = (words.next()?, words.next()?);
-        // `SEARCH` without an index is how the greatest of a column is found.
+        // `SEARCH` without an index finds the maximum of a column.
         let is_walk = verb == "SCAN"
             || (verb == "SEARCH" && (!step.contains(" USING ") || step.contains(" AUTOMATIC ")));
         let table = names.get(name).cloned();

@@ -1,15 +1,15 @@
-//! Which operations were called at which microversions, and what came back.
+//! The operations called at each microversion, and their results.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Operation;
 
-/// What came back from one operation at one minor version.
+/// The results of one operation at one minor version.
 #[derive(Debug, Clone, Default)]
 struct Seen {
-    /// It was done.
+    /// It succeeded.
     done: bool,
-    /// It was refused because the microversion has no such operation.
+    /// The microversion does not have the operation.
     absent: bool,
 }
 
@@ -21,17 +21,17 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    /// An operation was carried out.
+    /// Records that an operation succeeded.
     pub fn done(&mut self, operation: &str, minor: u32) {
         self.at(operation, minor).done = true;
     }
 
-    /// An operation was refused as one that the microversion does not have.
+    /// Records that the microversion does not have an operation.
     pub fn absent(&mut self, operation: &str, minor: u32) {
         self.at(operation, minor).absent = true;
     }
 
-    /// An action of `POST /servers/{id}/action` was carried out, or refused as it should be.
+    /// Records that an action of `POST /servers/{id}/action` succeeded or was refused as expected.
     pub fn action(&mut self, name: &str, minor: u32, refused: Option<u16>) {
         let at = self.actions.entry(name.to_owned()).or_default().entry(minor).or_default();
         at.extend(refused.into_iter().chain(refused.is_none().then_some(0)));
@@ -42,7 +42,7 @@ impl Coverage {
         self.actions.get(name).into_iter().flat_map(BTreeMap::keys).copied().collect()
     }
 
-    /// At how many versions an action was carried out, and with what it was refused.
+    /// The number of versions at which an action succeeded, and the statuses of its refusals.
     pub fn action_shown(&self, name: &str) -> String {
         let Some(at) = self.actions.get(name) else { return "never called".into() };
         let done = at.values().filter(|codes| codes.contains(&0)).count();
@@ -60,7 +60,7 @@ impl Coverage {
         self.seen.entry(operation.to_owned()).or_default().entry(minor).or_default()
     }
 
-    /// The boundaries at which an operation was not called; `None` when it was never carried out.
+    /// The boundaries at which an operation was not called; `None` if it never succeeded.
     pub fn gaps(&self, operation: &Operation) -> Option<Vec<u32>> {
         let seen = self.seen.get(&operation.name())?;
         if !seen.values().any(|seen| seen.done) {
@@ -70,7 +70,7 @@ impl Coverage {
         Some(operation.boundaries.iter().copied().filter(|minor| !is_known(minor)).collect())
     }
 
-    /// `2.1–2.104 at 5`: where an operation was carried out, and at how many versions.
+    /// `2.1–2.104 at 5`: the range in which an operation succeeded, and the number of versions.
     pub fn shown(&self, operation: &Operation) -> String {
         let Some(seen) = self.seen.get(&operation.name()) else { return "never called".into() };
         let done: Vec<u32> =

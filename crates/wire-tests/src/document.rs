@@ -1,7 +1,7 @@
-//! An OpenAPI document: which operations there are, and which schema holds at which microversion.
+//! An OpenAPI document: its operations, and the schemas of each microversion.
 //!
-//! The document lists the schemas of all microversions side by side, each with the range in which
-//! it holds; its status codes are not to be relied on, so answers are judged by their bodies.
+//! The document lists the schemas of all microversions side by side, each with its range. Its
+//! status codes are unreliable, so responses are judged by their bodies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,16 +14,16 @@ use crate::yaml;
 
 const METHODS: [&str; 6] = ["get", "post", "put", "delete", "patch", "head"];
 
-/// Whether a schema is of requests or of answers.
+/// Whether a schema describes requests or responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
-    /// What clients send.
+    /// Requests.
     Request,
-    /// What they get.
+    /// Responses.
     Answer,
 }
 
-/// A schema and where it holds.
+/// A schema and its range.
 #[derive(Debug, Clone)]
 struct Leaf {
     schema: Arc<Value>,
@@ -42,9 +42,9 @@ pub struct Operation {
     pub path: String,
     requests: Vec<Leaf>,
     answers: Vec<Leaf>,
-    /// Minor versions at which something about it changes.
+    /// Minor versions at which any part of it changes.
     pub boundaries: BTreeSet<u32>,
-    /// Keys that its query string may have.
+    /// The keys of its query string.
     pub queries: Vec<String>,
 }
 
@@ -54,12 +54,12 @@ impl Operation {
         format!("{} {}", self.method, self.path)
     }
 
-    /// Names of the actions that its bodies may hold.
+    /// Names of the actions in its bodies.
     pub fn actions(&self) -> BTreeSet<String> {
         self.requests.iter().filter_map(|leaf| leaf.action.clone()).collect()
     }
 
-    /// Minor versions at which something about one of its actions changes.
+    /// Minor versions at which any part of one of its actions changes.
     pub fn boundaries_of(&self, action: &str) -> BTreeSet<u32> {
         let mut found = BTreeSet::from([1, 104]);
         let all = self.requests.iter().chain(&self.answers);
@@ -71,7 +71,7 @@ impl Operation {
         found
     }
 
-    /// The schema that holds at a minor version, if the document has one.
+    /// The schema at a minor version, if the document has one.
     fn leaf(&self, side: Side, minor: u32, action: Option<&str>) -> Option<&Leaf> {
         let leaves = match side {
             Side::Request => &self.requests,
@@ -84,7 +84,7 @@ impl Operation {
             .max_by_key(|leaf| leaf.first)
     }
 
-    /// The schema that holds at a minor version, if the document has one.
+    /// The schema at a minor version, if the document has one.
     pub fn schema(&self, side: Side, minor: u32, action: Option<&str>) -> Option<&Value> {
         self.leaf(side, minor, action).map(|leaf| &*leaf.schema)
     }
@@ -92,7 +92,7 @@ impl Operation {
 
 /// The operations of a service.
 pub struct Document {
-    /// In the order of their paths.
+    /// Sorted by path.
     pub operations: Vec<Operation>,
     validators: Mutex<BTreeMap<String, Arc<Validator>>>,
 }
@@ -101,7 +101,7 @@ impl Document {
     /// The compute API.
     ///
     /// # Errors
-    /// When the document cannot be read.
+    /// An error if the document cannot be read.
     pub fn compute() -> Result<Self, String> {
         Self::read(openstack_types::compute::get_openapi_spec())
     }
@@ -109,7 +109,7 @@ impl Document {
     /// Reads a document.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// An error if it cannot be read.
     pub fn read(text: &str) -> Result<Self, String> {
         let root = yaml::read(text)?;
         let paths = root["paths"].as_object().ok_or("no paths")?;
@@ -125,7 +125,7 @@ impl Document {
         Ok(Self { operations, validators: Mutex::default() })
     }
 
-    /// The operation that a request is for.
+    /// The operation of a request.
     pub fn find(&self, method: &str, path: &str) -> Option<&Operation> {
         let parts: Vec<&str> = path.split('/').collect();
         let fits = |operation: &&Operation| {
@@ -139,7 +139,8 @@ impl Document {
         self.operations.iter().filter(fits).max_by_key(literal)
     }
 
-    /// Why a body is not what the document says; `None` when it is, or when it says nothing.
+    /// The violation of the document in a body; `None` if it conforms, or if the document has no
+    /// schema.
     pub fn objection(
         &self,
         operation: &Operation,
@@ -164,7 +165,8 @@ impl Document {
             .should_validate_formats(true)
             .with_format("date-time", |text| time::parse(text).is_some())
             .build(&leaf.schema);
-        let built = built.unwrap_or_else(|error| panic!("{} is no schema: {error}", leaf.name));
+        let built =
+            built.unwrap_or_else(|error| panic!("{} is a valid schema: {error}", leaf.name));
         let validator = Arc::new(built);
         known.insert(leaf.name.clone(), Arc::clone(&validator));
         validator
@@ -210,7 +212,7 @@ fn operation(root: &Value, method: &str, path: &str, found: &Value) -> Operation
     Operation { method, path: path.to_owned(), requests, answers, boundaries, queries }
 }
 
-/// Follows references and alternatives down to schemas that hold in one range.
+/// Follows references and alternatives to the schemas of one range.
 fn leaves(root: &Value, name: &str, schema: &Value, action: Option<&str>, found: &mut Vec<Leaf>) {
     if schema.is_null() {
         return;
@@ -240,7 +242,7 @@ fn leaves(root: &Value, name: &str, schema: &Value, action: Option<&str>, found:
     });
 }
 
-/// Answers to actions whose schema does not say of which.
+/// Responses to actions, whose schemas do not name the action.
 fn action_of(name: &str) -> Option<String> {
     let known = [
         ("ServersActionEvacuateResponse", "evacuate"),
@@ -274,12 +276,12 @@ fn inlined(root: &Value, value: &Value) -> Value {
     }
 }
 
-/// The minor versions at which something holds, the last one included.
+/// The range of minor versions, inclusive.
 fn range(value: &Value) -> (u32, u32) {
     let minor =
         |key: &str| value["x-openstack"][key].as_str()?.strip_prefix("2.")?.parse::<u32>().ok();
     let first = minor("min-ver").unwrap_or(0);
-    // Some last versions in the document lie before the first one; they say nothing.
+    // Some ranges in the document end before they begin; they are ignored.
     (first, minor("max-ver").filter(|last| *last >= first).unwrap_or(u32::MAX))
 }
 
@@ -309,8 +311,8 @@ components:
 
     #[test]
     fn a_schema_holds_in_its_range() {
-        let document = Document::read(TEXT).expect("reads");
-        let operation = document.find("PUT", "/v2.1/things/x").expect("is there");
+        let document = Document::read(TEXT).expect("the document is valid");
+        let operation = document.find("PUT", "/v2.1/things/x").expect("the operation exists");
         assert_eq!(operation.path, "/v2.1/things/{id}");
         let object = |side, minor, body: &Value| {
             document.objection(operation, side, minor, None, body).is_some()

@@ -1,8 +1,7 @@
-//! Our answers against upstream's OpenAPI documents.
+//! Compares our responses with upstream's OpenAPI documents.
 //!
-//! Used by tests alone: nothing that is served may depend on it. The documents come with the crate
-//! `openstack_types` and say, for each operation and microversion, what a request may be and what an
-//! answer is.
+//! For tests only: the services must not depend on it. The documents come with the crate
+//! `openstack_types` and describe the requests and responses of each operation and microversion.
 
 pub mod coverage;
 pub mod document;

@@ -1,23 +1,23 @@
-//! Wrong bodies, made from a right one and the schema that it meets: each field missing, of every
-//! other type, empty, over-long, out of bounds, and with one more beside it.
+//! Invalid bodies, derived from a valid one and its schema: each field missing, of every other
+//! type, empty, too long or out of bounds, and with an additional field.
 
 use serde_json::{Map, Value, json};
 
-/// A body and the field in it that was changed.
+/// A body and its changed field.
 #[derive(Debug, Clone)]
 pub struct Wrong {
     /// The body.
     pub body: Value,
-    /// The name that a refusal has to say.
+    /// The name that the error message must contain.
     pub field: String,
-    /// For messages.
+    /// A description for messages.
     pub how: String,
 }
 
-/// The name of a field that no schema knows.
+/// The name of a field that no schema has.
 pub const UNKNOWN: &str = "kilonova_unknown";
 
-/// Values of every type, at and beyond the bounds that schemas set.
+/// Values of every type, at and beyond the bounds in schemas.
 fn values() -> Vec<Value> {
     vec![
         Value::Null,
@@ -45,7 +45,7 @@ fn values() -> Vec<Value> {
     ]
 }
 
-/// Every wrong body that can be made of a right one with one change.
+/// Every invalid body that differs from a valid one by one change.
 pub fn all(right: &Value, schema: &Value) -> Vec<Wrong> {
     let mut found = Vec::new();
     for value in values() {
@@ -105,7 +105,7 @@ fn walk(at: &Value, schema: &Value, path: &mut Vec<String>, whole: &Value, found
     }
 }
 
-/// The fields of a right object, and those that its schema knows besides.
+/// The fields of a valid object, and the other fields of its schema.
 fn fields(map: &Map<String, Value>, schema: &Value) -> Vec<(String, Option<Value>)> {
     let mut all: Vec<(String, Option<Value>)> =
         map.iter().map(|(key, value)| (key.clone(), Some(value.clone()))).collect();

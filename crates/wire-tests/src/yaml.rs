@@ -1,12 +1,12 @@
-//! YAML as JSON values, as far as OpenAPI documents need it: no aliases, no tags, text keys.
+//! YAML as JSON values, as far as OpenAPI documents need it: no aliases, no tags, string keys only.
 
 use saphyr_parser::{Event, Parser, ScalarStyle, StrInput};
 use serde_json::{Map, Number, Value};
 
-/// Reads the first document of a text.
+/// Parses the first document of a text.
 ///
 /// # Errors
-/// What is wrong, with its line.
+/// The error, with its line.
 pub fn read(text: &str) -> Result<Value, String> {
     let mut events = Events(Parser::new_from_str(text));
     loop {

@@ -1,7 +1,7 @@
-//! The tables that stay small, and the statements that may walk one that does not, each with why.
+//! The tables that stay small, and the statements that may scan others, each with its reason.
 
-/// Tables whose size the operator decides, or that have a row for each host at most. All others grow
-/// with what tenants do.
+/// Tables whose size the operator determines, or with at most one row per host. All others grow
+/// with the tenants' activity.
 pub const SMALL: &[(&str, &[&str])] = &[
     ("one row", &["change_log_start", "enroll_authority"]),
     (
@@ -30,7 +30,7 @@ pub const SMALL: &[(&str, &[&str])] = &[
     ("a row for each version", &["schema_migrations"]),
 ];
 
-/// Statements that walk a growing table, and the table: by the reason.
+/// Statements that scan a growing table, and the table, by reason.
 pub const WALKS: &[(&str, &[(&str, &str)])] = &[
     (
         "read whole, once, when a process starts",

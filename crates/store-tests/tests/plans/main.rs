@@ -1,8 +1,8 @@
-//! The plan of every statement, on both databases, without statistics: none walks a table that grows,
-//! but for a list of exceptions.
+//! The plan of every statement, on both databases, without statistics: no statement scans a growing
+//! table, except for the listed ones.
 //!
-//! A table in no list, a statement that walks and is in no list, and an exception that is no longer
-//! one all fail.
+//! The test fails for an unlisted table, for an unlisted statement that scans, and for an exception
+//! that is not needed.
 
 mod lists;
 
@@ -27,7 +27,7 @@ fn migrations() -> Vec<&'static [Migration]> {
     ]
 }
 
-/// Every statement by its name, `crate::module::NAME`. The rules of the audits go by their sentences.
+/// Every statement by its name, `crate::module::NAME`. The audits' rules have their texts as names.
 fn statements() -> Vec<(String, String)> {
     let lists = [
         kilonova_identity::statements(),
@@ -49,7 +49,7 @@ fn statements() -> Vec<(String, String)> {
     whole.map(|(name, sql)| (short(name), sql)).collect()
 }
 
-/// Rules of the audits read all that there is.
+/// The audits' rules read whole tables.
 fn is_audit(name: &str) -> bool {
     name.contains(' ')
 }
@@ -67,11 +67,11 @@ async fn no_statement_walks_a_table_that_grows() {
     let mut wrong: Vec<String> = Vec::new();
     for (database, store, _guard) in kilonova_testkit::stores(&migrations()).await {
         databases += 1;
-        let tables = tables(&store).await.expect("tables");
+        let tables = tables(&store).await.expect("the tables are listed");
         for name in small.iter().filter(|name| !tables.iter().any(|table| table == *name)) {
             wrong.push(format!("{name} is said to be small, and there is no such table"));
         }
-        grow(&store).await.expect("the tables grow");
+        grow(&store).await.expect("the tables are filled");
         for (name, sql) in &statements {
             let walks = walks(&store, sql).await;
             let walks = walks.unwrap_or_else(|error| panic!("{database}: {name}: {error}\n{sql}"));
@@ -92,7 +92,7 @@ async fn no_statement_walks_a_table_that_grows() {
     assert!(wrong.is_empty(), "{} plans are wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// What the test above relies on: SQLite plans by the schema, not by what is in the tables.
+/// The assumption of the test above: SQLite plans by the schema, not by the content of the tables.
 #[tokio::test]
 async fn sqlite_plans_by_the_schema_alone() {
     let fill = "INSERT INTO consumers (id, generation, project_id, user_id, updated_at)
@@ -101,10 +101,10 @@ async fn sqlite_plans_by_the_schema_alone() {
     let (_, store, _guard) = kilonova_testkit::stores(&migrations()).await.remove(0);
     let mut before = Vec::new();
     for (_, sql) in statements() {
-        before.push(walks(&store, &sql).await.expect("a plan"));
+        before.push(walks(&store, &sql).await.expect("the statement has a plan"));
     }
-    store.write(move |tx| tx.execute(fill, &[])).await.expect("filled");
+    store.write(move |tx| tx.execute(fill, &[])).await.expect("the table is filled");
     for ((name, sql), before) in statements().into_iter().zip(before) {
-        assert_eq!(walks(&store, &sql).await.expect("a plan"), before, "{name}");
+        assert_eq!(walks(&store, &sql).await.expect("the statement has a plan"), before, "{name}");
     }
 }

@@ -1,4 +1,4 @@
-//! A client that judges every answer by the document, and notes what it called.
+//! A client that checks every response against the document, and records its calls.
 
 use std::ops::RangeInclusive;
 use std::sync::{Mutex, PoisonError};
@@ -15,7 +15,7 @@ pub const ADMIN: &str = "admin";
 /// Every microversion.
 pub const ALL: RangeInclusive<u32> = 1..=104;
 
-/// A request that was taken, for the making of wrong ones.
+/// An accepted request, from which invalid ones are derived.
 pub struct Taken {
     pub method: String,
     pub path: String,
@@ -23,20 +23,20 @@ pub struct Taken {
     pub body: Value,
 }
 
-/// What all calls of a test share.
+/// The shared state of all calls of a test.
 pub struct Notes {
     pub document: Document,
     pub coverage: Mutex<Coverage>,
     pub objections: Mutex<Vec<String>>,
     pub taken: Mutex<Vec<Taken>>,
-    /// Servers stay, to be sent more.
+    /// Whether servers are kept for further requests.
     pub keep: bool,
 }
 
 impl Notes {
     pub fn new() -> Self {
         Self {
-            document: Document::compute().expect("the document reads"),
+            document: Document::compute().expect("the document is valid"),
             coverage: Mutex::default(),
             objections: Mutex::default(),
             taken: Mutex::default(),
@@ -49,17 +49,17 @@ impl Notes {
     }
 }
 
-/// A microversion's client.
+/// A client of one microversion.
 #[derive(Clone, Copy)]
 pub struct Api<'a> {
     pub cloud: &'a Cloud,
     pub notes: &'a Notes,
     pub minor: u32,
-    /// Which of the cloud's services is asked.
+    /// The service of the cloud that it calls.
     pub router: &'a Router,
 }
 
-/// The path of the actions in the document.
+/// The path of actions in the document.
 pub const ACTION: &str = "/v2.1/servers/{id}/action";
 
 impl<'a> Api<'a> {
@@ -67,30 +67,30 @@ impl<'a> Api<'a> {
         Self { cloud, notes, minor, router: &cloud.router }
     }
 
-    /// The same client of services with other options.
+    /// The same client for services with other options.
     pub fn with(self, router: impl Fn(&'a Cloud) -> &'a Router) -> Self {
         Self { router: router(self.cloud), ..self }
     }
 
-    /// Whether one of some actions changes at this microversion, or all are wanted.
+    /// Whether one of some actions changes at this microversion, or all of them are requested.
     pub fn changes(&self, actions: &[&str]) -> bool {
-        let operation = self.notes.document.find("POST", ACTION).expect("there are actions");
+        let operation = self.notes.document.find("POST", ACTION).expect("the document has actions");
         actions.iter().any(|action| operation.boundaries_of(action).contains(&self.minor))
     }
 
-    /// Notes what does not hold.
+    /// Records a violation.
     pub fn expect(&self, holds: bool, what: &str) {
         if !holds {
             self.notes.object(format!("{} at 2.{}: not so: {what}", self.cloud.store, self.minor));
         }
     }
 
-    /// An action that is refused with a code at this microversion.
+    /// Calls an action that is refused with a status at this microversion.
     pub async fn refused(&self, what: &str, body: Value, code: u16) {
-        let (method, path) = what.split_once(' ').expect("a method and a path");
+        let (method, path) = what.split_once(' ').expect("the text is METHOD PATH");
         let path = format!("/v2.1{path}");
         let action = body.as_object().and_then(|body| body.keys().next().cloned());
-        let action = action.expect("an action");
+        let action = action.expect("the text names an action");
         let sent = Some(body);
         let (got, answer) = exchange(self.cloud, ADMIN, self.minor, method, &path, &sent).await;
         if got != code {
@@ -101,7 +101,7 @@ impl<'a> Api<'a> {
         coverage.action(&action, self.minor, Some(code));
     }
 
-    /// Deletes a server, unless servers are to stay.
+    /// Deletes a server, unless servers are kept.
     pub async fn gone(&self, id: &str) {
         if !self.notes.keep {
             self.ask(&format!("DELETE /servers/{id}"), ALL, 204).await;
@@ -111,16 +111,16 @@ impl<'a> Api<'a> {
     pub async fn host_of(&self, id: &str) -> String {
         let path = format!("/v2.1/servers/{id}");
         let (_, answer) = exchange(self.cloud, ADMIN, 1, "GET", &path, &None).await;
-        answer["server"]["OS-EXT-SRV-ATTR:host"].as_str().expect("a host").to_owned()
+        answer["server"]["OS-EXT-SRV-ATTR:host"].as_str().expect("the server has a host").to_owned()
     }
 
-    /// The host that the server is not on.
+    /// The other host than the server's.
     pub async fn other_host(&self, id: &str) -> &'static str {
         if self.host_of(id).await == "h1" { "h2" } else { "h1" }
     }
 
-    /// A call without a body that answers `status` in the versions that have the operation, and 404
-    /// in the others. `None` then.
+    /// Calls an operation without a body. Expects `status` in versions that have the operation, and
+    /// 404 (result `None`) in the others.
     pub async fn ask(&self, what: &str, within: RangeInclusive<u32>, status: u16) -> Option<Value> {
         self.call(what, None, within, status).await
     }
@@ -143,12 +143,13 @@ impl<'a> Api<'a> {
         within: RangeInclusive<u32>,
         status: u16,
     ) -> Option<Value> {
-        let (method, path) = what.split_once(' ').expect("a method and a path");
+        let (method, path) = what.split_once(' ').expect("the text is METHOD PATH");
         let path = format!("/v2.1{path}");
         let bare = path.split('?').next().unwrap_or(&path);
         let shown = format!("{} {method} {path} at 2.{}", self.cloud.store, self.minor);
         let operation = self.notes.document.find(method, bare);
-        let operation = operation.unwrap_or_else(|| panic!("{shown}: not in the document"));
+        let operation =
+            operation.unwrap_or_else(|| panic!("{shown}: the document has the operation"));
         let (got, answer) = sent(self.router, ADMIN, self.minor, method, &path, &body).await;
         let mut coverage = self.notes.coverage.lock().unwrap_or_else(PoisonError::into_inner);
         if !within.contains(&self.minor) {
@@ -185,7 +186,7 @@ impl<'a> Api<'a> {
         if let Some(why) = judge(Side::Answer, &answer).filter(|_| !answer.is_null()) {
             self.notes.object(format!("{shown}: {why}"));
         }
-        // The document names one answer for all versions; upstream gives none from 2.14 on.
+        // The document has one response for all versions; upstream returns no body from 2.14.
         let bare = action == Some("evacuate") && self.minor >= 14;
         if answer.is_null() && !bare && operation.schema(Side::Answer, self.minor, action).is_some()
         {
@@ -201,7 +202,7 @@ impl<'a> Api<'a> {
         Some(answer)
     }
 
-    /// A flavor of an id of its own.
+    /// Creates a flavor with a unique id.
     pub async fn flavor(&self, id: &str) -> String {
         let id = format!("{id}-{}", self.minor);
         let flavor = json!({"id": id, "name": id, "ram": 64, "vcpus": 1, "disk": 1});
@@ -209,7 +210,7 @@ impl<'a> Api<'a> {
         id
     }
 
-    /// A server that is `ACTIVE`.
+    /// Creates a server and waits until it is `ACTIVE`.
     pub async fn server(&self, name: &str, flavor: &str) -> String {
         let mut wish = json!({
             "name": name, "flavorRef": flavor, "imageRef": self.cloud.image,
@@ -222,13 +223,13 @@ impl<'a> Api<'a> {
             wish["tags"] = json!(["red"]);
         }
         let made = self.send("POST /servers", json!({"server": wish}), ALL, 202).await;
-        let made = made.expect("a server is accepted");
-        let id = made["server"]["id"].as_str().expect("an id").to_owned();
+        let made = made.expect("the server is accepted");
+        let id = made["server"]["id"].as_str().expect("the server has an id").to_owned();
         self.becomes(&id, "ACTIVE").await;
         id
     }
 
-    /// Waits until nothing is being done to a server and checks what it is.
+    /// Waits until the server has no task, and checks its status.
     pub async fn becomes(&self, id: &str, status: &str) {
         let path = format!("/v2.1/servers/{id}");
         let mut last = Value::Null;
@@ -248,7 +249,7 @@ impl<'a> Api<'a> {
     }
 }
 
-/// One request and its answer; faults are checked for their form.
+/// Sends one request and returns the response; checks the form of faults.
 pub async fn exchange(
     cloud: &Cloud,
     token: &str,

@@ -1,4 +1,4 @@
-//! Wrong bodies for every request that has one: never a 5xx, and the message names the field.
+//! Invalid bodies for every request with a body: never a 5xx, and the message names the field.
 
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
@@ -10,7 +10,7 @@ use crate::compute::api::{ADMIN, Api, Notes, Taken, exchange};
 use crate::compute::cloud::{Cloud, clouds};
 use crate::compute::rows;
 
-/// The microversions at which wrong bodies are tried.
+/// The microversions at which invalid bodies are sent.
 const AT: [u32; 2] = [1, 104];
 
 #[tokio::test]
@@ -28,7 +28,10 @@ async fn wrong_bodies_are_refused_by_name() {
             std::mem::take(&mut *notes.taken.lock().unwrap_or_else(PoisonError::into_inner));
         let mut seen = BTreeSet::new();
         for one in taken {
-            let operation = notes.document.find(&one.method, &one.path).expect("a known one");
+            let operation = notes
+                .document
+                .find(&one.method, &one.path)
+                .expect("the document has the operation");
             let action = action_of(&one);
             if seen.insert((operation.name(), one.minor, action.clone())) {
                 sent += attack(&cloud, &notes, &one, action.as_deref(), &mut faults).await;
@@ -41,11 +44,11 @@ async fn wrong_bodies_are_refused_by_name() {
     }
     println!("{sent} wrong bodies");
     let faults: Vec<String> = faults.into_iter().collect();
-    assert!(sent > 5_000, "only {sent}");
+    assert!(sent > 5_000, "{sent} bodies are sent");
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 }
 
-/// Whether a message says what is wrong: the field, or what upstream says in its own words.
+/// Whether a message names the field, or is upstream's own message.
 fn names(message: &str, field: &str, action: Option<&str>) -> bool {
     const UPSTREAMS: &[&str] = &[
         "Keypair data is invalid",
@@ -70,7 +73,7 @@ fn action_of(taken: &Taken) -> Option<String> {
     action.filter(|_| taken.path.contains("/servers/"))
 }
 
-/// Sends every wrong body made of a right one, and returns how many.
+/// Sends every invalid body derived from a valid one, and returns their number.
 async fn attack(
     cloud: &Cloud,
     notes: &Notes,
@@ -78,7 +81,8 @@ async fn attack(
     action: Option<&str>,
     faults: &mut BTreeSet<String>,
 ) -> usize {
-    let operation = notes.document.find(&one.method, &one.path).expect("a known one");
+    let operation =
+        notes.document.find(&one.method, &one.path).expect("the document has the operation");
     let none = Value::Null;
     let schema = operation.schema(Side::Request, one.minor, action).unwrap_or(&none);
     let all = wrong::all(&one.body, schema);

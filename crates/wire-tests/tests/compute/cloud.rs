@@ -18,19 +18,19 @@ use kilonova_wire::noauth::NoAuth;
 use kilonova_wire::time::now_micros;
 use tokio::sync::watch;
 
-/// As many hosts as there are names.
+/// One host per name.
 fn topology(names: &[&str]) -> Topology {
     let entry = |name: &&str| {
         format!("[[host]]\nname = \"{name}\"\nvcpus = 64\nmemory_mb = 65536\ndisk_gb = 1000\n")
     };
     let text: String = names.iter().map(entry).collect();
-    Topology::parse(&text, Path::new("test.toml")).expect("a topology")
+    Topology::parse(&text, Path::new("test.toml")).expect("the topology is valid")
 }
 
 pub struct Cloud {
     pub store: &'static str,
     pub router: Router,
-    /// The same service, keeping what is deleted for a while.
+    /// The same service with soft deletion.
     pub keeping: Router,
     pub compute: Compute,
     pub image: ImageId,
@@ -39,12 +39,12 @@ pub struct Cloud {
     _guard: Guard,
 }
 
-/// One on each store; `hosts` says whether any host is there.
+/// One cloud on each store, with or without hosts.
 pub async fn clouds(hosts: bool) -> Vec<Cloud> {
     clouds_of(if hosts { &["h1", "h2"] } else { &[] }).await
 }
 
-/// One on each store, with hosts of these names.
+/// One cloud on each store, with hosts of these names.
 pub async fn clouds_of(hosts: &[&str]) -> Vec<Cloud> {
     let migrations = [
         kilonova_image::MIGRATIONS,
@@ -58,10 +58,10 @@ pub async fn clouds_of(hosts: &[&str]) -> Vec<Cloud> {
     let mut clouds = Vec::new();
     for (name, store, guard) in kilonova_testkit::stores(&migrations).await {
         let image = image(&store).await;
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
         let images = folder.path().join("images");
-        let images = Images::open(store.clone(), &images).await.expect("opens");
-        let compute = Compute::open(store, World::new()).await.expect("opens");
+        let images = Images::open(store.clone(), &images).await.expect("the image service opens");
+        let compute = Compute::open(store, World::new()).await.expect("the compute service opens");
         let stays = Options { shelved_offload_time: -1, ..Options::default() };
         let compute = compute.with_images(images).with_options(stays);
         let stop = nodes(&compute, folder.path(), hosts).await;
@@ -93,7 +93,7 @@ async fn image(store: &Store) -> ImageId {
     image.name = Some("cirros".into());
     image.status = Status::Active;
     image.visibility = Visibility::Public;
-    store.write(move |tx| kilonova_image::reserve(tx, &image)).await.expect("an image");
+    store.write(move |tx| kilonova_image::reserve(tx, &image)).await.expect("the image is created");
     id
 }
 
@@ -103,7 +103,7 @@ async fn nodes(compute: &Compute, folder: &Path, hosts: &[&str]) -> watch::Sende
         return stop;
     }
     for host in &topology(hosts).hosts {
-        let node = Node::simulated(host, folder).expect("a node");
+        let node = Node::simulated(host, folder).expect("the node starts");
         tokio::spawn(node.run(Arc::new(Link(compute.clone())), stop.subscribe()));
         while compute.fleet.by_name(&host.name).is_none() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -113,20 +113,20 @@ async fn nodes(compute: &Compute, folder: &Path, hosts: &[&str]) -> watch::Sende
 }
 
 impl Cloud {
-    /// Waits until every host has dropped the servers that have left it.
+    /// Waits until every host has removed the servers that have left it.
     pub async fn hosts_have_dropped(&self) {
         const SQL: &str = "SELECT server_id FROM documents WHERE body = '{\"state\":\"absent\"}'";
         for _ in 0..4000 {
             let left = self.compute.store.read(|tx| tx.rows(SQL, params![]));
-            if left.await.expect("a query").is_empty() {
+            if left.await.expect("the query succeeds").is_empty() {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        panic!("hosts still have servers that have left");
+        panic!("hosts did not remove servers in time");
     }
 
-    /// A host that registered and was never heard of again.
+    /// Registers a host that never sends anything again.
     pub async fn spare_host(&self, name: &str) {
         let host = NewHost {
             id: HostId::new_v4(),
@@ -140,6 +140,6 @@ impl Cloud {
             disk_gb: 10,
         };
         let registered = self.compute.store.write(move |tx| register(tx, &host, 1)).await;
-        registered.expect("registers");
+        registered.expect("the host registers");
     }
 }

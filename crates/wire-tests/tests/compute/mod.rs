@@ -1,5 +1,5 @@
 //! The compute API against upstream's OpenAPI document: every operation at every microversion at
-//! which it changes. Prints what is covered; an operation without a row fails.
+//! which it changes. Prints the coverage; an operation without a row fails.
 
 mod api;
 mod bad;

@@ -1,6 +1,6 @@
-//! The operations that are not served, with the reason and what is answered at 2.1 and at 2.104.
+//! The operations that are not supported, with the reason and the responses at 2.1 and at 2.104.
 
-/// An operation, or all below a path that ends with `*`.
+/// An operation, or all operations below a path that ends with `*`.
 pub struct Outside {
     pub methods: &'static [&'static str],
     pub path: &'static str,
@@ -108,7 +108,7 @@ pub const OUTSIDE: &[Outside] = &[
 
 const NETWORK: &str = "needs Neutron";
 
-/// Actions of `POST /servers/{id}/action` that have no row.
+/// Actions of `POST /servers/{id}/action` without a row.
 pub const ACTIONS: &[(&str, &str)] = &[
     ("addFixedIp", NETWORK),
     ("removeFixedIp", NETWORK),

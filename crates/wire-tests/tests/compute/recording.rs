@@ -1,4 +1,4 @@
-//! What was recorded of a stock client and a real Nova, if it lies beside the repository.
+//! The recording of a stock client and a real Nova, if it lies beside the repository.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use serde_json::Value;
 const RECORDING: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/peers/nova/wire/recorded.jsonl.xz");
 
-/// A request of the recording.
+/// A recorded request.
 pub struct Recorded {
     pub method: String,
     pub path: String,
@@ -19,7 +19,7 @@ pub struct Recorded {
     pub command: String,
 }
 
-/// What went to Nova's port; `None`, and why, when the recording cannot be read.
+/// The requests to Nova's port; `None` with a message if the recording cannot be read.
 pub fn recording() -> Option<Vec<Recorded>> {
     if !Path::new(RECORDING).exists() {
         kilonova_testkit::skip("the recording is not beside the repository");
@@ -32,12 +32,12 @@ pub fn recording() -> Option<Vec<Recorded>> {
             return None;
         }
     };
-    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    let text = String::from_utf8(output.stdout).expect("the recording is UTF-8");
     Some(text.lines().flat_map(requests).collect())
 }
 
 fn requests(line: &str) -> Vec<Recorded> {
-    let command: Value = serde_json::from_str(line).expect("JSON");
+    let command: Value = serde_json::from_str(line).expect("the line is JSON");
     let said = command["cmd"].as_str().unwrap_or_default().to_owned();
     let all = command["reqs"].as_array().cloned().unwrap_or_default();
     let mut found: Vec<Recorded> = Vec::new();
@@ -64,7 +64,7 @@ fn requests(line: &str) -> Vec<Recorded> {
             answer: read("response").unwrap_or(Value::Null),
             command: said.clone(),
         };
-        // The client waits by asking again, and the recorder saw some requests twice.
+        // The client polls, and the recorder captured some requests twice.
         let is_again = found.last().is_some_and(|last| {
             last.method == recorded.method
                 && last.path == recorded.path

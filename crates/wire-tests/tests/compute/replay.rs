@@ -1,6 +1,6 @@
-//! What the stock client sent to a real Nova, sent to ours in the same order: the same status, the
-//! same keys in the answers, and answers that the document allows. Skipped where the recording is
-//! not beside the repository.
+//! Replays the requests of a stock client to a real Nova in the same order, and expects the same
+//! status, the same keys in the responses, and responses that conform to the document. Skipped if
+//! the recording is not beside the repository.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,10 +11,10 @@ use crate::compute::api::{ADMIN, exchange};
 use crate::compute::cloud::{Cloud, clouds_of};
 use crate::compute::recording::{Recorded, recording};
 
-/// The hosts of the cloud that was recorded.
+/// The hosts of the recorded cloud.
 const HOSTS: [&str; 4] = ["compute1", "compute2", "compute3", "compute9"];
 
-/// Answers that differ, and why: a part of `METHOD path`, what differs, the reason.
+/// Different responses with their reasons: a part of `METHOD path`, the difference, the reason.
 const DIFFERENT: &[(&str, &str, &str)] = &[
     ("(server event show", "/events has 0 items, not 1", "lock and unlock happen in the API alone"),
     ("(server delete", "404, not 200", "deleted before the client asks again"),
@@ -39,7 +39,7 @@ const DIFFERENT: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Parts of commands that are not sent, and why.
+/// Parts of commands that are not replayed, with the reasons.
 const LEFT_OUT: &[(&str, &str)] = &[
     ("vnonic", "failed by the stub of Neutron in the cloud recorded"),
     ("acc2", "needs an accelerator: kilonova-compute's tests"),
@@ -48,7 +48,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
 #[tokio::test]
 async fn what_the_client_sent_to_nova_is_answered_as_nova_did() {
     let Some(all) = recording() else { return };
-    let document = Document::compute().expect("the document reads");
+    let document = Document::compute().expect("the document is valid");
     for cloud in clouds_of(&HOSTS).await {
         let mut replay = Replay {
             cloud: &cloud,
@@ -88,7 +88,7 @@ async fn what_the_client_sent_to_nova_is_answered_as_nova_did() {
 struct Replay<'a> {
     cloud: &'a Cloud,
     document: &'a Document,
-    /// Ids of the recording and what stands for them here.
+    /// Ids in the recording, and the corresponding ids here.
     ids: BTreeMap<String, String>,
     objections: BTreeSet<String>,
     shapes: BTreeSet<String>,
@@ -96,11 +96,11 @@ struct Replay<'a> {
 }
 
 impl Replay<'_> {
-    /// What was there when the recording began.
+    /// Creates the objects that existed when the recording began.
     async fn furnish(&mut self) {
         let flavor =
             json!({"flavor": {"id": "t1", "name": "t1", "ram": 64, "vcpus": 1, "disk": 1}});
-        // The project of the client is the one that we are asked by.
+        // The client's project is the caller's project here.
         self.ids.insert("3a7eee943ebe4177a253517a3ddc1f10".into(), ADMIN.into());
         let path = "/v2.1/flavors";
         let (status, answer) = exchange(self.cloud, ADMIN, 1, "POST", path, &Some(flavor)).await;
@@ -171,7 +171,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Puts our ids where the recording has its own.
+    /// Replaces the recording's ids by ours.
     fn renamed(&self, value: &mut Value) {
         match value {
             Value::String(text) => {
@@ -185,7 +185,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Notes which of our ids stands for one of the recording.
+    /// Records which of our ids corresponds to one of the recording.
     fn learn(&mut self, theirs: &Value, ours: &Value) {
         match (theirs, ours) {
             (Value::Object(theirs), Value::Object(ours)) => {
@@ -212,7 +212,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Waits until nothing is being done to any server.
+    /// Waits until no server has a task.
     async fn rest(&self) {
         let path = "/v2.1/servers/detail?all_tenants=1";
         for _ in 0..4000 {
@@ -226,11 +226,11 @@ impl Replay<'_> {
             }
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
-        panic!("servers do not come to rest");
+        panic!("servers did not complete their tasks in time");
     }
 }
 
-/// Whether two items of lists stand for one thing.
+/// Whether two list items correspond to each other.
 fn is_same(theirs: &Value, ours: &Value) -> bool {
     let keys = ["hypervisor_hostname", "host", "name", "action"];
     let known = keys.iter().find(|key| theirs.get(**key).is_some());
@@ -253,7 +253,7 @@ fn shape(value: &Value) -> String {
     }
 }
 
-/// Which keys one answer has and the other has not. What users name themselves is not looked at.
+/// The keys that only one of two responses has. Ignores names chosen by users.
 fn keys(theirs: &Value, ours: &Value, at: &str, found: &mut Vec<String>) {
     const NAMED: [&str; 4] = ["metadata", "extra_specs", "addresses", "links"];
     match (theirs, ours) {

@@ -1,4 +1,4 @@
-//! The table: every operation has a row, every row holds.
+//! The table: every operation has a row, and every row passes.
 
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
@@ -25,7 +25,7 @@ async fn every_operation_at_every_version_where_it_changes() {
     assert!(failures.is_empty(), "{} faults:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// The boundaries of all operations below the prefixes.
+/// The boundaries of all operations with these prefixes.
 fn versions(notes: &Notes, prefixes: &[&str]) -> BTreeSet<u32> {
     let below = |operation: &&Operation| {
         prefixes.iter().any(|prefix| {
@@ -49,7 +49,7 @@ fn row_of(operation: &Operation) -> Option<&'static Outside> {
     })
 }
 
-/// What is not served says so, at both ends.
+/// Checks the refusal of unsupported operations at both ends of the range.
 async fn outside(cloud: &Cloud, notes: &Notes) {
     for operation in &notes.document.operations {
         let Some(row) = row_of(operation) else { continue };
@@ -79,7 +79,7 @@ async fn outside(cloud: &Cloud, notes: &Notes) {
     }
 }
 
-/// Prints the table and returns what is wrong.
+/// Prints the table and returns the failures.
 fn report(notes: &Notes) -> Vec<String> {
     let coverage = notes.coverage.lock().unwrap_or_else(PoisonError::into_inner);
     let mut failures = notes.objections.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -115,7 +115,7 @@ fn report(notes: &Notes) -> Vec<String> {
     failures
 }
 
-/// A line of the table, or what is missing of an action.
+/// A line of the table, or the missing coverage of an action.
 fn actions(coverage: &Coverage, operation: &Operation, action: &str) -> Result<String, String> {
     if let Some((_, why)) = ACTIONS.iter().find(|(known, _)| *known == action) {
         return Ok(format!("not served  {:<74} {why}", format!("    {action}")));

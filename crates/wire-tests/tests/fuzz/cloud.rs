@@ -49,7 +49,7 @@ pub struct Cloud {
     pub compute: Compute,
     pub identity: Identity,
     pub image: ImageId,
-    /// What must not end while requests are answered.
+    /// Values that must live while requests are processed.
     pub nodes: Vec<JoinHandle<()>>,
     _stop: watch::Sender<bool>,
     _folder: tempfile::TempDir,
@@ -75,7 +75,7 @@ pub async fn clouds() -> Vec<Cloud> {
 }
 
 async fn open(name: &'static str, store: Store, guard: Guard) -> Cloud {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
     let image = ImageId::new_v4();
     let mut record = ImageRecord::new(image, "admin".into(), now_micros());
     record.name = Some("cirros".into());
@@ -83,22 +83,27 @@ async fn open(name: &'static str, store: Store, guard: Guard) -> Cloud {
     record.visibility = Visibility::Public;
     record.protected = true;
     let reserved = store.write(move |tx| kilonova_image::reserve(tx, &record)).await;
-    reserved.expect("an image");
+    reserved.expect("the image is created");
     let world = World::new();
-    world.load(&store).await.expect("loads");
-    let images = Images::open(store.clone(), &folder.path().join("images")).await.expect("opens");
-    let compute = Compute::open(store.clone(), world.clone()).await.expect("opens");
+    world.load(&store).await.expect("the providers are loaded");
+    let images = Images::open(store.clone(), &folder.path().join("images"))
+        .await
+        .expect("the image service opens");
+    let compute =
+        Compute::open(store.clone(), world.clone()).await.expect("the compute service opens");
     let compute = compute.with_images(images.clone());
     kilonova_compute::reconcile::start(&compute);
-    let cheap = argon2::Params::new(8, 1, 1, None).expect("parameters");
+    let cheap = argon2::Params::new(8, 1, 1, None).expect("the parameters are valid");
     let options = kilonova_identity::IdentityOptions { hash_cost: cheap, ..Default::default() };
     let keys = folder.path().join("keys");
-    let identity = Identity::open(store.clone(), &keys, options).await.expect("opens");
-    identity.bootstrap("secret").await.expect("an admin");
+    let identity =
+        Identity::open(store.clone(), &keys, options).await.expect("the identity service opens");
+    identity.bootstrap("secret").await.expect("the administrator is created");
     let accelerator = kilonova_accelerator::State::new(store.clone(), world.clone())
         .with_nodes(Arc::new(compute.clone()))
         .with_bitstreams(Arc::new(ImageBitstreams));
-    let policy = kilonova_placement::policy(&[], Default::default()).expect("a policy");
+    let policy =
+        kilonova_placement::policy(&[], Default::default()).expect("the default policy is valid");
     let networks = kilonova_network::Networks::new(store.clone());
     let manager = Some(Arc::new(kilonova_compute::app::keeper::Servers) as _);
     let placement = Placement { store, world, policy: Arc::new(policy), manager };
@@ -119,10 +124,10 @@ async fn open(name: &'static str, store: Store, guard: Guard) -> Cloud {
         ("network", mount(kilonova_network::routes(networks), kilonova_network::service())),
     ]);
     let (stop, _) = watch::channel(false);
-    let topology = Topology::parse(HOSTS, Path::new("test.toml")).expect("a topology");
+    let topology = Topology::parse(HOSTS, Path::new("test.toml")).expect("the topology is valid");
     let mut nodes = Vec::new();
     for host in &topology.hosts {
-        let node = Node::simulated(host, folder.path()).expect("a node");
+        let node = Node::simulated(host, folder.path()).expect("the node starts");
         let run = node.run(Arc::new(Link(compute.clone())), stop.subscribe());
         nodes.push(tokio::spawn(async move { drop(run.await) }));
         while compute.fleet.by_name(&host.name).is_none() {

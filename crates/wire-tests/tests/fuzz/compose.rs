@@ -1,4 +1,4 @@
-//! One request from a seed: an operation, then what is odd about it.
+//! Composes one request from a seed: an operation with mutations.
 
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, Request};
@@ -12,7 +12,7 @@ use crate::fuzz::seeds::{SEEDS, Seed};
 use crate::fuzz::uri::uri;
 use crate::fuzz::{grow, spoil, values};
 
-/// What upstream took away, or what is not served: asked for now and then.
+/// Operations that upstream removed or that are not supported, called now and then.
 const SELDOM: &[&str] = &[
     "os-agents",
     "os-cells",
@@ -40,22 +40,22 @@ const SELDOM: &[&str] = &[
     "/versions",
 ];
 
-/// A request as it is sent.
+/// A request to send.
 #[derive(Clone, PartialEq)]
 pub struct Sent {
     pub service: &'static str,
     pub method: String,
-    /// The path as a template, to tell faults apart.
+    /// The path as a template, to distinguish faults.
     pub route: String,
     pub uri: String,
     pub headers: Vec<(String, Vec<u8>)>,
     pub body: Vec<u8>,
-    /// The minor version that was asked for in a form that is right.
+    /// The minor version, if it was requested in a valid form.
     pub minor: Option<u32>,
 }
 
 impl Sent {
-    /// `None` when it is no HTTP.
+    /// `None` if the request is not valid HTTP.
     pub fn request(&self) -> Option<Request<Body>> {
         let mut built =
             Request::builder().method(self.method.as_str()).uri(&self.uri).body(()).ok()?;
@@ -149,7 +149,7 @@ fn compute(rng: &mut Rng, document: &Document, pool: &Pool) -> Sent {
     sent
 }
 
-/// How often a body is spoilt.
+/// How often a body is mutated.
 fn spoilt(rng: &mut Rng, most: usize) -> usize {
     if rng.calm { usize::from(rng.one_in(3)) } else { rng.below(most) }
 }
@@ -175,7 +175,7 @@ fn grown(rng: &mut Rng, operation: &Operation, pool: &Pool, minor: u32) -> Value
     body
 }
 
-/// Takes away what no server is made with here, so that some are made.
+/// Removes settings that prevent the creation of servers here, so that some are created.
 fn plain(rng: &mut Rng, pool: &Pool, server: &mut Map<String, Value>, minor: u32) {
     for key in ["block_device_mapping", "block_device_mapping_v2", "networks", "security_groups"] {
         server.remove(key);

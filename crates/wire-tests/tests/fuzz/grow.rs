@@ -1,4 +1,4 @@
-//! Bodies that a schema allows, or nearly: what is needed, some of what may be, at its bounds.
+//! Bodies that a schema accepts, or nearly: required fields, some optional ones, at their bounds.
 
 use serde_json::{Map, Value, json};
 
@@ -6,7 +6,7 @@ use crate::fuzz::pool::Pool;
 use crate::fuzz::random::Rng;
 use crate::fuzz::values;
 
-/// A value for a schema; `key` is the name of the field that it is for.
+/// A value for a schema; `key` is the name of its field.
 pub fn value(rng: &mut Rng, pool: &Pool, schema: &Value, key: &str, depth: usize) -> Value {
     if depth > 10 {
         return Value::Null;

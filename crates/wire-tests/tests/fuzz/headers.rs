@@ -1,4 +1,4 @@
-//! Who asks, at which version, and in what form he says that his body is.
+//! The caller, the version, and the content type of a request.
 
 use crate::fuzz::compose::Sent;
 use crate::fuzz::random::Rng;
@@ -9,7 +9,7 @@ pub fn headers(rng: &mut Rng, sent: &mut Sent, version: String) {
     put("host", b"cloud:1234");
     match if rng.calm { 20 } else { rng.below(20) } {
         0 => put("x-auth-token", b"ann:red"),
-        // A token is the name of a project here, and projects have names that documents know.
+        // A token here is the name of a project, and projects have names from documents.
         1 => put("x-auth-token", rng.word(&["", "ann:", "ann:red-"]).as_bytes()),
         4 => put("x-auth-token", b"\xff\xfe"),
         2 => {

@@ -1,4 +1,4 @@
-//! Whether an answer is one that may be given to anything.
+//! Whether a response is acceptable for any request.
 
 use std::time::{Duration, Instant};
 
@@ -10,35 +10,35 @@ use tower::ServiceExt;
 
 use crate::fuzz::compose::Sent;
 
-/// No answer may take longer, on a machine that does much else.
+/// Maximum duration of a response, on a busy machine.
 const LONGEST: Duration = Duration::from_secs(20);
 
-/// Where upstream itself is not as its document says: how the objection begins, what is in it and how it
-/// ends, and why.
+/// Violations of upstream's document that upstream has too: prefix, part and suffix of the
+/// objection, and the reason.
 const IMPRECISE: &[(&str, &str, &str)] = &[
-    // A group made at a later version is shown with its policy at every one.
+    // A group created at a later version is shown with its policy at every version.
     ("Os_Server_Group", "is not one of \"affinity\" or \"anti-affinity\"", ""),
-    // What an operator with a token of the whole system did was done from no project.
+    // Actions of an operator with a system-scoped token have no project.
     ("ServersOs_Instance_Action", "\"\" is shorter than 1 character", ""),
-    // A guest that has just set out, or has no disk to copy, has moved nothing; upstream says 0 of
-    // it, and of its document that there is no such number.
+    // The progress of a guest that has just started to migrate, or has no disk to copy, is 0
+    // upstream, while the document excludes this number.
     ("ServersMigrations", "0 is less than the minimum of 1", ""),
-    // A network may have no name, and servers show their addresses by the names of networks.
+    // A network may have no name, and servers show their addresses by network name.
     ("Server", "('' was unexpected) at /server", "/addresses"),
-    // Upstream takes no letters beyond U+FFFF; they are letters all the same.
+    // Upstream accepts no characters beyond U+FFFF; we do.
     ("FlavorUpdate", "does not match \"^[\\", ""),
 ];
 
-/// What came back.
+/// A response.
 pub struct Answer {
     pub status: u16,
     pub body: Vec<u8>,
     pub took: Duration,
-    /// What is wrong with it, in few words.
+    /// The violation in few words.
     pub wrong: Option<String>,
 }
 
-/// Sends a request; `None` when it cannot be sent.
+/// Sends a request; `None` if it cannot be sent.
 pub async fn send(router: &Router, document: &Document, sent: &Sent) -> Option<Answer> {
     let request = sent.request()?;
     let begun = Instant::now();
@@ -91,7 +91,7 @@ pub async fn send(router: &Router, document: &Document, sent: &Sent) -> Option<A
     Some(Answer { status, body: body.to_vec(), took, wrong })
 }
 
-/// What upstream does not implement either, and what only a host that is down could say.
+/// Operations that upstream does not implement either, and errors of a host that is down.
 fn is_meant(sent: &Sent, status: u16, body: &[u8]) -> bool {
     let silent =
         || String::from_utf8_lossy(body).contains("does not answer. Try again when it is up.");
@@ -99,8 +99,8 @@ fn is_meant(sent: &Sent, status: u16, body: &[u8]) -> bool {
         && (status == 501 && sent.route.ends_with("/uptime") || status == 503 && silent())
 }
 
-/// Whether faults may be told otherwise than in JSON. The image service tells them so unless it is asked for
-/// JSON, as Glance does.
+/// Whether faults may have another form than JSON. The image service uses JSON only on request, as
+/// Glance does.
 fn is_written(sent: &Sent) -> bool {
     let mut accepts = sent.headers.iter().filter(|(name, _)| name == "accept");
     match sent.service {
@@ -130,7 +130,7 @@ pub fn is_fault(service: &str, status: u16, body: &Value) -> bool {
     }
 }
 
-/// Why upstream's document would not have this request taken, or not have it answered so.
+/// The violation of upstream's document in the acceptance of this request, or in its response.
 fn objection(document: &Document, sent: &Sent, answer: &Value) -> Option<String> {
     let minor = sent.minor.filter(|_| sent.service == "compute")?;
     let path = sent.uri.split('?').next()?;

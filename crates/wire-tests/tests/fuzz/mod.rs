@@ -1,9 +1,8 @@
-//! Random requests to every service: whatever is sent, the answer is no fault of ours, is in the
-//! form of its service, and leaves a ledger that is clean.
+//! Random requests to every service: whatever is sent, the response is not an internal error, has
+//! the form of its service, and leaves the ledger consistent.
 //!
-//! `KILONOVA_FUZZ_BODIES` says how many bodies are sent to each store, `KILONOVA_FUZZ_SEED` which
-//! ones; both are printed, and so is each request that was answered wrongly, made as small as it
-//! stays wrong.
+//! `KILONOVA_FUZZ_BODIES` is the number of bodies for each store, and `KILONOVA_FUZZ_SEED` selects
+//! them. Both are printed, and so is each request with a wrong response, minimized.
 
 pub mod cloud;
 mod compose;

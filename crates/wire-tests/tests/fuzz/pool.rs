@@ -1,4 +1,4 @@
-//! Identifiers of what is there, by the word that stands before them in paths.
+//! Identifiers of existing objects, by the word that precedes them in paths.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::fuzz::values;
 #[derive(Default, Clone)]
 pub struct Pool(BTreeMap<String, Vec<String>>);
 
-/// Words that mean the same things.
+/// Words with the same meaning.
 const ALIKE: &[(&str, &str)] = &[
     ("flavorRef", "flavors"),
     ("flavor", "flavors"),
@@ -67,13 +67,13 @@ impl Pool {
         self.0.get(kind).map_or(&[], Vec::as_slice)
     }
 
-    /// One that is there, if the word says what is meant.
+    /// An existing identifier, if the word determines the kind.
     pub fn there(&self, rng: &mut Rng, word: &str) -> Option<String> {
         let all = self.all(word);
         (!all.is_empty()).then(|| rng.pick(all).clone())
     }
 
-    /// Mostly one that is there.
+    /// Usually an existing identifier.
     pub fn some(&self, rng: &mut Rng, word: &str) -> String {
         if rng.odd(6) {
             return values::text(rng);

@@ -1,9 +1,9 @@
-//! Numbers that look random and follow from a seed.
+//! Reproducible pseudo-random numbers.
 
 /// SplitMix64.
 pub struct Rng {
     state: u64,
-    /// Nothing odd is wanted for now.
+    /// Whether mutations are disabled for now.
     pub calm: bool,
 }
 
@@ -33,7 +33,7 @@ impl Rng {
         self.below(n) == 0
     }
 
-    /// True once in `n` times, unless nothing odd is wanted.
+    /// True once in `n` times, unless mutations are disabled.
     pub fn odd(&mut self, n: usize) -> bool {
         !self.calm && self.one_in(n)
     }

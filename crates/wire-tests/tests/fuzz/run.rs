@@ -1,4 +1,4 @@
-//! The run: rounds of requests on several lanes, and after each what must still be true.
+//! The run: rounds of requests on several lanes, with checks of the invariants after each.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use crate::fuzz::random::Rng;
 use crate::fuzz::shrink::shrunk;
 use crate::fuzz::tidy::Keeper;
 
-/// Bodies for each store when nobody asks for more.
+/// Default number of bodies for each store.
 const BODIES: usize = 20_000;
-/// The seed when nobody gives one: what refuses a change must be the change. `make fuzz` takes a new
+/// Default seed, so that a failing change is the cause and not a new seed. `make fuzz` uses a new
 /// one each time.
 const SEED: u64 = 20_261_122;
-/// Bodies after which it is said how it goes.
+/// Number of bodies between two progress messages.
 const TOLD: usize = 50_000;
 const LANES: usize = 4;
-/// Requests of a lane in a round.
+/// Requests of a lane per round.
 const ROUND: usize = 500;
 
 fn from_environment(name: &str) -> Option<u64> {
@@ -42,7 +42,7 @@ async fn nothing_that_is_sent_is_a_fault_of_ours() {
     let seed = from_environment("KILONOVA_FUZZ_SEED").unwrap_or(SEED);
     let wanted = from_environment("KILONOVA_FUZZ_BODIES").map_or(BODIES, |n| n as usize);
     println!("KILONOVA_FUZZ_SEED={seed} KILONOVA_FUZZ_BODIES={wanted}");
-    let document = Arc::new(Document::compute().expect("the document reads"));
+    let document = Arc::new(Document::compute().expect("the document is valid"));
     let mut faults = Vec::new();
     for cloud in clouds().await {
         let mut run = Run::new(Arc::new(cloud), Arc::clone(&document), seed);
@@ -60,7 +60,7 @@ async fn nothing_that_is_sent_is_a_fault_of_ours() {
     }
     let panics = PANICS.load(Ordering::Relaxed);
     assert!(faults.is_empty(), "{} faults:\n\n{}", faults.len(), faults.join("\n\n"));
-    assert_eq!(panics, 0, "panics in tasks");
+    assert_eq!(panics, 0, "no task panics");
 }
 
 struct Run {
@@ -77,7 +77,7 @@ struct Run {
     faults: BTreeMap<String, String>,
 }
 
-/// What a lane saw.
+/// The result of a lane.
 struct Seen {
     bodies: usize,
     statuses: BTreeMap<(&'static str, u16), usize>,
@@ -103,7 +103,7 @@ impl Run {
     }
 
     async fn round(&mut self) {
-        let pool = Arc::new(self.keeper().tidy().await);
+        let pool = Arc::new(self.operator().tidy().await);
         let mut lanes = tokio::task::JoinSet::new();
         for _ in 0..LANES {
             let first = self.next;
@@ -112,7 +112,7 @@ impl Run {
             lanes.spawn(lane(cloud, document, Arc::clone(&pool), self.seed, first));
         }
         while let Some(seen) = lanes.join_next().await {
-            let seen = seen.expect("a lane does not end early");
+            let seen = seen.expect("the lane completes");
             self.requests += seen.requests;
             self.bodies += seen.bodies;
             for (key, count) in seen.statuses {
@@ -154,11 +154,11 @@ impl Run {
         )
     }
 
-    fn keeper(&self) -> Keeper<'_> {
-        Keeper { cloud: &self.cloud, document: &self.document }
+    fn operator(&self) -> Operator<'_> {
+        Operator { cloud: &self.cloud, document: &self.document }
     }
 
-    /// The rules of the ledger hold, and nothing of the program has ended.
+    /// Checks that the rules of the ledger hold and that no part of the program has ended.
     async fn sound(&mut self, when: &str) {
         let findings = kilonova_compute::audit::run(&self.cloud.compute.store).await;
         for finding in findings.expect("the audit runs").iter().filter(|f| !f.rows.is_empty()) {
@@ -168,25 +168,29 @@ impl Run {
             }
             self.faults.entry(finding.rule.to_owned()).or_insert(text);
         }
-        assert!(self.cloud.nodes.iter().all(|node| !node.is_finished()), "a node ended {when}");
+        assert!(self.cloud.nodes.iter().all(|node| !node.is_finished()), "all nodes run {when}");
     }
 
-    /// Everything can still be deleted, and then nothing is left.
+    /// Deletes everything, and checks that nothing is left.
     async fn end(&mut self) {
-        self.keeper().tidy().await;
+        self.operator().tidy().await;
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
-            let left =
-                self.keeper().list("compute", "/v2.1/servers?all_tenants=1", "servers", "id").await;
+            let left = self
+                .operator()
+                .list("compute", "/v2.1/servers?all_tenants=1", "servers", "id")
+                .await;
             if left.is_empty() {
                 break;
             }
             for id in &left {
-                self.keeper().ask("compute", "DELETE", &format!("/v2.1/servers/{id}"), None).await;
+                self.operator()
+                    .ask("compute", "DELETE", &format!("/v2.1/servers/{id}"), None)
+                    .await;
             }
             if Instant::now() > deadline {
                 let all = self
-                    .keeper()
+                    .operator()
                     .ask("compute", "GET", "/v2.1/servers/detail?all_tenants=1", None)
                     .await;
                 self.faults.insert("stuck".into(), format!("servers that stay: {all}"));

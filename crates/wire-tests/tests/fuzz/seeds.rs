@@ -1,5 +1,5 @@
-//! Requests of the services for which there is no document: right ones, to be spoilt. `{word}` in a
-//! path and `"$word"` in a body stand for something that is there.
+//! Valid requests of the services without a document, to be mutated. `{word}` in a path and
+//! `"$word"` in a body are replaced by an existing identifier.
 
 /// Service, method, path, body.
 pub type Seed = (&'static str, &'static str, &'static str, &'static str);
@@ -341,7 +341,7 @@ pub const SEEDS: &[Seed] = &[
     ("network", "GET", "/v2.0/agents", ""),
 ];
 
-/// Keys of query strings that some listing knows.
+/// Keys of query strings that some list knows.
 pub const KEYS: &[&str] = &[
     "limit",
     "marker",

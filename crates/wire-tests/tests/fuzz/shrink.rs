@@ -1,4 +1,4 @@
-//! A request that was answered wrongly, made as small as it stays wrong.
+//! Minimizes a request with a wrong response.
 
 use axum::Router;
 use kilonova_wire_tests::Document;
@@ -8,10 +8,10 @@ use crate::fuzz::compose::Sent;
 use crate::fuzz::judge::send;
 use crate::fuzz::spoil::{nodes, nth};
 
-/// Requests that one fault is worth.
+/// Maximum number of requests spent on one fault.
 const TRIES: usize = 400;
 
-/// The smallest that was found; `None` when the same request is answered rightly now.
+/// The smallest request found; `None` if the same request now has a correct response.
 pub async fn shrunk(
     router: &Router,
     document: &Document,
@@ -42,7 +42,7 @@ pub async fn shrunk(
     }
 }
 
-/// Everything that has one thing less.
+/// Every variant with one part removed.
 fn smaller(sent: &Sent) -> Vec<Sent> {
     let mut all = Vec::new();
     for at in 0..sent.headers.len() {

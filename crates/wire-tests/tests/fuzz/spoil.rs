@@ -1,11 +1,11 @@
-//! Bodies made worse: as values, and as bytes.
+//! Mutations of bodies: as values, and as bytes.
 
 use serde_json::Value;
 
 use crate::fuzz::random::Rng;
 use crate::fuzz::values;
 
-/// Changes one thing somewhere in a value.
+/// Mutates one part of a value.
 pub fn value(rng: &mut Rng, whole: &mut Value) {
     let count = nodes(whole);
     let at = rng.below(count);
@@ -22,7 +22,7 @@ pub fn nodes(value: &Value) -> usize {
     }
 }
 
-/// The n-th value, the outer ones first.
+/// The n-th value, outermost first.
 pub fn nth<'a>(value: &'a mut Value, n: &mut usize) -> Option<&'a mut Value> {
     if *n == 0 {
         return Some(value);
@@ -80,7 +80,7 @@ fn change(rng: &mut Rng, node: &mut Value) {
     }
 }
 
-/// Makes a text one that may be no JSON.
+/// Mutates a text so that it may not be JSON any more.
 pub fn bytes(rng: &mut Rng, body: &mut Vec<u8>) {
     let at = rng.below(body.len() + 1);
     let near = |body: &[u8], byte: u8| body.iter().position(|b| *b == byte);
@@ -133,7 +133,7 @@ fn deep(rng: &mut Rng) -> Vec<u8> {
     one.repeat(depth)
 }
 
-/// Says the first field twice.
+/// Repeats the first field.
 fn duplicate(body: &mut Vec<u8>) {
     let Some(open) = body.iter().position(|byte| *byte == b'{') else { return };
     let Some(colon) = body[open..].iter().position(|byte| *byte == b':') else { return };

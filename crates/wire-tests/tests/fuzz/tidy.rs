@@ -1,5 +1,5 @@
-//! What is done between two rounds: too much is deleted, hosts are put to work again, and the ids of
-//! what is there are looked up.
+//! Cleaning between two rounds: deletes surplus objects, enables hosts, and looks up the
+//! identifiers of existing objects.
 
 use kilonova_wire_tests::Document;
 use serde_json::{Value, json};
@@ -9,10 +9,10 @@ use crate::fuzz::compose::Sent;
 use crate::fuzz::judge::send;
 use crate::fuzz::pool::Pool;
 
-/// Things of a kind that are left between two rounds.
+/// Number of objects of a kind that are kept between two rounds.
 const KEPT: usize = 20;
 
-/// Word, service, path of a listing, the list in it, the id of an item.
+/// Word, service, path of a list, its key, the id of an item.
 const LISTINGS: &[(&str, &str, &str, &str, &str)] = &[
     ("servers", "compute", "/v2.1/servers?all_tenants=1", "servers", "id"),
     ("flavors", "compute", "/v2.1/flavors?is_public=None", "flavors", "id"),
@@ -38,7 +38,7 @@ const LISTINGS: &[(&str, &str, &str, &str, &str)] = &[
     ("security-group-rules", "network", "/v2.0/security-group-rules", "security_group_rules", "id"),
 ];
 
-/// What may be deleted when there is too much of it, and below which path.
+/// Objects to delete if there are too many, and the path to delete them.
 const BOUNDED: &[(&str, &str, &str)] = &[
     ("flavors", "compute", "/v2.1/flavors"),
     ("os-aggregates", "compute", "/v2.1/os-aggregates"),
@@ -56,14 +56,14 @@ const BOUNDED: &[(&str, &str, &str)] = &[
     ("security-groups", "network", "/v2.0/security-groups"),
 ];
 
-/// An operator with right requests.
-pub struct Keeper<'a> {
+/// An operator with valid requests.
+pub struct Operator<'a> {
     pub cloud: &'a Cloud,
     pub document: &'a Document,
 }
 
-impl Keeper<'_> {
-    /// Deletes what is too much, and says what is there.
+impl Operator<'_> {
+    /// Deletes surplus objects, and returns the identifiers of the others.
     pub async fn tidy(&self) -> Pool {
         for host in ["h1", "h2"] {
             for (path, more) in
@@ -71,7 +71,7 @@ impl Keeper<'_> {
             {
                 let mut body = json!({"host": host, "binary": "nova-compute"});
                 body.as_object_mut()
-                    .expect("an object")
+                    .expect("the listing is an object")
                     .extend(more.as_object().cloned().unwrap_or_default());
                 self.ask("compute", "PUT", &format!("/v2.1/os-services/{path}"), Some(body)).await;
             }
@@ -85,7 +85,8 @@ impl Keeper<'_> {
             self.ask("compute", "DELETE", &format!("/v2.1/servers/{server}"), None).await;
         }
         for (word, service, path) in BOUNDED {
-            let (_, _, listing, key, id) = LISTINGS.iter().find(|l| l.0 == *word).expect("listed");
+            let (_, _, listing, key, id) =
+                LISTINGS.iter().find(|l| l.0 == *word).expect("the word has a list");
             for id in self.list(service, listing, key, id).await.iter().skip(KEPT) {
                 self.ask(service, "DELETE", &format!("{path}/{}", encoded(id)), None).await;
             }
@@ -165,7 +166,7 @@ impl Keeper<'_> {
             minor: None,
         };
         let answer = send(&self.cloud.routers[service], self.document, &sent).await;
-        let answer = answer.expect("a request");
+        let answer = answer.expect("the request is valid");
         assert!(answer.wrong.is_none(), "{sent}: {} {:?}", answer.status, answer.wrong);
         serde_json::from_slice(&answer.body).unwrap_or_default()
     }
@@ -183,8 +184,8 @@ impl Keeper<'_> {
             let value = if id.is_empty() { item } else { &item[id] };
             value.as_str().map_or_else(|| value.to_string(), str::to_owned)
         };
-        // What a host has reported is the cloud itself: an operator of Placement can take it away, and
-        // then no server finds a place.
+        // A host's registered inventory belongs to the cloud: an operator of Placement could delete
+        // it, and then no server would find a valid host.
         let reported = |item: &&Value| {
             service != "placement"
                 || !item["name"].as_str().is_some_and(|name| name.starts_with('h'))

@@ -1,4 +1,4 @@
-//! Paths with the ids of what is there, or odd ones, and query strings of keys that somebody knows.
+//! Paths with existing or odd identifiers, and query strings with known keys.
 
 use crate::fuzz::pool::Pool;
 use crate::fuzz::random::Rng;
@@ -50,7 +50,7 @@ pub fn uri(
     (path, query)
 }
 
-/// Percent-encoded, now and then wrongly.
+/// Percent-encoded, sometimes incorrectly.
 fn escaped(rng: &mut Rng, text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes().take(4000) {

@@ -1,4 +1,4 @@
-//! Values that somebody's code does not expect.
+//! Unexpected values.
 
 use serde_json::{Value, json};
 
@@ -170,7 +170,7 @@ fn any_flat(rng: &mut Rng) -> Value {
     if rng.one_in(2) { number(rng) } else { json!(text(rng)) }
 }
 
-/// Lists in lists, or objects in objects.
+/// Nested lists or objects.
 fn deep(rng: &mut Rng) -> Value {
     let mut value = json!(1);
     let as_lists = rng.one_in(2);

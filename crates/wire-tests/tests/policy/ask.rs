@@ -1,11 +1,11 @@
-//! One request, as one caller.
+//! One request of one caller.
 
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Method, Request};
 use serde_json::Value;
 
-/// Who asks.
+/// The caller.
 #[derive(Debug, Clone)]
 pub struct Caller {
     pub role: String,
@@ -13,13 +13,13 @@ pub struct Caller {
     pub project: String,
 }
 
-/// The answer.
+/// The response.
 pub struct Answer {
     pub status: u16,
     pub text: String,
 }
 
-/// Asks as the caller; as nobody when there is none.
+/// Sends the request as the caller, or without authentication.
 pub async fn ask(
     router: &Router,
     method: &Method,
@@ -52,7 +52,7 @@ pub async fn ask(
     send(router, method, path, &headers, body).await
 }
 
-/// Asks with these headers.
+/// Sends the request with these headers.
 pub async fn send(
     router: &Router,
     method: &Method,

@@ -1,5 +1,6 @@
-//! What is decided with real tokens, from a login to the refusal: an application credential with one
-//! role of its user's does no more than that role may, and tokens are looked at and ended by few.
+//! Authorization with real tokens, from the login to the refusal: an application credential with
+//! one role of its user has only that role's permissions, and few callers may validate and revoke
+//! tokens.
 
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ impl<'a> Signed<'a> {
     fn new(cloud: &'a Cloud) -> Self {
         let identity = || Arc::new(cloud.identity.clone());
         let (people, compute) = (cloud.identity.clone(), cloud.compute.clone());
-        let images = compute.images.clone().expect("images");
+        let images = compute.images.clone().expect("the image service exists");
         Self {
             cloud,
             identity: kilonova_wire::mount(
@@ -62,7 +63,7 @@ impl<'a> Signed<'a> {
         send(router, &method, path, &headers, &body).await
     }
 
-    /// Makes a thing of identity's and gives the whole of it.
+    /// Creates an object of identity and returns it.
     async fn make(&self, token: &str, method: Method, path: &str, body: Value) -> Value {
         let made = self.as_user(&self.identity, token, method, path, body).await;
         assert!((200..300).contains(&made.status), "{path}: {} {}", made.status, made.text);
@@ -74,11 +75,14 @@ impl<'a> Signed<'a> {
             .header("host", "cloud:5000")
             .header("content-type", "application/json")
             .body(axum::body::Body::from(json!({"auth": auth}).to_string()))
-            .expect("a request");
+            .expect("the request is valid");
         let response = tower::ServiceExt::oneshot(self.identity.clone(), request).await;
         let response = response.expect("infallible");
         assert_eq!(response.status(), 201);
-        response.headers()["x-subject-token"].to_str().expect("a token").to_owned()
+        response.headers()["x-subject-token"]
+            .to_str()
+            .expect("the login returns a token")
+            .to_owned()
     }
 
     async fn password(&self, user: &str, password: &str, project: &str) -> String {
@@ -91,17 +95,18 @@ impl<'a> Signed<'a> {
         .await
     }
 
-    /// A user of a new project `demo-NAME` with these roles, made if need be; its id and a token.
+    /// A user with these roles in a new project `demo-NAME`, created if necessary; its id and a
+    /// token.
     async fn user(&self, name: &str, roles: &[&str]) -> (String, String) {
         let admin = self.password("admin", "secret", "admin").await;
         let demo = format!("demo-{name}");
         let made = self
             .make(&admin, Method::POST, "/v3/projects", json!({"project": {"name": demo}}))
             .await;
-        let project = made["project"]["id"].as_str().expect("an id").to_owned();
+        let project = made["project"]["id"].as_str().expect("the project has an id").to_owned();
         let body = json!({"user": {"name": name, "password": "explorer"}});
         let made = self.make(&admin, Method::POST, "/v3/users", body).await;
-        let user = made["user"]["id"].as_str().expect("an id").to_owned();
+        let user = made["user"]["id"].as_str().expect("the user has an id").to_owned();
         for role in roles {
             let path = format!("/v3/roles?name={role}");
             let mut found = self.make(&admin, Method::GET, &path, Value::Null).await;
@@ -110,14 +115,14 @@ impl<'a> Signed<'a> {
                 let made = self.make(&admin, Method::POST, "/v3/roles", body).await;
                 found = json!({"roles": [made["role"]]});
             }
-            let role = found["roles"][0]["id"].as_str().expect("an id");
+            let role = found["roles"][0]["id"].as_str().expect("the role has an id");
             let path = format!("/v3/projects/{project}/users/{user}/roles/{role}");
             self.make(&admin, Method::PUT, &path, json!({})).await;
         }
         (user, self.password(name, "explorer", &demo).await)
     }
 
-    /// A token by a new application credential of the user's with one role.
+    /// A token from a new application credential of the user with one role.
     async fn credential(&self, user: &str, token: &str, role: &str) -> String {
         let path = format!("/v3/users/{user}/application_credentials");
         let body = json!({"application_credential": {
@@ -129,7 +134,7 @@ impl<'a> Signed<'a> {
             .await
     }
 
-    /// A server of the token's project.
+    /// Creates a server in the token's project.
     async fn server(&self, token: &str) -> String {
         let admin = self.password("admin", "secret", "admin").await;
         let flavor = json!({"flavor": {"id": "f", "name": "f", "ram": 64, "vcpus": 1, "disk": 1}});
@@ -139,11 +144,12 @@ impl<'a> Signed<'a> {
         let wish = json!({"server": {"name": "s", "flavorRef": "f", "imageRef": self.cloud.image}});
         let made = self.as_user(&self.compute, token, Method::POST, "/v2.1/servers", wish).await;
         assert_eq!(made.status, 202, "{}", made.text);
-        let made: Value = serde_json::from_str(&made.text).expect("JSON");
-        made["server"]["id"].as_str().expect("an id").to_owned()
+        let made: Value = serde_json::from_str(&made.text).expect("the response is JSON");
+        made["server"]["id"].as_str().expect("the server has an id").to_owned()
     }
 
-    /// Asks all that the role may not do of compute and image by upstream's tables; gives how many.
+    /// Sends every request of compute and image that upstream's tables deny to the role; returns
+    /// the number of requests.
     async fn refuses(&self, token: &str, role: &str, server: &str) -> usize {
         let mut asked = 0;
         let here = |name: &str| ["compute", "image"].contains(&name);
@@ -187,7 +193,7 @@ async fn a_credential_with_one_role_does_what_the_role_may() {
         {
             let narrow = signed.credential(&user, &token, role).await;
             let asked = signed.refuses(&narrow, role, &server).await;
-            assert!(asked >= least, "{role}: {asked} operations are all that was asked");
+            assert!(asked >= least, "{role}: {asked} operations were tried");
             let seen =
                 signed.as_user(&signed.compute, &narrow, Method::GET, &path, Value::Null).await;
             assert_eq!(seen.status, sees, "{role}: {}", seen.text);
@@ -197,7 +203,7 @@ async fn a_credential_with_one_role_does_what_the_role_may() {
                 signed.as_user(&signed.compute, &narrow, Method::POST, external, events).await;
             assert_eq!(told.status == 403, role != "service", "{role}: {}", told.text);
         }
-        // Its owner still has it, and may delete it.
+        // The owner still has it, and may delete it.
         let gone =
             signed.as_user(&signed.compute, &token, Method::DELETE, &path, Value::Null).await;
         assert_eq!(gone.status, 204, "{}", gone.text);
@@ -210,7 +216,7 @@ async fn a_token_is_looked_at_and_ended_by_those_whom_keystones_rules_name() {
         let signed = Signed::new(&cloud);
         signed.user("dora", &["member"]).await;
         let path = "/v3/auth/tokens";
-        // Who looks (GET), and who ends (DELETE).
+        // Roles that may validate (GET) and revoke (DELETE).
         for (role, looks, ends) in [
             ("reader", false, false),
             ("member", false, false),
@@ -233,7 +239,7 @@ async fn a_token_is_looked_at_and_ended_by_those_whom_keystones_rules_name() {
                 let expected = if may { right } else { 403 };
                 assert_eq!(answer.status, expected, "{role}: {method} {}", answer.text);
             }
-            // Whoever was refused has ended nothing.
+            // A refused caller has revoked nothing.
             let seen = send(&signed.identity, &Method::GET, path, &own, &Value::Null).await;
             assert_eq!(seen.status, if ends { 401 } else { 200 }, "{role}: {}", seen.text);
         }

@@ -1,9 +1,9 @@
-//! Where an answer differs from what upstream's rules alone say, on purpose.
+//! Intended differences between our responses and upstream's rules.
 
 use axum::http::Method;
 use kilonova_access::Operation;
 
-/// Operation, caller, and the reason. A deviation from upstream is in docs/compatibility.md too.
+/// Operation, caller, and the reason. docs/compatibility.md lists deviations from upstream too.
 const EXCUSED: &[(&str, &str, &str)] = &[
     (
         "image PUT /v2/images/{id}/members/{member}",
@@ -24,18 +24,18 @@ const EXCUSED: &[(&str, &str, &str)] = &[
 
 pub type Excuse = (&'static str, &'static str);
 
-/// All that is excused.
+/// All exceptions.
 pub fn all() -> impl Iterator<Item = Excuse> {
     EXCUSED.iter().map(|(place, caller, _)| (*place, *caller))
 }
 
-/// The excuse of this caller at this operation.
+/// The exception of this caller for this operation.
 pub fn excuse(place: &str, caller: &str) -> Option<Excuse> {
     all().find(|one| *one == (place, caller))
 }
 
-/// Whether the path is open to everybody: version documents, login, and the change of a password that
-/// has expired.
+/// Whether the path needs no authentication: version documents, login, and the change of an expired
+/// password.
 pub fn open(path: &str) -> bool {
     [
         "",
@@ -56,7 +56,7 @@ pub fn open(path: &str) -> bool {
     .contains(&path)
 }
 
-/// What whoever has a token may read, since upstream too asks no rule there.
+/// Operations that any token may use, because upstream checks no rule there either.
 pub fn anyone(operation: &Operation) -> bool {
     const PATHS: [&str; 10] = [
         "/v2.1/versions/{id}",

@@ -1,10 +1,10 @@
-//! Every operation of every service, as the routers have it, asked by every kind of caller, against
-//! what upstream's own services decide.
+//! Every operation of every service, in the routers' form, called by every kind of caller and
+//! compared with the decisions of upstream's services.
 //!
-//! `upstream/SERVICE.txt` holds, for each rule of upstream, who of the callers below passes it for a
-//! thing of the project `red` and its user: read off the services' own tables by oslo.policy 6
-//! (Nova 34, Cyborg 17, Glance 33, Neutron 29, Keystone 30). An operation without a rule fails here,
-//! and so does a rule that upstream does not have.
+//! `upstream/SERVICE.txt` lists for each upstream rule which of the callers below pass it for an
+//! object of the project `red` and its user: computed from the services' own tables by oslo.policy
+//! 6 (Nova 34, Cyborg 17, Glance 33, Neutron 29, Keystone 30). An operation without a rule fails
+//! here, and so does a rule that upstream does not have.
 
 mod ask;
 mod credential;
@@ -25,8 +25,8 @@ use excused::excuse;
 use things::{NOTHING, Things};
 use upstream::Upstream;
 
-/// A caller: its name in the data, its role, and whether it is of the project of the things. `chef`
-/// is a role that nobody knows.
+/// A caller: its name in the data, its role, and whether it belongs to the objects' project. `chef`
+/// is an unknown role.
 const CALLERS: [(&str, &str, bool); 8] = [
     ("chef", "chef", true),
     ("reader", "reader", true),
@@ -90,7 +90,7 @@ pub fn services() -> Vec<Service> {
     ]
 }
 
-/// The router of a service; that of enrolment is there without a door for hosts.
+/// The router of a service; that of enrolment without its listener for hosts.
 fn router(cloud: &Cloud, service: &str) -> Router {
     if service == "enrollment" {
         let routes = kilonova_enroll::operator_routes(None, &cloud.compute.policy);
@@ -101,7 +101,7 @@ fn router(cloud: &Cloud, service: &str) -> Router {
     cloud.routers[service].clone()
 }
 
-/// The action that leads to the rule, with what it needs.
+/// The action that leads to the rule, with its parameters.
 pub fn action(name: &str) -> Value {
     let needs = match name {
         "reboot" => json!({"type": "SOFT"}),
@@ -128,7 +128,7 @@ pub fn action(name: &str) -> Value {
     json!({name: needs})
 }
 
-/// Whether the answer refuses in the name of this rule.
+/// Whether the response is a refusal by this rule.
 fn refused_by(answer: &Answer, rule: &str) -> bool {
     let mut rest = answer.text.as_str();
     while let Some(at) = rest.find(rule) {
@@ -155,7 +155,7 @@ fn every_operation_has_rules_that_upstream_has_or_that_are_ours() {
         for Operation { method, path, guard } in &service.operations {
             let free = match guard {
                 Guard::Open => excused::open(path),
-                // Where nothing is left, as the answers show below.
+                // Nothing is left to decide, as the responses show below.
                 Guard::Anyone | Guard::Own(_) => true,
                 Guard::Object(rules) => !rules.is_empty(),
                 Guard::Action(actions) => !actions.is_empty(),
@@ -198,8 +198,8 @@ async fn each_caller_may_do_what_upstream_lets_it_do() {
         let count = wrong.len();
         assert_eq!(count, 0, "{}: of {asked}:\n{}", cloud.store, wrong.join("\n"));
         let unused = excused::all().find(|one| !excused.contains(one));
-        assert_eq!(unused, None, "nothing differs there: no excuse is needed");
-        assert!(asked > 4000, "{asked} requests are all that was asked");
+        assert_eq!(unused, None, "every exception is needed");
+        assert!(asked > 4000, "{asked} requests were sent");
         let operations: usize = services().iter().map(|one| one.operations.len()).sum();
         println!(
             "{}: {operations} operations, {asked} requests, {} excused",
@@ -209,16 +209,16 @@ async fn each_caller_may_do_what_upstream_lets_it_do() {
     }
 }
 
-/// One request that is made of an operation.
+/// One request to an operation.
 struct Trial {
-    /// The caller's name; empty for nobody.
+    /// The caller's name; empty for no authentication.
     name: &'static str,
     who: Option<(&'static str, bool)>,
     action: Option<&'static str>,
-    /// The rules of which one decides, and whether the caller passes one of them.
+    /// The rules, one of which decides, and whether the caller passes one of them.
     rules: Vec<&'static str>,
     may: bool,
-    /// Whether the caller would pass for a thing of its own project.
+    /// Whether the caller would pass for an object of its own project.
     may_own: bool,
 }
 
@@ -233,8 +233,8 @@ fn trials(service: &Service, operation: &Operation) -> Vec<Trial> {
             };
             let who = caller.map(|(_, role, own)| (role, own));
             let may_own = passes(role);
-            // Cyborg asks its rules as for a thing of the caller's own, and then looks for the thing among
-            // those of the project; an administrator's are all.
+            // Cyborg checks its rules against the caller's own project, and then looks for the
+            // object among those of the project, or among all for an administrator.
             let may = match (service.name, name) {
                 ("accelerator", "other_admin") => may_own,
                 _ => passes(name),
@@ -248,7 +248,7 @@ fn trials(service: &Service, operation: &Operation) -> Vec<Trial> {
         match operation.guard {
             Guard::Open => {}
             Guard::Anyone => add(caller, None, Vec::new()),
-            // The question says which of them.
+            // The request determines which of them applies.
             Guard::Object(rules) if operation.path == TRUSTS && operation.method == Method::GET => {
                 rules.iter().for_each(|rule| add(caller, None, vec![rule]));
             }
@@ -290,14 +290,14 @@ impl Trial {
         ask(router, &operation.method, &path, caller.as_ref(), &body).await
     }
 
-    /// What is wrong with the answer.
+    /// The error in the response.
     fn judge(&self, answer: &Answer, operation: &Operation, things: &Things) -> Option<String> {
         let Some((_, own)) = self.who else {
             return (answer.status != 401).then(|| format!("nobody gets {}", answer.status));
         };
         let by_rule = self.rules.iter().any(|rule| refused_by(answer, rule));
         let (filled, complete) = things.fill(&operation.method, &operation.path);
-        // Flavors and the like are nobody's, and an image that is made is its maker's.
+        // Flavors and similar objects have no owner, and a new image belongs to its creator.
         let nobodys = ["/v2.1/flavors/", "/v2.1/os-aggregates/", "/device_profiles/"];
         let makes = (&operation.method, operation.path.as_str()) == (&Method::POST, "/v2/images");
         let owned = !makes && !nobodys.iter().any(|kind| operation.path.contains(kind));
@@ -311,7 +311,8 @@ impl Trial {
         let right = match operation.guard {
             Guard::Anyone if !excused::anyone(operation) => matches!(answer.status, 404 | 410),
             Guard::Open | Guard::Anyone => !matches!(answer.status, 401 | 403),
-            // The door decides, for one's own project; over a thing of others, the handler.
+            // The route checks the rule for the caller's own project; the handler checks it for
+            // others' objects.
             Guard::Own(_) | Guard::Action(_) if own || !on_thing => {
                 let lost = reads_thing && self.may_own && answer.status == 404;
                 by_rule != self.may_own && answer.status != 401 && !lost
@@ -320,16 +321,16 @@ impl Trial {
                 true => !by_rule && answer.status != 401 && !(reads_thing && answer.status == 404),
                 false => matches!(answer.status, 403 | 404),
             },
-            // What hands on a part of a token needs a real one: the rule is asked before.
+            // Delegation requires a real token; the rule is checked before.
             Guard::Object(_) if self.may && hands_on(operation) => answer.status == 401,
-            // Asked with real tokens elsewhere: without, nobody is answered.
+            // Tested with real tokens elsewhere: without one, every caller is refused.
             Guard::Object(_) if operation.path == "/v3/auth/tokens" => answer.status == 401,
             Guard::Object(_) => match if owned { self.may } else { self.may_own } {
                 true => {
                     let hidden = answer.status == 404 && complete && on_thing;
                     !matches!(answer.status, 401 | 403) && !hidden
                 }
-                // A list leaves out what the caller must not see.
+                // A list omits the objects that the caller must not see.
                 false if read && answer.status == 200 => !things.shown_in(&answer.text),
                 false => matches!(answer.status, 403 | 404),
             },
@@ -341,7 +342,7 @@ impl Trial {
         (!right).then(|| format!("{action}: {name}, who {expected}, gets {status} {text}"))
     }
 
-    /// Whether nothing in the path exists.
+    /// Whether no object in the path exists.
     fn lone(&self, filled: &str) -> bool {
         filled.split('/').filter(|part| part.len() > 30).all(|part| part == NOTHING)
     }
@@ -349,7 +350,7 @@ impl Trial {
 
 const TRUSTS: &str = "/v3/OS-TRUST/trusts";
 
-/// Whether the operation makes or ends an application credential or a trust.
+/// Whether the operation creates or deletes an application credential or a trust.
 fn hands_on(operation: &Operation) -> bool {
     let kinds = [TRUSTS, "/v3/users/{user}/application_credentials"];
     operation.method != Method::GET && kinds.contains(&operation.path.trim_end_matches("/{id}"))

@@ -1,5 +1,5 @@
-//! One thing of each kind in a project of its own, so that rules over a thing have one to decide
-//! over, and the bodies that operations on them need.
+//! One object of each kind in a project of its own, so that rules have an object to decide on, and
+//! the request bodies of the operations.
 
 use std::collections::HashMap;
 
@@ -12,10 +12,10 @@ use tower::ServiceExt as _;
 use crate::fuzz::cloud::Cloud;
 use crate::policy::ask::{Caller, ask, send};
 
-/// The id of nothing.
+/// The id of no object.
 pub const NOTHING: &str = "0e0e0e0e-0000-4000-8000-000000000000";
 
-/// The users and projects, and the things of the first project.
+/// The users and projects, and the objects of the first project.
 #[derive(Debug, Default)]
 pub struct Things {
     pub ann: String,
@@ -26,7 +26,7 @@ pub struct Things {
 }
 
 impl Things {
-    /// New ones, in a new project.
+    /// Creates the objects in a new project.
     pub async fn new(cloud: &Cloud, service: &str) -> Self {
         let mut things = Self {
             ann: "ann".to_owned(),
@@ -49,7 +49,7 @@ impl Things {
         things
     }
 
-    /// A caller with a role, in the project of the things or in the other.
+    /// A caller with a role, in the objects' project or in the other one.
     pub fn caller(&self, role: &str, own: bool) -> Caller {
         let (user, project) = if own { (&self.ann, &self.red) } else { (&self.bob, &self.blue) };
         Caller { role: role.to_owned(), user: user.clone(), project: project.clone() }
@@ -66,10 +66,10 @@ impl Things {
         let caller = self.caller(role, true);
         let made = ask(router, &Method::POST, path, Some(&caller), &body).await;
         assert!((200..300).contains(&made.status), "{path}: {} {}", made.status, made.text);
-        let made: Value = serde_json::from_str(&made.text).expect("JSON");
+        let made: Value = serde_json::from_str(&made.text).expect("the response is JSON");
         let thing = made.as_object().and_then(|all| all.values().next()).unwrap_or(&made);
         let thing = if thing.is_object() { thing } else { &made };
-        let id = thing.get("id").or_else(|| thing.get("name")).expect("an id");
+        let id = thing.get("id").or_else(|| thing.get("name")).expect("the object has an id");
         let id = id.as_str().map_or_else(|| id.to_string(), str::to_owned);
         self.ids.insert(kind, id);
     }
@@ -103,8 +103,8 @@ impl Things {
             let caller = self.caller(role, true);
             let made = ask(router, &Method::POST, path, Some(&caller), &body).await;
             assert_eq!(made.status, 201, "{path}: {}", made.text);
-            let made: Value = serde_json::from_str(&made.text).expect("JSON");
-            let id = made.pointer(at).and_then(Value::as_str).expect("an id");
+            let made: Value = serde_json::from_str(&made.text).expect("the response is JSON");
+            let id = made.pointer(at).and_then(Value::as_str).expect("the object has an id");
             self.ids.insert(kind, id.to_owned());
         }
     }
@@ -114,8 +114,8 @@ impl Things {
             "container_format": "bare"});
         let caller = self.caller("member", true);
         let made = ask(router, &Method::POST, "/v2/images", Some(&caller), &image).await;
-        let made: Value = serde_json::from_str(&made.text).expect("JSON");
-        let id = made["id"].as_str().expect("an id").to_owned();
+        let made: Value = serde_json::from_str(&made.text).expect("the response is JSON");
+        let id = made["id"].as_str().expect("the object has an id").to_owned();
         let path = format!("/v2/images/{id}");
         for (below, body) in [("members", json!({"member": "green"})), ("file", json!("bytes"))] {
             let path = format!("{path}/{below}");
@@ -177,8 +177,11 @@ impl Things {
         }
         let (path, caller) = ("/v3/roles?name=member", self.caller("admin", true));
         let found = ask(router, &Method::GET, path, Some(&caller), &Value::Null).await;
-        let found: Value = serde_json::from_str(&found.text).expect("JSON");
-        self.ids.insert("member", found["roles"][0]["id"].as_str().expect("an id").to_owned());
+        let found: Value = serde_json::from_str(&found.text).expect("the response is JSON");
+        self.ids.insert(
+            "member",
+            found["roles"][0]["id"].as_str().expect("the role has an id").to_owned(),
+        );
         let service = json!({"service": {"type": "volumev3", "name": unique}});
         self.make(router, "admin", "/v3/services", "services", service).await;
         let endpoint = json!({"endpoint": {"service_id": self.ids["services"],
@@ -186,7 +189,7 @@ impl Things {
         self.make(router, "admin", "/v3/endpoints", "endpoints", endpoint).await;
         let region = json!({"region": {"id": unique}});
         self.make(router, "admin", "/v3/regions", "regions", region).await;
-        // Ann has the role on the project, is in the group, and the group has it too.
+        // The user `ann` has the role on the project and is in the group, which has the role too.
         let (red, ann) = (self.red.clone(), self.ann.clone());
         let (role, group) = (self.ids["roles"].clone(), self.ids["groups"].clone());
         for path in [
@@ -203,7 +206,7 @@ impl Things {
             let made = ask(router, &Method::PUT, &path, Some(&caller), &json!({})).await;
             assert!((200..300).contains(&made.status), "{path}: {} {}", made.status, made.text);
         }
-        // Both need a token of ann's own.
+        // Both require a token of ann's own.
         let name = format!("ann-{password}");
         let (signed, token) = login(cloud, &name, &password, &red).await;
         let headers = [("x-auth-token", token), ("content-type", "application/json".to_owned())];
@@ -218,14 +221,15 @@ impl Things {
         ] {
             let made = send(&signed, &Method::POST, path, &headers, &body).await;
             assert_eq!(made.status, 201, "{path}: {}", made.text);
-            let made: Value = serde_json::from_str(&made.text).expect("JSON");
-            self.ids.insert(kind, made[one]["id"].as_str().expect("an id").to_owned());
+            let made: Value = serde_json::from_str(&made.text).expect("the response is JSON");
+            self.ids
+                .insert(kind, made[one]["id"].as_str().expect("the object has an id").to_owned());
         }
     }
 
-    /// The path with each part filled in, and whether each is something that exists.
+    /// The path with its parts replaced, and whether each of them exists.
     pub fn fill(&self, method: &Method, pattern: &str) -> (String, bool) {
-        // Managers see the roles that they may give, and not the others.
+        // Managers see only the roles that they may assign.
         if (method, pattern) == (&Method::GET, "/v3/roles/{id}") {
             return (pattern.replace("{id}", &self.ids["member"]), true);
         }
@@ -248,7 +252,7 @@ impl Things {
         (path.join("/"), all)
     }
 
-    /// Whether a text names one of the things, the users or the projects.
+    /// Whether a text is the id of an object, a user or a project.
     pub fn shown_in(&self, text: &str) -> bool {
         let of_red = self
             .ids
@@ -258,7 +262,7 @@ impl Things {
         of_red.chain([&self.red, &self.ann]).any(|id| text.contains(id.as_str()))
     }
 
-    /// A body that the operation takes.
+    /// A body that the operation accepts.
     pub fn body(&self, service: &str, method: &Method, pattern: &str) -> Value {
         let id = |kind: &str| self.ids.get(kind).cloned().unwrap_or_default();
         let name = fresh();
@@ -324,12 +328,12 @@ impl Things {
 
 const TAG: &str = "gold";
 
-/// A text that nobody else has.
+/// A unique text.
 fn fresh() -> String {
     kilonova_ids::ImageId::new_v4().to_string().replace('-', "")
 }
 
-/// The identity service that looks at its own tokens, and one of the user's on the project.
+/// The identity service that validates its own tokens, and a token of the user on the project.
 async fn login(cloud: &Cloud, user: &str, password: &str, project: &str) -> (Router, String) {
     let identity = cloud.identity.clone();
     let signed = kilonova_wire::mount(
@@ -347,9 +351,12 @@ async fn login(cloud: &Cloud, user: &str, password: &str, project: &str) -> (Rou
         .header("host", "cloud:5000")
         .header("content-type", "application/json")
         .body(Body::from(body.to_string()))
-        .expect("a request");
+        .expect("the request is valid");
     let response = signed.clone().oneshot(request).await.expect("infallible");
     assert_eq!(response.status(), 201, "{user}");
-    let token = response.headers()["x-subject-token"].to_str().expect("a token").to_owned();
+    let token = response.headers()["x-subject-token"]
+        .to_str()
+        .expect("the login returns a token")
+        .to_owned();
     (signed, token)
 }

@@ -1,8 +1,8 @@
-//! Who passes which of upstream's rules, as the data has it; and what only Kilonova has.
+//! The callers that pass each of upstream's rules, and the rules of Kilonova's extensions.
 
 use std::collections::HashMap;
 
-/// Rules that upstream does not have, and who passes them.
+/// Rules that upstream does not have, and the callers that pass them.
 const OURS: &[(&str, &[&str])] = &[
     ("kilonova:servers:show", &["reader", "member", "manager", "admin", "other_admin"]),
     ("kilonova:hosts:show", &["admin", "other_admin"]),
@@ -15,14 +15,14 @@ const OURS: &[(&str, &[&str])] = &[
     ("kilonova:handle_changes:get_all", &["admin", "other_admin"]),
 ];
 
-/// The facts of one service.
+/// The data of one service.
 pub struct Upstream(HashMap<&'static str, Vec<&'static str>>);
 
 impl Upstream {
-    /// Reads `RULE: CALLER CALLER …`, a line each.
+    /// Reads lines of `RULE: CALLER CALLER …`.
     pub fn read(text: &'static str) -> Self {
         let line = |line: &'static str| {
-            let (rule, callers) = line.rsplit_once(": ").expect("RULE: CALLERS");
+            let (rule, callers) = line.rsplit_once(": ").expect("the line is RULE: CALLERS");
             (rule, callers.split(' ').filter(|caller| !caller.is_empty()).collect())
         };
         let mut facts: HashMap<_, Vec<_>> = text.lines().map(line).collect();
@@ -30,7 +30,7 @@ impl Upstream {
         Self(facts)
     }
 
-    /// Whether the caller passes; nothing for a rule that nobody has.
+    /// Whether the caller passes; `None` for an unknown rule.
     pub fn passes(&self, rule: &str, caller: &str) -> Option<bool> {
         Some(self.0.get(rule)?.contains(&caller))
     }

@@ -1,12 +1,12 @@
-//! Every action of `POST /servers/{id}/action` on servers that it can be asked of, at each
-//! microversion at which that action changes.
+//! Every action of `POST /servers/{id}/action` on suitable servers, at each microversion at which
+//! that action changes.
 
 use serde_json::{Value, json};
 
 use crate::compute::api::{ADMIN, ALL, Api, exchange};
 use crate::compute::cloud::Cloud;
 
-/// At rest again after an action.
+/// Expects the status after an action.
 async fn act(api: Api<'_>, id: &str, action: Value, code: u16, then: &str) -> Value {
     let answer = api.send(&format!("POST /servers/{id}/action"), action, ALL, code).await;
     api.becomes(id, then).await;
@@ -19,7 +19,7 @@ async fn refused(api: Api<'_>, id: &str, action: Value, code: u16) {
     api.refused(&format!("POST /servers/{id}/action"), action, code).await;
 }
 
-/// Actions on a server where it is.
+/// Actions that keep a server on its host.
 pub async fn stay(api: Api<'_>) {
     let changing = ["lock", "unlock", "createImage", "createBackup", "rebuild", "rescue", "reboot"];
     if !api.changes(&changing) && !api.changes(&["trigger_crash_dump", "pause", "suspend"]) {
@@ -98,7 +98,7 @@ async fn rebuild(api: Api<'_>, id: &str) {
     act(api, id, json!({"rebuild": wish}), 202, "ACTIVE").await;
 }
 
-/// Actions that take a server to another host.
+/// Actions that move a server to another host.
 pub async fn moves(api: Api<'_>) {
     let changing = ["resize", "confirmResize", "revertResize", "migrate", "os-migrateLive"];
     if !api.changes(&changing) {
@@ -140,7 +140,7 @@ async fn live(api: Api<'_>, id: &str) {
     act(api, id, json!({"os-migrateLive": wish}), 202, "ACTIVE").await;
 }
 
-/// Actions that give up a server's host for a time.
+/// Actions that release a server's host for a while.
 pub async fn shelve(api: Api<'_>) {
     if !api.changes(&["shelve", "shelveOffload", "unshelve"]) {
         return;
@@ -163,7 +163,7 @@ pub async fn shelve(api: Api<'_>) {
     api.gone(&id).await;
 }
 
-/// Actions for a server whose host is lost.
+/// Actions for a server whose host is down.
 pub async fn evacuate(api: Api<'_>) {
     if !api.changes(&["evacuate"]) {
         return;
@@ -192,7 +192,7 @@ pub async fn evacuate(api: Api<'_>) {
     }
 }
 
-/// Says that a host is dead, or that it is not.
+/// Forces a host down, or up again.
 pub async fn down(cloud: &Cloud, host: &str, is_down: bool) {
     let body = json!({"host": host, "binary": "nova-compute", "forced_down": is_down});
     let path = "/v2.1/os-services/force-down";
@@ -200,7 +200,7 @@ pub async fn down(cloud: &Cloud, host: &str, is_down: bool) {
     assert_eq!(code, 200, "{answer}");
 }
 
-/// Deletion, taken back and for good.
+/// Soft deletion, restore and forced deletion.
 pub async fn delete(api: Api<'_>) {
     if !api.changes(&["restore", "forceDelete"]) {
         return;
@@ -215,7 +215,7 @@ pub async fn delete(api: Api<'_>) {
     api.send(&action, json!({"forceDelete": null}), ALL, 202).await;
 }
 
-/// What upstream has taken away, or refuses where there is no agent and no console.
+/// Actions that upstream has removed, or refuses without an agent or a console.
 pub async fn refusals(api: Api<'_>) {
     let known = ["resetNetwork", "changePassword", "os-getVNCConsole", "injectNetworkInfo"];
     if !api.changes(&known) {

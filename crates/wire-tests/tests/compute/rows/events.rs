@@ -1,4 +1,4 @@
-//! What other services tell Nova.
+//! Events from other services.
 
 use serde_json::json;
 

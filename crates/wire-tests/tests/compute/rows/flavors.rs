@@ -1,4 +1,4 @@
-//! Flavors, their extra specs, and who may use them.
+//! Flavors, their extra specs, and access lists.
 
 use serde_json::json;
 

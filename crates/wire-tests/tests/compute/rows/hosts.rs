@@ -1,4 +1,4 @@
-//! Hosts: as services, as hypervisors, in zones and in aggregates.
+//! Hosts: services, hypervisors, zones and aggregates.
 
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ pub async fn row(api: Api<'_>) {
 
 async fn services(api: Api<'_>) {
     let list = api.ask("GET /os-services?host=h1", ALL, 200).await.unwrap_or_default();
-    let service = of_h1(&list, "services", "host").map(id).expect("a service on h1");
+    let service = of_h1(&list, "services", "host").map(id).expect("h1 has a service");
     if api.minor < 53 {
         let host = json!({"host": "h1", "binary": "nova-compute"});
         let mut why = host.clone();
@@ -45,17 +45,18 @@ async fn services(api: Api<'_>) {
     api.ask(&format!("DELETE /os-services/{spare}"), ALL, 204).await;
 }
 
-/// The id of the service of a host that nobody needs.
+/// The id of the service of an unused host.
 async fn spare(api: Api<'_>) -> String {
     let host = format!("spare-{}", api.minor);
     api.cloud.spare_host(&host).await;
     let list = api.ask(&format!("GET /os-services?host={host}"), ALL, 200).await;
-    id(&list.expect("a list")["services"][0])
+    id(&list.expect("services are listed")["services"][0])
 }
 
 async fn hypervisors(api: Api<'_>) {
     let list = api.ask("GET /os-hypervisors", ALL, 200).await.unwrap_or_default();
-    let hypervisor = of_h1(&list, "hypervisors", "hypervisor_hostname").map(id).expect("h1");
+    let hypervisor =
+        of_h1(&list, "hypervisors", "hypervisor_hostname").map(id).expect("h1 has a hypervisor");
     api.ask("GET /os-hypervisors/detail", ALL, 200).await;
     if api.minor >= 33 {
         api.ask("GET /os-hypervisors/detail?limit=1", ALL, 200).await;

@@ -1,4 +1,4 @@
-//! One row per resource: the calls that a client makes of it, at one microversion.
+//! One row per resource: the calls of a client at one microversion.
 
 pub mod actions;
 mod events;
@@ -27,7 +27,7 @@ macro_rules! row {
     };
 }
 
-/// Rows, with the paths whose boundaries they are carried out at.
+/// Rows, with the paths that determine their boundaries.
 pub const ROWS: &[(&[&str], Row)] = &[
     (&["/", "/versions", "/extensions"], row!(versions::row)),
     (&["/flavors"], row!(flavors::row)),

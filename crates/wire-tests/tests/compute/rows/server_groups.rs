@@ -14,7 +14,7 @@ pub async fn row(api: Api<'_>) {
     };
     let made = api.send("POST /os-server-groups", json!({"server_group": group}), ALL, 200).await;
     let made = made.unwrap_or_default();
-    let id = made["server_group"]["id"].as_str().expect("an id");
+    let id = made["server_group"]["id"].as_str().expect("the group has an id");
     api.ask("GET /os-server-groups?all_projects=True&limit=5&offset=0", ALL, 200).await;
     api.ask(&format!("GET /os-server-groups/{id}"), ALL, 200).await;
     api.ask(&format!("DELETE /os-server-groups/{id}"), ALL, 204).await;

@@ -1,4 +1,4 @@
-//! What hangs on a server.
+//! Sub-resources of a server.
 
 use serde_json::json;
 
@@ -48,7 +48,8 @@ async fn tags(api: Api<'_>, path: &str) {
 async fn history(api: Api<'_>, path: &str) {
     let all = format!("{path}/os-instance-actions");
     let list = api.ask(&format!("GET {all}"), ALL, 200).await.unwrap_or_default();
-    let request = list["instanceActions"][0]["request_id"].as_str().expect("an action");
+    let request =
+        list["instanceActions"][0]["request_id"].as_str().expect("the server has an action");
     api.ask(&format!("GET {all}/{request}"), ALL, 200).await;
     if api.minor >= 58 {
         let query = "limit=1&changes-since=2020-01-01T00:00:00Z";

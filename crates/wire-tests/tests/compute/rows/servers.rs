@@ -1,4 +1,4 @@
-//! Servers: listed, shown, made, changed, deleted; and the actions that rows elsewhere do not show.
+//! Servers: list, show, create, update, delete; and actions that other rows do not cover.
 
 use serde_json::json;
 

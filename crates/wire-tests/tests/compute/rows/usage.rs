@@ -1,4 +1,4 @@
-//! What servers used, and where they were moved.
+//! Usage and migrations of servers.
 
 use crate::compute::api::{ALL, Api};
 

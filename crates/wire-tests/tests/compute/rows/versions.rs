@@ -1,4 +1,4 @@
-//! What clients read first.
+//! The version documents.
 
 use crate::compute::api::{ALL, Api};
 
