@@ -105,7 +105,7 @@ async fn open(name: &'static str, store: Store, guard: Guard) -> Cloud {
     let policy =
         kilonova_placement::policy(&[], Default::default()).expect("the default policy is valid");
     let networks = kilonova_network::Networks::new(store.clone());
-    let manager = Some(Arc::new(kilonova_compute::app::keeper::Servers) as _);
+    let manager = Some(Arc::new(kilonova_compute::app::managed_consumers::Servers) as _);
     let placement = Placement { store, world, policy: Arc::new(policy), manager };
     let auth = || Arc::new(NoAuth);
     let mount = |routes, service| kilonova_wire::mount(routes, service, "", auth());

@@ -13,7 +13,7 @@ use crate::fuzz::judge::send;
 use crate::fuzz::pool::Pool;
 use crate::fuzz::random::Rng;
 use crate::fuzz::shrink::shrunk;
-use crate::fuzz::tidy::Keeper;
+use crate::fuzz::tidy::Operator;
 
 /// Default number of bodies for each store.
 const BODIES: usize = 20_000;

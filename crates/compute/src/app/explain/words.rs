@@ -46,7 +46,7 @@ pub fn awaited(
         }
         Operation::Power(power) => (own, power_change(*power).to_owned()),
         Operation::InPlace(InPlace { step: InPlaceStep::Undo { .. }, .. }) => {
-            (own, "put the guest back as it was before".to_owned())
+            (own, "restore the guest to its previous state".to_owned())
         }
         Operation::InPlace(InPlace { step: InPlaceStep::Settle, change, .. }) => {
             (own, change_in_place(change).to_owned())
@@ -78,15 +78,15 @@ pub fn awaited(
         Operation::LiveMigration(live) => match live {
             LiveMigration::Begin => (own, BEGIN.to_owned()),
             LiveMigration::Queued(_) => {
-                (source, "send other guests first (max_concurrent_live_migrations)".to_owned())
+                (source, "migrate other guests first (max_concurrent_live_migrations)".to_owned())
             }
-            LiveMigration::Receive(_) => (dest, "make all ready for the running guest".to_owned()),
+            LiveMigration::Receive(_) => (dest, "prepare for the incoming migration".to_owned()),
             LiveMigration::Transfer(_) => (source, sending(open, dest.unwrap_or("the new host"))),
             LiveMigration::Abort(_) => {
-                (source, "stop sending the guest, and say whether it has it".to_owned())
+                (source, "abort the migration, and report whether it has the guest".to_owned())
             }
-            LiveMigration::Locate(_) => (dest, "say whether the guest has arrived".to_owned()),
-            LiveMigration::Arrive(_) => (dest, "take the guest over".to_owned()),
+            LiveMigration::Locate(_) => (dest, "report whether the guest has arrived".to_owned()),
+            LiveMigration::Arrive(_) => (dest, "complete the migration".to_owned()),
             LiveMigration::DropDest(_) => (dest, DROP_DEST.to_owned()),
             LiveMigration::Restore(_) => (source, RESTORE.to_owned()),
         },
@@ -96,10 +96,10 @@ pub fn awaited(
 }
 
 const BEGIN: &str = "finish step begin";
-const CLEAR: &str = "say that nothing of the guest is left there";
-const MAKE_DEST: &str = "make the guest there, with its devices";
-const DROP_DEST: &str = "remove what it has of the guest, as the move failed";
-const RESTORE: &str = "bring the guest back as it was before the move";
+const CLEAR: &str = "report that nothing of the guest is left there";
+const MAKE_DEST: &str = "define the guest there with its devices";
+const DROP_DEST: &str = "remove the guest, because the move failed";
+const RESTORE: &str = "restore the guest to its state before the move";
 
 fn power_change(power: PowerAction) -> &'static str {
     match power {
@@ -112,16 +112,16 @@ fn power_change(power: PowerAction) -> &'static str {
 fn change_in_place(change: &InPlaceChange) -> &'static str {
     match change {
         InPlaceChange::Pause => "pause the guest",
-        InPlaceChange::Unpause => "let the guest go on",
-        InPlaceChange::Suspend => "write the guest's memory to disk",
-        InPlaceChange::Resume => "bring the guest back from disk",
+        InPlaceChange::Unpause => "unpause the guest",
+        InPlaceChange::Suspend => "save the guest's memory to disk",
+        InPlaceChange::Resume => "resume the guest",
         InPlaceChange::Rescue => "start the guest from the rescue image",
         InPlaceChange::Unrescue => "start the guest from its own disk",
-        InPlaceChange::Rebuild => "make the guest's disk anew",
+        InPlaceChange::Rebuild => "rebuild the guest's disk",
         InPlaceChange::CreateImage(_) | InPlaceChange::CreateBackup(..) => {
-            "send what is on the guest's disk"
+            "upload a snapshot of the guest's disk"
         }
-        InPlaceChange::Shelve(_) => "shut the guest off and send what is on its disk",
+        InPlaceChange::Shelve(_) => "shut the guest off and upload a snapshot of its disk",
         InPlaceChange::Unshelve | InPlaceChange::Restore => "start the guest again",
         InPlaceChange::CrashDump => "interrupt the guest",
         InPlaceChange::SoftDelete => "shut the guest off, so that it can be restored",
@@ -154,7 +154,7 @@ mod tests {
         let text = |kind, step| awaited(&state(kind, step), Some("a"), None, &[]).text();
         assert_eq!(text("create", "spawn"), "host a to start the guest with all its devices");
         assert_eq!(text("stop", "settle"), "host a to shut the guest off");
-        assert_eq!(text("live-migration", "transfer"), "send the running guest to the new host");
+        assert_eq!(text("live-migration", "transfer"), "migrate the running guest to the new host");
         let two = ["b".to_owned(), "c".to_owned()];
         let of = state("delete", "destroy");
         assert!(awaited(&of, Some("a"), None, &two).text().starts_with("host b to remove"));

@@ -209,7 +209,7 @@ impl Up {
         let (store, world) = (self.compute.store.clone(), self.compute.world.clone());
         let policy = kilonova_placement::policy(&[], Default::default()).expect("fine");
         let policy = Arc::new(policy);
-        let manager = Some(Arc::new(kilonova_compute::app::keeper::Servers) as _);
+        let manager = Some(Arc::new(kilonova_compute::app::managed_consumers::Servers) as _);
         let state = Placement { store, world, policy, manager };
         let routes = kilonova_placement::routes(state);
         let service = kilonova_placement::service();
