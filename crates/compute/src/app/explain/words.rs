@@ -25,8 +25,8 @@ impl Awaited {
     }
 }
 
-/// The event that an open operation waits for. `hosts` still have to remove something of the
-/// server.
+/// The event that an open operation waits for. The hosts in `removing` still have to remove
+/// something of the server.
 pub fn awaited(
     state: &Operation,
     own: Option<&str>,
