@@ -107,7 +107,7 @@ fn mounted(
             let (store, world) = (services.store.clone(), services.world.clone());
             let policy = settings.policies.of(service);
             // Servers are rows of the same database, even if compute runs in another process.
-            let manager = Some(Arc::new(kilonova_compute::app::keeper::Servers) as _);
+            let manager = Some(Arc::new(kilonova_compute::app::managed_consumers::Servers) as _);
             let placement = kilonova_placement::Placement { store, world, policy, manager };
             put(kilonova_placement::routes(placement), kilonova_placement::service())
         }
