@@ -10,11 +10,13 @@ pub mod audit;
 pub mod db;
 pub mod error;
 pub mod flows;
+pub mod microversions;
 pub mod options;
 pub mod reconcile;
+pub mod schemas;
 pub mod state;
 
-pub use api::{RULES, image_operations, operations, routes, service};
+pub use api::{RULES, image_operations, operations, routes, service, service_up_to};
 pub use app::link::Link;
 pub use error::Error;
 pub use options::{Options, Orphans};

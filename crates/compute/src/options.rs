@@ -4,8 +4,11 @@
 
 use std::time::Duration;
 
+use kilonova_wire::Microversion;
+
 use crate::app::aliases::Aliases;
 use crate::app::scheduler::Rules;
+use crate::microversions;
 
 /// The settings for servers.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,6 +56,8 @@ pub struct Options {
     /// Whether `[nova]` names an external Nova, which has the servers on the hosts that report here
     /// and uses the devices through the Cyborg API.
     pub nova_elsewhere: bool,
+    /// The newest microversion of the compute API that is served. Only tests choose another one.
+    pub newest_microversion: Microversion,
 }
 
 /// The action for a guest whose server was deleted.
@@ -96,6 +101,7 @@ impl Default for Options {
             scheduler: Rules::default(),
             pci_aliases: Aliases::new(),
             nova_elsewhere: false,
+            newest_microversion: microversions::MAX,
         }
     }
 }

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jsonschema::Validator;
+use kilonova_compute::microversions::{MAX, MIN};
 use kilonova_wire::time;
 use serde_json::{Value, json};
 
@@ -61,11 +62,11 @@ impl Operation {
 
     /// Minor versions at which any part of one of its actions changes.
     pub fn boundaries_of(&self, action: &str) -> BTreeSet<u32> {
-        let mut found = BTreeSet::from([1, 104]);
+        let mut found = BTreeSet::from([MIN.1, MAX.1]);
         let all = self.requests.iter().chain(&self.answers);
         for leaf in all.filter(|leaf| leaf.action.as_deref() == Some(action)) {
             for minor in [leaf.first, leaf.last, leaf.last.saturating_add(1)] {
-                found.insert(minor.clamp(1, 104));
+                found.insert(minor.clamp(MIN.1, MAX.1));
             }
         }
         found
@@ -185,10 +186,10 @@ fn operation(root: &Value, method: &str, path: &str, found: &Value) -> Operation
             leaves(root, &format!("{inline} {status}"), &at(answer), None, &mut answers);
         }
     }
-    let mut boundaries = BTreeSet::from([1, 104]);
+    let mut boundaries = BTreeSet::from([MIN.1, MAX.1]);
     let mut note = |first: u32, last: u32| {
         for minor in [first, last, last.saturating_add(1)] {
-            boundaries.insert(minor.clamp(1, 104));
+            boundaries.insert(minor.clamp(MIN.1, MAX.1));
         }
     };
     let (first, last) = range(found);
@@ -322,7 +323,7 @@ components:
         assert!(
             object(Side::Request, 1, &json!({})) && !object(Side::Request, 1, &json!({"a": 1}))
         );
-        assert_eq!(operation.boundaries, [1, 4, 5, 104].into());
+        assert_eq!(operation.boundaries, [1, 4, 5, MAX.1].into());
         assert_eq!(
             document.find("PUT", "/v2.1/things/detail").map(|found| found.path.as_str()),
             Some("/v2.1/things/detail")

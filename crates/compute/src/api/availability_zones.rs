@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use super::input;
 use crate::Compute;
 use crate::app::services::{self, INTERNAL_ZONE, Service};
+use crate::microversions;
 
 pub(super) fn routes() -> Routes<Compute> {
     Routes::new()
@@ -51,7 +52,7 @@ async fn brief(
     version: Microversion,
     query: Query,
 ) -> Result<Json<Value>, Fault> {
-    if version >= Microversion(2, 102) {
+    if version >= microversions::STRICT_QUERIES {
         input::only(&query, &[])?;
     }
     let shown: Vec<Value> = in_order(zones(&compute).await?)
@@ -66,7 +67,7 @@ async fn detail(
     version: Microversion,
     query: Query,
 ) -> Result<Json<Value>, Fault> {
-    if version >= Microversion(2, 102) {
+    if version >= microversions::STRICT_QUERIES {
         input::only(&query, &[])?;
     }
     let shown: Vec<Value> = in_order(zones(&compute).await?)

@@ -11,34 +11,33 @@ use axum::response::{IntoResponse, Response};
 use kilonova_access::{Routes, post};
 use kilonova_ids::ServerId;
 use kilonova_store::Tx;
-use kilonova_wire::schema::Schema;
 use kilonova_wire::{Fault, JsonBody, Microversion};
 use serde_json::{Value, json};
 
 use crate::db::servers;
-use crate::{Compute, Error};
+use crate::schemas::Schemas;
+use crate::{Compute, Error, microversions};
 
-/// Events with the minor version that brought each.
-const EVENTS: &[(&str, u32)] = &[
-    ("network-changed", 1),
-    ("network-vif-plugged", 1),
-    ("network-vif-unplugged", 1),
-    ("network-vif-deleted", 1),
-    ("volume-extended", 51),
-    ("power-update", 76),
-    ("accelerator-request-bound", 82),
-    ("volume-reimaged", 93),
+/// Events, each with the microversion that brings it.
+const EVENTS: &[(&str, Microversion)] = &[
+    ("network-changed", microversions::MIN),
+    ("network-vif-plugged", microversions::MIN),
+    ("network-vif-unplugged", microversions::MIN),
+    ("network-vif-deleted", microversions::MIN),
+    ("volume-extended", microversions::EVENTS_FOR_OWNERS),
+    ("power-update", microversions::POWER_UPDATE_EVENT),
+    ("accelerator-request-bound", microversions::ACCELERATOR_EVENT),
+    ("volume-reimaged", microversions::VOLUME_REIMAGED_EVENT),
 ];
 /// Events that mean nothing without a tag.
 const TAGGED: &[&str] =
     &["accelerator-request-bound", "power-update", "volume-extended", "volume-reimaged"];
-static SCHEMAS: LazyLock<Vec<(u32, Schema)>> =
-    LazyLock::new(|| [1, 51, 76, 82, 93].map(|minor| (minor, schema(minor))).into());
+static SCHEMAS: LazyLock<Schemas> = LazyLock::new(|| Schemas::new(schema));
 
-fn schema(minor: u32) -> Schema {
+fn schema(version: Microversion) -> Value {
     let names: Vec<&str> =
-        EVENTS.iter().filter(|(_, first)| *first <= minor).map(|(name, _)| *name).collect();
-    Schema::new(&json!({
+        EVENTS.iter().filter(|(_, first)| *first <= version).map(|(name, _)| *name).collect();
+    json!({
         "type": "object",
         "properties": {"events": {
             "type": "array", "minItems": 1, "items": {
@@ -55,7 +54,7 @@ fn schema(minor: u32) -> Schema {
         }},
         "required": ["events"],
         "additionalProperties": false,
-    }))
+    })
 }
 
 pub(super) fn routes() -> Routes<Compute> {
@@ -70,10 +69,7 @@ async fn create(
     version: Microversion,
     JsonBody(body): JsonBody,
 ) -> Result<Response, Fault> {
-    let of_version = SCHEMAS.iter().rev().find(|(first, _)| *first <= version.1);
-    if let Some((_, schema)) = of_version {
-        schema.check(&body)?;
-    }
+    SCHEMAS.check(version, &body)?;
     let events = body["events"].as_array().cloned().unwrap_or_default();
     let answers = compute
         .store

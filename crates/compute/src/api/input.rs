@@ -5,20 +5,17 @@ use std::sync::LazyLock;
 use kilonova_wire::query::Query;
 use kilonova_wire::{Fault, Microversion, text};
 use regex::Regex;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-/// Largest integer that Nova's tables hold, and so the largest that its API takes.
-pub const MAX_INT: i64 = 0x7FFF_FFFF;
+use crate::microversions::Span;
+use crate::schemas::{MAX_INT, NO, YES};
 
-const YES: &[&str] = &["True", "TRUE", "true", "1", "ON", "On", "on", "YES", "Yes", "yes"];
-const NO: &[&str] = &["False", "FALSE", "false", "0", "OFF", "Off", "off", "NO", "No", "no"];
-
-/// Refuses a method that came with a later microversion, or went with an earlier one.
+/// Refuses a method that a microversion does not have.
 ///
 /// # Errors
 /// 404 in Nova's words.
-pub fn within(version: Microversion, first: u32, last: u32) -> Result<(), Fault> {
-    if (first..=last).contains(&version.1) {
+pub fn within(version: Microversion, span: Span) -> Result<(), Fault> {
+    if span.has(version) {
         return Ok(());
     }
     Err(Fault::not_found(format!("API version {version} is not supported on this method.")))
@@ -57,13 +54,7 @@ pub fn alone(body: &Value, key: &str) -> Result<(), Fault> {
     }
 }
 
-/// The schema of a boolean: `true`, or one of many words for it.
-pub fn boolean_schema() -> Value {
-    let words = YES.iter().chain(NO).map(|word| json!(word));
-    json!({"enum": ([json!(true), json!(false)].into_iter().chain(words).collect::<Vec<_>>())})
-}
-
-/// A boolean that [`boolean_schema`] has let through.
+/// A boolean that [`crate::schemas::boolean`] has let through.
 pub fn boolean(value: &Value) -> bool {
     value.as_bool().unwrap_or_else(|| value.as_str().is_some_and(|word| YES.contains(&word)))
 }
@@ -84,18 +75,7 @@ pub fn query_boolean(query: &Query, key: &str) -> Result<bool, Fault> {
 /// What cannot be shown: control and formatting characters, and those that mean nothing.
 static UNSHOWABLE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\p{C}").ok());
 
-/// The schema of a text for people: printable, and not too long.
-pub fn description_schema() -> Value {
-    json!({"type": ["string", "null"], "maxLength": 255, "pattern": r"^[^\p{C}]*$"})
-}
-
-/// The schema of an integer that may come as a text.
-pub fn integer_schema(least: i64) -> Value {
-    let pattern = if least < 0 { "^-?[0-9]{1,10}$" } else { "^[0-9]{1,10}$" };
-    json!({"type": ["integer", "string"], "pattern": pattern, "minimum": least, "maximum": MAX_INT})
-}
-
-/// An integer that [`integer_schema`] has let through; as a text it may still be out of bounds.
+/// An integer that [`crate::schemas::integer`] has let through; as a text it may still be out of bounds.
 ///
 /// # Errors
 /// 400 naming the field.
@@ -147,7 +127,10 @@ pub fn address(text: String) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::microversions::{FLAVOR_DESCRIPTION, HYPERVISOR_UPTIME, before, since};
 
     #[test]
     fn integers_may_be_texts_but_not_too_large() {
@@ -161,8 +144,8 @@ mod tests {
 
     #[test]
     fn versions_bound_methods() {
-        assert!(within(Microversion(2, 55), 55, 104).is_ok());
-        assert!(within(Microversion(2, 54), 55, 104).is_err());
-        assert!(within(Microversion(2, 88), 1, 87).is_err());
+        assert!(within(Microversion(2, 55), since(FLAVOR_DESCRIPTION)).is_ok());
+        assert!(within(Microversion(2, 54), since(FLAVOR_DESCRIPTION)).is_err());
+        assert!(within(Microversion(2, 88), before(HYPERVISOR_UPTIME)).is_err());
     }
 }

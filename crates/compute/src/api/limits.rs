@@ -9,31 +9,34 @@ use serde_json::{Map, Value, json};
 
 use super::input;
 use crate::app::quotas;
+use crate::microversions::{
+    ALWAYS, FILES_GONE, IMAGE_METADATA_GONE, NETWORK_PROXIES_GONE, STRICT_REQUESTS, Span, before,
+};
 use crate::{Compute, Error};
 
-/// Names in the answer, the resource each is about, and the last minor version that shows it.
-const LIMITS: &[(&str, &str, u32)] = &[
-    ("maxTotalCores", "cores", 104),
-    ("maxPersonality", "injected_files", 56),
-    ("maxPersonalitySize", "injected_file_content_bytes", 56),
-    ("maxTotalInstances", "instances", 104),
-    ("maxTotalKeypairs", "key_pairs", 104),
-    ("maxServerMeta", "metadata_items", 104),
-    ("maxImageMeta", "metadata_items", 38),
-    ("maxTotalRAMSize", "ram", 104),
-    ("maxServerGroups", "server_groups", 104),
-    ("maxServerGroupMembers", "server_group_members", 104),
-    ("maxTotalFloatingIps", "floating_ips", 35),
-    ("maxSecurityGroups", "security_groups", 35),
-    ("maxSecurityGroupRules", "security_group_rules", 35),
+/// Names in the answer, the resource each is about, and the microversions that show it.
+const LIMITS: &[(&str, &str, Span)] = &[
+    ("maxTotalCores", "cores", ALWAYS),
+    ("maxPersonality", "injected_files", before(FILES_GONE)),
+    ("maxPersonalitySize", "injected_file_content_bytes", before(FILES_GONE)),
+    ("maxTotalInstances", "instances", ALWAYS),
+    ("maxTotalKeypairs", "key_pairs", ALWAYS),
+    ("maxServerMeta", "metadata_items", ALWAYS),
+    ("maxImageMeta", "metadata_items", before(IMAGE_METADATA_GONE)),
+    ("maxTotalRAMSize", "ram", ALWAYS),
+    ("maxServerGroups", "server_groups", ALWAYS),
+    ("maxServerGroupMembers", "server_group_members", ALWAYS),
+    ("maxTotalFloatingIps", "floating_ips", before(NETWORK_PROXIES_GONE)),
+    ("maxSecurityGroups", "security_groups", before(NETWORK_PROXIES_GONE)),
+    ("maxSecurityGroupRules", "security_group_rules", before(NETWORK_PROXIES_GONE)),
 ];
-const USED: &[(&str, &str, u32)] = &[
-    ("totalRAMUsed", "ram", 104),
-    ("totalCoresUsed", "cores", 104),
-    ("totalInstancesUsed", "instances", 104),
-    ("totalFloatingIpsUsed", "floating_ips", 35),
-    ("totalSecurityGroupsUsed", "security_groups", 35),
-    ("totalServerGroupsUsed", "server_groups", 104),
+const USED: &[(&str, &str, Span)] = &[
+    ("totalRAMUsed", "ram", ALWAYS),
+    ("totalCoresUsed", "cores", ALWAYS),
+    ("totalInstancesUsed", "instances", ALWAYS),
+    ("totalFloatingIpsUsed", "floating_ips", before(NETWORK_PROXIES_GONE)),
+    ("totalSecurityGroupsUsed", "security_groups", before(NETWORK_PROXIES_GONE)),
+    ("totalServerGroupsUsed", "server_groups", ALWAYS),
 ];
 
 pub(super) fn routes() -> Routes<Compute> {
@@ -46,7 +49,7 @@ async fn show(
     version: Microversion,
     query: Query,
 ) -> Result<Json<Value>, Fault> {
-    if version >= Microversion(2, 75) {
+    if version >= STRICT_REQUESTS {
         input::only(&query, &["tenant_id"])?;
     }
     let project_id = match query.get("tenant_id") {
@@ -67,7 +70,7 @@ async fn show(
         .await?;
     let mut absolute = Map::new();
     for (source, names) in [(&limits, LIMITS), (&used, USED)] {
-        for (name, resource, _) in names.iter().filter(|(.., last)| version.1 <= *last) {
+        for (name, resource, _) in names.iter().filter(|(.., span)| span.has(version)) {
             let value = source.get(*resource).copied().unwrap_or(0);
             absolute.insert((*name).to_owned(), json!(value));
         }

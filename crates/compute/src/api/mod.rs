@@ -19,7 +19,6 @@ mod quota_classes;
 mod quota_limits;
 mod quotas;
 mod removed;
-mod rules;
 mod server_groups;
 mod servers;
 mod services;
@@ -30,11 +29,11 @@ use std::sync::Arc;
 
 use axum::Router;
 use kilonova_access::{Operation, Routes};
-use kilonova_wire::{Dialect, Service};
+use kilonova_wire::{Dialect, Microversion, Service};
 
-use crate::Compute;
+use crate::{Compute, microversions};
 
-pub use rules::RULES;
+pub use crate::app::rules::RULES;
 
 /// All routes, relative to the mount, behind the policy.
 pub fn routes(state: Compute) -> Router {
@@ -82,10 +81,15 @@ fn table() -> Routes<Compute> {
 
 /// What the layers around the routes need to know.
 pub fn service() -> Service {
+    service_up_to(microversions::MAX)
+}
+
+/// [`service`] with another newest microversion, which [`crate::Options::newest_microversion`] names too.
+pub fn service_up_to(newest: Microversion) -> Service {
     Service {
         name: "compute",
         dialect: Dialect::Compute,
-        versions: Some(Arc::new(negotiation::Negotiation)),
+        versions: Some(Arc::new(negotiation::Negotiation { newest })),
         public: versions::is_public,
     }
 }

@@ -1,13 +1,9 @@
-//! Microversions 2.1 to 2.104, by either of the two headers that clients send.
+//! Microversions, by either of the two headers that clients send.
 
+use crate::microversions::MIN;
 use axum::http::{HeaderMap, HeaderValue, header};
 use kilonova_wire::microversion::requested;
 use kilonova_wire::{Fault, Microversion, Negotiate};
-
-/// The oldest, and what a request without a header gets.
-pub const MIN: Microversion = Microversion(2, 1);
-/// The newest.
-pub const MAX: Microversion = Microversion(2, 104);
 
 const NEW_HEADER: &str = "openstack-api-version";
 const OLD_HEADER: &str = "x-openstack-nova-api-version";
@@ -15,14 +11,18 @@ const VARY: &str = "OpenStack-API-Version, X-OpenStack-Nova-API-Version";
 
 /// Nova's negotiation.
 #[derive(Debug, Clone, Copy)]
-pub struct Negotiation;
+pub struct Negotiation {
+    /// The newest microversion that is served.
+    pub newest: Microversion,
+}
 
 impl Negotiate for Negotiation {
     fn negotiate(&self, headers: &HeaderMap) -> Result<Microversion, Fault> {
+        let newest = self.newest;
         let old = || headers.get(OLD_HEADER).and_then(|value| value.to_str().ok()).map(str::trim);
         let text = match requested(headers, "compute").or_else(old) {
             None => return Ok(MIN),
-            Some("latest") => return Ok(MAX),
+            Some("latest") => return Ok(newest),
             Some(text) => text,
         };
         let version =
@@ -32,11 +32,11 @@ impl Negotiate for Negotiation {
                  MajorNum.MinorNum."
                 ))
             })?;
-        if (MIN..=MAX).contains(&version) {
+        if (MIN..=newest).contains(&version) {
             return Ok(version);
         }
         Err(Fault::not_acceptable(format!(
-            "Version {version} is not supported by the API. Minimum is {MIN} and maximum is {MAX}."
+            "Version {version} is not supported by the API. Minimum is {MIN} and maximum is {newest}."
         )))
     }
 
@@ -55,13 +55,14 @@ impl Negotiate for Negotiation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::microversions::MAX;
 
     fn negotiate(pairs: &[(&'static str, &'static str)]) -> Result<Microversion, u16> {
         let mut headers = HeaderMap::new();
         for (name, value) in pairs {
             headers.insert(*name, HeaderValue::from_static(value));
         }
-        Negotiation.negotiate(&headers).map_err(|fault| fault.status.as_u16())
+        Negotiation { newest: MAX }.negotiate(&headers).map_err(|fault| fault.status.as_u16())
     }
 
     #[test]

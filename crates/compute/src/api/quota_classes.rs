@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::{input, quota_limits};
 use crate::app::quotas as app;
 use crate::db::quotas::Limits;
-use crate::{Compute, db};
+use crate::{Compute, db, microversions};
 
 pub(super) fn routes() -> Routes<Compute> {
     Routes::new().route(
@@ -27,8 +27,8 @@ fn shown(class: Option<&str>, limits: &Limits, version: Microversion) -> Json<Va
     if let Some(class) = class {
         set.insert("id".into(), json!(class));
     }
-    let groups = version >= Microversion(2, 50);
-    for resource in quota_limits::visible(version, 50)
+    let groups = version >= microversions::QUOTA_CLASS_GROUPS;
+    for resource in quota_limits::visible(version, microversions::QUOTA_CLASS_GROUPS)
         .filter(|resource| groups || !resource.starts_with("server_group"))
     {
         set.insert(resource.to_owned(), json!(limits.get(resource)));
@@ -42,7 +42,7 @@ async fn show(
     query: Query,
     Path(class): Path<String>,
 ) -> Result<Json<Value>, Fault> {
-    if version >= Microversion(2, 102) {
+    if version >= microversions::STRICT_QUERIES {
         input::only(&query, &[])?;
     }
     let name = class.clone();

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::{input, quota_limits};
 use crate::app::quotas as app;
 use crate::db::quotas::Limits;
-use crate::{Compute, Error, db};
+use crate::{Compute, Error, db, microversions};
 
 pub(super) fn routes() -> Routes<Compute> {
     Routes::new()
@@ -34,7 +34,7 @@ pub(super) fn routes() -> Routes<Compute> {
 }
 
 fn user(query: &Query, version: Microversion) -> Result<Option<String>, Fault> {
-    if version >= Microversion(2, 75) {
+    if version >= microversions::STRICT_REQUESTS {
         input::only(query, &["user_id"])?;
     }
     Ok(query.get("user_id").filter(|user| !user.is_empty()).map(str::to_owned))
@@ -49,7 +49,7 @@ fn shown(
     if let Some(project) = project {
         set.insert("id".into(), json!(project));
     }
-    for resource in quota_limits::visible(version, 36) {
+    for resource in quota_limits::visible(version, microversions::NETWORK_PROXIES_GONE) {
         set.insert(resource.to_owned(), value(resource));
     }
     Json(json!({"quota_set": set}))
@@ -102,7 +102,7 @@ async fn defaults(
     query: Query,
     Path(project): Path<String>,
 ) -> Result<Json<Value>, Fault> {
-    if version >= Microversion(2, 102) {
+    if version >= microversions::STRICT_QUERIES {
         input::only(&query, &[])?;
     }
     let limits = compute.store.read(|tx| app::of_class(tx, app::DEFAULT_CLASS)).await?;

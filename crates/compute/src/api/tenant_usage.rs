@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::{input, links};
 use crate::db::tenant_usage::{self as db, Ran};
-use crate::{Compute, Error};
+use crate::{Compute, Error, microversions};
 
 const PATH: &str = "os-simple-tenant-usage";
 
@@ -40,8 +40,8 @@ struct Asked {
 
 impl Asked {
     fn read(query: &Query, version: Microversion) -> Result<Self, Fault> {
-        let paged = version >= Microversion(2, 40);
-        if version >= Microversion(2, 75) {
+        let paged = version >= microversions::USAGE_PAGES;
+        if version >= microversions::STRICT_REQUESTS {
             input::only(query, &["start", "end", "detailed", "limit", "marker"])?;
         }
         let at = |key: &str| -> Result<Option<i64>, Fault> {

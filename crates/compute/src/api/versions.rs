@@ -1,6 +1,6 @@
 //! `GET /` and `GET /v2.1`: what clients read before they have a token.
 
-use axum::extract::{Path, Request};
+use axum::extract::{Path, Request, State};
 use axum::response::IntoResponse;
 use axum::{Json, Router};
 use kilonova_access::{Guard, Routes, get};
@@ -8,8 +8,8 @@ use kilonova_wire::{Base, Fault};
 use serde_json::{Value, json};
 use tower::{ServiceExt, service_fn};
 
-use super::negotiation::{MAX, MIN};
 use crate::Compute;
+use crate::microversions::MIN;
 
 /// Paths that need no token.
 pub fn is_public(path: &str) -> bool {
@@ -71,24 +71,28 @@ async fn show_old(base: Base) -> Json<Value> {
     Json(json!({"version": version}))
 }
 
-fn document(base: &Base) -> Value {
+fn document(base: &Base, compute: &Compute) -> Value {
     json!({
         "id": "v2.1",
         "status": "CURRENT",
-        "version": MAX.to_string(),
+        "version": compute.options.newest_microversion.to_string(),
         "min_version": MIN.to_string(),
         "updated": "2013-07-23T11:33:21Z",
         "links": [{"rel": "self", "href": format!("{}/v2.1/", base.0)}],
     })
 }
 
-async fn list(base: Base) -> Json<Value> {
-    Json(json!({"versions": [old(&base), document(&base)]}))
+async fn list(State(compute): State<Compute>, base: Base) -> Json<Value> {
+    Json(json!({"versions": [old(&base), document(&base, &compute)]}))
 }
 
-async fn by_id(base: Base, Path(id): Path<String>) -> Result<Json<Value>, Fault> {
+async fn by_id(
+    compute: State<Compute>,
+    base: Base,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, Fault> {
     if id == "v2.1" {
-        return Ok(show(base).await);
+        return Ok(show(compute, base).await);
     }
     if id == "v2.0" {
         return Ok(show_old(base).await);
@@ -96,8 +100,8 @@ async fn by_id(base: Base, Path(id): Path<String>) -> Result<Json<Value>, Fault>
     Err(Fault::not_found("The resource could not be found."))
 }
 
-async fn show(base: Base) -> Json<Value> {
-    let mut version = document(&base);
+async fn show(State(compute): State<Compute>, base: Base) -> Json<Value> {
+    let mut version = document(&base, &compute);
     version["media-types"] = json!([{
         "base": "application/json",
         "type": "application/vnd.openstack.compute+json;version=2.1",

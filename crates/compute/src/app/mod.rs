@@ -1,4 +1,6 @@
 //! The operations of the service, without HTTP and without SQL.
+
+pub mod actions;
 pub mod aggregates;
 pub mod aliases;
 pub mod ask;
@@ -17,6 +19,7 @@ pub(crate) mod owners;
 pub mod quotas;
 pub mod resolve;
 pub mod retire;
+pub mod rules;
 pub mod scheduler;
 pub mod server_groups;
 pub mod services;

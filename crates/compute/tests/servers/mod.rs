@@ -31,6 +31,7 @@ mod matrix;
 mod migrations;
 mod moving;
 mod networks;
+mod newest;
 mod no_room;
 mod operator;
 mod owners;

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::input;
 use crate::app::aggregates as app;
 use crate::db::aggregates::{self as db, Aggregate};
-use crate::{Compute, Error};
+use crate::{Compute, Error, microversions, schemas};
 use request::Action;
 
 /// What the body of an action may name.
@@ -56,14 +56,14 @@ fn shown(aggregate: &Aggregate, version: Microversion) -> Value {
         "deleted": false,
         "deleted_at": null,
     });
-    if version >= Microversion(2, 41) {
+    if version >= microversions::AGGREGATE_UUIDS {
         shown["uuid"] = json!(aggregate.uuid);
     }
     shown
 }
 
 fn no_query(version: Microversion, query: &Query) -> Result<(), Fault> {
-    if version >= Microversion(2, 102) { input::only(query, &[]) } else { Ok(()) }
+    if version >= microversions::STRICT_QUERIES { input::only(query, &[]) } else { Ok(()) }
 }
 
 fn number(id: &str) -> Result<i64, Fault> {
@@ -71,7 +71,7 @@ fn number(id: &str) -> Result<i64, Fault> {
         Ok(number) if number < 0 => {
             Err(Fault::not_found(format!("Aggregate {number} could not be found.")))
         }
-        Ok(number) if number <= input::MAX_INT => Ok(number),
+        Ok(number) if number <= schemas::MAX_INT => Ok(number),
         _ => Err(Fault::bad_request("Invalid input received: id must be an integer")),
     }
 }

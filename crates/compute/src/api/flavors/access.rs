@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::Compute;
 use crate::api::input;
 use crate::app::flavors as app;
+use crate::microversions;
 
 /// What the body of an action may name.
 pub(super) const ACTIONS: Guard = Guard::Action(&[
@@ -53,7 +54,7 @@ pub(super) async fn list(
     query: Query,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Fault> {
-    if version >= Microversion(2, 102) {
+    if version >= microversions::STRICT_QUERIES {
         input::only(&query, &[])?;
     }
     let name = id.clone();
@@ -77,7 +78,8 @@ pub(super) async fn action(
     let projects = match action {
         Some(action @ "addTenantAccess") => {
             ADD.check(&body)?;
-            let (project, private_only) = (tenant(action), version >= Microversion(2, 7));
+            let (project, private_only) =
+                (tenant(action), version >= microversions::PRIVATE_FLAVOR_ACCESS);
             compute.store.write(move |tx| app::grant(tx, &id, &project, private_only, now)).await?
         }
         Some(action @ "removeTenantAccess") => {

@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 use crate::Compute;
 use crate::api::input;
 use crate::app::{extra_specs, flavors as app, unsupported};
+use crate::microversions;
 
 const MAX_VALUE: usize = 255;
 
@@ -58,7 +59,7 @@ fn read(specs: &Value, version: Microversion) -> Result<BTreeMap<String, String>
                     value.chars().count()
                 )));
             }
-            if version >= Microversion(2, 86) {
+            if version >= microversions::EXTRA_SPECS_CHECKED {
                 extra_specs::check(key, &value)?;
             }
             unsupported::extra_spec(key, &value)?;
@@ -78,7 +79,7 @@ pub(super) async fn list(
     query: Query,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Fault> {
-    if version >= Microversion(2, 102) {
+    if version >= microversions::STRICT_QUERIES {
         input::only(&query, &[])?;
     }
     let flavor = compute.store.read(move |tx| app::visible(tx, &caller, &id)).await?;
@@ -92,7 +93,7 @@ pub(super) async fn show(
     query: Query,
     Path((id, key)): Path<(String, String)>,
 ) -> Result<Json<Value>, Fault> {
-    if version >= Microversion(2, 102) {
+    if version >= microversions::STRICT_QUERIES {
         input::only(&query, &[])?;
     }
     let name = id.clone();

@@ -16,6 +16,7 @@ use crate::Compute;
 use crate::api::{input, links};
 use crate::app::flavors::{self as app, Publicity};
 use crate::db::flavors::Flavor;
+use crate::microversions;
 
 const KNOWN: &[&str] =
     &["limit", "marker", "is_public", "minRam", "minDisk", "sort_key", "sort_dir", "name"];
@@ -102,9 +103,9 @@ struct Wanted {
 
 impl Wanted {
     fn read(query: &Query, version: Microversion, admin: bool) -> Result<Self, Fault> {
-        let by_name = version >= Microversion(2, 102);
+        let by_name = version >= microversions::STRICT_QUERIES;
         let known = if by_name { KNOWN } else { &KNOWN[..KNOWN.len() - 1] };
-        if version >= Microversion(2, 75) {
+        if version >= microversions::STRICT_REQUESTS {
             input::only(query, known)?;
         }
         let sort_key = query.get("sort_key").unwrap_or("flavorid").to_owned();

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::input;
 use crate::app::flavors as app;
 use crate::db::flavors::Flavor;
-use crate::{Compute, Error, db};
+use crate::{Compute, Error, db, microversions};
 
 pub(super) fn routes() -> Routes<Compute> {
     Routes::new()
@@ -91,7 +91,7 @@ async fn show(
     query: Query,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Fault> {
-    if version >= Microversion(2, 102) {
+    if version >= microversions::STRICT_QUERIES {
         input::only(&query, &[])?;
     }
     let context = caller.context.clone();
@@ -107,7 +107,7 @@ async fn update(
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
 ) -> Result<Json<Value>, Fault> {
-    input::within(version, 55, 104)?;
+    input::within(version, microversions::since(microversions::FLAVOR_DESCRIPTION))?;
     let description = request::update(&body)?;
     let now = time::now_micros();
     let flavor = compute

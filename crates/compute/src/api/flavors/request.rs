@@ -9,27 +9,29 @@ use serde_json::{Value, json};
 
 use crate::api::input;
 use crate::db::flavors::Flavor;
+use crate::microversions;
+use crate::schemas::{self, Schemas};
 
 const MAX_RXTX: f64 = 3.40282e38;
 
-fn create_schema(version: Microversion) -> Schema {
+fn create_schema(version: Microversion) -> Value {
     let mut properties = json!({
         "name": {"type": "string", "minLength": 1, "maxLength": 255},
         "id": {
             "type": ["string", "number", "null"], "minLength": 1, "maxLength": 255,
             "pattern": "^[a-zA-Z0-9. _-]+$",
         },
-        "ram": input::integer_schema(1),
-        "vcpus": input::integer_schema(1),
-        "disk": input::integer_schema(0),
-        "OS-FLV-EXT-DATA:ephemeral": input::integer_schema(0),
-        "swap": input::integer_schema(0),
-        "os-flavor-access:is_public": input::boolean_schema(),
+        "ram": schemas::integer(1),
+        "vcpus": schemas::integer(1),
+        "disk": schemas::integer(0),
+        "OS-FLV-EXT-DATA:ephemeral": schemas::integer(0),
+        "swap": schemas::integer(0),
+        "os-flavor-access:is_public": schemas::boolean(),
     });
-    if version >= Microversion(2, 55) {
+    if version >= microversions::FLAVOR_DESCRIPTION {
         properties["description"] = description_schema();
     }
-    if version < Microversion(2, 102) {
+    if version < microversions::STRICT_QUERIES {
         properties["rxtx_factor"] = json!({
             "type": ["number", "string"], "pattern": r"^[0-9]+(\.[0-9]+)?$",
             "exclusiveMinimum": 0, "maximum": MAX_RXTX,
@@ -42,8 +44,8 @@ fn description_schema() -> Value {
     json!({"type": ["string", "null"], "maxLength": 65535, "pattern": r"^[^\p{C}]*$"})
 }
 
-fn wrapped(properties: Value, required: &[&str]) -> Schema {
-    Schema::new(&json!({
+fn wrapped(properties: Value, required: &[&str]) -> Value {
+    json!({
         "type": "object",
         "properties": {"flavor": {
             "type": "object", "properties": properties, "required": required,
@@ -51,25 +53,20 @@ fn wrapped(properties: Value, required: &[&str]) -> Schema {
         }},
         "required": ["flavor"],
         "additionalProperties": false,
-    }))
+    })
 }
 
-static CREATE_2_1: LazyLock<Schema> = LazyLock::new(|| create_schema(Microversion(2, 1)));
-static CREATE_2_55: LazyLock<Schema> = LazyLock::new(|| create_schema(Microversion(2, 55)));
-static CREATE_2_102: LazyLock<Schema> = LazyLock::new(|| create_schema(Microversion(2, 102)));
-static UPDATE: LazyLock<Schema> =
-    LazyLock::new(|| wrapped(json!({"description": description_schema()}), &["description"]));
+static CREATE: LazyLock<Schemas> = LazyLock::new(|| Schemas::new(create_schema));
+static UPDATE: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::new(&wrapped(json!({"description": description_schema()}), &["description"]))
+});
 
 /// Reads a new flavor.
 ///
 /// # Errors
 /// 400 naming the field.
 pub(super) fn create(body: &Value, version: Microversion, now: i64) -> Result<Flavor, Fault> {
-    match version.1 {
-        ..55 => CREATE_2_1.check(body)?,
-        55..102 => CREATE_2_55.check(body)?,
-        102.. => CREATE_2_102.check(body)?,
-    }
+    CREATE.check(version, body)?;
     let wanted = &body["flavor"];
     let count = |key: &str, least: i64| match wanted.get(key) {
         Some(value) => input::integer(key, value, least),

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::api::links;
 use crate::db::flavors::Flavor;
+use crate::microversions;
 
 /// The brief form.
 pub(super) fn brief(flavor: &Flavor, version: Microversion, base: &Base) -> Value {
@@ -13,7 +14,7 @@ pub(super) fn brief(flavor: &Flavor, version: Microversion, base: &Base) -> Valu
         "name": flavor.name,
         "links": links::of(base, "flavors", &flavor.id),
     });
-    if version >= Microversion(2, 55) {
+    if version >= microversions::FLAVOR_DESCRIPTION {
         shown["description"] = json!(flavor.description);
     }
     shown
@@ -28,14 +29,14 @@ pub(super) fn detail(flavor: &Flavor, version: Microversion, base: &Base) -> Val
     shown["OS-FLV-EXT-DATA:ephemeral"] = json!(flavor.ephemeral_gb);
     shown["os-flavor-access:is_public"] = json!(flavor.is_public);
     shown["swap"] = match flavor.swap {
-        0 if version < Microversion(2, 75) => json!(""),
+        0 if version < microversions::STRICT_REQUESTS => json!(""),
         swap => json!(swap),
     };
-    if version < Microversion(2, 102) {
+    if version < microversions::STRICT_QUERIES {
         shown["OS-FLV-DISABLED:disabled"] = json!(false);
         shown["rxtx_factor"] = json!(flavor.rxtx_factor);
     }
-    if version >= Microversion(2, 61) {
+    if version >= microversions::FLAVOR_EXTRA_SPECS {
         shown["extra_specs"] = json!(flavor.extra_specs);
     }
     shown

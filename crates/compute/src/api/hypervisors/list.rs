@@ -11,6 +11,7 @@ use super::{Used, all, view};
 use crate::Compute;
 use crate::api::{input, links};
 use crate::app::fleet::Fleet;
+use crate::microversions;
 
 const KNOWN: &[&str] = &["limit", "marker", "hypervisor_hostname_pattern", "with_servers"];
 
@@ -37,7 +38,7 @@ pub(super) async fn search(
     version: Microversion,
     Path(pattern): Path<String>,
 ) -> Result<Json<Value>, Fault> {
-    input::within(version, 1, 52)?;
+    input::within(version, microversions::before(microversions::SERVICE_UUIDS))?;
     let hosts = matching(compute.store.read(all).await?, &pattern)?;
     Ok(Json(json!({"hypervisors": shown(&compute.fleet, &hosts, version, false, false)})))
 }
@@ -47,7 +48,7 @@ pub(super) async fn servers(
     version: Microversion,
     Path(pattern): Path<String>,
 ) -> Result<Json<Value>, Fault> {
-    input::within(version, 1, 52)?;
+    input::within(version, microversions::before(microversions::SERVICE_UUIDS))?;
     let hosts = matching(compute.store.read(all).await?, &pattern)?;
     Ok(Json(json!({"hypervisors": shown(&compute.fleet, &hosts, version, false, true)})))
 }
@@ -92,7 +93,7 @@ async fn list(
     detail: bool,
 ) -> Result<Json<Value>, Fault> {
     let mut with_servers = false;
-    if version >= Microversion(2, 53) {
+    if version >= microversions::SERVICE_UUIDS {
         input::only(query, KNOWN)?;
         with_servers = input::query_boolean(query, "with_servers")?;
         if let Some(pattern) = query.get("hypervisor_hostname_pattern") {
@@ -109,7 +110,7 @@ async fn list(
         }
     }
     let hosts = compute.store.read(all).await?;
-    if version < Microversion(2, 33) {
+    if version < microversions::HYPERVISOR_PAGES {
         return Ok(Json(
             json!({"hypervisors": shown(&compute.fleet, &hosts, version, detail, with_servers)}),
         ));

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::input;
 use crate::db::hosts::{self, Host};
 use crate::db::usage::{self, HostUsage};
-use crate::{Compute, Error};
+use crate::{Compute, Error, microversions};
 
 /// A host with what is used of it.
 type Used = (Host, HostUsage);
@@ -64,7 +64,7 @@ fn all(tx: &mut Tx<'_>) -> Result<Vec<Used>, Error> {
 
 async fn find(compute: &Compute, id: &str, version: Microversion) -> Result<Used, Fault> {
     let not_found = || Fault::not_found(format!("Hypervisor with ID '{id}' could not be found."));
-    let by_uuid = version >= Microversion(2, 53);
+    let by_uuid = version >= microversions::SERVICE_UUIDS;
     let uuid = parse_uuid_like::<ProviderId>(id);
     if by_uuid && uuid.is_none() {
         return Err(Fault::bad_request(format!("Invalid uuid {id}")));
@@ -84,7 +84,7 @@ async fn show(
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Fault> {
     let mut with_servers = false;
-    if version >= Microversion(2, 53) {
+    if version >= microversions::SERVICE_UUIDS {
         input::only(&query, &["with_servers"])?;
         with_servers = input::query_boolean(&query, "with_servers")?;
     }
@@ -101,7 +101,7 @@ async fn uptime(
     version: Microversion,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Fault> {
-    input::within(version, 1, 87)?;
+    input::within(version, microversions::before(microversions::HYPERVISOR_UPTIME))?;
     find(&compute, &id, version).await?;
     let why = "The nodes do not report how long their host has been up.";
     Err(Fault::new(StatusCode::NOT_IMPLEMENTED, why))
@@ -111,7 +111,7 @@ async fn statistics(
     State(compute): State<Compute>,
     version: Microversion,
 ) -> Result<Json<Value>, Fault> {
-    input::within(version, 1, 87)?;
+    input::within(version, microversions::before(microversions::HYPERVISOR_UPTIME))?;
     let hosts = compute.store.read(all).await?;
     let sum = |of: fn(&Used) -> i64| hosts.iter().map(of).sum::<i64>();
     Ok(Json(json!({"hypervisor_statistics": {

@@ -7,10 +7,11 @@ use crate::app::fleet::Fleet;
 use crate::app::services;
 use crate::db::hosts::Host;
 use crate::db::usage::HostUsage;
+use crate::microversions;
 
 /// The id that a microversion shows.
 pub(super) fn id(host: &Host, version: Microversion) -> String {
-    if version >= Microversion(2, 53) {
+    if version >= microversions::SERVICE_UUIDS {
         host.root_provider.to_string()
     } else {
         host.number.to_string()
@@ -19,7 +20,7 @@ pub(super) fn id(host: &Host, version: Microversion) -> String {
 
 /// The brief form.
 pub(super) fn brief(fleet: &Fleet, host: &Host, version: Microversion, now: i64) -> Value {
-    let id = match version >= Microversion(2, 53) {
+    let id = match version >= microversions::SERVICE_UUIDS {
         true => json!(host.root_provider),
         false => json!(host.number),
     };
@@ -40,7 +41,7 @@ pub(super) fn detail(
     now: i64,
 ) -> Value {
     let mut shown = brief(fleet, host, version, now);
-    let service = match version >= Microversion(2, 53) {
+    let service = match version >= microversions::SERVICE_UUIDS {
         true => json!(host.id),
         false => json!(services::service_number(host)),
     };
@@ -50,7 +51,7 @@ pub(super) fn detail(
     shown["service"] = json!({
         "id": service, "host": host.host, "disabled_reason": host.disabled_reason,
     });
-    if version >= Microversion(2, 88) {
+    if version >= microversions::HYPERVISOR_UPTIME {
         shown["uptime"] = Value::Null;
         return shown;
     }
@@ -65,7 +66,7 @@ pub(super) fn detail(
     shown["disk_available_least"] = json!(host.disk_gb - usage.disk_gb);
     shown["current_workload"] = json!(usage.busy);
     shown["running_vms"] = json!(usage.servers.len());
-    shown["cpu_info"] = match version >= Microversion(2, 28) {
+    shown["cpu_info"] = match version >= microversions::CPU_INFO_OBJECT {
         true => json!({}),
         false => json!(""),
     };
@@ -74,7 +75,7 @@ pub(super) fn detail(
 
 /// Adds the servers; a host without any says so from 2.75 on only.
 pub(super) fn add_servers(shown: &mut Value, usage: &HostUsage, version: Microversion) {
-    if usage.servers.is_empty() && version < Microversion(2, 75) {
+    if usage.servers.is_empty() && version < microversions::STRICT_REQUESTS {
         return;
     }
     shown["servers"] =

@@ -9,9 +9,10 @@ use kilonova_image::{Error, Images};
 use kilonova_wire::{Context, Fault, JsonBody, Microversion};
 use serde_json::{Value, json};
 
-use super::{LAST_METADATA, fault, id_of};
+use super::{fault, id_of};
 use crate::api::input;
 use crate::api::servers::metadata::parse;
+use crate::microversions;
 
 type Metadata = BTreeMap<String, String>;
 
@@ -21,7 +22,7 @@ async fn read(
     version: Microversion,
     id: &str,
 ) -> Result<Metadata, Fault> {
-    input::within(version, 1, LAST_METADATA)?;
+    input::within(version, microversions::before(microversions::IMAGE_METADATA_GONE))?;
     Ok(images.show(context, id_of(id)?).await.map_err(fault)?.properties)
 }
 
@@ -37,7 +38,7 @@ async fn change(
 
 /// The metadata that a body sets.
 fn asked(version: Microversion, body: &Value, field: &str) -> Result<Metadata, Fault> {
-    input::within(version, 1, LAST_METADATA)?;
+    input::within(version, microversions::before(microversions::IMAGE_METADATA_GONE))?;
     input::alone(body, field)?;
     parse(&body[field])
 }
@@ -119,7 +120,7 @@ pub(super) async fn remove(
     version: Microversion,
     Path((id, key)): Path<(String, String)>,
 ) -> Result<StatusCode, Fault> {
-    input::within(version, 1, LAST_METADATA)?;
+    input::within(version, microversions::before(microversions::IMAGE_METADATA_GONE))?;
     let known = read(&images, &context, version, &id).await?.contains_key(&key);
     if !known {
         return Err(Fault::not_found("Invalid metadata key"));

@@ -19,11 +19,7 @@ use kilonova_wire::{Base, Context, Fault, Microversion, time};
 use serde_json::{Value, json};
 
 use super::{input, links};
-
-/// The last minor version with images.
-const LAST: u32 = 35;
-/// The last minor version with the metadata of images.
-const LAST_METADATA: u32 = 38;
+use crate::microversions;
 
 const SHOW: Guard = Guard::Object(&["get_image"]);
 
@@ -75,7 +71,7 @@ async fn brief(
     base: Base,
     query: Query,
 ) -> Result<Json<Value>, Fault> {
-    input::within(version, 1, LAST)?;
+    input::within(version, microversions::before(microversions::NETWORK_PROXIES_GONE))?;
     list(images, context, base, query, "images", view::brief).await
 }
 
@@ -86,7 +82,7 @@ async fn detail(
     base: Base,
     query: Query,
 ) -> Result<Json<Value>, Fault> {
-    input::within(version, 1, LAST)?;
+    input::within(version, microversions::before(microversions::NETWORK_PROXIES_GONE))?;
     list(images, context, base, query, "images/detail", view::detail).await
 }
 
@@ -157,7 +153,7 @@ async fn show(
     base: Base,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Fault> {
-    input::within(version, 1, LAST)?;
+    input::within(version, microversions::before(microversions::NETWORK_PROXIES_GONE))?;
     let image = images.show(&context, id_of(&id)?).await.map_err(fault)?;
     Ok(Json(json!({"image": view::detail(&image, &base)})))
 }
@@ -168,7 +164,7 @@ async fn remove(
     version: Microversion,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Fault> {
-    input::within(version, 1, LAST)?;
+    input::within(version, microversions::before(microversions::NETWORK_PROXIES_GONE))?;
     match images.delete(&context, id_of(&id)?).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
         Err(Error::Forbidden(_)) => {

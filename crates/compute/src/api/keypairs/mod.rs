@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::{input, links};
 use crate::app::keypairs as app;
 use crate::db::keypairs::Keypair;
-use crate::{Compute, db};
+use crate::{Compute, db, microversions};
 
 pub(super) fn routes() -> Routes<Compute> {
     Routes::new()
@@ -39,7 +39,7 @@ pub(super) fn routes() -> Routes<Compute> {
 
 /// Whose key pairs are meant: the caller's, or from 2.10 on anybody's if the policy lets the caller.
 fn owner(caller: &Caller, wanted: Option<&str>, version: Microversion) -> Result<String, Fault> {
-    let wanted = wanted.filter(|_| version >= Microversion(2, 10));
+    let wanted = wanted.filter(|_| version >= microversions::KEYPAIRS_OF_OTHERS);
     let user = wanted.unwrap_or(&caller.user_id);
     caller.may_on(&[("user_id", user)])?;
     Ok(user.to_owned())
@@ -77,7 +77,8 @@ async fn create(
         shown["keypair"]["private_key"] = private_key.into();
     }
     compute.store.write(move |tx| app::import(tx, &caller.project_id, &keypair)).await?;
-    let status = if version >= Microversion(2, 2) { StatusCode::CREATED } else { StatusCode::OK };
+    let status =
+        if version >= microversions::KEYPAIR_TYPES { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(shown)))
 }
 
@@ -88,10 +89,10 @@ async fn list(
     base: Base,
     query: Query,
 ) -> Result<Json<Value>, Fault> {
-    if version >= Microversion(2, 75) {
+    if version >= microversions::STRICT_REQUESTS {
         input::only(&query, &["user_id", "limit", "marker"])?;
     }
-    let paged = version >= Microversion(2, 35);
+    let paged = version >= microversions::KEYPAIR_PAGES;
     let page = if paged { Page::read(&query)? } else { Page::read(&Query::default())? };
     let user_id = owner(&caller, query.get("user_id"), version)?;
     let keypairs = compute.store.read(move |tx| db::keypairs::of_user(tx, &user_id)).await?;
@@ -115,7 +116,7 @@ async fn show(
     query: Query,
     Path(name): Path<String>,
 ) -> Result<Json<Value>, Fault> {
-    if version >= Microversion(2, 75) {
+    if version >= microversions::STRICT_REQUESTS {
         input::only(&query, &["user_id"])?;
     }
     let user_id = owner(&caller, query.get("user_id"), version)?;
@@ -136,7 +137,7 @@ async fn delete(
     query: Query,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Fault> {
-    if version >= Microversion(2, 75) {
+    if version >= microversions::STRICT_REQUESTS {
         input::only(&query, &["user_id"])?;
     }
     let user_id = owner(&caller, query.get("user_id"), version)?;
@@ -147,6 +148,6 @@ async fn delete(
             false => Err(app::not_found(&user_id, &name)),
         })
         .await?;
-    let old = version < Microversion(2, 2);
+    let old = version < microversions::KEYPAIR_TYPES;
     Ok(if old { StatusCode::ACCEPTED } else { StatusCode::NO_CONTENT })
 }

@@ -2,18 +2,19 @@
 
 use std::sync::LazyLock;
 
-use kilonova_wire::schema::Schema;
 use kilonova_wire::{Fault, Microversion};
 use serde_json::{Value, json};
 
 use crate::api::input;
 use crate::app::keypairs::Kind;
+use crate::microversions;
+use crate::schemas::Schemas;
 
 /// Longest public key that is taken; the longest real ones have a few thousand characters.
 const MAX_KEY: usize = 65535;
 
-fn schema(version: Microversion) -> Schema {
-    let names = if version >= Microversion(2, 92) {
+fn schema(version: Microversion) -> Value {
+    let names = if version >= microversions::KEYPAIR_IMPORT_ONLY {
         r"^[_\-@. a-zA-Z0-9]+$"
     } else {
         r"^[_\- a-zA-Z0-9]+$"
@@ -22,15 +23,18 @@ fn schema(version: Microversion) -> Schema {
         "name": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": names},
         "public_key": {"type": "string", "maxLength": MAX_KEY},
     });
-    if version >= Microversion(2, 2) {
+    if version >= microversions::KEYPAIR_TYPES {
         properties["type"] = json!({"type": "string", "enum": ["ssh", "x509"]});
     }
-    if version >= Microversion(2, 10) {
+    if version >= microversions::KEYPAIRS_OF_OTHERS {
         properties["user_id"] = json!({"type": "string", "minLength": 1, "maxLength": 255});
     }
-    let required: &[&str] =
-        if version >= Microversion(2, 92) { &["name", "public_key"] } else { &["name"] };
-    Schema::new(&json!({
+    let required: &[&str] = if version >= microversions::KEYPAIR_IMPORT_ONLY {
+        &["name", "public_key"]
+    } else {
+        &["name"]
+    };
+    json!({
         "type": "object",
         "properties": {"keypair": {
             "type": "object", "properties": properties, "required": required,
@@ -38,13 +42,10 @@ fn schema(version: Microversion) -> Schema {
         }},
         "required": ["keypair"],
         "additionalProperties": false,
-    }))
+    })
 }
 
-static CREATE_2_1: LazyLock<Schema> = LazyLock::new(|| schema(Microversion(2, 1)));
-static CREATE_2_2: LazyLock<Schema> = LazyLock::new(|| schema(Microversion(2, 2)));
-static CREATE_2_10: LazyLock<Schema> = LazyLock::new(|| schema(Microversion(2, 10)));
-static CREATE_2_92: LazyLock<Schema> = LazyLock::new(|| schema(Microversion(2, 92)));
+static CREATE: LazyLock<Schemas> = LazyLock::new(|| Schemas::new(schema));
 
 /// A key pair that somebody wants.
 pub(super) struct New {
@@ -59,12 +60,7 @@ pub(super) struct New {
 /// # Errors
 /// 400 naming the field.
 pub(super) fn create(body: &Value, version: Microversion) -> Result<New, Fault> {
-    match version.1 {
-        ..2 => CREATE_2_1.check(body)?,
-        2..10 => CREATE_2_2.check(body)?,
-        10..92 => CREATE_2_10.check(body)?,
-        92.. => CREATE_2_92.check(body)?,
-    }
+    CREATE.check(version, body)?;
     let wanted = &body["keypair"];
     let name = input::text_of(wanted, "name").unwrap_or_default();
     input::name("name", &name)?;

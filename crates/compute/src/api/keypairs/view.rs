@@ -4,6 +4,7 @@ use kilonova_wire::{Microversion, time};
 use serde_json::{Value, json};
 
 use crate::db::keypairs::Keypair;
+use crate::microversions;
 
 /// In a listing.
 pub(super) fn brief(keypair: &Keypair, version: Microversion) -> Value {
@@ -12,7 +13,7 @@ pub(super) fn brief(keypair: &Keypair, version: Microversion) -> Value {
         "public_key": keypair.public_key,
         "fingerprint": keypair.fingerprint,
     });
-    if version >= Microversion(2, 2) {
+    if version >= microversions::KEYPAIR_TYPES {
         shown["type"] = json!(keypair.kind);
     }
     shown

@@ -5,6 +5,7 @@ use kilonova_wire::{Fault, Microversion, time};
 
 use crate::api::input;
 use crate::db::moves::Move;
+use crate::microversions;
 
 #[derive(Clone, Default)]
 pub(super) struct Filter {
@@ -21,20 +22,20 @@ pub(super) struct Filter {
 
 impl Filter {
     pub fn read(query: &Query, version: Microversion) -> Result<Self, Fault> {
-        let at = |first: u32| version >= Microversion(2, first);
+        let at = |first: Microversion| version >= first;
         let mut known =
             vec!["hidden", "host", "instance_uuid", "source_compute", "status", "migration_type"];
-        if at(59) {
+        if at(microversions::MIGRATION_PAGES) {
             known.extend(["limit", "marker", "changes-since"]);
         }
-        if at(66) {
+        if at(microversions::CHANGES_BEFORE) {
             known.push("changes-before");
         }
         // Before 2.59 whatever was sent was a filter.
-        if at(80) || !at(59) {
+        if at(microversions::MIGRATION_OWNERS) || !at(microversions::MIGRATION_PAGES) {
             known.extend(["user_id", "project_id"]);
         }
-        if at(59) {
+        if at(microversions::MIGRATION_PAGES) {
             input::only(query, &known)?;
         }
         let text = |key: &str| query.get(key).filter(|_| known.contains(&key)).map(str::to_owned);

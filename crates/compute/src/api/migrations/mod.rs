@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::links;
 use crate::db::moves::{self, Move};
-use crate::{Compute, Error};
+use crate::{Compute, Error, microversions};
 use filter::Filter;
 use view::Scene;
 
@@ -38,7 +38,7 @@ async fn list(
         caller.may_own("os_compute_api:os-migrations:index:all_projects")?;
     }
     let filter = Filter::read(&query, version)?;
-    let paged = version >= Microversion(2, 59);
+    let paged = version >= microversions::MIGRATION_PAGES;
     let page = if paged { Page::read(&query)? } else { Page::read(&Query::default())? };
     let (wanted, limit) = (page.marker.clone(), page.limit);
     let read = move |tx: &mut Tx<'_>| {

@@ -10,6 +10,7 @@ use crate::Error;
 use crate::db::moves::{Kind, Move, Status};
 use crate::db::{flavors, hosts};
 use crate::flows::initial_progress;
+use crate::microversions;
 
 /// Statuses of a live migration that is under way.
 const UNDER_WAY: [Status; 4] =
@@ -71,7 +72,7 @@ impl Scene {
             "created_at": time::naive(one.created_at),
             "updated_at": time::naive(one.updated_at),
         });
-        if version >= Microversion(2, 23) {
+        if version >= microversions::MIGRATIONS_OF_SERVER {
             shown["migration_type"] = one.kind.as_str().into();
             if is_under_way(one) {
                 let path = format!("servers/{}/migrations/{}", one.server, one.number);
@@ -123,10 +124,10 @@ pub fn with_hosts(mut shown: Value, hosts: bool) -> Value {
 
 /// What came later to both.
 fn add(shown: &mut Value, one: &Move, version: Microversion) {
-    if version >= Microversion(2, 59) {
+    if version >= microversions::MIGRATION_PAGES {
         shown["uuid"] = json!(one.id);
     }
-    if version >= Microversion(2, 80) {
+    if version >= microversions::MIGRATION_OWNERS {
         shown["user_id"] = json!(one.user_id);
         shown["project_id"] = json!(one.project_id);
     }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::input;
 use crate::app::server_groups as app;
 use crate::db::server_groups::{self as rows, Group};
-use crate::{Compute, Error};
+use crate::{Compute, Error, microversions};
 
 pub(super) fn routes() -> Routes<Compute> {
     Routes::new()
@@ -37,11 +37,11 @@ pub(super) fn routes() -> Routes<Compute> {
 
 fn shown(group: &Group, members: &[ServerId], version: Microversion) -> Value {
     let mut shown = json!({"id": group.id, "name": group.name, "members": members});
-    if version >= Microversion(2, 13) {
+    if version >= microversions::GROUP_OWNERS {
         shown["project_id"] = json!(group.project_id);
         shown["user_id"] = json!(group.user_id);
     }
-    if version >= Microversion(2, 64) {
+    if version >= microversions::GROUP_POLICY {
         shown["policy"] = json!(group.policy.as_str());
         shown["rules"] = match group.max_per_host {
             Some(most) => json!({"max_server_per_host": most}),
@@ -85,7 +85,7 @@ async fn list(
     version: Microversion,
     query: Query,
 ) -> Result<Json<Value>, Fault> {
-    if version >= Microversion(2, 75) {
+    if version >= microversions::STRICT_REQUESTS {
         input::only(&query, &["all_projects", "limit", "offset"])?;
     }
     let limit = number(&query, "limit")?.unwrap_or(MAX_LIMIT).min(MAX_LIMIT);
@@ -131,7 +131,7 @@ async fn show(
     query: Query,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Fault> {
-    if version >= Microversion(2, 102) {
+    if version >= microversions::STRICT_QUERIES {
         input::only(&query, &[])?;
     }
     let (group, members) = compute

@@ -1,25 +1,36 @@
-//! The body of `POST /os-server-groups`: a list of one policy below 2.64, one policy and its rules
-//! from there on.
+//! The body of `POST /os-server-groups`: a list of one policy before 2.64, one policy and its rules
+//! since.
 
 use std::sync::LazyLock;
 
-use kilonova_wire::schema::Schema;
 use kilonova_wire::{Fault, Microversion};
 use serde_json::{Value, json};
 
 use crate::api::input;
 use crate::db::server_groups::Policy;
+use crate::microversions;
+use crate::schemas::{self, Schemas};
 
 const HARD: [&str; 2] = ["affinity", "anti-affinity"];
 
-static CREATE_2_1: LazyLock<Schema> = LazyLock::new(|| by_list(&HARD));
-static CREATE_2_15: LazyLock<Schema> = LazyLock::new(|| by_list(&names()));
-static CREATE_2_64: LazyLock<Schema> = LazyLock::new(|| {
+static CREATE: LazyLock<Schemas> = LazyLock::new(|| Schemas::new(schema));
+
+fn schema(version: Microversion) -> Value {
+    if version < microversions::GROUP_POLICY {
+        let allowed = match version < microversions::SOFT_AFFINITY {
+            true => HARD.to_vec(),
+            false => names().to_vec(),
+        };
+        let policies = json!({
+            "type": "array", "items": {"enum": allowed}, "minItems": 1, "maxItems": 1,
+        });
+        return group("policies", json!({"policies": policies}));
+    }
     let most = json!({
         "type": ["string", "integer"], "pattern": "^[0-9]+$", "minimum": 1,
         "minLength": 1, "maxLength": 10,
     });
-    schema(
+    group(
         "policy",
         json!({
             "policy": {"type": "string", "enum": names()},
@@ -30,22 +41,15 @@ static CREATE_2_64: LazyLock<Schema> = LazyLock::new(|| {
             },
         }),
     )
-});
+}
 
 fn names() -> [&'static str; 4] {
     Policy::ALL.map(|(name, _)| name)
 }
 
-fn by_list(allowed: &[&str]) -> Schema {
-    let policies = json!({
-        "type": "array", "items": {"enum": allowed}, "minItems": 1, "maxItems": 1,
-    });
-    schema("policies", json!({"policies": policies}))
-}
-
-fn schema(required: &str, mut properties: Value) -> Schema {
-    properties["name"] = json!({"type": "string", "minLength": 1, "maxLength": 255});
-    Schema::new(&json!({
+fn group(required: &str, mut properties: Value) -> Value {
+    properties["name"] = schemas::text(255);
+    json!({
         "type": "object",
         "properties": {"server_group": {
             "type": "object", "properties": properties, "required": ["name", required],
@@ -53,11 +57,11 @@ fn schema(required: &str, mut properties: Value) -> Schema {
         }},
         "required": ["server_group"],
         "additionalProperties": false,
-    }))
+    })
 }
 
-/// What is asked for.
-pub(super) struct Wish {
+/// A server group to create.
+pub(super) struct CreateServerGroup {
     pub name: String,
     pub policy: Policy,
     pub max_per_host: Option<i64>,
@@ -67,13 +71,9 @@ pub(super) struct Wish {
 ///
 /// # Errors
 /// 400 naming the field.
-pub(super) fn read(body: &Value, version: Microversion) -> Result<Wish, Fault> {
-    let by_list = version < Microversion(2, 64);
-    match version.1 {
-        ..15 => CREATE_2_1.check(body)?,
-        15..64 => CREATE_2_15.check(body)?,
-        64.. => CREATE_2_64.check(body)?,
-    }
+pub(super) fn read(body: &Value, version: Microversion) -> Result<CreateServerGroup, Fault> {
+    let by_list = version < microversions::GROUP_POLICY;
+    CREATE.check(version, body)?;
     let group = &body["server_group"];
     let name = input::text_of(group, "name").unwrap_or_default();
     input::name("name", &name)?;
@@ -87,14 +87,14 @@ pub(super) fn read(body: &Value, version: Microversion) -> Result<Wish, Fault> {
     if max_per_host.is_some() && policy != Policy::AntiAffinity {
         return Err(Fault::bad_request("Only anti-affinity policy supports rules."));
     }
-    Ok(Wish { name, policy, max_per_host })
+    Ok(CreateServerGroup { name, policy, max_per_host })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read_at(minor: u32, group: Value) -> Result<Wish, Fault> {
+    fn read_at(minor: u32, group: Value) -> Result<CreateServerGroup, Fault> {
         read(&json!({"server_group": group}), Microversion(2, minor))
     }
 

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::view::host_id;
 use crate::api::{input, links};
-use crate::{Compute, Error};
+use crate::{Compute, Error, microversions};
 
 /// Operations of one server that are looked at, newest first.
 const MOST: i64 = 10_000;
@@ -32,7 +32,7 @@ fn view(operation: &Operation, version: Microversion) -> Value {
         "start_time": time::naive(operation.created_at),
         "message": message,
     });
-    if version >= Microversion(2, 58) {
+    if version >= microversions::ACTION_PAGES {
         shown["updated_at"] = time::naive(operation.updated_at).into();
     }
     shown
@@ -57,13 +57,13 @@ fn event(event: &Event, project: &str, sight: Sight, version: Microversion) -> V
     if sight.all {
         shown["traceback"] = Value::Null;
     }
-    if version >= Microversion(2, 62) {
+    if version >= microversions::EVENT_HOSTS {
         shown["hostId"] = json!(host_id(project, event.host.as_deref()));
         if let Some(host) = event.host.as_deref().filter(|_| sight.all) {
             shown["host"] = json!(host);
         }
     }
-    if version >= Microversion(2, 84) && sight.details {
+    if version >= microversions::EVENT_DETAILS && sight.details {
         shown["details"] = json!(event.details);
     }
     shown
@@ -77,7 +77,7 @@ fn history(
     id: &str,
 ) -> Result<Vec<Operation>, Error> {
     let server: ServerId = parse_uuid_like(id).ok_or_else(|| super::find::missing(id))?;
-    if version < Microversion(2, 21) {
+    if version < microversions::ACTIONS_OF_DELETED {
         super::find::find(tx, caller, id)?;
     }
     let operations = flow::history(tx, server, MOST)?;
@@ -96,11 +96,11 @@ struct Asked {
 
 impl Asked {
     fn read(query: &Query, version: Microversion) -> Result<Option<Self>, Fault> {
-        if version < Microversion(2, 58) {
+        if version < microversions::ACTION_PAGES {
             return Ok(None);
         }
         let mut known = vec!["limit", "marker", "changes-since"];
-        if version >= Microversion(2, 66) {
+        if version >= microversions::CHANGES_BEFORE {
             known.push("changes-before");
         }
         input::only(query, &known)?;
@@ -168,7 +168,7 @@ pub(super) async fn show(
     query: Query,
     Path((id, request)): Path<(String, String)>,
 ) -> Result<Json<Value>, Fault> {
-    if version >= Microversion(2, 102) {
+    if version >= microversions::STRICT_QUERIES {
         input::only(&query, &[])?;
     }
     let caller = context.clone();
@@ -192,7 +192,7 @@ pub(super) async fn show(
         all: allows("os_compute_api:os-instance-actions:events"),
         details: allows("os_compute_api:os-instance-actions:events:details"),
     };
-    if version >= Microversion(2, 51) || sight.all {
+    if version >= microversions::EVENTS_FOR_OWNERS || sight.all {
         let events = events.iter().map(|one| event(one, project, sight, version));
         shown["events"] = events.collect::<Vec<_>>().into();
     }

@@ -18,7 +18,7 @@ use crate::app::boot::{self, BootRequest, ProfileGroups, Profiles};
 use crate::app::nics::{self, Nics};
 use crate::app::{resolve, server_groups, unsupported};
 use crate::db::servers::Spec;
-use crate::{Compute, Error};
+use crate::{Compute, Error, microversions};
 
 /// Servers that one request may ask for.
 const MOST: usize = 1000;
@@ -365,7 +365,7 @@ fn named_host_is_there(compute: &Compute, server: &Value) -> Result<(), Fault> {
 }
 
 fn host_name_asked(name: String, version: Microversion) -> Result<String, Fault> {
-    let dots = version >= Microversion(2, 94);
+    let dots = version >= microversions::FQDN_HOSTNAME;
     let good = name.len() <= if dots { 255 } else { 63 }
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || (dots && c == '.'))
         && !name.starts_with(['-', '.']);

@@ -14,6 +14,7 @@ use crate::Compute;
 use crate::api::input;
 use crate::app::{ask, states};
 use crate::db::servers::Server;
+use crate::microversions;
 
 pub(super) async fn show(
     State(compute): State<Compute>,
@@ -22,7 +23,7 @@ pub(super) async fn show(
     query: Query,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Fault> {
-    if version >= Microversion(2, 102) {
+    if version >= microversions::STRICT_QUERIES {
         input::only(&query, &[])?;
     }
     let server = compute.store.read(move |tx| find(tx, &caller, &id)).await?;
@@ -42,7 +43,7 @@ pub(super) async fn show(
             server.id, usage.state
         )));
     }
-    Ok(Json(if version < Microversion(2, 48) {
+    Ok(Json(if version < microversions::STANDARD_DIAGNOSTICS {
         counters(&usage)
     } else {
         details(&server, &usage)

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::view::Scene;
 use crate::db::servers::Server;
+use crate::microversions;
 
 /// Keys and values, in the order in which they are shown.
 pub(super) struct Extra<'a>(Vec<(&'static str, Shown<'a>)>);
@@ -46,47 +47,79 @@ impl<'a> Extra<'a> {
     pub(super) fn of(server: &'a Server, scene: &Scene<'_>) -> Self {
         let (spec, version) = (&server.spec, scene.version);
         let mut extra = Vec::with_capacity(if scene.sight.attributes { 21 } else { 10 });
-        let mut add = |from: u32, key: &'static str, value: Shown<'a>| {
-            if version >= Microversion(2, from) {
+        let mut add = |from: Microversion, key: &'static str, value: Shown<'a>| {
+            if version >= from {
                 extra.push((key, value));
             }
         };
         if server.host.is_some()
             && let Some(groups) = scene.nics.groups(server.id)
         {
-            add(1, "security_groups", Shown::Json(Cow::Owned(groups.into())));
+            add(microversions::MIN, "security_groups", Shown::Json(Cow::Owned(groups.into())));
         }
-        add(9, "locked", Shown::Flag(server.lock.is_some()));
-        add(19, "description", server.description.as_deref().into());
-        add(26, "tags", Shown::Texts(&server.tags));
-        add(63, "trusted_image_certificates", None.into());
+        add(microversions::SHOW_LOCKED, "locked", Shown::Flag(server.lock.is_some()));
+        add(microversions::DESCRIPTION, "description", server.description.as_deref().into());
+        add(microversions::TAGS, "tags", Shown::Texts(&server.tags));
+        add(microversions::TRUSTED_CERTIFICATES, "trusted_image_certificates", None.into());
         if let Some(group) = &scene.group {
             let groups = group.iter().map(|group| Value::from(group.to_string())).collect();
-            add(71, "server_groups", Shown::Json(Cow::Owned(Value::Array(groups))));
+            add(
+                microversions::GROUP_IN_SERVER,
+                "server_groups",
+                Shown::Json(Cow::Owned(Value::Array(groups))),
+            );
         }
         let reason = server.lock.as_ref().and_then(|lock| lock.reason.as_deref());
-        add(73, "locked_reason", reason.into());
+        add(microversions::LOCK_REASON, "locked_reason", reason.into());
         // Admins have seen it for longer than the others.
-        let hostname = if scene.sight.attributes { 3 } else { 90 };
+        let hostname = if scene.sight.attributes {
+            microversions::EXTENDED_ATTRIBUTES
+        } else {
+            microversions::HOSTNAME
+        };
         add(hostname, "OS-EXT-SRV-ATTR:hostname", spec.hostname.as_str().into());
-        add(96, "pinned_availability_zone", spec.availability_zone.as_deref().into());
-        add(100, "scheduler_hints", Shown::Json(Cow::Borrowed(&spec.hints)));
+        add(
+            microversions::PINNED_ZONE,
+            "pinned_availability_zone",
+            spec.availability_zone.as_deref().into(),
+        );
+        add(
+            microversions::SCHEDULER_HINTS,
+            "scheduler_hints",
+            Shown::Json(Cow::Borrowed(&spec.hints)),
+        );
         let host = server.host.as_deref();
         if scene.sight.attributes {
-            add(1, "OS-EXT-SRV-ATTR:host", host.into());
-            add(1, "OS-EXT-SRV-ATTR:hypervisor_hostname", host.into());
+            add(microversions::MIN, "OS-EXT-SRV-ATTR:host", host.into());
+            add(microversions::MIN, "OS-EXT-SRV-ATTR:hypervisor_hostname", host.into());
             let name = Some(Cow::from(server.instance_name()));
-            add(1, "OS-EXT-SRV-ATTR:instance_name", Shown::Text(name));
-            add(3, "OS-EXT-SRV-ATTR:reservation_id", spec.reservation_id.as_str().into());
-            add(3, "OS-EXT-SRV-ATTR:launch_index", Shown::Number(spec.launch_index));
-            add(3, "OS-EXT-SRV-ATTR:kernel_id", "".into());
-            add(3, "OS-EXT-SRV-ATTR:ramdisk_id", "".into());
-            add(3, "OS-EXT-SRV-ATTR:root_device_name", "/dev/vda".into());
-            add(3, "OS-EXT-SRV-ATTR:user_data", spec.user_data.as_deref().into());
+            add(microversions::MIN, "OS-EXT-SRV-ATTR:instance_name", Shown::Text(name));
+            add(
+                microversions::EXTENDED_ATTRIBUTES,
+                "OS-EXT-SRV-ATTR:reservation_id",
+                spec.reservation_id.as_str().into(),
+            );
+            add(
+                microversions::EXTENDED_ATTRIBUTES,
+                "OS-EXT-SRV-ATTR:launch_index",
+                Shown::Number(spec.launch_index),
+            );
+            add(microversions::EXTENDED_ATTRIBUTES, "OS-EXT-SRV-ATTR:kernel_id", "".into());
+            add(microversions::EXTENDED_ATTRIBUTES, "OS-EXT-SRV-ATTR:ramdisk_id", "".into());
+            add(
+                microversions::EXTENDED_ATTRIBUTES,
+                "OS-EXT-SRV-ATTR:root_device_name",
+                "/dev/vda".into(),
+            );
+            add(
+                microversions::EXTENDED_ATTRIBUTES,
+                "OS-EXT-SRV-ATTR:user_data",
+                spec.user_data.as_deref().into(),
+            );
         }
         let status = host.map_or("", |host| scene.compute.host_status(host));
         if scene.sight.host_status.shows(status) {
-            add(16, "host_status", status.into());
+            add(microversions::HOST_STATUS, "host_status", status.into());
         }
         Self(extra)
     }

@@ -15,6 +15,7 @@ use crate::api::input;
 use crate::app::fleet::Fleet;
 use crate::db::servers::Server;
 use crate::db::servers::listing::{Condition, Which};
+use crate::microversions;
 
 /// Who may filter by anything.
 const ALL_FILTERS: &str = "os_compute_api:servers:allow_all_filters";
@@ -52,7 +53,7 @@ impl Filter {
         fleet: &Fleet,
         whole: bool,
     ) -> Result<Self, Fault> {
-        if version >= Microversion(2, 75) {
+        if version >= microversions::STRICT_REQUESTS {
             check_keys(query)?;
         }
         let mut filter = Self { fleet: fleet.clone(), ..Self::default() };
@@ -61,10 +62,10 @@ impl Filter {
         filter.by_status(query, context, version)?;
         filter.by_change(query, version)?;
         filter.deleted(query, context)?;
-        if version >= Microversion(2, 26) {
+        if version >= microversions::TAGS {
             filter.by_tags(query)?;
         }
-        if version >= Microversion(2, 73) && query.get("locked").is_some() {
+        if version >= microversions::LOCK_REASON && query.get("locked").is_some() {
             let locked = input::query_boolean(query, "locked")?;
             filter.conditions.push(Condition::Null("locked_by", !locked));
         }
@@ -72,7 +73,7 @@ impl Filter {
             return Err(Fault::forbidden("Only administrators may list deleted instances"));
         }
         for (field, first) in EVERYBODYS {
-            if version >= Microversion(2, *first) || context.allows_own(ALL_FILTERS) {
+            if version >= *first || context.allows_own(ALL_FILTERS) {
                 filter.field(query, field)?;
             }
         }
@@ -138,7 +139,7 @@ impl Filter {
         let (known, unknown): (Vec<_>, Vec<_>) =
             asked.into_iter().partition(|status| view::STATUSES.contains(&status.as_str()));
         if known.is_empty() {
-            if version >= Microversion(2, 38) {
+            if version >= microversions::STATUS_CHECKED {
                 let shown = unknown.join(", ");
                 return Err(Fault::bad_request(format!(
                     "Invalid status value: {}. It must be one of {}.",
@@ -171,7 +172,8 @@ impl Filter {
                 .ok_or_else(|| input::wrong_query(key, text, "It is not an ISO 8601 time."))
         };
         let since = at("changes-since")?;
-        let before = if version >= Microversion(2, 66) { at("changes-before")? } else { None };
+        let before =
+            if version >= microversions::CHANGES_BEFORE { at("changes-before")? } else { None };
         if let (Some(since), Some(before)) = (since, before)
             && since > before
         {

@@ -1,29 +1,30 @@
 //! Which keys the query of a list of servers may hold, and whose they are.
 
-use kilonova_wire::Fault;
 use kilonova_wire::query::Query;
+use kilonova_wire::{Fault, Microversion};
 
 use crate::api::input;
+use crate::microversions;
 
-/// Filters that anyone may use, with the minor version that brought each. Others' are for admins,
+/// Filters that anyone may use, with the microversion that brings each. Others' are for admins,
 /// and are not looked at in anybody else's query.
-pub(super) const EVERYBODYS: &[(&str, u32)] = &[
-    ("image", 1),
-    ("flavor", 1),
-    ("ip", 1),
-    ("ip6", 5),
-    ("reservation_id", 1),
-    ("availability_zone", 83),
-    ("config_drive", 83),
-    ("key_name", 83),
-    ("created_at", 83),
-    ("launched_at", 83),
-    ("terminated_at", 83),
-    ("power_state", 83),
-    ("task_state", 83),
-    ("vm_state", 83),
-    ("progress", 83),
-    ("user_id", 83),
+pub(super) const EVERYBODYS: &[(&str, Microversion)] = &[
+    ("image", microversions::MIN),
+    ("flavor", microversions::MIN),
+    ("ip", microversions::MIN),
+    ("ip6", microversions::IPV6_FILTER),
+    ("reservation_id", microversions::MIN),
+    ("availability_zone", microversions::MORE_FILTERS),
+    ("config_drive", microversions::MORE_FILTERS),
+    ("key_name", microversions::MORE_FILTERS),
+    ("created_at", microversions::MORE_FILTERS),
+    ("launched_at", microversions::MORE_FILTERS),
+    ("terminated_at", microversions::MORE_FILTERS),
+    ("power_state", microversions::MORE_FILTERS),
+    ("task_state", microversions::MORE_FILTERS),
+    ("vm_state", microversions::MORE_FILTERS),
+    ("progress", microversions::MORE_FILTERS),
+    ("user_id", microversions::MORE_FILTERS),
 ];
 /// Filters that are looked at in the queries of admins alone.
 pub(super) const ADMINS: &[&str] = &[

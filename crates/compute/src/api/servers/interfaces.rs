@@ -13,16 +13,17 @@ use serde_json::{Value, json};
 
 use super::find::find;
 use crate::api::input;
+use crate::app::actions::ServerAction;
 use crate::app::nics::{self, Connections, Line};
 use crate::app::states;
 use crate::db::servers::Server;
 use crate::flows::operation::Action;
-use crate::{Compute, Error, flows};
+use crate::{Compute, Error, flows, microversions};
 
 type Shown = Result<Json<Value>, Fault>;
 
 /// The first version whose interfaces have tags in what is shown of them.
-const TAGS_SHOWN: Microversion = Microversion(2, 70);
+const TAGS_SHOWN: Microversion = microversions::INTERFACE_TAGS;
 
 async fn connections(
     compute: &Compute,
@@ -38,7 +39,7 @@ async fn connections(
 }
 
 fn no_query(query: &Query, version: Microversion) -> Result<(), Fault> {
-    if version >= Microversion(2, 102) { input::only(query, &[]) } else { Ok(()) }
+    if version >= microversions::STRICT_QUERIES { input::only(query, &[]) } else { Ok(()) }
 }
 
 pub(super) async fn addresses(
@@ -166,7 +167,7 @@ fn line(body: &Value, version: Microversion) -> Result<Line, Fault> {
                 });
                 line.fixed_ip = Some(ip.ok_or_else(|| wrong(name, "It names one ip_address."))?);
             }
-            "tag" if version >= Microversion(2, 49) => {
+            "tag" if version >= microversions::TAGGED_ATTACH => {
                 let tag =
                     text.filter(|tag| (1..=60).contains(&tag.len()) && !tag.contains([',', '/']));
                 let tag =
@@ -200,7 +201,7 @@ pub(super) async fn attach(
         .write(move |tx| {
             let server = find(tx, &context, &asked)?;
             let now = now_micros();
-            states::check(&context, &server, "attach_interface")?;
+            states::allow(&context, &server, ServerAction::AttachInterface)?;
             let port = nics::add(tx, &service, &context, &server, &line, now)?;
             flows::record_action(tx, &context, &server, Action::AttachInterface, now)?;
             Ok::<_, Error>(port)
@@ -221,7 +222,7 @@ pub(super) async fn detach(
         .write(move |tx| {
             let server = find(tx, &caller, &id)?;
             let now = now_micros();
-            states::check(&caller, &server, "detach_interface")?;
+            states::allow(&caller, &server, ServerAction::DetachInterface)?;
             let known = parse_uuid_like::<PortId>(&port);
             let known = known.ok_or_else(|| no_port(&port, &server))?;
             nics::remove(tx, &service, &server, known, now)?;

@@ -11,6 +11,7 @@ use kilonova_wire::{Fault, JsonBody};
 use serde_json::{Value, json};
 
 use crate::api::input;
+use crate::app::actions::ServerAction;
 use crate::app::states;
 use crate::db::servers;
 use crate::{Compute, Error};
@@ -82,7 +83,7 @@ async fn change(
             let server = super::find::find(tx, &context, &id)?;
             let mut metadata = server.metadata.clone();
             change(&mut metadata)?;
-            states::check_as(&context, &server, "update_instance_metadata", named)?;
+            states::allow_as(&context, &server, ServerAction::ChangeMetadata, named)?;
             check_count(&metadata)?;
             servers::set_metadata(tx, server.id, &metadata, now_micros())?;
             Ok::<_, Error>(metadata)

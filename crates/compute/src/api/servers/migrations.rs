@@ -13,7 +13,7 @@ use crate::api::input;
 use crate::api::migrations::view::{Scene, is_under_way, with_hosts};
 use crate::db::moves::{self, Kind, Move};
 use crate::db::servers::Server;
-use crate::{Compute, Error, flows};
+use crate::{Compute, Error, flows, microversions};
 
 /// The number in a path.
 fn number(text: &str, server: &str) -> Result<i64, Fault> {
@@ -50,7 +50,7 @@ pub(super) async fn list(
     version: Microversion,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Fault> {
-    input::within(version, 23, 104)?;
+    input::within(version, microversions::since(microversions::MIGRATIONS_OF_SERVER))?;
     let context = caller.clone();
     let (found, scene) = compute
         .store
@@ -74,7 +74,7 @@ pub(super) async fn show(
     version: Microversion,
     Path((id, which)): Path<(String, String)>,
 ) -> Result<Json<Value>, Fault> {
-    input::within(version, 23, 104)?;
+    input::within(version, microversions::since(microversions::MIGRATIONS_OF_SERVER))?;
     let (found, scene) = compute
         .store
         .read(move |tx| {
@@ -94,8 +94,8 @@ pub(super) async fn abort(
     version: Microversion,
     Path((id, which)): Path<(String, String)>,
 ) -> Result<StatusCode, Fault> {
-    input::within(version, 24, 104)?;
-    let early = version >= Microversion(2, 65);
+    input::within(version, microversions::since(microversions::ABORT_LIVE_MIGRATION))?;
+    let early = version >= microversions::ABORT_QUEUED;
     let compute_ = compute.clone();
     compute
         .store
@@ -116,7 +116,7 @@ pub(super) async fn act(
     Path((id, which)): Path<(String, String)>,
     JsonBody(body): JsonBody,
 ) -> Result<StatusCode, Fault> {
-    input::within(version, 22, 104)?;
+    input::within(version, microversions::since(microversions::FORCE_COMPLETE))?;
     if body != json!({"force_complete": null}) {
         return Err(Fault::bad_request(
             "Invalid input for field/attribute force_complete. The body is {\"force_complete\": null}.",

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::find::find;
 use crate::Compute;
 use crate::api::input;
+use crate::microversions;
 
 /// 404 for a server that the caller may not see.
 async fn exists(compute: &Compute, caller: Caller, id: String) -> Result<(), Fault> {
@@ -19,8 +20,8 @@ async fn exists(compute: &Compute, caller: Caller, id: String) -> Result<(), Fau
     Ok(())
 }
 
-fn no_query(query: &Query, version: Microversion, from: u32) -> Result<(), Fault> {
-    if version >= Microversion(2, from) { input::only(query, &[]) } else { Ok(()) }
+fn no_query(query: &Query, version: Microversion) -> Result<(), Fault> {
+    if version >= microversions::STRICT_QUERIES { input::only(query, &[]) } else { Ok(()) }
 }
 
 type Shown = Result<Json<Value>, Fault>;
@@ -32,8 +33,8 @@ pub(super) async fn topology(
     query: Query,
     Path(id): Path<String>,
 ) -> Shown {
-    input::within(version, 78, 104)?;
-    no_query(&query, version, 102)?;
+    input::within(version, microversions::since(microversions::TOPOLOGY))?;
+    no_query(&query, version)?;
     exists(&compute, caller, id).await?;
     Ok(Json(json!({"nodes": [], "pagesize_kb": null})))
 }
@@ -45,7 +46,7 @@ pub(super) async fn volumes(
     query: Query,
     Path(id): Path<String>,
 ) -> Shown {
-    if version >= Microversion(2, 75) {
+    if version >= microversions::STRICT_REQUESTS {
         input::only(&query, &["limit", "offset"])?;
     }
     exists(&compute, caller, id).await?;
@@ -90,7 +91,7 @@ pub(super) async fn password(
     query: Query,
     Path(id): Path<String>,
 ) -> Shown {
-    no_query(&query, version, 102)?;
+    no_query(&query, version)?;
     exists(&compute, caller, id).await?;
     Ok(Json(json!({"password": ""})))
 }
@@ -111,7 +112,7 @@ pub(super) async fn console(
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
 ) -> Shown {
-    input::within(version, 6, 104)?;
+    input::within(version, microversions::since(microversions::REMOTE_CONSOLES))?;
     exists(&compute, caller, id).await?;
     let kind = body["remote_console"]["type"].as_str();
     let kind = kind.ok_or_else(|| {

@@ -3,26 +3,25 @@
 
 use std::sync::LazyLock;
 
-use kilonova_wire::schema::Schema;
 use kilonova_wire::{Fault, Microversion};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::api::input;
+use crate::microversions::{
+    ALWAYS, DESCRIPTION, DEVICE_TAGS, DEVICE_TAGS_AGAIN, FILES_GONE, FQDN_HOSTNAME, HOST_AT_BOOT,
+    HOSTNAME, HYPERVISOR_PAGES, NETWORKS_REQUIRED, TAGS_AT_BOOT, TRUSTED_CERTIFICATES, VOLUME_TYPE,
+    before, between, since,
+};
+use crate::schemas::{self, Schemas, fields, file, text};
 
-/// Minor versions at which the body changes.
-const CHANGES: [u32; 13] = [1, 19, 32, 33, 37, 42, 52, 57, 63, 67, 74, 90, 94];
-
-static SCHEMAS: LazyLock<Vec<(u32, Schema)>> =
-    LazyLock::new(|| CHANGES.map(|minor| (minor, Schema::new(&create(minor)))).into());
+static SCHEMAS: LazyLock<Schemas> = LazyLock::new(|| Schemas::new(create));
 
 /// Checks the body of `POST /servers`.
 ///
 /// # Errors
 /// 400 naming the field.
 pub(super) fn check_create(body: &Value, version: Microversion) -> Result<(), Fault> {
-    if let Some((_, schema)) = SCHEMAS.iter().rev().find(|(first, _)| *first <= version.1) {
-        schema.check(body)?;
-    }
+    SCHEMAS.check(version, body)?;
     let server = &body["server"];
     for field in ["name", "key_name", "availability_zone"] {
         if let Some(name) = server[field].as_str() {
@@ -51,10 +50,6 @@ pub(super) fn check_effect(server: &Value) -> Result<(), Fault> {
     Ok(())
 }
 
-fn text(max: u32) -> Value {
-    json!({"type": "string", "minLength": 1, "maxLength": max})
-}
-
 fn short() -> Value {
     json!({"type": "string", "maxLength": 255})
 }
@@ -79,97 +74,79 @@ fn tag() -> Value {
     json!({"type": "string", "minLength": 1, "maxLength": 60, "pattern": "^[^,/]*$"})
 }
 
-/// Fields that an object has from a minor version on, up to another.
-fn fields(minor: u32, all: Vec<(u32, u32, &str, Value)>) -> Map<String, Value> {
-    all.into_iter()
-        .filter(|(first, last, ..)| (*first..=*last).contains(&minor))
-        .map(|(.., name, schema)| (name.to_owned(), schema))
-        .collect()
-}
-
-const EVER: u32 = 104;
-
-fn device(minor: u32) -> Value {
+fn device(version: Microversion) -> Value {
     let size = json!({
         "type": ["integer", "string"], "pattern": "^[0-9]+$", "minimum": 1,
-        "maximum": input::MAX_INT,
+        "maximum": schemas::MAX_INT,
     });
     let path = json!({
         "type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[a-zA-Z0-9._/-]*$",
     });
     let properties = fields(
-        minor,
-        vec![
+        version,
+        [
             (
-                1,
-                EVER,
+                ALWAYS,
                 "uuid",
                 json!({
                     "type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[a-zA-Z0-9._-]*$",
                 }),
             ),
             (
-                1,
-                EVER,
+                ALWAYS,
                 "boot_index",
                 json!({
                     "type": ["integer", "string", "null"], "pattern": "^-?[0-9]+$",
                 }),
             ),
-            (1, EVER, "source_type", json!({"enum": ["volume", "image", "snapshot", "blank"]})),
-            (1, EVER, "destination_type", json!({"enum": ["volume", "local"]})),
-            (1, EVER, "delete_on_termination", input::boolean_schema()),
-            (1, EVER, "volume_size", size),
-            (1, EVER, "volume_id", uuid()),
-            (1, EVER, "snapshot_id", uuid()),
-            (1, EVER, "image_id", uuid()),
-            (1, EVER, "device_name", path),
-            (1, EVER, "disk_bus", short()),
-            (1, EVER, "device_type", short()),
-            (1, EVER, "guest_format", short()),
-            (1, EVER, "virtual_name", short()),
-            (1, EVER, "connection_info", json!({"type": "string", "maxLength": 16_777_215})),
-            (1, EVER, "no_device", json!({})),
-            (32, 32, "tag", tag()),
-            (42, EVER, "tag", tag()),
-            (67, EVER, "volume_type", json!({"type": ["string", "null"], "maxLength": 255})),
+            (ALWAYS, "source_type", json!({"enum": ["volume", "image", "snapshot", "blank"]})),
+            (ALWAYS, "destination_type", json!({"enum": ["volume", "local"]})),
+            (ALWAYS, "delete_on_termination", schemas::boolean()),
+            (ALWAYS, "volume_size", size),
+            (ALWAYS, "volume_id", uuid()),
+            (ALWAYS, "snapshot_id", uuid()),
+            (ALWAYS, "image_id", uuid()),
+            (ALWAYS, "device_name", path),
+            (ALWAYS, "disk_bus", short()),
+            (ALWAYS, "device_type", short()),
+            (ALWAYS, "guest_format", short()),
+            (ALWAYS, "virtual_name", short()),
+            (ALWAYS, "connection_info", json!({"type": "string", "maxLength": 16_777_215})),
+            (ALWAYS, "no_device", json!({})),
+            (between(DEVICE_TAGS, HYPERVISOR_PAGES), "tag", tag()),
+            (since(DEVICE_TAGS_AGAIN), "tag", tag()),
+            (
+                since(VOLUME_TYPE),
+                "volume_type",
+                json!({"type": ["string", "null"], "maxLength": 255}),
+            ),
         ],
     );
     json!({"type": "object", "properties": properties, "additionalProperties": false})
 }
 
 /// The two words are taken before 2.37 too: there is nothing else that can be asked for here.
-fn networks(minor: u32) -> Value {
+fn networks(version: Microversion) -> Value {
     let properties = fields(
-        minor,
-        vec![
-            (1, EVER, "uuid", uuid()),
-            (1, EVER, "port", json!({"type": ["string", "null"], "format": "uuid"})),
+        version,
+        [
+            (ALWAYS, "uuid", uuid()),
+            (ALWAYS, "port", json!({"type": ["string", "null"], "format": "uuid"})),
             (
-                1,
-                EVER,
+                ALWAYS,
                 "fixed_ip",
                 json!({
                     "type": "string", "anyOf": [{"format": "ipv4"}, {"format": "ipv6"}],
                 }),
             ),
-            (32, 36, "tag", tag()),
-            (42, EVER, "tag", tag()),
+            (between(DEVICE_TAGS, NETWORKS_REQUIRED), "tag", tag()),
+            (since(DEVICE_TAGS_AGAIN), "tag", tag()),
         ],
     );
     let network =
         json!({"type": "object", "properties": properties, "additionalProperties": false});
     let list = json!({"type": "array", "items": network});
     json!({"oneOf": [list, {"enum": ["none", "auto"]}]})
-}
-
-/// A file to put into a guest.
-pub(super) fn file() -> Value {
-    json!({
-        "type": "object",
-        "properties": {"path": {"type": "string"}, "contents": {"type": "string"}},
-        "additionalProperties": false,
-    })
 }
 
 fn hints() -> Value {
@@ -192,7 +169,7 @@ fn hints() -> Value {
     })
 }
 
-fn create(minor: u32) -> Value {
+fn create(version: Microversion) -> Value {
     let certificates = json!({
         "type": ["array", "null"], "minItems": 1, "maxItems": 50, "uniqueItems": true,
         "items": {"type": "string", "minLength": 1},
@@ -202,53 +179,51 @@ fn create(minor: u32) -> Value {
     });
     let image = json!({"anyOf": [uuid(), {"type": "string", "maxLength": 0}]});
     let properties = fields(
-        minor,
-        vec![
-            (1, EVER, "name", text(255)),
-            (1, EVER, "flavorRef", json!({"type": ["string", "integer"], "minLength": 1})),
-            (1, EVER, "imageRef", image),
-            (1, EVER, "adminPass", json!({"type": "string"})),
-            (1, EVER, "metadata", json!({"type": "object"})),
-            (1, EVER, "networks", networks(minor)),
-            (1, EVER, "OS-DCF:diskConfig", json!({"enum": ["AUTO", "MANUAL"]})),
-            (1, EVER, "accessIPv4", json!({"type": "string", "format": "ipv4"})),
-            (1, EVER, "accessIPv6", json!({"type": "string", "format": "ipv6"})),
-            (1, 56, "personality", json!({"type": "array", "items": file()})),
-            (1, EVER, "availability_zone", text(255)),
+        version,
+        [
+            (ALWAYS, "name", text(255)),
+            (ALWAYS, "flavorRef", json!({"type": ["string", "integer"], "minLength": 1})),
+            (ALWAYS, "imageRef", image),
+            (ALWAYS, "adminPass", json!({"type": "string"})),
+            (ALWAYS, "metadata", json!({"type": "object"})),
+            (ALWAYS, "networks", networks(version)),
+            (ALWAYS, "OS-DCF:diskConfig", json!({"enum": ["AUTO", "MANUAL"]})),
+            (ALWAYS, "accessIPv4", json!({"type": "string", "format": "ipv4"})),
+            (ALWAYS, "accessIPv6", json!({"type": "string", "format": "ipv6"})),
+            (before(FILES_GONE), "personality", json!({"type": "array", "items": file()})),
+            (ALWAYS, "availability_zone", text(255)),
             (
-                1,
-                EVER,
+                ALWAYS,
                 "block_device_mapping",
                 json!({
                     "type": "array", "items": {"type": "object"},
                 }),
             ),
             (
-                1,
-                EVER,
+                ALWAYS,
                 "block_device_mapping_v2",
                 json!({
-                    "type": "array", "items": device(minor),
+                    "type": "array", "items": device(version),
                 }),
             ),
-            (1, EVER, "config_drive", input::boolean_schema()),
-            (1, EVER, "key_name", text(255)),
-            (1, EVER, "min_count", count()),
-            (1, EVER, "max_count", count()),
-            (1, EVER, "return_reservation_id", input::boolean_schema()),
-            (1, EVER, "security_groups", json!({"type": "array", "items": group})),
-            (1, EVER, "user_data", json!({"type": "string", "maxLength": 65535})),
-            (19, EVER, "description", input::description_schema()),
-            (52, EVER, "tags", json!({"type": "array", "maxItems": 50, "items": tag()})),
-            (63, EVER, "trusted_image_certificates", certificates),
-            (74, EVER, "host", host_name(true)),
-            (74, EVER, "hypervisor_hostname", host_name(true)),
-            (90, 93, "hostname", host_name(false)),
-            (94, EVER, "hostname", host_name(true)),
+            (ALWAYS, "config_drive", schemas::boolean()),
+            (ALWAYS, "key_name", text(255)),
+            (ALWAYS, "min_count", count()),
+            (ALWAYS, "max_count", count()),
+            (ALWAYS, "return_reservation_id", schemas::boolean()),
+            (ALWAYS, "security_groups", json!({"type": "array", "items": group})),
+            (ALWAYS, "user_data", json!({"type": "string", "maxLength": 65535})),
+            (since(DESCRIPTION), "description", schemas::description()),
+            (since(TAGS_AT_BOOT), "tags", json!({"type": "array", "maxItems": 50, "items": tag()})),
+            (since(TRUSTED_CERTIFICATES), "trusted_image_certificates", certificates),
+            (since(HOST_AT_BOOT), "host", host_name(true)),
+            (since(HOST_AT_BOOT), "hypervisor_hostname", host_name(true)),
+            (between(HOSTNAME, FQDN_HOSTNAME), "hostname", host_name(false)),
+            (since(FQDN_HOSTNAME), "hostname", host_name(true)),
         ],
     );
     let mut required = vec!["name", "flavorRef"];
-    if minor >= 37 {
+    if version >= NETWORKS_REQUIRED {
         required.push("networks");
     }
     json!({
@@ -269,14 +244,15 @@ fn create(minor: u32) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::microversions::{self, ALL, Span};
 
-    fn at(minor: u32, field: &str, value: Value) -> Result<(), Fault> {
+    fn at(version: Microversion, field: &str, value: Value) -> Result<(), Fault> {
         let mut server = json!({"name": "a", "flavorRef": "1"});
-        if minor >= 37 {
+        if version >= NETWORKS_REQUIRED {
             server["networks"] = json!("none");
         }
         server[field] = value;
-        check_create(&json!({"server": server}), Microversion(2, minor))
+        check_create(&json!({"server": server}), version)
     }
 
     #[test]
@@ -290,23 +266,27 @@ mod tests {
             ("networks", json!("some")),
             ("trusted_image_certificates", json!(["x"])),
         ] {
-            let fault = at(100, field, value).unwrap_err();
+            let fault = at(microversions::MAX, field, value).unwrap_err();
             assert!(fault.message.contains(field), "{}", fault.message);
         }
     }
 
     #[test]
     fn fields_come_and_go_with_the_microversion() {
-        for (field, value, first, last) in [
-            ("hostname", json!("hh"), 90, 104),
-            ("hostname", json!("h.x"), 94, 104),
-            ("description", json!("d"), 19, 104),
-            ("tags", json!(["t"]), 52, 104),
-            ("personality", json!([]), 1, 56),
+        for (field, value, span) in [
+            ("hostname", json!("hh"), since(HOSTNAME)),
+            ("hostname", json!("h.x"), since(FQDN_HOSTNAME)),
+            ("description", json!("d"), since(DESCRIPTION)),
+            ("tags", json!(["t"]), since(TAGS_AT_BOOT)),
+            ("personality", json!([]), before(FILES_GONE)),
         ] {
-            for minor in CHANGES {
-                let known = (first..=last).contains(&minor);
-                assert_eq!(at(minor, field, value.clone()).is_ok(), known, "{field} at {minor}");
+            for version in ALL {
+                let known = Span::has(span, *version);
+                assert_eq!(
+                    at(*version, field, value.clone()).is_ok(),
+                    known,
+                    "{field} at {version}"
+                );
             }
         }
     }

@@ -15,7 +15,7 @@ use crate::api::input;
 use crate::app::nics::{self, Connections};
 use crate::db::server_groups;
 use crate::db::servers::Server;
-use crate::{Compute, Error};
+use crate::{Compute, Error, microversions};
 
 #[derive(Serialize)]
 struct Answer<'a> {
@@ -58,7 +58,7 @@ pub(super) fn answer_to_change(
     server: &Server,
     more: More,
 ) -> Result<Response, Fault> {
-    if version >= Microversion(2, 75) {
+    if version >= microversions::STRICT_REQUESTS {
         return Ok(answer(compute, context, base, version, server, more));
     }
     let (sight, group, nics) = (Sight::of(context), Some(more.group), &more.nics);
@@ -94,7 +94,7 @@ pub(super) async fn show(
     query: Query,
     Path(id): Path<String>,
 ) -> Result<Response, Fault> {
-    if version >= Microversion(2, 102) {
+    if version >= microversions::STRICT_QUERIES {
         input::only(&query, &[])?;
     }
     let caller = context.clone();

@@ -10,9 +10,10 @@ use kilonova_wire::{Base, Fault, JsonBody, Microversion};
 use serde_json::{Value, json};
 
 use crate::api::input;
+use crate::app::actions::ServerAction;
 use crate::app::states;
 use crate::db::servers;
-use crate::{Compute, Error};
+use crate::{Compute, Error, microversions};
 
 /// Tags that a server may have.
 const MOST: usize = 50;
@@ -67,7 +68,7 @@ fn check_count(count: usize) -> Result<(), Fault> {
 }
 
 fn since_2_26(version: Microversion) -> Result<(), Fault> {
-    if version < Microversion(2, 26) {
+    if version < microversions::TAGS {
         return Err(Fault::not_found("The resource could not be found."));
     }
     Ok(())
@@ -85,7 +86,7 @@ async fn change(
         .store
         .write(move |tx| {
             let mut server = super::find::find(tx, &context, &id)?;
-            states::check_as(&context, &server, "tags", named)?;
+            states::allow_as(&context, &server, ServerAction::ChangeTags, named)?;
             let changed = change(&mut server.tags)?;
             check_count(server.tags.len())?;
             if changed {

@@ -6,48 +6,44 @@ use std::sync::LazyLock;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use kilonova_access::Caller;
-use kilonova_wire::schema::Schema;
 use kilonova_wire::time::now_micros;
 use kilonova_wire::{Base, Fault, JsonBody, Microversion};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::api::input;
 use crate::app::fleet::Fleet;
 use crate::db::servers::{self, Server};
+use crate::microversions::{
+    ALWAYS, CHANGE_PINNED_ZONE, DESCRIPTION, FQDN_HOSTNAME, HOSTNAME, since,
+};
+use crate::schemas::{self, Schemas, fields};
 use crate::{Compute, Error};
 
-static SCHEMAS: LazyLock<Vec<(u32, Schema)>> =
-    LazyLock::new(|| [1, 19, 90, 94, 104].map(|minor| (minor, schema(minor))).into());
+static SCHEMAS: LazyLock<Schemas> = LazyLock::new(|| Schemas::new(schema));
 
-fn schema(minor: u32) -> Schema {
-    let fields = [
-        (1, "name", json!({"type": "string", "minLength": 1, "maxLength": 255})),
-        (1, "accessIPv4", json!({"type": "string", "format": "ipv4"})),
-        (1, "accessIPv6", json!({"type": "string", "format": "ipv6"})),
-        (1, "OS-DCF:diskConfig", json!({"type": "string", "enum": ["AUTO", "MANUAL"]})),
-        (19, "description", input::description_schema()),
-        (90, "hostname", super::schema::host_name(minor >= 94)),
-        (
-            104,
-            "pinned_availability_zone",
-            json!({
-                "type": ["string", "null"], "minLength": 1, "maxLength": 255,
-            }),
-        ),
-    ];
-    let properties: Map<String, Value> = fields
-        .into_iter()
-        .filter(|(first, ..)| *first <= minor)
-        .map(|(_, name, schema)| (name.to_owned(), schema))
-        .collect();
-    Schema::new(&json!({
+fn schema(version: Microversion) -> Value {
+    let zone = json!({"type": ["string", "null"], "minLength": 1, "maxLength": 255});
+    let hostname = super::schema::host_name(version >= FQDN_HOSTNAME);
+    let properties = fields(
+        version,
+        [
+            (ALWAYS, "name", schemas::text(255)),
+            (ALWAYS, "accessIPv4", json!({"type": "string", "format": "ipv4"})),
+            (ALWAYS, "accessIPv6", json!({"type": "string", "format": "ipv6"})),
+            (ALWAYS, "OS-DCF:diskConfig", json!({"type": "string", "enum": ["AUTO", "MANUAL"]})),
+            (since(DESCRIPTION), "description", schemas::description()),
+            (since(HOSTNAME), "hostname", hostname),
+            (since(CHANGE_PINNED_ZONE), "pinned_availability_zone", zone),
+        ],
+    );
+    json!({
         "type": "object",
         "properties": {"server": {
             "type": "object", "properties": properties, "additionalProperties": false,
         }},
         "required": ["server"],
         "additionalProperties": false,
-    }))
+    })
 }
 
 pub(super) async fn update(
@@ -58,11 +54,9 @@ pub(super) async fn update(
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
 ) -> Result<Response, Fault> {
-    if let Some((_, schema)) = SCHEMAS.iter().rev().find(|(first, _)| *first <= version.1) {
-        schema.check(&body)?;
-    }
-    let wish = body["server"].clone();
-    if let Some(name) = wish["name"].as_str() {
+    SCHEMAS.check(version, &body)?;
+    let changes = body["server"].clone();
+    if let Some(name) = changes["name"].as_str() {
         input::name("name", name.trim())?;
     }
     let (caller, fleet) = (context.clone(), compute.fleet.clone());
@@ -70,7 +64,7 @@ pub(super) async fn update(
         .store
         .write(move |tx| {
             let mut server = super::find::find(tx, &caller, &id)?;
-            apply(&mut server, &wish, &fleet)?;
+            apply(&mut server, &changes, &fleet)?;
             server.updated_at = now_micros();
             servers::set_text(
                 tx,
@@ -87,12 +81,12 @@ pub(super) async fn update(
     super::show::answer_to_change(&compute, &context, &base, version, &server, more)
 }
 
-fn apply(server: &mut Server, wish: &Value, fleet: &Fleet) -> Result<(), Fault> {
-    let string = |key: &str| wish[key].as_str().map(str::to_owned);
+fn apply(server: &mut Server, changes: &Value, fleet: &Fleet) -> Result<(), Fault> {
+    let string = |key: &str| changes[key].as_str().map(str::to_owned);
     if let Some(name) = string("name") {
         name.trim().clone_into(&mut server.name);
     }
-    if wish.get("description").is_some() {
+    if changes.get("description").is_some() {
         server.description = string("description");
     }
     if let Some(hostname) = string("hostname") {
@@ -106,7 +100,7 @@ fn apply(server: &mut Server, wish: &Value, fleet: &Fleet) -> Result<(), Fault> 
             server.spec.access[index] = input::address(address);
         }
     }
-    if wish.get("pinned_availability_zone").is_some() {
+    if changes.get("pinned_availability_zone").is_some() {
         pin(server, string("pinned_availability_zone"), fleet)?;
     }
     Ok(())

@@ -14,6 +14,7 @@ use super::extra::Extra;
 use crate::Compute;
 use crate::app::nics::Connections;
 use crate::db::servers::{Server, VmState};
+use crate::microversions;
 
 /// What of a server only some callers see.
 #[derive(Clone, Copy)]
@@ -321,7 +322,7 @@ enum Image<'a> {
 impl<'a> Image<'a> {
     fn of(server: &'a Server, scene: &Scene<'_>) -> Self {
         let Some(id) = server.spec.image else { return Self::None("") };
-        let shown = scene.version >= Microversion(2, 98);
+        let shown = scene.version >= microversions::IMAGE_PROPERTIES;
         Self::Of {
             id,
             links: [bookmark(scene.base, "images", id)],
@@ -353,7 +354,7 @@ enum Flavor<'a> {
 impl<'a> Flavor<'a> {
     fn of(server: &'a Server, scene: &Scene<'_>) -> Self {
         let flavor = &server.spec.flavor;
-        if scene.version < Microversion(2, 47) {
+        if scene.version < microversions::FLAVOR_IN_SERVER {
             let links = [bookmark(scene.base, "flavors", &flavor.id)];
             return Self::At { id: &flavor.id, links };
         }

@@ -11,6 +11,8 @@ use super::not_compute;
 use crate::Compute;
 use crate::api::input;
 use crate::app::services::{self, Change, Status};
+use crate::microversions;
+use crate::schemas;
 
 fn schema(forced_down: bool) -> Schema {
     let mut properties = json!({
@@ -19,7 +21,7 @@ fn schema(forced_down: bool) -> Schema {
         "disabled_reason": {"type": "string", "minLength": 1, "maxLength": 255},
     });
     if forced_down {
-        properties["forced_down"] = input::boolean_schema();
+        properties["forced_down"] = schemas::boolean();
     }
     Schema::new(&json!({
         "type": "object", "properties": properties, "required": ["host", "binary"],
@@ -40,7 +42,7 @@ pub(super) async fn update(
     action: &str,
     body: &Value,
 ) -> Result<Json<Value>, Fault> {
-    let forcible = version >= Microversion(2, 11);
+    let forcible = version >= microversions::FORCED_DOWN;
     if forcible {
         UPDATE_2_11.check(body)?
     } else {

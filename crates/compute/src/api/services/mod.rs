@@ -17,7 +17,7 @@ use super::input;
 use crate::app::retire;
 use crate::app::services::{self, Service};
 use crate::db::hosts;
-use crate::{Compute, Error};
+use crate::{Compute, Error, microversions};
 
 pub(super) fn routes() -> Routes<Compute> {
     Routes::new().route("/v2.1/os-services", [get("os_compute_api:os-services:list", list)]).route(
@@ -40,10 +40,10 @@ fn shown(service: &Service, version: Microversion) -> Value {
         "updated_at": time::naive(service.updated_at),
         "disabled_reason": service.disabled_reason,
     });
-    if version < Microversion(2, 53) {
+    if version < microversions::SERVICE_UUIDS {
         shown["id"] = json!(service.number);
     }
-    if version >= Microversion(2, 11) {
+    if version >= microversions::FORCED_DOWN {
         shown["forced_down"] = json!(service.forced_down);
     }
     shown
@@ -54,7 +54,7 @@ async fn list(
     version: Microversion,
     query: Query,
 ) -> Result<Json<Value>, Fault> {
-    if version >= Microversion(2, 75) {
+    if version >= microversions::STRICT_REQUESTS {
         input::only(&query, &["host", "binary"])?;
     }
     let wanted = |key: &str, have: &str| {
@@ -76,7 +76,7 @@ async fn update(
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
 ) -> Result<Json<Value>, Fault> {
-    if version < Microversion(2, 53) {
+    if version < microversions::SERVICE_UUIDS {
         return by_action::update(&compute, version, &id, &body).await;
     }
     let uuid = parse_uuid_like::<HostId>(&id)
@@ -99,7 +99,7 @@ async fn delete(
     version: Microversion,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Fault> {
-    let by_uuid = version >= Microversion(2, 53);
+    let by_uuid = version >= microversions::SERVICE_UUIDS;
     let uuid = parse_uuid_like::<HostId>(&id);
     let number = id.parse::<i64>().ok();
     if (by_uuid && uuid.is_none()) || (!by_uuid && number.is_none()) {

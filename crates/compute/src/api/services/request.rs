@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::api::input;
 use crate::app::services::{Change, Status};
+use crate::schemas;
 
 static UPDATE: LazyLock<Schema> = LazyLock::new(|| {
     Schema::new(&json!({
@@ -15,7 +16,7 @@ static UPDATE: LazyLock<Schema> = LazyLock::new(|| {
         "properties": {
             "status": {"type": "string", "enum": ["enabled", "disabled"]},
             "disabled_reason": {"type": "string", "minLength": 1, "maxLength": 255},
-            "forced_down": input::boolean_schema(),
+            "forced_down": schemas::boolean(),
         },
         "additionalProperties": false,
     }))

@@ -5,6 +5,7 @@ use kilonova_flow::Outcome;
 
 use super::story::{HostNow, Story};
 use super::{SLOW, words::Awaited};
+use crate::app::actions::ServerAction;
 use crate::db::servers::VmState;
 use crate::flows::operation::Action;
 
@@ -142,31 +143,39 @@ fn at_rest(story: &Story, todo: &mut Vec<String>) {
     locked(story, todo);
 }
 
+/// The client's command for an action.
+fn command(action: ServerAction) -> &'static str {
+    action.row().command.unwrap_or_default()
+}
+
 /// The action that its state requires.
 pub(super) fn resting(story: &Story, todo: &mut Vec<String>) {
     let id = story.server.id;
     match story.server.vm_state {
         VmState::Resized => todo.push(format!(
-            "It waits for its owner: `openstack server resize confirm {id}`, or `… resize revert {id}` \
-             to have it as it was."
+            "It waits for its owner: `{} {id}`, or `… resize revert {id}` to have it as it was.",
+            command(ServerAction::ConfirmResize)
         )),
         VmState::Stopped => {
-            todo.push(format!("It is shut off: `openstack server start {id}`."));
+            todo.push(format!("It is shut off: `{} {id}`.", command(ServerAction::Start)));
         }
-        VmState::Paused => todo.push(format!("It is paused: `openstack server unpause {id}`.")),
+        VmState::Paused => {
+            todo.push(format!("It is paused: `{} {id}`.", command(ServerAction::Unpause)))
+        }
         VmState::Suspended => {
-            todo.push(format!("It is suspended: `openstack server resume {id}`."));
+            todo.push(format!("It is suspended: `{} {id}`.", command(ServerAction::Resume)));
         }
         VmState::Rescued => {
-            todo.push(format!("It is in rescue: `openstack server unrescue {id}`."));
+            todo.push(format!("It is in rescue: `{} {id}`.", command(ServerAction::Unrescue)));
         }
         VmState::Shelved => {
-            todo.push(format!("It is shelved: `openstack server unshelve {id}`."));
+            todo.push(format!("It is shelved: `{} {id}`.", command(ServerAction::Unshelve)));
         }
         VmState::ShelvedOffloaded => shelved(story, todo),
         VmState::SoftDeleted => todo.push(format!(
-            "It is deleted and can come back: `openstack server restore {id}`, or `openstack server \
-             delete --force {id}`."
+            "It is deleted and can come back: `{} {id}`, or `{} {id}`.",
+            command(ServerAction::Restore),
+            command(ServerAction::ForceDelete)
         )),
         VmState::Error | VmState::Building | VmState::Active | VmState::Deleted => {}
     }
@@ -176,7 +185,8 @@ pub(super) fn locked(story: &Story, todo: &mut Vec<String>) {
     let id = story.server.id;
     if let Some(lock) = &story.server.lock {
         let why = lock.reason.as_deref().map(|why| format!(" ({why})")).unwrap_or_default();
-        todo.push(format!("It is locked by its {}{why}: `openstack server unlock {id}`.", lock.by));
+        let unlock = command(ServerAction::Unlock);
+        todo.push(format!("It is locked by its {}{why}: `{unlock} {id}`.", lock.by));
     }
 }
 

@@ -1,9 +1,10 @@
 //! Words for the event that an operation waits for.
 
+use crate::app::actions::ServerAction;
 use crate::db::moves::Move;
 use crate::flows::operation::{
     ColdMigration, Create, Evacuation, InPlace, InPlaceChange, InPlaceStep, LiveMigration,
-    Operation, PowerAction, Revert, Unshelve,
+    Operation, Revert, Unshelve,
 };
 
 /// The awaited event.
@@ -44,12 +45,12 @@ pub fn awaited(
         Operation::Delete(_) => {
             (removing, "remove the guest, its disk and its mediated devices".to_owned())
         }
-        Operation::Power(power) => (own, power_change(*power).to_owned()),
+        Operation::Power(_) => (own, settling(state).to_owned()),
         Operation::InPlace(InPlace { step: InPlaceStep::Undo { .. }, .. }) => {
             (own, "restore the guest to its previous state".to_owned())
         }
-        Operation::InPlace(InPlace { step: InPlaceStep::Settle, change, .. }) => {
-            (own, change_in_place(change).to_owned())
+        Operation::InPlace(InPlace { step: InPlaceStep::Settle, .. }) => {
+            (own, settling(state).to_owned())
         }
         Operation::Offload(_) => (removing, CLEAR.to_owned()),
         Operation::Unshelve(unshelve) => match unshelve {
@@ -101,31 +102,14 @@ const MAKE_DEST: &str = "define the guest there with its devices";
 const DROP_DEST: &str = "remove the guest, because the move failed";
 const RESTORE: &str = "restore the guest to its state before the move";
 
-fn power_change(power: PowerAction) -> &'static str {
-    match power {
-        PowerAction::Start => "start the guest",
-        PowerAction::Stop => "shut the guest off",
-        PowerAction::Reboot => "restart the guest",
+/// What the host does for the action, by the table of actions.
+fn settling(state: &Operation) -> &'static str {
+    if let Operation::InPlace(InPlace { change: InPlaceChange::SoftDelete, .. }) = state {
+        return "shut the guest off, so that it can be restored";
     }
-}
-
-fn change_in_place(change: &InPlaceChange) -> &'static str {
-    match change {
-        InPlaceChange::Pause => "pause the guest",
-        InPlaceChange::Unpause => "unpause the guest",
-        InPlaceChange::Suspend => "save the guest's memory to disk",
-        InPlaceChange::Resume => "resume the guest",
-        InPlaceChange::Rescue => "start the guest from the rescue image",
-        InPlaceChange::Unrescue => "start the guest from its own disk",
-        InPlaceChange::Rebuild => "rebuild the guest's disk",
-        InPlaceChange::CreateImage(_) | InPlaceChange::CreateBackup(..) => {
-            "upload a snapshot of the guest's disk"
-        }
-        InPlaceChange::Shelve(_) => "shut the guest off and upload a snapshot of its disk",
-        InPlaceChange::Unshelve | InPlaceChange::Restore => "start the guest again",
-        InPlaceChange::CrashDump => "interrupt the guest",
-        InPlaceChange::SoftDelete => "shut the guest off, so that it can be restored",
-    }
+    let action = ServerAction::of_kind(state.action().as_str());
+    let does = action.and_then(|action| action.row().host_does);
+    does.unwrap_or("reconcile the guest")
 }
 
 fn sending(open: Option<&Move>, to: &str) -> String {

@@ -5,7 +5,9 @@ pub mod listing;
 mod model;
 pub mod statements;
 
-pub use model::{Fault, FlavorOf, Lock, NewServer, Server, Spec, VmState, instance_name, short};
+pub use model::{
+    Fault, FlavorOf, Lock, NewServer, Server, Spec, TaskState, VmState, instance_name, short,
+};
 pub(crate) use model::{from_text, to_text};
 
 use kilonova_ids::ServerId;

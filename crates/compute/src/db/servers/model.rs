@@ -65,6 +65,82 @@ impl VmState {
     }
 }
 
+macro_rules! task_states {
+    ($($name:ident = $text:literal,)*) => {
+        /// The current task of a server (Nova `task_states.py`).
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[allow(missing_docs, reason = "the names are Nova's")]
+        pub enum TaskState {
+            $($name,)*
+        }
+
+        impl TaskState {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+
+            /// Nova's spelling.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+task_states! {
+    Scheduling = "scheduling",
+    Spawning = "spawning",
+    PoweringOn = "powering-on",
+    PoweringOff = "powering-off",
+    Rebooting = "rebooting",
+    RebootPending = "reboot_pending",
+    RebootStarted = "reboot_started",
+    RebootingHard = "rebooting_hard",
+    RebootPendingHard = "reboot_pending_hard",
+    RebootStartedHard = "reboot_started_hard",
+    Pausing = "pausing",
+    Unpausing = "unpausing",
+    Suspending = "suspending",
+    Resuming = "resuming",
+    Rescuing = "rescuing",
+    Unrescuing = "unrescuing",
+    Rebuilding = "rebuilding",
+    RebuildBlockDeviceMapping = "rebuild_block_device_mapping",
+    RebuildSpawning = "rebuild_spawning",
+    ImageSnapshotPending = "image_snapshot_pending",
+    ImageSnapshot = "image_snapshot",
+    ImageBackup = "image_backup",
+    ImagePendingUpload = "image_pending_upload",
+    ImageUploading = "image_uploading",
+    Shelving = "shelving",
+    ShelvingImagePendingUpload = "shelving_image_pending_upload",
+    ShelvingImageUploading = "shelving_image_uploading",
+    ShelvingOffloading = "shelving_offloading",
+    Unshelving = "unshelving",
+    SoftDeleting = "soft-deleting",
+    Restoring = "restoring",
+    Deleting = "deleting",
+    ResizePrep = "resize_prep",
+    ResizeMigrating = "resize_migrating",
+    ResizeMigrated = "resize_migrated",
+    ResizeFinish = "resize_finish",
+    ResizeReverting = "resize_reverting",
+    Migrating = "migrating",
+    UpdatingPassword = "updating_password",
+}
+
+impl TaskState {
+    /// The task with this name.
+    ///
+    /// # Errors
+    /// When Nova has no such task.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let found = Self::ALL.iter().copied().find(|task| task.as_str() == text);
+        found.ok_or_else(|| shape(format!("server row: there is no task state {text:?}")))
+    }
+}
+
 /// A lock: only administrators and the one who set it may act on the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lock {

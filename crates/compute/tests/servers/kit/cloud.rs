@@ -248,7 +248,7 @@ fn green() -> Vec<u8> {
 
 /// A client of the compute API.
 pub fn client(compute: Compute) -> Client {
+    let service = kilonova_compute::service_up_to(compute.options.newest_microversion);
     let routes: Router = kilonova_compute::routes(compute);
-    let service = kilonova_compute::service();
     Client { router: kilonova_wire::mount(routes, service, "/compute", Arc::new(NoAuth)) }
 }

@@ -4,19 +4,20 @@
 use axum::response::Response;
 use kilonova_wire::Fault;
 
-use super::Asked;
+use super::ActionRequest;
+use crate::app::actions::ServerAction;
 use crate::app::states;
 use crate::flows;
 
-pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
-    let restore = asked.name == "restore";
-    asked
-        .begin(move |tx, asked, server, now| {
+pub(super) async fn act(request: ActionRequest) -> Result<Response, Fault> {
+    let restore = request.action == ServerAction::Restore;
+    request
+        .begin(move |tx, request, server, now| {
             if restore {
-                return flows::restore(tx, &asked.compute, &asked.context, server, now);
+                return flows::restore(tx, &request.compute, &request.context, server, now);
             }
-            states::check(&asked.context, server, "delete")?;
-            flows::delete(tx, &asked.compute, &asked.context, server, now)
+            states::allow(&request.context, server, ServerAction::Delete)?;
+            flows::delete(tx, &request.compute, &request.context, server, now)
         })
         .await
 }

@@ -1,52 +1,26 @@
 //! `createImage`, `createBackup`: an image of the server's disk.
 
-use std::sync::LazyLock;
-
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use kilonova_ids::ImageId;
-use kilonova_wire::schema::Schema;
 use kilonova_wire::{Base, Fault, Microversion};
 use serde_json::{Value, json};
 
 use super::super::metadata;
-use super::Asked;
+use super::ActionRequest;
 use crate::api::input;
+use crate::app::actions::ServerAction;
 use crate::flows::operation::Backup;
 use crate::flows::{self, Snapshot};
+use crate::microversions;
 
-static IMAGE: LazyLock<Schema> = LazyLock::new(|| schema(&[]));
-static BACKUP: LazyLock<Schema> = LazyLock::new(|| schema(&["backup_type", "rotation"]));
-
-fn schema(more: &[&str]) -> Schema {
-    let mut properties = json!({
-        "name": {"type": "string", "minLength": 1, "maxLength": 255},
-        "metadata": {"type": "object"},
-        "backup_type": {"type": "string"},
-        "rotation": input::integer_schema(0),
-    });
-    let mut required = vec!["name"];
-    required.extend(more);
-    if let (Some(properties), true) = (properties.as_object_mut(), more.is_empty()) {
-        properties.retain(|key, _| key == "name" || key == "metadata");
-    }
-    Schema::new(&json!({
-        "type": "object",
-        "properties": properties,
-        "required": required,
-        "additionalProperties": false,
-    }))
-}
-
-pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
-    let wanted = &asked.argument;
-    let backup = if asked.name == "createBackup" {
-        BACKUP.check(wanted)?;
+pub(super) async fn act(request: ActionRequest) -> Result<Response, Fault> {
+    let wanted = &request.argument;
+    let backup = if request.action == ServerAction::CreateBackup {
         let backup_type = wanted["backup_type"].as_str().unwrap_or_default().to_owned();
         Some(Backup { backup_type, rotation: number(&wanted["rotation"]) })
     } else {
-        IMAGE.check(wanted)?;
         None
     };
     let name = wanted["name"].as_str().unwrap_or_default().trim().to_owned();
@@ -56,13 +30,13 @@ pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
         Some(value) => metadata::parse(value)?,
     };
     metadata::check_count(&metadata)?;
-    let (version, base) = (asked.version, asked.base.clone());
-    let request = Snapshot { name, metadata, backup };
+    let (version, base) = (request.version, request.base.clone());
+    let snapshot = Snapshot { name, metadata, backup };
     // Without a backup of it kept, none is said to be there.
-    let shown = request.backup.as_ref().is_none_or(|backup| backup.rotation > 0);
-    let image = asked
-        .write(move |tx, asked, server, now| {
-            flows::snapshot(tx, &asked.compute, &asked.context, server, &request, now)
+    let shown = snapshot.backup.as_ref().is_none_or(|backup| backup.rotation > 0);
+    let image = request
+        .write(move |tx, request, server, now| {
+            flows::snapshot(tx, &request.compute, &request.context, server, &snapshot, now)
         })
         .await?;
     Ok(if shown { answer(version, &base, image) } else { StatusCode::ACCEPTED.into_response() })
@@ -74,7 +48,7 @@ fn number(value: &Value) -> i64 {
 
 /// The id from 2.45 on, before as an address.
 fn answer(version: Microversion, base: &Base, image: ImageId) -> Response {
-    if version >= Microversion(2, 45) {
+    if version >= microversions::IMAGE_ID_IN_BODY {
         return (StatusCode::ACCEPTED, Json(json!({"image_id": image}))).into_response();
     }
     let root = base.0.strip_suffix("/compute").unwrap_or(&base.0);

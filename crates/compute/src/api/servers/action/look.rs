@@ -6,15 +6,16 @@ use kilonova_node_api::{ReplyBody, Topic};
 use kilonova_wire::Fault;
 use serde_json::{Value, json};
 
-use super::Asked;
+use super::ActionRequest;
+use crate::app::actions::ServerAction;
 use crate::app::{ask, states};
 
-pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
-    let lines = lines(&asked)?;
-    let compute = asked.compute.clone();
-    let server = asked
-        .read(|asked, server| {
-            states::check(&asked.context, server, "get_console_output")?;
+pub(super) async fn act(request: ActionRequest) -> Result<Response, Fault> {
+    let lines = lines(&request)?;
+    let compute = request.compute.clone();
+    let server = request
+        .read(|request, server| {
+            states::allow(&request.context, server, ServerAction::ConsoleOutput)?;
             Ok(server.clone())
         })
         .await?;
@@ -33,21 +34,18 @@ pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
     }
 }
 
-/// `{"length": …}`: a number, also as text; -1 or null for all.
-fn lines(asked: &Asked) -> Result<Option<u32>, Fault> {
-    let wrong = || asked.wrong("It takes `length`, a number of lines, or -1 for all of them.");
-    let fields = asked.argument.as_object().ok_or_else(wrong)?;
-    if fields.keys().any(|key| key != "length") {
-        return Err(wrong());
-    }
-    let number = match fields.get("length") {
-        None | Some(Value::Null) => return Ok(None),
-        Some(Value::String(text)) => text.parse::<i64>().ok(),
-        Some(value) => value.as_i64(),
+/// The number of lines; `None` for all of them.
+fn lines(request: &ActionRequest) -> Result<Option<u32>, Fault> {
+    let number = match &request.argument["length"] {
+        Value::String(text) => text.parse::<i64>().ok(),
+        Value::Null => return Ok(None),
+        value => value.as_i64(),
     };
     match number {
         Some(-1) => Ok(None),
-        Some(number) => u32::try_from(number).map(Some).map_err(|_| wrong()),
-        None => Err(wrong()),
+        number => match number.and_then(|number| u32::try_from(number).ok()) {
+            Some(lines) => Ok(Some(lines)),
+            None => Err(request.wrong("`length` is a number of lines, or -1 for all of them.")),
+        },
     }
 }

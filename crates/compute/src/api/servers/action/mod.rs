@@ -1,4 +1,7 @@
-//! `POST /servers/{id}/action`: exactly one key names the action; a file per family of actions.
+//! `POST /servers/{id}/action`: exactly one key names the action; a file for each family of actions.
+//!
+//! The table of actions ([`crate::app::actions`]) gives the rule, the microversions and the schema; a handler
+//! gets a request that all three let through.
 
 mod delete;
 mod guest;
@@ -23,57 +26,18 @@ use kilonova_wire::time::now_micros;
 use kilonova_wire::{Base, Context, Fault, JsonBody, Microversion};
 use serde_json::Value;
 
+use crate::api::input;
+use crate::app::actions::{RULE_OF_KEY, ServerAction, check_body};
 use crate::db::servers::Server;
+use crate::flows::ServerCommand;
 use crate::{Compute, Error};
 
-/// What the body may name, and the rule of each.
-pub(super) const ACTIONS: Guard = Guard::Action(&[
-    ("os-start", "os_compute_api:servers:start"),
-    ("os-stop", "os_compute_api:servers:stop"),
-    ("reboot", "os_compute_api:servers:reboot"),
-    ("lock", "os_compute_api:os-lock-server:lock"),
-    ("unlock", "os_compute_api:os-lock-server:unlock"),
-    ("forceDelete", "os_compute_api:os-deferred-delete:force"),
-    ("restore", "os_compute_api:os-deferred-delete:restore"),
-    ("pause", "os_compute_api:os-pause-server:pause"),
-    ("unpause", "os_compute_api:os-pause-server:unpause"),
-    ("suspend", "os_compute_api:os-suspend-server:suspend"),
-    ("resume", "os_compute_api:os-suspend-server:resume"),
-    ("rescue", "os_compute_api:os-rescue"),
-    ("unrescue", "os_compute_api:os-unrescue"),
-    ("trigger_crash_dump", "os_compute_api:servers:trigger_crash_dump"),
-    ("createImage", "os_compute_api:servers:create_image"),
-    ("createBackup", "os_compute_api:os-create-backup"),
-    ("rebuild", "os_compute_api:servers:rebuild"),
-    ("shelve", "os_compute_api:os-shelve:shelve"),
-    ("shelveOffload", "os_compute_api:os-shelve:shelve_offload"),
-    ("unshelve", "os_compute_api:os-shelve:unshelve"),
-    ("os-resetState", "os_compute_api:os-admin-actions:reset_state"),
-    ("os-getConsoleOutput", "os_compute_api:os-console-output"),
-    ("changePassword", "os_compute_api:os-admin-password"),
-    ("injectNetworkInfo", "os_compute_api:os-admin-actions:inject_network_info"),
-    ("addFixedIp", "os_compute_api:os-multinic:add"),
-    ("removeFixedIp", "os_compute_api:os-multinic:remove"),
-    ("addFloatingIp", "os_compute_api:os-floating-ips:add"),
-    ("removeFloatingIp", "os_compute_api:os-floating-ips:remove"),
-    ("addSecurityGroup", "os_compute_api:os-security-groups:add"),
-    ("removeSecurityGroup", "os_compute_api:os-security-groups:remove"),
-    ("os-getVNCConsole", "os_compute_api:os-remote-consoles"),
-    ("os-getSPICEConsole", "os_compute_api:os-remote-consoles"),
-    ("os-getRDPConsole", "os_compute_api:os-remote-consoles"),
-    ("os-getSerialConsole", "os_compute_api:os-remote-consoles"),
-    ("os-getMKSConsole", "os_compute_api:os-remote-consoles"),
-    ("resize", "os_compute_api:servers:resize"),
-    ("confirmResize", "os_compute_api:servers:confirm_resize"),
-    ("revertResize", "os_compute_api:servers:revert_resize"),
-    ("migrate", "os_compute_api:os-migrate-server:migrate"),
-    ("evacuate", "os_compute_api:os-evacuate"),
-    ("os-migrateLive", "os_compute_api:os-migrate-server:migrate_live"),
-]);
+/// The keys that the body may have, and the rule of each.
+pub(super) const ACTIONS: Guard = Guard::Action(&RULE_OF_KEY);
 
-/// What is asked, and by whom.
+/// A request for an action.
 #[derive(Clone)]
-struct Asked {
+struct ActionRequest {
     compute: Compute,
     context: Context,
     /// The caller, who asks for the rule of the action.
@@ -83,13 +47,12 @@ struct Asked {
     base: Base,
     /// The id in the path, as it came.
     id: String,
-    /// The key of the body.
-    name: String,
-    /// What the key stands for.
+    action: ServerAction,
+    /// The value of the action's key; its schema has accepted it.
     argument: Value,
 }
 
-impl Asked {
+impl ActionRequest {
     /// Runs `act` on the server in one transaction; 202 when it let itself be begun.
     async fn begin<F>(self, act: F) -> Result<Response, Fault>
     where
@@ -132,21 +95,12 @@ impl Asked {
         Ok(answer)
     }
 
-    /// Refuses an argument where the action takes none.
-    fn nothing(&self) -> Result<(), Fault> {
-        if self.argument.is_null()
-            || self.argument.as_object().is_some_and(serde_json::Map::is_empty)
-        {
-            return Ok(());
-        }
-        Err(self.wrong("The action takes no argument."))
-    }
-
     /// 400 for the argument.
     fn wrong(&self, why: &str) -> Fault {
         Fault::bad_request(format!(
             "Invalid input for field/attribute {}. Value: {}. {why}",
-            self.name, self.argument
+            self.action.row().key().unwrap_or_default(),
+            self.argument
         ))
     }
 }
@@ -164,51 +118,79 @@ pub(super) async fn action(
     else {
         return Err(Fault::bad_request("Malformed request body: it must name exactly one action."));
     };
-    let (name, argument) = (name.clone(), argument.clone());
     if name == "resetNetwork" {
         return Err(none::gone());
     }
-    let Some(caller) = caller.with_action(&name) else {
-        return Err(Fault::bad_request(format!(
-            "There is no such action: {}.",
-            name.escape_debug()
-        )));
+    let Some((action, caller)) = ServerAction::of_key(name).zip(caller.with_action(name)) else {
+        return Err(unknown(name));
     };
-    // Whoever names a host is asked for another rule, when it is known whether one is named.
-    if !matches!(name.as_str(), "migrate" | "os-migrateLive") {
-        caller.may_route()?;
-    }
-    let context = caller.context.clone();
-    let asked = Asked { compute, context, caller, version, base, id, name, argument };
-    match asked.name.as_str() {
-        "os-start" | "os-stop" | "reboot" => power::act(asked).await,
-        "lock" | "unlock" => lock::act(asked).await,
-        "forceDelete" | "restore" => delete::act(asked).await,
-        "pause" | "unpause" | "suspend" | "resume" | "rescue" | "unrescue"
-        | "trigger_crash_dump" => guest::act(asked).await,
-        "createImage" | "createBackup" => image::act(asked).await,
-        "rebuild" => rebuild::act(asked).await,
-        "shelve" | "shelveOffload" | "unshelve" => shelve::act(asked).await,
-        "os-resetState" => reset::act(asked).await,
-        "os-getConsoleOutput" => look::act(asked).await,
-        "changePassword"
-        | "injectNetworkInfo"
-        | "addFixedIp"
-        | "removeFixedIp"
-        | "addFloatingIp"
-        | "removeFloatingIp"
-        | "addSecurityGroup"
-        | "removeSecurityGroup"
-        | "os-getVNCConsole"
-        | "os-getSPICEConsole"
-        | "os-getRDPConsole"
-        | "os-getSerialConsole"
-        | "os-getMKSConsole" => none::act(asked).await,
-        "resize" | "confirmResize" | "revertResize" => resize::act(asked).await,
-        "migrate" | "evacuate" => migrate::act(asked).await,
-        "os-migrateLive" => live::act(asked).await,
-        other => {
-            Err(Fault::bad_request(format!("There is no such action: {}.", other.escape_debug())))
+    let row = action.row();
+    let caller = match row.host_rule {
+        Some(host) if host.span.has(version) && names_host(argument) => caller.with_rule(host.rule),
+        Some(_) | None => caller,
+    };
+    caller.may_route()?;
+    input::within(version, row.span)?;
+    check_body(action, version, argument)?;
+    let (context, argument) = (caller.context.clone(), argument.clone());
+    let request = ActionRequest { compute, context, caller, version, base, id, action, argument };
+    match action {
+        ServerAction::Start
+        | ServerAction::Stop
+        | ServerAction::Reboot
+        | ServerAction::RebootHard => power::act(request).await,
+        ServerAction::Lock | ServerAction::Unlock => lock::act(request).await,
+        ServerAction::ForceDelete | ServerAction::Restore => delete::act(request).await,
+        ServerAction::Pause => guest::act(request, ServerCommand::Pause).await,
+        ServerAction::Unpause => guest::act(request, ServerCommand::Unpause).await,
+        ServerAction::Suspend => guest::act(request, ServerCommand::Suspend).await,
+        ServerAction::Resume => guest::act(request, ServerCommand::Resume).await,
+        ServerAction::Unrescue => guest::act(request, ServerCommand::Unrescue).await,
+        ServerAction::CrashDump => guest::act(request, ServerCommand::CrashDump).await,
+        ServerAction::Rescue => guest::rescue(request).await,
+        ServerAction::CreateImage | ServerAction::CreateBackup => image::act(request).await,
+        ServerAction::Rebuild => rebuild::act(request).await,
+        ServerAction::Shelve => shelve::shelve(request).await,
+        ServerAction::ShelveOffload => shelve::offload(request).await,
+        ServerAction::Unshelve => shelve::unshelve(request).await,
+        ServerAction::ResetState => reset::act(request).await,
+        ServerAction::ConsoleOutput => look::act(request).await,
+        ServerAction::ChangePassword => none::password(request).await,
+        ServerAction::InjectNetworkInfo => Err(none::gone()),
+        ServerAction::AddFixedIp
+        | ServerAction::RemoveFixedIp
+        | ServerAction::AddFloatingIp
+        | ServerAction::RemoveFloatingIp => none::addresses(request).await,
+        ServerAction::AddSecurityGroup | ServerAction::RemoveSecurityGroup => {
+            none::groups(request).await
         }
+        ServerAction::VncConsole
+        | ServerAction::SpiceConsole
+        | ServerAction::RdpConsole
+        | ServerAction::SerialConsole
+        | ServerAction::MksConsole => none::console(request).await,
+        ServerAction::Resize => resize::resize(request).await,
+        ServerAction::ConfirmResize => resize::confirm(request).await,
+        ServerAction::RevertResize => resize::revert(request).await,
+        ServerAction::Migrate => migrate::migrate(request).await,
+        ServerAction::Evacuate => migrate::evacuate(request).await,
+        ServerAction::LiveMigrate => live::act(request).await,
+        ServerAction::Delete
+        | ServerAction::AbortLiveMigration
+        | ServerAction::ForceComplete
+        | ServerAction::AttachInterface
+        | ServerAction::DetachInterface
+        | ServerAction::ChangeMetadata
+        | ServerAction::ChangeTags => Err(unknown(name)),
     }
+}
+
+/// 400 for a key that names no action.
+fn unknown(name: &str) -> Fault {
+    Fault::bad_request(format!("There is no such action: {}.", name.escape_debug()))
+}
+
+/// Whether the argument names a host, which needs another rule.
+fn names_host(argument: &Value) -> bool {
+    argument["host"].as_str().is_some_and(|host| !host.is_empty())
 }

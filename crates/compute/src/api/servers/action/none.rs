@@ -5,35 +5,30 @@ use axum::response::Response;
 use http::StatusCode;
 use kilonova_wire::Fault;
 
-use super::Asked;
-use crate::api::input;
+use super::ActionRequest;
+use crate::app::actions::ServerAction;
 use crate::app::{nics, states};
 use crate::flows;
 use crate::flows::operation::Action;
 
-pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
-    match asked.name.as_str() {
-        "changePassword" => password(asked).await,
-        "injectNetworkInfo" => Err(gone()),
-        "addFixedIp" | "removeFixedIp" | "addFloatingIp" | "removeFloatingIp" => {
-            input::within(asked.version, 1, 43)?;
-            exists(asked).await?;
-            Err(Fault::bad_request(
-                "Addresses are changed on the server's ports, by the network service.",
-            ))
-        }
-        "addSecurityGroup" | "removeSecurityGroup" => groups(asked).await,
-        _ => console(asked).await,
-    }
+/// Adding and removing addresses, until 2.43.
+pub(super) async fn addresses(request: ActionRequest) -> Result<Response, Fault> {
+    exists(request).await?;
+    Err(Fault::bad_request("Addresses are changed on the server's ports, by the network service."))
 }
 
 /// A security group on all ports of the server, or on none of them.
-async fn groups(asked: Asked) -> Result<Response, Fault> {
-    let name = asked.argument["name"].as_str().map(str::to_owned);
-    let name = name.ok_or_else(|| asked.wrong("It takes `name`."))?;
-    asked
-        .begin(move |tx, asked, server, now| {
-            nics::set_group(tx, server, &name, asked.name == "addSecurityGroup", now)
+pub(super) async fn groups(request: ActionRequest) -> Result<Response, Fault> {
+    let name = request.argument["name"].as_str().unwrap_or_default().to_owned();
+    request
+        .begin(move |tx, request, server, now| {
+            nics::set_group(
+                tx,
+                server,
+                &name,
+                request.action == ServerAction::AddSecurityGroup,
+                now,
+            )
         })
         .await
 }
@@ -44,33 +39,26 @@ pub(super) fn gone() -> Fault {
     Fault::new(StatusCode::GONE, why)
 }
 
-async fn exists(asked: Asked) -> Result<(), Fault> {
-    asked.read(|_, _| Ok(())).await
+async fn exists(request: ActionRequest) -> Result<(), Fault> {
+    request.read(|_, _| Ok(())).await
 }
 
-/// Guests are asked for a new password by an agent in them, which none has.
-async fn password(asked: Asked) -> Result<Response, Fault> {
-    let fields = asked.argument.as_object().filter(|fields| fields.len() == 1);
-    if fields.and_then(|fields| fields.get("adminPass")?.as_str()).is_none() {
-        return Err(asked.wrong("It takes `adminPass`, the new password."));
-    }
+/// Guests are request for a new password by an agent in them, which none has.
+pub(super) async fn password(request: ActionRequest) -> Result<Response, Fault> {
     const WHY: &str = "QEMU guest agent is not enabled";
-    asked
-        .write(|tx, asked, server, now| {
-            states::check(&asked.context, server, "changePassword")?;
-            let action = Action::ChangePassword;
-            flows::record_failure(tx, &asked.context, server, action, WHY, now)
+    request
+        .write(|tx, request, server, now| {
+            states::allow(&request.context, server, ServerAction::ChangePassword)?;
+            flows::record_failure(tx, &request.context, server, Action::ChangePassword, WHY, now)
         })
         .await?;
     Err(Fault::conflict(WHY))
 }
 
 /// `os-getVNCConsole` and its kin, until 2.5.
-async fn console(asked: Asked) -> Result<Response, Fault> {
-    input::within(asked.version, 1, 5)?;
-    let kind = asked.argument["type"].as_str().map(str::to_owned);
-    let kind = kind.ok_or_else(|| asked.wrong("It takes `type`, the type of console."))?;
-    asked
+pub(super) async fn console(request: ActionRequest) -> Result<Response, Fault> {
+    let kind = request.argument["type"].as_str().unwrap_or_default().to_owned();
+    request
         .read(|_, server| match server.host {
             Some(_) => Ok(()),
             None => Err(states::not_ready(server)),

@@ -1,7 +1,6 @@
 //! `rebuild`: the same server on new disks, with the devices that it has.
 
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
@@ -10,97 +9,48 @@ use base64::prelude::BASE64_STANDARD;
 use http::{HeaderValue, StatusCode, header};
 use kilonova_ids::{ImageId, parse_uuid_like};
 use kilonova_store::Tx;
-use kilonova_wire::schema::Schema;
-use kilonova_wire::{Fault, Microversion};
-use serde_json::{Map, Value, json};
+use kilonova_wire::Fault;
+use serde_json::{Value, json};
 
-use super::super::schema::{check_effect, file};
+use super::super::schema::check_effect;
 use super::super::show::without_extensions;
 use super::super::view::{Detail, Scene, Sight};
 use super::super::{create, metadata};
-use super::Asked;
+use super::ActionRequest;
 use crate::Error;
 use crate::api::input;
+use crate::app::actions::ServerAction;
 use crate::app::{boot, nics, resolve, states, unsupported};
 use crate::db::server_groups;
 use crate::db::servers::{self, Server};
 use crate::flows::{self, Rebuild, ServerCommand};
-
-static SCHEMAS: LazyLock<Vec<(u32, Schema)>> =
-    LazyLock::new(|| [1, 19, 54, 57, 63, 90, 94].map(|minor| (minor, schema(minor))).into());
-
-fn schema(minor: u32) -> Schema {
-    let text = |most: u32| json!({"type": "string", "minLength": 1, "maxLength": most});
-    let host_name = json!({
-        "type": "string", "minLength": 1, "maxLength": if minor < 94 { 63 } else { 255 },
-        "pattern": if minor < 94 { "^[a-zA-Z0-9-_]*$" } else { "^[a-zA-Z0-9-._]*$" },
-    });
-    let fields = [
-        (1, 104, "imageRef", json!({"type": "string"})),
-        (1, 104, "name", text(255)),
-        (1, 104, "adminPass", json!({"type": "string"})),
-        (1, 104, "metadata", json!({"type": "object"})),
-        (1, 104, "preserve_ephemeral", input::boolean_schema()),
-        (1, 104, "OS-DCF:diskConfig", json!({"type": "string", "enum": ["AUTO", "MANUAL"]})),
-        (1, 104, "accessIPv4", json!({"type": "string", "format": "ipv4"})),
-        (1, 104, "accessIPv6", json!({"type": "string", "format": "ipv6"})),
-        (1, 56, "personality", json!({"type": "array", "items": file()})),
-        (19, 104, "description", input::description_schema()),
-        (
-            54,
-            104,
-            "key_name",
-            json!({"type": ["string", "null"], "minLength": 1, "maxLength": 255}),
-        ),
-        (57, 104, "user_data", json!({"type": ["string", "null"], "maxLength": 65535})),
-        (
-            63,
-            104,
-            "trusted_image_certificates",
-            json!({
-                "type": ["array", "null"], "minItems": 1, "maxItems": 50, "uniqueItems": true,
-                "items": text(255),
-            }),
-        ),
-        (90, 104, "hostname", host_name),
-    ];
-    let properties: Map<String, Value> = fields
-        .into_iter()
-        .filter(|(first, last, ..)| (*first..=*last).contains(&minor))
-        .map(|(_, _, name, schema)| (name.to_owned(), schema))
-        .collect();
-    Schema::new(&json!({
-        "type": "object",
-        "properties": properties,
-        "required": ["imageRef"],
-        "additionalProperties": false,
-    }))
-}
+use crate::microversions::{FILES_GONE, REBUILD_KEY, STRICT_REQUESTS};
 
 /// What is to be new, checked as far as that goes without the database.
-struct Wanted {
+struct NewServerParts {
     fields: Value,
     image: Option<ImageId>,
     metadata: Option<BTreeMap<String, String>>,
 }
 
-pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
-    let wanted = read(&asked)?;
-    let given = wanted.fields["adminPass"].as_str().map(str::to_owned);
+pub(super) async fn act(request: ActionRequest) -> Result<Response, Fault> {
+    let parts = read(&request)?;
+    let given = parts.fields["adminPass"].as_str().map(str::to_owned);
     let password = given.unwrap_or_else(create::password);
-    let scene = (asked.compute.clone(), asked.caller.clone(), asked.base.clone(), asked.version);
-    let (server, group, nics) = asked
-        .write(move |tx, asked, server, now| {
-            states::check(&asked.context, server, "rebuild")?;
-            let server = renew(tx, asked, server, &wanted, now)?;
+    let scene =
+        (request.compute.clone(), request.caller.clone(), request.base.clone(), request.version);
+    let (server, group, nics) = request
+        .write(move |tx, request, server, now| {
+            states::allow(&request.context, server, ServerAction::Rebuild)?;
+            let server = renew(tx, request, server, &parts, now)?;
             let host = server.host.as_deref().unwrap_or_default();
             let command = ServerCommand::Rebuild(Box::new(Rebuild {
                 name: server.name.clone(),
-                image: wanted.image,
+                image: parts.image,
                 machine: boot::machine::of(&server.spec, &server.spec.flavor),
-                guest: boot::guest_metadata(&asked.compute, &server, host),
+                guest: boot::guest_metadata(&request.compute, &server, host),
             }));
-            flows::command(tx, &asked.compute, &asked.context, &server, &command, now)?;
+            flows::command(tx, &request.compute, &request.context, &server, &command, now)?;
             let group = server_groups::of_server(tx, server.id)?;
             let begun = servers::find(tx, server.id)?.unwrap_or(server);
             let nics = nics::look(tx, [&begun])?;
@@ -126,11 +76,8 @@ pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
     Ok(response)
 }
 
-fn read(asked: &Asked) -> Result<Wanted, Fault> {
-    let fields = asked.argument.clone();
-    if let Some((_, schema)) = SCHEMAS.iter().rev().find(|(first, _)| *first <= asked.version.1) {
-        schema.check(&fields)?;
-    }
+fn read(request: &ActionRequest) -> Result<NewServerParts, Fault> {
+    let fields = request.argument.clone();
     let named = fields["imageRef"].as_str().unwrap_or_default();
     let image = parse_uuid_like(named).ok_or_else(|| {
         Fault::bad_request(format!(
@@ -153,29 +100,29 @@ fn read(asked: &Asked) -> Result<Wanted, Fault> {
         ));
     }
     if fields["trusted_image_certificates"].is_array() {
-        asked.caller.may_own("os_compute_api:servers:rebuild:trusted_certs")?;
+        request.caller.may_own("os_compute_api:servers:rebuild:trusted_certs")?;
     }
     check_effect(&fields)?;
     let metadata = fields.get("metadata").map(metadata::parse).transpose()?;
     metadata.as_ref().map_or(Ok(()), metadata::check_count)?;
-    Ok(Wanted { fields, image: Some(image), metadata })
+    Ok(NewServerParts { fields, image: Some(image), metadata })
 }
 
 /// Writes down what is new of the server.
 fn renew(
     tx: &mut Tx<'_>,
-    asked: &Asked,
+    request: &ActionRequest,
     server: &Server,
-    wanted: &Wanted,
+    parts: &NewServerParts,
     now: i64,
 ) -> Result<Server, Error> {
     let mut server = server.clone();
-    let fields = &wanted.fields;
+    let fields = &parts.fields;
     let text = |key: &str| fields[key].as_str().map(str::to_owned);
-    if let Some(image) = wanted.image {
+    if let Some(image) = parts.image {
         let flavor = server.spec.flavor.clone();
         server.spec.image_properties =
-            resolve::image(tx, &asked.compute, &asked.context, image, &flavor)?;
+            resolve::image(tx, &request.compute, &request.context, image, &flavor)?;
         unsupported::image(image, &server.spec.image_properties)?;
         server.spec.image = Some(image);
         server.spec.config_drive |=
@@ -216,7 +163,7 @@ fn renew(
         &server.spec,
         now,
     )?;
-    if let Some(metadata) = &wanted.metadata {
+    if let Some(metadata) = &parts.metadata {
         servers::set_metadata(tx, server.id, metadata, now)?;
         server.metadata.clone_from(metadata);
     }
@@ -227,14 +174,14 @@ fn renew(
 fn shown(server: &Server, scene: &Scene<'_>) -> Result<Value, Fault> {
     let mut shown = serde_json::to_value(Detail::of(server, scene)).map_err(Fault::internal)?;
     let Some(keys) = shown.as_object_mut() else { return Ok(shown) };
-    if scene.version < Microversion(2, 75) {
+    if scene.version < STRICT_REQUESTS {
         without_extensions(keys);
-        if scene.version < Microversion(2, 54) {
+        if scene.version < REBUILD_KEY {
             keys.remove("key_name");
         }
     }
     keys.remove("OS-EXT-SRV-ATTR:user_data");
-    if scene.version >= Microversion(2, 57) {
+    if scene.version >= FILES_GONE {
         keys.insert("user_data".to_owned(), json!(server.spec.user_data));
     }
     Ok(shown)

@@ -3,20 +3,16 @@
 use axum::response::Response;
 use kilonova_wire::Fault;
 
-use super::Asked;
+use super::ActionRequest;
 use crate::db::servers::VmState;
 use crate::flows;
 
-pub(super) async fn act(asked: Asked) -> Result<Response, Fault> {
-    let fields = asked.argument.as_object().filter(|fields| fields.len() == 1);
-    let state = match fields.and_then(|fields| fields.get("state")?.as_str()) {
-        Some("active") => VmState::Active,
-        Some("error") => VmState::Error,
-        _ => return Err(asked.wrong("It takes `state`, which is active or error.")),
-    };
-    asked
-        .begin(move |tx, asked, server, now| {
-            flows::reset_state(tx, &asked.compute, &asked.context, server, state, now)
+pub(super) async fn act(request: ActionRequest) -> Result<Response, Fault> {
+    let active = request.argument["state"] == "active";
+    let state = if active { VmState::Active } else { VmState::Error };
+    request
+        .begin(move |tx, request, server, now| {
+            flows::reset_state(tx, &request.compute, &request.context, server, state, now)
         })
         .await
 }

@@ -1,21 +1,82 @@
 //! Nova's policy rules, with the defaults of Nova 34: what an operator's `policy.yaml` may override.
-//! Rules of operations that are not offered here are kept, so that such a file carries over whole.
-//! At the end stand the rules of what only Kilonova offers.
+//! Rules of operations that are not offered here are kept, so that such a file carries over whole. The
+//! rules of server actions are in the table of actions; the last ones here are of operations that only
+//! Kilonova has.
 
 use kilonova_access::{changed, rule};
 use kilonova_policy::{Rule, Scope};
 
-const ADMIN: &str = "rule:context_is_admin";
-const MANAGER: &str = "rule:project_manager_or_admin";
-const MEMBER: &str = "rule:project_member_or_admin";
+use super::actions::ServerAction;
+
+pub(super) const ADMIN: &str = "rule:context_is_admin";
+pub(super) const MANAGER: &str = "rule:project_manager_or_admin";
+pub(super) const MEMBER: &str = "rule:project_member_or_admin";
 const READER: &str = "rule:project_reader_or_admin";
 const SERVICE: &str = "rule:service_or_admin";
+/// Before upstream changed its defaults: administrators and the owner.
+pub(super) const OWNER: &str = "rule:admin_or_owner";
 const ANYONE: &str = "@";
 
-const PROJECT: &[Scope] = &[Scope::Project];
+pub(super) const PROJECT: &[Scope] = &[Scope::Project];
 
 /// All rules.
-pub const RULES: &[Rule] = &[
+pub const RULES: &[Rule] = &{
+    let mut all = [OTHERS[0]; OTHERS.len() + OF_ACTIONS.1];
+    let mut at = 0;
+    while at < all.len() {
+        all[at] = match at < OTHERS.len() {
+            true => OTHERS[at],
+            false => OF_ACTIONS.0[at - OTHERS.len()],
+        };
+        at += 1;
+    }
+    all
+};
+
+/// More than the rules that the table of actions names.
+const MOST: usize = 128;
+
+/// The rules that the table of actions names, each once, and how many they are.
+const OF_ACTIONS: ([Rule; MOST], usize) = {
+    let (mut rules, mut count) = ([OTHERS[0]; MOST], 0);
+    let mut action = 0;
+    while action < ServerAction::ALL.len() {
+        let named = ServerAction::ALL[action].row().rules;
+        let mut at = 0;
+        while at < named.len() {
+            if !has(&rules, count, named[at].name) {
+                rules[count] = named[at];
+                count += 1;
+            }
+            at += 1;
+        }
+        action += 1;
+    }
+    (rules, count)
+};
+
+/// Whether one of the first `count` rules has this name.
+const fn has(rules: &[Rule], count: usize, name: &str) -> bool {
+    let mut at = 0;
+    while at < count {
+        if same(rules[at].name.as_bytes(), name.as_bytes()) {
+            return true;
+        }
+        at += 1;
+    }
+    false
+}
+
+const fn same(one: &[u8], other: &[u8]) -> bool {
+    let mut at = 0;
+    while at < one.len() && at < other.len() && one[at] == other[at] {
+        at += 1;
+    }
+    at == one.len() && at == other.len()
+}
+
+/// The rules of everything but server actions.
+const OTHERS: &[Rule] = &[
     changed("context_is_admin", "role:admin", "is_admin:True", &[]),
     rule("admin_or_owner", "is_admin:True or project_id:%(project_id)s", &[]),
     rule("admin_api", "is_admin:True", &[]),
@@ -57,9 +118,6 @@ pub const RULES: &[Rule] = &[
         &[],
     ),
     changed("service_or_admin", "rule:service_api or rule:context_is_admin", "is_admin:True", &[]),
-    rule("os_compute_api:os-admin-actions:reset_state", ADMIN, PROJECT),
-    rule("os_compute_api:os-admin-actions:inject_network_info", ADMIN, PROJECT),
-    rule("os_compute_api:os-admin-password", MEMBER, PROJECT),
     rule("os_compute_api:os-aggregates:set_metadata", ADMIN, PROJECT),
     rule("os_compute_api:os-aggregates:add_host", ADMIN, PROJECT),
     rule("os_compute_api:os-aggregates:create", ADMIN, PROJECT),
@@ -73,18 +131,11 @@ pub const RULES: &[Rule] = &[
     rule("os_compute_api:os-assisted-volume-snapshots:delete", SERVICE, PROJECT),
     changed("os_compute_api:os-attach-interfaces:list", READER, "rule:admin_or_owner", PROJECT),
     changed("os_compute_api:os-attach-interfaces:show", READER, "rule:admin_or_owner", PROJECT),
-    changed("os_compute_api:os-attach-interfaces:create", MEMBER, "rule:admin_or_owner", PROJECT),
-    changed("os_compute_api:os-attach-interfaces:delete", MEMBER, "rule:admin_or_owner", PROJECT),
     rule("os_compute_api:os-availability-zone:list", ANYONE, PROJECT),
     rule("os_compute_api:os-availability-zone:detail", ADMIN, PROJECT),
     changed("os_compute_api:os-baremetal-nodes:list", ADMIN, "rule:admin_api", PROJECT),
     changed("os_compute_api:os-baremetal-nodes:show", ADMIN, "rule:admin_api", PROJECT),
     rule("os_compute_api:os-console-auth-tokens", ADMIN, PROJECT),
-    rule("os_compute_api:os-console-output", MEMBER, PROJECT),
-    rule("os_compute_api:os-create-backup", MEMBER, PROJECT),
-    changed("os_compute_api:os-deferred-delete:restore", MEMBER, "rule:admin_or_owner", PROJECT),
-    changed("os_compute_api:os-deferred-delete:force", MEMBER, "rule:admin_or_owner", PROJECT),
-    rule("os_compute_api:os-evacuate", ADMIN, PROJECT),
     rule("os_compute_api:os-extended-server-attributes", ADMIN, PROJECT),
     rule("os_compute_api:extensions", ANYONE, PROJECT),
     rule("os_compute_api:os-flavor-access:add_tenant_access", ADMIN, PROJECT),
@@ -99,8 +150,6 @@ pub const RULES: &[Rule] = &[
     rule("os_compute_api:os-flavor-manage:update", ADMIN, PROJECT),
     rule("os_compute_api:os-flavor-manage:delete", ADMIN, PROJECT),
     rule("os_compute_api:os-floating-ip-pools", ANYONE, PROJECT),
-    changed("os_compute_api:os-floating-ips:add", MEMBER, "rule:admin_or_owner", PROJECT),
-    changed("os_compute_api:os-floating-ips:remove", MEMBER, "rule:admin_or_owner", PROJECT),
     changed("os_compute_api:os-floating-ips:list", READER, "rule:admin_or_owner", PROJECT),
     changed("os_compute_api:os-floating-ips:create", MEMBER, "rule:admin_or_owner", PROJECT),
     changed("os_compute_api:os-floating-ips:show", READER, "rule:admin_or_owner", PROJECT),
@@ -148,22 +197,11 @@ pub const RULES: &[Rule] = &[
     ),
     rule("os_compute_api:limits", ANYONE, PROJECT),
     changed("os_compute_api:limits:other_project", ADMIN, "rule:admin_api", PROJECT),
-    rule("os_compute_api:os-lock-server:lock", MEMBER, PROJECT),
-    rule("os_compute_api:os-lock-server:unlock", MEMBER, PROJECT),
-    rule("os_compute_api:os-lock-server:unlock:unlock_override", ADMIN, PROJECT),
-    rule("os_compute_api:os-migrate-server:migrate", MANAGER, PROJECT),
-    rule("os_compute_api:os-migrate-server:migrate:host", ADMIN, PROJECT),
-    rule("os_compute_api:os-migrate-server:migrate_live", MANAGER, PROJECT),
-    changed("os_compute_api:os-migrate-server:migrate_live:host", ADMIN, ADMIN, PROJECT),
     rule("os_compute_api:os-migrations:index", MANAGER, PROJECT),
     changed("os_compute_api:os-migrations:index:all_projects", ADMIN, ADMIN, PROJECT),
     changed("os_compute_api:os-migrations:index:host", ADMIN, ADMIN, PROJECT),
-    changed("os_compute_api:os-multinic:add", MEMBER, "rule:admin_or_owner", PROJECT),
-    changed("os_compute_api:os-multinic:remove", MEMBER, "rule:admin_or_owner", PROJECT),
     changed("os_compute_api:os-networks:list", READER, "rule:admin_or_owner", PROJECT),
     changed("os_compute_api:os-networks:show", READER, "rule:admin_or_owner", PROJECT),
-    rule("os_compute_api:os-pause-server:pause", MEMBER, PROJECT),
-    rule("os_compute_api:os-pause-server:unpause", MEMBER, PROJECT),
     rule("os_compute_api:os-quota-class-sets:show", ADMIN, PROJECT),
     rule("os_compute_api:os-quota-class-sets:update", ADMIN, PROJECT),
     rule("os_compute_api:os-quota-sets:update", ADMIN, PROJECT),
@@ -171,9 +209,6 @@ pub const RULES: &[Rule] = &[
     rule("os_compute_api:os-quota-sets:show", READER, PROJECT),
     rule("os_compute_api:os-quota-sets:delete", ADMIN, PROJECT),
     rule("os_compute_api:os-quota-sets:detail", READER, PROJECT),
-    rule("os_compute_api:os-remote-consoles", MEMBER, PROJECT),
-    rule("os_compute_api:os-rescue", MEMBER, PROJECT),
-    changed("os_compute_api:os-unrescue", MEMBER, "rule:admin_or_owner", PROJECT),
     changed("os_compute_api:os-security-groups:get", READER, "rule:admin_or_owner", PROJECT),
     changed("os_compute_api:os-security-groups:show", READER, "rule:admin_or_owner", PROJECT),
     changed("os_compute_api:os-security-groups:create", MEMBER, "rule:admin_or_owner", PROJECT),
@@ -192,8 +227,6 @@ pub const RULES: &[Rule] = &[
         PROJECT,
     ),
     changed("os_compute_api:os-security-groups:list", READER, "rule:admin_or_owner", PROJECT),
-    changed("os_compute_api:os-security-groups:add", MEMBER, "rule:admin_or_owner", PROJECT),
-    changed("os_compute_api:os-security-groups:remove", MEMBER, "rule:admin_or_owner", PROJECT),
     rule("os_compute_api:os-server-diagnostics", ADMIN, PROJECT),
     rule("os_compute_api:os-server-external-events:create", SERVICE, PROJECT),
     rule("os_compute_api:os-server-groups:create", MEMBER, PROJECT),
@@ -203,21 +236,13 @@ pub const RULES: &[Rule] = &[
     rule("os_compute_api:os-server-groups:show", READER, PROJECT),
     rule("os_compute_api:server-metadata:index", READER, PROJECT),
     rule("os_compute_api:server-metadata:show", READER, PROJECT),
-    rule("os_compute_api:server-metadata:create", MEMBER, PROJECT),
-    rule("os_compute_api:server-metadata:update_all", MEMBER, PROJECT),
-    rule("os_compute_api:server-metadata:update", MEMBER, PROJECT),
-    rule("os_compute_api:server-metadata:delete", MEMBER, PROJECT),
     changed("os_compute_api:os-server-password:show", READER, "rule:admin_or_owner", PROJECT),
     changed("os_compute_api:os-server-password:clear", MEMBER, "rule:admin_or_owner", PROJECT),
     rule("os_compute_api:os-server-shares:index", READER, PROJECT),
     rule("os_compute_api:os-server-shares:create", MEMBER, PROJECT),
     rule("os_compute_api:os-server-shares:show", READER, PROJECT),
     rule("os_compute_api:os-server-shares:delete", MEMBER, PROJECT),
-    rule("os_compute_api:os-server-tags:delete_all", MEMBER, PROJECT),
     rule("os_compute_api:os-server-tags:index", READER, PROJECT),
-    rule("os_compute_api:os-server-tags:update_all", MEMBER, PROJECT),
-    rule("os_compute_api:os-server-tags:delete", MEMBER, PROJECT),
-    rule("os_compute_api:os-server-tags:update", MEMBER, PROJECT),
     rule("os_compute_api:os-server-tags:show", READER, PROJECT),
     rule("compute:server:topology:index", READER, PROJECT),
     rule("compute:server:topology:host:index", ADMIN, PROJECT),
@@ -243,36 +268,15 @@ pub const RULES: &[Rule] = &[
     rule("os_compute_api:servers:create:trusted_certs", MEMBER, PROJECT),
     rule("os_compute_api:servers:create:zero_disk_flavor", ADMIN, PROJECT),
     rule("network:attach_external_network", ADMIN, PROJECT),
-    rule("os_compute_api:servers:delete", MEMBER, PROJECT),
     rule("os_compute_api:servers:update", MEMBER, PROJECT),
-    rule("os_compute_api:servers:confirm_resize", MEMBER, PROJECT),
-    rule("os_compute_api:servers:revert_resize", MEMBER, PROJECT),
-    rule("os_compute_api:servers:reboot", MEMBER, PROJECT),
-    rule("os_compute_api:servers:resize", MEMBER, PROJECT),
-    rule("compute:servers:resize:cross_cell", "!", PROJECT),
-    rule("os_compute_api:servers:rebuild", MEMBER, PROJECT),
-    rule("os_compute_api:servers:rebuild:trusted_certs", MEMBER, PROJECT),
-    rule("os_compute_api:servers:create_image", MEMBER, PROJECT),
-    rule("os_compute_api:servers:create_image:allow_volume_backed", MEMBER, PROJECT),
-    rule("os_compute_api:servers:start", MEMBER, PROJECT),
-    rule("os_compute_api:servers:stop", MEMBER, PROJECT),
-    rule("os_compute_api:servers:trigger_crash_dump", MEMBER, PROJECT),
     rule("os_compute_api:servers:migrations:show", ADMIN, PROJECT),
-    rule("os_compute_api:servers:migrations:force_complete", MANAGER, PROJECT),
-    rule("os_compute_api:servers:migrations:delete", MANAGER, PROJECT),
     rule("os_compute_api:servers:migrations:index", MANAGER, PROJECT),
     changed("os_compute_api:servers:migrations:index:host", ADMIN, ADMIN, PROJECT),
     changed("os_compute_api:os-services:list", ADMIN, "rule:admin_api", PROJECT),
     changed("os_compute_api:os-services:update", ADMIN, "rule:admin_api", PROJECT),
     changed("os_compute_api:os-services:delete", ADMIN, "rule:admin_api", PROJECT),
-    rule("os_compute_api:os-shelve:shelve", MEMBER, PROJECT),
-    rule("os_compute_api:os-shelve:unshelve", MEMBER, PROJECT),
-    rule("os_compute_api:os-shelve:unshelve_to_host", ADMIN, PROJECT),
-    rule("os_compute_api:os-shelve:shelve_offload", ADMIN, PROJECT),
     rule("os_compute_api:os-simple-tenant-usage:show", READER, PROJECT),
     rule("os_compute_api:os-simple-tenant-usage:list", ADMIN, PROJECT),
-    rule("os_compute_api:os-suspend-server:resume", MEMBER, PROJECT),
-    rule("os_compute_api:os-suspend-server:suspend", MEMBER, PROJECT),
     changed("os_compute_api:os-tenant-networks:list", READER, "rule:admin_or_owner", PROJECT),
     changed("os_compute_api:os-tenant-networks:show", READER, "rule:admin_or_owner", PROJECT),
     changed("os_compute_api:os-volumes:list", READER, "rule:admin_or_owner", PROJECT),
@@ -309,6 +313,12 @@ mod tests {
     #[test]
     fn every_operation_has_a_rule_of_the_table() {
         assert_eq!(kilonova_access::undefined(&operations(), RULES), [""; 0]);
+    }
+
+    #[test]
+    fn every_rule_is_there_once() {
+        let names: std::collections::BTreeSet<&str> = RULES.iter().map(|rule| rule.name).collect();
+        assert_eq!(names.len(), RULES.len());
     }
 
     #[test]

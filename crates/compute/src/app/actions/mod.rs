@@ -1,0 +1,86 @@
+//! The operations on a server that exists: one table with a row for each.
+//!
+//! The router of `POST /servers/{id}/action`, the state checks ([`super::states`]), the policy
+//! ([`super::rules`]), `explain` and docs/server-actions.md read the table. It says what each action is and
+//! when it is allowed, and never carries one out: that is for the handlers and the flows.
+
+mod bodies;
+mod docs;
+mod row;
+mod table;
+
+pub use bodies::check_body;
+pub use docs::document;
+pub use row::{Body, HostRule, Request, Requires, Row, Tasks};
+pub use table::ServerAction;
+
+impl ServerAction {
+    /// The action that the body of `POST /servers/{id}/action` names with this key. An action with
+    /// variants is found as its first one.
+    pub fn of_key(key: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|action| action.row().key() == Some(key))
+    }
+
+    /// The action that operations of this kind carry out, if a server action does.
+    pub fn of_kind(kind: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|action| action.row().kind == kind)
+    }
+}
+
+/// How many keys the body of `POST /servers/{id}/action` may have.
+const KEYS: usize = {
+    let (mut keys, mut at) = (0, 0);
+    while at < ServerAction::ALL.len() {
+        if matches!(ServerAction::ALL[at].row().request, Request::Body(_)) {
+            keys += 1;
+        }
+        at += 1;
+    }
+    keys
+};
+
+/// The keys that the body of `POST /servers/{id}/action` may have, each with its policy rule.
+pub const RULE_OF_KEY: [(&str, &str); KEYS] = {
+    let mut rules = [("", ""); KEYS];
+    let (mut next, mut at) = (0, 0);
+    while at < ServerAction::ALL.len() {
+        let row = ServerAction::ALL[at].row();
+        if let Request::Body(key) = row.request {
+            rules[next] = (key, row.rules[0].name);
+            next += 1;
+        }
+        at += 1;
+    }
+    rules
+};
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn keys_and_kinds_name_one_action_each() {
+        let keys: BTreeSet<&str> = RULE_OF_KEY.iter().map(|(key, _)| *key).collect();
+        assert_eq!(keys.len(), RULE_OF_KEY.len(), "a key twice");
+        assert_eq!(ServerAction::of_key("reboot"), Some(ServerAction::Reboot));
+        assert_eq!(ServerAction::of_key("burn"), None);
+        assert_eq!(ServerAction::of_kind("shelveOffload"), Some(ServerAction::ShelveOffload));
+        let variants = [ServerAction::RebootHard, ServerAction::Unshelve];
+        assert_eq!(variants.map(|action| action.row().kind), ["reboot", "unshelve"]);
+    }
+
+    #[test]
+    fn the_document_is_that_of_the_table() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/server-actions.md");
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::write(path, document()).expect("docs/server-actions.md is written");
+        }
+        let kept = std::fs::read_to_string(path).expect("docs/server-actions.md is there");
+        assert!(
+            kept == document(),
+            "run `UPDATE_DOCS=1 cargo nextest run -p kilonova-compute actions`"
+        );
+    }
+}
