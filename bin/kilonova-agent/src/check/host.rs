@@ -121,8 +121,10 @@ mod tests {
         let mut report = Report::default();
         iommu(good.path(), true, &mut report);
         vfio(good.path(), true, false, &mut report);
-        kvm(&good.path().join("none"), &mut report);
+        let absent = good.path().join("none");
+        kvm(&absent, &mut report);
         assert_eq!(report.findings.len(), 3);
-        assert!(report.text().contains("ERROR (kvm): /dev/kvm is missing"), "{}", report.text());
+        let expected = format!("ERROR (kvm): {} is missing", absent.display());
+        assert!(report.text().contains(&expected), "{}", report.text());
     }
 }

@@ -183,7 +183,7 @@ async fn a_function_has_its_vgpu_type_while_in_use() {
     match node.control.outcome(generation).await {
         Outcome::Failed { step, message } => {
             assert_eq!(step, "create_mdev");
-            assert!(message.contains("can be set now: nvidia-558"), "{message}");
+            assert!(message.contains("can be set now are: nvidia-558"), "{message}");
         }
         other => panic!("a card accepted a second type: {other:?}"),
     }
