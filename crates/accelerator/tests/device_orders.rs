@@ -349,7 +349,7 @@ async fn a_function_is_found_by_the_property_of_its_image() {
         for (accel, part) in [
             (json!({"accel:function_id": "unheard-of"}), "0 public images"),
             (json!({"accel:function_id": "twice"}), "2 public images"),
-            (json!({"accel:bitstream_id": "no-uuid"}), "no uuid"),
+            (json!({"accel:bitstream_id": "no-uuid"}), "is not the uuid of an image"),
             (json!({"accel:bitstream_id": ImageId::new_v4()}), "could not be found"),
             (json!({"accel:bitstream_id": one.image, "accel:function_id": FUNCTION}), "not both"),
         ] {

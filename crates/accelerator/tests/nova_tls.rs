@@ -120,7 +120,7 @@ async fn a_named_authority_is_believed_and_no_other() {
 #[test]
 fn what_cannot_work_is_refused_at_once() {
     for (endpoint, cafile, why) in [
-        ("https://nova/v2.1", Some(file("key.pem")), "holds no certificate"),
+        ("https://nova/v2.1", Some(file("key.pem")), "contains no certificate"),
         ("https://nova/v2.1", Some(file("absent.pem")), "absent.pem"),
         ("ftp://nova/v2.1", None, "must begin with http:// or https://"),
         ("nova", None, "nova"),

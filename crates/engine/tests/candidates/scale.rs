@@ -162,23 +162,24 @@ fn every_host_has_its_turn_without_a_limit_too() {
     }
 }
 
-/// An explanation costs no more in a cloud of ten thousand hosts than it may: where each of them has to
-/// be packed, it looks at some and says how many.
+/// The effort of an explanation is bounded in a cloud of ten thousand hosts: if each of them requires
+/// packing, it examines some and reports their number.
 #[test]
 fn an_explanation_looks_at_no_more_hosts_than_it_has_time_for() {
-    let world = forest((0..10_000_u128).map(|n| gpu_host(1 + 100 * n, 8, 4)));
+    let snapshot = forest((0..10_000_u128).map(|n| gpu_host(1 + 100 * n, 8, 4)));
     let one = || group("1", &[("VGPU", 5)]);
-    let simple = world.explain(&query(vec![one()]));
+    let simple = snapshot.explain(&query(vec![one()]));
     assert_eq!((simple.hosts, simple.looked_at), (10_000, 10_000), "a simple test is cheap");
     assert!(simple.to_string().starts_with("None of 10000 hosts has 5 VGPU free"), "{simple}");
 
     let suffixes = ["1", "2", "3", "4", "5", "6", "7", "8", "9"];
     let nine = query(suffixes.iter().map(|suffix| group(suffix, &[("VGPU", 4)])).collect());
-    let packed = world.explain(&nine);
+    let packed = snapshot.explain(&nine);
     assert_eq!(packed.hosts, 10_000);
     assert!((500..5_000).contains(&packed.looked_at), "{} hosts", packed.looked_at);
     let some = packed.looked_at;
-    let words =
-        format!("Looked at {some} of 10000 hosts. None of {some} hosts has room for everything");
+    let words = format!(
+        "Looked at {some} of 10000 hosts. None of {some} hosts has room for all requested resources"
+    );
     assert!(packed.to_string().starts_with(&words), "{packed}");
 }
